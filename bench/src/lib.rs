@@ -1,0 +1,1 @@
+//! Workloads, datasets, limits and the benchmark driver.

@@ -1,0 +1,2 @@
+//! The farsight program.
+fn main() {}

@@ -1,0 +1,1 @@
+//! One suite over every fabric, one over every engine.

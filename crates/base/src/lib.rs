@@ -1,0 +1,1 @@
+//! Shared words, stamped lines, addresses, clock, random numbers.

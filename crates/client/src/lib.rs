@@ -1,0 +1,1 @@
+//! The client: connections, shared caches, sessions.

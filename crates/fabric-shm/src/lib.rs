@@ -1,0 +1,1 @@
+//! The fabric over shared memory between the processes of one host.

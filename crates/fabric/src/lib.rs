@@ -1,0 +1,1 @@
+//! The verb contract: regions, doorbell batches, the lane, calls, meters.

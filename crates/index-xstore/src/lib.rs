@@ -1,0 +1,1 @@
+//! XStore: a server-side tree and a learned cache at the client.

@@ -1,0 +1,1 @@
+//! What the engines share: slabs, answers, bounds of retry.

@@ -1,0 +1,1 @@
+//! Remote bytes and their checked views.

@@ -1,0 +1,1 @@
+//! Keys to half-open ranges of leaves, with a promise.

@@ -1,0 +1,1 @@
+//! Requests, replies, catalogue and error codes.
