@@ -1,1 +1,15 @@
-//! Shared words, stamped lines, addresses, clock, random numbers.
+//! What every layer stands on: shared words and stamped lines, key search, addresses, the clock and random
+//! numbers.
+//!
+//! Invariant: memory that another process may write is reached through [`words`] alone. Elsewhere it is a
+//! `&[AtomicU64]`, never a `&[u8]` and never a reference to a plain type.
+
+pub mod address;
+pub mod clock;
+pub mod prng;
+pub mod search;
+pub mod sync;
+pub mod words;
+
+pub use address::{ClientId, Epoch, LeafNumber, RegionId, RemoteAddress};
+pub use words::{LINE_BYTES, Line, Stamp, WORDS_PER_LINE};

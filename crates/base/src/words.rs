@@ -1,0 +1,250 @@
+//! Shared words: how bytes that another process may be writing are copied, stamped and written.
+//!
+//! Invariant: a [`Line`] whose stamp has an even version is a snapshot of that line; one with an odd version is
+//! not, and says so. Lines are related to each other by equal incarnation only, never by address order or by
+//! the moment at which they were copied.
+//!
+//! Protocol, a seqlock a line:
+//! - a writer makes the version odd, `fence(Release)`, writes the body with relaxed stores, makes the version
+//!   even with a Release store ([`begin_write`], [`end_write`]);
+//! - a reader loads the stamp, copies the line, loads the stamp again; two different stamps or an odd one make
+//!   the copy's stamp odd ([`copy_stamped`]).
+//!
+//! The copy is an `asm!` block of vector moves on x86-64 (whose loads are performed in program order) and relaxed
+//! word loads elsewhere. Shared memory tears at 8 B inside a line, so the second look at the stamp is not
+//! optional. Plain, volatile and `memcpy` reads of such memory would be data races.
+
+use crate::sync::{AtomicU64, Ordering, fence};
+
+/// Words in a line.
+pub const WORDS_PER_LINE: usize = 8;
+/// Bytes in a line: the unit in which memory travels.
+pub const LINE_BYTES: usize = 64;
+
+/// Bits of the stamp's version.
+pub const STAMP_VERSION_BITS: u32 = 32;
+/// Bits of the stamp's incarnation.
+pub const STAMP_INCARNATION_BITS: u32 = 24;
+/// Bits of the stamp's occupancy: bit `w` says that word `w` of the line holds something.
+pub const STAMP_OCCUPANCY_BITS: u32 = 8;
+
+const INCARNATION_MASK: u32 = (1 << STAMP_INCARNATION_BITS) - 1;
+
+/// A private copy of one line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C, align(64))]
+pub struct Line(pub [u64; WORDS_PER_LINE]);
+
+impl Line {
+    /// All zeros.
+    pub const ZERO: Self = Self([0; WORDS_PER_LINE]);
+
+    /// The line's first word.
+    #[inline]
+    #[must_use]
+    pub fn stamp(&self) -> Stamp {
+        Stamp(self.0[0])
+    }
+}
+
+/// The first word of a stamped line: version 32 (low; odd while written), incarnation 24, occupancy 8 (high).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stamp(pub u64);
+
+impl Stamp {
+    /// The stamp of these fields.
+    #[inline]
+    #[must_use]
+    pub fn new(version: u32, incarnation: u32, occupancy: u8) -> Self {
+        debug_assert!(incarnation <= INCARNATION_MASK, "incarnation {incarnation:#x} has more than 24 bits");
+        Self(u64::from(version) | u64::from(incarnation) << 32 | u64::from(occupancy) << 56)
+    }
+
+    /// The line's version: it grows by two with each write of the line.
+    #[inline]
+    #[must_use]
+    pub fn version(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// The incarnation of what the line belongs to.
+    #[inline]
+    #[must_use]
+    pub fn incarnation(self) -> u32 {
+        (self.0 >> 32) as u32 & INCARNATION_MASK
+    }
+
+    /// The words of the line that hold something, one bit each.
+    #[inline]
+    #[must_use]
+    pub fn occupancy(self) -> u8 {
+        (self.0 >> 56) as u8
+    }
+
+    /// True while the line is being written, or if it changed while it was copied.
+    #[inline]
+    #[must_use]
+    pub fn is_changing(self) -> bool {
+        self.0 & 1 == 1
+    }
+
+    /// This stamp with another occupancy.
+    #[inline]
+    #[must_use]
+    pub fn with_occupancy(self, occupancy: u8) -> Self {
+        Self(self.0 & !(0xff << 56) | u64::from(occupancy) << 56)
+    }
+
+    /// This stamp with another incarnation, cut to 24 bits.
+    #[inline]
+    #[must_use]
+    pub fn with_incarnation(self, incarnation: u32) -> Self {
+        let mask = u64::from(INCARNATION_MASK) << 32;
+        Self(self.0 & !mask | u64::from(incarnation & INCARNATION_MASK) << 32)
+    }
+
+    /// The stamp while its line is written: the version made odd.
+    #[inline]
+    #[must_use]
+    pub fn changing(self) -> Self {
+        Self(self.0 | 1)
+    }
+
+    /// The stamp after a write of its line: the next even version (wrapping within its 32 bits).
+    #[inline]
+    #[must_use]
+    pub fn written(self) -> Self {
+        let version = ((self.0 as u32) | 1).wrapping_add(1);
+        Self(self.0 & !0xffff_ffff | u64::from(version))
+    }
+}
+
+/// The incarnation that follows `incarnation`, within its 24 bits.
+#[inline]
+#[must_use]
+pub fn next_incarnation(incarnation: u32) -> u32 {
+    incarnation.wrapping_add(1) & INCARNATION_MASK
+}
+
+/// Asks for the line that holds `word` to be brought into the nearest cache.
+#[inline(always)]
+pub fn prefetch(word: &AtomicU64) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch reads nothing that the program can see and faults on no address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(word.as_ptr().cast()) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = word;
+}
+
+/// Copies `into.len()` lines from `from`, whatever their stamps say: eight-byte words arrive whole, nothing else
+/// is promised.
+///
+/// # Panics
+/// If `from` does not hold exactly as many words as `into`.
+#[inline(always)]
+pub fn copy_lines(from: &[AtomicU64], into: &mut [Line]) {
+    assert_eq!(from.len(), into.len() * WORDS_PER_LINE, "words to copy, and room for them");
+    for (line, words) in into.iter_mut().zip(from.chunks_exact(WORDS_PER_LINE)) {
+        copy_line(words, line);
+    }
+}
+
+/// Copies `into.len()` stamped lines from `from`. A line that changed meanwhile, or was being written, comes
+/// back with an odd version.
+///
+/// # Panics
+/// If `from` does not hold exactly as many words as `into`.
+#[inline(always)]
+pub fn copy_stamped(from: &[AtomicU64], into: &mut [Line]) {
+    assert_eq!(from.len(), into.len() * WORDS_PER_LINE, "words to copy, and room for them");
+    for (line, words) in into.iter_mut().zip(from.chunks_exact(WORDS_PER_LINE)) {
+        // Relaxed, then a fence, because an Acquire load is not promised to work on a read-only mapping.
+        let before = words[0].load(Ordering::Relaxed);
+        // Acquire: the body's loads come after the stamp's. Partner: the Release store in `end_write`.
+        fence(Ordering::Acquire);
+        copy_line(words, line);
+        // Acquire: the second load of the stamp comes after the body's loads. Partner: the Release fence in
+        // `begin_write`: a reader that saw a word of the new body sees the odd stamp, or a later one.
+        fence(Ordering::Acquire);
+        let after = words[0].load(Ordering::Relaxed);
+        line.0[0] = before | u64::from(before != after);
+    }
+}
+
+/// Opens a line for writing: its version becomes odd. Only the holder of the line's latch may call it.
+/// Returns the stamp as it stood, for [`end_write`].
+#[inline]
+pub fn begin_write(line: &[AtomicU64]) -> Stamp {
+    // Relaxed: the latch's holder is the only writer of the stamp.
+    let stamp = Stamp(line[0].load(Ordering::Relaxed));
+    line[0].store(stamp.changing().0, Ordering::Relaxed);
+    // Release: no store of the body is seen before the odd version. Partner: the second Acquire fence in
+    // `copy_stamped`.
+    fence(Ordering::Release);
+    stamp
+}
+
+/// Closes a line opened by [`begin_write`]: `stamp` (occupancy and incarnation as they shall be) with the next
+/// even version.
+#[inline]
+pub fn end_write(line: &[AtomicU64], stamp: Stamp) {
+    // Release: the body's stores are seen before the even version. Partner: the first Acquire fence in
+    // `copy_stamped`.
+    line[0].store(stamp.written().0, Ordering::Release);
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline(always)]
+fn copy_line(words: &[AtomicU64], line: &mut Line) {
+    let from = words[..WORDS_PER_LINE].as_ptr();
+    let into = line.0.as_mut_ptr();
+    if std::is_x86_feature_detected!("avx") {
+        // SAFETY: `from` points at 64 readable bytes (the slice index above) that only atomics and this block
+        // touch, each 8 B of which a vector move loads whole; `into` at 64 writable private bytes. The moves need
+        // no alignment. AVX was detected. The registers are declared, flags and stack stay untouched.
+        unsafe {
+            std::arch::asm!(
+                "vmovdqu ymm0, [{from}]",
+                "vmovdqu ymm1, [{from} + 32]",
+                "vmovdqu [{into}], ymm0",
+                "vmovdqu [{into} + 32], ymm1",
+                "vzeroupper",
+                from = in(reg) from,
+                into = in(reg) into,
+                out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _, out("xmm5") _,
+                out("xmm6") _, out("xmm7") _, out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+                out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
+                options(nostack, preserves_flags),
+            );
+        }
+    } else {
+        // SAFETY: as above; SSE2 is part of x86-64.
+        unsafe {
+            std::arch::asm!(
+                "movdqu xmm0, [{from}]",
+                "movdqu xmm1, [{from} + 16]",
+                "movdqu xmm2, [{from} + 32]",
+                "movdqu xmm3, [{from} + 48]",
+                "movdqu [{into}], xmm0",
+                "movdqu [{into} + 16], xmm1",
+                "movdqu [{into} + 32], xmm2",
+                "movdqu [{into} + 48], xmm3",
+                from = in(reg) from,
+                into = in(reg) into,
+                out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+                options(nostack, preserves_flags),
+            );
+        }
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+#[inline(always)]
+fn copy_line(words: &[AtomicU64], line: &mut Line) {
+    for (word, shared) in line.0.iter_mut().zip(words) {
+        *word = shared.load(Ordering::Relaxed);
+    }
+}

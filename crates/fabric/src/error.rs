@@ -1,0 +1,99 @@
+//! What can go wrong between two nodes, with the evidence.
+
+use std::time::Duration;
+
+use farsight_base::{RegionId, RemoteAddress};
+
+/// A failure of the fabric. None of them says anything about stored data: an operation that ends in one may be
+/// tried again, but for a call that was sent and not answered, whose outcome is unknown.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum FabricError {
+    /// The peer is gone: it died, closed the connection, or fenced this client.
+    #[error(
+        "the connection to {peer} is lost: {reason}. Connect again; what a restarted server holds is a new epoch"
+    )]
+    Disconnected {
+        /// The peer's address, as the user gave it.
+        peer: String,
+        /// How that was noticed.
+        reason: String,
+    },
+    /// The peer lives but did not answer in time.
+    #[error(
+        "{peer} did not answer {what} within {waited:?}. Is the server overloaded or stopped? Outcome unknown"
+    )]
+    TimedOut {
+        /// The peer's address.
+        peer: String,
+        /// What was waited for.
+        what: &'static str,
+        /// The bound that was reached.
+        waited: Duration,
+    },
+    /// A verb named bytes outside a region, or one the region's rights forbid. The connection is dead afterwards,
+    /// as it is on RDMA.
+    #[error("{verb} of {length_bytes} B at {address} was refused: {reason}")]
+    AccessDenied {
+        /// The verb's name.
+        verb: &'static str,
+        /// Where it was aimed.
+        address: RemoteAddress,
+        /// How much it asked for.
+        length_bytes: u64,
+        /// Why it was refused.
+        reason: String,
+    },
+    /// A verb named a region that this queue pair has not attached.
+    #[error("{region} is not attached to the connection with {peer}")]
+    UnknownRegion {
+        /// The peer's address.
+        peer: String,
+        /// The region named.
+        region: RegionId,
+    },
+    /// A request or reply larger than the fabric carries in one piece.
+    #[error(
+        "a message of {length_bytes} B exceeds this fabric's limit of {limit_bytes} B: send fewer operations a call"
+    )]
+    TooLarge {
+        /// The message's size.
+        length_bytes: usize,
+        /// What fits.
+        limit_bytes: usize,
+    },
+    /// The client was used in a child process after `fork`.
+    #[error(
+        "this client belongs to the process that connected it, not to its forked child: connect again in the child"
+    )]
+    Forked,
+    /// The peer broke the protocol: what it sent is not what this version understands.
+    #[error("{peer} sent something unintelligible: {what} (expected {expected}, got {got})")]
+    Protocol {
+        /// The peer's address.
+        peer: String,
+        /// What was being read.
+        what: &'static str,
+        /// What was expected there.
+        expected: String,
+        /// What stood there.
+        got: String,
+    },
+    /// The peer refused the connection and said why.
+    #[error("{peer} refused the connection: {reason}")]
+    Refused {
+        /// The peer's address.
+        peer: String,
+        /// Its words.
+        reason: String,
+    },
+    /// The operating system said no.
+    #[error("{what} failed: {source_text}. {remedy}")]
+    System {
+        /// The step.
+        what: String,
+        /// The system's error.
+        source_text: String,
+        /// What to do about it.
+        remedy: String,
+    },
+}

@@ -1,0 +1,122 @@
+//! The client's side of a fabric: connections and their queue pairs.
+
+use std::time::Duration;
+
+use farsight_base::{Epoch, Line, RegionId, RemoteAddress};
+
+use crate::{FabricError, Guarantees, Meters};
+
+/// A place in a queue pair's batch, below [`QueuePair::SLOTS`]. A slot holds one verb from its posting until its
+/// result has been taken or the slot is posted to again.
+pub type Slot = usize;
+
+/// How a READ's lines are checked on their way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReadMode {
+    /// Eight-byte words arrive whole; nothing else is promised.
+    Plain,
+    /// The first word of each line is a stamp: a line whose copy has an even version is a snapshot of that line.
+    Stamped,
+}
+
+/// A connection to one node, shared by the sessions of a process.
+pub trait Connection: Send + Sync {
+    /// What a session posts to.
+    type Queue: QueuePair + Send;
+
+    /// The peer, as the user named it.
+    fn peer(&self) -> &str;
+
+    /// The server's life at connection. A connection never outlives it.
+    fn epoch(&self) -> Epoch;
+
+    /// A queue pair of its own for one session.
+    ///
+    /// # Errors
+    /// [`FabricError::Disconnected`], or [`FabricError::System`] without descriptors left.
+    fn open_queue(&self) -> Result<Self::Queue, FabricError>;
+}
+
+/// One session's queue of verbs to one node; single-threaded.
+///
+/// Bounds: a batch holds at most [`QueuePair::SLOTS`] verbs, a posted message at most
+/// [`QueuePair::MESSAGE_BYTES_MAX`]; no wait exceeds its timeout.
+pub trait QueuePair {
+    /// Verbs that one batch holds.
+    const SLOTS: usize;
+    /// Bytes of the longest request or reply.
+    const MESSAGE_BYTES_MAX: usize;
+    /// What the provider promises.
+    const GUARANTEES: Guarantees;
+
+    /// The peer, as the user named it.
+    fn peer(&self) -> &str;
+
+    /// Makes `region` addressable by this queue pair and returns its size in bytes. May take a round trip; a
+    /// region already attached is free.
+    ///
+    /// # Errors
+    /// [`FabricError::UnknownRegion`] if the server has no such region.
+    fn attach(&mut self, region: RegionId) -> Result<u64, FabricError>;
+
+    /// Posts a READ of `line_count` lines at the line-aligned `from`. Over shared memory this prefetches.
+    /// A wrong address is reported when the slot is taken.
+    fn post_read(&mut self, slot: Slot, from: RemoteAddress, line_count: usize, mode: ReadMode);
+
+    /// Posts a WRITE of `words` at the word-aligned `to`.
+    fn post_write(&mut self, slot: Slot, to: RemoteAddress, words: &[u64]);
+
+    /// Posts a compare-and-swap of the word at `at`; the slot yields the word as it was.
+    fn post_compare_swap(&mut self, slot: Slot, at: RemoteAddress, expected: u64, new: u64);
+
+    /// Posts a fetch-and-add on the word at `at`; the slot yields the word as it was.
+    fn post_fetch_add(&mut self, slot: Slot, at: RemoteAddress, delta: u64);
+
+    /// Posts a call to the peer's processor.
+    ///
+    /// # Errors
+    /// [`FabricError::TooLarge`], before anything is posted.
+    fn post_call(&mut self, slot: Slot, request: &[u8]) -> Result<(), FabricError>;
+
+    /// Sends everything posted since the last doorbell.
+    ///
+    /// # Errors
+    /// [`FabricError::Disconnected`], [`FabricError::Forked`].
+    fn doorbell(&mut self) -> Result<(), FabricError>;
+
+    /// Collects completions without blocking. Returns how many slots became complete.
+    ///
+    /// # Errors
+    /// [`FabricError::Disconnected`].
+    fn poll(&mut self) -> Result<usize, FabricError>;
+
+    /// Sleeps until a completion may have come or `timeout` passes; spins a little first.
+    ///
+    /// # Errors
+    /// [`FabricError::Disconnected`].
+    fn wait(&mut self, timeout: Duration) -> Result<(), FabricError>;
+
+    /// True when the slot's result can be taken.
+    fn is_complete(&self, slot: Slot) -> bool;
+
+    /// Copies the lines that the completed READ in `slot` fetched; as many as were posted.
+    ///
+    /// # Errors
+    /// [`FabricError::AccessDenied`], [`FabricError::UnknownRegion`].
+    fn take_read(&mut self, slot: Slot, into: &mut [Line]) -> Result<(), FabricError>;
+
+    /// The word that the completed atomic in `slot` found, or zero for a completed WRITE.
+    ///
+    /// # Errors
+    /// As [`QueuePair::take_read`].
+    fn take_word(&mut self, slot: Slot) -> Result<u64, FabricError>;
+
+    /// Moves the completed call's reply into `into`, replacing what it held.
+    ///
+    /// # Errors
+    /// [`FabricError::Disconnected`] if the peer died before it answered: the outcome is unknown.
+    fn take_reply(&mut self, slot: Slot, into: &mut Vec<u8>) -> Result<(), FabricError>;
+
+    /// Counters since the queue pair was opened; a batch is added at its doorbell.
+    fn meters(&self) -> Meters;
+}

@@ -1,0 +1,64 @@
+//! The server's side of a fabric.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use farsight_base::{ClientId, Epoch};
+
+use crate::{FabricError, Region, RegionRights};
+
+/// What executes calls: the server's worker.
+pub trait CallHandler {
+    /// Executes one `request` of `client` (the bytes are a private copy, unchecked) and appends the reply to
+    /// `reply`, which is empty. Must answer every request, bad ones with an error reply.
+    fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>);
+}
+
+/// One worker's share of the connected clients.
+pub trait ServerPort: Send {
+    /// Drains up to `budget_calls` waiting calls through `handler` and sends their replies, client by client.
+    /// Returns the calls answered. Never blocks; one client's disorder ends that client alone.
+    fn serve(&mut self, budget_calls: usize, handler: &mut dyn CallHandler) -> usize;
+
+    /// Sleeps until a call may be waiting, [`Host::wake`] is called, or `timeout` passes.
+    fn wait(&mut self, timeout: Duration);
+}
+
+/// A node that owns regions and accepts clients.
+pub trait Host: Send + Sync {
+    /// What a worker drains.
+    type Port: ServerPort;
+
+    /// This life of the server.
+    fn epoch(&self) -> Epoch;
+
+    /// A zeroed region of at least `length_bytes`.
+    ///
+    /// # Errors
+    /// [`FabricError::System`] if the memory cannot be had.
+    fn create_region(&self, length_bytes: u64, rights: RegionRights) -> Result<Arc<dyn Region>, FabricError>;
+
+    /// The port of a new worker. Clients are spread over the ports that exist when they connect.
+    ///
+    /// # Errors
+    /// [`FabricError::System`] if the operating system gives out no more descriptors.
+    fn open_port(&self) -> Result<Self::Port, FabricError>;
+
+    /// Accepts and dismisses clients for up to `timeout`: the control thread calls it in a loop.
+    ///
+    /// # Errors
+    /// [`FabricError::System`] if the listening socket itself is broken; a client's disorder ends that client.
+    fn step(&self, timeout: Duration) -> Result<(), FabricError>;
+
+    /// Clients connected now.
+    fn client_count(&self) -> usize;
+
+    /// Ends `client` and returns when none of its verbs can execute any more. Unknown clients are already fenced.
+    ///
+    /// # Errors
+    /// [`FabricError::TimedOut`] if that could not be made certain in time.
+    fn fence(&self, client: ClientId) -> Result<(), FabricError>;
+
+    /// Wakes everything that sleeps in [`Host::step`] or [`ServerPort::wait`], so that it can look for a stop.
+    fn wake(&self);
+}
