@@ -23,6 +23,7 @@ pub enum CostClass {
 
 /// One provider's promises.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent promises, each with a name")]
 pub struct Guarantees {
     /// The provider's name, as in URLs.
     pub name: &'static str,

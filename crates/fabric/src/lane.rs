@@ -72,12 +72,11 @@ impl<'q, Q: QueuePair> Lane<'q, Q> {
             for (slot, place) in places.iter_mut().enumerate() {
                 // A finished operation makes room for the next, which posts at once; bounded by the operations.
                 while poll_once(place) == Some(Poll::Ready(())) {
-                    match operations.next() {
-                        Some(operation) => place.set(Some(start(self.slot(slot), operation))),
-                        None => {
-                            place.set(None);
-                            running -= 1;
-                        }
+                    if let Some(operation) = operations.next() {
+                        place.set(Some(start(self.slot(slot), operation)));
+                    } else {
+                        place.set(None);
+                        running -= 1;
                     }
                 }
             }

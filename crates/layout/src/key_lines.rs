@@ -1,0 +1,212 @@
+//! The checked view of a leaf's key part: three lines as one READ returned them.
+//!
+//! Invariant: a *hit* is proved by the one line that holds the key: its version is even and the key's occupancy
+//! bit is set. A *miss* is proved by all three lines: even, of one incarnation, and the key within the fences that
+//! they hold. Nothing else decides, neither the model nor what a client cached, so a wrong guess costs time only.
+//!
+//! Why lines of different moments prove a miss: within an incarnation fences do not change and no slot is used
+//! twice, so a key that was here all the time was in one slot, whose line shows it. One that was removed and
+//! inserted again meanwhile was absent in between.
+
+use farsight_base::search::equal_words;
+use farsight_base::{LeafNumber, Line, WORDS_PER_LINE};
+
+use crate::{
+    HIGH_FENCE_WORD, INFINITE_FLAG_BIT, KEY_LINES, LEAF_SLOTS, LOW_FENCE_WORD, LeafSlot, NEXT_WORD,
+    PERMUTATION_WORD,
+};
+
+/// What a key part says about one key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeySearch {
+    /// The key is here.
+    Hit {
+        /// Its slot.
+        slot: LeafSlot,
+        /// The incarnation under which its value must be found.
+        incarnation: u32,
+    },
+    /// The key belongs here and is not stored.
+    Absent,
+    /// The key belongs to the right; this is the right sibling (or [`LeafNumber::NONE`]).
+    Right(LeafNumber),
+    /// The key belongs to the left.
+    Left,
+    /// The lines changed under the READ, or belong to different incarnations: READ again.
+    Changing,
+    /// The lines are even and agree, and are no leaf: an unused block or garbage.
+    Foreign,
+}
+
+/// The keys that belong to a leaf: `low <= key`, and `key < high` unless `high` is `None`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fences {
+    /// The least key that belongs here.
+    pub low: u64,
+    /// The least key that belongs to the right; `None`: there is none.
+    pub high: Option<u64>,
+}
+
+impl Fences {
+    /// True if `key` belongs between these fences.
+    #[inline]
+    #[must_use]
+    pub fn contain(&self, key: u64) -> bool {
+        key >= self.low && self.high.is_none_or(|high| key < high)
+    }
+}
+
+/// A private copy of a key part, unchecked; every answer is checked.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyLines<'a>(pub &'a [Line; KEY_LINES]);
+
+impl KeyLines<'_> {
+    /// Looks `key` up.
+    #[inline(always)]
+    #[must_use]
+    pub fn search(&self, key: u64) -> KeySearch {
+        let lines = self.0;
+        let occupied = lines[0].0[0] >> 56 | lines[1].0[0] >> 56 << 8 | lines[2].0[0] >> 56 << 16;
+        let found = equal_words(lines, key) & occupied as u32 & KEY_WORDS_MASK;
+        if found == 0 {
+            return self.prove_miss(key);
+        }
+        let word = found.trailing_zeros() as usize;
+        let stamp = lines[word / WORDS_PER_LINE].stamp();
+        if stamp.is_changing() {
+            return KeySearch::Changing;
+        }
+        KeySearch::Hit { slot: LeafSlot::of_key_word(word), incarnation: stamp.incarnation() }
+    }
+
+    /// The incarnation that all three lines agree on, or `None` while they change.
+    #[inline]
+    #[must_use]
+    pub fn incarnation(&self) -> Option<u32> {
+        let [first, second, third] = [self.0[0].stamp(), self.0[1].stamp(), self.0[2].stamp()];
+        let even = !(first.is_changing() || second.is_changing() || third.is_changing());
+        let incarnation = first.incarnation();
+        (even && second.incarnation() == incarnation && third.incarnation() == incarnation)
+            .then_some(incarnation)
+    }
+
+    /// The leaf's fences, of line 0 alone; `None` if they are no leaf's. Means something once
+    /// [`KeyLines::incarnation`] has agreed.
+    #[inline]
+    #[must_use]
+    pub fn fences(&self) -> Option<Fences> {
+        let words = &self.0[0].0;
+        let (next, low, high) = (words[NEXT_WORD], words[LOW_FENCE_WORD], words[HIGH_FENCE_WORD]);
+        let high = (next >> INFINITE_FLAG_BIT & 1 == 0).then_some(high);
+        high.is_none_or(|high| low < high).then_some(Fences { low, high })
+    }
+
+    /// The right sibling, of line 0 alone.
+    #[inline]
+    #[must_use]
+    pub fn next(&self) -> LeafNumber {
+        LeafNumber(self.0[0].0[NEXT_WORD] as u32)
+    }
+
+    /// True if `slot` holds a key.
+    #[inline]
+    #[must_use]
+    pub fn is_occupied(&self, slot: LeafSlot) -> bool {
+        self.0[slot.key_line()].stamp().occupancy() & slot.occupancy_bit() != 0
+    }
+
+    /// The key in `slot`, if it is occupied.
+    #[inline]
+    #[must_use]
+    pub fn key(&self, slot: LeafSlot) -> Option<u64> {
+        let word = slot.key_word();
+        self.is_occupied(slot).then(|| self.0[word / WORDS_PER_LINE].0[word % WORDS_PER_LINE])
+    }
+
+    /// The occupied slots and their keys in key order; of equal keys (removed and inserted again while the lines
+    /// were read) the later slot. Returns how many of `into` were filled.
+    pub fn sorted(&self, into: &mut [(u64, LeafSlot); LEAF_SLOTS]) -> usize {
+        let mut count = 0;
+        let hint = self.0[0].0[PERMUTATION_WORD];
+        for position in 0..LEAF_SLOTS {
+            let slot = LeafSlot::new((hint >> (4 * position) & 15) as usize).expect("four bits are a slot");
+            if let Some(key) = self.key(slot) {
+                into[count] = (key, slot);
+                count += 1;
+            }
+        }
+        let occupied = LeafSlot::all().filter(|&slot| self.is_occupied(slot)).count();
+        let ascending = into[..count].windows(2).all(|pair| pair[0].0 < pair[1].0);
+        if ascending && count == occupied {
+            return count;
+        }
+        // The hint belongs to another moment than the keys: sort without it.
+        count = 0;
+        for slot in LeafSlot::all() {
+            if let Some(key) = self.key(slot) {
+                into[count] = (key, slot);
+                count += 1;
+            }
+        }
+        into[..count].sort_unstable();
+        let mut kept = 0;
+        for index in 0..count {
+            if index + 1 == count || into[index].0 != into[index + 1].0 {
+                into[kept] = into[index];
+                kept += 1;
+            }
+        }
+        kept
+    }
+
+    #[inline]
+    fn prove_miss(self, key: u64) -> KeySearch {
+        if self.incarnation().is_none() {
+            return KeySearch::Changing;
+        }
+        match self.fences() {
+            None => KeySearch::Foreign,
+            Some(fences) if key < fences.low => KeySearch::Left,
+            Some(fences) if fences.contain(key) => KeySearch::Absent,
+            Some(_) => KeySearch::Right(self.next()),
+        }
+    }
+}
+
+/// The words of the key part that hold keys.
+const KEY_WORDS_MASK: u32 = 0b0111_1110_1111_1110_1110_0000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use farsight_base::prng::SplitMix64;
+
+    #[test]
+    fn the_mask_is_the_slots_words() {
+        let words = LeafSlot::all().fold(0, |mask, slot| mask | 1_u32 << slot.key_word());
+        assert_eq!(words, KEY_WORDS_MASK);
+    }
+
+    #[test]
+    fn an_unused_block_is_foreign() {
+        let lines = [Line::ZERO; KEY_LINES];
+        assert_eq!(KeyLines(&lines).search(0), KeySearch::Foreign);
+        assert_eq!(KeyLines(&lines).search(u64::MAX), KeySearch::Foreign);
+    }
+
+    #[test]
+    fn garbage_never_panics() {
+        let mut random = SplitMix64::new(3);
+        for _ in 0..20_000 {
+            let mut lines = [Line::ZERO; KEY_LINES];
+            for word in lines.iter_mut().flat_map(|line| &mut line.0) {
+                *word = random.next_u64() & random.next_u64();
+            }
+            let key = if random.below(2) == 0 { lines[1].0[3] } else { random.next_u64() };
+            let _ = KeyLines(&lines).search(key);
+            let mut sorted = [(0, LeafSlot::new(0).unwrap()); LEAF_SLOTS];
+            let count = KeyLines(&lines).sorted(&mut sorted);
+            assert!(sorted[..count].windows(2).all(|pair| pair[0].0 < pair[1].0));
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The checked view of a value: the lines that a READ returned, an incarnation they must have.
+//!
+//! A value of one line is a snapshot because its line is. A value of several lines has them for itself, and each
+//! write advances all their versions together: equal even versions are the same write.
+//!
+//! A version of zero marks a slot not written in this incarnation: a READ that took the value's line before the
+//! insert and the key's line after it meets one, and tries again.
+
+use farsight_base::{Line, WORDS_PER_LINE};
+
+use crate::{Geometry, SHORT_VALUES_PER_LINE, ValuePlace};
+
+/// Why lines are not the value asked for. All of these mean: look the key up again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ValueFault {
+    /// The lines changed while they were read.
+    Changing,
+    /// The lines belong to another incarnation than the key did.
+    OtherIncarnation,
+    /// The slot has not been written in this incarnation.
+    NotWritten,
+}
+
+impl Geometry {
+    /// Copies the value at `place.index` of `lines` (the [`Geometry::lines_per_value`] lines that start at
+    /// `place.line`) into `into` and returns its version.
+    ///
+    /// # Errors
+    /// [`ValueFault`], with `into` untouched or half-written.
+    ///
+    /// # Panics
+    /// If `lines` or `into` are not of the geometry's sizes.
+    #[inline(always)]
+    pub fn read_value(
+        &self,
+        lines: &[Line],
+        place: ValuePlace,
+        incarnation: u32,
+        into: &mut [u8],
+    ) -> Result<u64, ValueFault> {
+        assert_eq!((lines.len(), into.len()), (self.lines_per_value(), self.value_bytes()), "lines, bytes");
+        check(lines, incarnation)?;
+        let version = if self.value_words() == 1 {
+            let words = &lines[0].0;
+            into.copy_from_slice(&words[1 + place.index % SHORT_VALUES_PER_LINE].to_le_bytes());
+            short_version(words, place.index % SHORT_VALUES_PER_LINE)
+        } else {
+            let first = place.index % self.values_per_line() * (self.value_words() + 1);
+            for (word, bytes) in into.chunks_mut(8).enumerate() {
+                bytes.copy_from_slice(&body_word(lines, first + 1 + word).to_le_bytes()[..bytes.len()]);
+            }
+            body_word(lines, first)
+        };
+        if version == 0 { Err(ValueFault::NotWritten) } else { Ok(version) }
+    }
+}
+
+#[inline(always)]
+fn check(lines: &[Line], incarnation: u32) -> Result<(), ValueFault> {
+    let first = lines[0].stamp();
+    for line in lines {
+        let stamp = line.stamp();
+        if stamp.is_changing() || stamp.version() != first.version() {
+            return Err(ValueFault::Changing);
+        }
+        if stamp.incarnation() != incarnation {
+            return Err(ValueFault::OtherIncarnation);
+        }
+    }
+    Ok(())
+}
+
+/// Word `index` of the lines' bodies, stamps left out.
+#[inline(always)]
+fn body_word(lines: &[Line], index: usize) -> u64 {
+    let (line, word) = body_place(index);
+    lines[line].0[word]
+}
+
+/// The line and word of body word `index`, stamps left out.
+#[inline(always)]
+pub(crate) fn body_place(index: usize) -> (usize, usize) {
+    (index / (WORDS_PER_LINE - 1), 1 + index % (WORDS_PER_LINE - 1))
+}
+
+/// The version of short value `index`: its low 32 bits in words 5 and 6, its high 16 in word 7.
+#[inline(always)]
+fn short_version(words: &[u64; WORDS_PER_LINE], index: usize) -> u64 {
+    let low = words[5 + index / 2] >> (32 * (index % 2)) & 0xffff_ffff;
+    low | (words[7] >> (16 * index) & 0xffff) << 32
+}
+
+/// Puts `version` in its place among a short line's words 5 to 7.
+#[inline(always)]
+pub(crate) fn set_short_version(words: &mut [u64; 3], index: usize, version: u64) {
+    let shift = 32 * (index % 2);
+    let low = &mut words[index / 2];
+    *low = *low & !(0xffff_ffff << shift) | (version & 0xffff_ffff) << shift;
+    let high = &mut words[2];
+    *high = *high & !(0xffff << (16 * index)) | (version >> 32 & 0xffff) << (16 * index);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_versions_keep_to_themselves() {
+        let mut tail = [u64::MAX; 3];
+        let versions = [0x1234_5678_9abc, 0, 0xffff_ffff_ffff, 0x8000_0000_0001];
+        for (index, version) in versions.iter().enumerate() {
+            set_short_version(&mut tail, index, *version);
+        }
+        let mut words = [0; 8];
+        words[5..].copy_from_slice(&tail);
+        assert_eq!([0, 1, 2, 3].map(|index| short_version(&words, index)), versions);
+    }
+}
