@@ -1,1 +1,32 @@
-//! Requests, replies, catalogue and error codes.
+//! What clients and servers say to each other over a fabric's calls: requests, replies, the catalogue of tables,
+//! error codes. docs/protocol/xstore.md has the steps in which they are used, docs/format.md the bytes.
+//!
+//! Invariant: a decoder accepts exactly what the encoder of the same version writes and answers everything else
+//! with a [`DecodeError`] that names what, where, expected and got. Frames are private copies when they are
+//! decoded; every length is checked before it is believed.
+//!
+//! Data frames (reads, writes, models) are fixed little-endian words, because millions of them travel each second.
+//! Control messages (tables, statistics) are postcard: a stable, published format.
+
+#![forbid(unsafe_code)]
+
+mod catalogue;
+mod error;
+mod outcome;
+mod reply;
+mod request;
+mod stats;
+mod wire;
+
+pub use catalogue::{KeyKind, TABLE_NAME_BYTES_MAX, TableDefinition, TableId, TableInfo, check_table_name};
+pub use error::{DecodeError, ErrorCode, ServerError};
+pub use outcome::{WriteOperation, WriteOutcome};
+pub use reply::{PairsReader, Reply, ReplyWriter, SentPair, SentSubModel, SubModelsReader};
+pub use request::{ControlRequest, Request, WriteEntries, WriteEntry, padded};
+pub use stats::{ModelStats, RegionStats, ServerStats, TableStats, TreeStats};
+pub use wire::Words;
+
+/// Bytes of a request's and a reply's header.
+pub const HEADER_BYTES: usize = 16;
+/// Operations that one call carries at most.
+pub const OPERATIONS_MAX: usize = 1024;

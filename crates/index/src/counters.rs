@@ -1,0 +1,37 @@
+//! What an engine's client counts besides the fabric's meters: how often the straight way was left, and why.
+
+use std::ops::AddAssign;
+
+/// Counters of one session.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Counters {
+    /// GETs answered.
+    pub gets: u64,
+    /// SCANs answered.
+    pub scans: u64,
+    /// Writes answered.
+    pub writes: u64,
+    /// Operations that the staged batch handed to the lane.
+    pub irregular: u64,
+    /// READs repeated because lines were changing or of another incarnation.
+    pub retries: u64,
+    /// Steps to a right sibling.
+    pub sibling_steps: u64,
+    /// Operations that the server's processor had to do for a client that reads one-sided.
+    pub fallbacks: u64,
+    /// Sub-models fetched into the cache.
+    pub sub_models_fetched: u64,
+}
+
+impl AddAssign for Counters {
+    fn add_assign(&mut self, other: Self) {
+        self.gets += other.gets;
+        self.scans += other.scans;
+        self.writes += other.writes;
+        self.irregular += other.irregular;
+        self.retries += other.retries;
+        self.sibling_steps += other.sibling_steps;
+        self.fallbacks += other.fallbacks;
+        self.sub_models_fetched += other.sub_models_fetched;
+    }
+}

@@ -1,0 +1,108 @@
+//! What became of one write, in one word.
+
+use farsight_layout::PAIR_VERSION_BITS;
+
+use crate::ErrorCode;
+
+/// The four writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum WriteOperation {
+    /// Stores a pair whose key is absent.
+    Insert = 0,
+    /// Replaces the value of a present key.
+    Update = 1,
+    /// Stores a pair whether its key is present or not.
+    Put = 2,
+    /// Removes a present key.
+    Remove = 3,
+}
+
+impl WriteOperation {
+    /// The operation with this number.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Self> {
+        [Self::Insert, Self::Update, Self::Put, Self::Remove]
+            .into_iter()
+            .find(|operation| *operation as u8 == number)
+    }
+
+    /// True if its entries carry values.
+    #[must_use]
+    pub fn has_value(self) -> bool {
+        self != Self::Remove
+    }
+}
+
+/// The outcome of one write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WriteOutcome {
+    /// The key was absent and is stored now, with this version.
+    Inserted(u64),
+    /// The key was present and has this version now.
+    Replaced(u64),
+    /// The key was present and is gone; this was its last version.
+    Removed(u64),
+    /// An insert found the key present, with this version. Nothing changed.
+    Exists(u64),
+    /// An update or remove found the key absent. Nothing changed.
+    Absent,
+    /// The server could not: region full, contended, versions exhausted. Nothing changed.
+    Failed(ErrorCode),
+}
+
+const KIND_SHIFT: u32 = 56;
+const VERSION_MASK: u64 = (1 << PAIR_VERSION_BITS) - 1;
+
+impl WriteOutcome {
+    /// The outcome's word: kind in the highest byte, version or error code below.
+    #[must_use]
+    pub fn to_word(self) -> u64 {
+        let (kind, rest) = match self {
+            Self::Inserted(version) => (1, version),
+            Self::Replaced(version) => (2, version),
+            Self::Removed(version) => (3, version),
+            Self::Exists(version) => (4, version),
+            Self::Absent => (5, 0),
+            Self::Failed(code) => (6, u64::from(code as u8)),
+        };
+        kind << KIND_SHIFT | rest & VERSION_MASK
+    }
+
+    /// The outcome of a word, or `None` for a word that is none.
+    #[must_use]
+    pub fn from_word(word: u64) -> Option<Self> {
+        let version = word & VERSION_MASK;
+        match word >> KIND_SHIFT {
+            1 => Some(Self::Inserted(version)),
+            2 => Some(Self::Replaced(version)),
+            3 => Some(Self::Removed(version)),
+            4 => Some(Self::Exists(version)),
+            5 => Some(Self::Absent),
+            6 => ErrorCode::from_number(version as u8).map(Self::Failed),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_come_back() {
+        let version = VERSION_MASK;
+        for outcome in [
+            WriteOutcome::Inserted(version),
+            WriteOutcome::Replaced(1),
+            WriteOutcome::Removed(2),
+            WriteOutcome::Exists(3),
+            WriteOutcome::Absent,
+            WriteOutcome::Failed(ErrorCode::RegionFull),
+        ] {
+            assert_eq!(WriteOutcome::from_word(outcome.to_word()), Some(outcome));
+        }
+        assert_eq!(WriteOutcome::from_word(0), None);
+        assert_eq!(WriteOutcome::from_word(u64::MAX), None);
+    }
+}

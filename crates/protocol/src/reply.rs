@@ -1,0 +1,261 @@
+//! Replies: what a server's processor answers.
+//!
+//! Header, 16 B: error code 8 (zero: none), flags 8, reserved 16, count 32, argument 64; then the answer's words, or
+//! an error's UTF-8 text.
+
+use farsight_layout::{SUB_MODEL_WORDS, SubModelRecord};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::request::padded;
+use crate::wire::{Words, put, put_padded};
+use crate::{DecodeError, ErrorCode, HEADER_BYTES, ServerError, WriteOutcome};
+
+/// Writes one reply.
+#[derive(Debug)]
+pub struct ReplyWriter<'a> {
+    frame: &'a mut Vec<u8>,
+}
+
+impl<'a> ReplyWriter<'a> {
+    /// Begins a reply in `frame`, replacing what it held.
+    pub fn new(frame: &'a mut Vec<u8>) -> Self {
+        frame.clear();
+        frame.resize(HEADER_BYTES, 0);
+        Self { frame }
+    }
+
+    /// Sets the header's count and argument.
+    pub fn set(&mut self, count: u32, argument: u64) {
+        self.frame[4..8].copy_from_slice(&count.to_le_bytes());
+        self.frame[8..16].copy_from_slice(&argument.to_le_bytes());
+    }
+
+    /// Appends a value with its version; an absent one is version zero.
+    #[inline]
+    pub fn push_value(&mut self, version: u64, value: &[u8]) {
+        put(self.frame, version);
+        put_padded(self.frame, value);
+    }
+
+    /// Appends a pair.
+    #[inline]
+    pub fn push_pair(&mut self, key: u64, version: u64, value: &[u8]) {
+        put(self.frame, key);
+        self.push_value(version, value);
+    }
+
+    /// Appends a write's outcome.
+    #[inline]
+    pub fn push_outcome(&mut self, outcome: WriteOutcome) {
+        put(self.frame, outcome.to_word());
+    }
+
+    /// Appends words.
+    pub fn push_words(&mut self, words: impl IntoIterator<Item = u64>) {
+        for word in words {
+            put(self.frame, word);
+        }
+    }
+
+    /// Appends a sub-model with its part of the translation table.
+    pub fn push_sub_model(&mut self, index: u32, record: &SubModelRecord, entries: &[u64]) {
+        put(self.frame, u64::from(index));
+        self.push_words(record.to_words());
+        self.push_words(entries.iter().copied());
+    }
+
+    /// Appends a control answer in postcard.
+    ///
+    /// # Panics
+    /// Never: control answers always serialize.
+    pub fn push_control(&mut self, answer: &impl Serialize) {
+        self.frame.extend_from_slice(&postcard::to_stdvec(answer).expect("a control answer serializes"));
+    }
+
+    /// Bytes written so far.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.frame.len()
+    }
+
+    /// True while nothing follows the header.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.frame.len() == HEADER_BYTES
+    }
+
+    /// Makes the reply a refusal.
+    pub fn refuse(self, error: &ServerError) {
+        self.frame.truncate(HEADER_BYTES);
+        self.frame.fill(0);
+        self.frame[0] = error.code as u8;
+        self.frame.extend_from_slice(error.text.as_bytes());
+    }
+}
+
+/// A received reply: what the server did not refuse.
+#[derive(Clone, Copy, Debug)]
+pub struct Reply<'a> {
+    /// The header's count.
+    pub count: u32,
+    /// The header's argument.
+    pub argument: u64,
+    /// What follows the header.
+    pub body: &'a [u8],
+}
+
+impl<'a> Reply<'a> {
+    /// Decodes a frame.
+    ///
+    /// # Errors
+    /// The outer one for bytes that are no reply, the inner one for a refusal.
+    pub fn decode(frame: &'a [u8]) -> Result<Result<Self, ServerError>, DecodeError> {
+        let Some((head, body)) = frame.split_at_checked(HEADER_BYTES) else {
+            let got = format!("{} B", frame.len());
+            return Err(DecodeError::new("a reply's header", 0, format!("{HEADER_BYTES} B"), got));
+        };
+        if head[0] != 0 {
+            let code = ErrorCode::from_number(head[0]).ok_or_else(|| {
+                DecodeError::new("a reply's error code", 0, "a known code".into(), head[0].to_string())
+            })?;
+            return Ok(Err(ServerError::new(code, String::from_utf8_lossy(body))));
+        }
+        let count = u32::from_le_bytes(head[4..8].try_into().expect("four bytes"));
+        let argument = u64::from_le_bytes(head[8..].try_into().expect("eight bytes"));
+        Ok(Ok(Self { count, argument, body }))
+    }
+
+    /// The body as words.
+    ///
+    /// # Errors
+    /// If it is no whole number of words.
+    pub fn words(&self) -> Result<Words<'a>, DecodeError> {
+        Words::new("a reply's words", self.body)
+    }
+
+    /// The outcomes of a write of `count` entries.
+    ///
+    /// # Errors
+    /// If there are more or fewer, or one is none.
+    pub fn outcomes(
+        &self,
+        count: usize,
+    ) -> Result<impl Iterator<Item = Result<WriteOutcome, DecodeError>> + use<'a>, DecodeError> {
+        let words = self.words()?;
+        if words.len() != count {
+            let got = format!("{} words", words.len());
+            return Err(DecodeError::new("a write's outcomes", HEADER_BYTES, format!("{count} words"), got));
+        }
+        Ok(words.iter().enumerate().map(|(index, word)| {
+            WriteOutcome::from_word(word).ok_or_else(|| {
+                let at = HEADER_BYTES + 8 * index;
+                DecodeError::new("a write's outcome", at, "an outcome".into(), format!("{word:#018x}"))
+            })
+        }))
+    }
+
+    /// A control answer.
+    ///
+    /// # Errors
+    /// If the body is not one of type `T`.
+    pub fn control<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {
+        postcard::from_bytes(self.body).map_err(|error| {
+            DecodeError::new("a control answer", HEADER_BYTES, "the answer's type".into(), error.to_string())
+        })
+    }
+}
+
+/// Reads values or pairs of a known size off a reply's body.
+#[derive(Clone, Copy, Debug)]
+pub struct PairsReader<'a> {
+    words: Words<'a>,
+    value_bytes: usize,
+}
+
+impl<'a> PairsReader<'a> {
+    /// Over `words`, with values of `value_bytes`.
+    #[must_use]
+    pub fn new(words: Words<'a>, value_bytes: usize) -> Self {
+        Self { words, value_bytes }
+    }
+
+    /// The next value and its version.
+    ///
+    /// # Errors
+    /// If the words end before it does.
+    pub fn value(&mut self) -> Result<(u64, &'a [u8]), DecodeError> {
+        let words = self.words.take("a value", 1 + padded(self.value_bytes) / 8)?;
+        Ok((words.get(0), &words.bytes()[8..8 + self.value_bytes]))
+    }
+
+    /// The next pair; `None` at the end.
+    ///
+    /// # Errors
+    /// If the words end within it.
+    pub fn pair(&mut self) -> Result<Option<SentPair<'a>>, DecodeError> {
+        if self.words.is_empty() {
+            return Ok(None);
+        }
+        let key = self.words.take("a pair's key", 1)?.get(0);
+        let (version, value) = self.value()?;
+        Ok(Some(SentPair { key, version, value }))
+    }
+
+    /// The words behind what was read.
+    #[must_use]
+    pub fn rest(self) -> Words<'a> {
+        self.words
+    }
+}
+
+/// A sub-model as it was sent.
+#[derive(Clone, Copy, Debug)]
+pub struct SentSubModel<'a> {
+    /// Its number, unchecked.
+    pub index: u64,
+    /// Its record, unchecked.
+    pub record: SubModelRecord,
+    /// Its part of the translation table, as many entries as the record has leaves, unchecked.
+    pub entries: Words<'a>,
+}
+
+/// A pair as it was sent.
+#[derive(Clone, Copy, Debug)]
+pub struct SentPair<'a> {
+    /// The key.
+    pub key: u64,
+    /// The version.
+    pub version: u64,
+    /// The value.
+    pub value: &'a [u8],
+}
+
+/// Reads sub-models off a reply's body.
+#[derive(Clone, Copy, Debug)]
+pub struct SubModelsReader<'a> {
+    words: Words<'a>,
+}
+
+impl<'a> SubModelsReader<'a> {
+    /// Over `words`.
+    #[must_use]
+    pub fn new(words: Words<'a>) -> Self {
+        Self { words }
+    }
+
+    /// The next sub-model; `None` at the end.
+    ///
+    /// # Errors
+    /// If the words end within it.
+    pub fn sub_model(&mut self) -> Result<Option<SentSubModel<'a>>, DecodeError> {
+        if self.words.is_empty() {
+            return Ok(None);
+        }
+        let index = self.words.take("a sub-model's number", 1)?.get(0);
+        let words = self.words.take("a sub-model's record", SUB_MODEL_WORDS)?;
+        let record = SubModelRecord::from_words([words.get(0), words.get(1), words.get(2)]);
+        let entries = self.words.take("a sub-model's table", record.leaf_count as usize)?;
+        Ok(Some(SentSubModel { index, record, entries }))
+    }
+}

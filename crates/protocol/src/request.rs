@@ -1,0 +1,326 @@
+//! Requests: what a client asks of a server's processor.
+//!
+//! Header, 16 B: operation 8, flags 8, table 16, count 32, argument 64; then the operation's words.
+
+use farsight_base::LeafNumber;
+use serde::{Deserialize, Serialize};
+
+use crate::wire::{Words, put, put_padded};
+use crate::{DecodeError, HEADER_BYTES, OPERATIONS_MAX, TableDefinition, TableId, WriteOperation};
+
+const CONTROL: u8 = 1;
+const GET: u8 = 2;
+const SCAN: u8 = 3;
+const WRITE: u8 = 4;
+const LOOKUP: u8 = 5;
+const TOP_MODEL: u8 = 6;
+const SUB_MODELS: u8 = 7;
+const BULK_LOAD: u8 = 8;
+
+/// Bytes of a value in a frame: rounded up to whole words.
+#[must_use]
+pub fn padded(value_bytes: usize) -> usize {
+    value_bytes.next_multiple_of(8)
+}
+
+/// A request, borrowed from its frame.
+#[derive(Clone, Copy, Debug)]
+pub enum Request<'a> {
+    /// A rare request, in postcard.
+    Control(&'a [u8]),
+    /// Values of keys, by the tree.
+    Get {
+        /// The table.
+        table: TableId,
+        /// The keys.
+        keys: Words<'a>,
+    },
+    /// Up to `limit` pairs from `from` on, by the tree.
+    Scan {
+        /// The table.
+        table: TableId,
+        /// The least key.
+        from: u64,
+        /// Pairs at most.
+        limit: u32,
+    },
+    /// Writes of one kind.
+    Write {
+        /// The table.
+        table: TableId,
+        /// The kind.
+        operation: WriteOperation,
+        /// Keys, hints, values.
+        entries: WriteEntries<'a>,
+    },
+    /// The fall-back: the value of `key`, with the sub-model and table that find it next time.
+    Lookup {
+        /// The table.
+        table: TableId,
+        /// The key.
+        key: u64,
+        /// The generation of the client's model; zero without one.
+        generation: u64,
+    },
+    /// Words of the top model from `first_word` on.
+    TopModel {
+        /// The table.
+        table: TableId,
+        /// The first word wanted.
+        first_word: u32,
+        /// The generation wanted; zero: the newest.
+        generation: u64,
+    },
+    /// Sub-models from `first` on, as many as fit the reply.
+    SubModels {
+        /// The table.
+        table: TableId,
+        /// The first sub-model wanted.
+        first: u32,
+        /// The generation wanted.
+        generation: u64,
+    },
+    /// A piece of a bulk load: ascending pairs behind those of the piece before.
+    BulkLoad {
+        /// The table, empty when the first piece arrives.
+        table: TableId,
+        /// True for the last piece: the table becomes visible.
+        last: bool,
+        /// The piece's number, from zero.
+        piece: u64,
+        /// Keys and values; hints are unused.
+        entries: WriteEntries<'a>,
+    },
+}
+
+/// Requests in postcard.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ControlRequest {
+    /// Makes a table, or finds the one of the same definition. Answered by a `TableInfo`.
+    CreateTable(TableDefinition),
+    /// Finds a table by name. Answered by a `TableInfo`.
+    OpenTable(String),
+    /// All tables. Answered by a `Vec<TableInfo>`.
+    ListTables,
+    /// Statistics. Answered by a `ServerStats`.
+    Stats,
+    /// Waits for nothing and trains what is pending; answered at once with the pending count as `u64`.
+    PendingTraining,
+}
+
+/// The entries of a write: `count` times key word, hint word, value padded to words.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteEntries<'a> {
+    bytes: &'a [u8],
+    count: usize,
+    value_bytes: usize,
+}
+
+/// One entry of a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WriteEntry<'a> {
+    /// The key.
+    pub key: u64,
+    /// Where the client believes the key to be; hostile until checked.
+    pub hint: LeafNumber,
+    /// The value; empty for removes.
+    pub value: &'a [u8],
+}
+
+impl<'a> WriteEntries<'a> {
+    fn new(bytes: &'a [u8], count: usize, value_bytes: u64) -> Result<Self, DecodeError> {
+        let value_bytes = usize::try_from(value_bytes).unwrap_or(usize::MAX).min(1 << 16);
+        let expected = count * (16 + padded(value_bytes));
+        if bytes.len() != expected {
+            let got = format!("{} B", bytes.len());
+            return Err(DecodeError::new(
+                "a write's entries",
+                HEADER_BYTES,
+                format!("{expected} B for {count} values of {value_bytes} B"),
+                got,
+            ));
+        }
+        Ok(Self { bytes, count, value_bytes })
+    }
+
+    /// Entries.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// True without entries.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Bytes of each value; zero for removes.
+    #[must_use]
+    pub fn value_bytes(&self) -> usize {
+        self.value_bytes
+    }
+
+    /// The entries, in order.
+    pub fn iter(&self) -> impl Iterator<Item = WriteEntry<'a>> + use<'a> {
+        let value_bytes = self.value_bytes;
+        self.bytes.chunks_exact(16 + padded(value_bytes)).map(move |entry| WriteEntry {
+            key: u64::from_le_bytes(entry[..8].try_into().expect("eight bytes")),
+            hint: LeafNumber(u32::from_le_bytes(entry[8..12].try_into().expect("four bytes"))),
+            value: &entry[16..16 + value_bytes],
+        })
+    }
+
+    /// Appends one entry to a frame begun by [`Request::begin_write`] or [`Request::begin_bulk_load`].
+    #[inline]
+    pub fn push(frame: &mut Vec<u8>, entry: WriteEntry<'_>) {
+        put(frame, entry.key);
+        put(frame, u64::from(entry.hint.0));
+        put_padded(frame, entry.value);
+    }
+}
+
+fn header(into: &mut Vec<u8>, operation: u8, flags: u8, table: TableId, count: u32, argument: u64) {
+    into.clear();
+    into.extend_from_slice(&[operation, flags]);
+    into.extend_from_slice(&table.0.to_le_bytes());
+    into.extend_from_slice(&count.to_le_bytes());
+    put(into, argument);
+}
+
+impl<'a> Request<'a> {
+    /// Encodes a control request.
+    ///
+    /// # Panics
+    /// Never: control requests always serialize.
+    pub fn control(into: &mut Vec<u8>, request: &ControlRequest) {
+        header(into, CONTROL, 0, TableId(0), 0, 0);
+        into.extend_from_slice(&postcard::to_stdvec(request).expect("a control request serializes"));
+    }
+
+    /// Encodes a get.
+    pub fn get(into: &mut Vec<u8>, table: TableId, keys: &[u64]) {
+        header(into, GET, 0, table, keys.len() as u32, 0);
+        for key in keys {
+            put(into, *key);
+        }
+    }
+
+    /// Encodes a scan.
+    pub fn scan(into: &mut Vec<u8>, table: TableId, from: u64, limit: u32) {
+        header(into, SCAN, 0, table, limit, from);
+    }
+
+    /// Begins a write of `count` entries, to be appended with [`WriteEntries::push`].
+    pub fn begin_write(
+        into: &mut Vec<u8>,
+        table: TableId,
+        operation: WriteOperation,
+        count: usize,
+        value_bytes: usize,
+    ) {
+        let value_bytes = if operation.has_value() { value_bytes } else { 0 };
+        header(into, WRITE, operation as u8, table, count as u32, value_bytes as u64);
+    }
+
+    /// Encodes the fall-back.
+    pub fn lookup(into: &mut Vec<u8>, table: TableId, key: u64, generation: u64) {
+        header(into, LOOKUP, 0, table, 1, generation);
+        put(into, key);
+    }
+
+    /// Encodes a request for a piece of the top model.
+    pub fn top_model(into: &mut Vec<u8>, table: TableId, first_word: u32, generation: u64) {
+        header(into, TOP_MODEL, 0, table, first_word, generation);
+    }
+
+    /// Encodes a request for sub-models.
+    pub fn sub_models(into: &mut Vec<u8>, table: TableId, first: u32, generation: u64) {
+        header(into, SUB_MODELS, 0, table, first, generation);
+    }
+
+    /// Begins a piece of a bulk load of `count` entries, to be appended with [`WriteEntries::push`].
+    pub fn begin_bulk_load(
+        into: &mut Vec<u8>,
+        table: TableId,
+        last: bool,
+        piece: u32,
+        count: usize,
+        value_bytes: usize,
+    ) {
+        let argument = u64::from(piece) << 32 | value_bytes as u64;
+        header(into, BULK_LOAD, u8::from(last), table, count as u32, argument);
+    }
+
+    /// Decodes a frame.
+    ///
+    /// # Errors
+    /// [`DecodeError`] for anything that no encoder writes.
+    pub fn decode(frame: &'a [u8]) -> Result<Self, DecodeError> {
+        let Some((head, body)) = frame.split_at_checked(HEADER_BYTES) else {
+            let got = format!("{} B", frame.len());
+            return Err(DecodeError::new("a request's header", 0, format!("{HEADER_BYTES} B"), got));
+        };
+        let [operation, flags] = [head[0], head[1]];
+        let table = TableId(u16::from_le_bytes([head[2], head[3]]));
+        let count = u32::from_le_bytes(head[4..8].try_into().expect("four bytes"));
+        let argument = u64::from_le_bytes(head[8..].try_into().expect("eight bytes"));
+        match operation {
+            CONTROL => Ok(Self::Control(body)),
+            GET => Ok(Self::Get { table, keys: exact("a get's keys", body, operations(count)?)? }),
+            SCAN => exact("a scan", body, 0).map(|_| Self::Scan { table, from: argument, limit: count }),
+            WRITE => {
+                let operation = WriteOperation::from_number(flags).ok_or_else(|| {
+                    DecodeError::new("a write's kind", 1, "0 to 3".into(), flags.to_string())
+                })?;
+                let entries = WriteEntries::new(body, operations(count)?, argument)?;
+                Ok(Self::Write { table, operation, entries })
+            }
+            LOOKUP => {
+                let key = exact("a lookup's key", body, 1)?.get(0);
+                Ok(Self::Lookup { table, key, generation: argument })
+            }
+            TOP_MODEL => exact("a request for the top model", body, 0).map(|_| Self::TopModel {
+                table,
+                first_word: count,
+                generation: argument,
+            }),
+            SUB_MODELS => exact("a request for sub-models", body, 0).map(|_| Self::SubModels {
+                table,
+                first: count,
+                generation: argument,
+            }),
+            BULK_LOAD => {
+                let entries = WriteEntries::new(body, count as usize, argument & 0xffff_ffff)?;
+                Ok(Self::BulkLoad { table, last: flags & 1 == 1, piece: argument >> 32, entries })
+            }
+            other => Err(DecodeError::new("a request's operation", 0, "1 to 8".into(), other.to_string())),
+        }
+    }
+}
+
+impl ControlRequest {
+    /// Decodes a control request's body.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if it is not one.
+    pub fn decode(body: &[u8]) -> Result<Self, DecodeError> {
+        postcard::from_bytes(body).map_err(|error| {
+            DecodeError::new("a control request", HEADER_BYTES, "a known request".into(), error.to_string())
+        })
+    }
+}
+
+fn operations(count: u32) -> Result<usize, DecodeError> {
+    if count as usize <= OPERATIONS_MAX {
+        return Ok(count as usize);
+    }
+    Err(DecodeError::new("a request's count", 4, format!("at most {OPERATIONS_MAX}"), count.to_string()))
+}
+
+fn exact<'a>(what: &'static str, body: &'a [u8], words: usize) -> Result<Words<'a>, DecodeError> {
+    if body.len() == 8 * words {
+        return Words::new(what, body);
+    }
+    Err(DecodeError::new(what, HEADER_BYTES, format!("{} B", 8 * words), format!("{} B", body.len())))
+}

@@ -1,0 +1,96 @@
+//! What a server says of itself.
+
+use serde::{Deserialize, Serialize};
+
+use crate::TableInfo;
+
+/// A server's statistics.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct ServerStats {
+    /// The server's version.
+    pub version: String,
+    /// Its process number.
+    pub process_id: u32,
+    /// Seconds since it began to listen.
+    pub uptime_s: f64,
+    /// Processor seconds that it has used, all threads.
+    pub cpu_s: f64,
+    /// Clients connected now.
+    pub clients: u64,
+    /// Calls answered.
+    pub calls: u64,
+    /// Operations executed in those calls.
+    pub operations: u64,
+    /// One entry a table.
+    pub tables: Vec<TableStats>,
+}
+
+/// One table's statistics.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct TableStats {
+    /// The table.
+    pub info: TableInfo,
+    /// Its tree.
+    pub tree: TreeStats,
+    /// Its model.
+    pub model: ModelStats,
+    /// Its leaf region.
+    pub region: RegionStats,
+}
+
+/// A tree's statistics.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct TreeStats {
+    /// Pairs stored.
+    pub pairs: u64,
+    /// Leaves in the chain.
+    pub leaves: u64,
+    /// Inner nodes.
+    pub inner_nodes: u64,
+    /// Inner levels above the leaves.
+    pub inner_levels: u32,
+    /// Leaves split.
+    pub splits: u64,
+    /// Leaves compacted in place.
+    pub compactions: u64,
+    /// Writes that a client's hint led to their leaf.
+    pub hint_hits: u64,
+    /// Writes that went down the tree.
+    pub descents: u64,
+}
+
+/// A model's statistics.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct ModelStats {
+    /// Whole trainings so far; zero: no model yet.
+    pub generation: u64,
+    /// Sub-models.
+    pub sub_models: u64,
+    /// Bytes of the top model.
+    pub top_bytes: u64,
+    /// Bytes of sub-models' records and table entries, as a client holds them.
+    pub cache_bytes: u64,
+    /// Mean leaves in a prediction, over sub-models.
+    pub window_leaves_mean: f64,
+    /// Most leaves in a prediction.
+    pub window_leaves_max: u64,
+    /// Sub-models retrained since the last whole training.
+    pub retrained: u64,
+    /// Sub-models waiting to be retrained.
+    pub pending: u64,
+    /// Age of the oldest of those, in nanoseconds.
+    pub lag_ns: u64,
+    /// Processor seconds that training has used.
+    pub training_s: f64,
+}
+
+/// A region's statistics.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct RegionStats {
+    /// Bytes reserved.
+    pub length_bytes: u64,
+    /// Bytes in use.
+    pub used_bytes: u64,
+    /// Bytes on huge pages.
+    pub huge_page_bytes: u64,
+}

@@ -1,0 +1,142 @@
+//! Frames come back as they were sent, and no bytes, however broken, do worse than an error.
+
+use farsight_base::LeafNumber;
+use farsight_base::prng::SplitMix64;
+use farsight_layout::SubModelRecord;
+use farsight_protocol::{
+    ControlRequest, ErrorCode, KeyKind, OPERATIONS_MAX, PairsReader, Reply, ReplyWriter, Request,
+    ServerError, SubModelsReader, TableDefinition, TableId, WriteEntries, WriteEntry, WriteOperation,
+    WriteOutcome,
+};
+
+const TABLE: TableId = TableId(7);
+
+fn write_frame(value: &[u8], count: usize) -> Vec<u8> {
+    let mut frame = Vec::new();
+    Request::begin_write(&mut frame, TABLE, WriteOperation::Put, count, value.len());
+    for key in 0..count as u64 {
+        WriteEntries::push(&mut frame, WriteEntry { key, hint: LeafNumber(key as u32 * 3), value });
+    }
+    frame
+}
+
+#[test]
+fn writes_come_back_for_every_value_size() {
+    for value_bytes in 8..=256 {
+        let value: Vec<u8> = (0..value_bytes).map(|byte| byte as u8).collect();
+        let frame = write_frame(&value, 5);
+        let Request::Write { table, operation, entries } = Request::decode(&frame).unwrap() else { panic!() };
+        assert_eq!((table, operation, entries.len()), (TABLE, WriteOperation::Put, 5));
+        for (key, entry) in entries.iter().enumerate() {
+            let expected = WriteEntry { key: key as u64, hint: LeafNumber(key as u32 * 3), value: &value };
+            assert_eq!(entry, expected);
+        }
+    }
+}
+
+#[test]
+fn reads_and_model_requests_come_back() {
+    let mut frame = Vec::new();
+    Request::get(&mut frame, TABLE, &[0, u64::MAX]);
+    let Request::Get { keys, .. } = Request::decode(&frame).unwrap() else { panic!() };
+    assert!(keys.iter().eq([0, u64::MAX]));
+    Request::scan(&mut frame, TABLE, 9, 100);
+    assert!(matches!(Request::decode(&frame).unwrap(), Request::Scan { from: 9, limit: 100, table: TABLE }));
+    Request::lookup(&mut frame, TABLE, 5, 3);
+    assert!(matches!(Request::decode(&frame).unwrap(), Request::Lookup { key: 5, generation: 3, .. }));
+    Request::sub_models(&mut frame, TABLE, 11, 3);
+    assert!(matches!(Request::decode(&frame).unwrap(), Request::SubModels { first: 11, generation: 3, .. }));
+    Request::top_model(&mut frame, TABLE, 12, 3);
+    assert!(matches!(Request::decode(&frame).unwrap(), Request::TopModel { first_word: 12, .. }));
+    let wanted = ControlRequest::CreateTable(TableDefinition {
+        name: "t".into(),
+        key_kind: KeyKind::I64,
+        value_bytes: 8,
+    });
+    Request::control(&mut frame, &wanted);
+    let Request::Control(body) = Request::decode(&frame).unwrap() else { panic!() };
+    assert_eq!(ControlRequest::decode(body).unwrap(), wanted);
+}
+
+#[test]
+fn replies_come_back() {
+    let mut frame = Vec::new();
+    let mut writer = ReplyWriter::new(&mut frame);
+    writer.set(2, 99);
+    writer.push_pair(1, 10, &[1; 9]);
+    writer.push_pair(2, 20, &[2; 9]);
+    let reply = Reply::decode(&frame).unwrap().unwrap();
+    assert_eq!((reply.count, reply.argument), (2, 99));
+    let mut pairs = PairsReader::new(reply.words().unwrap(), 9);
+    let first = pairs.pair().unwrap().unwrap();
+    assert_eq!((first.key, first.version, first.value), (1, 10, [1; 9].as_slice()));
+    assert_eq!(pairs.pair().unwrap().unwrap().version, 20);
+    assert!(pairs.pair().unwrap().is_none());
+
+    let record = SubModelRecord { base: 4, leaf_count: 2, hint_shift: 3, ..SubModelRecord::default() };
+    let mut writer = ReplyWriter::new(&mut frame);
+    writer.push_sub_model(6, &record, &[70, 71]);
+    let reply = Reply::decode(&frame).unwrap().unwrap();
+    let sent = SubModelsReader::new(reply.words().unwrap()).sub_model().unwrap().unwrap();
+    assert_eq!((sent.index, sent.record), (6, record));
+    assert!(sent.entries.iter().eq([70, 71]));
+}
+
+#[test]
+fn refusals_carry_code_and_words() {
+    let mut frame = Vec::new();
+    let error = ServerError::new(ErrorCode::UnknownTable, "no table number 9; the server has 2");
+    ReplyWriter::new(&mut frame).refuse(&error);
+    assert_eq!(Reply::decode(&frame).unwrap().unwrap_err(), error);
+}
+
+#[test]
+fn outcomes_of_another_count_are_an_error() {
+    let mut frame = Vec::new();
+    ReplyWriter::new(&mut frame).push_outcome(WriteOutcome::Absent);
+    let reply = Reply::decode(&frame).unwrap().unwrap();
+    assert!(reply.outcomes(2).is_err());
+    assert_eq!(reply.outcomes(1).unwrap().next().unwrap().unwrap(), WriteOutcome::Absent);
+}
+
+#[test]
+fn too_many_operations_are_refused_by_number() {
+    let keys = vec![0; OPERATIONS_MAX + 1];
+    let mut frame = Vec::new();
+    Request::get(&mut frame, TABLE, &keys);
+    let error = Request::decode(&frame).unwrap_err();
+    assert_eq!(error.to_string(), "a request's count at byte 4: expected at most 1024, got 1025");
+}
+
+#[test]
+fn broken_frames_are_errors_never_panics() {
+    let mut random = SplitMix64::new(11);
+    let whole = write_frame(&[9; 24], 6);
+    for length in 0..whole.len() {
+        assert!(Request::decode(&whole[..length]).is_err(), "a write cut to {length} B");
+    }
+    for _ in 0..200_000 {
+        let mut frame = whole[..random.below(whole.len() as u64 + 1) as usize].to_vec();
+        for _ in 0..random.below(4) {
+            if !frame.is_empty() {
+                let at = random.below(frame.len().min(24) as u64) as usize;
+                frame[at] = random.next_u64() as u8;
+            }
+        }
+        match Request::decode(&frame) {
+            Ok(Request::Write { entries, .. } | Request::BulkLoad { entries, .. }) => {
+                assert_eq!(entries.iter().count(), entries.len());
+            }
+            Ok(Request::Control(body)) => drop(ControlRequest::decode(body)),
+            Ok(_) | Err(_) => {}
+        }
+        if let Ok(Ok(reply)) = Reply::decode(&frame)
+            && let Ok(words) = reply.words()
+        {
+            let mut sub_models = SubModelsReader::new(words);
+            while let Ok(Some(_)) = sub_models.sub_model() {}
+            let mut pairs = PairsReader::new(words, 24);
+            while let Ok(Some(_)) = pairs.pair() {}
+        }
+    }
+}
