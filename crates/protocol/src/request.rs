@@ -77,6 +77,8 @@ pub enum Request<'a> {
         table: TableId,
         /// The first sub-model wanted.
         first: u32,
+        /// Sub-models wanted at most; zero: no bound but the reply's.
+        limit: u8,
         /// The generation wanted.
         generation: u64,
     },
@@ -235,8 +237,8 @@ impl<'a> Request<'a> {
     }
 
     /// Encodes a request for sub-models.
-    pub fn sub_models(into: &mut Vec<u8>, table: TableId, first: u32, generation: u64) {
-        header(into, SUB_MODELS, 0, table, first, generation);
+    pub fn sub_models(into: &mut Vec<u8>, table: TableId, first: u32, limit: u8, generation: u64) {
+        header(into, SUB_MODELS, limit, table, first, generation);
     }
 
     /// Begins a piece of a bulk load of `count` entries, to be appended with [`WriteEntries::push`].
@@ -288,6 +290,7 @@ impl<'a> Request<'a> {
             SUB_MODELS => exact("a request for sub-models", body, 0).map(|_| Self::SubModels {
                 table,
                 first: count,
+                limit: flags,
                 generation: argument,
             }),
             BULK_LOAD => {

@@ -44,8 +44,11 @@ fn reads_and_model_requests_come_back() {
     assert!(matches!(Request::decode(&frame).unwrap(), Request::Scan { from: 9, limit: 100, table: TABLE }));
     Request::lookup(&mut frame, TABLE, 5, 3);
     assert!(matches!(Request::decode(&frame).unwrap(), Request::Lookup { key: 5, generation: 3, .. }));
-    Request::sub_models(&mut frame, TABLE, 11, 3);
-    assert!(matches!(Request::decode(&frame).unwrap(), Request::SubModels { first: 11, generation: 3, .. }));
+    Request::sub_models(&mut frame, TABLE, 11, 2, 3);
+    assert!(matches!(
+        Request::decode(&frame).unwrap(),
+        Request::SubModels { first: 11, limit: 2, generation: 3, .. }
+    ));
     Request::top_model(&mut frame, TABLE, 12, 3);
     assert!(matches!(Request::decode(&frame).unwrap(), Request::TopModel { first_word: 12, .. }));
     let wanted = ControlRequest::CreateTable(TableDefinition {
