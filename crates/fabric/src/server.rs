@@ -32,6 +32,9 @@ pub trait Host: Send + Sync {
     /// This life of the server.
     fn epoch(&self) -> Epoch;
 
+    /// Bytes of the longest request or reply that the fabric carries to this host's clients.
+    fn message_bytes_max(&self) -> usize;
+
     /// A zeroed region of at least `length_bytes`.
     ///
     /// # Errors
