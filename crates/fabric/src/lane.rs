@@ -109,6 +109,18 @@ impl<'q, Q: QueuePair> Lane<'q, Q> {
         }
     }
 
+    /// Waits for the reply to a call that was posted in `slot` and rung.
+    ///
+    /// # Errors
+    /// As [`QueuePair::take_reply`]; [`FabricError::TimedOut`].
+    pub fn await_reply(&self, slot: Slot, reply: &mut Vec<u8>) -> Result<(), FabricError> {
+        let mut progress_at = Instant::now();
+        while !self.queue.borrow().is_complete(slot) {
+            self.ring_and_collect(&mut progress_at)?;
+        }
+        self.queue.borrow_mut().take_reply(slot, reply)
+    }
+
     fn slot(&self, slot: Slot) -> LaneSlot<'_, 'q, Q> {
         LaneSlot { queue: &self.queue, posted: &self.posted, slot }
     }

@@ -141,6 +141,7 @@ impl Pairs {
     }
 
     /// The pairs of scan `index`, in key order.
+    #[must_use]
     pub fn scan(&self, index: usize) -> impl ExactSizeIterator<Item = Pair<'_>> {
         let begin = if index == 0 { 0 } else { self.ends[index - 1] };
         (begin..self.ends[index]).map(|at| self.pair(at))

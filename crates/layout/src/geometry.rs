@@ -12,6 +12,9 @@ const BODY_WORDS: usize = WORDS_PER_LINE - 1;
 pub struct LeafSlot(u8);
 
 impl LeafSlot {
+    /// The lowest slot.
+    pub const FIRST: Self = Self(0);
+
     /// The slot of this number, if a leaf has it.
     #[inline]
     #[must_use]

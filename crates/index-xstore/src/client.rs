@@ -1,0 +1,99 @@
+//! The client's half: reads by one-sided READs through the learned cache, writes by calls.
+//!
+//! Steps of a GET, each a small function, composed by two drivers (docs/protocol/xstore.md):
+//! *predict* (top model to sub-model to a window of positions), *resolve* (hints to one table entry to an
+//! address), READ of the key lines, *search* (hit, absent, or where else to look), READ of the value, *accept*.
+//! The staged batch ([`multi_get`]) runs each step over an array of keys with one doorbell between steps; whatever
+//! does not come out clean goes to the lane ([`lookup`]), which walks siblings, repeats READs and at last calls the
+//! server.
+//!
+//! Bounds: a lookup takes at most [`READS_MAX`] READs before it calls the server; the server's answer is final.
+
+mod arena;
+mod cache;
+mod error;
+mod fill;
+mod lookup;
+mod multi_get;
+mod route;
+mod scan;
+mod write;
+
+use std::sync::Arc;
+
+use farsight_index::{Answers, Counters};
+
+pub use cache::{CacheStats, XCache};
+pub use error::XStoreError;
+pub use scan::ScanRequest;
+
+use cache::CachedModel;
+use fill::Refreshes;
+use multi_get::Scratch;
+
+/// Operations in a staged batch.
+pub const BATCH: usize = 64;
+/// READs that one lookup takes at most before it calls the server.
+pub const READS_MAX: usize = 12;
+
+/// Who searches the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// The client, by READs (XStore).
+    OneSided,
+    /// The server, by calls: the server-centric design that XStore is compared with.
+    Rpc,
+}
+
+/// One session's engine for one table.
+pub struct XClient {
+    cache: Arc<XCache>,
+    access: Access,
+    model: Option<Arc<CachedModel>>,
+    refreshes: Refreshes,
+    scratch: Box<Scratch>,
+    single: Answers,
+    request: Vec<u8>,
+    reply: Vec<u8>,
+    counters: Counters,
+}
+
+impl XClient {
+    /// An engine over `cache`, which other sessions may share.
+    #[must_use]
+    pub fn new(cache: Arc<XCache>, access: Access) -> Self {
+        let scratch = Box::new(Scratch::new(cache.geometry()));
+        Self {
+            model: cache.current(),
+            cache,
+            access,
+            refreshes: Refreshes::new(),
+            scratch,
+            single: Answers::default(),
+            request: Vec::new(),
+            reply: Vec::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// What this session did besides the fabric's verbs.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// The cache.
+    #[must_use]
+    pub fn cache(&self) -> &Arc<XCache> {
+        &self.cache
+    }
+
+    /// Takes up the newest generation: one comparison a batch.
+    #[inline]
+    fn pin(&mut self) {
+        let pinned = self.model.as_ref().map_or(0, |model| model.generation());
+        if self.cache.generation() != pinned {
+            self.model = self.cache.current();
+        }
+    }
+}

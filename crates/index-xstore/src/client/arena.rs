@@ -1,0 +1,110 @@
+//! Where a client keeps its copy of the translation table: blocks of entries in chunks that never move.
+//!
+//! Invariant: the arena is type-stable. A block that is given back only ever holds table entries again, each of
+//! them checked when it was put there. So a session that still reads a block after it was given to another
+//! sub-model sees wrong leaves, which their own fences expose, and never anything worse: readers need no epochs,
+//! and a paused one holds nothing back.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use farsight_base::sync::{AtomicU64, Ordering};
+
+/// Entries in a chunk; no block crosses a chunk's end.
+pub(super) const CHUNK_ENTRIES: usize = 1 << 16;
+/// Chunks at most: as many entries as an offset of 32 bits can name.
+const CHUNKS: usize = 1 << 16;
+
+/// Blocks of table entries.
+pub(super) struct Arena {
+    chunks: Box<[OnceLock<Box<[AtomicU64]>>]>,
+    state: Mutex<ArenaState>,
+}
+
+#[derive(Default)]
+struct ArenaState {
+    next: usize,
+    free: HashMap<usize, Vec<u32>>,
+    live_entries: usize,
+}
+
+impl Arena {
+    pub(super) fn new() -> Self {
+        let chunks = (0..CHUNKS).map(|_| OnceLock::new()).collect();
+        Self { chunks, state: Mutex::default() }
+    }
+
+    /// Puts `entries` in a block and returns its offset; `None` if they are more than a chunk holds or the arena
+    /// is full.
+    pub(super) fn put(&self, entries: &[u64]) -> Option<u32> {
+        let offset = self.allocate(entries.len())?;
+        for (index, entry) in entries.iter().enumerate() {
+            // Relaxed: the record that names the block is published with Release (`end_write` of its line).
+            self.entry(offset as usize + index).store(*entry, Ordering::Relaxed);
+        }
+        Some(offset)
+    }
+
+    /// Gives a block back.
+    pub(super) fn free(&self, offset: u32, entries: usize) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.live_entries -= entries;
+        state.free.entry(entries).or_default().push(offset);
+    }
+
+    /// Entry `index` of the arena.
+    ///
+    /// # Panics
+    /// If no block ever reached there.
+    #[inline(always)]
+    pub(super) fn entry(&self, index: usize) -> &AtomicU64 {
+        let chunk = self.chunks[index / CHUNK_ENTRIES].get().expect("records name blocks of existing chunks");
+        &chunk[index % CHUNK_ENTRIES]
+    }
+
+    /// Bytes of the entries in use.
+    pub(super) fn live_bytes(&self) -> usize {
+        8 * self.state.lock().unwrap_or_else(PoisonError::into_inner).live_entries
+    }
+
+    fn allocate(&self, entries: usize) -> Option<u32> {
+        if entries > CHUNK_ENTRIES {
+            return None;
+        }
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(offset) = state.free.get_mut(&entries).and_then(Vec::pop) {
+            state.live_entries += entries;
+            return Some(offset);
+        }
+        let room = CHUNK_ENTRIES - state.next % CHUNK_ENTRIES;
+        let at = if entries <= room { state.next } else { state.next + room };
+        let chunk = self.chunks.get(at / CHUNK_ENTRIES)?;
+        chunk.get_or_init(|| (0..CHUNK_ENTRIES).map(|_| AtomicU64::new(0)).collect());
+        state.next = at + entries;
+        state.live_entries += entries;
+        Some(at as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_do_not_overlap_and_come_back() {
+        let arena = Arena::new();
+        let lengths = [3, 30_000, 30_000, 30_000, 5, CHUNK_ENTRIES];
+        let blocks: Vec<_> = lengths
+            .map(|length| (length, arena.put(&(7..length as u64 + 7).collect::<Vec<_>>()).unwrap()))
+            .into();
+        for (length, offset) in &blocks {
+            for index in 0..*length {
+                assert_eq!(arena.entry(*offset as usize + index).load(Ordering::Relaxed), index as u64 + 7);
+            }
+        }
+        let (length, offset) = blocks[1];
+        arena.free(offset, length);
+        assert_eq!(arena.put(&vec![0; length]), Some(offset), "a free block of the size is reused");
+        assert!(arena.put(&vec![0; CHUNK_ENTRIES + 1]).is_none());
+    }
+}

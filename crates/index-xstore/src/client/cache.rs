@@ -1,0 +1,263 @@
+//! XCache: a process's copy of a table's model and translation table, shared by its sessions and filled on demand.
+//!
+//! Invariant: nothing in the cache is a proof. A record or entry that is stale, half of another generation or
+//! plainly wrong costs a READ or a call, for the leaf's own fences decide. What is installed is checked once, so
+//! that no later use can lead out of the region or of the arena: leaf numbers lie below the region's capacity.
+//!
+//! Protocol: a *generation* is one top model with room for its sub-models. Records stand two to a stamped line
+//! (seqlocked: [`farsight_base::words`]) with the offsets of their blocks in the [`Arena`]; a refreshed sub-model is
+//! put in a new block, then its record is swapped under its line's stamp, then the old block is given back. A new
+//! generation replaces the whole; a session notices by comparing one number a batch.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use farsight_base::sync::{AtomicU64, Ordering};
+use farsight_base::words::{begin_write, copy_stamped, end_write, prefetch};
+use farsight_base::{LeafNumber, Line, RegionId, WORDS_PER_LINE};
+use farsight_layout::{Geometry, SUB_MODEL_WORDS, SubModelRecord, TableEntry};
+use farsight_model::{SubModel, TopModel};
+use farsight_protocol::{DecodeError, SentSubModel, TableInfo};
+
+use super::XStoreError;
+use super::arena::Arena;
+
+const RECORDS_PER_LINE: usize = 2;
+const OFFSETS_WORD: usize = 7;
+
+/// A stamped line of two records in the client's own memory.
+#[repr(C, align(64))]
+struct RecordLine([AtomicU64; WORDS_PER_LINE]);
+
+/// One generation of a table's model, as far as it was fetched.
+pub(super) struct CachedModel {
+    generation: u64,
+    top: TopModel,
+    lines: Box<[RecordLine]>,
+    arena: Arena,
+    /// Serializes installers; readers never take it.
+    filled: Mutex<u64>,
+}
+
+/// A record with the place of its part of the translation table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CachedSubModel {
+    pub(super) model: SubModel,
+    pub(super) offset: u32,
+}
+
+/// A process's cache for one table.
+pub struct XCache {
+    table: TableInfo,
+    geometry: Geometry,
+    region_leaves: u32,
+    generation: AtomicU64,
+    current: Mutex<Option<Arc<CachedModel>>>,
+}
+
+/// What a cache holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CacheStats {
+    /// The generation of the model; zero: none yet.
+    pub generation: u64,
+    /// Sub-models of that generation.
+    pub sub_models: u64,
+    /// Sub-models fetched so far.
+    pub sub_models_filled: u64,
+    /// Bytes of the top model and the sub-models' records.
+    pub model_bytes: u64,
+    /// Bytes of the translation table's entries.
+    pub table_bytes: u64,
+}
+
+impl XCache {
+    /// An empty cache for `table`, whose region has `region_bytes`.
+    ///
+    /// # Errors
+    /// [`XStoreError::Table`] if the value size is outside the format.
+    pub fn new(table: &TableInfo, region_bytes: u64) -> Result<Arc<Self>, XStoreError> {
+        let geometry = Geometry::new(usize::from(table.definition.value_bytes))?;
+        let fitting = region_bytes / geometry.leaf_bytes() as u64;
+        let region_leaves = u64::from(table.capacity_leaves).min(fitting) as u32;
+        Ok(Arc::new(Self {
+            table: table.clone(),
+            geometry,
+            region_leaves,
+            generation: AtomicU64::new(0),
+            current: Mutex::new(None),
+        }))
+    }
+
+    /// The table.
+    #[must_use]
+    pub fn table(&self) -> &TableInfo {
+        &self.table
+    }
+
+    /// Where things stand in the table's leaves.
+    #[must_use]
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// What the cache holds now.
+    #[must_use]
+    pub fn stats(&self) -> CacheStats {
+        let Some(model) = self.current() else { return CacheStats::default() };
+        let filled = *model.filled.lock().unwrap_or_else(PoisonError::into_inner);
+        let top_bytes = 8 * model.top.to_words().len();
+        CacheStats {
+            generation: model.generation,
+            sub_models: u64::from(model.top.sub_model_count()),
+            sub_models_filled: filled,
+            model_bytes: (top_bytes + size_of_val(&*model.lines)) as u64,
+            table_bytes: model.arena.live_bytes() as u64,
+        }
+    }
+
+    pub(super) fn region(&self) -> RegionId {
+        self.table.region()
+    }
+
+    /// The newest generation installed; zero: none.
+    #[inline]
+    pub(super) fn generation(&self) -> u64 {
+        // Relaxed: only a hint to look; `current` synchronizes by its mutex.
+        self.generation.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn current(&self) -> Option<Arc<CachedModel>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Makes `top` the newest generation, unless that or a newer one is there already.
+    pub(super) fn install(&self, generation: u64, top: TopModel) {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.as_ref().is_none_or(|model| model.generation < generation) {
+            *current = Some(Arc::new(CachedModel::new(generation, top)));
+            self.generation.store(generation, Ordering::Relaxed);
+        }
+    }
+
+    /// True if a READ of this leaf stays inside the region.
+    #[inline(always)]
+    pub(super) fn is_leaf(&self, leaf: LeafNumber) -> bool {
+        leaf.0 < self.region_leaves
+    }
+
+    /// Installs a sub-model that the server sent, after checking every entry.
+    pub(super) fn install_sub_model(
+        &self,
+        model: &CachedModel,
+        sent: &SentSubModel<'_>,
+    ) -> Result<(), XStoreError> {
+        let count = model.top.sub_model_count();
+        let Some(index) = u32::try_from(sent.index).ok().filter(|index| *index < count) else {
+            let expected = format!("below {count}");
+            return Err(DecodeError::new("a sub-model's number", 0, expected, sent.index.to_string()).into());
+        };
+        let entries: Vec<u64> = sent.entries.iter().collect();
+        let foreign = entries.iter().map(|word| TableEntry(*word)).find(|entry| !self.is_leaf(entry.leaf()));
+        if let Some(entry) = foreign {
+            let expected = format!("a leaf below {}", self.region_leaves);
+            return Err(DecodeError::new("a table entry", 0, expected, entry.leaf().to_string()).into());
+        }
+        if sent.record.leaf_count > 0 {
+            model.put(index, &sent.record, &entries);
+        }
+        Ok(())
+    }
+}
+
+impl CachedModel {
+    fn new(generation: u64, top: TopModel) -> Self {
+        let lines = (top.sub_model_count() as usize).div_ceil(RECORDS_PER_LINE);
+        let empty_line = || RecordLine(std::array::from_fn(|_| AtomicU64::new(0)));
+        Self {
+            generation,
+            top,
+            lines: (0..lines).map(|_| empty_line()).collect(),
+            arena: Arena::new(),
+            filled: Mutex::new(0),
+        }
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    #[inline(always)]
+    pub(super) fn top(&self) -> &TopModel {
+        &self.top
+    }
+
+    /// Asks for the line that holds sub-model `index`.
+    #[inline(always)]
+    pub(super) fn prefetch_sub_model(&self, index: u32) {
+        prefetch(&self.lines[index as usize / RECORDS_PER_LINE].0[0]);
+    }
+
+    /// Sub-model `index`, if it was fetched. A record that is being replaced is read once more, then missed.
+    #[inline(always)]
+    pub(super) fn sub_model(&self, index: u32) -> Option<CachedSubModel> {
+        let shared = &self.lines[index as usize / RECORDS_PER_LINE].0;
+        let mut line = [Line::ZERO];
+        copy_stamped(shared, &mut line);
+        if line[0].stamp().is_changing() {
+            copy_stamped(shared, &mut line);
+        }
+        let place = index as usize % RECORDS_PER_LINE;
+        let words = &line[0].0;
+        let first = 1 + place * SUB_MODEL_WORDS;
+        let record = SubModelRecord::from_words([words[first], words[first + 1], words[first + 2]]);
+        let usable = !line[0].stamp().is_changing() && record.leaf_count > 0;
+        let offset = (words[OFFSETS_WORD] >> (32 * place)) as u32;
+        usable.then(|| CachedSubModel { model: model_of(&record), offset })
+    }
+
+    /// Asks for the table entry at `position` of `sub_model`.
+    #[inline(always)]
+    pub(super) fn prefetch_entry(&self, sub_model: &CachedSubModel, position: u32) {
+        prefetch(self.arena.entry((sub_model.offset + position) as usize));
+    }
+
+    /// The table entry at `position` of `sub_model`. Of another sub-model if that was refreshed meanwhile.
+    #[inline(always)]
+    pub(super) fn entry(&self, sub_model: &CachedSubModel, position: u32) -> TableEntry {
+        // Relaxed: any entry ever stored here is usable; the leaf's fences decide.
+        TableEntry(self.arena.entry((sub_model.offset + position) as usize).load(Ordering::Relaxed))
+    }
+
+    fn put(&self, index: u32, record: &SubModelRecord, entries: &[u64]) {
+        let mut filled = self.filled.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = self.sub_model(index);
+        // Too large for the arena: the sub-model stays unfetched, its keys are the server's to look up.
+        let Some(offset) = self.arena.put(entries) else { return };
+        let line = &self.lines[index as usize / RECORDS_PER_LINE].0;
+        let place = index as usize % RECORDS_PER_LINE;
+        let shift = 32 * place;
+        let stamp = begin_write(line);
+        for (word, content) in record.to_words().into_iter().enumerate() {
+            line[1 + place * SUB_MODEL_WORDS + word].store(content, Ordering::Relaxed);
+        }
+        let offsets = line[OFFSETS_WORD].load(Ordering::Relaxed) & !(0xffff_ffff << shift);
+        line[OFFSETS_WORD].store(offsets | u64::from(offset) << shift, Ordering::Relaxed);
+        end_write(line, stamp);
+        match old {
+            Some(old) => self.arena.free(old.offset, old.model.leaf_count as usize),
+            None => *filled += 1,
+        }
+    }
+}
+
+#[inline(always)]
+fn model_of(record: &SubModelRecord) -> SubModel {
+    SubModel {
+        base: record.base,
+        slope: record.slope,
+        intercept: record.intercept,
+        error_low: record.error_low,
+        error_high: record.error_high,
+        leaf_count: record.leaf_count,
+        hint_shift: record.hint_shift,
+    }
+}

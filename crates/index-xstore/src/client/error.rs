@@ -1,0 +1,49 @@
+//! What can go wrong for a client of one table.
+
+use farsight_fabric::FabricError;
+use farsight_layout::GeometryError;
+use farsight_protocol::{DecodeError, ServerError};
+
+/// A failed read or write. Reads that fail have no effect; for writes see [`XStoreError::is_indeterminate`].
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum XStoreError {
+    /// The fabric failed.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// The server refused.
+    #[error("the server refused: {0}")]
+    Server(#[from] ServerError),
+    /// The server answered with bytes that this version does not understand.
+    #[error("the server's answer is unintelligible: {0}")]
+    Decode(#[from] DecodeError),
+    /// The table's description is unusable.
+    #[error("the table cannot be used: {0}")]
+    Table(#[from] GeometryError),
+    /// Entries of the wrong size in a batch of writes.
+    #[error("value {index} has {got} B; the table's values have {expected} B")]
+    ValueSize {
+        /// Which entry.
+        index: usize,
+        /// The table's value size.
+        expected: usize,
+        /// The entry's.
+        got: usize,
+    },
+}
+
+impl XStoreError {
+    /// True if a write may have been executed although it failed: it was sent, and no answer came.
+    #[must_use]
+    pub fn is_indeterminate(&self) -> bool {
+        match self {
+            Self::Fabric(error) => matches!(
+                error,
+                FabricError::Disconnected { .. }
+                    | FabricError::TimedOut { .. }
+                    | FabricError::Protocol { .. }
+            ),
+            Self::Decode(_) => true,
+            Self::Server(_) | Self::Table(_) | Self::ValueSize { .. } => false,
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Filling the cache: a new generation's top model, all sub-models in advance, and how often a stale one is asked
+//! for again.
+
+use std::time::{Duration, Instant};
+
+use farsight_fabric::QueuePair;
+use farsight_fabric::lane::Lane;
+use farsight_model::TopModel;
+use farsight_protocol::{DecodeError, Reply, Request, SubModelsReader};
+
+use super::{XClient, XStoreError};
+
+/// Words of a top model at most: 64 MiB, far above what any table needs.
+const TOP_WORDS_MAX: usize = 8 << 20;
+/// Least time between two requests of one session for the same sub-model: retraining takes about as long.
+const REFRESH_INTERVAL: Duration = Duration::from_millis(2);
+/// Sub-models whose last request is remembered; collisions only make requests rarer.
+const REFRESHES: usize = 256;
+
+/// When this session last asked for which sub-models.
+pub(super) struct Refreshes {
+    last: Vec<Option<Instant>>,
+}
+
+impl Refreshes {
+    pub(super) fn new() -> Self {
+        Self { last: vec![None; REFRESHES] }
+    }
+
+    /// True if sub-model `index` may be asked for now; counts as asking.
+    pub(super) fn is_due(&mut self, index: u32) -> bool {
+        let now = Instant::now();
+        let last = &mut self.last[index as usize % REFRESHES];
+        let due = last.is_none_or(|at| now.duration_since(at) >= REFRESH_INTERVAL);
+        if due {
+            *last = Some(now);
+        }
+        due
+    }
+}
+
+/// One call, to its end.
+pub(super) fn call<'r, Q: QueuePair>(
+    queue: &mut Q,
+    request: &[u8],
+    reply: &'r mut Vec<u8>,
+) -> Result<Reply<'r>, XStoreError> {
+    Lane::new(queue).block_on(async |slot| slot.call(request, reply).await)??;
+    Ok(Reply::decode(reply)??)
+}
+
+impl XClient {
+    /// Fetches the top model of `generation` or a newer one and makes it current, unless another session did.
+    pub(super) fn fetch_generation<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        generation: u64,
+    ) -> Result<(), XStoreError> {
+        if self.cache.generation() >= generation {
+            self.pin();
+            return Ok(());
+        }
+        let mut words: Vec<u64> = Vec::new();
+        let mut fetched = 0;
+        loop {
+            Request::top_model(&mut self.request, self.cache.table().id, words.len() as u32, fetched);
+            let reply = call(queue, &self.request, &mut self.reply)?;
+            let (total, piece) = (reply.count as usize, reply.words()?);
+            if reply.argument != fetched && !words.is_empty() {
+                // Trained anew between two pieces: begin again with the newer one. Each round is a whole training
+                // long, so the server cannot keep this up.
+                words.clear();
+                fetched = 0;
+                continue;
+            }
+            fetched = reply.argument;
+            if total > TOP_WORDS_MAX || words.len() + piece.len() > total || (piece.is_empty() && total > 0) {
+                let got = format!("{} words after {} of {total}", piece.len(), words.len());
+                return Err(
+                    DecodeError::new("a top model", 0, format!("up to {TOP_WORDS_MAX} words"), got).into()
+                );
+            }
+            words.extend(piece.iter());
+            if words.len() == total {
+                break;
+            }
+        }
+        if words.is_empty() {
+            return Ok(());
+        }
+        let top = TopModel::from_words(&words).map_err(|error| {
+            DecodeError::new("a top model", 0, "a model that can be evaluated".into(), error.to_string())
+        })?;
+        self.cache.install(fetched, top);
+        self.pin();
+        Ok(())
+    }
+
+    /// Fetches the whole model and table in advance, a page a call.
+    ///
+    /// # Errors
+    /// [`XStoreError`].
+    pub fn prefill<Q: QueuePair>(&mut self, queue: &mut Q) -> Result<(), XStoreError> {
+        self.fetch_generation(queue, u64::MAX)?;
+        let Some(model) = self.model.clone() else { return Ok(()) };
+        let mut first = 0;
+        while first < model.top().sub_model_count() {
+            Request::sub_models(&mut self.request, self.cache.table().id, first, 0, model.generation());
+            let reply = call(queue, &self.request, &mut self.reply)?;
+            if reply.argument != model.generation() {
+                // Trained anew meanwhile: what is missing comes on demand.
+                return Ok(());
+            }
+            let mut sent = SubModelsReader::new(reply.words()?);
+            let mut count = 0;
+            while let Some(sub_model) = sent.sub_model()? {
+                self.cache.install_sub_model(&model, &sub_model)?;
+                count += 1;
+            }
+            self.counters.sub_models_fetched += u64::from(count);
+            // A sub-model too large for a reply comes as none: it stays the server's.
+            first += count.max(1);
+        }
+        Ok(())
+    }
+}

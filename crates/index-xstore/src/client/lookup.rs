@@ -1,0 +1,237 @@
+//! The irregular GET, in the lane: walk to the leaf that owns the key, repeat what changed, and at last call.
+//!
+//! Steps: from where the batch left off, READ a key part; on a hit READ its value and accept; on `Right` follow the
+//! sibling (a leaf split since its sub-model was trained); on `Left` go to the candidate before (a tie of hints) or
+//! give up; on changing lines READ again. After [`READS_MAX`] READs, or without a route, *fall back*: the server
+//! looks the key up and sends its sub-model along.
+
+use std::cell::RefCell;
+
+use farsight_base::{LeafNumber, Line};
+use farsight_fabric::QueuePair;
+use farsight_fabric::ReadMode;
+use farsight_fabric::lane::{Lane, LaneSlot};
+use farsight_index::{Answers, Counters};
+use farsight_layout::{KEY_LINES, KeyLines, KeySearch, LeafSlot};
+use farsight_protocol::{PairsReader, Reply, Request, SubModelsReader};
+
+use super::cache::{CachedModel, XCache};
+use super::fill::Refreshes;
+use super::{BATCH, READS_MAX, XClient, XStoreError};
+
+/// Where a lookup goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Start {
+    /// There is no model, or not this part of it.
+    Unrouted,
+    /// This leaf, once more.
+    Again(LeafNumber),
+    /// The right sibling of the leaf predicted.
+    Right(LeafNumber),
+    /// The key lies left of the leaf predicted.
+    Left,
+}
+
+impl Start {
+    /// Where to go on after `leaf` said `found`, which is neither a hit nor a proved miss.
+    pub(super) fn after(leaf: LeafNumber, found: KeySearch) -> Self {
+        match found {
+            KeySearch::Right(next) => Self::Right(next),
+            KeySearch::Left => Self::Left,
+            KeySearch::Foreign => Self::Unrouted,
+            KeySearch::Changing | KeySearch::Hit { .. } | KeySearch::Absent => Self::Again(leaf),
+        }
+    }
+}
+
+/// What the lookups of one batch share.
+struct Shared<'a> {
+    cache: &'a XCache,
+    model: Option<&'a CachedModel>,
+    counters: RefCell<&'a mut Counters>,
+    refreshes: RefCell<&'a mut Refreshes>,
+    newer_generation: RefCell<u64>,
+}
+
+impl XClient {
+    /// Looks up `keys[index]` for each of `irregular`, side by side.
+    pub(super) fn lookup_each<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        keys: &[u64],
+        irregular: &[(usize, Start)],
+        answers: &mut Answers,
+        first: usize,
+    ) -> Result<(), XStoreError> {
+        let model = self.model.clone();
+        let shared = Shared {
+            cache: &self.cache,
+            model: model.as_deref(),
+            counters: RefCell::new(&mut self.counters),
+            refreshes: RefCell::new(&mut self.refreshes),
+            newer_generation: RefCell::new(0),
+        };
+        let answers = RefCell::new(answers);
+        let failure = RefCell::new(None);
+        let lane = Lane::new(queue);
+        lane.run(BATCH, irregular, |slot, &(index, start)| {
+            let (shared, answers, failure) = (&shared, &answers, &failure);
+            async move {
+                let mut value = vec![0; shared.cache.geometry().value_bytes()];
+                match shared.lookup(&slot, keys[index], start, &mut value).await {
+                    Ok(version) => {
+                        let mut answers = answers.borrow_mut();
+                        answers.value_mut(first + index).copy_from_slice(&value);
+                        answers.set_version(first + index, version);
+                    }
+                    Err(error) => *failure.borrow_mut() = Some(error),
+                }
+            }
+        })?;
+        let newer = *shared.newer_generation.borrow();
+        if let Some(error) = failure.into_inner() {
+            return Err(error);
+        }
+        if newer > 0 { self.fetch_generation(queue, newer) } else { Ok(()) }
+    }
+}
+
+impl Shared<'_> {
+    /// The version of `key` (zero: absent), its value in `value`.
+    async fn lookup<Q: QueuePair>(
+        &self,
+        slot: &LaneSlot<'_, '_, Q>,
+        key: u64,
+        start: Start,
+        value: &mut [u8],
+    ) -> Result<u64, XStoreError> {
+        let route = self.model.and_then(|model| model.route(key).ok().map(|route| (model, route)));
+        let Some((model, route)) = route else {
+            return self.fall_back(slot, key, value).await;
+        };
+        let mut candidate = route.last;
+        let mut leaf = match start {
+            Start::Again(leaf) | Start::Right(leaf) => leaf,
+            Start::Left if candidate > route.first => {
+                candidate -= 1;
+                model.leaf(&route.sub_model, candidate)
+            }
+            // Another session fetched the sub-model meanwhile, or the old one was wrong: begin anew.
+            Start::Unrouted | Start::Left => model.leaf(&route.sub_model, candidate),
+        };
+        let mut walked = matches!(start, Start::Right(_));
+        for _ in 0..READS_MAX / 2 {
+            if !self.cache.is_leaf(leaf) {
+                break;
+            }
+            match self.search(slot, leaf, key).await? {
+                KeySearch::Hit { slot: place, incarnation } => {
+                    if let Some(version) = self.read_value(slot, leaf, place, incarnation, value).await? {
+                        self.note_walk(walked, slot, key).await?;
+                        return Ok(version);
+                    }
+                    self.counters.borrow_mut().retries += 1;
+                }
+                KeySearch::Absent => {
+                    self.note_walk(walked, slot, key).await?;
+                    return Ok(0);
+                }
+                KeySearch::Right(next) => {
+                    self.counters.borrow_mut().sibling_steps += 1;
+                    walked = true;
+                    leaf = next;
+                }
+                KeySearch::Left if candidate > route.first => {
+                    candidate -= 1;
+                    leaf = model.leaf(&route.sub_model, candidate);
+                }
+                KeySearch::Changing => self.counters.borrow_mut().retries += 1,
+                KeySearch::Left | KeySearch::Foreign => break,
+            }
+        }
+        self.fall_back(slot, key, value).await
+    }
+
+    async fn search<Q: QueuePair>(
+        &self,
+        slot: &LaneSlot<'_, '_, Q>,
+        leaf: LeafNumber,
+        key: u64,
+    ) -> Result<KeySearch, XStoreError> {
+        let from = self.cache.geometry().address(self.cache.region(), leaf, 0);
+        let mut lines = [Line::ZERO; KEY_LINES];
+        slot.read(from, &mut lines, ReadMode::Stamped).await?;
+        Ok(KeyLines(&lines).search(key))
+    }
+
+    /// The version of the value in `place`, or `None` if its lines are not what the key's line promised.
+    async fn read_value<Q: QueuePair>(
+        &self,
+        slot: &LaneSlot<'_, '_, Q>,
+        leaf: LeafNumber,
+        place: LeafSlot,
+        incarnation: u32,
+        value: &mut [u8],
+    ) -> Result<Option<u64>, XStoreError> {
+        let geometry = self.cache.geometry();
+        let place = geometry.value_place(place);
+        let mut lines = vec![Line::ZERO; geometry.lines_per_value()];
+        let from = geometry.address(self.cache.region(), leaf, place.line);
+        slot.read(from, &mut lines, ReadMode::Stamped).await?;
+        Ok(geometry.read_value(&lines, place, incarnation, value).ok())
+    }
+
+    /// After a walk: the key's sub-model is older than a split. Fetches it again, but not too often.
+    async fn note_walk<Q: QueuePair>(
+        &self,
+        walked: bool,
+        slot: &LaneSlot<'_, '_, Q>,
+        key: u64,
+    ) -> Result<(), XStoreError> {
+        let Some(model) = self.model.filter(|_| walked) else { return Ok(()) };
+        let index = model.top().dispatch(key);
+        if !self.refreshes.borrow_mut().is_due(index) {
+            return Ok(());
+        }
+        let mut request = Vec::new();
+        Request::sub_models(&mut request, self.cache.table().id, index, 1, model.generation());
+        let mut reply = Vec::new();
+        slot.call(&request, &mut reply).await?;
+        let reply = Reply::decode(&reply)??;
+        self.install(reply.argument, SubModelsReader::new(reply.words()?))
+    }
+
+    /// The server looks `key` up and sends the sub-model that finds it next time.
+    async fn fall_back<Q: QueuePair>(
+        &self,
+        slot: &LaneSlot<'_, '_, Q>,
+        key: u64,
+        value: &mut [u8],
+    ) -> Result<u64, XStoreError> {
+        self.counters.borrow_mut().fallbacks += 1;
+        let generation = self.model.map_or(0, CachedModel::generation);
+        let mut request = Vec::new();
+        Request::lookup(&mut request, self.cache.table().id, key, generation);
+        let mut reply = Vec::new();
+        slot.call(&request, &mut reply).await?;
+        let reply = Reply::decode(&reply)??;
+        let mut values = PairsReader::new(reply.words()?, value.len());
+        let (version, found) = values.value()?;
+        value.copy_from_slice(found);
+        self.install(reply.argument, SubModelsReader::new(values.rest()))?;
+        Ok(version)
+    }
+
+    /// Installs sub-models sent for `generation`, or remembers that there is a newer one.
+    fn install(&self, generation: u64, mut sent: SubModelsReader<'_>) -> Result<(), XStoreError> {
+        let Some(model) = self.model.filter(|model| model.generation() == generation) else {
+            *self.newer_generation.borrow_mut() = generation;
+            return Ok(());
+        };
+        while let Some(sub_model) = sent.sub_model()? {
+            self.cache.install_sub_model(model, &sub_model)?;
+            self.counters.borrow_mut().sub_models_fetched += 1;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,229 @@
+//! GETs in staged batches: the hot path.
+//!
+//! A step is a loop over the batch; between two steps the batch's READs go out in one doorbell. While one key's
+//! line is on its way the others are worked on, so the loop runs at the rate of lines, not of their latency.
+//! What the first try does not answer leaves for the lane.
+
+use farsight_base::{LeafNumber, Line};
+use farsight_fabric::{QueuePair, ReadMode};
+use farsight_index::Answers;
+use farsight_layout::{Geometry, KEY_LINES, KeyLines, KeySearch, LeafSlot};
+use farsight_protocol::{PairsReader, Request};
+
+use super::cache::CachedModel;
+use super::lookup::Start;
+use super::{Access, BATCH, XClient, XStoreError};
+
+/// Arrays of a batch, reused.
+pub(super) struct Scratch {
+    sub_models: [u32; BATCH],
+    routes: [Option<RouteStep>; BATCH],
+    leaves: [LeafNumber; BATCH],
+    hits: [Option<(LeafSlot, u32)>; BATCH],
+    irregular: Vec<(usize, Start)>,
+    value_lines: Vec<Line>,
+    pub(super) leaf_lines: Vec<Line>,
+}
+
+#[derive(Clone, Copy)]
+struct RouteStep {
+    sub_model: super::cache::CachedSubModel,
+    first: u32,
+    end: u32,
+}
+
+impl Scratch {
+    pub(super) fn new(geometry: &Geometry) -> Self {
+        Self {
+            sub_models: [0; BATCH],
+            routes: [None; BATCH],
+            leaves: [LeafNumber::NONE; BATCH],
+            hits: [None; BATCH],
+            irregular: Vec::with_capacity(BATCH),
+            value_lines: vec![Line::ZERO; geometry.lines_per_value()],
+            leaf_lines: vec![Line::ZERO; geometry.leaf_lines()],
+        }
+    }
+}
+
+impl XClient {
+    /// The values of `keys`, in their order.
+    ///
+    /// # Errors
+    /// [`XStoreError`]; then `answers` means nothing.
+    pub fn multi_get<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        keys: &[u64],
+        answers: &mut Answers,
+    ) -> Result<(), XStoreError> {
+        const { assert!(Q::SLOTS >= BATCH, "a batch needs a slot a key") };
+        answers.reset(keys.len(), self.cache.geometry().value_bytes());
+        for (batch, keys) in keys.chunks(BATCH).enumerate() {
+            match self.access {
+                Access::OneSided => self.get_batch(queue, keys, answers, batch * BATCH)?,
+                Access::Rpc => self.get_batch_by_call(queue, keys, answers, batch * BATCH)?,
+            }
+        }
+        self.counters.gets += keys.len() as u64;
+        Ok(())
+    }
+
+    /// The value of `key` into `value`; returns its version, or `None` if the key is absent.
+    ///
+    /// # Errors
+    /// [`XStoreError`].
+    ///
+    /// # Panics
+    /// If `value` is not of the table's value size.
+    pub fn get<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        key: u64,
+        value: &mut [u8],
+    ) -> Result<Option<u64>, XStoreError> {
+        let mut answers = std::mem::take(&mut self.single);
+        let done = self.multi_get(queue, &[key], &mut answers);
+        self.single = answers;
+        done?;
+        Ok(self.single.get(0).map(|(found, version)| {
+            value.copy_from_slice(found);
+            version
+        }))
+    }
+
+    fn get_batch<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        keys: &[u64],
+        answers: &mut Answers,
+        first: usize,
+    ) -> Result<(), XStoreError> {
+        self.pin();
+        self.scratch.irregular.clear();
+        if let Some(model) = self.model.take() {
+            self.predict(&model, keys);
+            self.resolve_and_post(&model, queue, keys);
+            self.model = Some(model);
+            queue.doorbell()?;
+            self.search_and_post(queue, keys)?;
+            queue.doorbell()?;
+            self.accept(queue, keys, answers, first)?;
+        } else {
+            self.scratch.irregular.extend((0..keys.len()).map(|index| (index, Start::Unrouted)));
+        }
+        if self.scratch.irregular.is_empty() {
+            return Ok(());
+        }
+        let irregular = std::mem::take(&mut self.scratch.irregular);
+        self.counters.irregular += irregular.len() as u64;
+        let done = self.lookup_each(queue, keys, &irregular, answers, first);
+        self.scratch.irregular = irregular;
+        done
+    }
+
+    /// Predict: two loops, one a level of the model.
+    #[inline(always)]
+    fn predict(&mut self, model: &CachedModel, keys: &[u64]) {
+        let scratch = &mut *self.scratch;
+        for (sub_model, key) in scratch.sub_models.iter_mut().zip(keys) {
+            *sub_model = model.top().dispatch(*key);
+            model.prefetch_sub_model(*sub_model);
+        }
+        for ((route, index), key) in scratch.routes.iter_mut().zip(scratch.sub_models).zip(keys) {
+            *route = model.sub_model(index).map(|sub_model| {
+                let window = sub_model.model.predict(*key);
+                model.prefetch_entry(&sub_model, window.start);
+                model.prefetch_entry(&sub_model, window.end - 1);
+                RouteStep { sub_model, first: window.start, end: window.end }
+            });
+        }
+    }
+
+    /// Resolve, and post the READ of each key part.
+    #[inline(always)]
+    fn resolve_and_post<Q: QueuePair>(&mut self, model: &CachedModel, queue: &mut Q, keys: &[u64]) {
+        let scratch = &mut *self.scratch;
+        let (region, geometry) = (self.cache.region(), *self.cache.geometry());
+        for (index, key) in keys.iter().enumerate() {
+            let Some(step) = scratch.routes[index] else {
+                scratch.leaves[index] = LeafNumber::NONE;
+                scratch.irregular.push((index, Start::Unrouted));
+                continue;
+            };
+            let route = model.resolve(*key, step.sub_model, step.first..step.end);
+            let leaf = model.leaf(&route.sub_model, route.last);
+            scratch.leaves[index] = leaf;
+            queue.post_read(index, geometry.address(region, leaf, 0), KEY_LINES, ReadMode::Stamped);
+        }
+    }
+
+    /// Search each key part, and post the READ of each value found.
+    #[inline(always)]
+    fn search_and_post<Q: QueuePair>(&mut self, queue: &mut Q, keys: &[u64]) -> Result<(), XStoreError> {
+        let scratch = &mut *self.scratch;
+        let (region, geometry) = (self.cache.region(), *self.cache.geometry());
+        let mut lines = [Line::ZERO; KEY_LINES];
+        for (index, key) in keys.iter().enumerate() {
+            scratch.hits[index] = None;
+            let leaf = scratch.leaves[index];
+            if leaf == LeafNumber::NONE {
+                continue;
+            }
+            queue.take_read(index, &mut lines)?;
+            match KeyLines(&lines).search(*key) {
+                KeySearch::Hit { slot, incarnation } => {
+                    scratch.hits[index] = Some((slot, incarnation));
+                    let from = geometry.address(region, leaf, geometry.value_place(slot).line);
+                    queue.post_read(index, from, geometry.lines_per_value(), ReadMode::Stamped);
+                }
+                KeySearch::Absent => {}
+                other => scratch.irregular.push((index, Start::after(leaf, other))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Accept each value that is of the incarnation under which its key was found.
+    #[inline(always)]
+    fn accept<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        keys: &[u64],
+        answers: &mut Answers,
+        first: usize,
+    ) -> Result<(), XStoreError> {
+        let scratch = &mut *self.scratch;
+        let geometry = *self.cache.geometry();
+        for index in 0..keys.len() {
+            let Some((slot, incarnation)) = scratch.hits[index] else { continue };
+            queue.take_read(index, &mut scratch.value_lines)?;
+            let place = geometry.value_place(slot);
+            let into = answers.value_mut(first + index);
+            match geometry.read_value(&scratch.value_lines, place, incarnation, into) {
+                Ok(version) => answers.set_version(first + index, version),
+                Err(_) => scratch.irregular.push((index, Start::Again(scratch.leaves[index]))),
+            }
+        }
+        Ok(())
+    }
+
+    fn get_batch_by_call<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        keys: &[u64],
+        answers: &mut Answers,
+        first: usize,
+    ) -> Result<(), XStoreError> {
+        Request::get(&mut self.request, self.cache.table().id, keys);
+        let value_bytes = self.cache.geometry().value_bytes();
+        let reply = super::fill::call(queue, &self.request, &mut self.reply)?;
+        let mut values = PairsReader::new(reply.words()?, value_bytes);
+        for index in first..first + keys.len() {
+            let (version, value) = values.value()?;
+            answers.value_mut(index).copy_from_slice(value);
+            answers.set_version(index, version);
+        }
+        Ok(())
+    }
+}

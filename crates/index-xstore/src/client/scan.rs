@@ -1,0 +1,315 @@
+//! SCANs: whole leaves in doorbell batches, in key order.
+//!
+//! A scan has a *cursor*, the least key not yet answered for. A leaf is accepted only if its lines are of one
+//! incarnation and the cursor lies within its fences; then everything between cursor and high fence is known, and
+//! the high fence is the next cursor. So nothing is skipped and nothing doubled, whatever splits meanwhile, and
+//! each pair was there at an instant of the scan. Pairs of different leaves may be of different instants.
+//!
+//! Steps: *plan* as many leaves as the limit should need from the translation table; READ them in one doorbell,
+//! for a group of scans at once; *accept* them in order. A planned leaf that the cursor is not in (stale table)
+//! ends the plan: the scan steps to the sibling, plans anew, and after [`READS_MAX`] fruitless steps lets the server
+//! answer a page.
+
+use farsight_base::{LeafNumber, Line};
+use farsight_fabric::{QueuePair, ReadMode};
+use farsight_index::{Pair, Pairs};
+use farsight_layout::{Geometry, KEY_LINES, KeyLines, LEAF_SLOTS, LeafSlot};
+use farsight_protocol::{PairsReader, Request, SubModelsReader};
+
+use super::cache::CachedModel;
+use super::fill::call;
+use super::{Access, READS_MAX, XClient, XStoreError};
+
+/// Scans whose leaves go out in one doorbell.
+const GROUP: usize = 8;
+/// Leaves planned for one scan at a time.
+const PLAN_MAX: usize = 31;
+/// Pairs that a leaf is expected to hold; bulk loads leave twelve, splits eight to sixteen.
+const PAIRS_EXPECTED: usize = 10;
+/// Pairs asked of the server at a time.
+const PAGE: usize = 256;
+
+/// One scan of a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ScanRequest {
+    /// The least key wanted.
+    pub from: u64,
+    /// Pairs wanted at most.
+    pub limit: usize,
+}
+
+/// How far a scan is.
+#[derive(Clone, Copy, Debug)]
+struct Cursor {
+    key: u64,
+    remaining: usize,
+    /// The leaf that begins at `key`, if the leaf before named it.
+    leaf: Option<LeafNumber>,
+    at_end: bool,
+}
+
+/// What a leaf gave to a scan.
+enum Step {
+    /// Pairs (or none), and the cursor moved behind the leaf or the limit was reached.
+    Accepted,
+    /// The leaf ends before the cursor; this is its sibling.
+    Behind(LeafNumber),
+    /// The lines changed under the READ.
+    Changing,
+    /// The leaf begins after the cursor, or is none.
+    Elsewhere,
+}
+
+impl XClient {
+    /// The pairs of each of `scans`, in key order, scan after scan.
+    ///
+    /// # Errors
+    /// [`XStoreError`]; then `pairs` means nothing.
+    pub fn scan_batch<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        scans: &[ScanRequest],
+        pairs: &mut Pairs,
+    ) -> Result<(), XStoreError> {
+        const { assert!(Q::SLOTS > GROUP * PLAN_MAX, "slots for a group's leaves, and one for calls") };
+        pairs.reset(self.cache.geometry().value_bytes());
+        for group in scans.chunks(GROUP) {
+            self.pin();
+            let mut planned = [0; GROUP];
+            if self.access == Access::OneSided {
+                for (index, scan) in group.iter().enumerate() {
+                    planned[index] = self.plan(queue, index, scan.from, scan.limit);
+                }
+                queue.doorbell()?;
+            }
+            for (index, scan) in group.iter().enumerate() {
+                self.finish_scan(queue, index, *scan, planned[index], pairs)?;
+                pairs.end_scan();
+            }
+        }
+        self.counters.scans += scans.len() as u64;
+        Ok(())
+    }
+
+    /// Posts the READs of the leaves that `limit` pairs from `key` on should need. Returns how many; zero without a
+    /// route.
+    fn plan<Q: QueuePair>(&mut self, queue: &mut Q, group_index: usize, key: u64, limit: usize) -> usize {
+        let Some(model) = &self.model else { return 0 };
+        let index = model.top().dispatch(key);
+        let Ok(route) = model.route(key) else { return 0 };
+        let (region, geometry) = (self.cache.region(), self.cache.geometry());
+        let wanted = (1 + limit.div_ceil(PAIRS_EXPECTED)).min(PLAN_MAX) * usize::from(limit > 0);
+        let leaves = planned_leaves(model, index, route.sub_model, route.last);
+        let mut count = 0;
+        for leaf in leaves.take(wanted) {
+            let slot = group_index * PLAN_MAX + count;
+            queue.post_read(
+                slot,
+                geometry.address(region, leaf, 0),
+                geometry.leaf_lines(),
+                ReadMode::Stamped,
+            );
+            count += 1;
+        }
+        count
+    }
+
+    /// Accepts the leaves planned, then goes on one plan or page at a time until limit or end.
+    fn finish_scan<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        group_index: usize,
+        scan: ScanRequest,
+        mut planned: usize,
+        pairs: &mut Pairs,
+    ) -> Result<(), XStoreError> {
+        let mut cursor = Cursor { key: scan.from, remaining: scan.limit, leaf: None, at_end: false };
+        let mut fruitless = 0;
+        while cursor.remaining > 0 && !cursor.at_end {
+            let before = cursor;
+            self.accept_planned(queue, group_index, planned, &mut cursor, pairs)?;
+            if cursor.remaining == 0 || cursor.at_end {
+                break;
+            }
+            fruitless = if cursor.key > before.key { 0 } else { fruitless + 1 };
+            let one_sided = self.access == Access::OneSided && fruitless <= READS_MAX;
+            planned = if one_sided { self.plan_from_cursor(queue, group_index, &mut cursor)? } else { 0 };
+            if planned == 0 {
+                self.page_by_call(queue, &mut cursor, pairs)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Plans from the cursor: its known leaf alone, or by the model; fetches the sub-model that is missing. Zero: the
+    /// server has no model for this key.
+    fn plan_from_cursor<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        group_index: usize,
+        cursor: &mut Cursor,
+    ) -> Result<usize, XStoreError> {
+        let geometry = *self.cache.geometry();
+        if let Some(leaf) = cursor.leaf.take().filter(|leaf| self.cache.is_leaf(*leaf)) {
+            self.counters.sibling_steps += 1;
+            let from = geometry.address(self.cache.region(), leaf, 0);
+            queue.post_read(group_index * PLAN_MAX, from, geometry.leaf_lines(), ReadMode::Stamped);
+            queue.doorbell()?;
+            return Ok(1);
+        }
+        let mut planned = self.plan(queue, group_index, cursor.key, cursor.remaining);
+        if planned == 0 {
+            self.fetch_route(queue, cursor.key)?;
+            planned = self.plan(queue, group_index, cursor.key, cursor.remaining);
+        }
+        queue.doorbell()?;
+        Ok(planned)
+    }
+
+    /// Takes the leaves planned in order, as long as the cursor lies in them.
+    fn accept_planned<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        group_index: usize,
+        planned: usize,
+        cursor: &mut Cursor,
+        pairs: &mut Pairs,
+    ) -> Result<(), XStoreError> {
+        let geometry = *self.cache.geometry();
+        for index in 0..planned {
+            if cursor.remaining == 0 || cursor.at_end {
+                return Ok(());
+            }
+            let lines = &mut self.scratch.leaf_lines;
+            queue.take_read(group_index * PLAN_MAX + index, lines)?;
+            match accept(&geometry, lines, cursor, pairs) {
+                Step::Behind(next) if index + 1 == planned => cursor.leaf = next.some(),
+                Step::Accepted | Step::Behind(_) => {}
+                Step::Changing => {
+                    self.counters.retries += 1;
+                    return Ok(());
+                }
+                // A split put a leaf between this one and the one before: its left neighbour named it.
+                Step::Elsewhere => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the server answer one page.
+    fn page_by_call<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        cursor: &mut Cursor,
+        pairs: &mut Pairs,
+    ) -> Result<(), XStoreError> {
+        if self.access == Access::OneSided {
+            self.counters.fallbacks += 1;
+        }
+        let limit = cursor.remaining.min(PAGE);
+        Request::scan(&mut self.request, self.cache.table().id, cursor.key, limit as u32);
+        let reply = call(queue, &self.request, &mut self.reply)?;
+        let mut sent = PairsReader::new(reply.words()?, self.cache.geometry().value_bytes());
+        let more = reply.argument == 1;
+        let mut last = None;
+        while let Some(pair) = sent.pair()? {
+            if cursor.remaining == 0 || pair.key < cursor.key || last.is_some_and(|last| pair.key <= last) {
+                let got = format!("key {} after {last:?} from {}", pair.key, cursor.key);
+                let expected = "ascending keys within the scan".into();
+                return Err(farsight_protocol::DecodeError::new("a scan's page", 0, expected, got).into());
+            }
+            pairs.push(Pair { key: pair.key, version: pair.version, value: pair.value });
+            last = Some(pair.key);
+            cursor.remaining -= 1;
+        }
+        cursor.leaf = None;
+        match last.and_then(|last| last.checked_add(1)) {
+            Some(next) if more => cursor.key = next,
+            _ => cursor.at_end = true,
+        }
+        Ok(())
+    }
+
+    /// Fetches what routes `key`: the sub-model, or the whole generation.
+    fn fetch_route<Q: QueuePair>(&mut self, queue: &mut Q, key: u64) -> Result<(), XStoreError> {
+        let Some(model) = self.model.clone() else { return self.fetch_generation(queue, 1) };
+        let index = model.top().dispatch(key);
+        Request::sub_models(&mut self.request, self.cache.table().id, index, 1, model.generation());
+        let reply = call(queue, &self.request, &mut self.reply)?;
+        if reply.argument != model.generation() {
+            let newer = reply.argument;
+            return self.fetch_generation(queue, newer);
+        }
+        let mut sent = SubModelsReader::new(reply.words()?);
+        while let Some(sub_model) = sent.sub_model()? {
+            self.cache.install_sub_model(&model, &sub_model)?;
+            self.counters.sub_models_fetched += 1;
+        }
+        Ok(())
+    }
+}
+
+/// The leaves from `position` of sub-model `index` on, over as many sub-models as are cached; a leaf that two
+/// sub-models share once.
+fn planned_leaves(
+    model: &CachedModel,
+    mut index: u32,
+    mut sub_model: super::cache::CachedSubModel,
+    mut position: u32,
+) -> impl Iterator<Item = LeafNumber> {
+    let mut previous = LeafNumber::NONE;
+    std::iter::from_fn(move || {
+        loop {
+            while position >= sub_model.model.leaf_count {
+                index += 1;
+                sub_model = (index < model.top().sub_model_count()).then(|| model.sub_model(index))??;
+                position = 0;
+            }
+            let leaf = model.leaf(&sub_model, position);
+            position += 1;
+            if leaf != previous {
+                previous = leaf;
+                return Some(leaf);
+            }
+        }
+    })
+}
+
+/// Appends the pairs of one leaf from the cursor on.
+fn accept(geometry: &Geometry, lines: &[Line], cursor: &mut Cursor, pairs: &mut Pairs) -> Step {
+    let key_lines: &[Line; KEY_LINES] = lines[..KEY_LINES].try_into().expect("a leaf has a key part");
+    let view = KeyLines(key_lines);
+    let Some(incarnation) = view.incarnation() else { return Step::Changing };
+    let Some(fences) = view.fences() else { return Step::Elsewhere };
+    if cursor.key < fences.low {
+        return Step::Elsewhere;
+    }
+    if !fences.contain(cursor.key) {
+        return Step::Behind(view.next());
+    }
+    let mut sorted = [(0, LeafSlot::FIRST); LEAF_SLOTS];
+    let count = view.sorted(&mut sorted);
+    let before = pairs.len();
+    for (key, slot) in &sorted[..count] {
+        if *key < cursor.key {
+            continue;
+        }
+        if pairs.len() - before == cursor.remaining {
+            break;
+        }
+        let place = geometry.value_place(*slot);
+        let value_lines = &lines[place.line..place.line + geometry.lines_per_value()];
+        let Ok(version) = geometry.read_value(value_lines, place, incarnation, pairs.begin()) else {
+            pairs.truncate(before);
+            return Step::Changing;
+        };
+        pairs.keep(*key, version);
+    }
+    cursor.remaining -= pairs.len() - before;
+    match fences.high {
+        Some(high) => cursor.key = high,
+        None => cursor.at_end = true,
+    }
+    cursor.leaf = view.next().some();
+    Step::Accepted
+}
