@@ -1,1 +1,21 @@
-//! Workloads, datasets, limits and the benchmark driver.
+//! What a benchmark of the store needs besides the store: keys, operations, clocks and a result that reads well.
+//!
+//! Invariant: everything here is a function of its arguments and a seed, so that a run can be repeated, and
+//! nothing here runs inside the timed loop but [`workload::OperationStream::fill`] and
+//! [`histogram::LatencyHistogram::record`].
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`dataset`] | named sorted key sets, synthetic and real, and files of keys |
+//! | [`workload`] | YCSB A-F as streams of operations prepared in advance |
+//! | [`histogram`] | latencies of batches and their quantiles |
+//! | [`machine`] | the machine's description, pinning, processor time of a process |
+//! | [`report`] | the record of a result, its JSON and its table |
+
+#![forbid(unsafe_code)]
+
+pub mod dataset;
+pub mod histogram;
+pub mod machine;
+pub mod report;
+pub mod workload;

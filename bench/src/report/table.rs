@@ -1,0 +1,180 @@
+//! Results for the eye, at most 100 columns wide.
+//!
+//! Records in a row that share a setting but for the workload and its distribution make one table, under a heading
+//! that states the setting and, per table, the limits of the machine.
+
+use comfy_table::{Cell, CellAlignment, Table, presets};
+
+use super::{RUNS_MIN, Record, Setting};
+
+const HEADER: [&str; 11] = [
+    "workload",
+    "keys",
+    "M ops/s",
+    "p50",
+    "p99",
+    "p99.9",
+    "READs\n/op",
+    "bytes\n/op",
+    "falls\n/op",
+    "server\nCPU",
+    "of\nlimit",
+];
+
+/// Columns of text, which stand to the left; numbers stand to the right.
+const TEXT_COLUMNS: usize = 2;
+
+/// Tables of the records, with their headings.
+#[must_use]
+pub fn table(records: &[Record]) -> String {
+    let groups =
+        records.chunk_by(|a, b| heading(&a.setting) == heading(&b.setting) && a.machine == b.machine);
+    groups.map(group).collect::<Vec<_>>().join("\n")
+}
+
+fn group(records: &[Record]) -> String {
+    let first = &records[0];
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header(HEADER.iter().enumerate().map(|(column, name)| cell(column, name)));
+    for record in records {
+        table.add_row(row(record).iter().enumerate().map(|(column, text)| cell(column, text)));
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 1));
+    }
+    let runs = records.iter().map(|record| record.runs.len()).min().unwrap_or(0);
+    let few = if runs < RUNS_MIN { " (fewer than 5: noisy)" } else { "" };
+    let setting = &first.setting;
+    let mut lines = vec![
+        heading(setting),
+        format!("{}, {} cores, huge pages {}", first.machine.cpu, first.machine.cores, huge_pages(first)),
+        table.to_string(),
+        format!(
+            "medians of {runs} runs of {} s{few}; client cache {:.2} B a key",
+            setting.seconds, first.median.cache_bytes_per_key
+        ),
+    ];
+    if first.median.shape_limit_per_s > 0.0 {
+        lines.push(format!(
+            "limits of this machine: {} M random 64 B reads/s, {} M unchecked walks of this layout/s",
+            millions(first.median.random_read_limit_per_s),
+            millions(first.median.shape_limit_per_s)
+        ));
+    }
+    lines.into_iter().map(|line| line + "\n").collect()
+}
+
+/// What a group has in common.
+fn heading(setting: &Setting) -> String {
+    format!(
+        "{}: {} keys, {} B values, {} {}, batches of {}, {} access",
+        setting.dataset,
+        thousands(setting.keys),
+        setting.value_size,
+        setting.threads,
+        if setting.threads == 1 { "thread" } else { "threads" },
+        setting.batch,
+        setting.access
+    )
+}
+
+fn huge_pages(record: &Record) -> String {
+    match record.machine.huge_page_bytes_mapped {
+        0 => "none".into(),
+        bytes => format!("{} MiB", thousands(bytes >> 20)),
+    }
+}
+
+fn row(record: &Record) -> [String; HEADER.len()] {
+    let median = &record.median;
+    [
+        record.setting.workload.clone(),
+        record.setting.distribution.clone(),
+        millions(median.throughput_ops_per_s),
+        time(median.latency_ns.p50),
+        time(median.latency_ns.p99),
+        time(median.latency_ns.p999),
+        format!("{:.2}", median.reads_per_op),
+        format!("{:.0}", median.bytes_read_per_op),
+        format!("{:.4}", median.fallbacks_per_op),
+        format!("{:.2}", median.server_cpu_fraction),
+        match median.shape_limit_per_s {
+            limit if limit > 0.0 => format!("{:.0} %", record.fraction_of_shape_limit * 100.0),
+            _ => "-".into(),
+        },
+    ]
+}
+
+fn cell(column: usize, text: &str) -> Cell {
+    let side = if column < TEXT_COLUMNS { CellAlignment::Left } else { CellAlignment::Right };
+    Cell::new(text).set_alignment(side)
+}
+
+fn millions(per_second: f64) -> String {
+    format!("{:.2}", per_second / 1e6)
+}
+
+/// A time with its unit, to three digits.
+fn time(nanoseconds: u64) -> String {
+    let scaled = |unit: f64, name| {
+        let value = nanoseconds as f64 / unit;
+        let decimals = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
+        format!("{value:.decimals$} {name}")
+    };
+    match nanoseconds {
+        0..1_000 => format!("{nanoseconds} ns"),
+        1_000..1_000_000 => scaled(1e3, "µs"),
+        1_000_000..1_000_000_000 => scaled(1e6, "ms"),
+        _ => scaled(1e9, "s"),
+    }
+}
+
+/// A number with a comma before each group of three digits.
+#[must_use]
+pub fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tests::example, *};
+
+    #[test]
+    fn numbers_are_written_for_the_eye() {
+        assert_eq!([0, 999, 1_000, 10_000_000].map(thousands), ["0", "999", "1,000", "10,000,000"]);
+        assert_eq!(thousands(u64::MAX), "18,446,744,073,709,551,615");
+        assert_eq!(
+            [0, 850, 1_480, 41_239, 999_960, 2_345_678, 60_000_000_000].map(time),
+            ["0 ns", "850 ns", "1.48 µs", "41.2 µs", "1000 µs", "2.35 ms", "60.0 s"]
+        );
+    }
+
+    #[test]
+    fn a_table_fits_100_columns_and_groups_by_setting() {
+        let mut extreme = example("b-standard", &[1.234_567e9]);
+        extreme.setting.distribution = "zipfian".into();
+        extreme.median.latency_ns.p50 = 999_949;
+        extreme.median.latency_ns.p99 = 999_949_999;
+        extreme.median.bytes_read_per_op = 123_456.0;
+        extreme.median.reads_per_op = 123.456;
+        let mut other = example("c", &[8e7; 5]);
+        other.setting.threads = 1;
+        let text = table(&[example("c", &[8e7; 5]), extreme, other]);
+        for line in text.lines() {
+            assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
+        }
+        assert_eq!(text.matches("longitudes: 3,766,456 keys").count(), 2, "{text}");
+        assert!(text.contains("2 threads") && text.contains("1 thread,"), "{text}");
+        assert!(text.contains("80.00") && text.contains("1.48 µs") && text.contains("80 %"), "{text}");
+        assert!(text.contains("medians of 1 runs of 5 s (fewer than 5: noisy)"), "{text}");
+    }
+}
