@@ -1,0 +1,104 @@
+//! A bulk load: ascending pairs into an empty table, in pieces as long as the fabric carries.
+//!
+//! Invariant: the pieces that were sent hold ascending keys; the table shows none of them before the last piece
+//! has been acknowledged, and then all.
+
+use farsight_base::LeafNumber;
+use farsight_fabric::{Connection, QueuePair};
+use farsight_protocol::{HEADER_BYTES, Reply, Request, WriteEntries, WriteEntry, padded};
+
+use crate::call::call;
+use crate::{LoadError, Table};
+
+/// Bytes of an entry before its value: key and hint.
+const ENTRY_HEAD_BYTES: usize = 16;
+
+/// A bulk load under way. Dropped before [`BulkLoad::finish`], it leaves the table empty.
+pub struct BulkLoad<C: Connection> {
+    table: Table<C>,
+    queue: C::Queue,
+    /// The entries of the piece being filled.
+    entries: Vec<u8>,
+    entry_count: usize,
+    frame: Vec<u8>,
+    reply: Vec<u8>,
+    piece: u32,
+    previous: Option<u64>,
+    pairs: u64,
+    pairs_acknowledged: u64,
+}
+
+impl<C: Connection> BulkLoad<C> {
+    pub(crate) fn new(table: Table<C>, queue: C::Queue) -> Self {
+        Self {
+            table,
+            queue,
+            entries: Vec::new(),
+            entry_count: 0,
+            frame: Vec::new(),
+            reply: Vec::new(),
+            piece: 0,
+            previous: None,
+            pairs: 0,
+            pairs_acknowledged: 0,
+        }
+    }
+
+    /// Adds a pair, whose key must be greater than that of the pair before; sends a piece when one is full.
+    ///
+    /// # Errors
+    /// [`LoadError`].
+    pub fn push(&mut self, key: u64, value: &[u8]) -> Result<(), LoadError> {
+        let expected_bytes = self.table.value_bytes();
+        if value.len() != expected_bytes {
+            return Err(LoadError::WrongValueSize {
+                table: self.table.name().to_owned(),
+                index: self.pairs,
+                expected_bytes,
+                got_bytes: value.len(),
+            });
+        }
+        if let Some(previous) = self.previous.filter(|previous| *previous >= key) {
+            return Err(LoadError::NotAscending { index: self.pairs, previous, key });
+        }
+        let entry_bytes = ENTRY_HEAD_BYTES + padded(expected_bytes);
+        if HEADER_BYTES + self.entries.len() + entry_bytes > C::Queue::MESSAGE_BYTES_MAX {
+            self.send(false)?;
+        }
+        WriteEntries::push(&mut self.entries, WriteEntry { key, hint: LeafNumber::NONE, value });
+        self.entry_count += 1;
+        self.previous = Some(key);
+        self.pairs += 1;
+        Ok(())
+    }
+
+    /// Sends what is left and makes the pairs visible, all at once. Returns their number.
+    ///
+    /// # Errors
+    /// [`LoadError`].
+    pub fn finish(mut self) -> Result<u64, LoadError> {
+        self.send(true)?;
+        Ok(self.pairs)
+    }
+
+    fn send(&mut self, last: bool) -> Result<(), LoadError> {
+        let table = self.table.info();
+        let value_bytes = self.table.value_bytes();
+        Request::begin_bulk_load(&mut self.frame, table.id, last, self.piece, self.entry_count, value_bytes);
+        self.frame.extend_from_slice(&self.entries);
+        let name = || table.definition.name.clone();
+        call(&mut self.queue, &self.frame, &mut self.reply).map_err(|source| LoadError::Fabric {
+            table: name(),
+            pairs: self.pairs_acknowledged,
+            source,
+        })?;
+        Reply::decode(&self.reply)
+            .map_err(|source| LoadError::Decode { table: name(), source })?
+            .map_err(|source| LoadError::Refused { table: name(), source })?;
+        self.entries.clear();
+        self.entry_count = 0;
+        self.piece += 1;
+        self.pairs_acknowledged = self.pairs;
+        Ok(())
+    }
+}

@@ -1,0 +1,201 @@
+//! What can go wrong at a client, one enum a family of calls.
+
+use farsight_fabric::FabricError;
+use farsight_index_xstore::client::XStoreError;
+use farsight_protocol::{DecodeError, ErrorCode, ServerError, WriteOperation};
+
+/// A failure to find, make or describe tables.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogueError {
+    /// The connection failed.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// The server said no: [`ServerError::code`] tells programs why.
+    #[error("the server at {peer} refused")]
+    Refused {
+        /// The server.
+        peer: String,
+        /// Its words.
+        source: ServerError,
+    },
+    /// The table is written in a format that this program cannot read.
+    #[error(
+        "table {table:?} at {peer} has format version {got}, this client reads version {expected}: \
+         use client and server of the same release"
+    )]
+    FormatVersion {
+        /// The server.
+        peer: String,
+        /// The table.
+        table: String,
+        /// What this client reads.
+        expected: u32,
+        /// What the server has.
+        got: u32,
+    },
+    /// The server's answer is not what this version understands.
+    #[error("{peer} answered unintelligibly")]
+    Decode {
+        /// The server.
+        peer: String,
+        /// What, where, expected and got.
+        source: DecodeError,
+    },
+    /// The engine cannot work with the table as the server described it.
+    #[error("table {table:?} cannot be used")]
+    Engine {
+        /// The table.
+        table: String,
+        /// Why.
+        source: XStoreError,
+    },
+}
+
+/// A failure to read. It says nothing about what is stored; reads can be repeated.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The buffer for a value is not as long as the table's values.
+    #[error("table {table:?} has values of {expected_bytes} B, the buffer given has {got_bytes} B")]
+    WrongBufferSize {
+        /// The table.
+        table: String,
+        /// Bytes of the table's values.
+        expected_bytes: usize,
+        /// Bytes of the buffer.
+        got_bytes: usize,
+    },
+    /// The read did not come to an end.
+    #[error("cannot read table {table:?}")]
+    Engine {
+        /// The table.
+        table: String,
+        /// Why.
+        source: XStoreError,
+    },
+}
+
+/// A failure to write.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// A value is not as long as the table's values. Nothing of the call was sent.
+    #[error("table {table:?} has values of {expected_bytes} B, value {index} of the call has {got_bytes} B")]
+    WrongValueSize {
+        /// The table.
+        table: String,
+        /// Which entry of the batch; zero for a single write.
+        index: usize,
+        /// Bytes of the table's values.
+        expected_bytes: usize,
+        /// Bytes of the value given.
+        got_bytes: usize,
+    },
+    /// The server executed the call and could not do this write. Nothing changed.
+    #[error("table {table:?} did not take the {operation:?}: {reason}", reason = reason(*code))]
+    Refused {
+        /// The table.
+        table: String,
+        /// What was tried.
+        operation: WriteOperation,
+        /// Why not.
+        code: ErrorCode,
+    },
+    /// The writes were sent and the answer was lost: each of them may have been executed once, or not at all.
+    ///
+    /// Nothing more can be learned over this connection. Connect again and read the keys: a version that has
+    /// grown means that the write, or another client's, took place. Puts, updates to a known value and removes can
+    /// simply be repeated; an insert that now finds its key may be finding its own earlier write. The memory of a
+    /// server that died is gone with it, and the writes too.
+    #[error(
+        "the outcome of {entries} {operation:?} on table {table:?} is unknown: \
+         they were sent and no answer that can be read came back"
+    )]
+    Indeterminate {
+        /// The table.
+        table: String,
+        /// What was tried.
+        operation: WriteOperation,
+        /// Writes of the call that were not answered.
+        entries: usize,
+        /// How the answer was lost.
+        source: XStoreError,
+    },
+    /// The server refused a call as a whole, or it could not be sent. Of the writes whose outcomes were not
+    /// returned none was executed.
+    #[error("cannot write to table {table:?}")]
+    Engine {
+        /// The table.
+        table: String,
+        /// Why.
+        source: XStoreError,
+    },
+}
+
+/// A failure of a bulk load. The table stays empty unless it was the last piece's answer that was lost.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// A key is not greater than the one before it.
+    #[error("a bulk load needs ascending keys: pair {index} has key {key} after {previous}")]
+    NotAscending {
+        /// Which pair, from zero.
+        index: u64,
+        /// The key before.
+        previous: u64,
+        /// The key.
+        key: u64,
+    },
+    /// A value is not as long as the table's values.
+    #[error("table {table:?} has values of {expected_bytes} B, pair {index} of the load has {got_bytes} B")]
+    WrongValueSize {
+        /// The table.
+        table: String,
+        /// Which pair, from zero.
+        index: u64,
+        /// Bytes of the table's values.
+        expected_bytes: usize,
+        /// Bytes of the value given.
+        got_bytes: usize,
+    },
+    /// The server refused a piece.
+    #[error("table {table:?} did not take the load")]
+    Refused {
+        /// The table.
+        table: String,
+        /// The server's words.
+        source: ServerError,
+    },
+    /// The server's answer is not what this version understands.
+    #[error("the answer to a load of table {table:?} is unintelligible")]
+    Decode {
+        /// The table.
+        table: String,
+        /// What, where, expected and got.
+        source: DecodeError,
+    },
+    /// The connection failed.
+    #[error("the load of table {table:?} was cut off after {pairs} pairs")]
+    Fabric {
+        /// The table.
+        table: String,
+        /// Pairs that the server had acknowledged.
+        pairs: u64,
+        /// Why.
+        source: FabricError,
+    },
+}
+
+/// What an error code of a single write means to its caller.
+fn reason(code: ErrorCode) -> &'static str {
+    match code {
+        ErrorCode::RegionFull => {
+            "its region is full. Remove pairs, or restart the server with more memory a table"
+        }
+        ErrorCode::Contended => "its leaf stayed latched beyond the bound. Try again",
+        ErrorCode::VersionsExhausted => "its versions are used up. Load it into a new table",
+        ErrorCode::OutOfResources => "the server is out of memory",
+        ErrorCode::UnknownTable => "the server no longer has it",
+        ErrorCode::WrongValueSize => "its values have another size",
+        ErrorCode::BadRequest | ErrorCode::TableExists | ErrorCode::BadName | ErrorCode::BadLoad => {
+            "the server did not understand the request"
+        }
+    }
+}

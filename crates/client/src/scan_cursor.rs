@@ -1,0 +1,67 @@
+//! A scan of any length, fetched page by page.
+//!
+//! Invariant: `next_from` is the least key that has not been fetched, `None` once nothing is left to fetch. So
+//! no pair is skipped and none returned twice, whatever is written between two pages; each page is as a scan of its
+//! own.
+
+use farsight_fabric::Connection;
+use farsight_index::{Pair, Pairs};
+use farsight_index_xstore::client::ScanRequest;
+
+use crate::{ReadError, Session};
+
+/// Pairs of the first page: a short scan fetches little more than it needs.
+const FIRST_PAGE_PAIRS: usize = 64;
+/// Pairs of the largest page: bounds the cursor's memory, at values of 256 B to about 1 MiB.
+const PAGE_PAIRS_MAX: usize = 4096;
+
+/// The place of a scan between two keys, both included.
+#[derive(Clone, Debug)]
+pub struct ScanCursor {
+    next_from: Option<u64>,
+    last: u64,
+    page_pairs: usize,
+    pairs: Pairs,
+    at: usize,
+}
+
+impl ScanCursor {
+    /// A scan of the keys from `first` to `last`.
+    #[must_use]
+    pub fn new(first: u64, last: u64) -> Self {
+        Self { next_from: Some(first), last, page_pairs: FIRST_PAGE_PAIRS, pairs: Pairs::default(), at: 0 }
+    }
+
+    /// The next pair, from the page at hand or from a new one; `None` at the end.
+    ///
+    /// # Errors
+    /// [`ReadError`]; the cursor stays where it is, so that the call can be repeated.
+    pub fn next<C: Connection>(&mut self, session: &mut Session<C>) -> Result<Option<Pair<'_>>, ReadError> {
+        if self.at == self.pairs.len() {
+            let Some(from) = self.next_from.filter(|from| *from <= self.last) else { return Ok(None) };
+            self.fetch(session, from)?;
+        }
+        let at = self.at;
+        if at == self.pairs.len() || self.pairs.pair(at).key > self.last {
+            self.next_from = None;
+            self.at = self.pairs.len();
+            return Ok(None);
+        }
+        self.at += 1;
+        Ok(Some(self.pairs.pair(at)))
+    }
+
+    fn fetch<C: Connection>(&mut self, session: &mut Session<C>, from: u64) -> Result<(), ReadError> {
+        let request = ScanRequest { from, limit: self.page_pairs };
+        self.at = 0;
+        let fetched = session.scan_batch(&[request], &mut self.pairs);
+        if fetched.is_err() {
+            self.pairs.reset(session.table().value_bytes());
+        }
+        fetched?;
+        let full = self.pairs.len() == self.page_pairs;
+        self.next_from = if full { self.pairs.pair(self.pairs.len() - 1).key.checked_add(1) } else { None };
+        self.page_pairs = (2 * self.page_pairs).min(PAGE_PAIRS_MAX);
+        Ok(())
+    }
+}
