@@ -1,0 +1,230 @@
+//! A client process's connection: connecting, with errors that name path, step and remedy, and the watcher.
+//!
+//! Invariant: a connection has one watcher thread, blocked on the control socket; it ends with the connection.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use farsight_base::{ClientId, Epoch};
+use farsight_fabric::{Connection, FabricError};
+use rustix::io::Errno;
+
+use crate::control::{FABRIC_VERSION, FromClient, FromServer, MAGIC};
+use crate::link::{ANSWER_TIMEOUT, Link, Welcome};
+use crate::queue::ShmQueue;
+use crate::{os, ring, socket};
+
+/// How a client connects.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectOptions {
+    /// Version of the bytes in regions and calls, which both sides must share.
+    pub format_version: u32,
+}
+
+/// A connection to a server on this host.
+///
+/// Dropping it disconnects every queue pair that was opened from it. It belongs to the process that made it: in a
+/// forked child everything but dropping fails with [`FabricError::Forked`].
+#[derive(Debug)]
+pub struct ShmConnection {
+    link: Arc<Link>,
+    watcher: Option<JoinHandle<()>>,
+}
+
+impl ShmConnection {
+    /// Connects to the server that listens at `path`.
+    ///
+    /// # Errors
+    /// [`FabricError::System`] if nobody can be reached there, [`FabricError::Refused`] if the server refused this
+    /// client (another format version, another user), [`FabricError::TimedOut`] after 5 s.
+    pub fn connect(path: impl AsRef<Path>, options: ConnectOptions) -> Result<Self, FabricError> {
+        let path = path.as_ref();
+        let peer = path.display().to_string();
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
+        let socket = reach(path, deadline)?;
+        let welcome = greet(&socket, &peer, options, deadline)?;
+        let failed = |error: std::io::Error| {
+            os::system_error(format!("connecting to {peer}"), &error, "Are descriptors left (ulimit -n)?")
+        };
+        let link = Arc::new(Link::new(peer.clone(), socket, welcome).map_err(failed)?);
+        let thread_link = Arc::clone(&link);
+        let watcher = std::thread::Builder::new()
+            .name("farsight-watch".to_owned())
+            .spawn(move || thread_link.watch())
+            .map_err(failed)?;
+        Ok(Self { link, watcher: Some(watcher) })
+    }
+
+    /// This client as the server counts it.
+    #[must_use]
+    pub fn client(&self) -> ClientId {
+        ClientId(self.link.welcome().client)
+    }
+
+    /// The server's process, as the server named it.
+    #[must_use]
+    pub fn server_pid(&self) -> u32 {
+        self.link.welcome().server_pid
+    }
+
+    /// Asks for huge pages under every populated piece of the attached regions, in this process's own mapping of
+    /// them. Returns the bytes that lie on huge pages afterwards. Costs up to milliseconds a 2 MiB piece that the
+    /// server has not collapsed before.
+    #[expect(clippy::must_use_candidate, reason = "called for what it does")]
+    pub fn collapse_to_huge_pages(&self) -> u64 {
+        self.link.collapse_to_huge_pages()
+    }
+
+    /// Bytes of the attached regions that this process maps by huge pages now.
+    #[must_use]
+    pub fn huge_page_bytes(&self) -> u64 {
+        self.link.huge_page_bytes()
+    }
+}
+
+impl Connection for ShmConnection {
+    type Queue = ShmQueue;
+
+    fn peer(&self) -> &str {
+        self.link.peer()
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.link.welcome().epoch
+    }
+
+    fn open_queue(&self) -> Result<ShmQueue, FabricError> {
+        const WHAT: &str = "opening a queue";
+        let remedy = "Are descriptors left on both sides (ulimit -n)?";
+        let (answer, descriptors) = self.link.ask(FromClient::OpenQueue, WHAT)?;
+        match answer {
+            FromServer::QueueOpened { file_bytes } if file_bytes == ring::FILE_BYTES as u64 => {}
+            FromServer::Failed { text } => {
+                return Err(os::system_error(WHAT.to_owned(), &std::io::Error::other(text), remedy));
+            }
+            other => return Err(self.link.unintelligible(WHAT, format!("{other:?}"))),
+        }
+        let Ok([file, wakes]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+            return Err(self.link.unintelligible(WHAT, "not two descriptors".to_owned()));
+        };
+        ShmQueue::new(Arc::clone(&self.link), file.as_fd(), wakes)
+            .map_err(|error| os::system_error(WHAT.to_owned(), &error, remedy))
+    }
+}
+
+impl Drop for ShmConnection {
+    fn drop(&mut self) {
+        let Some(watcher) = self.watcher.take() else { return };
+        if self.link.is_forked() {
+            // The thread is the parent's, and so is the connection: a join would wait for ever.
+            std::mem::forget(watcher);
+            return;
+        }
+        self.link.stop_watching();
+        self.link.end("this process closed the connection");
+        // A watcher that panicked has nothing left to say.
+        let _ = watcher.join();
+    }
+}
+
+/// A connected socket.
+fn reach(path: &Path, deadline: Instant) -> Result<OwnedFd, FabricError> {
+    let shown = path.display();
+    let failed = |error: Errno, remedy: String| {
+        os::system_error(format!("connecting to {shown}"), &error.into(), &remedy)
+    };
+    let length_bytes = path.as_os_str().len();
+    if length_bytes > socket::PATH_BYTES_MAX {
+        let limit = socket::PATH_BYTES_MAX;
+        let remedy = format!("The path has {length_bytes} B and the limit is {limit}: use a shorter one");
+        return Err(failed(Errno::NAMETOOLONG, remedy));
+    }
+    let address = socket::address(path)
+        .map_err(|error| os::system_error(format!("connecting to {shown}"), &error, "Use another path"))?;
+    let socket = socket::new()
+        .map_err(|error| os::system_error("making a socket".to_owned(), &error, "ulimit -n?"))?;
+    loop {
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) => return Ok(socket),
+            // The server's backlog is full: it lives, and is busy.
+            Err(Errno::AGAIN) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(failed(error, remedy_of(error, path))),
+        }
+    }
+}
+
+fn remedy_of(error: Errno, path: &Path) -> String {
+    let shown = path.display();
+    match error {
+        Errno::NOENT => {
+            format!("No such socket: is the server running? Start it with: farsight serve --socket {shown}")
+        }
+        Errno::CONNREFUSED => format!(
+            "The socket is stale, nobody listens there any more. Start the server again: \
+             farsight serve --socket {shown}"
+        ),
+        Errno::ACCESS | Errno::PERM => {
+            use std::os::unix::fs::MetadataExt as _;
+            let owner = std::fs::metadata(path)
+                .map_or("another user".to_owned(), |metadata| format!("uid {}", metadata.uid()));
+            let own = os::own_uid();
+            format!(
+                "The socket belongs to {owner}, this process to uid {own}: the server must allow that uid"
+            )
+        }
+        Errno::PROTOTYPE | Errno::NOTSOCK => "What is there is not a socket of this fabric".to_owned(),
+        Errno::AGAIN => "The server accepts nobody: is it stopped or overloaded?".to_owned(),
+        _ => "Check the path".to_owned(),
+    }
+}
+
+/// The handshake.
+fn greet(
+    socket: &OwnedFd,
+    peer: &str,
+    options: ConnectOptions,
+    deadline: Instant,
+) -> Result<Welcome, FabricError> {
+    const WHAT: &str = "the handshake";
+    let hello = FromClient::Hello {
+        magic: MAGIC,
+        fabric_version: FABRIC_VERSION,
+        format_version: options.format_version,
+        pid: std::process::id(),
+    };
+    // A server that refuses at once may have closed already, with its reason waiting to be read.
+    let sent = socket::send(socket, &hello.encode(), &[]);
+    let packet = match socket::receive(socket, deadline) {
+        Ok(Some((packet, _descriptors))) => packet,
+        Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
+            let waited = ANSWER_TIMEOUT;
+            return Err(FabricError::TimedOut { peer: peer.to_owned(), what: WHAT, waited });
+        }
+        other => {
+            let error = other.err().or(sent.err());
+            let reason = error.map_or("the server closed it".to_owned(), |error| error.to_string());
+            let reason = format!("{reason}, during the handshake");
+            return Err(FabricError::Disconnected { peer: peer.to_owned(), reason });
+        }
+    };
+    let protocol = |got: String| FabricError::Protocol {
+        peer: peer.to_owned(),
+        what: WHAT,
+        expected: "a welcome or a refusal".to_owned(),
+        got,
+    };
+    match FromServer::decode(&packet) {
+        Ok(FromServer::Welcome { epoch, client, server_pid }) => {
+            Ok(Welcome { epoch: Epoch(epoch), client, server_pid })
+        }
+        Ok(FromServer::Refusal { text } | FromServer::Goodbye { text }) => {
+            Err(FabricError::Refused { peer: peer.to_owned(), reason: text })
+        }
+        Ok(other) => Err(protocol(format!("{other:?}"))),
+        Err(error) => Err(protocol(error.to_string())),
+    }
+}

@@ -1,0 +1,454 @@
+//! The server: its socket, its regions, its clients, and which worker serves whom.
+//!
+//! Invariant: a client is in the table from its connection to its end, whichever comes of it: its own close, its
+//! process's death, a broken rule, a fence. With it go its socket, its pinned process and, through their gates, its
+//! queues and their memory.
+//!
+//! Protocol: one control thread calls [`Host::step`] in a loop; everything there is non-blocking, so a client that is
+//! silent, slow or hostile holds up nobody. Both the client's socket and its process are watched: a forked child of a
+//! dead client would keep the socket open.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use farsight_base::{ClientId, Epoch, RegionId};
+use farsight_fabric::{FabricError, Host, Region, RegionRights};
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+use rustix::process::Signal;
+
+use crate::claim::{Claim, ListenError};
+use crate::control::{FromClient, FromServer};
+use crate::mapping::SharedWords;
+use crate::port::{Complaints, Gate, PortShared, ServerQueue, ShmPort};
+use crate::region::MappedRegion;
+use crate::session::{Ending, Manners, QUEUES_MAX, Session};
+use crate::{REGIONS_MAX, memory, os, ring, socket};
+
+/// How long a fence waits for a client to be gone.
+const FENCE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Connections accepted, and questions of one client answered, before others have their turn.
+const TURN: usize = 32;
+
+/// Epoll's tokens: the listener, the wake descriptor, then two a client.
+const LISTENER_TOKEN: u64 = 0;
+const WAKE_TOKEN: u64 = 1;
+
+fn socket_token(client: ClientId) -> u64 {
+    client.0 * 2
+}
+
+fn process_token(client: ClientId) -> u64 {
+    client.0 * 2 + 1
+}
+
+/// How a server listens.
+#[derive(Clone, Debug)]
+pub struct ListenOptions {
+    /// Version of the bytes in regions and calls, which both sides must share.
+    pub format_version: u32,
+    /// The users that may connect. With others than the server's own in it, the socket file is open to all users
+    /// and the kernel's word on who connects decides.
+    pub allowed_uids: Vec<u32>,
+}
+
+impl ListenOptions {
+    /// This process's user alone.
+    #[must_use]
+    pub fn new(format_version: u32) -> Self {
+        Self { format_version, allowed_uids: vec![os::own_uid()] }
+    }
+}
+
+/// A server of regions and calls to the processes of this host.
+#[derive(Debug)]
+pub struct ShmHost {
+    claim: Claim,
+    manners: Manners,
+    epoll: OwnedFd,
+    complaints: Arc<Complaints>,
+    sessions: Mutex<Sessions>,
+    regions: Mutex<Vec<Arc<MappedRegion>>>,
+    ports: Mutex<Ports>,
+}
+
+#[derive(Debug, Default)]
+struct Sessions {
+    by_id: HashMap<ClientId, Session>,
+    last_id: u64,
+    /// Given up for a moment to refuse a connection when no descriptors are left.
+    spare: Option<OwnedFd>,
+}
+
+#[derive(Debug, Default)]
+struct Ports {
+    open: Vec<Weak<PortShared>>,
+    next: usize,
+    /// Queues opened before there was a port.
+    waiting: Vec<ServerQueue>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ShmHost {
+    /// Listens at `path`, replacing the socket of a dead server.
+    ///
+    /// # Errors
+    /// [`ListenError`], which names the path and what stands against it.
+    pub fn listen(path: impl AsRef<Path>, options: ListenOptions) -> Result<Self, ListenError> {
+        let path = path.as_ref();
+        let shared = options.allowed_uids.iter().any(|uid| *uid != os::own_uid());
+        let claim = Claim::take(path, shared)?;
+        let failed = |step: &'static str| {
+            move |source: std::io::Error| ListenError::System {
+                path: path.display().to_string(),
+                step,
+                source,
+            }
+        };
+        let epoll =
+            epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| failed("epoll")(error.into()))?;
+        let wake = os::wake_descriptor().map_err(failed("eventfd"))?;
+        watch(&epoll, claim.listener(), LISTENER_TOKEN).map_err(failed("epoll"))?;
+        watch(&epoll, &wake, WAKE_TOKEN).map_err(failed("epoll"))?;
+        let spare = os::wake_descriptor().map_err(failed("eventfd"))?;
+        let epoch = random_epoch().map_err(failed("getrandom"))?;
+        Ok(Self {
+            claim,
+            manners: Manners {
+                epoch,
+                format_version: options.format_version,
+                allowed_uids: options.allowed_uids,
+            },
+            epoll,
+            complaints: Arc::new(Complaints::new(wake)),
+            sessions: Mutex::new(Sessions { spare: Some(spare), ..Sessions::default() }),
+            regions: Mutex::default(),
+            ports: Mutex::default(),
+        })
+    }
+
+    /// The path at which it listens.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.claim.path()
+    }
+
+    fn accept(&self) -> Result<(), FabricError> {
+        for _ in 0..TURN {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            match rustix::net::accept_with(self.claim.listener(), flags) {
+                Ok(socket) => self.take_in(socket),
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR | Errno::CONNABORTED | Errno::PERM) => {}
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
+                    if !self.refuse_for_want() {
+                        return Ok(());
+                    }
+                }
+                Err(error) => {
+                    let what = format!("accepting at {}", self.claim.path().display());
+                    return Err(os::system_error(what, &error.into(), "The server must be started again"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses one connection although no descriptors are left. False if even that could not be done.
+    fn refuse_for_want(&self) -> bool {
+        let mut sessions = lock(&self.sessions);
+        sessions.spare = None;
+        let accepted = rustix::net::accept_with(self.claim.listener(), SocketFlags::CLOEXEC);
+        if let Ok(socket) = &accepted {
+            let text = "the server has no descriptors left: raise its limit (ulimit -n)".to_owned();
+            let _ = socket::send(socket, &FromServer::Refusal { text }.encode(), &[]);
+        }
+        let served = accepted.is_ok();
+        drop(accepted);
+        sessions.spare = os::wake_descriptor().ok();
+        served
+    }
+
+    fn take_in(&self, socket: OwnedFd) {
+        let mut sessions = lock(&self.sessions);
+        sessions.last_id += 1;
+        let id = ClientId(sessions.last_id);
+        let Some(session) = Session::accept(id, socket, &self.manners) else { return };
+        let watched = watch(&self.epoll, &session.socket, socket_token(id))
+            .and_then(|()| watch(&self.epoll, &session.process, process_token(id)));
+        match watched {
+            Ok(()) => {
+                sessions.by_id.insert(id, session);
+            }
+            Err(error) => {
+                session.end(Ending::Refused(format!("the server cannot watch one more client: {error}")));
+            }
+        }
+    }
+
+    /// Answers what a client asks, up to a turn's worth.
+    fn attend(&self, sessions: &mut Sessions, id: ClientId) {
+        for _ in 0..TURN {
+            let Some(session) = sessions.by_id.get_mut(&id) else { return };
+            let outcome = session.listen(&self.manners).and_then(|question| match question {
+                None => Ok(()),
+                Some(FromClient::OpenQueue) => self.open_queue(session),
+                Some(FromClient::Attach { region }) => self.attach(session, region),
+                Some(FromClient::Hello { .. }) => unreachable!("the session answers hellos"),
+            });
+            match outcome {
+                Ok(()) if os::is_readable(&session.socket) => {}
+                Ok(()) => return,
+                Err(ending) => return self.end(sessions, id, ending),
+            }
+        }
+    }
+
+    fn attach(&self, session: &Session, id: RegionId) -> Result<(), Ending> {
+        let regions = lock(&self.regions);
+        let Some(region) = regions.iter().find(|region| region.id() == id) else {
+            return session.tell(&FromServer::NoSuchRegion { region: id });
+        };
+        let answer =
+            FromServer::Attached { region: id, rights: region.rights(), length_bytes: region.length_bytes() };
+        socket::send(&session.socket, &answer.encode(), &[region.file()]).map_err(|_| Ending::Gone)
+    }
+
+    fn open_queue(&self, session: &mut Session) -> Result<(), Ending> {
+        // Only the session still knows a gate whose queue is gone.
+        session.gates.retain(|gate| Arc::strong_count(gate) > 1);
+        if session.gates.len() >= QUEUES_MAX {
+            let text = format!("this client has {QUEUES_MAX} queues open, and no client may have more");
+            return session.tell(&FromServer::Failed { text });
+        }
+        let parts = memory::create("farsight-queue", ring::FILE_BYTES, RegionRights::ReadWrite, 4096)
+            .and_then(|(file, mapping)| Ok((file, mapping, socket::wake_pair()?)));
+        let (file, mapping, (own_end, client_end)) = match parts {
+            Ok(parts) => parts,
+            Err(error) => return session.tell(&FromServer::Failed { text: error.to_string() }),
+        };
+        let gate = Arc::new(Gate::default());
+        let memory = SharedWords::new(Arc::new(mapping));
+        self.assign(ServerQueue::new(session.id, Arc::clone(&gate), &memory, own_end));
+        session.gates.push(gate);
+        let answer = FromServer::QueueOpened { file_bytes: ring::FILE_BYTES as u64 };
+        let descriptors = [file.as_fd(), client_end.as_fd()];
+        socket::send(&session.socket, &answer.encode(), &descriptors).map_err(|_| Ending::Gone)
+    }
+
+    /// Gives a queue to the port whose turn it is.
+    fn assign(&self, queue: ServerQueue) {
+        let mut ports = lock(&self.ports);
+        ports.open.retain(|port| port.strong_count() > 0);
+        ports.next = ports.next.wrapping_add(1);
+        let count = ports.open.len();
+        match count.checked_sub(1).and_then(|_| ports.open[ports.next % count].upgrade()) {
+            Some(port) => port.give(queue),
+            None => ports.waiting.push(queue),
+        }
+    }
+
+    fn end(&self, sessions: &mut Sessions, id: ClientId, ending: Ending) {
+        let Some(session) = sessions.by_id.remove(&id) else { return };
+        // A forked child may hold the socket open; epoll must forget it all the same.
+        let _ = epoll::delete(&self.epoll, &session.socket);
+        let _ = epoll::delete(&self.epoll, &session.process);
+        session.end(ending);
+        let mut ports = lock(&self.ports);
+        ports.waiting.retain(|queue| !queue.is_closed());
+        for port in ports.open.iter().filter_map(Weak::upgrade) {
+            port.notice();
+        }
+    }
+
+    fn attend_to_time_and_complaints(&self, sessions: &mut Sessions) {
+        for (client, reason) in self.complaints.take() {
+            self.end(sessions, client, Ending::Dismissed(reason));
+        }
+        let now = Instant::now();
+        let late = |session: &&Session| session.hello_due.is_some_and(|due| due <= now);
+        let late: Vec<ClientId> = sessions.by_id.values().filter(late).map(|session| session.id).collect();
+        for client in late {
+            self.end(sessions, client, Ending::Refused("no hello came in time".to_owned()));
+        }
+    }
+
+    /// Waits until nothing of the client executes on this side, then forgets it.
+    fn shut_gates(
+        &self,
+        client: ClientId,
+        gates: &[Arc<Gate>],
+        deadline: Instant,
+    ) -> Result<(), FabricError> {
+        for gate in gates {
+            gate.close();
+            while gate.is_being_served() {
+                if Instant::now() >= deadline {
+                    return Err(fence_timed_out(client));
+                }
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
+        self.end(
+            &mut lock(&self.sessions),
+            client,
+            Ending::Dismissed("the server fenced this client".to_owned()),
+        );
+        Ok(())
+    }
+}
+
+impl Host for ShmHost {
+    type Port = ShmPort;
+
+    fn epoch(&self) -> Epoch {
+        self.manners.epoch
+    }
+
+    fn message_bytes_max(&self) -> usize {
+        ring::PAYLOAD_BYTES_MAX
+    }
+
+    fn create_region(&self, length_bytes: u64, rights: RegionRights) -> Result<Arc<dyn Region>, FabricError> {
+        let mut regions = lock(&self.regions);
+        let id = regions.len() as u32 + 1;
+        if id >= REGIONS_MAX {
+            let error = std::io::Error::other(format!("there are {} already", regions.len()));
+            return Err(os::system_error(
+                "creating a region".to_owned(),
+                &error,
+                "Make fewer, larger regions",
+            ));
+        }
+        let region = Arc::new(MappedRegion::create(RegionId(id), length_bytes, rights)?);
+        regions.push(Arc::clone(&region));
+        Ok(region)
+    }
+
+    fn open_port(&self) -> Result<ShmPort, FabricError> {
+        let port = ShmPort::new(Arc::clone(&self.complaints)).map_err(|error| {
+            os::system_error("opening a port".to_owned(), &error, "Are descriptors left (ulimit -n)?")
+        })?;
+        let mut ports = lock(&self.ports);
+        for queue in ports.waiting.drain(..) {
+            port.shared().give(queue);
+        }
+        ports.open.push(Arc::downgrade(port.shared()));
+        Ok(port)
+    }
+
+    fn step(&self, timeout: Duration) -> Result<(), FabricError> {
+        let hello_due = lock(&self.sessions).by_id.values().filter_map(|session| session.hello_due).min();
+        let patience = hello_due.map_or(os::SLEEP_MAX, |due| due.saturating_duration_since(Instant::now()));
+        let timeout = os::timespec(timeout.min(patience));
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => {
+                return Err(os::system_error("waiting for clients".to_owned(), &error.into(), "A bug"));
+            }
+        }
+        for event in events {
+            match event.data.u64() {
+                LISTENER_TOKEN => self.accept()?,
+                WAKE_TOKEN => os::drain(&self.complaints.wake),
+                token => {
+                    let client = ClientId(token / 2);
+                    let mut sessions = lock(&self.sessions);
+                    if token == process_token(client) {
+                        self.end(&mut sessions, client, Ending::Gone);
+                    } else {
+                        self.attend(&mut sessions, client);
+                    }
+                }
+            }
+        }
+        self.attend_to_time_and_complaints(&mut lock(&self.sessions));
+        Ok(())
+    }
+
+    fn client_count(&self) -> usize {
+        lock(&self.sessions).by_id.values().filter(|session| session.hello_due.is_none()).count()
+    }
+
+    /// Kills the client's process (SIGKILL, by the descriptor taken when it connected) and waits until it has ended and
+    /// no request of it executes here. That ends the process's other connections too.
+    ///
+    /// A client in a thread of this very process cannot be killed: its connection and rings are torn instead. That
+    /// ends its calls; a doorbell that is just being rung may still execute the WRITEs and atomics of that one batch.
+    ///
+    /// Must not be called from a handler that executes a request of that same client: it would wait for itself, and end
+    /// in [`FabricError::TimedOut`].
+    fn fence(&self, client: ClientId) -> Result<(), FabricError> {
+        let deadline = Instant::now() + FENCE_TIMEOUT;
+        let (process, gates) = {
+            let sessions = lock(&self.sessions);
+            let Some(session) = sessions.by_id.get(&client) else { return Ok(()) };
+            let process = if session.is_own_process() { None } else { Some(session.process.try_clone()) };
+            (process, session.gates.clone())
+        };
+        let failed = |error: std::io::Error| {
+            os::system_error(
+                format!("fencing {client}"),
+                &error,
+                "The server must run as the client's user, or root",
+            )
+        };
+        if let Some(process) = process {
+            let process = process.map_err(failed)?;
+            match rustix::process::pidfd_send_signal(&process, Signal::KILL) {
+                // A process that is already gone needs no signal.
+                Ok(()) | Err(Errno::SRCH) => {}
+                Err(error) => return Err(failed(error.into())),
+            }
+            while !os::has_exited(process.as_fd(), deadline.saturating_duration_since(Instant::now()))
+                .map_err(failed)?
+            {
+                if Instant::now() >= deadline {
+                    return Err(fence_timed_out(client));
+                }
+            }
+        }
+        self.shut_gates(client, &gates, deadline)
+    }
+
+    fn wake(&self) {
+        os::signal(&self.complaints.wake);
+        for port in lock(&self.ports).open.iter().filter_map(Weak::upgrade) {
+            port.wake();
+        }
+    }
+}
+
+impl Drop for ShmHost {
+    fn drop(&mut self) {
+        let mut sessions = lock(&self.sessions);
+        let clients: Vec<ClientId> = sessions.by_id.keys().copied().collect();
+        for client in clients {
+            self.end(&mut sessions, client, Ending::Dismissed("the server stopped".to_owned()));
+        }
+    }
+}
+
+fn watch(epoll: &OwnedFd, descriptor: &OwnedFd, token: u64) -> std::io::Result<()> {
+    let events = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+    Ok(epoll::add(epoll, descriptor, epoll::EventData::new_u64(token), events)?)
+}
+
+fn random_epoch() -> std::io::Result<Epoch> {
+    let mut bytes = [0; 8];
+    let filled = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
+    assert_eq!(filled, bytes.len(), "up to 256 bytes come whole");
+    Ok(Epoch(u64::from_le_bytes(bytes)))
+}
+
+fn fence_timed_out(client: ClientId) -> FabricError {
+    FabricError::TimedOut { peer: client.to_string(), what: "a fence", waited: FENCE_TIMEOUT }
+}

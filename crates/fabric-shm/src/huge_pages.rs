@@ -1,0 +1,101 @@
+//! Huge pages under a mapping: collapsing populated pieces, and counting what the kernel says is mapped so.
+//!
+//! Invariant: a piece is asked for again only until it succeeded; the count that is returned is the kernel's own
+//! (`/proc/self/smaps`), read anew after any change.
+//!
+//! `MADV_HUGEPAGE` does nothing for memory files where `shmem_enabled` is `never`, the kernel's default;
+//! `MADV_COLLAPSE` works regardless, on read-only maps too, but on populated pieces only.
+
+use std::os::fd::BorrowedFd;
+use std::sync::{Mutex, PoisonError};
+
+use farsight_base::sync::Ordering;
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+
+use crate::mapping::{HUGE_PAGE_BYTES, Mapping};
+
+/// Tries for one piece: a page that is locked or isolated at the moment gives EAGAIN.
+const TRIES: usize = 3;
+
+/// What was collapsed so far.
+#[derive(Debug, Default)]
+pub(crate) struct HugePages {
+    pieces: Mutex<Pieces>,
+}
+
+#[derive(Debug, Default)]
+struct Pieces {
+    done: Vec<bool>,
+    mapped_bytes: u64,
+}
+
+impl HugePages {
+    /// Collapses every populated piece that begins below `used_bytes`. Returns the bytes on huge pages.
+    pub(crate) fn collapse(&self, mapping: &Mapping, file: BorrowedFd<'_>, used_bytes: u64) -> u64 {
+        let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
+        let words = mapping.words();
+        pieces.done.resize(words.len() * 8 / HUGE_PAGE_BYTES, false);
+        let used_pieces = used_bytes.div_ceil(HUGE_PAGE_BYTES as u64);
+        let mut changed = false;
+        for piece in 0..pieces.done.len() {
+            if piece as u64 >= used_pieces {
+                break;
+            }
+            if pieces.done[piece] {
+                continue;
+            }
+            let Some(populated_byte) = first_data(file, piece) else { continue };
+            // The page table must know the piece: touch it. Relaxed: the value is of no interest.
+            words[populated_byte / 8].load(Ordering::Relaxed);
+            if collapse_piece(mapping, piece) {
+                pieces.done[piece] = true;
+                changed = true;
+            }
+        }
+        if changed {
+            pieces.mapped_bytes = mapped_bytes(mapping);
+        }
+        pieces.mapped_bytes
+    }
+}
+
+fn collapse_piece(mapping: &Mapping, piece: usize) -> bool {
+    (0..TRIES).any(|_| mapping.collapse(piece).is_ok())
+}
+
+/// The first populated byte of a piece, if it has any: collapsing a hole would only spend memory.
+fn first_data(file: BorrowedFd<'_>, piece: usize) -> Option<usize> {
+    let start_bytes = piece * HUGE_PAGE_BYTES;
+    let found = match rustix::fs::seek(file, SeekFrom::Data(start_bytes as u64)) {
+        Ok(found) => usize::try_from(found).ok()?,
+        // No data from here on.
+        Err(Errno::NXIO) => return None,
+        // A kernel without the call: try the piece all the same.
+        Err(_) => start_bytes,
+    };
+    (found < start_bytes + HUGE_PAGE_BYTES).then_some(found)
+}
+
+/// Bytes of the mapping that the kernel maps by huge pages now.
+pub(crate) fn mapped_bytes(mapping: &Mapping) -> u64 {
+    let Ok(text) = std::fs::read_to_string("/proc/self/smaps") else { return 0 };
+    let wanted = mapping.address_range();
+    let mut inside = false;
+    let mut total_bytes = 0;
+    for line in text.lines() {
+        if let Some(range) = address_range(line) {
+            inside = wanted.start <= range.start && range.end <= wanted.end;
+        } else if inside && (line.starts_with("ShmemPmdMapped:") || line.starts_with("FilePmdMapped:")) {
+            let kibibytes = line.split_ascii_whitespace().nth(1).and_then(|text| text.parse::<u64>().ok());
+            total_bytes += kibibytes.unwrap_or(0) * 1024;
+        }
+    }
+    total_bytes
+}
+
+/// The range of a mapping's first line (`start-end perms …`), `None` for the lines about it.
+fn address_range(line: &str) -> Option<std::ops::Range<usize>> {
+    let (start, end) = line.split_ascii_whitespace().next()?.split_once('-')?;
+    Some(usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?)
+}

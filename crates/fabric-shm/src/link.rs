@@ -1,0 +1,274 @@
+//! A client's link to its server: the control socket, the attached regions, and the word that says it lives.
+//!
+//! Invariant: once the `life` word is not [`ALIVE`] it never is again, and every verb of every queue pair of the link
+//! fails. Memory files outlive a dead server, so nothing else would stop READs of frozen data.
+//!
+//! Protocol: the word lies on a page that the kernel wipes in a forked child, so there it reads [`FORKED`]. Whoever
+//! notices the end first (the watcher, a call that waits, the owner who closes) writes the reason, then [`ENDED`].
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use farsight_base::sync::Ordering;
+use farsight_base::{Epoch, RegionId};
+use farsight_fabric::{FabricError, RegionRights};
+use rustix::event::PollFlags;
+use rustix::net::Shutdown;
+
+use crate::control::{FromClient, FromServer, MESSAGE_BYTES_MAX};
+use crate::huge_pages::{HugePages, mapped_bytes};
+use crate::mapping::{HUGE_PAGE_BYTES, Mapping, SharedWords};
+use crate::socket::{self, Packet};
+use crate::{REGIONS_MAX, memory, os};
+
+const FORKED: u64 = 0;
+const ALIVE: u64 = 1;
+const ENDED: u64 = 2;
+
+/// How long the server may take to answer on the control socket.
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What the server told about itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Welcome {
+    pub(crate) epoch: Epoch,
+    pub(crate) client: u64,
+    pub(crate) server_pid: u32,
+}
+
+/// A region as a client has it.
+#[derive(Debug)]
+pub(crate) struct AttachedRegion {
+    pub(crate) words: SharedWords,
+    pub(crate) rights: RegionRights,
+    file: OwnedFd,
+    huge_pages: HugePages,
+}
+
+/// One connection's shared state.
+#[derive(Debug)]
+pub(crate) struct Link {
+    peer: String,
+    socket: OwnedFd,
+    welcome: Welcome,
+    server_process: Option<OwnedFd>,
+    stop: OwnedFd,
+    life: Mapping,
+    reason: OnceLock<String>,
+    /// Held from a question to its answer.
+    talk: Mutex<()>,
+    regions: Mutex<BTreeMap<RegionId, Arc<AttachedRegion>>>,
+}
+
+impl Link {
+    pub(crate) fn new(peer: String, socket: OwnedFd, welcome: Welcome) -> std::io::Result<Self> {
+        let life = Mapping::wiped_on_fork()?;
+        // Relaxed: nobody else knows the page yet.
+        life.words()[0].store(ALIVE, Ordering::Relaxed);
+        Ok(Self {
+            server_process: server_process(&socket, welcome.server_pid),
+            peer,
+            socket,
+            welcome,
+            stop: os::wake_descriptor()?,
+            life,
+            reason: OnceLock::new(),
+            talk: Mutex::new(()),
+            regions: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    pub(crate) fn welcome(&self) -> Welcome {
+        self.welcome
+    }
+
+    pub(crate) fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    /// Fails unless the link lives: one load of one word.
+    #[inline(always)]
+    pub(crate) fn check(&self) -> Result<(), FabricError> {
+        // Relaxed: the word orders nothing. What it stands for, the peer's death, has no store that a reader would
+        // have to see, and the reason comes through a `OnceLock` of its own.
+        let word = self.life.words()[0].load(Ordering::Relaxed);
+        if word == ALIVE { Ok(()) } else { Err(self.ended_error(word)) }
+    }
+
+    #[cold]
+    fn ended_error(&self, word: u64) -> FabricError {
+        if word == FORKED {
+            return FabricError::Forked;
+        }
+        self.disconnected(self.reason.get().map_or("it ended", String::as_str))
+    }
+
+    /// The error that says so.
+    pub(crate) fn disconnected(&self, reason: &str) -> FabricError {
+        FabricError::Disconnected { peer: self.peer.clone(), reason: reason.to_owned() }
+    }
+
+    pub(crate) fn is_forked(&self) -> bool {
+        self.life.words()[0].load(Ordering::Relaxed) == FORKED
+    }
+
+    /// Ends the link; the first reason stays. Not for a forked child, whose parent lives on.
+    pub(crate) fn end(&self, reason: &str) {
+        // The first reason wins; a later one is a consequence of it.
+        let _ = self.reason.set(reason.to_owned());
+        self.life.words()[0].store(ENDED, Ordering::Relaxed);
+        // Whoever sleeps beside the socket sees it hang up. It may be so already.
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+    }
+
+    /// Ends the link after its socket hung up, with the server's own reason if it left one.
+    pub(crate) fn hung_up(&self) {
+        // Whoever holds the lock is reading the same socket and ends the link with what it finds there.
+        let farewell = self.talk.try_lock().ok().and_then(|_talk| self.farewell());
+        self.end(farewell.as_deref().unwrap_or("the server closed the connection or died"));
+    }
+
+    fn farewell(&self) -> Option<String> {
+        let mut buffer = [0; MESSAGE_BYTES_MAX + 1];
+        while let Ok(Packet::Bytes(length_bytes)) = socket::receive_now(&self.socket, &mut buffer) {
+            if let Ok(FromServer::Goodbye { text }) = FromServer::decode(&buffer[..length_bytes]) {
+                return Some(text);
+            }
+        }
+        None
+    }
+
+    /// Asks the server for one thing and waits for its answer.
+    pub(crate) fn ask(
+        &self,
+        question: FromClient,
+        what: &'static str,
+    ) -> Result<(FromServer, Vec<OwnedFd>), FabricError> {
+        self.check()?;
+        let _talk = self.talk.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check()?;
+        let started = Instant::now();
+        let answer = socket::send(&self.socket, &question.encode(), &[])
+            .and_then(|()| socket::receive(&self.socket, started + ANSWER_TIMEOUT));
+        match answer {
+            Ok(Some((packet, descriptors))) => match FromServer::decode(&packet) {
+                Ok(FromServer::Goodbye { text }) => {
+                    self.end(&text);
+                    Err(self.disconnected(&text))
+                }
+                Ok(message) => Ok((message, descriptors)),
+                Err(error) => Err(self.unintelligible(what, error.to_string())),
+            },
+            Ok(None) => {
+                self.end("the server closed the connection or died");
+                Err(self.ended_error(ENDED))
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
+                // The late answer would be taken for that of the next question.
+                self.end("the server did not answer in time");
+                Err(FabricError::TimedOut { peer: self.peer.clone(), what, waited: started.elapsed() })
+            }
+            Err(error) => {
+                // A server that died in between left its farewell, or nothing but a reset socket.
+                let farewell = self.farewell();
+                self.end(farewell.as_deref().unwrap_or(&format!("the control socket failed: {error}")));
+                Err(self.ended_error(ENDED))
+            }
+        }
+    }
+
+    /// Ends the link because of what the server sent.
+    pub(crate) fn unintelligible(&self, what: &'static str, got: String) -> FabricError {
+        self.end(&format!("the server sent something unintelligible as {what}: {got}"));
+        FabricError::Protocol { peer: self.peer.clone(), what, expected: "an answer to it".to_owned(), got }
+    }
+
+    /// The region, mapped once a connection.
+    pub(crate) fn attach(&self, region: RegionId) -> Result<Arc<AttachedRegion>, FabricError> {
+        const WHAT: &str = "attaching a region";
+        self.check()?;
+        let unknown = || FabricError::UnknownRegion { peer: self.peer.clone(), region };
+        if region.0 >= REGIONS_MAX {
+            return Err(unknown());
+        }
+        let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(attached) = regions.get(&region) {
+            return Ok(Arc::clone(attached));
+        }
+        let (answer, descriptors) = self.ask(FromClient::Attach { region }, WHAT)?;
+        let (rights, length_bytes) = match answer {
+            FromServer::Attached { region: named, rights, length_bytes } if named == region => {
+                (rights, length_bytes)
+            }
+            FromServer::NoSuchRegion { region: named } if named == region => return Err(unknown()),
+            FromServer::Failed { text } => {
+                return Err(os::system_error(WHAT.to_owned(), &std::io::Error::other(text), ""));
+            }
+            other => return Err(self.unintelligible(WHAT, format!("{other:?}"))),
+        };
+        let Ok([file]) = <[OwnedFd; 1]>::try_from(descriptors) else {
+            return Err(self.unintelligible(WHAT, "no descriptor, or more than one".to_owned()));
+        };
+        let mapping = memory::open(file.as_fd(), length_bytes, rights, HUGE_PAGE_BYTES)
+            .map_err(|error| os::system_error(format!("mapping {region}"), &error, ""))?;
+        let words = SharedWords::new(Arc::new(mapping));
+        let attached = Arc::new(AttachedRegion { words, rights, file, huge_pages: HugePages::default() });
+        regions.insert(region, Arc::clone(&attached));
+        Ok(attached)
+    }
+
+    fn attached_regions(&self) -> Vec<Arc<AttachedRegion>> {
+        let regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
+        regions.values().cloned().collect()
+    }
+
+    pub(crate) fn collapse_to_huge_pages(&self) -> u64 {
+        let collapse = |region: Arc<AttachedRegion>| {
+            region.huge_pages.collapse(region.words.mapping(), region.file.as_fd(), u64::MAX)
+        };
+        self.attached_regions().into_iter().map(collapse).sum()
+    }
+
+    pub(crate) fn huge_page_bytes(&self) -> u64 {
+        self.attached_regions().iter().map(|region| mapped_bytes(region.words.mapping())).sum()
+    }
+
+    /// Waits until the server is gone or [`Link::stop_watching`] is called: the watcher thread's whole life.
+    pub(crate) fn watch(&self) {
+        loop {
+            let socket = (self.socket.as_fd(), PollFlags::RDHUP);
+            let stop = (self.stop.as_fd(), PollFlags::IN);
+            // A second look at the stop descriptor stands in for a process that cannot be watched.
+            let process = self.server_process.as_ref().unwrap_or(&self.stop);
+            let Ok([socket, stop, process]) =
+                os::poll([socket, stop, (process.as_fd(), PollFlags::IN)], None)
+            else {
+                return self.end("watching the control socket failed");
+            };
+            if !stop.is_empty() {
+                return;
+            }
+            if !socket.is_empty() || !process.is_empty() {
+                return self.hung_up();
+            }
+        }
+    }
+
+    pub(crate) fn stop_watching(&self) {
+        os::signal(&self.stop);
+    }
+}
+
+/// The server's process, if what it says of itself is what the kernel says of the socket. Watched besides the
+/// socket, because a forked child of the server would keep the socket open.
+fn server_process(socket: &OwnedFd, claimed_pid: u32) -> Option<OwnedFd> {
+    let credentials = os::peer_credentials(socket.as_fd()).ok()?;
+    let same = u32::try_from(credentials.pid) == Ok(claimed_pid);
+    same.then(|| os::open_process(credentials.pid).ok()).flatten()
+}

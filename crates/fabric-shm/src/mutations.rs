@@ -1,0 +1,96 @@
+//! Posted WRITEs and atomics of one batch, until the doorbell executes them.
+//!
+//! Invariant: every target was checked against its region's bounds and rights when it was posted. They execute in
+//! posting order; two WRITEs become visible in that order.
+
+use std::ops::Range;
+
+use farsight_base::sync::{AtomicU64, Ordering, fence};
+
+/// A change as it is posted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Change<'w> {
+    Write(&'w [u64]),
+    CompareSwap { expected: u64, new: u64 },
+    FetchAdd { delta: u64 },
+}
+
+/// The checked place of a change.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    /// The region's number.
+    pub(crate) region: usize,
+    /// The word at which the change begins.
+    pub(crate) first: usize,
+}
+
+#[derive(Debug)]
+enum Pending {
+    /// Words of `Mutations::written`.
+    Write(Range<usize>),
+    CompareSwap {
+        expected: u64,
+        new: u64,
+    },
+    FetchAdd {
+        delta: u64,
+    },
+}
+
+/// The changes of the open batch.
+#[derive(Debug, Default)]
+pub(crate) struct Mutations {
+    pending: Vec<(usize, Target, Pending)>,
+    written: Vec<u64>,
+}
+
+impl Mutations {
+    pub(crate) fn len(&self) -> usize {
+        self.pending.len()
+    }
+
+    pub(crate) fn post(&mut self, slot: usize, target: Target, change: Change<'_>) {
+        let pending = match change {
+            Change::Write(words) => {
+                let start = self.written.len();
+                self.written.extend_from_slice(words);
+                Pending::Write(start..self.written.len())
+            }
+            Change::CompareSwap { expected, new } => Pending::CompareSwap { expected, new },
+            Change::FetchAdd { delta } => Pending::FetchAdd { delta },
+        };
+        self.pending.push((slot, target, pending));
+    }
+
+    /// Executes and forgets them. `words(region)` are a region's words; `found(slot, word)` gets what each found.
+    pub(crate) fn execute<'r>(
+        &mut self,
+        words: impl Fn(usize) -> &'r [AtomicU64],
+        mut found: impl FnMut(usize, u64),
+    ) {
+        for (slot, target, pending) in self.pending.drain(..) {
+            let shared = &words(target.region)[target.first..];
+            let word = match pending {
+                Pending::Write(range) => {
+                    // Release: what was written before is visible before. Partner: the Acquire fences of
+                    // `copy_stamped`, or whatever orders a reader's two looks.
+                    fence(Ordering::Release);
+                    for (shared, word) in shared.iter().zip(&self.written[range]) {
+                        shared.store(*word, Ordering::Relaxed);
+                    }
+                    0
+                }
+                // AcqRel: an atomic word hands over what was written before it, a latch as well as a counter.
+                // Partner: the atomics and Acquire loads of other processes on the same word.
+                Pending::CompareSwap { expected, new } => {
+                    let outcome =
+                        shared[0].compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire);
+                    outcome.unwrap_or_else(|found| found)
+                }
+                Pending::FetchAdd { delta } => shared[0].fetch_add(delta, Ordering::AcqRel),
+            };
+            found(slot, word);
+        }
+        self.written.clear();
+    }
+}

@@ -1,0 +1,110 @@
+//! What several parts ask of the operating system: wake-up descriptors, bounded waits, who the peer is.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use farsight_fabric::FabricError;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+
+/// The error of a step that the operating system refused.
+pub(crate) fn system_error(what: String, error: &io::Error, remedy: &str) -> FabricError {
+    FabricError::System { what, source_text: error.to_string(), remedy: remedy.to_owned() }
+}
+
+/// A descriptor of this process alone that becomes readable when [`signal`]led.
+pub(crate) fn wake_descriptor() -> io::Result<OwnedFd> {
+    Ok(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
+}
+
+/// Makes a wake descriptor readable. A full counter is readable already.
+pub(crate) fn signal(wake: &OwnedFd) {
+    let _ = rustix::io::write(wake, &1_u64.to_ne_bytes());
+}
+
+/// Makes a wake descriptor unreadable again.
+pub(crate) fn drain(wake: &OwnedFd) {
+    let _ = rustix::io::read(wake, &mut [0_u8; 8]);
+}
+
+/// The kernel's form of a duration; one beyond its range is the longest it has.
+pub(crate) fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(duration.subsec_nanos()),
+    }
+}
+
+/// Waits until a descriptor shows one of its events or `timeout` passes (`None`: for ever). Returns what each
+/// shows. A signal ends the wait early, with nothing shown.
+pub(crate) fn poll<const N: usize>(
+    descriptors: [(BorrowedFd<'_>, PollFlags); N],
+    timeout: Option<Duration>,
+) -> io::Result<[PollFlags; N]> {
+    let mut polled = descriptors.map(|(descriptor, events)| PollFd::from_borrowed_fd(descriptor, events));
+    match rustix::event::poll(&mut polled, timeout.map(timespec).as_ref()) {
+        Ok(_) => Ok(polled.map(|descriptor| descriptor.revents())),
+        Err(Errno::INTR) => Ok([PollFlags::empty(); N]),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// True once the process of `pidfd` has ended: none of its threads will ever run again.
+pub(crate) fn has_exited(pidfd: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
+    let [shown] = poll([(pidfd, PollFlags::IN)], Some(timeout))?;
+    Ok(!shown.is_empty())
+}
+
+/// A process and its user, as the kernel recorded them when the socket was connected.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Credentials {
+    /// Zero if the process cannot be seen from this process's pid namespace.
+    pub(crate) pid: i32,
+    pub(crate) uid: u32,
+}
+
+/// The peer of a connected Unix socket.
+pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
+    let mut found = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: `found` and `length` are live and as long as `length` says; the call writes no more than that.
+    let outcome = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut found).cast(),
+            &raw mut length,
+        )
+    };
+    if outcome != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Credentials { pid: found.pid, uid: found.uid })
+}
+
+/// A descriptor of the process `pid`.
+pub(crate) fn open_process(pid: i32) -> io::Result<OwnedFd> {
+    let pid = rustix::process::Pid::from_raw(pid).ok_or(Errno::SRCH)?;
+    Ok(rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?)
+}
+
+/// This process, as sockets record it.
+pub(crate) fn own_pid() -> i32 {
+    rustix::process::getpid().as_raw_nonzero().get()
+}
+
+/// The user that this process acts as.
+pub(crate) fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Whether a receive from a socket would come to anything.
+pub(crate) fn is_readable(socket: &impl AsFd) -> bool {
+    let shown = poll([(socket.as_fd(), PollFlags::IN)], Some(Duration::ZERO));
+    shown.map_or(true, |[shown]| !shown.is_empty())
+}
+
+/// The longest single sleep: longer ones would not fit the system calls' arguments.
+pub(crate) const SLEEP_MAX: Duration = Duration::from_secs(3600);

@@ -1,0 +1,365 @@
+//! A worker's port: the rings of its clients, drained in turns, and sleep when all are empty.
+//!
+//! Invariant: a queue is served only under its gate, and never once the gate is closed. No request is taken while its
+//! reply might not fit, so nothing is buffered for a client that does not read.
+//!
+//! Protocol: a visit takes up to [`FRAMES_PER_VISIT`] requests from one ring, then publishes heads and replies once
+//! and wakes the client if it sleeps. Queues come from the host through an inbox and leave when their gate closes,
+//! when the client's end of the wake socket hangs up, or on a [`Disorder`], which the host is told.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use farsight_base::ClientId;
+use farsight_base::sync::{AtomicBool, Ordering};
+use farsight_fabric::{CallHandler, ServerPort};
+use rustix::event::epoll;
+
+use crate::mapping::SharedWords;
+use crate::ring::{self, Consumer, Disorder, Producer, Sleeper};
+use crate::{os, socket};
+
+/// Requests taken from one ring before the next has its turn.
+const FRAMES_PER_VISIT: usize = 16;
+/// How long an idle worker looks at its rings before it sleeps.
+const SPIN: Duration = Duration::from_micros(20);
+/// Visits of all rings between two looks for clients that hung up, for a worker that never sleeps.
+const SERVES_PER_LOOK: u32 = 1024;
+/// The wake descriptor among epoll's tokens; queues count from one.
+const WAKE_TOKEN: u64 = 0;
+
+/// Whether a queue may be served; shared by its port and the host.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    closed: AtomicBool,
+    /// Held while requests of this queue execute.
+    serving: Mutex<()>,
+}
+
+impl Gate {
+    /// No request executes any more, but for the one that executes now.
+    pub(crate) fn close(&self) {
+        // Release, and Acquire in `is_closed`: nothing is handed over; the mutex orders what matters.
+        self.closed.store(true, Ordering::Release);
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// True while requests of this queue execute. Once false on a closed gate, it stays so: whoever takes the mutex
+    /// after this look sees the gate closed.
+    pub(crate) fn is_being_served(&self) -> bool {
+        matches!(self.serving.try_lock(), Err(std::sync::TryLockError::WouldBlock))
+    }
+}
+
+/// What the host is told by its ports.
+#[derive(Debug)]
+pub(crate) struct Complaints {
+    pub(crate) wake: OwnedFd,
+    list: Mutex<Vec<(ClientId, String)>>,
+}
+
+impl Complaints {
+    pub(crate) fn new(wake: OwnedFd) -> Self {
+        Self { wake, list: Mutex::default() }
+    }
+
+    fn file(&self, client: ClientId, reason: String) {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner).push((client, reason));
+        os::signal(&self.wake);
+    }
+
+    pub(crate) fn take(&self) -> Vec<(ClientId, String)> {
+        std::mem::take(&mut self.list.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// One queue from the server's side.
+#[derive(Debug)]
+pub(crate) struct ServerQueue {
+    client: ClientId,
+    gate: Arc<Gate>,
+    requests: Consumer,
+    replies: Producer,
+    own_sleep: Sleeper,
+    client_sleep: Sleeper,
+    wakes: OwnedFd,
+    token: u64,
+}
+
+/// What a visit came to.
+enum Visit {
+    Answered(usize),
+    /// The gate is closed.
+    Closed,
+}
+
+impl ServerQueue {
+    pub(crate) fn new(client: ClientId, gate: Arc<Gate>, memory: &SharedWords, wakes: OwnedFd) -> Self {
+        Self {
+            client,
+            gate,
+            requests: Consumer::new(memory.clone(), ring::REQUESTS),
+            replies: Producer::new(memory.clone(), ring::REPLIES),
+            own_sleep: Sleeper::server(memory.clone()),
+            client_sleep: Sleeper::client(memory.clone()),
+            wakes,
+            token: WAKE_TOKEN,
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.gate.is_closed()
+    }
+
+    /// True if a visit would come to anything: an answer, or a complaint.
+    fn has_work(&mut self) -> bool {
+        self.requests.is_ready() && self.replies.has_room_for_any().unwrap_or(true)
+    }
+
+    fn visit(&mut self, limit: usize, work: &mut Work<'_>) -> Result<Visit, Disorder> {
+        let gate = Arc::clone(&self.gate);
+        let _serving = gate.serving.lock().unwrap_or_else(PoisonError::into_inner);
+        if gate.is_closed() {
+            return Ok(Visit::Closed);
+        }
+        let outcome = self.answer(limit, work);
+        // What was answered before a disorder was answered.
+        self.requests.publish();
+        if self.replies.publish() {
+            ring::settle();
+            if self.client_sleep.must_be_woken() {
+                socket::wake(&self.wakes);
+            }
+        }
+        outcome.map(Visit::Answered)
+    }
+
+    fn answer(&mut self, limit: usize, work: &mut Work<'_>) -> Result<usize, Disorder> {
+        let mut answered = 0;
+        while answered < limit && self.replies.has_room_for_any()? {
+            let Some(header) = self.requests.take(work.request)? else { break };
+            work.reply.clear();
+            work.handler.handle(self.client, work.request, work.reply);
+            if work.reply.len() > ring::PAYLOAD_BYTES_MAX {
+                return Err(Disorder::TooLong { length_bytes: work.reply.len() as u64 });
+            }
+            let pushed = self.replies.try_push(header, work.reply)?;
+            debug_assert!(pushed, "room was there for any frame");
+            answered += 1;
+        }
+        Ok(answered)
+    }
+}
+
+/// What a visit needs besides its queue.
+struct Work<'w> {
+    handler: &'w mut dyn CallHandler,
+    request: &'w mut Vec<u8>,
+    reply: &'w mut Vec<u8>,
+}
+
+/// What the host shares with a port.
+#[derive(Debug)]
+pub(crate) struct PortShared {
+    epoll: OwnedFd,
+    wake: OwnedFd,
+    changed: AtomicBool,
+    inbox: Mutex<Vec<ServerQueue>>,
+}
+
+impl PortShared {
+    /// Hands the port a queue.
+    pub(crate) fn give(&self, queue: ServerQueue) {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner).push(queue);
+        self.notice();
+    }
+
+    /// Makes the port look at its inbox and its gates.
+    pub(crate) fn notice(&self) {
+        // Release: what there is to notice comes before. Partner: the Acquire swap in `ShmPort::apply_changes`.
+        self.changed.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    pub(crate) fn wake(&self) {
+        os::signal(&self.wake);
+    }
+}
+
+/// One worker's share of the connected clients.
+#[derive(Debug)]
+pub struct ShmPort {
+    shared: Arc<PortShared>,
+    complaints: Arc<Complaints>,
+    queues: Vec<ServerQueue>,
+    /// The queue whose turn is first.
+    turn: usize,
+    last_token: u64,
+    serves: u32,
+    request: Vec<u8>,
+    reply: Vec<u8>,
+}
+
+impl ShmPort {
+    pub(crate) fn new(complaints: Arc<Complaints>) -> std::io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let wake = os::wake_descriptor()?;
+        epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKE_TOKEN), epoll::EventFlags::IN)?;
+        let shared = PortShared { epoll, wake, changed: AtomicBool::new(false), inbox: Mutex::default() };
+        Ok(Self {
+            shared: Arc::new(shared),
+            complaints,
+            queues: Vec::new(),
+            turn: 0,
+            last_token: WAKE_TOKEN,
+            serves: 0,
+            request: Vec::new(),
+            reply: Vec::new(),
+        })
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<PortShared> {
+        &self.shared
+    }
+
+    fn apply_changes(&mut self) {
+        // Relaxed look, so that an unchanged port pays no exclusive access. Acquire: the partner is the Release store
+        // in `PortShared::notice`.
+        if !self.shared.changed.load(Ordering::Relaxed) || !self.shared.changed.swap(false, Ordering::Acquire)
+        {
+            return;
+        }
+        let arrived = std::mem::take(&mut *self.shared.inbox.lock().unwrap_or_else(PoisonError::into_inner));
+        for mut queue in arrived {
+            self.last_token += 1;
+            queue.token = self.last_token;
+            let data = epoll::EventData::new_u64(queue.token);
+            let events = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+            match epoll::add(&self.shared.epoll, &queue.wakes, data, events) {
+                Ok(()) => self.queues.push(queue),
+                Err(error) => {
+                    self.complaints.file(queue.client, format!("epoll took no more queues: {error}"));
+                }
+            }
+        }
+        self.remove_where(ServerQueue::is_closed);
+    }
+
+    fn remove_where(&mut self, mut dead: impl FnMut(&ServerQueue) -> bool) {
+        let epoll = &self.shared.epoll;
+        self.queues.retain(|queue| {
+            let keep = !dead(queue);
+            if !keep {
+                // A forked child may hold the socket open; epoll must forget it all the same.
+                let _ = epoll::delete(epoll, &queue.wakes);
+            }
+            keep
+        });
+    }
+
+    /// Visits every queue once. Returns the calls answered.
+    fn serve_round(&mut self, budget_calls: usize, handler: &mut dyn CallHandler) -> usize {
+        let mut answered = 0;
+        let count = self.queues.len();
+        let mut closed = false;
+        for step in 0..count {
+            if answered >= budget_calls {
+                break;
+            }
+            let index = (self.turn + step) % count;
+            let queue = &mut self.queues[index];
+            if !queue.has_work() {
+                continue;
+            }
+            let limit = FRAMES_PER_VISIT.min(budget_calls - answered);
+            let mut work = Work { handler, request: &mut self.request, reply: &mut self.reply };
+            match queue.visit(limit, &mut work) {
+                Ok(Visit::Answered(calls)) => answered += calls,
+                Ok(Visit::Closed) => closed = true,
+                Err(disorder) => {
+                    queue.gate.close();
+                    closed = true;
+                    self.complaints.file(queue.client, format!("this client's rings are broken: {disorder}"));
+                }
+            }
+        }
+        self.turn = if count == 0 { 0 } else { (self.turn + 1) % count };
+        if closed {
+            self.remove_where(ServerQueue::is_closed);
+        }
+        answered
+    }
+
+    /// Waits for wake-ups and hang-ups, and deals with them.
+    fn take_events(&mut self, timeout: Duration) {
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(32);
+        let timeout = os::timespec(timeout.min(os::SLEEP_MAX));
+        // A signal ends the wait early, which a caller must expect anyway.
+        let _ = epoll::wait(&self.shared.epoll, rustix::buffer::spare_capacity(&mut events), Some(&timeout));
+        for event in events {
+            let token = event.data.u64();
+            if token == WAKE_TOKEN {
+                os::drain(&self.shared.wake);
+            } else {
+                self.remove_where(|queue| queue.token == token && !socket::take_wakes(&queue.wakes));
+            }
+        }
+    }
+
+    fn has_work(&mut self) -> bool {
+        // Relaxed: only a hint to look properly.
+        self.shared.changed.load(Ordering::Relaxed) || self.queues.iter_mut().any(ServerQueue::has_work)
+    }
+}
+
+impl ServerPort for ShmPort {
+    fn serve(&mut self, budget_calls: usize, handler: &mut dyn CallHandler) -> usize {
+        self.apply_changes();
+        self.serves = self.serves.wrapping_add(1);
+        if self.serves.is_multiple_of(SERVES_PER_LOOK) {
+            self.take_events(Duration::ZERO);
+        }
+        let mut answered = 0;
+        while answered < budget_calls {
+            let calls = self.serve_round(budget_calls - answered, handler);
+            if calls == 0 {
+                break;
+            }
+            answered += calls;
+        }
+        answered
+    }
+
+    fn wait(&mut self, timeout: Duration) {
+        self.apply_changes();
+        let started = Instant::now();
+        while started.elapsed() < SPIN.min(timeout) {
+            if self.has_work() {
+                return;
+            }
+            std::thread::yield_now();
+        }
+        for queue in &self.queues {
+            queue.own_sleep.announce();
+        }
+        ring::settle();
+        if !self.has_work() {
+            self.take_events(timeout);
+        }
+        for queue in &self.queues {
+            queue.own_sleep.rise();
+        }
+        self.apply_changes();
+    }
+}
+
+impl Drop for ShmPort {
+    fn drop(&mut self) {
+        // The queues end with their worker; their clients see their sockets hang up.
+        self.remove_where(|_| true);
+    }
+}

@@ -1,0 +1,466 @@
+//! One session's queue of verbs: READs, WRITEs and atomics on the mapped regions, calls through the rings.
+//!
+//! Invariant: between posting and taking, a READ is an address that was checked against its region, and nothing
+//! else: its lines are prefetched when it is posted and copied when it is taken. WRITEs and atomics execute at
+//! the doorbell, in posting order, before the batch's calls are published.
+//!
+//! Protocol of a fault: a verb that its region's bounds or rights forbid breaks the queue pair, as it does on RDMA.
+//! Its own slot yields [`FabricError::AccessDenied`], every verb posted after it [`FabricError::Disconnected`], and
+//! so does every doorbell after that batch's own.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use farsight_base::words::{copy_lines, copy_stamped, prefetch};
+use farsight_base::{LINE_BYTES, Line, RegionId, RemoteAddress, WORDS_PER_LINE};
+use farsight_fabric::{FabricError, Guarantees, Meters, QueuePair, ReadMode, RegionRights, Slot};
+
+use crate::calls::{Calls, Woken};
+use crate::link::Link;
+use crate::mapping::SharedWords;
+use crate::mutations::{Change, Mutations, Target};
+use crate::ring::{self, Disorder};
+use crate::{GUARANTEES, SLOTS};
+
+/// What a slot holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Content {
+    Nothing,
+    PlainRead,
+    StampedRead,
+    /// A WRITE or an atomic; `place` is the word it found once it has executed.
+    Word,
+    AwaitedCall,
+    AnsweredCall,
+    /// The verb that broke the queue.
+    Denied,
+    /// A verb posted after the queue broke.
+    Flushed,
+    /// `place` is the number of a region that is not attached.
+    UnknownRegion,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Posted {
+    /// The word index at which a READ begins; for others see [`Content`].
+    place: u64,
+    /// The batch it was posted in: complete once that is not the queue's open one.
+    batch: u64,
+    region: u16,
+    line_count: u16,
+    content: Content,
+}
+
+const NOTHING: Posted = Posted { place: 0, batch: 0, region: 0, line_count: 0, content: Content::Nothing };
+
+/// Why a verb was not posted.
+enum Refusal {
+    UnknownRegion,
+    Denied(String),
+}
+
+/// Why the queue is dead.
+#[derive(Debug)]
+struct Breakage {
+    /// The batch in which it broke.
+    batch: u64,
+    reason: String,
+    /// The verb that broke it, if it was one.
+    denied: Option<FabricError>,
+}
+
+#[derive(Debug)]
+struct KnownRegion {
+    words: SharedWords,
+    rights: RegionRights,
+}
+
+/// A queue pair over shared memory.
+#[derive(Debug)]
+pub struct ShmQueue {
+    slots: Box<[Posted; SLOTS]>,
+    /// By region number.
+    regions: Vec<Option<KnownRegion>>,
+    /// The open batch's number.
+    batch: u64,
+    /// READs of the open batch and their lines; its other verbs are counted in `batch_meters`.
+    batch_reads: u64,
+    batch_lines: u64,
+    /// Verbs of the open batch that were refused or flushed.
+    batch_refused: usize,
+    batch_meters: Meters,
+    broken: Option<Box<Breakage>>,
+    link: Arc<Link>,
+    mutations: Mutations,
+    calls: Calls,
+    /// Slots that became complete since the last poll.
+    completed: usize,
+    meters: Meters,
+}
+
+impl ShmQueue {
+    pub(crate) fn new(link: Arc<Link>, file: BorrowedFd<'_>, wakes: OwnedFd) -> io::Result<Self> {
+        Ok(Self {
+            slots: Box::new([NOTHING; SLOTS]),
+            regions: Vec::new(),
+            batch: 1,
+            batch_reads: 0,
+            batch_lines: 0,
+            batch_refused: 0,
+            batch_meters: Meters::default(),
+            broken: None,
+            link,
+            mutations: Mutations::default(),
+            calls: Calls::new(file, wakes)?,
+            completed: 0,
+            meters: Meters::default(),
+        })
+    }
+
+    #[inline(always)]
+    fn region(&self, region: RegionId) -> Option<&KnownRegion> {
+        self.regions.get(region.0 as usize)?.as_ref()
+    }
+
+    /// Where `word_count` words at `at` lie, if its region is attached, reaches so far, and lets clients write.
+    fn target(&self, at: RemoteAddress, word_count: usize) -> Result<Target, Refusal> {
+        let region = self.region(at.region).ok_or(Refusal::UnknownRegion)?;
+        if region.rights != RegionRights::ReadWrite {
+            return Err(Refusal::Denied("clients may only READ this region".to_owned()));
+        }
+        if !at.offset_bytes.is_multiple_of(8) {
+            return Err(Refusal::Denied("the address is no multiple of 8 B".to_owned()));
+        }
+        let first = (at.offset_bytes / 8) as usize;
+        let length = region.words.words().len();
+        if first > length || word_count > length - first {
+            return Err(Refusal::Denied(format!("the region ends at {:#x}", length * 8)));
+        }
+        Ok(Target { region: at.region.0 as usize, first })
+    }
+
+    fn post_change(&mut self, slot: Slot, at: RemoteAddress, verb: &'static str, change: Change<'_>) {
+        assert!(self.mutations.len() < SLOTS, "a batch holds at most {SLOTS} verbs");
+        let word_count = if let Change::Write(words) = change { words.len() } else { 1 };
+        if self.broken.is_some() {
+            return self.leave(slot, at, Content::Flushed);
+        }
+        match self.target(at, word_count) {
+            Ok(target) => {
+                self.mutations.post(slot, target, change);
+                self.slots[slot] = Posted { content: Content::Word, batch: self.batch, ..NOTHING };
+                if let Change::Write(_) = change {
+                    self.batch_meters.writes += 1;
+                    self.batch_meters.write_bytes += word_count as u64 * 8;
+                } else {
+                    self.batch_meters.atomics += 1;
+                }
+            }
+            Err(refusal) => self.refuse(slot, refusal, verb, at, word_count as u64 * 8),
+        }
+    }
+
+    /// Records a refused verb; a denied one breaks the queue.
+    fn refuse(
+        &mut self,
+        slot: Slot,
+        refusal: Refusal,
+        verb: &'static str,
+        at: RemoteAddress,
+        length_bytes: u64,
+    ) {
+        match refusal {
+            Refusal::UnknownRegion => self.leave(slot, at, Content::UnknownRegion),
+            Refusal::Denied(reason) => {
+                let denied = FabricError::AccessDenied { verb, address: at, length_bytes, reason };
+                self.break_down(format!("an earlier verb broke the queue: {denied}"), Some(denied));
+                self.leave(slot, at, Content::Denied);
+            }
+        }
+    }
+
+    fn leave(&mut self, slot: Slot, at: RemoteAddress, content: Content) {
+        self.batch_refused += 1;
+        let place = u64::from(at.region.0);
+        self.slots[slot] = Posted { place, content, batch: self.batch, ..NOTHING };
+    }
+
+    fn break_down(&mut self, reason: String, denied: Option<FabricError>) {
+        let batch = self.batch;
+        self.broken.get_or_insert_with(|| Box::new(Breakage { batch, reason, denied }));
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn post_refused_read(&mut self, slot: Slot, from: RemoteAddress, line_count: usize) {
+        if self.broken.is_some() {
+            return self.leave(slot, from, Content::Flushed);
+        }
+        let refusal = match self.region(from.region) {
+            None => Refusal::UnknownRegion,
+            Some(_) if !from.offset_bytes.is_multiple_of(LINE_BYTES as u64) => {
+                Refusal::Denied(format!("the address is no multiple of {LINE_BYTES} B"))
+            }
+            Some(_) if line_count > usize::from(u16::MAX) => {
+                Refusal::Denied(format!("one READ fetches at most {} lines", u16::MAX))
+            }
+            Some(region) => {
+                Refusal::Denied(format!("the region ends at {:#x}", region.words.words().len() * 8))
+            }
+        };
+        let length_bytes = (line_count as u64).saturating_mul(LINE_BYTES as u64);
+        self.refuse(slot, refusal, "READ", from, length_bytes);
+    }
+
+    /// The error of a slot that does not hold what was to be taken.
+    #[cold]
+    #[inline(never)]
+    fn slot_error(&self, slot: Slot, wanted: &str) -> FabricError {
+        let posted = self.slots[slot];
+        match (posted.content, self.broken.as_deref()) {
+            (Content::UnknownRegion, _) => FabricError::UnknownRegion {
+                peer: self.link.peer().to_owned(),
+                region: RegionId(posted.place as u32),
+            },
+            (Content::Denied, Some(Breakage { denied: Some(denied), .. })) => denied.clone(),
+            (Content::Flushed | Content::AwaitedCall, Some(broken)) => self.link.disconnected(&broken.reason),
+            (Content::AwaitedCall, None) => match self.link.check() {
+                Err(error) => error,
+                Ok(()) => panic!("slot {slot} still waits for its reply: {wanted} cannot be taken"),
+            },
+            (content, _) => panic!("slot {slot} holds {content:?} where {wanted} was to be taken"),
+        }
+    }
+
+    /// Breaks the queue over what the server did to its rings.
+    fn disorder(&mut self, disorder: &Disorder) -> FabricError {
+        let reason = format!("the server broke the rings of this queue: {disorder}");
+        self.break_down(reason.clone(), None);
+        self.link.disconnected(&reason)
+    }
+
+    /// Fails if the connection is dead, or this queue is. A verb that broke it shows in its slot first: until then
+    /// `batches` more may begin.
+    #[inline(always)]
+    fn check(&self, batches: u64) -> Result<(), FabricError> {
+        self.link.check()?;
+        match self.broken.as_deref() {
+            Some(broken) if broken.denied.is_none() || self.batch > broken.batch + batches => {
+                Err(self.link.disconnected(&broken.reason))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn execute_mutations(&mut self) {
+        let Self { mutations, regions, slots, .. } = self;
+        mutations.execute(
+            |region| regions[region].as_ref().expect("regions stay attached").words.words(),
+            |slot, word| slots[slot].place = word,
+        );
+    }
+}
+
+impl QueuePair for ShmQueue {
+    const SLOTS: usize = SLOTS;
+    const MESSAGE_BYTES_MAX: usize = ring::PAYLOAD_BYTES_MAX;
+    const GUARANTEES: Guarantees = GUARANTEES;
+
+    fn peer(&self) -> &str {
+        self.link.peer()
+    }
+
+    fn attach(&mut self, region: RegionId) -> Result<u64, FabricError> {
+        self.check(0)?;
+        if self.region(region).is_none() {
+            let attached = self.link.attach(region)?;
+            let index = region.0 as usize;
+            if self.regions.len() <= index {
+                self.regions.resize_with(index + 1, || None);
+            }
+            self.regions[index] =
+                Some(KnownRegion { words: attached.words.clone(), rights: attached.rights });
+        }
+        Ok(self.region(region).map_or(0, |region| region.words.words().len() as u64 * 8))
+    }
+
+    #[inline]
+    fn post_read(&mut self, slot: Slot, from: RemoteAddress, line_count: usize, mode: ReadMode) {
+        let Some(region) = self.region(from.region) else {
+            return self.post_refused_read(slot, from, line_count);
+        };
+        let first = (from.offset_bytes / 8) as usize;
+        let aligned = from.offset_bytes.is_multiple_of(LINE_BYTES as u64);
+        let words = region.words.words();
+        let countable = u16::try_from(line_count).is_ok();
+        // The end cannot overflow: `first` is below 2^61, and an uncountable READ is refused anyway.
+        let range = words.get(first..first.wrapping_add(line_count.wrapping_mul(WORDS_PER_LINE)));
+        let (Some(words), true, None) = (range, aligned && countable, &self.broken) else {
+            return self.post_refused_read(slot, from, line_count);
+        };
+        for line in words.chunks_exact(WORDS_PER_LINE) {
+            prefetch(&line[0]);
+        }
+        self.slots[slot] = Posted {
+            place: first as u64,
+            batch: self.batch,
+            region: from.region.0 as u16,
+            line_count: line_count as u16,
+            content: match mode {
+                ReadMode::Plain => Content::PlainRead,
+                ReadMode::Stamped => Content::StampedRead,
+            },
+        };
+        self.batch_reads += 1;
+        self.batch_lines += line_count as u64;
+    }
+
+    fn post_write(&mut self, slot: Slot, to: RemoteAddress, words: &[u64]) {
+        self.post_change(slot, to, "WRITE", Change::Write(words));
+    }
+
+    fn post_compare_swap(&mut self, slot: Slot, at: RemoteAddress, expected: u64, new: u64) {
+        self.post_change(slot, at, "compare_swap", Change::CompareSwap { expected, new });
+    }
+
+    fn post_fetch_add(&mut self, slot: Slot, at: RemoteAddress, delta: u64) {
+        self.post_change(slot, at, "fetch_add", Change::FetchAdd { delta });
+    }
+
+    fn post_call(&mut self, slot: Slot, request: &[u8]) -> Result<(), FabricError> {
+        if request.len() > Self::MESSAGE_BYTES_MAX {
+            let limit_bytes = Self::MESSAGE_BYTES_MAX;
+            return Err(FabricError::TooLarge { length_bytes: request.len(), limit_bytes });
+        }
+        let content = if self.broken.is_some() { Content::Flushed } else { Content::AwaitedCall };
+        self.slots[slot] = Posted { content, batch: self.batch, ..NOTHING };
+        if content == Content::Flushed {
+            self.batch_refused += 1;
+            return Ok(());
+        }
+        self.batch_meters.calls += 1;
+        self.batch_meters.call_bytes += request.len() as u64;
+        self.calls.post(slot, request).map_err(|disorder| self.disorder(&disorder))
+    }
+
+    #[inline]
+    fn doorbell(&mut self) -> Result<(), FabricError> {
+        self.check(0)?;
+        let changes = self.mutations.len();
+        if changes > 0 {
+            self.execute_mutations();
+        }
+        let calls = self.batch_meters.calls;
+        if calls > 0
+            && let Err(disorder) = self.calls.send()
+        {
+            return Err(self.disorder(&disorder));
+        }
+        let immediate = self.batch_reads as usize + changes;
+        if immediate as u64 + calls > 0 {
+            self.batch_meters.reads = self.batch_reads;
+            self.batch_meters.read_bytes = self.batch_lines * LINE_BYTES as u64;
+            self.batch_meters.doorbells = 1;
+            self.meters += self.batch_meters;
+            self.batch_meters = Meters::default();
+        }
+        self.completed += immediate + self.batch_refused;
+        (self.batch_reads, self.batch_lines, self.batch_refused) = (0, 0, 0);
+        self.batch += 1;
+        Ok(())
+    }
+
+    #[inline]
+    fn poll(&mut self) -> Result<usize, FabricError> {
+        self.check(1)?;
+        let slots = &mut self.slots;
+        let mut answered = 0;
+        let outcome = self.calls.collect(|slot| {
+            // The slot may hold another verb by now, whose turn it is.
+            if slots[slot].content == Content::AwaitedCall {
+                slots[slot].content = Content::AnsweredCall;
+                answered += 1;
+            }
+        });
+        match outcome {
+            Ok(()) => Ok(std::mem::take(&mut self.completed) + answered),
+            Err(disorder) => Err(self.disorder(&disorder)),
+        }
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Result<(), FabricError> {
+        self.check(1)?;
+        if self.completed > 0 {
+            return Ok(());
+        }
+        let link = self.link.socket().as_fd();
+        match self.calls.wait(link, timeout) {
+            Ok(Woken::Perhaps) => {}
+            Ok(Woken::LinkEnded) => self.link.hung_up(),
+            Ok(Woken::QueueEnded) => {
+                self.break_down("the server closed this queue or died".to_owned(), None);
+            }
+            Err(error) => {
+                self.break_down(format!("waiting failed: {error}"), None);
+            }
+        }
+        self.check(1)
+    }
+
+    #[inline]
+    fn is_complete(&self, slot: Slot) -> bool {
+        let posted = &self.slots[slot];
+        match posted.content {
+            Content::Nothing | Content::AwaitedCall => false,
+            Content::AnsweredCall => true,
+            _ => posted.batch != self.batch,
+        }
+    }
+
+    #[inline]
+    fn take_read(&mut self, slot: Slot, into: &mut [Line]) -> Result<(), FabricError> {
+        let posted = self.slots[slot];
+        debug_assert!(posted.batch != self.batch, "slot {slot} is taken before its doorbell");
+        let stamped = match posted.content {
+            Content::StampedRead => true,
+            Content::PlainRead => false,
+            _ => return Err(self.slot_error(slot, "a READ")),
+        };
+        let region = self.regions[usize::from(posted.region)].as_ref().expect("regions stay attached");
+        let first = posted.place as usize;
+        let end = first + usize::from(posted.line_count) * WORDS_PER_LINE;
+        let words = &region.words.words()[first..end];
+        if stamped {
+            copy_stamped(words, into);
+        } else {
+            copy_lines(words, into);
+        }
+        Ok(())
+    }
+
+    fn take_word(&mut self, slot: Slot) -> Result<u64, FabricError> {
+        let posted = self.slots[slot];
+        if posted.content != Content::Word {
+            return Err(self.slot_error(slot, "a word"));
+        }
+        debug_assert!(posted.batch != self.batch, "slot {slot} is taken before its doorbell");
+        Ok(posted.place)
+    }
+
+    fn take_reply(&mut self, slot: Slot, into: &mut Vec<u8>) -> Result<(), FabricError> {
+        if self.slots[slot].content != Content::AnsweredCall {
+            return Err(self.slot_error(slot, "a reply"));
+        }
+        self.slots[slot].content = Content::Nothing;
+        self.calls.take(slot, into);
+        Ok(())
+    }
+
+    fn meters(&self) -> Meters {
+        self.meters
+    }
+}

@@ -1,0 +1,166 @@
+//! One client as the server sees it: from its connection over the handshake to its questions.
+//!
+//! Invariant: a client is believed nothing but who the kernel says it is. Whatever it sends that is not the message
+//! due ends it, with a reason.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use farsight_base::{ClientId, Epoch};
+
+use crate::control::{FABRIC_VERSION, FromClient, FromServer, MAGIC, MESSAGE_BYTES_MAX};
+use crate::os::{self, Credentials};
+use crate::port::Gate;
+use crate::socket::{self, Packet};
+
+/// How long a client may take to say hello.
+pub(crate) const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
+/// Queues that one client may have open.
+pub(crate) const QUEUES_MAX: usize = 1024;
+
+/// How a server introduces itself, and whom it lets in.
+#[derive(Debug)]
+pub(crate) struct Manners {
+    pub(crate) epoch: Epoch,
+    pub(crate) format_version: u32,
+    pub(crate) allowed_uids: Vec<u32>,
+}
+
+/// Why a client has to go.
+#[derive(Debug)]
+pub(crate) enum Ending {
+    /// It closed, died, or stopped reading.
+    Gone,
+    /// It was not let in.
+    Refused(String),
+    /// It broke the protocol, or its rings, or was fenced.
+    Dismissed(String),
+}
+
+/// A connected client.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) id: ClientId,
+    pub(crate) socket: OwnedFd,
+    /// The process that connected, pinned: its pid cannot come to name another one.
+    pub(crate) process: OwnedFd,
+    pub(crate) credentials: Credentials,
+    /// Until when it must have said hello; `None` once it has.
+    pub(crate) hello_due: Option<Instant>,
+    pub(crate) gates: Vec<Arc<Gate>>,
+}
+
+impl Session {
+    /// Takes in a connection, or says why not.
+    pub(crate) fn accept(id: ClientId, socket: OwnedFd, manners: &Manners) -> Option<Self> {
+        let credentials = os::peer_credentials(socket.as_fd()).ok()?;
+        let refuse = |text: String| {
+            // A client that does not read its refusal misses it.
+            let _ = socket::send(&socket, &FromServer::Refusal { text }.encode(), &[]);
+        };
+        if !manners.allowed_uids.contains(&credentials.uid) {
+            refuse(format!(
+                "this server lets in uid {}, and this client runs as uid {}",
+                list(&manners.allowed_uids),
+                credentials.uid
+            ));
+            return None;
+        }
+        let process = match os::open_process(credentials.pid) {
+            Ok(process) => process,
+            Err(error) => {
+                let pid = credentials.pid;
+                refuse(format!("the server cannot see the client's process (pid {pid} here): {error}"));
+                return None;
+            }
+        };
+        let hello_due = Some(Instant::now() + HELLO_TIMEOUT);
+        Some(Self { id, socket, process, credentials, hello_due, gates: Vec::new() })
+    }
+
+    /// The next question, `None` if there is none now. Greets a client that says hello.
+    pub(crate) fn listen(&mut self, manners: &Manners) -> Result<Option<FromClient>, Ending> {
+        let mut buffer = [0; MESSAGE_BYTES_MAX + 1];
+        let packet = match socket::receive_now(&self.socket, &mut buffer) {
+            Ok(Packet::None) => return Ok(None),
+            Ok(Packet::Bytes(length_bytes)) => &buffer[..length_bytes],
+            Ok(Packet::End) | Err(_) => return Err(Ending::Gone),
+        };
+        if packet.len() > MESSAGE_BYTES_MAX {
+            return Err(Ending::Dismissed(format!("a control message exceeds {MESSAGE_BYTES_MAX} B")));
+        }
+        let message = FromClient::decode(packet).map_err(|error| Ending::Dismissed(error.to_string()))?;
+        match (message, self.hello_due) {
+            (FromClient::Hello { magic, fabric_version, format_version, .. }, Some(_)) => {
+                self.greet(manners, magic, fabric_version, format_version)?;
+                Ok(None)
+            }
+            (FromClient::Hello { .. }, None) => Err(Ending::Dismissed("a second hello".to_owned())),
+            (_, Some(_)) => Err(Ending::Refused("the first message was no hello".to_owned())),
+            (question, None) => Ok(Some(question)),
+        }
+    }
+
+    fn greet(
+        &mut self,
+        manners: &Manners,
+        magic: u64,
+        fabric_version: u32,
+        format_version: u32,
+    ) -> Result<(), Ending> {
+        if magic != MAGIC {
+            return Err(Ending::Refused(format!("this is no farsight client: magic {magic:#018x}")));
+        }
+        let mismatch = |what: &str, own: u32, theirs: u32| {
+            Ending::Refused(format!(
+                "server speaks {what} {own}, this client {what} {theirs}: use the same version of farsight on both \
+                 sides"
+            ))
+        };
+        if fabric_version != FABRIC_VERSION {
+            return Err(mismatch("fabric", FABRIC_VERSION, fabric_version));
+        }
+        if format_version != manners.format_version {
+            return Err(mismatch("format", manners.format_version, format_version));
+        }
+        // Whoever says hello was alive after its process was pinned; if that is already dead, the pid may have named
+        // another process by then.
+        if os::has_exited(self.process.as_fd(), Duration::ZERO).unwrap_or(true) {
+            return Err(Ending::Gone);
+        }
+        self.hello_due = None;
+        let server_pid = std::process::id();
+        self.tell(&FromServer::Welcome { epoch: manners.epoch.0, client: self.id.0, server_pid })
+    }
+
+    /// Answers. A client that does not read its answers is gone.
+    pub(crate) fn tell(&self, message: &FromServer) -> Result<(), Ending> {
+        socket::send(&self.socket, &message.encode(), &[]).map_err(|_| Ending::Gone)
+    }
+
+    /// Closes all gates, says why, and hangs up.
+    pub(crate) fn end(self, ending: Ending) {
+        for gate in &self.gates {
+            gate.close();
+        }
+        let message = match ending {
+            Ending::Gone => None,
+            Ending::Refused(text) => Some(FromServer::Refusal { text }),
+            Ending::Dismissed(text) => Some(FromServer::Goodbye { text }),
+        };
+        // A client that does not read misses the reason, not the end.
+        let _ = message.map(|message| self.tell(&message));
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+
+    /// True while the client's process is this one: a client in a thread.
+    pub(crate) fn is_own_process(&self) -> bool {
+        self.credentials.pid == os::own_pid()
+    }
+}
+
+fn list(uids: &[u32]) -> String {
+    let uids: Vec<String> = uids.iter().map(u32::to_string).collect();
+    uids.join(", ")
+}
