@@ -6,7 +6,13 @@
 #![forbid(unsafe_code)]
 
 mod answers;
+mod contention;
 mod counters;
+mod leaf_format;
+mod slab;
 
 pub use answers::{Answers, Pair, Pairs};
+pub use contention::{Backoff, Contended, Waited};
 pub use counters::Counters;
+pub use leaf_format::{LatchedLeaf, LeafAnswer, LeafFormat, LeafListener, LeafSpan, Place};
+pub use slab::{RegionFull, Slab};

@@ -1,0 +1,249 @@
+//! Loading an empty tree: leaves one after the other, inner levels from the bottom up.
+//!
+//! Protocol: while pairs are pushed, complete leaves lie in blocks that neither the tree nor the chain names; hints
+//! are refused as long as a load is under way. [`BulkLoader::finish`] latches the tree's only leaf, checks that it
+//! is still alone and empty, fills it with the first pairs and its way to the second leaf, publishes the new root,
+//! and retires the old one. A loader that is dropped before gives everything back.
+
+use std::sync::Arc;
+
+use farsight_base::LeafNumber;
+use farsight_base::sync::Ordering;
+use farsight_index::{Backoff, Contended, LatchedLeaf, LeafFormat, LeafSpan, Waited};
+use farsight_layout::Fences;
+use farsight_model::shortest_fence;
+
+use super::error::{BulkLoadError, WriteError};
+use super::node::CHILDREN_MAX;
+use super::tree::{ALL_KEYS, LATCH_ATTEMPTS, XTree};
+
+/// Children of an inner node after a load: three quarters, as in the leaves.
+const BULK_LOAD_CHILDREN: usize = CHILDREN_MAX * 3 / 4;
+
+/// What a bulk load stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BulkLoaded {
+    /// Pairs.
+    pub pairs: u64,
+    /// Leaves that hold them.
+    pub leaves: u64,
+}
+
+/// The pairs of one leaf, not yet in place.
+#[derive(Default)]
+struct LeafPairs {
+    keys: Vec<u64>,
+    values: Vec<u8>,
+}
+
+/// A load under way. Nothing of it is visible before [`BulkLoader::finish`].
+pub struct BulkLoader<F: LeafFormat> {
+    tree: Arc<XTree<F>>,
+    /// The first leaf's pairs: they go into the tree's only leaf, at the end.
+    first: LeafPairs,
+    /// The pairs of the leaf that is being collected, if that is not the first.
+    current: LeafPairs,
+    /// The leaves behind the first: low fence and block, ascending. The last one is being collected.
+    leaves: Vec<(u64, LeafNumber)>,
+    last_key: Option<u64>,
+    pairs: u64,
+}
+
+impl<F: LeafFormat> XTree<F> {
+    /// Begins to load an empty tree that never had a second leaf: a reader whose table is from before could meet
+    /// the new pairs too early in blocks that were leaves once.
+    ///
+    /// # Errors
+    /// [`BulkLoadError::NotEmpty`].
+    pub fn begin_bulk_load(self: &Arc<Self>) -> Result<BulkLoader<F>, BulkLoadError> {
+        self.check_pristine()?;
+        // Relaxed: the latch of each leaf that is filled hands it on to whoever latches that leaf by a hint.
+        self.loads.fetch_add(1, Ordering::Relaxed);
+        Ok(BulkLoader {
+            tree: Arc::clone(self),
+            first: LeafPairs::default(),
+            current: LeafPairs::default(),
+            leaves: Vec::new(),
+            last_key: None,
+            pairs: 0,
+        })
+    }
+
+    fn check_pristine(&self) -> Result<(), BulkLoadError> {
+        let stats = self.stats();
+        let had_leaves = stats.splits > 0 || self.reclaimed_leaves() > 0;
+        if stats.pairs > 0 || stats.leaves > 1 || had_leaves {
+            return Err(BulkLoadError::NotEmpty { pairs: stats.pairs, leaves: stats.leaves });
+        }
+        Ok(())
+    }
+
+    /// Loads ascending pairs into an empty tree, as [`BulkLoader`] does.
+    ///
+    /// # Errors
+    /// [`BulkLoadError`]; the tree is then as it was.
+    pub fn bulk_load<'v>(
+        self: &Arc<Self>,
+        pairs: impl IntoIterator<Item = (u64, &'v [u8])>,
+    ) -> Result<BulkLoaded, BulkLoadError> {
+        let mut loader = self.begin_bulk_load()?;
+        for (key, value) in pairs {
+            loader.push(key, value)?;
+        }
+        loader.finish()
+    }
+}
+
+impl<F: LeafFormat> BulkLoader<F> {
+    /// Appends a pair.
+    ///
+    /// # Errors
+    /// [`BulkLoadError`] naming the pair: keys that do not ascend, a value of another size, a full region. The load
+    /// cannot be continued after an error.
+    pub fn push(&mut self, key: u64, value: &[u8]) -> Result<(), BulkLoadError> {
+        let index = self.pairs;
+        match self.last_key {
+            Some(previous) if previous > key => return Err(BulkLoadError::Unsorted { index, key, previous }),
+            Some(previous) if previous == key => return Err(BulkLoadError::Duplicate { index, key }),
+            _ => {}
+        }
+        self.store(key, value).map_err(|error| BulkLoadError::Write { index, error })?;
+        self.last_key = Some(key);
+        self.pairs += 1;
+        Ok(())
+    }
+
+    fn store(&mut self, key: u64, value: &[u8]) -> Result<(), WriteError> {
+        self.tree.check_value(key, value)?;
+        let full = self.tree.format.bulk_load_pairs();
+        let collected = if self.leaves.is_empty() { &self.first } else { &self.current };
+        if collected.keys.len() == full {
+            let next = self.tree.slab.allocate().map_err(|full| WriteError::RegionFull { key, full })?;
+            let fence = shortest_fence(collected.keys[full - 1], key);
+            self.write_current(Some(fence), next)?;
+            self.leaves.push((fence, next));
+        }
+        let collected = if self.leaves.is_empty() { &mut self.first } else { &mut self.current };
+        collected.keys.push(key);
+        collected.values.extend_from_slice(value);
+        Ok(())
+    }
+
+    /// Writes the collected leaf into its block, unless it is the first.
+    fn write_current(&mut self, high: Option<u64>, next: LeafNumber) -> Result<(), WriteError> {
+        let Some(&(low, number)) = self.leaves.last() else { return Ok(()) };
+        let tree = &self.tree;
+        let attempts = LATCH_ATTEMPTS * LATCH_ATTEMPTS;
+        let mut leaf = tree.format.latch(tree.block(number), attempts).ok_or(Contended {
+            key: low,
+            waited: Waited::Leaf(number),
+            attempts: attempts as u32,
+        })?;
+        let count = self.current.keys.len() as u64;
+        let version = tree.take_versions(count).ok_or(WriteError::VersionsExhausted { key: low })?;
+        let span = LeafSpan { fences: Fences { low, high }, next };
+        leaf.fill(span, &self.current.keys, &self.current.values, version);
+        self.current.keys.clear();
+        self.current.values.clear();
+        Ok(())
+    }
+
+    /// Makes everything visible at once.
+    ///
+    /// # Errors
+    /// [`BulkLoadError::NotEmpty`] if something was written to the tree meanwhile; otherwise as
+    /// [`BulkLoader::push`]. The tree is then as it was.
+    pub fn finish(mut self) -> Result<BulkLoaded, BulkLoadError> {
+        let index = self.pairs;
+        let failed = |error| BulkLoadError::Write { index, error };
+        self.write_current(None, LeafNumber::NONE).map_err(failed)?;
+        let loaded = BulkLoaded { pairs: self.pairs, leaves: self.leaves.len() as u64 + 1 };
+        let mut backoff = Backoff::new();
+        while !self.try_publish()? {
+            backoff.pause(0, Waited::InnerNodes).map_err(|contended| failed(contended.into()))?;
+        }
+        // What was published is no longer this loader's to give back.
+        self.leaves.clear();
+        Ok(loaded)
+    }
+
+    fn try_publish(&self) -> Result<bool, BulkLoadError> {
+        let tree = &*self.tree;
+        let failed = |error| BulkLoadError::Write { index: self.pairs, error };
+        let route = tree.descend(0).map_err(|contended| failed(contended.into()))?;
+        let Some(mut leaf) = tree.format.latch(tree.block(route.leaf), LATCH_ATTEMPTS) else {
+            return Ok(false);
+        };
+        // Under the latch of the only leaf nothing changes what this checks.
+        tree.check_pristine()?;
+        if leaf.span().map(|span| span.fences) != Some(ALL_KEYS) || leaf.pair_count() > 0 {
+            return Ok(false);
+        }
+        // Under the only leaf's latch nobody changes an inner node: the old root can be locked unless the descent
+        // was before the last change.
+        let Some(parent) = tree.arena.node(route.parent).and_then(|node| node.try_lock(route.version)) else {
+            return Ok(false);
+        };
+        let count = self.first.keys.len() as u64;
+        let Some(version) = tree.take_versions(count) else {
+            return Err(failed(WriteError::VersionsExhausted { key: 0 }));
+        };
+        let second = self.leaves.first();
+        let span = LeafSpan {
+            fences: Fences { low: 0, high: second.map(|leaf| leaf.0) },
+            next: second.map_or(LeafNumber::NONE, |leaf| leaf.1),
+        };
+        let root = self.build_inner_levels(route.leaf);
+        leaf.fill(span, &self.first.keys, &self.first.values, version);
+        // Release: the inner nodes' contents. Partner: the Acquire loads of `root`.
+        tree.root.store(root, Ordering::Release);
+        // Whoever still holds a route through the old parent must not put separators there.
+        parent.retire();
+        tree.counters.pairs.fetch_add(self.pairs, Ordering::Relaxed);
+        tree.counters.leaves.fetch_add(self.leaves.len() as u64, Ordering::Relaxed);
+        drop(leaf);
+        tree.listener.leaf_changed(ALL_KEYS);
+        Ok(true)
+    }
+
+    /// Builds the inner nodes over `first` and the loaded leaves; returns the root's number.
+    fn build_inner_levels(&self, first: LeafNumber) -> u32 {
+        let arena = &self.tree.arena;
+        let mut children: Vec<(u64, u32)> = Vec::with_capacity(self.leaves.len() + 1);
+        children.push((0, first.0));
+        children.extend(self.leaves.iter().map(|(low, leaf)| (*low, leaf.0)));
+        let mut level = 0;
+        loop {
+            let parents = children.chunks(BULK_LOAD_CHILDREN).map(|group| {
+                let (number, node) = arena.allocate();
+                let separators: Vec<u64> = group[1..].iter().map(|child| child.0).collect();
+                let numbers: Vec<u32> = group.iter().map(|child| child.1).collect();
+                node.fill(level, &separators, &numbers);
+                (group[0].0, number)
+            });
+            let parents: Vec<(u64, u32)> = parents.collect();
+            if let [(_, root)] = parents[..] {
+                return root;
+            }
+            children = parents;
+            level += 1;
+        }
+    }
+}
+
+impl<F: LeafFormat> Drop for BulkLoader<F> {
+    fn drop(&mut self) {
+        // In descending order, so that the slab gives the blocks out in ascending order again.
+        for &(_, number) in self.leaves.iter().rev() {
+            let block = self.tree.block(number);
+            // A block whose latch is not to be had stays a leaf that nothing names: lost, and harmless.
+            if let Some(mut leaf) = self.tree.format.latch(block, LATCH_ATTEMPTS * LATCH_ATTEMPTS) {
+                leaf.clear();
+                drop(leaf);
+                self.tree.slab.free(number);
+            }
+        }
+        // Release: the leaves' clearing, or the new root, comes first. Partner: a hint's latch.
+        self.tree.loads.fetch_sub(1, Ordering::Release);
+    }
+}

@@ -1,0 +1,89 @@
+//! The way to a latched leaf: by a client's hint, or down the tree and along the chain.
+//!
+//! Invariant: a leaf is held only if its own fences, read under its latch, contain the key. How it was found does
+//! not matter, so a hint may be any number: it is checked to be a block that was used, its latch is tried, its
+//! fences decide.
+
+use farsight_base::LeafNumber;
+use farsight_base::sync::Ordering;
+use farsight_index::{Backoff, Contended, LatchedLeaf, LeafFormat, Place, Waited};
+
+use super::descend::Route;
+use super::tree::{LATCH_ATTEMPTS, XTree};
+
+/// Siblings that a writer steps over before it descends again.
+const SIBLING_STEPS_MAX: usize = 8;
+
+/// A latched leaf whose fences contain the key.
+pub(super) struct Held<'t, F: LeafFormat + 't> {
+    pub(super) number: LeafNumber,
+    pub(super) leaf: F::Latched<'t>,
+    /// The key's place: [`Place::Here`] or [`Place::Vacant`].
+    pub(super) place: Place,
+    /// The descent that led here, if one did.
+    pub(super) route: Option<Route>,
+}
+
+impl<F: LeafFormat> XTree<F> {
+    /// Latches the leaf of `key`: the hinted one if it is, else that of `route`, else by a descent.
+    #[inline]
+    pub(super) fn hold(
+        &self,
+        key: u64,
+        hint: LeafNumber,
+        route: Option<Route>,
+    ) -> Result<Held<'_, F>, Contended> {
+        if let Some(held) = self.hold_hinted(key, hint) {
+            self.counters.hint_hits.fetch_add(1, Ordering::Relaxed);
+            return Ok(held);
+        }
+        self.counters.descents.fetch_add(1, Ordering::Relaxed);
+        let mut backoff = Backoff::new();
+        let mut next_route = route;
+        loop {
+            let route = match next_route.take() {
+                Some(route) => route,
+                None => self.descend(key)?,
+            };
+            if let Some(held) = self.hold_from(key, route) {
+                return Ok(held);
+            }
+            backoff.pause(key, Waited::Leaf(route.leaf))?;
+        }
+    }
+
+    #[inline]
+    fn hold_hinted(&self, key: u64, hint: LeafNumber) -> Option<Held<'_, F>> {
+        if hint == LeafNumber::NONE || !self.slab.was_ever_used(hint) {
+            return None;
+        }
+        let leaf = self.format.latch(self.slab.block(hint)?, LATCH_ATTEMPTS)?;
+        // A leaf of an unfinished bulk load is complete and not in the tree. Relaxed: the load was counted before
+        // it filled any leaf, and the leaf's latch hands that on.
+        if self.loads.load(Ordering::Relaxed) > 0 {
+            return None;
+        }
+        let place = leaf.find(key);
+        matches!(place, Place::Here(_) | Place::Vacant).then_some(Held {
+            number: hint,
+            leaf,
+            place,
+            route: None,
+        })
+    }
+
+    /// Latches the leaf of `route`, or of its right siblings, that contains `key`.
+    #[inline]
+    fn hold_from(&self, key: u64, route: Route) -> Option<Held<'_, F>> {
+        let mut number = route.leaf;
+        for _ in 0..=SIBLING_STEPS_MAX {
+            let leaf = self.format.latch(self.slab.block(number)?, LATCH_ATTEMPTS)?;
+            match leaf.find(key) {
+                Place::Right(next) => number = next,
+                Place::Elsewhere => return None,
+                place => return Some(Held { number, leaf, place, route: Some(route) }),
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,51 @@
+//! INSERT: stores a pair whose key is absent.
+
+use farsight_base::LeafNumber;
+use farsight_base::sync::Ordering;
+use farsight_index::{LatchedLeaf, LeafFormat, Place};
+use farsight_protocol::WriteOutcome;
+
+use super::error::WriteError;
+use super::hold::Held;
+use super::tree::XTree;
+
+impl<F: LeafFormat> XTree<F> {
+    /// Stores a pair: [`WriteOutcome::Inserted`], or [`WriteOutcome::Exists`] and nothing changed. `hint` is where
+    /// a client believes the key to be, or [`LeafNumber::NONE`].
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn insert(&self, key: u64, value: &[u8], hint: LeafNumber) -> Result<WriteOutcome, WriteError> {
+        self.check_value(key, value)?;
+        self.insert_held(self.hold(key, hint, None)?, key, value)
+    }
+
+    #[inline]
+    pub(super) fn insert_held<'t>(
+        &'t self,
+        held: Held<'t, F>,
+        key: u64,
+        value: &[u8],
+    ) -> Result<WriteOutcome, WriteError> {
+        match held.place {
+            Place::Here(slot) => Ok(WriteOutcome::Exists(held.leaf.version(slot))),
+            _ => self.add(held, key, value).map(WriteOutcome::Inserted),
+        }
+    }
+
+    /// Adds the vacant key to the held leaf, which splits if it must. Returns the version.
+    #[inline]
+    pub(super) fn add<'t>(
+        &'t self,
+        mut held: Held<'t, F>,
+        key: u64,
+        value: &[u8],
+    ) -> Result<u64, WriteError> {
+        let version = self.next_version(key)?;
+        if !held.leaf.insert(key, version, value) {
+            self.add_to_full(held, key, version, value)?;
+        }
+        self.counters.pairs.fetch_add(1, Ordering::Relaxed);
+        Ok(version)
+    }
+}

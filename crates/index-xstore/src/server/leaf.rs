@@ -1,0 +1,345 @@
+//! XStore's leaf behind the trait by which the tree knows leaves.
+//!
+//! Reading without a latch is what a client does one-sided: copy the stamped key lines, search the copy, copy the
+//! value's lines, check their incarnation against the key's.
+
+use farsight_base::sync::{AtomicU64, Ordering};
+use farsight_base::words::{copy_stamped, next_incarnation, prefetch};
+use farsight_base::{LeafNumber, Line, Stamp, WORDS_PER_LINE};
+use farsight_index::{LatchedLeaf, LeafAnswer, LeafFormat, LeafSpan, Pairs, Place};
+use farsight_layout::{
+    Fences, Geometry, GeometryError, KEY_LINES, KeyLines, KeySearch, LEAF_SLOTS, LeafImage, LeafSlot,
+    LeafWriter, VALUE_BYTES_MAX,
+};
+use farsight_model::shortest_fence;
+
+/// Pairs of a leaf after a bulk load: three quarters, so that the first splits are a third of the load away.
+const BULK_LOAD_PAIRS: usize = LEAF_SLOTS * 3 / 4;
+/// Pairs that stay left when an ascending run splits a leaf: room for two stragglers. Halving would leave every
+/// leaf behind the run half empty for ever.
+const ASCENDING_PAIRS_LEFT: usize = LEAF_SLOTS - 2;
+/// The most lines that a value has.
+const VALUE_LINES_MAX: usize = (VALUE_BYTES_MAX / 8 + 1).div_ceil(WORDS_PER_LINE - 1);
+/// Fences that contain no key: those of a block without a leaf.
+const NO_FENCES: Fences = Fences { low: u64::MAX, high: Some(0) };
+
+/// The format of a table's leaves.
+#[derive(Clone, Copy, Debug)]
+pub struct XStoreLeaf {
+    geometry: Geometry,
+}
+
+impl XStoreLeaf {
+    /// Leaves with values of `value_bytes`.
+    ///
+    /// # Errors
+    /// [`GeometryError`] for a size outside the format.
+    pub fn new(value_bytes: usize) -> Result<Self, GeometryError> {
+        Geometry::new(value_bytes).map(|geometry| Self { geometry })
+    }
+
+    /// Where things stand in these leaves.
+    #[must_use]
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// Copies the value in `slot`; its version, or `None` if it must be looked up again.
+    #[inline]
+    fn read_value(
+        &self,
+        words: &[AtomicU64],
+        slot: LeafSlot,
+        incarnation: u32,
+        into: &mut [u8],
+    ) -> Option<u64> {
+        let place = self.geometry.value_place(slot);
+        let mut room = [Line::ZERO; VALUE_LINES_MAX];
+        let lines = &mut room[..self.geometry.lines_per_value()];
+        let first = place.line * WORDS_PER_LINE;
+        copy_stamped(&words[first..first + lines.len() * WORDS_PER_LINE], lines);
+        self.geometry.read_value(lines, place, incarnation, into).ok()
+    }
+}
+
+fn read_key_lines(words: &[AtomicU64]) -> [Line; KEY_LINES] {
+    let mut lines = [Line::ZERO; KEY_LINES];
+    copy_stamped(&words[..KEY_LINES * WORDS_PER_LINE], &mut lines);
+    lines
+}
+
+impl LeafFormat for XStoreLeaf {
+    type Latched<'a> = LatchedXStoreLeaf<'a>;
+
+    fn leaf_words(&self) -> usize {
+        self.geometry.leaf_words()
+    }
+
+    fn value_bytes(&self) -> usize {
+        self.geometry.value_bytes()
+    }
+
+    fn bulk_load_pairs(&self) -> usize {
+        BULK_LOAD_PAIRS
+    }
+
+    #[inline]
+    fn get(&self, words: &[AtomicU64], key: u64, into: &mut [u8]) -> LeafAnswer {
+        let lines = read_key_lines(words);
+        match KeyLines(&lines).search(key) {
+            KeySearch::Hit { slot, incarnation } => self
+                .read_value(words, slot, incarnation, into)
+                .map_or(LeafAnswer::Changing, |version| LeafAnswer::Found { version }),
+            KeySearch::Absent => LeafAnswer::Absent,
+            KeySearch::Right(next) => LeafAnswer::Right(next),
+            KeySearch::Left | KeySearch::Foreign => LeafAnswer::Elsewhere,
+            KeySearch::Changing => LeafAnswer::Changing,
+        }
+    }
+
+    fn read_pairs(&self, words: &[AtomicU64], from: u64, limit: usize, into: &mut Pairs) -> Option<LeafSpan> {
+        let lines = read_key_lines(words);
+        let view = KeyLines(&lines);
+        let incarnation = view.incarnation()?;
+        let fences = view.fences()?;
+        let mut sorted = [(0, LeafSlot::new(0)?); LEAF_SLOTS];
+        let count = view.sorted(&mut sorted);
+        let pairs_before = into.len();
+        let wanted = sorted[..count].iter().filter(|(key, _)| *key >= from).take(limit);
+        for (key, slot) in wanted {
+            let Some(version) = self.read_value(words, *slot, incarnation, into.begin()) else {
+                into.truncate(pairs_before);
+                return None;
+            };
+            into.keep(*key, version);
+        }
+        Some(LeafSpan { fences, next: view.next() })
+    }
+
+    #[inline]
+    fn incarnation(&self, words: &[AtomicU64]) -> u32 {
+        // Acquire: what the caller reads next is read after the incarnation. Partner: the Release store in
+        // `words::end_write`.
+        Stamp(words[0].load(Ordering::Acquire)).incarnation()
+    }
+
+    #[inline]
+    fn prefetch_incarnation(&self, words: &[AtomicU64]) {
+        prefetch(&words[0]);
+    }
+
+    #[inline]
+    fn prefetch_keys(&self, words: &[AtomicU64]) {
+        for line in 0..KEY_LINES {
+            prefetch(&words[line * WORDS_PER_LINE]);
+        }
+    }
+
+    #[inline]
+    fn prefetch_insert(&self, words: &[AtomicU64]) {
+        // Relaxed: a guess. In a leaf without removed pairs the occupied slots are the spent ones.
+        let occupied = (0..KEY_LINES)
+            .map(|line| Stamp(words[line * WORDS_PER_LINE].load(Ordering::Relaxed)).occupancy().count_ones())
+            .sum::<u32>();
+        if let Some(slot) = LeafSlot::new(occupied as usize) {
+            prefetch(&words[self.geometry.value_place(slot).line * WORDS_PER_LINE]);
+        }
+    }
+
+    #[inline]
+    fn latch<'a>(&'a self, words: &'a [AtomicU64], attempts: usize) -> Option<LatchedXStoreLeaf<'a>> {
+        let writer = LeafWriter::latch(words, &self.geometry, attempts).ok()?;
+        Some(LatchedXStoreLeaf { writer, words, geometry: &self.geometry })
+    }
+}
+
+/// One of XStore's leaves under its latch.
+#[derive(Debug)]
+pub struct LatchedXStoreLeaf<'a> {
+    writer: LeafWriter<'a>,
+    words: &'a [AtomicU64],
+    geometry: &'a Geometry,
+}
+
+impl LatchedXStoreLeaf<'_> {
+    fn next_incarnation(&self) -> u32 {
+        // Relaxed: the latch's holder is the only writer.
+        next_incarnation(Stamp(self.words[0].load(Ordering::Relaxed)).incarnation())
+    }
+
+    fn image(&self, fences: Fences, next: LeafNumber) -> LeafImage {
+        LeafImage::new(self.geometry, self.next_incarnation(), next, fences)
+    }
+
+    fn slot(slot: usize) -> LeafSlot {
+        LeafSlot::new(slot).expect("a slot that this leaf named")
+    }
+
+    fn span_of(lines: &[Line; KEY_LINES]) -> LeafSpan {
+        let view = KeyLines(lines);
+        LeafSpan { fences: view.fences().expect("a leaf in the chain has fences"), next: view.next() }
+    }
+
+    /// Reads a pair's value and version under the latch.
+    fn pair(&self, slot: LeafSlot, into: &mut [u8]) -> u64 {
+        let mut room = [Line::ZERO; VALUE_LINES_MAX];
+        let lines = &mut room[..self.geometry.lines_per_value()];
+        self.writer.value_lines(slot, lines);
+        let place = self.geometry.value_place(slot);
+        let incarnation = lines[0].stamp().incarnation();
+        self.geometry.read_value(lines, place, incarnation, into).expect("an occupied slot is written")
+    }
+
+    fn push_pairs(&self, image: &mut LeafImage, pairs: &[(u64, LeafSlot)]) {
+        let mut room = [0; VALUE_BYTES_MAX];
+        let value = &mut room[..self.geometry.value_bytes()];
+        for &(key, slot) in pairs {
+            let version = self.pair(slot, value);
+            image.push(key, version, value);
+        }
+    }
+}
+
+/// How many of the ascending `pairs` stay left. Half, but for a run of ascending inserts: slots are used in the
+/// order of the inserts, so a run shows as slots in key order with `incoming` behind them all. At the right end of
+/// the chain `incoming` behind them all suffices: several writers that append together come slightly out of order.
+fn pairs_left(pairs: &[(u64, LeafSlot)], incoming: u64, is_last: bool) -> usize {
+    let is_behind = pairs.last().is_some_and(|(key, _)| *key < incoming);
+    let in_order = pairs.windows(2).all(|pair| pair[0].1 < pair[1].1);
+    if is_behind && (is_last || in_order) {
+        return pairs.len().saturating_sub(1).clamp(1, ASCENDING_PAIRS_LEFT);
+    }
+    pairs.len() / 2
+}
+
+impl LatchedLeaf for LatchedXStoreLeaf<'_> {
+    #[inline]
+    fn find(&self, key: u64) -> Place {
+        let lines = self.writer.key_lines();
+        match KeyLines(&lines).search(key) {
+            KeySearch::Hit { slot, .. } => Place::Here(slot.number()),
+            KeySearch::Absent => Place::Vacant,
+            KeySearch::Right(next) => Place::Right(next),
+            KeySearch::Left | KeySearch::Foreign => Place::Elsewhere,
+            KeySearch::Changing => unreachable!("a latched leaf has even lines of one incarnation"),
+        }
+    }
+
+    fn span(&self) -> Option<LeafSpan> {
+        let lines = self.writer.key_lines();
+        let view = KeyLines(&lines);
+        Some(LeafSpan { fences: view.fences()?, next: view.next() })
+    }
+
+    fn pair_count(&self) -> usize {
+        let lines = self.writer.key_lines();
+        lines.iter().map(|line| line.stamp().occupancy().count_ones() as usize).sum()
+    }
+
+    fn version(&self, slot: usize) -> u64 {
+        let mut room = [0; VALUE_BYTES_MAX];
+        self.pair(Self::slot(slot), &mut room[..self.geometry.value_bytes()])
+    }
+
+    #[inline]
+    fn insert(&mut self, key: u64, version: u64, value: &[u8]) -> bool {
+        self.writer.insert(key, version, value).is_some()
+    }
+
+    fn update(&mut self, slot: usize, version: u64, value: &[u8]) {
+        self.writer.update(Self::slot(slot), version, value);
+    }
+
+    fn remove(&mut self, slot: usize) {
+        self.writer.remove(Self::slot(slot));
+    }
+
+    fn removed_slots(&self) -> usize {
+        self.writer.spent() - self.pair_count()
+    }
+
+    fn compact(&mut self) {
+        let lines = self.writer.key_lines();
+        let span = Self::span_of(&lines);
+        let mut sorted = [(0, Self::slot(0)); LEAF_SLOTS];
+        let count = KeyLines(&lines).sorted(&mut sorted);
+        let mut image = self.image(span.fences, span.next);
+        self.push_pairs(&mut image, &sorted[..count]);
+        self.writer.rewrite(&image);
+    }
+
+    fn split(&mut self, right: &mut Self, right_number: LeafNumber, incoming: u64) -> u64 {
+        let lines = self.writer.key_lines();
+        let LeafSpan { fences: Fences { low, high }, next } = Self::span_of(&lines);
+        let mut sorted = [(0, Self::slot(0)); LEAF_SLOTS];
+        let count = KeyLines(&lines).sorted(&mut sorted);
+        assert!(count >= 2, "a leaf of {count} pairs is not split");
+        let (stay, go) = sorted[..count].split_at(pairs_left(&sorted[..count], incoming, high.is_none()));
+        let separator = shortest_fence(stay[stay.len() - 1].0, go[0].0);
+        let mut right_image = right.image(Fences { low: separator, high }, next);
+        self.push_pairs(&mut right_image, go);
+        let mut left_image = self.image(Fences { low, high: Some(separator) }, right_number);
+        self.push_pairs(&mut left_image, stay);
+        right.writer.rewrite(&right_image);
+        self.writer.rewrite(&left_image);
+        separator
+    }
+
+    fn absorb(&mut self, right: &mut Self) {
+        let lines = self.writer.key_lines();
+        let left_span = Self::span_of(&lines);
+        let right_span = Self::span_of(&right.writer.key_lines());
+        assert_eq!(left_span.fences.high, Some(right_span.fences.low), "neighbours");
+        let mut sorted = [(0, Self::slot(0)); LEAF_SLOTS];
+        let count = KeyLines(&lines).sorted(&mut sorted);
+        let fences = Fences { low: left_span.fences.low, high: right_span.fences.high };
+        let mut image = self.image(fences, right_span.next);
+        self.push_pairs(&mut image, &sorted[..count]);
+        self.writer.rewrite(&image);
+        right.clear();
+    }
+
+    fn fill(&mut self, span: LeafSpan, keys: &[u64], values: &[u8], first_version: u64) {
+        let mut image = self.image(span.fences, span.next);
+        let values = values.chunks_exact(self.geometry.value_bytes());
+        for ((key, value), version) in keys.iter().zip(values).zip(first_version..) {
+            image.push(*key, version, value);
+        }
+        self.writer.rewrite(&image);
+    }
+
+    fn clear(&mut self) {
+        let image = self.image(NO_FENCES, LeafNumber::NONE);
+        self.writer.rewrite(&image);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(slots: impl Iterator<Item = usize>) -> Vec<(u64, LeafSlot)> {
+        slots.enumerate().map(|(key, slot)| (10 * key as u64, LeafSlot::new(slot).unwrap())).collect()
+    }
+
+    #[test]
+    fn a_run_of_ascending_inserts_leaves_full_leaves_behind() {
+        let ascending = pairs(0..16);
+        assert_eq!(pairs_left(&ascending, 1_000, false), 14);
+        assert_eq!(pairs_left(&ascending, 75, false), 8, "the new key is none of the run");
+        let mixed = pairs((0..16).rev());
+        assert_eq!(pairs_left(&mixed, 1_000, false), 8, "no run");
+        assert_eq!(pairs_left(&mixed, 1_000, true), 14, "the end of the chain");
+    }
+
+    #[test]
+    fn both_sides_of_a_split_have_a_pair() {
+        for count in 2..=LEAF_SLOTS {
+            let pairs = pairs(0..count);
+            for (incoming, is_last) in [(0, false), (1_000, false), (1_000, true)] {
+                let left = pairs_left(&pairs, incoming, is_last);
+                assert!((1..count).contains(&left), "{left} of {count}");
+            }
+        }
+    }
+}

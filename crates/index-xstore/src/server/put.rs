@@ -1,0 +1,33 @@
+//! PUT: stores a pair whether its key is present or not.
+
+use farsight_base::LeafNumber;
+use farsight_index::{LeafFormat, Place};
+use farsight_protocol::WriteOutcome;
+
+use super::error::WriteError;
+use super::hold::Held;
+use super::tree::XTree;
+
+impl<F: LeafFormat> XTree<F> {
+    /// Stores a pair: [`WriteOutcome::Inserted`] or [`WriteOutcome::Replaced`]. `hint` as in [`XTree::insert`].
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn put(&self, key: u64, value: &[u8], hint: LeafNumber) -> Result<WriteOutcome, WriteError> {
+        self.check_value(key, value)?;
+        self.put_held(self.hold(key, hint, None)?, key, value)
+    }
+
+    #[inline]
+    pub(super) fn put_held<'t>(
+        &'t self,
+        held: Held<'t, F>,
+        key: u64,
+        value: &[u8],
+    ) -> Result<WriteOutcome, WriteError> {
+        match held.place {
+            Place::Here(_) => self.update_held(held, key, value),
+            _ => self.insert_held(held, key, value),
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! SCAN by the server's processor: leaf after leaf along the chain, each read like a client's READ, no latch taken.
+//!
+//! Invariant: the cursor is the least key not yet decided. A leaf counts only if its fences contain the cursor; it
+//! decides all keys up to its high fence, which is the next cursor. So no key is skipped and none comes twice,
+//! whatever splits and merges happen on the way; every pair was there at an instant during the scan.
+
+use farsight_base::LeafNumber;
+use farsight_index::{Backoff, Contended, LeafFormat, Pairs, Waited};
+
+use super::tree::XTree;
+
+impl<F: LeafFormat> XTree<F> {
+    /// Appends up to `limit` pairs with keys from `from` on to `into`, ascending, as one scan.
+    ///
+    /// # Errors
+    /// [`Contended`]; pairs found so far stay appended, the scan is not ended.
+    pub fn scan(&self, from: u64, limit: usize, into: &mut Pairs) -> Result<(), Contended> {
+        let end = into.len().saturating_add(limit);
+        let mut backoff = Backoff::new();
+        let mut cursor = from;
+        let mut next: Option<LeafNumber> = None;
+        while into.len() < end {
+            let leaf = match next.take() {
+                Some(leaf) => leaf,
+                None => self.descend(cursor)?.leaf,
+            };
+            let pairs_before = into.len();
+            let span = self
+                .slab
+                .block(leaf)
+                .and_then(|words| self.format.read_pairs(words, cursor, end - pairs_before, into));
+            match span {
+                Some(span) if span.fences.contain(cursor) => {
+                    let Some(high) = span.fences.high else { break };
+                    cursor = high;
+                    next = Some(span.next);
+                    if let Some(words) = self.slab.block(span.next) {
+                        self.format.prefetch_keys(words);
+                    }
+                    backoff = Backoff::new();
+                }
+                other => {
+                    into.truncate(pairs_before);
+                    // Right of a leaf that has split since; anything else is sought from the root.
+                    next = other.filter(|span| span.fences.low <= cursor).map(|span| span.next);
+                    backoff.pause(cursor, Waited::Leaf(leaf))?;
+                }
+            }
+        }
+        into.end_scan();
+        Ok(())
+    }
+}

@@ -1,0 +1,100 @@
+//! Making room in a leaf that has none: compaction, or a split.
+//!
+//! Protocol of a split, all under the left leaf's latch:
+//! 1. a block for the right leaf is allocated and latched; the parent is locked and has room;
+//! 2. right is filled, then left is rewritten under its next incarnation ([`LatchedLeaf::split`]);
+//! 3. the separator goes into the parent, which is unlocked; then both latches are free.
+//!
+//! Everything that can fail fails in step 1, when nothing has changed. No writer enters right before left shows
+//! the split: the latch keeps out whoever comes by an old hint to right's block, the lock whoever comes down the
+//! tree, and left's own lines whoever comes along the chain. Inner nodes are locked last, and whoever holds one
+//! waits for no latch, so these waits form no circle. The parent's lock spans step 2 (half a microsecond) so that
+//! a parent whose version did not change names exactly the leaves that there are.
+
+use farsight_base::LeafNumber;
+use farsight_base::sync::Ordering;
+use farsight_index::{Contended, LatchedLeaf, LeafFormat, Waited};
+
+use super::error::WriteError;
+use super::hold::Held;
+use super::tree::{LATCH_ATTEMPTS, XTree};
+
+/// Removed slots that make a compaction worth its cost: it pays for as many inserts.
+const COMPACTED_SLOTS_MIN: usize = 4;
+
+impl<F: LeafFormat> XTree<F> {
+    /// Adds the vacant `key` to a held leaf whose slots are all spent.
+    pub(super) fn add_to_full<'t>(
+        &'t self,
+        held: Held<'t, F>,
+        key: u64,
+        version: u64,
+        value: &[u8],
+    ) -> Result<(), WriteError> {
+        let removed = held.leaf.removed_slots();
+        if removed >= COMPACTED_SLOTS_MIN {
+            self.compact_and_add(held, key, version, value);
+            return Ok(());
+        }
+        match self.slab.allocate() {
+            Ok(right) => self.split_and_add(held, right, key, version, value),
+            // A region without a block still has the slots of removed pairs.
+            Err(_) if removed > 0 => {
+                self.compact_and_add(held, key, version, value);
+                Ok(())
+            }
+            Err(full) => Err(WriteError::RegionFull { key, full }),
+        }
+    }
+
+    fn compact_and_add<'t>(&'t self, mut held: Held<'t, F>, key: u64, version: u64, value: &[u8]) {
+        let span = held.leaf.span();
+        held.leaf.compact();
+        assert!(held.leaf.insert(key, version, value), "{} has room after its compaction", held.number);
+        drop(held);
+        self.counters.compactions.fetch_add(1, Ordering::Relaxed);
+        if let Some(span) = span {
+            self.listener.leaf_changed(span.fences);
+        }
+    }
+
+    fn split_and_add<'t>(
+        &'t self,
+        held: Held<'t, F>,
+        right_number: LeafNumber,
+        key: u64,
+        version: u64,
+        value: &[u8],
+    ) -> Result<(), WriteError> {
+        let Held { leaf: mut left, route, .. } = held;
+        let span = left.span();
+        let Some(mut right) = self.format.latch(self.block(right_number), LATCH_ATTEMPTS * LATCH_ATTEMPTS)
+        else {
+            self.slab.free(right_number);
+            let waited = Waited::Leaf(right_number);
+            let attempts = (LATCH_ATTEMPTS * LATCH_ATTEMPTS) as u32;
+            return Err(Contended { key, waited, attempts }.into());
+        };
+        let parent = match self.lock_parent(key, route) {
+            Ok(parent) => parent,
+            Err(contended) => {
+                drop(right);
+                self.slab.free(right_number);
+                return Err(contended.into());
+            }
+        };
+        let separator = left.split(&mut right, right_number, key);
+        parent.insert(separator, right_number.0);
+        drop(parent);
+        let (mut home, other) = if key < separator { (left, right) } else { (right, left) };
+        drop(other);
+        assert!(home.insert(key, version, value), "a leaf has room after its split");
+        drop(home);
+        self.counters.leaves.fetch_add(1, Ordering::Relaxed);
+        self.counters.splits.fetch_add(1, Ordering::Relaxed);
+        if let Some(span) = span {
+            self.listener.leaf_changed(span.fences);
+        }
+        Ok(())
+    }
+}

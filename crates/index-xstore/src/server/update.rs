@@ -1,0 +1,34 @@
+//! UPDATE: replaces the value of a key that is present.
+
+use farsight_base::LeafNumber;
+use farsight_index::{LatchedLeaf, LeafFormat, Place};
+use farsight_protocol::WriteOutcome;
+
+use super::error::WriteError;
+use super::hold::Held;
+use super::tree::XTree;
+
+impl<F: LeafFormat> XTree<F> {
+    /// Replaces a value: [`WriteOutcome::Replaced`], or [`WriteOutcome::Absent`] and nothing changed. `hint` as in
+    /// [`XTree::insert`].
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn update(&self, key: u64, value: &[u8], hint: LeafNumber) -> Result<WriteOutcome, WriteError> {
+        self.check_value(key, value)?;
+        self.update_held(self.hold(key, hint, None)?, key, value)
+    }
+
+    #[inline]
+    pub(super) fn update_held<'t>(
+        &'t self,
+        mut held: Held<'t, F>,
+        key: u64,
+        value: &[u8],
+    ) -> Result<WriteOutcome, WriteError> {
+        let Place::Here(slot) = held.place else { return Ok(WriteOutcome::Absent) };
+        let version = self.next_version(key)?;
+        held.leaf.update(slot, version, value);
+        Ok(WriteOutcome::Replaced(version))
+    }
+}

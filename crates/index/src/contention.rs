@@ -1,0 +1,88 @@
+//! Bounds of waiting inside a server's process.
+//!
+//! Invariant: nobody waits for ever. Whoever finds a latch, a lock or a line taken pauses and tries again, a fixed
+//! number of times; then the operation fails with [`Contended`] and has changed nothing.
+
+use std::fmt;
+
+use farsight_base::LeafNumber;
+
+/// Pauses that only spin: a holder that runs is done within them.
+const SPINNING_PAUSES: u32 = 32;
+/// Pauses in all. The later ones give the processor away, so a holder that was preempted gets it: tens of
+/// milliseconds on an idle machine, more on a busy one.
+const PAUSES_MAX: u32 = 1 << 16;
+
+/// What an operation waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Waited {
+    /// A leaf: its latch, or its lines to be even.
+    Leaf(LeafNumber),
+    /// The tree's inner nodes to stand still.
+    InnerNodes,
+}
+
+impl fmt::Display for Waited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Leaf(leaf) => leaf.fmt(f),
+            Self::InnerNodes => f.write_str("the inner nodes"),
+        }
+    }
+}
+
+/// A wait came to its bound. Nothing was changed; the operation may be tried again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("key {key}: {waited} stayed busy for {attempts} attempts")]
+pub struct Contended {
+    /// The key of the operation.
+    pub key: u64,
+    /// What was waited for, at the end.
+    pub waited: Waited,
+    /// Attempts made.
+    pub attempts: u32,
+}
+
+/// The count of one operation's attempts.
+#[derive(Debug, Default)]
+pub struct Backoff {
+    attempts: u32,
+}
+
+impl Backoff {
+    /// No attempt yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Waits a moment before the next attempt.
+    ///
+    /// # Errors
+    /// [`Contended`] when the attempts are spent.
+    pub fn pause(&mut self, key: u64, waited: Waited) -> Result<(), Contended> {
+        self.attempts += 1;
+        if self.attempts > PAUSES_MAX {
+            return Err(Contended { key, waited, attempts: self.attempts - 1 });
+        }
+        if self.attempts <= SPINNING_PAUSES {
+            (0..self.attempts).for_each(|_| std::hint::spin_loop());
+        } else {
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_ends_and_says_what_for() {
+        let mut backoff = Backoff::new();
+        let waited = Waited::Leaf(LeafNumber(3));
+        let ended = (0..=PAUSES_MAX).find_map(|_| backoff.pause(7, waited).err()).expect("a bound");
+        assert_eq!(ended.to_string(), "key 7: leaf 3 stayed busy for 65536 attempts");
+    }
+}

@@ -1,0 +1,151 @@
+//! The trait by which a tree knows its leaves.
+//!
+//! Invariant: the tree never sees a leaf's bytes. It asks a [`LeafFormat`] for what may be read without a latch
+//! and a [`LatchedLeaf`] for everything else, so another format of leaves needs no other tree.
+//!
+//! What every format promises, whatever its bytes:
+//! - an answer read without a latch was true at some instant during the call, or it is [`LeafAnswer::Changing`];
+//! - while a leaf keeps its incarnation its fences do not change and no slot is used twice;
+//! - a block that holds no leaf is recognized by its own bytes ([`LeafAnswer::Elsewhere`]).
+
+use farsight_base::LeafNumber;
+use farsight_base::sync::AtomicU64;
+use farsight_layout::Fences;
+
+use crate::Pairs;
+
+/// What a leaf, read without a latch, says about a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LeafAnswer {
+    /// The key is here, with this version; its value was copied.
+    Found {
+        /// The pair's version.
+        version: u64,
+    },
+    /// The key belongs here and is not stored.
+    Absent,
+    /// The key belongs to the right; this is the right sibling.
+    Right(LeafNumber),
+    /// The key belongs to the left, or the block holds no leaf.
+    Elsewhere,
+    /// The leaf changed while it was read: ask again.
+    Changing,
+}
+
+/// What a latched leaf says about a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// The key is in this slot.
+    Here(usize),
+    /// The key belongs here and is not stored.
+    Vacant,
+    /// The key belongs to the right; this is the right sibling.
+    Right(LeafNumber),
+    /// The key belongs to the left, or the block holds no leaf.
+    Elsewhere,
+}
+
+/// Where a leaf stands in the chain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LeafSpan {
+    /// The keys that belong to it.
+    pub fences: Fences,
+    /// The right sibling, or [`LeafNumber::NONE`].
+    pub next: LeafNumber,
+}
+
+/// A format of leaves: what can be read without a latch, and the way to the latch.
+pub trait LeafFormat: Send + Sync {
+    /// A leaf under its latch.
+    type Latched<'a>: LatchedLeaf
+    where
+        Self: 'a;
+
+    /// Words of a leaf's block.
+    fn leaf_words(&self) -> usize;
+
+    /// Bytes of a value.
+    fn value_bytes(&self) -> usize;
+
+    /// Pairs that a leaf holds after a bulk load: the rest is room for inserts.
+    fn bulk_load_pairs(&self) -> usize;
+
+    /// Looks `key` up without a latch and copies its value `into` place.
+    fn get(&self, words: &[AtomicU64], key: u64, into: &mut [u8]) -> LeafAnswer;
+
+    /// Appends the pairs with keys from `from` on, at most `limit`, without a latch. `None` if the leaf changes
+    /// or is no leaf, with `into` as it was.
+    fn read_pairs(&self, words: &[AtomicU64], from: u64, limit: usize, into: &mut Pairs) -> Option<LeafSpan>;
+
+    /// The incarnation that the block shows now. One load, no check: it says what a leaf was called, not that
+    /// it is one.
+    fn incarnation(&self, words: &[AtomicU64]) -> u32;
+
+    /// Asks for the lines that [`LeafFormat::incarnation`] reads.
+    fn prefetch_incarnation(&self, words: &[AtomicU64]);
+
+    /// Asks for the lines that finding a key touches.
+    fn prefetch_keys(&self, words: &[AtomicU64]);
+
+    /// Asks for the lines that an insert writes besides, once the key's lines have arrived.
+    fn prefetch_insert(&self, words: &[AtomicU64]);
+
+    /// Latches the leaf in `words`; `None` if `attempts` did not suffice.
+    fn latch<'a>(&'a self, words: &'a [AtomicU64], attempts: usize) -> Option<Self::Latched<'a>>;
+}
+
+/// A latched leaf: the only way to write one. Dropping it unlatches.
+pub trait LatchedLeaf {
+    /// Looks `key` up.
+    fn find(&self, key: u64) -> Place;
+
+    /// Fences and right sibling; `None` if the block holds no leaf.
+    fn span(&self) -> Option<LeafSpan>;
+
+    /// Pairs stored.
+    fn pair_count(&self) -> usize;
+
+    /// The version of the pair in an occupied slot.
+    fn version(&self, slot: usize) -> u64;
+
+    /// Inserts a vacant key; false, and nothing changed, if every slot is spent.
+    fn insert(&mut self, key: u64, version: u64, value: &[u8]) -> bool;
+
+    /// Replaces the value in an occupied slot.
+    fn update(&mut self, slot: usize, version: u64, value: &[u8]);
+
+    /// Removes the pair in an occupied slot, which stays spent.
+    fn remove(&mut self, slot: usize);
+
+    /// Slots that a compaction would make usable: those of removed pairs.
+    fn removed_slots(&self) -> usize;
+
+    /// Rewrites the pairs in place under the next incarnation, which makes removed slots usable again.
+    fn compact(&mut self);
+
+    /// Moves the upper pairs to `right`, a block without a leaf that will be number `right_number`, and returns
+    /// the first key that belongs there. `incoming` is the key for which room is made. Right is complete, under
+    /// a fresh incarnation, before left's first line changes; left gets its next incarnation.
+    ///
+    /// # Panics
+    /// If there are fewer than two pairs.
+    fn split(&mut self, right: &mut Self, right_number: LeafNumber, incoming: u64) -> u64;
+
+    /// Takes over the range of `right`, the empty right sibling, under the next incarnation, and makes `right`
+    /// no leaf.
+    fn absorb(&mut self, right: &mut Self);
+
+    /// Writes a whole leaf under the next incarnation: `keys` ascending within the span, their values one after
+    /// the other, versions counting up from `first_version`.
+    fn fill(&mut self, span: LeafSpan, keys: &[u64], values: &[u8], first_version: u64);
+
+    /// Makes the block no leaf, under the next incarnation.
+    fn clear(&mut self);
+}
+
+/// Who wants to know that leaves changed their incarnation: the owner of models that name leaves.
+pub trait LeafListener: Send + Sync {
+    /// The leaf that had these fences was split, compacted or merged. Called after the change, with no latch
+    /// held.
+    fn leaf_changed(&self, fences: Fences);
+}

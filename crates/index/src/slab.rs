@@ -1,0 +1,205 @@
+//! Blocks for leaves in one region.
+//!
+//! Invariant: a block has one size and only ever holds leaves (it is *type-stable*), so one that was freed may be
+//! used again at once: a reader that comes late meets another leaf's fences or none, never another kind of bytes.
+//! A block that was never allocated is all zeros, which is no leaf.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use farsight_base::sync::{AtomicU32, AtomicU64, Ordering};
+use farsight_base::{LeafNumber, RegionId, WORDS_PER_LINE};
+use farsight_fabric::Region;
+
+/// No block is left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{region} is full: all of its {capacity_leaves} leaves of {leaf_bytes} B are in use")]
+pub struct RegionFull {
+    /// The region.
+    pub region: RegionId,
+    /// Leaves that it can hold.
+    pub capacity_leaves: u32,
+    /// Bytes of one leaf.
+    pub leaf_bytes: usize,
+}
+
+/// The allocator of one region's leaf blocks. Leaf `n` stands at word `n * block_words`.
+pub struct Slab {
+    region: Arc<dyn Region>,
+    block_words: usize,
+    capacity_leaves: u32,
+    next_unused: AtomicU32,
+    /// How many blocks `freed` holds; lets an allocation pass by its lock.
+    freed_count: AtomicU32,
+    freed: Mutex<Vec<LeafNumber>>,
+}
+
+impl Slab {
+    /// A slab over an unused `region`, of blocks of `block_words`.
+    ///
+    /// # Panics
+    /// If a block is not whole lines.
+    #[must_use]
+    pub fn new(region: Arc<dyn Region>, block_words: usize) -> Self {
+        assert!(block_words > 0 && block_words.is_multiple_of(WORDS_PER_LINE), "{block_words} words a block");
+        let blocks = region.words().len() / block_words;
+        // The last number means "no leaf", so it is a count, too.
+        const { assert!(LeafNumber::NONE.0 == u32::MAX) };
+        let capacity_leaves = u32::try_from(blocks).unwrap_or(u32::MAX);
+        Self {
+            region,
+            block_words,
+            capacity_leaves,
+            next_unused: AtomicU32::new(0),
+            freed_count: AtomicU32::new(0),
+            freed: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// The region underneath.
+    #[must_use]
+    pub fn region(&self) -> &Arc<dyn Region> {
+        &self.region
+    }
+
+    /// Takes a block: a freed one if there is one, else the next that was never used.
+    ///
+    /// # Errors
+    /// [`RegionFull`].
+    pub fn allocate(&self) -> Result<LeafNumber, RegionFull> {
+        // Relaxed: a count that lags sends this allocation to a fresh block, or to an empty list and from there
+        // to a fresh block; the list itself is under its lock.
+        if self.freed_count.load(Ordering::Relaxed) > 0
+            && let Some(leaf) = self.take_freed()
+        {
+            return Ok(leaf);
+        }
+        // Relaxed: a number is all that is taken; whoever publishes the block orders its contents.
+        let taken = self.next_unused.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| {
+            (next < self.capacity_leaves).then_some(next + 1)
+        });
+        match taken {
+            Ok(number) => Ok(LeafNumber(number)),
+            Err(_) => self.take_freed().ok_or(RegionFull {
+                region: self.region.id(),
+                capacity_leaves: self.capacity_leaves,
+                leaf_bytes: self.block_words * 8,
+            }),
+        }
+    }
+
+    /// Gives a block back. It must hold no leaf any more, by its own bytes.
+    pub fn free(&self, leaf: LeafNumber) {
+        debug_assert!(leaf.0 < self.capacity_leaves, "{leaf} was never allocated");
+        let mut freed = self.lock_freed();
+        debug_assert!(!freed.contains(&leaf) || freed.len() > 64, "{leaf} is freed twice");
+        freed.push(leaf);
+        self.freed_count.store(freed.len() as u32, Ordering::Relaxed);
+    }
+
+    /// The words of `leaf`'s block, in use or not; `None` beyond the region's end.
+    #[inline]
+    #[must_use]
+    pub fn block(&self, leaf: LeafNumber) -> Option<&[AtomicU64]> {
+        if leaf.0 >= self.capacity_leaves {
+            return None;
+        }
+        let first = leaf.0 as usize * self.block_words;
+        self.region.words().get(first..first + self.block_words)
+    }
+
+    /// True if `leaf` was allocated at some time: whoever has its number from a client asks first, or a hostile
+    /// client could make the whole region resident.
+    #[inline]
+    #[must_use]
+    pub fn was_ever_used(&self, leaf: LeafNumber) -> bool {
+        // Relaxed: a number that was given out was given out after its allocation.
+        leaf.0 < self.next_unused.load(Ordering::Relaxed)
+    }
+
+    /// Leaves that the region can hold.
+    #[must_use]
+    pub fn capacity_leaves(&self) -> u32 {
+        self.capacity_leaves
+    }
+
+    /// Leaves in use.
+    #[must_use]
+    pub fn used_leaves(&self) -> u32 {
+        // Relaxed: two counts of about the same moment; statistics.
+        let ever = self.next_unused.load(Ordering::Relaxed);
+        ever.saturating_sub(self.freed_count.load(Ordering::Relaxed))
+    }
+
+    /// Bytes from the region's start to the end of the last block ever used: what has been written.
+    #[must_use]
+    pub fn touched_bytes(&self) -> u64 {
+        // Relaxed: statistics.
+        u64::from(self.next_unused.load(Ordering::Relaxed)) * self.block_words as u64 * 8
+    }
+
+    fn take_freed(&self) -> Option<LeafNumber> {
+        let mut freed = self.lock_freed();
+        let leaf = freed.pop();
+        self.freed_count.store(freed.len() as u32, Ordering::Relaxed);
+        leaf
+    }
+
+    fn lock_freed(&self) -> MutexGuard<'_, Vec<LeafNumber>> {
+        // A push or a pop leaves a list that is whole, whoever panics beside it.
+        self.freed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Words(Vec<AtomicU64>);
+
+    impl Region for Words {
+        fn id(&self) -> RegionId {
+            RegionId(4)
+        }
+        fn words(&self) -> &[AtomicU64] {
+            &self.0
+        }
+        fn huge_page_bytes(&self) -> u64 {
+            0
+        }
+        fn collapse_to_huge_pages(&self, _used_bytes: u64) -> u64 {
+            0
+        }
+    }
+
+    fn slab(words: usize) -> Slab {
+        Slab::new(Arc::new(Words((0..words).map(|_| AtomicU64::new(0)).collect())), 56)
+    }
+
+    #[test]
+    fn a_freed_block_is_used_before_a_new_one() {
+        let slab = slab(56 * 4);
+        assert_eq!([slab.allocate(), slab.allocate()], [Ok(LeafNumber(0)), Ok(LeafNumber(1))]);
+        slab.free(LeafNumber(0));
+        assert_eq!(slab.used_leaves(), 1);
+        assert_eq!([slab.allocate(), slab.allocate()], [Ok(LeafNumber(0)), Ok(LeafNumber(2))]);
+        assert_eq!((slab.used_leaves(), slab.touched_bytes()), (3, 3 * 448));
+    }
+
+    #[test]
+    fn a_full_region_names_itself_and_its_size() {
+        let slab = slab(56 * 2 + 55);
+        assert_eq!(slab.capacity_leaves(), 2);
+        assert!(slab.allocate().is_ok() && slab.allocate().is_ok());
+        let full = slab.allocate().unwrap_err();
+        assert_eq!(full.to_string(), "region 4 is full: all of its 2 leaves of 448 B are in use");
+        slab.free(LeafNumber(1));
+        assert_eq!(slab.allocate(), Ok(LeafNumber(1)));
+    }
+
+    #[test]
+    fn blocks_end_where_the_region_does() {
+        let slab = slab(56 * 2 + 55);
+        assert_eq!(slab.block(LeafNumber(1)).map(<[_]>::len), Some(56));
+        assert!(slab.block(LeafNumber(2)).is_none() && slab.block(LeafNumber::NONE).is_none());
+    }
+}
