@@ -70,7 +70,7 @@ pub enum ReadError {
         /// The table.
         table: String,
         /// Why.
-        source: XStoreError,
+        source: Box<XStoreError>,
     },
 }
 
@@ -117,7 +117,7 @@ pub enum WriteError {
         /// Writes of the call that were not answered.
         entries: usize,
         /// How the answer was lost.
-        source: XStoreError,
+        source: Box<XStoreError>,
     },
     /// The server refused a call as a whole, or it could not be sent. Of the writes whose outcomes were not
     /// returned none was executed.
@@ -126,7 +126,7 @@ pub enum WriteError {
         /// The table.
         table: String,
         /// Why.
-        source: XStoreError,
+        source: Box<XStoreError>,
     },
 }
 

@@ -163,13 +163,15 @@ impl<C: Connection> Session<C> {
 impl<C: Connection> Table<C> {
     #[cold]
     fn read_error(&self, source: XStoreError) -> ReadError {
-        ReadError::Engine { table: self.name().to_owned(), source }
+        ReadError::Engine { table: self.name().to_owned(), source: Box::new(source) }
     }
 
     #[cold]
     fn write_error(&self, operation: WriteOperation, entries: usize, source: XStoreError) -> WriteError {
         let table = self.name().to_owned();
-        if source.is_indeterminate() {
+        let is_indeterminate = source.is_indeterminate();
+        let source = Box::new(source);
+        if is_indeterminate {
             return WriteError::Indeterminate { table, operation, entries, source };
         }
         WriteError::Engine { table, source }

@@ -1,1 +1,90 @@
-//! Farsight: an ordered key-value store whose clients read the data where it lies.
+//! Farsight: an in-memory, ordered key-value store whose clients read the data where it lies.
+//!
+//! A client predicts with a small learned model where a key is and reads exactly those bytes out of the server's
+//! memory. The server's processor takes part in writes only. Over shared memory, the fabric of one host, a batch
+//! of reads costs little more than its cache misses.
+//!
+//! ```
+//! use farsight::{Answers, Options, Server, WriteOutcome};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let socket = directory.path().join("example.sock");
+//! // A server: in a program of its own (`farsight serve`), or embedded in yours.
+//! let server = Server::builder().socket(&socket).table_memory_bytes(64 << 20).start()?;
+//!
+//! // A client, in this process or any other on the host.
+//! let client = farsight::connect(&server.url().to_string())?;
+//! let prices = client.create_table::<u64>("prices", 8)?;
+//!
+//! // A session: one a thread.
+//! let mut session = prices.session(Options::default())?;
+//! session.put(100, b"8 bytes.")?;
+//! session.put(200, b"another.")?;
+//! assert_eq!(session.get(100)?.unwrap().value, b"8 bytes.");
+//! assert_eq!(session.get(150)?, None);
+//! assert!(matches!(session.insert(100, b"present.")?, WriteOutcome::Exists(_)));
+//!
+//! // Many keys at once: the fast way.
+//! let mut answers = Answers::default();
+//! session.multi_get(&[100, 150, 200], &mut answers)?;
+//! assert!(answers.get(0).is_some() && answers.get(1).is_none());
+//!
+//! // In key order.
+//! for pair in session.scan(150..) {
+//!     let (key, entry) = pair?;
+//!     println!("{key}: {:?}, version {}", entry.value, entry.version);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is promised
+//!
+//! - Operations on one key are linearizable: a read sees every write that was acknowledged before it began.
+//! - A scan returns pairs that were each there at an instant during it, none skipped, none twice.
+//! - A client never waits for ever. When the server is gone, calls fail within a second; a write whose answer was
+//!   lost is [`WriteError::Indeterminate`], which says what that means.
+//! - Bytes of a broken or hostile peer end in an error, not in undefined behaviour.
+//!
+//! Values have one size a table, 8 to 256 bytes; keys are [`Key`]s. Tables live in the server's memory and end with
+//! it.
+//!
+//! # Threads and processes
+//!
+//! [`Client`] and [`Table`] are shared and cheap to clone; a [`Session`] belongs to one thread. All sessions of a
+//! process on a table share one cache of its model. A client does not survive `fork`: connect in the child.
+
+#![forbid(unsafe_code)]
+
+mod bulk_load;
+mod client;
+mod error;
+mod key;
+mod pairs;
+mod scan;
+mod server;
+mod session;
+mod table;
+mod url;
+
+pub use bulk_load::BulkLoad;
+pub use client::{Client, connect};
+pub use error::{ConnectError, TableError};
+pub use farsight_client::{Access, CacheStats, CatalogueError, LoadError, ReadError, WriteError};
+pub use farsight_fabric::{FabricError, Meters};
+pub use farsight_fabric_shm::ListenError;
+pub use farsight_index::{Answers, Counters};
+pub use farsight_layout::{FORMAT_VERSION, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
+pub use farsight_protocol::{
+    ErrorCode, KeyKind, ModelStats, RegionStats, ServerError, ServerStats, TableDefinition, TableInfo,
+    TableStats, TreeStats, WriteOperation, WriteOutcome,
+};
+pub use farsight_server::ShutdownError;
+pub use key::Key;
+pub use pairs::{Pair, Pairs};
+pub use scan::Scan;
+pub use server::{Server, ServerBuilder, StartError, default_socket};
+pub use session::{Entry, Session};
+pub use table::{Options, Table};
+pub use url::{ServerUrl, UrlError};

@@ -1,0 +1,55 @@
+//! Errors of connecting and of opening tables. Those of reads, writes and loads come from the client as they are.
+
+use farsight_client::CatalogueError;
+use farsight_fabric::FabricError;
+use farsight_protocol::KeyKind;
+
+use crate::{ServerUrl, UrlError};
+
+/// A failure to connect.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The text is no server's address.
+    #[error(transparent)]
+    Url(#[from] UrlError),
+    /// The server could not be reached, or refused.
+    #[error("cannot connect to {url}")]
+    Fabric {
+        /// The address.
+        url: ServerUrl,
+        /// Why not.
+        source: FabricError,
+    },
+}
+
+/// A failure to make or open a table with keys of a certain kind.
+#[derive(Debug, thiserror::Error)]
+pub enum TableError {
+    /// The server refused, or could not be asked.
+    #[error(transparent)]
+    Catalogue(#[from] CatalogueError),
+    /// The table's keys are of another kind.
+    #[error("table {table:?} has keys of kind {got}, the program opens it with {expected}")]
+    KeyKind {
+        /// The table.
+        table: String,
+        /// The kind asked for.
+        expected: KeyKind,
+        /// The kind that the table has.
+        got: KeyKind,
+    },
+    /// A value size that no table can have.
+    #[error(
+        "table {table:?} cannot have values of {got_bytes} B: the format takes {min_bytes} to {max_bytes} B"
+    )]
+    ValueSize {
+        /// The table.
+        table: String,
+        /// The size asked for.
+        got_bytes: usize,
+        /// The least that the format takes.
+        min_bytes: usize,
+        /// The most that the format takes.
+        max_bytes: usize,
+    },
+}

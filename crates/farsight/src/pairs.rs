@@ -1,0 +1,63 @@
+//! What a batch of scans found, with typed keys.
+
+use std::marker::PhantomData;
+
+use crate::Key;
+
+/// The pairs of a batch of scans, scan after scan: flat arrays, to be reused from batch to batch.
+#[derive(Clone, Debug)]
+pub struct Pairs<K> {
+    encoded: farsight_index::Pairs,
+    key: PhantomData<fn() -> K>,
+}
+
+/// One stored pair, borrowed from [`Pairs`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pair<'a, K> {
+    /// The key.
+    pub key: K,
+    /// The version: it grows with each write of the key.
+    pub version: u64,
+    /// The value.
+    pub value: &'a [u8],
+}
+
+impl<K> Default for Pairs<K> {
+    fn default() -> Self {
+        Self { encoded: farsight_index::Pairs::default(), key: PhantomData }
+    }
+}
+
+impl<K: Key> Pairs<K> {
+    /// Pairs of all scans.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.encoded.len()
+    }
+
+    /// True without pairs.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.encoded.is_empty()
+    }
+
+    /// Scans of the batch.
+    #[must_use]
+    pub fn scans(&self) -> usize {
+        self.encoded.scans()
+    }
+
+    /// The pairs of scan `index`, in key order.
+    #[must_use]
+    pub fn scan(&self, index: usize) -> impl ExactSizeIterator<Item = Pair<'_, K>> {
+        self.encoded.scan(index).map(|pair| Pair {
+            key: K::decode(pair.key),
+            version: pair.version,
+            value: pair.value,
+        })
+    }
+
+    pub(crate) fn encoded_mut(&mut self) -> &mut farsight_index::Pairs {
+        &mut self.encoded
+    }
+}

@@ -1,0 +1,81 @@
+//! A scan as an iterator.
+
+use std::ops::{Bound, RangeBounds};
+
+use farsight_client::{ReadError, ScanCursor};
+
+use crate::session::ProviderSession;
+use crate::{Entry, Key, Session};
+
+/// The pairs of a range, in key order, fetched page by page. Made by [`Session::scan`].
+#[must_use = "a scan reads nothing until it is iterated"]
+pub struct Scan<'s, K> {
+    session: &'s mut Session<K>,
+    /// `None` when the scan is over: at its end, after an error, or for a range that holds no key.
+    cursor: Option<ScanCursor>,
+}
+
+impl<'s, K: Key> Scan<'s, K> {
+    pub(crate) fn new(session: &'s mut Session<K>, range: impl RangeBounds<K>) -> Self {
+        let cursor = encoded_range(range).map(|(first, last)| ScanCursor::new(first, last));
+        Self { session, cursor }
+    }
+}
+
+impl<K: Key> Iterator for Scan<'_, K> {
+    type Item = Result<(K, Entry), ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let cursor = self.cursor.as_mut()?;
+        let ProviderSession::Shm(session) = &mut self.session.provider;
+        let next = match cursor.next(session) {
+            Ok(pair) => pair.map(|pair| {
+                let entry = Entry { value: pair.value.to_vec(), version: pair.version };
+                Ok((K::decode(pair.key), entry))
+            }),
+            Err(error) => Some(Err(error)),
+        };
+        if !matches!(next, Some(Ok(_))) {
+            self.cursor = None;
+        }
+        next
+    }
+}
+
+impl<K: Key> std::iter::FusedIterator for Scan<'_, K> {}
+
+/// The first and last integer of a range of keys; `None` if it holds none.
+fn encoded_range<K: Key>(range: impl RangeBounds<K>) -> Option<(u64, u64)> {
+    let first = match range.start_bound() {
+        Bound::Included(key) => key.encode(),
+        Bound::Excluded(key) => key.encode().checked_add(1)?,
+        Bound::Unbounded => 0,
+    };
+    let last = match range.end_bound() {
+        Bound::Included(key) => key.encode(),
+        Bound::Excluded(key) => key.encode().checked_sub(1)?,
+        Bound::Unbounded => u64::MAX,
+    };
+    (first <= last).then_some((first, last))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_hold_what_rust_says_they_hold() {
+        assert_eq!(encoded_range::<u64>(..), Some((0, u64::MAX)));
+        assert_eq!(encoded_range(3..7u64), Some((3, 6)));
+        assert_eq!(encoded_range(3..=u64::MAX), Some((3, u64::MAX)));
+        assert_eq!(encoded_range(-1..1i64), Some(((-1i64).encode(), 0i64.encode())));
+    }
+
+    #[test]
+    fn ranges_without_keys_are_empty() {
+        assert_eq!(encoded_range(..0u64), None);
+        assert_eq!(encoded_range(7..7u64), None);
+        assert_eq!(encoded_range((Bound::Excluded(u64::MAX), Bound::Unbounded)), None);
+        assert_eq!(encoded_range((Bound::Included(8u64), Bound::Included(7))), None);
+    }
+}

@@ -1,0 +1,228 @@
+//! Reads and writes of one thread.
+//!
+//! Invariant: a call crosses from the facade into a fabric's own code once, however many keys it carries; behind
+//! that match everything is monomorphic.
+
+use std::marker::PhantomData;
+use std::ops::RangeBounds;
+
+use farsight_client::{ReadError, ScanRequest, WriteError};
+use farsight_fabric::Meters;
+use farsight_fabric_shm::ShmConnection;
+use farsight_index::{Answers, Counters};
+use farsight_protocol::{WriteOperation, WriteOutcome};
+
+use crate::{Key, Pairs, Scan};
+
+/// A session on one table, for one thread.
+pub struct Session<K> {
+    pub(crate) provider: ProviderSession,
+    /// Integers of a batch's keys, where those are not integers themselves: kept, so that it allocates once.
+    encoded: Vec<u64>,
+    requests: Vec<ScanRequest>,
+    key: PhantomData<fn(K) -> K>,
+}
+
+/// The session of each fabric.
+pub(crate) enum ProviderSession {
+    Shm(farsight_client::Session<ShmConnection>),
+}
+
+/// A stored value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// The value, as long as the table's values are.
+    pub value: Vec<u8>,
+    /// The version: it grows with each write of the key and is never zero.
+    pub version: u64,
+}
+
+impl<K: Key> Session<K> {
+    pub(crate) fn new(provider: ProviderSession) -> Self {
+        Self { provider, encoded: Vec::new(), requests: Vec::new(), key: PhantomData }
+    }
+
+    /// The value of `key` and its version; `None` if the key is absent.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn get(&mut self, key: K) -> Result<Option<Entry>, ReadError> {
+        let mut value = vec![0; self.value_bytes()];
+        let version = self.get_into(key, &mut value)?;
+        Ok(version.map(|version| Entry { value, version }))
+    }
+
+    /// Copies the value of `key` into `value`, which must be as long as the table's values, and returns its
+    /// version; `None`, with `value` undefined, if the key is absent. Allocates nothing.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    #[inline]
+    pub fn get_into(&mut self, key: K, value: &mut [u8]) -> Result<Option<u64>, ReadError> {
+        let ProviderSession::Shm(session) = &mut self.provider;
+        session.get(key.encode(), value)
+    }
+
+    /// Values and versions of `keys`, any number of them, in their order. This is how to read fast: the READs of
+    /// 64 keys are in flight together. Allocates nothing once `answers` has held a batch of this size.
+    ///
+    /// # Errors
+    /// [`ReadError`]; then `answers` is undefined.
+    #[inline]
+    pub fn multi_get(&mut self, keys: &[K], answers: &mut Answers) -> Result<(), ReadError> {
+        let keys = K::encode_all(keys, &mut self.encoded);
+        let ProviderSession::Shm(session) = &mut self.provider;
+        session.multi_get(keys, answers)
+    }
+
+    /// The pairs whose keys lie in `range`, in key order: fetched page by page while the iterator is used. Every
+    /// pair was there at an instant during the scan, none is skipped and none comes twice. The iterator ends after
+    /// the first error.
+    pub fn scan(&mut self, range: impl RangeBounds<K>) -> Scan<'_, K> {
+        Scan::new(self, range)
+    }
+
+    /// Many short scans at once: of each `(from, limit)` up to `limit` pairs, from the key `from` on. Allocates
+    /// nothing once `pairs` has held a batch of this size.
+    ///
+    /// # Errors
+    /// [`ReadError`]; then `pairs` is undefined.
+    pub fn scan_batch(&mut self, scans: &[(K, usize)], pairs: &mut Pairs<K>) -> Result<(), ReadError> {
+        self.requests.clear();
+        self.requests
+            .extend(scans.iter().map(|(from, limit)| ScanRequest { from: from.encode(), limit: *limit }));
+        let ProviderSession::Shm(session) = &mut self.provider;
+        session.scan_batch(&self.requests, pairs.encoded_mut())
+    }
+
+    /// Stores a pair whose key is absent: [`WriteOutcome::Inserted`], or [`WriteOutcome::Exists`] and no change.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn insert(&mut self, key: K, value: &[u8]) -> Result<WriteOutcome, WriteError> {
+        self.write_one(WriteOperation::Insert, key, value)
+    }
+
+    /// Replaces the value of a present key: [`WriteOutcome::Replaced`], or [`WriteOutcome::Absent`] and no change.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn update(&mut self, key: K, value: &[u8]) -> Result<WriteOutcome, WriteError> {
+        self.write_one(WriteOperation::Update, key, value)
+    }
+
+    /// Stores a pair, present or not: [`WriteOutcome::Inserted`] or [`WriteOutcome::Replaced`].
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn put(&mut self, key: K, value: &[u8]) -> Result<WriteOutcome, WriteError> {
+        self.write_one(WriteOperation::Put, key, value)
+    }
+
+    /// Removes a key: [`WriteOutcome::Removed`], or [`WriteOutcome::Absent`] and no change.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn remove(&mut self, key: K) -> Result<WriteOutcome, WriteError> {
+        self.write_one(WriteOperation::Remove, key, &[])
+    }
+
+    /// [`Session::insert`] for many pairs; as [`Session::put_many`].
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn insert_many<V: AsRef<[u8]>>(
+        &mut self,
+        pairs: &[(K, V)],
+        outcomes: &mut Vec<WriteOutcome>,
+    ) -> Result<(), WriteError> {
+        self.write_many(WriteOperation::Insert, pairs, outcomes)
+    }
+
+    /// [`Session::update`] for many pairs; as [`Session::put_many`].
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn update_many<V: AsRef<[u8]>>(
+        &mut self,
+        pairs: &[(K, V)],
+        outcomes: &mut Vec<WriteOutcome>,
+    ) -> Result<(), WriteError> {
+        self.write_many(WriteOperation::Update, pairs, outcomes)
+    }
+
+    /// [`Session::put`] for many pairs in few calls. `outcomes` is replaced by one outcome a pair, in order. Each
+    /// write is atomic by itself, all together are not; one that the server could not do is
+    /// [`WriteOutcome::Failed`] and does not keep it from the others.
+    ///
+    /// # Errors
+    /// [`WriteError`] if a call failed as a whole.
+    pub fn put_many<V: AsRef<[u8]>>(
+        &mut self,
+        pairs: &[(K, V)],
+        outcomes: &mut Vec<WriteOutcome>,
+    ) -> Result<(), WriteError> {
+        self.write_many(WriteOperation::Put, pairs, outcomes)
+    }
+
+    /// [`Session::remove`] for many keys; as [`Session::put_many`].
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn remove_many(&mut self, keys: &[K], outcomes: &mut Vec<WriteOutcome>) -> Result<(), WriteError> {
+        let ProviderSession::Shm(session) = &mut self.provider;
+        let entries = keys.iter().map(|key| (key.encode(), &[][..]));
+        session.write(WriteOperation::Remove, entries, outcomes)
+    }
+
+    /// Fetches the whole model of the table into the process's cache, instead of piece by piece on demand.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn prefill(&mut self) -> Result<(), ReadError> {
+        let ProviderSession::Shm(session) = &mut self.provider;
+        session.prefill()
+    }
+
+    /// Bytes of each value of the table.
+    #[must_use]
+    pub fn value_bytes(&self) -> usize {
+        let ProviderSession::Shm(session) = &self.provider;
+        session.table().value_bytes()
+    }
+
+    /// What this session did: operations, retries, fall-backs to the server.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let ProviderSession::Shm(session) = &self.provider;
+        session.counters()
+    }
+
+    /// What went over this session's queue pair: verbs, bytes, round trips.
+    #[must_use]
+    pub fn meters(&self) -> Meters {
+        let ProviderSession::Shm(session) = &self.provider;
+        session.meters()
+    }
+
+    fn write_one(
+        &mut self,
+        operation: WriteOperation,
+        key: K,
+        value: &[u8],
+    ) -> Result<WriteOutcome, WriteError> {
+        let ProviderSession::Shm(session) = &mut self.provider;
+        session.write_one(operation, key.encode(), value)
+    }
+
+    fn write_many<V: AsRef<[u8]>>(
+        &mut self,
+        operation: WriteOperation,
+        pairs: &[(K, V)],
+        outcomes: &mut Vec<WriteOutcome>,
+    ) -> Result<(), WriteError> {
+        let ProviderSession::Shm(session) = &mut self.provider;
+        let entries = pairs.iter().map(|(key, value)| (key.encode(), value.as_ref()));
+        session.write(operation, entries, outcomes)
+    }
+}
