@@ -32,10 +32,10 @@ pub(super) struct Route {
 
 /// One node on the way.
 #[derive(Clone, Copy)]
-struct Step<'t> {
-    number: u32,
-    node: &'t Node,
-    version: u64,
+pub(super) struct Step<'t> {
+    pub(super) number: u32,
+    pub(super) node: &'t Node,
+    pub(super) version: u64,
 }
 
 impl Step<'_> {
@@ -77,7 +77,7 @@ impl<F: LeafFormat> XTree<F> {
     }
 
     #[inline]
-    fn begin_at_root(&self) -> Option<Step<'_>> {
+    pub(super) fn begin_at_root(&self) -> Option<Step<'_>> {
         // Acquire: the root's contents. Partners: the Release stores of `root` in `grow` and in bulk load.
         let number = self.root.load(Ordering::Acquire);
         let node = self.arena.node(number)?;
@@ -87,7 +87,7 @@ impl<F: LeafFormat> XTree<F> {
     }
 
     #[inline]
-    fn step_to<'t>(&'t self, from: Step<'t>, child: u32) -> Option<Step<'t>> {
+    pub(super) fn step_to<'t>(&'t self, from: Step<'t>, child: u32) -> Option<Step<'t>> {
         let node = self.arena.node(child)?;
         let version = node.begin_read()?;
         from.node.is_unchanged(from.version).then_some(Step { number: child, node, version })

@@ -9,19 +9,21 @@
 //!
 //! Protocol of a write: find the leaf (by a client's hint, or down the tree), latch it, check its fences, write.
 //! Of a read: go down the tree without a lock, read the leaf as a client would. A leaf that is full splits
-//! ([`split`]), one that becomes empty is given back ([`reclaim`]). Latches are taken from left to right, inner
+//! (`split.rs`), one that becomes empty is given back (`reclaim.rs`). Latches are taken from left to right, inner
 //! nodes are locked after latches, and every wait has a bound.
 //!
 //! A `LeafListener` hears of every leaf whose incarnation changed; the models that name it are trained again.
 
 mod arena;
 mod bulk_load;
+mod collect;
 mod descend;
 mod error;
 mod get;
 mod hold;
 mod insert;
 mod leaf;
+mod model_store;
 mod node;
 mod parent;
 mod put;
@@ -30,11 +32,15 @@ mod remove;
 mod scan;
 mod split;
 mod stats;
+mod train;
 mod tree;
 mod update;
 mod write_many;
 
 pub use bulk_load::{BulkLoaded, BulkLoader};
+pub use collect::CollectedLeaves;
 pub use error::{BulkLoadError, WriteError};
 pub use leaf::{LatchedXStoreLeaf, XStoreLeaf};
+pub use model_store::{ModelStore, PublishedModel, SubModelImage};
+pub use train::{Trainer, TrainingError, TrainingStep};
 pub use tree::XTree;

@@ -1,0 +1,137 @@
+//! Collecting leaves for training: low fences, numbers and incarnations in key order, from the lowest inner level.
+//!
+//! The separators of that level *are* the leaves' low fences, so the chain need not be walked (each step of which
+//! would wait for memory); of a leaf itself only one word is read, its incarnation, and those of a node's children
+//! are asked for together while the node before is being read.
+//!
+//! What a table made of this promises: a leaf whose fences differ from those collected shows another incarnation
+//! than the one collected. For a node's children, (1) their incarnations are read after the node, (2) then the node
+//! is found unchanged. A split or merge holds the node locked while it changes leaves, so at (2) no fence had
+//! changed since the node was read, and each incarnation belongs to the fences that the node shows. Whatever
+//! changes the fences later changes the incarnation.
+
+use farsight_base::LeafNumber;
+use farsight_index::{Backoff, Contended, LeafFormat, Waited};
+
+use super::node::{CHILDREN_MAX, Node};
+use super::tree::XTree;
+
+/// Leaves in key order.
+#[derive(Clone, Debug, Default)]
+pub struct CollectedLeaves {
+    /// The low fence of each.
+    pub low_fences: Vec<u64>,
+    /// Number and incarnation of each.
+    pub leaves: Vec<(LeafNumber, u32)>,
+}
+
+/// A copy of one node of the lowest level.
+struct Parent<'t> {
+    node: &'t Node,
+    version: u64,
+    /// The next node's low fence; `None`: this is the last.
+    high: Option<u64>,
+    count: usize,
+    low_fences: [u64; CHILDREN_MAX],
+    leaves: [LeafNumber; CHILDREN_MAX],
+}
+
+impl<F: LeafFormat> XTree<F> {
+    /// Appends the leaves that meet the keys `low..=high`, until there are at least `enough`. Returns the key from
+    /// which to go on, or `None` if nothing is left.
+    ///
+    /// # Errors
+    /// [`Contended`]; what was appended is right, but ends early.
+    pub fn collect_leaves(
+        &self,
+        low: u64,
+        high: u64,
+        enough: usize,
+        into: &mut CollectedLeaves,
+    ) -> Result<Option<u64>, Contended> {
+        let target = into.leaves.len().saturating_add(enough);
+        let mut backoff = Backoff::new();
+        let mut cursor = Some(low);
+        let mut ahead: Option<Parent<'_>> = None;
+        loop {
+            let copied = cursor.map(|key| self.copy_parent(key)).transpose()?;
+            if let Some(parent) = ahead.take() {
+                if !self.append_leaves(&parent, low, high, into) {
+                    backoff.pause(low, Waited::InnerNodes)?;
+                    cursor = Some(parent.low_fences[0].max(low));
+                    continue;
+                }
+                backoff = Backoff::new();
+                let rest = parent.high.filter(|next| *next <= high);
+                if rest.is_none() || into.leaves.len() >= target {
+                    return Ok(rest);
+                }
+            }
+            cursor = copied.as_ref().and_then(|parent| parent.high).filter(|next| *next <= high);
+            ahead = copied;
+        }
+    }
+
+    /// Copies the node of the lowest level that covers `key`, and asks for its leaves' incarnations.
+    fn copy_parent(&self, key: u64) -> Result<Parent<'_>, Contended> {
+        let mut backoff = Backoff::new();
+        loop {
+            if let Some(parent) = self.try_copy_parent(key) {
+                for leaf in &parent.leaves[..parent.count] {
+                    if let Some(words) = self.slab.block(*leaf) {
+                        self.format.prefetch_incarnation(words);
+                    }
+                }
+                return Ok(parent);
+            }
+            backoff.pause(key, Waited::InnerNodes)?;
+        }
+    }
+
+    fn try_copy_parent(&self, key: u64) -> Option<Parent<'_>> {
+        let mut step = self.begin_at_root()?;
+        let (mut low, mut high) = (0, None);
+        while step.node.level() > 0 {
+            let index = step.node.child_index(key);
+            if index > 0 {
+                low = step.node.separator(index - 1);
+            }
+            if index < step.node.separator_count() {
+                high = Some(step.node.separator(index));
+            }
+            step = self.step_to(step, step.node.child(index))?;
+        }
+        let node = step.node;
+        let count = node.separator_count() + 1;
+        let mut low_fences = [low; CHILDREN_MAX];
+        let mut leaves = [LeafNumber::NONE; CHILDREN_MAX];
+        for index in 0..count {
+            leaves[index] = LeafNumber(node.child(index));
+            if index > 0 {
+                low_fences[index] = node.separator(index - 1);
+            }
+        }
+        let version = step.version;
+        node.is_unchanged(version).then_some(Parent { node, version, high, count, low_fences, leaves })
+    }
+
+    /// Appends the parent's leaves that meet `low..=high`; false, and nothing appended, if the parent has changed.
+    fn append_leaves(&self, parent: &Parent<'_>, low: u64, high: u64, into: &mut CollectedLeaves) -> bool {
+        let collected = into.leaves.len();
+        for index in 0..parent.count {
+            let next =
+                if index + 1 < parent.count { Some(parent.low_fences[index + 1]) } else { parent.high };
+            if parent.low_fences[index] <= high && next.is_none_or(|next| next > low) {
+                let leaf = parent.leaves[index];
+                into.low_fences.push(parent.low_fences[index]);
+                into.leaves.push((leaf, self.format.incarnation(self.block(leaf))));
+            }
+        }
+        let is_unchanged = parent.node.is_unchanged(parent.version);
+        if !is_unchanged {
+            into.low_fences.truncate(collected);
+            into.leaves.truncate(collected);
+        }
+        is_unchanged
+    }
+}

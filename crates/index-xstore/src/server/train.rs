@@ -1,0 +1,219 @@
+//! Training in steps: the whole model when the tree has outgrown it, single sub-models after splits.
+//!
+//! Protocol: who runs the trainer calls [`Trainer::step`] whenever there is time, with a bound on the work. A whole
+//! training goes through three phases, each over several steps if need be: collect the leaves, train, make the
+//! images; then it is published at once. Only the training of the top model is one piece. While a whole training
+//! is under way nothing is retrained; what becomes pending meanwhile is carried over by the store.
+
+use std::sync::Arc;
+
+use farsight_base::LeafNumber;
+use farsight_base::clock::MonotonicNs;
+use farsight_index::{Contended, LeafFormat};
+use farsight_layout::TableEntry;
+use farsight_model::{SubModel, TrainError, TrainOptions, TrainedModel, Training, train_sub_model};
+
+use super::collect::CollectedLeaves;
+use super::model_store::{ModelStore, PublishedModel, SubModelImage, record_of};
+use super::tree::XTree;
+
+/// Growth of the leaves since the last whole training that calls for another (expansion, section 5.3 of the
+/// paper): sub-models have twice their size then.
+const EXPANSION_FACTOR: u64 = 2;
+/// Shrinkage that does: sub-models have a quarter of their size.
+const SHRINK_FACTOR: u64 = 4;
+
+/// Why a step did not succeed. The models published before stay; the next step tries again.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TrainingError {
+    /// The tree did not stand still long enough.
+    #[error("collecting leaves: {0}")]
+    Collect(#[from] Contended),
+    /// The leaves cannot be trained on with these options.
+    #[error(transparent)]
+    Train(#[from] TrainError),
+}
+
+/// What a step did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TrainingStep {
+    /// Nothing was to be done.
+    Idle,
+    /// Sub-models were trained again: so many.
+    Retrained(usize),
+    /// A whole training went on.
+    InTraining,
+    /// A whole training was published.
+    Published {
+        /// Its generation.
+        generation: u64,
+    },
+}
+
+/// A whole training, by phase.
+enum Whole {
+    Collecting { from: u64, collected: CollectedLeaves },
+    Training { training: Training<Arc<[u64]>>, leaves: Leaves },
+    Imaging { model: TrainedModel, leaves: Leaves, images: Vec<SubModelImage> },
+}
+
+/// Where a whole training stands after a piece of work.
+enum Advanced {
+    Unfinished(Whole),
+    Finished(PublishedModel),
+}
+
+/// The leaves of a whole training.
+struct Leaves {
+    low_fences: Arc<[u64]>,
+    numbers: Vec<(LeafNumber, u32)>,
+}
+
+/// The trainer of one table.
+pub struct Trainer<F: LeafFormat> {
+    tree: Arc<XTree<F>>,
+    store: Arc<ModelStore>,
+    options: TrainOptions,
+    whole: Option<Whole>,
+    /// Leaves at the last whole training; zero before the first.
+    leaves_trained: u64,
+}
+
+impl<F: LeafFormat> Trainer<F> {
+    /// A trainer of `tree`, which reports its changes to `store`.
+    #[must_use]
+    pub fn new(tree: Arc<XTree<F>>, store: Arc<ModelStore>, options: TrainOptions) -> Self {
+        Self { tree, store, options, whole: None, leaves_trained: 0 }
+    }
+
+    /// True if [`Trainer::step`] would do something.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        self.whole.is_some() || self.is_outgrown() || self.store.pending() > 0
+    }
+
+    /// Does a bounded piece of what is to be done: about as much as training `budget` sub-models (each a
+    /// microsecond or two, memory permitting).
+    ///
+    /// # Errors
+    /// [`TrainingError`]; nothing published is lost, and a later step begins again.
+    pub fn step(&mut self, now: MonotonicNs, budget: usize) -> Result<TrainingStep, TrainingError> {
+        self.store.begin_step(now);
+        let budget = budget.max(1);
+        if let Some(whole) = self.whole.take() {
+            return self.go_on(whole, budget);
+        }
+        if self.is_outgrown() {
+            self.store.begin_whole_training();
+            self.leaves_trained = self.tree.leaf_count();
+            return self.go_on(Whole::Collecting { from: 0, collected: CollectedLeaves::default() }, budget);
+        }
+        self.retrain(budget)
+    }
+
+    /// Trains until nothing is pending.
+    ///
+    /// # Errors
+    /// As [`Trainer::step`].
+    pub fn run_to_idle(&mut self, now: MonotonicNs) -> Result<(), TrainingError> {
+        while self.step(now, usize::MAX)? != TrainingStep::Idle {}
+        Ok(())
+    }
+
+    fn is_outgrown(&self) -> bool {
+        let leaves = self.tree.leaf_count();
+        leaves >= EXPANSION_FACTOR * self.leaves_trained || leaves <= self.leaves_trained / SHRINK_FACTOR
+    }
+
+    fn go_on(&mut self, whole: Whole, budget: usize) -> Result<TrainingStep, TrainingError> {
+        match self.advance(whole, budget) {
+            Ok(Advanced::Unfinished(whole)) => {
+                self.whole = Some(whole);
+                Ok(TrainingStep::InTraining)
+            }
+            Ok(Advanced::Finished(model)) => {
+                let generation = model.generation();
+                self.store.publish(model);
+                Ok(TrainingStep::Published { generation })
+            }
+            Err(error) => {
+                // The marks that this training took away are due again.
+                self.store.mark_all();
+                if matches!(error, TrainingError::Collect(_)) {
+                    self.leaves_trained = 0;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Does one piece of a whole training.
+    fn advance(&self, whole: Whole, budget: usize) -> Result<Advanced, TrainingError> {
+        let next = match whole {
+            Whole::Collecting { from, mut collected } => {
+                let enough = budget.saturating_mul(self.options.target_leaves_per_sub_model as usize);
+                if let Some(from) = self.tree.collect_leaves(from, u64::MAX, enough, &mut collected)? {
+                    Whole::Collecting { from, collected }
+                } else {
+                    let low_fences: Arc<[u64]> = collected.low_fences.into();
+                    let training = Training::new(Arc::clone(&low_fences), self.options)?;
+                    Whole::Training { training, leaves: Leaves { low_fences, numbers: collected.leaves } }
+                }
+            }
+            Whole::Training { mut training, leaves } => {
+                if training.step(budget)?.is_complete() {
+                    let model = training.finish()?;
+                    let images = Vec::with_capacity(model.sub_models.len());
+                    Whole::Imaging { model, leaves, images }
+                } else {
+                    Whole::Training { training, leaves }
+                }
+            }
+            Whole::Imaging { model, leaves, mut images } => {
+                let wanted = model.sub_models[images.len()..].iter().take(budget);
+                images.extend(wanted.map(|sub_model| {
+                    let at = sub_model.first_leaf..sub_model.first_leaf + sub_model.model.leaf_count as usize;
+                    image(&sub_model.model, &leaves.low_fences[at.clone()], &leaves.numbers[at])
+                }));
+                if images.len() == model.sub_models.len() {
+                    let generation = self.store.current().map_or(0, |model| model.generation()) + 1;
+                    return Ok(Advanced::Finished(PublishedModel::new(generation, model.top, images)));
+                }
+                Whole::Imaging { model, leaves, images }
+            }
+        };
+        Ok(Advanced::Unfinished(next))
+    }
+
+    fn retrain(&self, budget: usize) -> Result<TrainingStep, TrainingError> {
+        let mut retrained = 0;
+        for _ in 0..self.store.pending().min(budget) {
+            let Some((model, index)) = self.store.take_pending() else { break };
+            if let Err(error) = self.retrain_one(&model, index) {
+                self.store.put_back(&model, index);
+                return Err(error);
+            }
+            self.store.count_retrained();
+            retrained += 1;
+        }
+        Ok(if retrained == 0 { TrainingStep::Idle } else { TrainingStep::Retrained(retrained) })
+    }
+
+    fn retrain_one(&self, model: &PublishedModel, index: u32) -> Result<(), TrainingError> {
+        let Some(keys) = model.top().interval(index) else { return Ok(()) };
+        let (low, high) = (*keys.start(), *keys.end());
+        let mut collected = CollectedLeaves::default();
+        self.tree.collect_leaves(low, high, usize::MAX, &mut collected)?;
+        let sub_model = train_sub_model(low, high, &collected.low_fences)?;
+        model.replace(index, image(&sub_model, &collected.low_fences, &collected.leaves));
+        Ok(())
+    }
+}
+
+/// A sub-model and its table over these leaves.
+fn image(model: &SubModel, low_fences: &[u64], leaves: &[(LeafNumber, u32)]) -> SubModelImage {
+    let entries = low_fences.iter().zip(leaves).map(|(low_fence, (leaf, incarnation))| {
+        TableEntry::new(*leaf, *incarnation, model.leaf_hint(*low_fence)).0
+    });
+    SubModelImage { record: record_of(model), entries: entries.collect() }
+}
