@@ -9,6 +9,7 @@
 //! | [`dataset`] | named sorted key sets, synthetic and real, and files of keys |
 //! | [`workload`] | YCSB A-F as streams of operations prepared in advance |
 //! | [`histogram`] | latencies of batches and their quantiles |
+//! | [`limits`] | what the machine allows, measured beside the store |
 //! | [`machine`] | the machine's description, pinning, processor time of a process |
 //! | [`report`] | the record of a result, its JSON and its table |
 
@@ -16,6 +17,7 @@
 
 pub mod dataset;
 pub mod histogram;
+pub mod limits;
 pub mod machine;
 pub mod report;
 pub mod workload;

@@ -1,0 +1,219 @@
+//! The hot loop alone: staged multi-GETs over a loaded array of leaves in shared memory, against this machine's
+//! limits measured beside it. No tree, no writers: what is left is the fabric, the layout, the model and the
+//! driver.
+//!
+//!     cargo bench -p farsight-bench --bench hot_loop [-- KEYS [ROUNDS]]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use farsight_base::prng::{SplitMix64, mix};
+use farsight_base::{ClientId, LeafNumber};
+use farsight_bench::limits::LimitArrays;
+use farsight_fabric::{CallHandler, Connection, Host, QueuePair, Region, RegionRights, ServerPort};
+use farsight_fabric_shm::{ConnectOptions, ListenOptions, ShmConnection, ShmHost};
+use farsight_index::{Answers, Pairs};
+use farsight_index_xstore::client::{Access, ScanRequest, XCache, XClient};
+use farsight_layout::{FORMAT_VERSION, Fences, Geometry, LeafImage, LeafWriter, SubModelRecord, TableEntry};
+use farsight_model::{TrainOptions, TrainedModel, shortest_fence, train};
+use farsight_protocol::{KeyKind, ReplyWriter, Request, TableDefinition, TableId, TableInfo};
+
+const PAIRS_PER_LEAF: usize = 12;
+const INCARNATION: u32 = 1;
+
+/// A published model over leaves in address order, served by the protocol's own frames.
+struct Published {
+    model: TrainedModel,
+    fences: Vec<u64>,
+}
+
+impl CallHandler for Published {
+    fn handle(&mut self, _client: ClientId, request: &[u8], reply: &mut Vec<u8>) {
+        let mut writer = ReplyWriter::new(reply);
+        match Request::decode(request).expect("the client's own frame") {
+            Request::TopModel { first_word, .. } => {
+                let words = self.model.top.to_words();
+                writer.set(words.len() as u32, 1);
+                writer.push_words(words.into_iter().skip(first_word as usize).take(4_000));
+            }
+            Request::SubModels { first, .. } => {
+                let trained = self.model.sub_models[first as usize..].iter().enumerate();
+                writer.set(0, 1);
+                for (index, sub_model) in trained {
+                    let (record, entries) = self.sub_model(first as usize + index);
+                    if writer.len() + 64 + 8 * sub_model.model.leaf_count as usize > 60_000 {
+                        break;
+                    }
+                    writer.push_sub_model(first + index as u32, &record, &entries);
+                }
+            }
+            other => panic!("the hot loop sends no {other:?}"),
+        }
+    }
+}
+
+impl Published {
+    fn sub_model(&self, index: usize) -> (SubModelRecord, Vec<u64>) {
+        let trained = &self.model.sub_models[index];
+        let model = trained.model;
+        let leaves = trained.first_leaf..trained.first_leaf + model.leaf_count as usize;
+        let entries = leaves
+            .map(|leaf| TableEntry::new(LeafNumber(leaf as u32), INCARNATION, model.leaf_hint(self.fences[leaf])).0)
+            .collect();
+        let record = SubModelRecord {
+            base: model.base,
+            slope: model.slope,
+            intercept: model.intercept,
+            error_low: model.error_low,
+            error_high: model.error_high,
+            leaf_count: model.leaf_count,
+            hint_shift: model.hint_shift,
+        };
+        (record, entries)
+    }
+}
+
+fn fences_of(keys: &[u64]) -> Vec<u64> {
+    let leaves = keys.chunks(PAIRS_PER_LEAF).zip(keys.chunks(PAIRS_PER_LEAF).skip(1));
+    let inner = leaves.map(|(left, right)| shortest_fence(left[left.len() - 1], right[0]));
+    std::iter::once(0).chain(inner).collect()
+}
+
+fn load(region: &dyn Region, geometry: &Geometry, keys: &[u64], fences: &[u64]) {
+    for (leaf, pairs) in keys.chunks(PAIRS_PER_LEAF).enumerate() {
+        let next = if leaf + 1 < fences.len() { LeafNumber(leaf as u32 + 1) } else { LeafNumber::NONE };
+        let range = Fences { low: fences[leaf], high: fences.get(leaf + 1).copied() };
+        let mut image = LeafImage::new(geometry, INCARNATION, next, range);
+        for key in pairs {
+            image.push(*key, 1, &(!key).to_le_bytes());
+        }
+        let words = &region.words()[leaf * geometry.leaf_words()..][..geometry.leaf_words()];
+        LeafWriter::latch(words, geometry, 1).expect("nobody else writes").rewrite(&image);
+    }
+}
+
+fn rate(operations: usize, mut run: impl FnMut()) -> f64 {
+    let begun = Instant::now();
+    run();
+    operations as f64 / begun.elapsed().as_secs_f64()
+}
+
+fn main() {
+    let numbers: Vec<usize> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
+    let key_count = numbers.first().copied().unwrap_or(10_000_000);
+    let rounds = numbers.get(1).copied().unwrap_or(5);
+    let mut keys: Vec<u64> = (0..key_count as u64).map(mix).collect();
+    keys.sort_unstable();
+
+    let directory = std::env::temp_dir().join(format!("farsight-hot-loop-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a temporary directory");
+    let socket = directory.join("s");
+    let host = Arc::new(ShmHost::listen(&socket, ListenOptions::new(FORMAT_VERSION)).expect("a socket"));
+    let geometry = Geometry::new(8).expect("eight bytes");
+    let fences = fences_of(&keys);
+    let bytes = (fences.len() * geometry.leaf_bytes()) as u64;
+    let region = host.create_region(bytes, RegionRights::ReadOnly).expect("memory");
+    load(&*region, &geometry, &keys, &fences);
+    region.collapse_to_huge_pages(bytes);
+
+    let begun = Instant::now();
+    let model = train(&fences, TrainOptions::default()).expect("ascending fences");
+    println!("trained {} leaves in {:?}", fences.len(), begun.elapsed());
+    let mut published = Published { model, fences };
+    let table = TableInfo {
+        id: TableId(0),
+        definition: TableDefinition { name: "hot".into(), key_kind: KeyKind::U64, value_bytes: 8 },
+        format_version: FORMAT_VERSION,
+        leaf_region: region.id().0,
+        capacity_leaves: published.fences.len() as u32,
+    };
+    let mut port = host.open_port().expect("a port");
+    let control = Arc::clone(&host);
+    std::thread::spawn(move || while control.step(Duration::from_millis(100)).is_ok() {});
+    std::thread::spawn(move || {
+        loop {
+            if port.serve(64, &mut published) == 0 {
+                port.wait(Duration::from_secs(1));
+            }
+        }
+    });
+
+    let connection = ShmConnection::connect(&socket, ConnectOptions { format_version: FORMAT_VERSION }).expect("a server");
+    let mut queue = connection.open_queue().expect("a queue");
+    let region_bytes = queue.attach(table.region()).expect("the region");
+    let huge = connection.collapse_to_huge_pages();
+    let cache = XCache::new(&table, region_bytes).expect("a table");
+    let mut client = XClient::new(Arc::clone(&cache), Access::OneSided);
+    client.prefill(&mut queue).expect("a model");
+    let stats = cache.stats();
+    println!(
+        "cache: {} sub-models, {:.3} B a key models, {:.3} B a key in all; {} MiB on huge pages",
+        stats.sub_models,
+        stats.model_bytes as f64 / key_count as f64,
+        (stats.model_bytes + stats.table_bytes) as f64 / key_count as f64,
+        huge >> 20,
+    );
+    measure(&keys, rounds, &*host, bytes, &mut queue, &mut client);
+    std::fs::remove_dir_all(&directory).expect("own directory");
+}
+
+fn measure<Q: QueuePair>(
+    keys: &[u64],
+    rounds: usize,
+    host: &ShmHost,
+    bytes: u64,
+    queue: &mut Q,
+    client: &mut XClient,
+) {
+    let limit_region = host.create_region(bytes.max(LimitArrays::leaf_bytes(keys.len() as u64)), RegionRights::ReadOnly);
+    let limit_region = limit_region.expect("memory");
+    let arrays = LimitArrays::new(limit_region.words(), keys.len() as u64);
+    limit_region.collapse_to_huge_pages(bytes);
+    let mut random = SplitMix64::new(5);
+    let queries: Vec<u64> = (0..1 << 22).map(|_| keys[random.below(keys.len() as u64) as usize]).collect();
+    let mut answers = Answers::default();
+    let mut pairs = Pairs::default();
+    println!("{:>12} {:>12} {:>12} {:>10} {:>10} {:>12}", "reads M/s", "shape M/s", "GET M/s", "of shape", "single", "scans M/s");
+    let mut fractions = Vec::new();
+    for _ in 0..rounds {
+        let limits = arrays.measure();
+        let before = queue.meters();
+        let gets = rate(queries.len(), || {
+            for batch in queries.chunks(64) {
+                client.multi_get(queue, batch, &mut answers).expect("answers");
+                assert!(answers.get(63).is_some(), "every key is stored");
+            }
+        });
+        let used = queue.meters() - before;
+        let mut value = [0; 8];
+        let single = rate(queries.len() / 16, || {
+            for key in &queries[..queries.len() / 16] {
+                assert!(client.get(queue, *key, &mut value).expect("an answer").is_some());
+            }
+        });
+        let scans: Vec<ScanRequest> = queries[..1 << 18]
+            .iter()
+            .map(|from| ScanRequest { from: *from, limit: 1 + (mix(*from) % 100) as usize })
+            .collect();
+        let scanned = rate(scans.len(), || {
+            for batch in scans.chunks(64) {
+                client.scan_batch(queue, batch, &mut pairs).expect("pairs");
+            }
+        });
+        let fraction = gets / limits.shape_walks_per_s;
+        fractions.push(fraction);
+        println!(
+            "{:>12.1} {:>12.1} {:>12.2} {:>10.3} {:>10.2} {:>12.3}   {:.4} READs, {:.0} B a GET",
+            limits.random_reads_per_s / 1e6,
+            limits.shape_walks_per_s / 1e6,
+            gets / 1e6,
+            fraction,
+            single / 1e6,
+            scanned / 1e6,
+            used.reads as f64 / queries.len() as f64,
+            used.read_bytes as f64 / queries.len() as f64,
+        );
+    }
+    fractions.sort_by(f64::total_cmp);
+    println!("median fraction of the shape limit: {:.3}; {:?}", fractions[rounds / 2], client.counters());
+}
