@@ -1,0 +1,126 @@
+//! Background work: training models and collapsing regions to huge pages, in steps.
+//!
+//! Invariant: a step is bounded, whatever the tables hold (but for the training of one top model, which is one
+//! piece), and a step that reports [`BackgroundState::Idle`] left nothing undone that it could have done.
+//!
+//! Protocol: whoever makes work says so to the table ([`crate::table::Table::want_training`]) and raises the
+//! signal on which the runner sleeps between steps. Training that fails is tried again later and later.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use farsight_base::clock::MonotonicNs;
+use farsight_fabric::Host;
+use farsight_index_xstore::server::{Trainer, TrainingStep, XStoreLeaf};
+
+use crate::table::Table;
+use crate::{ServerState, process};
+
+/// Bytes that huge pages cover: the unit of collapsing.
+const HUGE_PAGE_BYTES: u64 = 2 << 20;
+/// Bytes collapsed in one step: a few milliseconds.
+const COLLAPSE_STEP_BYTES: u64 = 8 * HUGE_PAGE_BYTES;
+/// The pause after a failed training; it doubles with each failure in a row.
+const RETRY_PAUSE: Duration = Duration::from_millis(10);
+/// Doublings of that pause at most: ten minutes and a half.
+const RETRY_DOUBLINGS_MAX: u32 = 16;
+
+/// What is left after a step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BackgroundState {
+    /// There is more to do: call again.
+    Working,
+    /// Nothing to do before the signal, or before this time if there is one.
+    Idle {
+        /// When to try again what failed.
+        retry_at: Option<MonotonicNs>,
+    },
+}
+
+/// The background of one server.
+pub struct Background<H: Host> {
+    state: Arc<ServerState<H>>,
+    /// One a table, in the order of their numbers.
+    works: Vec<TableWork>,
+}
+
+struct TableWork {
+    trainer: Trainer<XStoreLeaf>,
+    failures: u32,
+    retry_at: Option<MonotonicNs>,
+    collapsed_bytes: u64,
+}
+
+impl<H: Host> Background<H> {
+    /// The background of the server of `state`. A server has one.
+    #[must_use]
+    pub fn new(state: Arc<ServerState<H>>) -> Self {
+        Self { state, works: Vec::new() }
+    }
+
+    /// Does a bounded piece of what there is to do: for each table about as much as training `budget` sub-models
+    /// (a microsecond or two each), and a few huge pages.
+    pub fn step(&mut self, now: MonotonicNs, budget: usize) -> BackgroundState {
+        let mut is_working = false;
+        let mut retry_at: Option<MonotonicNs> = None;
+        for (index, table) in self.state.tables.iter().enumerate() {
+            if index == self.works.len() {
+                self.works.push(TableWork::new(table));
+            }
+            let work = &mut self.works[index];
+            is_working |= work.train(table, now, budget);
+            is_working |= work.collapse(table);
+            retry_at = retry_at.into_iter().chain(work.retry_at).min();
+        }
+        if is_working { BackgroundState::Working } else { BackgroundState::Idle { retry_at } }
+    }
+}
+
+impl TableWork {
+    fn new(table: &Table) -> Self {
+        Self { trainer: table.trainer(), failures: 0, retry_at: None, collapsed_bytes: 0 }
+    }
+
+    /// Trains a little; true if there is more to train now.
+    fn train(&mut self, table: &Table, now: MonotonicNs, budget: usize) -> bool {
+        if self.retry_at.is_some_and(|at| now < at) {
+            return false;
+        }
+        let wanted = table.training_wanted();
+        if !self.trainer.has_work() {
+            table.set_training_done(wanted);
+            return false;
+        }
+        let start = process::thread_cpu();
+        let step = self.trainer.step(now, budget);
+        table.add_training_time(process::thread_cpu().saturating_sub(start));
+        match step {
+            Ok(step) => {
+                (self.failures, self.retry_at) = (0, None);
+                // Idle in spite of work: what there is cannot be done yet.
+                step != TrainingStep::Idle
+            }
+            Err(error) => {
+                let pause = RETRY_PAUSE * (1 << self.failures.min(RETRY_DOUBLINGS_MAX));
+                if self.failures == 0 {
+                    let name = &table.info().definition.name;
+                    eprintln!("farsight: table {name:?}: {error}. Clients use the last model; trying again");
+                }
+                self.failures += 1;
+                self.retry_at = Some(now.plus(pause));
+                false
+            }
+        }
+    }
+
+    /// Collapses a little of what the leaves fill; true if there is more.
+    fn collapse(&mut self, table: &Table) -> bool {
+        let filled_bytes = table.touched_bytes() / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+        if filled_bytes <= self.collapsed_bytes {
+            return false;
+        }
+        self.collapsed_bytes = filled_bytes.min(self.collapsed_bytes + COLLAPSE_STEP_BYTES);
+        table.region().collapse_to_huge_pages(self.collapsed_bytes);
+        self.collapsed_bytes < filled_bytes
+    }
+}

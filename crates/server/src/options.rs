@@ -1,0 +1,38 @@
+//! What a server is told before it starts.
+
+use std::time::Duration;
+
+use farsight_model::TrainOptions;
+
+use crate::process;
+
+/// Settings of a server.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// Worker threads, 1 to [`ServerOptions::WORKERS_MAX`].
+    pub workers: usize,
+    /// Bytes of each table's leaf region: the most that the table can ever hold. Pages cost nothing until they
+    /// are written. Default: a quarter of the machine's memory.
+    pub table_memory_bytes: u64,
+    /// How the tables' models are trained.
+    pub training: TrainOptions,
+    /// How long a worker looks for the next call before it sleeps. Longer answers a busy client sooner and takes
+    /// the processor from whoever else wants it.
+    pub worker_spin: Duration,
+}
+
+impl ServerOptions {
+    /// Worker threads at most.
+    pub const WORKERS_MAX: usize = 256;
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            workers: 1,
+            table_memory_bytes: process::machine_memory_bytes() / 4,
+            training: TrainOptions::default(),
+            worker_spin: Duration::from_micros(20),
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! The runner: the one place that starts threads.
+//!
+//! Protocol of stopping: the stop flag is raised, then everything that may sleep is woken again and again until
+//! the threads have ended or the bound is reached; a wake that comes just before a thread falls asleep is thus
+//! followed by another.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use farsight_base::clock::{Clock, SystemClock};
+use farsight_base::sync::{AtomicBool, Ordering};
+use farsight_fabric::{FabricError, Host};
+use farsight_protocol::ServerStats;
+
+use crate::{Background, BackgroundState, ServerOptions, ServerState, Worker};
+
+/// Calls of one worker step.
+const STEP_CALLS: usize = 256;
+/// The longest sleep of a thread with nothing to do. Whatever gives it something wakes it.
+const SLEEP_MAX: Duration = Duration::from_secs(60);
+/// Sub-models trained in one background step: a few milliseconds, for which a stop may have to wait.
+const BACKGROUND_BUDGET: usize = 2048;
+/// Pause between a wake of the background and its work, in which more work of the same kind is merged.
+const BACKGROUND_PAUSE: Duration = Duration::from_millis(1);
+/// The longest that a stop waits for the threads.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(10);
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A number of workers that makes no sense.
+    #[error("a server has 1 to {} worker threads, not {got}", ServerOptions::WORKERS_MAX)]
+    Workers {
+        /// The number asked for.
+        got: usize,
+    },
+    /// A fabric whose messages cannot carry one pair.
+    #[error("the fabric carries messages of {got} B, the server needs {expected} B")]
+    MessagesTooShort {
+        /// What the fabric carries.
+        got: usize,
+        /// What is needed.
+        expected: usize,
+    },
+    /// A worker's port could not be opened.
+    #[error("the port of {worker} cannot be opened: {source}")]
+    Port {
+        /// The worker's name.
+        worker: String,
+        /// The fabric's error.
+        source: FabricError,
+    },
+    /// A thread could not be started.
+    #[error("thread {thread} cannot be started: {source}. Are processes or threads limited (ulimit -u)?")]
+    Thread {
+        /// The thread's name.
+        thread: String,
+        /// The system's error.
+        source: std::io::Error,
+    },
+}
+
+/// A server's threads did not all end in time.
+#[derive(Debug, thiserror::Error)]
+#[error("after {waited:?} these threads of the server still run: {threads}")]
+pub struct ShutdownError {
+    /// Their names.
+    pub threads: String,
+    /// How long they were waited for.
+    pub waited: Duration,
+}
+
+/// The way to start a server.
+pub struct Server;
+
+/// A running server; dropping it stops it.
+pub struct ServerHandle<H: Host + 'static> {
+    state: Arc<ServerState<H>>,
+    clock: SystemClock,
+    stop: Arc<AtomicBool>,
+    threads: Vec<(String, JoinHandle<()>)>,
+}
+
+impl Server {
+    /// Starts a server on `host`: a control thread, the workers, and one thread for training.
+    ///
+    /// # Errors
+    /// [`StartError`]; whatever was started before is stopped again.
+    pub fn start<H: Host + 'static>(
+        host: Arc<H>,
+        options: &ServerOptions,
+    ) -> Result<ServerHandle<H>, StartError> {
+        let clock = SystemClock::new();
+        let state = ServerState::new(host, options, clock.now())?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut handle = ServerHandle { state, clock, stop, threads: Vec::new() };
+        // All ports before the first client: clients are spread over the ports that exist.
+        let mut workers = Vec::new();
+        for index in 0..options.workers {
+            let name = format!("worker {index}");
+            let worker = Worker::open(&handle.state, &name)
+                .map_err(|source| StartError::Port { worker: name.clone(), source })?;
+            workers.push((name, worker));
+        }
+        for (name, worker) in workers {
+            let spin = options.worker_spin;
+            handle.spawn(&name, move |run| run.work(worker, spin))?;
+        }
+        handle.spawn("training", Run::train)?;
+        handle.spawn("control", Run::control)?;
+        Ok(handle)
+    }
+}
+
+/// What a thread of the runner needs.
+struct Run<H: Host> {
+    state: Arc<ServerState<H>>,
+    clock: SystemClock,
+    stop: Arc<AtomicBool>,
+}
+
+impl<H: Host> Run<H> {
+    fn is_stopping(&self) -> bool {
+        // Acquire: partner is the Release store in `ServerHandle::stop_threads`.
+        self.stop.load(Ordering::Acquire)
+    }
+
+    fn work(&self, mut worker: Worker<H>, spin: Duration) {
+        let mut last_call = self.clock.now();
+        while !self.is_stopping() {
+            let now = self.clock.now();
+            if worker.step(now, STEP_CALLS) > 0 {
+                last_call = now;
+            } else if now.since(last_call) < spin {
+                std::hint::spin_loop();
+            } else {
+                worker.wait(SLEEP_MAX);
+                last_call = self.clock.now();
+            }
+        }
+    }
+
+    fn train(&self) {
+        let mut background = Background::new(Arc::clone(&self.state));
+        while !self.is_stopping() {
+            let now = self.clock.now();
+            let BackgroundState::Idle { retry_at } = background.step(now, BACKGROUND_BUDGET) else {
+                continue;
+            };
+            let sleep = retry_at.map_or(SLEEP_MAX, |at| at.since(now));
+            if self.state.background.wait(sleep) && !self.is_stopping() {
+                std::thread::sleep(BACKGROUND_PAUSE);
+            }
+        }
+    }
+
+    fn control(&self) {
+        while !self.is_stopping() {
+            if let Err(error) = self.state.host.step(SLEEP_MAX) {
+                self.state.failure.record("accepting clients", &error.to_string());
+                return;
+            }
+        }
+    }
+}
+
+impl<H: Host + 'static> ServerHandle<H> {
+    /// The server's statistics now.
+    #[must_use]
+    pub fn stats(&self) -> ServerStats {
+        self.state.stats(self.clock.now())
+    }
+
+    /// Why the server refuses every call, if a bug made it so.
+    #[must_use]
+    pub fn failure(&self) -> Option<&str> {
+        self.state.failure()
+    }
+
+    /// Stops the threads and waits for them. Calls that were not executed yet are not executed any more.
+    ///
+    /// # Errors
+    /// [`ShutdownError`] if a thread does not end within 10 s.
+    pub fn shutdown(mut self) -> Result<(), ShutdownError> {
+        self.stop_threads()
+    }
+
+    fn spawn(&mut self, name: &str, body: impl FnOnce(&Run<H>) + Send + 'static) -> Result<(), StartError> {
+        let run =
+            Run { state: Arc::clone(&self.state), clock: self.clock.clone(), stop: Arc::clone(&self.stop) };
+        let thread = name.to_owned();
+        // The last net: a panic inside a call or a step was caught there.
+        let guarded = move || {
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| body(&run))) {
+                run.state.failure.record_panic(&thread, payload.as_ref());
+            }
+        };
+        let started = std::thread::Builder::new().name(name.to_owned()).spawn(guarded);
+        let started = started.map_err(|source| StartError::Thread { thread: name.to_owned(), source })?;
+        self.threads.push((name.to_owned(), started));
+        Ok(())
+    }
+
+    fn stop_threads(&mut self) -> Result<(), ShutdownError> {
+        // Release: partner is the Acquire load in `Run::is_stopping`.
+        self.stop.store(true, Ordering::Release);
+        let start = Instant::now();
+        while self.threads.iter().any(|(_, thread)| !thread.is_finished()) {
+            if start.elapsed() > SHUTDOWN_MAX {
+                let running = self.threads.drain(..).filter(|(_, thread)| !thread.is_finished());
+                let names: Vec<String> = running.map(|(name, _)| name).collect();
+                return Err(ShutdownError { threads: names.join(", "), waited: start.elapsed() });
+            }
+            self.state.host.wake();
+            self.state.background.raise();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        for (_, thread) in self.threads.drain(..) {
+            // A panic was caught and recorded inside the thread.
+            drop(thread.join());
+        }
+        Ok(())
+    }
+}
+
+impl<H: Host + 'static> Drop for ServerHandle<H> {
+    fn drop(&mut self) {
+        if let Err(error) = self.stop_threads() {
+            eprintln!("farsight: {error}");
+        }
+    }
+}

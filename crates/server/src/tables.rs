@@ -1,0 +1,89 @@
+//! The catalogue: tables by number and by name.
+//!
+//! Invariant: tables are only ever added, so a number once given names the same table for the server's life, and
+//! looking one up takes no lock. Additions are serialized; a table is visible only when it is complete.
+
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use farsight_fabric::{Host, RegionRights};
+use farsight_model::TrainOptions;
+use farsight_protocol::{
+    ErrorCode, ServerError, TABLE_NAME_BYTES_MAX, TableDefinition, TableId, check_table_name,
+};
+
+use crate::table::Table;
+
+/// Tables of one server at most: the statistics of all of them fit one reply.
+pub const TABLES_MAX: usize = 128;
+
+/// All tables of a server.
+pub(crate) struct Tables {
+    slots: Box<[OnceLock<Table>]>,
+    /// Held while a table is added.
+    adding: Mutex<()>,
+    memory_bytes: u64,
+    train_options: TrainOptions,
+}
+
+impl Tables {
+    /// No tables; each to come has a region of `memory_bytes` and is trained so.
+    pub(crate) fn new(memory_bytes: u64, train_options: TrainOptions) -> Self {
+        let slots = (0..TABLES_MAX).map(|_| OnceLock::new()).collect();
+        Self { slots, adding: Mutex::new(()), memory_bytes, train_options }
+    }
+
+    /// The tables, in the order of their numbers.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Table> {
+        self.slots.iter().map_while(OnceLock::get)
+    }
+
+    /// The table with this number.
+    pub(crate) fn get(&self, id: TableId) -> Result<&Table, ServerError> {
+        self.slots.get(usize::from(id.0)).and_then(OnceLock::get).ok_or_else(|| {
+            let text = format!("no table has number {}; the server has {} tables", id.0, self.iter().count());
+            ServerError::new(ErrorCode::UnknownTable, text)
+        })
+    }
+
+    /// The table with this name.
+    pub(crate) fn open(&self, name: &str) -> Result<&Table, ServerError> {
+        self.find(name).ok_or_else(|| {
+            let text = format!(
+                "no table is called {:?}; the server has {} tables",
+                shortened(name),
+                self.iter().count()
+            );
+            ServerError::new(ErrorCode::UnknownTable, text)
+        })
+    }
+
+    /// Makes a table with a region of `host`, or finds the one of the same definition.
+    pub(crate) fn create(&self, host: &impl Host, wanted: &TableDefinition) -> Result<&Table, ServerError> {
+        check_table_name(&wanted.name)?;
+        let format = Table::format(wanted)?;
+        let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(table) = self.find(&wanted.name) {
+            return table.check_definition(wanted).map(|()| table);
+        }
+        let index = self.iter().count();
+        let Some(slot) = self.slots.get(index) else {
+            let text = format!("the server has {TABLES_MAX} tables, its most: cannot make {:?}", wanted.name);
+            return Err(ServerError::new(ErrorCode::OutOfResources, text));
+        };
+        let region = host.create_region(self.memory_bytes, RegionRights::ReadOnly).map_err(|error| {
+            let text = format!("table {:?} needs a region of {} B: {error}", wanted.name, self.memory_bytes);
+            ServerError::new(ErrorCode::OutOfResources, text)
+        })?;
+        let table = Table::new(TableId(index as u16), wanted.clone(), format, region, self.train_options)?;
+        Ok(slot.get_or_init(|| table))
+    }
+
+    fn find(&self, name: &str) -> Option<&Table> {
+        self.iter().find(|table| table.info().definition.name == name)
+    }
+}
+
+/// The beginning of a name that somebody sent, for an error text.
+fn shortened(name: &str) -> String {
+    name.chars().take(TABLE_NAME_BYTES_MAX).collect()
+}

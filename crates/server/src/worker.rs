@@ -1,0 +1,40 @@
+//! A worker: one port's calls, executed in order of arrival.
+//!
+//! Invariant: a call is executed by one worker from start to end; what a panic leaves behind is answered like any
+//! other call and turns the server to refusing ([`crate::failure`]).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use farsight_base::clock::MonotonicNs;
+use farsight_fabric::{FabricError, Host, ServerPort};
+
+use crate::ServerState;
+use crate::call::Calls;
+
+/// One port and what executes its calls.
+pub struct Worker<H: Host> {
+    port: H::Port,
+    calls: Calls<H>,
+}
+
+impl<H: Host> Worker<H> {
+    /// A worker called `name`, with a port of its own.
+    ///
+    /// # Errors
+    /// As [`Host::open_port`].
+    pub fn open(state: &Arc<ServerState<H>>, name: &str) -> Result<Self, FabricError> {
+        Ok(Self { port: state.host.open_port()?, calls: Calls::new(Arc::clone(state), name.to_owned()) })
+    }
+
+    /// Executes up to `budget_calls` waiting calls. Returns how many there were; never blocks.
+    pub fn step(&mut self, now: MonotonicNs, budget_calls: usize) -> usize {
+        self.calls.set_now(now);
+        self.port.serve(budget_calls, &mut self.calls)
+    }
+
+    /// Sleeps until a call may be waiting, [`Host::wake`], or `timeout`.
+    pub fn wait(&mut self, timeout: Duration) {
+        self.port.wait(timeout);
+    }
+}

@@ -1,0 +1,228 @@
+//! A fabric inside one process: regions on the heap, calls through queues. Verbs other than calls are not needed
+//! by a server's tests: they look into the regions themselves.
+
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use farsight_base::sync::{AtomicU64, AtomicUsize, Ordering};
+use farsight_base::{ClientId, Epoch, LINE_BYTES, RegionId};
+use farsight_fabric::{CallHandler, FabricError, Host, Region, RegionRights, ServerPort};
+
+/// Bytes of the longest message.
+pub const MESSAGE_BYTES_MAX: usize = 16 << 10;
+/// The longest that a test waits for a reply.
+const REPLY_MAX: Duration = Duration::from_secs(60);
+
+/// A line-aligned piece of the heap.
+pub struct HeapRegion {
+    id: RegionId,
+    words: Vec<AtomicU64>,
+    first: usize,
+    length: usize,
+    collapsed_bytes: AtomicU64,
+}
+
+impl HeapRegion {
+    fn new(id: RegionId, length_bytes: u64) -> Self {
+        let length = usize::try_from(length_bytes.next_multiple_of(LINE_BYTES as u64) / 8).unwrap();
+        let words: Vec<AtomicU64> = (0..length + LINE_BYTES / 8).map(|_| AtomicU64::new(0)).collect();
+        let first = (words.as_ptr() as usize).next_multiple_of(LINE_BYTES) - words.as_ptr() as usize;
+        Self { id, words, first: first / 8, length, collapsed_bytes: AtomicU64::new(0) }
+    }
+}
+
+impl Region for HeapRegion {
+    fn id(&self) -> RegionId {
+        self.id
+    }
+
+    fn words(&self) -> &[AtomicU64] {
+        &self.words[self.first..self.first + self.length]
+    }
+
+    fn huge_page_bytes(&self) -> u64 {
+        self.collapsed_bytes.load(Ordering::Relaxed)
+    }
+
+    fn collapse_to_huge_pages(&self, used_bytes: u64) -> u64 {
+        assert!(used_bytes <= self.length as u64 * 8, "{used_bytes} B of {} words", self.length);
+        self.collapsed_bytes.fetch_max(used_bytes, Ordering::Relaxed);
+        used_bytes
+    }
+}
+
+struct WaitingCall {
+    client: ClientId,
+    request: Vec<u8>,
+    answer: Sender<Vec<u8>>,
+}
+
+/// Something to sleep on that remembers one wake.
+#[derive(Default)]
+struct Doorbell {
+    rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Doorbell {
+    fn ring(&self) {
+        *self.rung.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
+
+    fn wait(&self, timeout: Duration) {
+        let rung = self.rung.lock().unwrap();
+        let (mut rung, _) = self.changed.wait_timeout_while(rung, timeout, |rung| !*rung).unwrap();
+        *rung = false;
+    }
+}
+
+#[derive(Default)]
+struct Queue {
+    calls: Mutex<VecDeque<WaitingCall>>,
+    doorbell: Doorbell,
+}
+
+/// One worker's queue.
+pub struct LocalPort {
+    queue: Arc<Queue>,
+}
+
+impl ServerPort for LocalPort {
+    fn serve(&mut self, budget_calls: usize, handler: &mut dyn CallHandler) -> usize {
+        for served in 0..budget_calls {
+            let Some(call) = self.queue.calls.lock().unwrap().pop_front() else { return served };
+            let mut reply = Vec::new();
+            handler.handle(call.client, &call.request, &mut reply);
+            // A client that went away needs no answer.
+            drop(call.answer.send(reply));
+        }
+        budget_calls
+    }
+
+    fn wait(&mut self, timeout: Duration) {
+        self.queue.doorbell.wait(timeout);
+    }
+}
+
+/// The host.
+#[derive(Default)]
+pub struct LocalHost {
+    regions: Mutex<Vec<Arc<HeapRegion>>>,
+    ports: Mutex<Vec<Arc<Queue>>>,
+    clients_ever: AtomicU64,
+    clients: Arc<AtomicUsize>,
+    control: Doorbell,
+    /// Regions that may still be made; beyond them the host panics, as a host with a bug might.
+    regions_max: Option<usize>,
+}
+
+impl LocalHost {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self::default())
+    }
+
+    /// A host with a bug: it panics when asked for more than `regions_max` regions.
+    pub fn that_panics_beyond(regions_max: usize) -> Arc<Self> {
+        Arc::new(Self { regions_max: Some(regions_max), ..Self::default() })
+    }
+
+    /// A client of one of the ports, round-robin.
+    pub fn connect(&self) -> LocalClient {
+        let id = self.clients_ever.fetch_add(1, Ordering::Relaxed);
+        self.clients.fetch_add(1, Ordering::Relaxed);
+        let ports = self.ports.lock().unwrap();
+        let queue = Arc::clone(&ports[id as usize % ports.len()]);
+        let (answer, answers) = channel();
+        LocalClient { id: ClientId(id), queue, answer, answers, clients: Arc::clone(&self.clients) }
+    }
+
+    /// The region of this number.
+    pub fn region(&self, id: RegionId) -> Arc<HeapRegion> {
+        Arc::clone(&self.regions.lock().unwrap()[id.0 as usize])
+    }
+}
+
+impl Host for LocalHost {
+    type Port = LocalPort;
+
+    fn epoch(&self) -> Epoch {
+        Epoch(1)
+    }
+
+    fn message_bytes_max(&self) -> usize {
+        MESSAGE_BYTES_MAX
+    }
+
+    fn create_region(&self, length_bytes: u64, rights: RegionRights) -> Result<Arc<dyn Region>, FabricError> {
+        assert_eq!(rights, RegionRights::ReadOnly, "clients never write leaves");
+        let mut regions = self.regions.lock().unwrap();
+        assert!(self.regions_max.is_none_or(|most| regions.len() < most), "this host has a bug");
+        let region = Arc::new(HeapRegion::new(RegionId(regions.len() as u32), length_bytes));
+        regions.push(Arc::clone(&region));
+        Ok(region)
+    }
+
+    fn open_port(&self) -> Result<LocalPort, FabricError> {
+        let queue = Arc::new(Queue::default());
+        self.ports.lock().unwrap().push(Arc::clone(&queue));
+        Ok(LocalPort { queue })
+    }
+
+    fn step(&self, timeout: Duration) -> Result<(), FabricError> {
+        self.control.wait(timeout);
+        Ok(())
+    }
+
+    fn client_count(&self) -> usize {
+        self.clients.load(Ordering::Relaxed)
+    }
+
+    fn fence(&self, _client: ClientId) -> Result<(), FabricError> {
+        Ok(())
+    }
+
+    fn wake(&self) {
+        self.control.ring();
+        for queue in self.ports.lock().unwrap().iter() {
+            queue.doorbell.ring();
+        }
+    }
+}
+
+/// One client.
+pub struct LocalClient {
+    id: ClientId,
+    queue: Arc<Queue>,
+    answer: Sender<Vec<u8>>,
+    answers: Receiver<Vec<u8>>,
+    clients: Arc<AtomicUsize>,
+}
+
+impl LocalClient {
+    /// Sends one request and waits for its reply.
+    pub fn call(&self, request: &[u8]) -> Vec<u8> {
+        self.send(request);
+        self.receive()
+    }
+
+    /// Sends one request.
+    pub fn send(&self, request: &[u8]) {
+        let call = WaitingCall { client: self.id, request: request.to_vec(), answer: self.answer.clone() };
+        self.queue.calls.lock().unwrap().push_back(call);
+        self.queue.doorbell.ring();
+    }
+
+    /// The reply to the oldest request that has none yet.
+    pub fn receive(&self) -> Vec<u8> {
+        self.answers.recv_timeout(REPLY_MAX).expect("every request is answered")
+    }
+}
+
+impl Drop for LocalClient {
+    fn drop(&mut self) {
+        self.clients.fetch_sub(1, Ordering::Relaxed);
+    }
+}
