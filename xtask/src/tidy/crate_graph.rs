@@ -1,0 +1,240 @@
+//! The layers: which crate may depend on which.
+//!
+//! Invariant: dependencies point to layers below, by the table here. Server and client never see each other, and
+//! only the facade and the harnesses name a provider of the fabric. Tests of a library crate may in addition use
+//! what its dependencies use; a test that needs more lives in conformance.
+
+use std::collections::BTreeSet;
+
+use super::packages::{Package, packages, workspace_dependencies};
+use super::{Tree, Violation};
+
+/// A layer's directory, less `crates/`, and the layers that it may depend on.
+type Layer = (&'static str, &'static [&'static str]);
+
+/// Lowest first.
+const LAYERS: &[Layer] = &[
+    ("base", &[]),
+    ("fabric", &["base"]),
+    ("fabric-shm", &["base", "fabric"]),
+    ("layout", &["base"]),
+    ("protocol", &["base", "layout"]),
+    ("model", &["base"]),
+    ("index", &["base", "fabric", "layout", "model"]),
+    ("index-xstore", &["base", "fabric", "index", "layout", "model", "protocol"]),
+    ("server", &["base", "fabric", "index", "index-xstore", "layout", "protocol"]),
+    ("client", &["base", "fabric", "index", "index-xstore", "layout", "protocol"]),
+    ("farsight", &["base", "client", "fabric", "fabric-shm", "protocol", "server"]),
+    // The harness: beside the facade, the layers whose limits it measures.
+    ("bench", &["base", "fabric", "fabric-shm", "farsight", "index-xstore", "layout", "model", "protocol"]),
+    ("bin/farsight", &["bench", "farsight"]),
+    ("conformance", EVERY_LIBRARY),
+    ("xtask", &[]),
+];
+
+const EVERY_LIBRARY: &[&str] = &[
+    "base",
+    "bench",
+    "client",
+    "fabric",
+    "fabric-shm",
+    "farsight",
+    "index",
+    "index-xstore",
+    "layout",
+    "model",
+    "protocol",
+    "server",
+];
+
+/// Upward and sideways dependencies, crates without a layer, layers without a crate, crates that leave the
+/// workspace's lints.
+#[must_use]
+pub fn check(tree: &Tree) -> Vec<Violation> {
+    check_layers(tree, LAYERS)
+}
+
+fn check_layers(tree: &Tree, layers: &[Layer]) -> Vec<Violation> {
+    let (packages, mut violations) = packages(tree);
+    let workspace = workspace_dependencies(tree);
+    for package in &packages {
+        let path = package.manifest_path();
+        if package.manifest.get("lints").and_then(|lints| lints.get("workspace")?.as_bool()) != Some(true) {
+            violations.push(Violation::of_file(
+                &path,
+                "the workspace's lints are missing: [lints] workspace = true",
+            ));
+        }
+        let layer = layer_name(package);
+        let Some((_, allowed)) = layers.iter().find(|(name, _)| *name == layer) else {
+            violations.push(Violation::of_file(&path, format!("{layer} is missing in the table of layers")));
+            continue;
+        };
+        let allowed: BTreeSet<&str> = allowed.iter().copied().collect();
+        let real = package.dependencies(&["dependencies", "build-dependencies"], &workspace);
+        violations.extend(refused(package, &packages, &real, "depends on", "may depend on", &allowed));
+        let for_tests = package.dependencies(&["dev-dependencies"], &workspace);
+        let reached = closure(&allowed, layers);
+        violations.extend(refused(package, &packages, &for_tests, "tests with", "may test with", &reached));
+    }
+    for (name, _) in layers {
+        if !packages.iter().any(|package| layer_name(package) == *name) {
+            violations
+                .push(Violation::of_file("Cargo.toml", format!("the table's layer {name} has no crate")));
+        }
+    }
+    violations
+}
+
+/// One violation for each of the workspace's own packages in `named` whose layer is not `allowed`.
+fn refused(
+    package: &Package,
+    packages: &[Package],
+    named: &BTreeSet<String>,
+    verb: &str,
+    permission: &str,
+    allowed: &BTreeSet<&str>,
+) -> Vec<Violation> {
+    let ours = named.iter().filter_map(|name| packages.iter().find(|other| other.name == *name));
+    let wrong = ours.filter(|other| !allowed.contains(layer_name(other)));
+    let list = allowed.iter().copied().collect::<Vec<_>>().join(", ");
+    let messages = wrong.map(|other| {
+        let (directory, layer) = (&package.directory, layer_name(package));
+        format!("{directory} {verb} {}: {layer} {permission} [{list}]", other.name)
+    });
+    messages.map(|message| Violation::of_file(&package.manifest_path(), message)).collect()
+}
+
+fn layer_name(package: &Package) -> &str {
+    package.directory.strip_prefix("crates/").unwrap_or(&package.directory)
+}
+
+/// `direct` and all that these layers may depend on, and so on.
+fn closure<'a>(direct: &BTreeSet<&'a str>, layers: &[(&'a str, &'a [&'a str])]) -> BTreeSet<&'a str> {
+    let mut reached = direct.clone();
+    // Lowest first in the table, so one pass from the top reaches all.
+    for (name, below) in layers.iter().rev() {
+        if reached.contains(name) {
+            reached.extend(below.iter().copied());
+        }
+    }
+    reached
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::found;
+    use super::*;
+
+    const SMALL: &[Layer] = &[
+        ("base", &[]),
+        ("fabric", &["base"]),
+        ("model", &["base"]),
+        ("index", &["fabric", "model"]),
+        ("bin/farsight", &["index"]),
+    ];
+
+    fn small(tree: &Tree) -> Vec<Violation> {
+        check_layers(tree, SMALL)
+    }
+
+    fn manifest(name: &str, tail: &str) -> String {
+        format!("[package]\nname = \"{name}\"\n[lints]\nworkspace = true\n{tail}")
+    }
+
+    /// The small workspace, sound but for model's manifest.
+    fn with_model(model: &str) -> Vec<String> {
+        let base = manifest("farsight-base", "");
+        let fabric =
+            manifest("farsight-fabric", "[dependencies]\nfarsight-base.workspace = true\nlibc = \"1\"\n");
+        let index = manifest(
+            "farsight-index",
+            "[dependencies]\nfarsight-model.workspace = true\n[dev-dependencies]\nfarsight-base.workspace = true\n",
+        );
+        let program = manifest("farsight-cli", "[dependencies]\nfarsight-index = { path = \"x\" }\n");
+        found(
+            small,
+            &[
+                (
+                    "Cargo.toml",
+                    "[workspace.dependencies]\nrenamed = { package = \"farsight-fabric\", path = \"x\" }\n",
+                ),
+                ("crates/base/Cargo.toml", &base),
+                ("crates/fabric/Cargo.toml", &fabric),
+                ("crates/model/Cargo.toml", model),
+                ("crates/index/Cargo.toml", &index),
+                ("bin/farsight/Cargo.toml", &program),
+            ],
+        )
+    }
+
+    #[test]
+    fn a_sound_workspace_passes() {
+        let tail =
+            "[dependencies]\nfarsight-base.workspace = true\n[dev-dependencies]\nproptest.workspace = true\n";
+        assert_eq!(with_model(&manifest("farsight-model", tail)), [""; 0]);
+    }
+
+    #[test]
+    fn a_dependency_off_the_table_is_found_however_it_is_written() {
+        let expected =
+            "crates/model/Cargo.toml: crates/model depends on farsight-fabric: model may depend on [base]";
+        let ways = [
+            "[dependencies]\nfarsight-fabric.workspace = true\n",
+            "[dependencies]\nother = { package = \"farsight-fabric\", path = \"../fabric\" }\n",
+            "[dependencies]\nrenamed.workspace = true\n",
+            "[build-dependencies]\nfarsight-fabric.workspace = true\n",
+            "[target.'cfg(unix)'.dependencies]\nfarsight-fabric.workspace = true\n",
+        ];
+        for way in ways {
+            assert_eq!(with_model(&manifest("farsight-model", way)), [expected], "{way}");
+        }
+    }
+
+    #[test]
+    fn tests_reach_down_and_never_up() {
+        let up = "[dev-dependencies]\nfarsight-index.workspace = true\n";
+        assert_eq!(
+            with_model(&manifest("farsight-model", up)),
+            ["crates/model/Cargo.toml: crates/model tests with farsight-index: model may test with [base]"]
+        );
+    }
+
+    #[test]
+    fn crates_layers_and_lints_must_be_there() {
+        assert_eq!(
+            with_model("[package]\nname = \"farsight-model\"\n"),
+            ["crates/model/Cargo.toml: the workspace's lints are missing: [lints] workspace = true"]
+        );
+        let unreadable = with_model("name = [");
+        assert_eq!(unreadable.len(), 2, "{unreadable:?}");
+        assert!(unreadable[0].starts_with("crates/model/Cargo.toml: not TOML: "), "{unreadable:?}");
+        assert_eq!(unreadable[1], "Cargo.toml: the table's layer model has no crate");
+        let stranger = manifest("stranger", "");
+        let found = found(small, &[("crates/stranger/Cargo.toml", &stranger)]);
+        assert_eq!(found[0], "crates/stranger/Cargo.toml: stranger is missing in the table of layers");
+    }
+
+    #[test]
+    fn the_table_points_down_and_keeps_its_promises() {
+        for (index, (name, below)) in LAYERS.iter().enumerate() {
+            for layer in *below {
+                let place = LAYERS.iter().position(|(other, _)| other == layer);
+                assert!(
+                    place.is_some_and(|place| place < index),
+                    "{name} may depend on {layer}, which is not below"
+                );
+            }
+        }
+        let reached = |layer: &str| {
+            let (_, below) = LAYERS.iter().find(|(name, _)| *name == layer).unwrap();
+            closure(&below.iter().copied().collect(), LAYERS)
+        };
+        assert!(!reached("server").contains("client") && !reached("client").contains("server"));
+        for (name, below) in LAYERS {
+            let may_name_a_provider = ["farsight", "bench", "conformance"].contains(name);
+            assert_eq!(below.contains(&"fabric-shm"), may_name_a_provider, "{name}");
+        }
+        assert!(!reached("model").contains("fabric"));
+    }
+}
