@@ -1,1 +1,5 @@
 //! One suite over every fabric, one over every engine.
+
+#![forbid(unsafe_code)]
+
+pub mod fabric;
