@@ -124,8 +124,8 @@ fn fences(keys: &[u64], short: bool) -> Vec<u64> {
 
 type Generate = fn(usize) -> Vec<u64>;
 
-const DATASETS: [(&str, Generate); 9] = [
-    ("uniform", |count| sorted(count, |rng| rng.random())),
+const DATASETS: [(&str, Generate); 11] = [
+    ("uniform", |count| sorted(count, SmallRng::random)),
     ("uniform-2^40", |count| sorted(count, |rng| rng.random_range(1 << 50..(1 << 50) + (1 << 40)))),
     ("dense", |count| (1_000_000..1_000_000 + count as u64).collect()),
     ("normal", |count| {
@@ -137,6 +137,21 @@ const DATASETS: [(&str, Generate); 9] = [
         sorted(count, |rng| (lognormal.sample(rng) * 1e15) as u64)
     }),
     ("clustered-wide", |count| clustered(count, 1_000, |rng| rng.random_range(0..1 << 34))),
+    ("clustered", |count| {
+        let islands = sorted(count.div_ceil(1_000), SmallRng::random);
+        sorted(count, |rng| {
+            islands[rng.random_range(0..islands.len())].saturating_add(rng.random_range(0..1 << 20))
+        })
+    }),
+    // Each half of an interval is denser than the other, down to the last: as cells of a map are.
+    ("cascade", |count| {
+        sorted(count, |rng| {
+            (0..64).fold(0, |key: u64, _| {
+                let dense_half = (key ^ 0x5bd1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63;
+                key << 1 | if rng.random_bool(0.7) { dense_half } else { 1 - dense_half }
+            })
+        })
+    }),
     ("clustered-tiny", |count| clustered(count, count / 100, |rng| rng.random_range(0..1 << 12))),
     ("longitudes", |count| {
         let city = Normal::new(0.0, 2_f64.powi(48)).expect("finite");

@@ -38,12 +38,12 @@ pub enum DecodeError {
         /// The value found.
         got: u64,
     },
-    /// A child node of the radix tree does not stand where the tree's order puts it.
-    #[error("top model, word {word}: child node: expected at bucket {expected}, got {got}")]
-    ChildOffset {
-        /// The place of the bucket that names the child.
+    /// A node or a list of the radix tree does not stand where the tree's order puts it.
+    #[error("top model, word {word}: offset of a node or list in the array: expected {expected}, got {got}")]
+    Offset {
+        /// The place of the bucket that names it.
         word: usize,
-        /// Where the next node begins, in buckets.
+        /// Where the next node or list begins.
         expected: u64,
         /// The value found.
         got: u64,

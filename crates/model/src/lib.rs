@@ -26,6 +26,7 @@ mod hint;
 mod linear;
 mod radix;
 mod radix_build;
+mod radix_check;
 mod sub_model;
 mod top;
 mod train;

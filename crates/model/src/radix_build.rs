@@ -1,37 +1,43 @@
 //! Building the radix tree: one walk over the fences in key order, which numbers the sub-models as it goes.
 //!
 //! A bucket becomes, whichever comes first:
-//! 1. nothing of its own, if it has no fence: it shares the sub-model before it;
-//! 2. part of the sub-model before it, if both together are small and *sharp*: hints tell their leaves apart;
-//! 3. a sub-model, or several equal pieces, if each piece is small and sharp;
+//! 1. part of the sub-model before it, if both together are small and *sharp* (a bucket without fences always is);
+//! 2. a new sub-model, or several equal pieces, if each piece is small and sharp;
+//! 3. a list, if few boundaries suffice: they are set at fences, as many as size and sharpness ask;
 //! 4. a child node, stripped to the bucket's fences.
 //!
-//! Sharpness makes clusters split where counts alone would not: leaves of two far clusters under one sub-model
-//! would all have one of two hints.
+//! *Sharp* means that hints tell a sub-model's leaves apart. It makes clusters split where counts alone would not:
+//! leaves of two far clusters under one sub-model would all have one of two hints. Boundaries at fences help here
+//! too: a fence in the void between two clusters is then no fence *inside* a sub-model, and stretches no hints.
 
 use std::ops::Range;
 
 use crate::hint::expected_ties;
 use crate::radix::{
-    BUCKET_BITS_MAX, DEPTH_MAX, NODE_HEADER_WORDS, Node, PIECES_MAX, RadixTop, child_word, piece,
-    terminal_word,
+    BUCKET_BITS_MAX, Bucket, DEPTH_MAX, NODE_HEADER_WORDS, Node, RadixTop, SUB_MODELS_PER_BUCKET_MAX, piece,
 };
 
 /// Ties a leaf that a sub-model may cost.
-const TIES_PER_LEAF_MAX: f64 = 0.01;
+const TIES_PER_LEAF_MAX: f64 = 0.005;
 /// Buckets of a node at least, if its span has as many keys.
-const BUCKETS_MIN: u64 = 4;
+const BUCKETS_MIN: usize = 4;
+/// Sub-models that a bucket should have at least to become a node instead of a list.
+const LIST_SUB_MODELS_MAX: usize = 16;
+/// How far a list looks ahead for leaves that are sharp together.
+const RUN_SUB_MODELS: usize = 4;
 
 /// The tree for these fences, of which the first stands for minus infinity.
 pub(crate) fn build(fences: &[u64], target: usize) -> RadixTop {
     if fences.len() == 1 {
         let root = Node { low: 0, span: 0, bucket_bits: 0 };
-        return RadixTop { sub_model_count: 1, root, words: Box::new([terminal_word(0, 0)]) };
+        let word = Bucket::Pieces { first_sub_model: 0, pieces: 0 }.to_word();
+        return RadixTop { sub_model_count: 1, root, words: Box::new([word]) };
     }
-    let mut builder = Builder { fences, target, words: Vec::new(), sub_model_count: 0, last_start: 1 };
+    let mut builder = Builder { fences, target, words: Vec::new(), last_sub_model: None, inner_start: 1 };
     let root = builder.shape(&(1..fences.len()));
     builder.node(root, 1..fences.len(), 0);
-    RadixTop { sub_model_count: builder.sub_model_count, root, words: builder.words.into_boxed_slice() }
+    let sub_model_count = builder.open_sub_model() + 1;
+    RadixTop { sub_model_count, root, words: builder.words.into_boxed_slice() }
 }
 
 struct Builder<'a> {
@@ -39,10 +45,10 @@ struct Builder<'a> {
     /// Leaves a sub-model, on average.
     target: usize,
     words: Vec<u64>,
-    /// Sub-models numbered so far.
-    sub_model_count: u32,
-    /// The first fence of the last of them.
-    last_start: usize,
+    /// The last sub-model numbered, which goes on until the next one begins.
+    last_sub_model: Option<u32>,
+    /// The first fence inside it, above its least key.
+    inner_start: usize,
 }
 
 impl Builder<'_> {
@@ -50,17 +56,17 @@ impl Builder<'_> {
     fn shape(&self, range: &Range<usize>) -> Node {
         let low = self.fences[range.start];
         let span = self.fences[range.end - 1] - low;
-        let buckets_max = (range.len() / (2 * self.target)).max(BUCKETS_MIN as usize) as u64;
+        let buckets_max = (range.len() / (2 * self.target)).max(BUCKETS_MIN) as u64;
         let bits = |value: u64| u64::BITS - value.leading_zeros();
         let mut node = Node { low, span, bucket_bits: bits(span).saturating_sub(bits(buckets_max)) };
         while node.bucket_count() > buckets_max {
             node.bucket_bits += 1;
         }
-        debug_assert!(node.bucket_bits <= BUCKET_BITS_MAX);
+        debug_assert!(node.bucket_bits <= BUCKET_BITS_MAX, "four buckets or more take at most 62 bits");
         node
     }
 
-    /// Appends the node's buckets, and all nodes below.
+    /// Appends the node's buckets, and all that stands below.
     fn node(&mut self, node: Node, range: Range<usize>, depth: u32) {
         let first_word = self.words.len();
         let bucket_count = node.bucket_count();
@@ -70,34 +76,34 @@ impl Builder<'_> {
             let bucket_end = node.bucket_end(bucket);
             let rest = &self.fences[start..range.end];
             let end = start + count_to(rest, |fence| fence - node.low <= bucket_end);
-            self.words[first_word + bucket as usize] = self.bucket(node, bucket, start..end, depth);
+            let built = self.bucket(node, bucket_end, start..end, depth);
+            self.words[first_word + bucket as usize] = built.to_word();
             start = end;
         }
     }
 
-    /// The word of a bucket with these fences.
-    fn bucket(&mut self, node: Node, bucket: u64, range: Range<usize>, depth: u32) -> u64 {
-        if range.is_empty() {
-            return terminal_word(self.sub_model_count - 1, 0);
+    /// The bucket with these fences, which ends at distance `bucket_end` of its node.
+    fn bucket(&mut self, node: Node, bucket_end: u64, range: Range<usize>, depth: u32) -> Bucket {
+        let together = self.inner_start.min(range.start)..range.end;
+        if range.is_empty() || (self.is_small(together.len()) && self.is_sharp(&together)) {
+            return Bucket::Pieces { first_sub_model: self.open_sub_model(), pieces: 0 };
         }
-        if self.sub_model_count > 0 {
-            let shared = self.last_start..range.end;
-            if shared.len() * 2 <= self.target * 3 && self.is_sharp(&shared) {
-                return terminal_word(self.sub_model_count - 1, 0);
-            }
+        if let Some(bucket) = self.pieces(node, bucket_end, &range) {
+            return bucket;
         }
-        if let Some(word) = self.pieces(node, bucket, &range) {
-            return word;
+        let deepest = depth + 1 == DEPTH_MAX;
+        if deepest || range.len() <= LIST_SUB_MODELS_MAX * self.target {
+            return self.list(range);
         }
-        if depth + 1 < DEPTH_MAX && node.bucket_bits > 0 {
-            return self.child(range, depth);
-        }
-        self.add_sub_models(1, range.start)
+        self.child(range, depth)
     }
 
     /// A sub-model, or several equal pieces, if each is small and sharp.
-    fn pieces(&mut self, node: Node, bucket: u64, range: &Range<usize>) -> Option<u64> {
-        let bucket_end = node.bucket_end(bucket);
+    fn pieces(&mut self, node: Node, bucket_end: u64, range: &Range<usize>) -> Option<Bucket> {
+        // A list starts a small sub-model at its first fence, so that more can join it from the next bucket.
+        if range.len() * 2 <= self.target {
+            return None;
+        }
         let pieces = self.piece_count(node, bucket_end, range.len());
         let piece_of = |fence: u64| piece(fence - node.low, node.bucket_bits, pieces);
         let last_piece = piece(bucket_end, node.bucket_bits, pieces);
@@ -115,45 +121,101 @@ impl Builder<'_> {
             }
             start = end;
         }
-        let first_sub_model = self.add_sub_models(last_piece + 1, last_start);
-        Some(first_sub_model | terminal_word(0, pieces))
+        let first_sub_model = self.last_sub_model.map_or(0, |last| last + 1);
+        self.last_sub_model = Some(first_sub_model + last_piece);
+        self.inner_start = last_start;
+        Some(Bucket::Pieces { first_sub_model, pieces })
     }
 
     /// Equal pieces that give a bucket with this many fences sub-models of the target's size. A bucket cut short
     /// by the node's end gets as many as it would have at full length: those beyond the end have no keys and no
     /// numbers.
     fn piece_count(&self, node: Node, bucket_end: u64, fence_count: usize) -> u64 {
-        if fence_count * 2 <= self.target * 3 {
+        if self.is_small(fence_count) {
             return 1;
         }
         let bucket_keys = (1_u64 << node.bucket_bits) as f64;
         let keys = (bucket_end & ((1 << node.bucket_bits) - 1)) as f64 + 1.0;
         let pieces = (fence_count as f64 / self.target as f64 * bucket_keys / keys).round() as u64;
-        pieces.clamp(1, PIECES_MAX.min(1 << node.bucket_bits))
+        pieces.clamp(1, SUB_MODELS_PER_BUCKET_MAX.min(1 << node.bucket_bits))
     }
 
-    /// A child node, stripped to these fences; the bucket's word.
-    fn child(&mut self, range: Range<usize>, depth: u32) -> u64 {
-        let offset =
-            u32::try_from(self.words.len()).expect("2^32 words of a tree need more leaves than memory holds");
+    /// A list: the sub-model before goes on while it stays small and sharp, then others begin at fences. Of the
+    /// leaves ahead that would be sharp together each takes an equal part of about the target's size.
+    fn list(&mut self, range: Range<usize>) -> Bucket {
+        let offset = self.offset();
+        let mut sub_model = self.open_sub_model();
+        self.words.push(u64::from(sub_model));
+        let mut start = range.start;
+        loop {
+            let inner_start = self.inner_start.min(start);
+            let reach = range.end.min(inner_start + RUN_SUB_MODELS * self.target).max(start);
+            let leaves = self.sharp_end(inner_start, start, reach) - inner_start + 1;
+            let parts = (leaves * 4 + self.target) / (self.target * 4);
+            let parts = parts.max(1);
+            start = start.max(inner_start + leaves.div_ceil(parts) - 1);
+            if start == range.end {
+                break;
+            }
+            self.words.push(self.fences[start]);
+            sub_model += 1;
+            self.last_sub_model = Some(sub_model);
+            start += 1;
+            self.inner_start = start;
+        }
+        let boundaries = (self.words.len() - 1 - offset as usize) as u64;
+        assert!(
+            boundaries <= SUB_MODELS_PER_BUCKET_MAX,
+            "{boundaries} boundaries in the deepest of all nodes"
+        );
+        Bucket::List { offset, boundaries }
+    }
+
+    /// The end, from `start` to `reach`, of the longest sharp range that begins at `inner_start`, as far as
+    /// halving finds it.
+    fn sharp_end(&self, inner_start: usize, start: usize, reach: usize) -> usize {
+        if self.is_sharp(&(inner_start..reach)) {
+            return reach;
+        }
+        let (mut sharp, mut blurred) = (start, reach);
+        while blurred - sharp > 1 {
+            let middle = sharp + (blurred - sharp) / 2;
+            if self.is_sharp(&(inner_start..middle)) {
+                sharp = middle;
+            } else {
+                blurred = middle;
+            }
+        }
+        sharp
+    }
+
+    /// A child node, stripped to these fences.
+    fn child(&mut self, range: Range<usize>, depth: u32) -> Bucket {
+        let offset = self.offset();
         let node = self.shape(&range);
         self.words.extend([node.low, node.span]);
-        debug_assert_eq!(self.words.len(), offset as usize + NODE_HEADER_WORDS);
+        debug_assert_eq!(self.words.len(), offset as usize + NODE_HEADER_WORDS, "the node's header");
         self.node(node, range, depth + 1);
-        child_word(offset, node.bucket_bits)
+        Bucket::Child { offset, bucket_bits: node.bucket_bits }
     }
 
-    /// Numbers more sub-models, of which the last begins with fence `last_start`; a terminal word of the first.
-    fn add_sub_models(&mut self, count: u32, last_start: usize) -> u64 {
-        let word = terminal_word(self.sub_model_count, 0);
-        self.sub_model_count += count;
-        self.last_start = last_start;
-        word
+    /// The last sub-model numbered; the first one, if there is none yet.
+    fn open_sub_model(&mut self) -> u32 {
+        *self.last_sub_model.get_or_insert(0)
+    }
+
+    fn offset(&self) -> u32 {
+        u32::try_from(self.words.len()).expect("fewer than 2^32 words, since fewer sub-models")
+    }
+
+    /// Whether this many leaves are still one sub-model.
+    fn is_small(&self, leaf_count: usize) -> bool {
+        leaf_count * 2 <= self.target * 3
     }
 
     /// Whether hints tell the leaves of one sub-model apart, all but a few ties.
-    fn is_sharp(&self, range: &Range<usize>) -> bool {
-        expected_ties(&self.fences[range.clone()]) <= TIES_PER_LEAF_MAX * range.len() as f64
+    fn is_sharp(&self, inner: &Range<usize>) -> bool {
+        expected_ties(&self.fences[inner.clone()]) <= TIES_PER_LEAF_MAX * inner.len() as f64
     }
 }
 
