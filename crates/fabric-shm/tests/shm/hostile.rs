@@ -1,0 +1,239 @@
+//! Clients that do what they like, beside one that behaves.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use farsight_base::prng::SplitMix64;
+use farsight_base::sync::Ordering;
+use farsight_fabric::{Connection, FabricError, Host};
+use farsight_fabric_shm::{ShmConnection, ShmQueue};
+
+use crate::harness::{
+    Directory, FORMAT, Running, call, connect, descriptor_count, eventually, isolated, mapping_count,
+};
+use crate::raw_client::{RawClient, RawQueue, hello};
+
+/// Where the counters lie, in words (the module documentation of the rings).
+const REQUEST_TAIL: usize = 0;
+const REPLY_HEAD: usize = 48;
+const REQUESTS: usize = 512;
+
+struct Scene {
+    server: Running,
+    directory: Directory,
+    good: ShmConnection,
+    queue: ShmQueue,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let directory = Directory::new();
+        let server = Running::start(&directory.socket());
+        let good = connect(&directory.socket());
+        let queue = good.open_queue().expect("a queue");
+        Self { server, directory, good, queue }
+    }
+
+    fn hostile(&self) -> RawClient {
+        RawClient::greeted(&self.directory.socket())
+    }
+
+    fn assert_unharmed(&mut self) {
+        assert_eq!(call(&mut self.queue, b"unharmed"), b"unharmed");
+        let mut another = self.good.open_queue().expect("the control socket works too");
+        assert_eq!(call(&mut another, b"too"), b"too");
+    }
+
+    /// The hostile client is told why it has to go, and goes.
+    fn assert_dismissed(&mut self, client: &RawClient, reason: &str) {
+        let farewell = client.receive().expect("a farewell");
+        assert_eq!(farewell.kind(), 134, "a goodbye, not {:?}", farewell.text());
+        assert!(farewell.text().contains(reason), "{reason:?} is not in {:?}", farewell.text());
+        assert!(client.receive().is_none(), "the socket is closed");
+        eventually("its end", || self.server.host.client_count() == 1);
+        self.assert_unharmed();
+    }
+}
+
+/// Publishes `tail` words of requests and wakes the server.
+fn publish(queue: &RawQueue, tail: u64) {
+    queue.words[REQUEST_TAIL].store(tail, Ordering::Release);
+    for _ in 0..3 {
+        queue.wake();
+    }
+}
+
+#[test]
+fn impossible_ring_contents_end_their_client_alone() {
+    type Act = fn(&RawQueue);
+    let mut scene = Scene::new();
+    let cases: [(&str, Act); 5] = [
+        ("words apart", |queue| publish(queue, 32_769)),
+        ("words apart", |queue| publish(queue, u64::MAX)),
+        ("published", |queue| publish(queue, 1)),
+        ("announces", |queue| {
+            queue.words[REQUESTS].store(0xffff_ffff, Ordering::Relaxed);
+            publish(queue, 100);
+        }),
+        ("published", |queue| {
+            queue.words[REQUESTS].store(1000, Ordering::Relaxed);
+            publish(queue, 20);
+        }),
+    ];
+    for (reason, disorder) in cases {
+        let client = scene.hostile();
+        let queue = client.open_queue();
+        disorder(&queue);
+        scene.assert_dismissed(&client, reason);
+    }
+}
+
+#[test]
+fn impossible_reply_counters_end_their_client_alone() {
+    let mut scene = Scene::new();
+    let client = scene.hostile();
+    let queue = client.open_queue();
+    queue.words[REPLY_HEAD].store(1 << 40, Ordering::Release);
+    // Empty requests, two words each: more replies than the ring holds, so that the server must look at the head.
+    let mut tail = 0;
+    while client.receive_within(Duration::from_millis(5)).is_err() {
+        tail += 4_000;
+        publish(&queue, tail);
+        assert!(tail < 4_000_000, "the server never looked at the reply head");
+    }
+    eventually("its end", || scene.server.host.client_count() == 1);
+    scene.assert_unharmed();
+}
+
+#[test]
+fn scribbling_over_the_rings_harms_nobody_else() {
+    let mut scene = Scene::new();
+    let mut random = SplitMix64::new(5);
+    for round in 0..12 {
+        let client = scene.hostile();
+        let queue = client.open_queue();
+        let until = Instant::now() + Duration::from_millis(30);
+        while Instant::now() < until {
+            for _ in 0..2_000 {
+                let index = random.below(queue.words.len() as u64) as usize;
+                let small = round % 2 == 0;
+                let value = if small { random.below(4_000) } else { random.next_u64() };
+                queue.words[index].store(value, Ordering::Relaxed);
+                if small {
+                    let counter = 16 * random.below(6) as usize;
+                    queue.words[counter].fetch_add(random.below(3), Ordering::Relaxed);
+                }
+            }
+            queue.wake();
+            scene.assert_unharmed();
+        }
+    }
+    eventually("every end", || scene.server.host.client_count() == 1);
+    scene.assert_unharmed();
+}
+
+#[test]
+fn garbage_on_the_control_socket_ends_its_client_alone() {
+    let mut scene = Scene::new();
+    let mut random = SplitMix64::new(6);
+    for _ in 0..300 {
+        let greeted = random.below(2) == 0;
+        let client = if greeted { scene.hostile() } else { RawClient::connect(&scene.directory.socket()) };
+        for _ in 0..random.below(4) {
+            let length = [0, 1, 4, 8, 24, 1024, 1025, 60_000][random.below(8) as usize];
+            let packet: Vec<u8> = (0..length).map(|_| random.next_u64() as u8).collect();
+            client.send(&packet);
+        }
+    }
+    eventually("every end", || scene.server.host.client_count() == 1);
+    scene.assert_unharmed();
+
+    let client = scene.hostile();
+    client.send(&vec![7; 4000]);
+    scene.assert_dismissed(&client, "exceeds 1024 B");
+    let client = scene.hostile();
+    client.send(&hello(FORMAT));
+    scene.assert_dismissed(&client, "second hello");
+    let client = scene.hostile();
+    client.send(&[9, 0, 0, 0]);
+    scene.assert_dismissed(&client, "kind 9");
+}
+
+#[test]
+fn a_silent_client_is_refused_in_time_and_holds_up_nobody() {
+    let mut scene = Scene::new();
+    let silent: Vec<RawClient> = (0..20).map(|_| RawClient::connect(&scene.directory.socket())).collect();
+    let started = Instant::now();
+    let friend = connect(&scene.directory.socket());
+    assert!(started.elapsed() < Duration::from_secs(1), "silent clients held up another");
+    drop(friend);
+    scene.assert_unharmed();
+    for client in silent {
+        let refusal = client.receive().expect("a refusal");
+        assert_eq!(refusal.kind(), 130);
+        assert!(refusal.text().contains("no hello"), "{}", refusal.text());
+    }
+    let took = started.elapsed();
+    assert!((Duration::from_millis(1900)..Duration::from_secs(5)).contains(&took), "{took:?}");
+}
+
+#[test]
+fn a_client_that_reads_no_answers_is_dropped() {
+    let mut scene = Scene::new();
+    let client = scene.hostile();
+    let question = [3_u32.to_le_bytes(), 77_u32.to_le_bytes()].concat();
+    rustix::io::ioctl_fionbio(&client.socket, true).expect("a flag");
+    eventually("its end", || {
+        for _ in 0..1000 {
+            client.send(&question);
+        }
+        scene.server.host.client_count() == 1
+    });
+    scene.assert_unharmed();
+}
+
+#[test]
+fn descriptors_that_nobody_asked_for_are_closed() {
+    isolated("hostile::descriptors_that_nobody_asked_for_are_closed", || {
+        let mut scene = Scene::new();
+        let client = scene.hostile();
+        let before = descriptor_count();
+        let zero = std::fs::File::open("/dev/zero").expect("a file");
+        let flood = vec![zero.as_fd(); 200];
+        for _ in 0..20 {
+            let question = [3_u32.to_le_bytes(), 77_u32.to_le_bytes()].concat();
+            client.send_with(&question, &flood);
+            assert_eq!(client.receive().expect("an answer").kind(), 133, "no such region");
+        }
+        drop(zero);
+        assert_eq!(descriptor_count(), before, "descriptors were kept");
+        scene.assert_unharmed();
+    });
+}
+
+#[test]
+fn too_many_queues_are_refused_and_given_back() {
+    isolated("hostile::too_many_queues_are_refused_and_given_back", || {
+        let mut scene = Scene::new();
+        // Few descriptors are allowed by default: raise the limit as far as this process may.
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).expect("a limit");
+        let greedy = connect(&scene.directory.socket());
+        let mut queues = Vec::new();
+        let error = loop {
+            match greedy.open_queue() {
+                Ok(queue) => queues.push(queue),
+                Err(error) => break error,
+            }
+            assert!(queues.len() <= 1024, "no limit was met");
+        };
+        assert!(matches!(error, FabricError::System { .. }), "{error}");
+        assert!(error.to_string().contains("1024") || queues.len() < 1024, "{error}");
+        scene.assert_unharmed();
+        drop(queues);
+        // What is left: both ends of the good client's one queue.
+        eventually("the queues' end", || mapping_count() == 2);
+        assert_eq!(call(&mut greedy.open_queue().expect("a queue again"), b"again"), b"again");
+    });
+}

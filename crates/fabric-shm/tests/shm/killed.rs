@@ -1,0 +1,165 @@
+//! Clients and servers killed at any moment.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use farsight_base::prng::SplitMix64;
+use farsight_base::{ClientId, Line, RegionId, RemoteAddress};
+use farsight_fabric::{Connection, FabricError, Host, QueuePair, ReadMode, RegionRights};
+use farsight_fabric_shm::ShmQueue;
+
+use crate::harness::{
+    Directory, Running, call, connect, descriptor_count, eventually, isolated, mapping_count, play,
+};
+use crate::roles::await_ready;
+
+const REGION: RegionId = RegionId(1);
+const FIRST_LINE: RemoteAddress = RemoteAddress { region: REGION, offset_bytes: 0 };
+
+fn kill(mut child: Child) {
+    child.kill().expect("it can be killed");
+    assert_eq!(child.wait().expect("it ends").signal(), Some(libc::SIGKILL));
+}
+
+/// The first word of the region.
+fn read(queue: &mut ShmQueue) -> Result<u64, FabricError> {
+    queue.post_read(0, FIRST_LINE, 1, ReadMode::Plain);
+    queue.doorbell()?;
+    let mut line = [Line::ZERO];
+    queue.take_read(0, &mut line)?;
+    Ok(line[0].0[0])
+}
+
+#[test]
+fn a_hundred_killed_clients_leave_nothing_behind() {
+    isolated("killed::a_hundred_killed_clients_leave_nothing_behind", || {
+        let directory = Directory::new();
+        let server = Running::start(&directory.socket());
+        let _region = server.host.create_region(1 << 20, RegionRights::ReadOnly).expect("a region");
+        let mut first = play("busy client", &directory.socket());
+        await_ready(&mut first);
+        kill(first);
+        eventually("the first client's end", || server.host.client_count() == 0);
+        // The port lets go when it next wakes, which is at once.
+        eventually("the first client's mappings", || mapping_count() == 1);
+        let descriptors = descriptor_count();
+
+        let mut random = SplitMix64::new(100);
+        let mut living = Vec::new();
+        let mut connected_max = 0;
+        for number in 0..100 {
+            let mut child = play("busy client", &directory.socket());
+            // Some die while they start and connect, some long after.
+            if number % 3 == 0 {
+                await_ready(&mut child);
+            }
+            living.push(child);
+            std::thread::sleep(Duration::from_micros(random.below(20_000)));
+            connected_max = connected_max.max(server.host.client_count());
+            if living.len() > 3 {
+                kill(living.swap_remove(random.below(4) as usize));
+            }
+        }
+        living.into_iter().for_each(kill);
+        assert!(connected_max > 1, "no two clients were ever connected");
+        assert!(server.calls() > 10_000, "only {} calls were served", server.calls());
+        eventually("every client's end", || server.host.client_count() == 0);
+        eventually("every client's mappings", || mapping_count() == 1);
+        eventually("every client's descriptors", || descriptor_count() == descriptors);
+
+        let connection = connect(&directory.socket());
+        let mut queue = connection.open_queue().expect("a queue");
+        assert_eq!(call(&mut queue, b"still here"), b"still here");
+    });
+}
+
+#[test]
+fn a_killed_server_is_noticed_within_a_second() {
+    let directory = Directory::new();
+    let mut server = play("server", &directory.socket());
+    await_ready(&mut server);
+    let connection = connect(&directory.socket());
+    let epoch = connection.epoch();
+    let mut queue = connection.open_queue().expect("a queue");
+    queue.attach(REGION).expect("the region attaches");
+    assert_eq!(read(&mut queue).expect("a READ"), 42);
+    let mut idle = connection.open_queue().expect("a queue");
+    assert_eq!(call(&mut idle, b"alive"), b"alive");
+
+    kill(server);
+    let died = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let error = loop {
+                if let Err(error) = idle.wait(Duration::from_secs(30)) {
+                    break error;
+                }
+            };
+            assert!(matches!(error, FabricError::Disconnected { .. }), "{error}");
+        });
+        while let Ok(word) = read(&mut queue) {
+            assert_eq!(word, 42);
+            assert!(died.elapsed() < Duration::from_secs(1), "READs go on after the server's death");
+        }
+    });
+    assert!(died.elapsed() < Duration::from_secs(1), "noticed after {:?}", died.elapsed());
+    assert!(matches!(read(&mut queue), Err(FabricError::Disconnected { .. })));
+
+    // The stale socket is replaced, and the new server is another life.
+    let mut server = play("server", &directory.socket());
+    await_ready(&mut server);
+    let again = connect(&directory.socket());
+    assert_ne!(again.epoch(), epoch);
+    kill(server);
+}
+
+#[test]
+fn a_killed_server_is_noticed_although_its_forked_child_holds_the_socket() {
+    let directory = Directory::new();
+    let mut server = play("server with a forked child", &directory.socket());
+    eventually("the socket", || directory.socket().exists());
+    let connection = connect(&directory.socket());
+    let mut queue = connection.open_queue().expect("a queue");
+    await_ready(&mut server);
+    assert_eq!(call(&mut queue, b"alive"), b"alive");
+    kill(server);
+    let died = Instant::now();
+    while queue.wait(Duration::from_millis(100)).is_ok() {
+        assert!(died.elapsed() < Duration::from_secs(1), "the death was not noticed");
+    }
+}
+
+#[test]
+fn reads_need_nothing_of_the_server_but_its_life() {
+    let directory = Directory::new();
+    let mut server = play("server", &directory.socket());
+    await_ready(&mut server);
+    let connection = connect(&directory.socket());
+    let mut queue = connection.open_queue().expect("a queue");
+    queue.attach(REGION).expect("the region attaches");
+    let pid = rustix::process::Pid::from_child(&server);
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("it can be stopped");
+    for _ in 0..1000 {
+        assert_eq!(read(&mut queue).expect("a READ of a stopped server's memory"), 42);
+    }
+    kill(server);
+}
+
+#[test]
+fn a_fence_kills_the_client_and_returns_when_it_is_dead() {
+    let directory = Directory::new();
+    let server = Running::start(&directory.socket());
+    let _region = server.host.create_region(1 << 20, RegionRights::ReadOnly).expect("a region");
+    let mut client = play("busy client", &directory.socket());
+    await_ready(&mut client);
+    server.host.fence(ClientId(1)).expect("a fence");
+    let calls = server.calls();
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", client.id())).expect("it is not reaped yet");
+    assert!(stat.contains(") Z "), "the process still runs: {stat}");
+    assert_eq!(server.host.client_count(), 0);
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(server.calls(), calls, "a request was executed after the fence");
+    assert_eq!(client.wait().expect("it ended").signal(), Some(libc::SIGKILL));
+    server.host.fence(ClientId(1)).expect("fenced already");
+}

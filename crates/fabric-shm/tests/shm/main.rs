@@ -1,0 +1,15 @@
+//! What only shared memory between processes can show: death by signal, seals, forks, paths, hostile peers.
+//!
+//! Tests that count a process's own resources, or change them, run in a process of their own
+//! ([`harness::isolated`]); clients and servers that must die run in processes that play a role ([`roles`]).
+
+mod fork;
+mod harness;
+mod hostile;
+mod huge_pages;
+mod idle;
+mod killed;
+mod paths;
+mod raw_client;
+mod roles;
+mod sealing;

@@ -1,0 +1,112 @@
+//! What the processes that other tests start do.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::Child;
+use std::time::Duration;
+
+use farsight_base::sync::Ordering;
+use farsight_base::{Line, RegionId, RemoteAddress};
+use farsight_fabric::{Connection, Host, QueuePair, ReadMode, Region, RegionRights};
+
+use crate::harness::{ROLE, Running, SOCKET, connect};
+use crate::sealing;
+
+/// What a role prints once it has got where the test needs it.
+const READY: &str = "ready: ";
+
+/// The entry of every role; without one it is not a test.
+#[test]
+fn play() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let socket = std::env::var(SOCKET).expect("a role has a socket");
+    let socket = Path::new(&socket);
+    match role.as_str() {
+        "busy client" => busy_client(socket),
+        "server" => server(socket),
+        "server with a forked child" => {
+            server_with_a_forked_child(socket);
+        }
+        "sealing client" => sealing::try_everything(socket),
+        other => panic!("there is no role {other}"),
+    }
+}
+
+/// Tells the test that the role stands.
+fn ready() {
+    let mut output = std::io::stdout().lock();
+    writeln!(output, "{READY}").and_then(|()| output.flush()).expect("a pipe");
+}
+
+/// Waits until the process says so.
+pub(crate) fn await_ready(child: &mut Child) {
+    let output = child.stdout.take().expect("its output is piped");
+    let mut lines = BufReader::new(output).lines();
+    let found = lines.any(|line| line.is_ok_and(|line| line.contains(READY)));
+    assert!(found, "the process ended before it was ready");
+}
+
+/// Calls and READs until it is killed, opening and closing queues.
+fn busy_client(socket: &Path) {
+    let connection = connect(socket);
+    let mut told = false;
+    loop {
+        let mut queue = connection.open_queue().expect("a queue");
+        queue.attach(RegionId(1)).expect("the region attaches");
+        for _ in 0..20 {
+            for slot in 0..64 {
+                queue.post_call(slot, &[7; 300]).expect("the request fits");
+            }
+            queue.post_read(64, RemoteAddress { region: RegionId(1), offset_bytes: 0 }, 4, ReadMode::Stamped);
+            queue.doorbell().expect("the doorbell rings");
+            queue.take_read(64, &mut [Line::ZERO; 4]).expect("a READ");
+            while !(0..64).all(|slot| queue.is_complete(slot)) {
+                queue.wait(Duration::from_millis(100)).expect("waiting");
+                queue.poll().expect("polling");
+            }
+            if !told {
+                ready();
+                told = true;
+            }
+        }
+    }
+}
+
+/// Serves one region, whose first word is 42, until it is killed.
+fn server(socket: &Path) {
+    let server = Running::start(socket);
+    let region = server.host.create_region(4096, RegionRights::ReadOnly).expect("a region");
+    region.words()[0].store(42, Ordering::Release);
+    ready();
+    loop {
+        std::thread::park();
+    }
+}
+
+/// A server whose forked child keeps all of its sockets open for three seconds.
+fn server_with_a_forked_child(socket: &Path) {
+    let server = Running::start(socket);
+    let _region = server.host.create_region(4096, RegionRights::ReadOnly).expect("a region");
+    std::thread::spawn(move || {
+        while server.host.client_count() == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // SAFETY: the child calls nothing but sleep and _exit, which are async-signal-safe.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: it takes a number.
+            unsafe { libc::sleep(3) };
+            // SAFETY: it takes a number and ends the process.
+            unsafe { libc::_exit(0) };
+        }
+        assert!(child > 0, "fork failed");
+        let _ = std::io::stdout().write_all(format!("{READY}\n").as_bytes());
+        let _ = std::io::stdout().flush();
+        loop {
+            std::thread::park();
+        }
+    });
+    loop {
+        std::thread::park();
+    }
+}
