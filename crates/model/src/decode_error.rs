@@ -25,9 +25,9 @@ pub enum DecodeError {
         /// The value found.
         got: u64,
     },
-    /// A bucket of the radix tree names a sub-model out of order, so that dispatch would not be monotone or
-    /// would leave one out.
-    #[error("top model, word {word}: first sub-model: expected {expected_min} to {expected_max}, got {got}")]
+    /// A bucket of the radix tree begins or ends with a sub-model out of order, so that dispatch would not be
+    /// monotone, or would leave one out, or name one that does not exist.
+    #[error("top model, word {word}: sub-model: expected {expected_min} to {expected_max}, got {got}")]
     Order {
         /// The bucket's place.
         word: usize,

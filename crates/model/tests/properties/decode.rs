@@ -118,8 +118,8 @@ fn errors_name_the_word() {
         ),
         (4, 64, "top model, word 4: bits of a root bucket: expected 0 to 63, got 0x40"),
         (4, 62, "top model: a node of the radix tree ends at word 9, but there are 7 words"),
-        (5, 1, "top model, word 5: first sub-model: expected 0 to 0, got 1"),
-        (6, 2, "top model, word 6: first sub-model: expected 0 to 1, got 2"),
+        (5, 1, "top model, word 5: sub-model: expected 0 to 0, got 1"),
+        (6, 2, "top model, word 6: sub-model: expected 0 to 1, got 2"),
         (6, 1 << 62 | 5, "top model, word 6: offset of a node or list in the array: expected 2, got 5"),
         (6, 1 << 62 | 1 << 32 | 2, "top model: a list ends at word 9, but there are 7 words"),
         (6, 1 << 63 | 2, "top model: a node's header ends at word 9, but there are 7 words"),
@@ -131,6 +131,19 @@ fn errors_name_the_word() {
     ] {
         assert_eq!(with(word, value), expected);
     }
+    // Three pieces name sub-model 2 of two.
+    assert_eq!(with(5, 3 << 32), "top model, word 5: sub-model: expected 0 to 1, got 2");
+    let pieces_of_one_key = [2, 2, 0, 0, 0, 2 << 32];
+    assert_eq!(
+        TopModel::from_words(&pieces_of_one_key).expect_err("is wrong").to_string(),
+        "top model, word 5: bucket: expected no more pieces than keys, got 0x200000000"
+    );
+    let list = |boundaries: [u64; 2]| [2, 3, 0, 9, 4, 1 << 62 | 2 << 32 | 1, 0, boundaries[0], boundaries[1]];
+    check_usable(&TopModel::from_words(&list([4, 5])).expect("is right"), (0..12).collect());
+    assert_eq!(
+        TopModel::from_words(&list([5, 5])).expect_err("is wrong").to_string(),
+        "top model, word 8: boundary: expected more than the boundary before, got 0x5"
+    );
     assert_eq!(
         TopModel::from_words(&[1]),
         Err(DecodeError::Length { what: "the header", expected: 2, got: 1 })
