@@ -1,5 +1,5 @@
-//! Checks that read the repository as text: what the project promises of its tree and neither rustc nor clippy
-//! can see.
+//! Checks that read the repository as text: what the project promises of its tree and neither rustc nor
+//! clippy can see.
 //!
 //! Invariant: a check is a function from a [`Tree`] to what is wrong with it, with no other input. So each is
 //! tested on small trees in memory, and each of those tests plants what the check must find.

@@ -8,7 +8,8 @@ const DOOR: &str = "crates/base/src/sync.rs";
 
 /// Paths through the standard library's `atomic` modules.
 ///
-/// The project has no module of that name, so the word next to `::`, or in the braces of a `sync::{...}`, is one.
+/// The project has no module of that name, so the word next to `::`, or in the braces of a `sync::{...}`, is
+/// one.
 #[must_use]
 pub fn check(tree: &Tree) -> Vec<Violation> {
     let mut violations = Vec::new();

@@ -1,7 +1,7 @@
 //! docs/format.md and the code give every constant of the format the same value.
 //!
-//! Invariant: a row ``| `NAME` | value | ... |`` of the document names a public constant of [`SOURCES`], and its
-//! value is that constant's.
+//! Invariant: a row ``| `NAME` | value | ... |`` of the document names a public constant of [`SOURCES`], and
+//! its value is that constant's.
 
 use std::collections::BTreeMap;
 
@@ -90,8 +90,8 @@ impl Constants {
         self.0.get(name).into_iter().flatten().filter(|definition| definition.public).collect()
     }
 
-    /// The value of an expression of literals and these constants; `None` for anything else. Names are looked up
-    /// in the file at `path` first.
+    /// The value of an expression of literals and these constants; `None` for anything else. Names are looked
+    /// up in the file at `path` first.
     fn value(&self, expression: &Expr, path: &str, chain: usize) -> Option<Constant> {
         use Constant::{Integer, Text};
         let integer = |operand: &Expr| match self.value(operand, path, chain)? {

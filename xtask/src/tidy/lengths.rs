@@ -1,5 +1,5 @@
-//! How long files and lines may be. Functions are clippy's (`too-many-lines-threshold`); here only that a longer
-//! one says why.
+//! How long files and lines may be. Functions are clippy's (`too-many-lines-threshold`); here only that a
+//! longer one says why.
 
 use super::source::{Source, line_of, word_places};
 use super::{Tree, Violation};

@@ -1,8 +1,8 @@
 //! Where unsafe code may stand, and that each piece of it carries its proof.
 //!
-//! Invariant: every crate but those of [`UNSAFE_CRATES`] forbids unsafe code in its roots. In these, a block, an
-//! `impl` and an `extern` follow a `// SAFETY:` comment; a function or trait follows one, or has a `# Safety`
-//! section.
+//! Invariant: every crate but those of [`UNSAFE_CRATES`] forbids unsafe code in its roots. In these, a block,
+//! an `impl` and an `extern` follow a `// SAFETY:` comment; a function or trait follows one, or has a `#
+//! Safety` section.
 
 use syn::{AttrStyle, Attribute, Meta};
 

@@ -1,7 +1,7 @@
 //! Which bytes of a Rust source are code, which comment, which literal.
 //!
-//! Invariant: a byte's kind depends on the text before it alone, so one pass decides it. Masks keep every line
-//! break, so a place in a mask is the same line and column in the text.
+//! Invariant: a byte's kind depends on the text before it alone, so one pass decides it. Masks keep every
+//! line break, so a place in a mask is the same line and column in the text.
 
 /// What a byte belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,4 +1,5 @@
-//! The project speaks of itself alone, and of what is: no path of somebody's machine, no note of unfinished work.
+//! The project speaks of itself alone, and of what is: no path of somebody's machine, no note of unfinished
+//! work.
 
 use super::{Tree, Violation};
 
@@ -28,8 +29,8 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     violations
 }
 
-/// True if `unwanted` is in the line and not a part of something longer: `XX` + `X` is the end of no pattern of
-/// mktemp, and a path counts only from its start.
+/// True if `unwanted` is in the line and not a part of something longer: a pattern of mktemp is fine, and a
+/// path counts only from its start.
 fn stands_alone(line: &str, unwanted: &str) -> bool {
     let continues = |character: char| character.is_ascii_alphanumeric() || character == '_';
     let is_path = unwanted.starts_with('/');
