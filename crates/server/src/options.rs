@@ -1,7 +1,5 @@
 //! What a server is told before it starts.
 
-use std::time::Duration;
-
 use farsight_model::TrainOptions;
 
 use crate::process;
@@ -16,9 +14,6 @@ pub struct ServerOptions {
     pub table_memory_bytes: u64,
     /// How the tables' models are trained.
     pub training: TrainOptions,
-    /// How long a worker looks for the next call before it sleeps. Longer answers a busy client sooner and takes
-    /// the processor from whoever else wants it.
-    pub worker_spin: Duration,
 }
 
 impl ServerOptions {
@@ -32,7 +27,6 @@ impl Default for ServerOptions {
             workers: 1,
             table_memory_bytes: process::machine_memory_bytes() / 4,
             training: TrainOptions::default(),
-            worker_spin: Duration::from_micros(20),
         }
     }
 }

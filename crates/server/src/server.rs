@@ -105,8 +105,7 @@ impl Server {
             workers.push((name, worker));
         }
         for (name, worker) in workers {
-            let spin = options.worker_spin;
-            handle.spawn(&name, move |run| run.work(worker, spin))?;
+            handle.spawn(&name, move |run| run.work(worker))?;
         }
         handle.spawn("training", Run::train)?;
         handle.spawn("control", Run::control)?;
@@ -127,17 +126,11 @@ impl<H: Host> Run<H> {
         self.stop.load(Ordering::Acquire)
     }
 
-    fn work(&self, mut worker: Worker<H>, spin: Duration) {
-        let mut last_call = self.clock.now();
+    fn work(&self, mut worker: Worker<H>) {
         while !self.is_stopping() {
-            let now = self.clock.now();
-            if worker.step(now, STEP_CALLS) > 0 {
-                last_call = now;
-            } else if now.since(last_call) < spin {
-                std::hint::spin_loop();
-            } else {
+            if worker.step(self.clock.now(), STEP_CALLS) == 0 {
+                // How long to look for the next call before the sleep, the port knows best.
                 worker.wait(SLEEP_MAX);
-                last_call = self.clock.now();
             }
         }
     }

@@ -6,29 +6,47 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::local_host::LocalHost;
-use farsight_server::{Server, ServerOptions};
+use farsight_fabric::{Connection, Host};
+use farsight_fabric_shm::{ConnectOptions, ListenOptions, ShmConnection, ShmHost};
+use farsight_layout::FORMAT_VERSION;
+use farsight_protocol::ControlRequest;
+use farsight_server::{Server, ServerHandle, ServerOptions};
 
 /// Processor time that an idle server may use, of one core.
 const IDLE_FRACTION_MAX: f64 = 0.005;
 
+/// One test, because two at once would measure each other.
 #[test]
-fn an_idle_server_sleeps() {
-    let host = LocalHost::new();
+fn an_idle_server_sleeps_on_any_fabric() {
     let options = ServerOptions { table_memory_bytes: 16 << 20, workers: 2, ..ServerOptions::default() };
+    let host = LocalHost::new();
     let server = Server::start(Arc::clone(&host), &options).unwrap();
     let client = host.connect();
     let table = client.create("quiet", 8);
     client.load(&table, &(0..20_000).map(|key| key * 7).collect::<Vec<_>>());
     client.put(&table, &(0..20_000).map(|key| key * 13).collect::<Vec<_>>());
-    let trained = Instant::now();
-    while server.stats().tables[0].model.pending > 0 {
-        assert!(trained.elapsed() < Duration::from_secs(60), "{:?}", server.stats().tables[0].model);
+    let start = Instant::now();
+    while client.control::<u64>(&ControlRequest::PendingTraining).unwrap() > 0 {
+        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", server.stats().tables[0].model);
         std::thread::sleep(Duration::from_millis(10));
     }
+    assert_idle(&server, "in-process");
+    drop(server);
+
+    let path = std::env::temp_dir().join(format!("farsight-idle-{}", std::process::id()));
+    let host = ShmHost::listen(&path, ListenOptions::new(FORMAT_VERSION)).unwrap();
+    let server = Server::start(Arc::new(host), &options).unwrap();
+    let connect = ConnectOptions { format_version: FORMAT_VERSION };
+    let connection = ShmConnection::connect(&path, connect).unwrap();
+    let _queues = [connection.open_queue().unwrap(), connection.open_queue().unwrap()];
+    assert_idle(&server, "shared memory");
+}
+
+fn assert_idle<H: Host>(server: &ServerHandle<H>, fabric: &str) {
     std::thread::sleep(Duration::from_millis(100));
     let (before, start) = (server.stats().cpu_s, Instant::now());
     std::thread::sleep(Duration::from_secs(2));
     let fraction = (server.stats().cpu_s - before) / start.elapsed().as_secs_f64();
-    println!("idle: {:.4} % of one core", fraction * 100.0);
-    assert!(fraction < IDLE_FRACTION_MAX, "{:.2} % of one core", fraction * 100.0);
+    println!("idle over {fabric}: {:.4} % of one core", fraction * 100.0);
+    assert!(fraction < IDLE_FRACTION_MAX, "{fabric}: {:.2} % of one core", fraction * 100.0);
 }

@@ -1,0 +1,125 @@
+//! The whole way over shared memory: tables made and loaded by calls, read one-sided through the learned cache.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use farsight_base::LeafNumber;
+use farsight_fabric::lane::Lane;
+use farsight_fabric::{Connection, QueuePair};
+use farsight_fabric_shm::{ConnectOptions, ListenOptions, ShmConnection, ShmHost, ShmQueue};
+use farsight_index::Answers;
+use farsight_index_xstore::client::{Access, XCache, XClient};
+use farsight_layout::FORMAT_VERSION;
+use farsight_protocol::{
+    ControlRequest, KeyKind, Reply, Request, TableDefinition, TableInfo, WriteEntries, WriteEntry,
+    WriteOperation, WriteOutcome,
+};
+use farsight_server::{Server, ServerHandle, ServerOptions};
+use serde::de::DeserializeOwned;
+
+const KEYS: u64 = 50_000;
+
+fn start(name: &str) -> (ServerHandle<ShmHost>, ShmConnection, ShmQueue) {
+    let path = std::env::temp_dir().join(format!("farsight-server-{name}-{}", std::process::id()));
+    let host = Arc::new(ShmHost::listen(&path, ListenOptions::new(FORMAT_VERSION)).unwrap());
+    let options = ServerOptions { table_memory_bytes: 64 << 20, workers: 2, ..ServerOptions::default() };
+    let server = Server::start(host, &options).unwrap();
+    let connection =
+        ShmConnection::connect(&path, ConnectOptions { format_version: FORMAT_VERSION }).unwrap();
+    let queue = connection.open_queue().unwrap();
+    (server, connection, queue)
+}
+
+fn call(queue: &mut ShmQueue, frame: &[u8]) -> Vec<u8> {
+    let mut reply = Vec::new();
+    Lane::new(queue).block_on(async |slot| slot.call(frame, &mut reply).await).unwrap().unwrap();
+    reply
+}
+
+fn control<T: DeserializeOwned>(queue: &mut ShmQueue, request: &ControlRequest) -> T {
+    let mut frame = Vec::new();
+    Request::control(&mut frame, request);
+    let reply = call(queue, &frame);
+    Reply::decode(&reply).unwrap().unwrap().control().unwrap()
+}
+
+fn load(queue: &mut ShmQueue, table: &TableInfo, keys: &[u64]) {
+    let pieces: Vec<&[u64]> = keys.chunks(1_000).collect();
+    for (number, piece) in pieces.iter().enumerate() {
+        let mut frame = Vec::new();
+        let last = number + 1 == pieces.len();
+        Request::begin_bulk_load(&mut frame, table.id, last, number as u32, piece.len(), 8);
+        for key in *piece {
+            let value = key.to_le_bytes();
+            WriteEntries::push(&mut frame, WriteEntry { key: *key, hint: LeafNumber::NONE, value: &value });
+        }
+        Reply::decode(&call(queue, &frame)).unwrap().unwrap();
+    }
+}
+
+fn wait_until_trained(queue: &mut ShmQueue) {
+    let start = Instant::now();
+    while control::<u64>(queue, &ControlRequest::PendingTraining) > 0 {
+        assert!(start.elapsed() < Duration::from_secs(60), "training goes on for ever");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn assert_all_present(client: &mut XClient, queue: &mut ShmQueue, keys: &[u64]) {
+    let mut answers = Answers::default();
+    client.multi_get(queue, keys, &mut answers).unwrap();
+    for (key, answer) in keys.iter().zip(answers.iter()) {
+        assert_eq!(answer.map(|found| found.0), Some(&key.to_le_bytes()[..]), "key {key}");
+    }
+}
+
+#[test]
+fn keys_are_read_without_the_servers_processor() {
+    let (server, connection, mut queue) = start("reads");
+    let definition = TableDefinition { name: "t".into(), key_kind: KeyKind::U64, value_bytes: 8 };
+    let table: TableInfo = control(&mut queue, &ControlRequest::CreateTable(definition));
+    let mut keys: Vec<u64> = (0..KEYS).map(|key| key << 30 | key).collect();
+    load(&mut queue, &table, &keys);
+    wait_until_trained(&mut queue);
+
+    let region_bytes = queue.attach(table.region()).unwrap();
+    let cache = XCache::new(&table, region_bytes).unwrap();
+    let mut client = XClient::new(Arc::clone(&cache), Access::OneSided);
+    client.prefill(&mut queue).unwrap();
+    let calls = server.stats().calls;
+    assert_all_present(&mut client, &mut queue, &keys);
+    assert_eq!(server.stats().calls, calls, "{:?}: not one of {KEYS} gets was a call", client.counters());
+
+    // A second session writes; the first reads on with what it has cached.
+    let mut writer_queue = connection.open_queue().unwrap();
+    writer_queue.attach(table.region()).unwrap();
+    let mut writer = XClient::new(cache, Access::OneSided);
+    let inserted: Vec<u64> = (0..KEYS).map(|key| key << 30 | 1 << 29).collect();
+    let values: Vec<[u8; 8]> = inserted.iter().map(|key| key.to_le_bytes()).collect();
+    let entries: Vec<(u64, &[u8])> =
+        inserted.iter().copied().zip(values.iter().map(|value| &value[..])).collect();
+    let mut outcomes = Vec::new();
+    writer.write(&mut writer_queue, WriteOperation::Insert, &entries, &mut outcomes).unwrap();
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, WriteOutcome::Inserted(_))));
+    keys.extend(inserted);
+    assert_all_present(&mut client, &mut queue, &keys);
+    wait_until_trained(&mut queue);
+    assert_all_present(&mut client, &mut queue, &keys);
+    let stats = server.stats();
+    assert_eq!((stats.clients, stats.tables[0].tree.pairs), (1, 2 * KEYS));
+    assert!(stats.tables[0].tree.hint_hits > KEYS / 4, "{:?}", stats.tables[0].tree);
+}
+
+#[test]
+fn a_stopped_server_ends_its_clients_calls() {
+    let (server, _connection, mut queue) = start("stops");
+    assert!(control::<Vec<TableInfo>>(&mut queue, &ControlRequest::ListTables).is_empty());
+    server.shutdown().unwrap();
+    let mut frame = Vec::new();
+    Request::control(&mut frame, &ControlRequest::ListTables);
+    let start = Instant::now();
+    let mut reply = Vec::new();
+    let ended = Lane::new(&mut queue).block_on(async |slot| slot.call(&frame, &mut reply).await);
+    assert!(!matches!(ended, Ok(Ok(()))), "a call to a server that is gone");
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+}
