@@ -200,16 +200,33 @@ impl LatchedXStoreLeaf<'_> {
     }
 }
 
-/// How many of the ascending `pairs` stay left. Half, but for a run of ascending inserts: slots are used in the
-/// order of the inserts, so a run shows as slots in key order with `incoming` behind them all. At the right end of
-/// the chain `incoming` behind them all suffices: several writers that append together come slightly out of order.
-fn pairs_left(pairs: &[(u64, LeafSlot)], incoming: u64, is_last: bool) -> usize {
-    let is_behind = pairs.last().is_some_and(|(key, _)| *key < incoming);
-    let in_order = pairs.windows(2).all(|pair| pair[0].1 < pair[1].1);
-    if is_behind && (is_last || in_order) {
-        return pairs.len().saturating_sub(1).clamp(1, ASCENDING_PAIRS_LEFT);
+/// Where a leaf is cut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Cut {
+    /// Pairs that stay left.
+    left: usize,
+    /// True if `incoming` must go left, too.
+    keeps_incoming: bool,
+}
+
+/// Where to cut the ascending `pairs` for `incoming`: in the middle, but for a run of ascending inserts. Slots are
+/// used in the order of the inserts, so in a run the two pairs before `incoming` are in the last two slots. (At the
+/// right end of the chain `incoming` behind them all suffices: several writers that append together come slightly
+/// out of order.) A run that fills the leaf goes on in the right one; one that has just begun keeps the left one
+/// for itself.
+fn cut(pairs: &[(u64, LeafSlot)], incoming: u64, is_last: bool) -> Cut {
+    let below = pairs.partition_point(|(key, _)| *key < incoming);
+    let last_slot = pairs.iter().map(|pair| pair.1).max();
+    let is_run = below >= 2
+        && Some(pairs[below - 1].1) == last_slot
+        && pairs[below - 2].1.number() + 1 == pairs[below - 1].1.number();
+    let is_appended = is_last && below == pairs.len();
+    if !is_run && !is_appended {
+        return Cut { left: pairs.len() / 2, keeps_incoming: false };
     }
-    pairs.len() / 2
+    let is_behind = below >= ASCENDING_PAIRS_LEFT || below == pairs.len();
+    let left = if is_behind { ASCENDING_PAIRS_LEFT.min(pairs.len() - 1) } else { below };
+    Cut { left, keeps_incoming: !is_behind }
 }
 
 impl LatchedLeaf for LatchedXStoreLeaf<'_> {
@@ -274,8 +291,10 @@ impl LatchedLeaf for LatchedXStoreLeaf<'_> {
         let mut sorted = [(0, Self::slot(0)); LEAF_SLOTS];
         let count = KeyLines(&lines).sorted(&mut sorted);
         assert!(count >= 2, "a leaf of {count} pairs is not split");
-        let (stay, go) = sorted[..count].split_at(pairs_left(&sorted[..count], incoming, high.is_none()));
-        let separator = shortest_fence(stay[stay.len() - 1].0, go[0].0);
+        let cut = cut(&sorted[..count], incoming, high.is_none());
+        let (stay, go) = sorted[..count].split_at(cut.left);
+        let left_end = if cut.keeps_incoming { incoming } else { stay[cut.left - 1].0 };
+        let separator = shortest_fence(left_end, go[0].0);
         let mut right_image = right.image(Fences { low: separator, high }, next);
         self.push_pairs(&mut right_image, go);
         let mut left_image = self.image(Fences { low, high: Some(separator) }, right_number);
@@ -322,23 +341,39 @@ mod tests {
         slots.enumerate().map(|(key, slot)| (10 * key as u64, LeafSlot::new(slot).unwrap())).collect()
     }
 
+    fn cut_of(pairs: &[(u64, LeafSlot)], incoming: u64, is_last: bool) -> (usize, bool) {
+        let cut = cut(pairs, incoming, is_last);
+        (cut.left, cut.keeps_incoming)
+    }
+
     #[test]
     fn a_run_of_ascending_inserts_leaves_full_leaves_behind() {
         let ascending = pairs(0..16);
-        assert_eq!(pairs_left(&ascending, 1_000, false), 14);
-        assert_eq!(pairs_left(&ascending, 75, false), 8, "the new key is none of the run");
+        assert_eq!(cut_of(&ascending, 1_000, false), (14, false));
+        assert_eq!(cut_of(&ascending, 75, false), (8, false), "the new key is none of the run");
         let mixed = pairs((0..16).rev());
-        assert_eq!(pairs_left(&mixed, 1_000, false), 8, "no run");
-        assert_eq!(pairs_left(&mixed, 1_000, true), 14, "the end of the chain");
+        assert_eq!(cut_of(&mixed, 1_000, false), (8, false), "no run");
+        assert_eq!(cut_of(&mixed, 1_000, true), (14, false), "the end of the chain");
+    }
+
+    #[test]
+    fn a_run_before_other_keys_keeps_a_leaf_for_itself() {
+        // Slots 12 to 15 came last, as keys 30 to 60, before twelve older pairs but three.
+        let run = pairs((0..3).chain(12..16).chain(3..12));
+        assert_eq!(cut_of(&run, 65, false), (7, true));
+        let nearly_through = pairs((0..15).chain([0]));
+        assert_eq!(cut_of(&nearly_through, 145, false), (14, false));
     }
 
     #[test]
     fn both_sides_of_a_split_have_a_pair() {
         for count in 2..=LEAF_SLOTS {
             let pairs = pairs(0..count);
-            for (incoming, is_last) in [(0, false), (1_000, false), (1_000, true)] {
-                let left = pairs_left(&pairs, incoming, is_last);
-                assert!((1..count).contains(&left), "{left} of {count}");
+            for incoming in (1..200).step_by(2) {
+                for is_last in [false, true] {
+                    let left = cut(&pairs, incoming, is_last).left;
+                    assert!((1..count).contains(&left), "{left} of {count} for {incoming}");
+                }
             }
         }
     }

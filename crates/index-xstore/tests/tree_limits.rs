@@ -1,0 +1,120 @@
+//! What a tree refuses: a full region, a load out of order, a value of another size. Nothing is lost by any.
+
+mod common;
+
+use common::{Fixture, stamp_of, value_of};
+use farsight_base::LeafNumber;
+use farsight_base::prng::mix;
+use farsight_index_xstore::server::{BulkLoadError, WriteError};
+use farsight_protocol::WriteOutcome;
+
+#[test]
+fn a_full_region_refuses_inserts_and_nothing_else() {
+    let fixture = Fixture::new(24, 20);
+    let mut stored = Vec::new();
+    let refused = (0..)
+        .map(mix)
+        .find_map(|key| match fixture.tree.insert(key, &fixture.value(key, 1), LeafNumber::NONE) {
+            Ok(outcome) => {
+                assert!(matches!(outcome, WriteOutcome::Inserted(_)));
+                stored.push(key);
+                None
+            }
+            Err(error) => Some((key, error)),
+        })
+        .unwrap();
+    let (key, error) = refused;
+    assert!(matches!(error, WriteError::RegionFull { .. }));
+    let expected = format!("key {key}: region 7 is full: all of its 20 leaves of 1216 B are in use");
+    assert_eq!(error.to_string(), expected);
+    assert!(stored.len() > 150, "{} keys in 20 leaves", stored.len());
+
+    stored.sort_unstable();
+    assert_eq!(fixture.check_structure(), stored);
+    let mut value = vec![0; 24];
+    for key in &stored {
+        fixture.tree.get(*key, &mut value).unwrap().expect("reads go on");
+        assert_eq!(stamp_of(*key, &value), 1);
+        fixture.tree.update(*key, &fixture.value(*key, 2), LeafNumber::NONE).expect("updates go on");
+    }
+    assert_eq!(fixture.tree.get(key, &mut value), Ok(None));
+
+    // One removed pair makes room for one insert into the same leaf, without a block.
+    let neighbour = stored[stored.partition_point(|stored| *stored < key) - 1];
+    let full_leaf = fixture.tree.stats().compactions;
+    fixture.tree.remove(neighbour, LeafNumber::NONE).unwrap();
+    fixture
+        .tree
+        .insert(neighbour, &fixture.value(neighbour, 3), LeafNumber::NONE)
+        .expect("a removed slot's room");
+    assert_eq!(fixture.tree.stats().compactions, full_leaf + 1);
+    assert_eq!(fixture.check_structure(), stored);
+}
+
+#[test]
+fn values_of_another_size_are_named() {
+    let fixture = Fixture::new(24, 4);
+    let error = fixture.tree.put(5, &[0; 8], LeafNumber::NONE).unwrap_err();
+    assert_eq!(error.to_string(), "key 5: the value has 8 B, the table's values have 24 B");
+}
+
+#[test]
+fn a_bulk_load_is_the_same_as_inserts() {
+    for count in [0, 1, 11, 12, 13, 24, 25, 400, 12 * 24, 12 * 24 + 1, 20_000] {
+        let mut keys: Vec<u64> = (0..count).map(mix).collect();
+        if count > 10 {
+            keys.extend([0, u64::MAX]);
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        let fixture = Fixture::loaded(40, 8_000, &keys);
+        assert_eq!(fixture.check_structure(), keys);
+        assert_eq!(fixture.tree.leaf_count(), (keys.len() as u64).div_ceil(12).max(1));
+        let mut value = vec![0; 40];
+        for key in &keys {
+            assert!(fixture.tree.get(*key, &mut value).unwrap().is_some());
+            assert_eq!(stamp_of(*key, &value), 0);
+        }
+        let more: Vec<u64> = (count..2 * count + 100).map(mix).collect();
+        fixture.insert_all(&more);
+        keys.extend(more);
+        keys.sort_unstable();
+        assert_eq!(fixture.check_structure(), keys);
+    }
+}
+
+#[test]
+fn a_bulk_load_refuses_by_pair_and_key_and_leaves_nothing() {
+    let fixture = Fixture::new(8, 10);
+    let load = |keys: &[u64]| fixture.tree.bulk_load(keys.iter().map(|key| (*key, [0; 8].as_slice())));
+    let ascending: Vec<u64> = (0..100).collect();
+    let unsorted = [ascending.as_slice(), &[50]].concat();
+    let duplicate = [ascending.as_slice(), &[99]].concat();
+    assert_eq!(load(&unsorted), Err(BulkLoadError::Unsorted { index: 100, key: 50, previous: 99 }));
+    assert_eq!(load(&duplicate), Err(BulkLoadError::Duplicate { index: 100, key: 99 }));
+    let too_many: Vec<u64> = (0..200).collect();
+    let full = load(&too_many).unwrap_err().to_string();
+    assert_eq!(full, "pair 120: key 120: region 7 is full: all of its 10 leaves of 448 B are in use");
+    assert!(fixture.check_structure().is_empty(), "what failed left nothing");
+    assert_eq!(load(&ascending).map(|loaded| (loaded.pairs, loaded.leaves)), Ok((100, 9)));
+    assert_eq!(load(&ascending), Err(BulkLoadError::NotEmpty { pairs: 100, leaves: 9 }));
+    assert_eq!(fixture.check_structure(), ascending);
+}
+
+#[test]
+fn a_load_that_was_overtaken_gives_its_blocks_back() {
+    let fixture = Fixture::new(8, 100);
+    let mut loader = fixture.tree.begin_bulk_load().unwrap();
+    for key in 0..600 {
+        loader.push(key, &value_of(key, 0, 8)).unwrap();
+    }
+    let mut value = [0; 8];
+    assert_eq!(fixture.tree.get(300, &mut value), Ok(None), "nothing is visible before the end");
+    // A hint that names a leaf of the load is not taken.
+    for hint in 0..60 {
+        fixture.tree.put(300, &fixture.value(300, 9), LeafNumber(hint)).unwrap();
+    }
+    assert_eq!(fixture.tree.stats().hint_hits, 0);
+    assert!(matches!(loader.finish(), Err(BulkLoadError::NotEmpty { pairs: 1, .. })));
+    assert_eq!(fixture.check_structure(), [300]);
+}
