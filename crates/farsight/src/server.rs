@@ -42,7 +42,7 @@ pub enum StartError {
         /// Where.
         url: ServerUrl,
         /// What stands against it.
-        source: farsight_server::StartError,
+        source: Box<farsight_server::StartError>,
     },
 }
 
@@ -134,7 +134,7 @@ impl ServerBuilder {
         };
         match farsight_server::Server::start(host, &self.options) {
             Ok(handle) => Ok(Server { url, handle }),
-            Err(source) => Err(StartError::Serve { url, source }),
+            Err(source) => Err(StartError::Serve { url, source: Box::new(source) }),
         }
     }
 }

@@ -1,0 +1,63 @@
+//! The command line.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::commands;
+
+/// An in-memory, ordered key-value store whose clients read the data where it lies.
+#[derive(Debug, Parser)]
+#[command(name = "farsight", version, after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  farsight serve &                         start a server
+  farsight create prices --value-size 16   make a table of u64 keys
+  farsight put prices 100 'sixteen bytes'  store a pair
+  farsight get prices 100                  read it
+  farsight scan prices --from 50           list pairs in key order
+  farsight load places boundaries          load a table with half a million real keys
+  farsight stats                           see tree, model, memory
+  farsight doctor                          see what this machine lacks
+
+Client commands talk to the server at --connect, $FARSIGHT_URL, or the default socket, in this order.
+`farsight COMMAND --help` explains a command.";
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Serve(commands::serve::Serve),
+    Get(commands::get::Get),
+    Put(commands::put::Put),
+    Delete(commands::delete::Delete),
+    Scan(commands::scan::Scan),
+    Tables(commands::tables::Tables),
+    Create(commands::create::Create),
+    Load(commands::load::Load),
+    Stats(commands::stats::Stats),
+    Dataset(commands::dataset::Dataset),
+    Doctor(commands::doctor::Doctor),
+}
+
+impl Command {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        match self {
+            Self::Serve(command) => command.run(),
+            Self::Get(command) => command.run(),
+            Self::Put(command) => command.run(),
+            Self::Delete(command) => command.run(),
+            Self::Scan(command) => command.run(),
+            Self::Tables(command) => command.run(),
+            Self::Create(command) => command.run(),
+            Self::Load(command) => command.run(),
+            Self::Stats(command) => command.run(),
+            Self::Dataset(command) => command.run(),
+            Self::Doctor(command) => command.run(),
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! One command a file: its arguments, and what it does.
+
+pub(crate) mod create;
+pub(crate) mod dataset;
+pub(crate) mod delete;
+pub(crate) mod doctor;
+pub(crate) mod get;
+pub(crate) mod load;
+pub(crate) mod put;
+pub(crate) mod scan;
+pub(crate) mod serve;
+pub(crate) mod stats;
+pub(crate) mod tables;

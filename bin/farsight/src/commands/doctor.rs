@@ -1,0 +1,74 @@
+//! `farsight doctor`.
+
+mod kernel;
+mod limits;
+mod processors;
+mod server;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::connection::Connection;
+
+/// Check this machine and the server: what is wrong, and the command that mends it
+///
+/// One line a check, ok or warn. The exit code is 1 if anything warns.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  farsight doctor
+  farsight doctor --connect shm:///run/farsight/main.sock")]
+pub(crate) struct Doctor {
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// What one check found.
+struct Finding {
+    what: &'static str,
+    is_ok: bool,
+    text: String,
+    /// The command, or the sentence, that mends it; empty if all is well.
+    remedy: String,
+}
+
+impl Finding {
+    fn ok(what: &'static str, text: impl Into<String>) -> Self {
+        Self { what, is_ok: true, text: text.into(), remedy: String::new() }
+    }
+
+    fn warn(what: &'static str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { what, is_ok: false, text: text.into(), remedy: remedy.into() }
+    }
+}
+
+impl Doctor {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let url = self.connection.url();
+        let findings = [
+            server::version(),
+            kernel::release(),
+            kernel::huge_pages(),
+            kernel::shared_memory_huge_pages(),
+            processors::cores(),
+            processors::governor(),
+            limits::locked_memory(),
+            limits::open_files(),
+            server::socket_directory(&url),
+            server::server(&url),
+        ];
+        let mut out = std::io::stdout().lock();
+        for finding in &findings {
+            let status = if finding.is_ok { "ok  " } else { "warn" };
+            writeln!(out, "{status}  {:<13} {}", finding.what, finding.text)?;
+            if !finding.remedy.is_empty() {
+                writeln!(out, "      {:<13} mend: {}", "", finding.remedy)?;
+            }
+        }
+        let is_well = findings.iter().all(|finding| finding.is_ok);
+        Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}

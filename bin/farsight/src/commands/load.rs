@@ -1,0 +1,136 @@
+//! `farsight load`.
+
+mod pairs;
+mod sink;
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use farsight::{CatalogueError, Client, ErrorCode, KeyKind, Table, TableInfo};
+use indicatif::HumanCount;
+
+use crate::commands::create::{Kind, make};
+use crate::connection::Connection;
+use crate::key_text::TextKey;
+use crate::typed_table::{TableCommand, on_table};
+use crate::value_text::ValueFormat;
+
+/// Fill a table from a file or a named set of keys
+///
+/// A table that does not exist is made. An empty table is loaded in bulk and shows its pairs all at once, at the
+/// end; into a table with pairs they are put, in batches.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Sources, by name or extension:
+  a set of `farsight dataset list`
+  *.csv   a key in the first column, a value in the second or none; a first line whose key is none is a header
+  *.txt   a key a line
+  others  SOSD binary, into u64 tables: a count and as many keys, little-endian 64-bit integers in order (32-bit
+          keys if the name contains uint32)
+
+Text and CSV files are sorted here. A SOSD file out of order is an error unless --sort is given.
+Of pairs with the same key the last one counts, and the number of dropped ones is printed.
+A key without a value gets its own 64-bit encoding, little-endian, repeated up to the value's end: in a u64 table of
+8 B values each key is its own value.
+
+Examples:
+  farsight load places boundaries
+  farsight load osm osm_cellids_200M_uint64 --value-size 16
+  farsight load prices prices.csv --format decimal")]
+pub(crate) struct Load {
+    #[command(flatten)]
+    connection: Connection,
+    /// The table
+    table: String,
+    /// A file, or the name of a dataset
+    source: String,
+    /// Bytes of each value if the table is made now [default: 8]
+    #[arg(long, value_name = "BYTES")]
+    value_size: Option<usize>,
+    /// What its keys are if the table is made now [default: u64]
+    #[arg(long, value_enum)]
+    kind: Option<Kind>,
+    /// How to read the values of a CSV file
+    #[arg(long, value_enum, default_value_t)]
+    format: ValueFormat,
+    /// Take only so many keys of a named set or SOSD file, a sample
+    #[arg(long, value_name = "N")]
+    keys: Option<usize>,
+    /// Sort a SOSD file that is out of order
+    #[arg(long)]
+    sort: bool,
+}
+
+impl Load {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let client = self.connection.open()?;
+        let table = self.table.clone();
+        self.find_or_make(&client)?;
+        let stats = client.stats()?;
+        let found = stats.tables.iter().find(|found| found.info.definition.name == table);
+        let is_empty = found.is_some_and(|found| found.tree.pairs == 0);
+        on_table(&client, &table, LoadInto { load: self, is_empty })
+    }
+
+    /// Makes the table, or checks that the one there is what the arguments say.
+    fn find_or_make(&self, client: &Client) -> Result<()> {
+        let kind = self.kind.map(KeyKind::from);
+        match client.describe_table(&self.table) {
+            Ok(info) => self.check(&info, kind),
+            Err(CatalogueError::Refused { source, .. }) if source.code == ErrorCode::UnknownTable => {
+                Ok(make(client, &self.table, kind.unwrap_or(KeyKind::U64), self.value_size.unwrap_or(8))?)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn check(&self, info: &TableInfo, kind: Option<KeyKind>) -> Result<()> {
+        let (name, definition) = (&self.table, &info.definition);
+        let value_bytes = usize::from(definition.value_bytes);
+        if let Some(asked) = self.value_size.filter(|asked| *asked != value_bytes) {
+            bail!("table {name:?} exists with values of {value_bytes} B, not {asked} B");
+        }
+        if let Some(asked) = kind.filter(|asked| *asked != definition.key_kind) {
+            bail!("table {name:?} exists with keys of kind {}, not {asked}", definition.key_kind);
+        }
+        Ok(())
+    }
+}
+
+struct LoadInto {
+    load: Load,
+    is_empty: bool,
+}
+
+impl TableCommand for LoadInto {
+    type Output = ExitCode;
+
+    fn run<K: TextKey>(self, table: Table<K>) -> Result<ExitCode> {
+        let Load { source, format, keys, sort, .. } = self.load;
+        let request = pairs::Request { source: &source, format, keys, sort, table: table.name() };
+        let pairs = pairs::read::<K>(&request, table.value_bytes())
+            .with_context(|| format!("cannot load {source} into table {:?}", table.name()))?;
+        ensure!(!pairs.keys.is_empty(), "{source} has no keys");
+        let start = Instant::now();
+        let way = if self.is_empty {
+            sink::bulk(&table, &pairs)?;
+            "in bulk"
+        } else {
+            sink::put(&table, &pairs)?;
+            "by puts"
+        };
+        let seconds = start.elapsed().as_secs_f64();
+        writeln!(
+            std::io::stdout().lock(),
+            "{} pairs into table {} {way} in {seconds:.2} s, {:.2} M/s; {} duplicates dropped",
+            HumanCount(pairs.keys.len() as u64),
+            table.name(),
+            pairs.keys.len() as f64 / seconds / 1e6,
+            HumanCount(pairs.duplicates_dropped)
+        )?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

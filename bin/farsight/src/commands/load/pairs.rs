@@ -1,0 +1,168 @@
+//! Pairs to be loaded: read, sorted, without repetitions.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use farsight::{Key, KeyKind};
+use farsight_bench::dataset::{Dataset, FileOptions, default_cache_directory};
+
+use crate::key_text::TextKey;
+use crate::value_text::ValueFormat;
+
+/// The seed of samples: fixed, so that a load repeated is the same.
+const SAMPLE_SEED: u64 = 1;
+
+/// Pairs in ascending order of their keys' encodings, which are distinct.
+pub(super) struct Pairs {
+    pub(super) keys: Vec<u64>,
+    /// One value a key, one behind the other; empty if the source has none.
+    values: Vec<u8>,
+    value_bytes: usize,
+    pub(super) duplicates_dropped: u64,
+}
+
+/// What to read.
+pub(super) struct Request<'a> {
+    pub(super) source: &'a str,
+    pub(super) format: ValueFormat,
+    pub(super) keys: Option<usize>,
+    pub(super) sort: bool,
+    pub(super) table: &'a str,
+}
+
+/// Pairs as they stand in a file.
+#[derive(Default)]
+struct Unsorted {
+    keys: Vec<u64>,
+    values: Vec<u8>,
+}
+
+impl Pairs {
+    /// The value of pair `index`, in `scratch` if it is derived from the key.
+    pub(super) fn value<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> &'a [u8] {
+        if self.values.is_empty() {
+            scratch.clear();
+            scratch.extend(self.keys[index].to_le_bytes().into_iter().cycle().take(self.value_bytes));
+            scratch
+        } else {
+            &self.values[index * self.value_bytes..][..self.value_bytes]
+        }
+    }
+}
+
+/// Reads the pairs of a source.
+pub(super) fn read<K: TextKey>(request: &Request<'_>, value_bytes: usize) -> Result<Pairs> {
+    let path = Path::new(request.source);
+    let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
+    let unsorted = match extension.as_deref() {
+        Some("txt") => text_keys::<K>(path)?,
+        Some("csv") => csv_pairs::<K>(path, request, value_bytes)?,
+        _ => return integer_keys::<K>(request, value_bytes),
+    };
+    ensure!(request.keys.is_none(), "--keys takes a sample of named sets and SOSD files only");
+    Ok(unsorted.into_sorted(value_bytes))
+}
+
+/// A named set, or a SOSD file.
+fn integer_keys<K: Key>(request: &Request<'_>, value_bytes: usize) -> Result<Pairs> {
+    let dataset = Dataset::parse(request.source)?;
+    ensure!(
+        K::KIND == KeyKind::U64,
+        "its keys are u64, those of the table {}; for another kind write the keys to a .csv or .txt file",
+        K::KIND
+    );
+    let options = FileOptions { sort: request.sort };
+    // A file takes all of itself, and a synthetic set its default count.
+    let set = dataset.generate(request.keys, SAMPLE_SEED, &default_cache_directory()?, options)?;
+    Ok(Pairs { keys: set.keys, values: Vec::new(), value_bytes, duplicates_dropped: set.duplicates_dropped })
+}
+
+fn text_keys<K: TextKey>(path: &Path) -> Result<Unsorted> {
+    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    let mut pairs = Unsorted::default();
+    for (number, line) in (1..).zip(BufReader::new(file).lines()) {
+        let line = line.with_context(|| format!("cannot read {}, line {number}", path.display()))?;
+        let text = line.trim();
+        if !text.is_empty() {
+            pairs.keys.push(K::parse(text).with_context(|| at_line(path, number))?.encode());
+        }
+    }
+    Ok(pairs)
+}
+
+fn csv_pairs<K: TextKey>(path: &Path, request: &Request<'_>, value_bytes: usize) -> Result<Unsorted> {
+    let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_path(path)?;
+    let mut pairs = Unsorted::default();
+    let mut columns = None;
+    for (index, record) in reader.records().enumerate() {
+        let record = record?;
+        let line = record.position().map_or(index as u64 + 1, csv::Position::line);
+        let key = match K::parse(record.get(0).unwrap_or_default().trim()) {
+            Ok(key) => key,
+            // Names of columns.
+            Err(_) if index == 0 => continue,
+            Err(error) => return Err(error.context(at_line(path, line))),
+        };
+        let expected = *columns.get_or_insert(record.len());
+        if record.len() != expected || expected > 2 {
+            bail!(
+                "{}: {} columns; a key, or a key and a value on every line",
+                at_line(path, line),
+                record.len()
+            );
+        }
+        pairs.keys.push(key.encode());
+        if let Some(text) = record.get(1) {
+            let value = request.format.parse(text.trim(), request.table, value_bytes);
+            pairs.values.extend(value.with_context(|| at_line(path, line))?);
+        }
+    }
+    Ok(pairs)
+}
+
+fn at_line(path: &Path, line: u64) -> String {
+    format!("{}, line {line}", path.display())
+}
+
+impl Unsorted {
+    /// Sorts by key; of equal keys the last stays.
+    fn into_sorted(self, value_bytes: usize) -> Pairs {
+        let mut order: Vec<usize> = (0..self.keys.len()).collect();
+        order.sort_by_key(|index| self.keys[*index]);
+        let mut pairs = Pairs { keys: Vec::new(), values: Vec::new(), value_bytes, duplicates_dropped: 0 };
+        for (place, index) in order.iter().enumerate() {
+            let next = order.get(place + 1).map(|next| self.keys[*next]);
+            if next == Some(self.keys[*index]) {
+                pairs.duplicates_dropped += 1;
+                continue;
+            }
+            pairs.keys.push(self.keys[*index]);
+            if !self.values.is_empty() {
+                pairs.values.extend_from_slice(&self.values[index * value_bytes..][..value_bytes]);
+            }
+        }
+        pairs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_equal_keys_the_last_stays() {
+        let unsorted = Unsorted { keys: vec![5, 3, 5, 1, 3, 5], values: vec![0, 1, 2, 3, 4, 5] };
+        let pairs = unsorted.into_sorted(1);
+        assert_eq!(pairs.keys, [1, 3, 5]);
+        assert_eq!(pairs.values, [3, 4, 5]);
+        assert_eq!(pairs.duplicates_dropped, 3);
+    }
+
+    #[test]
+    fn a_derived_value_repeats_the_key() {
+        let pairs = Unsorted { keys: vec![0x0102], values: Vec::new() }.into_sorted(11);
+        assert_eq!(pairs.value(0, &mut Vec::new()), [2, 1, 0, 0, 0, 0, 0, 0, 2, 1, 0]);
+    }
+}

@@ -1,0 +1,57 @@
+//! Pairs into a table: in bulk, or by puts.
+
+use anyhow::Result;
+use farsight::{Options, Table, WriteOperation};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::pairs::Pairs;
+use crate::key_text::TextKey;
+use crate::outcome;
+
+/// Pairs of a batch of puts, and between two steps of the progress bar.
+const BATCH_PAIRS: usize = 8192;
+
+/// Loads an empty table.
+pub(super) fn bulk<K: TextKey>(table: &Table<K>, pairs: &Pairs) -> Result<()> {
+    let bar = bar(pairs);
+    let mut load = table.bulk_load()?;
+    let mut scratch = Vec::new();
+    for (index, key) in pairs.keys.iter().enumerate() {
+        load.push(K::decode(*key), pairs.value(index, &mut scratch))?;
+        if index % BATCH_PAIRS == 0 {
+            bar.set_position(index as u64);
+        }
+    }
+    load.finish()?;
+    bar.finish_and_clear();
+    Ok(())
+}
+
+/// Puts pairs into a table that may have some.
+pub(super) fn put<K: TextKey>(table: &Table<K>, pairs: &Pairs) -> Result<()> {
+    let bar = bar(pairs);
+    let mut session = table.session(Options::default())?;
+    let mut outcomes = Vec::new();
+    let mut batch: Vec<(K, Vec<u8>)> = Vec::new();
+    let mut scratch = Vec::new();
+    for first in (0..pairs.keys.len()).step_by(BATCH_PAIRS) {
+        let last = pairs.keys.len().min(first + BATCH_PAIRS);
+        batch.clear();
+        batch.extend(
+            (first..last)
+                .map(|index| (K::decode(pairs.keys[index]), pairs.value(index, &mut scratch).to_vec())),
+        );
+        session.put_many(&batch, &mut outcomes)?;
+        outcome::check(table.name(), WriteOperation::Put, &outcomes)?;
+        bar.set_position(last as u64);
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+/// A progress bar on stderr; nothing where that is no terminal.
+fn bar(pairs: &Pairs) -> ProgressBar {
+    let style =
+        ProgressStyle::with_template("{wide_bar} {human_pos} of {human_len} pairs, {per_sec}, {eta} left");
+    ProgressBar::new(pairs.keys.len() as u64).with_style(style.expect("the template is well-formed"))
+}

@@ -1,0 +1,85 @@
+//! `farsight scan`.
+
+use std::io::{BufWriter, Write};
+use std::ops::Bound;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use farsight::{Options, Table};
+use serde_json::json;
+
+use crate::connection::Connection;
+use crate::key_text::TextKey;
+use crate::typed_table::{TableCommand, on_table};
+use crate::value_text::ValueFormat;
+
+/// Print pairs in key order
+///
+/// One line a pair, key and value between a tab. Pairs are fetched in pages, so a scan of any length takes little
+/// memory and holds up nobody.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  farsight scan prices
+  farsight scan prices --from 100 --to 200
+  farsight scan prices --from 100 --limit 10 --json
+  farsight scan temperatures --from -40 --to 0")]
+pub(crate) struct Scan {
+    #[command(flatten)]
+    connection: Connection,
+    /// The table
+    table: String,
+    /// The first key [default: the least]
+    #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
+    from: Option<String>,
+    /// The last key, itself included [default: the greatest]
+    #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
+    to: Option<String>,
+    /// Pairs at most [default: all]
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+    /// How to print values
+    #[arg(long, value_enum, default_value_t)]
+    format: ValueFormat,
+    /// Print one JSON object a pair: key, value, version
+    #[arg(long)]
+    json: bool,
+}
+
+impl Scan {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let client = self.connection.open()?;
+        let table = self.table.clone();
+        on_table(&client, &table, self)
+    }
+}
+
+impl TableCommand for Scan {
+    type Output = ExitCode;
+
+    fn run<K: TextKey>(self, table: Table<K>) -> Result<ExitCode> {
+        let from = bound::<K>(self.from.as_deref())?;
+        let to = bound::<K>(self.to.as_deref())?;
+        let mut session = table.session(Options::default())?;
+        let mut out = BufWriter::new(std::io::stdout().lock());
+        for pair in session.scan((from, to)).take(self.limit.unwrap_or(usize::MAX)) {
+            let (key, entry) = pair?;
+            let text = self.format.text(&entry.value);
+            if self.json {
+                writeln!(out, "{}", json!({ "key": key.json(), "value": text, "version": entry.version }))?;
+            } else {
+                writeln!(out, "{}\t{text}", key.text())?;
+            }
+        }
+        out.flush()?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn bound<K: TextKey>(text: Option<&str>) -> Result<Bound<K>> {
+    Ok(match text {
+        Some(text) => Bound::Included(K::parse(text)?),
+        None => Bound::Unbounded,
+    })
+}
