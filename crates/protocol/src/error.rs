@@ -46,7 +46,8 @@ pub enum ErrorCode {
     Contended = 8,
     /// The table's versions are used up.
     VersionsExhausted = 9,
-    /// The server cannot get memory, or has as many tables as it can.
+    /// The server cannot get memory, has as many tables as it can, or met a bug of its own and answers
+    /// nothing any more.
     OutOfResources = 10,
 }
 

@@ -36,8 +36,8 @@ pub enum Request<'a> {
         /// The keys.
         keys: Words<'a>,
     },
-    /// Up to `limit` pairs from `from` on, by the tree. The reply: as many pairs as it has room for, `count` of
-    /// them; `argument` is 1 if the table may hold more behind the last one, 0 if its end was reached.
+    /// Up to `limit` pairs from `from` on, by the tree. The reply: as many pairs as it has room for, `count`
+    /// of them; `argument` is 1 if the table may hold more behind the last one, 0 if its end was reached.
     Scan {
         /// The table.
         table: TableId,
@@ -55,10 +55,10 @@ pub enum Request<'a> {
         /// Keys, hints, values.
         entries: WriteEntries<'a>,
     },
-    /// The fall-back: the value of `key`, with the sub-model and table that find it next time. The reply: a value
-    /// (version zero: absent), then `count` sub-models, one or none; `argument` is the generation of the server's
-    /// model, zero before the first. There is none without a model, or if it does not fit the reply. A client
-    /// with a model of another generation fetches the top model anew.
+    /// The fall-back: the value of `key`, with the sub-model and table that find it next time. The reply: a
+    /// value (version zero: absent), then `count` sub-models, one or none; `argument` is the generation of
+    /// the server's model, zero before the first. There is none without a model, or if it does not fit the
+    /// reply. A client with a model of another generation fetches the top model anew.
     Lookup {
         /// The table.
         table: TableId,
@@ -67,9 +67,9 @@ pub enum Request<'a> {
         /// The generation of the client's model; zero without one.
         generation: u64,
     },
-    /// Words of the top model from `first_word` on. The reply: as many as it has room for; `count` is the number
-    /// of all words, `argument` the model's generation. It is always the newest model: a client that gathers
-    /// another generation begins again. Without a model count, argument and body are empty.
+    /// Words of the top model from `first_word` on. The reply: as many as it has room for; `count` is the
+    /// number of all words, `argument` the model's generation. It is always the newest model: a client that
+    /// gathers another generation begins again. Without a model count, argument and body are empty.
     TopModel {
         /// The table.
         table: TableId,
@@ -78,9 +78,10 @@ pub enum Request<'a> {
         /// The generation wanted; zero: the newest.
         generation: u64,
     },
-    /// Sub-models from `first` on. The reply: `count` consecutive ones, as many as it has room for; `argument` is
-    /// the generation they belong to, always the newest (zero: no model yet). Count zero for a number that the
-    /// model has means that this one sub-model is larger than a reply: it cannot be cached, go on behind it.
+    /// Sub-models from `first` on. The reply: `count` consecutive ones, as many as it has room for;
+    /// `argument` is the generation they belong to, always the newest (zero: no model yet). Count zero for a
+    /// number that the model has means that this one sub-model is larger than a reply: it cannot be cached,
+    /// go on behind it.
     SubModels {
         /// The table.
         table: TableId,
@@ -91,9 +92,9 @@ pub enum Request<'a> {
         /// The generation wanted.
         generation: u64,
     },
-    /// A piece of a bulk load: ascending pairs behind those of the piece before, from the same client. Piece zero
-    /// begins a load and discards an unfinished one, whoever's it was; a refused piece discards the load. The
-    /// reply: `count` is the pairs in this piece, `argument` those of the load so far.
+    /// A piece of a bulk load: ascending pairs behind those of the piece before, from the same client. Piece
+    /// zero begins a load and discards an unfinished one, whoever's it was; a refused piece discards the
+    /// load. The reply: `count` is the pairs in this piece, `argument` those of the load so far.
     BulkLoad {
         /// The table, empty when the first piece arrives.
         table: TableId,

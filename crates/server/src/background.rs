@@ -1,7 +1,7 @@
 //! Background work: training models and collapsing regions to huge pages, in steps.
 //!
-//! Invariant: a step is bounded, whatever the tables hold (but for the training of one top model, which is one
-//! piece), and a step that reports [`BackgroundState::Idle`] left nothing undone that it could have done.
+//! Invariant: a step is bounded, whatever the tables hold (but for the training of one top model, which is
+//! one piece), and a step that reports [`BackgroundState::Idle`] left nothing undone that it could have done.
 //!
 //! Protocol: whoever makes work says so to the table ([`crate::table::Table::want_training`]) and raises the
 //! signal on which the runner sleeps between steps. Training that fails is tried again later and later.
@@ -58,8 +58,8 @@ impl<H: Host> Background<H> {
         Self { state, works: Vec::new() }
     }
 
-    /// Does a bounded piece of what there is to do: for each table about as much as training `budget` sub-models
-    /// (a microsecond or two each), and a few huge pages.
+    /// Does a bounded piece of what there is to do: for each table about as much as training `budget`
+    /// sub-models (a microsecond or two each), and a few huge pages.
     pub fn step(&mut self, now: MonotonicNs, budget: usize) -> BackgroundState {
         let mut is_working = false;
         let mut retry_at: Option<MonotonicNs> = None;

@@ -1,8 +1,8 @@
 //! Bulk load by pieces: the state between the calls of one load.
 //!
 //! Invariant: a table has at most one load. Its pieces come from one client, in order, and nothing of them is
-//! visible before the last. Whatever ends a load early (a refused piece, another load's piece zero, a write to
-//! the table, which makes it no longer empty) gives its leaves back.
+//! visible before the last. Whatever ends a load early (a refused piece, another load's piece zero, a write
+//! to the table, which makes it no longer empty) gives its leaves back.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -42,7 +42,8 @@ struct Load {
 }
 
 impl Loading {
-    /// Takes one piece for `tree`, the tree of the table called `table`. Returns the pairs of the load so far.
+    /// Takes one piece for `tree`, the tree of the table called `table`. Returns the pairs of the load so
+    /// far.
     pub(crate) fn take(&self, table: &str, tree: &Tree, piece: Piece<'_>) -> Result<u64, ServerError> {
         let refused = |code, text: String| {
             let number = piece.number;

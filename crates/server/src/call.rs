@@ -1,7 +1,7 @@
 //! Calls: from a request's bytes to a reply's, one operation a file.
 //!
-//! Invariant: [`Calls::handle`] leaves exactly one well-formed reply, no longer than the host carries: an answer,
-//! or a refusal that says what, expected and got.
+//! Invariant: [`Calls::handle`] leaves exactly one well-formed reply, no longer than the host carries: an
+//! answer, or a refusal that says what, expected and got.
 
 mod bulk_load;
 mod control;

@@ -9,8 +9,8 @@ use crate::process;
 pub struct ServerOptions {
     /// Worker threads, 1 to [`ServerOptions::WORKERS_MAX`].
     pub workers: usize,
-    /// Bytes of each table's leaf region: the most that the table can ever hold. Pages cost nothing until they
-    /// are written. Default: a quarter of the machine's memory.
+    /// Bytes of each table's leaf region: the most that the table can ever hold. Pages cost nothing until
+    /// they are written. Default: a quarter of the machine's memory.
     pub table_memory_bytes: u64,
     /// How the tables' models are trained.
     pub training: TrainOptions,

@@ -1,8 +1,8 @@
 //! The runner: the one place that starts threads.
 //!
-//! Protocol of stopping: the stop flag is raised, then everything that may sleep is woken again and again until
-//! the threads have ended or the bound is reached; a wake that comes just before a thread falls asleep is thus
-//! followed by another.
+//! Protocol of stopping: the stop flag is raised, then everything that may sleep is woken again and again
+//! until the threads have ended or the bound is reached; a wake that comes just before a thread falls asleep
+//! is thus followed by another.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -173,6 +173,7 @@ impl<H: Host + 'static> ServerHandle<H> {
     }
 
     /// Stops the threads and waits for them. Calls that were not executed yet are not executed any more.
+    /// Clients notice it when the host is dropped by its last owner.
     ///
     /// # Errors
     /// [`ShutdownError`] if a thread does not end within 10 s.

@@ -1,7 +1,7 @@
 //! How workers wake the background: raised by many, awaited by one.
 //!
-//! Invariant: work published before [`Signal::raise`] is seen by whoever returns from [`Signal::wait`] after it;
-//! a signal raised while nobody waits ends the next wait at once.
+//! Invariant: work published before [`Signal::raise`] is seen by whoever returns from [`Signal::wait`] after
+//! it; a signal raised while nobody waits ends the next wait at once.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,8 +19,8 @@ pub(crate) struct Signal {
 impl Signal {
     /// Ends the current wait, or the next. One atomic exchange while the last raise has not been noticed yet.
     pub(crate) fn raise(&self) {
-        // An exchange even if the flag is up, never a plain load: then the waiter's exchange that takes the flag
-        // down follows this one and sees the work. AcqRel; partner: the exchange in `take`.
+        // An exchange even if the flag is up, never a plain load: then the waiter's exchange that takes the
+        // flag down follows this one and sees the work. AcqRel; partner: the exchange in `take`.
         if !self.raised.swap(true, Ordering::AcqRel) {
             // The waiter looks at the flag under this lock before it sleeps, so it cannot miss the notice.
             drop(self.sleeper.lock().unwrap_or_else(PoisonError::into_inner));

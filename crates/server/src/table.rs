@@ -178,7 +178,8 @@ impl Table {
         self.training_done.store(wanted, Ordering::Release);
     }
 
-    /// Sub-models that wait to be trained, at least one while any training is due; zero: the model is current.
+    /// Sub-models that wait to be trained, at least one while any training is due; zero: the model is
+    /// current.
     pub(crate) fn pending_training(&self) -> u64 {
         // Acquire: partner is the Release store in `set_training_done`.
         let done = self.training_done.load(Ordering::Acquire);

@@ -1,7 +1,7 @@
 //! The catalogue: tables by number and by name.
 //!
-//! Invariant: tables are only ever added, so a number once given names the same table for the server's life, and
-//! looking one up takes no lock. Additions are serialized; a table is visible only when it is complete.
+//! Invariant: tables are only ever added, so a number once given names the same table for the server's life,
+//! and looking one up takes no lock. Additions are serialized; a table is visible only when it is complete.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 

@@ -1,7 +1,7 @@
 //! A worker: one port's calls, executed in order of arrival.
 //!
-//! Invariant: a call is executed by one worker from start to end; what a panic leaves behind is answered like any
-//! other call and turns the server to refusing ([`crate::failure`]).
+//! Invariant: a call is executed by one worker from start to end; what a panic leaves behind is answered like
+//! any other call and turns the server to refusing ([`crate::failure`]).
 
 use std::sync::Arc;
 use std::time::Duration;

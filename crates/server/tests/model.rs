@@ -132,7 +132,7 @@ fn splits_are_retrained_until_the_model_is_right_again() {
     client.load(&table, &keys);
     wait_until_trained(&client);
     let before = client.stats().tables[0].model;
-    let inserted: Vec<u64> = (0..9_000_u64).map(|key| (2_000 + key) << 40 | 77).collect();
+    let inserted: Vec<u64> = (0..9_000_u64).map(|key| ((2_000 + key) << 40) + 77).collect();
     client.put(&table, &inserted);
     wait_until_trained(&client);
     let after = &client.stats().tables[0];

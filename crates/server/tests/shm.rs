@@ -1,4 +1,5 @@
-//! The whole way over shared memory: tables made and loaded by calls, read one-sided through the learned cache.
+//! The whole way over shared memory: tables made and loaded by calls, read one-sided through the learned
+//! cache.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! A fabric inside one process: regions on the heap, calls through queues. Verbs other than calls are not needed
-//! by a server's tests: they look into the regions themselves.
+//! A fabric inside one process: regions on the heap, calls through queues. Verbs other than calls are not
+//! needed by a server's tests: they look into the regions themselves.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
