@@ -1,9 +1,10 @@
 //! The suite of the verb contract: what `farsight_fabric` promises, asked of a provider.
 //!
-//! Invariant: a test names no provider. What a provider may choose is asked of its `Guarantees`; what it does not
-//! promise is not tested.
+//! Invariant: a test names no provider. What a provider may choose is asked of its `Guarantees`; what it does
+//! not promise is not tested.
 //!
-//! A provider joins by implementing [`FabricUnderTest`] and naming it to [`fabric_suite!`](crate::fabric_suite).
+//! A provider joins by implementing [`FabricUnderTest`] and naming it to
+//! [`fabric_suite!`](crate::fabric_suite).
 
 pub mod atomics;
 pub mod bounds;
@@ -39,20 +40,23 @@ macro_rules! fabric_suite {
     ($make:expr) => {
         $crate::fabric_suite!(@tests $make;
             reads: read_sees_what_the_server_wrote, read_of_many_lines, reads_of_a_full_batch,
-                a_slot_may_be_posted_again, line_being_written_comes_back_odd, write_is_seen_by_server_and_reader,
-                the_lane_reads;
+                a_slot_may_be_posted_again, line_being_written_comes_back_odd,
+                write_is_seen_by_server_and_reader, the_lane_reads;
             tearing: stamped_lines_do_not_tear, plain_words_do_not_tear, writes_stay_in_order;
-            atomics: compare_swap_yields_what_it_found, fetch_add_counts_every_addition, read_follows_atomic;
+            atomics: compare_swap_yields_what_it_found, fetch_add_counts_every_addition,
+                read_follows_atomic;
             bounds: read_past_the_end_kills_the_queue, read_far_past_the_end_is_refused,
-                misaligned_addresses_are_refused, write_past_the_end_is_refused, read_only_region_refuses_changes,
-                verbs_before_a_refused_one_complete, unknown_region_is_named;
+                misaligned_addresses_are_refused, write_past_the_end_is_refused,
+                read_only_region_refuses_changes, verbs_before_a_refused_one_complete,
+                unknown_region_is_named;
             calls: echo, many_in_flight, longest_message, too_long_is_refused_before_posting,
                 replies_belong_to_their_slots, call_wakes_a_sleeping_server, slow_call_sleeps_the_client,
-                late_reply_to_a_reposted_slot_is_dropped, large_replies_flow_through, reads_go_on_beside_calls,
-                two_queues_do_not_mix, the_lane_calls;
-            life: peer_death_ends_a_call, peer_death_ends_reads, closing_ends_the_queues, restart_is_another_epoch,
-                other_format_is_refused_by_name, clients_are_counted, fenced_client_is_cut_off,
-                fencing_nobody_succeeds, wait_ends_in_time, wake_ends_the_servers_sleep;
+                late_reply_to_a_reposted_slot_is_dropped, large_replies_flow_through,
+                reads_go_on_beside_calls, two_queues_do_not_mix, the_lane_calls;
+            life: peer_death_ends_a_call, peer_death_ends_reads, closing_ends_the_queues,
+                restart_is_another_epoch, other_format_is_refused_by_name, clients_are_counted,
+                fenced_client_is_cut_off, fencing_nobody_succeeds, wait_ends_in_time,
+                wake_ends_the_servers_sleep;
             meters: a_batch_is_counted_at_its_doorbell, refused_verbs_are_not_counted;
         );
     };

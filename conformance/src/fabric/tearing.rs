@@ -14,6 +14,8 @@ use super::harness::{Bench, PATIENCE, QueueOf, read, ring_and_wait};
 
 /// Changed snapshots that a reader must have seen before it is believed.
 const CHANGES_SEEN: usize = 2_000;
+/// Changes that the watcher of WRITEs must have seen.
+const WRITES_SEEN: u64 = 200;
 const TIME_MIN: Duration = Duration::from_millis(300);
 
 /// Runs `write(round)` on a thread, again and again, until `watch` returns.
@@ -115,30 +117,34 @@ pub fn writes_stay_in_order<F: FabricUnderTest>(subject: &F) {
     let words = bench.region.words();
     let (seen_first, seen_second) = (&words[0], &words[640]);
     let stop = AtomicBool::new(false);
+    let changes = AtomicU64::new(0);
     std::thread::scope(|scope| {
         let watcher = scope.spawn(|| {
-            let mut changes = 0;
             let mut last = 0;
+            // Relaxed: flag and count carry nothing with them.
             while !stop.load(Ordering::Relaxed) {
                 // Acquire: the first is looked at after the second. Partner: the order of the WRITEs.
                 let later = seen_second.load(Ordering::Acquire);
                 let earlier = seen_first.load(Ordering::Acquire);
                 assert!(earlier >= later, "the second WRITE {later} was seen before the first ({earlier})");
-                changes += usize::from(later != last);
+                changes.fetch_add(u64::from(later != last), Ordering::Relaxed);
                 last = later;
             }
-            changes
         });
         let started = Instant::now();
         let mut round = 0;
-        while started.elapsed() < TIME_MIN && !watcher.is_finished() {
+        while !watcher.is_finished()
+            && started.elapsed() < PATIENCE
+            && (changes.load(Ordering::Relaxed) < WRITES_SEEN || started.elapsed() < TIME_MIN)
+        {
             round += 1;
             bench.queue.post_write(0, first, &[round]);
             bench.queue.post_write(1, second, &[round]);
             ring_and_wait(&mut bench.queue, &[0, 1]);
         }
         stop.store(true, Ordering::Relaxed);
-        let changes = watcher.join().expect("no WRITE overtook another");
-        assert!(changes > 100, "only {changes} of {round} changes were seen");
+        watcher.join().expect("no WRITE overtook another");
+        let changes = changes.load(Ordering::Relaxed);
+        assert!(changes >= WRITES_SEEN, "only {changes} of {round} changes were seen");
     });
 }

@@ -1,11 +1,11 @@
 //! A client's calls: requests into one ring, replies out of the other, and sleep in between.
 //!
-//! Invariant: every frame in the request ring yields exactly one reply frame, so `in_flight` counts both. A reply is
-//! kept only if its sequence number is the one that its slot waits for: a slot may be posted to again while an
-//! earlier call's reply is still on its way.
+//! Invariant: every frame in the request ring yields exactly one reply frame, so `in_flight` counts both. A
+//! reply is kept only if its sequence number is the one that its slot waits for: a slot may be posted to
+//! again while an earlier call's reply is still on its way.
 //!
-//! Bounds: frames that find the ring full wait in `overflow`, at most one a slot; replies wait in their slot's
-//! buffer, at most one a slot.
+//! Bounds: frames that find the ring full wait in `overflow`, at most one a slot; replies wait in their
+//! slot's buffer, at most one a slot.
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,6 +1,7 @@
 //! A client process's connection: connecting, with errors that name path, step and remedy, and the watcher.
 //!
-//! Invariant: a connection has one watcher thread, blocked on the control socket; it ends with the connection.
+//! Invariant: a connection has one watcher thread, blocked on the control socket; it ends with the
+//! connection.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -26,8 +27,8 @@ pub struct ConnectOptions {
 
 /// A connection to a server on this host.
 ///
-/// Dropping it disconnects every queue pair that was opened from it. It belongs to the process that made it: in a
-/// forked child everything but dropping fails with [`FabricError::Forked`].
+/// Dropping it disconnects every queue pair that was opened from it. It belongs to the process that made it:
+/// in a forked child everything but dropping fails with [`FabricError::Forked`].
 #[derive(Debug)]
 pub struct ShmConnection {
     link: Arc<Link>,
@@ -38,8 +39,8 @@ impl ShmConnection {
     /// Connects to the server that listens at `path`.
     ///
     /// # Errors
-    /// [`FabricError::System`] if nobody can be reached there, [`FabricError::Refused`] if the server refused this
-    /// client (another format version, another user), [`FabricError::TimedOut`] after 5 s.
+    /// [`FabricError::System`] if nobody can be reached there, [`FabricError::Refused`] if the server refused
+    /// this client (another format version, another user), [`FabricError::TimedOut`] after 5 s.
     pub fn connect(path: impl AsRef<Path>, options: ConnectOptions) -> Result<Self, FabricError> {
         let path = path.as_ref();
         let peer = path.display().to_string();
@@ -70,9 +71,9 @@ impl ShmConnection {
         self.link.welcome().server_pid
     }
 
-    /// Asks for huge pages under every populated piece of the attached regions, in this process's own mapping of
-    /// them. Returns the bytes that lie on huge pages afterwards. Costs up to milliseconds a 2 MiB piece that the
-    /// server has not collapsed before.
+    /// Asks for huge pages under every populated piece of the attached regions, in this process's own mapping
+    /// of them. Returns the bytes that lie on huge pages afterwards. Costs up to milliseconds a 2 MiB piece
+    /// that the server has not collapsed before.
     #[expect(clippy::must_use_candidate, reason = "called for what it does")]
     pub fn collapse_to_huge_pages(&self) -> u64 {
         self.link.collapse_to_huge_pages()

@@ -1,11 +1,12 @@
 //! Control messages: what travels over the Unix socket, one message a packet.
 //!
-//! Invariant: every message is a little-endian `u32` kind and a fixed layout; texts stand last and are bounded. A
-//! packet that is not exactly one message of the expected direction is [`Unintelligible`], whatever its bytes.
+//! Invariant: every message is a little-endian `u32` kind and a fixed layout; texts stand last and are
+//! bounded. A packet that is not exactly one message of the expected direction is [`Unintelligible`],
+//! whatever its bytes.
 //!
 //! Protocol: the client opens with [`FromClient::Hello`]; the server answers [`FromServer::Welcome`], or
-//! [`FromServer::Refusal`] and closes. Afterwards the client asks one thing at a time and is answered; unasked the
-//! server sends only [`FromServer::Goodbye`], before it closes.
+//! [`FromServer::Refusal`] and closes. Afterwards the client asks one thing at a time and is answered;
+//! unasked the server sends only [`FromServer::Goodbye`], before it closes.
 //!
 //! | kind | message | fields after the kind |
 //! |---|---|---|

@@ -1,12 +1,12 @@
 //! The server: its socket, its regions, its clients, and which worker serves whom.
 //!
-//! Invariant: a client is in the table from its connection to its end, whichever comes of it: its own close, its
-//! process's death, a broken rule, a fence. With it go its socket, its pinned process and, through their gates, its
-//! queues and their memory.
+//! Invariant: a client is in the table from its connection to its end, whichever comes of it: its own close,
+//! its process's death, a broken rule, a fence. With it go its socket, its pinned process and, through their
+//! gates, its queues and their memory.
 //!
-//! Protocol: one control thread calls [`Host::step`] in a loop; everything there is non-blocking, so a client that is
-//! silent, slow or hostile holds up nobody. Both the client's socket and its process are watched: a forked child of a
-//! dead client would keep the socket open.
+//! Protocol: one control thread calls [`Host::step`] in a loop; everything there is non-blocking, so a client
+//! that is silent, slow or hostile holds up nobody. Both the client's socket and its process are watched: a
+//! forked child of a dead client would keep the socket open.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -51,8 +51,8 @@ fn process_token(client: ClientId) -> u64 {
 pub struct ListenOptions {
     /// Version of the bytes in regions and calls, which both sides must share.
     pub format_version: u32,
-    /// The users that may connect. With others than the server's own in it, the socket file is open to all users
-    /// and the kernel's word on who connects decides.
+    /// The users that may connect. With others than the server's own in it, the socket file is open to all
+    /// users and the kernel's word on who connects decides.
     pub allowed_uids: Vec<u32>,
 }
 
@@ -378,14 +378,15 @@ impl Host for ShmHost {
         lock(&self.sessions).by_id.values().filter(|session| session.hello_due.is_none()).count()
     }
 
-    /// Kills the client's process (SIGKILL, by the descriptor taken when it connected) and waits until it has ended and
-    /// no request of it executes here. That ends the process's other connections too.
+    /// Kills the client's process (SIGKILL, by the descriptor taken when it connected) and waits until it has
+    /// ended and no request of it executes here. That ends the process's other connections too.
     ///
-    /// A client in a thread of this very process cannot be killed: its connection and rings are torn instead. That
-    /// ends its calls; a doorbell that is just being rung may still execute the WRITEs and atomics of that one batch.
+    /// A client in a thread of this very process cannot be killed: its connection and rings are torn instead.
+    /// That ends its calls; a doorbell that is just being rung may still execute the WRITEs and atomics of
+    /// that one batch.
     ///
-    /// Must not be called from a handler that executes a request of that same client: it would wait for itself, and end
-    /// in [`FabricError::TimedOut`].
+    /// Must not be called from a handler that executes a request of that same client: it would wait for
+    /// itself, and end in [`FabricError::TimedOut`].
     fn fence(&self, client: ClientId) -> Result<(), FabricError> {
         let deadline = Instant::now() + FENCE_TIMEOUT;
         let (process, gates) = {

@@ -1,7 +1,7 @@
 //! Huge pages under a mapping: collapsing populated pieces, and counting what the kernel says is mapped so.
 //!
-//! Invariant: a piece is asked for again only until it succeeded; the count that is returned is the kernel's own
-//! (`/proc/self/smaps`), read anew after any change.
+//! Invariant: a piece is asked for again only until it succeeded; the count that is returned is the kernel's
+//! own (`/proc/self/smaps`), read anew after any change.
 //!
 //! `MADV_HUGEPAGE` does nothing for memory files where `shmem_enabled` is `never`, the kernel's default;
 //! `MADV_COLLAPSE` works regardless, on read-only maps too, but on populated pieces only.

@@ -1,19 +1,20 @@
 //! The fabric over shared memory between the processes of one host.
 //!
-//! Invariant: regions are memory files that the server makes, seals and maps; a client maps what it is given, so a
-//! READ is a copy out of the server's memory and costs the server nothing. What only one side may rely on is
-//! checked there: sizes and seals by the client, every control message and ring index by the server. A client's
-//! disorder, whatever it is, ends that client alone.
+//! Invariant: regions are memory files that the server makes, seals and maps; a client maps what it is given,
+//! so a READ is a copy out of the server's memory and costs the server nothing. What only one side may rely
+//! on is checked there: sizes and seals by the client, every control message and ring index by the server. A
+//! client's disorder, whatever it is, ends that client alone.
 //!
-//! Protocol: a [`ShmHost`] listens on a Unix socket; a [`ShmConnection`] shakes hands with it, attaches regions and
-//! opens [`ShmQueue`]s over the same socket. Each queue pair has two rings in a memory file of its own and a socket
-//! pair over which a side wakes the other, only when that sleeps. A worker drains its clients' rings through its
-//! [`ShmPort`]. A socket, not an event counter, does the waking: both sides hold the same counter, so a client could
-//! make it block the server that writes to it, whereas `MSG_DONTWAIT` is the sender's own.
+//! Protocol: a [`ShmHost`] listens on a Unix socket; a [`ShmConnection`] shakes hands with it, attaches
+//! regions and opens [`ShmQueue`]s over the same socket. Each queue pair has two rings in a memory file of
+//! its own and a socket pair over which a side wakes the other, only when that sleeps. A worker drains its
+//! clients' rings through its [`ShmPort`]. A socket, not an event counter, does the waking: both sides hold
+//! the same counter, so a client could make it block the server that writes to it, whereas `MSG_DONTWAIT` is
+//! the sender's own.
 //!
-//! Trust: clients cannot write read-only regions, nor resize anything. A client with a writable region can write
-//! all of it, and there is no taking back a mapping: [`Host::fence`](farsight_fabric::Host::fence) ends the
-//! client's process.
+//! Trust: clients cannot write read-only regions, nor resize anything. A client with a writable region can
+//! write all of it, and there is no taking back a mapping: [`Host::fence`](farsight_fabric::Host::fence) ends
+//! the client's process.
 
 mod calls;
 mod claim;
@@ -55,7 +56,8 @@ const GUARANTEES: Guarantees = Guarantees {
     // x86-64 performs loads in program order; elsewhere only stamped lines are fenced from each other.
     read_lines_in_order: cfg!(target_arch = "x86_64"),
     writes_in_order: true,
-    // Atomics execute at the doorbell, READs when they are taken: after every WRITE and atomic of their batch.
+    // Atomics execute at the doorbell, READs when they are taken: after every WRITE and atomic of their
+    // batch.
     read_after_atomic: true,
     write_after_read: false,
     atomics_coherent_with_cpu: true,

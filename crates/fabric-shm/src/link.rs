@@ -1,10 +1,11 @@
 //! A client's link to its server: the control socket, the attached regions, and the word that says it lives.
 //!
-//! Invariant: once the `life` word is not [`ALIVE`] it never is again, and every verb of every queue pair of the link
-//! fails. Memory files outlive a dead server, so nothing else would stop READs of frozen data.
+//! Invariant: once the `life` word is not [`ALIVE`] it never is again, and every verb of every queue pair of
+//! the link fails. Memory files outlive a dead server, so nothing else would stop READs of frozen data.
 //!
-//! Protocol: the word lies on a page that the kernel wipes in a forked child, so there it reads [`FORKED`]. Whoever
-//! notices the end first (the watcher, a call that waits, the owner who closes) writes the reason, then [`ENDED`].
+//! Protocol: the word lies on a page that the kernel wipes in a forked child, so there it reads [`FORKED`].
+//! Whoever notices the end first (the watcher, a call that waits, the owner who closes) writes the reason,
+//! then [`ENDED`].
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -95,8 +96,8 @@ impl Link {
     /// Fails unless the link lives: one load of one word.
     #[inline(always)]
     pub(crate) fn check(&self) -> Result<(), FabricError> {
-        // Relaxed: the word orders nothing. What it stands for, the peer's death, has no store that a reader would
-        // have to see, and the reason comes through a `OnceLock` of its own.
+        // Relaxed: the word orders nothing. What it stands for, the peer's death, has no store that a reader
+        // would have to see, and the reason comes through a `OnceLock` of its own.
         let word = self.life.words()[0].load(Ordering::Relaxed);
         if word == ALIVE { Ok(()) } else { Err(self.ended_error(word)) }
     }

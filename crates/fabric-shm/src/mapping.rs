@@ -1,8 +1,8 @@
 //! Mapped memory: the one place that calls `mmap`.
 //!
-//! Invariant: a [`Mapping`] covers exactly `length_bytes` mapped bytes from its base until it is dropped, and its
-//! memory is reached as `&[AtomicU64]` alone. Shared ones lie on a file whose size is sealed before anyone
-//! relies on it, so no peer can take the pages away beneath a reader.
+//! Invariant: a [`Mapping`] covers exactly `length_bytes` mapped bytes from its base until it is dropped, and
+//! its memory is reached as `&[AtomicU64]` alone. Shared ones lie on a file whose size is sealed before
+//! anyone relies on it, so no peer can take the pages away beneath a reader.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -48,8 +48,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the first `length_bytes` (a multiple of the page size) of `file`, whose size must be sealed at that or
-    /// more, at an address that is a multiple of `alignment_bytes`.
+    /// Maps the first `length_bytes` (a multiple of the page size) of `file`, whose size must be sealed at
+    /// that or more, at an address that is a multiple of `alignment_bytes`.
     pub(crate) fn shared(
         file: BorrowedFd<'_>,
         length_bytes: usize,
@@ -99,9 +99,10 @@ impl Mapping {
     /// rights.
     #[inline]
     pub(crate) fn words(&self) -> &[AtomicU64] {
-        // SAFETY: `base` is page-aligned and mapped readable for `length_bytes` while `self` lives. The memory is
-        // initialised (files and anonymous pages begin as zeros), `AtomicU64` has no invalid values, and other
-        // processes' writes to it are to words that this process reads by atomics or `words::copy_line` only.
+        // SAFETY: `base` is page-aligned and mapped readable for `length_bytes` while `self` lives. The
+        // memory is initialised (files and anonymous pages begin as zeros), `AtomicU64` has no invalid
+        // values, and other processes' writes to it are to words that this process reads by atomics or
+        // `words::copy_line` only.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.length_bytes / 8) }
     }
 

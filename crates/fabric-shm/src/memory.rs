@@ -1,7 +1,7 @@
 //! Memory files: made by the server, sealed, given to clients as descriptors, checked by them before use.
 //!
-//! Invariant: no file leaves the server before its seals stand, and no client maps one whose size or seals are not
-//! what was announced. A sealed size is what keeps either side safe from SIGBUS.
+//! Invariant: no file leaves the server before its seals stand, and no client maps one whose size or seals
+//! are not what was announced. A sealed size is what keeps either side safe from SIGBUS.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,7 +1,7 @@
 //! Posted WRITEs and atomics of one batch, until the doorbell executes them.
 //!
-//! Invariant: every target was checked against its region's bounds and rights when it was posted. They execute in
-//! posting order; two WRITEs become visible in that order.
+//! Invariant: every target was checked against its region's bounds and rights when it was posted. They
+//! execute in posting order; two WRITEs become visible in that order.
 
 use std::ops::Range;
 
@@ -62,7 +62,8 @@ impl Mutations {
         self.pending.push((slot, target, pending));
     }
 
-    /// Executes and forgets them. `words(region)` are a region's words; `found(slot, word)` gets what each found.
+    /// Executes and forgets them. `words(region)` are a region's words; `found(slot, word)` gets what each
+    /// found.
     pub(crate) fn execute<'r>(
         &mut self,
         words: impl Fn(usize) -> &'r [AtomicU64],

@@ -1,11 +1,12 @@
 //! A worker's port: the rings of its clients, drained in turns, and sleep when all are empty.
 //!
-//! Invariant: a queue is served only under its gate, and never once the gate is closed. No request is taken while its
-//! reply might not fit, so nothing is buffered for a client that does not read.
+//! Invariant: a queue is served only under its gate, and never once the gate is closed. No request is taken
+//! while its reply might not fit, so nothing is buffered for a client that does not read.
 //!
-//! Protocol: a visit takes up to [`FRAMES_PER_VISIT`] requests from one ring, then publishes heads and replies once
-//! and wakes the client if it sleeps. Queues come from the host through an inbox and leave when their gate closes,
-//! when the client's end of the wake socket hangs up, or on a [`Disorder`], which the host is told.
+//! Protocol: a visit takes up to [`FRAMES_PER_VISIT`] requests from one ring, then publishes heads and
+//! replies once and wakes the client if it sleeps. Queues come from the host through an inbox and leave when
+//! their gate closes, when the client's end of the wake socket hangs up, or on a [`Disorder`], which the host
+//! is told.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -48,8 +49,8 @@ impl Gate {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// True while requests of this queue execute. Once false on a closed gate, it stays so: whoever takes the mutex
-    /// after this look sees the gate closed.
+    /// True while requests of this queue execute. Once false on a closed gate, it stays so: whoever takes the
+    /// mutex after this look sees the gate closed.
     pub(crate) fn is_being_served(&self) -> bool {
         matches!(self.serving.try_lock(), Err(std::sync::TryLockError::WouldBlock))
     }
@@ -180,7 +181,8 @@ impl PortShared {
 
     /// Makes the port look at its inbox and its gates.
     pub(crate) fn notice(&self) {
-        // Release: what there is to notice comes before. Partner: the Acquire swap in `ShmPort::apply_changes`.
+        // Release: what there is to notice comes before. Partner: the Acquire swap in
+        // `ShmPort::apply_changes`.
         self.changed.store(true, Ordering::Release);
         self.wake();
     }
@@ -227,8 +229,8 @@ impl ShmPort {
     }
 
     fn apply_changes(&mut self) {
-        // Relaxed look, so that an unchanged port pays no exclusive access. Acquire: the partner is the Release store
-        // in `PortShared::notice`.
+        // Relaxed look, so that an unchanged port pays no exclusive access. Acquire: the partner is the
+        // Release store in `PortShared::notice`.
         if !self.shared.changed.load(Ordering::Relaxed) || !self.shared.changed.swap(false, Ordering::Acquire)
         {
             return;

@@ -1,12 +1,12 @@
 //! One session's queue of verbs: READs, WRITEs and atomics on the mapped regions, calls through the rings.
 //!
-//! Invariant: between posting and taking, a READ is an address that was checked against its region, and nothing
-//! else: its lines are prefetched when it is posted and copied when it is taken. WRITEs and atomics execute at
-//! the doorbell, in posting order, before the batch's calls are published.
+//! Invariant: between posting and taking, a READ is an address that was checked against its region, and
+//! nothing else: its lines are prefetched when it is posted and copied when it is taken. WRITEs and atomics
+//! execute at the doorbell, in posting order, before the batch's calls are published.
 //!
-//! Protocol of a fault: a verb that its region's bounds or rights forbid breaks the queue pair, as it does on RDMA.
-//! Its own slot yields [`FabricError::AccessDenied`], every verb posted after it [`FabricError::Disconnected`], and
-//! so does every doorbell after that batch's own.
+//! Protocol of a fault: a verb that its region's bounds or rights forbid breaks the queue pair, as it does on
+//! RDMA. Its own slot yields [`FabricError::AccessDenied`], every verb posted after it
+//! [`FabricError::Disconnected`], and so does every doorbell after that batch's own.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -124,7 +124,8 @@ impl ShmQueue {
         self.regions.get(region.0 as usize)?.as_ref()
     }
 
-    /// Where `word_count` words at `at` lie, if its region is attached, reaches so far, and lets clients write.
+    /// Where `word_count` words at `at` lie, if its region is attached, reaches so far, and lets clients
+    /// write.
     fn target(&self, at: RemoteAddress, word_count: usize) -> Result<Target, Refusal> {
         let region = self.region(at.region).ok_or(Refusal::UnknownRegion)?;
         if region.rights != RegionRights::ReadWrite {
@@ -241,8 +242,8 @@ impl ShmQueue {
         self.link.disconnected(&reason)
     }
 
-    /// Fails if the connection is dead, or this queue is. A verb that broke it shows in its slot first: until then
-    /// `batches` more may begin.
+    /// Fails if the connection is dead, or this queue is. A verb that broke it shows in its slot first: until
+    /// then `batches` more may begin.
     #[inline(always)]
     fn check(&self, batches: u64) -> Result<(), FabricError> {
         self.link.check()?;
@@ -288,7 +289,7 @@ impl QueuePair for ShmQueue {
         Ok(self.region(region).map_or(0, |region| region.words.words().len() as u64 * 8))
     }
 
-    #[inline]
+    #[inline(always)]
     fn post_read(&mut self, slot: Slot, from: RemoteAddress, line_count: usize, mode: ReadMode) {
         let Some(region) = self.region(from.region) else {
             return self.post_refused_read(slot, from, line_count);
@@ -411,7 +412,7 @@ impl QueuePair for ShmQueue {
         self.check(1)
     }
 
-    #[inline]
+    #[inline(always)]
     fn is_complete(&self, slot: Slot) -> bool {
         let posted = &self.slots[slot];
         match posted.content {
@@ -421,19 +422,19 @@ impl QueuePair for ShmQueue {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn take_read(&mut self, slot: Slot, into: &mut [Line]) -> Result<(), FabricError> {
-        let posted = self.slots[slot];
-        debug_assert!(posted.batch != self.batch, "slot {slot} is taken before its doorbell");
+        let posted = &self.slots[slot];
         let stamped = match posted.content {
             Content::StampedRead => true,
             Content::PlainRead => false,
             _ => return Err(self.slot_error(slot, "a READ")),
         };
+        debug_assert!(posted.batch != self.batch, "slot {slot} is taken before its doorbell");
+        assert!(usize::from(posted.line_count) == into.len(), "as many lines are taken as were posted");
         let region = self.regions[usize::from(posted.region)].as_ref().expect("regions stay attached");
         let first = posted.place as usize;
-        let end = first + usize::from(posted.line_count) * WORDS_PER_LINE;
-        let words = &region.words.words()[first..end];
+        let words = &region.words.words()[first..first + into.len() * WORDS_PER_LINE];
         if stamped {
             copy_stamped(words, into);
         } else {

@@ -21,8 +21,8 @@ pub struct MappedRegion {
 }
 
 impl MappedRegion {
-    /// A zeroed region of `length_bytes`, rounded up to 2 MiB so that huge pages can cover all of it. Memory is
-    /// taken when it is first written.
+    /// A zeroed region of `length_bytes`, rounded up to 2 MiB so that huge pages can cover all of it. Memory
+    /// is taken when it is first written.
     pub(crate) fn create(id: RegionId, length_bytes: u64, rights: RegionRights) -> Result<Self, FabricError> {
         let failed = |error: std::io::Error| {
             let remedy = "Is there enough memory, and are descriptors left (ulimit -n)?";

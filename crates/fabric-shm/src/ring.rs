@@ -1,20 +1,22 @@
 //! The rings of one queue: requests one way, replies the other, in one writable memory file.
 //!
-//! Invariant: a side believes its own counter alone, which it keeps privately; the peer's is checked against it
-//! each time it is loaded, indices are masked, and a frame is copied once to private memory before anything but
-//! its length is looked at. A peer can therefore make a ring useless, never unsafe: what is wrong comes back as
-//! [`Disorder`].
+//! Invariant: a side believes its own counter alone, which it keeps privately; the peer's is checked against
+//! it each time it is loaded, indices are masked, and a frame is copied once to private memory before
+//! anything but its length is looked at. A peer can therefore make a ring useless, never unsafe: what is
+//! wrong comes back as [`Disorder`].
 //!
 //! Protocol: counters count words and never wrap in practice (2^64). The producer writes frames past its
-//! published tail and publishes them together with one Release store; the consumer takes what lies before the tail
-//! and publishes its head likewise. A frame is a word `{payload bytes 32, slot 32}`, a word with the call's
-//! sequence number, and the payload, padded to words.
+//! published tail and publishes them together with one Release store; the consumer takes what lies before the
+//! tail and publishes its head likewise. A frame is a word `{payload bytes 32, slot 32}`, a word with the
+//! call's sequence number, and the payload, padded to words.
 //!
-//! Sleeping: a side that is about to sleep sets its `sleeping` word, fences (SeqCst) and looks once more; a side that
-//! has published fences (SeqCst) and looks at the other's word: of the two looks at least one sees the other's store.
+//! Sleeping: a side that is about to sleep sets its `sleeping` word, fences (SeqCst) and looks once more; a
+//! side that has published fences (SeqCst) and looks at the other's word: of the two looks at least one sees
+//! the other's store.
 //!
-//! Words 0, 16, 32 … of the header (two lines apart, for the prefetcher fetches pairs) hold: request tail, request
-//! head, reply tail, reply head, server sleeping, client sleeping. The header has 4096 B, then come the rings.
+//! Words 0, 16, 32 … of the header (two lines apart, for the prefetcher fetches pairs) hold: request tail,
+//! request head, reply tail, reply head, server sleeping, client sleeping. The header has 4096 B, then come
+//! the rings.
 
 use farsight_base::sync::{AtomicU64, Ordering, fence};
 
@@ -97,8 +99,8 @@ impl Producer {
         if fits(self.head_seen, self.tail) {
             return Ok(true);
         }
-        // Acquire: the consumer's loads of the words that it gave back come before our stores to them. Partner:
-        // the Release store in `Consumer::publish`.
+        // Acquire: the consumer's loads of the words that it gave back come before our stores to them.
+        // Partner: the Release store in `Consumer::publish`.
         let head = self.memory.words()[self.place.head].load(Ordering::Acquire);
         let apart = self.tail.wrapping_sub(head);
         if apart > RING_WORDS as u64 {
@@ -136,7 +138,8 @@ impl Producer {
             return false;
         }
         self.published = self.tail;
-        // Release: the frames' words come before the tail. Partner: the Acquire load in `Consumer::available`.
+        // Release: the frames' words come before the tail. Partner: the Acquire load in
+        // `Consumer::available`.
         self.memory.words()[self.place.tail].store(self.tail, Ordering::Release);
         true
     }
@@ -265,7 +268,8 @@ impl Sleeper {
         self.word().store(0, Ordering::Relaxed);
     }
 
-    /// True if the peer sleeps and must be woken; then it counts as woken. Call after [`settle`], after publishing.
+    /// True if the peer sleeps and must be woken; then it counts as woken. Call after [`settle`], after
+    /// publishing.
     pub(crate) fn must_be_woken(&self) -> bool {
         // Relaxed: the SeqCst fence in `settle` came before.
         if self.word().load(Ordering::Relaxed) == 0 {

@@ -1,7 +1,7 @@
 //! One client as the server sees it: from its connection over the handshake to its questions.
 //!
-//! Invariant: a client is believed nothing but who the kernel says it is. Whatever it sends that is not the message
-//! due ends it, with a reason.
+//! Invariant: a client is believed nothing but who the kernel says it is. Whatever it sends that is not the
+//! message due ends it, with a reason.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -124,8 +124,8 @@ impl Session {
         if format_version != manners.format_version {
             return Err(mismatch("format", manners.format_version, format_version));
         }
-        // Whoever says hello was alive after its process was pinned; if that is already dead, the pid may have named
-        // another process by then.
+        // Whoever says hello was alive after its process was pinned; if that is already dead, the pid may
+        // have named another process by then.
         if os::has_exited(self.process.as_fd(), Duration::ZERO).unwrap_or(true) {
             return Err(Ending::Gone);
         }

@@ -1,8 +1,8 @@
 //! Packets with descriptors over a Unix `SOCK_SEQPACKET` socket.
 //!
-//! Invariant: a side that expects no descriptors offers no room for them, so the kernel closes whatever a hostile
-//! peer sends; a side that does takes them into [`OwnedFd`]s at once. Nothing here blocks but [`receive`], up to
-//! its deadline.
+//! Invariant: a side that expects no descriptors offers no room for them, so the kernel closes whatever a
+//! hostile peer sends; a side that does takes them into [`OwnedFd`]s at once. Nothing here blocks but
+//! [`receive`], up to its deadline.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -66,15 +66,25 @@ pub(crate) fn receive_now(
     socket: &impl AsFd,
     buffer: &mut [u8; MESSAGE_BYTES_MAX + 1],
 ) -> io::Result<Packet> {
-    match rustix::net::recv(socket, buffer.as_mut_slice(), RecvFlags::DONTWAIT) {
-        Ok((0, _)) | Err(Errno::CONNRESET) => Ok(Packet::End),
+    match past_reset(|| rustix::net::recv(socket, buffer.as_mut_slice(), RecvFlags::DONTWAIT)) {
+        Ok((0, _)) => Ok(Packet::End),
         Ok((length_bytes, _)) => Ok(Packet::Bytes(length_bytes)),
         Err(Errno::AGAIN | Errno::INTR) => Ok(Packet::None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Receives one packet and the descriptors that came with it, waiting until `deadline`. `None`: the peer closed.
+/// Receives, past the news that the peer closed without reading all that it was sent: that is told once,
+/// before the packets that the peer sent earlier, its reason among them.
+fn past_reset<T>(mut receive: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    match receive() {
+        Err(Errno::CONNRESET) => receive(),
+        outcome => outcome,
+    }
+}
+
+/// Receives one packet and the descriptors that came with it, waiting until `deadline`. `None`: the peer
+/// closed.
 pub(crate) fn receive(socket: &impl AsFd, deadline: Instant) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -96,11 +106,7 @@ fn receive_with_descriptors(socket: &impl AsFd) -> io::Result<Option<(Vec<u8>, V
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let mut slices = [IoSliceMut::new(&mut packet)];
-    let received = match rustix::net::recvmsg(socket, &mut slices, &mut control, flags) {
-        Ok(received) => received,
-        Err(Errno::CONNRESET) => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
+    let received = past_reset(|| rustix::net::recvmsg(socket, &mut slices, &mut control, flags))?;
     let mut descriptors = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
@@ -120,8 +126,8 @@ pub(crate) fn wake_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
 }
 
-/// Wakes the other side. Never blocks, whatever the peer did to the socket's flags or how much it left unread; a
-/// full socket wakes by itself.
+/// Wakes the other side. Never blocks, whatever the peer did to the socket's flags or how much it left
+/// unread; a full socket wakes by itself.
 pub(crate) fn wake(socket: &OwnedFd) {
     let _ = rustix::net::send(socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }

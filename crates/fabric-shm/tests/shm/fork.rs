@@ -15,8 +15,8 @@ fn a_forked_child_gets_errors_and_the_parent_goes_on() {
         let mut queue = connection.open_queue().expect("a queue");
         queue.attach(region.id()).expect("the region attaches");
 
-        // SAFETY: the child uses this client, its allocator (which survives a fork) and _exit; it takes no lock
-        // that another thread of the parent may hold.
+        // SAFETY: the child uses this client, its allocator (which survives a fork) and _exit; it takes no
+        // lock that another thread of the parent may hold.
         let child = unsafe { libc::fork() };
         assert!(child >= 0, "fork failed");
         if child == 0 {

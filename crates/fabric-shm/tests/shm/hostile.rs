@@ -94,7 +94,8 @@ fn impossible_reply_counters_end_their_client_alone() {
     let client = scene.hostile();
     let queue = client.open_queue();
     queue.words[REPLY_HEAD].store(1 << 40, Ordering::Release);
-    // Empty requests, two words each: more replies than the ring holds, so that the server must look at the head.
+    // Empty requests, two words each: more replies than the ring holds, so that the server must look at the
+    // head.
     let mut tail = 0;
     while client.receive_within(Duration::from_millis(5)).is_err() {
         tail += 4_000;

@@ -151,7 +151,7 @@ fn map(file: &impl AsFd, length_bytes: usize) -> &'static [AtomicU64] {
         rustix::mm::mmap(null_mut(), length_bytes, access, MapFlags::SHARED, file, 0)
     };
     let start = start.expect("the file can be mapped").cast::<AtomicU64>();
-    // SAFETY: the mapping has that many words, is page-aligned, never unmapped, and reached by atomics alone; the
-    // server sealed the file's size.
+    // SAFETY: the mapping has that many words, is page-aligned, never unmapped, and reached by atomics alone;
+    // the server sealed the file's size.
     unsafe { std::slice::from_raw_parts(start, length_bytes / 8) }
 }
