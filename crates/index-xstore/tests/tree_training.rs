@@ -133,7 +133,7 @@ fn no_key_is_lost_without_retraining_and_none_walks_after_it() {
         let mut random = SplitMix64::new(1);
         let mut inserted = keys.clone();
         // Beside stored keys, anywhere, and in a run.
-        for index in 0..10_000 {
+        for index in 0..3_000 {
             let beside = keys[random.below(keys.len() as u64) as usize].wrapping_add(random.below(9));
             for key in [beside, random.next_u64(), (1 << 60) + index] {
                 fixture.insert(key);

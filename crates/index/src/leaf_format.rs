@@ -90,6 +90,9 @@ pub trait LeafFormat: Send + Sync {
     /// Asks for the lines that an insert writes besides, once the key's lines have arrived.
     fn prefetch_insert(&self, words: &[AtomicU64]);
 
+    /// Asks for all lines: the leaf will be rewritten.
+    fn prefetch_leaf(&self, words: &[AtomicU64]);
+
     /// Latches the leaf in `words`; `None` if `attempts` did not suffice.
     fn latch<'a>(&'a self, words: &'a [AtomicU64], attempts: usize) -> Option<Self::Latched<'a>>;
 }

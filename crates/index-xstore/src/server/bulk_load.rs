@@ -15,7 +15,7 @@ use farsight_model::shortest_fence;
 
 use super::error::{BulkLoadError, WriteError};
 use super::node::CHILDREN_MAX;
-use super::tree::{ALL_KEYS, LATCH_ATTEMPTS, XTree};
+use super::tree::{ALL_KEYS, FRESH_LATCH_ATTEMPTS, LATCH_ATTEMPTS, XTree};
 
 /// Children of an inner node after a load: three quarters, as in the leaves.
 const BULK_LOAD_CHILDREN: usize = CHILDREN_MAX * 3 / 4;
@@ -133,11 +133,10 @@ impl<F: LeafFormat> BulkLoader<F> {
     fn write_current(&mut self, high: Option<u64>, next: LeafNumber) -> Result<(), WriteError> {
         let Some(&(low, number)) = self.leaves.last() else { return Ok(()) };
         let tree = &self.tree;
-        let attempts = LATCH_ATTEMPTS * LATCH_ATTEMPTS;
-        let mut leaf = tree.format.latch(tree.block(number), attempts).ok_or(Contended {
+        let mut leaf = tree.format.latch(tree.block(number), FRESH_LATCH_ATTEMPTS).ok_or(Contended {
             key: low,
             waited: Waited::Leaf(number),
-            attempts: attempts as u32,
+            attempts: FRESH_LATCH_ATTEMPTS as u32,
         })?;
         let count = self.current.keys.len() as u64;
         let version = tree.take_versions(count).ok_or(WriteError::VersionsExhausted { key: low })?;
@@ -237,7 +236,7 @@ impl<F: LeafFormat> Drop for BulkLoader<F> {
         for &(_, number) in self.leaves.iter().rev() {
             let block = self.tree.block(number);
             // A block whose latch is not to be had stays a leaf that nothing names: lost, and harmless.
-            if let Some(mut leaf) = self.tree.format.latch(block, LATCH_ATTEMPTS * LATCH_ATTEMPTS) {
+            if let Some(mut leaf) = self.tree.format.latch(block, FRESH_LATCH_ATTEMPTS) {
                 leaf.clear();
                 drop(leaf);
                 self.tree.slab.free(number);

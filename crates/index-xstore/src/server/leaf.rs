@@ -53,9 +53,25 @@ impl XStoreLeaf {
         incarnation: u32,
         into: &mut [u8],
     ) -> Option<u64> {
+        // A room for the longest value would be zeroed for each of the short ones.
+        if self.geometry.lines_per_value() == 1 {
+            self.read_value_by(words, slot, incarnation, &mut [Line::ZERO], into)
+        } else {
+            let room = &mut [Line::ZERO; VALUE_LINES_MAX];
+            self.read_value_by(words, slot, incarnation, &mut room[..self.geometry.lines_per_value()], into)
+        }
+    }
+
+    #[inline(always)]
+    fn read_value_by(
+        &self,
+        words: &[AtomicU64],
+        slot: LeafSlot,
+        incarnation: u32,
+        lines: &mut [Line],
+        into: &mut [u8],
+    ) -> Option<u64> {
         let place = self.geometry.value_place(slot);
-        let mut room = [Line::ZERO; VALUE_LINES_MAX];
-        let lines = &mut room[..self.geometry.lines_per_value()];
         let first = place.line * WORDS_PER_LINE;
         copy_stamped(&words[first..first + lines.len() * WORDS_PER_LINE], lines);
         self.geometry.read_value(lines, place, incarnation, into).ok()
@@ -141,8 +157,17 @@ impl LeafFormat for XStoreLeaf {
         let occupied = (0..KEY_LINES)
             .map(|line| Stamp(words[line * WORDS_PER_LINE].load(Ordering::Relaxed)).occupancy().count_ones())
             .sum::<u32>();
-        if let Some(slot) = LeafSlot::new(occupied as usize) {
-            prefetch(&words[self.geometry.value_place(slot).line * WORDS_PER_LINE]);
+        match LeafSlot::new(occupied as usize) {
+            Some(slot) => prefetch(&words[self.geometry.value_place(slot).line * WORDS_PER_LINE]),
+            // It will be rewritten.
+            None => self.prefetch_leaf(words),
+        }
+    }
+
+    #[inline]
+    fn prefetch_leaf(&self, words: &[AtomicU64]) {
+        for line in words.chunks_exact(WORDS_PER_LINE) {
+            prefetch(&line[0]);
         }
     }
 
@@ -182,12 +207,9 @@ impl LatchedXStoreLeaf<'_> {
 
     /// Reads a pair's value and version under the latch.
     fn pair(&self, slot: LeafSlot, into: &mut [u8]) -> u64 {
-        let mut room = [Line::ZERO; VALUE_LINES_MAX];
-        let lines = &mut room[..self.geometry.lines_per_value()];
-        self.writer.value_lines(slot, lines);
-        let place = self.geometry.value_place(slot);
-        let incarnation = lines[0].stamp().incarnation();
-        self.geometry.read_value(lines, place, incarnation, into).expect("an occupied slot is written")
+        let format = XStoreLeaf { geometry: *self.geometry };
+        let incarnation = Stamp(self.words[0].load(Ordering::Relaxed)).incarnation();
+        format.read_value(self.words, slot, incarnation, into).expect("an occupied slot is written")
     }
 
     fn push_pairs(&self, image: &mut LeafImage, pairs: &[(u64, LeafSlot)]) {

@@ -14,8 +14,8 @@ use farsight_base::sync::{AtomicU64, Ordering, fence};
 use farsight_base::words::prefetch;
 
 /// Separators of a node: one less than a power of two, so that the search is a fixed number of halvings.
-/// 31 measured best of 15, 31 and 63: with 15 a tree of ten million keys has two levels more, with 63 a descent
-/// that misses the cache fetches twice the lines of the lowest level.
+/// 31 measured best of 15, 31 and 63 for inserts into ten million keys: with 15 the tree has one level more, with
+/// 63 a descent fetches twice the lines of the lowest level and a split moves twice the separators.
 pub(super) const SEPARATORS_MAX: usize = 31;
 /// Children of a node.
 pub(super) const CHILDREN_MAX: usize = SEPARATORS_MAX + 1;

@@ -17,7 +17,7 @@ use farsight_index::{Contended, LatchedLeaf, LeafFormat, Waited};
 
 use super::error::WriteError;
 use super::hold::Held;
-use super::tree::{LATCH_ATTEMPTS, XTree};
+use super::tree::{FRESH_LATCH_ATTEMPTS, XTree};
 
 /// Removed slots that make a compaction worth its cost: it pays for as many inserts.
 const COMPACTED_SLOTS_MIN: usize = 4;
@@ -67,12 +67,12 @@ impl<F: LeafFormat> XTree<F> {
         value: &[u8],
     ) -> Result<(), WriteError> {
         let Held { leaf: mut left, route, .. } = held;
+        self.format.prefetch_leaf(self.block(right_number));
         let span = left.span();
-        let Some(mut right) = self.format.latch(self.block(right_number), LATCH_ATTEMPTS * LATCH_ATTEMPTS)
-        else {
+        let Some(mut right) = self.format.latch(self.block(right_number), FRESH_LATCH_ATTEMPTS) else {
             self.slab.free(right_number);
             let waited = Waited::Leaf(right_number);
-            let attempts = (LATCH_ATTEMPTS * LATCH_ATTEMPTS) as u32;
+            let attempts = FRESH_LATCH_ATTEMPTS as u32;
             return Err(Contended { key, waited, attempts }.into());
         };
         let parent = match self.lock_parent(key, route) {

@@ -16,6 +16,8 @@ use super::stats::Counters;
 pub(super) const ALL_KEYS: Fences = Fences { low: 0, high: None };
 /// Attempts at a latch before whoever wants it looks again whether it is the right one.
 pub(super) const LATCH_ATTEMPTS: usize = 128;
+/// Attempts at the latch of a block that nobody but the holder of a mistaken hint can want.
+pub(super) const FRESH_LATCH_ATTEMPTS: usize = 1 << 14;
 
 /// A concurrent B+tree over leaves of one format. All of its methods may be called by any thread at any time.
 pub struct XTree<F> {
