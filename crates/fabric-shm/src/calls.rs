@@ -22,8 +22,8 @@ use crate::{SLOTS, memory, os, socket};
 
 /// How long a waiting client looks at the ring before it sleeps.
 const SPIN: Duration = Duration::from_micros(20);
-/// Looks between two readings of the clock.
-const LOOKS_PER_TURN: usize = 64;
+/// Looks between two readings of the clock, after which another thread may have the processor.
+const LOOKS_PER_TURN: usize = 32;
 
 /// Both rings of one queue, from the client's side.
 #[derive(Debug)]

@@ -25,6 +25,8 @@ use crate::{os, socket};
 const FRAMES_PER_VISIT: usize = 16;
 /// How long an idle worker looks at its rings before it sleeps.
 const SPIN: Duration = Duration::from_micros(20);
+/// Looks between two readings of the clock, after which another thread may have the processor.
+const LOOKS_PER_TURN: usize = 32;
 /// Visits of all rings between two looks for clients that hung up, for a worker that never sleeps.
 const SERVES_PER_LOOK: u32 = 1024;
 /// The wake descriptor among epoll's tokens; queues count from one.
@@ -340,8 +342,11 @@ impl ServerPort for ShmPort {
         self.apply_changes();
         let started = Instant::now();
         while started.elapsed() < SPIN.min(timeout) {
-            if self.has_work() {
-                return;
+            for _ in 0..LOOKS_PER_TURN {
+                if self.has_work() {
+                    return;
+                }
+                std::hint::spin_loop();
             }
             std::thread::yield_now();
         }
