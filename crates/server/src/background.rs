@@ -20,6 +20,8 @@ use crate::{ServerState, process};
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 /// Bytes collapsed in one step: a few milliseconds.
 const COLLAPSE_STEP_BYTES: u64 = 8 * HUGE_PAGE_BYTES;
+/// The pause after all that was pending has been trained.
+const MERGE_PAUSE: Duration = Duration::from_millis(1);
 /// The pause after a failed training; it doubles with each failure in a row.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 /// Doublings of that pause at most: ten minutes and a half.
@@ -32,8 +34,8 @@ pub enum BackgroundState {
     Working,
     /// Nothing to do before the signal, or before this time if there is one.
     Idle {
-        /// When to try again what failed.
-        retry_at: Option<MonotonicNs>,
+        /// When to look again without a signal.
+        again_at: Option<MonotonicNs>,
     },
 }
 
@@ -47,8 +49,20 @@ pub struct Background<H: Host> {
 struct TableWork {
     trainer: Trainer<XStoreLeaf>,
     failures: u32,
-    retry_at: Option<MonotonicNs>,
+    /// Training rests until then.
+    again_at: Option<MonotonicNs>,
     collapsed_bytes: u64,
+}
+
+/// What there is to train after a step.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Left {
+    /// Nothing now.
+    Nothing,
+    /// More sub-models.
+    SubModels,
+    /// The rest of a whole training, for which clients wait.
+    WholeTraining,
 }
 
 impl<H: Host> Background<H> {
@@ -62,53 +76,64 @@ impl<H: Host> Background<H> {
     /// sub-models (a microsecond or two each), and a few huge pages.
     pub fn step(&mut self, now: MonotonicNs, budget: usize) -> BackgroundState {
         let mut is_working = false;
-        let mut retry_at: Option<MonotonicNs> = None;
+        let mut again_at: Option<MonotonicNs> = None;
         for (index, table) in self.state.tables.iter().enumerate() {
             if index == self.works.len() {
                 self.works.push(TableWork::new(table));
             }
             let work = &mut self.works[index];
-            is_working |= work.train(table, now, budget);
-            is_working |= work.collapse(table);
-            retry_at = retry_at.into_iter().chain(work.retry_at).min();
+            let left = work.train(table, now, budget);
+            // A new model is worth more than huge pages, and takes less time.
+            let collapses_more = left != Left::WholeTraining && work.collapse(table);
+            is_working |= left != Left::Nothing || collapses_more;
+            again_at = again_at.into_iter().chain(work.again_at).min();
         }
-        if is_working { BackgroundState::Working } else { BackgroundState::Idle { retry_at } }
+        if is_working { BackgroundState::Working } else { BackgroundState::Idle { again_at } }
     }
 }
 
 impl TableWork {
     fn new(table: &Table) -> Self {
-        Self { trainer: table.trainer(), failures: 0, retry_at: None, collapsed_bytes: 0 }
+        Self { trainer: table.trainer(), failures: 0, again_at: None, collapsed_bytes: 0 }
     }
 
-    /// Trains a little; true if there is more to train now.
-    fn train(&mut self, table: &Table, now: MonotonicNs, budget: usize) -> bool {
-        if self.retry_at.is_some_and(|at| now < at) {
-            return false;
+    /// Trains a little.
+    fn train(&mut self, table: &Table, now: MonotonicNs, budget: usize) -> Left {
+        if self.again_at.is_some_and(|at| now < at) {
+            return Left::Nothing;
         }
+        self.again_at = None;
         let wanted = table.training_wanted();
         if !self.trainer.has_work() {
             table.set_training_done(wanted);
-            return false;
+            return Left::Nothing;
         }
         let start = process::thread_cpu();
         let step = self.trainer.step(now, budget);
         table.add_training_time(process::thread_cpu().saturating_sub(start));
         match step {
             Ok(step) => {
-                (self.failures, self.retry_at) = (0, None);
-                // Idle in spite of work: what there is cannot be done yet.
-                step != TrainingStep::Idle
+                self.failures = 0;
+                match step {
+                    TrainingStep::InTraining => Left::WholeTraining,
+                    TrainingStep::Retrained(count) if count >= budget => Left::SubModels,
+                    TrainingStep::Published { .. } => Left::SubModels,
+                    // All of what was pending: what splits next may be merged before it is trained.
+                    TrainingStep::Retrained(_) | TrainingStep::Idle => {
+                        self.again_at = Some(now.plus(MERGE_PAUSE));
+                        Left::Nothing
+                    }
+                }
             }
             Err(error) => {
-                let pause = RETRY_PAUSE * (1 << self.failures.min(RETRY_DOUBLINGS_MAX));
                 if self.failures == 0 {
                     let name = &table.info().definition.name;
                     eprintln!("farsight: table {name:?}: {error}. Clients use the last model; trying again");
                 }
+                let pause = RETRY_PAUSE * (1 << self.failures.min(RETRY_DOUBLINGS_MAX));
+                self.again_at = Some(now.plus(pause));
                 self.failures += 1;
-                self.retry_at = Some(now.plus(pause));
-                false
+                Left::Nothing
             }
         }
     }

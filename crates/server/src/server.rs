@@ -139,10 +139,10 @@ impl<H: Host> Run<H> {
         let mut background = Background::new(Arc::clone(&self.state));
         while !self.is_stopping() {
             let now = self.clock.now();
-            let BackgroundState::Idle { retry_at } = background.step(now, BACKGROUND_BUDGET) else {
+            let BackgroundState::Idle { again_at } = background.step(now, BACKGROUND_BUDGET) else {
                 continue;
             };
-            let sleep = retry_at.map_or(SLEEP_MAX, |at| at.since(now));
+            let sleep = again_at.map_or(SLEEP_MAX, |at| at.since(now));
             if self.state.background.wait(sleep) && !self.is_stopping() {
                 std::thread::sleep(BACKGROUND_PAUSE);
             }

@@ -68,7 +68,7 @@ impl Stepped {
     fn run_background(&mut self) -> usize {
         for steps in 1..100_000 {
             self.now = self.now.plus(Duration::from_micros(100));
-            if self.background.step(self.now, BUDGET) == (BackgroundState::Idle { retry_at: None }) {
+            if self.background.step(self.now, BUDGET) == (BackgroundState::Idle { again_at: None }) {
                 return steps;
             }
         }
