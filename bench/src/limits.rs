@@ -6,16 +6,16 @@
 //!   entry, three key lines, then one value line. It touches the lines that a GET must touch and does nothing else,
 //!   so whatever the store takes longer is its own doing.
 //!
-//! Both run over shared memory on the same kind of pages, warmed up, and report the best of [`ROUNDS`] rounds: a
-//! limit is not an average.
+//! Both run over shared memory on the same kind of pages, warmed up, count the thread's processor time (so that a
+//! busy neighbour does not lower a limit), and report the best of [`ROUNDS`] rounds: a limit is not an average.
 
 use std::hint::black_box;
-use std::time::Instant;
-
 use farsight_base::WORDS_PER_LINE;
 use farsight_base::prng::{SplitMix64, mix};
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::words::prefetch;
+
+use crate::machine::thread_cpu_time;
 
 /// Rounds of each measurement.
 pub const ROUNDS: usize = 5;
@@ -161,8 +161,8 @@ impl<'a> LimitArrays<'a> {
 /// The best rate of [`ROUNDS`] rounds, each of which says how many operations it did.
 fn best(mut round: impl FnMut(u64) -> u64) -> f64 {
     let rates = (0..ROUNDS as u64).map(|number| {
-        let begun = Instant::now();
-        round(number + 1) as f64 / begun.elapsed().as_secs_f64()
+        let begun = thread_cpu_time();
+        round(number + 1) as f64 / (thread_cpu_time() - begun).as_secs_f64()
     });
     rates.fold(0.0, f64::max)
 }

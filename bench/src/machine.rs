@@ -135,6 +135,13 @@ pub fn process_cpu_time(process_id: u32) -> Result<Duration, MachineError> {
     Ok(Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64))
 }
 
+/// Processor time of the calling thread.
+#[must_use]
+pub fn thread_cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
 /// utime + stime, fields 14 and 15 of proc(5). Field 2, the name in parentheses, may hold anything.
 fn cpu_ticks(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;

@@ -4,12 +4,16 @@
 //! too: the caller masks with the lines' occupancy, whose bits have the same places.
 
 use crate::words::Line;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use crate::words::leave_avx;
+
+/// Lines searched at once: a leaf's key part.
+pub const SEARCH_LINES: usize = 3;
 
 /// The words of `lines` that equal `key`, one bit each, line 0's word 0 lowest.
 #[inline(always)]
 #[must_use]
-pub fn equal_words<const LINES: usize>(lines: &[Line; LINES], key: u64) -> u32 {
-    const { assert!(LINES <= 4, "the answer has 32 bits") };
+pub fn equal_words(lines: &[Line; SEARCH_LINES], key: u64) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if std::is_x86_feature_detected!("avx2") {
         return equal_words_avx2(lines, key);
@@ -17,44 +21,50 @@ pub fn equal_words<const LINES: usize>(lines: &[Line; LINES], key: u64) -> u32 {
     equal_words_portable(lines, key)
 }
 
-fn equal_words_portable<const LINES: usize>(lines: &[Line; LINES], key: u64) -> u32 {
+fn equal_words_portable(lines: &[Line; SEARCH_LINES], key: u64) -> u32 {
     let words = lines.iter().flat_map(|line| line.0);
     words.enumerate().fold(0, |found, (index, word)| found | u32::from(word == key) << index)
 }
 
 /// Inlined into callers compiled for any x86-64, which is why it is an `asm!` block: a function with
-/// `#[target_feature]` would be a call, and a call a line costs more than the search.
+/// `#[target_feature]` would be a call.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
-fn equal_words_avx2<const LINES: usize>(lines: &[Line; LINES], key: u64) -> u32 {
-    let mut found = 0;
-    for (index, line) in lines.iter().enumerate() {
-        let low: u32;
-        let high: u32;
-        // SAFETY: the block reads the 64 B of `line`, which the borrow keeps alive and unwritten, and the key's
-        // register; AVX2 was detected by the caller. Registers are declared; stack and flags stay untouched.
-        unsafe {
-            std::arch::asm!(
-                "vmovq xmm0, {key}",
-                "vpbroadcastq ymm0, xmm0",
-                "vpcmpeqq ymm1, ymm0, [{line}]",
-                "vpcmpeqq ymm2, ymm0, [{line} + 32]",
-                "vmovmskpd {low:e}, ymm1",
-                "vmovmskpd {high:e}, ymm2",
-                "vzeroupper",
-                key = in(reg) key,
-                line = in(reg) line.0.as_ptr(),
-                low = lateout(reg) low,
-                high = lateout(reg) high,
-                out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _, out("xmm5") _,
-                out("xmm6") _, out("xmm7") _, out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
-                out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
-                options(nostack, preserves_flags, readonly, pure),
-            );
-        }
-        found |= (low | high << 4) << (8 * index);
+fn equal_words_avx2(lines: &[Line; SEARCH_LINES], key: u64) -> u32 {
+    let (part0, part1, part2, part3, part4, part5): (u32, u32, u32, u32, u32, u32);
+    // SAFETY: the block reads the 192 B of `lines`, which the borrow keeps alive and unwritten, and the key's
+    // register; AVX2 was detected by the caller. Registers are declared; stack and flags stay untouched.
+    unsafe {
+        std::arch::asm!(
+            "vmovq xmm0, {key}",
+            "vpbroadcastq ymm0, xmm0",
+            "vpcmpeqq ymm1, ymm0, [{lines}]",
+            "vpcmpeqq ymm2, ymm0, [{lines} + 32]",
+            "vpcmpeqq ymm3, ymm0, [{lines} + 64]",
+            "vpcmpeqq ymm4, ymm0, [{lines} + 96]",
+            "vpcmpeqq ymm5, ymm0, [{lines} + 128]",
+            "vpcmpeqq ymm6, ymm0, [{lines} + 160]",
+            "vmovmskpd {part0:e}, ymm1",
+            "vmovmskpd {part1:e}, ymm2",
+            "vmovmskpd {part2:e}, ymm3",
+            "vmovmskpd {part3:e}, ymm4",
+            "vmovmskpd {part4:e}, ymm5",
+            "vmovmskpd {part5:e}, ymm6",
+            key = in(reg) key,
+            lines = in(reg) lines.as_ptr(),
+            part0 = out(reg) part0,
+            part1 = out(reg) part1,
+            part2 = out(reg) part2,
+            part3 = out(reg) part3,
+            part4 = out(reg) part4,
+            part5 = out(reg) part5,
+            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _, out("xmm5") _,
+            out("xmm6") _,
+            options(nostack, preserves_flags, readonly, pure),
+        );
     }
-    found
+    leave_avx();
+    part0 | part1 << 4 | part2 << 8 | part3 << 12 | part4 << 16 | part5 << 20
 }
 
 #[cfg(test)]

@@ -146,10 +146,8 @@ pub fn prefetch(word: &AtomicU64) {
 /// If `from` does not hold exactly as many words as `into`.
 #[inline(always)]
 pub fn copy_lines(from: &[AtomicU64], into: &mut [Line]) {
-    assert_eq!(from.len(), into.len() * WORDS_PER_LINE, "words to copy, and room for them");
-    for (line, words) in into.iter_mut().zip(from.chunks_exact(WORDS_PER_LINE)) {
-        copy_line(words, line);
-    }
+    // The check's cost is two loads a line; one primitive is worth more than sparing them.
+    let _ = copy_and_compare(from, into);
 }
 
 /// Copies `into.len()` stamped lines from `from`. A line that changed meanwhile, or was being written, comes
@@ -159,19 +157,113 @@ pub fn copy_lines(from: &[AtomicU64], into: &mut [Line]) {
 /// If `from` does not hold exactly as many words as `into`.
 #[inline(always)]
 pub fn copy_stamped(from: &[AtomicU64], into: &mut [Line]) {
-    assert_eq!(from.len(), into.len() * WORDS_PER_LINE, "words to copy, and room for them");
-    for (line, words) in into.iter_mut().zip(from.chunks_exact(WORDS_PER_LINE)) {
-        // Relaxed, then a fence, because an Acquire load is not promised to work on a read-only mapping.
-        let before = words[0].load(Ordering::Relaxed);
-        // Acquire: the body's loads come after the stamp's. Partner: the Release store in `end_write`.
-        fence(Ordering::Acquire);
-        copy_line(words, line);
-        // Acquire: the second load of the stamp comes after the body's loads. Partner: the Release fence in
-        // `begin_write`: a reader that saw a word of the new body sees the odd stamp, or a later one.
-        fence(Ordering::Acquire);
-        let after = words[0].load(Ordering::Relaxed);
-        line.0[0] = before | u64::from(before != after);
+    if copy_and_compare(from, into) != 0 {
+        copy_again_line_by_line(from, into);
     }
+}
+
+/// After some line changed under the copy: copies once more and marks those that change again.
+#[cold]
+#[inline(never)]
+fn copy_again_line_by_line(from: &[AtomicU64], into: &mut [Line]) {
+    for (line, words) in into.iter_mut().zip(from.chunks_exact(WORDS_PER_LINE)) {
+        if copy_and_compare(words, std::slice::from_mut(line)) != 0 {
+            line.0[0] |= 1;
+        }
+    }
+}
+
+/// Copies lines, looking at each stamp before and after its body: returns the bits in which any stamp changed, zero
+/// if none did. Between two equal stamps the copy holds that same stamp, because versions only grow.
+///
+/// Nothing is stored into a copy but by vector moves: a word stored into it would make the vector loads of the
+/// search that follows wait for both (no store forwarding), which costs more than the copy.
+#[inline(always)]
+fn copy_and_compare(from: &[AtomicU64], into: &mut [Line]) -> u64 {
+    assert_eq!(from.len(), into.len() * WORDS_PER_LINE, "words to copy, and room for them");
+    let lines = into.iter_mut().zip(from.chunks_exact(WORDS_PER_LINE));
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if std::is_x86_feature_detected!("avx") {
+        let changed = lines.fold(0, |changed, (line, words)| changed | copy_line_avx(words, line));
+        leave_avx();
+        return changed;
+    }
+    lines.fold(0, |changed, (line, words)| changed | copy_line_by_words(words, line))
+}
+
+#[inline(always)]
+fn copy_line_by_words(words: &[AtomicU64], line: &mut Line) -> u64 {
+    // Relaxed, then a fence, because an Acquire load is not promised to work on a read-only mapping.
+    let before = words[0].load(Ordering::Relaxed);
+    // Acquire: the body's loads come after the stamp's. Partner: the Release store in `end_write`.
+    fence(Ordering::Acquire);
+    for (word, shared) in line.0.iter_mut().zip(words) {
+        *word = shared.load(Ordering::Relaxed);
+    }
+    // Acquire: the second load of the stamp comes after the body's loads. Partner: the Release fence in
+    // `begin_write`: a reader that saw a word of the new body sees the odd stamp, or a later one.
+    fence(Ordering::Acquire);
+    before ^ words[0].load(Ordering::Relaxed)
+}
+
+/// [`copy_line_by_words`] with vector moves. x86-64 performs loads in program order, so the order of the block's
+/// instructions is the fences; the compiler moves no memory access across it, because it is not `nomem`.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline(always)]
+fn copy_line_avx(words: &[AtomicU64], line: &mut Line) -> u64 {
+    let from = words[..WORDS_PER_LINE].as_ptr();
+    let changed: u64;
+    // SAFETY: `from` points at 64 readable bytes (the slice index above) that only atomics and this block touch,
+    // each 8 B of which a vector move loads whole; `into` at 64 writable private bytes. The moves need no alignment.
+    // The caller detected AVX. The registers are declared; the stack stays untouched.
+    unsafe {
+        std::arch::asm!(
+            "mov {changed}, [{from}]",
+            "vmovdqu ymm0, [{from}]",
+            "vmovdqu ymm1, [{from} + 32]",
+            "vmovdqu [{into}], ymm0",
+            "vmovdqu [{into} + 32], ymm1",
+            "xor {changed}, [{from}]",
+            from = in(reg) from,
+            into = in(reg) line.0.as_mut_ptr(),
+            changed = out(reg) changed,
+            out("xmm0") _, out("xmm1") _,
+            options(nostack),
+        );
+    }
+    changed
+}
+
+/// Clears the upper halves of the vector registers, which would slow down the SSE code around.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline(always)]
+pub(crate) fn leave_avx() {
+    // SAFETY: the instruction writes the vector registers alone, all of which are declared; callers detected AVX.
+    unsafe {
+        std::arch::asm!(
+            "vzeroupper",
+            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _, out("xmm5") _,
+            out("xmm6") _, out("xmm7") _, out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+            out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
+            options(nostack, nomem, preserves_flags),
+        );
+    }
+}
+
+/// The words `at` of a stamped line, or `None` if the line was being written or changed meanwhile. For a few words of
+/// a line that is not searched, cheaper than a copy.
+#[inline(always)]
+pub fn read_stamped_words<const COUNT: usize>(
+    line: &[AtomicU64; WORDS_PER_LINE],
+    at: [usize; COUNT],
+) -> Option<[u64; COUNT]> {
+    let before = line[0].load(Ordering::Relaxed);
+    // Acquire, twice: as in `copy_line_by_words`, with the same partners.
+    fence(Ordering::Acquire);
+    let words = at.map(|word| line[word].load(Ordering::Relaxed));
+    fence(Ordering::Acquire);
+    let after = line[0].load(Ordering::Relaxed);
+    (before == after && !Stamp(before).is_changing()).then_some(words)
 }
 
 /// Opens a line for writing: its version becomes odd. Only the holder of the line's latch may call it.
@@ -182,7 +274,7 @@ pub fn begin_write(line: &[AtomicU64]) -> Stamp {
     let stamp = Stamp(line[0].load(Ordering::Relaxed));
     line[0].store(stamp.changing().0, Ordering::Relaxed);
     // Release: no store of the body is seen before the odd version. Partner: the second Acquire fence in
-    // `copy_stamped`.
+    // `copy_line_by_words`.
     fence(Ordering::Release);
     stamp
 }
@@ -192,59 +284,6 @@ pub fn begin_write(line: &[AtomicU64]) -> Stamp {
 #[inline]
 pub fn end_write(line: &[AtomicU64], stamp: Stamp) {
     // Release: the body's stores are seen before the even version. Partner: the first Acquire fence in
-    // `copy_stamped`.
+    // `copy_line_by_words`.
     line[0].store(stamp.written().0, Ordering::Release);
-}
-
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-#[inline(always)]
-fn copy_line(words: &[AtomicU64], line: &mut Line) {
-    let from = words[..WORDS_PER_LINE].as_ptr();
-    let into = line.0.as_mut_ptr();
-    if std::is_x86_feature_detected!("avx") {
-        // SAFETY: `from` points at 64 readable bytes (the slice index above) that only atomics and this block
-        // touch, each 8 B of which a vector move loads whole; `into` at 64 writable private bytes. The moves need
-        // no alignment. AVX was detected. The registers are declared, flags and stack stay untouched.
-        unsafe {
-            std::arch::asm!(
-                "vmovdqu ymm0, [{from}]",
-                "vmovdqu ymm1, [{from} + 32]",
-                "vmovdqu [{into}], ymm0",
-                "vmovdqu [{into} + 32], ymm1",
-                "vzeroupper",
-                from = in(reg) from,
-                into = in(reg) into,
-                out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _, out("xmm5") _,
-                out("xmm6") _, out("xmm7") _, out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
-                out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
-                options(nostack, preserves_flags),
-            );
-        }
-    } else {
-        // SAFETY: as above; SSE2 is part of x86-64.
-        unsafe {
-            std::arch::asm!(
-                "movdqu xmm0, [{from}]",
-                "movdqu xmm1, [{from} + 16]",
-                "movdqu xmm2, [{from} + 32]",
-                "movdqu xmm3, [{from} + 48]",
-                "movdqu [{into}], xmm0",
-                "movdqu [{into} + 16], xmm1",
-                "movdqu [{into} + 32], xmm2",
-                "movdqu [{into} + 48], xmm3",
-                from = in(reg) from,
-                into = in(reg) into,
-                out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
-                options(nostack, preserves_flags),
-            );
-        }
-    }
-}
-
-#[cfg(not(all(target_arch = "x86_64", not(miri))))]
-#[inline(always)]
-fn copy_line(words: &[AtomicU64], line: &mut Line) {
-    for (word, shared) in line.0.iter_mut().zip(words) {
-        *word = shared.load(Ordering::Relaxed);
-    }
 }

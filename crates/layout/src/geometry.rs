@@ -81,8 +81,10 @@ pub struct ValuePlace {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Geometry {
     value_bytes: usize,
-    values_per_line: usize,
+    /// Binary logarithm of the values in a line: 2, 1 or 0.
+    values_per_line_log2: u32,
     lines_per_value: usize,
+    leaf_lines: usize,
 }
 
 /// A value size outside the format's limits.
@@ -103,12 +105,13 @@ impl Geometry {
             return Err(GeometryError { got: value_bytes });
         }
         let value_words = value_bytes.div_ceil(8);
-        let (values_per_line, lines_per_value) = match value_words {
-            1 => (SHORT_VALUES_PER_LINE, 1),
-            words if 2 * (words + 1) <= BODY_WORDS => (BODY_WORDS / (words + 1), 1),
-            words => (1, (words + 1).div_ceil(BODY_WORDS)),
+        let (values_per_line_log2, lines_per_value) = match value_words {
+            1 => (SHORT_VALUES_PER_LINE.ilog2(), 1),
+            2 => (1, 1),
+            words => (0, (words + 1).div_ceil(BODY_WORDS)),
         };
-        Ok(Self { value_bytes, values_per_line, lines_per_value })
+        let leaf_lines = KEY_LINES + (LEAF_SLOTS >> values_per_line_log2) * lines_per_value;
+        Ok(Self { value_bytes, values_per_line_log2, lines_per_value, leaf_lines })
     }
 
     /// Bytes of a value.
@@ -129,7 +132,7 @@ impl Geometry {
     #[inline]
     #[must_use]
     pub fn values_per_line(&self) -> usize {
-        self.values_per_line
+        1 << self.values_per_line_log2
     }
 
     /// Lines that a READ of one value fetches.
@@ -143,7 +146,7 @@ impl Geometry {
     #[inline]
     #[must_use]
     pub fn leaf_lines(&self) -> usize {
-        KEY_LINES + LEAF_SLOTS.div_ceil(self.values_per_line) * self.lines_per_value
+        self.leaf_lines
     }
 
     /// Words of a whole leaf.
@@ -164,11 +167,9 @@ impl Geometry {
     #[inline]
     #[must_use]
     pub fn value_place(&self, slot: LeafSlot) -> ValuePlace {
-        let group = slot.number() / self.values_per_line;
-        ValuePlace {
-            line: KEY_LINES + group * self.lines_per_value,
-            index: slot.number() % self.values_per_line,
-        }
+        let group = slot.number() >> self.values_per_line_log2;
+        let index = slot.number() & (self.values_per_line() - 1);
+        ValuePlace { line: KEY_LINES + group * self.lines_per_value, index }
     }
 
     /// The address of `line` of `leaf`.

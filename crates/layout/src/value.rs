@@ -42,10 +42,11 @@ impl Geometry {
         check(lines, incarnation)?;
         let version = if self.value_words() == 1 {
             let words = &lines[0].0;
-            into.copy_from_slice(&words[1 + place.index % SHORT_VALUES_PER_LINE].to_le_bytes());
-            short_version(words, place.index % SHORT_VALUES_PER_LINE)
+            let index = place.index % SHORT_VALUES_PER_LINE;
+            into.copy_from_slice(&words[1 + index].to_le_bytes());
+            short_version(words, index)
         } else {
-            let first = place.index % self.values_per_line() * (self.value_words() + 1);
+            let first = (place.index & (self.values_per_line() - 1)) * (self.value_words() + 1);
             for (word, bytes) in into.chunks_mut(8).enumerate() {
                 bytes.copy_from_slice(&body_word(lines, first + 1 + word).to_le_bytes()[..bytes.len()]);
             }

@@ -48,7 +48,33 @@ impl SubModel {
         }
     }
 
-    /// The positions of `window` whose leaf can own `key`: one, or on a tie more, of which the *last* is the
+    /// A key as the hints of this sub-model see it.
+    #[inline]
+    #[must_use]
+    pub fn key_hint(&self, key: u64) -> KeyHint {
+        let surely = u32::from(self.hint(key));
+        KeyHint { surely, perhaps: surely + u32::from(self.hint_shift & 63 != 0) }
+    }
+
+    /// [`KeyHint::choose`] for `key`.
+    #[inline]
+    #[must_use]
+    pub fn choose(&self, key: u64, window: Range<u32>, hint_at: impl Fn(u32) -> u16) -> Range<u32> {
+        self.key_hint(key).choose(window, hint_at)
+    }
+}
+
+/// All that choosing needs of a key and its sub-model.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct KeyHint {
+    /// A leaf with at most this hint begins at or below the key.
+    surely: u32,
+    /// A leaf with more than this hint begins above the key.
+    perhaps: u32,
+}
+
+impl KeyHint {
+    /// The positions of `window` whose leaf can own the key: one, or on a tie more, of which the *last* is the
     /// likeliest (the key is often the leaf's very fence). `hint_at(position)` is the leaf's hint; it must not
     /// decrease within the window. The window's first hint is never asked for.
     ///
@@ -56,20 +82,18 @@ impl SubModel {
     /// non-empty part of a non-empty window.
     #[inline]
     #[must_use]
-    pub fn choose(&self, key: u64, window: Range<u32>, hint_at: impl Fn(u32) -> u16) -> Range<u32> {
-        let surely = u32::from(self.hint(key));
-        let perhaps = surely + u32::from(self.hint_shift & 63 != 0);
+    pub fn choose(self, window: Range<u32>, hint_at: impl Fn(u32) -> u16) -> Range<u32> {
         let rest = window.start + 1..window.end.max(window.start + 1);
         let (mut first, mut last) = (window.start, window.start);
         if rest.len() < COUNTED_WINDOW_MAX as usize {
             for position in rest {
                 let hint = u32::from(hint_at(position));
-                first += u32::from(hint <= surely);
-                last += u32::from(hint <= perhaps);
+                first += u32::from(hint <= self.surely);
+                last += u32::from(hint <= self.perhaps);
             }
         } else {
-            first = last_at_most(rest.clone(), surely, &hint_at);
-            last = last_at_most(first + 1..rest.end, perhaps, &hint_at);
+            first = last_at_most(rest.clone(), self.surely, &hint_at);
+            last = last_at_most(first + 1..rest.end, self.perhaps, &hint_at);
         }
         first..last + 1
     }

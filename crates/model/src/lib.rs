@@ -33,7 +33,7 @@ mod train;
 
 pub use decode_error::DecodeError;
 pub use fit::train_sub_model;
-pub use hint::shortest_fence;
+pub use hint::{KeyHint, shortest_fence};
 pub use linear::LinearTop;
 pub use radix::RadixTop;
 pub use sub_model::{LEAVES_PER_SUB_MODEL_MAX, SubModel};

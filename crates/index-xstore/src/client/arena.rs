@@ -15,9 +15,12 @@ pub(super) const CHUNK_ENTRIES: usize = 1 << 16;
 /// Chunks at most: as many entries as an offset of 32 bits can name.
 const CHUNKS: usize = 1 << 16;
 
+/// Entries that never move.
+type Chunk = [AtomicU64; CHUNK_ENTRIES];
+
 /// Blocks of table entries.
 pub(super) struct Arena {
-    chunks: Box<[OnceLock<Box<[AtomicU64]>>]>,
+    chunks: Box<[OnceLock<Box<Chunk>>]>,
     state: Mutex<ArenaState>,
 }
 
@@ -38,11 +41,22 @@ impl Arena {
     /// is full.
     pub(super) fn put(&self, entries: &[u64]) -> Option<u32> {
         let offset = self.allocate(entries.len())?;
-        for (index, entry) in entries.iter().enumerate() {
+        for (place, entry) in self.entries(offset as usize, entries.len()).iter().zip(entries) {
             // Relaxed: the record that names the block is published with Release (`end_write` of its line).
-            self.entry(offset as usize + index).store(*entry, Ordering::Relaxed);
+            place.store(*entry, Ordering::Relaxed);
         }
         Some(offset)
+    }
+
+    /// `count` entries from `first` on, which lie in one block.
+    ///
+    /// # Panics
+    /// If no block ever reached there.
+    #[inline(always)]
+    pub(super) fn entries(&self, first: usize, count: usize) -> &[AtomicU64] {
+        let chunk = self.chunks[first / CHUNK_ENTRIES].get().expect("records name blocks of existing chunks");
+        let first = first % CHUNK_ENTRIES;
+        &chunk[first..first + count]
     }
 
     /// Gives a block back.
@@ -50,16 +64,6 @@ impl Arena {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.live_entries -= entries;
         state.free.entry(entries).or_default().push(offset);
-    }
-
-    /// Entry `index` of the arena.
-    ///
-    /// # Panics
-    /// If no block ever reached there.
-    #[inline(always)]
-    pub(super) fn entry(&self, index: usize) -> &AtomicU64 {
-        let chunk = self.chunks[index / CHUNK_ENTRIES].get().expect("records name blocks of existing chunks");
-        &chunk[index % CHUNK_ENTRIES]
     }
 
     /// Bytes of the entries in use.
@@ -79,7 +83,10 @@ impl Arena {
         let room = CHUNK_ENTRIES - state.next % CHUNK_ENTRIES;
         let at = if entries <= room { state.next } else { state.next + room };
         let chunk = self.chunks.get(at / CHUNK_ENTRIES)?;
-        chunk.get_or_init(|| (0..CHUNK_ENTRIES).map(|_| AtomicU64::new(0)).collect());
+        chunk.get_or_init(|| {
+            let entries: Vec<AtomicU64> = (0..CHUNK_ENTRIES).map(|_| AtomicU64::new(0)).collect();
+            entries.try_into().expect("as many entries as a chunk has")
+        });
         state.next = at + entries;
         state.live_entries += entries;
         Some(at as u32)
@@ -98,9 +105,8 @@ mod tests {
             .map(|length| (length, arena.put(&(7..length as u64 + 7).collect::<Vec<_>>()).unwrap()))
             .into();
         for (length, offset) in &blocks {
-            for index in 0..*length {
-                assert_eq!(arena.entry(*offset as usize + index).load(Ordering::Relaxed), index as u64 + 7);
-            }
+            let stored = arena.entries(*offset as usize, *length).iter();
+            assert!(stored.map(|entry| entry.load(Ordering::Relaxed)).eq(7..*length as u64 + 7));
         }
         let (length, offset) = blocks[1];
         arena.free(offset, length);

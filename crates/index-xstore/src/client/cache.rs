@@ -9,13 +9,14 @@
 //! put in a new block, then its record is swapped under its line's stamp, then the old block is given back. A new
 //! generation replaces the whole; a session notices by comparing one number a batch.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use farsight_base::sync::{AtomicU64, Ordering};
-use farsight_base::words::{begin_write, copy_stamped, end_write, prefetch};
-use farsight_base::{LeafNumber, Line, RegionId, WORDS_PER_LINE};
+use farsight_base::words::{begin_write, end_write, prefetch, read_stamped_words};
+use farsight_base::{LeafNumber, RegionId, WORDS_PER_LINE};
 use farsight_layout::{Geometry, SUB_MODEL_WORDS, SubModelRecord, TableEntry};
-use farsight_model::{SubModel, TopModel};
+use farsight_model::{KeyHint, SubModel, TopModel};
 use farsight_protocol::{DecodeError, SentSubModel, TableInfo};
 
 use super::XStoreError;
@@ -43,6 +44,34 @@ pub(super) struct CachedModel {
 pub(super) struct CachedSubModel {
     pub(super) model: SubModel,
     pub(super) offset: u32,
+}
+
+/// Some neighbouring entries of one sub-model's table.
+#[derive(Clone, Copy)]
+pub(super) struct Window<'a> {
+    entries: &'a [AtomicU64],
+}
+
+impl Window<'_> {
+    /// Asks for the lines that hold the entries: two at most, for all but the widest windows.
+    #[inline(always)]
+    pub(super) fn prefetch(&self) {
+        prefetch(&self.entries[0]);
+        prefetch(&self.entries[self.entries.len() - 1]);
+    }
+
+    /// Entry `index` of the window.
+    #[inline(always)]
+    pub(super) fn entry(&self, index: u32) -> TableEntry {
+        // Relaxed: any entry ever stored here is usable; the leaf's fences decide.
+        TableEntry(self.entries[index as usize].load(Ordering::Relaxed))
+    }
+
+    /// The entries that may own the key, as indices.
+    #[inline(always)]
+    pub(super) fn choose(&self, key: KeyHint) -> Range<u32> {
+        key.choose(0..self.entries.len() as u32, |index| self.entry(index).hint())
+    }
 }
 
 /// A process's cache for one table.
@@ -199,32 +228,26 @@ impl CachedModel {
     /// Sub-model `index`, if it was fetched. A record that is being replaced is read once more, then missed.
     #[inline(always)]
     pub(super) fn sub_model(&self, index: u32) -> Option<CachedSubModel> {
-        let shared = &self.lines[index as usize / RECORDS_PER_LINE].0;
-        let mut line = [Line::ZERO];
-        copy_stamped(shared, &mut line);
-        if line[0].stamp().is_changing() {
-            copy_stamped(shared, &mut line);
-        }
+        let line = &self.lines[index as usize / RECORDS_PER_LINE].0;
         let place = index as usize % RECORDS_PER_LINE;
-        let words = &line[0].0;
         let first = 1 + place * SUB_MODEL_WORDS;
-        let record = SubModelRecord::from_words([words[first], words[first + 1], words[first + 2]]);
-        let usable = !line[0].stamp().is_changing() && record.leaf_count > 0;
-        let offset = (words[OFFSETS_WORD] >> (32 * place)) as u32;
-        usable.then(|| CachedSubModel { model: model_of(&record), offset })
+        let words = [first, first + 1, first + 2, OFFSETS_WORD];
+        let read = read_stamped_words(line, words).or_else(|| read_stamped_words(line, words))?;
+        let record = SubModelRecord::from_words([read[0], read[1], read[2]]);
+        let offset = (read[3] >> (32 * place)) as u32;
+        (record.leaf_count > 0).then(|| CachedSubModel { model: model_of(&record), offset })
     }
 
-    /// Asks for the table entry at `position` of `sub_model`.
+    /// The table entries at `window` of `sub_model`; of another sub-model if that was refreshed meanwhile.
     #[inline(always)]
-    pub(super) fn prefetch_entry(&self, sub_model: &CachedSubModel, position: u32) {
-        prefetch(self.arena.entry((sub_model.offset + position) as usize));
+    pub(super) fn window(&self, sub_model: &CachedSubModel, window: &Range<u32>) -> Window<'_> {
+        self.entries(sub_model.offset + window.start, window.end - window.start)
     }
 
-    /// The table entry at `position` of `sub_model`. Of another sub-model if that was refreshed meanwhile.
+    /// `count` table entries from place `first` of the arena on.
     #[inline(always)]
-    pub(super) fn entry(&self, sub_model: &CachedSubModel, position: u32) -> TableEntry {
-        // Relaxed: any entry ever stored here is usable; the leaf's fences decide.
-        TableEntry(self.arena.entry((sub_model.offset + position) as usize).load(Ordering::Relaxed))
+    pub(super) fn entries(&self, first: u32, count: u32) -> Window<'_> {
+        Window { entries: self.arena.entries(first as usize, count as usize) }
     }
 
     fn put(&self, index: u32, record: &SubModelRecord, entries: &[u64]) {

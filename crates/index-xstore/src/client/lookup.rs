@@ -105,7 +105,7 @@ impl Shared<'_> {
         start: Start,
         value: &mut [u8],
     ) -> Result<u64, XStoreError> {
-        let route = self.model.and_then(|model| model.route(key).ok().map(|route| (model, route)));
+        let route = self.model.and_then(|model| model.route(key).map(|route| (model, route)));
         let Some((model, route)) = route else {
             return self.fall_back(slot, key, value).await;
         };
@@ -117,7 +117,7 @@ impl Shared<'_> {
                 model.leaf(&route.sub_model, candidate)
             }
             // Another session fetched the sub-model meanwhile, or the old one was wrong: begin anew.
-            Start::Unrouted | Start::Left => model.leaf(&route.sub_model, candidate),
+            Start::Unrouted | Start::Left => route.leaf,
         };
         let mut walked = matches!(start, Start::Right(_));
         for _ in 0..READS_MAX / 2 {

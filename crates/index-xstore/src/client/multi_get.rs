@@ -8,16 +8,17 @@ use farsight_base::{LeafNumber, Line};
 use farsight_fabric::{QueuePair, ReadMode};
 use farsight_index::Answers;
 use farsight_layout::{Geometry, KEY_LINES, KeyLines, KeySearch, LeafSlot};
+use farsight_model::KeyHint;
 use farsight_protocol::{PairsReader, Request};
 
-use super::cache::CachedModel;
+use super::cache::{CachedModel, CachedSubModel};
 use super::lookup::Start;
 use super::{Access, BATCH, XClient, XStoreError};
 
 /// Arrays of a batch, reused.
 pub(super) struct Scratch {
     sub_models: [u32; BATCH],
-    routes: [Option<RouteStep>; BATCH],
+    predictions: [Prediction; BATCH],
     leaves: [LeafNumber; BATCH],
     hits: [Option<(LeafSlot, u32)>; BATCH],
     irregular: Vec<(usize, Start)>,
@@ -25,18 +26,20 @@ pub(super) struct Scratch {
     pub(super) leaf_lines: Vec<Line>,
 }
 
-#[derive(Clone, Copy)]
-struct RouteStep {
-    sub_model: super::cache::CachedSubModel,
+/// All that resolving a key needs of its sub-model: a window of the arena and the key's hint.
+#[derive(Clone, Copy, Default)]
+struct Prediction {
     first: u32,
-    end: u32,
+    /// Zero: the sub-model was not fetched.
+    count: u32,
+    hint: KeyHint,
 }
 
 impl Scratch {
     pub(super) fn new(geometry: &Geometry) -> Self {
         Self {
             sub_models: [0; BATCH],
-            routes: [None; BATCH],
+            predictions: [Prediction::default(); BATCH],
             leaves: [LeafNumber::NONE; BATCH],
             hits: [None; BATCH],
             irregular: Vec::with_capacity(BATCH),
@@ -130,13 +133,16 @@ impl XClient {
             *sub_model = model.top().dispatch(*key);
             model.prefetch_sub_model(*sub_model);
         }
-        for ((route, index), key) in scratch.routes.iter_mut().zip(scratch.sub_models).zip(keys) {
-            *route = model.sub_model(index).map(|sub_model| {
-                let window = sub_model.model.predict(*key);
-                model.prefetch_entry(&sub_model, window.start);
-                model.prefetch_entry(&sub_model, window.end - 1);
-                RouteStep { sub_model, first: window.start, end: window.end }
-            });
+        let predictions = scratch.predictions.iter_mut().zip(&scratch.sub_models);
+        for ((prediction, index), key) in predictions.zip(keys) {
+            let Some(CachedSubModel { model: sub_model, offset }) = model.sub_model(*index) else {
+                *prediction = Prediction::default();
+                continue;
+            };
+            let window = sub_model.predict(*key);
+            let (first, count) = (offset + window.start, window.end - window.start);
+            model.entries(first, count).prefetch();
+            *prediction = Prediction { first, count, hint: sub_model.key_hint(*key) };
         }
     }
 
@@ -145,14 +151,15 @@ impl XClient {
     fn resolve_and_post<Q: QueuePair>(&mut self, model: &CachedModel, queue: &mut Q, keys: &[u64]) {
         let scratch = &mut *self.scratch;
         let (region, geometry) = (self.cache.region(), *self.cache.geometry());
-        for (index, key) in keys.iter().enumerate() {
-            let Some(step) = scratch.routes[index] else {
+        for index in 0..keys.len() {
+            let Prediction { first, count, hint } = scratch.predictions[index];
+            if count == 0 {
                 scratch.leaves[index] = LeafNumber::NONE;
                 scratch.irregular.push((index, Start::Unrouted));
                 continue;
-            };
-            let route = model.resolve(*key, step.sub_model, step.first..step.end);
-            let leaf = model.leaf(&route.sub_model, route.last);
+            }
+            let entries = model.entries(first, count);
+            let leaf = entries.entry(entries.choose(hint).end - 1).leaf();
             scratch.leaves[index] = leaf;
             queue.post_read(index, geometry.address(region, leaf, 0), KEY_LINES, ReadMode::Stamped);
         }

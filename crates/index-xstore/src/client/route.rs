@@ -1,7 +1,5 @@
 //! Predict and resolve: from a key to the leaves that may own it, without any READ.
 
-use std::ops::Range;
-
 use farsight_base::LeafNumber;
 
 use super::cache::{CachedModel, CachedSubModel};
@@ -14,27 +12,24 @@ pub(super) struct Route {
     pub(super) first: u32,
     /// Last candidate.
     pub(super) last: u32,
+    /// The last candidate's leaf.
+    pub(super) leaf: LeafNumber,
 }
 
 impl CachedModel {
-    /// The route of `key`, or the number of the sub-model that has to be fetched first.
-    pub(super) fn route(&self, key: u64) -> Result<Route, u32> {
-        let index = self.top().dispatch(key);
-        let sub_model = self.sub_model(index).ok_or(index)?;
+    /// The route of `key`, or `None` if its sub-model has to be fetched first.
+    pub(super) fn route(&self, key: u64) -> Option<Route> {
+        let sub_model = self.sub_model(self.top().dispatch(key))?;
         let window = sub_model.model.predict(key);
-        Ok(self.resolve(key, sub_model, window))
-    }
-
-    /// Narrows a prediction by the hints of the table's entries.
-    #[inline(always)]
-    pub(super) fn resolve(&self, key: u64, sub_model: CachedSubModel, window: Range<u32>) -> Route {
-        let chosen = sub_model.model.choose(key, window, |position| self.entry(&sub_model, position).hint());
-        Route { sub_model, first: chosen.start, last: chosen.end - 1 }
+        let entries = self.window(&sub_model, &window);
+        let chosen = entries.choose(sub_model.model.key_hint(key));
+        let last = chosen.end - 1;
+        let leaf = entries.entry(last).leaf();
+        Some(Route { sub_model, first: window.start + chosen.start, last: window.start + last, leaf })
     }
 
     /// The leaf of a position.
-    #[inline(always)]
     pub(super) fn leaf(&self, sub_model: &CachedSubModel, position: u32) -> LeafNumber {
-        self.entry(sub_model, position).leaf()
+        self.window(sub_model, &(position..position + 1)).entry(0).leaf()
     }
 }

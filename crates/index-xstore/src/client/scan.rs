@@ -96,10 +96,11 @@ impl XClient {
     fn plan<Q: QueuePair>(&mut self, queue: &mut Q, group_index: usize, key: u64, limit: usize) -> usize {
         let Some(model) = &self.model else { return 0 };
         let index = model.top().dispatch(key);
-        let Ok(route) = model.route(key) else { return 0 };
+        let Some(route) = model.route(key) else { return 0 };
         let (region, geometry) = (self.cache.region(), self.cache.geometry());
         let wanted = (1 + limit.div_ceil(PAIRS_EXPECTED)).min(PLAN_MAX) * usize::from(limit > 0);
-        let leaves = planned_leaves(model, index, route.sub_model, route.last);
+        // From the first candidate: on a tie one leaf more is read, and skipped if it ends before the cursor.
+        let leaves = planned_leaves(model, index, route.sub_model, route.first);
         let mut count = 0;
         for leaf in leaves.take(wanted) {
             let slot = group_index * PLAN_MAX + count;

@@ -78,6 +78,6 @@ impl XClient {
     /// The leaf where the cache believes `key` to be.
     fn hint(&self, key: u64) -> LeafNumber {
         let Some(model) = &self.model else { return LeafNumber::NONE };
-        model.route(key).map_or(LeafNumber::NONE, |route| model.leaf(&route.sub_model, route.last))
+        model.route(key).map_or(LeafNumber::NONE, |route| route.leaf)
     }
 }
