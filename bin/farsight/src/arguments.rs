@@ -25,8 +25,8 @@ Examples:
   farsight stats                           see tree, model, memory
   farsight doctor                          see what this machine lacks
 
-Client commands talk to the server at --connect, $FARSIGHT_URL, or the default socket, in this order.
-`farsight COMMAND --help` explains a command.";
+Client commands talk to the server at --connect, $FARSIGHT_URL, or the default
+socket, in this order. `farsight COMMAND --help` explains a command.";
 
 /// What to do.
 #[derive(Debug, Subcommand)]

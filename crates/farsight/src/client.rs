@@ -40,9 +40,7 @@ impl Client {
     pub fn connect(url: &ServerUrl) -> Result<Self, ConnectError> {
         let ServerUrl::Shm(socket) = url;
         let options = ConnectOptions { format_version: FORMAT_VERSION };
-        let client = ShmConnection::connect(socket, options)
-            .and_then(farsight_client::Client::new)
-            .map_err(|source| ConnectError::Fabric { url: url.clone(), source })?;
+        let client = farsight_client::Client::new(ShmConnection::connect(socket, options)?)?;
         Ok(Self { provider: ProviderClient::Shm(client) })
     }
 

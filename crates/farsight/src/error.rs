@@ -4,7 +4,7 @@ use farsight_client::CatalogueError;
 use farsight_fabric::FabricError;
 use farsight_protocol::KeyKind;
 
-use crate::{ServerUrl, UrlError};
+use crate::UrlError;
 
 /// A failure to connect.
 #[derive(Debug, thiserror::Error)]
@@ -13,13 +13,8 @@ pub enum ConnectError {
     #[error(transparent)]
     Url(#[from] UrlError),
     /// The server could not be reached, or refused.
-    #[error("cannot connect to {url}")]
-    Fabric {
-        /// The address.
-        url: ServerUrl,
-        /// Why not.
-        source: FabricError,
-    },
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
 }
 
 /// A failure to make or open a table with keys of a certain kind.

@@ -29,21 +29,11 @@ pub struct ServerBuilder {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// It cannot listen at its socket.
-    #[error("cannot listen at {url}")]
-    Listen {
-        /// Where.
-        url: ServerUrl,
-        /// What stands against it.
-        source: ListenError,
-    },
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// Its threads cannot be started.
-    #[error("cannot serve at {url}")]
-    Serve {
-        /// Where.
-        url: ServerUrl,
-        /// What stands against it.
-        source: Box<farsight_server::StartError>,
-    },
+    #[error(transparent)]
+    Serve(#[from] farsight_server::StartError),
 }
 
 /// Where servers listen and programs connect unless they are told otherwise: `farsight.sock` in
@@ -128,13 +118,7 @@ impl ServerBuilder {
         if let Some(allowed_uids) = self.allowed_uids {
             listen.allowed_uids = allowed_uids;
         }
-        let host = match ShmHost::listen(&socket, listen) {
-            Ok(host) => Arc::new(host),
-            Err(source) => return Err(StartError::Listen { url, source }),
-        };
-        match farsight_server::Server::start(host, &self.options) {
-            Ok(handle) => Ok(Server { url, handle }),
-            Err(source) => Err(StartError::Serve { url, source: Box::new(source) }),
-        }
+        let host = Arc::new(ShmHost::listen(&socket, listen)?);
+        Ok(Server { url, handle: farsight_server::Server::start(host, &self.options)? })
     }
 }

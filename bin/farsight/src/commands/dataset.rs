@@ -1,5 +1,6 @@
 //! `farsight dataset`.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -78,11 +79,18 @@ impl Dataset {
 }
 
 fn list() -> Result<()> {
-    let mut listing = listing(["name", "keys", "credit"]);
+    let mut listing = listing(["name", "keys"]);
+    let mut credits: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for dataset in dataset::Dataset::NAMED {
-        let credit = dataset.attribution().unwrap_or_default();
-        listing.add_row([&dataset.name(), dataset.description(), credit]);
+        listing.add_row([&dataset.name(), dataset.description()]);
+        if let Some(credit) = dataset.attribution() {
+            credits.entry(credit).or_default().push(dataset.name());
+        }
     }
-    writeln!(std::io::stdout().lock(), "{listing}")?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{listing}")?;
+    for (credit, names) in credits {
+        writeln!(out, "{}: {credit}", names.join(", "))?;
+    }
     Ok(())
 }

@@ -25,16 +25,19 @@ use crate::value_text::ValueFormat;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Sources, by name or extension:
-  a set of `farsight dataset list`
-  *.csv   a key in the first column, a value in the second or none; a first line whose key is none is a header
+  the name of a set, see `farsight dataset list`
+  *.csv   a key in the first column, a value in the second or none; a first
+          line whose key is none is a header
   *.txt   a key a line
-  others  SOSD binary, into u64 tables: a count and as many keys, little-endian 64-bit integers in order (32-bit
-          keys if the name contains uint32)
+  others  SOSD binary, into u64 tables: a count and as many keys, 64-bit
+          little-endian in order (32-bit if the name contains uint32)
 
-Text and CSV files are sorted here. A SOSD file out of order is an error unless --sort is given.
-Of pairs with the same key the last one counts, and the number of dropped ones is printed.
-A key without a value gets its own 64-bit encoding, little-endian, repeated up to the value's end: in a u64 table of
-8 B values each key is its own value.
+Text and CSV files are sorted here. A SOSD file out of order is an error
+unless --sort is given. Of pairs with the same key the last one counts, and
+the number of dropped ones is printed.
+
+A key without a value gets its own 64-bit encoding, little-endian, repeated
+up to the value's end: in a u64 table of 8 B values each key is its own value.
 
 Examples:
   farsight load places boundaries

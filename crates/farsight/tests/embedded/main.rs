@@ -1,0 +1,5 @@
+//! The facade against a server embedded in the test's process.
+
+mod faults;
+mod operations;
+mod server;
