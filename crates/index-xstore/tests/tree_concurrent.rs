@@ -12,6 +12,15 @@ use farsight_base::sync::{AtomicUsize, Ordering};
 use farsight_index::Pairs;
 use farsight_protocol::{WriteEntry, WriteOperation, WriteOutcome};
 
+/// Counts a writer out, also one that panics: readers must not wait for it.
+struct Writing<'a>(&'a AtomicUsize);
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
 const WRITERS: u64 = 4;
 const OPERATIONS: u32 = 40_000;
 const KEYS: u64 = 3_000;
@@ -94,9 +103,8 @@ fn run(
         let handles: Vec<_> = (0..WRITERS)
             .map(|writer| {
                 scope.spawn(move || {
-                    let stored = write_on(reading, 100 + writer, |random| pick(writer, random));
-                    left.fetch_sub(1, Ordering::Release);
-                    stored
+                    let _writing = Writing(left);
+                    write_on(reading, 100 + writer, |random| pick(writer, random))
                 })
             })
             .collect();
@@ -158,9 +166,9 @@ fn collected_leaves_tile_the_keys_while_the_tree_changes() {
     thread::scope(|scope| {
         for seed in 0..2 {
             scope.spawn(move || {
+                let _writing = Writing(left);
                 let mut random = SplitMix64::new(seed);
                 (0..100_000).for_each(|_| shared.insert(random.next_u64()));
-                left.fetch_sub(1, Ordering::Release);
             });
         }
         scope.spawn(move || {

@@ -5,6 +5,7 @@ mod common;
 use common::{Fixture, stamp_of, value_of};
 use farsight_base::LeafNumber;
 use farsight_base::prng::mix;
+use farsight_index::LeafFormat;
 use farsight_index_xstore::server::{BulkLoadError, WriteError};
 use farsight_protocol::WriteOutcome;
 
@@ -49,6 +50,21 @@ fn a_full_region_refuses_inserts_and_nothing_else() {
         .expect("a removed slot's room");
     assert_eq!(fixture.tree.stats().compactions, full_leaf + 1);
     assert_eq!(fixture.check_structure(), stored);
+}
+
+#[test]
+fn a_latch_that_is_never_free_ends_the_wait() {
+    let fixture = Fixture::new(8, 4);
+    fixture.insert_all(&[10, 20]);
+    let words = fixture.tree.slab().block(LeafNumber(0)).unwrap();
+    let held = fixture.tree.format().latch(words, 1).unwrap();
+    let error = fixture.tree.put(10, &fixture.value(10, 2), LeafNumber(0)).unwrap_err();
+    assert_eq!(error.to_string(), "key 10: leaf 0 stayed busy for 4096 attempts");
+    let mut value = [0; 8];
+    assert!(fixture.tree.get(10, &mut value).unwrap().is_some(), "reads need no latch");
+    drop(held);
+    assert_eq!(stamp_of(10, &value), 1);
+    assert!(matches!(fixture.tree.put(10, &value, LeafNumber(0)), Ok(WriteOutcome::Replaced(_))));
 }
 
 #[test]

@@ -4,14 +4,19 @@
 //! number of times; then the operation fails with [`Contended`] and has changed nothing.
 
 use std::fmt;
+use std::time::Duration;
 
 use farsight_base::LeafNumber;
 
 /// Pauses that only spin: a holder that runs is done within them.
 const SPINNING_PAUSES: u32 = 32;
-/// Pauses in all. The later ones give the processor away, so a holder that was preempted gets it: tens of
-/// milliseconds on an idle machine, more on a busy one.
-const PAUSES_MAX: u32 = 1 << 16;
+/// Pauses after which a pause no longer only gives the processor away but sleeps: the holder was preempted, and
+/// a busy machine needs time to come back to it.
+const SLEEPLESS_PAUSES: u32 = 128;
+/// How long a pause sleeps.
+const SLEEP: Duration = Duration::from_micros(100);
+/// Pauses in all: about half a second, however busy the machine.
+const PAUSES_MAX: u32 = 1 << 12;
 
 /// What an operation waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,8 +72,10 @@ impl Backoff {
         }
         if self.attempts <= SPINNING_PAUSES {
             (0..self.attempts).for_each(|_| std::hint::spin_loop());
-        } else {
+        } else if self.attempts <= SLEEPLESS_PAUSES {
             std::thread::yield_now();
+        } else {
+            std::thread::sleep(SLEEP);
         }
         Ok(())
     }
@@ -83,6 +90,6 @@ mod tests {
         let mut backoff = Backoff::new();
         let waited = Waited::Leaf(LeafNumber(3));
         let ended = (0..=PAUSES_MAX).find_map(|_| backoff.pause(7, waited).err()).expect("a bound");
-        assert_eq!(ended.to_string(), "key 7: leaf 3 stayed busy for 65536 attempts");
+        assert_eq!(ended.to_string(), "key 7: leaf 3 stayed busy for 4096 attempts");
     }
 }

@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use farsight_base::LeafNumber;
 use farsight_base::sync::Ordering;
-use farsight_index::{Backoff, Contended, LatchedLeaf, LeafFormat, LeafSpan, Waited};
+use farsight_index::{Backoff, LatchedLeaf, LeafFormat, LeafSpan, Waited};
 use farsight_layout::Fences;
 use farsight_model::shortest_fence;
 
 use super::error::{BulkLoadError, WriteError};
 use super::node::CHILDREN_MAX;
-use super::tree::{ALL_KEYS, FRESH_LATCH_ATTEMPTS, LATCH_ATTEMPTS, XTree};
+use super::tree::{ALL_KEYS, LATCH_ATTEMPTS, XTree};
 
 /// Children of an inner node after a load: three quarters, as in the leaves.
 const BULK_LOAD_CHILDREN: usize = CHILDREN_MAX * 3 / 4;
@@ -120,7 +120,10 @@ impl<F: LeafFormat> BulkLoader<F> {
         if collected.keys.len() == full {
             let next = self.tree.slab.allocate().map_err(|full| WriteError::RegionFull { key, full })?;
             let fence = shortest_fence(collected.keys[full - 1], key);
-            self.write_current(Some(fence), next)?;
+            if let Err(error) = self.write_current(Some(fence), next) {
+                self.tree.slab.free(next);
+                return Err(error);
+            }
             self.leaves.push((fence, next));
         }
         let collected = if self.leaves.is_empty() { &mut self.first } else { &mut self.current };
@@ -133,11 +136,7 @@ impl<F: LeafFormat> BulkLoader<F> {
     fn write_current(&mut self, high: Option<u64>, next: LeafNumber) -> Result<(), WriteError> {
         let Some(&(low, number)) = self.leaves.last() else { return Ok(()) };
         let tree = &self.tree;
-        let mut leaf = tree.format.latch(tree.block(number), FRESH_LATCH_ATTEMPTS).ok_or(Contended {
-            key: low,
-            waited: Waited::Leaf(number),
-            attempts: FRESH_LATCH_ATTEMPTS as u32,
-        })?;
+        let mut leaf = tree.latch_unnamed(low, number)?;
         let count = self.current.keys.len() as u64;
         let version = tree.take_versions(count).ok_or(WriteError::VersionsExhausted { key: low })?;
         let span = LeafSpan { fences: Fences { low, high }, next };
@@ -234,9 +233,8 @@ impl<F: LeafFormat> Drop for BulkLoader<F> {
     fn drop(&mut self) {
         // In descending order, so that the slab gives the blocks out in ascending order again.
         for &(_, number) in self.leaves.iter().rev() {
-            let block = self.tree.block(number);
             // A block whose latch is not to be had stays a leaf that nothing names: lost, and harmless.
-            if let Some(mut leaf) = self.tree.format.latch(block, FRESH_LATCH_ATTEMPTS) {
+            if let Ok(mut leaf) = self.tree.latch_unnamed(0, number) {
                 leaf.clear();
                 drop(leaf);
                 self.tree.slab.free(number);

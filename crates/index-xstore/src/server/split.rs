@@ -13,11 +13,11 @@
 
 use farsight_base::LeafNumber;
 use farsight_base::sync::Ordering;
-use farsight_index::{Contended, LatchedLeaf, LeafFormat, Waited};
+use farsight_index::{LatchedLeaf, LeafFormat};
 
 use super::error::WriteError;
 use super::hold::Held;
-use super::tree::{FRESH_LATCH_ATTEMPTS, XTree};
+use super::tree::XTree;
 
 /// Removed slots that make a compaction worth its cost: it pays for as many inserts.
 const COMPACTED_SLOTS_MIN: usize = 4;
@@ -69,11 +69,12 @@ impl<F: LeafFormat> XTree<F> {
         let Held { leaf: mut left, route, .. } = held;
         self.format.prefetch_leaf(self.block(right_number));
         let span = left.span();
-        let Some(mut right) = self.format.latch(self.block(right_number), FRESH_LATCH_ATTEMPTS) else {
-            self.slab.free(right_number);
-            let waited = Waited::Leaf(right_number);
-            let attempts = FRESH_LATCH_ATTEMPTS as u32;
-            return Err(Contended { key, waited, attempts }.into());
+        let mut right = match self.latch_unnamed(key, right_number) {
+            Ok(right) => right,
+            Err(contended) => {
+                self.slab.free(right_number);
+                return Err(contended.into());
+            }
         };
         let parent = match self.lock_parent(key, route) {
             Ok(parent) => parent,

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use farsight_base::LeafNumber;
 use farsight_base::sync::{AtomicU32, AtomicU64, Ordering};
 use farsight_fabric::Region;
-use farsight_index::{LatchedLeaf, LeafFormat, LeafListener, LeafSpan, RegionFull, Slab};
+use farsight_index::{
+    Backoff, Contended, LatchedLeaf, LeafFormat, LeafListener, LeafSpan, RegionFull, Slab, Waited,
+};
 use farsight_layout::{Fences, PAIR_VERSION_BITS};
 
 use super::arena::Arena;
@@ -16,8 +18,6 @@ use super::stats::Counters;
 pub(super) const ALL_KEYS: Fences = Fences { low: 0, high: None };
 /// Attempts at a latch before whoever wants it looks again whether it is the right one.
 pub(super) const LATCH_ATTEMPTS: usize = 128;
-/// Attempts at the latch of a block that nobody but the holder of a mistaken hint can want.
-pub(super) const FRESH_LATCH_ATTEMPTS: usize = 1 << 14;
 
 /// A concurrent B+tree over leaves of one format. All of its methods may be called by any thread at any time.
 pub struct XTree<F> {
@@ -94,6 +94,18 @@ impl<F: LeafFormat> XTree<F> {
         let taken = self.versions_taken.fetch_add(count, Ordering::Relaxed);
         // The counter has room for 2^16 times as many failures as there are versions.
         (taken + count < 1 << PAIR_VERSION_BITS).then_some(taken + 1)
+    }
+
+    /// Latches a block that neither the tree nor the chain names. Only the holder of a mistaken hint can be in the
+    /// way, who waits for nothing; but it may have been preempted.
+    pub(super) fn latch_unnamed(&self, key: u64, leaf: LeafNumber) -> Result<F::Latched<'_>, Contended> {
+        let mut backoff = Backoff::new();
+        loop {
+            if let Some(latched) = self.format.latch(self.block(leaf), LATCH_ATTEMPTS) {
+                return Ok(latched);
+            }
+            backoff.pause(key, Waited::Leaf(leaf))?;
+        }
     }
 
     pub(super) fn check_value(&self, key: u64, value: &[u8]) -> Result<(), WriteError> {
