@@ -73,7 +73,8 @@ impl TextKey for f64 {
 }
 
 impl TextKey for [u8; 8] {
-    /// Up to eight bytes of text, filled with zero bytes (which keeps the order of texts), or 16 digits after `0x`.
+    /// Up to eight bytes of text, filled with zero bytes (which keeps the order of texts), or 16 digits after
+    /// `0x`.
     fn parse(text: &str) -> Result<Self> {
         if let Some(digits) = text.strip_prefix("0x").filter(|digits| digits.len() == 16) {
             return match u64::from_str_radix(digits, 16) {

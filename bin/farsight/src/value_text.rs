@@ -3,9 +3,9 @@
 //! | format | read | printed |
 //! |---|---|---|
 //! | auto | `0x` is hex, all else text | text if printable, else hex |
-//! | text | its bytes, filled up with zero bytes | UTF-8 without the zero bytes at the end, broken parts replaced |
+//! | text | its bytes, filled up with zero bytes | UTF-8 without the zero bytes at the end |
 //! | hex | two digits a byte, all bytes, `0x` or not | with `0x` |
-//! | decimal | an unsigned integer in the first 8 bytes, little-endian | the same; the bytes behind must be zero |
+//! | decimal | an unsigned integer, little-endian in the first 8 bytes | the same, or hex if more follows |
 
 use anyhow::{Result, bail, ensure};
 use clap::ValueEnum;

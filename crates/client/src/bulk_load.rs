@@ -1,7 +1,7 @@
 //! A bulk load: ascending pairs into an empty table, in pieces as long as the fabric carries.
 //!
-//! Invariant: the pieces that were sent hold ascending keys; the table shows none of them before the last piece
-//! has been acknowledged, and then all.
+//! Invariant: the pieces that were sent hold ascending keys; the table shows none of them before the last
+//! piece has been acknowledged, and then all.
 
 use farsight_base::LeafNumber;
 use farsight_fabric::{Connection, QueuePair};

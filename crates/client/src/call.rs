@@ -3,8 +3,8 @@
 use farsight_fabric::lane::Lane;
 use farsight_fabric::{FabricError, QueuePair};
 
-/// Sends `request` over `queue` and waits for its answer in `reply`, which it replaces. The wait is bounded by
-/// the lane's stall timeout.
+/// Sends `request` over `queue` and waits for its answer in `reply`, which it replaces. The wait is bounded
+/// by the lane's stall timeout.
 pub(crate) fn call<Q: QueuePair>(
     queue: &mut Q,
     request: &[u8],

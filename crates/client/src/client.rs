@@ -15,8 +15,8 @@ use crate::{CatalogueError, Table};
 
 /// A client of one server. Clones share the connection and the caches.
 ///
-/// It does not reconnect: when the server is gone every call fails with [`FabricError::Disconnected`], and a new
-/// client is made from a new connection.
+/// It does not reconnect: when the server is gone every call fails with [`FabricError::Disconnected`], and a
+/// new client is made from a new connection.
 pub struct Client<C: Connection> {
     shared: Arc<Shared<C>>,
 }
@@ -73,8 +73,8 @@ impl<C: Connection> Client<C> {
     /// Makes a table, or finds the one of the same definition.
     ///
     /// # Errors
-    /// [`CatalogueError::Refused`] for a bad name, a value size outside the format's limits, a table of that name
-    /// with another definition, or a server out of memory.
+    /// [`CatalogueError::Refused`] for a bad name, a value size outside the format's limits, a table of that
+    /// name with another definition, or a server out of memory.
     pub fn create_table(&self, definition: TableDefinition) -> Result<Table<C>, CatalogueError> {
         let info = self.control(&ControlRequest::CreateTable(definition))?;
         self.table(info)

@@ -99,12 +99,13 @@ pub enum WriteError {
         /// Why not.
         code: ErrorCode,
     },
-    /// No answer to the writes came, or none that can be read: each of them may have been executed once, or not at all.
+    /// No answer to the writes came, or none that can be read: each of them may have been executed once, or
+    /// not at all.
     ///
     /// Nothing more can be learned over this connection. Connect again and read the keys: a version that has
-    /// grown means that the write, or another client's, took place. Puts, updates to a known value and removes can
-    /// simply be repeated; an insert that now finds its key may be finding its own earlier write. The memory of a
-    /// server that died is gone with it, and the writes too.
+    /// grown means that the write, or another client's, took place. Puts, updates to a known value and
+    /// removes can simply be repeated; an insert that now finds its key may be finding its own earlier write.
+    /// The memory of a server that died is gone with it, and the writes too.
     #[error("the outcome of {entries} {operation:?} on table {table:?} is unknown")]
     Indeterminate {
         /// The table.

@@ -1,13 +1,13 @@
-//! A client of one server: the connection and catalogue ([`Client`]), a table with the learned cache that all of a
-//! process's sessions share ([`Table`]), and what a thread reads and writes with ([`Session`]).
+//! A client of one server: the connection and catalogue ([`Client`]), a table with the learned cache that all
+//! of a process's sessions share ([`Table`]), and what a thread reads and writes with ([`Session`]).
 //!
 //! Invariant: a client lives within one epoch of its server. Whatever it caches was learned in that epoch, so
-//! nothing needs invalidating when a server restarts: the connection is lost, every call says so, and a new client
-//! starts with empty caches. Keys are `u64` here; the facade encodes other kinds.
+//! nothing needs invalidating when a server restarts: the connection is lost, every call says so, and a new
+//! client starts with empty caches. Keys are `u64` here; the facade encodes other kinds.
 //!
-//! Protocol: rare requests (tables, statistics) go as control calls over a queue pair that the client keeps behind
-//! a lock. A session owns a queue pair of its own and takes no lock. A write whose reply was lost is reported as
-//! [`WriteError::Indeterminate`] and never repeated by itself.
+//! Protocol: rare requests (tables, statistics) go as control calls over a queue pair that the client keeps
+//! behind a lock. A session owns a queue pair of its own and takes no lock. A write whose reply was lost is
+//! reported as [`WriteError::Indeterminate`] and never repeated by itself.
 
 #![forbid(unsafe_code)]
 

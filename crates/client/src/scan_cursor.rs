@@ -1,8 +1,8 @@
 //! A scan of any length, fetched page by page.
 //!
-//! Invariant: `next_from` is the least key that has not been fetched, `None` once nothing is left to fetch. So
-//! no pair is skipped and none returned twice, whatever is written between two pages; each page is as a scan of its
-//! own.
+//! Invariant: `next_from` is the least key that has not been fetched, `None` once nothing is left to fetch.
+//! So no pair is skipped and none returned twice, whatever is written between two pages; each page is as a
+//! scan of its own.
 
 use farsight_fabric::Connection;
 use farsight_index::{Pair, Pairs};

@@ -48,8 +48,8 @@ impl<C: Connection> Session<C> {
         self.engine.get(&mut self.queue, key, value).map_err(|source| self.table.read_error(source))
     }
 
-    /// Values and versions of `keys`, any number of them, in their order. READs of many keys share a doorbell, so
-    /// this is how to read fast. Allocates nothing once `answers` is warm.
+    /// Values and versions of `keys`, any number of them, in their order. READs of many keys share a
+    /// doorbell, so this is how to read fast. Allocates nothing once `answers` is warm.
     ///
     /// # Errors
     /// [`ReadError`]; then `answers` is undefined.
@@ -65,8 +65,8 @@ impl<C: Connection> Session<C> {
         self.engine.scan_batch(&mut self.queue, scans, pairs).map_err(|source| self.table.read_error(source))
     }
 
-    /// Executes one write and returns its outcome, which is never [`WriteOutcome::Failed`]. `value` is empty for
-    /// [`WriteOperation::Remove`].
+    /// Executes one write and returns its outcome, which is never [`WriteOutcome::Failed`]. `value` is empty
+    /// for [`WriteOperation::Remove`].
     ///
     /// # Errors
     /// [`WriteError`].
@@ -89,12 +89,12 @@ impl<C: Connection> Session<C> {
         }
     }
 
-    /// Executes writes of one kind, in their order, and puts their outcomes into `outcomes`, which it replaces. The
-    /// writes of a call are independent: each is atomic by itself, all together are not.
+    /// Executes writes of one kind, in their order, and puts their outcomes into `outcomes`, which it
+    /// replaces. The writes of a call are independent: each is atomic by itself, all together are not.
     ///
     /// # Errors
-    /// [`WriteError`] if a call failed as a whole; then `outcomes` has those of the writes that are known to be
-    /// done. A single write that the server could not do is no error but [`WriteOutcome::Failed`].
+    /// [`WriteError`] if a call failed as a whole; then `outcomes` has those of the writes that are known to
+    /// be done. A single write that the server could not do is no error but [`WriteOutcome::Failed`].
     pub fn write<'v>(
         &mut self,
         operation: WriteOperation,
@@ -139,7 +139,8 @@ impl<C: Connection> Session<C> {
         })
     }
 
-    /// Fetches the whole model and translation table into the shared cache, instead of piece by piece on demand.
+    /// Fetches the whole model and translation table into the shared cache, instead of piece by piece on
+    /// demand.
     ///
     /// # Errors
     /// [`ReadError`].

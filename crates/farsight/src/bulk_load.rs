@@ -7,8 +7,9 @@ use farsight_fabric_shm::ShmConnection;
 
 use crate::Key;
 
-/// A bulk load under way: many times faster than puts, for a table that is empty and pairs that are sorted. The
-/// table shows nothing until [`BulkLoad::finish`] has returned; dropped before that, the load leaves it empty.
+/// A bulk load under way: many times faster than puts, for a table that is empty and pairs that are sorted.
+/// The table shows nothing until [`BulkLoad::finish`] has returned; dropped before that, the load leaves it
+/// empty.
 pub struct BulkLoad<K> {
     provider: ProviderBulkLoad,
     key: PhantomData<fn(K)>,
@@ -27,8 +28,8 @@ impl<K: Key> BulkLoad<K> {
     /// Adds a pair, whose key must come after that of the pair before.
     ///
     /// # Errors
-    /// [`LoadError`]: keys out of order or repeated (its texts show them as the integers that stand for them), a
-    /// value of the wrong size, a table that is not empty.
+    /// [`LoadError`]: keys out of order or repeated (its texts show them as the integers that stand for
+    /// them), a value of the wrong size, a table that is not empty.
     #[inline]
     pub fn push(&mut self, key: K, value: &[u8]) -> Result<(), LoadError> {
         let ProviderBulkLoad::Shm(load) = &mut self.provider;

@@ -8,11 +8,12 @@ use farsight_protocol::{ServerStats, TableDefinition, TableInfo};
 use crate::table::ProviderTable;
 use crate::{ConnectError, Key, ServerUrl, Table, TableError};
 
-/// A client of one server. Cheap to clone and shared by threads; each thread opens a [`crate::Session`] of its own.
+/// A client of one server. Cheap to clone and shared by threads; each thread opens a [`crate::Session`] of
+/// its own.
 ///
 /// It belongs to one life of its server: when the server is gone, every call says so within a second, and
-/// [`crate::connect`] makes a new client once it is back. It belongs to one process too: calls in a forked child
-/// fail by name.
+/// [`crate::connect`] makes a new client once it is back. It belongs to one process too: calls in a forked
+/// child fail by name.
 #[derive(Clone)]
 pub struct Client {
     provider: ProviderClient,
@@ -100,7 +101,8 @@ impl Client {
         client.stats()
     }
 
-    /// Sub-models that wait to be retrained, over all tables: zero when the model has caught up with the writes.
+    /// Sub-models that wait to be retrained, over all tables: zero when the model has caught up with the
+    /// writes.
     ///
     /// # Errors
     /// Failures of the fabric.
@@ -109,9 +111,9 @@ impl Client {
         client.pending_training()
     }
 
-    /// Asks for huge pages under the tables that this process has opened, in its own mapping of them, so that READs
-    /// miss the TLB less. Returns the bytes that lie on huge pages afterwards. Costs up to milliseconds a 2 MiB
-    /// piece, once.
+    /// Asks for huge pages under the tables that this process has opened, in its own mapping of them, so that
+    /// READs miss the TLB less. Returns the bytes that lie on huge pages afterwards. Costs up to milliseconds
+    /// a 2 MiB piece, once.
     #[must_use]
     pub fn collapse_to_huge_pages(&self) -> u64 {
         let ProviderClient::Shm(client) = &self.provider;

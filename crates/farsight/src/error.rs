@@ -1,4 +1,5 @@
-//! Errors of connecting and of opening tables. Those of reads, writes and loads come from the client as they are.
+//! Errors of connecting and of opening tables. Those of reads, writes and loads come from the client as they
+//! are.
 
 use farsight_client::CatalogueError;
 use farsight_fabric::FabricError;

@@ -1,8 +1,8 @@
 //! Keys as users have them, and the 64-bit integers that the store orders.
 //!
 //! Invariant: `encode` is a bijection between the kind's values and all of `u64`, and
-//! `encode(a) < encode(b)` exactly when `a` comes before `b` in the kind's order. So every kind has ordinary keys
-//! at both ends, and what a scan returns is what was stored, bit for bit.
+//! `encode(a) < encode(b)` exactly when `a` comes before `b` in the kind's order. So every kind has ordinary
+//! keys at both ends, and what a scan returns is what was stored, bit for bit.
 
 use farsight_protocol::KeyKind;
 
@@ -18,8 +18,8 @@ mod sealed {
 /// | `f64` | [`f64::total_cmp`]: −NaN < −∞ < … < −0.0 < +0.0 < … < +∞ < +NaN |
 /// | `[u8; 8]` | lexicographic |
 ///
-/// Floating-point keys are told apart by their bits. `-0.0` and `0.0` are therefore two keys, neighbours in this
-/// order, and each NaN is a key that finds itself again. Where `-0.0` may turn up and means zero, store
+/// Floating-point keys are told apart by their bits. `-0.0` and `0.0` are therefore two keys, neighbours in
+/// this order, and each NaN is a key that finds itself again. Where `-0.0` may turn up and means zero, store
 /// `key + 0.0`, which turns it into `0.0` and leaves every other number alone.
 ///
 /// The trait is sealed: a key's kind is part of a table's definition, which other programs must understand.
@@ -41,7 +41,8 @@ pub trait Key: Copy + sealed::Sealed + Send + Sync + 'static {
     }
 }
 
-/// The highest bit: set in negative `i64` and `f64`, and so to be flipped in an order from negative to positive.
+/// The highest bit: set in negative `i64` and `f64`, and so to be flipped in an order from negative to
+/// positive.
 const SIGN_BIT: u64 = 1 << 63;
 
 impl sealed::Sealed for u64 {}
@@ -83,7 +84,8 @@ impl sealed::Sealed for f64 {}
 impl Key for f64 {
     const KIND: KeyKind = KeyKind::F64;
 
-    /// Positive numbers order as their bits do, above all negative ones; negative ones order against their bits.
+    /// Positive numbers order as their bits do, above all negative ones; negative ones order against their
+    /// bits.
     #[inline]
     fn encode(self) -> u64 {
         let bits = self.to_bits();

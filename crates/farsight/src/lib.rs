@@ -1,8 +1,8 @@
 //! Farsight: an in-memory, ordered key-value store whose clients read the data where it lies.
 //!
-//! A client predicts with a small learned model where a key is and reads exactly those bytes out of the server's
-//! memory. The server's processor takes part in writes only. Over shared memory, the fabric of one host, a batch
-//! of reads costs little more than its cache misses.
+//! A client predicts with a small learned model where a key is and reads exactly those bytes out of the
+//! server's memory. The server's processor takes part in writes only. Over shared memory, the fabric of one
+//! host, a batch of reads costs little more than its cache misses.
 //!
 //! ```
 //! use farsight::{Answers, Options, Server, WriteOutcome};
@@ -43,17 +43,18 @@
 //!
 //! - Operations on one key are linearizable: a read sees every write that was acknowledged before it began.
 //! - A scan returns pairs that were each there at an instant during it, none skipped, none twice.
-//! - A client never waits for ever. When the server is gone, calls fail within a second; a write whose answer was
-//!   lost is [`WriteError::Indeterminate`], which says what that means.
+//! - A client never waits for ever. When the server is gone, calls fail within a second; a write whose answer
+//!   was lost is [`WriteError::Indeterminate`], which says what that means.
 //! - Bytes of a broken or hostile peer end in an error, not in undefined behaviour.
 //!
-//! Values have one size a table, 8 to 256 bytes; keys are [`Key`]s. Tables live in the server's memory and end with
-//! it.
+//! Values have one size a table, 8 to 256 bytes; keys are [`Key`]s. Tables live in the server's memory and
+//! end with it.
 //!
 //! # Threads and processes
 //!
-//! [`Client`] and [`Table`] are shared and cheap to clone; a [`Session`] belongs to one thread. All sessions of a
-//! process on a table share one cache of its model. A client does not survive `fork`: connect in the child.
+//! [`Client`] and [`Table`] are shared and cheap to clone; a [`Session`] belongs to one thread. All sessions
+//! of a process on a table share one cache of its model. A client does not survive `fork`: connect in the
+//! child.
 
 #![forbid(unsafe_code)]
 

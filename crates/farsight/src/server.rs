@@ -47,8 +47,8 @@ pub fn default_socket() -> PathBuf {
 }
 
 impl Server {
-    /// Settings to start from: [`default_socket`], one worker, a quarter of the machine's memory a table, clients
-    /// of this process's user alone.
+    /// Settings to start from: [`default_socket`], one worker, a quarter of the machine's memory a table,
+    /// clients of this process's user alone.
     pub fn builder() -> ServerBuilder {
         ServerBuilder { socket: default_socket(), allowed_uids: None, options: ServerOptions::default() }
     }
@@ -109,7 +109,8 @@ impl ServerBuilder {
     /// Starts the server. It accepts clients when this returns.
     ///
     /// # Errors
-    /// [`StartError`]: a socket path in use, too long, or in no directory; a number of workers that makes no sense.
+    /// [`StartError`]: a socket path in use, too long, or in no directory; a number of workers that makes no
+    /// sense.
     pub fn start(self) -> Result<Server, StartError> {
         // A relative path is no URL.
         let socket = std::path::absolute(&self.socket).unwrap_or(self.socket);

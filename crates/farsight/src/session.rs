@@ -1,7 +1,7 @@
 //! Reads and writes of one thread.
 //!
-//! Invariant: a call crosses from the facade into a fabric's own code once, however many keys it carries; behind
-//! that match everything is monomorphic.
+//! Invariant: a call crosses from the facade into a fabric's own code once, however many keys it carries;
+//! behind that match everything is monomorphic.
 
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
@@ -63,8 +63,8 @@ impl<K: Key> Session<K> {
         session.get(key.encode(), value)
     }
 
-    /// Values and versions of `keys`, any number of them, in their order. This is how to read fast: the READs of
-    /// 64 keys are in flight together. Allocates nothing once `answers` has held a batch of this size.
+    /// Values and versions of `keys`, any number of them, in their order. This is how to read fast: the READs
+    /// of 64 keys are in flight together. Allocates nothing once `answers` has held a batch of this size.
     ///
     /// # Errors
     /// [`ReadError`]; then `answers` is undefined.
@@ -75,15 +75,15 @@ impl<K: Key> Session<K> {
         session.multi_get(keys, answers)
     }
 
-    /// The pairs whose keys lie in `range`, in key order: fetched page by page while the iterator is used. Every
-    /// pair was there at an instant during the scan, none is skipped and none comes twice. The iterator ends after
-    /// the first error.
+    /// The pairs whose keys lie in `range`, in key order: fetched page by page while the iterator is used.
+    /// Every pair was there at an instant during the scan, none is skipped and none comes twice. The iterator
+    /// ends after the first error.
     pub fn scan(&mut self, range: impl RangeBounds<K>) -> Scan<'_, K> {
         Scan::new(self, range)
     }
 
-    /// Many short scans at once: of each `(from, limit)` up to `limit` pairs, from the key `from` on. Allocates
-    /// nothing once `pairs` has held a batch of this size.
+    /// Many short scans at once: of each `(from, limit)` up to `limit` pairs, from the key `from` on.
+    /// Allocates nothing once `pairs` has held a batch of this size.
     ///
     /// # Errors
     /// [`ReadError`]; then `pairs` is undefined.
@@ -95,7 +95,8 @@ impl<K: Key> Session<K> {
         session.scan_batch(&self.requests, pairs.encoded_mut())
     }
 
-    /// Stores a pair whose key is absent: [`WriteOutcome::Inserted`], or [`WriteOutcome::Exists`] and no change.
+    /// Stores a pair whose key is absent: [`WriteOutcome::Inserted`], or [`WriteOutcome::Exists`] and no
+    /// change.
     ///
     /// # Errors
     /// [`WriteError`].
@@ -103,7 +104,8 @@ impl<K: Key> Session<K> {
         self.write_one(WriteOperation::Insert, key, value)
     }
 
-    /// Replaces the value of a present key: [`WriteOutcome::Replaced`], or [`WriteOutcome::Absent`] and no change.
+    /// Replaces the value of a present key: [`WriteOutcome::Replaced`], or [`WriteOutcome::Absent`] and no
+    /// change.
     ///
     /// # Errors
     /// [`WriteError`].
@@ -151,8 +153,8 @@ impl<K: Key> Session<K> {
         self.write_many(WriteOperation::Update, pairs, outcomes)
     }
 
-    /// [`Session::put`] for many pairs in few calls. `outcomes` is replaced by one outcome a pair, in order. Each
-    /// write is atomic by itself, all together are not; one that the server could not do is
+    /// [`Session::put`] for many pairs in few calls. `outcomes` is replaced by one outcome a pair, in order.
+    /// Each write is atomic by itself, all together are not; one that the server could not do is
     /// [`WriteOutcome::Failed`] and does not keep it from the others.
     ///
     /// # Errors

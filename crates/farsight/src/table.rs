@@ -10,8 +10,8 @@ use farsight_protocol::TableInfo;
 use crate::session::ProviderSession;
 use crate::{BulkLoad, Key, Session, TableError};
 
-/// An open table whose keys are `K`. Cheap to clone and shared by threads. All sessions of the process on it share
-/// one cache of the model.
+/// An open table whose keys are `K`. Cheap to clone and shared by threads. All sessions of the process on it
+/// share one cache of the model.
 pub struct Table<K> {
     provider: ProviderTable,
     key: PhantomData<fn(K) -> K>,

@@ -5,10 +5,11 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::key_set;
 use crate::listing::listing;
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use farsight_bench::dataset::{self, FileOptions};
+use farsight_bench::dataset;
 use indicatif::HumanCount;
 
 /// List, fetch and write sets of keys
@@ -61,9 +62,7 @@ impl Dataset {
                 writeln!(std::io::stdout().lock(), "{name} is in {}", directory.display())?;
             }
             Action::Write { name, keys, seed, out, sort } => {
-                let directory = dataset::default_cache_directory()?;
-                let set =
-                    dataset::Dataset::parse(&name)?.generate(keys, seed, &directory, FileOptions { sort })?;
+                let set = key_set::generate(&dataset::Dataset::parse(&name)?, keys, seed, sort)?;
                 dataset::write_sosd(&out, &set.keys)?;
                 let count = HumanCount(set.keys.len() as u64);
                 writeln!(

@@ -16,8 +16,8 @@ use crate::value_text::ValueFormat;
 
 /// Print the values of keys
 ///
-/// One key prints its value; several print one line each, key and value between a tab. An absent key is named on
-/// stderr and makes the exit code 3.
+/// One key prints its value; several print one line each, key and value between a tab. An absent key is named
+/// on stderr and makes the exit code 3.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

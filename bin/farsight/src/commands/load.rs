@@ -20,8 +20,8 @@ use crate::value_text::ValueFormat;
 
 /// Fill a table from a file or a named set of keys
 ///
-/// A table that does not exist is made. An empty table is loaded in bulk and shows its pairs all at once, at the
-/// end; into a table with pairs they are put, in batches.
+/// A table that does not exist is made. An empty table is loaded in bulk and shows its pairs all at once, at
+/// the end; into a table with pairs they are put, in batches.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Sources, by name or extension:

@@ -32,6 +32,7 @@ pub(crate) struct Put {
     #[arg(allow_negative_numbers = true)]
     key: String,
     /// The value
+    #[arg(allow_negative_numbers = true)]
     value: String,
     /// How to read the value
     #[arg(long, value_enum, default_value_t)]

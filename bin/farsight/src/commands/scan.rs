@@ -16,8 +16,8 @@ use crate::value_text::ValueFormat;
 
 /// Print pairs in key order
 ///
-/// One line a pair, key and value between a tab. Pairs are fetched in pages, so a scan of any length takes little
-/// memory and holds up nobody.
+/// One line a pair, key and value between a tab. Pairs are fetched in pages, so a scan of any length takes
+/// little memory and holds up nobody.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -14,8 +14,8 @@ use crate::size;
 
 /// Run a server until SIGINT or SIGTERM
 ///
-/// Prints one line, "ready url=URL pid=PID", when clients can connect. Tables live in this process's memory and end
-/// with it.
+/// Prints one line, "ready url=URL pid=PID", when clients can connect. Tables live in this process's memory
+/// and end with it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -15,8 +15,8 @@ use crate::size;
 
 /// Show what the server and its tables are doing
 ///
-/// Tree, model error, the cache that a client of the whole table holds, memory, huge pages, and how far training
-/// lags behind writes.
+/// Tree, model error, the cache that a client of the whole table holds, memory, huge pages, and how far
+/// training lags behind writes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -85,15 +85,11 @@ fn a_full_region_refuses_writes_and_serves_reads() {
     let server = TestServer::start(64 << 10);
     let table = server.connect().create_table::<u64>("small", 256).unwrap();
     let mut session = table.session(Options::default()).unwrap();
-    let full =
-        (0..10_000).map(|key| (key, session.insert(key, &[key as u8; 256]))).find(|(_, done)| done.is_err());
-    let (stored, error) = full.expect("64 KiB hold fewer than 10,000 values of 256 B");
-    let error = error.unwrap_err();
-    let refused = WriteOperation::Insert;
-    assert!(
-        matches!(&error, WriteError::Refused { code: ErrorCode::RegionFull, operation, .. } if *operation == refused),
-        "{error}"
-    );
+    let mut inserts = (0..10_000).map(|key| (key, session.insert(key, &[key as u8; 256]).err()));
+    let failed = inserts.find_map(|(key, error)| error.map(|error| (key, error)));
+    let (stored, error) = failed.expect("64 KiB hold fewer than 10,000 values of 256 B");
+    let WriteError::Refused { code, operation, .. } = &error else { panic!("another error: {error}") };
+    assert_eq!((*code, *operation), (ErrorCode::RegionFull, WriteOperation::Insert));
     assert!(error.to_string().contains("region is full"));
     assert!(stored > 0);
     for key in 0..stored {

@@ -1,5 +1,5 @@
-//! Every operation of the facade against `BTreeMap`, for each kind of key and each access, in one process with an
-//! embedded server.
+//! Every operation of the facade against `BTreeMap`, for each kind of key and each access, in one process
+//! with an embedded server.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -6,8 +6,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use farsight::{Key, KeyKind};
-use farsight_bench::dataset::{Dataset, FileOptions, default_cache_directory};
+use farsight_bench::dataset::Dataset;
 
+use crate::key_set;
 use crate::key_text::TextKey;
 use crate::value_text::ValueFormat;
 
@@ -73,9 +74,7 @@ fn integer_keys<K: Key>(request: &Request<'_>, value_bytes: usize) -> Result<Pai
         "its keys are u64, those of the table {}; for another kind write the keys to a .csv or .txt file",
         K::KIND
     );
-    let options = FileOptions { sort: request.sort };
-    // A file takes all of itself, and a synthetic set its default count.
-    let set = dataset.generate(request.keys, SAMPLE_SEED, &default_cache_directory()?, options)?;
+    let set = key_set::generate(&dataset, request.keys, SAMPLE_SEED, request.sort)?;
     Ok(Pairs { keys: set.keys, values: Vec::new(), value_bytes, duplicates_dropped: set.duplicates_dropped })
 }
 

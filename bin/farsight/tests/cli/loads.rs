@@ -1,0 +1,107 @@
+//! `farsight load`.
+
+use crate::process::Serve;
+
+/// A SOSD file of these keys that states `count` of them.
+fn sosd(count: u64, keys: &[u64]) -> Vec<u8> {
+    std::iter::once(&count).chain(keys).flat_map(|word| word.to_le_bytes()).collect()
+}
+
+#[test]
+fn sosd_files_are_loaded_with_keys_as_values() {
+    let serve = Serve::start();
+    let keys = [0, 5, 5, 1 << 40, u64::MAX];
+    let file = serve.file("keys_uint64", &sosd(5, &keys));
+    let said = serve.ok(&["load", "t", &file]);
+    assert!(
+        said.starts_with("4 pairs into table t in bulk") && said.contains("1 duplicates dropped"),
+        "{said}"
+    );
+    let scanned = serve.ok(&["scan", "t", "--format", "decimal"]);
+    let last = u64::MAX;
+    assert_eq!(scanned, format!("0\t0\n5\t5\n1099511627776\t1099511627776\n{last}\t{last}\n"));
+}
+
+#[test]
+fn a_second_load_is_put_over_the_first() {
+    let serve = Serve::start();
+    serve.ok(&["load", "t", &serve.file("first.csv", b"key,price\n3,three\n1,one\n2,two\n")]);
+    assert_eq!(serve.ok(&["scan", "t"]), "1\tone\n2\ttwo\n3\tthree\n");
+    let said = serve.ok(&["load", "t", &serve.file("second.csv", b"4,four\n2,zwei\n2,deux\n")]);
+    assert!(
+        said.starts_with("2 pairs into table t by puts") && said.contains("1 duplicates dropped"),
+        "{said}"
+    );
+    assert_eq!(serve.ok(&["scan", "t"]), "1\tone\n2\tdeux\n3\tthree\n4\tfour\n");
+}
+
+#[test]
+fn many_pairs_go_in_bulk_and_by_puts() {
+    let serve = Serve::start();
+    let odd: Vec<u64> = (0..50_000).map(|key| 2 * key + 1).collect();
+    let even = (0..50_000).map(|key| format!("{}\n", 2 * key)).collect::<Vec<_>>().concat();
+    let said = serve.ok(&["load", "t", &serve.file("odd", &sosd(50_000, &odd)), "--value-size", "20"]);
+    assert!(said.starts_with("50,000 pairs into table t in bulk"), "{said}");
+    let said = serve.ok(&["load", "t", &serve.file("even.txt", even.as_bytes())]);
+    assert!(said.starts_with("50,000 pairs into table t by puts"), "{said}");
+    let scanned = serve.ok(&["scan", "t", "--format", "hex", "--limit", "100000"]);
+    for (key, line) in scanned.lines().enumerate() {
+        let word = u64::swap_bytes(key as u64);
+        // The key's eight bytes twice, and the first four of them again: 20 B.
+        assert_eq!(line, format!("{key}\t0x{word:016x}{word:016x}{:08x}", word >> 32));
+    }
+    assert_eq!(scanned.lines().count(), 100_000);
+}
+
+#[test]
+fn named_sets_and_other_kinds_of_keys() {
+    let serve = Serve::start();
+    let said = serve.ok(&["load", "places", "boundaries", "--keys", "1000"]);
+    assert!(said.starts_with("1,000 pairs"), "{said}");
+    let file = serve.file("t.csv", b"-1.5,cold\n21,warm\n-300,none\n");
+    serve.ok(&["load", "temperatures", &file, "--kind", "f64"]);
+    assert_eq!(serve.ok(&["scan", "temperatures"]), "-300\tnone\n-1.5\tcold\n21\twarm\n");
+    let refused = serve.fails(&["load", "temperatures", "boundaries"]);
+    assert!(refused.contains("its keys are u64, those of the table f64"), "{refused}");
+}
+
+#[test]
+fn broken_files_are_named_and_load_nothing() {
+    let serve = Serve::start();
+    serve.ok(&["create", "t"]);
+    let file = |name: &str, contents: &[u8]| serve.file(name, contents);
+    let check = |path: &str, parts: &[&str]| {
+        let error = serve.fails(&["load", "t", path]);
+        assert!(error.contains(path), "{error}");
+        for part in parts {
+            assert!(error.contains(part), "no {part:?} in {error}");
+        }
+    };
+    check(&file("truncated", &sosd(4, &[1, 2, 3])), &["40", "32"]);
+    check(&file("longer", &sosd(2, &[1, 2, 3])), &["24", "32"]);
+    check(&file("short", b"123"), &["3"]);
+    check(&file("unsorted", &sosd(3, &[1, 9, 3])), &["9", "3"]);
+    check(&file("word.txt", b"1\ntwo\n"), &["line 2", "\"two\""]);
+    check(&file("word.csv", b"1,a\ntwo,b\n"), &["line 2", "\"two\""]);
+    check(&file("long.csv", b"1,a\n2,nine byte\n"), &["line 2", "9 B", "8 B"]);
+    check(&file("ragged.csv", b"1,a\n2\n"), &["line 2", "1 columns"]);
+    check(&file("empty.txt", b""), &["no keys"]);
+    let unknown = serve.fails(&["load", "t", "no-such-set"]);
+    assert!(unknown.contains("no-such-set") && unknown.contains("boundaries"), "{unknown}");
+    assert_eq!(serve.ok(&["scan", "t"]), "");
+
+    let unsorted = serve.file("unsorted", &sosd(3, &[1, 9, 3]));
+    serve.ok(&["load", "t", &unsorted, "--sort"]);
+    assert_eq!(serve.ok(&["scan", "t", "--format", "decimal"]), "1\t1\n3\t3\n9\t9\n");
+}
+
+#[test]
+fn a_load_does_not_change_what_a_table_is() {
+    let serve = Serve::start();
+    serve.ok(&["create", "t", "--value-size", "16"]);
+    let file = serve.file("keys.txt", b"1\n");
+    let error = serve.fails(&["load", "t", &file, "--value-size", "8"]);
+    assert!(error.contains("exists with values of 16 B, not 8 B"), "{error}");
+    let error = serve.fails(&["load", "t", &file, "--kind", "i64"]);
+    assert!(error.contains("exists with keys of kind u64, not i64"), "{error}");
+}

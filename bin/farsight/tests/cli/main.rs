@@ -1,0 +1,6 @@
+//! The program from outside: a server in a process of its own, and commands against it.
+
+mod faults;
+mod loads;
+mod operations;
+mod process;

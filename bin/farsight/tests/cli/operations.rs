@@ -1,0 +1,151 @@
+//! Commands that work.
+
+use std::os::unix::process::ExitStatusExt;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::process::{Serve, program, start, url, wait};
+
+#[test]
+fn pairs_are_put_got_scanned_and_deleted() {
+    let serve = Serve::start();
+    assert_eq!(serve.ready, format!("ready url={} pid={}\n", url(&serve.socket()), serve.child.id()));
+    assert_eq!(
+        serve.ok(&["create", "prices", "--value-size", "16"]),
+        "table prices of u64 keys with 16 B values\n"
+    );
+    serve.ok(&["create", "prices", "--value-size", "16"]);
+    assert_eq!(serve.ok(&["put", "prices", "100", "hello"]), "inserted, version 1\n");
+    assert_eq!(serve.ok(&["put", "prices", "0x64", "hello again"]), "replaced, version 2\n");
+    assert_eq!(
+        serve.ok(&["put", "prices", "7", "0x000102030405060708090a0b0c0d0e0f"]),
+        "inserted, version 3\n"
+    );
+    assert_eq!(serve.ok(&["get", "prices", "100"]), "hello again\n");
+    assert_eq!(
+        serve.ok(&["get", "prices", "7", "100"]),
+        "7\t0x000102030405060708090a0b0c0d0e0f\n100\thello again\n"
+    );
+    assert_eq!(
+        serve.ok(&["get", "prices", "100", "--json"]),
+        "{\"key\":100,\"value\":\"hello again\",\"version\":2}\n"
+    );
+    assert_eq!(serve.ok(&["scan", "prices", "--from", "8"]), "100\thello again\n");
+    assert_eq!(serve.ok(&["delete", "prices", "7"]), "removed 1 of 1\n");
+
+    let absent = serve.run(&["get", "prices", "7"]);
+    assert_eq!((absent.code, absent.out.as_str()), (Some(3), ""));
+    assert_eq!(absent.error, "absent: key 7 in table \"prices\"\n");
+    let absent = serve.run(&["delete", "prices", "7", "100"]);
+    assert_eq!((absent.code, absent.out.as_str()), (Some(3), "removed 1 of 2\n"));
+    assert_eq!(serve.ok(&["scan", "prices"]), "");
+}
+
+#[test]
+fn each_kind_of_key_has_its_order_and_its_text() {
+    let serve = Serve::start();
+    let check = |kind: &str, keys: [&str; 4]| {
+        serve.ok(&["create", kind, "--keys", kind]);
+        // Backwards, so that the order is the table's.
+        for key in keys.iter().rev() {
+            serve.ok(&["put", kind, key, key]);
+            assert_eq!(serve.ok(&["get", kind, key]), format!("{key}\n"));
+        }
+        let expected = keys.iter().map(|key| format!("{key}\t{key}\n")).collect::<Vec<_>>().concat();
+        assert_eq!(serve.ok(&["scan", kind]), expected);
+        let within = keys[1..3].iter().map(|key| format!("{key}\t{key}\n")).collect::<Vec<_>>().concat();
+        assert_eq!(serve.ok(&["scan", kind, "--from", keys[1], "--to", keys[2]]), within);
+    };
+    check("u64", ["0", "9", "10", "9999999"]);
+    check("i64", ["-10", "-9", "0", "7"]);
+    check("f64", ["-1.5", "-0", "0", "0.25"]);
+    check("bytes8", ["A", "B10", "B9", "a"]);
+}
+
+#[test]
+fn the_ends_of_the_keys_are_ordinary() {
+    let serve = Serve::start();
+    serve.ok(&["create", "t"]);
+    let last = u64::MAX.to_string();
+    serve.ok(&["put", "t", "0", "least"]);
+    serve.ok(&["put", "t", &last, "greatest"]);
+    assert_eq!(serve.ok(&["get", "t", "0", &last]), format!("0\tleast\n{last}\tgreatest\n"));
+    assert_eq!(serve.ok(&["scan", "t"]), format!("0\tleast\n{last}\tgreatest\n"));
+    assert_eq!(serve.ok(&["scan", "t", "--from", &last]), format!("{last}\tgreatest\n"));
+    assert_eq!(serve.ok(&["delete", "t", "0", &last]), "removed 2 of 2\n");
+    assert_eq!(serve.run(&["get", "t", &last]).code, Some(3));
+}
+
+#[test]
+fn scans_of_nothing_past_the_end_and_of_more_than_there_is() {
+    let serve = Serve::start();
+    let keys = (0..1000).map(|key| format!("{}\n", 10 * key)).collect::<Vec<_>>().concat();
+    serve.ok(&["load", "t", &serve.file("keys.txt", keys.as_bytes())]);
+    assert_eq!(serve.ok(&["scan", "t", "--limit", "0"]), "");
+    assert_eq!(serve.ok(&["scan", "t", "--from", "9991"]), "");
+    assert_eq!(serve.ok(&["scan", "t", "--from", "20", "--to", "10"]), "");
+    assert_eq!(serve.ok(&["scan", "t", "--limit", "1000000"]).lines().count(), 1000);
+    let page = serve.ok(&["scan", "t", "--from", "5", "--limit", "2", "--format", "decimal"]);
+    assert_eq!(page, "10\t10\n20\t20\n");
+}
+
+#[test]
+fn statistics_are_a_table_and_json() {
+    let serve = Serve::start();
+    serve.ok(&["load", "t", &serve.file("keys.txt", b"1\n2\n3\n")]);
+    let stats: serde_json::Value = serde_json::from_str(&serve.ok(&["stats", "--json"])).expect("JSON");
+    assert_eq!(stats["process_id"], serve.child.id());
+    assert_eq!(stats["tables"][0]["tree"]["pairs"], 3);
+    assert!(stats["tables"][0]["region"]["length_bytes"].as_u64().expect("a number") >= 256 << 20);
+    let text = serve.ok(&["stats", "t"]);
+    for part in ["table t (u64 keys, 8 B values)", "pairs", "model", "client cache", "huge pages", "training"]
+    {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+    let tables = serve.ok(&["tables"]);
+    assert!(tables.contains("256.00 MiB"), "{tables}");
+    let tables: serde_json::Value = serde_json::from_str(&serve.ok(&["tables", "--json"])).expect("JSON");
+    assert_eq!(tables[0]["definition"]["name"], "t");
+}
+
+#[test]
+fn sigterm_and_sigint_end_a_server_cleanly() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut serve = Serve::start();
+        serve.ok(&["create", "t"]);
+        let pid = Pid::from_child(&serve.child);
+        let begun = Instant::now();
+        kill_process(pid, signal).expect("the server is there");
+        let status = serve.child.wait().expect("the server ends");
+        assert_eq!((status.code(), status.signal()), (Some(0), None));
+        assert!(begun.elapsed() < Duration::from_secs(5));
+        assert!(!serve.socket().exists(), "the socket is left behind");
+    }
+}
+
+#[test]
+fn doctor_finds_the_server_and_says_what_to_mend() {
+    let serve = Serve::start();
+    let ended = serve.run(&["doctor"]);
+    let found =
+        format!("ok    server        answers at {}, process {}\n", url(&serve.socket()), serve.child.id());
+    assert!(ended.out.contains(&found), "{ended:?}");
+    let warns = ended.out.lines().filter(|line| line.starts_with("warn")).count();
+    assert_eq!(ended.out.matches("mend: ").count(), warns, "each warning says what mends it");
+    assert_eq!(ended.code, Some(i32::from(warns > 0)));
+
+    let missing = wait(start(program().args(["doctor", "--connect", "shm:///nonexistent/farsight.sock"])));
+    assert_eq!(missing.code, Some(1));
+    assert!(missing.out.contains("mend: mkdir -p /nonexistent\n"), "{missing:?}");
+}
+
+#[test]
+fn help_teaches_by_examples() {
+    let commands = "serve get put delete scan create load stats dataset doctor";
+    for command in commands.split(' ') {
+        let help = wait(start(program().args([command, "--help"])));
+        assert_eq!(help.code, Some(0));
+        assert!(help.out.contains(&format!("  farsight {command}")), "no example in the help of {command}");
+    }
+}
