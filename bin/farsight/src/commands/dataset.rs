@@ -2,79 +2,81 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::key_set;
-use crate::listing::listing;
 use anyhow::Result;
-use clap::{Args, Subcommand};
+use clap::Args;
 use farsight_bench::dataset;
 use indicatif::HumanCount;
 
+use crate::key_set;
+use crate::listing::listing;
+
 /// List, fetch and write sets of keys
+///
+/// Without a name: lists the sets. With one: downloads it, once; afterwards it is used by its name. With
+/// --out: writes it to a file.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Examples:
-  farsight dataset list
-  farsight dataset fetch longitudes
-  farsight dataset write lognormal --keys 1000000 --out lognormal.sosd")]
-pub(crate) struct Dataset {
-    #[command(subcommand)]
-    action: Action,
-}
+Files are SOSD binary: a count and as many keys in order, 64-bit little-endian.
 
-#[derive(Debug, Subcommand)]
-enum Action {
-    /// List the named sets
-    List,
-    /// Download a set once; afterwards it is used by its name
-    Fetch {
-        /// The set, one that `list` shows as fetched
-        name: String,
-    },
-    /// Write a set to a SOSD binary file: a count and the keys, little-endian 64-bit integers in order
-    Write {
-        /// The set's name, or a file of keys
-        name: String,
-        /// Keys: of real sets a sample [default: all of a real set, 10 million of a synthetic one]
-        #[arg(long, value_name = "N")]
-        keys: Option<usize>,
-        /// The seed of synthetic sets and samples
-        #[arg(long, value_name = "N", default_value_t = 1)]
-        seed: u64,
-        /// The file to write
-        #[arg(long, value_name = "FILE")]
-        out: PathBuf,
-        /// Sort the keys of a file that is not sorted
-        #[arg(long)]
-        sort: bool,
-    },
+Examples:
+  farsight dataset
+  farsight dataset longitudes
+  farsight dataset lognormal --keys 1000000 --out lognormal_uint64")]
+pub(crate) struct Dataset {
+    /// The set; with --out also a file of keys
+    name: Option<String>,
+    /// The file to write
+    #[arg(long, value_name = "FILE", requires = "name")]
+    out: Option<PathBuf>,
+    /// Keys to write: of real sets a sample [default: all of a real set, 10 million of a synthetic one]
+    #[arg(long, value_name = "N", requires = "out")]
+    keys: Option<usize>,
+    /// The seed of synthetic sets and samples
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Sort the keys of a file that is not sorted
+    #[arg(long, requires = "out")]
+    sort: bool,
 }
 
 impl Dataset {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        match self.action {
-            Action::List => list()?,
-            Action::Fetch { name } => {
-                let directory = dataset::default_cache_directory()?;
-                dataset::fetch(&dataset::Dataset::parse(&name)?, &directory)?;
-                writeln!(std::io::stdout().lock(), "{name} is in {}", directory.display())?;
-            }
-            Action::Write { name, keys, seed, out, sort } => {
-                let set = key_set::generate(&dataset::Dataset::parse(&name)?, keys, seed, sort)?;
-                dataset::write_sosd(&out, &set.keys)?;
-                let count = HumanCount(set.keys.len() as u64);
-                writeln!(
-                    std::io::stdout().lock(),
-                    "{count} keys in {}, {} duplicates dropped",
-                    out.display(),
-                    HumanCount(set.duplicates_dropped)
-                )?;
-            }
+        let Some(name) = &self.name else {
+            list()?;
+            return Ok(ExitCode::SUCCESS);
+        };
+        let dataset = dataset::Dataset::parse(name)?;
+        if dataset.is_fetched() || self.out.is_none() {
+            fetch(&dataset)?;
+        }
+        if let Some(out) = &self.out {
+            self.write(&dataset, out)?;
         }
         Ok(ExitCode::SUCCESS)
     }
+
+    fn write(&self, dataset: &dataset::Dataset, out: &Path) -> Result<()> {
+        let set = key_set::generate(dataset, self.keys, self.seed, self.sort)?;
+        dataset::write_sosd(out, &set.keys)?;
+        writeln!(
+            std::io::stdout().lock(),
+            "{} keys in {}; {} duplicates dropped",
+            HumanCount(set.keys.len() as u64),
+            out.display(),
+            HumanCount(set.duplicates_dropped)
+        )?;
+        Ok(())
+    }
+}
+
+fn fetch(dataset: &dataset::Dataset) -> Result<()> {
+    let directory = dataset::default_cache_directory()?;
+    dataset::fetch(dataset, &directory)?;
+    writeln!(std::io::stdout().lock(), "{} is in {}", dataset.name(), directory.display())?;
+    Ok(())
 }
 
 fn list() -> Result<()> {

@@ -25,7 +25,7 @@ use crate::value_text::ValueFormat;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Sources, by name or extension:
-  the name of a set, see `farsight dataset list`
+  the name of a set, see `farsight dataset`
   *.csv   a key in the first column, a value in the second or none; a first
           line whose key is none is a header
   *.txt   a key a line

@@ -105,3 +105,19 @@ fn a_load_does_not_change_what_a_table_is() {
     let error = serve.fails(&["load", "t", &file, "--kind", "i64"]);
     assert!(error.contains("exists with keys of kind u64, not i64"), "{error}");
 }
+
+#[test]
+fn sets_are_listed_and_written() {
+    let serve = Serve::start();
+    let listed = serve.ok(&["dataset"]);
+    assert!(listed.contains("longitudes") && listed.contains("OpenStreetMap"), "{listed}");
+    let file = serve.file("normal_uint64", b"");
+    let said = serve.ok(&["dataset", "normal", "--keys", "5000", "--out", &file]);
+    assert!(said.starts_with("5,000 keys in "), "{said}");
+    let written = std::fs::read(&file).expect("the file is there");
+    assert_eq!((written.len(), &written[..8]), (8 * 5001, &5000u64.to_le_bytes()[..]));
+    assert!(serve.ok(&["load", "t", &file]).starts_with("5,000 pairs"));
+    let more = serve.fails(&["dataset", "boundaries", "--keys", "1000000000", "--out", &file]);
+    assert!(more.contains("1,000,000,000 asked"), "{more}");
+    assert!(serve.fails(&["dataset", "boundaries"]).contains("built in"));
+}
