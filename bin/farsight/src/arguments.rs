@@ -41,6 +41,7 @@ pub(crate) enum Command {
     Load(commands::load::Load),
     Stats(commands::stats::Stats),
     Dataset(commands::dataset::Dataset),
+    Bench(Box<commands::bench::Bench>),
     Doctor(commands::doctor::Doctor),
 }
 
@@ -57,6 +58,7 @@ impl Command {
             Self::Load(command) => command.run(),
             Self::Stats(command) => command.run(),
             Self::Dataset(command) => command.run(),
+            Self::Bench(command) => command.run(),
             Self::Doctor(command) => command.run(),
         }
     }

@@ -1,0 +1,313 @@
+//! `farsight bench`.
+
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{self, ExitCode};
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, Subcommand, ValueEnum};
+use farsight::{Access, ServerUrl, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
+use farsight_bench::dataset::Dataset;
+use farsight_bench::driver::{
+    Cancellation, DriverError, LoadReport, Outcome, Placement, Plan, ServerCommand, ServerSource,
+};
+use farsight_bench::machine;
+use farsight_bench::report::{table, thousands, write_json};
+use farsight_bench::workload::{Distribution, Workload};
+use rustix::process::{Signal, set_parent_process_death_signal};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::key_set;
+use crate::size;
+
+/// The exit code of a benchmark that a signal ended: 128 and SIGINT's number, as shells count.
+const EXIT_INTERRUPTED: u8 = 130;
+/// The seed of synthetic keys and samples.
+const SEED: u64 = 1;
+/// What fits any machine on which this is asked in earnest.
+const THREADS_MAX: u64 = 4096;
+/// Operations of the largest batch.
+const BATCH_MAX: u64 = 1 << 16;
+/// A run of a day.
+const SECONDS_MAX: f64 = 86_400.0;
+
+/// Measure the store, beside what this machine allows
+///
+/// Without more, the same as `farsight bench ycsb`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, after_help = YCSB_HELP)]
+pub(crate) struct Bench {
+    #[command(subcommand)]
+    action: Option<Action>,
+    #[command(flatten)]
+    ycsb: Ycsb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    Ycsb(Ycsb),
+    /// Run `serve` on one core, as long as the process lives that started it
+    #[command(hide = true)]
+    Server(PinnedServer),
+}
+
+const YCSB_HELP: &str = "\
+Workloads:
+  a           read 50 %, update 50 %
+  b           read 90 %, update 10 %, as in XStore's Table 1
+  b-standard  read 95 %, update 5 %, as in YCSB
+  c           read 100 %
+  d           read 95 %, insert 5 %; the latest inserts are the most read
+  e           scan 95 % (1 to 100 pairs, uniform), insert 5 %
+  f           read 50 %, read-modify-write 50 %
+  all         a, b, c, d, e, f
+
+How it measures:
+  The server is a process of its own, kept on the first core and stopped at
+  the end; client threads live in this process, on the other cores. With
+  --connect it uses a running server of this host instead, in new tables.
+
+  Before each run the client's cache is filled and the run warmed up. A batch
+  is executed kind by kind (inserts, reads, scans, read-modify-writes,
+  updates); an operation's latency is that of its batch, so it grows with
+  --batch. Workloads that insert get a freshly loaded table for each run.
+
+  Every answer is checked: each value carries its key. A wrong one is an error.
+
+  'of limit' compares with the unchecked walk of the same layout with 8 B
+  values, measured before each run on the same cores and pages. Limits count
+  the processor time of a thread and rates wall time; where other programs
+  use the cores the difference shows as 'clients had N % of their cores'.
+
+Examples:
+  farsight bench
+  farsight bench ycsb --dataset uniform --keys 10000000 --workload c
+  farsight dataset fetch longitudes
+  farsight bench ycsb --dataset longitudes --workload c
+  farsight bench ycsb --access rpc          the server searches, for comparison
+  farsight bench ycsb --distribution zipfian --json results.json
+  farsight bench ycsb --workload c --batch 1   the latency of a single get";
+
+/// YCSB A to F on real keys, in a few minutes
+#[derive(Debug, Args)]
+#[command(after_help = YCSB_HELP)]
+struct Ycsb {
+    /// The workload: a, b, b-standard, c, d, e, f or all
+    #[arg(long, value_name = "NAME", default_value = "all", value_parser = workloads)]
+    workload: Workloads,
+    /// The keys: a name that `farsight dataset list` shows, or a file
+    #[arg(long, value_name = "NAME|FILE", default_value = "boundaries")]
+    dataset: String,
+    /// Which keys are popular: uniform, zipfian (.99, scattered) or latest [default: latest in d, else uniform]
+    #[arg(long, value_name = "NAME")]
+    distribution: Option<Distribution>,
+    /// Keys to load [default: all of a real set, 10 million of a synthetic one]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    keys: Option<u64>,
+    /// Bytes of a value
+    #[arg(long, value_name = "B", default_value_t = 8, value_parser = clap::value_parser!(u64)
+        .range(VALUE_BYTES_MIN as u64..=VALUE_BYTES_MAX as u64))]
+    value_size: u64,
+    /// Client threads
+    #[arg(long, value_name = "T", default_value_t = 1,
+        value_parser = clap::value_parser!(u64).range(1..=THREADS_MAX))]
+    threads: u64,
+    /// Operations of a batch
+    #[arg(long, value_name = "N", default_value_t = 64,
+        value_parser = clap::value_parser!(u64).range(1..=BATCH_MAX))]
+    batch: u64,
+    /// Who searches the table: the client by reading the server's memory, or the server when called
+    #[arg(long, value_enum, default_value_t)]
+    access: AccessName,
+    /// Measured time of a run
+    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = seconds)]
+    seconds: f64,
+    /// Runs of each workload; their medians are shown
+    #[arg(long, value_name = "R", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    runs: u64,
+    /// A file for the results, as a JSON array of one object a workload
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// A running server of this host, instead of one started and stopped here
+    #[arg(long, value_name = "URL")]
+    connect: Option<ServerUrl>,
+}
+
+/// A server for [`Ycsb`].
+#[derive(Debug, Args)]
+struct PinnedServer {
+    /// The core, by its number
+    #[arg(long)]
+    core: Option<usize>,
+    /// The server's socket
+    #[arg(long)]
+    socket: PathBuf,
+}
+
+#[derive(Debug, Clone)]
+struct Workloads(Vec<Workload>);
+
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+enum AccessName {
+    #[default]
+    OneSided,
+    Rpc,
+}
+
+fn workloads(text: &str) -> Result<Workloads, String> {
+    if text.eq_ignore_ascii_case("all") {
+        let of_table = Workload::ALL.into_iter().filter(|workload| *workload != Workload::BStandard);
+        return Ok(Workloads(of_table.collect()));
+    }
+    let one: Workload = text.parse().map_err(|error| format!("{error}, or all"))?;
+    Ok(Workloads(vec![one]))
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
+    if seconds > 0.0 && seconds <= SECONDS_MAX {
+        Ok(seconds)
+    } else {
+        Err(format!("{text} is not between 0 and {SECONDS_MAX}"))
+    }
+}
+
+impl Bench {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        match self.action {
+            None => self.ycsb.run(),
+            Some(Action::Ycsb(ycsb)) => ycsb.run(),
+            Some(Action::Server(server)) => server.run(),
+        }
+    }
+}
+
+impl Ycsb {
+    fn run(self) -> Result<ExitCode> {
+        let cancellation = Cancellation::default();
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, cancellation.flag()).context("cannot handle signals")?;
+        }
+        if let Some(path) = &self.json {
+            check_writable(path)?;
+        }
+        let dataset = Dataset::parse(&self.dataset)?;
+        let keys = key_set::generate(&dataset, self.keys.map(|keys| keys as usize), SEED, false)?.keys;
+        ensure!(!keys.is_empty(), "{} has no keys", self.dataset);
+        let placement = Placement::new(self.threads as usize, self.connect.is_some())?;
+        let source = self.source(&placement)?;
+        let mut out = std::io::stdout().lock();
+        writeln!(
+            out,
+            "YCSB on {} keys of {}; {placement}\n",
+            thousands(keys.len() as u64),
+            dataset.name()
+        )?;
+        out.flush()?;
+        let outcome = match self.plan(&dataset).run(keys, &source, &placement, &cancellation) {
+            Err(DriverError::Cancelled) => {
+                eprintln!("interrupted; the server is stopped");
+                return Ok(ExitCode::from(EXIT_INTERRUPTED));
+            }
+            done => done?,
+        };
+        if let Some(path) = &self.json {
+            write_json(path, &outcome.records)?;
+        }
+        writeln!(out, "{}", table(&outcome.records))?;
+        out.write_all(self.remarks(&dataset, &outcome).as_bytes())?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn plan(&self, dataset: &Dataset) -> Plan {
+        Plan {
+            workloads: self.workload.0.clone(),
+            distribution: self.distribution,
+            dataset: dataset.name(),
+            value_bytes: self.value_size as usize,
+            threads: self.threads as usize,
+            batch: self.batch as usize,
+            access: match self.access {
+                AccessName::OneSided => Access::OneSided,
+                AccessName::Rpc => Access::Rpc,
+            },
+            seconds: self.seconds,
+            runs: self.runs as usize,
+        }
+    }
+
+    fn source(&self, placement: &Placement) -> Result<ServerSource> {
+        if let Some(url) = &self.connect {
+            return Ok(ServerSource::Connect(url.clone()));
+        }
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let mut arguments: Vec<String> = ["bench", "server"].map(str::to_owned).into();
+        if let Some(core) = placement.server_core() {
+            arguments.extend(["--core".to_owned(), core.to_string()]);
+        }
+        Ok(ServerSource::Start(ServerCommand { program, arguments }))
+    }
+
+    /// What stands below the table.
+    fn remarks(&self, dataset: &Dataset, outcome: &Outcome) -> String {
+        let mut text = load_text(&outcome.load);
+        for note in &outcome.notes {
+            let _ = writeln!(text, "{note}");
+        }
+        let checked = thousands(outcome.operations_checked);
+        let _ = writeln!(text, "wrong answers: 0 in {checked} operations, each of them checked");
+        if let Some(path) = &self.json {
+            let _ = writeln!(text, "results: {}", path.display());
+        }
+        if let Some(credit) = dataset.attribution() {
+            let _ = writeln!(text, "{credit}");
+        }
+        let next = "\nNext: farsight bench ycsb --dataset uniform --keys 10000000 --workload c\n\
+                    More: farsight bench ycsb --help\n";
+        text.push_str(next);
+        text
+    }
+}
+
+fn load_text(load: &LoadReport) -> String {
+    format!(
+        "loaded {} pairs in {:.2} s ({:.2} M/s); model trained in {:.3} s of processor time;\n\
+         client cache of {} filled in {:.3} s; leaves {}, of which the client has {} on huge pages\n",
+        thousands(load.pairs),
+        load.load_s,
+        load.pairs as f64 / load.load_s / 1e6,
+        load.training_s,
+        size::text(load.cache_bytes),
+        load.cache_fill_s,
+        size::text(load.table_bytes),
+        size::text(load.huge_page_bytes),
+    )
+}
+
+/// Finds out before minutes of work, and without a trace, whether a file can be written.
+fn check_writable(path: &Path) -> Result<()> {
+    let cannot = || format!("cannot write results to {}", path.display());
+    if path.exists() {
+        OpenOptions::new().append(true).open(path).with_context(cannot)?;
+    } else {
+        OpenOptions::new().write(true).create_new(true).open(path).with_context(cannot)?;
+        std::fs::remove_file(path).with_context(cannot)?;
+    }
+    Ok(())
+}
+
+impl PinnedServer {
+    /// Turns this process into `serve`: its core and the signal at its parent's death outlive the change.
+    fn run(self) -> Result<ExitCode> {
+        set_parent_process_death_signal(Some(Signal::TERM)).context("cannot follow the parent's end")?;
+        if let Some(core) = self.core {
+            machine::pin_to(&[core], 0)?;
+        }
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let error = process::Command::new(program).arg("serve").arg("--socket").arg(self.socket).exec();
+        Err(error).context("cannot become a server")
+    }
+}
