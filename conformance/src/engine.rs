@@ -1,0 +1,88 @@
+//! The suite of the engine contract: what every index promises its clients, asked of an engine, with a `BTreeMap`
+//! as the judge.
+//!
+//! Invariant: a test names no engine. What is compared is what a user sees: outcomes, values, the growth of each
+//! key's versions, the order and completeness of scans. Every random choice comes from one [`Seed`], which a
+//! failing test prints and which `FARSIGHT_TEST_SEED` sets.
+//!
+//! An engine joins by implementing [`EngineUnderTest`] and naming it to [`engine_suite!`](crate::engine_suite).
+//! What only one engine or one machine can show (readers in other processes, faults, prices) stands in tests of its
+//! own, which share [`harness`], [`processes`] and [`witness`].
+
+pub mod batches;
+pub mod harness;
+pub mod key_sets;
+pub mod model;
+pub mod operations;
+pub mod processes;
+pub mod seed;
+pub mod torture;
+pub mod witness;
+
+pub use seed::Seed;
+
+use farsight::{Access, WriteOperation, WriteOutcome};
+
+/// An engine that can make tables.
+pub trait EngineUnderTest {
+    /// Its tables.
+    type Table: TableUnderTest;
+
+    /// A new, empty table for values of `value_bytes`.
+    fn table(&self, value_bytes: usize) -> Self::Table;
+}
+
+/// A table and the ways to it.
+pub trait TableUnderTest {
+    /// Its sessions.
+    type Session: SessionUnderTest;
+
+    /// A session of a client of its own, which shares no cache with another.
+    fn session(&self, access: Access) -> Self::Session;
+
+    /// Waits until the server's model has caught up with the writes.
+    fn await_training(&self);
+}
+
+/// A stored value: its bytes and its version.
+pub type Stored = (Vec<u8>, u64);
+
+/// One client's reads and writes. None of them may fail: an error is a failed test.
+pub trait SessionUnderTest {
+    /// Executes writes in their order; values of removes are empty.
+    fn write(&mut self, operation: WriteOperation, entries: &[(u64, Vec<u8>)]) -> Vec<WriteOutcome>;
+
+    /// One key.
+    fn get(&mut self, key: u64) -> Option<Stored>;
+
+    /// Many keys, in their order.
+    fn multi_get(&mut self, keys: &[u64]) -> Vec<Option<Stored>>;
+
+    /// For each `(from, limit)` its pairs.
+    fn scan_batch(&mut self, scans: &[(u64, usize)]) -> Vec<Vec<(u64, Stored)>>;
+
+    /// All pairs from `from` on, page by page.
+    fn scan_all(&mut self, from: u64) -> Vec<(u64, Stored)>;
+}
+
+/// Instantiates every test of the suite for the engine that `$make` makes anew for each.
+#[macro_export]
+macro_rules! engine_suite {
+    ($make:expr) => {
+        $crate::engine_suite!(@tests $make;
+            operations: values_of_8_bytes, values_of_9_bytes, values_of_16_bytes, values_of_24_bytes,
+                values_of_56_bytes, values_of_100_bytes, values_of_256_bytes;
+            batches: scans_of_every_length, scans_of_an_empty_table, gets_of_every_batch_size,
+                writes_of_every_batch_size, the_ends_of_the_key_space, one_key_over_and_over,
+                ascending_and_descending_keys;
+        );
+    };
+    (@tests $make:expr; $($group:ident: $($test:ident),+;)+) => {
+        $($(
+            #[test]
+            fn $test() {
+                $crate::engine::$group::$test(&$make);
+            }
+        )+)+
+    };
+}

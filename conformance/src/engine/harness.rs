@@ -1,0 +1,246 @@
+//! XStore over shared memory as the suite sees it: a server of this process, clients that share nothing.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use farsight::{
+    Access, Answers, Client, Options, Pairs, Server, Session, Table, WriteError, WriteOperation, WriteOutcome,
+};
+use farsight_base::sync::{AtomicU64, Ordering};
+
+use super::{EngineUnderTest, SessionUnderTest, Stored, TableUnderTest};
+
+/// What no wait of a passing test comes near.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A directory for one test, removed afterwards.
+pub struct Directory {
+    path: PathBuf,
+}
+
+impl Directory {
+    /// A new one.
+    ///
+    /// # Panics
+    /// If the file system refuses.
+    #[expect(clippy::new_without_default, reason = "making a directory is no default")]
+    #[must_use]
+    pub fn new() -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        // Relaxed: the counter only has to differ.
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("farsight-engine-{}-{number}", std::process::id()));
+        std::fs::create_dir(&path).expect("a new directory");
+        Self { path }
+    }
+
+    /// The path of a file in it.
+    #[must_use]
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+/// A client of the server at `socket`.
+///
+/// # Panics
+/// If it cannot connect.
+#[must_use]
+pub fn connect(socket: &Path) -> Client {
+    farsight::connect(&format!("shm://{}", socket.display())).expect("a connection")
+}
+
+/// Waits until `reached` is true.
+///
+/// # Panics
+/// If that takes longer than [`PATIENCE`].
+pub fn eventually(what: &str, mut reached: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !reached() {
+        assert!(started.elapsed() < PATIENCE, "{what}: not reached in time");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Waits until the models of the server's tables have caught up with the writes.
+///
+/// # Panics
+/// If that takes longer than [`PATIENCE`].
+pub fn await_training(client: &Client) {
+    eventually("training", || client.pending_training().expect("an answer") == 0);
+}
+
+/// The engine under test: a server with as many tables as the tests make.
+pub struct XStore {
+    server: Server,
+    directory: Directory,
+    tables: AtomicU64,
+}
+
+impl XStore {
+    /// A server whose tables hold up to `table_memory_bytes`.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn start(table_memory_bytes: u64, workers: usize) -> Self {
+        let directory = Directory::new();
+        let builder = Server::builder().socket(directory.file("socket")).workers(workers);
+        let server = builder.table_memory_bytes(table_memory_bytes).start().expect("a server");
+        Self { server, directory, tables: AtomicU64::new(0) }
+    }
+
+    /// The server.
+    #[must_use]
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.directory.file("socket")
+    }
+
+    /// A path for a file of the test.
+    #[must_use]
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.directory.file(name)
+    }
+
+    /// A new client.
+    #[must_use]
+    pub fn connect(&self) -> Client {
+        connect(&self.socket())
+    }
+}
+
+impl EngineUnderTest for XStore {
+    type Table = XStoreTable;
+
+    fn table(&self, value_bytes: usize) -> XStoreTable {
+        // Relaxed: the number only has to differ.
+        let name = format!("t{}", self.tables.fetch_add(1, Ordering::Relaxed));
+        let client = self.connect();
+        client.create_table::<u64>(&name, value_bytes).expect("a new table");
+        XStoreTable { socket: self.socket(), name, client }
+    }
+}
+
+/// A table of the engine under test.
+pub struct XStoreTable {
+    socket: PathBuf,
+    name: String,
+    client: Client,
+}
+
+impl XStoreTable {
+    /// The table, opened by a client of its own.
+    ///
+    /// # Panics
+    /// If it cannot be opened.
+    #[must_use]
+    pub fn open(&self) -> Table<u64> {
+        connect(&self.socket).table(&self.name).expect("the table exists")
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl TableUnderTest for XStoreTable {
+    type Session = XStoreSession;
+
+    fn session(&self, access: Access) -> XStoreSession {
+        XStoreSession::new(self.open().session(Options { access }).expect("a session"))
+    }
+
+    fn await_training(&self) {
+        await_training(&self.client);
+    }
+}
+
+/// A session of the engine under test.
+pub struct XStoreSession {
+    session: Session<u64>,
+    answers: Answers,
+    pairs: Pairs<u64>,
+}
+
+impl XStoreSession {
+    /// The suite's view of `session`.
+    #[must_use]
+    pub fn new(session: Session<u64>) -> Self {
+        Self { session, answers: Answers::default(), pairs: Pairs::default() }
+    }
+
+    /// What it is a view of.
+    pub fn session(&mut self) -> &mut Session<u64> {
+        &mut self.session
+    }
+}
+
+/// The outcome of a single write, with refusals as batches report them.
+fn single(result: Result<WriteOutcome, WriteError>) -> WriteOutcome {
+    match result {
+        Ok(outcome) => outcome,
+        Err(WriteError::Refused { code, .. }) => WriteOutcome::Failed(code),
+        Err(error) => panic!("a write failed: {error}"),
+    }
+}
+
+impl SessionUnderTest for XStoreSession {
+    fn write(&mut self, operation: WriteOperation, entries: &[(u64, Vec<u8>)]) -> Vec<WriteOutcome> {
+        let session = &mut self.session;
+        if let [(key, value)] = entries {
+            return vec![single(match operation {
+                WriteOperation::Insert => session.insert(*key, value),
+                WriteOperation::Update => session.update(*key, value),
+                WriteOperation::Put => session.put(*key, value),
+                WriteOperation::Remove => session.remove(*key),
+            })];
+        }
+        let mut outcomes = Vec::new();
+        match operation {
+            WriteOperation::Insert => session.insert_many(entries, &mut outcomes),
+            WriteOperation::Update => session.update_many(entries, &mut outcomes),
+            WriteOperation::Put => session.put_many(entries, &mut outcomes),
+            WriteOperation::Remove => {
+                let keys: Vec<u64> = entries.iter().map(|entry| entry.0).collect();
+                session.remove_many(&keys, &mut outcomes)
+            }
+        }
+        .expect("a batch of writes");
+        outcomes
+    }
+
+    fn get(&mut self, key: u64) -> Option<Stored> {
+        self.session.get(key).expect("a get").map(|entry| (entry.value, entry.version))
+    }
+
+    fn multi_get(&mut self, keys: &[u64]) -> Vec<Option<Stored>> {
+        self.session.multi_get(keys, &mut self.answers).expect("a batch of gets");
+        self.answers.iter().map(|answer| answer.map(|(value, version)| (value.to_vec(), version))).collect()
+    }
+
+    fn scan_batch(&mut self, scans: &[(u64, usize)]) -> Vec<Vec<(u64, Stored)>> {
+        self.session.scan_batch(scans, &mut self.pairs).expect("a batch of scans");
+        assert_eq!(self.pairs.scans(), scans.len(), "scans in the batch");
+        let scan = |index| self.pairs.scan(index).map(|pair| (pair.key, (pair.value.to_vec(), pair.version)));
+        (0..scans.len()).map(|index| scan(index).collect()).collect()
+    }
+
+    fn scan_all(&mut self, from: u64) -> Vec<(u64, Stored)> {
+        let pairs = self.session.scan(from..).map(|pair| pair.expect("a scan"));
+        pairs.map(|(key, entry)| (key, (entry.value, entry.version))).collect()
+    }
+}

@@ -1,0 +1,123 @@
+//! The judge: a `BTreeMap` that knows what each operation must answer.
+
+use std::collections::{BTreeMap, HashMap};
+
+use farsight::{WriteOperation, WriteOutcome};
+use farsight_base::prng::SplitMix64;
+
+use super::{SessionUnderTest, Stored};
+
+/// What a table must hold.
+#[derive(Default)]
+pub struct Model {
+    pairs: BTreeMap<u64, Stored>,
+    /// The newest version of each key that was ever written, removed ones included.
+    newest: HashMap<u64, u64>,
+}
+
+impl Model {
+    /// The pairs.
+    #[must_use]
+    pub fn pairs(&self) -> &BTreeMap<u64, Stored> {
+        &self.pairs
+    }
+
+    /// Executes `entries` on `session`, compares each outcome and takes it over. Returns how many were refused for
+    /// want of room, which `may_be_full` must allow.
+    pub fn write(
+        &mut self,
+        session: &mut impl SessionUnderTest,
+        operation: WriteOperation,
+        entries: &[(u64, Vec<u8>)],
+        may_be_full: bool,
+    ) -> usize {
+        let outcomes = session.write(operation, entries);
+        assert_eq!(outcomes.len(), entries.len(), "outcomes of {operation:?}");
+        let mut refused = 0;
+        for ((key, value), outcome) in entries.iter().zip(outcomes) {
+            let is_full = outcome == WriteOutcome::Failed(farsight::ErrorCode::RegionFull);
+            if is_full && may_be_full && !self.pairs.contains_key(key) {
+                assert!(matches!(operation, WriteOperation::Insert | WriteOperation::Put), "{operation:?}");
+                refused += 1;
+                continue;
+            }
+            self.take_over(operation, *key, value, outcome);
+        }
+        refused
+    }
+
+    fn take_over(&mut self, operation: WriteOperation, key: u64, value: &[u8], outcome: WriteOutcome) {
+        let present = self.pairs.get(&key).map(|(_, version)| *version);
+        let written = match (operation, present, outcome) {
+            (WriteOperation::Insert | WriteOperation::Put, None, WriteOutcome::Inserted(version))
+            | (WriteOperation::Update | WriteOperation::Put, Some(_), WriteOutcome::Replaced(version)) => {
+                version
+            }
+            (WriteOperation::Insert, Some(expected), WriteOutcome::Exists(version))
+                if version == expected =>
+            {
+                return;
+            }
+            (WriteOperation::Update | WriteOperation::Remove, None, WriteOutcome::Absent) => return,
+            (WriteOperation::Remove, Some(expected), WriteOutcome::Removed(version))
+                if version == expected =>
+            {
+                self.pairs.remove(&key);
+                return;
+            }
+            _ => panic!("{operation:?} of key {key}, present with version {present:?}, was {outcome:?}"),
+        };
+        let before = self.newest.insert(key, written).unwrap_or(0);
+        assert!(written > before, "key {key}: version {written} after {before}");
+        self.pairs.insert(key, (value.to_vec(), written));
+    }
+
+    /// Compares one GET.
+    pub fn check_get(&self, session: &mut impl SessionUnderTest, key: u64) {
+        assert_eq!(session.get(key).as_ref(), self.pairs.get(&key), "get of key {key}");
+    }
+
+    /// Compares one batch of GETs.
+    pub fn check_multi_get(&self, session: &mut impl SessionUnderTest, keys: &[u64]) {
+        let found = session.multi_get(keys);
+        assert_eq!(found.len(), keys.len(), "answers of a batch");
+        for (index, (key, answer)) in keys.iter().zip(&found).enumerate() {
+            assert_eq!(answer.as_ref(), self.pairs.get(key), "answer {index} of {}: key {key}", keys.len());
+        }
+    }
+
+    /// Compares one batch of scans.
+    pub fn check_scans(&self, session: &mut impl SessionUnderTest, scans: &[(u64, usize)]) {
+        let found = session.scan_batch(scans);
+        assert_eq!(found.len(), scans.len(), "scans of a batch");
+        for ((from, limit), found) in scans.iter().zip(&found) {
+            self.check_scan(found, *from, *limit);
+        }
+    }
+
+    fn check_scan(&self, found: &[(u64, Stored)], from: u64, limit: usize) {
+        let expected = self.pairs.range(from..).take(limit);
+        for (index, ((key, stored), (expected_key, expected))) in
+            found.iter().zip(expected.clone()).enumerate()
+        {
+            assert_eq!(key, expected_key, "pair {index} of the scan of {limit} from {from}");
+            assert_eq!(stored, expected, "pair {index} of the scan of {limit} from {from}, key {key}");
+        }
+        assert_eq!(found.len(), expected.count(), "pairs of the scan of {limit} from {from}");
+    }
+
+    /// Compares the whole table: by one scan, page by page, and key by key.
+    pub fn check_all(&self, session: &mut impl SessionUnderTest) {
+        self.check_scans(session, &[(0, self.pairs.len() + 10)]);
+        self.check_scan(&session.scan_all(0), 0, usize::MAX);
+        let keys: Vec<u64> = self.newest.keys().copied().collect();
+        self.check_multi_get(session, &keys);
+    }
+}
+
+/// A value of random bytes.
+#[must_use]
+pub fn random_value(random: &mut SplitMix64, value_bytes: usize) -> Vec<u8> {
+    let words = (0..value_bytes.div_ceil(8)).flat_map(|_| random.next_u64().to_le_bytes());
+    words.take(value_bytes).collect()
+}

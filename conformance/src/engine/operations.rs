@@ -1,0 +1,132 @@
+//! Random operations from several clients in turn, each answer compared at once.
+//!
+//! The keys come from a few hundred, so leaves fill, split, are compacted and reclaimed, and their slots and blocks
+//! are used again and again; the mix swings between growing and shrinking. One client reads one-sided, one by
+//! calls, and a third one-sided but rarely, so that its cache is old whenever it is asked.
+
+use farsight::{Access, WriteOperation};
+use farsight_base::prng::SplitMix64;
+
+use super::model::{Model, random_value};
+use super::{EngineUnderTest, Seed, SessionUnderTest, TableUnderTest, key_sets};
+
+const STEPS: usize = 1_500;
+/// Steps for which the table grows, then shrinks.
+const SWING: usize = 150;
+/// Limits of scans: none, one, within a leaf, over several leaves, more than there are.
+const LIMITS: [usize; 5] = [0, 1, 7, 100, 5_000];
+
+/// One run over one set of keys.
+struct Run<'a, S> {
+    random: SplitMix64,
+    keys: &'a [u64],
+    value_bytes: usize,
+    sessions: [S; 3],
+    model: Model,
+}
+
+impl<S: SessionUnderTest> Run<'_, S> {
+    fn key(&mut self) -> u64 {
+        let key = self.keys[self.random.below(self.keys.len() as u64) as usize];
+        match self.random.below(16) {
+            0 => key.wrapping_add(1),
+            1 => key.wrapping_sub(1),
+            _ => key,
+        }
+    }
+
+    /// The client of the next operation: the third comes seldom.
+    fn session(&mut self) -> usize {
+        match self.random.below(24) {
+            0 => 2,
+            number => number as usize % 2,
+        }
+    }
+
+    fn write(&mut self, grows: bool) {
+        let operation = match (self.random.below(8), grows) {
+            (0, _) => WriteOperation::Update,
+            (1, _) => WriteOperation::Put,
+            (2, true) | (3.., false) => WriteOperation::Remove,
+            _ => WriteOperation::Insert,
+        };
+        let count = if self.random.below(30) == 0 { 300 } else { 1 + self.random.below(12) };
+        let entries: Vec<(u64, Vec<u8>)> = (0..count)
+            .map(|_| {
+                let key = self.key();
+                let bytes = if operation == WriteOperation::Remove { 0 } else { self.value_bytes };
+                (key, random_value(&mut self.random, bytes))
+            })
+            .collect();
+        let session = self.session();
+        self.model.write(&mut self.sessions[session], operation, &entries, false);
+    }
+
+    fn read(&mut self) {
+        let session = self.session();
+        match self.random.below(3) {
+            0 => {
+                let key = self.key();
+                self.model.check_get(&mut self.sessions[session], key);
+            }
+            1 => {
+                let count = self.random.below(80);
+                let keys: Vec<u64> = (0..count).map(|_| self.key()).collect();
+                self.model.check_multi_get(&mut self.sessions[session], &keys);
+            }
+            _ => {
+                let count = self.random.below(12);
+                let scan = |run: &mut Self| (run.key(), LIMITS[run.random.below(5) as usize]);
+                let scans: Vec<(u64, usize)> = (0..count).map(|_| scan(self)).collect();
+                self.model.check_scans(&mut self.sessions[session], &scans);
+            }
+        }
+    }
+
+    fn check_all(&mut self) {
+        for session in &mut self.sessions {
+            self.model.check_all(session);
+        }
+    }
+}
+
+fn values_of<E: EngineUnderTest>(engine: &E, value_bytes: usize) {
+    let seed = Seed::new(&format!("operations, values of {value_bytes} B"));
+    let sets = key_sets::all(&mut seed.random(u64::MAX));
+    for (part, (name, keys)) in sets.iter().enumerate() {
+        // The captured output of a failing test names its set.
+        println!("{name}: {} keys", keys.len());
+        let table = engine.table(value_bytes);
+        let sessions = [Access::OneSided, Access::Rpc, Access::OneSided].map(|access| table.session(access));
+        let random = seed.random(part as u64);
+        let mut run = Run { random, keys, value_bytes, sessions, model: Model::default() };
+        for step in 0..STEPS {
+            if run.random.below(2) == 0 {
+                run.write(step / SWING % 2 == 0);
+            } else {
+                run.read();
+            }
+            if step % (STEPS / 3) == STEPS / 6 {
+                run.check_all();
+            }
+        }
+        table.await_training();
+        run.check_all();
+    }
+}
+
+macro_rules! value_sizes {
+    ($($test:ident: $value_bytes:expr),+) => {
+        $(
+            /// Random operations on values of this size.
+            pub fn $test<E: EngineUnderTest>(engine: &E) {
+                values_of(engine, $value_bytes);
+            }
+        )+
+    };
+}
+
+value_sizes!(
+    values_of_8_bytes: 8, values_of_9_bytes: 9, values_of_16_bytes: 16, values_of_24_bytes: 24,
+    values_of_56_bytes: 56, values_of_100_bytes: 100, values_of_256_bytes: 256
+);

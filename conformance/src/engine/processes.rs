@@ -1,0 +1,102 @@
+//! Processes that play a role in a test: the test's own binary, started again.
+//!
+//! A test file that starts some has one test, [`ENTRY`], which calls [`role`] and returns if there is none. What a
+//! role needs to know comes as environment variables, what it found goes to its standard output, line by line.
+
+use std::io::{BufRead as _, BufReader, Lines, Write as _};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// The name of the test that plays the roles.
+pub const ENTRY: &str = "play";
+const ROLE: &str = "FARSIGHT_TEST_ROLE";
+/// What a line of a role's output begins with; the rest is the test framework's.
+const MARK: &str = "role: ";
+
+/// The role that this process is to play, if it is to play one.
+#[must_use]
+pub fn role() -> Option<String> {
+    std::env::var(ROLE).ok()
+}
+
+/// An argument of the role.
+///
+/// # Panics
+/// If it was not given or is not of its type.
+#[must_use]
+pub fn argument<T: std::str::FromStr>(name: &str) -> T {
+    let text = std::env::var(name).unwrap_or_else(|_| panic!("the role has no argument {name}"));
+    text.parse().unwrap_or_else(|_| panic!("the role's argument {name} is {text:?}"))
+}
+
+/// Says something to the test that started the role. A test that is gone ends the role.
+pub fn say(text: &str) {
+    let mut output = std::io::stdout().lock();
+    if writeln!(output, "\n{MARK}{text}").and_then(|()| output.flush()).is_err() {
+        std::process::exit(1);
+    }
+}
+
+/// A process with a role; killed when it is dropped.
+pub struct Player {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Player {
+    /// Starts one.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn start(role: &str, arguments: &[(&str, String)]) -> Self {
+        let mut command = Command::new(std::env::current_exe().expect("this binary"));
+        command.args([ENTRY, "--exact", "--nocapture", "--test-threads=1"]).env(ROLE, role);
+        command.envs(arguments.iter().map(|(name, value)| (name, value)));
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("a process");
+        let output = child.stdout.take().expect("its output is piped");
+        Self { child, lines: BufReader::new(output).lines() }
+    }
+
+    /// The process's number.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until the role says something; `None` when its process has ended.
+    pub fn hear(&mut self) -> Option<String> {
+        let mut lines = self.lines.by_ref().map_while(Result::ok);
+        lines.find_map(|line| line.strip_prefix(MARK).map(str::to_owned))
+    }
+
+    /// Kills it, at whatever it is doing.
+    ///
+    /// # Panics
+    /// If it had ended by itself.
+    pub fn kill(mut self) {
+        assert!(self.child.try_wait().expect("its state").is_none(), "the process had ended by itself");
+        self.child.kill().expect("it can be killed");
+        self.child.wait().expect("it ends");
+    }
+
+    /// Waits for its end, and for what it says last.
+    ///
+    /// # Panics
+    /// If it failed: its own words are on the standard error.
+    pub fn finish(mut self) -> String {
+        let mut last = String::new();
+        while let Some(text) = self.hear() {
+            last = text;
+        }
+        let status = self.child.wait().expect("it ends");
+        assert!(status.success(), "a role failed: {status}");
+        last
+    }
+}
+
+impl Drop for Player {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

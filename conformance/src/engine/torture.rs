@@ -1,0 +1,423 @@
+//! Writers at full speed against readers that check every answer: who does what in the tests with processes.
+//!
+//! The table's keys are numbered; a key belongs to one writer. A quarter, sixteen neighbours of each 64, is *permanent*:
+//! stored at first and never removed. The gaps between are wide enough that leaves become empty. Writers put and remove runs of neighbouring keys, so leaves split, are compacted, become empty and are
+//! reclaimed, and their slots and blocks come back for other keys. Readers judge by the ledger ([`super::witness`])
+//! and by what they saw before: no answer may be torn, another key's, outdated, lost or older than one seen.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use farsight::{Access, Answers, Options, Pairs, Session, WriteOutcome};
+use farsight_base::prng::SplitMix64;
+
+use super::harness::connect;
+use super::processes::argument;
+use super::witness::{Bounds, Entry, Ledger, Witness};
+
+/// The table's name.
+pub const TABLE: &str = "tortured";
+/// Keys in one batch of writes or reads at most.
+const RUN_MAX: u64 = 64;
+
+/// What the processes of one test agree on.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The server's socket.
+    pub socket: PathBuf,
+    /// The ledger's file.
+    pub ledger: PathBuf,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Keys.
+    pub keys: u64,
+    /// Between two keys.
+    pub stride: u64,
+    /// Writers, which share the keys out.
+    pub writers: u64,
+    /// Milliseconds for which a reader reads.
+    pub reading_ms: u64,
+    /// Where the randomness comes from.
+    pub seed: u64,
+}
+
+impl Plan {
+    /// The plan as a role's arguments.
+    #[must_use]
+    pub fn arguments(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("PLAN_SOCKET", self.socket.display().to_string()),
+            ("PLAN_LEDGER", self.ledger.display().to_string()),
+            ("PLAN_VALUE_BYTES", self.value_bytes.to_string()),
+            ("PLAN_KEYS", self.keys.to_string()),
+            ("PLAN_STRIDE", self.stride.to_string()),
+            ("PLAN_WRITERS", self.writers.to_string()),
+            ("PLAN_READING_MS", self.reading_ms.to_string()),
+            ("PLAN_SEED", self.seed.to_string()),
+        ]
+    }
+
+    /// The plan of this role.
+    #[must_use]
+    pub fn of_role() -> Self {
+        Self {
+            socket: argument("PLAN_SOCKET"),
+            ledger: argument("PLAN_LEDGER"),
+            value_bytes: argument("PLAN_VALUE_BYTES"),
+            keys: argument("PLAN_KEYS"),
+            stride: argument("PLAN_STRIDE"),
+            writers: argument("PLAN_WRITERS"),
+            reading_ms: argument("PLAN_READING_MS"),
+            seed: argument("PLAN_SEED"),
+        }
+    }
+
+    fn key(&self, number: u64) -> u64 {
+        // Away from zero, so that there are keys before the first.
+        (number + 1) * self.stride
+    }
+
+    fn number(&self, key: u64) -> u64 {
+        assert!(key.is_multiple_of(self.stride) && key >= self.stride, "nobody wrote key {key}");
+        let number = key / self.stride - 1;
+        assert!(number < self.keys, "nobody wrote key {key}");
+        number
+    }
+
+    fn session(&self, access: Access) -> Session<u64> {
+        let table = connect(&self.socket).table(TABLE).expect("the table");
+        table.session(Options { access }).expect("a session")
+    }
+}
+
+fn is_permanent(number: u64) -> bool {
+    number % 64 < 16
+}
+
+/// One of the writers.
+pub struct Writer {
+    plan: Plan,
+    ledger: Ledger,
+    session: Session<u64>,
+    random: SplitMix64,
+    /// This writer's keys.
+    numbers: Vec<u64>,
+    entries: Vec<Entry>,
+    outcomes: Vec<WriteOutcome>,
+    versions: Vec<u64>,
+}
+
+impl Writer {
+    /// Writer `index`, whose keys are all stored once.
+    ///
+    /// # Panics
+    /// If a write goes wrong.
+    #[must_use]
+    pub fn start(plan: &Plan, index: u64) -> Self {
+        let numbers: Vec<u64> = (0..plan.keys).filter(|number| number % plan.writers == index).collect();
+        let mut writer = Self {
+            plan: plan.clone(),
+            ledger: Ledger::open(&plan.ledger),
+            session: plan.session(Access::OneSided),
+            random: SplitMix64::new(plan.seed + index),
+            entries: vec![Entry { is_removed: true, ..Entry::default() }; numbers.len()],
+            versions: vec![0; numbers.len()],
+            numbers,
+            outcomes: Vec::new(),
+        };
+        let all: Vec<usize> = (0..writer.numbers.len()).collect();
+        for run in all.chunks(RUN_MAX as usize) {
+            writer.put(run);
+        }
+        writer
+    }
+
+    /// Writes a run of keys. Returns how many writes that were.
+    ///
+    /// # Panics
+    /// If an outcome is wrong.
+    pub fn step(&mut self) -> usize {
+        if self.random.below(100) == 0 {
+            // Hints for the writes to come, true for some and outdated for others.
+            self.session.prefill().expect("the model");
+        }
+        let length = 1 + self.random.below(RUN_MAX.min(self.numbers.len() as u64)) as usize;
+        let start = self.random.below((self.numbers.len() - length + 1) as u64) as usize;
+        let mut run: Vec<usize> = (start..start + length).collect();
+        if self.random.below(5) < 3 {
+            self.put(&run);
+        } else {
+            run.retain(|&index| !is_permanent(self.numbers[index]));
+            self.remove(&run);
+        }
+        run.len()
+    }
+
+    fn begin(&mut self, run: &[usize], is_removal: bool) {
+        for &index in run {
+            let entry = &mut self.entries[index];
+            entry.begun += 1;
+            if is_removal {
+                entry.removal_begun = entry.begun;
+            }
+            self.ledger.set(self.numbers[index] as usize, *entry);
+        }
+    }
+
+    fn acknowledge(&mut self, run: &[usize], is_removal: bool) {
+        for &index in run {
+            let entry = &mut self.entries[index];
+            entry.acknowledged = entry.begun;
+            entry.is_removed = is_removal;
+            self.ledger.set(self.numbers[index] as usize, *entry);
+        }
+    }
+
+    fn put(&mut self, run: &[usize]) {
+        self.begin(run, false);
+        let pairs: Vec<(u64, Vec<u8>)> = run.iter().map(|&index| self.pair(index)).collect();
+        self.session.put_many(&pairs, &mut self.outcomes).expect("puts");
+        for (&index, outcome) in run.iter().zip(&self.outcomes) {
+            let was_removed = self.entries[index].is_removed;
+            let version = match outcome {
+                WriteOutcome::Inserted(version) if was_removed => *version,
+                WriteOutcome::Replaced(version) if !was_removed => *version,
+                other => {
+                    panic!("put of number {}, {:?}: {other:?}", self.numbers[index], self.entries[index])
+                }
+            };
+            assert!(version > self.versions[index], "version {version} after {}", self.versions[index]);
+            self.versions[index] = version;
+        }
+        self.acknowledge(run, false);
+    }
+
+    fn pair(&self, index: usize) -> (u64, Vec<u8>) {
+        let mut value = vec![0; self.plan.value_bytes];
+        let number = self.numbers[index];
+        Witness { number, sequence: self.entries[index].begun }.write(&mut value);
+        (self.plan.key(number), value)
+    }
+
+    fn remove(&mut self, run: &[usize]) {
+        self.begin(run, true);
+        let keys: Vec<u64> = run.iter().map(|&index| self.plan.key(self.numbers[index])).collect();
+        self.session.remove_many(&keys, &mut self.outcomes).expect("removes");
+        for (&index, outcome) in run.iter().zip(&self.outcomes) {
+            let expected = match self.entries[index].is_removed {
+                true => WriteOutcome::Absent,
+                false => WriteOutcome::Removed(self.versions[index]),
+            };
+            assert_eq!(*outcome, expected, "removal of number {}", self.numbers[index]);
+        }
+        self.acknowledge(run, true);
+    }
+}
+
+/// What a reader last saw of a key.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    sequence: u64,
+    version: u64,
+}
+
+/// A reader, which checks all that it reads.
+pub struct Reader {
+    plan: Plan,
+    ledger: Ledger,
+    one_sided: Session<u64>,
+    by_call: Session<u64>,
+    random: SplitMix64,
+    seen: Vec<Seen>,
+    before: Vec<Option<Entry>>,
+    after: Vec<Option<Entry>>,
+    answers: Answers,
+    pairs: Pairs<u64>,
+    report: Report,
+}
+
+/// What a reader did.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Report {
+    /// Keys looked up, present or absent.
+    pub reads: u64,
+    /// Of those, absent.
+    pub absences: u64,
+    /// Scans.
+    pub scans: u64,
+    /// Times that a key had changed since it was last seen.
+    pub changes: u64,
+    /// Steps to siblings, repeated READs and fall-backs: how often the writers were met at work.
+    pub collisions: u64,
+}
+
+impl Report {
+    /// As a role says it.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        format!("{} {} {} {} {}", self.reads, self.absences, self.scans, self.changes, self.collisions)
+    }
+
+    /// What a role said.
+    ///
+    /// # Panics
+    /// If that was no report.
+    #[must_use]
+    pub fn from_text(text: &str) -> Self {
+        let numbers: Vec<u64> = text.split(' ').map(|number| number.parse().expect("a number")).collect();
+        let &[reads, absences, scans, changes, collisions] = &numbers[..] else {
+            panic!("no report: {text:?}")
+        };
+        Self { reads, absences, scans, changes, collisions }
+    }
+}
+
+impl Reader {
+    /// A reader with caches of its own.
+    #[must_use]
+    pub fn start(plan: &Plan) -> Self {
+        Self {
+            ledger: Ledger::open(&plan.ledger),
+            one_sided: plan.session(Access::OneSided),
+            by_call: plan.session(Access::Rpc),
+            random: SplitMix64::new(plan.seed ^ u64::from(std::process::id())),
+            seen: vec![Seen::default(); plan.keys as usize],
+            before: Vec::new(),
+            after: Vec::new(),
+            answers: Answers::default(),
+            pairs: Pairs::default(),
+            report: Report::default(),
+            plan: plan.clone(),
+        }
+    }
+
+    /// Reads until the plan's time is over.
+    ///
+    /// # Panics
+    /// If anything read is wrong.
+    pub fn run(mut self) -> Report {
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_millis(self.plan.reading_ms) {
+            match self.random.below(8) {
+                0 => self.scan_whole(),
+                1 | 2 => self.scan_some(),
+                3 => self.get_one(),
+                _ => self.get_many(),
+            }
+        }
+        let counters = self.one_sided.counters();
+        self.report.collisions = counters.sibling_steps + counters.retries + counters.fallbacks;
+        self.report
+    }
+
+    /// One in eight answers comes from the server: a reader may change its way at any time.
+    fn session(&mut self) -> &mut Session<u64> {
+        if self.random.below(8) == 0 { &mut self.by_call } else { &mut self.one_sided }
+    }
+
+    fn look_before(&mut self, first: u64, count: u64) {
+        self.ledger.read(first as usize, count as usize, &mut self.before);
+    }
+
+    fn look_after(&mut self, first: u64, count: u64) {
+        self.ledger.read(first as usize, count as usize, &mut self.after);
+    }
+
+    fn get_one(&mut self) {
+        let number = self.random.below(self.plan.keys);
+        self.look_before(number, 1);
+        let key = self.plan.key(number);
+        let found = self.session().get(key).expect("a get");
+        self.look_after(number, 1);
+        self.judge(number, 0, found.as_ref().map(|entry| (&entry.value[..], entry.version)));
+    }
+
+    fn get_many(&mut self) {
+        let count = 1 + self.random.below(100.min(self.plan.keys));
+        let first = self.random.below(self.plan.keys - count + 1);
+        let keys: Vec<u64> = (first..first + count).map(|number| self.plan.key(number)).collect();
+        self.look_before(first, count);
+        let mut answers = std::mem::take(&mut self.answers);
+        self.session().multi_get(&keys, &mut answers).expect("a batch of gets");
+        self.look_after(first, count);
+        for (index, answer) in answers.iter().enumerate() {
+            self.judge(first + index as u64, index, answer);
+        }
+        self.answers = answers;
+    }
+
+    fn scan_some(&mut self) {
+        let limit = self.random.below(120) as usize;
+        let first = self.random.below(self.plan.keys);
+        let count = self.plan.keys - first;
+        let from = self.plan.key(first) - self.random.below(2) * (self.plan.stride / 2);
+        self.look_before(first, count);
+        let mut pairs = std::mem::take(&mut self.pairs);
+        self.session().scan_batch(&[(from, limit)], &mut pairs).expect("a scan");
+        self.look_after(first, count);
+        let found: Vec<_> = pairs.scan(0).map(|pair| (pair.key, pair.value, pair.version)).collect();
+        assert!(found.len() <= limit, "{} pairs in a scan of {limit}", found.len());
+        self.judge_scan(first, &found, found.len() < limit);
+        self.pairs = pairs;
+    }
+
+    fn scan_whole(&mut self) {
+        self.look_before(0, self.plan.keys);
+        let session = &mut self.one_sided;
+        let found: Vec<_> = session.scan(..).map(|pair| pair.expect("a scan")).collect();
+        self.look_after(0, self.plan.keys);
+        let found: Vec<_> =
+            found.iter().map(|(key, entry)| (*key, &entry.value[..], entry.version)).collect();
+        self.judge_scan(0, &found, true);
+    }
+
+    /// Judges the pairs of a scan, and the keys that it passed over. `is_whole`: it went to the table's end.
+    fn judge_scan(&mut self, first: u64, found: &[(u64, &[u8], u64)], is_whole: bool) {
+        self.report.scans += 1;
+        let mut next = first;
+        for (key, value, version) in found {
+            let number = self.plan.number(*key);
+            assert!(number >= next, "number {number} in a scan that expected {next} or more");
+            for passed in next..number {
+                self.judge(passed, (passed - first) as usize, None);
+            }
+            self.judge(number, (number - first) as usize, Some((value, *version)));
+            next = number + 1;
+        }
+        if is_whole {
+            for passed in next..self.plan.keys {
+                self.judge(passed, (passed - first) as usize, None);
+            }
+        }
+    }
+
+    /// Judges one answer; `index` is the key's place in the last looks at the ledger.
+    fn judge(&mut self, number: u64, index: usize, answer: Option<(&[u8], u64)>) {
+        self.report.reads += 1;
+        let found = answer.map(|(value, version)| {
+            let witness = Witness::read(value);
+            let witness = witness.unwrap_or_else(|| panic!("number {number}: torn value {value:x?}"));
+            assert_eq!(witness.number, number, "the value of another key, version {version}");
+            (witness.sequence, version)
+        });
+        if let (Some(before), Some(after)) = (self.before[index], self.after[index]) {
+            let verdict = Bounds { before, after }.judge(found.map(|found| found.0));
+            verdict.unwrap_or_else(|fault| panic!("number {number}: {fault}"));
+        }
+        let Some((sequence, version)) = found else {
+            assert!(!is_permanent(number), "number {number} is never removed and was not found");
+            self.report.absences += 1;
+            return;
+        };
+        let seen = &mut self.seen[number as usize];
+        assert!(
+            (sequence, version) == (seen.sequence, seen.version)
+                || sequence > seen.sequence && version > seen.version,
+            "number {number}: sequence {sequence}, version {version} after {}, {}",
+            seen.sequence,
+            seen.version
+        );
+        self.report.changes += u64::from(sequence > seen.sequence);
+        *seen = Seen { sequence, version };
+    }
+}

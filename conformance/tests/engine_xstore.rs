@@ -1,0 +1,5 @@
+//! The suite of the engine contract over XStore.
+
+use farsight_conformance::engine::harness::XStore;
+
+farsight_conformance::engine_suite!(XStore::start(64 << 20, 1));
