@@ -2,18 +2,20 @@
 //!
 //! - *Random-read limit*: independent 64 B reads over a region of the same size and pages as the store's leaves, the
 //!   better of plain and prefetched.
-//! - *Shape limit*: the walk of XStore's layout without any check, in staged batches: a sub-model's line, a table
-//!   entry, three key lines, then one value line. It touches the lines that a GET must touch and does nothing else,
-//!   so whatever the store takes longer is its own doing.
+//! - *Shape limit*: GETs in XStore's layout without any check, in staged batches: a sub-model's line is read and
+//!   evaluated, a table entry read, three key lines searched in place, one value line read. No top model, no hints,
+//!   no stamps, no copy, no bounds, no fabric: whatever the store takes longer is what its answers' proofs cost.
 //!
 //! Both run over shared memory on the same kind of pages, warmed up, count the thread's processor time (so that a
 //! busy neighbour does not lower a limit), and report the best of [`ROUNDS`] rounds: a limit is not an average.
 
-use std::hint::black_box;
 use farsight_base::WORDS_PER_LINE;
 use farsight_base::prng::{SplitMix64, mix};
+use farsight_base::search::equal_words_unchecked;
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::words::prefetch;
+use farsight_layout::LeafSlot;
+use std::hint::black_box;
 
 use crate::machine::thread_cpu_time;
 
@@ -32,13 +34,15 @@ const LEAF_WORDS: usize = LEAF_LINES * WORDS_PER_LINE;
 /// Pairs of a leaf after a bulk load, and leaves of a sub-model.
 const PAIRS_PER_LEAF: u64 = 12;
 const LEAVES_PER_SUB_MODEL: u64 = 24;
+/// Words of a sub-model's line: base, slope, first table entry.
+const MODEL_WORDS: usize = 4;
 
 /// The limits of one machine for one size of table.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Limits {
     /// Independent 64 B reads a second, one thread.
     pub random_reads_per_s: f64,
-    /// Unchecked walks of the layout a second, one thread.
+    /// Unchecked GETs in the layout a second, one thread.
     pub shape_walks_per_s: f64,
 }
 
@@ -46,6 +50,7 @@ pub struct Limits {
 pub struct LimitArrays<'a> {
     leaves: &'a [AtomicU64],
     leaf_count: u64,
+    spacing: u64,
     models: Vec<AtomicU64>,
     table: Vec<AtomicU64>,
 }
@@ -57,8 +62,8 @@ impl<'a> LimitArrays<'a> {
         keys.div_ceil(PAIRS_PER_LEAF).max(1) * (LEAF_WORDS as u64 * 8)
     }
 
-    /// Arrays in the shape of a table of `keys` pairs; `words` is the leaves' memory, at least
-    /// [`LimitArrays::leaf_bytes`] long.
+    /// Arrays in the shape of a table of `keys` evenly spaced keys; `words` is the leaves' memory, at least
+    /// [`LimitArrays::leaf_bytes`] long. Leaves lie in random order, as after many splits.
     ///
     /// # Panics
     /// If `words` is shorter.
@@ -66,18 +71,30 @@ impl<'a> LimitArrays<'a> {
     pub fn new(words: &'a [AtomicU64], keys: u64) -> Self {
         let leaf_count = keys.div_ceil(PAIRS_PER_LEAF).max(1);
         let leaves = &words[..leaf_count as usize * LEAF_WORDS];
-        for (index, word) in leaves.iter().enumerate() {
-            word.store(mix(index as u64), Ordering::Relaxed);
+        let spacing = u64::MAX / (leaf_count * PAIRS_PER_LEAF);
+        let mut table: Vec<u64> = (0..leaf_count).collect();
+        let mut random = SplitMix64::new(2);
+        for last in (1..table.len()).rev() {
+            table.swap(last, random.below(last as u64 + 1) as usize);
         }
-        let sub_models = leaf_count.div_ceil(LEAVES_PER_SUB_MODEL);
-        let random = |count: u64, below: u64, seed: u64| {
-            let mut sequence = SplitMix64::new(seed);
-            (0..count).map(|_| AtomicU64::new(sequence.below(below))).collect()
-        };
-        // Two sub-models a line of eight words, one table entry a leaf.
-        let models = random(sub_models.div_ceil(2) * 8, leaf_count, 1);
-        let table = random(leaf_count, leaf_count, 2);
-        Self { leaves, leaf_count, models, table }
+        for (position, leaf) in table.iter().enumerate() {
+            let leaf = &leaves[*leaf as usize * LEAF_WORDS..][..LEAF_WORDS];
+            for (index, word) in leaf.iter().enumerate() {
+                word.store(mix(index as u64) | 1, Ordering::Relaxed);
+            }
+            for (pair, slot) in LeafSlot::all().take(PAIRS_PER_LEAF as usize).enumerate() {
+                let key = (position as u64 * PAIRS_PER_LEAF + pair as u64) * spacing;
+                leaf[slot.key_word()].store(key & !1, Ordering::Relaxed);
+            }
+        }
+        let models = (0..leaf_count.div_ceil(LEAVES_PER_SUB_MODEL)).flat_map(|sub_model| {
+            let first = sub_model * LEAVES_PER_SUB_MODEL;
+            let slope = 1.0 / (PAIRS_PER_LEAF * spacing) as f32;
+            [first * PAIRS_PER_LEAF * spacing, u64::from(slope.to_bits()), first, 0]
+        });
+        let models = models.map(AtomicU64::new).collect();
+        let table = table.into_iter().map(AtomicU64::new).collect();
+        Self { leaves, leaf_count, spacing, models, table }
     }
 
     /// Measures both limits on the calling thread.
@@ -122,21 +139,22 @@ impl<'a> LimitArrays<'a> {
         READS / PREFETCHED as u64 * PREFETCHED as u64
     }
 
-    /// Each loop a step of the layout, each index taken from the line that the step before fetched.
+    /// Each loop a step of a GET, over a batch.
     fn walks(&self, round: u64) -> u64 {
         let mut random = SplitMix64::new(round);
-        let mut sum = 0_u64;
-        let mut at = [0_usize; WALKS];
-        let mut seeds = [0_u64; WALKS];
+        let (mut keys, mut at, mut sum) = ([0_u64; WALKS], [0_usize; WALKS], 0_u64);
         for _ in 0..READS / WALKS as u64 {
-            for (seed, at) in seeds.iter_mut().zip(&mut at) {
-                *seed = random.next_u64();
-                *at = ((u128::from(*seed) * (self.models.len() / 4) as u128) >> 64) as usize * 4;
+            for (key, at) in keys.iter_mut().zip(&mut at) {
+                let pair = random.below(self.leaf_count * PAIRS_PER_LEAF);
+                *key = (pair * self.spacing) & !1;
+                *at = (pair / (PAIRS_PER_LEAF * LEAVES_PER_SUB_MODEL)) as usize * MODEL_WORDS;
                 prefetch(&self.models[*at]);
             }
-            for (seed, at) in seeds.iter().zip(&mut at) {
-                let base = self.models[*at].load(Ordering::Relaxed);
-                *at = ((base + (seed & 15)) % self.leaf_count) as usize;
+            for (key, at) in keys.iter().zip(&mut at) {
+                let [base, slope, first] =
+                    [0, 1, 2].map(|word| self.models[*at + word].load(Ordering::Relaxed));
+                let position = f32::from_bits(slope as u32) * key.saturating_sub(base) as i64 as f32;
+                *at = (first as usize + position as usize).min(self.table.len() - 1);
                 prefetch(&self.table[*at]);
             }
             for at in &mut at {
@@ -145,10 +163,11 @@ impl<'a> LimitArrays<'a> {
                     prefetch(&self.leaves[*at + line * WORDS_PER_LINE]);
                 }
             }
-            for at in &mut at {
-                let keys = (0..KEY_LINES).map(|line| &self.leaves[*at + line * WORDS_PER_LINE]);
-                let found = keys.fold(0_u64, |found, word| found.wrapping_add(word.load(Ordering::Relaxed)));
-                *at += (KEY_LINES + found as usize % (LEAF_LINES - KEY_LINES)) * WORDS_PER_LINE;
+            for (key, at) in keys.iter().zip(&mut at) {
+                let words = self.leaves[*at..].first_chunk().expect("a leaf has a key part");
+                // A key at a leaf's edge may be predicted into its neighbour; a value line is read all the same.
+                let word = equal_words_unchecked(words, *key).trailing_zeros() as usize;
+                *at += (KEY_LINES + word % (LEAF_LINES - KEY_LINES)) * WORDS_PER_LINE;
                 prefetch(&self.leaves[*at]);
             }
             sum = at.iter().fold(sum, |sum, at| sum.wrapping_add(self.leaves[*at].load(Ordering::Relaxed)));
@@ -182,6 +201,12 @@ mod tests {
         let words: Vec<AtomicU64> =
             (0..LimitArrays::leaf_bytes(1_000) / 8).map(|_| AtomicU64::new(0)).collect();
         let arrays = LimitArrays::new(&words, 1_000);
+        let found = arrays.table.iter().filter(|leaf| {
+            let first = leaf.load(Ordering::Relaxed) as usize * LEAF_WORDS;
+            let words = arrays.leaves[first..].first_chunk().expect("a leaf has a key part");
+            equal_words_unchecked(words, words[5].load(Ordering::Relaxed)) & 1 << 5 != 0
+        });
+        assert_eq!(found.count(), arrays.table.len(), "every leaf holds its keys");
         assert_eq!(arrays.walks(1) % WALKS as u64, 0);
         assert!(arrays.measure().shape_walks_per_s > 0.0);
     }

@@ -3,9 +3,10 @@
 //! Invariant: bit `8 * line + word` of the answer is set exactly if that word equals the key. Stamps are words
 //! too: the caller masks with the lines' occupancy, whose bits have the same places.
 
-use crate::words::Line;
+use crate::sync::{AtomicU64, Ordering};
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use crate::words::leave_avx;
+use crate::words::{Line, WORDS_PER_LINE};
 
 /// Lines searched at once: a leaf's key part.
 pub const SEARCH_LINES: usize = 3;
@@ -16,9 +17,25 @@ pub const SEARCH_LINES: usize = 3;
 pub fn equal_words(lines: &[Line; SEARCH_LINES], key: u64) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if std::is_x86_feature_detected!("avx2") {
-        return equal_words_avx2(lines, key);
+        // SAFETY: the 192 B of `lines` are readable and, because borrowed, unwritten; AVX2 was detected.
+        return unsafe { equal_words_avx2(lines.as_ptr().cast(), key) };
     }
     equal_words_portable(lines, key)
+}
+
+/// The words of shared memory that equal `key`, in place: no copy, no stamps, so the answer may mix two moments of a
+/// line and proves nothing. What benchmarks measure the cost of proofs against.
+#[inline(always)]
+#[must_use]
+pub fn equal_words_unchecked(words: &[AtomicU64; SEARCH_LINES * WORDS_PER_LINE], key: u64) -> u32 {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if std::is_x86_feature_detected!("avx2") {
+        // SAFETY: the 192 B of `words` are readable and written by atomics alone, each 8 B of which a vector move
+        // loads whole; AVX2 was detected.
+        return unsafe { equal_words_avx2(words.as_ptr().cast(), key) };
+    }
+    let equal = |(index, word): (usize, &AtomicU64)| u32::from(word.load(Ordering::Relaxed) == key) << index;
+    words.iter().enumerate().map(equal).sum()
 }
 
 fn equal_words_portable(lines: &[Line; SEARCH_LINES], key: u64) -> u32 {
@@ -28,12 +45,15 @@ fn equal_words_portable(lines: &[Line; SEARCH_LINES], key: u64) -> u32 {
 
 /// Inlined into callers compiled for any x86-64, which is why it is an `asm!` block: a function with
 /// `#[target_feature]` would be a call.
+///
+/// # Safety
+/// 192 B at `lines` are readable, and nothing but atomics writes them meanwhile; the processor has AVX2.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
-fn equal_words_avx2(lines: &[Line; SEARCH_LINES], key: u64) -> u32 {
+unsafe fn equal_words_avx2(lines: *const u64, key: u64) -> u32 {
     let (part0, part1, part2, part3, part4, part5): (u32, u32, u32, u32, u32, u32);
-    // SAFETY: the block reads the 192 B of `lines`, which the borrow keeps alive and unwritten, and the key's
-    // register; AVX2 was detected by the caller. Registers are declared; stack and flags stay untouched.
+    // SAFETY: the block reads 192 B at `lines` and the key's register, as the caller allows. Registers are declared;
+    // stack and flags stay untouched. It is not `pure`: shared memory may differ the next time.
     unsafe {
         std::arch::asm!(
             "vmovq xmm0, {key}",
@@ -51,7 +71,7 @@ fn equal_words_avx2(lines: &[Line; SEARCH_LINES], key: u64) -> u32 {
             "vmovmskpd {part4:e}, ymm5",
             "vmovmskpd {part5:e}, ymm6",
             key = in(reg) key,
-            lines = in(reg) lines.as_ptr(),
+            lines = in(reg) lines,
             part0 = out(reg) part0,
             part1 = out(reg) part1,
             part2 = out(reg) part2,
@@ -60,7 +80,7 @@ fn equal_words_avx2(lines: &[Line; SEARCH_LINES], key: u64) -> u32 {
             part5 = out(reg) part5,
             out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _, out("xmm5") _,
             out("xmm6") _,
-            options(nostack, preserves_flags, readonly, pure),
+            options(nostack, preserves_flags, readonly),
         );
     }
     leave_avx();
@@ -85,6 +105,8 @@ mod tests {
             let key = random.below(4);
             let expected = equal_words_portable(&lines, key);
             assert_eq!(equal_words(&lines, key), expected, "{lines:?} {key}");
+            let shared = std::array::from_fn(|word| AtomicU64::new(lines[word / 8].0[word % 8]));
+            assert_eq!(equal_words_unchecked(&shared, key), expected, "{lines:?} {key}, in place");
         }
     }
 
