@@ -79,8 +79,8 @@ How it measures:
 
   'of limit' compares with the unchecked walk of the same layout with 8 B
   values, measured before each run on the same cores and pages. Limits count
-  the processor time of a thread and rates wall time; where other programs
-  use the cores the difference shows as 'clients had N % of their cores'.
+  the processor time of a thread, rates wall time; where other programs took
+  cores away from the clients, a line below the table says how much.
 
 Examples:
   farsight bench
@@ -200,12 +200,7 @@ impl Ycsb {
         let placement = Placement::new(self.threads as usize, self.connect.is_some())?;
         let source = self.source(&placement)?;
         let mut out = std::io::stdout().lock();
-        writeln!(
-            out,
-            "YCSB on {} keys of {}; {placement}\n",
-            thousands(keys.len() as u64),
-            dataset.name()
-        )?;
+        writeln!(out, "YCSB on {} keys of {}; {placement}\n", thousands(keys.len() as u64), dataset.name())?;
         out.flush()?;
         let outcome = match self.plan(&dataset).run(keys, &source, &placement, &cancellation) {
             Err(DriverError::Cancelled) => {
