@@ -38,6 +38,7 @@ pub fn equal_words_unchecked(words: &[AtomicU64; SEARCH_LINES * WORDS_PER_LINE],
     words.iter().enumerate().map(equal).sum()
 }
 
+#[inline(never)]
 fn equal_words_portable(lines: &[Line; SEARCH_LINES], key: u64) -> u32 {
     let words = lines.iter().flat_map(|line| line.0);
     words.enumerate().fold(0, |found, (index, word)| found | u32::from(word == key) << index)

@@ -139,27 +139,35 @@ pub fn prefetch(word: &AtomicU64) {
     let _ = word;
 }
 
-/// Copies `into.len()` lines from `from`, whatever their stamps say: eight-byte words arrive whole, nothing else
-/// is promised.
-///
-/// # Panics
-/// If `from` does not hold exactly as many words as `into`.
-#[inline(always)]
-pub fn copy_lines(from: &[AtomicU64], into: &mut [Line]) {
-    // The check's cost is two loads a line; one primitive is worth more than sparing them.
-    let _ = copy_and_compare(from, into);
+/// What a copy looks at besides the bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CopyMode {
+    /// Nothing: eight-byte words arrive whole, no more is promised.
+    Plain,
+    /// The first word of each line is its stamp.
+    Stamped,
 }
 
-/// Copies `into.len()` stamped lines from `from`. A line that changed meanwhile, or was being written, comes
-/// back with an odd version.
+/// Copies `into.len()` lines from `from`. In [`CopyMode::Stamped`] a line that changed meanwhile, or was being
+/// written, comes back with an odd version.
 ///
 /// # Panics
 /// If `from` does not hold exactly as many words as `into`.
 #[inline(always)]
-pub fn copy_stamped(from: &[AtomicU64], into: &mut [Line]) {
-    if copy_and_compare(from, into) != 0 {
+pub fn copy_lines(from: &[AtomicU64], into: &mut [Line], mode: CopyMode) {
+    // Plain copies look at the stamps too: it costs two loads a line, less than a second body for this function.
+    if copy_and_compare(from, into) != 0 && mode == CopyMode::Stamped {
         copy_again_line_by_line(from, into);
     }
+}
+
+/// [`copy_lines`] of stamped lines.
+///
+/// # Panics
+/// As [`copy_lines`].
+#[inline(always)]
+pub fn copy_stamped(from: &[AtomicU64], into: &mut [Line]) {
+    copy_lines(from, into, CopyMode::Stamped);
 }
 
 /// After some line changed under the copy: copies once more and marks those that change again.
@@ -191,7 +199,8 @@ fn copy_and_compare(from: &[AtomicU64], into: &mut [Line]) -> u64 {
     lines.fold(0, |changed, (line, words)| changed | copy_line_by_words(words, line))
 }
 
-#[inline(always)]
+/// Where there are no vector moves to use; its own function, so that it does not stand in every hot loop.
+#[inline(never)]
 fn copy_line_by_words(words: &[AtomicU64], line: &mut Line) -> u64 {
     // Relaxed, then a fence, because an Acquire load is not promised to work on a read-only mapping.
     let before = words[0].load(Ordering::Relaxed);

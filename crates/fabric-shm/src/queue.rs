@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use farsight_base::words::{copy_lines, copy_stamped, prefetch};
+use farsight_base::words::{CopyMode, copy_lines, prefetch};
 use farsight_base::{LINE_BYTES, Line, RegionId, RemoteAddress, WORDS_PER_LINE};
 use farsight_fabric::{FabricError, Guarantees, Meters, QueuePair, ReadMode, RegionRights, Slot};
 
@@ -425,9 +425,9 @@ impl QueuePair for ShmQueue {
     #[inline(always)]
     fn take_read(&mut self, slot: Slot, into: &mut [Line]) -> Result<(), FabricError> {
         let posted = &self.slots[slot];
-        let stamped = match posted.content {
-            Content::StampedRead => true,
-            Content::PlainRead => false,
+        let mode = match posted.content {
+            Content::StampedRead => CopyMode::Stamped,
+            Content::PlainRead => CopyMode::Plain,
             _ => return Err(self.slot_error(slot, "a READ")),
         };
         debug_assert!(posted.batch != self.batch, "slot {slot} is taken before its doorbell");
@@ -435,11 +435,7 @@ impl QueuePair for ShmQueue {
         let region = self.regions[usize::from(posted.region)].as_ref().expect("regions stay attached");
         let first = posted.place as usize;
         let words = &region.words.words()[first..first + into.len() * WORDS_PER_LINE];
-        if stamped {
-            copy_stamped(words, into);
-        } else {
-            copy_lines(words, into);
-        }
+        copy_lines(words, into, mode);
         Ok(())
     }
 

@@ -10,7 +10,7 @@
 //! them; no lease is needed because no other process can hold it.
 
 use farsight_base::sync::{AtomicU64, Ordering};
-use farsight_base::words::{begin_write, copy_lines, end_write};
+use farsight_base::words::{CopyMode, begin_write, copy_lines, end_write};
 use farsight_base::{Line, WORDS_PER_LINE};
 
 use crate::value::{body_place, set_short_version};
@@ -69,14 +69,14 @@ impl<'a> LeafWriter<'a> {
     #[must_use]
     pub fn key_lines(&self) -> [Line; KEY_LINES] {
         let mut lines = [Line::ZERO; KEY_LINES];
-        copy_lines(&self.words[..KEY_LINES * WORDS_PER_LINE], &mut lines);
+        copy_lines(&self.words[..KEY_LINES * WORDS_PER_LINE], &mut lines, CopyMode::Plain);
         lines
     }
 
     /// Copies the lines of `slot`'s value into `lines` ([`Geometry::lines_per_value`] of them).
     pub fn value_lines(&self, slot: LeafSlot, lines: &mut [Line]) {
         let first = self.geometry.value_place(slot).line * WORDS_PER_LINE;
-        copy_lines(&self.words[first..first + lines.len() * WORDS_PER_LINE], lines);
+        copy_lines(&self.words[first..first + lines.len() * WORDS_PER_LINE], lines, CopyMode::Plain);
     }
 
     /// Slots used in this incarnation, removed ones included.

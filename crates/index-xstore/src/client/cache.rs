@@ -225,14 +225,14 @@ impl CachedModel {
         prefetch(&self.lines[index as usize / RECORDS_PER_LINE].0[0]);
     }
 
-    /// Sub-model `index`, if it was fetched. A record that is being replaced is read once more, then missed.
+    /// Sub-model `index`, if it was fetched and is not being replaced at this moment.
     #[inline(always)]
     pub(super) fn sub_model(&self, index: u32) -> Option<CachedSubModel> {
         let line = &self.lines[index as usize / RECORDS_PER_LINE].0;
         let place = index as usize % RECORDS_PER_LINE;
         let first = 1 + place * SUB_MODEL_WORDS;
         let words = [first, first + 1, first + 2, OFFSETS_WORD];
-        let read = read_stamped_words(line, words).or_else(|| read_stamped_words(line, words))?;
+        let read = read_stamped_words(line, words)?;
         let record = SubModelRecord::from_words([read[0], read[1], read[2]]);
         let offset = (read[3] >> (32 * place)) as u32;
         (record.leaf_count > 0).then(|| CachedSubModel { model: model_of(&record), offset })
