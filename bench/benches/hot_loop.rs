@@ -1,6 +1,6 @@
-//! The hot loop alone: staged multi-GETs over a loaded array of leaves in shared memory, against this machine's
-//! limits measured beside it. No tree, no writers: what is left is the fabric, the layout, the model and the
-//! driver.
+//! The hot loop alone: staged multi-GETs over a loaded array of leaves in shared memory, against this
+//! machine's limits measured beside it. No tree, no writers: what is left is the fabric, the layout, the
+//! model and the driver.
 //!
 //!     cargo bench -p farsight-bench --bench hot_loop [-- KEYS [ROUNDS]]
 
@@ -59,7 +59,9 @@ impl Published {
         let model = trained.model;
         let leaves = trained.first_leaf..trained.first_leaf + model.leaf_count as usize;
         let entries = leaves
-            .map(|leaf| TableEntry::new(LeafNumber(leaf as u32), INCARNATION, model.leaf_hint(self.fences[leaf])).0)
+            .map(|leaf| {
+                TableEntry::new(LeafNumber(leaf as u32), INCARNATION, model.leaf_hint(self.fences[leaf])).0
+            })
             .collect();
         let record = SubModelRecord {
             base: model.base,
@@ -140,7 +142,8 @@ fn main() {
         }
     });
 
-    let connection = ShmConnection::connect(&socket, ConnectOptions { format_version: FORMAT_VERSION }).expect("a server");
+    let connection =
+        ShmConnection::connect(&socket, ConnectOptions { format_version: FORMAT_VERSION }).expect("a server");
     let mut queue = connection.open_queue().expect("a queue");
     let region_bytes = queue.attach(table.region()).expect("the region");
     let huge = connection.collapse_to_huge_pages();
@@ -167,7 +170,8 @@ fn measure<Q: QueuePair>(
     queue: &mut Q,
     client: &mut XClient,
 ) {
-    let limit_region = host.create_region(bytes.max(LimitArrays::leaf_bytes(keys.len() as u64)), RegionRights::ReadOnly);
+    let limit_region =
+        host.create_region(bytes.max(LimitArrays::leaf_bytes(keys.len() as u64)), RegionRights::ReadOnly);
     let limit_region = limit_region.expect("memory");
     let arrays = LimitArrays::new(limit_region.words(), keys.len() as u64);
     limit_region.collapse_to_huge_pages(bytes);
@@ -175,7 +179,10 @@ fn measure<Q: QueuePair>(
     let queries: Vec<u64> = (0..1 << 22).map(|_| keys[random.below(keys.len() as u64) as usize]).collect();
     let mut answers = Answers::default();
     let mut pairs = Pairs::default();
-    println!("{:>12} {:>12} {:>12} {:>10} {:>10} {:>12}", "reads M/s", "shape M/s", "GET M/s", "of shape", "single", "scans M/s");
+    println!(
+        "{:>12} {:>12} {:>12} {:>10} {:>10} {:>12}",
+        "reads M/s", "shape M/s", "GET M/s", "of shape", "single", "scans M/s"
+    );
     let mut fractions = Vec::new();
     for _ in 0..rounds {
         let limits = arrays.measure();

@@ -1,10 +1,10 @@
 //! Named key sets.
 //!
-//! Invariant: a [`KeySet`] holds distinct keys in ascending order, and the same dataset, count and seed give the
-//! same keys on every machine.
+//! Invariant: a [`KeySet`] holds distinct keys in ascending order, and the same dataset, count and seed give
+//! the same keys on every machine.
 //!
-//! Synthetic sets have as many keys as asked. Real sets and files have what they have: asking for fewer draws a
-//! sample without replacement (which keeps the shape of the distribution), asking for more is an error. The
+//! Synthetic sets have as many keys as asked. Real sets and files have what they have: asking for fewer draws
+//! a sample without replacement (which keeps the shape of the distribution), asking for more is an error. The
 //! default, [`Dataset::Boundaries`], is real and comes with the build; others are fetched once into a cache
 //! directory ([`fetch`]).
 
@@ -154,8 +154,8 @@ impl Dataset {
         matches!(self, Self::Places | Self::Longitudes | Self::Coordinates | Self::OsmCells)
     }
 
-    /// Produces `keys` keys; without a count, all keys of a real set or [`SYNTHETIC_KEYS_DEFAULT`] of a synthetic
-    /// one. `cache_directory` is where [`fetch`] put the fetched sets.
+    /// Produces `keys` keys; without a count, all keys of a real set or [`SYNTHETIC_KEYS_DEFAULT`] of a
+    /// synthetic one. `cache_directory` is where [`fetch`] put the fetched sets.
     ///
     /// # Errors
     /// [`DatasetError`]: more keys asked than the source has, a set not fetched, a file that cannot be read.

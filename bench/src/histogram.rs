@@ -1,8 +1,8 @@
 //! Latencies of batches.
 //!
-//! An operation's latency is that of the batch that carried it: from before the batch was posted until its last
-//! result was there. Hence a batch counts as many times as it has operations. Values are kept to three significant
-//! digits, from 1 ns to [`LATENCY_NS_MAX`]; longer ones are counted as that.
+//! An operation's latency is that of the batch that carried it: from before the batch was posted until its
+//! last result was there. Hence a batch counts as many times as it has operations. Values are kept to three
+//! significant digits, from 1 ns to [`LATENCY_NS_MAX`]; longer ones are counted as that.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! What a benchmark of the store needs besides the store: keys, operations, clocks and a result that reads well.
+//! What a benchmark of the store needs besides the store: keys, operations, clocks and a result that reads
+//! well.
 //!
 //! Invariant: everything here is a function of its arguments and a seed, so that a run can be repeated, and
 //! nothing here runs inside the timed loop but [`workload::OperationStream::fill`] and
@@ -6,6 +7,7 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | [`driver`] | the loads and runs of a benchmark, against a server process |
 //! | [`dataset`] | named sorted key sets, synthetic and real, and files of keys |
 //! | [`workload`] | YCSB A-F as streams of operations prepared in advance |
 //! | [`histogram`] | latencies of batches and their quantiles |
@@ -16,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod dataset;
+pub mod driver;
 pub mod histogram;
 pub mod limits;
 pub mod machine;

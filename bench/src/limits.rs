@@ -1,13 +1,15 @@
 //! What this machine allows, measured in the same run as the store: the fractions that results are quoted in.
 //!
-//! - *Random-read limit*: independent 64 B reads over a region of the same size and pages as the store's leaves, the
-//!   better of plain and prefetched.
-//! - *Shape limit*: GETs in XStore's layout without any check, in staged batches: a sub-model's line is read and
-//!   evaluated, a table entry read, three key lines searched in place, one value line read. No top model, no hints,
-//!   no stamps, no copy, no bounds, no fabric: whatever the store takes longer is what its answers' proofs cost.
+//! - *Random-read limit*: independent 64 B reads over a region of the same size and pages as the store's
+//!   leaves, the better of plain and prefetched.
+//! - *Shape limit*: GETs in XStore's layout without any check, in staged batches: a sub-model's line is read
+//!   and evaluated, a table entry read, three key lines searched in place, one value line read. No top model,
+//!   no hints, no stamps, no copy, no bounds, no fabric: whatever the store takes longer is what its answers'
+//!   proofs cost.
 //!
-//! Both run over shared memory on the same kind of pages, warmed up, count the thread's processor time (so that a
-//! busy neighbour does not lower a limit), and report the best of [`ROUNDS`] rounds: a limit is not an average.
+//! Both run over shared memory on the same kind of pages, warmed up, count the thread's processor time (so
+//! that a busy neighbour does not lower a limit), and report the best of [`ROUNDS`] rounds: a limit is not an
+//! average.
 
 use farsight_base::WORDS_PER_LINE;
 use farsight_base::prng::{SplitMix64, mix};
@@ -165,7 +167,8 @@ impl<'a> LimitArrays<'a> {
             }
             for (key, at) in keys.iter().zip(&mut at) {
                 let words = self.leaves[*at..].first_chunk().expect("a leaf has a key part");
-                // A key at a leaf's edge may be predicted into its neighbour; a value line is read all the same.
+                // A key at a leaf's edge may be predicted into its neighbour; a value line is read all the
+                // same.
                 let word = equal_words_unchecked(words, *key).trailing_zeros() as usize;
                 *at += (KEY_LINES + word % (LEAF_LINES - KEY_LINES)) * WORDS_PER_LINE;
                 prefetch(&self.leaves[*at]);

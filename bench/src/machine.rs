@@ -1,7 +1,8 @@
-//! The machine that a result was measured on, and what the kernel says of a process: processor time, huge pages.
+//! The machine that a result was measured on, and what the kernel says of a process: processor time, huge
+//! pages.
 //!
-//! All figures come from `/proc` and `/sys`. What the machine does not state is reported as unknown, not guessed;
-//! what must be known for a result (processor time, pinning) is an error instead.
+//! All figures come from `/proc` and `/sys`. What the machine does not state is reported as unknown, not
+//! guessed; what must be known for a result (processor time, pinning) is an error instead.
 
 use std::{fs, io, path::PathBuf, time::Duration};
 
@@ -106,8 +107,8 @@ pub fn allowed_cores() -> Result<Vec<usize>, MachineError> {
     Ok((0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect())
 }
 
-/// Keeps this thread on one core: the one at `index` of `cores` (as [`allowed_cores`] gave them before any thread was
-/// pinned). Returns the core's number.
+/// Keeps this thread on one core: the one at `index` of `cores` (as [`allowed_cores`] gave them before any
+/// thread was pinned). Returns the core's number.
 ///
 /// # Errors
 /// [`MachineError::NoSuchCore`], [`MachineError::Affinity`].
@@ -122,8 +123,8 @@ pub fn pin_to(cores: &[usize], index: usize) -> Result<usize, MachineError> {
     Ok(core)
 }
 
-/// Processor time that a process has used, in user and kernel mode, over all its threads. Its resolution is the
-/// kernel's tick, 10 ms as a rule.
+/// Processor time that a process has used, in user and kernel mode, over all its threads. Its resolution is
+/// the kernel's tick, 10 ms as a rule.
 ///
 /// # Errors
 /// [`MachineError::Io`] when there is no such process, [`MachineError::Form`].

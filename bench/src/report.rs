@@ -1,8 +1,8 @@
 //! The record of a result, as JSON and as a table.
 //!
-//! Invariant: every number of a [`Record`] is the median over the runs of one setting, and the limits in it were
-//! measured in those same runs. JSON names carry their unit; the table rounds for the eye and holds nothing that
-//! the JSON lacks.
+//! Invariant: every number of a [`Record`] is the median over the runs of one setting, and the limits in it
+//! were measured in those same runs. JSON names carry their unit; the table rounds for the eye and holds
+//! nothing that the JSON lacks.
 
 mod table;
 
@@ -55,10 +55,13 @@ pub struct Measured {
     pub round_trips_per_op: f64,
     /// Operations that ended with an RPC because the cache was stale, an operation.
     pub fallbacks_per_op: f64,
-    /// Client cache (model and table), bytes a loaded key.
+    /// Client cache (model and table), bytes a key of the table.
     pub cache_bytes_per_key: f64,
     /// Server processor time a second of run; 1 is one core.
     pub server_cpu_fraction: f64,
+    /// Processor time of the client threads a second of run; 1 unless others had their cores for a part of
+    /// it.
+    pub client_cpu_fraction: f64,
     /// Best rate of independent 64 B reads over a region of the same size and pages, same threads.
     pub random_read_limit_per_s: f64,
     /// Rate of the unchecked staged walk of the same layout, same threads and batch.
@@ -129,6 +132,7 @@ impl Record {
             fallbacks_per_op: of(|run| run.fallbacks_per_op),
             cache_bytes_per_key: of(|run| run.cache_bytes_per_key),
             server_cpu_fraction: of(|run| run.server_cpu_fraction),
+            client_cpu_fraction: of(|run| run.client_cpu_fraction),
             random_read_limit_per_s: of(|run| run.random_read_limit_per_s),
             shape_limit_per_s: of(|run| run.shape_limit_per_s),
         };
@@ -220,6 +224,7 @@ pub(crate) mod tests {
                 fallbacks_per_op: 0.0001,
                 cache_bytes_per_key: 0.87,
                 server_cpu_fraction: 0.0,
+                client_cpu_fraction: 1.0,
                 random_read_limit_per_s: 2e8,
                 shape_limit_per_s: 1e8,
             })
@@ -274,6 +279,7 @@ pub(crate) mod tests {
             "fallbacks_per_op",
             "cache_bytes_per_key",
             "server_cpu_fraction",
+            "client_cpu_fraction",
             "random_read_limit_per_s",
             "shape_limit_per_s",
             "fraction_of_shape_limit",

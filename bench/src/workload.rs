@@ -1,18 +1,20 @@
 //! YCSB's workloads as streams of operations.
 //!
-//! Protocol: split a dataset into keys to load and keys to insert ([`KeySpace::split`]), load the former, give
-//! each thread an [`OperationStream`] and call [`OperationStream::fill`] for each batch.
+//! Protocol: split a dataset into keys to load and keys to insert ([`KeySpace::split`]), load the former,
+//! give each thread an [`OperationStream`] and call [`OperationStream::fill`] for each batch.
 //!
 //! | workload | mix, % | keys popular |
 //! |---|---|---|
 //! | A | read 50, update 50 | uniform or Zipfian |
-//! | B | read 90, update 10 as in XStore's Table 1; YCSB's own 95:5 is [`Workload::BStandard`] | uniform or Zipfian |
+//! | B | read 90, update 10 as in XStore's Table 1; YCSB's own 95:5 is [`Workload::BStandard`] | uniform or
+//! Zipfian |
 //! | C | read 100 | uniform or Zipfian |
 //! | D | read 95, insert 5 | uniform or latest |
 //! | E | scan 95 of 1 to 100 keys, insert 5 | uniform or Zipfian |
 //! | F | read 50, read-modify-write 50 | uniform or Zipfian |
 //!
-//! (XStore, OSDI 2020, section 7.1; Cooper et al., SoCC 2010. Any distribution can be chosen for any workload.)
+//! (XStore, OSDI 2020, section 7.1; Cooper et al., SoCC 2010. Any distribution can be chosen for any
+//! workload.)
 
 mod error;
 mod key_space;
@@ -169,8 +171,8 @@ pub enum Distribution {
         /// The skew, 0 or more (also 1 and more).
         theta: f64,
     },
-    /// The r-th youngest key has weight r^-theta. Ranks count a thread's own inserts, youngest first; a rank that
-    /// no insert holds yet names a loaded key, in an arbitrary order.
+    /// The r-th youngest key has weight r^-theta. Ranks count a thread's own inserts, youngest first; a rank
+    /// that no insert holds yet names a loaded key, in an arbitrary order.
     Latest {
         /// The skew, 0 or more.
         theta: f64,

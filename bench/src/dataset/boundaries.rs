@@ -1,14 +1,15 @@
 //! `boundaries`: the points of simplified time-zone boundaries, carried by the crate `tzf-rel`.
 //!
-//! The crate holds OpenStreetMap-derived polygons (ODbL) as a Protocol Buffers message of zones, polygons, holes
-//! and points in single-precision degrees. A boundary between two zones is stored in both, so about half of the
-//! points are distinct.
+//! The crate holds OpenStreetMap-derived polygons (ODbL) as a Protocol Buffers message of zones, polygons,
+//! holes and points in single-precision degrees. A boundary between two zones is stored in both, so about
+//! half of the points are distinct.
 
 use prost::Message;
 
 use super::{DatasetError, cell};
 
-// The parts of `tzinfo.proto` (project tzf) that carry coordinates; unknown fields are skipped by the decoder.
+// The parts of `tzinfo.proto` (project tzf) that carry coordinates; unknown fields are skipped by the
+// decoder.
 
 #[derive(Message)]
 struct Timezones {

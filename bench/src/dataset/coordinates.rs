@@ -2,7 +2,8 @@
 //! timezonefinder.
 //!
 //! `poly_data.bin` holds, polygon by polygon, all longitudes and then all latitudes as little-endian `i32` in
-//! units of 10^-7 degrees; `poly_coord_amount.bin` holds each polygon's number of points as a little-endian `i32`.
+//! units of 10^-7 degrees; `poly_coord_amount.bin` holds each polygon's number of points as a little-endian
+//! `i32`.
 
 use std::path::Path;
 

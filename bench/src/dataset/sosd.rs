@@ -1,7 +1,7 @@
 //! The SOSD binary format: a little-endian `u64` count, then as many little-endian keys, ascending.
 //!
-//! As in the SOSD collection, a file of 32-bit keys has `uint32` in its name; every other file holds 64-bit keys.
-//! Keys must be in ascending order unless sorting is asked; repetitions are dropped and counted.
+//! As in the SOSD collection, a file of 32-bit keys has `uint32` in its name; every other file holds 64-bit
+//! keys. Keys must be in ascending order unless sorting is asked; repetitions are dropped and counted.
 
 use std::{
     fs::File,

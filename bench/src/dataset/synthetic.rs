@@ -62,7 +62,8 @@ fn distinct(count: usize, mut draw: impl FnMut() -> u64) -> Vec<u64> {
     keys
 }
 
-/// Keeps `count` of the keys, each subset equally likely, in their order (Knuth, volume 2, 3.4.2, algorithm S).
+/// Keeps `count` of the keys, each subset equally likely, in their order (Knuth, volume 2, 3.4.2, algorithm
+/// S).
 pub(super) fn sample_in_order(keys: &mut Vec<u64>, count: usize, seed: u64) {
     assert!(count <= keys.len(), "a sample without replacement is no larger than its source");
     if count == keys.len() {

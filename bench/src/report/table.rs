@@ -1,7 +1,7 @@
 //! Results for the eye, at most 100 columns wide.
 //!
-//! Records in a row that share a setting but for the workload and its distribution make one table, under a heading
-//! that states the setting and, per table, the limits of the machine.
+//! Records in a row that share a setting but for the workload and its distribution make one table, under a
+//! heading that states the setting and, per table, the limits of the machine.
 
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, presets};
 
@@ -20,6 +20,9 @@ const HEADER: [&str; 11] = [
     "server\nCPU",
     "of\nlimit",
 ];
+
+/// Client threads that had less of their cores shared them with other programs, and the reader should know.
+const CPU_FRACTION_WORTH_A_WORD: f64 = 0.97;
 
 /// Columns of text, which stand to the left; numbers stand to the right.
 const TEXT_COLUMNS: usize = 2;
@@ -61,6 +64,10 @@ fn group(records: &[Record]) -> String {
             millions(first.median.random_read_limit_per_s),
             millions(first.median.shape_limit_per_s)
         ));
+    }
+    let least = records.iter().map(|record| record.median.client_cpu_fraction).fold(1.0, f64::min);
+    if least < CPU_FRACTION_WORTH_A_WORD {
+        lines.push(format!("clients had as little as {:.0} % of their cores: rates suffer", least * 100.0));
     }
     lines.into_iter().map(|line| line + "\n").collect()
 }
@@ -168,6 +175,7 @@ mod tests {
         extreme.median.reads_per_op = 123.456;
         let mut other = example("c", &[8e7; 5]);
         other.setting.threads = 1;
+        other.median.client_cpu_fraction = 0.614;
         let text = table(&[example("c", &[8e7; 5]), extreme, other]);
         for line in text.lines() {
             assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
@@ -175,6 +183,7 @@ mod tests {
         assert_eq!(text.matches("longitudes: 3,766,456 keys").count(), 2, "{text}");
         assert!(text.contains("2 threads") && text.contains("1 thread,"), "{text}");
         assert!(text.contains("80.00") && text.contains("1.48 µs") && text.contains("80 %"), "{text}");
+        assert_eq!(text.matches("clients had as little as 61 % of their cores").count(), 1, "{text}");
         assert!(text.contains("medians of 1 runs of 5 s (fewer than 5: noisy)"), "{text}");
     }
 }

@@ -1,11 +1,13 @@
 //! The keys of a run: those to load and those to insert.
 //!
-//! Invariants: loaded keys are ascending and distinct; keys to insert are distinct and none of them is loaded;
-//! they follow the distribution of the set, in random order; each thread's share is disjoint from every other's.
+//! Invariants: loaded keys are ascending and distinct; keys to insert are distinct and none of them is
+//! loaded; they follow the distribution of the set, in random order; each thread's share is disjoint from
+//! every other's.
 //!
-//! Keys to insert come from two places. *Held-back* keys are a random part of the set itself, the truest source.
-//! *Gap* keys lie between neighbours of the set, at the fractions 1/2, 1/4, 3/4, 1/8, ... of their distance, so
-//! that a set of limited size (a real one) can be loaded whole and still take many inserts of its own density.
+//! Keys to insert come from two places. *Held-back* keys are a random part of the set itself, the truest
+//! source. *Gap* keys lie between neighbours of the set, at the fractions 1/2, 1/4, 3/4, 1/8, ... of their
+//! distance, so that a set of limited size (a real one) can be loaded whole and still take many inserts of
+//! its own density.
 
 use std::ops::Range;
 
@@ -36,8 +38,8 @@ impl KeySpace {
     /// Splits a set of ascending, distinct keys.
     ///
     /// # Errors
-    /// [`WorkloadError::NothingToLoad`] when no key would be loaded, [`WorkloadError::GapsTooNarrow`] when the gaps
-    /// hold fewer new keys than asked, [`WorkloadError::TooManyKeys`] past 2^32 - 1 keys.
+    /// [`WorkloadError::NothingToLoad`] when no key would be loaded, [`WorkloadError::GapsTooNarrow`] when
+    /// the gaps hold fewer new keys than asked, [`WorkloadError::TooManyKeys`] past 2^32 - 1 keys.
     ///
     /// # Panics
     /// If the keys are not ascending and distinct.
@@ -100,8 +102,8 @@ fn gap_keys(keys: &[u64], count: usize, random: &mut Xoshiro256PlusPlus) -> Resu
         if found.len() >= count {
             break;
         }
-        // The level's fractions are the odd multiples of 2^-level. In a gap of at least 2^level, fractions that
-        // differ give keys that differ, and none gives an end of the gap.
+        // The level's fractions are the odd multiples of 2^-level. In a gap of at least 2^level, fractions
+        // that differ give keys that differ, and none gives an end of the gap.
         for numerator in (1..1u64 << level).step_by(2) {
             found.extend(keys.windows(2).filter_map(|pair| {
                 let gap = pair[1] - pair[0];

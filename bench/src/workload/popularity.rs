@@ -1,7 +1,7 @@
 //! Which key is how popular: Zipfian ranks, and a scramble that scatters ranks over positions.
 //!
-//! Ranks come from `rand_distr`'s rejection sampler, which is exact for every theta of 0 and more; the generator
-//! that YCSB uses holds below 1 only, and measured caches are often above.
+//! Ranks come from `rand_distr`'s rejection sampler, which is exact for every theta of 0 and more; the
+//! generator that YCSB uses holds below 1 only, and measured caches are often above.
 
 use farsight_base::prng::mix;
 use rand::{RngExt, rngs::Xoshiro256PlusPlus};

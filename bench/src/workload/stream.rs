@@ -1,11 +1,11 @@
 //! One thread's operations, prepared in advance.
 //!
-//! Drawing a Zipfian rank costs more than a GET of the store, so each thread draws its operations before the clock
-//! starts, into a ring of slots with the key resolved; the timed loop copies slots in order, 16 bytes an operation,
-//! and goes round when the ring ends. What depends on the run is resolved as it is taken: an insert takes the next
-//! key of the thread's share, never a used one, and under the latest distribution a rank that a key inserted so far
-//! holds means that key. The keys of a ring recur, so a run much longer than a ring touches at most as many keys as
-//! the ring has slots.
+//! Drawing a Zipfian rank costs more than a GET of the store, so each thread draws its operations before the
+//! clock starts, into a ring of slots with the key resolved; the timed loop copies slots in order, 16 bytes
+//! an operation, and goes round when the ring ends. What depends on the run is resolved as it is taken: an
+//! insert takes the next key of the thread's share, never a used one, and under the latest distribution a
+//! rank that a key inserted so far holds means that key. The keys of a ring recur, so a run much longer than
+//! a ring touches at most as many keys as the ring has slots.
 
 use std::sync::Arc;
 
@@ -96,12 +96,12 @@ impl OperationStream {
 
     /// Replaces the contents of `batch` by the next `count` operations.
     ///
-    /// Reads of a batch may name keys inserted earlier in the same batch: execute it in order, or do its inserts
-    /// first.
+    /// Reads of a batch may name keys inserted earlier in the same batch: execute it in order, or do its
+    /// inserts first.
     ///
     /// # Errors
-    /// [`WorkloadError::InsertKeysExhausted`] when an insert finds no unused key; `batch` then holds the operations
-    /// before it, which may be executed, and the stream stays at that insert.
+    /// [`WorkloadError::InsertKeysExhausted`] when an insert finds no unused key; `batch` then holds the
+    /// operations before it, which may be executed, and the stream stays at that insert.
     #[inline]
     pub fn fill(&mut self, batch: &mut Vec<Operation>, count: usize) -> Result<(), WorkloadError> {
         batch.clear();
@@ -130,8 +130,8 @@ impl OperationStream {
         &self.space.inserts()[self.inserts_begin..self.inserts_next]
     }
 
-    /// Gives keys to the inserts among operations copied from the ring's position on, and the youngest keys to the
-    /// others under the latest distribution. An error comes with the number of operations before it.
+    /// Gives keys to the inserts among operations copied from the ring's position on, and the youngest keys
+    /// to the others under the latest distribution. An error comes with the number of operations before it.
     fn resolve(&mut self, operations: &mut [Operation]) -> Result<(), (usize, WorkloadError)> {
         for (offset, operation) in operations.iter_mut().enumerate() {
             if let Operation::Insert { key } = operation {
@@ -277,8 +277,8 @@ mod tests {
                 _ => None,
             })
             .collect();
-        // Of ranks 0..10,000 under theta .99, the 100 youngest have 52 % of the weight, and those past the about
-        // 2,500 inserts 14 %.
+        // Of ranks 0..10,000 under theta .99, the 100 youngest have 52 % of the weight, and those past the
+        // about 2,500 inserts 14 %.
         let youngest = ages.iter().flatten().filter(|&&age| age < 100).count() as f64 / ages.len() as f64;
         let loaded = ages.iter().filter(|age| age.is_none()).count() as f64 / ages.len() as f64;
         assert!((0.45..0.65).contains(&youngest), "{youngest} among the 100 youngest");

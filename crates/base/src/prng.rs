@@ -1,5 +1,5 @@
-//! A small deterministic generator: SplitMix64 (Steele, Lea, Flood 2014). One seed gives one sequence on every
-//! machine, so a failing test replays from its seed.
+//! A small deterministic generator: SplitMix64 (Steele, Lea, Flood 2014). One seed gives one sequence on
+//! every machine, so a failing test replays from its seed.
 
 /// A SplitMix64 sequence.
 #[derive(Debug, Clone)]

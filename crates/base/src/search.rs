@@ -1,7 +1,7 @@
 //! Key search in private lines: which words equal a key.
 //!
-//! Invariant: bit `8 * line + word` of the answer is set exactly if that word equals the key. Stamps are words
-//! too: the caller masks with the lines' occupancy, whose bits have the same places.
+//! Invariant: bit `8 * line + word` of the answer is set exactly if that word equals the key. Stamps are
+//! words too: the caller masks with the lines' occupancy, whose bits have the same places.
 
 use crate::sync::{AtomicU64, Ordering};
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -23,15 +23,15 @@ pub fn equal_words(lines: &[Line; SEARCH_LINES], key: u64) -> u32 {
     equal_words_portable(lines, key)
 }
 
-/// The words of shared memory that equal `key`, in place: no copy, no stamps, so the answer may mix two moments of a
-/// line and proves nothing. What benchmarks measure the cost of proofs against.
+/// The words of shared memory that equal `key`, in place: no copy, no stamps, so the answer may mix two
+/// moments of a line and proves nothing. What benchmarks measure the cost of proofs against.
 #[inline(always)]
 #[must_use]
 pub fn equal_words_unchecked(words: &[AtomicU64; SEARCH_LINES * WORDS_PER_LINE], key: u64) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if std::is_x86_feature_detected!("avx2") {
-        // SAFETY: the 192 B of `words` are readable and written by atomics alone, each 8 B of which a vector move
-        // loads whole; AVX2 was detected.
+        // SAFETY: the 192 B of `words` are readable and written by atomics alone, each 8 B of which a vector
+        // move loads whole; AVX2 was detected.
         return unsafe { equal_words_avx2(words.as_ptr().cast(), key) };
     }
     let equal = |(index, word): (usize, &AtomicU64)| u32::from(word.load(Ordering::Relaxed) == key) << index;
@@ -53,8 +53,8 @@ fn equal_words_portable(lines: &[Line; SEARCH_LINES], key: u64) -> u32 {
 #[inline(always)]
 unsafe fn equal_words_avx2(lines: *const u64, key: u64) -> u32 {
     let (part0, part1, part2, part3, part4, part5): (u32, u32, u32, u32, u32, u32);
-    // SAFETY: the block reads 192 B at `lines` and the key's register, as the caller allows. Registers are declared;
-    // stack and flags stay untouched. It is not `pure`: shared memory may differ the next time.
+    // SAFETY: the block reads 192 B at `lines` and the key's register, as the caller allows. Registers are
+    // declared; stack and flags stay untouched. It is not `pure`: shared memory may differ the next time.
     unsafe {
         std::arch::asm!(
             "vmovq xmm0, {key}",

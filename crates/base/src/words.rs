@@ -1,18 +1,18 @@
 //! Shared words: how bytes that another process may be writing are copied, stamped and written.
 //!
-//! Invariant: a [`Line`] whose stamp has an even version is a snapshot of that line; one with an odd version is
-//! not, and says so. Lines are related to each other by equal incarnation only, never by address order or by
-//! the moment at which they were copied.
+//! Invariant: a [`Line`] whose stamp has an even version is a snapshot of that line; one with an odd version
+//! is not, and says so. Lines are related to each other by equal incarnation only, never by address order or
+//! by the moment at which they were copied.
 //!
 //! Protocol, a seqlock a line:
 //! - a writer makes the version odd, `fence(Release)`, writes the body with relaxed stores, makes the version
 //!   even with a Release store ([`begin_write`], [`end_write`]);
-//! - a reader loads the stamp, copies the line, loads the stamp again; two different stamps or an odd one make
-//!   the copy's stamp odd ([`copy_stamped`]).
+//! - a reader loads the stamp, copies the line, loads the stamp again; two different stamps or an odd one
+//!   make the copy's stamp odd ([`copy_stamped`]).
 //!
-//! The copy is an `asm!` block of vector moves on x86-64 (whose loads are performed in program order) and relaxed
-//! word loads elsewhere. Shared memory tears at 8 B inside a line, so the second look at the stamp is not
-//! optional. Plain, volatile and `memcpy` reads of such memory would be data races.
+//! The copy is an `asm!` block of vector moves on x86-64 (whose loads are performed in program order) and
+//! relaxed word loads elsewhere. Shared memory tears at 8 B inside a line, so the second look at the stamp is
+//! not optional. Plain, volatile and `memcpy` reads of such memory would be data races.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
@@ -148,14 +148,15 @@ pub enum CopyMode {
     Stamped,
 }
 
-/// Copies `into.len()` lines from `from`. In [`CopyMode::Stamped`] a line that changed meanwhile, or was being
-/// written, comes back with an odd version.
+/// Copies `into.len()` lines from `from`. In [`CopyMode::Stamped`] a line that changed meanwhile, or was
+/// being written, comes back with an odd version.
 ///
 /// # Panics
 /// If `from` does not hold exactly as many words as `into`.
 #[inline(always)]
 pub fn copy_lines(from: &[AtomicU64], into: &mut [Line], mode: CopyMode) {
-    // Plain copies look at the stamps too: it costs two loads a line, less than a second body for this function.
+    // Plain copies look at the stamps too: it costs two loads a line, less than a second body for this
+    // function.
     if copy_and_compare(from, into) != 0 && mode == CopyMode::Stamped {
         copy_again_line_by_line(from, into);
     }
@@ -181,11 +182,12 @@ fn copy_again_line_by_line(from: &[AtomicU64], into: &mut [Line]) {
     }
 }
 
-/// Copies lines, looking at each stamp before and after its body: returns the bits in which any stamp changed, zero
-/// if none did. Between two equal stamps the copy holds that same stamp, because versions only grow.
+/// Copies lines, looking at each stamp before and after its body: returns the bits in which any stamp
+/// changed, zero if none did. Between two equal stamps the copy holds that same stamp, because versions only
+/// grow.
 ///
-/// Nothing is stored into a copy but by vector moves: a word stored into it would make the vector loads of the
-/// search that follows wait for both (no store forwarding), which costs more than the copy.
+/// Nothing is stored into a copy but by vector moves: a word stored into it would make the vector loads of
+/// the search that follows wait for both (no store forwarding), which costs more than the copy.
 #[inline(always)]
 fn copy_and_compare(from: &[AtomicU64], into: &mut [Line]) -> u64 {
     assert_eq!(from.len(), into.len() * WORDS_PER_LINE, "words to copy, and room for them");
@@ -215,16 +217,17 @@ fn copy_line_by_words(words: &[AtomicU64], line: &mut Line) -> u64 {
     before ^ words[0].load(Ordering::Relaxed)
 }
 
-/// [`copy_line_by_words`] with vector moves. x86-64 performs loads in program order, so the order of the block's
-/// instructions is the fences; the compiler moves no memory access across it, because it is not `nomem`.
+/// [`copy_line_by_words`] with vector moves. x86-64 performs loads in program order, so the order of the
+/// block's instructions is the fences; the compiler moves no memory access across it, because it is not
+/// `nomem`.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 fn copy_line_avx(words: &[AtomicU64], line: &mut Line) -> u64 {
     let from = words[..WORDS_PER_LINE].as_ptr();
     let changed: u64;
-    // SAFETY: `from` points at 64 readable bytes (the slice index above) that only atomics and this block touch,
-    // each 8 B of which a vector move loads whole; `into` at 64 writable private bytes. The moves need no alignment.
-    // The caller detected AVX. The registers are declared; the stack stays untouched.
+    // SAFETY: `from` points at 64 readable bytes (the slice index above) that only atomics and this block
+    // touch, each 8 B of which a vector move loads whole; `into` at 64 writable private bytes. The moves need
+    // no alignment. The caller detected AVX. The registers are declared; the stack stays untouched.
     unsafe {
         std::arch::asm!(
             "mov {changed}, [{from}]",
@@ -247,7 +250,8 @@ fn copy_line_avx(words: &[AtomicU64], line: &mut Line) -> u64 {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 pub(crate) fn leave_avx() {
-    // SAFETY: the instruction writes the vector registers alone, all of which are declared; callers detected AVX.
+    // SAFETY: the instruction writes the vector registers alone, all of which are declared; callers detected
+    // AVX.
     unsafe {
         std::arch::asm!(
             "vzeroupper",
@@ -259,8 +263,8 @@ pub(crate) fn leave_avx() {
     }
 }
 
-/// The words `at` of a stamped line, or `None` if the line was being written or changed meanwhile. For a few words of
-/// a line that is not searched, cheaper than a copy.
+/// The words `at` of a stamped line, or `None` if the line was being written or changed meanwhile. For a few
+/// words of a line that is not searched, cheaper than a copy.
 #[inline(always)]
 pub fn read_stamped_words<const COUNT: usize>(
     line: &[AtomicU64; WORDS_PER_LINE],
@@ -288,8 +292,8 @@ pub fn begin_write(line: &[AtomicU64]) -> Stamp {
     stamp
 }
 
-/// Closes a line opened by [`begin_write`]: `stamp` (occupancy and incarnation as they shall be) with the next
-/// even version.
+/// Closes a line opened by [`begin_write`]: `stamp` (occupancy and incarnation as they shall be) with the
+/// next even version.
 #[inline]
 pub fn end_write(line: &[AtomicU64], stamp: Stamp) {
     // Release: the body's stores are seen before the even version. Partner: the first Acquire fence in

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use farsight_base::{RegionId, RemoteAddress};
 
-/// A failure of the fabric. None of them says anything about stored data: an operation that ends in one may be
-/// tried again, but for a call that was sent and not answered, whose outcome is unknown.
+/// A failure of the fabric. None of them says anything about stored data: an operation that ends in one may
+/// be tried again, but for a call that was sent and not answered, whose outcome is unknown.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum FabricError {
     /// The peer is gone: it died, closed the connection, or fenced this client.
@@ -30,8 +30,8 @@ pub enum FabricError {
         /// The bound that was reached.
         waited: Duration,
     },
-    /// A verb named bytes outside a region, or one the region's rights forbid. The connection is dead afterwards,
-    /// as it is on RDMA.
+    /// A verb named bytes outside a region, or one the region's rights forbid. The connection is dead
+    /// afterwards, as it is on RDMA.
     #[error("{verb} of {length_bytes} B at {address} was refused: {reason}")]
     AccessDenied {
         /// The verb's name.

@@ -1,4 +1,5 @@
-//! What a provider promises beyond the contract. A protocol states which of these it needs; an engine chooses by
+//! What a provider promises beyond the contract. A protocol states which of these it needs; an engine chooses
+//! by
 //! [`CostClass`] between one large READ and two small ones.
 
 /// The piece of memory that a READ or WRITE moves without tearing.

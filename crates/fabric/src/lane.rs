@@ -3,10 +3,10 @@
 //!
 //! Invariant: an operation owns one slot of the queue pair while it runs, and has at most one verb in flight.
 //!
-//! Protocol: the lane polls its operations round-robin. A verb's future posts on its first poll and is ready once
-//! its slot is complete. When every operation waits, the lane rings one doorbell for all that was posted and polls
-//! completions. No allocation an operation, no wakers: who is ready is the queue pair's knowledge. A lane that
-//! sees no completion for [`STALL_TIMEOUT`] ends with [`FabricError::TimedOut`].
+//! Protocol: the lane polls its operations round-robin. A verb's future posts on its first poll and is ready
+//! once its slot is complete. When every operation waits, the lane rings one doorbell for all that was posted
+//! and polls completions. No allocation an operation, no wakers: who is ready is the queue pair's knowledge.
+//! A lane that sees no completion for [`STALL_TIMEOUT`] ends with [`FabricError::TimedOut`].
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -70,7 +70,8 @@ impl<'q, Q: QueuePair> Lane<'q, Q> {
         let mut progress_at = Instant::now();
         while running > 0 {
             for (slot, place) in places.iter_mut().enumerate() {
-                // A finished operation makes room for the next, which posts at once; bounded by the operations.
+                // A finished operation makes room for the next, which posts at once; bounded by the
+                // operations.
                 while poll_once(place) == Some(Poll::Ready(())) {
                     if let Some(operation) = operations.next() {
                         place.set(Some(start(self.slot(slot), operation)));

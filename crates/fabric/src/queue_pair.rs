@@ -6,8 +6,8 @@ use farsight_base::{Epoch, Line, RegionId, RemoteAddress};
 
 use crate::{FabricError, Guarantees, Meters};
 
-/// A place in a queue pair's batch, below [`QueuePair::SLOTS`]. A slot holds one verb from its posting until its
-/// result has been taken or the slot is posted to again.
+/// A place in a queue pair's batch, below [`QueuePair::SLOTS`]. A slot holds one verb from its posting until
+/// its result has been taken or the slot is posted to again.
 pub type Slot = usize;
 
 /// How a READ's lines are checked on their way.
@@ -15,7 +15,8 @@ pub type Slot = usize;
 pub enum ReadMode {
     /// Eight-byte words arrive whole; nothing else is promised.
     Plain,
-    /// The first word of each line is a stamp: a line whose copy has an even version is a snapshot of that line.
+    /// The first word of each line is a stamp: a line whose copy has an even version is a snapshot of that
+    /// line.
     Stamped,
 }
 

@@ -25,8 +25,8 @@ pub trait Region: Send + Sync {
     /// Bytes of it that lie on huge pages now.
     fn huge_page_bytes(&self) -> u64;
 
-    /// Asks for huge pages under the first `used_bytes`, all of which have been written. Returns the bytes that
-    /// lie on huge pages afterwards. Costs up to milliseconds a 2 MiB piece: background work.
+    /// Asks for huge pages under the first `used_bytes`, all of which have been written. Returns the bytes
+    /// that lie on huge pages afterwards. Costs up to milliseconds a 2 MiB piece: background work.
     fn collapse_to_huge_pages(&self, used_bytes: u64) -> u64;
 }
 

@@ -50,18 +50,21 @@ pub trait Host: Send + Sync {
     /// Accepts and dismisses clients for up to `timeout`: the control thread calls it in a loop.
     ///
     /// # Errors
-    /// [`FabricError::System`] if the listening socket itself is broken; a client's disorder ends that client.
+    /// [`FabricError::System`] if the listening socket itself is broken; a client's disorder ends that
+    /// client.
     fn step(&self, timeout: Duration) -> Result<(), FabricError>;
 
     /// Clients connected now.
     fn client_count(&self) -> usize;
 
-    /// Ends `client` and returns when none of its verbs can execute any more. Unknown clients are already fenced.
+    /// Ends `client` and returns when none of its verbs can execute any more. Unknown clients are already
+    /// fenced.
     ///
     /// # Errors
     /// [`FabricError::TimedOut`] if that could not be made certain in time.
     fn fence(&self, client: ClientId) -> Result<(), FabricError>;
 
-    /// Wakes everything that sleeps in [`Host::step`] or [`ServerPort::wait`], so that it can look for a stop.
+    /// Wakes everything that sleeps in [`Host::step`] or [`ServerPort::wait`], so that it can look for a
+    /// stop.
     fn wake(&self);
 }

@@ -1,4 +1,5 @@
-//! Loads a tree and prints what single threads do on it by direct calls, what training costs, and peak memory.
+//! Loads a tree and prints what single threads do on it by direct calls, what training costs, and peak
+//! memory.
 //!
 //! `cargo run --release -p farsight-index-xstore --example tree_speed [-- KEYS]`
 

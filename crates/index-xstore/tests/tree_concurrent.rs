@@ -30,8 +30,8 @@ fn key_of(index: u64) -> u64 {
     if index == KEYS - 1 { u64::MAX } else { (index / 100) * (u64::MAX / 40) + index % 100 }
 }
 
-/// Reads until all writers are done: each key's version only grows, each value is whole and its key's, and one
-/// version has one value.
+/// Reads until all writers are done: each key's version only grows, each value is whole and its key's, and
+/// one version has one value.
 fn read_on(fixture: &Fixture, seed: u64, writers: &AtomicUsize) {
     let mut random = SplitMix64::new(seed);
     let mut latest: BTreeMap<u64, (u64, u32)> = BTreeMap::new();
@@ -61,7 +61,8 @@ fn read_on(fixture: &Fixture, seed: u64, writers: &AtomicUsize) {
     }
 }
 
-/// Writes random keys, each `key_of` an index that `pick` gives; returns what must be stored if nobody else wrote.
+/// Writes random keys, each `key_of` an index that `pick` gives; returns what must be stored if nobody else
+/// wrote.
 fn write_on(fixture: &Fixture, seed: u64, pick: impl Fn(&mut SplitMix64) -> u64) -> BTreeMap<u64, u32> {
     let mut random = SplitMix64::new(seed);
     let mut stored = BTreeMap::new();

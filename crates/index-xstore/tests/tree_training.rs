@@ -1,5 +1,5 @@
-//! Keys found as clients find them: top model, sub-model, table entry, the leaf's own fences, and siblings. After a
-//! training no sibling is needed; without one no key is lost.
+//! Keys found as clients find them: top model, sub-model, table entry, the leaf's own fences, and siblings.
+//! After a training no sibling is needed; without one no key is lost.
 
 mod common;
 

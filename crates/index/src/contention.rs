@@ -1,7 +1,7 @@
 //! Bounds of waiting inside a server's process.
 //!
-//! Invariant: nobody waits for ever. Whoever finds a latch, a lock or a line taken pauses and tries again, a fixed
-//! number of times; then the operation fails with [`Contended`] and has changed nothing.
+//! Invariant: nobody waits for ever. Whoever finds a latch, a lock or a line taken pauses and tries again, a
+//! fixed number of times; then the operation fails with [`Contended`] and has changed nothing.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use farsight_base::LeafNumber;
 
 /// Pauses that only spin: a holder that runs is done within them.
 const SPINNING_PAUSES: u32 = 32;
-/// Pauses after which a pause no longer only gives the processor away but sleeps: the holder was preempted, and
-/// a busy machine needs time to come back to it.
+/// Pauses after which a pause no longer only gives the processor away but sleeps: the holder was preempted,
+/// and a busy machine needs time to come back to it.
 const SLEEPLESS_PAUSES: u32 = 128;
 /// How long a pause sleeps.
 const SLEEP: Duration = Duration::from_micros(100);

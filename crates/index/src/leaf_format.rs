@@ -1,10 +1,11 @@
 //! The trait by which a tree knows its leaves.
 //!
-//! Invariant: the tree never sees a leaf's bytes. It asks a [`LeafFormat`] for what may be read without a latch
-//! and a [`LatchedLeaf`] for everything else, so another format of leaves needs no other tree.
+//! Invariant: the tree never sees a leaf's bytes. It asks a [`LeafFormat`] for what may be read without a
+//! latch and a [`LatchedLeaf`] for everything else, so another format of leaves needs no other tree.
 //!
 //! What every format promises, whatever its bytes:
-//! - an answer read without a latch was true at some instant during the call, or it is [`LeafAnswer::Changing`];
+//! - an answer read without a latch was true at some instant during the call, or it is
+//!   [`LeafAnswer::Changing`];
 //! - while a leaf keeps its incarnation its fences do not change and no slot is used twice;
 //! - a block that holds no leaf is recognized by its own bytes ([`LeafAnswer::Elsewhere`]).
 
@@ -73,8 +74,8 @@ pub trait LeafFormat: Send + Sync {
     /// Looks `key` up without a latch and copies its value `into` place.
     fn get(&self, words: &[AtomicU64], key: u64, into: &mut [u8]) -> LeafAnswer;
 
-    /// Appends the pairs with keys from `from` on, at most `limit`, without a latch. `None` if the leaf changes
-    /// or is no leaf, with `into` as it was.
+    /// Appends the pairs with keys from `from` on, at most `limit`, without a latch. `None` if the leaf
+    /// changes or is no leaf, with `into` as it was.
     fn read_pairs(&self, words: &[AtomicU64], from: u64, limit: usize, into: &mut Pairs) -> Option<LeafSpan>;
 
     /// The incarnation that the block shows now. One load, no check: it says what a leaf was called, not that
@@ -126,20 +127,20 @@ pub trait LatchedLeaf {
     /// Rewrites the pairs in place under the next incarnation, which makes removed slots usable again.
     fn compact(&mut self);
 
-    /// Moves the upper pairs to `right`, a block without a leaf that will be number `right_number`, and returns
-    /// the first key that belongs there. `incoming` is the key for which room is made. Right is complete, under
-    /// a fresh incarnation, before left's first line changes; left gets its next incarnation.
+    /// Moves the upper pairs to `right`, a block without a leaf that will be number `right_number`, and
+    /// returns the first key that belongs there. `incoming` is the key for which room is made. Right is
+    /// complete, under a fresh incarnation, before left's first line changes; left gets its next incarnation.
     ///
     /// # Panics
     /// If there are fewer than two pairs.
     fn split(&mut self, right: &mut Self, right_number: LeafNumber, incoming: u64) -> u64;
 
-    /// Takes over the range of `right`, the empty right sibling, under the next incarnation, and makes `right`
-    /// no leaf.
+    /// Takes over the range of `right`, the empty right sibling, under the next incarnation, and makes
+    /// `right` no leaf.
     fn absorb(&mut self, right: &mut Self);
 
-    /// Writes a whole leaf under the next incarnation: `keys` ascending within the span, their values one after
-    /// the other, versions counting up from `first_version`.
+    /// Writes a whole leaf under the next incarnation: `keys` ascending within the span, their values one
+    /// after the other, versions counting up from `first_version`.
     fn fill(&mut self, span: LeafSpan, keys: &[u64], values: &[u8], first_version: u64);
 
     /// Makes the block no leaf, under the next incarnation.

@@ -1,5 +1,5 @@
-//! What the engines share: where reads put their answers, what a session counts, slabs of leaves, and the way a
-//! tree knows its leaves.
+//! What the engines share: where reads put their answers, what a session counts, slabs of leaves, and the way
+//! a tree knows its leaves.
 //!
 //! Invariant: nothing here names an engine or a provider.
 

@@ -1,8 +1,8 @@
 //! Blocks for leaves in one region.
 //!
-//! Invariant: a block has one size and only ever holds leaves (it is *type-stable*), so one that was freed may be
-//! used again at once: a reader that comes late meets another leaf's fences or none, never another kind of bytes.
-//! A block that was never allocated is all zeros, which is no leaf.
+//! Invariant: a block has one size and only ever holds leaves (it is *type-stable*), so one that was freed
+//! may be used again at once: a reader that comes late meets another leaf's fences or none, never another
+//! kind of bytes. A block that was never allocated is all zeros, which is no leaf.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -66,8 +66,8 @@ impl Slab {
     /// # Errors
     /// [`RegionFull`].
     pub fn allocate(&self) -> Result<LeafNumber, RegionFull> {
-        // Relaxed: a count that lags sends this allocation to a fresh block, or to an empty list and from there
-        // to a fresh block; the list itself is under its lock.
+        // Relaxed: a count that lags sends this allocation to a fresh block, or to an empty list and from
+        // there to a fresh block; the list itself is under its lock.
         if self.freed_count.load(Ordering::Relaxed) > 0
             && let Some(leaf) = self.take_freed()
         {
@@ -107,8 +107,8 @@ impl Slab {
         self.region.words().get(first..first + self.block_words)
     }
 
-    /// True if `leaf` was allocated at some time: whoever has its number from a client asks first, or a hostile
-    /// client could make the whole region resident.
+    /// True if `leaf` was allocated at some time: whoever has its number from a client asks first, or a
+    /// hostile client could make the whole region resident.
     #[inline]
     #[must_use]
     pub fn was_ever_used(&self, leaf: LeafNumber) -> bool {

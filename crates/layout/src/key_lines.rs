@@ -1,12 +1,13 @@
 //! The checked view of a leaf's key part: three lines as one READ returned them.
 //!
-//! Invariant: a *hit* is proved by the one line that holds the key: its version is even and the key's occupancy
-//! bit is set. A *miss* is proved by all three lines: even, of one incarnation, and the key within the fences that
-//! they hold. Nothing else decides, neither the model nor what a client cached, so a wrong guess costs time only.
+//! Invariant: a *hit* is proved by the one line that holds the key: its version is even and the key's
+//! occupancy bit is set. A *miss* is proved by all three lines: even, of one incarnation, and the key within
+//! the fences that they hold. Nothing else decides, neither the model nor what a client cached, so a wrong
+//! guess costs time only.
 //!
-//! Why lines of different moments prove a miss: within an incarnation fences do not change and no slot is used
-//! twice, so a key that was here all the time was in one slot, whose line shows it. One that was removed and
-//! inserted again meanwhile was absent in between.
+//! Why lines of different moments prove a miss: within an incarnation fences do not change and no slot is
+//! used twice, so a key that was here all the time was in one slot, whose line shows it. One that was removed
+//! and inserted again meanwhile was absent in between.
 
 use farsight_base::search::equal_words;
 use farsight_base::{LeafNumber, Line, WORDS_PER_LINE};
@@ -123,8 +124,8 @@ impl KeyLines<'_> {
         self.is_occupied(slot).then(|| self.0[word / WORDS_PER_LINE].0[word % WORDS_PER_LINE])
     }
 
-    /// The occupied slots and their keys in key order; of equal keys (removed and inserted again while the lines
-    /// were read) the later slot. Returns how many of `into` were filled.
+    /// The occupied slots and their keys in key order; of equal keys (removed and inserted again while the
+    /// lines were read) the later slot. Returns how many of `into` were filled.
     pub fn sorted(&self, into: &mut [(u64, LeafSlot); LEAF_SLOTS]) -> usize {
         let mut count = 0;
         let hint = self.0[0].0[PERMUTATION_WORD];

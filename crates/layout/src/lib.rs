@@ -1,10 +1,11 @@
-//! Remote bytes and their checked views: XStore's leaf, the translation table's entry, the sub-model's record.
-//! docs/format.md is the specification; this crate is its one reader and writer.
+//! Remote bytes and their checked views: XStore's leaf, the translation table's entry, the sub-model's
+//! record. docs/format.md is the specification; this crate is its one reader and writer.
 //!
 //! Invariant: whatever bytes stand in a line, a view of them is either right by the rules of the format or a
 //! [`KeySearch`] or [`ValueFault`] that says what it is instead. No input panics, none leads out of bounds.
 //!
-//! No I/O here and no policy: who latches a leaf, when it splits and where its block comes from is the engines'.
+//! No I/O here and no policy: who latches a leaf, when it splits and where its block comes from is the
+//! engines'.
 
 #![forbid(unsafe_code)]
 
@@ -24,8 +25,8 @@ pub use sub_model::SubModelRecord;
 pub use value::ValueFault;
 pub use writer::{LatchTimeout, LeafWriter};
 
-/// The version of everything docs/format.md describes. A client and a server of different versions refuse each
-/// other by name.
+/// The version of everything docs/format.md describes. A client and a server of different versions refuse
+/// each other by name.
 pub const FORMAT_VERSION: u32 = 1;
 
 /// Slots of a leaf: keys, and values, that it holds at most.

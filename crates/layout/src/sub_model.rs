@@ -39,8 +39,8 @@ impl SubModelRecord {
         ]
     }
 
-    /// The record of these words. Any words give a record that can be evaluated: the shift is cut to 63, and a
-    /// slope or intercept that is no number gives some position inside the sub-model.
+    /// The record of these words. Any words give a record that can be evaluated: the shift is cut to 63, and
+    /// a slope or intercept that is no number gives some position inside the sub-model.
     #[inline]
     #[must_use]
     pub fn from_words(words: [u64; SUB_MODEL_WORDS]) -> Self {

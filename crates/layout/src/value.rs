@@ -1,10 +1,10 @@
 //! The checked view of a value: the lines that a READ returned, an incarnation they must have.
 //!
-//! A value of one line is a snapshot because its line is. A value of several lines has them for itself, and each
-//! write advances all their versions together: equal even versions are the same write.
+//! A value of one line is a snapshot because its line is. A value of several lines has them for itself, and
+//! each write advances all their versions together: equal even versions are the same write.
 //!
-//! A version of zero marks a slot not written in this incarnation: a READ that took the value's line before the
-//! insert and the key's line after it meets one, and tries again.
+//! A version of zero marks a slot not written in this incarnation: a READ that took the value's line before
+//! the insert and the key's line after it meets one, and tries again.
 
 use farsight_base::{Line, WORDS_PER_LINE};
 

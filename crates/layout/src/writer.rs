@@ -1,13 +1,13 @@
 //! The one writer of a leaf's bytes. Whoever holds a [`LeafWriter`] holds the leaf's latch.
 //!
 //! Invariants:
-//! - a value is in place before its key's line shows it (insert), and every line shows a new incarnation before
-//!   any slot means something else (rewrite);
+//! - a value is in place before its key's line shows it (insert), and every line shows a new incarnation
+//!   before any slot means something else (rewrite);
 //! - a slot is used once in an incarnation: *spent* counts upwards and a removed key's slot stays spent;
 //! - all lines of a value of several lines have the same version.
 //!
-//! The latch is a bit of the leaf's owner word, which only threads of the server's process touch. It dies with
-//! them; no lease is needed because no other process can hold it.
+//! The latch is a bit of the leaf's owner word, which only threads of the server's process touch. It dies
+//! with them; no lease is needed because no other process can hold it.
 
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::words::{CopyMode, begin_write, copy_lines, end_write};

@@ -7,8 +7,8 @@ use crate::train::TrainError;
 /// Least-squares line through the points `(key - base, first_rank + i)` of increasing keys, all at or above
 /// `base`: slope (finite, not negative) and the value at `base`.
 ///
-/// Keys are centred as integers before they become floats, and once more on their mean, so that the slope keeps
-/// its digits whatever the keys' magnitude.
+/// Keys are centred as integers before they become floats, and once more on their mean, so that the slope
+/// keeps its digits whatever the keys' magnitude.
 pub(crate) fn fit_ranks(keys: &[u64], base: u64, first_rank: f64) -> (f64, f64) {
     let count = keys.len() as f64;
     let distance = |key: u64| (key - base) as f64;
@@ -26,12 +26,13 @@ pub(crate) fn fit_ranks(keys: &[u64], base: u64, first_rank: f64) -> (f64, f64) 
     (slope, rank_mean - slope * distance_mean)
 }
 
-/// Trains the sub-model of the dispatch interval `boundary_low..=boundary_high` alone: at first, or again after
-/// leaves in it have split.
+/// Trains the sub-model of the dispatch interval `boundary_low..=boundary_high` alone: at first, or again
+/// after leaves in it have split.
 ///
-/// `fences`: the low fences of every leaf that meets the interval, strictly increasing, in key order. The first
-/// one is at or below `boundary_low` (its leaf may begin in an earlier sub-model), the last one at or below
-/// `boundary_high` (its leaf may end in a later one). Position `i` of the sub-model is the leaf of `fences[i]`.
+/// `fences`: the low fences of every leaf that meets the interval, strictly increasing, in key order. The
+/// first one is at or below `boundary_low` (its leaf may begin in an earlier sub-model), the last one at or
+/// below `boundary_high` (its leaf may end in a later one). Position `i` of the sub-model is the leaf of
+/// `fences[i]`.
 ///
 /// # Errors
 /// [`TrainError::SubModelTooLarge`] if there are more leaves than [`LEAVES_PER_SUB_MODEL_MAX`].
@@ -87,8 +88,8 @@ fn settle(inner: &[u64], base: u64, slope: f64, intercept: f64) -> f64 {
     intercept - least + (spread.ceil() - spread) / 2.0
 }
 
-/// The line with its errors in leaves, over each leaf's part of the interval: both ends of a part suffice, since
-/// the position never decreases between them.
+/// The line with its errors in leaves, over each leaf's part of the interval: both ends of a part suffice,
+/// since the position never decreases between them.
 fn with_errors(line: SubModel, boundary_low: u64, boundary_high: u64, inner: &[u64]) -> SubModel {
     let (mut too_high, mut too_low) = (0, 0);
     let mut part_low = boundary_low;

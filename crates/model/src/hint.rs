@@ -6,12 +6,12 @@
 //!
 //! - `h >= H`: the key is at or above the fence;
 //! - `h + 1 < H`: it is below;
-//! - `h + 1 == H`: the fence lies in, or at the end of, the key's quantum, and nothing is known: a *tie*. With
-//!   quanta of one key there is none.
+//! - `h + 1 == H`: the fence lies in, or at the end of, the key's quantum, and nothing is known: a *tie*.
+//!   With quanta of one key there is none.
 //!
 //! Rounding up (and aligned quanta) makes a fence at a multiple of the quantum cost no tie for its own leaf's
-//! keys. [`shortest_fence`] chooses such fences; fences that are simply the first key of each leaf tie for that
-//! key, one in a dozen.
+//! keys. [`shortest_fence`] chooses such fences; fences that are simply the first key of each leaf tie for
+//! that key, one in a dozen.
 //!
 //! Invariant: the hints of a sub-model's leaves never saturate (training chooses the shift so), those of keys
 //! may; a saturated key is below the first inner fence's quantum, or above the last.
@@ -74,9 +74,9 @@ pub struct KeyHint {
 }
 
 impl KeyHint {
-    /// The positions of `window` whose leaf can own the key: one, or on a tie more, of which the *last* is the
-    /// likeliest (the key is often the leaf's very fence). `hint_at(position)` is the leaf's hint; it must not
-    /// decrease within the window. The window's first hint is never asked for.
+    /// The positions of `window` whose leaf can own the key: one, or on a tie more, of which the *last* is
+    /// the likeliest (the key is often the leaf's very fence). `hint_at(position)` is the leaf's hint; it
+    /// must not decrease within the window. The window's first hint is never asked for.
     ///
     /// Promise: if the key's owner is in `window`, it is in the answer. Whatever the hints, the answer is a
     /// non-empty part of a non-empty window.
@@ -113,10 +113,12 @@ fn last_at_most(range: Range<u32>, bound: u32, hint_at: &impl Fn(u32) -> u16) ->
     low - 1
 }
 
-/// The base and the shift of a sub-model whose inner fences (all but its first leaf's) go from `first` to `last`.
+/// The base and the shift of a sub-model whose inner fences (all but its first leaf's) go from `first` to
+/// `last`.
 ///
-/// The base lies one quantum below the first inner fence: what is further down saturates to hint 0 and ties with
-/// nothing. Only the fences count, not the dispatch interval, so a cluster in a wide interval is told apart.
+/// The base lies one quantum below the first inner fence: what is further down saturates to hint 0 and ties
+/// with nothing. Only the fences count, not the dispatch interval, so a cluster in a wide interval is told
+/// apart.
 pub(crate) fn base_and_shift(first: u64, last: u64) -> (u64, u8) {
     debug_assert!(0 < first && first <= last, "inner fences {first} to {last}");
     let mut shift = (last - first).checked_ilog2().map_or(0, |log| (log + 1).saturating_sub(16));
@@ -126,8 +128,8 @@ pub(crate) fn base_and_shift(first: u64, last: u64) -> (u64, u8) {
     ((first - 1).saturating_sub(1 << shift), shift as u8)
 }
 
-/// How many of the leaves between these inner fences ties cost, expected: a leaf of `width` keys shares a quantum
-/// with its neighbour for `quantum / width` of them.
+/// How many of the leaves between these inner fences ties cost, expected: a leaf of `width` keys shares a
+/// quantum with its neighbour for `quantum / width` of them.
 pub(crate) fn expected_ties(inner_fences: &[u64]) -> f64 {
     let [first, .., last] = inner_fences else { return 0.0 };
     let (_, shift) = base_and_shift(*first, *last);
@@ -139,9 +141,9 @@ pub(crate) fn expected_ties(inner_fences: &[u64]) -> f64 {
 }
 
 /// The fence to set between two neighbouring keys: of all that separate them, that is `left_last < fence <=
-/// right_first`, the one with the most trailing zeros. Such fences fall on the edges of quanta, so that hints tell
-/// leaves apart without ties (the integer form of a prefix B-tree's shortest separator: Bayer and Unterauer,
-/// 1977).
+/// right_first`, the one with the most trailing zeros. Such fences fall on the edges of quanta, so that hints
+/// tell leaves apart without ties (the integer form of a prefix B-tree's shortest separator: Bayer and
+/// Unterauer, 1977).
 ///
 /// # Panics
 /// If the keys are not in order: `left_last >= right_first`.

@@ -1,20 +1,21 @@
-//! Keys to half-open ranges of leaves, with a promise. XStore's two-level model (Wei et al., OSDI 2020, section
-//! 5), trained on leaf fences instead of keys.
+//! Keys to half-open ranges of leaves, with a promise. XStore's two-level model (Wei et al., OSDI 2020,
+//! section 5), trained on leaf fences instead of keys.
 //!
-//! The leaves of a store, in key order, are given by their *low fences*: strictly increasing, the first one 0;
-//! leaf `i` owns the keys from `fences[i]` up to, and without, `fences[i + 1]`, the last leaf everything up to and
-//! with [`u64::MAX`]. A key is looked up in three steps:
+//! The leaves of a store, in key order, are given by their *low fences*: strictly increasing, the first one
+//! 0; leaf `i` owns the keys from `fences[i]` up to, and without, `fences[i + 1]`, the last leaf everything
+//! up to and with [`u64::MAX`]. A key is looked up in three steps:
 //!
-//! 1. [`TopModel::dispatch`] names a sub-model for every `u64`, and never a smaller one for a larger key. The keys
-//!    dispatched to one sub-model are therefore an interval, its *dispatch interval*.
+//! 1. [`TopModel::dispatch`] names a sub-model for every `u64`, and never a smaller one for a larger key. The
+//!    keys dispatched to one sub-model are therefore an interval, its *dispatch interval*.
 //! 2. [`SubModel::predict`] gives a window of positions among the leaves that meet this interval.
-//! 3. [`SubModel::choose`] picks from the window, by the leaves' 16-bit hints, the leaf (rarely: the leaves) that
-//!    can own the key.
+//! 3. [`SubModel::choose`] picks from the window, by the leaves' 16-bit hints, the leaf (rarely: the leaves)
+//!    that can own the key.
 //!
-//! **The promise.** For every key, present, absent or inserted later, window and choice contain the position of
-//! the leaf that owned the key at training. Why it holds: a sub-model is given *every* leaf whose fence interval
-//! meets its dispatch interval, prediction is monotone, and its errors are taken, with the very function that
-//! predicts, at both ends of each leaf's part of the interval; a key between the ends is predicted between them.
+//! **The promise.** For every key, present, absent or inserted later, window and choice contain the position
+//! of the leaf that owned the key at training. Why it holds: a sub-model is given *every* leaf whose fence
+//! interval meets its dispatch interval, prediction is monotone, and its errors are taken, with the very
+//! function that predicts, at both ends of each leaf's part of the interval; a key between the ends is
+//! predicted between them.
 //!
 //! No memory, no I/O: what a position means is the translation table's affair.
 

@@ -1,15 +1,15 @@
 //! The paper's top model (XStore, OSDI 2020, section 5.1): one line from keys to sub-models.
 //!
-//! Good for keys spread evenly; on skewed ones most sub-models are empty and few hold nearly all leaves. It is
-//! kept to compare with.
+//! Good for keys spread evenly; on skewed ones most sub-models are empty and few hold nearly all leaves. It
+//! is kept to compare with.
 
 use crate::fit::fit_ranks;
 
 /// `sub-model = floor(slope * (key - base) + intercept)`, clamped into `0..sub_model_count`.
 ///
-/// Monotone, since each of its operations is: the saturating subtraction, the conversion to f64 (exact integers
-/// below 2^53, rounded to the nearest above), the product with a slope that is not negative, the sum, and the
-/// saturating conversion back.
+/// Monotone, since each of its operations is: the saturating subtraction, the conversion to f64 (exact
+/// integers below 2^53, rounded to the nearest above), the product with a slope that is not negative, the
+/// sum, and the saturating conversion back.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LinearTop {
     /// Sub-models; at least one.
@@ -23,8 +23,8 @@ pub struct LinearTop {
 }
 
 impl LinearTop {
-    /// The line of `sub_model_count` sub-models by least squares of rank over low fence. `fences[0]` stands for
-    /// minus infinity and is left out.
+    /// The line of `sub_model_count` sub-models by least squares of rank over low fence. `fences[0]` stands
+    /// for minus infinity and is left out.
     pub(crate) fn fit(fences: &[u64], sub_model_count: u32) -> Self {
         let inner = &fences[1..];
         let Some(base) = inner.first().copied() else {

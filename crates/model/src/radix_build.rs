@@ -1,14 +1,16 @@
 //! Building the radix tree: one walk over the fences in key order, which numbers the sub-models as it goes.
 //!
 //! A bucket becomes, whichever comes first:
-//! 1. part of the sub-model before it, if both together are small and *sharp* (a bucket without fences always is);
+//! 1. part of the sub-model before it, if both together are small and *sharp* (a bucket without fences always
+//!    is);
 //! 2. a new sub-model, or several equal pieces, if each piece is small and sharp;
 //! 3. a list, if few boundaries suffice: they are set at fences, as many as size and sharpness ask;
 //! 4. a child node, stripped to the bucket's fences.
 //!
-//! *Sharp* means that hints tell a sub-model's leaves apart. It makes clusters split where counts alone would not:
-//! leaves of two far clusters under one sub-model would all have one of two hints. Boundaries at fences help here
-//! too: a fence in the void between two clusters is then no fence *inside* a sub-model, and stretches no hints.
+//! *Sharp* means that hints tell a sub-model's leaves apart. It makes clusters split where counts alone would
+//! not: leaves of two far clusters under one sub-model would all have one of two hints. Boundaries at fences
+//! help here too: a fence in the void between two clusters is then no fence *inside* a sub-model, and
+//! stretches no hints.
 
 use std::ops::Range;
 
@@ -127,9 +129,9 @@ impl Builder<'_> {
         Some(Bucket::Pieces { first_sub_model, pieces })
     }
 
-    /// Equal pieces that give a bucket with this many fences sub-models of the target's size. A bucket cut short
-    /// by the node's end gets as many as it would have at full length: those beyond the end have no keys and no
-    /// numbers.
+    /// Equal pieces that give a bucket with this many fences sub-models of the target's size. A bucket cut
+    /// short by the node's end gets as many as it would have at full length: those beyond the end have no
+    /// keys and no numbers.
     fn piece_count(&self, node: Node, bucket_end: u64, fence_count: usize) -> u64 {
         if self.is_small(fence_count) {
             return 1;
@@ -140,8 +142,8 @@ impl Builder<'_> {
         pieces.clamp(1, SUB_MODELS_PER_BUCKET_MAX.min(1 << node.bucket_bits))
     }
 
-    /// A list: the sub-model before goes on while it stays small and sharp, then others begin at fences. Of the
-    /// leaves ahead that would be sharp together each takes an equal part of about the target's size.
+    /// A list: the sub-model before goes on while it stays small and sharp, then others begin at fences. Of
+    /// the leaves ahead that would be sharp together each takes an equal part of about the target's size.
     fn list(&mut self, range: Range<usize>) -> Bucket {
         let offset = self.offset();
         let mut sub_model = self.open_sub_model();

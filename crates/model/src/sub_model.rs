@@ -1,9 +1,9 @@
 //! The second level: a line from keys to the positions of a few leaves, with the error that it has at worst.
 //!
-//! Invariant: [`SubModel::position`] never decreases as the key grows. Each of its operations is monotone: the
-//! saturating subtraction and the cut to 63 bits are; a conversion to f32, a product with a slope that is not
-//! negative, a sum and a conversion to an integer round monotonely. Sum and product are two IEEE operations,
-//! never a fused one, so client and server compute the same on any processor.
+//! Invariant: [`SubModel::position`] never decreases as the key grows. Each of its operations is monotone:
+//! the saturating subtraction and the cut to 63 bits are; a conversion to f32, a product with a slope that is
+//! not negative, a sum and a conversion to an integer round monotonely. Sum and product are two IEEE
+//! operations, never a fused one, so client and server compute the same on any processor.
 
 use std::ops::Range;
 
@@ -15,12 +15,12 @@ pub(crate) const ERROR_WHOLE: u16 = u16::MAX;
 
 /// A linear model from the keys of one dispatch interval to positions in `0..leaf_count`.
 ///
-/// Any field values can be evaluated without a panic; the promise holds for those that [`crate::train_sub_model`]
-/// gives.
+/// Any field values can be evaluated without a panic; the promise holds for those that
+/// [`crate::train_sub_model`] gives.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct SubModel {
-    /// Where the line and the hints begin: one hint's quantum below the first fence inside the interval. Smaller
-    /// keys count as this one.
+    /// Where the line and the hints begin: one hint's quantum below the first fence inside the interval.
+    /// Smaller keys count as this one.
     pub base: u64,
     /// Positions a key, of `key - base`; not negative.
     pub slope: f32,
@@ -37,8 +37,8 @@ pub struct SubModel {
 }
 
 impl SubModel {
-    /// The window of positions that contains the owner of `key`: half-open, never empty, inside `0..leaf_count`
-    /// (`0..1` if there are no leaves).
+    /// The window of positions that contains the owner of `key`: half-open, never empty, inside
+    /// `0..leaf_count` (`0..1` if there are no leaves).
     #[inline]
     #[must_use]
     pub fn predict(&self, key: u64) -> Range<u32> {

@@ -1,8 +1,8 @@
 //! The first level: a function from every `u64` to a sub-model that never decreases as the key grows.
 //!
 //! Because it is monotone, the keys of one sub-model are an interval, and its boundaries are *defined by the
-//! function itself*: [`TopModel::boundary`] finds them by search, exact to the last bit whatever rounding dispatch
-//! does. Server and client need not agree on anything else.
+//! function itself*: [`TopModel::boundary`] finds them by search, exact to the last bit whatever rounding
+//! dispatch does. Server and client need not agree on anything else.
 //!
 //! Words: `kind`, `sub_model_count`, then linear: `base`, `slope`, `intercept` (f64 bits); radix: see
 //! [`crate::RadixTop`].
@@ -54,7 +54,8 @@ impl TopModel {
         self.boundary_from(sub_model, 0, 1 << 63)
     }
 
-    /// The dispatch interval: all keys dispatched to `sub_model`, or `None` if there are none (which happens with
+    /// The dispatch interval: all keys dispatched to `sub_model`, or `None` if there are none (which happens
+    /// with
     /// [`TopModel::Linear`] on skewed keys).
     #[must_use]
     pub fn interval(&self, sub_model: u32) -> Option<RangeInclusive<u64>> {

@@ -1,8 +1,8 @@
 //! Training: from the leaves' low fences to both levels, in steps that a server can interleave with its work.
 //!
-//! The top model is built first, in one go (it reads the fences a few times); then the sub-models one by one, in
-//! key order, each from its dispatch interval and the fences that meet it. A leaf that straddles a boundary
-//! belongs to both sides.
+//! The top model is built first, in one go (it reads the fences a few times); then the sub-models one by one,
+//! in key order, each from its dispatch interval and the fences that meet it. A leaf that straddles a
+//! boundary belongs to both sides.
 
 use crate::fit::train_sub_model;
 use crate::linear::LinearTop;
@@ -56,8 +56,8 @@ pub enum TrainError {
         /// Its fence.
         got: u64,
     },
-    /// More leaves meet one dispatch interval than a sub-model can tell apart. The linear top on skewed keys does
-    /// this; the radix top does not.
+    /// More leaves meet one dispatch interval than a sub-model can tell apart. The linear top on skewed keys
+    /// does this; the radix top does not.
     #[error(
         "training: sub-model of keys {boundary_low} to {boundary_high}: expected at most {} leaves, got {leaf_count}",
         LEAVES_PER_SUB_MODEL_MAX
@@ -86,8 +86,8 @@ pub struct TrainedModel {
 pub struct TrainedSubModel {
     /// Keys to positions.
     pub model: SubModel,
-    /// The leaf at position 0, as an index of the fences; position `i` is leaf `first_leaf + i`. The last leaf
-    /// of a sub-model may be the first of the next.
+    /// The leaf at position 0, as an index of the fences; position `i` is leaf `first_leaf + i`. The last
+    /// leaf of a sub-model may be the first of the next.
     pub first_leaf: usize,
 }
 

@@ -1,12 +1,13 @@
-//! What clients and servers say to each other over a fabric's calls: requests, replies, the catalogue of tables,
-//! error codes. docs/protocol/xstore.md has the steps in which they are used, docs/format.md the bytes.
+//! What clients and servers say to each other over a fabric's calls: requests, replies, the catalogue of
+//! tables, error codes. docs/protocol/xstore.md has the steps in which they are used, docs/format.md the
+//! bytes.
 //!
-//! Invariant: a decoder accepts exactly what the encoder of the same version writes and answers everything else
-//! with a [`DecodeError`] that names what, where, expected and got. Frames are private copies when they are
-//! decoded; every length is checked before it is believed.
+//! Invariant: a decoder accepts exactly what the encoder of the same version writes and answers everything
+//! else with a [`DecodeError`] that names what, where, expected and got. Frames are private copies when they
+//! are decoded; every length is checked before it is believed.
 //!
-//! Data frames (reads, writes, models) are fixed little-endian words, because millions of them travel each second.
-//! Control messages (tables, statistics) are postcard: a stable, published format.
+//! Data frames (reads, writes, models) are fixed little-endian words, because millions of them travel each
+//! second. Control messages (tables, statistics) are postcard: a stable, published format.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! Replies: what a server's processor answers.
 //!
-//! Header, 16 B: error code 8 (zero: none), flags 8, reserved 16, count 32, argument 64; then the answer's words, or
-//! an error's UTF-8 text.
+//! Header, 16 B: error code 8 (zero: none), flags 8, reserved 16, count 32, argument 64; then the answer's
+//! words, or an error's UTF-8 text.
 
 use farsight_layout::{SUB_MODEL_WORDS, SubModelRecord};
 use serde::Serialize;

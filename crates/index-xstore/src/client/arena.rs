@@ -1,9 +1,9 @@
 //! Where a client keeps its copy of the translation table: blocks of entries in chunks that never move.
 //!
-//! Invariant: the arena is type-stable. A block that is given back only ever holds table entries again, each of
-//! them checked when it was put there. So a session that still reads a block after it was given to another
-//! sub-model sees wrong leaves, which their own fences expose, and never anything worse: readers need no epochs,
-//! and a paused one holds nothing back.
+//! Invariant: the arena is type-stable. A block that is given back only ever holds table entries again, each
+//! of them checked when it was put there. So a session that still reads a block after it was given to another
+//! sub-model sees wrong leaves, which their own fences expose, and never anything worse: readers need no
+//! epochs, and a paused one holds nothing back.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -37,8 +37,8 @@ impl Arena {
         Self { chunks, state: Mutex::default() }
     }
 
-    /// Puts `entries` in a block and returns its offset; `None` if they are more than a chunk holds or the arena
-    /// is full.
+    /// Puts `entries` in a block and returns its offset; `None` if they are more than a chunk holds or the
+    /// arena is full.
     pub(super) fn put(&self, entries: &[u64]) -> Option<u32> {
         let offset = self.allocate(entries.len())?;
         for (place, entry) in self.entries(offset as usize, entries.len()).iter().zip(entries) {

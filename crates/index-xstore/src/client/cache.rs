@@ -1,13 +1,15 @@
-//! XCache: a process's copy of a table's model and translation table, shared by its sessions and filled on demand.
+//! XCache: a process's copy of a table's model and translation table, shared by its sessions and filled on
+//! demand.
 //!
 //! Invariant: nothing in the cache is a proof. A record or entry that is stale, half of another generation or
-//! plainly wrong costs a READ or a call, for the leaf's own fences decide. What is installed is checked once, so
-//! that no later use can lead out of the region or of the arena: leaf numbers lie below the region's capacity.
+//! plainly wrong costs a READ or a call, for the leaf's own fences decide. What is installed is checked once,
+//! so that no later use can lead out of the region or of the arena: leaf numbers lie below the region's
+//! capacity.
 //!
-//! Protocol: a *generation* is one top model with room for its sub-models. Records stand two to a stamped line
-//! (seqlocked: [`farsight_base::words`]) with the offsets of their blocks in the [`Arena`]; a refreshed sub-model is
-//! put in a new block, then its record is swapped under its line's stamp, then the old block is given back. A new
-//! generation replaces the whole; a session notices by comparing one number a batch.
+//! Protocol: a *generation* is one top model with room for its sub-models. Records stand two to a stamped
+//! line (seqlocked: [`farsight_base::words`]) with the offsets of their blocks in the [`Arena`]; a refreshed
+//! sub-model is put in a new block, then its record is swapped under its line's stamp, then the old block is
+//! given back. A new generation replaces the whole; a session notices by comparing one number a batch.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,5 +1,5 @@
-//! Filling the cache: a new generation's top model, all sub-models in advance, and how often a stale one is asked
-//! for again.
+//! Filling the cache: a new generation's top model, all sub-models in advance, and how often a stale one is
+//! asked for again.
 
 use std::time::{Duration, Instant};
 
@@ -67,8 +67,8 @@ impl XClient {
             let reply = call(queue, &self.request, &mut self.reply)?;
             let (total, piece) = (reply.count as usize, reply.words()?);
             if reply.argument != fetched && !words.is_empty() {
-                // Trained anew between two pieces: begin again with the newer one. Each round is a whole training
-                // long, so the server cannot keep this up.
+                // Trained anew between two pieces: begin again with the newer one. Each round is a whole
+                // training long, so the server cannot keep this up.
                 words.clear();
                 fetched = 0;
                 continue;

@@ -1,9 +1,9 @@
 //! The irregular GET, in the lane: walk to the leaf that owns the key, repeat what changed, and at last call.
 //!
-//! Steps: from where the batch left off, READ a key part; on a hit READ its value and accept; on `Right` follow the
-//! sibling (a leaf split since its sub-model was trained); on `Left` go to the candidate before (a tie of hints) or
-//! give up; on changing lines READ again. After [`READS_MAX`] READs, or without a route, *fall back*: the server
-//! looks the key up and sends its sub-model along.
+//! Steps: from where the batch left off, READ a key part; on a hit READ its value and accept; on `Right`
+//! follow the sibling (a leaf split since its sub-model was trained); on `Left` go to the candidate before (a
+//! tie of hints) or give up; on changing lines READ again. After [`READS_MAX`] READs, or without a route,
+//! *fall back*: the server looks the key up and sends its sub-model along.
 
 use std::cell::RefCell;
 

@@ -1,8 +1,8 @@
 //! GETs in staged batches: the hot path.
 //!
-//! A step is a loop over the batch; between two steps the batch's READs go out in one doorbell. While one key's
-//! line is on its way the others are worked on, so the loop runs at the rate of lines, not of their latency.
-//! What the first try does not answer leaves for the lane.
+//! A step is a loop over the batch; between two steps the batch's READs go out in one doorbell. While one
+//! key's line is on its way the others are worked on, so the loop runs at the rate of lines, not of their
+//! latency. What the first try does not answer leaves for the lane.
 
 use farsight_base::{LeafNumber, Line};
 use farsight_fabric::{QueuePair, ReadMode};

@@ -1,14 +1,15 @@
 //! SCANs: whole leaves in doorbell batches, in key order.
 //!
 //! A scan has a *cursor*, the least key not yet answered for. A leaf is accepted only if its lines are of one
-//! incarnation and the cursor lies within its fences; then everything between cursor and high fence is known, and
-//! the high fence is the next cursor. So nothing is skipped and nothing doubled, whatever splits meanwhile, and
-//! each pair was there at an instant of the scan. Pairs of different leaves may be of different instants.
+//! incarnation and the cursor lies within its fences; then everything between cursor and high fence is known,
+//! and the high fence is the next cursor. So nothing is skipped and nothing doubled, whatever splits
+//! meanwhile, and each pair was there at an instant of the scan. Pairs of different leaves may be of
+//! different instants.
 //!
-//! Steps: *plan* as many leaves as the limit should need from the translation table; READ them in one doorbell,
-//! for a group of scans at once; *accept* them in order. A planned leaf that the cursor is not in (stale table)
-//! ends the plan: the scan steps to the sibling, plans anew, and after [`READS_MAX`] fruitless steps lets the server
-//! answer a page.
+//! Steps: *plan* as many leaves as the limit should need from the translation table; READ them in one
+//! doorbell, for a group of scans at once; *accept* them in order. A planned leaf that the cursor is not in
+//! (stale table) ends the plan: the scan steps to the sibling, plans anew, and after [`READS_MAX`] fruitless
+//! steps lets the server answer a page.
 
 use farsight_base::{LeafNumber, Line};
 use farsight_fabric::{QueuePair, ReadMode};
@@ -91,8 +92,8 @@ impl XClient {
         Ok(())
     }
 
-    /// Posts the READs of the leaves that `limit` pairs from `key` on should need. Returns how many; zero without a
-    /// route.
+    /// Posts the READs of the leaves that `limit` pairs from `key` on should need. Returns how many; zero
+    /// without a route.
     fn plan<Q: QueuePair>(&mut self, queue: &mut Q, group_index: usize, key: u64, limit: usize) -> usize {
         let Some(model) = &self.model else { return 0 };
         let index = model.top().dispatch(key);
@@ -142,8 +143,8 @@ impl XClient {
         Ok(())
     }
 
-    /// Plans from the cursor: its known leaf alone, or by the model; fetches the sub-model that is missing. Zero: the
-    /// server has no model for this key.
+    /// Plans from the cursor: its known leaf alone, or by the model; fetches the sub-model that is missing.
+    /// Zero: the server has no model for this key.
     fn plan_from_cursor<Q: QueuePair>(
         &mut self,
         queue: &mut Q,

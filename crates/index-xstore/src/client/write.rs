@@ -1,7 +1,7 @@
 //! Writes: calls with a position hint for each key.
 //!
-//! The hint is where the learned cache believes the key to be, so that the server need not go down its tree. It is
-//! only a hint: the server checks the leaf's fences under its latch. No READ is spent on it.
+//! The hint is where the learned cache believes the key to be, so that the server need not go down its tree.
+//! It is only a hint: the server checks the leaf's fences under its latch. No READ is spent on it.
 
 use farsight_base::LeafNumber;
 use farsight_fabric::QueuePair;
@@ -12,18 +12,19 @@ use farsight_protocol::{
 
 use super::{XClient, XStoreError};
 
-/// Entries of one call at most: large enough to hide a call's cost, small enough that the server begins while the
-/// client still encodes the next.
+/// Entries of one call at most: large enough to hide a call's cost, small enough that the server begins while
+/// the client still encodes the next.
 const ENTRIES_PER_CALL: usize = 128;
 /// Calls in flight.
 const CALLS_IN_FLIGHT: usize = 4;
 
 impl XClient {
-    /// Executes `operation` on each of `entries` (key, value; the value of a remove is empty), in their order, and
-    /// appends what became of each to `outcomes`.
+    /// Executes `operation` on each of `entries` (key, value; the value of a remove is empty), in their
+    /// order, and appends what became of each to `outcomes`.
     ///
     /// # Errors
-    /// [`XStoreError`]; of a failed batch any part may have been executed if [`XStoreError::is_indeterminate`].
+    /// [`XStoreError`]; of a failed batch any part may have been executed if
+    /// [`XStoreError::is_indeterminate`].
     pub fn write<Q: QueuePair>(
         &mut self,
         queue: &mut Q,

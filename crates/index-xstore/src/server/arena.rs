@@ -1,7 +1,7 @@
 //! Where inner nodes live: chunks made when they are first needed and never given back.
 //!
-//! Invariant: a number below the count leads to a node for as long as the arena lives. So a reader may follow a
-//! number that it read without a lock.
+//! Invariant: a number below the count leads to a node for as long as the arena lives. So a reader may follow
+//! a number that it read without a lock.
 //!
 //! A chunk is small, because a writer that holds a lock may have to make one.
 
@@ -47,8 +47,8 @@ impl Arena {
         (number, &nodes[index])
     }
 
-    /// Node `number`; `None` for a number that did not reach the caller by a node's lock, if its chunk has not
-    /// either.
+    /// Node `number`; `None` for a number that did not reach the caller by a node's lock, if its chunk has
+    /// not either.
     #[inline]
     pub(super) fn node(&self, number: u32) -> Option<&Node> {
         let (directory, chunk, index) = place(number);

@@ -1,9 +1,9 @@
 //! Loading an empty tree: leaves one after the other, inner levels from the bottom up.
 //!
-//! Protocol: while pairs are pushed, complete leaves lie in blocks that neither the tree nor the chain names; hints
-//! are refused as long as a load is under way. [`BulkLoader::finish`] latches the tree's only leaf, checks that it
-//! is still alone and empty, fills it with the first pairs and its way to the second leaf, publishes the new root,
-//! and retires the old one. A loader that is dropped before gives everything back.
+//! Protocol: while pairs are pushed, complete leaves lie in blocks that neither the tree nor the chain names;
+//! hints are refused as long as a load is under way. [`BulkLoader::finish`] latches the tree's only leaf,
+//! checks that it is still alone and empty, fills it with the first pairs and its way to the second leaf,
+//! publishes the new root, and retires the old one. A loader that is dropped before gives everything back.
 
 use std::sync::Arc;
 
@@ -50,8 +50,8 @@ pub struct BulkLoader<F: LeafFormat> {
 }
 
 impl<F: LeafFormat> XTree<F> {
-    /// Begins to load an empty tree that never had a second leaf: a reader whose table is from before could meet
-    /// the new pairs too early in blocks that were leaves once.
+    /// Begins to load an empty tree that never had a second leaf: a reader whose table is from before could
+    /// meet the new pairs too early in blocks that were leaves once.
     ///
     /// # Errors
     /// [`BulkLoadError::NotEmpty`].
@@ -98,8 +98,8 @@ impl<F: LeafFormat> BulkLoader<F> {
     /// Appends a pair.
     ///
     /// # Errors
-    /// [`BulkLoadError`] naming the pair: keys that do not ascend, a value of another size, a full region. The load
-    /// cannot be continued after an error.
+    /// [`BulkLoadError`] naming the pair: keys that do not ascend, a value of another size, a full region.
+    /// The load cannot be continued after an error.
     pub fn push(&mut self, key: u64, value: &[u8]) -> Result<(), BulkLoadError> {
         let index = self.pairs;
         match self.last_key {
@@ -177,8 +177,8 @@ impl<F: LeafFormat> BulkLoader<F> {
         if leaf.span().map(|span| span.fences) != Some(ALL_KEYS) || leaf.pair_count() > 0 {
             return Ok(false);
         }
-        // Under the only leaf's latch nobody changes an inner node: the old root can be locked unless the descent
-        // was before the last change.
+        // Under the only leaf's latch nobody changes an inner node: the old root can be locked unless the
+        // descent was before the last change.
         let Some(parent) = tree.arena.node(route.parent).and_then(|node| node.try_lock(route.version)) else {
             return Ok(false);
         };

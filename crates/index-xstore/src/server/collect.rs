@@ -1,14 +1,15 @@
-//! Collecting leaves for training: low fences, numbers and incarnations in key order, from the lowest inner level.
+//! Collecting leaves for training: low fences, numbers and incarnations in key order, from the lowest inner
+//! level.
 //!
-//! The separators of that level *are* the leaves' low fences, so the chain need not be walked (each step of which
-//! would wait for memory); of a leaf itself only one word is read, its incarnation, and those of a node's children
-//! are asked for together while the node before is being read.
+//! The separators of that level *are* the leaves' low fences, so the chain need not be walked (each step of
+//! which would wait for memory); of a leaf itself only one word is read, its incarnation, and those of a
+//! node's children are asked for together while the node before is being read.
 //!
-//! What a table made of this promises: a leaf whose fences differ from those collected shows another incarnation
-//! than the one collected. For a node's children, (1) their incarnations are read after the node, (2) then the node
-//! is found unchanged. A split or merge holds the node locked while it changes leaves, so at (2) no fence had
-//! changed since the node was read, and each incarnation belongs to the fences that the node shows. Whatever
-//! changes the fences later changes the incarnation.
+//! What a table made of this promises: a leaf whose fences differ from those collected shows another
+//! incarnation than the one collected. For a node's children, (1) their incarnations are read after the node,
+//! (2) then the node is found unchanged. A split or merge holds the node locked while it changes leaves, so
+//! at (2) no fence had changed since the node was read, and each incarnation belongs to the fences that the
+//! node shows. Whatever changes the fences later changes the incarnation.
 
 use farsight_base::LeafNumber;
 use farsight_index::{Backoff, Contended, LeafFormat, Waited};
@@ -37,8 +38,8 @@ struct Parent<'t> {
 }
 
 impl<F: LeafFormat> XTree<F> {
-    /// Appends the leaves that meet the keys `low..=high`, until there are at least `enough`. Returns the key from
-    /// which to go on, or `None` if nothing is left.
+    /// Appends the leaves that meet the keys `low..=high`, until there are at least `enough`. Returns the key
+    /// from which to go on, or `None` if nothing is left.
     ///
     /// # Errors
     /// [`Contended`]; what was appended is right, but ends early.
@@ -115,7 +116,8 @@ impl<F: LeafFormat> XTree<F> {
         node.is_unchanged(version).then_some(Parent { node, version, high, count, low_fences, leaves })
     }
 
-    /// Appends the parent's leaves that meet `low..=high`; false, and nothing appended, if the parent has changed.
+    /// Appends the parent's leaves that meet `low..=high`; false, and nothing appended, if the parent has
+    /// changed.
     fn append_leaves(&self, parent: &Parent<'_>, low: u64, high: u64, into: &mut CollectedLeaves) -> bool {
         let collected = into.leaves.len();
         for index in 0..parent.count {

@@ -1,8 +1,9 @@
 //! The way down: optimistic lock coupling over inner nodes, alone and in batches.
 //!
-//! Protocol: a node's version is read, then its child's, then the node's again; if that did not change, the child
-//! was the node's child when its own version was read. So each step is taken from a node that covers the key. At
-//! the bottom the last node's version is kept with the leaf: it says until when this is the leaf's parent.
+//! Protocol: a node's version is read, then its child's, then the node's again; if that did not change, the
+//! child was the node's child when its own version was read. So each step is taken from a node that covers
+//! the key. At the bottom the last node's version is kept with the leaf: it says until when this is the
+//! leaf's parent.
 //!
 //! In a batch all descents take a step together: the children's lines are asked for, for all keys, before the
 //! first of them is read.
@@ -82,7 +83,8 @@ impl<F: LeafFormat> XTree<F> {
         let number = self.root.load(Ordering::Acquire);
         let node = self.arena.node(number)?;
         let version = node.begin_read()?;
-        // A root that has split covers half of the keys; its version was even again only after the new root stood.
+        // A root that has split covers half of the keys; its version was even again only after the new root
+        // stood.
         (self.root.load(Ordering::Acquire) == number).then_some(Step { number, node, version })
     }
 

@@ -1,8 +1,8 @@
 //! The way to a latched leaf: by a client's hint, or down the tree and along the chain.
 //!
-//! Invariant: a leaf is held only if its own fences, read under its latch, contain the key. How it was found does
-//! not matter, so a hint may be any number: it is checked to be a block that was used, its latch is tried, its
-//! fences decide.
+//! Invariant: a leaf is held only if its own fences, read under its latch, contain the key. How it was found
+//! does not matter, so a hint may be any number: it is checked to be a block that was used, its latch is
+//! tried, its fences decide.
 
 use farsight_base::LeafNumber;
 use farsight_base::sync::Ordering;
@@ -58,8 +58,8 @@ impl<F: LeafFormat> XTree<F> {
             return None;
         }
         let leaf = self.format.latch(self.slab.block(hint)?, LATCH_ATTEMPTS)?;
-        // A leaf of an unfinished bulk load is complete and not in the tree. Relaxed: the load was counted before
-        // it filled any leaf, and the leaf's latch hands that on.
+        // A leaf of an unfinished bulk load is complete and not in the tree. Relaxed: the load was counted
+        // before it filled any leaf, and the leaf's latch hands that on.
         if self.loads.load(Ordering::Relaxed) > 0 {
             return None;
         }

@@ -10,8 +10,8 @@ use super::hold::Held;
 use super::tree::XTree;
 
 impl<F: LeafFormat> XTree<F> {
-    /// Stores a pair: [`WriteOutcome::Inserted`], or [`WriteOutcome::Exists`] and nothing changed. `hint` is where
-    /// a client believes the key to be, or [`LeafNumber::NONE`].
+    /// Stores a pair: [`WriteOutcome::Inserted`], or [`WriteOutcome::Exists`] and nothing changed. `hint` is
+    /// where a client believes the key to be, or [`LeafNumber::NONE`].
     ///
     /// # Errors
     /// [`WriteError`].

@@ -1,7 +1,7 @@
 //! XStore's leaf behind the trait by which the tree knows leaves.
 //!
-//! Reading without a latch is what a client does one-sided: copy the stamped key lines, search the copy, copy the
-//! value's lines, check their incarnation against the key's.
+//! Reading without a latch is what a client does one-sided: copy the stamped key lines, search the copy, copy
+//! the value's lines, check their incarnation against the key's.
 
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::words::{copy_stamped, next_incarnation, prefetch};
@@ -15,8 +15,8 @@ use farsight_model::shortest_fence;
 
 /// Pairs of a leaf after a bulk load: three quarters, so that the first splits are a third of the load away.
 const BULK_LOAD_PAIRS: usize = LEAF_SLOTS * 3 / 4;
-/// Pairs that stay left when an ascending run splits a leaf: room for two stragglers. Halving would leave every
-/// leaf behind the run half empty for ever.
+/// Pairs that stay left when an ascending run splits a leaf: room for two stragglers. Halving would leave
+/// every leaf behind the run half empty for ever.
 const ASCENDING_PAIRS_LEFT: usize = LEAF_SLOTS - 2;
 /// The most lines that a value has.
 const VALUE_LINES_MAX: usize = (VALUE_BYTES_MAX / 8 + 1).div_ceil(WORDS_PER_LINE - 1);
@@ -231,11 +231,11 @@ struct Cut {
     keeps_incoming: bool,
 }
 
-/// Where to cut the ascending `pairs` for `incoming`: in the middle, but for a run of ascending inserts. Slots are
-/// used in the order of the inserts, so in a run the two pairs before `incoming` are in the last two slots. (At the
-/// right end of the chain `incoming` behind them all suffices: several writers that append together come slightly
-/// out of order.) A run that fills the leaf goes on in the right one; one that has just begun keeps the left one
-/// for itself.
+/// Where to cut the ascending `pairs` for `incoming`: in the middle, but for a run of ascending inserts.
+/// Slots are used in the order of the inserts, so in a run the two pairs before `incoming` are in the last
+/// two slots. (At the right end of the chain `incoming` behind them all suffices: several writers that append
+/// together come slightly out of order.) A run that fills the leaf goes on in the right one; one that has
+/// just begun keeps the left one for itself.
 fn cut(pairs: &[(u64, LeafSlot)], incoming: u64, is_last: bool) -> Cut {
     let below = pairs.partition_point(|(key, _)| *key < incoming);
     let last_slot = pairs.iter().map(|pair| pair.1).max();

@@ -2,16 +2,16 @@
 //!
 //! Invariants:
 //! - a generation's top model never changes; its sub-models are replaced one by one, whole;
-//! - a sub-model that names a leaf whose incarnation changed after that leaf was collected is *pending*, until it is
-//!   trained again.
+//! - a sub-model that names a leaf whose incarnation changed after that leaf was collected is *pending*,
+//!   until it is trained again.
 //!
-//! The second holds because both sides go in opposite order: the tree changes the leaf, then marks the sub-models
-//! whose dispatch intervals meet its fences; the trainer takes a mark away, then collects the leaves. A mark that
-//! is set twice before it is taken counts once: pending work merges.
+//! The second holds because both sides go in opposite order: the tree changes the leaf, then marks the
+//! sub-models whose dispatch intervals meet its fences; the trainer takes a mark away, then collects the
+//! leaves. A mark that is set twice before it is taken counts once: pending work merges.
 //!
-//! A whole training replaces the marks, too. Those that were set while it ran are carried over by key range. A
-//! mark is set under the read lock of the current model, the swap happens under its write lock, so no mark is lost
-//! between the two.
+//! A whole training replaces the marks, too. Those that were set while it ran are carried over by key range.
+//! A mark is set under the read lock of the current model, the swap happens under its write lock, so no mark
+//! is lost between the two.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -139,7 +139,8 @@ impl Pending {
     /// Takes the mark that was set first.
     fn take(&self) -> Option<u32> {
         let (index, _) = self.lock_queue().pop_front()?;
-        // AcqRel: the leaves are collected after this, and a mark that comes later is set anew. Partner: `mark`.
+        // AcqRel: the leaves are collected after this, and a mark that comes later is set anew. Partner:
+        // `mark`.
         self.marks[index as usize / 64].fetch_and(!(1 << (index % 64)), Ordering::AcqRel);
         Some(index)
     }
@@ -155,7 +156,8 @@ pub struct ModelStore {
     current: RwLock<Option<Arc<PublishedModel>>>,
     /// Set by changes while there is no model to mark.
     changed_without_model: AtomicBool,
-    /// The time of the trainer's last step: marks set since then count from it, so a lag is never understated.
+    /// The time of the trainer's last step: marks set since then count from it, so a lag is never
+    /// understated.
     last_step_ns: AtomicU64,
     retrained: AtomicU64,
 }
@@ -190,8 +192,8 @@ impl ModelStore {
         self.current().map_or(0, |model| model.pending.lock_queue().len())
     }
 
-    /// The model's statistics at `now`. The processor time that training has used is known to who runs it, and
-    /// left zero.
+    /// The model's statistics at `now`. The processor time that training has used is known to who runs it,
+    /// and left zero.
     #[must_use]
     pub fn stats(&self, now: MonotonicNs) -> ModelStats {
         let Some(model) = self.current() else { return ModelStats::default() };

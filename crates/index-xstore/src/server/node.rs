@@ -2,20 +2,21 @@
 //!
 //! Invariants:
 //! - child `i` covers the keys from separator `i - 1` (or the node's own lower bound) up to separator `i`;
-//! - a node keeps its number, its level and its lower bound for ever; its upper bound only falls, when it splits;
+//! - a node keeps its number, its level and its lower bound for ever; its upper bound only falls, when it
+//!   splits;
 //! - a node's contents belong together if its version was even before they were read and the same after.
 //!
-//! Protocol, a seqlock a node whose version is the lock: a writer makes the even version odd by compare-and-swap,
-//! changes the contents, makes it even. A reader that decides by what it read asks [`Node::is_unchanged`] first.
-//! Whatever a reader meets in between leads nowhere bad: children of a node of level `l > 0` are always nodes of
-//! level `l - 1` that exist, and positions are cut to the node's size.
+//! Protocol, a seqlock a node whose version is the lock: a writer makes the even version odd by
+//! compare-and-swap, changes the contents, makes it even. A reader that decides by what it read asks
+//! [`Node::is_unchanged`] first. Whatever a reader meets in between leads nowhere bad: children of a node of
+//! level `l > 0` are always nodes of level `l - 1` that exist, and positions are cut to the node's size.
 
 use farsight_base::sync::{AtomicU64, Ordering, fence};
 use farsight_base::words::prefetch;
 
-/// Separators of a node: one less than a power of two, so that the search is a fixed number of halvings.
-/// 31 measured best of 15, 31 and 63 for inserts into ten million keys: with 15 the tree has one level more, with
-/// 63 a descent fetches twice the lines of the lowest level and a split moves twice the separators.
+/// Separators of a node: one less than a power of two, so that the search is a fixed number of halvings. 31
+/// measured best of 15, 31 and 63 for inserts into ten million keys: with 15 the tree has one level more,
+/// with 63 a descent fetches twice the lines of the lowest level and a split moves twice the separators.
 pub(super) const SEPARATORS_MAX: usize = 31;
 /// Children of a node.
 pub(super) const CHILDREN_MAX: usize = SEPARATORS_MAX + 1;
@@ -52,8 +53,8 @@ impl Node {
     /// True if nothing changed since the version was `version`.
     #[inline]
     pub(super) fn is_unchanged(&self, version: u64) -> bool {
-        // Acquire: the version is read after the contents. Partner: the Release fence in `try_lock`: who saw a
-        // changed word sees the odd version or a later one.
+        // Acquire: the version is read after the contents. Partner: the Release fence in `try_lock`: who saw
+        // a changed word sees the odd version or a later one.
         fence(Ordering::Acquire);
         self.version.load(Ordering::Relaxed) == version
     }
@@ -206,8 +207,8 @@ impl LockedNode<'_> {
 
 impl Drop for LockedNode<'_> {
     fn drop(&mut self) {
-        // Release: the changes are seen before the even version. Partners: the Acquire load in `begin_read` and
-        // the Acquire exchange in `try_lock`.
+        // Release: the changes are seen before the even version. Partners: the Acquire load in `begin_read`
+        // and the Acquire exchange in `try_lock`.
         self.node.version.store(self.version + 2, Ordering::Release);
     }
 }

@@ -1,8 +1,8 @@
 //! Locking a leaf's parent with room for one more child.
 //!
-//! Protocol: full nodes on the way down are split before they are passed, so a parent always has room for what a
-//! child's split hands up. Two nodes are locked together only as parent and child, in this order, and nobody waits
-//! while holding one: a lock that is not free sends the walk back to the root.
+//! Protocol: full nodes on the way down are split before they are passed, so a parent always has room for
+//! what a child's split hands up. Two nodes are locked together only as parent and child, in this order, and
+//! nobody waits while holding one: a lock that is not free sends the walk back to the root.
 
 use farsight_base::sync::Ordering;
 use farsight_index::{Backoff, Contended, LeafFormat, Waited};
@@ -12,8 +12,8 @@ use super::node::{LockedNode, Node};
 use super::tree::XTree;
 
 impl<F: LeafFormat> XTree<F> {
-    /// Locks the parent of the leaf that covers `key`, whose latch the caller holds. `route` is a descent to that
-    /// leaf, if there was one: while its parent has not changed, it need not be sought.
+    /// Locks the parent of the leaf that covers `key`, whose latch the caller holds. `route` is a descent to
+    /// that leaf, if there was one: while its parent has not changed, it need not be sought.
     pub(super) fn lock_parent(&self, key: u64, route: Option<Route>) -> Result<LockedNode<'_>, Contended> {
         if let Some(route) = route
             && let Some(node) = self.arena.node(route.parent)
@@ -67,8 +67,8 @@ impl<F: LeafFormat> XTree<F> {
         let separator = locked.split(right);
         let (new_number, new_root) = self.arena.allocate();
         new_root.fill(root.level() + 1, &[separator], &[number, right_number]);
-        // Release: the new nodes' contents. Partner: the Acquire loads of `root`. Before the old root is unlocked,
-        // so who reads the old root under its next version sees that it is no longer the root.
+        // Release: the new nodes' contents. Partner: the Acquire loads of `root`. Before the old root is
+        // unlocked, so who reads the old root under its next version sees that it is no longer the root.
         self.root.store(new_number, Ordering::Release);
         drop(locked);
     }

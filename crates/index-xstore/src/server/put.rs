@@ -9,7 +9,8 @@ use super::hold::Held;
 use super::tree::XTree;
 
 impl<F: LeafFormat> XTree<F> {
-    /// Stores a pair: [`WriteOutcome::Inserted`] or [`WriteOutcome::Replaced`]. `hint` as in [`XTree::insert`].
+    /// Stores a pair: [`WriteOutcome::Inserted`] or [`WriteOutcome::Replaced`]. `hint` as in
+    /// [`XTree::insert`].
     ///
     /// # Errors
     /// [`WriteError`].

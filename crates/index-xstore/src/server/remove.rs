@@ -10,7 +10,8 @@ use super::hold::Held;
 use super::tree::XTree;
 
 impl<F: LeafFormat> XTree<F> {
-    /// Removes a pair: [`WriteOutcome::Removed`] with its last version, or [`WriteOutcome::Absent`]. `hint` as in
+    /// Removes a pair: [`WriteOutcome::Removed`] with its last version, or [`WriteOutcome::Absent`]. `hint`
+    /// as in
     /// [`XTree::insert`].
     ///
     /// # Errors

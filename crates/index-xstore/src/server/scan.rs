@@ -1,8 +1,10 @@
-//! SCAN by the server's processor: leaf after leaf along the chain, each read like a client's READ, no latch taken.
+//! SCAN by the server's processor: leaf after leaf along the chain, each read like a client's READ, no latch
+//! taken.
 //!
-//! Invariant: the cursor is the least key not yet decided. A leaf counts only if its fences contain the cursor; it
-//! decides all keys up to its high fence, which is the next cursor. So no key is skipped and none comes twice,
-//! whatever splits and merges happen on the way; every pair was there at an instant during the scan.
+//! Invariant: the cursor is the least key not yet decided. A leaf counts only if its fences contain the
+//! cursor; it decides all keys up to its high fence, which is the next cursor. So no key is skipped and none
+//! comes twice, whatever splits and merges happen on the way; every pair was there at an instant during the
+//! scan.
 
 use farsight_base::LeafNumber;
 use farsight_index::{Backoff, Contended, LeafFormat, Pairs, Waited};

@@ -1,9 +1,10 @@
 //! Training in steps: the whole model when the tree has outgrown it, single sub-models after splits.
 //!
-//! Protocol: who runs the trainer calls [`Trainer::step`] whenever there is time, with a bound on the work. A whole
-//! training goes through three phases, each over several steps if need be: collect the leaves, train, make the
-//! images; then it is published at once. Only the training of the top model is one piece. While a whole training
-//! is under way nothing is retrained; what becomes pending meanwhile is carried over by the store.
+//! Protocol: who runs the trainer calls [`Trainer::step`] whenever there is time, with a bound on the work. A
+//! whole training goes through three phases, each over several steps if need be: collect the leaves, train,
+//! make the images; then it is published at once. Only the training of the top model is one piece. While a
+//! whole training is under way nothing is retrained; what becomes pending meanwhile is carried over by the
+//! store.
 
 use std::sync::Arc;
 

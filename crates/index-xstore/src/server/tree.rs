@@ -96,8 +96,8 @@ impl<F: LeafFormat> XTree<F> {
         (taken + count < 1 << PAIR_VERSION_BITS).then_some(taken + 1)
     }
 
-    /// Latches a block that neither the tree nor the chain names. Only the holder of a mistaken hint can be in the
-    /// way, who waits for nothing; but it may have been preempted.
+    /// Latches a block that neither the tree nor the chain names. Only the holder of a mistaken hint can be
+    /// in the way, who waits for nothing; but it may have been preempted.
     pub(super) fn latch_unnamed(&self, key: u64, leaf: LeafNumber) -> Result<F::Latched<'_>, Contended> {
         let mut backoff = Backoff::new();
         loop {

@@ -9,7 +9,8 @@ use super::hold::Held;
 use super::tree::XTree;
 
 impl<F: LeafFormat> XTree<F> {
-    /// Replaces a value: [`WriteOutcome::Replaced`], or [`WriteOutcome::Absent`] and nothing changed. `hint` as in
+    /// Replaces a value: [`WriteOutcome::Replaced`], or [`WriteOutcome::Absent`] and nothing changed. `hint`
+    /// as in
     /// [`XTree::insert`].
     ///
     /// # Errors

@@ -10,8 +10,8 @@ use super::error::WriteError;
 use super::tree::XTree;
 
 impl<F: LeafFormat> XTree<F> {
-    /// Does the writes in their order and hands each outcome to `done`. Neither all nor nothing: an error is one
-    /// entry's.
+    /// Does the writes in their order and hands each outcome to `done`. Neither all nor nothing: an error is
+    /// one entry's.
     pub fn write_many<'v>(
         &self,
         operation: WriteOperation,

@@ -1,5 +1,5 @@
-//! What the tests share: a region in ordinary memory, values that prove whose they are, and a check of the whole
-//! structure by the region's bytes alone.
+//! What the tests share: a region in ordinary memory, values that prove whose they are, and a check of the
+//! whole structure by the region's bytes alone.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
@@ -95,8 +95,9 @@ impl Fixture {
         leaves
     }
 
-    /// Checks a tree at rest: fences tile the key space, the chain is the tree's order, separators are the low
-    /// fences, every key lies within its leaf's fences, ascending over all; counts agree. Returns the keys.
+    /// Checks a tree at rest: fences tile the key space, the chain is the tree's order, separators are the
+    /// low fences, every key lies within its leaf's fences, ascending over all; counts agree. Returns the
+    /// keys.
     pub(crate) fn check_structure(&self) -> Vec<u64> {
         let collected = self.leaves();
         let mut keys = Vec::new();

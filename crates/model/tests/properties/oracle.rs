@@ -8,8 +8,8 @@ pub(crate) fn owner(fences: &[u64], key: u64) -> usize {
     fences.partition_point(|fence| *fence <= key) - 1
 }
 
-/// Checks that a sub-model whose position 0 is leaf `first_leaf` keeps the promise for `key`; gives the number of
-/// candidates.
+/// Checks that a sub-model whose position 0 is leaf `first_leaf` keeps the promise for `key`; gives the
+/// number of candidates.
 pub(crate) fn check_sub_model(model: &SubModel, first_leaf: usize, fences: &[u64], key: u64) -> usize {
     let leaf = owner(fences, key);
     assert!(first_leaf <= leaf, "key {key} of leaf {leaf}: the sub-model begins at {first_leaf}");

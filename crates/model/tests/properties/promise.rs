@@ -1,4 +1,5 @@
-//! The promise: whatever the fences and the key, the leaf that owned the key at training is among the candidates.
+//! The promise: whatever the fences and the key, the leaf that owned the key at training is among the
+//! candidates.
 
 use crate::oracle::{check_key, check_sub_model, edge, fences, owner, telling_keys};
 use farsight_model::{TopKind, TrainOptions, TrainedModel, Training, train, train_sub_model};

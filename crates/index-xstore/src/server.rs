@@ -1,0 +1,46 @@
+//! The server's half of XStore: a concurrent B+tree whose leaves lie in a region that clients READ, and the
+//! training of the models by which they find them.
+//!
+//! Invariants:
+//! - the leaves' fences tile the key space: every key belongs to exactly one leaf of the chain, and its own
+//!   bytes say so. Neither the inner nodes nor a hint nor a model are needed for that; they only lead there;
+//! - a leaf is written under its latch alone, by this process alone; it is read without one by everybody;
+//! - versions come from one counter, taken under the latch of the key's leaf: those of a key only grow.
+//!
+//! Protocol of a write: find the leaf (by a client's hint, or down the tree), latch it, check its fences,
+//! write. Of a read: go down the tree without a lock, read the leaf as a client would. A leaf that is full
+//! splits (`split.rs`), one that becomes empty is given back (`reclaim.rs`). Latches are taken from left to
+//! right, inner nodes are locked after latches, and every wait has a bound.
+//!
+//! A `LeafListener` hears of every leaf whose incarnation changed; the models that name it are trained again.
+
+mod arena;
+mod bulk_load;
+mod collect;
+mod descend;
+mod error;
+mod get;
+mod hold;
+mod insert;
+mod leaf;
+mod model_store;
+mod node;
+mod parent;
+mod put;
+mod reclaim;
+mod remove;
+mod scan;
+mod split;
+mod stats;
+mod train;
+mod tree;
+mod update;
+mod write_many;
+
+pub use bulk_load::{BulkLoaded, BulkLoader};
+pub use collect::CollectedLeaves;
+pub use error::{BulkLoadError, WriteError};
+pub use leaf::{LatchedXStoreLeaf, XStoreLeaf};
+pub use model_store::{ModelStore, PublishedModel, SubModelImage};
+pub use train::{Trainer, TrainingError, TrainingStep};
+pub use tree::XTree;
