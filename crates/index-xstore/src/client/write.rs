@@ -23,8 +23,8 @@ impl XClient {
     /// order, and appends what became of each to `outcomes`.
     ///
     /// # Errors
-    /// [`XStoreError`]; of a failed batch any part may have been executed if
-    /// [`XStoreError::is_indeterminate`].
+    /// [`XStoreError`]; then `outcomes` holds those of the calls before the failed one. The failed call was not
+    /// executed if the server refused it, perhaps if [`XStoreError::is_indeterminate`]; calls after it perhaps.
     pub fn write<Q: QueuePair>(
         &mut self,
         queue: &mut Q,
@@ -66,14 +66,15 @@ impl XClient {
             queue.post_call(slot, &self.request)?;
             queue.doorbell()?;
         }
+        // All replies are awaited, whatever one of them says: nothing stays in flight behind a failure.
+        let mut done = Ok(());
         for (slot, entries) in window.chunks(entries_per_call).enumerate() {
             Lane::new(queue).await_reply(slot, &mut self.reply)?;
-            let reply = Reply::decode(&self.reply)??;
-            for outcome in reply.outcomes(entries.len())? {
-                outcomes.push(outcome?);
+            if done.is_ok() {
+                done = take_outcomes(&self.reply, entries.len(), outcomes);
             }
         }
-        Ok(())
+        done
     }
 
     /// The leaf where the cache believes `key` to be.
@@ -81,4 +82,19 @@ impl XClient {
         let Some(model) = &self.model else { return LeafNumber::NONE };
         model.route(key).map_or(LeafNumber::NONE, |route| route.leaf)
     }
+}
+
+/// Appends the outcomes in one reply, all of them or none.
+fn take_outcomes(reply: &[u8], count: usize, outcomes: &mut Vec<WriteOutcome>) -> Result<(), XStoreError> {
+    let before = outcomes.len();
+    for outcome in Reply::decode(reply)??.outcomes(count)? {
+        match outcome {
+            Ok(outcome) => outcomes.push(outcome),
+            Err(error) => {
+                outcomes.truncate(before);
+                return Err(error.into());
+            }
+        }
+    }
+    Ok(())
 }
