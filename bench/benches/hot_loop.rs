@@ -13,7 +13,7 @@ use farsight_bench::limits::LimitArrays;
 use farsight_bench::machine::thread_cpu_time;
 use farsight_fabric::{CallHandler, Connection, Host, QueuePair, Region, RegionRights, ServerPort};
 use farsight_fabric_shm::{ConnectOptions, ListenOptions, ShmConnection, ShmHost};
-use farsight_index::{Answers, Pairs};
+use farsight_index::{Answers, Pairs, record_of};
 use farsight_index_xstore::client::{Access, ScanRequest, XCache, XClient};
 use farsight_layout::{FORMAT_VERSION, Fences, Geometry, LeafImage, LeafWriter, SubModelRecord, TableEntry};
 use farsight_model::{TrainOptions, TrainedModel, shortest_fence, train};
@@ -63,15 +63,7 @@ impl Published {
                 TableEntry::new(LeafNumber(leaf as u32), INCARNATION, model.leaf_hint(self.fences[leaf])).0
             })
             .collect();
-        let record = SubModelRecord {
-            base: model.base,
-            slope: model.slope,
-            intercept: model.intercept,
-            error_low: model.error_low,
-            error_high: model.error_high,
-            leaf_count: model.leaf_count,
-            hint_shift: model.hint_shift,
-        };
+        let record = record_of(&model);
         (record, entries)
     }
 }
@@ -99,7 +91,7 @@ fn load(region: &dyn Region, geometry: &Geometry, keys: &[u64], fences: &[u64]) 
 fn rate(operations: usize, mut run: impl FnMut()) -> f64 {
     let begun = thread_cpu_time();
     run();
-    operations as f64 / (thread_cpu_time() - begun).as_secs_f64()
+    operations as f64 / thread_cpu_time().saturating_sub(begun).as_secs_f64()
 }
 
 fn main() {
@@ -158,7 +150,7 @@ fn main() {
         (stats.model_bytes + stats.table_bytes) as f64 / key_count as f64,
         huge >> 20,
     );
-    measure(&keys, rounds, &*host, bytes, &mut queue, &mut client);
+    measure(&keys, rounds, &host, bytes, &mut queue, &mut client);
     std::fs::remove_dir_all(&directory).expect("own directory");
 }
 

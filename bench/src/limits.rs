@@ -184,7 +184,7 @@ impl<'a> LimitArrays<'a> {
 fn best(mut round: impl FnMut(u64) -> u64) -> f64 {
     let rates = (0..ROUNDS as u64).map(|number| {
         let begun = thread_cpu_time();
-        round(number + 1) as f64 / (thread_cpu_time() - begun).as_secs_f64()
+        round(number + 1) as f64 / thread_cpu_time().saturating_sub(begun).as_secs_f64()
     });
     rates.fold(0.0, f64::max)
 }

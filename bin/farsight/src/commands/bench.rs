@@ -85,7 +85,7 @@ How it measures:
 Examples:
   farsight bench
   farsight bench ycsb --dataset uniform --keys 10000000 --workload c
-  farsight dataset fetch longitudes
+  farsight dataset longitudes
   farsight bench ycsb --dataset longitudes --workload c
   farsight bench ycsb --access rpc          the server searches, for comparison
   farsight bench ycsb --distribution zipfian --json results.json
@@ -101,7 +101,7 @@ struct Ycsb {
     /// The keys: a name that `farsight dataset list` shows, or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "boundaries")]
     dataset: String,
-    /// Which keys are popular: uniform, zipfian (.99, scattered) or latest [default: latest in d, else uniform]
+    /// Which keys are popular: uniform, zipfian or latest (both .99) [default: latest in d, else uniform]
     #[arg(long, value_name = "NAME")]
     distribution: Option<Distribution>,
     /// Keys to load [default: all of a real set, 10 million of a synthetic one]

@@ -1,0 +1,101 @@
+//! Values that prove whose they are.
+//!
+//! Invariant: the first word holds a checksum of the key (40 bits) and the writer's counter (24 bits); every
+//! further word follows from the first and its place. So a value of another key, or one put together of two
+//! writes, shows.
+
+use farsight::VALUE_BYTES_MAX;
+
+/// Bits of the counter below the checksum.
+const COUNTER_BITS: u32 = 24;
+/// 2^64 by the golden ratio: odd, so that it maps words one to one.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// A value in a buffer of its own, as the batched writes take them.
+#[derive(Clone)]
+pub(super) struct CheckedValue {
+    bytes: [u8; VALUE_BYTES_MAX],
+    length: usize,
+}
+
+impl CheckedValue {
+    /// A buffer for values of `length` bytes.
+    pub(super) fn new(length: usize) -> Self {
+        Self { bytes: [0; VALUE_BYTES_MAX], length }
+    }
+
+    /// Makes it the value of `key` with this counter.
+    #[inline]
+    pub(super) fn set(&mut self, key: u64, counter: u32) {
+        write(key, counter, &mut self.bytes[..self.length]);
+    }
+}
+
+impl AsRef<[u8]> for CheckedValue {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+#[inline]
+fn word(first: u64, place: usize) -> [u8; 8] {
+    first.wrapping_add(GOLDEN.wrapping_mul(place as u64)).to_le_bytes()
+}
+
+#[inline]
+fn first_word(key: u64, counter: u32) -> u64 {
+    let mask = (1 << COUNTER_BITS) - 1;
+    key.wrapping_mul(GOLDEN) & !mask | u64::from(counter) & mask
+}
+
+/// Writes the value of `key` with this counter.
+pub(super) fn write(key: u64, counter: u32, value: &mut [u8]) {
+    let first = first_word(key, counter);
+    for (place, piece) in value.chunks_mut(8).enumerate() {
+        piece.copy_from_slice(&word(first, place)[..piece.len()]);
+    }
+}
+
+/// The counter of a value of `key`; `None` if it is none, or not whole.
+#[inline]
+pub(super) fn counter(key: u64, value: &[u8]) -> Option<u32> {
+    let (head, tail) = value.split_first_chunk::<8>()?;
+    let first = u64::from_le_bytes(*head);
+    let is_of_key = (first ^ key.wrapping_mul(GOLDEN)) >> COUNTER_BITS == 0;
+    let pieces = tail.chunks(8).enumerate();
+    let is_whole =
+        pieces.fold(true, |whole, (place, piece)| whole & (piece == &word(first, place + 1)[..piece.len()]));
+    (is_of_key && is_whole).then_some(first as u32 & ((1 << COUNTER_BITS) - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_knows_its_key_and_counter() {
+        for length in [8, 9, 16, 31, 256] {
+            for key in [0, 1, u64::MAX, 1 << 63, 0x1234_5678] {
+                let mut value = CheckedValue::new(length);
+                value.set(key, 77);
+                assert_eq!(counter(key, value.as_ref()), Some(77), "{length} bytes of {key}");
+                assert_eq!(counter(key ^ 1, value.as_ref()), None, "a neighbour's");
+                assert_eq!(counter(key ^ 1 << 63, value.as_ref()), None, "a distant key's");
+            }
+        }
+        assert_eq!(counter(1, &[0; 7]), None);
+    }
+
+    #[test]
+    fn a_value_of_two_writes_shows() {
+        let (mut old, mut new) = (CheckedValue::new(20), CheckedValue::new(20));
+        old.set(5, 1);
+        new.set(5, 2);
+        for at in 1..20 {
+            let torn: Vec<u8> = new.as_ref()[..at].iter().chain(&old.as_ref()[at..]).copied().collect();
+            // Where the bytes behind the cut agree in both, nothing is torn.
+            let whole = [old.as_ref(), new.as_ref()].contains(&&torn[..]);
+            assert_eq!(counter(5, &torn).is_some(), whole, "torn at {at}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! What can go wrong with a benchmark.
+
+use std::{io, path::PathBuf};
+
+use farsight::{CatalogueError, ConnectError, FabricError, ListenError, LoadError, ReadError};
+use farsight::{TableError, WriteError};
+
+use crate::{machine::MachineError, workload::WorkloadError};
+
+/// Why a benchmark has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum DriverError {
+    /// It was told to end.
+    #[error("interrupted")]
+    Cancelled,
+    /// The directory for the server's socket could not be made.
+    #[error("cannot make a directory for the server's socket in {}", path.display())]
+    Directory {
+        /// Where.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The server's process could not be started.
+    #[error("cannot start a server as {}", program.display())]
+    Spawn {
+        /// The program.
+        program: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The server's process ended, or said nothing, before it was ready.
+    #[error("the server did not become ready: {evidence}")]
+    NotReady {
+        /// What it said instead.
+        evidence: String,
+    },
+    /// No connection.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// No table.
+    #[error(transparent)]
+    Table(#[from] TableError),
+    /// The server could not be asked.
+    #[error(transparent)]
+    Catalogue(#[from] CatalogueError),
+    /// The table could not be filled.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The server went on training or collapsing pages.
+    #[error("the server does not come to rest: {seconds} s after the load {evidence}")]
+    Restless {
+        /// How long it was waited for.
+        seconds: u64,
+        /// What it was still doing.
+        evidence: String,
+    },
+    /// A session or the memory for the limits could not be had.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// The memory for the limits has no place to listen at.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// A read failed.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// Writes failed, or one of them.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// The operations could not be drawn.
+    #[error(transparent)]
+    Workload(#[from] WorkloadError),
+    /// The kernel could not be asked or obeyed.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    /// The store answered wrongly.
+    #[error("workload {workload}: wrong answers: {count} of {operations} operations; the first: {first}")]
+    WrongAnswers {
+        /// The workload.
+        workload: &'static str,
+        /// Wrong answers.
+        count: u64,
+        /// Operations executed.
+        operations: u64,
+        /// What, where, expected, got.
+        first: String,
+    },
+}

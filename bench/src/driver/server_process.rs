@@ -1,0 +1,154 @@
+//! A server in a process of its own.
+//!
+//! Invariant: the process, its socket and its directory are gone when this is dropped. It leads a process
+//! group of its own, so that a Ctrl-C at the terminal reaches the driver alone, which then ends it in order.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use farsight::ServerUrl;
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use super::DriverError;
+
+/// The most that a server may take to say that it is ready, on a busy machine.
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
+/// The most that it may take to end when told to; then it is killed.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+/// The file, beside the socket, that takes its stderr.
+const LOG: &str = "server.log";
+
+/// How to start a server: a command line to which `--socket PATH` is added, and which prints
+/// `ready url=URL pid=PID` to its stdout and nothing else.
+#[derive(Debug, Clone)]
+pub struct ServerCommand {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+}
+
+/// A running server.
+pub(super) struct ServerProcess {
+    child: Child,
+    url: ServerUrl,
+    directory: TempDir,
+}
+
+/// A new directory that this user alone can enter.
+pub(super) fn socket_directory() -> Result<TempDir, DriverError> {
+    let made = tempfile::Builder::new().prefix("farsight-bench-").tempdir();
+    made.map_err(|source| DriverError::Directory { path: std::env::temp_dir(), source })
+}
+
+impl ServerProcess {
+    /// Starts a server and waits until clients can connect.
+    pub(super) fn start(command: &ServerCommand) -> Result<Self, DriverError> {
+        let directory = socket_directory()?;
+        let socket = directory.path().join("server.sock");
+        let log = directory.path().join(LOG);
+        let stderr = File::create(&log).map_err(|source| DriverError::Directory { path: log, source })?;
+        let child = Command::new(&command.program)
+            .args(&command.arguments)
+            .arg("--socket")
+            .arg(&socket)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(stderr)
+            .process_group(0)
+            .spawn()
+            .map_err(|source| DriverError::Spawn { program: command.program.clone(), source })?;
+        let mut server = Self { child, url: ServerUrl::shm(&socket), directory };
+        let line = server.child.stdout.take().and_then(first_line).unwrap_or_default();
+        if !line.starts_with("ready ") {
+            // What it had to say is complete once it has ended.
+            server.end();
+            let said = line + &server.log();
+            let said = said.trim();
+            let evidence = if said.is_empty() { "it said nothing".to_owned() } else { said.to_owned() };
+            return Err(DriverError::NotReady { evidence });
+        }
+        Ok(server)
+    }
+
+    pub(super) fn url(&self) -> &ServerUrl {
+        &self.url
+    }
+
+    /// What it has written to stderr; nothing if that cannot be read.
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join(LOG)).unwrap_or_default()
+    }
+
+    /// Ends the process: by SIGTERM, on which it removes its socket, or else by SIGKILL.
+    fn end(&mut self) {
+        let begun = Instant::now();
+        // Errors here mean that it has ended already, which is all that is wanted.
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        while begun.elapsed() < END_TIMEOUT {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The first line of a process's output; `None` if it does not come in time.
+fn first_line(out: ChildStdout) -> Option<String> {
+    let (sender, receiver) = mpsc::channel();
+    // Reading cannot be given up, so a thread does it; it ends with the process at the latest.
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        let read = BufReader::new(out).read_line(&mut line);
+        // Nobody may wait any more.
+        let _ = sender.send(read.map(|_| line));
+    });
+    receiver.recv_timeout(READY_TIMEOUT).ok()?.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> ServerCommand {
+        ServerCommand {
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".into(), script.into(), "server".into()],
+        }
+    }
+
+    #[test]
+    fn what_a_server_says_instead_is_the_error() {
+        let outcome = ServerProcess::start(&shell("echo no memory >&2; exit 1"));
+        let error = outcome.err().expect("it is not ready").to_string();
+        assert_eq!(error, "the server did not become ready: no memory");
+        let missing = ServerCommand { program: "/nowhere/farsight".into(), arguments: Vec::new() };
+        let error = ServerProcess::start(&missing).err().expect("no such program").to_string();
+        assert_eq!(error, "cannot start a server as /nowhere/farsight");
+    }
+
+    #[test]
+    fn a_server_ends_with_its_handle() {
+        let server = ServerProcess::start(&shell("echo ready now; exec sleep 600")).expect("it says ready");
+        let process = PathBuf::from(format!("/proc/{}", server.child.id()));
+        let directory = server.directory.path().to_owned();
+        assert!(process.exists() && directory.exists());
+        drop(server);
+        assert!(!process.exists() && !directory.exists());
+    }
+}

@@ -1,0 +1,274 @@
+//! `farsight bench` from outside: what it measures, what it refuses, and that it leaves nothing behind.
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The most that a benchmark's end may take on a busy machine.
+const END_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Benchmarks keep themselves on the same cores: only one may run at a time.
+static CORES: Mutex<()> = Mutex::new(());
+
+/// A place for one benchmark: its sockets go here, and must be gone at its end.
+struct Place {
+    directory: TempDir,
+    _cores: MutexGuard<'static, ()>,
+}
+
+impl Place {
+    fn new() -> Self {
+        let cores = CORES.lock().unwrap_or_else(PoisonError::into_inner);
+        Self { directory: directory(), _cores: cores }
+    }
+
+    fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_farsight"));
+        command.args(["bench", "ycsb"]).args(arguments).env("TMPDIR", self.path());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let output = self.command(arguments).output().expect("the program starts");
+        self.assert_empty();
+        output
+    }
+
+    fn fails(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(!output.status.success(), "{arguments:?} succeeded");
+        String::from_utf8(output.stderr).expect("UTF-8")
+    }
+
+    /// No directory with a socket and no process that has one: servers name theirs on their command line.
+    fn assert_empty(&self) {
+        let left: Vec<_> = std::fs::read_dir(self.path()).expect("a directory").collect();
+        assert!(left.is_empty(), "left behind: {left:?}");
+        assert_eq!(self.servers(), 0, "a server is left behind");
+    }
+
+    fn servers(&self) -> usize {
+        let processes = std::fs::read_dir("/proc").expect("/proc");
+        let place = self.path().to_str().expect("temporary paths are text");
+        // A process may end while it is looked at.
+        let lines = processes.filter_map(|process| std::fs::read(process.ok()?.path().join("cmdline")).ok());
+        lines.filter(|line| String::from_utf8_lossy(line).contains(place)).count()
+    }
+
+    /// Starts a benchmark that would take long, and waits until its server runs.
+    fn start(&self, arguments: &[&str]) -> Child {
+        let child = self.command(arguments).spawn().expect("the program starts");
+        let begun = Instant::now();
+        while self.servers() == 0 {
+            assert!(begun.elapsed() < END_TIMEOUT, "no server appears");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        child
+    }
+}
+
+fn directory() -> TempDir {
+    tempfile::tempdir().expect("a temporary directory")
+}
+
+fn wait(child: &mut Child) -> Option<i32> {
+    let begun = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().expect("a child can be waited for") {
+            return status.code();
+        }
+        if begun.elapsed() > END_TIMEOUT {
+            child.kill().expect("a child can be killed");
+            panic!("the benchmark does not end");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn records(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).expect("results were written");
+    serde_json::from_str(&text).expect("a JSON array")
+}
+
+fn number(record: &Value, field: &str) -> f64 {
+    record[field].as_f64().unwrap_or_else(|| panic!("{field} is no number in {record}"))
+}
+
+#[test]
+fn every_workload_is_measured() {
+    let (place, results) = (Place::new(), directory());
+    let json = results.path().join("results.json");
+    let json_text = json.to_str().expect("a text");
+    let output = place.run(&["--keys", "20000", "--seconds", "0.2", "--runs", "1", "--json", json_text]);
+    let shown = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for part in ["wrong answers: 0", "limits of this machine", "model trained in", "OpenStreetMap", "Next: "]
+    {
+        assert!(shown.contains(part), "no {part:?} in {shown}");
+    }
+    let records = records(&json);
+    let workloads: Vec<_> = records.iter().map(|record| record["workload"].as_str()).collect();
+    assert_eq!(workloads, ["a", "b", "c", "d", "e", "f"].map(Some));
+    for record in &records {
+        assert_eq!(record["dataset"], "boundaries");
+        assert_eq!([&record["keys"], &record["threads"], &record["batch"]], [20_000, 1, 64]);
+        for field in [
+            "throughput_ops_per_s",
+            "reads_per_op",
+            "bytes_read_per_op",
+            "round_trips_per_op",
+            "cache_bytes_per_key",
+            "client_cpu_fraction",
+            "random_read_limit_per_s",
+            "shape_limit_per_s",
+            "fraction_of_shape_limit",
+        ] {
+            assert!(number(record, field) > 0.0, "{field} in {record}");
+        }
+        let latency = &record["latency_ns"];
+        let [p50, p99, p999] = ["p50", "p99", "p999"].map(|quantile| number(latency, quantile));
+        assert!(0.0 < p50 && p50 <= p99 && p99 <= p999, "{latency}");
+        assert!(number(record, "fallbacks_per_op") < 0.1, "{record}");
+        assert!(number(record, "cache_bytes_per_key") < 2.0, "{record}");
+        // The server has one core.
+        assert!((0.0..1.2).contains(&number(record, "server_cpu_fraction")), "{record}");
+    }
+    let read_only = &records[2];
+    assert!((2.0..2.3).contains(&number(read_only, "reads_per_op")), "{read_only}");
+    assert!(number(read_only, "fallbacks_per_op") < 0.001, "{read_only}");
+    assert!(number(read_only, "server_cpu_fraction") < 0.2, "{read_only}");
+    assert!((1.0 / 64.0..0.5).contains(&number(read_only, "round_trips_per_op")), "{read_only}");
+    // A scan reads five leaves on average.
+    assert!(number(&records[4], "reads_per_op") > 4.0, "{}", records[4]);
+}
+
+#[test]
+fn the_server_searches_when_called() {
+    let (place, results) = (Place::new(), directory());
+    let json = results.path().join("results.json");
+    let json_text = json.to_str().expect("a text");
+    let shape = ["--workload", "c", "--keys", "20000", "--seconds", "0.2", "--runs", "2", "--threads", "2"];
+    let more = ["--access", "rpc", "--value-size", "100", "--batch", "10", "--distribution", "zipfian"];
+    let output = place.run(&[&shape[..], &more, &["--json", json_text]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let [record] = &records(&json)[..] else { panic!("one workload, one record") };
+    assert_eq!((&record["access"], &record["distribution"]), (&"rpc".into(), &"zipfian".into()));
+    assert_eq!([&record["value_size"], &record["batch"], &record["threads"]], [100, 10, 2]);
+    assert_eq!(record["runs"].as_array().map(Vec::len), Some(2));
+    assert!(number(record, "reads_per_op").abs() < f64::EPSILON, "{record}");
+    assert!(number(record, "throughput_ops_per_s") > 0.0, "{record}");
+    let round_trips = number(record, "round_trips_per_op");
+    assert!((round_trips - 0.1).abs() < 0.01, "a call a batch of 10: {record}");
+}
+
+#[test]
+fn keys_without_gaps_are_held_back_for_inserts() {
+    let place = Place::new();
+    let shape =
+        ["--workload", "d", "--dataset", "dense", "--keys", "40000", "--seconds", "0.1", "--runs", "2"];
+    let output = place.run(&shape);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let shown = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(shown.contains("dense: 30,000 keys"), "a quarter is held back: {shown}");
+    assert!(shown.contains("d: each run began with 30,000 pairs"), "{shown}");
+}
+
+#[test]
+fn a_running_server_is_used_and_left_running() {
+    let (place, servers) = (Place::new(), directory());
+    let socket = servers.path().join("s");
+    let mut server = Command::new(env!("CARGO_BIN_EXE_farsight"))
+        .args(["serve", "--memory", "256M", "--socket"])
+        .arg(&socket)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the server starts");
+    let begun = Instant::now();
+    while !socket.exists() {
+        assert!(begun.elapsed() < END_TIMEOUT, "no socket appears");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let url = format!("shm://{}", socket.display());
+    let shape = ["--workload", "c", "--keys", "20000", "--seconds", "0.1", "--runs", "1", "--connect", &url];
+    for _ in 0..2 {
+        let output = place.run(&shape);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    assert_eq!(server.try_wait().expect("a child can be asked"), None, "the server was stopped");
+    kill_process(Pid::from_child(&server), Signal::TERM).expect("it runs");
+    server.wait().expect("it ends");
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_at_once() {
+    let place = Place::new();
+    let error = place.fails(&["--dataset", "longitude"]);
+    assert!(error.starts_with("error: `longitude` is neither a dataset nor a file"), "{error}");
+    let error = place.fails(&["--dataset", "boundaries", "--keys", "900000000"]);
+    assert!(error.contains("distinct keys; 900,000,000 asked"), "{error}");
+    let error = place.fails(&["--workload", "g"]);
+    assert!(
+        error.contains("unknown workload `g`; expected a, b, b-standard, c, d, e or f, or all"),
+        "{error}"
+    );
+    let error = place.fails(&["--distribution", "pareto"]);
+    assert!(error.contains("unknown distribution `pareto`"), "{error}");
+    let error = place.fails(&["--json", "/proc/results.json"]);
+    assert!(error.starts_with("error: cannot write results to /proc/results.json: "), "{error}");
+    assert!(place.fails(&["--value-size", "257"]).contains("8..=256"));
+    assert!(place.fails(&["--seconds", "nan"]).contains("is not between 0"));
+    assert!(place.fails(&["--threads", "0"]).contains("1..=4096"));
+    let error = place.fails(&["--keys", "1000", "--connect", "shm:///nowhere/s"]);
+    assert!(error.contains("/nowhere/s"), "{error}");
+}
+
+#[test]
+fn an_interrupted_benchmark_ends_its_server() {
+    let place = Place::new();
+    let mut child = place.start(&["--keys", "20000", "--seconds", "600", "--workload", "a"]);
+    kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
+    assert_eq!(wait(&mut child), Some(130));
+    place.assert_empty();
+}
+
+#[test]
+fn a_killed_benchmark_ends_its_server() {
+    let place = Place::new();
+    let mut child = place.start(&["--keys", "20000", "--seconds", "600", "--workload", "a"]);
+    child.kill().expect("it runs");
+    child.wait().expect("a killed process ends");
+    let begun = Instant::now();
+    while place.servers() > 0 {
+        assert!(begun.elapsed() < END_TIMEOUT, "the server outlives the benchmark");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_benchmark_whose_server_dies_says_so() {
+    let place = Place::new();
+    let mut child = place.start(&["--keys", "20000", "--seconds", "600", "--workload", "c"]);
+    let server = std::fs::read_dir("/proc").expect("/proc").find_map(|process| {
+        let process = process.ok()?;
+        let line = std::fs::read(process.path().join("cmdline")).ok()?;
+        let is_server = String::from_utf8_lossy(&line).contains(place.path().to_str()?);
+        is_server.then(|| process.file_name().to_str()?.parse().ok()).flatten()
+    });
+    let server = Pid::from_raw(server.expect("a server runs")).expect("a process");
+    kill_process(server, Signal::KILL).expect("it runs");
+    assert_eq!(wait(&mut child), Some(1));
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().expect("a pipe"), &mut said).expect("UTF-8");
+    assert!(said.starts_with("error: ") && said.lines().count() == 1, "{said}");
+    place.assert_empty();
+}
