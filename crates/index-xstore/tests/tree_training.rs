@@ -7,9 +7,10 @@ use common::Fixture;
 use farsight_base::LeafNumber;
 use farsight_base::clock::MonotonicNs;
 use farsight_base::prng::{SplitMix64, mix};
+use farsight_index::model_of;
 use farsight_index_xstore::server::{PublishedModel, Trainer, TrainingStep, XStoreLeaf};
 use farsight_layout::{KeyLines, KeySearch, TableEntry};
-use farsight_model::{SubModel, TopKind, TrainOptions};
+use farsight_model::{TopKind, TrainOptions};
 
 const OPTIONS: TrainOptions = TrainOptions { top: TopKind::Radix, target_leaves_per_sub_model: 8 };
 
@@ -50,15 +51,7 @@ struct Found {
 fn find(fixture: &Fixture, model: &PublishedModel, key: u64) -> Option<Found> {
     let image = model.sub_model(model.dispatch(key));
     let record = image.record;
-    let sub_model = SubModel {
-        base: record.base,
-        slope: record.slope,
-        intercept: record.intercept,
-        error_low: record.error_low,
-        error_high: record.error_high,
-        leaf_count: record.leaf_count,
-        hint_shift: record.hint_shift,
-    };
+    let sub_model = model_of(&record);
     assert_eq!(image.entries.len(), record.leaf_count as usize);
     let entry = |position: u32| TableEntry(image.entries[position as usize]);
     let chosen = sub_model.choose(key, sub_model.predict(key), |position| entry(position).hint());

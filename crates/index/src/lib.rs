@@ -9,10 +9,12 @@ mod answers;
 mod contention;
 mod counters;
 mod leaf_format;
+mod record;
 mod slab;
 
 pub use answers::{Answers, Pair, Pairs};
 pub use contention::{Backoff, Contended, Waited};
 pub use counters::Counters;
 pub use leaf_format::{LatchedLeaf, LeafAnswer, LeafFormat, LeafListener, LeafSpan, Place};
+pub use record::{model_of, record_of};
 pub use slab::{RegionFull, Slab};

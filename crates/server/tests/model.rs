@@ -10,8 +10,9 @@ use common::talk::{SentSubModel, value_of};
 use farsight_base::words::copy_stamped;
 use farsight_base::{Line, WORDS_PER_LINE};
 use farsight_fabric::Region;
+use farsight_index::model_of;
 use farsight_layout::{Geometry, KEY_LINES, KeyLines, KeySearch, TableEntry};
-use farsight_model::{SubModel, TopKind, TopModel, TrainOptions};
+use farsight_model::{TopKind, TopModel, TrainOptions};
 use farsight_protocol::{ControlRequest, TableInfo};
 use farsight_server::{Server, ServerHandle, ServerOptions};
 
@@ -68,15 +69,7 @@ impl Gathered {
 }
 
 fn candidates((_, record, entries): &SentSubModel, key: u64) -> Vec<TableEntry> {
-    let model = SubModel {
-        base: record.base,
-        slope: record.slope,
-        intercept: record.intercept,
-        error_low: record.error_low,
-        error_high: record.error_high,
-        leaf_count: record.leaf_count,
-        hint_shift: record.hint_shift,
-    };
+    let model = model_of(record);
     let entry = |position: u32| TableEntry(entries[position as usize]);
     let chosen = model.choose(key, model.predict(key), |position| entry(position).hint());
     chosen.map(entry).collect()

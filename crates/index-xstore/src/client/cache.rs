@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::words::{begin_write, end_write, prefetch, read_stamped_words};
 use farsight_base::{LeafNumber, RegionId, WORDS_PER_LINE};
+use farsight_index::model_of;
 use farsight_layout::{Geometry, SUB_MODEL_WORDS, SubModelRecord, TableEntry};
 use farsight_model::{KeyHint, SubModel, TopModel};
 use farsight_protocol::{DecodeError, SentSubModel, TableInfo};
@@ -271,18 +272,5 @@ impl CachedModel {
             Some(old) => self.arena.free(old.offset, old.model.leaf_count as usize),
             None => *filled += 1,
         }
-    }
-}
-
-#[inline(always)]
-fn model_of(record: &SubModelRecord) -> SubModel {
-    SubModel {
-        base: record.base,
-        slope: record.slope,
-        intercept: record.intercept,
-        error_low: record.error_low,
-        error_high: record.error_high,
-        leaf_count: record.leaf_count,
-        hint_shift: record.hint_shift,
     }
 }

@@ -20,7 +20,7 @@ use farsight_base::clock::MonotonicNs;
 use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
 use farsight_index::LeafListener;
 use farsight_layout::{Fences, SUB_MODEL_WORDS, SubModelRecord};
-use farsight_model::{SubModel, TopModel};
+use farsight_model::TopModel;
 use farsight_protocol::ModelStats;
 
 use super::tree::ALL_KEYS;
@@ -32,12 +32,6 @@ pub struct SubModelImage {
     pub record: SubModelRecord,
     /// Its table: the words of one `farsight_layout::TableEntry` a leaf.
     pub entries: Box<[u64]>,
-}
-
-/// The record of a trained sub-model.
-pub(super) fn record_of(model: &SubModel) -> SubModelRecord {
-    let SubModel { base, slope, intercept, error_low, error_high, leaf_count, hint_shift } = *model;
-    SubModelRecord { base, slope, intercept, error_low, error_high, leaf_count, hint_shift }
 }
 
 /// One whole training's model.

@@ -10,12 +10,13 @@ use std::sync::Arc;
 
 use farsight_base::LeafNumber;
 use farsight_base::clock::MonotonicNs;
+use farsight_index::record_of;
 use farsight_index::{Contended, LeafFormat};
 use farsight_layout::TableEntry;
 use farsight_model::{SubModel, TrainError, TrainOptions, TrainedModel, Training, train_sub_model};
 
 use super::collect::CollectedLeaves;
-use super::model_store::{ModelStore, PublishedModel, SubModelImage, record_of};
+use super::model_store::{ModelStore, PublishedModel, SubModelImage};
 use super::tree::XTree;
 
 /// Growth of the leaves since the last whole training that calls for another (expansion, section 5.3 of the
