@@ -1,13 +1,14 @@
-//! The suite of the engine contract: what every index promises its clients, asked of an engine, with a `BTreeMap`
-//! as the judge.
+//! The suite of the engine contract: what every index promises its clients, asked of an engine, with a
+//! `BTreeMap` as the judge.
 //!
-//! Invariant: a test names no engine. What is compared is what a user sees: outcomes, values, the growth of each
-//! key's versions, the order and completeness of scans. Every random choice comes from one [`Seed`], which a
-//! failing test prints and which `FARSIGHT_TEST_SEED` sets.
+//! Invariant: a test names no engine. What is compared is what a user sees: outcomes, values, the growth of
+//! each key's versions, the order and completeness of scans. Every random choice comes from one [`Seed`],
+//! which a failing test prints and which `FARSIGHT_TEST_SEED` sets.
 //!
-//! An engine joins by implementing [`EngineUnderTest`] and naming it to [`engine_suite!`](crate::engine_suite).
-//! What only one engine or one machine can show (readers in other processes, faults, prices) stands in tests of its
-//! own, which share [`harness`], [`processes`] and [`witness`].
+//! An engine joins by implementing [`EngineUnderTest`] and naming it to
+//! [`engine_suite!`](crate::engine_suite). What only one engine or one machine can show (readers in other
+//! processes, faults, prices) stands in tests of its own, which share [`harness`], [`processes`] and
+//! [`witness`].
 
 pub mod batches;
 pub mod harness;

@@ -132,7 +132,8 @@ fn check_whole(session: &mut Session<u64>) -> usize {
         .count()
 }
 
-/// Reads and writes keys of its own until told to stop, and checks each answer. Returns how many rounds that were.
+/// Reads and writes keys of its own until told to stop, and checks each answer. Returns how many rounds that
+/// were.
 fn survive(socket: &Path, writer: u64, stop: &AtomicBool) -> u64 {
     let mut session = session(socket, Access::OneSided);
     let keys: Vec<u64> = (writer * KEYS_EACH..(writer + 1) * KEYS_EACH).collect();

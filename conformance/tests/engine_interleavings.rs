@@ -1,5 +1,5 @@
-//! GETs and SCANs whose every line may be of another moment, or torn: the worst interleavings, drawn at random
-//! instead of waited for.
+//! GETs and SCANs whose every line may be of another moment, or torn: the worst interleavings, drawn at
+//! random instead of waited for.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! A learned cache that is left behind by a million inserts, by removals and by reused blocks loses no key.
 //!
-//! The server of these tests trains when told to, which is once, after the load. So whatever a client fetches is as
-//! old as what it has, and every key that moved must be found by siblings or by the server.
+//! The server of these tests trains when told to, which is once, after the load. So whatever a client fetches
+//! is as old as what it has, and every key that moved must be found by siblings or by the server.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -147,8 +147,8 @@ fn a_million_inserts_without_training_lose_no_key() {
     assert_eq!(since(&stale, before).2, 0, "fall-backs with a fresh model");
 }
 
-/// Ranges are removed, so their leaves' blocks are reclaimed and come back for other ranges, where keys one apart are
-/// inserted: the model's table names leaves that hold other keys.
+/// Ranges are removed, so their leaves' blocks are reclaimed and come back for other ranges, where keys one
+/// apart are inserted: the model's table names leaves that hold other keys.
 #[test]
 fn reused_blocks_lose_no_key() {
     const LOADED: usize = 60_000;
@@ -167,7 +167,7 @@ fn reused_blocks_lose_no_key() {
         let start = random.below(current.len() as u64 / 2) as usize;
         let removed = &current[start..start + current.len() / 3];
         remove(&mut writer, removed);
-        removed.iter().for_each(|key| assert!(keys.remove(key)));
+        assert!(removed.iter().all(|key| keys.remove(key)));
         let clusters = key_sets::clustered(&mut random, 40, 500);
         insert(&mut writer, &clusters);
         keys.extend(&clusters);

@@ -1,95 +1,94 @@
 //! The order of an insert's stores, seen from outside: when a key's line shows a slot, the slot's value is there.
 //!
-//! Clients get over the opposite order (a slot's version of zero makes them look again), so no wrong answer betrays
-//! it; but then a GET beside an insert could use up its READs for nothing. So this reader looks at the raw lines.
+//! Clients get over the opposite order (a slot's version of zero makes them look again), so no wrong answer
+//! betrays it; but then a GET beside an insert could use up its READs for nothing. So this test looks at the raw
+//! lines of one leaf, while the server's writer of leaves fills and empties it.
 
-use farsight::{Access, WriteOperation, WriteOutcome};
-use farsight_base::sync::{AtomicBool, Ordering};
-use farsight_base::{LeafNumber, Line};
-use farsight_conformance::engine::harness::XStore;
-use farsight_conformance::engine::raw_table::RawTable;
-use farsight_conformance::engine::{EngineUnderTest, SessionUnderTest, TableUnderTest};
-use farsight_fabric::{QueuePair, ReadMode};
-use farsight_layout::{Geometry, KEY_LINES, KeyLines, KeySearch, LEAF_SLOTS, ValueFault};
+use std::time::{Duration, Instant};
 
+use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
+use farsight_base::words::{copy_stamped, next_incarnation};
+use farsight_base::{LeafNumber, Line, WORDS_PER_LINE};
+use farsight_layout::{
+    Fences, Geometry, KEY_LINES, KeyLines, KeySearch, LEAF_SLOTS, LeafImage, LeafWriter, ValueFault,
+};
+
+const VALUE_BYTES: usize = 256;
+const KEYS: u64 = LEAF_SLOTS as u64;
 /// Inserts that the reader must have met while they were new.
-const MET_MIN: u64 = 10_000;
-const SECONDS_MAX: u64 = 30;
+const MET_MIN: u64 = 5_000;
+const READING_MAX: Duration = Duration::from_secs(60);
 
-fn read(table: &mut RawTable, geometry: &Geometry, leaf: LeafNumber, line: usize, into: &mut [Line]) {
-    let from = geometry.address(table.info.region(), leaf, line);
-    table.queue.post_read(0, from, into.len(), ReadMode::Stamped);
-    table.queue.doorbell().expect("a doorbell");
-    table.queue.take_read(0, into).expect("a READ");
+/// Words of one leaf in ordinary memory, and where its first line begins in them.
+fn leaf_memory(geometry: &Geometry) -> (Vec<AtomicU64>, usize) {
+    let words: Vec<AtomicU64> =
+        (0..geometry.leaf_words() + WORDS_PER_LINE).map(|_| AtomicU64::new(0)).collect();
+    let first = (0..WORDS_PER_LINE).find(|word| (&raw const words[*word]).addr().is_multiple_of(64));
+    (words, first.expect("one word in eight begins a line"))
 }
 
-/// The only leaf of a table whose keys never fill it.
-fn only_leaf(table: &mut RawTable, geometry: &Geometry) -> LeafNumber {
-    let mut lines = [Line::ZERO; KEY_LINES];
-    let leaf = (0..8).map(LeafNumber).find(|leaf| {
-        read(table, geometry, *leaf, 0, &mut lines);
-        matches!(KeyLines(&lines).search(0), KeySearch::Absent)
-    });
-    leaf.expect("one of the first blocks is the table's first leaf")
+/// Fills the leaf, key after key, and empties it under its next incarnation, until told to stop.
+fn fill_and_empty(words: &[AtomicU64], geometry: &Geometry, stop: &AtomicBool) {
+    let fences = Fences { low: 0, high: None };
+    // Relaxed: the flag carries nothing with it.
+    while !stop.load(Ordering::Relaxed) {
+        let mut writer = LeafWriter::latch(words, geometry, 1).expect("there is one writer");
+        let incarnation = next_incarnation(writer.key_lines()[0].stamp().incarnation());
+        writer.rewrite(&LeafImage::new(geometry, incarnation, LeafNumber::NONE, fences));
+        for key in 1..=KEYS {
+            writer.insert(key, key, &[7; VALUE_BYTES]).expect("a slot a key");
+        }
+    }
+}
+
+/// A private copy of `lines` lines from `line` on.
+fn read(words: &[AtomicU64], line: usize, into: &mut [Line]) {
+    copy_stamped(&words[line * WORDS_PER_LINE..][..into.len() * WORDS_PER_LINE], into);
 }
 
 #[test]
 fn a_visible_key_has_its_value() {
-    const VALUE_BYTES: usize = 256;
-    let server = XStore::start(1 << 20, 1);
-    let made = server.table(VALUE_BYTES);
-    let mut table = RawTable::open(&server.socket(), made.name());
     let geometry = Geometry::new(VALUE_BYTES).expect("a value size");
-    let leaf = only_leaf(&mut table, &geometry);
+    let (memory, first) = leaf_memory(&geometry);
+    let words = &memory[first..first + geometry.leaf_words()];
     let stop = AtomicBool::new(false);
     let mut met = 0;
+    let mut fault = None;
     std::thread::scope(|scope| {
-        let mut writer = made.session(Access::Rpc);
-        // A batch fills the leaf and the next empties it, which the first insert after it compacts.
-        let filled: Vec<_> = (1..=LEAF_SLOTS as u64).map(|key| (key, vec![7; VALUE_BYTES])).collect();
-        let emptied: Vec<_> = filled.iter().map(|(key, _)| (*key, Vec::new())).collect();
-        let stop = &stop;
-        scope.spawn(move || {
-            // Relaxed: the flag carries nothing with it.
-            while !stop.load(Ordering::Relaxed) {
-                let outcomes = writer.write(WriteOperation::Insert, &filled);
-                assert!(outcomes.iter().all(|outcome| matches!(outcome, WriteOutcome::Inserted(_))));
-                writer.write(WriteOperation::Remove, &emptied);
-            }
-        });
-        let started = std::time::Instant::now();
-        let mut lines = [Line::ZERO; KEY_LINES];
-        let mut value_lines = vec![Line::ZERO; geometry.lines_per_value()];
-        let mut value = [0; VALUE_BYTES];
+        scope.spawn(|| fill_and_empty(words, &geometry, &stop));
+        let started = Instant::now();
         let mut next = 1;
         let mut is_awaited = false;
-        let mut faults = Vec::new();
-        while met < MET_MIN && faults.is_empty() && started.elapsed().as_secs() < SECONDS_MAX {
-            read(&mut table, &geometry, leaf, 0, &mut lines);
+        while met < MET_MIN && fault.is_none() && started.elapsed() < READING_MAX {
+            let mut lines = [Line::ZERO; KEY_LINES];
+            read(words, 0, &mut lines);
             let KeySearch::Hit { slot, incarnation } = KeyLines(&lines).search(next) else {
                 is_awaited = true;
                 continue;
             };
-            let place = geometry.value_place(slot);
-            read(&mut table, &geometry, leaf, place.line, &mut value_lines);
             // Only a key that was not there a moment ago is new.
             met += u64::from(std::mem::take(&mut is_awaited));
+            next = next % KEYS + 1;
+            let place = geometry.value_place(slot);
+            let mut value_lines = vec![Line::ZERO; geometry.lines_per_value()];
+            read(words, place.line, &mut value_lines);
+            let mut value = [0; VALUE_BYTES];
             match geometry.read_value(&value_lines, place, incarnation, &mut value) {
-                Err(ValueFault::NotWritten) => faults.push(format!("slot {slot:?} was not written")),
-                // The leaf was compacted since. Nobody updates, so nothing else changes a value's lines.
+                Ok(version) if value == [7; VALUE_BYTES] && version == slot.number() as u64 + 1 => {}
+                Ok(version) => fault = Some(format!("{slot:?} has version {version}, value {value:?}")),
+                Err(ValueFault::NotWritten) => fault = Some(format!("{slot:?} was not written")),
+                // The leaf was emptied since, or its lines are being written for that.
                 Err(ValueFault::OtherIncarnation) => {}
                 Err(ValueFault::Changing) => {
-                    read(&mut table, &geometry, leaf, 0, &mut lines);
+                    read(words, 0, &mut lines);
                     if KeyLines(&lines).incarnation() == Some(incarnation) {
-                        faults.push(format!("slot {slot:?} was being written after its key"));
+                        fault = Some(format!("{slot:?} was being written after its key"));
                     }
                 }
-                Ok(_) => assert!(value.iter().all(|byte| *byte == 7), "a torn value"),
             }
-            next = next % LEAF_SLOTS as u64 + 1;
         }
         stop.store(true, Ordering::Relaxed);
-        assert!(faults.is_empty(), "{faults:?}");
     });
+    assert_eq!(fault, None, "after {met} inserts");
     assert!(met >= MET_MIN, "only {met} inserts were met");
 }

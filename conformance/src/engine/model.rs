@@ -22,8 +22,8 @@ impl Model {
         &self.pairs
     }
 
-    /// Executes `entries` on `session`, compares each outcome and takes it over. Returns how many were refused for
-    /// want of room, which `may_be_full` must allow.
+    /// Executes `entries` on `session`, compares each outcome and takes it over. Returns how many were
+    /// refused for want of room, which `may_be_full` must allow.
     pub fn write(
         &mut self,
         session: &mut impl SessionUnderTest,

@@ -1,8 +1,8 @@
 //! Random operations from several clients in turn, each answer compared at once.
 //!
-//! The keys come from a few hundred, so leaves fill, split, are compacted and reclaimed, and their slots and blocks
-//! are used again and again; the mix swings between growing and shrinking. One client reads one-sided, one by
-//! calls, and a third one-sided but rarely, so that its cache is old whenever it is asked.
+//! The keys come from a few hundred, so leaves fill, split, are compacted and reclaimed, and their slots and
+//! blocks are used again and again; the mix swings between growing and shrinking. One client reads one-sided,
+//! one by calls, and a third one-sided but rarely, so that its cache is old whenever it is asked.
 
 use farsight::{Access, WriteOperation};
 use farsight_base::prng::SplitMix64;
@@ -102,7 +102,7 @@ fn values_of<E: EngineUnderTest>(engine: &E, value_bytes: usize) {
         let mut run = Run { random, keys, value_bytes, sessions, model: Model::default() };
         for step in 0..STEPS {
             if run.random.below(2) == 0 {
-                run.write(step / SWING % 2 == 0);
+                run.write((step / SWING).is_multiple_of(2));
             } else {
                 run.read();
             }

@@ -1,9 +1,10 @@
 //! Processes that play a role in a test: the test's own binary, started again.
 //!
-//! A test file that starts some has one test, [`ENTRY`], which calls [`role`] and returns if there is none. What a
-//! role needs to know comes as environment variables, what it found goes to its standard output, line by line.
+//! A test file that starts some has one test, [`ENTRY`], which calls [`role`] and returns if there is none.
+//! What a role needs to know comes as environment variables, what it found goes to its standard output, line
+//! by line.
 
-use std::io::{BufRead as _, BufReader, Lines, Write as _};
+use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 /// The name of the test that plays the roles.
@@ -12,10 +13,17 @@ const ROLE: &str = "FARSIGHT_TEST_ROLE";
 /// What a line of a role's output begins with; the rest is the test framework's.
 const MARK: &str = "role: ";
 
-/// The role that this process is to play, if it is to play one.
+/// The role that this process is to play, if it is to play one. It ends with the test that started it,
+/// however that ends.
 #[must_use]
 pub fn role() -> Option<String> {
-    std::env::var(ROLE).ok()
+    let role = std::env::var(ROLE).ok()?;
+    std::thread::spawn(|| {
+        // The other end is the test's: nothing is ever written to it, and it closes with its process.
+        let _ = std::io::stdin().read(&mut [0]);
+        std::process::abort();
+    });
+    Some(role)
 }
 
 /// An argument of the role.
@@ -28,12 +36,13 @@ pub fn argument<T: std::str::FromStr>(name: &str) -> T {
     text.parse().unwrap_or_else(|_| panic!("the role's argument {name} is {text:?}"))
 }
 
-/// Says something to the test that started the role. A test that is gone ends the role.
+/// Says something to the test that started the role.
+///
+/// # Panics
+/// If the test is gone.
 pub fn say(text: &str) {
     let mut output = std::io::stdout().lock();
-    if writeln!(output, "\n{MARK}{text}").and_then(|()| output.flush()).is_err() {
-        std::process::exit(1);
-    }
+    writeln!(output, "\n{MARK}{text}").and_then(|()| output.flush()).expect("the test listens");
 }
 
 /// A process with a role; killed when it is dropped.
@@ -52,7 +61,7 @@ impl Player {
         let mut command = Command::new(std::env::current_exe().expect("this binary"));
         command.args([ENTRY, "--exact", "--nocapture", "--test-threads=1"]).env(ROLE, role);
         command.envs(arguments.iter().map(|(name, value)| (name, value)));
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("a process");
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a process");
         let output = child.stdout.take().expect("its output is piped");
         Self { child, lines: BufReader::new(output).lines() }
     }
@@ -83,6 +92,7 @@ impl Player {
     ///
     /// # Panics
     /// If it failed: its own words are on the standard error.
+    #[must_use]
     pub fn finish(mut self) -> String {
         let mut last = String::new();
         while let Some(text) = self.hear() {

@@ -1,5 +1,5 @@
-//! A table as the fabric shows it: a queue pair of one's own, an engine over it, and a server whose training the test
-//! drives by hand.
+//! A table as the fabric shows it: a queue pair of one's own, an engine over it, and a server whose training
+//! the test drives by hand.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -21,7 +21,7 @@ impl Seed {
     #[must_use]
     pub fn new(test: &str) -> Self {
         let number = match std::env::var(SEED_VARIABLE) {
-            Ok(text) => text.parse().unwrap_or_else(|_| panic!("{SEED_VARIABLE} is no number: {text:?}")),
+            Ok(given) => given.parse().unwrap_or_else(|_| panic!("{SEED_VARIABLE} is no number: {given:?}")),
             Err(_) => mix(SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |at| at.as_nanos() as u64)),
         };
         Self { number, test: test.to_owned() }

@@ -1,9 +1,11 @@
 //! Writers at full speed against readers that check every answer: who does what in the tests with processes.
 //!
-//! The table's keys are numbered; a key belongs to one writer. A quarter, sixteen neighbours of each 64, is *permanent*:
-//! stored at first and never removed. The gaps between are wide enough that leaves become empty. Writers put and remove runs of neighbouring keys, so leaves split, are compacted, become empty and are
-//! reclaimed, and their slots and blocks come back for other keys. Readers judge by the ledger ([`super::witness`])
-//! and by what they saw before: no answer may be torn, another key's, outdated, lost or older than one seen.
+//! The table's keys are numbered; a key belongs to one writer. A quarter, sixteen neighbours of each 64, is
+//! *permanent*: stored at first and never removed. The gaps between are wide enough that leaves become empty.
+//! Writers put and remove runs of neighbouring keys, so leaves split, are compacted, become empty and are
+//! reclaimed, and their slots and blocks come back for other keys. Readers judge by the ledger
+//! ([`super::witness`]) and by what they saw before: no answer may be torn, another key's, outdated, lost or
+//! older than one seen.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -204,9 +206,10 @@ impl Writer {
         let keys: Vec<u64> = run.iter().map(|&index| self.plan.key(self.numbers[index])).collect();
         self.session.remove_many(&keys, &mut self.outcomes).expect("removes");
         for (&index, outcome) in run.iter().zip(&self.outcomes) {
-            let expected = match self.entries[index].is_removed {
-                true => WriteOutcome::Absent,
-                false => WriteOutcome::Removed(self.versions[index]),
+            let expected = if self.entries[index].is_removed {
+                WriteOutcome::Absent
+            } else {
+                WriteOutcome::Removed(self.versions[index])
             };
             assert_eq!(*outcome, expected, "removal of number {}", self.numbers[index]);
         }
@@ -295,6 +298,7 @@ impl Reader {
     ///
     /// # Panics
     /// If anything read is wrong.
+    #[must_use]
     pub fn run(mut self) -> Report {
         let started = Instant::now();
         while started.elapsed() < Duration::from_millis(self.plan.reading_ms) {
