@@ -1,8 +1,9 @@
-//! The order of an insert's stores, seen from outside: when a key's line shows a slot, the slot's value is there.
+//! The order of an insert's stores, seen from outside: when a key's line shows a slot, the slot's value is
+//! there.
 //!
 //! Clients get over the opposite order (a slot's version of zero makes them look again), so no wrong answer
-//! betrays it; but then a GET beside an insert could use up its READs for nothing. So this test looks at the raw
-//! lines of one leaf, while the server's writer of leaves fills and empties it.
+//! betrays it; but then a GET beside an insert could use up its READs for nothing. So this test looks at the
+//! raw lines of one leaf, while the server's writer of leaves fills and empties it.
 
 use std::time::{Duration, Instant};
 
