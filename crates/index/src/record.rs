@@ -1,5 +1,5 @@
-//! A sub-model as the model crate evaluates it and as the format writes it: the same fields, told apart so that
-//! neither layer knows the other.
+//! A sub-model as the model crate evaluates it and as the format writes it: the same fields, told apart so
+//! that neither layer knows the other.
 
 use farsight_layout::SubModelRecord;
 use farsight_model::SubModel;

@@ -120,6 +120,7 @@ impl Shared<'_> {
             Start::Unrouted | Start::Left => route.leaf,
         };
         let mut walked = matches!(start, Start::Right(_));
+        self.counters.borrow_mut().sibling_steps += u64::from(walked);
         for _ in 0..READS_MAX / 2 {
             if !self.cache.is_leaf(leaf) {
                 break;

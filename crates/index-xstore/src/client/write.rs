@@ -23,8 +23,9 @@ impl XClient {
     /// order, and appends what became of each to `outcomes`.
     ///
     /// # Errors
-    /// [`XStoreError`]; then `outcomes` holds those of the calls before the failed one. The failed call was not
-    /// executed if the server refused it, perhaps if [`XStoreError::is_indeterminate`]; calls after it perhaps.
+    /// [`XStoreError`]; then `outcomes` holds those of the calls before the failed one. The failed call was
+    /// not executed if the server refused it, perhaps if [`XStoreError::is_indeterminate`]; calls after it
+    /// perhaps.
     pub fn write<Q: QueuePair>(
         &mut self,
         queue: &mut Q,

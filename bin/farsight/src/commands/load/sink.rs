@@ -31,7 +31,8 @@ pub(super) fn bulk<K: TextKey>(table: &Table<K>, pairs: &Pairs) -> Result<()> {
 pub(super) fn put<K: TextKey>(table: &Table<K>, pairs: &Pairs) -> Result<()> {
     let bar = bar(pairs);
     let mut session = table.session(Options::default())?;
-    // With the model at hand each put carries a hint of its leaf, which spares the server the way down its tree.
+    // With the model at hand each put carries a hint of its leaf, which spares the server the way down its
+    // tree.
     session.prefill()?;
     let mut outcomes = Vec::new();
     let mut batch: Vec<(K, Vec<u8>)> = Vec::new();
