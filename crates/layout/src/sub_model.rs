@@ -8,7 +8,7 @@ use crate::SUB_MODEL_WORDS;
 /// `leaf_count` 24, `hint_shift` 8, lowest bits first.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct SubModelRecord {
-    /// The least key that the top model dispatches here.
+    /// Where the line and the hints begin, at or below the first fence inside the dispatch interval.
     pub base: u64,
     /// Positions a key, of `key - base`.
     pub slope: f32,
