@@ -12,6 +12,8 @@ use super::{XClient, XStoreError};
 
 /// Words of a top model at most: 64 MiB, far above what any table needs.
 const TOP_WORDS_MAX: usize = 8 << 20;
+/// Times that fetching a top model begins again because a newer one came.
+const RESTARTS_MAX: usize = 8;
 /// Least time between two requests of one session for the same sub-model: retraining takes about as long.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(2);
 /// Sub-models whose last request is remembered; collisions only make requests rarer.
@@ -62,13 +64,18 @@ impl XClient {
         }
         let mut words: Vec<u64> = Vec::new();
         let mut fetched = 0;
+        let mut restarts = 0;
         loop {
             Request::top_model(&mut self.request, self.cache.table().id, words.len() as u32, fetched);
             let reply = call(queue, &self.request, &mut self.reply)?;
             let (total, piece) = (reply.count as usize, reply.words()?);
             if reply.argument != fetched && !words.is_empty() {
-                // Trained anew between two pieces: begin again with the newer one. Each round is a whole
-                // training long, so the server cannot keep this up.
+                // Trained anew between two pieces: begin again with the newer one. A server that keeps this up
+                // is not believed: the old generation stays, and what it lacks is looked up by calls.
+                restarts += 1;
+                if restarts > RESTARTS_MAX {
+                    return Ok(());
+                }
                 words.clear();
                 fetched = 0;
                 continue;
