@@ -70,8 +70,8 @@ impl XClient {
             let reply = call(queue, &self.request, &mut self.reply)?;
             let (total, piece) = (reply.count as usize, reply.words()?);
             if reply.argument != fetched && !words.is_empty() {
-                // Trained anew between two pieces: begin again with the newer one. A server that keeps this up
-                // is not believed: the old generation stays, and what it lacks is looked up by calls.
+                // Trained anew between two pieces: begin again with the newer one. A server that keeps this
+                // up is not believed: the old generation stays, and what it lacks is looked up by calls.
                 restarts += 1;
                 if restarts > RESTARTS_MAX {
                     return Ok(());
