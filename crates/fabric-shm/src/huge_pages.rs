@@ -27,7 +27,14 @@ pub(crate) struct HugePages {
 #[derive(Debug, Default)]
 struct Pieces {
     done: Vec<bool>,
-    mapped_bytes: u64,
+    /// As last counted; `None`: not yet.
+    mapped_bytes: Option<u64>,
+}
+
+impl Pieces {
+    fn count(&mut self, mapping: &Mapping) -> u64 {
+        *self.mapped_bytes.get_or_insert_with(|| mapped_bytes(mapping))
+    }
 }
 
 impl HugePages {
@@ -54,9 +61,14 @@ impl HugePages {
             }
         }
         if changed {
-            pieces.mapped_bytes = mapped_bytes(mapping);
+            pieces.mapped_bytes = None;
         }
-        pieces.mapped_bytes
+        pieces.count(mapping)
+    }
+
+    /// Bytes on huge pages, as counted after the last collapse: a count walks the page table.
+    pub(crate) fn mapped_bytes(&self, mapping: &Mapping) -> u64 {
+        self.pieces.lock().unwrap_or_else(PoisonError::into_inner).count(mapping)
     }
 }
 

@@ -6,7 +6,7 @@ use farsight_base::RegionId;
 use farsight_base::sync::AtomicU64;
 use farsight_fabric::{FabricError, Region, RegionRights};
 
-use crate::huge_pages::{HugePages, mapped_bytes};
+use crate::huge_pages::HugePages;
 use crate::mapping::{HUGE_PAGE_BYTES, Mapping};
 use crate::{memory, os};
 
@@ -61,7 +61,7 @@ impl Region for MappedRegion {
     }
 
     fn huge_page_bytes(&self) -> u64 {
-        mapped_bytes(&self.mapping)
+        self.huge_pages.mapped_bytes(&self.mapping)
     }
 
     fn collapse_to_huge_pages(&self, used_bytes: u64) -> u64 {

@@ -72,7 +72,7 @@ pub struct ModelStats {
     pub cache_bytes: u64,
     /// Mean leaves in a prediction, over sub-models.
     pub window_leaves_mean: f64,
-    /// Most leaves in a prediction.
+    /// Most leaves in a prediction of any sub-model since the last whole training.
     pub window_leaves_max: u64,
     /// Sub-models retrained since the last whole training.
     pub retrained: u64,

@@ -40,13 +40,48 @@ pub struct PublishedModel {
     top: TopModel,
     top_words: Vec<u64>,
     sub_models: Vec<RwLock<Arc<SubModelImage>>>,
+    windows: Windows,
     pending: Pending,
+}
+
+/// What statistics say of all sub-models, kept as they are replaced: a walk over them would hold up the
+/// worker that answers.
+#[derive(Default)]
+struct Windows {
+    leaves: AtomicU64,
+    leaves_max: AtomicU64,
+    table_entries: AtomicU64,
+}
+
+impl Windows {
+    // Relaxed throughout: statistics, written by the one trainer.
+    fn add(&self, record: &SubModelRecord) {
+        let window = window_leaves(record);
+        self.leaves.fetch_add(window, Ordering::Relaxed);
+        self.leaves_max.fetch_max(window, Ordering::Relaxed);
+        self.table_entries.fetch_add(record.leaf_count.into(), Ordering::Relaxed);
+    }
+
+    fn subtract(&self, record: &SubModelRecord) {
+        self.leaves.fetch_sub(window_leaves(record), Ordering::Relaxed);
+        self.table_entries.fetch_sub(record.leaf_count.into(), Ordering::Relaxed);
+    }
+}
+
+/// Leaves in a sub-model's predictions.
+fn window_leaves(record: &SubModelRecord) -> u64 {
+    (1 + u64::from(record.error_low) + u64::from(record.error_high)).min(record.leaf_count.into())
 }
 
 impl PublishedModel {
     pub(super) fn new(generation: u64, top: TopModel, images: Vec<SubModelImage>) -> Self {
         assert_eq!(images.len(), top.sub_model_count() as usize, "one image a sub-model");
+        let windows = Windows::default();
+        for image in &images {
+            windows.add(&image.record);
+        }
         Self {
+            windows,
             generation,
             top_words: top.to_words(),
             pending: Pending::new(images.len()),
@@ -96,8 +131,10 @@ impl PublishedModel {
     }
 
     pub(super) fn replace(&self, index: u32, image: SubModelImage) {
-        let image = Arc::new(image);
-        *self.sub_models[index as usize].write().unwrap_or_else(PoisonError::into_inner) = image;
+        self.windows.add(&image.record);
+        let mut place = self.sub_models[index as usize].write().unwrap_or_else(PoisonError::into_inner);
+        self.windows.subtract(&place.record);
+        *place = Arc::new(image);
     }
 
     fn mark(&self, fences: Fences, since: MonotonicNs) {
@@ -191,26 +228,18 @@ impl ModelStore {
     #[must_use]
     pub fn stats(&self, now: MonotonicNs) -> ModelStats {
         let Some(model) = self.current() else { return ModelStats::default() };
-        let (mut windows, mut window_max, mut table_entries) = (0, 0, 0);
-        for index in 0..model.sub_model_count() {
-            let record = model.sub_model(index).record;
-            let window = (1 + u64::from(record.error_low) + u64::from(record.error_high))
-                .min(record.leaf_count.into());
-            windows += window;
-            window_max = window_max.max(window);
-            table_entries += u64::from(record.leaf_count);
-        }
         let sub_models = u64::from(model.sub_model_count());
         let record_bytes = SUB_MODEL_WORDS as u64 * 8;
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let queue = model.pending.lock_queue();
         ModelStats {
             generation: model.generation,
             sub_models,
             top_bytes: model.top_words.len() as u64 * 8,
-            cache_bytes: sub_models * record_bytes + table_entries * 8,
-            window_leaves_mean: windows as f64 / sub_models as f64,
-            window_leaves_max: window_max,
-            retrained: self.retrained.load(Ordering::Relaxed),
+            cache_bytes: sub_models * record_bytes + count(&model.windows.table_entries) * 8,
+            window_leaves_mean: count(&model.windows.leaves) as f64 / sub_models as f64,
+            window_leaves_max: count(&model.windows.leaves_max),
+            retrained: count(&self.retrained),
             pending: queue.len() as u64,
             lag_ns: queue.front().map_or(0, |(_, since)| now.since(*since).as_nanos() as u64),
             training_s: 0.0,
