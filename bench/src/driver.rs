@@ -19,6 +19,7 @@
 
 mod checked_value;
 mod error;
+mod inserts;
 mod limit_region;
 mod load;
 mod placement;
@@ -38,6 +39,7 @@ use crate::report::{Record, Setting, thousands};
 use crate::workload::{Distribution, InsertSupply, KeySpace, Workload, WorkloadError, ZIPFIAN_THETA_DEFAULT};
 
 pub use error::DriverError;
+pub use inserts::{InsertOrder, InsertOutcome, InsertPlan};
 pub use load::LoadReport;
 pub use placement::Placement;
 pub use server_process::ServerCommand;
@@ -233,7 +235,8 @@ impl Driver<'_> {
     }
 
     fn load(&self, number: usize) -> Result<Load, DriverError> {
-        Load::new(self.source, self.plan, self.space.loaded(), number, self.cancellation)
+        let table = (self.plan.value_bytes, self.plan.access);
+        Load::new(self.source, table, self.space.loaded(), number, self.cancellation)
     }
 
     fn run_of<'a>(&'a self, workload: Workload, load: &'a Load, number: usize) -> Run<'a> {

@@ -4,6 +4,7 @@
 //! were measured in those same runs. JSON names carry their unit; the table rounds for the eye and holds
 //! nothing that the JSON lacks.
 
+mod inserts;
 mod table;
 
 use std::{fs, io, path::Path};
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{histogram::LatencyNs, machine::Machine};
 
+pub use inserts::{InsertPhase, InsertRecord, InsertSample, InsertSetting, insert_table};
 pub use table::{table, thousands};
 
 /// Runs that a published median takes at least.
@@ -172,8 +174,8 @@ pub fn median(values: &[f64]) -> f64 {
 /// [`ReportError::Io`] with the path.
 ///
 /// # Panics
-/// If a number is not finite, which [`Record::of_runs`] excludes.
-pub fn write_json(path: &Path, records: &[Record]) -> Result<(), ReportError> {
+/// If a record is no plain data.
+pub fn write_json(path: &Path, records: &[impl Serialize]) -> Result<(), ReportError> {
     let mut text = serde_json::to_string_pretty(records).expect("records are plain data");
     text.push('\n');
     fs::write(path, text).map_err(|source| ReportError::Io {

@@ -6,7 +6,7 @@ use farsight::{Access, Client, Options, Table, TableStats};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::server_process::ServerProcess;
-use super::{Cancellation, DriverError, Plan, ServerSource, checked_value};
+use super::{Cancellation, DriverError, ServerSource, checked_value};
 use crate::machine::process_cpu_time;
 
 /// Pairs between two steps of the progress bar.
@@ -39,6 +39,7 @@ pub struct LoadReport {
 
 /// A loaded table with its client, and its server if that was started for it.
 pub(super) struct Load {
+    pub(super) client: Client,
     pub(super) table: Table<u64>,
     pub(super) options: Options,
     pub(super) server_process_id: u32,
@@ -48,10 +49,11 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Loads `keys`, each with its first value. `number` tells the loads of one driver apart.
+    /// Loads `keys`, each with its first value of `value_bytes`, for clients of `access`. `number` tells the
+    /// loads of one driver apart.
     pub(super) fn new(
         source: &ServerSource,
-        plan: &Plan,
+        (value_bytes, access): (usize, Access),
         keys: &[u64],
         number: usize,
         cancellation: &Cancellation,
@@ -67,7 +69,7 @@ impl Load {
             }
         };
         let client = Client::connect(&url)?;
-        let table = client.create_table::<u64>(&name, plan.value_bytes)?;
+        let table = client.create_table::<u64>(&name, value_bytes)?;
         let begun = Instant::now();
         fill(&table, keys, cancellation)?;
         let load_s = begun.elapsed().as_secs_f64();
@@ -75,9 +77,9 @@ impl Load {
         let server_process_id = client.stats()?.process_id;
         // Only of its own server the driver knows that nobody else keeps it busy.
         let stats = rest(&client, &name, server.is_some().then_some(server_process_id), cancellation)?;
-        let options = Options { access: plan.access };
+        let options = Options { access };
         let begun = Instant::now();
-        if plan.access == Access::OneSided {
+        if access == Access::OneSided {
             table.session(options)?.prefill()?;
         }
         let cache_fill_s = begun.elapsed().as_secs_f64();
@@ -91,7 +93,7 @@ impl Load {
             table_bytes: stats.region.used_bytes,
             huge_page_bytes: client.collapse_to_huge_pages(),
         };
-        Ok(Self { table, options, server_process_id, report, _server: server })
+        Ok(Self { client, table, options, server_process_id, report, _server: server })
     }
 
     pub(super) fn report(&self) -> LoadReport {

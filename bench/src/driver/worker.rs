@@ -269,7 +269,7 @@ impl Executor {
 
 /// Checks what a read of a stored key found; returns the value's counter.
 #[inline]
-fn check_read(key: u64, answer: Option<(&[u8], u64)>, wrong: &mut WrongAnswers) -> Option<u32> {
+pub(super) fn check_read(key: u64, answer: Option<(&[u8], u64)>, wrong: &mut WrongAnswers) -> Option<u32> {
     let counter = answer.and_then(|(value, _)| checked_value::counter(key, value));
     if counter.is_none() {
         wrong.note_read(key, answer);
@@ -278,8 +278,18 @@ fn check_read(key: u64, answer: Option<(&[u8], u64)>, wrong: &mut WrongAnswers) 
 }
 
 impl WrongAnswers {
+    /// An error if an answer was wrong.
+    pub(super) fn into_result(self, workload: &'static str, operations: u64) -> Result<(), DriverError> {
+        let Self { count, first } = self;
+        if count == 0 {
+            Ok(())
+        } else {
+            Err(DriverError::WrongAnswers { workload, count, operations, first })
+        }
+    }
+
     #[cold]
-    fn note(&mut self, evidence: String) {
+    pub(super) fn note(&mut self, evidence: String) {
         if self.count == 0 {
             self.first = evidence;
         }

@@ -118,12 +118,12 @@ fn cell(column: usize, text: &str) -> Cell {
     Cell::new(text).set_alignment(side)
 }
 
-fn millions(per_second: f64) -> String {
+pub(super) fn millions(per_second: f64) -> String {
     format!("{:.2}", per_second / 1e6)
 }
 
 /// A time with its unit, to three digits.
-fn time(nanoseconds: u64) -> String {
+pub(super) fn time(nanoseconds: u64) -> String {
     let scaled = |unit: f64, name| {
         let value = nanoseconds as f64 / unit;
         let decimals = if value < 9.995 { 2 } else { usize::from(value < 99.95) };

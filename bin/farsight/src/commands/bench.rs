@@ -1,5 +1,7 @@
 //! `farsight bench`.
 
+mod inserts;
+
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -49,6 +51,7 @@ pub(crate) struct Bench {
 #[derive(Debug, Subcommand)]
 enum Action {
     Ycsb(Ycsb),
+    Inserts(inserts::Inserts),
     /// Run `serve` on one core, as long as the process lives that started it
     #[command(hide = true)]
     Server(PinnedServer),
@@ -180,6 +183,7 @@ impl Bench {
         match self.action {
             None => self.ycsb.run(),
             Some(Action::Ycsb(ycsb)) => ycsb.run(),
+            Some(Action::Inserts(inserts)) => inserts.run(),
             Some(Action::Server(server)) => server.run(),
         }
     }
@@ -187,10 +191,7 @@ impl Bench {
 
 impl Ycsb {
     fn run(self) -> Result<ExitCode> {
-        let cancellation = Cancellation::default();
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            signal_hook::flag::register(signal, cancellation.flag()).context("cannot handle signals")?;
-        }
+        let cancellation = cancellation()?;
         if let Some(path) = &self.json {
             check_writable(path)?;
         }
@@ -198,7 +199,7 @@ impl Ycsb {
         let keys = key_set::generate(&dataset, self.keys.map(|keys| keys as usize), SEED, false)?.keys;
         ensure!(!keys.is_empty(), "{} has no keys", self.dataset);
         let placement = Placement::new(self.threads as usize, self.connect.is_some())?;
-        let source = self.source(&placement)?;
+        let source = source(self.connect.as_ref(), &placement)?;
         let mut out = std::io::stdout().lock();
         writeln!(out, "YCSB on {} keys of {}; {placement}\n", thousands(keys.len() as u64), dataset.name())?;
         out.flush()?;
@@ -234,18 +235,6 @@ impl Ycsb {
         }
     }
 
-    fn source(&self, placement: &Placement) -> Result<ServerSource> {
-        if let Some(url) = &self.connect {
-            return Ok(ServerSource::Connect(url.clone()));
-        }
-        let program = std::env::current_exe().context("cannot find this program's own file")?;
-        let mut arguments: Vec<String> = ["bench", "server"].map(str::to_owned).into();
-        if let Some(core) = placement.server_core() {
-            arguments.extend(["--core".to_owned(), core.to_string()]);
-        }
-        Ok(ServerSource::Start(ServerCommand { program, arguments }))
-    }
-
     /// What stands below the table.
     fn remarks(&self, dataset: &Dataset, outcome: &Outcome) -> String {
         let mut text = load_text(&outcome.load);
@@ -265,6 +254,28 @@ impl Ycsb {
         text.push_str(next);
         text
     }
+}
+
+/// A flag that the signals set which ask a program to end.
+fn cancellation() -> Result<Cancellation> {
+    let cancellation = Cancellation::default();
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, cancellation.flag()).context("cannot handle signals")?;
+    }
+    Ok(cancellation)
+}
+
+/// The server at `connect`, or else this program as one.
+fn source(connect: Option<&ServerUrl>, placement: &Placement) -> Result<ServerSource> {
+    if let Some(url) = connect {
+        return Ok(ServerSource::Connect(url.clone()));
+    }
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let mut arguments: Vec<String> = ["bench", "server"].map(str::to_owned).into();
+    if let Some(core) = placement.server_core() {
+        arguments.extend(["--core".to_owned(), core.to_string()]);
+    }
+    Ok(ServerSource::Start(ServerCommand { program, arguments }))
 }
 
 fn load_text(load: &LoadReport) -> String {

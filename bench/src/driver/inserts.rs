@@ -1,0 +1,389 @@
+//! Inserts at full speed, and what they cost those who read meanwhile.
+//!
+//! Invariants: every insert must find its key absent and every read its key present, or there is no result;
+//! nothing is done between two phases, so the table only grows.
+//!
+//! Protocol: three phases over one table, of equal length. A reader alone; a writer alone; both. Each thread
+//! counts what it does, and every [`SAMPLE_INTERVAL`] the counts and the server's statistics become a sample:
+//! rates over time, sub-models retrained, and how far training lags.
+//!
+//! A reader's batch is timed by the wall and by its own processor time. The latter is what the reader itself
+//! had to do, retries included; the former includes the waits for a core that others use, which on a machine
+//! with fewer than three cores is most of it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use farsight::{Access, Session, TableStats, WriteOutcome};
+use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
+
+use super::checked_value::CheckedValue;
+use super::load::{Load, LoadReport};
+use super::worker::{WrongAnswers, check_read};
+use super::{Cancellation, DriverError, Placement, SEED, ServerSource};
+use crate::histogram::LatencyHistogram;
+use crate::machine::{Machine, process_cpu_time, thread_cpu_time};
+use crate::report::{InsertPhase, InsertRecord, InsertSample, InsertSetting};
+use crate::workload::{
+    Distribution, InsertSupply, KeySpace, Operation, OperationStream, SLOTS_DEFAULT, Workload, WorkloadError,
+};
+
+/// Time between two samples.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
+/// Inserts prepared for a second: more than one thread can send.
+const INSERTS_PER_S_MAX: f64 = 6e6;
+/// Phases that insert.
+const INSERTING_PHASES: f64 = 2.0;
+/// Keys of a reader's batch.
+const READ_BATCH: usize = 64;
+
+/// In which order new keys come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InsertOrder {
+    /// Anywhere between the loaded keys.
+    Random,
+    /// Between the loaded keys, from the least on.
+    Ascending,
+    /// Above the greatest key, ascending.
+    Append,
+}
+
+impl InsertOrder {
+    /// The name under which results show it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Random => "random",
+            Self::Ascending => "ascending",
+            Self::Append => "append",
+        }
+    }
+}
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct InsertPlan {
+    /// The order of the new keys.
+    pub order: InsertOrder,
+    /// The name under which results show the keys.
+    pub dataset: String,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Inserts that the writer hands over together.
+    pub batch: usize,
+    /// Time of a phase.
+    pub seconds: f64,
+}
+
+/// What a plan gave.
+#[derive(Debug)]
+pub struct InsertOutcome {
+    /// The phases.
+    pub record: InsertRecord,
+    /// The load.
+    pub load: LoadReport,
+    /// Operations whose answers were checked, all of them right.
+    pub operations_checked: u64,
+}
+
+/// What the threads of a phase count, for samples.
+#[derive(Default)]
+struct Progress {
+    inserts: AtomicU64,
+    gets: AtomicU64,
+    is_over: AtomicBool,
+}
+
+/// What a reader of one phase found.
+#[derive(Default)]
+struct Reads {
+    wall: LatencyHistogram,
+    processor: LatencyHistogram,
+    read_verbs: u64,
+    fallbacks: u64,
+}
+
+impl InsertPlan {
+    /// Loads `keys`, which are ascending and distinct, and runs the three phases.
+    ///
+    /// # Errors
+    /// [`DriverError`]; the server that was started for this has ended then, too.
+    pub fn run(
+        &self,
+        keys: Vec<u64>,
+        source: &ServerSource,
+        placement: &Placement,
+        cancellation: &Cancellation,
+    ) -> Result<InsertOutcome, DriverError> {
+        let key_count = keys.len() as u64;
+        let (space, inserts) = self.new_keys(keys)?;
+        let table = (self.value_bytes, Access::OneSided);
+        let load = Load::new(source, table, space.loaded(), 1, cancellation)?;
+        let bench = Bench { plan: self, load: &load, placement, cancellation };
+        let mut reader = bench.reader(&space)?;
+        let mut writer = bench.writer(inserts)?;
+        let phases = vec![
+            bench.phase("read", Some(&mut reader), None)?,
+            bench.phase("insert", None, Some(&mut writer))?,
+            bench.phase("both", Some(&mut reader), Some(&mut writer))?,
+        ];
+        let machine = Machine { huge_page_bytes_mapped: load.report().huge_page_bytes, ..Machine::detect() };
+        let setting = InsertSetting {
+            order: self.order.name().to_owned(),
+            dataset: self.dataset.clone(),
+            keys: key_count,
+            value_size: self.value_bytes as u32,
+            batch: self.batch,
+            seconds: self.seconds,
+        };
+        Ok(InsertOutcome {
+            record: InsertRecord { setting, phases, machine },
+            load: load.report(),
+            operations_checked: reader.operations + writer.operations,
+        })
+    }
+
+    /// The keys to load, and the new ones in their order.
+    fn new_keys(&self, keys: Vec<u64>) -> Result<(Arc<KeySpace>, Vec<u64>), DriverError> {
+        let wanted = (self.seconds * INSERTING_PHASES * INSERTS_PER_S_MAX) as usize;
+        let greatest = keys.last().copied().unwrap_or(0);
+        let gap_keys = if self.order == InsertOrder::Append { 0 } else { wanted };
+        let space = KeySpace::split(keys, InsertSupply { held_back: 0, gap_keys }, SEED)?;
+        let mut inserts = space.inserts().to_vec();
+        match self.order {
+            InsertOrder::Random => {}
+            InsertOrder::Ascending => inserts.sort_unstable(),
+            InsertOrder::Append => {
+                let room = u64::MAX - greatest;
+                if room < wanted as u64 {
+                    let error = WorkloadError::GapsTooNarrow { found: room as usize, asked: wanted };
+                    return Err(error.into());
+                }
+                let step = (room / wanted as u64).min(1 << 20);
+                inserts.extend((1..=wanted as u64).map(|number| greatest + number * step));
+            }
+        }
+        Ok((Arc::new(space), inserts))
+    }
+}
+
+/// A plan under way.
+struct Bench<'a> {
+    plan: &'a InsertPlan,
+    load: &'a Load,
+    placement: &'a Placement,
+    cancellation: &'a Cancellation,
+}
+
+impl Bench<'_> {
+    fn reader(&self, space: &Arc<KeySpace>) -> Result<Reader, DriverError> {
+        let uniform = Distribution::Uniform;
+        let stream = OperationStream::new(Workload::C, uniform, space, (0, 1), SLOTS_DEFAULT, SEED)?;
+        Ok(Reader {
+            session: self.load.table.session(self.load.options)?,
+            stream,
+            batch: Vec::new(),
+            keys: Vec::new(),
+            operations: 0,
+        })
+    }
+
+    fn writer(&self, keys: Vec<u64>) -> Result<Writer, DriverError> {
+        let empty = CheckedValue::new(self.plan.value_bytes);
+        Ok(Writer {
+            session: self.load.table.session(self.load.options)?,
+            keys,
+            pairs: vec![(0, empty); self.plan.batch],
+            outcomes: Vec::new(),
+            operations: 0,
+        })
+    }
+
+    fn table_stats(&self) -> Result<TableStats, DriverError> {
+        let name = self.load.table.name();
+        let tables = self.load.client.stats()?.tables;
+        Ok(tables.into_iter().find(|table| table.info.definition.name == name).expect("this run's table"))
+    }
+
+    /// One phase: the threads run, this one samples.
+    fn phase(
+        &self,
+        name: &'static str,
+        reader: Option<&mut Reader>,
+        writer: Option<&mut Writer>,
+    ) -> Result<InsertPhase, DriverError> {
+        let progress = Progress::default();
+        let before = self.table_stats()?;
+        let server_cpu = process_cpu_time(self.load.server_process_id)?;
+        let begun = Instant::now();
+        let (samples, reads) = std::thread::scope(|scope| {
+            let progress = &progress;
+            // The writer first: with two cores the reader shares the server's, where it is preempted less.
+            let writing = writer.map(|writer| {
+                scope.spawn(move || {
+                    self.placement.pin(0)?;
+                    writer.run(progress)
+                })
+            });
+            let reading = reader.map(|reader| {
+                scope.spawn(move || {
+                    self.placement.pin(1)?;
+                    reader.run(progress)
+                })
+            });
+            let samples = self.sample(begun, &before, progress);
+            // Relaxed: the flag publishes nothing but itself.
+            progress.is_over.store(true, Ordering::Relaxed);
+            let written = writing.map(|thread| thread.join().expect("the writer does not panic"));
+            let read = reading.map(|thread| thread.join().expect("the reader does not panic"));
+            written.transpose()?;
+            Ok::<_, DriverError>((samples?, read.transpose()?.unwrap_or_default()))
+        })?;
+        self.cancellation.check()?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let server_cpu = process_cpu_time(self.load.server_process_id)?.saturating_sub(server_cpu);
+        let gets = reads.wall.operations();
+        let a_get = |count: u64| if gets == 0 { 0.0 } else { count as f64 / gets as f64 };
+        let after = self.table_stats()?;
+        Ok(InsertPhase {
+            phase: name.to_owned(),
+            inserts_per_s: progress.inserts.load(Ordering::Relaxed) as f64 / seconds,
+            gets_per_s: gets as f64 / seconds,
+            get_latency_ns: reads.wall.quantiles(),
+            get_processor_ns: reads.processor.quantiles(),
+            reads_per_get: a_get(reads.read_verbs),
+            fallbacks_per_get: a_get(reads.fallbacks),
+            server_cpu_fraction: server_cpu.as_secs_f64() / seconds,
+            training_cpu_fraction: (after.model.training_s - before.model.training_s) / seconds,
+            splits: after.tree.splits - before.tree.splits,
+            hint_hits: after.tree.hint_hits - before.tree.hint_hits,
+            descents: after.tree.descents - before.tree.descents,
+            lag_ns_max: samples.iter().map(|sample| sample.lag_ns).max().unwrap_or(0),
+            pending_max: samples.iter().map(|sample| sample.pending).max().unwrap_or(0),
+            samples,
+        })
+    }
+
+    fn sample(
+        &self,
+        begun: Instant,
+        before: &TableStats,
+        progress: &Progress,
+    ) -> Result<Vec<InsertSample>, DriverError> {
+        let mut samples: Vec<InsertSample> = Vec::new();
+        let (mut last_s, mut inserts, mut gets) = (0.0, 0, 0);
+        let mut model = before.model;
+        while last_s < self.plan.seconds {
+            self.cancellation.check()?;
+            std::thread::sleep(SAMPLE_INTERVAL);
+            // Relaxed: counts of about one moment.
+            let inserts_now = progress.inserts.load(Ordering::Relaxed);
+            let gets_now = progress.gets.load(Ordering::Relaxed);
+            let at_s = begun.elapsed().as_secs_f64();
+            let stats = self.table_stats()?;
+            let elapsed_s = at_s - last_s;
+            samples.push(InsertSample {
+                at_s,
+                inserts_per_s: (inserts_now - inserts) as f64 / elapsed_s,
+                gets_per_s: (gets_now - gets) as f64 / elapsed_s,
+                // A whole training begins its count anew.
+                retrained: stats
+                    .model
+                    .retrained
+                    .checked_sub(model.retrained)
+                    .unwrap_or(stats.model.retrained),
+                generation: stats.model.generation,
+                pending: stats.model.pending,
+                lag_ns: stats.model.lag_ns,
+                pairs: stats.tree.pairs,
+            });
+            (last_s, inserts, gets, model) = (at_s, inserts_now, gets_now, stats.model);
+            // Relaxed: as above. A writer without keys, or a thread with an error, ends the phase.
+            if progress.is_over.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        Ok(samples)
+    }
+}
+
+/// Reads loaded keys, all alike popular.
+struct Reader {
+    session: Session<u64>,
+    stream: OperationStream,
+    batch: Vec<Operation>,
+    keys: Vec<u64>,
+    operations: u64,
+}
+
+impl Reader {
+    fn run(&mut self, progress: &Progress) -> Result<Reads, DriverError> {
+        let (meters, counters) = (self.session.meters(), self.session.counters());
+        let mut found = Reads::default();
+        let mut answers = farsight::Answers::default();
+        let mut wrong = WrongAnswers::default();
+        // Relaxed: the flag publishes nothing but itself.
+        while !progress.is_over.load(Ordering::Relaxed) {
+            self.stream.fill(&mut self.batch, READ_BATCH)?;
+            self.keys.clear();
+            self.keys.extend(self.batch.iter().map(|operation| match operation {
+                Operation::Read { key } => *key,
+                other => unreachable!("{other:?} in a stream of reads"),
+            }));
+            let (wall, processor) = (Instant::now(), thread_cpu_time());
+            self.session.multi_get(&self.keys, &mut answers)?;
+            let (processor, wall) = (thread_cpu_time().saturating_sub(processor), wall.elapsed());
+            for (index, key) in self.keys.iter().enumerate() {
+                check_read(*key, answers.get(index), &mut wrong);
+            }
+            let count = self.keys.len() as u64;
+            found.wall.record(wall, count);
+            found.processor.record(processor, count);
+            progress.gets.fetch_add(count, Ordering::Relaxed);
+        }
+        found.read_verbs = (self.session.meters() - meters).reads;
+        found.fallbacks = self.session.counters().fallbacks - counters.fallbacks;
+        self.operations += found.wall.operations();
+        wrong.into_result("inserts", found.wall.operations()).map(|()| found)
+    }
+}
+
+/// Inserts new keys, each once.
+struct Writer {
+    session: Session<u64>,
+    /// New keys; those before `operations` are stored.
+    keys: Vec<u64>,
+    pairs: Vec<(u64, CheckedValue)>,
+    outcomes: Vec<WriteOutcome>,
+    operations: u64,
+}
+
+impl Writer {
+    fn run(&mut self, progress: &Progress) -> Result<(), DriverError> {
+        let mut wrong = WrongAnswers::default();
+        let mut done = Ok(());
+        // Relaxed: the flag publishes nothing but itself.
+        while done.is_ok() && !progress.is_over.load(Ordering::Relaxed) {
+            let keys = &self.keys[self.operations as usize..];
+            let count = keys.len().min(self.pairs.len());
+            if count == 0 {
+                break;
+            }
+            for ((pair_key, value), key) in self.pairs.iter_mut().zip(keys) {
+                *pair_key = *key;
+                value.set(*key, 0);
+            }
+            done = self.session.insert_many(&self.pairs[..count], &mut self.outcomes);
+            for (key, outcome) in keys.iter().zip(&self.outcomes) {
+                if !matches!(outcome, WriteOutcome::Inserted(_)) {
+                    wrong.note(format!("the insert of key {key} gave {outcome:?}"));
+                }
+            }
+            self.operations += count as u64;
+            progress.inserts.fetch_add(count as u64, Ordering::Relaxed);
+        }
+        progress.is_over.store(true, Ordering::Relaxed);
+        done?;
+        wrong.into_result("inserts", self.operations)
+    }
+}

@@ -1,0 +1,261 @@
+//! The record of a benchmark of inserts: three phases, each with its course over time.
+
+use std::fmt::Write as _;
+
+use comfy_table::{Cell, CellAlignment, LineStyle, Table, presets};
+use serde::{Deserialize, Serialize};
+
+use super::table::{millions, thousands, time};
+use crate::histogram::LatencyNs;
+use crate::machine::Machine;
+
+/// What was run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct InsertSetting {
+    /// The order of the new keys: `random`, `ascending`, `append`.
+    pub order: String,
+    /// Name or path of the dataset.
+    pub dataset: String,
+    /// Keys loaded.
+    pub keys: u64,
+    /// Bytes of a value.
+    pub value_size: u32,
+    /// Inserts that the writer handed over together.
+    pub batch: usize,
+    /// Time of a phase, in s.
+    pub seconds: f64,
+}
+
+/// One phase.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct InsertPhase {
+    /// `read`, `insert` or `both`.
+    pub phase: String,
+    /// New keys stored a second.
+    pub inserts_per_s: f64,
+    /// GETs a second, in batches of 64.
+    pub gets_per_s: f64,
+    /// Latency of a GET's batch.
+    pub get_latency_ns: LatencyNs,
+    /// The reader's own processor time for a GET's batch.
+    pub get_processor_ns: LatencyNs,
+    /// READs a GET.
+    pub reads_per_get: f64,
+    /// GETs that ended with an RPC because the cache was stale, a GET.
+    pub fallbacks_per_get: f64,
+    /// Server processor time a second; 1 is one core.
+    pub server_cpu_fraction: f64,
+    /// The part of it that trained models.
+    pub training_cpu_fraction: f64,
+    /// Leaves split.
+    pub splits: u64,
+    /// Writes that a hint led to their leaf.
+    pub hint_hits: u64,
+    /// Writes that went down the tree.
+    pub descents: u64,
+    /// Greatest age of a sub-model that waits for training, in the samples.
+    pub lag_ns_max: u64,
+    /// Most sub-models waiting, in the samples.
+    pub pending_max: u64,
+    /// The course of the phase.
+    pub samples: Vec<InsertSample>,
+}
+
+/// An interval of a phase.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct InsertSample {
+    /// Its end, in s from the phase's beginning.
+    pub at_s: f64,
+    /// New keys stored a second, in the interval.
+    pub inserts_per_s: f64,
+    /// GETs a second, in the interval.
+    pub gets_per_s: f64,
+    /// Sub-models trained again in the interval; since the last whole training if that was in it.
+    pub retrained: u64,
+    /// Whole trainings so far.
+    pub generation: u64,
+    /// Sub-models waiting at its end.
+    pub pending: u64,
+    /// Age of the oldest of those.
+    pub lag_ns: u64,
+    /// Pairs in the table.
+    pub pairs: u64,
+}
+
+/// The result of a benchmark of inserts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct InsertRecord {
+    /// What was run.
+    #[serde(flatten)]
+    pub setting: InsertSetting,
+    /// The phases, in their order.
+    pub phases: Vec<InsertPhase>,
+    /// Where it ran.
+    pub machine: Machine,
+}
+
+const HEADER: [&str; 12] = [
+    "phase",
+    "M inserts\n/s",
+    "M GETs\n/s",
+    "p50",
+    "p99",
+    "own\np50",
+    "own\np99",
+    "READs\n/GET",
+    "falls\n/GET",
+    "server\nCPU",
+    "train\nCPU",
+    "lag",
+];
+
+/// The phases for the eye, at most 100 columns wide.
+#[must_use]
+pub fn insert_table(record: &InsertRecord) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::default()));
+    let cell = |column: usize, text: &str| {
+        Cell::new(text).set_alignment(if column == 0 { CellAlignment::Left } else { CellAlignment::Right })
+    };
+    table.set_header(HEADER.iter().enumerate().map(|(column, name)| cell(column, name)));
+    for phase in &record.phases {
+        table.add_row(row(phase).iter().enumerate().map(|(column, text)| cell(column, text)));
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 1));
+    }
+    let setting = &record.setting;
+    format!(
+        "{}: {} keys, {} B values, {} inserts in batches of {}, GETs in batches of 64\n{}, {} cores\n{table}\n{}",
+        setting.dataset,
+        thousands(setting.keys),
+        setting.value_size,
+        setting.order,
+        setting.batch,
+        record.machine.cpu,
+        record.machine.cores,
+        remarks(record)
+    )
+}
+
+fn row(phase: &InsertPhase) -> [String; HEADER.len()] {
+    let (inserts, gets) = (phase.inserts_per_s > 0.0, phase.gets_per_s > 0.0);
+    let of = |is_there: bool, text: String| if is_there { text } else { "-".to_owned() };
+    [
+        phase.phase.clone(),
+        of(inserts, millions(phase.inserts_per_s)),
+        of(gets, millions(phase.gets_per_s)),
+        of(gets, time(phase.get_latency_ns.p50)),
+        of(gets, time(phase.get_latency_ns.p99)),
+        of(gets, time(phase.get_processor_ns.p50)),
+        of(gets, time(phase.get_processor_ns.p99)),
+        of(gets, format!("{:.2}", phase.reads_per_get)),
+        of(gets, format!("{:.4}", phase.fallbacks_per_get)),
+        format!("{:.2}", phase.server_cpu_fraction),
+        format!("{:.2}", phase.training_cpu_fraction),
+        of(phase.lag_ns_max > 0, time(phase.lag_ns_max)),
+    ]
+}
+
+fn remarks(record: &InsertRecord) -> String {
+    let phase = |name: &str| record.phases.iter().find(|phase| phase.phase == name);
+    let mut text =
+        String::from("own: the reader's processor time; lag: the oldest sub-model waiting for training\n");
+    if let Some(alone) = phase("insert") {
+        let _ = writeln!(
+            text,
+            "inserts alone: {} splits, {} of {} writes by hint, {} sub-models waited at most",
+            thousands(alone.splits),
+            thousands(alone.hint_hits),
+            thousands(alone.hint_hits + alone.descents),
+            thousands(alone.pending_max)
+        );
+    }
+    if let (Some(alone), Some(both)) = (phase("read"), phase("both")) {
+        let ratio = |of: fn(&InsertPhase) -> u64| of(both) as f64 / of(alone).max(1) as f64;
+        let _ = writeln!(
+            text,
+            "GETs beside a writer: p99 {:.2} times that without, {:.2} times by the reader's processor time",
+            ratio(|phase| phase.get_latency_ns.p99),
+            ratio(|phase| phase.get_processor_ns.p99)
+        );
+        if record.machine.cores < 3 {
+            text.push_str(
+                "(server, writer and reader shared two cores: the p99 has waits for a core in it)\n",
+            );
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn phase(name: &str, p99: u64) -> InsertPhase {
+        let latency = LatencyNs { p50: 999_949, p99, p999: 999_949_999 };
+        let sample = InsertSample {
+            at_s: 0.1,
+            inserts_per_s: 3e6,
+            gets_per_s: 1e7,
+            retrained: 5,
+            generation: 1,
+            pending: 2,
+            lag_ns: 7,
+            pairs: 9,
+        };
+        InsertPhase {
+            phase: name.into(),
+            inserts_per_s: 3.14e6,
+            gets_per_s: 1.234e8,
+            get_latency_ns: latency,
+            get_processor_ns: latency,
+            reads_per_get: 12.34,
+            fallbacks_per_get: 0.0123,
+            server_cpu_fraction: 1.25,
+            training_cpu_fraction: 0.19,
+            splits: 1_000,
+            hint_hits: 900,
+            descents: 100,
+            lag_ns_max: 999_949_999,
+            pending_max: 12_345,
+            samples: vec![sample; 3],
+        }
+    }
+
+    fn example() -> InsertRecord {
+        let setting = InsertSetting {
+            order: "ascending".into(),
+            dataset: "uniform".into(),
+            keys: 10_000_000,
+            value_size: 8,
+            batch: 2048,
+            seconds: 5.0,
+        };
+        let phases = vec![phase("read", 100_000), phase("insert", 0), phase("both", 150_000)];
+        let machine = Machine { cpu: "Example 9000".into(), cores: 2, ..Machine::default() };
+        InsertRecord { setting, phases, machine }
+    }
+
+    #[test]
+    fn the_table_fits_100_columns_and_compares_the_readers() {
+        let text = insert_table(&example());
+        for line in text.lines() {
+            assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
+        }
+        assert!(text.contains("p99 1.50 times that without, 1.50 times by"), "{text}");
+        assert!(text.contains("900 of 1,000 writes by hint"), "{text}");
+        assert!(text.contains("shared two cores"), "{text}");
+    }
+
+    #[test]
+    fn json_carries_the_course_of_each_phase() {
+        let value = serde_json::to_value(example()).expect("plain data");
+        let sample = &value["phases"][1]["samples"][2];
+        for field in ["at_s", "inserts_per_s", "gets_per_s", "retrained", "pending", "lag_ns", "pairs"] {
+            assert!(sample[field].is_number(), "{field} is missing in {sample}");
+        }
+        assert_eq!(value["order"], "ascending");
+        assert_eq!(serde_json::from_value::<InsertRecord>(value).expect("readable"), example());
+    }
+}

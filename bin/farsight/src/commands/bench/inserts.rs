@@ -1,0 +1,118 @@
+//! `farsight bench inserts`.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Result, ensure};
+use clap::{Args, ValueEnum};
+use farsight::{ServerUrl, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
+use farsight_bench::dataset::Dataset;
+use farsight_bench::driver::{DriverError, InsertOrder, InsertPlan, Placement};
+use farsight_bench::report::{insert_table, thousands, write_json};
+
+use super::{BATCH_MAX, EXIT_INTERRUPTED, SEED};
+use super::{cancellation, check_writable, load_text, seconds, source};
+use crate::key_set;
+
+const HELP: &str = "\
+Three phases over one table: a reader alone, a writer alone, both. Every
+answer is checked: inserts must find their keys absent, reads theirs present.
+
+The server has the first core, the writer the second, the reader the third;
+on two cores the reader shares the server's. 'own' is then the column to look
+at: the reader's own processor time for a batch, without waits for a core.
+
+The JSON has, besides, what happened in each tenth of a second: inserts, GETs,
+sub-models trained again, sub-models waiting, the age of the oldest.
+
+Examples:
+  farsight bench inserts
+  farsight bench inserts --order append --json inserts.json
+  farsight bench inserts --dataset longitudes --batch 64";
+
+/// Inserts at full speed, training behind them, and readers beside them
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub(super) struct Inserts {
+    /// The order of the new keys
+    #[arg(long, value_enum, default_value_t)]
+    order: OrderName,
+    /// The keys to load: a name that `farsight dataset list` shows, or a file
+    #[arg(long, value_name = "NAME|FILE", default_value = "uniform")]
+    dataset: String,
+    /// Keys to load [default: all of a real set, 10 million of a synthetic one]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    keys: Option<u64>,
+    /// Bytes of a value
+    #[arg(long, value_name = "B", default_value_t = 8, value_parser = clap::value_parser!(u64)
+        .range(VALUE_BYTES_MIN as u64..=VALUE_BYTES_MAX as u64))]
+    value_size: u64,
+    /// Inserts that the writer hands over together
+    #[arg(long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u64)
+        .range(1..=BATCH_MAX))]
+    batch: u64,
+    /// Time of a phase
+    #[arg(long, value_name = "S", default_value_t = 3.0, value_parser = seconds)]
+    seconds: f64,
+    /// A file for the results, as a JSON array of one object
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// A running server of this host, instead of one started and stopped here
+    #[arg(long, value_name = "URL")]
+    connect: Option<ServerUrl>,
+}
+
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+enum OrderName {
+    /// Anywhere between the loaded keys
+    #[default]
+    Random,
+    /// Between the loaded keys, from the least on
+    Ascending,
+    /// Above the greatest key, ascending
+    Append,
+}
+
+impl Inserts {
+    pub(super) fn run(self) -> Result<ExitCode> {
+        let cancellation = cancellation()?;
+        if let Some(path) = &self.json {
+            check_writable(path)?;
+        }
+        let dataset = Dataset::parse(&self.dataset)?;
+        let keys = key_set::generate(&dataset, self.keys.map(|keys| keys as usize), SEED, false)?.keys;
+        ensure!(!keys.is_empty(), "{} has no keys", self.dataset);
+        let placement = Placement::new(2, self.connect.is_some())?;
+        let source = source(self.connect.as_ref(), &placement)?;
+        let plan = InsertPlan {
+            order: match self.order {
+                OrderName::Random => InsertOrder::Random,
+                OrderName::Ascending => InsertOrder::Ascending,
+                OrderName::Append => InsertOrder::Append,
+            },
+            dataset: dataset.name(),
+            value_bytes: self.value_size as usize,
+            batch: self.batch as usize,
+            seconds: self.seconds,
+        };
+        let outcome = match plan.run(keys, &source, &placement, &cancellation) {
+            Err(DriverError::Cancelled) => {
+                eprintln!("interrupted; the server is stopped");
+                return Ok(ExitCode::from(EXIT_INTERRUPTED));
+            }
+            done => done?,
+        };
+        let mut out = std::io::stdout().lock();
+        write!(out, "{}{}", insert_table(&outcome.record), load_text(&outcome.load))?;
+        writeln!(out, "wrong answers: 0 in {} operations", thousands(outcome.operations_checked))?;
+        if let Some(path) = &self.json {
+            write_json(path, &[outcome.record])?;
+            writeln!(out, "results: {}", path.display())?;
+        }
+        if let Some(credit) = dataset.attribution() {
+            writeln!(out, "{credit}")?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
