@@ -12,6 +12,7 @@
 
 use std::time::Duration;
 
+use farsight_base::clock::MonotonicNs;
 use farsight_base::prng::SplitMix64;
 use farsight_base::{Line, RegionId, RemoteAddress};
 use farsight_fabric::{FabricError, Guarantees, Meters, QueuePair, ReadMode, Slot};
@@ -132,6 +133,10 @@ impl QueuePair for PastQueue<'_> {
         self.below.peer()
     }
 
+    fn now(&self) -> MonotonicNs {
+        self.below.now()
+    }
+
     fn attach(&mut self, region: RegionId) -> Result<u64, FabricError> {
         self.below.attach(region)
     }
@@ -178,6 +183,10 @@ impl QueuePair for PastQueue<'_> {
         // Rung READs are complete.
         let reads = self.posted.iter().any(|posted| matches!(posted, Posted::Read { rung: true, .. }));
         if reads { Ok(()) } else { self.below.wait(timeout) }
+    }
+
+    fn settle(&mut self) -> Result<(), FabricError> {
+        self.below.settle()
     }
 
     fn is_complete(&self, slot: Slot) -> bool {

@@ -13,6 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use farsight_base::clock::{Clock, MonotonicNs, SystemClock};
 use farsight_base::words::{CopyMode, copy_lines, prefetch};
 use farsight_base::{LINE_BYTES, Line, RegionId, RemoteAddress, WORDS_PER_LINE};
 use farsight_fabric::{FabricError, Guarantees, Meters, QueuePair, ReadMode, RegionRights, Slot};
@@ -98,6 +99,7 @@ pub struct ShmQueue {
     /// Slots that became complete since the last poll.
     completed: usize,
     meters: Meters,
+    clock: SystemClock,
 }
 
 impl ShmQueue {
@@ -116,6 +118,7 @@ impl ShmQueue {
             calls: Calls::new(file, wakes)?,
             completed: 0,
             meters: Meters::default(),
+            clock: SystemClock::new(),
         })
     }
 
@@ -275,6 +278,10 @@ impl QueuePair for ShmQueue {
         self.link.peer()
     }
 
+    fn now(&self) -> MonotonicNs {
+        self.clock.now()
+    }
+
     fn attach(&mut self, region: RegionId) -> Result<u64, FabricError> {
         self.check(0)?;
         if self.region(region).is_none() {
@@ -410,6 +417,11 @@ impl QueuePair for ShmQueue {
             }
         }
         self.check(1)
+    }
+
+    #[inline(always)]
+    fn settle(&mut self) -> Result<(), FabricError> {
+        Ok(())
     }
 
     #[inline(always)]

@@ -12,8 +12,9 @@ use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use farsight_base::clock::MonotonicNs;
 use farsight_base::{Line, RemoteAddress};
 
 use crate::{FabricError, QueuePair, ReadMode, Slot};
@@ -67,7 +68,7 @@ impl<'q, Q: QueuePair> Lane<'q, Q> {
             places.push(Box::pin(Some(start(self.slot(slot), operation))));
         }
         let mut running = places.len();
-        let mut progress_at = Instant::now();
+        let mut progress_at = self.now();
         while running > 0 {
             for (slot, place) in places.iter_mut().enumerate() {
                 // A finished operation makes room for the next, which posts at once; bounded by the
@@ -101,7 +102,7 @@ impl<'q, Q: QueuePair> Lane<'q, Q> {
     {
         let mut operation = std::pin::pin!(start(self.slot(0)));
         let mut context = Context::from_waker(Waker::noop());
-        let mut progress_at = Instant::now();
+        let mut progress_at = self.now();
         loop {
             if let Poll::Ready(result) = operation.as_mut().poll(&mut context) {
                 return Ok(result);
@@ -115,27 +116,31 @@ impl<'q, Q: QueuePair> Lane<'q, Q> {
     /// # Errors
     /// As [`QueuePair::take_reply`]; [`FabricError::TimedOut`].
     pub fn await_reply(&self, slot: Slot, reply: &mut Vec<u8>) -> Result<(), FabricError> {
-        let mut progress_at = Instant::now();
+        let mut progress_at = self.now();
         while !self.queue.borrow().is_complete(slot) {
             self.ring_and_collect(&mut progress_at)?;
         }
         self.queue.borrow_mut().take_reply(slot, reply)
     }
 
+    fn now(&self) -> MonotonicNs {
+        self.queue.borrow().now()
+    }
+
     fn slot(&self, slot: Slot) -> LaneSlot<'_, 'q, Q> {
         LaneSlot { queue: &self.queue, posted: &self.posted, slot }
     }
 
-    fn ring_and_collect(&self, progress_at: &mut Instant) -> Result<(), FabricError> {
+    fn ring_and_collect(&self, progress_at: &mut MonotonicNs) -> Result<(), FabricError> {
         let mut queue = self.queue.borrow_mut();
         if self.posted.replace(false) {
             queue.doorbell()?;
         }
         if queue.poll()? > 0 {
-            *progress_at = Instant::now();
+            *progress_at = queue.now();
             return Ok(());
         }
-        let waited = progress_at.elapsed();
+        let waited = queue.now().since(*progress_at);
         if waited > STALL_TIMEOUT {
             return Err(FabricError::TimedOut { peer: queue.peer().to_owned(), what: "a verb", waited });
         }
@@ -149,6 +154,12 @@ fn poll_once<F: Future<Output = ()>>(place: &mut Pin<Box<Option<F>>>) -> Option<
 }
 
 impl<Q: QueuePair> LaneSlot<'_, '_, Q> {
+    /// The time on the fabric's clock.
+    #[must_use]
+    pub fn now(&self) -> MonotonicNs {
+        self.queue.borrow().now()
+    }
+
     /// READs `into.len()` lines at `from`.
     ///
     /// # Errors

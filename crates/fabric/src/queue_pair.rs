@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use farsight_base::clock::MonotonicNs;
 use farsight_base::{Epoch, Line, RegionId, RemoteAddress};
 
 use crate::{FabricError, Guarantees, Meters};
@@ -53,6 +54,9 @@ pub trait QueuePair {
     /// The peer, as the user named it.
     fn peer(&self) -> &str;
 
+    /// The time, on the clock that this fabric's waits and delays are counted by. Its zero means nothing.
+    fn now(&self) -> MonotonicNs;
+
     /// Makes `region` addressable by this queue pair and returns its size in bytes. May take a round trip; a
     /// region already attached is free.
     ///
@@ -96,6 +100,13 @@ pub trait QueuePair {
     /// # Errors
     /// [`FabricError::Disconnected`].
     fn wait(&mut self, timeout: Duration) -> Result<(), FabricError>;
+
+    /// Waits until every READ, WRITE and atomic rung so far is complete; calls may still be under way. Free
+    /// where a doorbell completes them.
+    ///
+    /// # Errors
+    /// [`FabricError::Disconnected`], [`FabricError::TimedOut`].
+    fn settle(&mut self) -> Result<(), FabricError>;
 
     /// True when the slot's result can be taken.
     fn is_complete(&self, slot: Slot) -> bool;

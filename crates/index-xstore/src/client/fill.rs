@@ -1,8 +1,9 @@
 //! Filling the cache: a new generation's top model, all sub-models in advance, and how often a stale one is
 //! asked for again.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use farsight_base::clock::MonotonicNs;
 use farsight_fabric::QueuePair;
 use farsight_fabric::lane::Lane;
 use farsight_model::TopModel;
@@ -21,7 +22,7 @@ const REFRESHES: usize = 256;
 
 /// When this session last asked for which sub-models.
 pub(super) struct Refreshes {
-    last: Vec<Option<Instant>>,
+    last: Vec<Option<MonotonicNs>>,
 }
 
 impl Refreshes {
@@ -29,11 +30,10 @@ impl Refreshes {
         Self { last: vec![None; REFRESHES] }
     }
 
-    /// True if sub-model `index` may be asked for now; counts as asking.
-    pub(super) fn is_due(&mut self, index: u32) -> bool {
-        let now = Instant::now();
+    /// True if sub-model `index` may be asked for `now`; counts as asking.
+    pub(super) fn is_due(&mut self, index: u32, now: MonotonicNs) -> bool {
         let last = &mut self.last[index as usize % REFRESHES];
-        let due = last.is_none_or(|at| now.duration_since(at) >= REFRESH_INTERVAL);
+        let due = last.is_none_or(|at| now.since(at) >= REFRESH_INTERVAL);
         if due {
             *last = Some(now);
         }

@@ -191,7 +191,7 @@ impl Shared<'_> {
     ) -> Result<(), XStoreError> {
         let Some(model) = self.model.filter(|_| walked) else { return Ok(()) };
         let index = model.top().dispatch(key);
-        if !self.refreshes.borrow_mut().is_due(index) {
+        if !self.refreshes.borrow_mut().is_due(index, slot.now()) {
             return Ok(());
         }
         let mut request = Vec::new();

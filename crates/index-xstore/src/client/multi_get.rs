@@ -109,8 +109,10 @@ impl XClient {
             self.resolve_and_post(&model, queue, keys);
             self.model = Some(model);
             queue.doorbell()?;
+            queue.settle()?;
             self.search_and_post(queue, keys)?;
             queue.doorbell()?;
+            queue.settle()?;
             self.accept(queue, keys, answers, first)?;
         } else {
             self.scratch.irregular.extend((0..keys.len()).map(|index| (index, Start::Unrouted)));

@@ -82,6 +82,7 @@ impl XClient {
                     planned[index] = self.plan(queue, index, scan.from, scan.limit);
                 }
                 queue.doorbell()?;
+                queue.settle()?;
             }
             for (index, scan) in group.iter().enumerate() {
                 self.finish_scan(queue, index, *scan, planned[index], pairs)?;
@@ -157,6 +158,7 @@ impl XClient {
             let from = geometry.address(self.cache.region(), leaf, 0);
             queue.post_read(group_index * PLAN_MAX, from, geometry.leaf_lines(), ReadMode::Stamped);
             queue.doorbell()?;
+            queue.settle()?;
             return Ok(1);
         }
         let mut planned = self.plan(queue, group_index, cursor.key, cursor.remaining);
@@ -165,6 +167,7 @@ impl XClient {
             planned = self.plan(queue, group_index, cursor.key, cursor.remaining);
         }
         queue.doorbell()?;
+        queue.settle()?;
         Ok(planned)
     }
 
