@@ -1,11 +1,12 @@
-//! What every layer stands on: shared words and stamped lines, key search, addresses, the clock and random
-//! numbers.
+//! What every layer stands on: shared words and stamped lines, key search, addresses, the clock, random
+//! numbers, and who watches writes.
 //!
 //! Invariant: memory that another process may write is reached through [`words`] alone. Elsewhere it is a
 //! `&[AtomicU64]`, never a `&[u8]` and never a reference to a plain type.
 
 pub mod address;
 pub mod clock;
+pub mod observe;
 pub mod prng;
 pub mod search;
 pub mod sync;

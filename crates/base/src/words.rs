@@ -14,6 +14,7 @@
 //! relaxed word loads elsewhere. Shared memory tears at 8 B inside a line, so the second look at the stamp is
 //! not optional. Plain, volatile and `memcpy` reads of such memory would be data races.
 
+use crate::observe;
 use crate::sync::{AtomicU64, Ordering, fence};
 
 /// Words in a line.
@@ -289,6 +290,9 @@ pub fn begin_write(line: &[AtomicU64]) -> Stamp {
     // Release: no store of the body is seen before the odd version. Partner: the second Acquire fence in
     // `copy_line_by_words`.
     fence(Ordering::Release);
+    if observe::is_watched() {
+        observe::tell_opened(line, stamp);
+    }
     stamp
 }
 
@@ -296,6 +300,9 @@ pub fn begin_write(line: &[AtomicU64]) -> Stamp {
 /// next even version.
 #[inline]
 pub fn end_write(line: &[AtomicU64], stamp: Stamp) {
+    if observe::is_watched() {
+        observe::tell_closing(line, stamp);
+    }
     // Release: the body's stores are seen before the even version. Partner: the first Acquire fence in
     // `copy_line_by_words`.
     line[0].store(stamp.written().0, Ordering::Release);
