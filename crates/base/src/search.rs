@@ -1,7 +1,7 @@
-//! Key search in private lines: which words equal a key.
+//! Key search in private lines: which words equal a key, which are below it.
 //!
-//! Invariant: bit `8 * line + word` of the answer is set exactly if that word equals the key. Stamps are
-//! words too: the caller masks with the lines' occupancy, whose bits have the same places.
+//! Invariant: bit `8 * line + word` of the answer is set exactly if that word equals the key, or is below it.
+//! Stamps are words too: the caller masks with the lines' occupancy, whose bits have the same places.
 
 use crate::sync::{AtomicU64, Ordering};
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -36,6 +36,61 @@ pub fn equal_words_unchecked(words: &[AtomicU64; SEARCH_LINES * WORDS_PER_LINE],
     }
     let equal = |(index, word): (usize, &AtomicU64)| u32::from(word.load(Ordering::Relaxed) == key) << index;
     words.iter().enumerate().map(equal).sum()
+}
+
+/// Words of a search tree's node.
+pub const NODE_WORDS: usize = 16;
+
+/// The words of `node` that are below `key`, one bit each, word 0 lowest.
+#[inline(always)]
+#[must_use]
+pub fn words_below(node: &[i64; NODE_WORDS], key: i64) -> u32 {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if std::is_x86_feature_detected!("avx2") {
+        // SAFETY: AVX2 was detected.
+        return unsafe { words_below_avx2(node, key) };
+    }
+    words_below_portable(node, key)
+}
+
+fn words_below_portable(node: &[i64; NODE_WORDS], key: i64) -> u32 {
+    node.iter().enumerate().fold(0, |found, (index, word)| found | u32::from(*word < key) << index)
+}
+
+/// An `asm!` block for the reason of [`equal_words_avx2`].
+///
+/// # Safety
+/// The processor has AVX2.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline(always)]
+unsafe fn words_below_avx2(node: &[i64; NODE_WORDS], key: i64) -> u32 {
+    let (part0, part1, part2, part3): (u32, u32, u32, u32);
+    // SAFETY: the block reads the 128 B of `node`, which is borrowed, and the key's register; the caller has
+    // AVX2. Registers are declared; stack, flags and memory stay untouched.
+    unsafe {
+        std::arch::asm!(
+            "vmovq xmm0, {key}",
+            "vpbroadcastq ymm0, xmm0",
+            "vpcmpgtq ymm1, ymm0, [{node}]",
+            "vpcmpgtq ymm2, ymm0, [{node} + 32]",
+            "vpcmpgtq ymm3, ymm0, [{node} + 64]",
+            "vpcmpgtq ymm4, ymm0, [{node} + 96]",
+            "vmovmskpd {part0:e}, ymm1",
+            "vmovmskpd {part1:e}, ymm2",
+            "vmovmskpd {part2:e}, ymm3",
+            "vmovmskpd {part3:e}, ymm4",
+            key = in(reg) key,
+            node = in(reg) node.as_ptr(),
+            part0 = out(reg) part0,
+            part1 = out(reg) part1,
+            part2 = out(reg) part2,
+            part3 = out(reg) part3,
+            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _,
+            options(nostack, preserves_flags, pure, readonly),
+        );
+    }
+    leave_avx();
+    part0 | part1 << 4 | part2 << 8 | part3 << 12
 }
 
 #[inline(never)]
@@ -109,6 +164,21 @@ mod tests {
             let shared = std::array::from_fn(|word| AtomicU64::new(lines[word / 8].0[word % 8]));
             assert_eq!(equal_words_unchecked(&shared, key), expected, "{lines:?} {key}, in place");
         }
+    }
+
+    #[test]
+    fn words_below_a_key_are_those_below_it() {
+        let mut random = SplitMix64::new(8);
+        for _ in 0..2_000 {
+            let node: [i64; NODE_WORDS] =
+                std::array::from_fn(|_| random.next_u64() as i64 >> random.below(64));
+            for key in [node[3], node[9].wrapping_add(1), i64::MIN, i64::MAX, 0, random.next_u64() as i64] {
+                assert_eq!(words_below(&node, key), words_below_portable(&node, key), "{node:?} {key}");
+            }
+        }
+        let ascending = std::array::from_fn(|index| index as i64 * 10);
+        assert_eq!(words_below(&ascending, 30), 0b111);
+        assert_eq!(words_below(&ascending, 151), 0xffff);
     }
 
     #[test]

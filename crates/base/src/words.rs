@@ -127,17 +127,17 @@ pub fn next_incarnation(incarnation: u32) -> u32 {
     incarnation.wrapping_add(1) & INCARNATION_MASK
 }
 
-/// Asks for the line that holds `word` to be brought into the nearest cache.
+/// Asks for the line at which `place` begins to be brought into the nearest cache.
 #[inline(always)]
-pub fn prefetch(word: &AtomicU64) {
+pub fn prefetch<T>(place: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: a prefetch reads nothing that the program can see and faults on no address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(word.as_ptr().cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast()) };
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = word;
+    let _ = place;
 }
 
 /// What a copy looks at besides the bytes.
