@@ -14,7 +14,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::Stamp;
-use crate::sync::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, process};
 
 /// What is told of one thread's writes.
 pub trait WriteObserver {
@@ -26,7 +26,7 @@ pub trait WriteObserver {
 }
 
 /// True once any thread has had an observer.
-static WATCHED: AtomicBool = AtomicBool::new(false);
+static WATCHED: process::AtomicBool = process::AtomicBool::new(false);
 
 thread_local! {
     static OBSERVER: RefCell<Option<Rc<dyn WriteObserver>>> = const { RefCell::new(None) };
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn an_observer_hears_of_its_own_threads_writes_in_their_order() {
-        let line: [AtomicU64; WORDS_PER_LINE] = [const { AtomicU64::new(0) }; WORDS_PER_LINE];
+        let line: [AtomicU64; WORDS_PER_LINE] = std::array::from_fn(|_| AtomicU64::new(0));
         let notes = Rc::new(Notes::default());
         assert!(observe_writes(Some(Rc::clone(&notes) as Rc<dyn WriteObserver>)).is_none());
         write(&line, 77);

@@ -4,7 +4,7 @@
 //! Stamps are words too: the caller masks with the lines' occupancy, whose bits have the same places.
 
 use crate::sync::{AtomicU64, Ordering};
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
 use crate::words::leave_avx;
 use crate::words::{Line, WORDS_PER_LINE};
 
@@ -15,7 +15,7 @@ pub const SEARCH_LINES: usize = 3;
 #[inline(always)]
 #[must_use]
 pub fn equal_words(lines: &[Line; SEARCH_LINES], key: u64) -> u32 {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
     if std::is_x86_feature_detected!("avx2") {
         // SAFETY: the 192 B of `lines` are readable and, because borrowed, unwritten; AVX2 was detected.
         return unsafe { equal_words_avx2(lines.as_ptr().cast(), key) };
@@ -28,7 +28,7 @@ pub fn equal_words(lines: &[Line; SEARCH_LINES], key: u64) -> u32 {
 #[inline(always)]
 #[must_use]
 pub fn equal_words_unchecked(words: &[AtomicU64; SEARCH_LINES * WORDS_PER_LINE], key: u64) -> u32 {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
     if std::is_x86_feature_detected!("avx2") {
         // SAFETY: the 192 B of `words` are readable and written by atomics alone, each 8 B of which a vector
         // move loads whole; AVX2 was detected.
@@ -45,7 +45,7 @@ pub const NODE_WORDS: usize = 16;
 #[inline(always)]
 #[must_use]
 pub fn words_below(node: &[i64; NODE_WORDS], key: i64) -> u32 {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
     if std::is_x86_feature_detected!("avx2") {
         // SAFETY: AVX2 was detected.
         return unsafe { words_below_avx2(node, key) };
@@ -61,7 +61,7 @@ fn words_below_portable(node: &[i64; NODE_WORDS], key: i64) -> u32 {
 ///
 /// # Safety
 /// The processor has AVX2.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
 #[inline(always)]
 unsafe fn words_below_avx2(node: &[i64; NODE_WORDS], key: i64) -> u32 {
     let (part0, part1, part2, part3): (u32, u32, u32, u32);
@@ -104,7 +104,7 @@ fn equal_words_portable(lines: &[Line; SEARCH_LINES], key: u64) -> u32 {
 ///
 /// # Safety
 /// 192 B at `lines` are readable, and nothing but atomics writes them meanwhile; the processor has AVX2.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
 #[inline(always)]
 unsafe fn equal_words_avx2(lines: *const u64, key: u64) -> u32 {
     let (part0, part1, part2, part3, part4, part5): (u32, u32, u32, u32, u32, u32);

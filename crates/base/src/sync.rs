@@ -1,3 +1,48 @@
-//! The only door to atomics, so that a model checker can be put behind it in one place.
+//! The only door to atomics, and to the locks of code that model checkers run: behind it stand the standard
+//! library's, or those of a checker.
+//!
+//! Under `cfg(loom)` every load may return each value that the C++ memory model allows, and every schedule is
+//! tried; under `cfg(shuttle)` memory is sequentially consistent and schedules are drawn at random, which
+//! reaches models too large for the former. Neither type has the size of its word, so under a checker shared
+//! memory is a slice of these types and never a mapping. [`planted`] makes models fail on purpose.
 
-pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+#[cfg(loom)]
+mod weakened;
+
+#[cfg(any(loom, shuttle))]
+pub mod planted;
+
+#[cfg(all(any(loom, shuttle), not(portable_words)))]
+compile_error!(
+    "a model checker sees no vector moves: add --cfg portable_words, as `cargo xtask models` does"
+);
+
+/// Atomics of the whole process, in statics: outside of every model, whose atomics live as long as one
+/// schedule.
+pub mod process {
+    pub use std::sync::atomic::AtomicBool;
+}
+
+#[cfg(not(any(loom, shuttle)))]
+pub use std::{
+    hint::spin_loop,
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+    sync::{Mutex, MutexGuard, RwLock},
+};
+
+#[cfg(shuttle)]
+pub use shuttle::{
+    hint::spin_loop,
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+    sync::{Mutex, MutexGuard, RwLock},
+};
+
+#[cfg(loom)]
+pub use {
+    loom::{
+        hint::spin_loop,
+        sync::{Mutex, MutexGuard, RwLock},
+    },
+    std::sync::atomic::Ordering,
+    weakened::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence},
+};

@@ -17,6 +17,9 @@
 use crate::observe;
 use crate::sync::{AtomicU64, Ordering, fence};
 
+#[cfg(all(test, loom))]
+mod models;
+
 /// Words in a line.
 pub const WORDS_PER_LINE: usize = 8;
 /// Bytes in a line: the unit in which memory travels.
@@ -130,13 +133,13 @@ pub fn next_incarnation(incarnation: u32) -> u32 {
 /// Asks for the line at which `place` begins to be brought into the nearest cache.
 #[inline(always)]
 pub fn prefetch<T>(place: &T) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: a prefetch reads nothing that the program can see and faults on no address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast()) };
     }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    #[cfg(not(all(target_arch = "x86_64", not(any(miri, portable_words)))))]
     let _ = place;
 }
 
@@ -193,7 +196,7 @@ fn copy_again_line_by_line(from: &[AtomicU64], into: &mut [Line]) {
 fn copy_and_compare(from: &[AtomicU64], into: &mut [Line]) -> u64 {
     assert_eq!(from.len(), into.len() * WORDS_PER_LINE, "words to copy, and room for them");
     let lines = into.iter_mut().zip(from.chunks_exact(WORDS_PER_LINE));
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
     if std::is_x86_feature_detected!("avx") {
         let changed = lines.fold(0, |changed, (line, words)| changed | copy_line_avx(words, line));
         leave_avx();
@@ -215,13 +218,17 @@ fn copy_line_by_words(words: &[AtomicU64], line: &mut Line) -> u64 {
     // Acquire: the second load of the stamp comes after the body's loads. Partner: the Release fence in
     // `begin_write`: a reader that saw a word of the new body sees the odd stamp, or a later one.
     fence(Ordering::Acquire);
+    #[cfg(any(loom, shuttle))]
+    if crate::sync::planted::is_planted(crate::sync::planted::Bug::NoSecondLook) {
+        return 0;
+    }
     before ^ words[0].load(Ordering::Relaxed)
 }
 
 /// [`copy_line_by_words`] with vector moves. x86-64 performs loads in program order, so the order of the
 /// block's instructions is the fences; the compiler moves no memory access across it, because it is not
 /// `nomem`.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
 #[inline(always)]
 fn copy_line_avx(words: &[AtomicU64], line: &mut Line) -> u64 {
     let from = words[..WORDS_PER_LINE].as_ptr();
@@ -248,7 +255,7 @@ fn copy_line_avx(words: &[AtomicU64], line: &mut Line) -> u64 {
 }
 
 /// Clears the upper halves of the vector registers, which would slow down the SSE code around.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
 #[inline(always)]
 pub(crate) fn leave_avx() {
     // SAFETY: the instruction writes the vector registers alone, all of which are declared; callers detected

@@ -1,0 +1,103 @@
+//! Stamped lines under loom: every schedule of few preemptions, every value that a load may return.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::sync::planted::{Bug, assert_found};
+
+type Words = [AtomicU64; WORDS_PER_LINE];
+
+fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(model);
+}
+
+fn new_line() -> Words {
+    std::array::from_fn(|_| AtomicU64::new(0))
+}
+
+/// One write of a line: two words, far apart.
+fn write(line: &Words, content: u64) {
+    let stamp = begin_write(line);
+    line[2].store(content, Ordering::Relaxed);
+    line[7].store(content, Ordering::Relaxed);
+    end_write(line, stamp);
+}
+
+fn copy(line: &Words) -> Line {
+    let mut copies = [Line::ZERO];
+    copy_stamped(line, &mut copies);
+    copies[0]
+}
+
+/// A copy with an even version is one write's, and the one that its version counts.
+fn a_copy_is_a_snapshot() {
+    let line = Arc::new(new_line());
+    let written = Arc::clone(&line);
+    let writer = loom::thread::spawn(move || {
+        write(&written, 1);
+        write(&written, 2);
+    });
+    let copied = copy(&line);
+    if !copied.stamp().is_changing() {
+        let writes = u64::from(copied.stamp().version() / 2);
+        assert_eq!((copied.0[2], copied.0[7]), (writes, writes), "a torn copy");
+    }
+    writer.join().unwrap();
+    let copied = copy(&line);
+    assert_eq!((copied.stamp().version(), copied.0[2], copied.0[7]), (4, 2, 2), "after the last write");
+}
+
+/// The same for the few words that are read without a copy.
+fn read_words_are_a_snapshot() {
+    let line = Arc::new(new_line());
+    let written = Arc::clone(&line);
+    let writer = loom::thread::spawn(move || {
+        write(&written, 1);
+        write(&written, 2);
+    });
+    if let Some([first, second]) = read_stamped_words(&line, [2, 7]) {
+        assert_eq!(first, second, "torn words");
+    }
+    writer.join().unwrap();
+    assert_eq!(read_stamped_words(&line, [2, 7]), Some([2, 2]));
+}
+
+/// What was written before a line, as a value before its key, is seen by whoever sees that line written.
+fn lines_are_seen_in_the_order_of_their_writes() {
+    let lines = Arc::new([new_line(), new_line()]);
+    let written = Arc::clone(&lines);
+    let writer = loom::thread::spawn(move || {
+        write(&written[0], 1);
+        write(&written[1], 1);
+    });
+    let key = copy(&lines[1]);
+    if !key.stamp().is_changing() && key.0[2] == 1 {
+        let value = copy(&lines[0]);
+        assert_eq!((value.stamp().version(), value.0[2]), (2, 1), "the key is there, its value is not");
+    }
+    writer.join().unwrap();
+}
+
+#[test]
+fn stamped_lines_hold() {
+    check(3, a_copy_is_a_snapshot);
+    check(3, read_words_are_a_snapshot);
+    check(3, lines_are_seen_in_the_order_of_their_writes);
+}
+
+#[test]
+fn each_ordering_of_a_stamped_line_is_needed() {
+    for bug in [Bug::AcquireFences, Bug::ReleaseFences, Bug::ReleaseStores] {
+        assert_found(bug, || check(2, a_copy_is_a_snapshot));
+        assert_found(bug, || check(2, read_words_are_a_snapshot));
+    }
+    // The writer's side is ordered twice: by the first line's even stamp and by the second line's fence.
+    assert_found(Bug::AcquireFences, || check(2, lines_are_seen_in_the_order_of_their_writes));
+}
+
+#[test]
+fn the_second_look_is_needed() {
+    assert_found(Bug::NoSecondLook, || check(2, a_copy_is_a_snapshot));
+}
