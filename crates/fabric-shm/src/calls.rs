@@ -105,10 +105,7 @@ impl Calls {
     }
 
     fn wake_server(&self) {
-        ring::settle();
-        if self.server_sleep.must_be_woken() {
-            socket::wake(&self.wakes);
-        }
+        ring::wake(&self.server_sleep, || socket::wake(&self.wakes));
     }
 
     /// Takes every reply that is there; calls `answered` with the slots whose calls are complete now.
@@ -165,15 +162,10 @@ impl Calls {
     }
 
     fn sleep(&mut self, link: BorrowedFd<'_>, timeout: Duration) -> io::Result<Woken> {
-        self.own_sleep.announce();
-        ring::settle();
-        if self.replies.is_ready() {
-            self.own_sleep.rise();
-            return Ok(Woken::Perhaps);
-        }
         let wakes = (self.wakes.as_fd(), PollFlags::IN | PollFlags::RDHUP);
-        let shown = os::poll([wakes, (link, PollFlags::RDHUP)], Some(timeout));
-        self.own_sleep.rise();
+        let block = || os::poll([wakes, (link, PollFlags::RDHUP)], Some(timeout));
+        let shown = ring::sleep(std::iter::once(&self.own_sleep), || self.replies.is_ready(), block);
+        let Some(shown) = shown else { return Ok(Woken::Perhaps) };
         let [wakes, link] = shown?;
         if !link.is_empty() {
             return Ok(Woken::LinkEnded);

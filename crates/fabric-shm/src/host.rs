@@ -23,8 +23,9 @@ use rustix::process::Signal;
 
 use crate::claim::{Claim, ListenError};
 use crate::control::{FromClient, FromServer};
+use crate::gate::Gate;
 use crate::mapping::SharedWords;
-use crate::port::{Complaints, Gate, PortShared, ServerQueue, ShmPort};
+use crate::port::{Complaints, PortShared, ServerQueue, ShmPort};
 use crate::region::MappedRegion;
 use crate::session::{Ending, Manners, QUEUES_MAX, Session};
 use crate::{REGIONS_MAX, memory, os, ring, socket};

@@ -20,6 +20,7 @@ mod calls;
 mod claim;
 mod connection;
 mod control;
+mod gate;
 mod host;
 mod huge_pages;
 mod link;

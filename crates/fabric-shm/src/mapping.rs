@@ -95,6 +95,13 @@ impl Mapping {
         Ok(mapping)
     }
 
+    /// Words of a model, whose atomics are not of a word's size.
+    #[cfg(loom)]
+    pub(crate) fn of_model(word_count: usize) -> Self {
+        let words: Box<[AtomicU64]> = (0..word_count).map(|_| AtomicU64::new(0)).collect();
+        Self { base: NonNull::from(Box::leak(words)).cast(), length_bytes: word_count * 8 }
+    }
+
     /// All words. Stores to an [`Access::Read`] mapping fault; that nobody tries is the queue pair's check of
     /// rights.
     #[inline]
@@ -127,6 +134,16 @@ impl Mapping {
     }
 }
 
+#[cfg(loom)]
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        let words = std::ptr::slice_from_raw_parts_mut(self.base.as_ptr(), self.length_bytes / 8);
+        // SAFETY: `of_model` leaked a box of so many words, which is this mapping's own.
+        drop(unsafe { Box::from_raw(words) });
+    }
+}
+
+#[cfg(not(loom))]
 impl Drop for Mapping {
     fn drop(&mut self) {
         unmap(self.base.as_ptr().cast(), self.length_bytes);

@@ -17,6 +17,7 @@ use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_fabric::{CallHandler, ServerPort};
 use rustix::event::epoll;
 
+use crate::gate::Gate;
 use crate::mapping::SharedWords;
 use crate::ring::{self, Consumer, Disorder, Producer, Sleeper};
 use crate::{os, socket};
@@ -31,32 +32,6 @@ const LOOKS_PER_TURN: usize = 32;
 const SERVES_PER_LOOK: u32 = 1024;
 /// The wake descriptor among epoll's tokens; queues count from one.
 const WAKE_TOKEN: u64 = 0;
-
-/// Whether a queue may be served; shared by its port and the host.
-#[derive(Debug, Default)]
-pub(crate) struct Gate {
-    closed: AtomicBool,
-    /// Held while requests of this queue execute.
-    serving: Mutex<()>,
-}
-
-impl Gate {
-    /// No request executes any more, but for the one that executes now.
-    pub(crate) fn close(&self) {
-        // Release, and Acquire in `is_closed`: nothing is handed over; the mutex orders what matters.
-        self.closed.store(true, Ordering::Release);
-    }
-
-    fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
-    }
-
-    /// True while requests of this queue execute. Once false on a closed gate, it stays so: whoever takes the
-    /// mutex after this look sees the gate closed.
-    pub(crate) fn is_being_served(&self) -> bool {
-        matches!(self.serving.try_lock(), Err(std::sync::TryLockError::WouldBlock))
-    }
-}
 
 /// What the host is told by its ports.
 #[derive(Debug)]
@@ -119,24 +94,18 @@ impl ServerQueue {
     }
 
     /// True if a visit would come to anything: an answer, or a complaint.
-    fn has_work(&mut self) -> bool {
-        self.requests.is_ready() && self.replies.has_room_for_any().unwrap_or(true)
+    fn has_work(&self) -> bool {
+        self.requests.is_ready() && self.replies.is_ready()
     }
 
     fn visit(&mut self, limit: usize, work: &mut Work<'_>) -> Result<Visit, Disorder> {
         let gate = Arc::clone(&self.gate);
-        let _serving = gate.serving.lock().unwrap_or_else(PoisonError::into_inner);
-        if gate.is_closed() {
-            return Ok(Visit::Closed);
-        }
+        let Some(_serving) = gate.enter() else { return Ok(Visit::Closed) };
         let outcome = self.answer(limit, work);
         // What was answered before a disorder was answered.
         self.requests.publish();
         if self.replies.publish() {
-            ring::settle();
-            if self.client_sleep.must_be_woken() {
-                socket::wake(&self.wakes);
-            }
+            ring::wake(&self.client_sleep, || socket::wake(&self.wakes));
         }
         outcome.map(Visit::Answered)
     }
@@ -298,12 +267,16 @@ impl ShmPort {
         answered
     }
 
-    /// Waits for wake-ups and hang-ups, and deals with them.
-    fn take_events(&mut self, timeout: Duration) {
+    /// Waits for wake-ups and hang-ups.
+    fn await_events(&self, timeout: Duration) -> Vec<epoll::Event> {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(32);
         let timeout = os::timespec(timeout.min(os::SLEEP_MAX));
         // A signal ends the wait early, which a caller must expect anyway.
         let _ = epoll::wait(&self.shared.epoll, rustix::buffer::spare_capacity(&mut events), Some(&timeout));
+        events
+    }
+
+    fn deal_with(&mut self, events: &[epoll::Event]) {
         for event in events {
             let token = event.data.u64();
             if token == WAKE_TOKEN {
@@ -314,9 +287,9 @@ impl ShmPort {
         }
     }
 
-    fn has_work(&mut self) -> bool {
-        // Relaxed: only a hint to look properly.
-        self.shared.changed.load(Ordering::Relaxed) || self.queues.iter_mut().any(ServerQueue::has_work)
+    fn has_work(&self) -> bool {
+        // Relaxed: only a hint to look properly; who sets it wakes the port besides.
+        self.shared.changed.load(Ordering::Relaxed) || self.queues.iter().any(ServerQueue::has_work)
     }
 }
 
@@ -325,7 +298,8 @@ impl ServerPort for ShmPort {
         self.apply_changes();
         self.serves = self.serves.wrapping_add(1);
         if self.serves.is_multiple_of(SERVES_PER_LOOK) {
-            self.take_events(Duration::ZERO);
+            let events = self.await_events(Duration::ZERO);
+            self.deal_with(&events);
         }
         let mut answered = 0;
         while answered < budget_calls {
@@ -350,16 +324,9 @@ impl ServerPort for ShmPort {
             }
             std::thread::yield_now();
         }
-        for queue in &self.queues {
-            queue.own_sleep.announce();
-        }
-        ring::settle();
-        if !self.has_work() {
-            self.take_events(timeout);
-        }
-        for queue in &self.queues {
-            queue.own_sleep.rise();
-        }
+        let sleepers = self.queues.iter().map(|queue| &queue.own_sleep);
+        let slept = ring::sleep(sleepers, || self.has_work(), || self.await_events(timeout));
+        self.deal_with(&slept.unwrap_or_default());
         self.apply_changes();
     }
 }

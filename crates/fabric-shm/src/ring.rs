@@ -10,32 +10,39 @@
 //! tail and publishes its head likewise. A frame is a word `{payload bytes 32, slot 32}`, a word with the
 //! call's sequence number, and the payload, padded to words.
 //!
-//! Sleeping: a side that is about to sleep sets its `sleeping` word, fences (SeqCst) and looks once more; a
-//! side that has published fences (SeqCst) and looks at the other's word: of the two looks at least one sees
-//! the other's store.
+//! Sleeping: a side that is about to sleep sets its `sleeping` word, fences (SeqCst) and looks once more
+//! ([`sleep`]); a side that has published fences (SeqCst) and looks at the other's word ([`wake`]): of the
+//! two looks at least one sees the other's store.
 //!
 //! Words 0, 16, 32 … of the header (two lines apart, for the prefetcher fetches pairs) hold: request tail,
 //! request head, reply tail, reply head, server sleeping, client sleeping. The header has 4096 B, then come
 //! the rings.
 
+#[cfg(loom)]
+use farsight_base::sync::planted::{self, Bug};
 use farsight_base::sync::{AtomicU64, Ordering, fence};
 
 use crate::mapping::SharedWords;
 
-/// Words of each ring; a power of two.
-const RING_WORDS: usize = 32 << 10;
-const HEADER_WORDS: usize = 512;
+#[cfg(all(test, loom))]
+mod models;
+
+/// Words of each ring; a power of two. A model has no room for as many: two frames fill its ring.
+const RING_WORDS: usize = if cfg!(loom) { 8 } else { 32 << 10 };
+/// Words between two counters.
+const APART: usize = if cfg!(loom) { 1 } else { 16 };
+const HEADER_WORDS: usize = 32 * APART;
 const FRAME_HEADER_WORDS: usize = 2;
 
 /// Bytes of the longest request or reply.
-pub(crate) const PAYLOAD_BYTES_MAX: usize = 64 << 10;
+pub(crate) const PAYLOAD_BYTES_MAX: usize = if cfg!(loom) { 16 } else { 64 << 10 };
 /// Bytes of the file with both rings.
 pub(crate) const FILE_BYTES: usize = (HEADER_WORDS + 2 * RING_WORDS) * 8;
 /// Free words that any frame fits in.
 const FRAME_WORDS_MAX: u64 = frame_words(PAYLOAD_BYTES_MAX) as u64;
 
-const SERVER_SLEEPING: usize = 64;
-const CLIENT_SLEEPING: usize = 80;
+const SERVER_SLEEPING: usize = 4 * APART;
+const CLIENT_SLEEPING: usize = 5 * APART;
 
 const fn frame_words(payload_bytes: usize) -> usize {
     FRAME_HEADER_WORDS + payload_bytes.div_ceil(8)
@@ -50,9 +57,10 @@ pub(crate) struct Place {
 }
 
 /// From the client to the server.
-pub(crate) const REQUESTS: Place = Place { first: HEADER_WORDS, tail: 0, head: 16 };
+pub(crate) const REQUESTS: Place = Place { first: HEADER_WORDS, tail: 0, head: APART };
 /// From the server to the client.
-pub(crate) const REPLIES: Place = Place { first: HEADER_WORDS + RING_WORDS, tail: 32, head: 48 };
+pub(crate) const REPLIES: Place =
+    Place { first: HEADER_WORDS + RING_WORDS, tail: 2 * APART, head: 3 * APART };
 
 /// What a peer did to a ring.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -92,6 +100,18 @@ impl Producer {
     /// True if a frame of any length fits now.
     pub(crate) fn has_room_for_any(&mut self) -> Result<bool, Disorder> {
         self.has_room(FRAME_WORDS_MAX)
+    }
+
+    /// False if [`Producer::has_room_for_any`] would say so: nothing can be pushed, and nothing is amiss.
+    #[inline]
+    pub(crate) fn is_ready(&self) -> bool {
+        let is_short = |head: u64| RING_WORDS as u64 - (self.tail - head) < FRAME_WORDS_MAX;
+        if !is_short(self.head_seen) {
+            return true;
+        }
+        // Relaxed: `has_room` loads it again with its ordering.
+        let head = self.memory.words()[self.place.head].load(Ordering::Relaxed);
+        self.tail.wrapping_sub(head) > RING_WORDS as u64 || !is_short(head)
     }
 
     fn has_room(&mut self, words: u64) -> Result<bool, Disorder> {
@@ -174,6 +194,8 @@ impl Consumer {
             // `Producer::publish`.
             let tail = self.memory.words()[self.place.tail].load(Ordering::Acquire);
             let apart = tail.wrapping_sub(self.head);
+            #[cfg(loom)]
+            let apart = if planted::is_planted(Bug::CounterBelieved) { 0 } else { apart };
             if apart > RING_WORDS as u64 {
                 return Err(Disorder::Counters { apart });
             }
@@ -256,32 +278,50 @@ impl Sleeper {
         &self.memory.words()[self.word]
     }
 
-    /// Announces sleep. The sleeper must call [`settle`] and look for work once more before it sleeps.
-    pub(crate) fn announce(&self) {
-        // Relaxed: `settle` orders it.
+    fn announce(&self) {
+        // Relaxed: the SeqCst fence in `sleep` orders it.
         self.word().store(1, Ordering::Relaxed);
     }
 
-    /// Ends what [`Sleeper::announce`] began.
-    pub(crate) fn rise(&self) {
+    fn rise(&self) {
         // Relaxed: at worst the peer sends one wake-up too many.
         self.word().store(0, Ordering::Relaxed);
     }
 
-    /// True if the peer sleeps and must be woken; then it counts as woken. Call after [`settle`], after
-    /// publishing.
-    pub(crate) fn must_be_woken(&self) -> bool {
-        // Relaxed: the SeqCst fence in `settle` came before.
+    /// True if the peer sleeps and must be woken; then it counts as woken.
+    fn must_be_woken(&self) -> bool {
+        // Relaxed: the SeqCst fence in `wake` came before.
         if self.word().load(Ordering::Relaxed) == 0 {
             return false;
         }
+        // A late zero does no harm: the wake-up that follows it ends whatever sleep it may have hidden.
         self.rise();
         true
     }
 }
 
-/// Stands between "I sleep" and the last look at the ring on one side, between publishing and the look at the
-/// other's `sleeping` word on the other. Partner: itself, on the other side.
-pub(crate) fn settle() {
+/// Sleeps on `sleepers`, by `block`, unless `has_work`; `None` if it has. What `block` waits for must last
+/// until it is waited for, as bytes in a socket do.
+pub(crate) fn sleep<'s, R>(
+    sleepers: impl Iterator<Item = &'s Sleeper> + Clone,
+    has_work: impl FnOnce() -> bool,
+    block: impl FnOnce() -> R,
+) -> Option<R> {
+    sleepers.clone().for_each(Sleeper::announce);
+    // SeqCst: between "I sleep" and the last look. Partner: the fence in `wake`.
     fence(Ordering::SeqCst);
+    #[cfg(loom)]
+    let has_work = || !planted::is_planted(Bug::NoLastLook) && has_work();
+    let outcome = if has_work() { None } else { Some(block()) };
+    sleepers.for_each(Sleeper::rise);
+    outcome
+}
+
+/// Wakes the peer by `send` if it sleeps. After publishing.
+pub(crate) fn wake(peer: &Sleeper, send: impl FnOnce()) {
+    // SeqCst: between what was published and the look at the peer's word. Partner: the fence in `sleep`.
+    fence(Ordering::SeqCst);
+    if peer.must_be_woken() {
+        send();
+    }
 }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use farsight_base::{ClientId, Epoch};
 
 use crate::control::{FABRIC_VERSION, FromClient, FromServer, MAGIC, MESSAGE_BYTES_MAX};
+use crate::gate::Gate;
 use crate::os::{self, Credentials};
-use crate::port::Gate;
 use crate::socket::{self, Packet};
 
 /// How long a client may take to say hello.

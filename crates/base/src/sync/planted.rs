@@ -30,6 +30,8 @@ pub enum Bug {
     NoLastLook,
     /// A consumer believes the peer's counter.
     CounterBelieved,
+    /// A queue's gate is looked at before it is entered.
+    GateCheckedBefore,
     /// A block of table entries is given back before the record that names it is replaced.
     FreedBeforeReplaced,
 }

@@ -38,7 +38,7 @@ macro_rules! atomic {
         #[derive(Debug, Default)]
         pub struct $name(loom::sync::atomic::$inner);
 
-        #[allow(missing_docs, reason = "the standard library's methods")]
+        #[allow(missing_docs, clippy::must_use_candidate, reason = "the standard library's methods")]
         impl $name {
             #[track_caller]
             #[must_use]
@@ -47,7 +47,6 @@ macro_rules! atomic {
             }
 
             #[track_caller]
-            #[must_use]
             pub fn load(&self, ordering: Ordering) -> $value {
                 self.0.load(of_load(ordering))
             }
@@ -89,7 +88,7 @@ macro_rules! atomic {
 
 macro_rules! arithmetic {
     ($name:ident, $value:ty) => {
-        #[allow(missing_docs, reason = "the standard library's methods")]
+        #[allow(missing_docs, clippy::must_use_candidate, reason = "the standard library's methods")]
         impl $name {
             #[track_caller]
             pub fn fetch_add(&self, value: $value, ordering: Ordering) -> $value {

@@ -1,0 +1,88 @@
+//! The gate of a queue: how serving it is ended for good.
+//!
+//! Invariant: once [`Gate::close`] has returned and [`Gate::is_being_served`] has said no, no request of the
+//! queue executes any more.
+
+use std::sync::{PoisonError, TryLockError};
+
+#[cfg(loom)]
+use farsight_base::sync::planted::{Bug, is_planted};
+use farsight_base::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
+
+/// Whether a queue may be served; shared by its port and the host.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    closed: AtomicBool,
+    /// Held while requests of this queue execute.
+    serving: Mutex<()>,
+}
+
+impl Gate {
+    /// No request executes any more, but for the one that executes now.
+    pub(crate) fn close(&self) {
+        // Release, and Acquire in `is_closed`: nothing is handed over; the mutex orders what matters.
+        self.closed.store(true, Ordering::Release);
+    }
+
+    /// True once no further request executes.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Held while requests execute; `None` once the gate is closed.
+    pub(crate) fn enter(&self) -> Option<MutexGuard<'_, ()>> {
+        #[cfg(loom)]
+        let is_open = !self.is_closed();
+        let serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
+        #[cfg(loom)]
+        if is_planted(Bug::GateCheckedBefore) {
+            return is_open.then_some(serving);
+        }
+        (!self.is_closed()).then_some(serving)
+    }
+
+    /// True while requests of this queue execute. Once false on a closed gate, it stays so: whoever takes the
+    /// mutex after this look sees the gate closed.
+    pub(crate) fn is_being_served(&self) -> bool {
+        matches!(self.serving.try_lock(), Err(TryLockError::WouldBlock))
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use std::sync::Arc;
+
+    use farsight_base::sync::planted::assert_found;
+
+    use super::*;
+
+    /// Requests that execute while two workers' visits meet a fence: none once the fence is through.
+    fn nothing_executes_behind_a_closed_gate() {
+        let gate = Arc::new(Gate::default());
+        let fenced = Arc::new(AtomicBool::new(false));
+        let visited = (Arc::clone(&gate), Arc::clone(&fenced));
+        let worker = loom::thread::spawn(move || {
+            let (gate, fenced) = visited;
+            for _ in 0..2 {
+                let Some(_serving) = gate.enter() else { return };
+                // SeqCst, to see the fence as early as can be.
+                assert!(!fenced.load(Ordering::SeqCst), "a request executes behind a fence");
+            }
+        });
+        gate.close();
+        if !gate.is_being_served() {
+            fenced.store(true, Ordering::SeqCst);
+        }
+        worker.join().unwrap();
+    }
+
+    #[test]
+    fn a_closed_gate_stays_shut() {
+        loom::model(nothing_executes_behind_a_closed_gate);
+    }
+
+    #[test]
+    fn a_look_before_the_lock_is_too_early() {
+        assert_found(Bug::GateCheckedBefore, || loom::model(nothing_executes_behind_a_closed_gate));
+    }
+}
