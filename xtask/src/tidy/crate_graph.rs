@@ -18,6 +18,7 @@ const LAYERS: &[Layer] = &[
     ("base", &[]),
     ("fabric", &["base"]),
     ("fabric-shm", &["base", "fabric"]),
+    ("fabric-sim", &["base", "fabric"]),
     ("layout", &["base"]),
     ("protocol", &["base", "layout"]),
     ("model", &["base"]),
@@ -33,12 +34,13 @@ const LAYERS: &[Layer] = &[
         &["base", "fabric", "fabric-shm", "farsight", "index", "index-xstore", "layout", "model", "protocol"],
     ),
     ("bin/farsight", &["bench", "farsight"]),
+    ("sim", &["base", "client", "fabric", "fabric-sim", "index", "layout", "protocol", "server"]),
     ("conformance", EVERY_LIBRARY),
     ("xtask", &[]),
 ];
 
 /// The layers that provide the fabric.
-const PROVIDERS: &[&str] = &["fabric-shm"];
+const PROVIDERS: &[&str] = &["fabric-shm", "fabric-sim"];
 
 const EVERY_LIBRARY: &[&str] = &[
     "base",
@@ -46,6 +48,7 @@ const EVERY_LIBRARY: &[&str] = &[
     "client",
     "fabric",
     "fabric-shm",
+    "fabric-sim",
     "farsight",
     "index",
     "index-baselines",
@@ -54,6 +57,7 @@ const EVERY_LIBRARY: &[&str] = &[
     "model",
     "protocol",
     "server",
+    "sim",
 ];
 
 /// Upward and sideways dependencies, crates without a layer, layers without a crate, crates that leave the
@@ -260,7 +264,7 @@ mod tests {
         };
         assert!(!reached("server").contains("client") && !reached("client").contains("server"));
         for (name, below) in LAYERS {
-            let may_name_a_provider = ["farsight", "bench", "conformance"].contains(name);
+            let may_name_a_provider = ["farsight", "bench", "sim", "conformance"].contains(name);
             let names_a_provider = below.iter().any(|layer| PROVIDERS.contains(layer));
             assert_eq!(names_a_provider, may_name_a_provider, "{name}");
         }

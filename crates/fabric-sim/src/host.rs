@@ -1,0 +1,177 @@
+//! A simulated server: its regions, its clients, its ports.
+//!
+//! Protocol of a call: the worker takes a request, its handler executes it at once, and what it stored is
+//! then made visible bit by bit from the moment at which the processor is free; the reply leaves behind the
+//! last store. A server has one processor, so that no call sees what another one has not stored yet.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use farsight_base::clock::MonotonicNs;
+use farsight_base::{ClientId, Epoch};
+use farsight_fabric::{CallHandler, FabricError, Host, Region, RegionRights, ServerPort};
+
+use crate::kind::Kind;
+use crate::queue::MESSAGE_BYTES_MAX;
+use crate::state::{PortState, State};
+use crate::watch::{self, Home};
+use crate::world::World;
+
+/// A simulated server.
+pub struct SimHost<K: Kind> {
+    world: Arc<World>,
+    host: usize,
+    epoch: Epoch,
+    kind: PhantomData<K>,
+}
+
+impl<K: Kind> SimHost<K> {
+    pub(crate) fn listen(world: &Arc<World>, address: &str, format_version: u32) -> Self {
+        let mut state = world.state();
+        let host = state.listen(address, format_version, K::GUARANTEES);
+        let epoch = state.hosts[host].epoch;
+        Self { world: Arc::clone(world), host, epoch, kind: PhantomData }
+    }
+
+    /// Lets `step` be called whenever a call arrives at port `port` (counted in the order of opening), and
+    /// when it says itself. A worker's step, without a thread.
+    ///
+    /// # Panics
+    /// If there is no such port.
+    pub fn run_port(
+        &self,
+        port: usize,
+        step: impl FnMut(MonotonicNs) -> Option<MonotonicNs> + Send + 'static,
+    ) {
+        let actor = self.world.add_actor(self.host, Box::new(step));
+        self.world.state().hosts[self.host].ports[port].actor = Some(actor);
+    }
+
+    /// The server dies: with it go its memory, its steps and every connection.
+    pub fn kill(&self) {
+        self.world.state().kill_host(self.host);
+        self.world.drop_steps(self.host);
+        self.world.tell();
+    }
+
+    /// Lets `step` be called now, and then when it says itself. The background's step, without a thread.
+    pub fn run(&self, step: impl FnMut(MonotonicNs) -> Option<MonotonicNs> + Send + 'static) {
+        let actor = self.world.add_actor(self.host, Box::new(step));
+        self.world.state().rouse(actor, 0);
+    }
+}
+
+impl<K: Kind> Host for SimHost<K> {
+    type Port = SimPort;
+
+    fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    fn message_bytes_max(&self) -> usize {
+        MESSAGE_BYTES_MAX
+    }
+
+    fn create_region(&self, length_bytes: u64, rights: RegionRights) -> Result<Arc<dyn Region>, FabricError> {
+        let region = self.world.state().create_region(self.host, length_bytes, rights)?;
+        if self.world.is_virtual() {
+            watch::add(Home { host: self.host, region: region.id().0 as usize - 1 }, &region);
+        }
+        Ok(region)
+    }
+
+    fn open_port(&self) -> Result<SimPort, FabricError> {
+        let mut state = self.world.state();
+        let ports = &mut state.hosts[self.host].ports;
+        ports.push(PortState::default());
+        let port = ports.len() - 1;
+        Ok(SimPort { world: Arc::clone(&self.world), host: self.host, port, wakes_seen: 0 })
+    }
+
+    fn step(&self, timeout: Duration) -> Result<(), FabricError> {
+        let host = self.host;
+        let is_woken = |state: &State| state.hosts[host].wakes > 0;
+        self.world.wait(timeout, is_woken, |_, _| panic!("a process is no server"));
+        self.world.state().hosts[host].wakes = 0;
+        Ok(())
+    }
+
+    fn client_count(&self) -> usize {
+        let state = self.world.state();
+        state.clients.iter().filter(|client| client.host == self.host && client.lost.is_none()).count()
+    }
+
+    fn fence(&self, client: ClientId) -> Result<(), FabricError> {
+        let mut state = self.world.state();
+        let known = state.clients.iter().position(|other| other.host == self.host && other.id == client);
+        if let Some(client) = known {
+            state.clients[client].is_fenced = true;
+            state.lose(client, "the server fenced this client");
+        }
+        drop(state);
+        self.world.tell();
+        Ok(())
+    }
+
+    fn wake(&self) {
+        let mut state = self.world.state();
+        let own = &mut state.hosts[self.host];
+        own.wakes += 1;
+        own.ports.iter_mut().for_each(|port| port.wakes += 1);
+        drop(state);
+        self.world.tell();
+    }
+}
+
+impl<K: Kind> Drop for SimHost<K> {
+    fn drop(&mut self) {
+        self.world.state().kill_host(self.host);
+        self.world.tell();
+    }
+}
+
+/// One worker's port.
+pub struct SimPort {
+    world: Arc<World>,
+    host: usize,
+    port: usize,
+    wakes_seen: u64,
+}
+
+impl ServerPort for SimPort {
+    fn serve(&mut self, budget_calls: usize, handler: &mut dyn CallHandler) -> usize {
+        if !self.world.is_virtual() {
+            self.world.run_due();
+        }
+        for served in 0..budget_calls {
+            let mut state = self.world.state();
+            let Some(arrived) = state.take_request(self.host, self.port) else { return served };
+            let client = state.clients[state.pairs[arrived.pair].client].id;
+            drop(state);
+            let mut reply = Vec::new();
+            handler.handle(client, &arrived.bytes, &mut reply);
+            let mut state = self.world.state();
+            let mut begins_ns = state.now_ns;
+            let mut steps = std::mem::take(&mut state.steps);
+            if self.world.is_virtual() {
+                watch::take(&mut steps);
+                begins_ns = state.call_begins_ns(self.host);
+            }
+            let ends_ns = state.spread_stores(&steps, begins_ns);
+            steps.clear();
+            state.steps = steps;
+            state.reply(self.host, &arrived, ends_ns, reply);
+            drop(state);
+            self.world.tell();
+        }
+        budget_calls
+    }
+
+    fn wait(&mut self, timeout: Duration) {
+        let (host, port, seen) = (self.host, self.port, self.wakes_seen);
+        let is_woken = |state: &State| state.hosts[host].ports[port].wakes != seen;
+        self.world.wait(timeout, is_woken, |_, _| panic!("a process is no worker"));
+        self.wakes_seen = self.world.state().hosts[host].ports[port].wakes;
+    }
+}

@@ -1,0 +1,162 @@
+//! Nodes that appear, break off and die.
+
+use std::sync::Arc;
+
+use farsight_base::prng::mix;
+use farsight_base::{ClientId, Epoch, RegionId};
+use farsight_fabric::{FabricError, Guarantees, RegionRights};
+
+use crate::fault::Fault;
+use crate::history::History;
+use crate::region::SimRegion;
+use crate::state::{ClientState, HostState, State};
+
+/// Regions that one server may have.
+pub(crate) const REGIONS_MAX: usize = 4096;
+
+impl State {
+    pub(crate) fn listen(&mut self, address: &str, format_version: u32, guarantees: Guarantees) -> usize {
+        let host = self.hosts.len();
+        assert!(self.living(address).is_none(), "somebody listens at {address} already");
+        let epoch = Epoch(mix(self.random.next_u64() ^ host as u64));
+        self.trace.note(self.now_ns, [8, host as u64, epoch.0], || format!("host {host} listens: {epoch}"));
+        self.hosts.push(HostState {
+            address: address.to_owned(),
+            guarantees,
+            format_version,
+            epoch,
+            is_alive: true,
+            regions: Vec::new(),
+            ports: Vec::new(),
+            next_port: 0,
+            clients_ever: 0,
+            wakes: 0,
+            busy_until_ns: 0,
+            atomic_until_ns: 0,
+        });
+        host
+    }
+
+    fn living(&self, address: &str) -> Option<usize> {
+        self.hosts.iter().position(|host| host.is_alive && host.address == address)
+    }
+
+    /// A new client of whoever listens at `address`.
+    pub(crate) fn connect(&mut self, address: &str, format_version: u32) -> Result<usize, FabricError> {
+        if let Some(process) = self.running
+            && self.processes[process].is_killed
+        {
+            return Err(FabricError::Disconnected { peer: address.to_owned(), reason: KILLED.to_owned() });
+        }
+        let Some(host) = self.living(address) else {
+            let reason = "nobody listens there".to_owned();
+            return Err(FabricError::Disconnected { peer: address.to_owned(), reason });
+        };
+        let own = &mut self.hosts[host];
+        if own.format_version != format_version {
+            let reason = format!(
+                "it speaks format {}, this client format {format_version}: use the same version on both sides",
+                own.format_version
+            );
+            return Err(FabricError::Refused { peer: address.to_owned(), reason });
+        }
+        own.clients_ever += 1;
+        let id = ClientId(own.clients_ever);
+        let client = self.clients.len();
+        self.trace.note(self.now_ns, [9, client as u64, host as u64], || {
+            format!("client {client} connects to host {host} as {id}")
+        });
+        self.clients.push(ClientState { host, id, lost: None, is_fenced: false, process: self.running });
+        Ok(client)
+    }
+
+    pub(crate) fn create_region(
+        &mut self,
+        host: usize,
+        length_bytes: u64,
+        rights: RegionRights,
+    ) -> Result<Arc<SimRegion>, FabricError> {
+        let regions = &mut self.hosts[host].regions;
+        if regions.len() == REGIONS_MAX {
+            return Err(FabricError::System {
+                what: format!("creating a region of {length_bytes} B"),
+                source_text: format!("this host has {REGIONS_MAX} regions"),
+                remedy: "use fewer".to_owned(),
+            });
+        }
+        // Number zero is nobody's.
+        let id = RegionId(regions.len() as u32 + 1);
+        let region = Arc::new(SimRegion::new(id, length_bytes, rights));
+        regions.push((Arc::clone(&region), History::default()));
+        Ok(region)
+    }
+
+    /// The connection of `client` is no more.
+    pub(crate) fn lose(&mut self, client: usize, why: &str) {
+        if self.clients[client].lost.is_some() {
+            return;
+        }
+        self.trace.note(self.now_ns, [10, client as u64], || format!("client {client} is cut off: {why}"));
+        self.clients[client].lost = Some(why.to_owned());
+        for pair in 0..self.pairs.len() {
+            if self.pairs[pair].client == client {
+                self.wake_pair(pair);
+            }
+        }
+    }
+
+    /// The server dies: with it go its memory and every connection.
+    pub(crate) fn kill_host(&mut self, host: usize) {
+        self.hosts[host].is_alive = false;
+        for port in &mut self.hosts[host].ports {
+            port.inbox.clear();
+            port.wakes += 1;
+        }
+        for client in 0..self.clients.len() {
+            if self.clients[client].host == host {
+                self.lose(client, "the server closed the connection or died");
+            }
+        }
+    }
+
+    /// The process dies: nothing that it does from now on has any effect.
+    pub(crate) fn kill_process(&mut self, process: usize) {
+        let own = &mut self.processes[process];
+        own.is_killed = true;
+        own.paused_until_ns = 0;
+        for client in 0..self.clients.len() {
+            if self.clients[client].process == Some(process) {
+                self.lose(client, KILLED);
+            }
+        }
+    }
+
+    /// A process is about to ask something of the fabric: the moment at which it may stop or die.
+    pub(crate) fn tempt_process(&mut self) {
+        let Some(process) = self.running.filter(|process| !self.processes[*process].is_killed) else {
+            return;
+        };
+        if self.strike(Fault::KilledClient).is_some() {
+            self.kill_process(process);
+        } else if let Some(lasts_ns) = self.strike(Fault::PausedClient) {
+            self.processes[process].paused_until_ns = self.now_ns + lasts_ns;
+        }
+    }
+
+    /// Fails if the connection is dead, or this queue pair is. A verb that broke it shows in its slot first:
+    /// until then `batches` more may begin.
+    pub(crate) fn check_pair(&self, pair: usize, batches: u64) -> Result<(), FabricError> {
+        let own = &self.pairs[pair];
+        if let Some(lost) = self.lost(own.client) {
+            return Err(lost);
+        }
+        match &own.broken {
+            Some(broken) if broken.denied.is_none() || own.batch > broken.batch + batches => {
+                Err(self.disconnected(own.client, broken.reason.clone()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+const KILLED: &str = "this client was killed";

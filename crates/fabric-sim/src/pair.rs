@@ -1,0 +1,190 @@
+//! One queue pair's state: its slots, the open batch, and whether it is broken.
+//!
+//! Invariant: a slot holds the verb that was posted to it last; what comes back for an earlier one has an
+//! older serial number and is dropped.
+
+use farsight_base::{Line, RegionId};
+use farsight_fabric::{FabricError, Meters, ReadMode, Slot};
+
+/// Verbs that one batch holds.
+pub(crate) const SLOTS: usize = 256;
+
+/// What a slot holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Content {
+    Nothing,
+    Read(Read),
+    /// A WRITE or an atomic.
+    Word,
+    Call,
+    /// The verb that broke the queue.
+    Denied,
+    /// A verb that was posted, or under way, when the queue broke.
+    Flushed,
+    UnknownRegion(RegionId),
+}
+
+/// A READ's lines.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Read {
+    pub(crate) region: usize,
+    pub(crate) first_line: usize,
+    pub(crate) count: usize,
+    pub(crate) mode: ReadMode,
+    /// When its first line is taken at the earliest, all of them within so long, and what their moments are
+    /// drawn from.
+    pub(crate) start_ns: u64,
+    pub(crate) within_ns: u64,
+    pub(crate) seed: u64,
+}
+
+/// An atomic's word and what happens to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Atomic {
+    pub(crate) region: usize,
+    pub(crate) word: usize,
+    pub(crate) operation: Operation,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Operation {
+    CompareSwap { expected: u64, new: u64 },
+    FetchAdd { delta: u64 },
+}
+
+/// What is posted besides its slot's content.
+#[derive(Debug)]
+pub(crate) enum Verb {
+    Read,
+    Write { region: usize, first: usize, words: Vec<u64> },
+    Atomic(Atomic),
+    Call(Vec<u8>),
+}
+
+/// How far a slot's verb is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    Posted,
+    UnderWay,
+    Complete,
+}
+
+pub(crate) struct SlotState {
+    pub(crate) content: Content,
+    pub(crate) phase: Phase,
+    pub(crate) serial: u64,
+    pub(crate) lines: Vec<Line>,
+    pub(crate) word: u64,
+    pub(crate) reply: Vec<u8>,
+}
+
+/// Why a queue pair is dead.
+#[derive(Debug)]
+pub(crate) struct Breakage {
+    /// The batch in which it broke.
+    pub(crate) batch: u64,
+    pub(crate) reason: String,
+    /// The verb that broke it, if it was one.
+    pub(crate) denied: Option<FabricError>,
+}
+
+/// A queue pair.
+pub(crate) struct Pair {
+    pub(crate) client: usize,
+    pub(crate) port: Option<usize>,
+    pub(crate) is_closed: bool,
+    /// By region index: whether it is attached.
+    pub(crate) attached: Vec<bool>,
+    pub(crate) slots: Vec<SlotState>,
+    /// The open batch, in posting order.
+    pub(crate) posted: Vec<(Slot, u64, Verb)>,
+    pub(crate) batch: u64,
+    pub(crate) serials: u64,
+    pub(crate) batch_meters: Meters,
+    /// Slots of the open batch whose verbs go nowhere.
+    pub(crate) refused: Vec<Slot>,
+    pub(crate) meters: Meters,
+    pub(crate) broken: Option<Breakage>,
+    /// Slots that became complete since the last poll.
+    pub(crate) completed: usize,
+    /// READs, WRITEs and atomics under way.
+    pub(crate) verbs_under_way: usize,
+    pub(crate) waiter: Option<(usize, u64)>,
+    /// Until when earlier verbs of a kind execute, for what must not overtake them.
+    pub(crate) read_until_ns: u64,
+    pub(crate) write_until_ns: u64,
+    pub(crate) atomic_until_ns: u64,
+    pub(crate) request_until_ns: u64,
+}
+
+impl Pair {
+    pub(crate) fn new(client: usize, port: Option<usize>) -> Self {
+        let slot = || SlotState {
+            content: Content::Nothing,
+            phase: Phase::Complete,
+            serial: 0,
+            lines: Vec::new(),
+            word: 0,
+            reply: Vec::new(),
+        };
+        Self {
+            client,
+            port,
+            is_closed: false,
+            attached: Vec::new(),
+            slots: (0..SLOTS).map(|_| slot()).collect(),
+            posted: Vec::new(),
+            batch: 1,
+            serials: 0,
+            batch_meters: Meters::default(),
+            refused: Vec::new(),
+            meters: Meters::default(),
+            broken: None,
+            completed: 0,
+            verbs_under_way: 0,
+            waiter: None,
+            read_until_ns: 0,
+            write_until_ns: 0,
+            atomic_until_ns: 0,
+            request_until_ns: 0,
+        }
+    }
+
+    /// Puts `content` into a slot, whatever it held. Returns the serial number.
+    pub(crate) fn hold(&mut self, slot: Slot, content: Content) -> u64 {
+        self.serials += 1;
+        let held = &mut self.slots[slot];
+        if held.phase == Phase::UnderWay && held.content != Content::Call {
+            self.verbs_under_way -= 1;
+        }
+        held.content = content;
+        held.phase = Phase::Posted;
+        held.serial = self.serials;
+        self.serials
+    }
+
+    /// Holds a verb that goes nowhere.
+    pub(crate) fn leave(&mut self, slot: Slot, content: Content) {
+        self.hold(slot, content);
+        self.refused.push(slot);
+    }
+
+    /// Breaks the queue pair, unless it is broken.
+    pub(crate) fn break_down(&mut self, reason: String, denied: Option<FabricError>) {
+        let batch = self.batch;
+        self.broken.get_or_insert(Breakage { batch, reason, denied });
+    }
+
+    /// Flushes whatever is under way or posted.
+    pub(crate) fn flush(&mut self) {
+        for slot in &mut self.slots {
+            if slot.phase != Phase::Complete {
+                slot.content = Content::Flushed;
+                slot.phase = Phase::Complete;
+                self.completed += 1;
+            }
+        }
+        self.posted.clear();
+        self.verbs_under_way = 0;
+    }
+}

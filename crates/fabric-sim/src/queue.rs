@@ -1,0 +1,349 @@
+//! A client's queue pair.
+//!
+//! Invariant: whatever a region's bounds or rights forbid is refused when it is posted, by what the client
+//! learned at attaching. The verb's slot yields [`FabricError::AccessDenied`], every verb after it is
+//! flushed, and the queue pair is dead behind that batch.
+
+use std::marker::PhantomData;
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
+
+use farsight_base::clock::MonotonicNs;
+use farsight_base::{LINE_BYTES, Line, RegionId, RemoteAddress, WORDS_PER_LINE};
+use farsight_fabric::lane::STALL_TIMEOUT;
+use farsight_fabric::{
+    FabricError, Guarantees, Meters, QueuePair, ReadMode, Region as _, RegionRights, Slot,
+};
+
+use crate::kind::Kind;
+use crate::pair::{Atomic, Content, Operation, Pair, Phase, Read, SLOTS, Verb};
+use crate::state::State;
+use crate::world::World;
+
+/// Bytes of the longest request or reply.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 64 << 10;
+/// Lines of the longest READ.
+const READ_LINES_MAX: usize = 1 << 16;
+
+/// A queue pair of a simulated card.
+pub struct SimQueue<K: Kind> {
+    world: Arc<World>,
+    pair: usize,
+    peer: String,
+    kind: PhantomData<K>,
+}
+
+/// Why a verb is not posted.
+enum Refusal {
+    Flushed,
+    UnknownRegion,
+    Denied(String),
+}
+
+impl<K: Kind> SimQueue<K> {
+    /// A queue pair of `client`.
+    pub(crate) fn open(world: &Arc<World>, client: usize, peer: &str) -> Result<Self, FabricError> {
+        let mut state = world.state();
+        if let Some(lost) = state.lost(client) {
+            return Err(lost);
+        }
+        let host = state.clients[client].host;
+        let port = state.next_port(host);
+        state.pairs.push(Pair::new(client, port));
+        let pair = state.pairs.len() - 1;
+        Ok(Self { world: Arc::clone(world), pair, peer: peer.to_owned(), kind: PhantomData })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.world.state()
+    }
+
+    fn post(&mut self, slot: Slot, at: RemoteAddress, name: &'static str, verb: Checked<'_>) {
+        let mut state = self.state();
+        let bytes = verb.bytes();
+        match place(&state, self.pair, at, &verb) {
+            Ok(region) => {
+                let first = (at.offset_bytes / 8) as usize;
+                let own = &mut state.pairs[self.pair];
+                let meters = &mut own.batch_meters;
+                let (content, verb) = match verb {
+                    Checked::Read { count, mode } => {
+                        meters.reads += 1;
+                        meters.read_bytes += bytes;
+                        let first_line = first / WORDS_PER_LINE;
+                        let read =
+                            Read { region, first_line, count, mode, start_ns: 0, within_ns: 0, seed: 0 };
+                        (Content::Read(read), Verb::Read)
+                    }
+                    Checked::Write(words) => {
+                        meters.writes += 1;
+                        meters.write_bytes += bytes;
+                        (Content::Word, Verb::Write { region, first, words: words.to_vec() })
+                    }
+                    Checked::Atomic(operation) => {
+                        meters.atomics += 1;
+                        (Content::Word, Verb::Atomic(Atomic { region, word: first, operation }))
+                    }
+                };
+                assert!(own.posted.len() < SLOTS, "a batch holds at most {SLOTS} verbs");
+                let serial = own.hold(slot, content);
+                own.slots[slot].word = 0;
+                own.posted.push((slot, serial, verb));
+            }
+            Err(refusal) => {
+                let own = &mut state.pairs[self.pair];
+                let content = match refusal {
+                    Refusal::Flushed => Content::Flushed,
+                    Refusal::UnknownRegion => Content::UnknownRegion(at.region),
+                    Refusal::Denied(reason) => {
+                        let denied = FabricError::AccessDenied {
+                            verb: name,
+                            address: at,
+                            length_bytes: bytes,
+                            reason,
+                        };
+                        own.break_down(format!("an earlier verb was refused: {denied}"), Some(denied));
+                        Content::Denied
+                    }
+                };
+                own.leave(slot, content);
+            }
+        }
+    }
+
+    /// The error of a slot that does not hold what was to be taken.
+    fn slot_error(&self, state: &State, slot: Slot, wanted: &str) -> FabricError {
+        let own = &state.pairs[self.pair];
+        let held = &own.slots[slot];
+        match (held.content, &own.broken) {
+            (Content::UnknownRegion(region), _) => {
+                FabricError::UnknownRegion { peer: self.peer.clone(), region }
+            }
+            (Content::Denied, Some(broken)) if broken.denied.is_some() => {
+                broken.denied.clone().expect("just seen")
+            }
+            (Content::Flushed, Some(broken)) => state.disconnected(own.client, broken.reason.clone()),
+            _ => match state.lost(own.client) {
+                Some(lost) => lost,
+                None => panic!("slot {slot} holds {:?} where {wanted} was to be taken", held.content),
+            },
+        }
+    }
+}
+
+/// A verb that is about to be checked.
+#[derive(Clone, Copy)]
+enum Checked<'a> {
+    Read { count: usize, mode: ReadMode },
+    Write(&'a [u64]),
+    Atomic(Operation),
+}
+
+impl Checked<'_> {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Read { count, .. } => (*count as u64).saturating_mul(LINE_BYTES as u64),
+            Self::Write(words) => words.len() as u64 * 8,
+            Self::Atomic(_) => 8,
+        }
+    }
+}
+
+/// The index of the region in which all of `verb` lies.
+fn place(state: &State, pair: usize, at: RemoteAddress, verb: &Checked<'_>) -> Result<usize, Refusal> {
+    let own = &state.pairs[pair];
+    if own.broken.is_some() {
+        return Err(Refusal::Flushed);
+    }
+    let index = region_index(state, pair, at.region).filter(|index| own.attached.get(*index) == Some(&true));
+    let index = index.ok_or(Refusal::UnknownRegion)?;
+    let region = &state.hosts[state.clients[own.client].host].regions[index].0;
+    let unit_bytes = match verb {
+        Checked::Read { count, .. } if *count > READ_LINES_MAX => {
+            return Err(Refusal::Denied(format!("one READ fetches at most {READ_LINES_MAX} lines")));
+        }
+        Checked::Read { .. } => LINE_BYTES as u64,
+        _ if region.rights() != RegionRights::ReadWrite => {
+            return Err(Refusal::Denied("clients may only READ this region".to_owned()));
+        }
+        _ => 8,
+    };
+    if !at.offset_bytes.is_multiple_of(unit_bytes) {
+        return Err(Refusal::Denied(format!("the address is no multiple of {unit_bytes} B")));
+    }
+    let length_bytes = region.words().len() as u64 * 8;
+    if at.offset_bytes > length_bytes || verb.bytes() > length_bytes - at.offset_bytes {
+        return Err(Refusal::Denied(format!("the region ends at {length_bytes:#x}")));
+    }
+    Ok(index)
+}
+
+fn region_index(state: &State, pair: usize, region: RegionId) -> Option<usize> {
+    let host = state.clients[state.pairs[pair].client].host;
+    let index = (region.0 as usize).checked_sub(1)?;
+    (index < state.hosts[host].regions.len()).then_some(index)
+}
+
+impl<K: Kind> QueuePair for SimQueue<K> {
+    const SLOTS: usize = SLOTS;
+    const MESSAGE_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
+    const GUARANTEES: Guarantees = K::GUARANTEES;
+
+    fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    fn now(&self) -> MonotonicNs {
+        MonotonicNs(self.state().now_ns)
+    }
+
+    fn attach(&mut self, region: RegionId) -> Result<u64, FabricError> {
+        let mut state = self.state();
+        state.check_pair(self.pair, 0)?;
+        let Some(index) = region_index(&state, self.pair, region) else {
+            return Err(FabricError::UnknownRegion { peer: self.peer.clone(), region });
+        };
+        let own = &mut state.pairs[self.pair];
+        if own.attached.len() <= index {
+            own.attached.resize(index + 1, false);
+        }
+        own.attached[index] = true;
+        let host = state.clients[state.pairs[self.pair].client].host;
+        Ok(state.hosts[host].regions[index].0.words().len() as u64 * 8)
+    }
+
+    fn post_read(&mut self, slot: Slot, from: RemoteAddress, line_count: usize, mode: ReadMode) {
+        self.post(slot, from, "READ", Checked::Read { count: line_count, mode });
+    }
+
+    fn post_write(&mut self, slot: Slot, to: RemoteAddress, words: &[u64]) {
+        self.post(slot, to, "WRITE", Checked::Write(words));
+    }
+
+    fn post_compare_swap(&mut self, slot: Slot, at: RemoteAddress, expected: u64, new: u64) {
+        self.post(slot, at, "compare_swap", Checked::Atomic(Operation::CompareSwap { expected, new }));
+    }
+
+    fn post_fetch_add(&mut self, slot: Slot, at: RemoteAddress, delta: u64) {
+        self.post(slot, at, "fetch_add", Checked::Atomic(Operation::FetchAdd { delta }));
+    }
+
+    fn post_call(&mut self, slot: Slot, request: &[u8]) -> Result<(), FabricError> {
+        if request.len() > MESSAGE_BYTES_MAX {
+            return Err(FabricError::TooLarge {
+                length_bytes: request.len(),
+                limit_bytes: MESSAGE_BYTES_MAX,
+            });
+        }
+        let mut state = self.state();
+        let own = &mut state.pairs[self.pair];
+        if own.broken.is_some() {
+            own.leave(slot, Content::Flushed);
+            return Ok(());
+        }
+        own.batch_meters.calls += 1;
+        own.batch_meters.call_bytes += request.len() as u64;
+        let serial = own.hold(slot, Content::Call);
+        own.posted.push((slot, serial, Verb::Call(request.to_vec())));
+        Ok(())
+    }
+
+    fn doorbell(&mut self) -> Result<(), FabricError> {
+        let mut state = self.state();
+        state.tempt_process();
+        state.ring(self.pair)?;
+        drop(state);
+        self.world.tell();
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<usize, FabricError> {
+        self.world.run_due();
+        let mut state = self.state();
+        state.check_pair(self.pair, 1)?;
+        Ok(std::mem::take(&mut state.pairs[self.pair].completed))
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Result<(), FabricError> {
+        let pair = self.pair;
+        let mut state = self.state();
+        state.tempt_process();
+        state.check_pair(pair, 1)?;
+        drop(state);
+        let is_over = |state: &State| state.pairs[pair].completed > 0 || state.check_pair(pair, 1).is_err();
+        self.world.wait(timeout, is_over, |state, waiter| state.pairs[pair].waiter = Some(waiter));
+        self.state().check_pair(pair, 1)
+    }
+
+    fn settle(&mut self) -> Result<(), FabricError> {
+        let deadline = self.now().plus(STALL_TIMEOUT);
+        loop {
+            let state = self.state();
+            state.check_pair(self.pair, 1)?;
+            if state.pairs[self.pair].verbs_under_way == 0 {
+                return Ok(());
+            }
+            let left = deadline.since(MonotonicNs(state.now_ns));
+            drop(state);
+            if left.is_zero() {
+                let what = "a batch of verbs";
+                return Err(FabricError::TimedOut { peer: self.peer.clone(), what, waited: STALL_TIMEOUT });
+            }
+            // What completed is known from the count above.
+            self.state().pairs[self.pair].completed = 0;
+            self.wait(left)?;
+        }
+    }
+
+    fn is_complete(&self, slot: Slot) -> bool {
+        let state = self.state();
+        let held = &state.pairs[self.pair].slots[slot];
+        held.phase == Phase::Complete && held.content != Content::Nothing
+    }
+
+    fn take_read(&mut self, slot: Slot, into: &mut [Line]) -> Result<(), FabricError> {
+        let state = self.state();
+        let held = &state.pairs[self.pair].slots[slot];
+        if !matches!(held.content, Content::Read(_)) || held.phase != Phase::Complete {
+            return Err(self.slot_error(&state, slot, "a READ"));
+        }
+        assert_eq!(held.lines.len(), into.len(), "as many lines are taken as were posted");
+        into.copy_from_slice(&held.lines);
+        Ok(())
+    }
+
+    fn take_word(&mut self, slot: Slot) -> Result<u64, FabricError> {
+        let state = self.state();
+        let held = &state.pairs[self.pair].slots[slot];
+        if held.content != Content::Word || held.phase != Phase::Complete {
+            return Err(self.slot_error(&state, slot, "a word"));
+        }
+        Ok(held.word)
+    }
+
+    fn take_reply(&mut self, slot: Slot, into: &mut Vec<u8>) -> Result<(), FabricError> {
+        let mut state = self.state();
+        let held = &mut state.pairs[self.pair].slots[slot];
+        if held.content != Content::Call || held.phase != Phase::Complete {
+            return Err(self.slot_error(&state, slot, "a reply"));
+        }
+        held.content = Content::Nothing;
+        into.clear();
+        into.append(&mut held.reply);
+        Ok(())
+    }
+
+    fn meters(&self) -> Meters {
+        self.state().pairs[self.pair].meters
+    }
+}
+
+impl<K: Kind> Drop for SimQueue<K> {
+    fn drop(&mut self) {
+        let mut state = self.state();
+        let own = &mut state.pairs[self.pair];
+        own.is_closed = true;
+        own.flush();
+        own.waiter = None;
+    }
+}

@@ -1,0 +1,146 @@
+//! The simulation as its user holds it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use farsight_base::clock::{MonotonicNs, SystemClock};
+use farsight_fabric::FabricError;
+
+use crate::connection::SimConnection;
+use crate::fault::{Rule, Strikes};
+use crate::host::SimHost;
+use crate::kind::Kind;
+use crate::state::State;
+use crate::timing::Timing;
+use crate::watch;
+use crate::world::{Pace, World};
+
+/// A process of a simulation, by its number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Process(usize);
+
+/// A simulation. Clones are the same one.
+#[derive(Clone)]
+pub struct Simulation {
+    world: Arc<World>,
+}
+
+impl Simulation {
+    /// A simulation in virtual time, of this thread. The thread's earlier simulations must be over.
+    #[must_use]
+    pub fn new(seed: u64, timing: Timing, rules: Vec<Rule>) -> Self {
+        watch::begin();
+        let pace = Pace::Virtual(std::thread::current().id());
+        Self { world: World::new(pace, State::new(seed, timing, rules)) }
+    }
+
+    /// A simulation whose time is the machine's, for code that brings its own threads.
+    #[must_use]
+    pub fn beside_threads(seed: u64, timing: Timing, rules: Vec<Rule>) -> Self {
+        Self { world: World::new(Pace::Real(SystemClock::new()), State::new(seed, timing, rules)) }
+    }
+
+    /// A server at `address`, with bytes of this format version.
+    ///
+    /// # Panics
+    /// If another server lives there.
+    #[must_use]
+    pub fn listen<K: Kind>(&self, address: &str, format_version: u32) -> SimHost<K> {
+        SimHost::listen(&self.world, address, format_version)
+    }
+
+    /// A client of the server at `address`.
+    ///
+    /// # Errors
+    /// [`FabricError::Disconnected`] if nobody listens there, [`FabricError::Refused`] for another format.
+    pub fn connect<K: Kind>(
+        &self,
+        address: &str,
+        format_version: u32,
+    ) -> Result<SimConnection<K>, FabricError> {
+        SimConnection::connect(&self.world, address, format_version)
+    }
+
+    /// Adds a process: code that is run whenever what it waits for has come. It begins when time passes.
+    ///
+    /// # Panics
+    /// If the simulation is not in virtual time.
+    pub fn process(&self, name: &str, body: impl FnOnce() + Send + 'static) -> Process {
+        Process(self.world.add_process(name, body))
+    }
+
+    /// Lets time pass until every process has ended; false if some still run at `until`.
+    #[must_use]
+    pub fn run_processes(&self, until: MonotonicNs) -> bool {
+        while self.world.state().processes.iter().any(|process| !process.is_done) {
+            if !self.world.step(until.0) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Lets `duration` pass: for the caller, and for everything else meanwhile.
+    pub fn sleep(&self, duration: Duration) {
+        self.world.wait(duration, |_| false, |_, _| ());
+    }
+
+    /// The process that asks was killed: its connections are gone, and it should end.
+    #[must_use]
+    pub fn is_killed(&self) -> bool {
+        let state = self.world.state();
+        state.running.is_some_and(|process| state.processes[process].is_killed)
+    }
+
+    /// Kills a process: nothing that it does from now on has any effect.
+    pub fn kill(&self, process: Process) {
+        self.world.state().kill_process(process.0);
+    }
+
+    /// Stops a process for a while. What it sent goes on.
+    pub fn pause(&self, process: Process, duration: Duration) {
+        let mut state = self.world.state();
+        let until_ns = MonotonicNs(state.now_ns).plus(duration).0;
+        state.processes[process.0].paused_until_ns = until_ns;
+    }
+
+    /// Takes all rules away: no fault strikes any more.
+    pub fn calm(&self) {
+        self.world.state().rules.clear();
+    }
+
+    /// The time.
+    #[must_use]
+    pub fn now(&self) -> MonotonicNs {
+        MonotonicNs(self.world.state().now_ns)
+    }
+
+    /// How often each fault struck so far.
+    #[must_use]
+    pub fn strikes(&self) -> Strikes {
+        self.world.state().strikes
+    }
+
+    /// A number for all that happened so far: equal for two runs of one seed.
+    #[must_use]
+    pub fn trace_hash(&self) -> u64 {
+        self.world.state().trace.hash()
+    }
+
+    /// Events so far.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.world.state().trace.events()
+    }
+
+    /// Keeps what happens from now on as text.
+    pub fn keep_trace(&self) {
+        self.world.state().trace.keep_text();
+    }
+
+    /// The text kept, a line an event.
+    #[must_use]
+    pub fn trace(&self) -> String {
+        self.world.state().trace.text()
+    }
+}

@@ -1,0 +1,257 @@
+//! Everything that a simulation holds, and what happens next.
+//!
+//! Invariant: time never goes back; events of one time happen in the order in which they were scheduled. All
+//! randomness is drawn from one sequence, in the order of the events.
+
+use std::cmp::Ordering as Order;
+use std::collections::{BinaryHeap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+use farsight_base::prng::SplitMix64;
+use farsight_base::{ClientId, Epoch};
+use farsight_fabric::{FabricError, Guarantees};
+
+use crate::fault::{Fault, Rule, Strikes};
+use crate::history::History;
+use crate::pair::{Atomic, Pair};
+use crate::region::SimRegion;
+use crate::timing::Timing;
+use crate::trace::Trace;
+use crate::watch::Step;
+
+/// Something that will happen.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A verb's result reaches its queue pair.
+    Complete { pair: usize, slot: usize, serial: u64 },
+    /// A piece of a WRITE reaches memory.
+    Store { host: usize, region: usize, first: usize, words: Vec<u64> },
+    /// An atomic executes.
+    Atomic { pair: usize, slot: usize, serial: u64, atomic: Atomic },
+    /// A request reaches its port.
+    Request { pair: usize, slot: usize, serial: u64, bytes: Vec<u8> },
+    /// A reply reaches its queue pair.
+    Reply { pair: usize, slot: usize, serial: u64, bytes: Vec<u8> },
+    /// A connection breaks.
+    Lose { client: usize, why: &'static str },
+    /// A process goes on, if it still waits for this.
+    Resume { process: usize, turn: u64 },
+    /// A server's worker or background takes a step.
+    Act { actor: usize },
+}
+
+#[derive(Debug)]
+struct Scheduled {
+    at_ns: u64,
+    number: u64,
+    event: Event,
+}
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Order::Equal
+    }
+}
+
+impl Eq for Scheduled {}
+
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<Order> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Scheduled {
+    /// The heap yields the greatest first, so the earliest is that.
+    fn cmp(&self, other: &Self) -> Order {
+        (other.at_ns, other.number).cmp(&(self.at_ns, self.number))
+    }
+}
+
+/// A request that waits at a port.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub(crate) pair: usize,
+    pub(crate) slot: usize,
+    pub(crate) serial: u64,
+    pub(crate) bytes: Vec<u8>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct PortState {
+    pub(crate) inbox: VecDeque<Arrived>,
+    /// Who is stepped when a request comes.
+    pub(crate) actor: Option<usize>,
+    /// Grows with each wake.
+    pub(crate) wakes: u64,
+}
+
+pub(crate) struct HostState {
+    pub(crate) address: String,
+    pub(crate) guarantees: Guarantees,
+    pub(crate) format_version: u32,
+    pub(crate) epoch: Epoch,
+    pub(crate) is_alive: bool,
+    pub(crate) regions: Vec<(Arc<SimRegion>, History)>,
+    pub(crate) ports: Vec<PortState>,
+    pub(crate) next_port: usize,
+    pub(crate) clients_ever: u64,
+    pub(crate) wakes: u64,
+    /// One processor: its next call or step begins then.
+    pub(crate) busy_until_ns: u64,
+    pub(crate) atomic_until_ns: u64,
+}
+
+pub(crate) struct ClientState {
+    pub(crate) host: usize,
+    pub(crate) id: ClientId,
+    /// Why its connection is no more.
+    pub(crate) lost: Option<String>,
+    /// None of its requests may execute any more.
+    pub(crate) is_fenced: bool,
+    /// The process that connected.
+    pub(crate) process: Option<usize>,
+}
+
+#[derive(Debug)]
+pub(crate) struct ProcessState {
+    pub(crate) name: String,
+    /// Counts its waits: an event for an earlier one is stale.
+    pub(crate) turn: u64,
+    pub(crate) paused_until_ns: u64,
+    pub(crate) is_killed: bool,
+    pub(crate) is_done: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct ActorState {
+    pub(crate) host: usize,
+    /// When its next step is due; `u64::MAX`: never.
+    pub(crate) due_ns: u64,
+}
+
+/// The simulation.
+pub(crate) struct State {
+    pub(crate) now_ns: u64,
+    pub(crate) random: SplitMix64,
+    pub(crate) timing: Timing,
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) strikes: Strikes,
+    pub(crate) trace: Trace,
+    events: BinaryHeap<Scheduled>,
+    scheduled_ever: u64,
+    pub(crate) hosts: Vec<HostState>,
+    pub(crate) clients: Vec<ClientState>,
+    pub(crate) pairs: Vec<Pair>,
+    pub(crate) processes: Vec<ProcessState>,
+    pub(crate) actors: Vec<ActorState>,
+    /// The process whose code runs now.
+    pub(crate) running: Option<usize>,
+    /// Kept, so that logs need no memory of their own.
+    pub(crate) steps: Vec<Step>,
+    pub(crate) floor_age_ns: u64,
+}
+
+impl State {
+    pub(crate) fn new(seed: u64, timing: Timing, rules: Vec<Rule>) -> Self {
+        let faults_ns: u64 = rules.iter().map(|rule| rule.duration_ns_max).sum();
+        Self {
+            now_ns: 0,
+            random: SplitMix64::new(seed),
+            floor_age_ns: timing.flight_ns_max() + faults_ns,
+            timing,
+            rules,
+            strikes: Strikes::default(),
+            trace: Trace::default(),
+            events: BinaryHeap::new(),
+            scheduled_ever: 0,
+            hosts: Vec::new(),
+            clients: Vec::new(),
+            pairs: Vec::new(),
+            processes: Vec::new(),
+            actors: Vec::new(),
+            running: None,
+            steps: Vec::new(),
+        }
+    }
+
+    pub(crate) fn schedule(&mut self, at_ns: u64, event: Event) {
+        self.scheduled_ever += 1;
+        self.events.push(Scheduled { at_ns: at_ns.max(self.now_ns), number: self.scheduled_ever, event });
+    }
+
+    /// When the next event is due.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        self.events.peek().map(|next| next.at_ns)
+    }
+
+    /// Takes the next event, if it is due by `until_ns`, and lets it be that time.
+    pub(crate) fn take_event(&mut self, until_ns: u64) -> Option<Event> {
+        if self.next_ns()? > until_ns {
+            return None;
+        }
+        let next = self.events.pop()?;
+        self.now_ns = self.now_ns.max(next.at_ns);
+        Some(next.event)
+    }
+
+    pub(crate) fn draw(&mut self, from: &Range<u64>) -> u64 {
+        from.start + self.random.below((from.end - from.start).max(1))
+    }
+
+    pub(crate) fn way_ns(&mut self) -> u64 {
+        let way = self.timing.way_ns.clone();
+        self.draw(&way)
+    }
+
+    /// Nobody asks for what memory held before that time.
+    pub(crate) fn floor_ns(&self) -> u64 {
+        self.now_ns.saturating_sub(self.floor_age_ns)
+    }
+
+    /// True if a rule strikes now; how long the fault lasts.
+    pub(crate) fn strike(&mut self, fault: Fault) -> Option<u64> {
+        let now_ns = self.now_ns;
+        let struck = self.rules.iter().find_map(|rule| {
+            let applies = rule.fault == fault && rule.during_ns.contains(&now_ns);
+            (applies && self.random.below(rule.one_in) == 0).then_some(rule.duration_ns_max)
+        })?;
+        self.strikes.count(fault);
+        let lasts_ns = self.random.below(struck.max(1));
+        self.trace.note(now_ns, [1, fault as u64, lasts_ns], || format!("FAULT {fault:?} for {lasts_ns} ns"));
+        Some(lasts_ns)
+    }
+
+    /// How long a rule delays something; mostly not at all.
+    pub(crate) fn delay_ns(&mut self, fault: Fault) -> u64 {
+        self.strike(fault).unwrap_or(0)
+    }
+
+    /// Lets an actor step at `at_ns`, unless it will earlier.
+    pub(crate) fn rouse(&mut self, actor: usize, at_ns: u64) {
+        let at_ns = at_ns.max(self.now_ns);
+        if at_ns < self.actors[actor].due_ns {
+            self.actors[actor].due_ns = at_ns;
+            self.schedule(at_ns, Event::Act { actor });
+        }
+    }
+
+    /// Lets whoever waits for `pair` go on.
+    pub(crate) fn wake_pair(&mut self, pair: usize) {
+        if let Some((process, turn)) = self.pairs[pair].waiter.take() {
+            self.schedule(self.now_ns, Event::Resume { process, turn });
+        }
+    }
+
+    /// The error of a connection that is no more.
+    pub(crate) fn lost(&self, client: usize) -> Option<FabricError> {
+        let reason = self.clients[client].lost.clone()?;
+        Some(self.disconnected(client, reason))
+    }
+
+    pub(crate) fn disconnected(&self, client: usize, reason: String) -> FabricError {
+        let peer = self.hosts[self.clients[client].host].address.clone();
+        FabricError::Disconnected { peer, reason }
+    }
+}

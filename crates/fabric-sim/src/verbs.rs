@@ -1,0 +1,289 @@
+//! READs, WRITEs and atomics: when they are sent, when they execute, when they complete.
+//!
+//! Invariant: the order of two verbs of one queue pair is what its guarantees say and nothing else; where
+//! they say nothing, both orders happen.
+//!
+//! Protocol: a READ's lines are taken from the region's history when its result arrives, each at a moment of
+//! its own between the READ's begin and its end. WRITEs and atomics execute as events, in pieces.
+
+use farsight_base::prng::mix;
+use farsight_base::sync::Ordering;
+use farsight_base::words::CopyMode;
+use farsight_base::{Line, WORDS_PER_LINE};
+use farsight_fabric::{AtomicUnit, FabricError, Guarantees, ReadMode, Region as _, Slot};
+
+use crate::fault::Fault;
+use crate::history::present;
+use crate::pair::{Atomic, Content, Operation, Phase, Read, Verb};
+use crate::state::{Event, State};
+use crate::trace::digest_lines;
+use crate::watch::{Home, Step};
+
+impl State {
+    /// Sends the open batch of `pair`.
+    pub(crate) fn ring(&mut self, pair: usize) -> Result<(), FabricError> {
+        self.check_pair(pair, 0)?;
+        let own = &mut self.pairs[pair];
+        let posted = std::mem::take(&mut own.posted);
+        own.batch += 1;
+        for slot in std::mem::take(&mut own.refused) {
+            let held = &mut own.slots[slot];
+            if held.phase == Phase::Posted && is_refused(held.content) {
+                held.phase = Phase::Complete;
+                own.completed += 1;
+            }
+        }
+        if posted.is_empty() {
+            return Ok(());
+        }
+        own.batch_meters.doorbells = 1;
+        own.meters += std::mem::take(&mut own.batch_meters);
+        let breaks_at =
+            self.strike(Fault::BrokenQueue).map(|_| self.random.below(posted.len() as u64) as usize);
+        let client = self.pairs[pair].client as u64;
+        for (index, (slot, serial, verb)) in posted.into_iter().enumerate() {
+            if breaks_at.is_none_or(|at| index < at) || self.random.below(2) == 0 {
+                self.trace.note(self.now_ns, [2, client, slot as u64, serial], || {
+                    format!(
+                        "client {client} slot {slot}: {verb:?} {:?}",
+                        self.pairs[pair].slots[slot].content
+                    )
+                });
+                self.launch(pair, slot, serial, verb);
+            }
+        }
+        if breaks_at.is_some() {
+            let own = &mut self.pairs[pair];
+            own.break_down("the connection broke in the middle of a batch".to_owned(), None);
+            own.flush();
+        }
+        Ok(())
+    }
+
+    fn launch(&mut self, pair: usize, slot: Slot, serial: u64, verb: Verb) {
+        let client = &self.clients[self.pairs[pair].client];
+        let (host, guarantees) = (client.host, self.hosts[client.host].guarantees);
+        let held = &mut self.pairs[pair].slots[slot];
+        let is_current = held.serial == serial;
+        if is_current {
+            held.phase = Phase::UnderWay;
+            if !matches!(verb, Verb::Call(_)) {
+                self.pairs[pair].verbs_under_way += 1;
+            }
+        }
+        match verb {
+            // One that its slot has already given up fetches for nobody.
+            Verb::Read if is_current => self.launch_read(pair, slot, serial, &guarantees),
+            Verb::Read => {}
+            Verb::Write { region, first, words } => {
+                let end_ns = self.launch_write(pair, Home { host, region }, first, &words, &guarantees);
+                self.schedule_completion(pair, slot, serial, end_ns);
+            }
+            Verb::Atomic(atomic) => {
+                let own = &self.pairs[pair];
+                let after_ns = own.atomic_until_ns.max(self.hosts[host].atomic_until_ns);
+                let at_ns = self.begin_ns().max(after_ns) + self.timing.atomic_ns;
+                self.pairs[pair].atomic_until_ns = at_ns;
+                self.hosts[host].atomic_until_ns = at_ns;
+                self.schedule(at_ns, Event::Atomic { pair, slot, serial, atomic });
+            }
+            Verb::Call(request) => self.launch_call(pair, slot, serial, request),
+        }
+    }
+
+    /// When a verb that is sent now begins to execute.
+    fn begin_ns(&mut self) -> u64 {
+        self.now_ns + self.way_ns() + self.delay_ns(Fault::SlowVerb)
+    }
+
+    fn launch_read(&mut self, pair: usize, slot: Slot, serial: u64, guarantees: &Guarantees) {
+        let mut start_ns = self.begin_ns();
+        if guarantees.read_after_atomic {
+            start_ns = start_ns.max(self.pairs[pair].atomic_until_ns);
+        }
+        let within_ns = self.timing.lines_ns + self.delay_ns(Fault::SpreadRead);
+        let seed = self.random.next_u64();
+        let Content::Read(read) = &mut self.pairs[pair].slots[slot].content else {
+            unreachable!("a posted READ is its slot's content")
+        };
+        *read = Read { start_ns, within_ns, seed, ..*read };
+        let end_ns = start_ns + within_ns + self.timing.words_ns;
+        let own = &mut self.pairs[pair];
+        own.read_until_ns = own.read_until_ns.max(end_ns);
+        self.schedule_completion(pair, slot, serial, end_ns);
+    }
+
+    /// Schedules the pieces of a WRITE; returns when the last of them is in place.
+    fn launch_write(
+        &mut self,
+        pair: usize,
+        home: Home,
+        first: usize,
+        words: &[u64],
+        guarantees: &Guarantees,
+    ) -> u64 {
+        let mut start_ns = self.begin_ns();
+        if guarantees.writes_in_order {
+            start_ns = start_ns.max(self.pairs[pair].write_until_ns);
+        }
+        if guarantees.write_after_read {
+            start_ns = start_ns.max(self.pairs[pair].read_until_ns);
+        }
+        let mut end_ns = start_ns;
+        let mut done = 0;
+        while done < words.len() {
+            let to_line_end = WORDS_PER_LINE - (first + done) % WORDS_PER_LINE;
+            let mut count = to_line_end.min(words.len() - done);
+            if guarantees.atomic_unit == AtomicUnit::Word {
+                count = 1 + self.random.below(count as u64) as usize;
+            }
+            let at_ns = start_ns + self.random.below(self.timing.lines_ns.max(1));
+            let piece = words[done..done + count].to_vec();
+            let Home { host, region } = home;
+            self.schedule(at_ns, Event::Store { host, region, first: first + done, words: piece });
+            end_ns = end_ns.max(at_ns);
+            done += count;
+        }
+        self.pairs[pair].write_until_ns = end_ns;
+        end_ns
+    }
+
+    fn schedule_completion(&mut self, pair: usize, slot: Slot, serial: u64, end_ns: u64) {
+        let at_ns = end_ns + self.way_ns() + self.delay_ns(Fault::LateCompletion);
+        self.schedule(at_ns, Event::Complete { pair, slot, serial });
+    }
+
+    /// A piece of a WRITE reaches memory.
+    pub(crate) fn store(&mut self, host: usize, region: usize, first: usize, words: &[u64]) {
+        let (now_ns, floor_ns) = (self.now_ns, self.floor_ns());
+        if !self.hosts[host].is_alive {
+            return;
+        }
+        let (memory, history) = &mut self.hosts[host].regions[region];
+        for (word, new) in (first..).zip(words) {
+            // Release: what a verb wrote before is seen by a real thread that sees this.
+            let old = memory.words()[word].swap(*new, Ordering::Release);
+            history.note(word, old, now_ns, true, floor_ns);
+        }
+        let length = words.len();
+        self.trace.note(now_ns, [3, host as u64, region as u64, first as u64, length as u64], || {
+            format!("host {host} region {}: {length} words at word {first} arrive", region + 1)
+        });
+    }
+
+    /// An atomic executes.
+    pub(crate) fn execute_atomic(&mut self, pair: usize, slot: Slot, serial: u64, atomic: Atomic) {
+        let host = self.clients[self.pairs[pair].client].host;
+        if !self.hosts[host].is_alive {
+            return;
+        }
+        let (now_ns, floor_ns) = (self.now_ns, self.floor_ns());
+        let loaded_ns = now_ns - self.timing.atomic_ns.min(now_ns);
+        let (memory, history) = &mut self.hosts[host].regions[atomic.region];
+        let line = atomic.word / WORDS_PER_LINE;
+        // Loaded a little before it is stored: what the processor stores in between is lost.
+        let at_ns = if history.verb_stored_after(atomic.word, loaded_ns) { now_ns } else { loaded_ns };
+        let found = history.line(memory, line, at_ns).0[atomic.word % WORDS_PER_LINE];
+        let new = match atomic.operation {
+            Operation::CompareSwap { expected, new } => (found == expected).then_some(new),
+            Operation::FetchAdd { delta } => Some(found.wrapping_add(delta)),
+        };
+        if let Some(new) = new {
+            let old = memory.words()[atomic.word].swap(new, Ordering::AcqRel);
+            history.note(atomic.word, old, now_ns, true, floor_ns);
+        }
+        let held = &mut self.pairs[pair].slots[slot];
+        if held.serial == serial {
+            held.word = found;
+        }
+        self.trace.note(now_ns, [4, pair as u64, slot as u64, found], || {
+            format!("host {host}: {atomic:?} found {found:#x}")
+        });
+        self.schedule_completion(pair, slot, serial, now_ns);
+    }
+
+    /// A verb's result arrives.
+    pub(crate) fn complete(&mut self, pair: usize, slot: Slot, serial: u64) {
+        let held = &self.pairs[pair].slots[slot];
+        let is_lost = self.clients[self.pairs[pair].client].lost.is_some();
+        if held.serial != serial || held.phase != Phase::UnderWay || is_lost {
+            return;
+        }
+        if let Content::Read(read) = held.content {
+            let mut lines = std::mem::take(&mut self.pairs[pair].slots[slot].lines);
+            lines.clear();
+            lines.extend((0..read.count).map(|index| self.take_line(pair, &read, index)));
+            let digest = digest_lines(&lines);
+            self.trace.note(self.now_ns, [5, pair as u64, slot as u64, digest], || {
+                let stamps: Vec<String> = lines.iter().map(|line| format!("{:x}", line.0[0])).collect();
+                format!("READ in slot {slot} of pair {pair} brings stamps {}", stamps.join(" "))
+            });
+            self.pairs[pair].slots[slot].lines = lines;
+        }
+        let own = &mut self.pairs[pair];
+        own.slots[slot].phase = Phase::Complete;
+        own.verbs_under_way -= 1;
+        own.completed += 1;
+        self.wake_pair(pair);
+    }
+
+    /// One line of a READ, as it was at its moment.
+    fn take_line(&self, pair: usize, read: &Read, index: usize) -> Line {
+        let host = &self.hosts[self.clients[self.pairs[pair].client].host];
+        let (region, history) = &host.regions[read.region];
+        let line = read.first_line + index;
+        let moment = |salt: u64, within_ns: u64| mix(read.seed ^ salt) % within_ns.max(1);
+        let at_ns = if host.guarantees.read_lines_in_order {
+            read.start_ns + read.within_ns * index as u64 / read.count as u64
+        } else {
+            read.start_ns + moment(index as u64, read.within_ns)
+        };
+        if !history.changes_after(line, at_ns) {
+            let mode = match read.mode {
+                ReadMode::Plain => CopyMode::Plain,
+                ReadMode::Stamped => CopyMode::Stamped,
+            };
+            return present(region, line, mode);
+        }
+        if host.guarantees.atomic_unit == AtomicUnit::Line {
+            return history.line(region, line, at_ns);
+        }
+        let salt = (index as u64 + 1) << 32;
+        let mut torn = Line(std::array::from_fn(|word| {
+            let word_ns = at_ns + moment(salt + word as u64, self.timing.words_ns);
+            history.line(region, line, word_ns).0[word]
+        }));
+        if read.mode == ReadMode::Stamped {
+            // The card looks at the stamp before and after, as the contract asks of it.
+            let before = history.line(region, line, at_ns).0[0];
+            let after = history.line(region, line, at_ns + self.timing.words_ns).0[0];
+            torn.0[0] = before | u64::from(before != after);
+        }
+        torn
+    }
+
+    /// Makes what the processor logged visible, one store after the other from `start_ns` on; returns when
+    /// the last of it is.
+    pub(crate) fn spread_stores(&mut self, steps: &[Step], start_ns: u64) -> u64 {
+        let floor_age_ns = self.floor_ns();
+        let store_ns = self.timing.store_ns_max.max(1);
+        // Nothing after the last fence is visible before `floor_ns`; everything so far is by `last_ns`.
+        let (mut floor_ns, mut last_ns) = (start_ns, start_ns);
+        for step in steps {
+            match *step {
+                Step::Fence => floor_ns = last_ns,
+                Step::Store { home, word, old, is_release } => {
+                    let base_ns = if is_release { last_ns } else { floor_ns };
+                    let at_ns = base_ns + self.random.below(store_ns) + self.delay_ns(Fault::SlowWriter);
+                    let (_, history) = &mut self.hosts[home.host].regions[home.region];
+                    last_ns = last_ns.max(history.note(word, old, at_ns, false, floor_age_ns));
+                }
+            }
+        }
+        last_ns
+    }
+}
+
+fn is_refused(content: Content) -> bool {
+    matches!(content, Content::Denied | Content::Flushed | Content::UnknownRegion(_))
+}

@@ -1,0 +1,258 @@
+//! The loop: one event after the other, and how code that waits is woken.
+//!
+//! Invariant: in virtual time exactly one piece of code runs at any moment, on the thread that made the
+//! simulation: the loop itself, a process, a server's step, or the test that drives it all.
+//!
+//! Protocol of waiting. A *process* (a coroutine) that waits gives the thread back to the loop, which resumes
+//! it at the event it waits for. Whoever waits outside a process runs the loop itself until then. Beside real
+//! threads there is no virtual time: the clock is the machine's, every thread that waits runs what is due and
+//! sleeps until the next event, and anything that changes wakes all of them.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use farsight_base::clock::{Clock, MonotonicNs, SystemClock};
+use generator::{Generator, Gn};
+
+use crate::state::{ActorState, Event, ProcessState, State};
+
+/// Words of a process's stack: 256 KiB, of which only what is touched becomes real.
+const STACK_WORDS: usize = 32 << 10;
+/// Beside real threads: below this time an event is waited for awake.
+const AWAKE: Duration = Duration::from_micros(60);
+/// Beside real threads: no sleep is longer, in case a wake was missed.
+const SLEEP_MAX: Duration = Duration::from_millis(20);
+
+/// A server's step: takes the time and says when to step again without being roused.
+pub(crate) type Step = Box<dyn FnMut(MonotonicNs) -> Option<MonotonicNs> + Send>;
+type Body = Generator<'static, (), ()>;
+
+/// By what time passes.
+#[derive(Debug)]
+pub(crate) enum Pace {
+    /// By events; on one thread.
+    Virtual(ThreadId),
+    /// By the machine's clock; on any.
+    Real(SystemClock),
+}
+
+/// A simulation, shared by all that takes part in it.
+pub(crate) struct World {
+    pace: Pace,
+    state: Mutex<State>,
+    changed: Condvar,
+    steps: Mutex<Vec<Option<Step>>>,
+    bodies: Mutex<Vec<Option<Body>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl World {
+    pub(crate) fn new(pace: Pace, state: State) -> Arc<Self> {
+        Arc::new(Self {
+            pace,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            steps: Mutex::default(),
+            bodies: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn is_virtual(&self) -> bool {
+        matches!(self.pace, Pace::Virtual(_))
+    }
+
+    /// The state, at the time that it is now.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        let mut state = lock(&self.state);
+        match &self.pace {
+            Pace::Virtual(owner) => {
+                assert_eq!(*owner, std::thread::current().id(), "virtual time passes on one thread");
+            }
+            Pace::Real(clock) => state.now_ns = clock.now().0.max(state.now_ns),
+        }
+        state
+    }
+
+    /// Tells everybody who waits that something has changed. Nothing to do in virtual time.
+    pub(crate) fn tell(&self) {
+        if !self.is_virtual() {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Adds a server's step, roused by its port or by itself. Returns its number.
+    pub(crate) fn add_actor(&self, host: usize, step: Step) -> usize {
+        let mut state = self.state();
+        state.actors.push(ActorState { host, due_ns: u64::MAX });
+        lock(&self.steps).push(Some(step));
+        state.actors.len() - 1
+    }
+
+    /// Drops the steps of a dead server, and all that they own.
+    pub(crate) fn drop_steps(&self, host: usize) {
+        let dead: Vec<usize> = {
+            let state = self.state();
+            (0..state.actors.len()).filter(|actor| state.actors[*actor].host == host).collect()
+        };
+        for actor in dead {
+            // Outside the lock: what a step owns may end by talking to the simulation.
+            let step = lock(&self.steps)[actor].take();
+            drop(step);
+        }
+    }
+
+    /// Adds a process, which begins when the loop comes to it.
+    pub(crate) fn add_process(&self, name: &str, body: impl FnOnce() + Send + 'static) -> usize {
+        assert!(self.is_virtual(), "processes live in virtual time");
+        let mut state = self.state();
+        let process = state.processes.len();
+        state.processes.push(ProcessState {
+            name: name.to_owned(),
+            turn: 0,
+            paused_until_ns: 0,
+            is_killed: false,
+            is_done: false,
+        });
+        let now_ns = state.now_ns;
+        state.schedule(now_ns, Event::Resume { process, turn: 0 });
+        lock(&self.bodies).push(Some(Gn::new_opt(STACK_WORDS, body)));
+        process
+    }
+
+    /// Lets the next event happen, if it is due by `until_ns`.
+    pub(crate) fn step(&self, until_ns: u64) -> bool {
+        let mut state = self.state();
+        let Some(event) = state.take_event(until_ns) else { return false };
+        match event {
+            Event::Complete { pair, slot, serial } => state.complete(pair, slot, serial),
+            Event::Store { host, region, first, words } => state.store(host, region, first, &words),
+            Event::Atomic { pair, slot, serial, atomic } => state.execute_atomic(pair, slot, serial, atomic),
+            Event::Request { pair, slot, serial, bytes } => state.request(pair, slot, serial, bytes),
+            Event::Reply { pair, slot, serial, bytes } => state.replied(pair, slot, serial, bytes),
+            Event::Lose { client, why } => state.lose(client, why),
+            Event::Resume { process, turn } => self.resume(state, process, turn),
+            Event::Act { actor } => self.act(state, actor),
+        }
+        self.tell();
+        true
+    }
+
+    fn resume(&self, mut state: MutexGuard<'_, State>, process: usize, turn: u64) {
+        let ProcessState { turn: own_turn, paused_until_ns, is_done, .. } = state.processes[process];
+        if own_turn != turn || is_done {
+            return;
+        }
+        if paused_until_ns > state.now_ns {
+            return state.schedule(paused_until_ns, Event::Resume { process, turn });
+        }
+        state.processes[process].turn += 1;
+        assert!(state.running.replace(process).is_none(), "one process runs at a time");
+        drop(state);
+        let mut body = lock(&self.bodies)[process].take().expect("a process that is not done has a body");
+        body.resume();
+        let mut state = self.state();
+        state.running = None;
+        if body.is_done() {
+            let now_ns = state.now_ns;
+            let own = &mut state.processes[process];
+            own.is_done = true;
+            let name = own.name.clone();
+            state.trace.note(now_ns, [11, process as u64], || format!("{name} ends"));
+        } else {
+            lock(&self.bodies)[process] = Some(body);
+        }
+    }
+
+    fn act(&self, mut state: MutexGuard<'_, State>, actor: usize) {
+        let now_ns = state.now_ns;
+        let ActorState { host, due_ns } = state.actors[actor];
+        if due_ns != now_ns || !state.hosts[host].is_alive {
+            return;
+        }
+        state.actors[actor].due_ns = u64::MAX;
+        if let Some(lasts_ns) = state.strike(crate::Fault::PausedServer) {
+            let own = &mut state.hosts[host];
+            own.busy_until_ns = own.busy_until_ns.max(now_ns) + lasts_ns;
+        }
+        let busy_until_ns = state.hosts[host].busy_until_ns;
+        if busy_until_ns > now_ns {
+            return state.rouse(actor, busy_until_ns);
+        }
+        drop(state);
+        let Some(mut step) = lock(&self.steps)[actor].take() else { return };
+        let again_at = step(MonotonicNs(now_ns));
+        lock(&self.steps)[actor] = Some(step);
+        if let Some(again_at) = again_at {
+            self.state().rouse(actor, again_at.0);
+        }
+    }
+
+    /// Gives time away until `is_ready` or until `timeout` has passed. `announce` says whom to resume: it is
+    /// asked by processes only.
+    pub(crate) fn wait(
+        &self,
+        timeout: Duration,
+        is_ready: impl Fn(&State) -> bool,
+        announce: impl FnOnce(&mut State, (usize, u64)),
+    ) {
+        let mut state = self.state();
+        let deadline_ns = MonotonicNs(state.now_ns).plus(timeout).0;
+        if let Some(process) = state.running {
+            if is_ready(&state) {
+                return;
+            }
+            let turn = state.processes[process].turn;
+            announce(&mut state, (process, turn));
+            state.schedule(deadline_ns, Event::Resume { process, turn });
+            drop(state);
+            #[expect(deprecated, reason = "a queue pair deep in a call has no handle of its coroutine")]
+            generator::yield_with(());
+            return;
+        }
+        drop(state);
+        match self.pace {
+            Pace::Virtual(_) => {
+                while !is_ready(&self.state()) {
+                    if !self.step(deadline_ns) {
+                        let mut state = self.state();
+                        state.now_ns = deadline_ns;
+                        return;
+                    }
+                }
+            }
+            Pace::Real(_) => self.wait_awake(deadline_ns, is_ready),
+        }
+    }
+
+    /// Waits on the machine's clock.
+    fn wait_awake(&self, deadline_ns: u64, is_ready: impl Fn(&State) -> bool) {
+        loop {
+            let state = self.state();
+            if is_ready(&state) || state.now_ns >= deadline_ns {
+                return;
+            }
+            let now_ns = state.now_ns;
+            let next_ns = state.next_ns().unwrap_or(u64::MAX).min(deadline_ns);
+            let sleep = Duration::from_nanos(next_ns.saturating_sub(now_ns));
+            if sleep > AWAKE {
+                // Whoever changes something notifies behind the lock that is held here.
+                let woken = self.changed.wait_timeout(state, sleep.min(SLEEP_MAX));
+                drop(woken.unwrap_or_else(PoisonError::into_inner));
+            } else {
+                drop(state);
+                std::thread::yield_now();
+            }
+            self.run_due();
+        }
+    }
+
+    /// Lets everything happen that is due.
+    pub(crate) fn run_due(&self) {
+        let now_ns = self.state().now_ns;
+        while self.step(now_ns) {}
+    }
+}
