@@ -5,8 +5,8 @@
 //!
 //! Protocol: a [`Simulation`] has servers ([`Simulation::listen`]), whose workers and background are steps
 //! that it calls ([`SimHost::run_port`], [`SimHost::run`]), and clients. A client's code is the real,
-//! blocking one: run as a *process* ([`Simulation::process`]) it gives way to all others wherever it waits. Code that
-//! waits outside a process lets the simulation run until what it waits for has come.
+//! blocking one: run as a *process* ([`Simulation::process`]) it gives way to all others wherever it waits.
+//! Code that waits outside a process lets the simulation run until what it waits for has come.
 //!
 //! A verb has three moments: its posting, its execution (line by line or word by word), its completion. A
 //! server's processor stores are logged between their ordering points (`farsight_base::observe`) and become

@@ -1,0 +1,104 @@
+//! A server on the simulated fabric: workers and background without threads.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use farsight_base::clock::MonotonicNs;
+use farsight_base::prng::SplitMix64;
+use farsight_client::Client;
+use farsight_fabric::{FabricError, Host as _};
+use farsight_fabric_sim::{Kind, SimConnection, SimHost, Simulation};
+use farsight_layout::FORMAT_VERSION;
+use farsight_server::{Background, BackgroundState, ServerOptions, ServerState, Worker};
+
+/// Calls of one worker's step at most; drawn anew for each.
+const STEP_CALLS_MAX: u64 = 8;
+/// Sub-models of one step of the background.
+const BACKGROUND_BUDGET: usize = 64;
+/// The longest pause between two looks of an idle background.
+const BACKGROUND_PAUSE_NS: u64 = 400_000;
+
+/// A running server; it dies when dropped.
+pub struct Node<K: Kind> {
+    simulation: Simulation,
+    address: String,
+    host: Arc<SimHost<K>>,
+    state: Arc<ServerState<SimHost<K>>>,
+}
+
+impl<K: Kind> Node<K> {
+    /// Starts a server at `address`; how its steps are cut follows from `seed`.
+    ///
+    /// # Panics
+    /// If the options are none for a server, or somebody listens there.
+    #[must_use]
+    pub fn start(simulation: &Simulation, address: &str, options: &ServerOptions, seed: u64) -> Self {
+        let host = Arc::new(simulation.listen::<K>(address, FORMAT_VERSION));
+        let state = ServerState::new(Arc::clone(&host), options, simulation.now()).expect("a server");
+        for index in 0..options.workers {
+            let mut worker = Worker::open(&state, &format!("worker {index}")).expect("a port");
+            let mut random = SplitMix64::new(seed ^ index as u64);
+            host.run_port(index, move |now| {
+                let budget = 1 + random.below(STEP_CALLS_MAX) as usize;
+                (worker.step(now, budget) == budget).then_some(now)
+            });
+        }
+        let mut background = Background::new(Arc::clone(&state));
+        let mut random = SplitMix64::new(!seed);
+        host.run(move |now| {
+            let pause = Duration::from_nanos(1 + random.below(BACKGROUND_PAUSE_NS));
+            match background.step(now, BACKGROUND_BUDGET) {
+                BackgroundState::Working => Some(MonotonicNs(now.0 + 1)),
+                // Roused by nobody, it looks often enough.
+                BackgroundState::Idle { again_at } => {
+                    let look_at = now.plus(pause);
+                    Some(again_at.map_or(look_at, |at| at.min(look_at).max(MonotonicNs(now.0 + 1))))
+                }
+            }
+        });
+        Self { simulation: simulation.clone(), address: address.to_owned(), host, state }
+    }
+
+    /// A new client of this server.
+    ///
+    /// # Errors
+    /// As [`Simulation::connect`] and [`Client::new`].
+    pub fn connect(&self) -> Result<Client<SimConnection<K>>, FabricError> {
+        connect(&self.simulation, &self.address)
+    }
+
+    /// Clients connected now.
+    #[must_use]
+    pub fn client_count(&self) -> usize {
+        self.host.client_count()
+    }
+
+    /// Why the server refuses every call, if a bug made it so.
+    #[must_use]
+    pub fn failure(&self) -> Option<&str> {
+        self.state.failure()
+    }
+
+    /// The simulation that it is part of.
+    #[must_use]
+    pub fn simulation(&self) -> &Simulation {
+        &self.simulation
+    }
+}
+
+impl<K: Kind> Drop for Node<K> {
+    fn drop(&mut self) {
+        self.host.kill();
+    }
+}
+
+/// A client of whoever listens at `address`.
+///
+/// # Errors
+/// As [`Simulation::connect`] and [`Client::new`].
+pub fn connect<K: Kind>(
+    simulation: &Simulation,
+    address: &str,
+) -> Result<Client<SimConnection<K>>, FabricError> {
+    Client::new(simulation.connect::<K>(address, FORMAT_VERSION)?)
+}
