@@ -52,7 +52,7 @@ pub enum CatalogueError {
 }
 
 /// A failure to read. It says nothing about what is stored; reads can be repeated.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum ReadError {
     /// The buffer for a value is not as long as the table's values.
     #[error("table {table:?} has values of {expected_bytes} B, the buffer given has {got_bytes} B")]
@@ -75,7 +75,7 @@ pub enum ReadError {
 }
 
 /// A failure to write.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum WriteError {
     /// A value is not as long as the table's values. Nothing of the call was sent.
     #[error("table {table:?} has values of {expected_bytes} B, value {index} of the call has {got_bytes} B")]
