@@ -53,11 +53,13 @@
 //! # Threads and processes
 //!
 //! [`Client`] and [`Table`] are shared and cheap to clone; a [`Session`] belongs to one thread. All sessions
-//! of a process on a table share one cache of its model. A client does not survive `fork`: connect in the
+//! of a process on a table share one cache of its model. Asynchronous programs clone an [`AsyncTable`] into
+//! their tasks. A client does not survive `fork`: connect in the
 //! child.
 
 #![forbid(unsafe_code)]
 
+mod asynchronous;
 mod bulk_load;
 mod client;
 mod error;
@@ -69,6 +71,7 @@ mod session;
 mod table;
 mod url;
 
+pub use asynchronous::{AsyncError, AsyncTable};
 pub use bulk_load::BulkLoad;
 pub use client::{Client, connect};
 pub use error::{ConnectError, TableError};

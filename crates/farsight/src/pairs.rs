@@ -29,6 +29,10 @@ impl<K> Default for Pairs<K> {
 }
 
 impl<K: Key> Pairs<K> {
+    pub(crate) fn from_encoded(encoded: farsight_index::Pairs) -> Self {
+        Self { encoded, key: PhantomData }
+    }
+
     /// Pairs of all scans.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -50,14 +54,20 @@ impl<K: Key> Pairs<K> {
     /// The pairs of scan `index`, in key order.
     #[must_use]
     pub fn scan(&self, index: usize) -> impl ExactSizeIterator<Item = Pair<'_, K>> {
-        self.encoded.scan(index).map(|pair| Pair {
-            key: K::decode(pair.key),
-            version: pair.version,
-            value: pair.value,
-        })
+        self.encoded.scan(index).map(typed)
+    }
+
+    /// The pairs of all scans, scan after scan.
+    #[must_use]
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Pair<'_, K>> {
+        (0..self.len()).map(|at| typed(self.encoded.pair(at)))
     }
 
     pub(crate) fn encoded_mut(&mut self) -> &mut farsight_index::Pairs {
         &mut self.encoded
     }
+}
+
+fn typed<K: Key>(pair: farsight_index::Pair<'_>) -> Pair<'_, K> {
+    Pair { key: K::decode(pair.key), version: pair.version, value: pair.value }
 }

@@ -45,7 +45,7 @@ impl<K: Key> Iterator for Scan<'_, K> {
 impl<K: Key> std::iter::FusedIterator for Scan<'_, K> {}
 
 /// The first and last integer of a range of keys; `None` if it holds none.
-fn encoded_range<K: Key>(range: impl RangeBounds<K>) -> Option<(u64, u64)> {
+pub(crate) fn encoded_range<K: Key>(range: impl RangeBounds<K>) -> Option<(u64, u64)> {
     let first = match range.start_bound() {
         Bound::Included(key) => key.encode(),
         Bound::Excluded(key) => key.encode().checked_add(1)?,

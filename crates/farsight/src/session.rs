@@ -95,6 +95,16 @@ impl<K: Key> Session<K> {
         session.scan_batch(&self.requests, pairs.encoded_mut())
     }
 
+    /// [`Session::scan_batch`] of encoded keys.
+    pub(crate) fn scan_encoded(
+        &mut self,
+        scans: &[ScanRequest],
+        pairs: &mut farsight_index::Pairs,
+    ) -> Result<(), ReadError> {
+        let ProviderSession::Shm(session) = &mut self.provider;
+        session.scan_batch(scans, pairs)
+    }
+
     /// Stores a pair whose key is absent: [`WriteOutcome::Inserted`], or [`WriteOutcome::Exists`] and no
     /// change.
     ///
@@ -172,9 +182,8 @@ impl<K: Key> Session<K> {
     /// # Errors
     /// [`WriteError`].
     pub fn remove_many(&mut self, keys: &[K], outcomes: &mut Vec<WriteOutcome>) -> Result<(), WriteError> {
-        let ProviderSession::Shm(session) = &mut self.provider;
         let entries = keys.iter().map(|key| (key.encode(), &[][..]));
-        session.write(WriteOperation::Remove, entries, outcomes)
+        self.write_encoded(WriteOperation::Remove, entries, outcomes)
     }
 
     /// Fetches the whole model of the table into the process's cache, instead of piece by piece on demand.
@@ -223,8 +232,18 @@ impl<K: Key> Session<K> {
         pairs: &[(K, V)],
         outcomes: &mut Vec<WriteOutcome>,
     ) -> Result<(), WriteError> {
-        let ProviderSession::Shm(session) = &mut self.provider;
         let entries = pairs.iter().map(|(key, value)| (key.encode(), value.as_ref()));
+        self.write_encoded(operation, entries, outcomes)
+    }
+
+    /// Writes of one kind, with encoded keys.
+    pub(crate) fn write_encoded<'v>(
+        &mut self,
+        operation: WriteOperation,
+        entries: impl ExactSizeIterator<Item = (u64, &'v [u8])> + Clone,
+        outcomes: &mut Vec<WriteOutcome>,
+    ) -> Result<(), WriteError> {
+        let ProviderSession::Shm(session) = &mut self.provider;
         session.write(operation, entries, outcomes)
     }
 }

@@ -8,7 +8,7 @@ use farsight_fabric_shm::ShmConnection;
 use farsight_protocol::TableInfo;
 
 use crate::session::ProviderSession;
-use crate::{BulkLoad, Key, Session, TableError};
+use crate::{AsyncError, AsyncTable, BulkLoad, Key, Session, TableError};
 
 /// An open table whose keys are `K`. Cheap to clone and shared by threads. All sessions of the process on it
 /// share one cache of the model.
@@ -87,6 +87,16 @@ impl<K: Key> Table<K> {
     pub fn session(&self, options: Options) -> Result<Session<K>, FabricError> {
         let ProviderTable::Shm(table) = &self.provider;
         Ok(Session::new(ProviderSession::Shm(table.session(options.access)?)))
+    }
+
+    /// The table for asynchronous programs: operations that are futures, executed by a thread that this
+    /// starts.
+    ///
+    /// # Errors
+    /// As [`Table::session`], and [`AsyncError::Thread`] if no thread can be started.
+    pub fn asynchronous(&self, options: Options) -> Result<AsyncTable<K>, AsyncError> {
+        let ProviderTable::Shm(table) = &self.provider;
+        AsyncTable::new(self.name(), ProviderSession::Shm(table.session(options.access)?))
     }
 
     /// Begins a bulk load of ascending keys into this table, which must be empty.

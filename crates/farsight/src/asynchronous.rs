@@ -1,0 +1,330 @@
+//! Reads and writes as futures, for programs of any asynchronous runtime.
+//!
+//! Invariant: a future never blocks its thread. A table's futures hand their requests to one *driver*, a
+//! thread with a session of its own, and are woken when it has answered.
+//!
+//! Protocol: the driver takes what waits, at most a few hundred requests, executes the GETs among them as one
+//! staged batch and the writes as one call a kind, hands in the answers, wakes, and looks again. While it is
+//! busy, other tasks' requests gather; so the more tasks there are, the better their READs share doorbells.
+//! With nothing to do it sleeps. A request lives in the queue only as long as its future does: the program's
+//! own futures bound the memory, and a future that must wait for its turn simply waits.
+
+mod driver;
+mod operation;
+mod queue;
+mod round;
+mod shared;
+
+use std::marker::PhantomData;
+use std::ops::RangeBounds;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use farsight_client::{ReadError, WriteError};
+use farsight_fabric::{FabricError, Meters};
+use farsight_index::{Answers, Counters};
+use farsight_protocol::{WriteOperation, WriteOutcome};
+
+use self::operation::Operation;
+use self::queue::{Completion, Request};
+use self::shared::Shared;
+use crate::scan::encoded_range;
+use crate::session::ProviderSession;
+use crate::{Entry, Key, Pairs, Session};
+
+/// A table for asynchronous programs: its operations are futures, which any runtime can poll. Made by
+/// [`crate::Table::asynchronous`].
+///
+/// Clones share one driver thread, so clone it into as many tasks as there are: what they ask for at the same
+/// time is read in one batch. The driver executes as much as one synchronous session with batches does; a
+/// program that needs more opens the table several times.
+///
+/// ```
+/// # use farsight::{Options, Server};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let server = Server::builder().socket(directory.path().join("s")).table_memory_bytes(1 << 20).start()?;
+/// # let url = server.url().to_string();
+/// let client = farsight::connect(&url)?;
+/// let prices = client.create_table::<u64>("prices", 8)?.asynchronous(Options::default())?;
+/// # pollster::block_on(async {
+/// prices.put(4711, b"8 bytes.").await?;
+/// assert_eq!(prices.get(4711).await?.unwrap().value, b"8 bytes.");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })
+/// # }
+/// ```
+///
+/// # Order and cancellation
+///
+/// Each operation takes effect between its future's first poll and its end; operations that are in flight
+/// together have no order among them. A future that is dropped is forgotten: if its request still waited, it
+/// never happens; if the driver already had it, a write may happen, or have happened.
+///
+/// # Blocking
+///
+/// Connecting and opening tables block, up to seconds if the server is in trouble, and so does dropping the
+/// last clone, which waits for the driver to finish its round. Do these where blocking is allowed.
+pub struct AsyncTable<K> {
+    handle: Arc<Handle>,
+    key: PhantomData<fn(K) -> K>,
+}
+
+/// The driver, and what is shared with it.
+struct Handle {
+    shared: Arc<Shared>,
+    driver: Option<JoinHandle<()>>,
+    table: String,
+    value_bytes: usize,
+}
+
+/// Why a table could not be opened for futures.
+#[derive(Debug, thiserror::Error)]
+pub enum AsyncError {
+    /// No session can be opened.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// No thread can be started.
+    #[error("cannot start the driver thread of table {table:?}")]
+    Thread {
+        /// The table.
+        table: String,
+        /// What the system says.
+        source: std::io::Error,
+    },
+}
+
+impl<K> Clone for AsyncTable<K> {
+    fn clone(&self) -> Self {
+        Self { handle: Arc::clone(&self.handle), key: PhantomData }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let Some(driver) = self.driver.take() else { return };
+        if self.shared.is_forked() {
+            return;
+        }
+        self.shared.close();
+        // A task that owned the last clone may end in the driver, which wakes it and lets it go.
+        if driver.thread().id() != std::thread::current().id() {
+            let ended = driver.join();
+            debug_assert!(ended.is_ok() || std::thread::panicking(), "the driver does not panic");
+        }
+    }
+}
+
+impl<K: Key> AsyncTable<K> {
+    pub(crate) fn new(table: &str, provider: ProviderSession) -> Result<Self, AsyncError> {
+        let table = table.to_owned();
+        let session = Session::<u64>::new(provider);
+        let value_bytes = session.value_bytes();
+        let thread_error = |source| AsyncError::Thread { table: table.clone(), source };
+        let shared = Arc::new(Shared::new().map_err(thread_error)?);
+        let (for_driver, name) = (Arc::clone(&shared), table.clone());
+        let driver = std::thread::Builder::new()
+            .name("farsight-driver".to_owned())
+            .spawn(move || driver::run(&for_driver, session, name))
+            .map_err(thread_error)?;
+        let handle = Handle { shared, driver: Some(driver), table, value_bytes };
+        Ok(Self { handle: Arc::new(handle), key: PhantomData })
+    }
+
+    /// The value of `key` and its version; `None` if the key is absent.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub async fn get(&self, key: K) -> Result<Option<Entry>, ReadError> {
+        match self.ask(Request::Get(key.encode()), &[]).await {
+            Ok((Completion::Get(found), value)) => {
+                found.map(|version| version.map(|version| Entry { value, version }))
+            }
+            Ok((other, _)) => unreachable!("a get was answered with {other:?}"),
+            Err(error) => Err(self.read_error(error)),
+        }
+    }
+
+    /// Values and versions of `keys`, any number of them, in their order. The driver fetches them piece by
+    /// piece, between other tasks' requests.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub async fn multi_get(&self, keys: &[K]) -> Result<Answers, ReadError> {
+        let keys = keys.iter().map(|key| key.encode()).collect();
+        match self.ask(Request::MultiGet(keys), &[]).await {
+            Ok((Completion::MultiGet(answers), _)) => answers,
+            Ok((other, _)) => unreachable!("a multi-get was answered with {other:?}"),
+            Err(error) => Err(self.read_error(error)),
+        }
+    }
+
+    /// The first pairs, at most `limit`, whose keys lie in `range`, in key order. Every pair was there at an
+    /// instant during the scan, none is skipped and none comes twice. A longer scan goes on behind the last
+    /// key that this one returned.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub async fn scan(&self, range: impl RangeBounds<K>, limit: usize) -> Result<Pairs<K>, ReadError> {
+        // A range without keys becomes a scan without pairs.
+        let (first, last, limit) =
+            encoded_range(range).map_or((0, 0, 0), |(first, last)| (first, last, limit));
+        match self.ask(Request::Scan { first, last, limit }, &[]).await {
+            Ok((Completion::Scan(pairs), _)) => pairs.map(Pairs::from_encoded),
+            Ok((other, _)) => unreachable!("a scan was answered with {other:?}"),
+            Err(error) => Err(self.read_error(error)),
+        }
+    }
+
+    /// Stores a pair whose key is absent: [`WriteOutcome::Inserted`], or [`WriteOutcome::Exists`] and no
+    /// change.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub async fn insert(&self, key: K, value: &[u8]) -> Result<WriteOutcome, WriteError> {
+        self.write(WriteOperation::Insert, key, value).await
+    }
+
+    /// Replaces the value of a present key: [`WriteOutcome::Replaced`], or [`WriteOutcome::Absent`] and no
+    /// change.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub async fn update(&self, key: K, value: &[u8]) -> Result<WriteOutcome, WriteError> {
+        self.write(WriteOperation::Update, key, value).await
+    }
+
+    /// Stores a pair, present or not: [`WriteOutcome::Inserted`] or [`WriteOutcome::Replaced`].
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub async fn put(&self, key: K, value: &[u8]) -> Result<WriteOutcome, WriteError> {
+        self.write(WriteOperation::Put, key, value).await
+    }
+
+    /// Removes a key: [`WriteOutcome::Removed`], or [`WriteOutcome::Absent`] and no change.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub async fn remove(&self, key: K) -> Result<WriteOutcome, WriteError> {
+        self.write(WriteOperation::Remove, key, &[]).await
+    }
+
+    /// The table's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.handle.table
+    }
+
+    /// Bytes of each value of the table.
+    #[must_use]
+    pub fn value_bytes(&self) -> usize {
+        self.handle.value_bytes
+    }
+
+    /// What the driver's session did, up to its last round: operations, retries, fall-backs to the server.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.handle.shared.counters()
+    }
+
+    /// What went over its queue pair, up to its last round: verbs, bytes, round trips.
+    #[must_use]
+    pub fn meters(&self) -> Meters {
+        self.handle.shared.meters()
+    }
+
+    fn ask<'a>(&'a self, request: Request, value: &'a [u8]) -> Operation<'a> {
+        Operation::new(&self.handle.shared, request, value)
+    }
+
+    async fn write(
+        &self,
+        operation: WriteOperation,
+        key: K,
+        value: &[u8],
+    ) -> Result<WriteOutcome, WriteError> {
+        let expected_bytes = if operation.has_value() { self.value_bytes() } else { 0 };
+        if value.len() != expected_bytes {
+            return Err(WriteError::WrongValueSize {
+                table: self.name().to_owned(),
+                index: 0,
+                expected_bytes,
+                got_bytes: value.len(),
+            });
+        }
+        match self.ask(Request::Write(operation, key.encode()), value).await {
+            Ok((Completion::Write(outcome), _)) => outcome,
+            Ok((other, _)) => unreachable!("a write was answered with {other:?}"),
+            Err(error) => {
+                Err(WriteError::Engine { table: self.name().to_owned(), source: Box::new(error.into()) })
+            }
+        }
+    }
+
+    fn read_error(&self, error: FabricError) -> ReadError {
+        ReadError::Engine { table: self.name().to_owned(), source: Box::new(error.into()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, Weak, mpsc};
+    use std::task::{Context, Wake, Waker};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Options, Server};
+
+    /// A server's table, and a watch on what its driver holds.
+    fn opened() -> (tempfile::TempDir, Server, AsyncTable<u64>, Weak<Shared>) {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let server = Server::builder().socket(directory.path().join("s")).table_memory_bytes(1 << 20).start();
+        let server = server.expect("a server");
+        let client = crate::connect(&server.url().to_string()).expect("a client");
+        let table = client.create_table::<u64>("t", 8).expect("a table");
+        let table = table.asynchronous(Options::default()).expect("a driver");
+        let shared = Arc::downgrade(&table.handle.shared);
+        (directory, server, table, shared)
+    }
+
+    #[test]
+    fn the_driver_ends_with_the_last_clone() {
+        let (_directory, _server, table, shared) = opened();
+        let clone = table.clone();
+        drop(table);
+        assert!(pollster::block_on(clone.get(1)).expect("a read succeeds").is_none());
+        drop(clone);
+        assert!(shared.upgrade().is_none(), "the driver has let go before the drop returned");
+    }
+
+    /// A task whose last handle is dropped by whoever wakes it.
+    struct Owner(Mutex<Option<AsyncTable<u64>>>, mpsc::Sender<std::thread::ThreadId>);
+
+    impl Wake for Owner {
+        fn wake(self: Arc<Self>) {
+            drop(self.0.lock().expect("nobody panics").take());
+            self.1.send(std::thread::current().id()).expect("the test listens");
+        }
+    }
+
+    #[test]
+    fn the_driver_may_drop_the_last_clone_itself() {
+        let (_directory, _server, table, shared) = opened();
+        let (sender, woken) = mpsc::channel();
+        let waker = Waker::from(Arc::new(Owner(Mutex::new(Some(table.clone())), sender)));
+        let mut pending = Box::pin(table.get(1));
+        assert!(pending.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        // Forgotten, so that the driver has somebody to wake.
+        std::mem::forget(pending);
+        drop(table);
+        drop(waker);
+        let waker_thread = woken.recv_timeout(Duration::from_secs(20)).expect("it is woken");
+        assert_ne!(waker_thread, std::thread::current().id());
+        let begun = std::time::Instant::now();
+        while shared.strong_count() > 0 {
+            assert!(begun.elapsed() < Duration::from_secs(20), "the driver lives on without a table");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}

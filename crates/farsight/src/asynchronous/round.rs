@@ -1,0 +1,416 @@
+//! What the driver executes between two looks at the queue: single GETs in one staged batch, writes in one
+//! call a kind, and a piece of each long request.
+//!
+//! Invariant: a round is bounded (the constants here), so that no request waits longer for its turn than a
+//! few rounds of that size, however long others are. Requests that it holds are *taken* in the queue; those
+//! whose future is gone leave it before the next piece.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+use farsight_client::{ReadError, ScanRequest, WriteError};
+use farsight_index::{Answers, Pairs};
+use farsight_protocol::{WriteOperation, WriteOutcome};
+
+use super::queue::{Completion, Lane, Request, RequestQueue, SlotIndex};
+use crate::Session;
+
+/// Requests of one key, reads and writes together.
+const SHORT_MAX: usize = 256;
+/// Requests that are taken or answered before the queue is left to futures for a moment.
+const AT_ONCE: usize = 16;
+/// Long requests that the driver holds.
+const LONG_MAX: usize = 64;
+/// Long requests of which a round executes a piece.
+const PIECES_MAX: usize = 8;
+/// Keys of a piece of a multi-GET.
+const PIECE_KEYS: usize = 256;
+/// Pairs of the first and of the largest piece of a scan.
+const PIECE_PAIRS: usize = 64;
+const PIECE_PAIRS_MAX: usize = 1024;
+
+/// The requests in the driver's hands.
+#[derive(Debug)]
+pub(super) struct Round {
+    table: String,
+    value_bytes: usize,
+    /// Requests of one key that were taken.
+    short: usize,
+    gets: Vec<SlotIndex>,
+    /// Those whose answers have been handed in.
+    delivered: usize,
+    /// Keys of `gets`, then those of the multi-GETs' pieces.
+    keys: Vec<u64>,
+    answers: Answers,
+    read_error: Option<ReadError>,
+    writes: [Writes; 4],
+    long: VecDeque<Long>,
+    /// How many of `long`, from the front, this round executes a piece of.
+    pieces: usize,
+    /// Of the scans' pieces.
+    scans: Vec<ScanRequest>,
+    pairs: Pairs,
+}
+
+/// Writes of one kind.
+#[derive(Debug)]
+struct Writes {
+    operation: WriteOperation,
+    slots: Vec<SlotIndex>,
+    /// Those whose answers have been handed in.
+    delivered: usize,
+    keys: Vec<u64>,
+    values: Vec<u8>,
+    outcomes: Vec<WriteOutcome>,
+    /// What became of those without an outcome.
+    error: Option<WriteError>,
+}
+
+/// A request that takes several rounds.
+#[derive(Debug)]
+struct Long {
+    slot: SlotIndex,
+    work: Work,
+    error: Option<ReadError>,
+}
+
+#[derive(Debug)]
+enum Work {
+    MultiGet { keys: Vec<u64>, done: usize, answers: Answers },
+    Scan(ScanWork),
+}
+
+#[derive(Debug)]
+struct ScanWork {
+    /// The least key that has not been fetched; `None` at the end.
+    next_from: Option<u64>,
+    last: u64,
+    /// Pairs still wanted.
+    left: usize,
+    piece_pairs: usize,
+    pairs: Pairs,
+}
+
+impl Round {
+    pub(super) fn new(table: String, value_bytes: usize) -> Self {
+        let kinds =
+            [WriteOperation::Insert, WriteOperation::Update, WriteOperation::Put, WriteOperation::Remove];
+        Self {
+            table,
+            value_bytes,
+            short: 0,
+            gets: Vec::new(),
+            delivered: 0,
+            keys: Vec::new(),
+            answers: Answers::default(),
+            read_error: None,
+            writes: kinds.map(Writes::new),
+            long: VecDeque::new(),
+            pieces: 0,
+            scans: Vec::new(),
+            pairs: Pairs::default(),
+        }
+    }
+
+    /// Requests held.
+    pub(super) fn len(&self) -> usize {
+        self.short + self.long.len()
+    }
+
+    /// True without anything to execute.
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Takes some of what waits, as far as the bounds allow. True if there may be more to take.
+    pub(super) fn take_some(&mut self, queue: &mut RequestQueue) -> bool {
+        let mut left = AT_ONCE;
+        while left > 0 && self.short < SHORT_MAX {
+            let Some((slot, request, value)) = queue.take(Lane::Short) else { break };
+            match request {
+                Request::Get(key) => {
+                    self.gets.push(slot);
+                    self.keys.push(key);
+                }
+                Request::Write(operation, key) => self.writes[operation as usize].push(slot, key, value),
+                Request::MultiGet(_) | Request::Scan { .. } => {
+                    unreachable!("a long request in the short lane")
+                }
+            }
+            self.short += 1;
+            left -= 1;
+        }
+        while left > 0 && self.long.len() < LONG_MAX {
+            let Some((slot, request, _)) = queue.take(Lane::Long) else { return false };
+            self.long.push_back(Long { slot, work: self.work(request), error: None });
+            left -= 1;
+        }
+        left == 0
+    }
+
+    /// Lets go of long requests whose futures are gone.
+    pub(super) fn forget_abandoned(&mut self, queue: &mut RequestQueue) {
+        self.long.retain(|long| {
+            let is_abandoned = queue.is_abandoned(long.slot);
+            if is_abandoned {
+                let waker = queue.complete(long.slot, long.nothing(), &[]);
+                debug_assert!(waker.is_none(), "an abandoned slot has no waker");
+            }
+            !is_abandoned
+        });
+    }
+
+    fn work(&self, request: Request) -> Work {
+        match request {
+            Request::MultiGet(keys) => {
+                let mut answers = Answers::default();
+                answers.reset(keys.len(), self.value_bytes);
+                Work::MultiGet { keys, done: 0, answers }
+            }
+            Request::Scan { first, last, limit } => {
+                let mut pairs = Pairs::default();
+                pairs.reset(self.value_bytes);
+                let next_from = Some(first).filter(|_| limit > 0 && first <= last);
+                Work::Scan(ScanWork { next_from, last, left: limit, piece_pairs: PIECE_PAIRS, pairs })
+            }
+            Request::Get(_) | Request::Write(..) => unreachable!("a short request in the long lane"),
+        }
+    }
+
+    /// Executes what was taken.
+    pub(super) fn execute(&mut self, session: &mut Session<u64>) {
+        self.pieces = self.long.len().min(PIECES_MAX);
+        self.execute_gets(session);
+        self.execute_scans(session);
+        for writes in &mut self.writes {
+            writes.execute(session, self.value_bytes);
+        }
+    }
+
+    /// GETs and pieces of multi-GETs, in one batch.
+    fn execute_gets(&mut self, session: &mut Session<u64>) {
+        for long in self.long.iter().take(self.pieces) {
+            if let Work::MultiGet { keys, done, .. } = &long.work {
+                self.keys.extend(piece(keys, *done));
+            }
+        }
+        if self.keys.is_empty() {
+            return;
+        }
+        self.read_error = session.multi_get(&self.keys, &mut self.answers).err();
+        let mut at = self.gets.len();
+        for long in self.long.iter_mut().take(self.pieces) {
+            let Work::MultiGet { keys, done, answers } = &mut long.work else { continue };
+            let count = piece(keys, *done).len();
+            match &self.read_error {
+                Some(error) => long.error = Some(error.clone()),
+                None => copy_answers(&self.answers, at, answers, *done, count),
+            }
+            at += count;
+            *done += count;
+        }
+    }
+
+    /// Pieces of scans, in one batch.
+    fn execute_scans(&mut self, session: &mut Session<u64>) {
+        self.scans.clear();
+        for long in self.long.iter().take(self.pieces) {
+            if let Work::Scan(ScanWork { next_from: Some(from), left, piece_pairs, .. }) = &long.work {
+                self.scans.push(ScanRequest { from: *from, limit: *piece_pairs.min(left) });
+            }
+        }
+        if self.scans.is_empty() {
+            return;
+        }
+        let error = session.scan_encoded(&self.scans, &mut self.pairs).err();
+        let mut requests = self.scans.iter().enumerate();
+        for long in self.long.iter_mut().take(self.pieces) {
+            let Work::Scan(scan) = &mut long.work else { continue };
+            if scan.next_from.is_none() {
+                continue;
+            }
+            let (index, request) = requests.next().expect("a piece was asked for each scan");
+            match &error {
+                Some(error) => long.error = Some(error.clone()),
+                None => scan.append(&self.pairs, index, request.limit),
+            }
+        }
+    }
+
+    /// Hands in some of the answers that are not handed in yet. False if there were none: then the round is
+    /// ready to be filled.
+    pub(super) fn deliver_some(&mut self, queue: &mut RequestQueue, wakers: &mut Vec<Waker>) -> bool {
+        let last = self.gets.len().min(self.delivered + AT_ONCE);
+        if self.delivered < last {
+            let slots = self.gets[self.delivered..last].iter().zip(self.delivered..);
+            for (slot, index) in slots {
+                let (result, value) = match &self.read_error {
+                    Some(error) => (Err(error.clone()), &[][..]),
+                    None => match self.answers.get(index) {
+                        Some((value, version)) => (Ok(Some(version)), value),
+                        None => (Ok(None), &[][..]),
+                    },
+                };
+                wakers.extend(queue.complete(*slot, Completion::Get(result), value));
+            }
+            self.delivered = last;
+            return true;
+        }
+        if self.writes.iter_mut().any(|writes| writes.deliver_some(&self.table, queue, wakers)) {
+            return true;
+        }
+        if self.deliver_long(queue, wakers) {
+            return true;
+        }
+        self.gets.clear();
+        self.keys.clear();
+        (self.delivered, self.short) = (0, 0);
+        self.read_error = None;
+        false
+    }
+
+    /// Hands in the answer of the next long request that had its piece; one that wants more goes to the back.
+    fn deliver_long(&mut self, queue: &mut RequestQueue, wakers: &mut Vec<Waker>) -> bool {
+        if self.pieces == 0 {
+            return false;
+        }
+        self.pieces -= 1;
+        let long = self.long.pop_front().expect("each piece is one of a long request");
+        if long.is_done() {
+            let slot = long.slot;
+            wakers.extend(queue.complete(slot, long.into_completion(), &[]));
+        } else {
+            self.long.push_back(long);
+        }
+        true
+    }
+}
+
+/// The next keys of a multi-GET of which `done` are answered.
+fn piece(keys: &[u64], done: usize) -> &[u64] {
+    &keys[done..keys.len().min(done + PIECE_KEYS)]
+}
+
+fn copy_answers(from: &Answers, from_index: usize, to: &mut Answers, to_index: usize, count: usize) {
+    for offset in 0..count {
+        if let Some((value, version)) = from.get(from_index + offset) {
+            to.value_mut(to_index + offset).copy_from_slice(value);
+            to.set_version(to_index + offset, version);
+        }
+    }
+}
+
+impl Long {
+    fn is_done(&self) -> bool {
+        self.error.is_some()
+            || match &self.work {
+                Work::MultiGet { keys, done, .. } => *done == keys.len(),
+                Work::Scan(scan) => scan.next_from.is_none(),
+            }
+    }
+
+    fn into_completion(self) -> Completion {
+        match self.work {
+            Work::MultiGet { answers, .. } => Completion::MultiGet(self.error.map_or(Ok(answers), Err)),
+            Work::Scan(mut scan) => {
+                scan.pairs.end_scan();
+                Completion::Scan(self.error.map_or(Ok(scan.pairs), Err))
+            }
+        }
+    }
+
+    /// What is told to nobody.
+    fn nothing(&self) -> Completion {
+        match &self.work {
+            Work::MultiGet { .. } => Completion::MultiGet(Ok(Answers::default())),
+            Work::Scan(_) => Completion::Scan(Ok(Pairs::default())),
+        }
+    }
+}
+
+impl ScanWork {
+    /// Takes the pairs of scan `index` of `pairs`, of which `limit` were asked for.
+    fn append(&mut self, pairs: &Pairs, index: usize, limit: usize) {
+        let mut count = 0;
+        let mut next_from = None;
+        for pair in pairs.scan(index).take_while(|pair| pair.key <= self.last) {
+            self.pairs.push(pair);
+            count += 1;
+            next_from = pair.key.checked_add(1);
+        }
+        self.left -= count;
+        let goes_on = count == limit && self.left > 0;
+        self.next_from = next_from.filter(|from| goes_on && *from <= self.last);
+        self.piece_pairs = (2 * self.piece_pairs).min(PIECE_PAIRS_MAX);
+    }
+}
+
+impl Writes {
+    fn new(operation: WriteOperation) -> Self {
+        Self {
+            operation,
+            slots: Vec::new(),
+            delivered: 0,
+            keys: Vec::new(),
+            values: Vec::new(),
+            outcomes: Vec::new(),
+            error: None,
+        }
+    }
+
+    fn push(&mut self, slot: SlotIndex, key: u64, value: &[u8]) {
+        self.slots.push(slot);
+        self.keys.push(key);
+        self.values.extend_from_slice(value);
+    }
+
+    fn execute(&mut self, session: &mut Session<u64>, value_bytes: usize) {
+        if self.slots.is_empty() {
+            return;
+        }
+        let value_bytes = if self.operation.has_value() { value_bytes } else { 0 };
+        let values = &self.values;
+        let entries =
+            self.keys.iter().enumerate().map(|(at, key)| (*key, &values[at * value_bytes..][..value_bytes]));
+        self.error = session.write_encoded(self.operation, entries, &mut self.outcomes).err();
+    }
+
+    /// As [`Round::deliver_some`].
+    fn deliver_some(&mut self, table: &str, queue: &mut RequestQueue, wakers: &mut Vec<Waker>) -> bool {
+        let last = self.slots.len().min(self.delivered + AT_ONCE);
+        if self.delivered == last {
+            self.slots.clear();
+            self.keys.clear();
+            self.values.clear();
+            self.outcomes.clear();
+            (self.delivered, self.error) = (0, None);
+            return false;
+        }
+        for index in self.delivered..last {
+            let result = self.result(table, index);
+            wakers.extend(queue.complete(self.slots[index], Completion::Write(result), &[]));
+        }
+        self.delivered = last;
+        true
+    }
+
+    fn result(&self, table: &str, index: usize) -> Result<WriteOutcome, WriteError> {
+        match (self.outcomes.get(index), &self.error) {
+            (Some(WriteOutcome::Failed(code)), _) => {
+                Err(WriteError::Refused { table: table.to_owned(), operation: self.operation, code: *code })
+            }
+            (Some(outcome), _) => Ok(*outcome),
+            (None, Some(error)) => Err(of_one(error)),
+            (None, None) => unreachable!("a call without an error has an outcome an entry"),
+        }
+    }
+}
+
+/// A call's error, as that of one of its writes.
+fn of_one(error: &WriteError) -> WriteError {
+    let mut error = error.clone();
+    if let WriteError::Indeterminate { entries, .. } = &mut error {
+        *entries = 1;
+    }
+    error
+}
