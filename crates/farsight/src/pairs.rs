@@ -63,6 +63,12 @@ impl<K: Key> Pairs<K> {
         (0..self.len()).map(|at| typed(self.encoded.pair(at)))
     }
 
+    /// The values of all pairs, one behind the other.
+    #[must_use]
+    pub fn values(&self) -> &[u8] {
+        self.encoded.values()
+    }
+
     pub(crate) fn encoded_mut(&mut self) -> &mut farsight_index::Pairs {
         &mut self.encoded
     }

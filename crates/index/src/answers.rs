@@ -43,6 +43,18 @@ impl Answers {
         (0..self.len()).map(|index| self.get(index))
     }
 
+    /// The versions of all answers, in order; zero where the key is absent.
+    #[must_use]
+    pub fn versions(&self) -> &[u64] {
+        &self.versions
+    }
+
+    /// The values of all answers, one behind the other; undefined where the key is absent.
+    #[must_use]
+    pub fn values(&self) -> &[u8] {
+        &self.values
+    }
+
     /// The room for value `index`.
     #[inline(always)]
     pub fn value_mut(&mut self, index: usize) -> &mut [u8] {
@@ -138,6 +150,12 @@ impl Pairs {
     #[must_use]
     pub fn scans(&self) -> usize {
         self.ends.len()
+    }
+
+    /// The values of all pairs, one behind the other.
+    #[must_use]
+    pub fn values(&self) -> &[u8] {
+        &self.values
     }
 
     /// The pairs of scan `index`, in key order.

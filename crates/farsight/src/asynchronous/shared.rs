@@ -2,8 +2,8 @@
 //!
 //! Invariant: while a request waits, the driver is awake or has been notified since it fell asleep, because
 //! both are decided under the lock. No waker is woken, and none dropped, under it. The driver lets go of it
-//! every few requests: a future that has to wait for it for longer than a short spin goes to sleep, and with it
-//! all tasks of its thread.
+//! every few requests: a future that has to wait for it for longer than a short spin goes to sleep, and with
+//! it all tasks of its thread.
 
 use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard};
