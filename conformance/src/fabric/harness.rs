@@ -235,8 +235,15 @@ pub fn call<Q: QueuePair>(queue: &mut Q, slot: Slot, request: &[u8]) -> Vec<u8> 
     reply
 }
 
-/// Asserts that the queue is found dead within [`NOTICE`] by everything that it does.
+/// Asserts that the queue is found dead within [`NOTICE`] by everything that it does, its peer being gone.
 pub fn assert_dies<Q: QueuePair>(queue: &mut Q) {
+    for error in death(queue) {
+        assert_disconnected(&error);
+    }
+}
+
+/// What everything that a dead queue does ends in, the first of which comes within [`NOTICE`].
+pub fn death<Q: QueuePair>(queue: &mut Q) -> [FabricError; 3] {
     let started = Instant::now();
     let error = loop {
         if let Err(error) = queue.poll().and_then(|_| queue.wait(Duration::from_millis(20))) {
@@ -244,9 +251,8 @@ pub fn assert_dies<Q: QueuePair>(queue: &mut Q) {
         }
         assert!(started.elapsed() < NOTICE, "a dead peer was not noticed within {NOTICE:?}");
     };
-    assert_disconnected(&error);
-    assert_disconnected(&queue.doorbell().expect_err("a dead queue rings no doorbell"));
-    assert_disconnected(&queue.poll().expect_err("a dead queue completes nothing"));
+    let doorbell = queue.doorbell().expect_err("a dead queue rings no doorbell");
+    [error, doorbell, queue.poll().expect_err("a dead queue completes nothing")]
 }
 
 /// Asserts that it is [`FabricError::Disconnected`].

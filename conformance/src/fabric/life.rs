@@ -2,12 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use farsight_base::sync::Ordering;
 use farsight_base::{ClientId, Line};
 use farsight_fabric::{Connection, FabricError, Host, QueuePair, ReadMode, Region, RegionRights, ServerPort};
 
 use super::FabricUnderTest;
 use super::harness::{
-    Ask, Bench, FORMAT, NOTICE, PATIENCE, Running, assert_dies, assert_disconnected, call, read, request,
+    Ask, Bench, FORMAT, NOTICE, PATIENCE, Running, assert_dies, assert_disconnected, at, call, death, read,
+    request,
 };
 
 /// A call that executes when its server dies ends in `Disconnected` within a second.
@@ -67,10 +69,16 @@ pub fn restart_is_another_epoch<F: FabricUnderTest>(subject: &F) {
     let server = Running::start(subject.listen(FORMAT), 1);
     assert_ne!(server.host().epoch(), epoch);
     assert_dies(&mut bench.queue);
-    let connection = subject.connect(FORMAT).expect("a connection");
-    assert_eq!(connection.epoch(), server.host().epoch());
-    let mut queue = connection.open_queue().expect("a queue");
-    assert_eq!(call(&mut queue, 0, b"hello"), b"hello");
+    assert_disconnected(&bench.connection.check().expect_err("its server is dead"));
+    let fresh = subject.connect(FORMAT).expect("a connection");
+    let renewed = bench.connection.reconnect(PATIENCE).expect("the old address");
+    for connection in [fresh, renewed] {
+        assert_eq!(connection.epoch(), server.host().epoch());
+        connection.check().expect("its server lives");
+        let mut queue = connection.open_queue().expect("a queue");
+        assert_eq!(call(&mut queue, 0, b"hello"), b"hello");
+    }
+    assert_disconnected(&bench.connection.check().expect_err("a new connection does not mend the old"));
 }
 
 /// A client of another format version is told which version each side speaks.
@@ -111,19 +119,61 @@ pub fn fenced_client_is_cut_off<F: FabricUnderTest>(subject: &F) {
     let mut bench = Bench::new(subject, RegionRights::ReadOnly);
     let other = subject.connect(FORMAT).expect("a connection");
     let mut other_queue = other.open_queue().expect("a queue");
-    // The first client of an epoch is the one that connected first; ids only grow.
-    let fenced = (1..100).map(ClientId).find(|client| {
-        let before = bench.server.host().client_count();
-        bench.server.host().fence(*client).expect("a fence");
-        bench.server.host().client_count() < before
-    });
-    assert!(fenced.is_some(), "no client could be fenced");
+    fence_the_first(bench.server.host());
     let calls = bench.server.calls();
     let _ = bench.queue.post_call(0, b"too late");
     let _ = bench.queue.doorbell();
-    assert_dies(&mut bench.queue);
+    for error in death(&mut bench.queue) {
+        assert!(matches!(error, FabricError::Dismissed { .. }), "{error}");
+    }
+    let error = bench.connection.check().expect_err("it was fenced");
+    assert!(matches!(error, FabricError::Dismissed { .. }), "{error}");
     assert_eq!(call(&mut other_queue, 0, b"go on"), b"go on");
     assert_eq!(bench.server.calls(), calls + 1, "a request of a fenced client was executed");
+}
+
+/// Fences the client that connected first: ids only grow.
+fn fence_the_first(host: &impl Host) {
+    let fenced = (1..100).map(ClientId).find(|client| {
+        let before = host.client_count();
+        host.fence(*client).expect("a fence");
+        host.client_count() < before
+    });
+    assert!(fenced.is_some(), "no client could be fenced");
+}
+
+/// When a fence returns, no WRITE and no atomic of the client executes any more, though it rings on and on.
+pub fn nothing_changes_after_a_fence<F: FabricUnderTest>(subject: &F) {
+    for round in 0..20 {
+        let Bench { mut queue, connection: _connection, region, server } =
+            Bench::new(subject, RegionRights::ReadWrite);
+        let place = at(region.id(), 0);
+        let ring_on = move || {
+            let started = Instant::now();
+            loop {
+                for slot in 0..64 {
+                    queue.post_fetch_add(slot, place, 1);
+                }
+                if let Err(error) = queue.doorbell().and_then(|()| queue.poll()) {
+                    return error;
+                }
+                assert!(started.elapsed() < PATIENCE, "a fenced client rings on");
+            }
+        };
+        std::thread::scope(|scope| {
+            let client = scope.spawn(ring_on);
+            let started = Instant::now();
+            while region.words()[0].load(Ordering::Acquire) == 0 {
+                assert!(started.elapsed() < PATIENCE, "no atomic executes");
+            }
+            std::thread::sleep(Duration::from_micros(50 * round));
+            fence_the_first(server.host());
+            let fenced_at = region.words()[0].load(Ordering::Acquire);
+            let error = client.join().expect("the client");
+            assert!(matches!(error, FabricError::Dismissed { .. }), "{error}");
+            assert_eq!(region.words()[0].load(Ordering::Acquire), fenced_at, "changed after the fence");
+        });
+    }
 }
 
 /// A client that is not there is fenced already.

@@ -4,7 +4,7 @@
 //! connection.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -31,6 +31,8 @@ pub struct ConnectOptions {
 /// in a forked child everything but dropping fails with [`FabricError::Forked`].
 #[derive(Debug)]
 pub struct ShmConnection {
+    path: PathBuf,
+    options: ConnectOptions,
     link: Arc<Link>,
     watcher: Option<JoinHandle<()>>,
 }
@@ -42,11 +44,14 @@ impl ShmConnection {
     /// [`FabricError::System`] if nobody can be reached there, [`FabricError::Refused`] if the server refused
     /// this client (another format version, another user), [`FabricError::TimedOut`] after 5 s.
     pub fn connect(path: impl AsRef<Path>, options: ConnectOptions) -> Result<Self, FabricError> {
-        let path = path.as_ref();
+        Self::connect_within(path.as_ref(), options, ANSWER_TIMEOUT)
+    }
+
+    fn connect_within(path: &Path, options: ConnectOptions, timeout: Duration) -> Result<Self, FabricError> {
         let peer = path.display().to_string();
-        let deadline = Instant::now() + ANSWER_TIMEOUT;
-        let socket = reach(path, deadline)?;
-        let welcome = greet(&socket, &peer, options, deadline)?;
+        let started = Instant::now();
+        let socket = reach(path, started + timeout)?;
+        let welcome = greet(&socket, &peer, options, started, timeout)?;
         let failed = |error: std::io::Error| {
             os::system_error(format!("connecting to {peer}"), &error, "Are descriptors left (ulimit -n)?")
         };
@@ -56,7 +61,7 @@ impl ShmConnection {
             .name("farsight-watch".to_owned())
             .spawn(move || thread_link.watch())
             .map_err(failed)?;
-        Ok(Self { link, watcher: Some(watcher) })
+        Ok(Self { path: path.to_owned(), options, link, watcher: Some(watcher) })
     }
 
     /// This client as the server counts it.
@@ -113,6 +118,17 @@ impl Connection for ShmConnection {
         };
         ShmQueue::new(Arc::clone(&self.link), file.as_fd(), wakes)
             .map_err(|error| os::system_error(WHAT.to_owned(), &error, remedy))
+    }
+
+    fn check(&self) -> Result<(), FabricError> {
+        self.link.check()
+    }
+
+    fn reconnect(&self, timeout: Duration) -> Result<Self, FabricError> {
+        if self.link.is_forked() {
+            return Err(FabricError::Forked);
+        }
+        Self::connect_within(&self.path, self.options, timeout.min(ANSWER_TIMEOUT))
     }
 }
 
@@ -188,7 +204,8 @@ fn greet(
     socket: &OwnedFd,
     peer: &str,
     options: ConnectOptions,
-    deadline: Instant,
+    started: Instant,
+    timeout: Duration,
 ) -> Result<Welcome, FabricError> {
     const WHAT: &str = "the handshake";
     let hello = FromClient::Hello {
@@ -199,10 +216,10 @@ fn greet(
     };
     // A server that refuses at once may have closed already, with its reason waiting to be read.
     let sent = socket::send(socket, &hello.encode(), &[]);
-    let packet = match socket::receive(socket, deadline) {
+    let packet = match socket::receive(socket, started + timeout) {
         Ok(Some((packet, _descriptors))) => packet,
         Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
-            let waited = ANSWER_TIMEOUT;
+            let waited = started.elapsed();
             return Err(FabricError::TimedOut { peer: peer.to_owned(), what: WHAT, waited });
         }
         other => {
@@ -222,8 +239,11 @@ fn greet(
         Ok(FromServer::Welcome { epoch, client, server_pid }) => {
             Ok(Welcome { epoch: Epoch(epoch), client, server_pid })
         }
-        Ok(FromServer::Refusal { text } | FromServer::Goodbye { text }) => {
+        Ok(FromServer::Refusal { text } | FromServer::Dismissal { text }) => {
             Err(FabricError::Refused { peer: peer.to_owned(), reason: text })
+        }
+        Ok(FromServer::Goodbye { text }) => {
+            Err(FabricError::Disconnected { peer: peer.to_owned(), reason: text })
         }
         Ok(other) => Err(protocol(format!("{other:?}"))),
         Err(error) => Err(protocol(error.to_string())),

@@ -6,7 +6,8 @@
 //!
 //! Protocol: the client opens with [`FromClient::Hello`]; the server answers [`FromServer::Welcome`], or
 //! [`FromServer::Refusal`] and closes. Afterwards the client asks one thing at a time and is answered;
-//! unasked the server sends only [`FromServer::Goodbye`], before it closes.
+//! unasked the server sends only [`FromServer::Goodbye`] when it stops, or [`FromServer::Dismissal`] to a
+//! client that it wants nothing more of, before it closes.
 //!
 //! | kind | message | fields after the kind |
 //! |---|---|---|
@@ -20,6 +21,7 @@
 //! | 133 | NoSuchRegion | region u32 |
 //! | 134 | Goodbye | text |
 //! | 135 | Failed | text |
+//! | 136 | Dismissal | text |
 
 use farsight_base::RegionId;
 use farsight_fabric::RegionRights;
@@ -50,6 +52,7 @@ pub(crate) enum FromServer {
     NoSuchRegion { region: RegionId },
     Goodbye { text: String },
     Failed { text: String },
+    Dismissal { text: String },
 }
 
 /// Why a packet is no message.
@@ -130,6 +133,7 @@ impl FromServer {
             }
             Self::Goodbye { text } => encode_text(&mut bytes, 134, text),
             Self::Failed { text } => encode_text(&mut bytes, 135, text),
+            Self::Dismissal { text } => encode_text(&mut bytes, 136, text),
         }
         bytes
     }
@@ -148,6 +152,7 @@ impl FromServer {
             133 => Self::NoSuchRegion { region: RegionId(fields.u32()?) },
             134 => Self::Goodbye { text: fields.text() },
             135 => Self::Failed { text: fields.text() },
+            136 => Self::Dismissal { text: fields.text() },
             kind => return Err(Unintelligible::Kind { kind }),
         };
         fields.end()?;
@@ -239,6 +244,7 @@ mod tests {
             FromServer::NoSuchRegion { region },
             FromServer::Goodbye { text: String::new() },
             FromServer::Failed { text: "ä".repeat(30) },
+            FromServer::Dismissal { text: "enough".into() },
         ]
     }
 

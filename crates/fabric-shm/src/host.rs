@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 
 use farsight_base::{ClientId, Epoch, RegionId};
 use farsight_fabric::{FabricError, Host, Region, RegionRights};
-use rustix::event::epoll;
+use rustix::event::{PollFlags, epoll};
 use rustix::io::Errno;
-use rustix::net::SocketFlags;
+use rustix::net::{Shutdown, SocketFlags};
 use rustix::process::Signal;
 
 use crate::claim::{Claim, ListenError};
@@ -32,6 +32,7 @@ use crate::{REGIONS_MAX, memory, os, ring, socket};
 
 /// How long a fence waits for a client to be gone.
 const FENCE_TIMEOUT: Duration = Duration::from_secs(2);
+const FENCED: &str = "the server fenced this client";
 /// Connections accepted, and questions of one client answered, before others have their turn.
 const TURN: usize = 32;
 
@@ -281,13 +282,8 @@ impl ShmHost {
         }
     }
 
-    /// Waits until nothing of the client executes on this side, then forgets it.
-    fn shut_gates(
-        &self,
-        client: ClientId,
-        gates: &[Arc<Gate>],
-        deadline: Instant,
-    ) -> Result<(), FabricError> {
+    /// Waits until nothing of the client executes on this side.
+    fn shut_gates(client: ClientId, gates: &[Arc<Gate>], deadline: Instant) -> Result<(), FabricError> {
         for gate in gates {
             gate.close();
             while gate.is_being_served() {
@@ -297,12 +293,45 @@ impl ShmHost {
                 std::thread::sleep(Duration::from_micros(100));
             }
         }
-        self.end(
-            &mut lock(&self.sessions),
-            client,
-            Ending::Dismissed("the server fenced this client".to_owned()),
-        );
         Ok(())
+    }
+
+    /// Kills a client's process and waits until none of its threads will ever run again.
+    fn kill(client: ClientId, process: &OwnedFd, deadline: Instant) -> Result<(), FabricError> {
+        let failed = |error: std::io::Error| fence_failed(client, &error);
+        match rustix::process::pidfd_send_signal(process, Signal::KILL) {
+            // A process that is already gone needs no signal.
+            Ok(()) | Err(Errno::SRCH) => {}
+            Err(error) => return Err(failed(error.into())),
+        }
+        while !os::has_exited(process.as_fd(), deadline.saturating_duration_since(Instant::now()))
+            .map_err(failed)?
+        {
+            if Instant::now() >= deadline {
+                return Err(fence_timed_out(client));
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells a client of this very process that it is fenced, and waits until it has hung up: it does so when
+    /// none of its doorbells changes memory any more.
+    fn dismiss_neighbour(client: ClientId, socket: &OwnedFd, deadline: Instant) -> Result<(), FabricError> {
+        let dismissal = FromServer::Dismissal { text: FENCED.to_owned() };
+        // Errors here mean that it has hung up already.
+        let _ = socket::send(socket, &dismissal.encode(), &[]);
+        let _ = rustix::net::shutdown(socket, Shutdown::Write);
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let shown = os::poll([(socket.as_fd(), PollFlags::RDHUP)], Some(left));
+            let [shown] = shown.map_err(|error| fence_failed(client, &error))?;
+            if !shown.is_empty() {
+                return Ok(());
+            }
+            if left.is_zero() {
+                return Err(fence_timed_out(client));
+            }
+        }
     }
 }
 
@@ -382,43 +411,33 @@ impl Host for ShmHost {
     /// Kills the client's process (SIGKILL, by the descriptor taken when it connected) and waits until it has
     /// ended and no request of it executes here. That ends the process's other connections too.
     ///
-    /// A client in a thread of this very process cannot be killed: its connection and rings are torn instead.
-    /// That ends its calls; a doorbell that is just being rung may still execute the WRITEs and atomics of
-    /// that one batch.
+    /// A client in a thread of this very process cannot be killed. It is told, ends its connection after the
+    /// doorbells that change memory at that moment, and is awaited: READs of a batch that was rung before may
+    /// still be taken afterwards, which change nothing.
     ///
     /// Must not be called from a handler that executes a request of that same client: it would wait for
     /// itself, and end in [`FabricError::TimedOut`].
     fn fence(&self, client: ClientId) -> Result<(), FabricError> {
         let deadline = Instant::now() + FENCE_TIMEOUT;
-        let (process, gates) = {
+        let (descriptor, is_neighbour, gates) = {
             let sessions = lock(&self.sessions);
             let Some(session) = sessions.by_id.get(&client) else { return Ok(()) };
-            let process = if session.is_own_process() { None } else { Some(session.process.try_clone()) };
-            (process, session.gates.clone())
-        };
-        let failed = |error: std::io::Error| {
-            os::system_error(
-                format!("fencing {client}"),
-                &error,
-                "The server must run as the client's user, or root",
+            let is_neighbour = session.is_own_process();
+            let descriptor = if is_neighbour { &session.socket } else { &session.process };
+            (
+                descriptor.try_clone().map_err(|error| fence_failed(client, &error))?,
+                is_neighbour,
+                session.gates.clone(),
             )
         };
-        if let Some(process) = process {
-            let process = process.map_err(failed)?;
-            match rustix::process::pidfd_send_signal(&process, Signal::KILL) {
-                // A process that is already gone needs no signal.
-                Ok(()) | Err(Errno::SRCH) => {}
-                Err(error) => return Err(failed(error.into())),
-            }
-            while !os::has_exited(process.as_fd(), deadline.saturating_duration_since(Instant::now()))
-                .map_err(failed)?
-            {
-                if Instant::now() >= deadline {
-                    return Err(fence_timed_out(client));
-                }
-            }
+        if is_neighbour {
+            Self::dismiss_neighbour(client, &descriptor, deadline)?;
+        } else {
+            Self::kill(client, &descriptor, deadline)?;
         }
-        self.shut_gates(client, &gates, deadline)
+        Self::shut_gates(client, &gates, deadline)?;
+        self.end(&mut lock(&self.sessions), client, Ending::Dismissed(FENCED.to_owned()));
+        Ok(())
     }
 
     fn wake(&self) {
@@ -434,7 +453,7 @@ impl Drop for ShmHost {
         let mut sessions = lock(&self.sessions);
         let clients: Vec<ClientId> = sessions.by_id.keys().copied().collect();
         for client in clients {
-            self.end(&mut sessions, client, Ending::Dismissed("the server stopped".to_owned()));
+            self.end(&mut sessions, client, Ending::Stopped);
         }
     }
 }
@@ -449,6 +468,11 @@ fn random_epoch() -> std::io::Result<Epoch> {
     let filled = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
     assert_eq!(filled, bytes.len(), "up to 256 bytes come whole");
     Ok(Epoch(u64::from_le_bytes(bytes)))
+}
+
+fn fence_failed(client: ClientId, error: &std::io::Error) -> FabricError {
+    let remedy = "The server must run as the client's user, or root";
+    os::system_error(format!("fencing {client}"), error, remedy)
 }
 
 fn fence_timed_out(client: ClientId) -> FabricError {

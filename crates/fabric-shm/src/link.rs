@@ -5,11 +5,12 @@
 //!
 //! Protocol: the word lies on a page that the kernel wipes in a forked child, so there it reads [`FORKED`].
 //! Whoever notices the end first (the watcher, a call that waits, the owner who closes) writes the reason,
-//! then [`ENDED`].
+//! then [`ENDED`], waits for the doorbells that change memory at that moment, and only then hangs up: a
+//! server that sees this side hang up knows that none of its verbs changes anything any more.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use farsight_base::sync::Ordering;
@@ -30,6 +31,10 @@ const ENDED: u64 = 2;
 
 /// How long the server may take to answer on the control socket.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long whoever saw the socket hang up lets a question under way read the server's reason.
+const FAREWELL_TIMEOUT: Duration = Duration::from_millis(100);
+
+const GONE: &str = "the server closed the connection or died";
 
 /// What the server told about itself.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +62,10 @@ pub(crate) struct Link {
     server_process: Option<OwnedFd>,
     stop: OwnedFd,
     life: Mapping,
-    reason: OnceLock<String>,
+    /// Why it ended.
+    ending: OnceLock<FabricError>,
+    /// Read while a doorbell changes memory.
+    changing: RwLock<()>,
     /// Held from a question to its answer.
     talk: Mutex<()>,
     regions: Mutex<BTreeMap<RegionId, Arc<AttachedRegion>>>,
@@ -75,7 +83,8 @@ impl Link {
             welcome,
             stop: os::wake_descriptor()?,
             life,
-            reason: OnceLock::new(),
+            ending: OnceLock::new(),
+            changing: RwLock::new(()),
             talk: Mutex::new(()),
             regions: Mutex::default(),
         })
@@ -107,7 +116,16 @@ impl Link {
         if word == FORKED {
             return FabricError::Forked;
         }
-        self.disconnected(self.reason.get().map_or("it ended", String::as_str))
+        self.ending.get().cloned().unwrap_or_else(|| self.disconnected("it ended"))
+    }
+
+    /// For a doorbell that changes memory: the link lives until the guard is dropped.
+    pub(crate) fn begin_changes(&self) -> Result<RwLockReadGuard<'_, ()>, FabricError> {
+        let guard = self.changing.read().unwrap_or_else(PoisonError::into_inner);
+        // Whoever ends the link writes the word before it takes this lock: either that waits for the guard,
+        // or the word is seen here.
+        self.check()?;
+        Ok(guard)
     }
 
     /// The error that says so.
@@ -121,28 +139,55 @@ impl Link {
 
     /// Ends the link; the first reason stays. Not for a forked child, whose parent lives on.
     pub(crate) fn end(&self, reason: &str) {
+        self.end_with(self.disconnected(reason));
+    }
+
+    fn end_with(&self, ending: FabricError) {
         // The first reason wins; a later one is a consequence of it.
-        let _ = self.reason.set(reason.to_owned());
+        let _ = self.ending.set(ending);
+        // Relaxed: the lock orders it for doorbells that change memory; see `check` for the others.
         self.life.words()[0].store(ENDED, Ordering::Relaxed);
+        drop(self.changing.write().unwrap_or_else(PoisonError::into_inner));
         // Whoever sleeps beside the socket sees it hang up. It may be so already.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 
     /// Ends the link after its socket hung up, with the server's own reason if it left one.
     pub(crate) fn hung_up(&self) {
-        // Whoever holds the lock is reading the same socket and ends the link with what it finds there.
-        let farewell = self.talk.try_lock().ok().and_then(|_talk| self.farewell());
-        self.end(farewell.as_deref().unwrap_or("the server closed the connection or died"));
+        let noticed = Instant::now();
+        let farewell = loop {
+            // Whoever holds the lock is reading the same socket and ends the link with what it finds there.
+            match self.talk.try_lock() {
+                Ok(_talk) => break self.farewell(),
+                Err(TryLockError::Poisoned(_)) => break None,
+                Err(TryLockError::WouldBlock) if noticed.elapsed() > FAREWELL_TIMEOUT => break None,
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        };
+        self.end_with(farewell.unwrap_or_else(|| self.disconnected(GONE)));
     }
 
-    fn farewell(&self) -> Option<String> {
+    /// The reason that the server left in the socket, if it did.
+    fn farewell(&self) -> Option<FabricError> {
         let mut buffer = [0; MESSAGE_BYTES_MAX + 1];
         while let Ok(Packet::Bytes(length_bytes)) = socket::receive_now(&self.socket, &mut buffer) {
-            if let Ok(FromServer::Goodbye { text }) = FromServer::decode(&buffer[..length_bytes]) {
-                return Some(text);
+            let message = FromServer::decode(&buffer[..length_bytes]);
+            if let Some(ending) = message.ok().and_then(|message| self.ending_of(&message)) {
+                return Some(ending);
             }
         }
         None
+    }
+
+    /// The error that every call ends in after this message, if it is one's last.
+    fn ending_of(&self, message: &FromServer) -> Option<FabricError> {
+        match message {
+            FromServer::Goodbye { text } => Some(self.disconnected(text)),
+            FromServer::Dismissal { text } => {
+                Some(FabricError::Dismissed { peer: self.peer.clone(), reason: text.clone() })
+            }
+            _ => None,
+        }
     }
 
     /// Asks the server for one thing and waits for its answer.
@@ -159,15 +204,17 @@ impl Link {
             .and_then(|()| socket::receive(&self.socket, started + ANSWER_TIMEOUT));
         match answer {
             Ok(Some((packet, descriptors))) => match FromServer::decode(&packet) {
-                Ok(FromServer::Goodbye { text }) => {
-                    self.end(&text);
-                    Err(self.disconnected(&text))
-                }
-                Ok(message) => Ok((message, descriptors)),
+                Ok(message) => match self.ending_of(&message) {
+                    None => Ok((message, descriptors)),
+                    Some(ending) => {
+                        self.end_with(ending);
+                        Err(self.ended_error(ENDED))
+                    }
+                },
                 Err(error) => Err(self.unintelligible(what, error.to_string())),
             },
             Ok(None) => {
-                self.end("the server closed the connection or died");
+                self.end(GONE);
                 Err(self.ended_error(ENDED))
             }
             Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
@@ -177,8 +224,8 @@ impl Link {
             }
             Err(error) => {
                 // A server that died in between left its farewell, or nothing but a reset socket.
-                let farewell = self.farewell();
-                self.end(farewell.as_deref().unwrap_or(&format!("the control socket failed: {error}")));
+                let failed = || self.disconnected(&format!("the control socket failed: {error}"));
+                self.end_with(self.farewell().unwrap_or_else(failed));
                 Err(self.ended_error(ENDED))
             }
         }
@@ -271,5 +318,5 @@ impl Link {
 fn server_process(socket: &OwnedFd, claimed_pid: u32) -> Option<OwnedFd> {
     let credentials = os::peer_credentials(socket.as_fd()).ok()?;
     let same = u32::try_from(credentials.pid) == Ok(claimed_pid);
-    same.then(|| os::open_process(credentials.pid).ok()).flatten()
+    same.then(|| os::open_peer(socket.as_fd(), credentials.pid).ok()).flatten()
 }

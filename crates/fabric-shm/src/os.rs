@@ -1,7 +1,7 @@
 //! What several parts ask of the operating system: wake-up descriptors, bounded waits, who the peer is.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 use farsight_fabric::FabricError;
@@ -84,10 +84,40 @@ pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials
     Ok(Credentials { pid: found.pid, uid: found.uid })
 }
 
-/// A descriptor of the process `pid`.
-pub(crate) fn open_process(pid: i32) -> io::Result<OwnedFd> {
+/// The socket option that names the peer by a descriptor of its process, since Linux 6.5.
+const SO_PEERPIDFD: libc::c_int = 77;
+
+/// A descriptor of the process that connected a socket, `pid` by its credentials. On kernels that cannot give
+/// the peer's own descriptor it is that of whoever has this pid now: the caller must see a sign of life of
+/// the peer afterwards.
+pub(crate) fn open_peer(socket: BorrowedFd<'_>, pid: i32) -> io::Result<OwnedFd> {
     let pid = rustix::process::Pid::from_raw(pid).ok_or(Errno::SRCH)?;
-    Ok(rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?)
+    match peer_descriptor(socket) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => {
+            Ok(rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?)
+        }
+        outcome => outcome,
+    }
+}
+
+fn peer_descriptor(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let mut found: libc::c_int = -1;
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: `found` and `length` are live and as long as `length` says; the call writes no more than that.
+    let outcome = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PEERPIDFD,
+            (&raw mut found).cast(),
+            &raw mut length,
+        )
+    };
+    if outcome != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call succeeded, so `found` is a new descriptor (close-on-exec) that nothing else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(found) })
 }
 
 /// This process, as sockets record it.

@@ -260,12 +260,14 @@ impl ShmQueue {
 
     #[cold]
     #[inline(never)]
-    fn execute_mutations(&mut self) {
-        let Self { mutations, regions, slots, .. } = self;
+    fn execute_mutations(&mut self) -> Result<(), FabricError> {
+        let Self { mutations, regions, slots, link, .. } = self;
+        let _changing = link.begin_changes()?;
         mutations.execute(
             |region| regions[region].as_ref().expect("regions stay attached").words.words(),
             |slot, word| slots[slot].place = word,
         );
+        Ok(())
     }
 }
 
@@ -360,7 +362,7 @@ impl QueuePair for ShmQueue {
         self.check(0)?;
         let changes = self.mutations.len();
         if changes > 0 {
-            self.execute_mutations();
+            self.execute_mutations()?;
         }
         let calls = self.batch_meters.calls;
         if calls > 0

@@ -36,6 +36,8 @@ pub(crate) enum Ending {
     Refused(String),
     /// It broke the protocol, or its rings, or was fenced.
     Dismissed(String),
+    /// The server stops.
+    Stopped,
 }
 
 /// A connected client.
@@ -67,7 +69,7 @@ impl Session {
             ));
             return None;
         }
-        let process = match os::open_process(credentials.pid) {
+        let process = match os::open_peer(socket.as_fd(), credentials.pid) {
             Ok(process) => process,
             Err(error) => {
                 let pid = credentials.pid;
@@ -124,8 +126,8 @@ impl Session {
         if format_version != manners.format_version {
             return Err(mismatch("format", manners.format_version, format_version));
         }
-        // Whoever says hello was alive after its process was pinned; if that is already dead, the pid may
-        // have named another process by then.
+        // Whoever says hello was alive after its process was pinned. If that is already dead it may have been
+        // pinned by a pid that named another process by then.
         if os::has_exited(self.process.as_fd(), Duration::ZERO).unwrap_or(true) {
             return Err(Ending::Gone);
         }
@@ -147,7 +149,8 @@ impl Session {
         let message = match ending {
             Ending::Gone => None,
             Ending::Refused(text) => Some(FromServer::Refusal { text }),
-            Ending::Dismissed(text) => Some(FromServer::Goodbye { text }),
+            Ending::Dismissed(text) => Some(FromServer::Dismissal { text }),
+            Ending::Stopped => Some(FromServer::Goodbye { text: "the server stopped".to_owned() }),
         };
         // A client that does not read misses the reason, not the end.
         let _ = message.map(|message| self.tell(&message));

@@ -8,14 +8,23 @@ use farsight_base::{RegionId, RemoteAddress};
 /// be tried again, but for a call that was sent and not answered, whose outcome is unknown.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum FabricError {
-    /// The peer is gone: it died, closed the connection, or fenced this client.
+    /// The peer is gone: it died, stopped, or closed the connection. A server may be back at its address, in
+    /// a new life.
     #[error(
-        "the connection to {peer} is lost: {reason}. Connect again; what a restarted server holds is a new epoch"
+        "the connection to {peer} is lost: {reason}. What a server holds there from now on is of another epoch"
     )]
     Disconnected {
         /// The peer's address, as the user gave it.
         peer: String,
         /// How that was noticed.
+        reason: String,
+    },
+    /// The peer lives and wants nothing more of this client: it fenced it, or the client broke a rule.
+    #[error("{peer} ended its connection with this client: {reason}. Only a new client can connect again")]
+    Dismissed {
+        /// The peer's address, as the user gave it.
+        peer: String,
+        /// Its words.
         reason: String,
     },
     /// The peer lives but did not answer in time.

@@ -37,6 +37,22 @@ pub trait Connection: Send + Sync {
     /// # Errors
     /// [`FabricError::Disconnected`], or [`FabricError::System`] without descriptors left.
     fn open_queue(&self) -> Result<Self::Queue, FabricError>;
+
+    /// Fails once the connection is lost.
+    ///
+    /// # Errors
+    /// [`FabricError::Disconnected`], [`FabricError::Dismissed`], [`FabricError::Forked`].
+    fn check(&self) -> Result<(), FabricError>;
+
+    /// Another connection to the same address, tried once: perhaps to another life of the server. This one
+    /// stays as it is.
+    ///
+    /// # Errors
+    /// As the provider's way to connect; [`FabricError::TimedOut`] after about `timeout`,
+    /// [`FabricError::Forked`] in a process that did not make this connection.
+    fn reconnect(&self, timeout: Duration) -> Result<Self, FabricError>
+    where
+        Self: Sized;
 }
 
 /// One session's queue of verbs to one node; single-threaded.

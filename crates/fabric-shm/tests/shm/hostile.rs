@@ -47,7 +47,7 @@ impl Scene {
     /// The hostile client is told why it has to go, and goes.
     fn assert_dismissed(&mut self, client: &RawClient, reason: &str) {
         let farewell = client.receive().expect("a farewell");
-        assert_eq!(farewell.kind(), 134, "a goodbye, not {:?}", farewell.text());
+        assert_eq!(farewell.kind(), 136, "a dismissal, not {:?}", farewell.text());
         assert!(farewell.text().contains(reason), "{reason:?} is not in {:?}", farewell.text());
         assert!(client.receive().is_none(), "the socket is closed");
         eventually("its end", || self.server.host.client_count() == 1);

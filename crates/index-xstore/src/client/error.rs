@@ -39,6 +39,7 @@ impl XStoreError {
             Self::Fabric(error) => matches!(
                 error,
                 FabricError::Disconnected { .. }
+                    | FabricError::Dismissed { .. }
                     | FabricError::TimedOut { .. }
                     | FabricError::Protocol { .. }
             ),
