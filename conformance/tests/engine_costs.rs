@@ -1,8 +1,6 @@
 //! The prices of docs/costs.md, read off the meters.
 
-use farsight::{
-    Access, Answers, Counters, FabricError, Meters, Options, Pairs, Session, Table, WriteOutcome,
-};
+use farsight::{Access, Answers, Counters, Meters, OpenError, Options, Pairs, Session, Table, WriteOutcome};
 use farsight_base::prng::mix;
 use farsight_conformance::engine::harness::{XStore, await_training};
 use farsight_conformance::engine::{Seed, key_sets};
@@ -38,7 +36,7 @@ fn load(test: &str, count: usize, value_bytes: usize) -> Loaded {
 }
 
 impl Loaded {
-    fn session(&self) -> Result<Session<u64>, FabricError> {
+    fn session(&self) -> Result<Session<u64>, OpenError> {
         self.table.session(Options { access: Access::OneSided })
     }
 

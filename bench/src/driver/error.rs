@@ -3,7 +3,7 @@
 use std::{io, path::PathBuf};
 
 use farsight::{CatalogueError, ConnectError, FabricError, ListenError, LoadError, ReadError};
-use farsight::{TableError, WriteError};
+use farsight::{OpenError, TableError, WriteError};
 
 use crate::{machine::MachineError, workload::WorkloadError};
 
@@ -55,7 +55,10 @@ pub enum DriverError {
         /// What it was still doing.
         evidence: String,
     },
-    /// A session or the memory for the limits could not be had.
+    /// A session could not be had.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The memory for the limits could not be had.
     #[error(transparent)]
     Fabric(#[from] FabricError),
     /// The memory for the limits has no place to listen at.

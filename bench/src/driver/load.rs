@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use farsight::{Access, Client, Options, Table, TableStats};
+use farsight::{Access, Client, ClientOptions, Options, Table, TableStats};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::server_process::ServerProcess;
@@ -68,7 +68,8 @@ impl Load {
                 (None, url.clone(), format!("ycsb-{}-{number}", std::process::id()))
             }
         };
-        let client = Client::connect(&url)?;
+        // Nothing that was measured before would belong to a server that was started again.
+        let client = Client::connect_with(&url, ClientOptions { reconnect_timeout: Duration::ZERO })?;
         let table = client.create_table::<u64>(&name, value_bytes)?;
         let begun = Instant::now();
         fill(&table, keys, cancellation)?;

@@ -1,8 +1,10 @@
 //! How client commands find their server.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use clap::Args;
-use farsight::{Client, ServerUrl, default_socket};
+use farsight::{Client, ClientOptions, ServerUrl, default_socket};
 
 /// Where the server is.
 #[derive(Debug, Clone, Args)]
@@ -19,6 +21,8 @@ impl Connection {
     }
 
     pub(crate) fn open(&self) -> Result<Client> {
-        Ok(Client::connect(&self.url())?)
+        // What a command has begun means nothing to a server that was started again: it does not wait for
+        // one.
+        Ok(Client::connect_with(&self.url(), ClientOptions { reconnect_timeout: Duration::ZERO })?)
     }
 }

@@ -8,15 +8,17 @@ use farsight_fabric::{Connection, QueuePair};
 use farsight_protocol::{HEADER_BYTES, Reply, Request, WriteEntries, WriteEntry, padded};
 
 use crate::call::call;
+use crate::table::Place;
 use crate::{LoadError, Table};
 
 /// Bytes of an entry before its value: key and hint.
 const ENTRY_HEAD_BYTES: usize = 16;
 
-/// A bulk load under way. Dropped before [`BulkLoad::finish`], it leaves the table empty.
+/// A bulk load under way. Dropped before [`BulkLoad::finish`], it leaves the table empty. It belongs to one
+/// life of its server and ends with that: what was sent is gone then.
 pub struct BulkLoad<C: Connection> {
     table: Table<C>,
-    queue: C::Queue,
+    place: Place<C>,
     /// The entries of the piece being filled.
     entries: Vec<u8>,
     entry_count: usize,
@@ -29,10 +31,10 @@ pub struct BulkLoad<C: Connection> {
 }
 
 impl<C: Connection> BulkLoad<C> {
-    pub(crate) fn new(table: Table<C>, queue: C::Queue) -> Self {
+    pub(crate) fn new(table: Table<C>, place: Place<C>) -> Self {
         Self {
             table,
-            queue,
+            place,
             entries: Vec::new(),
             entry_count: 0,
             frame: Vec::new(),
@@ -82,12 +84,12 @@ impl<C: Connection> BulkLoad<C> {
     }
 
     fn send(&mut self, last: bool) -> Result<(), LoadError> {
-        let table = self.table.info();
+        let table = &self.place.open.info;
         let value_bytes = self.table.value_bytes();
         Request::begin_bulk_load(&mut self.frame, table.id, last, self.piece, self.entry_count, value_bytes);
         self.frame.extend_from_slice(&self.entries);
         let name = || table.definition.name.clone();
-        call(&mut self.queue, &self.frame, &mut self.reply).map_err(|source| LoadError::Fabric {
+        call(&mut self.place.queue, &self.frame, &mut self.reply).map_err(|source| LoadError::Fabric {
             table: name(),
             pairs: self.pairs_acknowledged,
             source,

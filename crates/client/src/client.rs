@@ -1,38 +1,39 @@
-//! A connection with its catalogue of tables.
+//! A client: where its server is, and the catalogue of tables.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
+use std::time::Duration;
 
 use farsight_base::Epoch;
-use farsight_fabric::{Connection, FabricError, QueuePair};
-use farsight_index_xstore::client::XCache;
-use farsight_layout::FORMAT_VERSION;
-use farsight_protocol::{ControlRequest, Reply, Request, ServerStats, TableDefinition, TableId, TableInfo};
+use farsight_fabric::{Connection, FabricError};
+use farsight_protocol::{ControlRequest, ServerStats, TableDefinition, TableInfo};
 use serde::de::DeserializeOwned;
 
-use crate::call::call;
+use crate::life::{Life, Opened};
+use crate::reconnect::Shared;
 use crate::{CatalogueError, Table};
+
+/// Settings of a client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClientOptions {
+    /// How long calls wait for a server that has gone, counted from the moment at which the first of them
+    /// noticed it; afterwards each call tries once to connect and fails at once. Default: 3 s. Zero: no call
+    /// waits.
+    pub reconnect_timeout: Duration,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self { reconnect_timeout: Duration::from_secs(3) }
+    }
+}
 
 /// A client of one server. Clones share the connection and the caches.
 ///
-/// It does not reconnect: when the server is gone every call fails with [`FabricError::Disconnected`], and a
-/// new client is made from a new connection.
+/// When the server is gone it connects again by itself, in the next call that needs it and for all clones,
+/// tables and sessions together. What is there then is another life of the server ([`Client::epoch`]): caches
+/// begin empty, and tables are opened again by name.
 pub struct Client<C: Connection> {
     shared: Arc<Shared<C>>,
-}
-
-/// What the clones of a client, its tables and their sessions share.
-pub(crate) struct Shared<C: Connection> {
-    pub(crate) connection: C,
-    control: Mutex<Control<C::Queue>>,
-    caches: Mutex<HashMap<TableId, Arc<XCache>>>,
-}
-
-/// The queue pair for control calls, with buffers that are reused.
-struct Control<Q> {
-    queue: Q,
-    request: Vec<u8>,
-    reply: Vec<u8>,
 }
 
 impl<C: Connection> Clone for Client<C> {
@@ -46,28 +47,26 @@ impl<C: Connection> Client<C> {
     ///
     /// # Errors
     /// As [`Connection::open_queue`].
-    pub fn new(connection: C) -> Result<Self, FabricError> {
-        let queue = connection.open_queue()?;
-        let control = Mutex::new(Control { queue, request: Vec::new(), reply: Vec::new() });
-        Ok(Self { shared: Arc::new(Shared { connection, control, caches: Mutex::default() }) })
+    pub fn new(connection: C, options: ClientOptions) -> Result<Self, FabricError> {
+        Ok(Self { shared: Arc::new(Shared::new(connection, options)?) })
     }
 
     /// The server, as the user named it.
     #[must_use]
     pub fn peer(&self) -> &str {
-        self.shared.connection.peer()
+        &self.shared.peer
     }
 
-    /// The connection, for what only its fabric offers.
-    #[must_use]
-    pub fn connection(&self) -> &C {
-        &self.shared.connection
+    /// Looks at the newest connection, for what only its fabric offers.
+    pub fn with_connection<T>(&self, look: impl FnOnce(&C) -> T) -> T {
+        look(&self.shared.current().connection)
     }
 
-    /// The server's life that this client belongs to.
+    /// The server's life to which the newest connection belongs. It changes when the client connects again to
+    /// a server that was started again.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
-        self.shared.connection.epoch()
+        self.shared.current().connection.epoch()
     }
 
     /// Makes a table, or finds the one of the same definition.
@@ -76,8 +75,8 @@ impl<C: Connection> Client<C> {
     /// [`CatalogueError::Refused`] for a bad name, a value size outside the format's limits, a table of that
     /// name with another definition, or a server out of memory.
     pub fn create_table(&self, definition: TableDefinition) -> Result<Table<C>, CatalogueError> {
-        let info = self.control(&ControlRequest::CreateTable(definition))?;
-        self.table(info)
+        let request = ControlRequest::CreateTable(definition);
+        self.table(|life| life.control(&request))
     }
 
     /// Opens the table of this name.
@@ -85,8 +84,8 @@ impl<C: Connection> Client<C> {
     /// # Errors
     /// [`CatalogueError::Refused`] if there is none.
     pub fn open_table(&self, name: &str) -> Result<Table<C>, CatalogueError> {
-        let info = self.describe_table(name)?;
-        self.table(info)
+        let request = ControlRequest::OpenTable(name.to_owned());
+        self.table(|life| life.control(&request))
     }
 
     /// What the server says of the table of this name.
@@ -121,45 +120,19 @@ impl<C: Connection> Client<C> {
         self.control(&ControlRequest::PendingTraining)
     }
 
-    fn table(&self, info: TableInfo) -> Result<Table<C>, CatalogueError> {
-        if info.format_version != FORMAT_VERSION {
-            return Err(CatalogueError::FormatVersion {
-                peer: self.peer().to_owned(),
-                table: info.definition.name,
-                expected: FORMAT_VERSION,
-                got: info.format_version,
-            });
-        }
-        let cache = self.cache(&info)?;
-        Ok(Table::new(Arc::clone(&self.shared), info, cache))
+    fn table(
+        &self,
+        ask: impl Fn(&Life<C>) -> Result<TableInfo, CatalogueError>,
+    ) -> Result<Table<C>, CatalogueError> {
+        let opened = self.shared.in_a_life(|life| {
+            let open = life.adopt(ask(life)?)?;
+            Ok::<_, CatalogueError>(Opened { info: Arc::clone(&open.info), epoch: life.connection.epoch() })
+        });
+        Ok(Table::new(Arc::clone(&self.shared), opened?))
     }
 
-    /// The cache of `info`'s table: one for all sessions of this client.
-    fn cache(&self, info: &TableInfo) -> Result<Arc<XCache>, CatalogueError> {
-        let mut caches = self.shared.caches.lock().expect("no holder of the caches panics");
-        if let Some(cache) = caches.get(&info.id) {
-            return Ok(Arc::clone(cache));
-        }
-        let region_bytes = self.shared.control().queue.attach(info.region())?;
-        let cache = XCache::new(info, region_bytes)
-            .map_err(|source| CatalogueError::Engine { table: info.definition.name.clone(), source })?;
-        caches.insert(info.id, Arc::clone(&cache));
-        Ok(cache)
-    }
-
+    /// Asks the server. Whatever is asked here can be repeated.
     fn control<T: DeserializeOwned>(&self, request: &ControlRequest) -> Result<T, CatalogueError> {
-        let mut control = self.shared.control();
-        let Control { queue, request: frame, reply } = &mut *control;
-        Request::control(frame, request);
-        call(queue, frame, reply)?;
-        let refused = |source| CatalogueError::Refused { peer: self.peer().to_owned(), source };
-        let unintelligible = |source| CatalogueError::Decode { peer: self.peer().to_owned(), source };
-        Reply::decode(reply).map_err(unintelligible)?.map_err(refused)?.control().map_err(unintelligible)
-    }
-}
-
-impl<C: Connection> Shared<C> {
-    fn control(&self) -> MutexGuard<'_, Control<C::Queue>> {
-        self.control.lock().expect("no control call panics")
+        self.shared.in_a_life(|life| life.control(request))
     }
 }

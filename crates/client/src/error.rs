@@ -1,8 +1,9 @@
 //! What can go wrong at a client, one enum a family of calls.
 
+use farsight_base::Epoch;
 use farsight_fabric::FabricError;
 use farsight_index_xstore::client::XStoreError;
-use farsight_protocol::{DecodeError, ErrorCode, ServerError, WriteOperation};
+use farsight_protocol::{DecodeError, ErrorCode, ServerError, TableDefinition, WriteOperation};
 
 /// A failure to find, make or describe tables.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +52,51 @@ pub enum CatalogueError {
     },
 }
 
+/// A failure to open a table, or to open it again after the server was lost.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The server could not be reached, or refused.
+    #[error(transparent)]
+    Catalogue(#[from] CatalogueError),
+    /// The server was started again and does not have the table.
+    #[error(
+        "the server at {peer} was started again ({is}, it was {was}) and has no table {table:?}: what was in memory \
+         ended with its former life. Make the table and load it again"
+    )]
+    TableGone {
+        /// The server.
+        peer: String,
+        /// The table.
+        table: String,
+        /// The life in which the table was opened.
+        was: Epoch,
+        /// The life that does not have it.
+        is: Epoch,
+        /// The server's words.
+        source: ServerError,
+    },
+    /// The server has a table of this name that is defined otherwise.
+    #[error(
+        "table {:?} at {peer} is now defined with {} keys and values of {} B; it was opened with {} keys and values of \
+         {} B. Open it anew",
+        got.name, got.key_kind, got.value_bytes, expected.key_kind, expected.value_bytes
+    )]
+    OtherDefinition {
+        /// The server.
+        peer: String,
+        /// The definition that the table had when it was opened.
+        expected: Box<TableDefinition>,
+        /// The one it has now.
+        got: Box<TableDefinition>,
+    },
+}
+
+impl From<FabricError> for OpenError {
+    fn from(error: FabricError) -> Self {
+        Self::Catalogue(error.into())
+    }
+}
+
 /// A failure to read. It says nothing about what is stored; reads can be repeated.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReadError {
@@ -71,6 +117,25 @@ pub enum ReadError {
         table: String,
         /// Why.
         source: Box<XStoreError>,
+    },
+    /// The connection was lost and made anew, and the table could not be opened again.
+    #[error("cannot read table {table:?} any more")]
+    Reopen {
+        /// The table.
+        table: String,
+        /// Why.
+        source: Box<OpenError>,
+    },
+    /// The server was started again in the middle of a scan: what it has now does not belong to the pairs
+    /// that the scan has returned.
+    #[error("the scan of table {table:?} was cut off: its server was started again ({is}, it was {was})")]
+    ScanCut {
+        /// The table.
+        table: String,
+        /// The server's life that the scan began in.
+        was: Epoch,
+        /// The server's life now.
+        is: Epoch,
     },
 }
 
@@ -102,10 +167,10 @@ pub enum WriteError {
     /// No answer to the writes came, or none that can be read: each of them may have been executed once, or
     /// not at all.
     ///
-    /// Nothing more can be learned over this connection. Connect again and read the keys: a version that has
-    /// grown means that the write, or another client's, took place. Puts, updates to a known value and
-    /// removes can simply be repeated; an insert that now finds its key may be finding its own earlier write.
-    /// The memory of a server that died is gone with it, and the writes too.
+    /// It is not repeated by itself. To learn more, read the keys: a version that has grown means that the
+    /// write, or another client's, took place. Puts, updates to a known value and removes can simply be
+    /// repeated; an insert that now finds its key may be finding its own earlier write. The memory of a
+    /// server that died is gone with it, and the writes too.
     #[error("the outcome of {entries} {operation:?} on table {table:?} is unknown")]
     Indeterminate {
         /// The table.
@@ -125,6 +190,15 @@ pub enum WriteError {
         table: String,
         /// Why.
         source: Box<XStoreError>,
+    },
+    /// The connection was lost before the call and made anew, and the table could not be opened again.
+    /// Nothing of the call was sent.
+    #[error("cannot write to table {table:?} any more")]
+    Reopen {
+        /// The table.
+        table: String,
+        /// Why.
+        source: Box<OpenError>,
     },
 }
 

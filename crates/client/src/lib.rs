@@ -1,9 +1,10 @@
 //! A client of one server: the connection and catalogue ([`Client`]), a table with the learned cache that all
 //! of a process's sessions share ([`Table`]), and what a thread reads and writes with ([`Session`]).
 //!
-//! Invariant: a client lives within one epoch of its server. Whatever it caches was learned in that epoch, so
-//! nothing needs invalidating when a server restarts: the connection is lost, every call says so, and a new
-//! client starts with empty caches. Keys are `u64` here; the facade encodes other kinds.
+//! Invariant: connection, queue pairs and caches belong to one life of the server ([`life`]). Whatever is
+//! cached was learned in that life, so nothing needs invalidating when a server is started again: the
+//! connection is lost, the next call makes a new one ([`reconnect`]), and there the caches begin empty. Keys
+//! are `u64` here; the facade encodes other kinds.
 //!
 //! Protocol: rare requests (tables, statistics) go as control calls over a queue pair that the client keeps
 //! behind a lock. A session owns a queue pair of its own and takes no lock. A write whose reply was lost is
@@ -15,13 +16,15 @@ mod bulk_load;
 mod call;
 mod client;
 mod error;
+mod life;
+mod reconnect;
 mod scan_cursor;
 mod session;
 mod table;
 
 pub use bulk_load::BulkLoad;
-pub use client::Client;
-pub use error::{CatalogueError, LoadError, ReadError, WriteError};
+pub use client::{Client, ClientOptions};
+pub use error::{CatalogueError, LoadError, OpenError, ReadError, WriteError};
 pub use farsight_index_xstore::client::{Access, CacheStats, ScanRequest};
 pub use scan_cursor::ScanCursor;
 pub use session::Session;

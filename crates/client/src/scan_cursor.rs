@@ -2,8 +2,11 @@
 //!
 //! Invariant: `next_from` is the least key that has not been fetched, `None` once nothing is left to fetch.
 //! So no pair is skipped and none returned twice, whatever is written between two pages; each page is as a
-//! scan of its own.
+//! scan of its own. All pages come from one life of the server: another one's pairs would not belong to those
+//! that were returned already, so a scan whose server was started again ends in an error. If only the
+//! connection was lost, it goes on where it was.
 
+use farsight_base::Epoch;
 use farsight_fabric::Connection;
 use farsight_index::{Pair, Pairs};
 use farsight_index_xstore::client::ScanRequest;
@@ -23,19 +26,23 @@ pub struct ScanCursor {
     page_pairs: usize,
     pairs: Pairs,
     at: usize,
+    /// The server's life that the first page came from.
+    epoch: Option<Epoch>,
 }
 
 impl ScanCursor {
     /// A scan of the keys from `first` to `last`.
     #[must_use]
     pub fn new(first: u64, last: u64) -> Self {
-        Self { next_from: Some(first), last, page_pairs: FIRST_PAGE_PAIRS, pairs: Pairs::default(), at: 0 }
+        let pairs = Pairs::default();
+        Self { next_from: Some(first), last, page_pairs: FIRST_PAGE_PAIRS, pairs, at: 0, epoch: None }
     }
 
     /// The next pair, from the page at hand or from a new one; `None` at the end.
     ///
     /// # Errors
-    /// [`ReadError`]; the cursor stays where it is, so that the call can be repeated.
+    /// [`ReadError`]; the cursor stays where it is, so that the call can be repeated, unless that is
+    /// [`ReadError::ScanCut`], which stays.
     pub fn next<C: Connection>(&mut self, session: &mut Session<C>) -> Result<Option<Pair<'_>>, ReadError> {
         if self.at == self.pairs.len() {
             let Some(from) = self.next_from.filter(|from| *from <= self.last) else { return Ok(None) };
@@ -55,6 +62,7 @@ impl ScanCursor {
         let request = ScanRequest { from, limit: self.page_pairs };
         self.at = 0;
         let fetched = session.scan_batch(&[request], &mut self.pairs);
+        let fetched = fetched.and_then(|()| self.stay_in_one_life(session));
         if fetched.is_err() {
             self.pairs.reset(session.table().value_bytes());
         }
@@ -63,5 +71,14 @@ impl ScanCursor {
         self.next_from = if full { self.pairs.pair(self.pairs.len() - 1).key.checked_add(1) } else { None };
         self.page_pairs = (2 * self.page_pairs).min(PAGE_PAIRS_MAX);
         Ok(())
+    }
+
+    fn stay_in_one_life<C: Connection>(&mut self, session: &Session<C>) -> Result<(), ReadError> {
+        let is = session.epoch();
+        let was = *self.epoch.get_or_insert(is);
+        if was == is {
+            return Ok(());
+        }
+        Err(ReadError::ScanCut { table: session.table().name().to_owned(), was, is })
     }
 }

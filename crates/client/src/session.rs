@@ -1,13 +1,20 @@
 //! What one thread reads and writes with.
+//!
+//! Invariant: a session works in one life of its server at a time, with a queue pair and caches of that life.
+//!
+//! Protocol of a loss: reads can be repeated, so a read that finds the connection lost asks for the next
+//! life, opens the table there and begins again. A write asks before it sends anything; once something was
+//! sent and the answer is lost, it is indeterminate.
 
-use std::sync::Arc;
-
-use farsight_fabric::{Connection, Meters, QueuePair};
+use farsight_base::Epoch;
+use farsight_fabric::{Connection, FabricError, Meters, QueuePair};
 use farsight_index::{Answers, Counters, Pairs};
-use farsight_index_xstore::client::{Access, ScanRequest, XCache, XClient, XStoreError};
+use farsight_index_xstore::client::{Access, ScanRequest, XClient, XStoreError};
 use farsight_protocol::{WriteOperation, WriteOutcome};
 
-use crate::{ReadError, Table, WriteError};
+use crate::reconnect::{BEGINNINGS_MAX, Loss};
+use crate::table::Place;
+use crate::{CatalogueError, OpenError, ReadError, Table, WriteError};
 
 /// Writes that are handed to the engine together: as many as it keeps in flight.
 const WRITE_WINDOW: usize = 512;
@@ -15,21 +22,40 @@ const WRITE_WINDOW: usize = 512;
 /// A session on one table: a queue pair and the engine over it. Use one a thread; a session is not shared.
 pub struct Session<C: Connection> {
     table: Table<C>,
-    queue: C::Queue,
+    place: Place<C>,
+    access: Access,
     engine: XClient,
     /// The outcome of a single write: kept, so that it allocates once.
     outcome: Vec<WriteOutcome>,
+    /// What was counted in former lives.
+    past_counters: Counters,
+    past_meters: Meters,
 }
 
 impl<C: Connection> Session<C> {
-    pub(crate) fn new(table: Table<C>, queue: C::Queue, cache: Arc<XCache>, access: Access) -> Self {
-        Self { table, queue, engine: XClient::new(cache, access), outcome: Vec::with_capacity(1) }
+    pub(crate) fn new(table: Table<C>, place: Place<C>, access: Access) -> Self {
+        Self {
+            table,
+            engine: XClient::new(place.open.cache.clone(), access),
+            place,
+            access,
+            outcome: Vec::with_capacity(1),
+            past_counters: Counters::default(),
+            past_meters: Meters::default(),
+        }
     }
 
     /// The table.
     #[must_use]
     pub fn table(&self) -> &Table<C> {
         &self.table
+    }
+
+    /// The server's life in which the last call was executed. It changes in a call only, when that had to
+    /// connect again.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.place.life.connection.epoch()
     }
 
     /// Copies the value of `key` into `value`, which must be as long as the table's values, and returns its
@@ -45,7 +71,7 @@ impl<C: Connection> Session<C> {
                 got_bytes: value.len(),
             });
         }
-        self.engine.get(&mut self.queue, key, value).map_err(|source| self.table.read_error(source))
+        self.read(|engine, queue| engine.get(queue, key, value))
     }
 
     /// Values and versions of `keys`, any number of them, in their order. READs of many keys share a
@@ -54,7 +80,7 @@ impl<C: Connection> Session<C> {
     /// # Errors
     /// [`ReadError`]; then `answers` is undefined.
     pub fn multi_get(&mut self, keys: &[u64], answers: &mut Answers) -> Result<(), ReadError> {
-        self.engine.multi_get(&mut self.queue, keys, answers).map_err(|source| self.table.read_error(source))
+        self.read(|engine, queue| engine.multi_get(queue, keys, answers))
     }
 
     /// For each of `scans` the first pairs, at most its limit, whose keys are not below its start.
@@ -62,7 +88,7 @@ impl<C: Connection> Session<C> {
     /// # Errors
     /// [`ReadError`]; then `pairs` is undefined.
     pub fn scan_batch(&mut self, scans: &[ScanRequest], pairs: &mut Pairs) -> Result<(), ReadError> {
-        self.engine.scan_batch(&mut self.queue, scans, pairs).map_err(|source| self.table.read_error(source))
+        self.read(|engine, queue| engine.scan_batch(queue, scans, pairs))
     }
 
     /// Executes one write and returns its outcome, which is never [`WriteOutcome::Failed`]. `value` is empty
@@ -104,6 +130,7 @@ impl<C: Connection> Session<C> {
         outcomes.clear();
         self.check_value_sizes(operation, entries.clone())?;
         outcomes.reserve(entries.len());
+        self.connect_for_write()?;
         let mut entries = entries;
         let mut window: [(u64, &[u8]); WRITE_WINDOW] = [(0, &[]); WRITE_WINDOW];
         loop {
@@ -112,10 +139,12 @@ impl<C: Connection> Session<C> {
                 return Ok(());
             }
             let done = outcomes.len();
-            self.engine.write(&mut self.queue, operation, &window[..count], outcomes).map_err(|source| {
-                let unanswered = count + entries.len() - (outcomes.len() - done);
-                self.table.write_error(operation, unanswered, source)
-            })?;
+            self.engine.write(&mut self.place.queue, operation, &window[..count], outcomes).map_err(
+                |source| {
+                    let unanswered = count + entries.len() - (outcomes.len() - done);
+                    self.table.write_error(operation, unanswered, source)
+                },
+            )?;
         }
     }
 
@@ -145,28 +174,108 @@ impl<C: Connection> Session<C> {
     /// # Errors
     /// [`ReadError`].
     pub fn prefill(&mut self) -> Result<(), ReadError> {
-        self.engine.prefill(&mut self.queue).map_err(|source| self.table.read_error(source))
+        self.read(XClient::prefill)
     }
 
     /// What the engine counted since the session began.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.engine.counters()
+        let mut counters = self.past_counters;
+        counters += self.engine.counters();
+        counters
     }
 
-    /// What went over the queue pair since the session began.
+    /// What went over the queue pairs since the session began.
     #[must_use]
     pub fn meters(&self) -> Meters {
-        self.queue.meters()
+        let mut meters = self.past_meters;
+        meters += self.place.queue.meters();
+        meters
+    }
+
+    /// Runs a read, again if the connection turns out to be lost.
+    #[inline]
+    fn read<T>(
+        &mut self,
+        mut run: impl FnMut(&mut XClient, &mut C::Queue) -> Result<T, XStoreError>,
+    ) -> Result<T, ReadError> {
+        let mut beginnings = 1;
+        loop {
+            match run(&mut self.engine, &mut self.place.queue) {
+                Ok(found) => return Ok(found),
+                Err(error) => self.renew_for_read(&mut beginnings, error)?,
+            }
+        }
+    }
+
+    #[cold]
+    fn renew_for_read(&mut self, beginnings: &mut u32, error: XStoreError) -> Result<(), ReadError> {
+        let name = || self.table.name().to_owned();
+        let Some(loss) = error.loss().cloned() else {
+            return Err(ReadError::Engine { table: name(), source: Box::new(error) });
+        };
+        self.renew(beginnings, loss).map_err(|error| match error {
+            OpenError::Catalogue(CatalogueError::Fabric(error)) => {
+                ReadError::Engine { table: self.table.name().to_owned(), source: Box::new(error.into()) }
+            }
+            other => ReadError::Reopen { table: self.table.name().to_owned(), source: Box::new(other) },
+        })
+    }
+
+    /// Makes sure that what is sent next is not sent over a connection that is known to be lost. One look at
+    /// one word, if it is not.
+    fn connect_for_write(&mut self) -> Result<(), WriteError> {
+        let mut beginnings = 1;
+        // Nothing is in flight between two calls: to poll is to look whether the queue lives.
+        while let Err(error) = self.place.queue.poll() {
+            self.renew_for_write(&mut beginnings, error)?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn renew_for_write(&mut self, beginnings: &mut u32, error: FabricError) -> Result<(), WriteError> {
+        let renewed = match error.loss() {
+            Some(_) => self.renew(beginnings, error),
+            None => Err(error.into()),
+        };
+        renewed.map_err(|error| match error {
+            OpenError::Catalogue(CatalogueError::Fabric(error)) => {
+                WriteError::Engine { table: self.table.name().to_owned(), source: Box::new(error.into()) }
+            }
+            other => WriteError::Reopen { table: self.table.name().to_owned(), source: Box::new(other) },
+        })
+    }
+
+    /// Moves to a life with a connection, and opens the table there. Each loss, `loss` the first of them,
+    /// counts as a beginning.
+    fn renew(&mut self, beginnings: &mut u32, mut loss: FabricError) -> Result<(), OpenError> {
+        while *beginnings < BEGINNINGS_MAX {
+            *beginnings += 1;
+            let life = self.table.shared().renew(&loss)?;
+            match self.table.place_in(&life) {
+                Ok(place) => {
+                    self.settle(place);
+                    return Ok(());
+                }
+                Err(error) => match error.loss() {
+                    Some(again) => loss = again.clone(),
+                    None => return Err(error),
+                },
+            }
+        }
+        Err(loss.into())
+    }
+
+    fn settle(&mut self, place: Place<C>) {
+        self.past_counters += self.engine.counters();
+        self.past_meters += self.place.queue.meters();
+        self.engine = XClient::new(place.open.cache.clone(), self.access);
+        self.place = place;
     }
 }
 
 impl<C: Connection> Table<C> {
-    #[cold]
-    fn read_error(&self, source: XStoreError) -> ReadError {
-        ReadError::Engine { table: self.name().to_owned(), source: Box::new(source) }
-    }
-
     #[cold]
     fn write_error(&self, operation: WriteOperation, entries: usize, source: XStoreError) -> WriteError {
         let table = self.name().to_owned();

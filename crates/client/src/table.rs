@@ -2,76 +2,94 @@
 
 use std::sync::Arc;
 
-use farsight_fabric::{Connection, FabricError, QueuePair};
-use farsight_index_xstore::client::{Access, CacheStats, XCache};
+use farsight_fabric::{Connection, QueuePair};
+use farsight_index_xstore::client::{Access, CacheStats};
 use farsight_protocol::TableInfo;
 
-use crate::client::Shared;
-use crate::{BulkLoad, Session};
+use crate::life::{Life, OpenTable, Opened};
+use crate::reconnect::Shared;
+use crate::{BulkLoad, OpenError, Session};
 
 /// An open table. Clones, and clients that opened the same table from clones of one client, share its cache.
+///
+/// It outlives a life of its server: what is done with it afterwards finds the table by name in the next.
 pub struct Table<C: Connection> {
     shared: Arc<Shared<C>>,
-    info: Arc<TableInfo>,
-    cache: Arc<XCache>,
+    opened: Opened,
+}
+
+/// What it takes to work on a table in one life of its server.
+pub(crate) struct Place<C: Connection> {
+    pub(crate) queue: C::Queue,
+    pub(crate) open: Arc<OpenTable>,
+    /// The queue ends with it.
+    pub(crate) life: Arc<Life<C>>,
 }
 
 impl<C: Connection> Clone for Table<C> {
     fn clone(&self) -> Self {
-        let Self { shared, info, cache } = self;
-        Self { shared: Arc::clone(shared), info: Arc::clone(info), cache: Arc::clone(cache) }
+        Self { shared: Arc::clone(&self.shared), opened: self.opened.clone() }
     }
 }
 
 impl<C: Connection> Table<C> {
-    pub(crate) fn new(shared: Arc<Shared<C>>, info: TableInfo, cache: Arc<XCache>) -> Self {
-        Self { shared, info: Arc::new(info), cache }
+    pub(crate) fn new(shared: Arc<Shared<C>>, opened: Opened) -> Self {
+        Self { shared, opened }
     }
 
-    /// What the server says of the table.
+    /// What the server said of the table when it was opened. Its definition holds for as long as the table is
+    /// used; number, region and capacity were those of that life of the server.
     #[must_use]
     pub fn info(&self) -> &TableInfo {
-        &self.info
+        &self.opened.info
     }
 
     /// The table's name.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.info.definition.name
+        &self.opened.info.definition.name
     }
 
     /// Bytes of each value.
     #[must_use]
     pub fn value_bytes(&self) -> usize {
-        usize::from(self.info.definition.value_bytes)
+        usize::from(self.opened.info.definition.value_bytes)
     }
 
-    /// What the shared cache of this table holds.
+    /// What the shared cache of this table holds; nothing after the server was lost, until the table is used.
     #[must_use]
     pub fn cache_stats(&self) -> CacheStats {
-        self.cache.stats()
+        self.shared.current().opened(self.name()).map(|open| open.cache.stats()).unwrap_or_default()
     }
 
     /// A session on this table for one thread, with a queue pair of its own.
     ///
     /// # Errors
-    /// As [`Connection::open_queue`] and [`QueuePair::attach`].
-    pub fn session(&self, access: Access) -> Result<Session<C>, FabricError> {
-        let queue = self.queue()?;
-        Ok(Session::new(self.clone(), queue, Arc::clone(&self.cache), access))
+    /// [`OpenError`].
+    pub fn session(&self, access: Access) -> Result<Session<C>, OpenError> {
+        Ok(Session::new(self.clone(), self.place()?, access))
     }
 
     /// Begins a bulk load of ascending keys into this table, which must be empty.
     ///
     /// # Errors
-    /// As [`Connection::open_queue`].
-    pub fn bulk_load(&self) -> Result<BulkLoad<C>, FabricError> {
-        Ok(BulkLoad::new(self.clone(), self.queue()?))
+    /// [`OpenError`].
+    pub fn bulk_load(&self) -> Result<BulkLoad<C>, OpenError> {
+        Ok(BulkLoad::new(self.clone(), self.place()?))
     }
 
-    fn queue(&self) -> Result<C::Queue, FabricError> {
-        let mut queue = self.shared.connection.open_queue()?;
-        queue.attach(self.info.region())?;
-        Ok(queue)
+    pub(crate) fn shared(&self) -> &Shared<C> {
+        &self.shared
+    }
+
+    fn place(&self) -> Result<Place<C>, OpenError> {
+        self.shared.in_a_life(|life| self.place_in(life))
+    }
+
+    pub(crate) fn place_in(&self, life: &Arc<Life<C>>) -> Result<Place<C>, OpenError> {
+        let open = life.reopen(&self.opened)?;
+        let mut queue = life.connection.open_queue()?;
+        queue.attach(open.info.region())?;
+        Ok(Place { queue, open, life: Arc::clone(life) })
     }
 }

@@ -1,6 +1,7 @@
 //! A connected client, whatever the fabric.
 
-use farsight_client::CatalogueError;
+use farsight_base::Epoch;
+use farsight_client::{CatalogueError, ClientOptions};
 use farsight_fabric_shm::{ConnectOptions, ShmConnection};
 use farsight_layout::{FORMAT_VERSION, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
 use farsight_protocol::{ServerStats, TableDefinition, TableInfo};
@@ -11,9 +12,9 @@ use crate::{ConnectError, Key, ServerUrl, Table, TableError};
 /// A client of one server. Cheap to clone and shared by threads; each thread opens a [`crate::Session`] of
 /// its own.
 ///
-/// It belongs to one life of its server: when the server is gone, every call says so within a second, and
-/// [`crate::connect`] makes a new client once it is back. It belongs to one process too: calls in a forked
-/// child fail by name.
+/// When its server is gone, the next call connects again, for all clones, tables and sessions, and tables are
+/// found by their names in the server's new life: see [Restarts](crate#restarts). A client belongs to one
+/// process: calls in a forked child fail by name.
 #[derive(Clone)]
 pub struct Client {
     provider: ProviderClient,
@@ -39,9 +40,17 @@ impl Client {
     /// # Errors
     /// [`ConnectError::Fabric`].
     pub fn connect(url: &ServerUrl) -> Result<Self, ConnectError> {
+        Self::connect_with(url, ClientOptions::default())
+    }
+
+    /// Connects to the server at `url`, with other settings than the default ones.
+    ///
+    /// # Errors
+    /// [`ConnectError::Fabric`].
+    pub fn connect_with(url: &ServerUrl, options: ClientOptions) -> Result<Self, ConnectError> {
         let ServerUrl::Shm(socket) = url;
-        let options = ConnectOptions { format_version: FORMAT_VERSION };
-        let client = farsight_client::Client::new(ShmConnection::connect(socket, options)?)?;
+        let connection = ShmConnection::connect(socket, ConnectOptions { format_version: FORMAT_VERSION })?;
+        let client = farsight_client::Client::new(connection, options)?;
         Ok(Self { provider: ProviderClient::Shm(client) })
     }
 
@@ -117,7 +126,15 @@ impl Client {
     #[must_use]
     pub fn collapse_to_huge_pages(&self) -> u64 {
         let ProviderClient::Shm(client) = &self.provider;
-        client.connection().collapse_to_huge_pages()
+        client.with_connection(ShmConnection::collapse_to_huge_pages)
+    }
+
+    /// The life of the server that this client is connected to, or was last. It differs after the server was
+    /// started again and the client has connected again.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        let ProviderClient::Shm(client) = &self.provider;
+        client.epoch()
     }
 
     /// The server's address, as it was given.

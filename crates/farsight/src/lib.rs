@@ -43,12 +43,33 @@
 //!
 //! - Operations on one key are linearizable: a read sees every write that was acknowledged before it began.
 //! - A scan returns pairs that were each there at an instant during it, none skipped, none twice.
-//! - A client never waits for ever. When the server is gone, calls fail within a second; a write whose answer
-//!   was lost is [`WriteError::Indeterminate`], which says what that means.
+//! - A client never waits for ever. A server's death is noticed within a second; a write whose answer was
+//!   lost is [`WriteError::Indeterminate`], which says what that means.
 //! - Bytes of a broken or hostile peer end in an error, not in undefined behaviour.
 //!
 //! Values have one size a table, 8 to 256 bytes; keys are [`Key`]s. Tables live in the server's memory and
 //! end with it.
+//!
+//! # Restarts
+//!
+//! When the server is gone, the next call that needs it connects again. It tries for at most
+//! [`ClientOptions::reconnect_timeout`], counted from the moment at which the loss was noticed; calls after
+//! that try once and fail at once, until one of them finds the server back. All clones, tables and sessions
+//! of a client share the new connection.
+//!
+//! - Reads are begun again by themselves. Each answers from one life of the server.
+//! - A write that was sent is never repeated by itself: it is [`WriteError::Indeterminate`], at once. One
+//!   that was not sent waits for the new connection as a read does.
+//! - A restarted server is another life with another [`Epoch`] ([`Client::epoch`], [`Session::epoch`]), in
+//!   which tables are found by name. One that is not there (tables live in memory) is
+//!   [`OpenError::TableGone`], one that is defined otherwise [`OpenError::OtherDefinition`]; a session goes
+//!   on once the table is there again.
+//! - A [`Scan`] that had begun ends with [`ReadError::ScanCut`] in another life, because its pairs would be
+//!   of two; after a loss of nothing but the connection it goes on where it was. A [`BulkLoad`] ends.
+//! - A client that its server fenced ([`FabricError::Dismissed`]) or that was forked stays out.
+//!
+//! A session that is not used after its server's death keeps the dead server's memory mapped until it is used
+//! again or dropped.
 //!
 //! # Threads and processes
 //!
@@ -75,7 +96,10 @@ pub use asynchronous::{AsyncError, AsyncTable};
 pub use bulk_load::BulkLoad;
 pub use client::{Client, connect};
 pub use error::{ConnectError, TableError};
-pub use farsight_client::{Access, CacheStats, CatalogueError, LoadError, ReadError, WriteError};
+pub use farsight_base::Epoch;
+pub use farsight_client::{
+    Access, CacheStats, CatalogueError, ClientOptions, LoadError, OpenError, ReadError, WriteError,
+};
 pub use farsight_fabric::{FabricError, Meters};
 pub use farsight_fabric_shm::ListenError;
 pub use farsight_index::{Answers, Counters};

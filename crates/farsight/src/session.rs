@@ -6,6 +6,7 @@
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
 
+use farsight_base::Epoch;
 use farsight_client::{ReadError, ScanRequest, WriteError};
 use farsight_fabric::Meters;
 use farsight_fabric_shm::ShmConnection;
@@ -193,6 +194,14 @@ impl<K: Key> Session<K> {
     pub fn prefill(&mut self) -> Result<(), ReadError> {
         let ProviderSession::Shm(session) = &mut self.provider;
         session.prefill()
+    }
+
+    /// The server's life in which the last call was executed. It changes in a call only, when that had to
+    /// connect again.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        let ProviderSession::Shm(session) = &self.provider;
+        session.epoch()
     }
 
     /// Bytes of each value of the table.

@@ -2,8 +2,7 @@
 
 use std::marker::PhantomData;
 
-use farsight_client::{Access, CacheStats};
-use farsight_fabric::FabricError;
+use farsight_client::{Access, CacheStats, OpenError};
 use farsight_fabric_shm::ShmConnection;
 use farsight_protocol::TableInfo;
 
@@ -66,7 +65,7 @@ impl<K: Key> Table<K> {
         table.value_bytes()
     }
 
-    /// What the server says of the table.
+    /// What the server said of the table when it was opened.
     #[must_use]
     pub fn info(&self) -> &TableInfo {
         let ProviderTable::Shm(table) = &self.provider;
@@ -83,8 +82,9 @@ impl<K: Key> Table<K> {
     /// A session for one thread.
     ///
     /// # Errors
-    /// [`FabricError::Disconnected`], or [`FabricError::System`] without file descriptors left.
-    pub fn session(&self, options: Options) -> Result<Session<K>, FabricError> {
+    /// [`OpenError`]: a server that cannot be reached, or that was started again without this table; no file
+    /// descriptors left.
+    pub fn session(&self, options: Options) -> Result<Session<K>, OpenError> {
         let ProviderTable::Shm(table) = &self.provider;
         Ok(Session::new(ProviderSession::Shm(table.session(options.access)?)))
     }
@@ -103,7 +103,7 @@ impl<K: Key> Table<K> {
     ///
     /// # Errors
     /// As [`Table::session`].
-    pub fn bulk_load(&self) -> Result<BulkLoad<K>, FabricError> {
+    pub fn bulk_load(&self) -> Result<BulkLoad<K>, OpenError> {
         let ProviderTable::Shm(table) = &self.provider;
         Ok(BulkLoad::new(table.bulk_load()?))
     }

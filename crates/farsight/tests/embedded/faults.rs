@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::server::TestServer;
 use farsight::{
-    CatalogueError, ConnectError, ErrorCode, FabricError, KeyKind, LoadError, Options, ReadError, Server,
-    StartError, TableError, WriteError, WriteOperation, WriteOutcome,
+    CatalogueError, Client, ClientOptions, ConnectError, ErrorCode, FabricError, KeyKind, LoadError, Options,
+    ReadError, Server, StartError, TableError, WriteError, WriteOperation, WriteOutcome,
 };
 
 const MEMORY_BYTES: u64 = 1 << 20;
@@ -104,7 +104,8 @@ fn a_full_region_refuses_writes_and_serves_reads() {
 #[test]
 fn a_stopped_server_is_noticed_by_every_call() {
     let TestServer { server, directory } = TestServer::start(MEMORY_BYTES);
-    let client = farsight::connect(&server.url().to_string()).unwrap();
+    let client =
+        Client::connect_with(server.url(), ClientOptions { reconnect_timeout: Duration::ZERO }).unwrap();
     let table = client.create_table::<u64>("t", 8).unwrap();
     let mut session = table.session(Options::default()).unwrap();
     session.put(1, &[1; 8]).unwrap();
@@ -115,8 +116,9 @@ fn a_stopped_server_is_noticed_by_every_call() {
     let error = until_error(|| session.get(1).map(drop));
     let ReadError::Engine { source, .. } = &error else { panic!("another error: {error}") };
     assert!(source.to_string().contains("is lost"), "{source}");
+    assert!(source.to_string().contains("Connecting again failed 1 time"), "{source}");
     let error = session.put(1, &[2; 8]).unwrap_err();
-    assert!(matches!(&error, WriteError::Indeterminate { entries: 1, .. }), "{error}");
+    assert!(matches!(&error, WriteError::Engine { .. }), "nothing was sent: {error}");
     let mut scan = session.scan(..);
     assert!(scan.next().is_some_and(|pair| pair.is_err()));
     assert!(scan.next().is_none(), "a scan ends after its error");
@@ -124,12 +126,7 @@ fn a_stopped_server_is_noticed_by_every_call() {
     assert!(table.session(Options::default()).is_err());
     assert!(farsight::connect(&url).is_err());
     assert!(begun.elapsed() < Duration::from_secs(1), "it took {:?}", begun.elapsed());
-
-    // A new server at the same place is another life: the old client stays dead, a new one starts empty.
-    let server = Server::builder().socket(directory.path().join("test.sock")).start().unwrap();
-    assert!(session.get(1).is_err());
-    let client = farsight::connect(&server.url().to_string()).unwrap();
-    assert!(client.tables().unwrap().is_empty());
+    drop(directory);
 }
 
 /// Repeats `call` until it fails, for at most two seconds.

@@ -3,4 +3,5 @@
 mod asynchronous;
 mod faults;
 mod operations;
+mod restarts;
 mod server;

@@ -13,7 +13,17 @@ pub(crate) struct TestServer {
 impl TestServer {
     /// A server with `table_memory_bytes` a table.
     pub(crate) fn start(table_memory_bytes: u64) -> Self {
-        let directory = tempfile::tempdir().expect("a temporary directory");
+        Self::start_in(tempfile::tempdir().expect("a temporary directory"), table_memory_bytes)
+    }
+
+    /// Stops the server and starts another in its place, a new life without tables.
+    pub(crate) fn restart(self) -> Self {
+        let Self { server, directory } = self;
+        server.shutdown().expect("the server stops");
+        Self::start_in(directory, 1 << 20)
+    }
+
+    pub(crate) fn start_in(directory: TempDir, table_memory_bytes: u64) -> Self {
         let socket = directory.path().join("test.sock");
         let server = Server::builder().socket(socket).table_memory_bytes(table_memory_bytes).start();
         Self { server: server.expect("a server starts"), directory }

@@ -1,0 +1,170 @@
+//! Connecting again after the server has gone.
+//!
+//! Invariant: at any time a client has one current life; whoever finds it lost replaces it, one session for
+//! all of them. A client that was dismissed (fenced, or thrown out for breaking a rule) or forked is never
+//! connected again by itself.
+//!
+//! Protocol: the loss is noticed by a call. Until the *reconnect timeout* has passed since then, a call that
+//! needs the server tries to connect, with pauses that grow; calls after that try once each. So nobody waits
+//! longer than that for a server that stays away, and the first call after its return finds it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use farsight_fabric::{Connection, FabricError};
+use farsight_index_xstore::client::XStoreError;
+
+use crate::life::Life;
+use crate::{CatalogueError, ClientOptions, OpenError};
+
+/// Beginnings of one call: that many times it may find its connection lost, and no more.
+pub(crate) const BEGINNINGS_MAX: u32 = 3;
+/// The first pause between two attempts; it doubles.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+/// The longest pause.
+const PAUSE_MAX: Duration = Duration::from_millis(50);
+/// How long an attempt may take at least, however little time is left: a server under load needs some.
+const ATTEMPT_MIN: Duration = Duration::from_millis(250);
+
+/// What the clones of a client, its tables and their sessions share.
+pub(crate) struct Shared<C: Connection> {
+    pub(crate) peer: String,
+    options: ClientOptions,
+    current: Mutex<Arc<Life<C>>>,
+    /// Held by whoever connects again; the others wait for its outcome.
+    outage: Mutex<Outage>,
+}
+
+/// What is known of the server's absence.
+#[derive(Default)]
+struct Outage {
+    /// When a call first noticed it.
+    since: Option<Instant>,
+    /// How the last attempts ended, and when.
+    failed: Option<(Instant, FabricError)>,
+}
+
+/// Errors that may be a lost connection.
+pub(crate) trait Loss {
+    /// The fabric's error, if it is one that a new connection may mend.
+    fn loss(&self) -> Option<&FabricError>;
+}
+
+impl Loss for FabricError {
+    fn loss(&self) -> Option<&FabricError> {
+        matches!(self, Self::Disconnected { .. }).then_some(self)
+    }
+}
+
+impl Loss for CatalogueError {
+    fn loss(&self) -> Option<&FabricError> {
+        if let Self::Fabric(error) = self { error.loss() } else { None }
+    }
+}
+
+impl Loss for OpenError {
+    fn loss(&self) -> Option<&FabricError> {
+        if let Self::Catalogue(error) = self { error.loss() } else { None }
+    }
+}
+
+impl Loss for XStoreError {
+    fn loss(&self) -> Option<&FabricError> {
+        if let Self::Fabric(error) = self { error.loss() } else { None }
+    }
+}
+
+impl<C: Connection> Shared<C> {
+    pub(crate) fn new(connection: C, options: ClientOptions) -> Result<Self, FabricError> {
+        let peer = connection.peer().to_owned();
+        let current = Mutex::new(Arc::new(Life::new(connection)?));
+        Ok(Self { peer, options, current, outage: Mutex::default() })
+    }
+
+    /// The newest life. It may be lost already.
+    pub(crate) fn current(&self) -> Arc<Life<C>> {
+        Arc::clone(&lock(&self.current))
+    }
+
+    /// Runs something that can be repeated in the current life, and again in the next if that is lost.
+    pub(crate) fn in_a_life<T, E: Loss + From<FabricError>>(
+        &self,
+        mut run: impl FnMut(&Arc<Life<C>>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut life = self.current();
+        for _ in 1..BEGINNINGS_MAX {
+            let error = match run(&life) {
+                Ok(done) => return Ok(done),
+                Err(error) => error,
+            };
+            let Some(loss) = error.loss() else { return Err(error) };
+            life = self.renew(loss)?;
+        }
+        run(&life)
+    }
+
+    /// A life with a connection, after somebody saw `loss`: the current one if it lives, or a new one.
+    #[cold]
+    pub(crate) fn renew(&self, loss: &FabricError) -> Result<Arc<Life<C>>, FabricError> {
+        let asked = Instant::now();
+        let mut outage = lock(&self.outage);
+        let current = self.current();
+        match current.connection.check() {
+            // Another session has connected again, or a queue pair broke and not the connection.
+            Ok(()) => return Ok(current),
+            Err(error) if error.loss().is_none() => return Err(error),
+            Err(_) => {}
+        }
+        if let Some((_, failure)) = outage.failed.as_ref().filter(|(at, _)| *at >= asked) {
+            return Err(failure.clone());
+        }
+        let until = *outage.since.get_or_insert(asked) + self.options.reconnect_timeout;
+        match self.connect_again(&current, loss, until) {
+            Ok(life) => {
+                *outage = Outage::default();
+                *lock(&self.current) = Arc::clone(&life);
+                Ok(life)
+            }
+            Err(error) => {
+                outage.failed = Some((Instant::now(), error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    fn connect_again(
+        &self,
+        former: &Life<C>,
+        loss: &FabricError,
+        until: Instant,
+    ) -> Result<Arc<Life<C>>, FabricError> {
+        let mut pause = PAUSE_MIN;
+        let mut attempts = 1;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let failure = match former.connection.reconnect(left.max(ATTEMPT_MIN)).and_then(Life::new) {
+                Ok(life) => return Ok(Arc::new(life)),
+                Err(error @ (FabricError::Refused { .. } | FabricError::Forked)) => return Err(error),
+                Err(error) => error,
+            };
+            if Instant::now() + pause >= until {
+                return Err(self.unreachable(loss, attempts, &failure));
+            }
+            std::thread::sleep(pause);
+            pause = (2 * pause).min(PAUSE_MAX);
+            attempts += 1;
+        }
+    }
+
+    fn unreachable(&self, loss: &FabricError, attempts: u32, failure: &FabricError) -> FabricError {
+        let known = if let FabricError::Disconnected { reason, .. } = loss { reason } else { "it ended" };
+        let times = if attempts == 1 { "time" } else { "times" };
+        let reason = format!("{known}. Connecting again failed {attempts} {times}, at last so: {failure}");
+        FabricError::Disconnected { peer: self.peer.clone(), reason }
+    }
+}
+
+/// The lock, whatever happened to its last holder: nothing is ever half done under these.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
