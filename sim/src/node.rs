@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
 use farsight_base::prng::SplitMix64;
-use farsight_client::Client;
+use farsight_client::{Client, ClientOptions};
 use farsight_fabric::{FabricError, Host as _};
 use farsight_fabric_sim::{Kind, SimConnection, SimHost, Simulation};
 use farsight_layout::FORMAT_VERSION;
@@ -100,5 +100,7 @@ pub fn connect<K: Kind>(
     simulation: &Simulation,
     address: &str,
 ) -> Result<Client<SimConnection<K>>, FabricError> {
-    Client::new(simulation.connect::<K>(address, FORMAT_VERSION)?)
+    // To wait for a server takes real time, of which a simulated client has none.
+    let options = ClientOptions { reconnect_timeout: Duration::ZERO };
+    Client::new(simulation.connect::<K>(address, FORMAT_VERSION)?, options)
 }

@@ -115,7 +115,7 @@ impl<C: Connection> Shared<C> {
             Err(error) if error.loss().is_none() => return Err(error),
             Err(_) => {}
         }
-        if let Some((_, failure)) = outage.failed.as_ref().filter(|(at, _)| *at >= asked) {
+        if let Some((_, failure)) = outage.failed.as_ref().filter(|(at, _)| *at > asked) {
             return Err(failure.clone());
         }
         let until = *outage.since.get_or_insert(asked) + self.options.reconnect_timeout;

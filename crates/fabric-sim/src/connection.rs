@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 
 use farsight_base::Epoch;
 use farsight_fabric::{Connection, FabricError};
@@ -15,6 +16,7 @@ pub struct SimConnection<K: Kind> {
     world: Arc<World>,
     client: usize,
     peer: String,
+    format_version: u32,
     epoch: Epoch,
     kind: PhantomData<K>,
 }
@@ -30,7 +32,8 @@ impl<K: Kind> SimConnection<K> {
         let host = &state.hosts[state.clients[client].host];
         assert_eq!(host.guarantees, K::GUARANTEES, "both ends of a connection are of one kind");
         let epoch = host.epoch;
-        Ok(Self { world: Arc::clone(world), client, peer: address.to_owned(), epoch, kind: PhantomData })
+        let (world, peer) = (Arc::clone(world), address.to_owned());
+        Ok(Self { world, client, peer, format_version, epoch, kind: PhantomData })
     }
 }
 
@@ -47,6 +50,15 @@ impl<K: Kind> Connection for SimConnection<K> {
 
     fn open_queue(&self) -> Result<SimQueue<K>, FabricError> {
         SimQueue::open(&self.world, self.client, &self.peer)
+    }
+
+    fn check(&self) -> Result<(), FabricError> {
+        self.world.state().lost(self.client).map_or(Ok(()), Err)
+    }
+
+    /// Takes no time, so it needs no timeout.
+    fn reconnect(&self, _timeout: Duration) -> Result<Self, FabricError> {
+        Self::connect(&self.world, &self.peer, self.format_version)
     }
 }
 

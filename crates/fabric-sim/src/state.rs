@@ -246,7 +246,11 @@ impl State {
 
     /// The error of a connection that is no more.
     pub(crate) fn lost(&self, client: usize) -> Option<FabricError> {
-        let reason = self.clients[client].lost.clone()?;
+        let own = &self.clients[client];
+        let reason = own.lost.clone()?;
+        if own.is_fenced {
+            return Some(FabricError::Dismissed { peer: self.hosts[own.host].address.clone(), reason });
+        }
         Some(self.disconnected(client, reason))
     }
 
