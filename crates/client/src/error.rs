@@ -6,7 +6,7 @@ use farsight_index_xstore::client::XStoreError;
 use farsight_protocol::{DecodeError, ErrorCode, ServerError, TableDefinition, WriteOperation};
 
 /// A failure to find, make or describe tables.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum CatalogueError {
     /// The connection failed.
     #[error(transparent)]
@@ -53,7 +53,7 @@ pub enum CatalogueError {
 }
 
 /// A failure to open a table, or to open it again after the server was lost.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum OpenError {
     /// The server could not be reached, or refused.
     #[error(transparent)]

@@ -26,7 +26,7 @@ pub(crate) enum Event {
     /// A verb's result reaches its queue pair.
     Complete { pair: usize, slot: usize, serial: u64 },
     /// A piece of a WRITE reaches memory.
-    Store { host: usize, region: usize, first: usize, words: Vec<u64> },
+    Store { client: usize, region: usize, first: usize, words: Vec<u64> },
     /// An atomic executes.
     Atomic { pair: usize, slot: usize, serial: u64, atomic: Atomic },
     /// A request reaches its port.

@@ -15,9 +15,9 @@ use farsight_fabric::{AtomicUnit, FabricError, Guarantees, ReadMode, Region as _
 use crate::fault::Fault;
 use crate::history::present;
 use crate::pair::{Atomic, Content, Operation, Phase, Read, Verb};
-use crate::state::{Event, State};
+use crate::state::{ClientState, Event, State};
 use crate::trace::digest_lines;
-use crate::watch::{Home, Step};
+use crate::watch::Step;
 
 impl State {
     /// Sends the open batch of `pair`.
@@ -76,7 +76,7 @@ impl State {
             Verb::Read if is_current => self.launch_read(pair, slot, serial, &guarantees),
             Verb::Read => {}
             Verb::Write { region, first, words } => {
-                let end_ns = self.launch_write(pair, Home { host, region }, first, &words, &guarantees);
+                let end_ns = self.launch_write(pair, region, first, &words, &guarantees);
                 self.schedule_completion(pair, slot, serial, end_ns);
             }
             Verb::Atomic(atomic) => {
@@ -117,7 +117,7 @@ impl State {
     fn launch_write(
         &mut self,
         pair: usize,
-        home: Home,
+        region: usize,
         first: usize,
         words: &[u64],
         guarantees: &Guarantees,
@@ -139,8 +139,9 @@ impl State {
             }
             let at_ns = start_ns + self.random.below(self.timing.lines_ns.max(1));
             let piece = words[done..done + count].to_vec();
-            let Home { host, region } = home;
-            self.schedule(at_ns, Event::Store { host, region, first: first + done, words: piece });
+            let client = self.pairs[pair].client;
+            let store = Event::Store { client, region, first: first + done, words: piece };
+            self.schedule(at_ns, store);
             end_ns = end_ns.max(at_ns);
             done += count;
         }
@@ -153,10 +154,11 @@ impl State {
         self.schedule(at_ns, Event::Complete { pair, slot, serial });
     }
 
-    /// A piece of a WRITE reaches memory.
-    pub(crate) fn store(&mut self, host: usize, region: usize, first: usize, words: &[u64]) {
+    /// A piece of a WRITE reaches memory, unless its client was fenced meanwhile.
+    pub(crate) fn store(&mut self, client: usize, region: usize, first: usize, words: &[u64]) {
         let (now_ns, floor_ns) = (self.now_ns, self.floor_ns());
-        if !self.hosts[host].is_alive {
+        let ClientState { host, is_fenced, .. } = self.clients[client];
+        if is_fenced || !self.hosts[host].is_alive {
             return;
         }
         let (memory, history) = &mut self.hosts[host].regions[region];
@@ -171,10 +173,10 @@ impl State {
         });
     }
 
-    /// An atomic executes.
+    /// An atomic executes, unless its client was fenced meanwhile.
     pub(crate) fn execute_atomic(&mut self, pair: usize, slot: Slot, serial: u64, atomic: Atomic) {
-        let host = self.clients[self.pairs[pair].client].host;
-        if !self.hosts[host].is_alive {
+        let ClientState { host, is_fenced, .. } = self.clients[self.pairs[pair].client];
+        if is_fenced || !self.hosts[host].is_alive {
             return;
         }
         let (now_ns, floor_ns) = (self.now_ns, self.floor_ns());

@@ -129,7 +129,7 @@ impl World {
         let Some(event) = state.take_event(until_ns) else { return false };
         match event {
             Event::Complete { pair, slot, serial } => state.complete(pair, slot, serial),
-            Event::Store { host, region, first, words } => state.store(host, region, first, &words),
+            Event::Store { client, region, first, words } => state.store(client, region, first, &words),
             Event::Atomic { pair, slot, serial, atomic } => state.execute_atomic(pair, slot, serial, atomic),
             Event::Request { pair, slot, serial, bytes } => state.request(pair, slot, serial, bytes),
             Event::Reply { pair, slot, serial, bytes } => state.replied(pair, slot, serial, bytes),

@@ -20,7 +20,7 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use farsight_client::{ReadError, WriteError};
+use farsight_client::{OpenError, ReadError, WriteError};
 use farsight_fabric::{FabricError, Meters};
 use farsight_index::{Answers, Counters};
 use farsight_protocol::{WriteOperation, WriteOutcome};
@@ -83,7 +83,7 @@ struct Handle {
 pub enum AsyncError {
     /// No session can be opened.
     #[error(transparent)]
-    Fabric(#[from] FabricError),
+    Open(#[from] OpenError),
     /// No thread can be started.
     #[error("cannot start the driver thread of table {table:?}")]
     Thread {
