@@ -2,8 +2,9 @@
 //! tables, error codes. docs/protocol/xstore.md has the steps in which they are used, docs/format.md the
 //! bytes.
 //!
-//! Invariant: a decoder accepts exactly what the encoder of the same version writes and answers everything
-//! else with a [`DecodeError`] that names what, where, expected and got. Frames are private copies when they
+//! Invariant: a decoder accepts exactly what the encoder of the same version writes (padding, the unused half
+//! of a hint's word and over-long postcard numbers aside) and answers everything else with a [`DecodeError`]
+//! that names what, where, expected and got. Frames are private copies when they
 //! are decoded; every length is checked before it is believed.
 //!
 //! Data frames (reads, writes, models) are fixed little-endian words, because millions of them travel each

@@ -73,7 +73,7 @@ impl WriteOutcome {
     #[must_use]
     pub fn from_word(word: u64) -> Option<Self> {
         let version = word & VERSION_MASK;
-        match word >> KIND_SHIFT {
+        let outcome = match word >> KIND_SHIFT {
             1 => Some(Self::Inserted(version)),
             2 => Some(Self::Replaced(version)),
             3 => Some(Self::Removed(version)),
@@ -81,7 +81,8 @@ impl WriteOutcome {
             5 => Some(Self::Absent),
             6 => ErrorCode::from_number(version as u8).map(Self::Failed),
             _ => None,
-        }
+        };
+        outcome.filter(|outcome| outcome.to_word() == word)
     }
 }
 
@@ -104,5 +105,13 @@ mod tests {
         }
         assert_eq!(WriteOutcome::from_word(0), None);
         assert_eq!(WriteOutcome::from_word(u64::MAX), None);
+        for stray in [1 << 48, 1 << 55] {
+            assert_eq!(WriteOutcome::from_word(WriteOutcome::Replaced(1).to_word() | stray), None);
+        }
+        assert_eq!(WriteOutcome::from_word(WriteOutcome::Absent.to_word() | 1), None);
+        assert_eq!(
+            WriteOutcome::from_word(WriteOutcome::Failed(ErrorCode::RegionFull).to_word() | 1 << 8),
+            None
+        );
     }
 }

@@ -7,7 +7,7 @@ use farsight_layout::{SUB_MODEL_WORDS, SubModelRecord};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::request::padded;
+use crate::request::{decode_whole, padded};
 use crate::wire::{Words, put, put_padded};
 use crate::{DecodeError, ErrorCode, HEADER_BYTES, ServerError, WriteOutcome};
 
@@ -115,6 +115,10 @@ impl<'a> Reply<'a> {
             let got = format!("{} B", frame.len());
             return Err(DecodeError::new("a reply's header", 0, format!("{HEADER_BYTES} B"), got));
         };
+        let unused = [head[1], head[2], head[3]];
+        if unused != [0; 3] {
+            return Err(DecodeError::new("a reply's flags", 1, "zeros".into(), format!("{unused:?}")));
+        }
         if head[0] != 0 {
             let code = ErrorCode::from_number(head[0]).ok_or_else(|| {
                 DecodeError::new("a reply's error code", 0, "a known code".into(), head[0].to_string())
@@ -160,9 +164,7 @@ impl<'a> Reply<'a> {
     /// # Errors
     /// If the body is not one of type `T`.
     pub fn control<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {
-        postcard::from_bytes(self.body).map_err(|error| {
-            DecodeError::new("a control answer", HEADER_BYTES, "the answer's type".into(), error.to_string())
-        })
+        decode_whole("a control answer", self.body)
     }
 }
 

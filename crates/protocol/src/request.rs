@@ -3,6 +3,7 @@
 //! Header, 16 B: operation 8, flags 8, table 16, count 32, argument 64; then the operation's words.
 
 use farsight_base::LeafNumber;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::wire::{Words, put, put_padded};
@@ -122,7 +123,8 @@ pub enum ControlRequest {
     PendingTraining,
 }
 
-/// The entries of a write: `count` times key word, hint word, value padded to words.
+/// The entries of a write: `count` times key word, hint word, value padded to words. What stands in the
+/// padding and in the higher half of a hint's word is ignored.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteEntries<'a> {
     bytes: &'a [u8],
@@ -143,7 +145,10 @@ pub struct WriteEntry<'a> {
 
 impl<'a> WriteEntries<'a> {
     fn new(bytes: &'a [u8], count: usize, value_bytes: u64) -> Result<Self, DecodeError> {
-        let value_bytes = usize::try_from(value_bytes).unwrap_or(usize::MAX).min(1 << 16);
+        let Ok(value_bytes) = u16::try_from(value_bytes).map(usize::from) else {
+            let limit = format!("at most {} B", u16::MAX);
+            return Err(DecodeError::new("the size of a write's values", 8, limit, value_bytes.to_string()));
+        };
         let expected = count * (16 + padded(value_bytes));
         if bytes.len() != expected {
             let got = format!("{} B", bytes.len());
@@ -279,6 +284,7 @@ impl<'a> Request<'a> {
         let table = TableId(u16::from_le_bytes([head[2], head[3]]));
         let count = u32::from_le_bytes(head[4..8].try_into().expect("four bytes"));
         let argument = u64::from_le_bytes(head[8..].try_into().expect("eight bytes"));
+        check_unused(operation, flags, table, count, argument)?;
         match operation {
             CONTROL => Ok(Self::Control(body)),
             GET => Ok(Self::Get { table, keys: exact("a get's keys", body, operations(count)?)? }),
@@ -307,7 +313,7 @@ impl<'a> Request<'a> {
             }),
             BULK_LOAD => {
                 let entries = WriteEntries::new(body, count as usize, argument & 0xffff_ffff)?;
-                Ok(Self::BulkLoad { table, last: flags & 1 == 1, piece: argument >> 32, entries })
+                Ok(Self::BulkLoad { table, last: flags == 1, piece: argument >> 32, entries })
             }
             other => Err(DecodeError::new("a request's operation", 0, "1 to 8".into(), other.to_string())),
         }
@@ -320,9 +326,55 @@ impl ControlRequest {
     /// # Errors
     /// [`DecodeError`] if it is not one.
     pub fn decode(body: &[u8]) -> Result<Self, DecodeError> {
-        postcard::from_bytes(body).map_err(|error| {
-            DecodeError::new("a control request", HEADER_BYTES, "a known request".into(), error.to_string())
-        })
+        decode_whole("a control request", body)
+    }
+}
+
+/// A postcard message that fills `body`.
+pub(crate) fn decode_whole<T: DeserializeOwned>(what: &'static str, body: &[u8]) -> Result<T, DecodeError> {
+    match postcard::take_from_bytes(body) {
+        Ok((message, [])) => Ok(message),
+        Ok((_, rest)) => {
+            let end = HEADER_BYTES + body.len() - rest.len();
+            Err(DecodeError::new(what, end, "its end".into(), format!("{} B more", rest.len())))
+        }
+        Err(error) => {
+            Err(DecodeError::new(what, HEADER_BYTES, "a message of its type".into(), error.to_string()))
+        }
+    }
+}
+
+/// Refuses a header with something in a field that its operation does not use.
+fn check_unused(
+    operation: u8,
+    flags: u8,
+    table: TableId,
+    count: u32,
+    argument: u64,
+) -> Result<(), DecodeError> {
+    let is = |what: &'static str, offset: usize, expected: u64, got: u64| {
+        if expected == got {
+            return Ok(());
+        }
+        Err(DecodeError::new(what, offset, expected.to_string(), got.to_string()))
+    };
+    match operation {
+        GET | SCAN | LOOKUP | TOP_MODEL | CONTROL => is("a request's flags", 1, 0, u64::from(flags))?,
+        BULK_LOAD => is("a load's flags, but for bit 0", 1, 0, u64::from(flags >> 1))?,
+        _ => {}
+    }
+    match operation {
+        GET => is("a get's argument", 8, 0, argument),
+        WRITE if flags == WriteOperation::Remove as u8 => {
+            is("the bytes of a remove's values", 8, 0, argument)
+        }
+        LOOKUP => is("a lookup's count", 4, 1, u64::from(count)),
+        CONTROL => {
+            is("a control request's table", 2, 0, u64::from(table.0))?;
+            is("a control request's count", 4, 0, u64::from(count))?;
+            is("a control request's argument", 8, 0, argument)
+        }
+        _ => Ok(()),
     }
 }
 
