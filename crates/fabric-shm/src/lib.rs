@@ -22,6 +22,8 @@ mod connection;
 mod control;
 mod gate;
 mod host;
+#[cfg(feature = "hostile")]
+pub mod hostile;
 mod huge_pages;
 mod link;
 mod mapping;
@@ -31,6 +33,8 @@ mod os;
 mod own_process;
 mod port;
 mod queue;
+#[cfg(feature = "hostile")]
+pub mod raw_client;
 mod region;
 mod ring;
 mod session;

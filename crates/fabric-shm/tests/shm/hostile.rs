@@ -11,7 +11,7 @@ use farsight_fabric_shm::{ShmConnection, ShmQueue};
 use crate::harness::{
     Directory, FORMAT, Running, call, connect, descriptor_count, eventually, isolated, mapping_count,
 };
-use crate::raw_client::{RawClient, RawQueue, hello};
+use farsight_fabric_shm::raw_client::{RawClient, RawQueue, hello};
 
 /// Where the counters lie, in words (the module documentation of the rings).
 const REQUEST_TAIL: usize = 0;
@@ -35,7 +35,7 @@ impl Scene {
     }
 
     fn hostile(&self) -> RawClient {
-        RawClient::greeted(&self.directory.socket())
+        RawClient::greeted(&self.directory.socket(), FORMAT)
     }
 
     fn assert_unharmed(&mut self) {

@@ -10,6 +10,5 @@ mod huge_pages;
 mod idle;
 mod killed;
 mod paths;
-mod raw_client;
 mod roles;
 mod sealing;

@@ -9,8 +9,8 @@ use farsight_fabric::{Host, Region, RegionRights};
 use rustix::fs::{FallocateFlags, Mode, OFlags, SealFlags};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
-use crate::harness::{Directory, Running, play};
-use crate::raw_client::{RING_FILE_BYTES, RawClient};
+use crate::harness::{Directory, FORMAT, Running, play};
+use farsight_fabric_shm::raw_client::{RING_FILE_BYTES, RawClient};
 
 const REGION_BYTES: usize = 2 << 20;
 
@@ -33,7 +33,7 @@ fn another_process_cannot_write_or_resize_what_it_is_given() {
 
 /// What the other process does: region 1 is read-only, region 2 writable.
 pub(crate) fn try_everything(socket: &Path) {
-    let client = RawClient::greeted(socket);
+    let client = RawClient::greeted(socket, FORMAT);
     try_read_only(&client.attach(1));
     let writable = client.attach(2);
     assert_not_resizable(&writable, REGION_BYTES as u64);
