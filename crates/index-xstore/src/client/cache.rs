@@ -27,6 +27,8 @@ use super::arena::Arena;
 
 const RECORDS_PER_LINE: usize = 2;
 const OFFSETS_WORD: usize = 7;
+/// Sub-models for each leaf of the region at most. Training makes about one for every two dozen.
+const SUB_MODELS_PER_LEAF_MAX: u64 = 2;
 
 /// A stamped line of two records in the client's own memory.
 #[repr(C, align(64))]
@@ -161,13 +163,21 @@ impl XCache {
         self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Makes `top` the newest generation, unless that or a newer one is there already.
-    pub(super) fn install(&self, generation: u64, top: TopModel) {
+    /// Makes `top` the newest generation, unless that or a newer one is there already. A few words can ask
+    /// for any number of sub-models: more than a region of this size can need are refused.
+    pub(super) fn install(&self, generation: u64, top: TopModel) -> Result<(), XStoreError> {
+        let leaves = u64::from(self.region_leaves);
+        let (count, most) = (u64::from(top.sub_model_count()), SUB_MODELS_PER_LEAF_MAX * leaves);
+        if count > most {
+            let expected = format!("up to {most} sub-models in a region of {leaves} leaves");
+            return Err(DecodeError::new("a top model", 8, expected, count.to_string()).into());
+        }
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.as_ref().is_none_or(|model| model.generation < generation) {
             *current = Some(Arc::new(CachedModel::new(generation, top)));
             self.generation.store(generation, Ordering::Relaxed);
         }
+        Ok(())
     }
 
     /// True if a READ of this leaf stays inside the region.

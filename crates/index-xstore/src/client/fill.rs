@@ -98,7 +98,7 @@ impl XClient {
         let top = TopModel::from_words(&words).map_err(|error| {
             DecodeError::new("a top model", 0, "a model that can be evaluated".into(), error.to_string())
         })?;
-        self.cache.install(fetched, top);
+        self.cache.install(fetched, top)?;
         self.pin();
         Ok(())
     }
