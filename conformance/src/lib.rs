@@ -1,6 +1,7 @@
-//! One suite over every fabric, one over every engine.
+//! One suite over every fabric, one over every engine, and what hostile peers do to either.
 
 #![forbid(unsafe_code)]
 
 pub mod engine;
 pub mod fabric;
+pub mod fuzz;

@@ -1,0 +1,124 @@
+//! A host without clients: whoever holds it puts requests before its one worker and takes the replies.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use farsight_base::sync::AtomicU64;
+use farsight_base::{ClientId, Epoch, RegionId};
+use farsight_fabric::{CallHandler, FabricError, Host, Region, RegionRights, ServerPort};
+
+/// Bytes of the longest message.
+const MESSAGE_BYTES_MAX: usize = 16 << 10;
+
+struct HeapRegion {
+    id: RegionId,
+    words: Box<[AtomicU64]>,
+}
+
+impl Region for HeapRegion {
+    fn id(&self) -> RegionId {
+        self.id
+    }
+
+    fn words(&self) -> &[AtomicU64] {
+        &self.words
+    }
+
+    fn huge_page_bytes(&self) -> u64 {
+        0
+    }
+
+    fn collapse_to_huge_pages(&self, _used_bytes: u64) -> u64 {
+        0
+    }
+}
+
+#[derive(Default)]
+struct Calls {
+    requests: VecDeque<(ClientId, Vec<u8>)>,
+    replies: VecDeque<Vec<u8>>,
+}
+
+/// The host. It runs no thread and never sleeps.
+#[derive(Default)]
+pub(super) struct LocalHost {
+    regions: Mutex<u32>,
+    calls: Arc<Mutex<Calls>>,
+}
+
+impl LocalHost {
+    pub(super) fn send(&self, client: ClientId, request: &[u8]) {
+        lock(&self.calls).requests.push_back((client, request.to_vec()));
+    }
+
+    /// The reply to the oldest request that has none yet.
+    pub(super) fn receive(&self) -> Vec<u8> {
+        lock(&self.calls).replies.pop_front().expect("every request is answered")
+    }
+}
+
+/// The worker's end.
+pub(super) struct LocalPort {
+    calls: Arc<Mutex<Calls>>,
+}
+
+impl ServerPort for LocalPort {
+    fn serve(&mut self, budget_calls: usize, handler: &mut dyn CallHandler) -> usize {
+        for served in 0..budget_calls {
+            let Some((client, request)) = lock(&self.calls).requests.pop_front() else { return served };
+            let mut reply = Vec::new();
+            handler.handle(client, &request, &mut reply);
+            assert!(reply.len() <= MESSAGE_BYTES_MAX, "a reply of {} B", reply.len());
+            lock(&self.calls).replies.push_back(reply);
+        }
+        budget_calls
+    }
+
+    fn wait(&mut self, _timeout: Duration) {}
+}
+
+impl Host for LocalHost {
+    type Port = LocalPort;
+
+    fn epoch(&self) -> Epoch {
+        Epoch(1)
+    }
+
+    fn message_bytes_max(&self) -> usize {
+        MESSAGE_BYTES_MAX
+    }
+
+    fn create_region(
+        &self,
+        length_bytes: u64,
+        _rights: RegionRights,
+    ) -> Result<Arc<dyn Region>, FabricError> {
+        let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
+        *regions += 1;
+        let words = (0..length_bytes / 8).map(|_| AtomicU64::new(0)).collect();
+        Ok(Arc::new(HeapRegion { id: RegionId(*regions), words }))
+    }
+
+    fn open_port(&self) -> Result<LocalPort, FabricError> {
+        Ok(LocalPort { calls: Arc::clone(&self.calls) })
+    }
+
+    fn step(&self, _timeout: Duration) -> Result<(), FabricError> {
+        Ok(())
+    }
+
+    fn client_count(&self) -> usize {
+        0
+    }
+
+    fn fence(&self, _client: ClientId) -> Result<(), FabricError> {
+        Ok(())
+    }
+
+    fn wake(&self) {}
+}
+
+fn lock(calls: &Mutex<Calls>) -> std::sync::MutexGuard<'_, Calls> {
+    calls.lock().unwrap_or_else(PoisonError::into_inner)
+}

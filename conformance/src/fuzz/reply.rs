@@ -1,0 +1,168 @@
+//! Replies: every reader of their bodies over any bytes, and what was written comes back.
+
+use farsight_layout::SubModelRecord;
+use farsight_protocol::{
+    ErrorCode, HEADER_BYTES, PairsReader, Reply, ReplyWriter, ServerError, ServerStats, SubModelsReader,
+    TableInfo, WriteOutcome,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::source::Source;
+
+pub(super) fn run(data: &[u8]) {
+    as_it_stands(data);
+    recipe(&mut Source::new(data));
+}
+
+fn as_it_stands(data: &[u8]) {
+    let reply = match Reply::decode(data) {
+        Err(_) => return,
+        Ok(Err(refusal)) => {
+            let mut frame = Vec::new();
+            ReplyWriter::new(&mut frame).refuse(&refusal);
+            // Text that is no UTF-8 is mended, once.
+            assert_eq!(Reply::decode(&frame).expect("a refusal decodes").unwrap_err(), refusal);
+            return;
+        }
+        Ok(Ok(reply)) => reply,
+    };
+    assert_eq!(reply.body, &data[HEADER_BYTES..]);
+    control_answer::<TableInfo>(&reply);
+    control_answer::<Vec<TableInfo>>(&reply);
+    control_answer::<ServerStats>(&reply);
+    control_answer::<u64>(&reply);
+    let Ok(words) = reply.words() else { return };
+    let mut frame = Vec::new();
+    let mut writer = ReplyWriter::new(&mut frame);
+    writer.set(reply.count, reply.argument);
+    writer.push_words(words.iter());
+    assert_eq!(frame, data, "a reply of words is what its writer writes");
+
+    assert!(reply.outcomes(words.len() + 1).is_err());
+    for (index, outcome) in reply.outcomes(words.len()).expect("as many as words").enumerate() {
+        if let Ok(outcome) = outcome {
+            assert_eq!(outcome.to_word(), words.get(index), "{outcome:?}");
+        }
+    }
+    for value_bytes in [8, 9, 100] {
+        let mut pairs = PairsReader::new(words, value_bytes);
+        let mut count = 0;
+        while let Ok(Some(pair)) = pairs.pair() {
+            assert_eq!(pair.value.len(), value_bytes);
+            count += 1;
+        }
+        assert_eq!(count, words.len() / (2 + value_bytes.div_ceil(8)));
+    }
+    let mut sub_models = SubModelsReader::new(words);
+    while let Ok(Some(sent)) = sub_models.sub_model() {
+        assert_eq!(sent.entries.len(), sent.record.leaf_count as usize);
+    }
+}
+
+/// What decodes encodes to something that decodes to the same, and takes no bytes behind it.
+fn control_answer<T: DeserializeOwned + Serialize>(reply: &Reply<'_>) {
+    let Ok(answer) = reply.control::<T>() else { return };
+    let mut frame = Vec::new();
+    ReplyWriter::new(&mut frame).push_control(&answer);
+    let again = Reply::decode(&frame).expect("a reply").expect("no refusal");
+    let answer: T = again.control().expect("what was encoded decodes");
+    let mut twice = Vec::new();
+    ReplyWriter::new(&mut twice).push_control(&answer);
+    assert_eq!(twice, frame);
+    let longer = [reply.body, &[0]].concat();
+    assert!(Reply { body: &longer, ..*reply }.control::<T>().is_err(), "an answer and a byte more");
+}
+
+fn recipe(source: &mut Source<'_>) {
+    let (count, argument) = (source.half(), source.word());
+    let mut frame = Vec::new();
+    let mut writer = ReplyWriter::new(&mut frame);
+    writer.set(count, argument);
+    match source.below(4) {
+        0 => {
+            let value_bytes = 8 + source.below(249);
+            let pairs: Vec<_> = (0..source.below(20))
+                .map(|_| (source.key(), source.word(), source.value(value_bytes)))
+                .collect();
+            pairs.iter().for_each(|(key, version, value)| writer.push_pair(*key, *version, value));
+            let mut reader = PairsReader::new(words_of(&frame, count, argument), value_bytes);
+            for (key, version, value) in &pairs {
+                let pair = reader.pair().expect("whole").expect("as many as were written");
+                assert_eq!((pair.key, pair.version, pair.value), (*key, *version, value.as_slice()));
+            }
+            assert!(reader.pair().expect("the end").is_none());
+        }
+        1 => {
+            let outcomes: Vec<WriteOutcome> = (0..source.below(40)).map(|_| outcome(source)).collect();
+            outcomes.iter().for_each(|outcome| writer.push_outcome(*outcome));
+            let reply = Reply::decode(&frame).expect("a reply").expect("no refusal");
+            let read = reply.outcomes(outcomes.len()).expect("as many as were written");
+            assert!(read.map(|outcome| outcome.expect("an outcome")).eq(outcomes));
+        }
+        2 => {
+            let sent: Vec<_> = (0..source.below(6)).map(|_| sub_model(source)).collect();
+            sent.iter().for_each(|(index, record, entries)| writer.push_sub_model(*index, record, entries));
+            let mut reader = SubModelsReader::new(words_of(&frame, count, argument));
+            for (index, record, entries) in &sent {
+                let read = reader.sub_model().expect("whole").expect("as many as were written");
+                assert_eq!((read.index, read.record.to_words()), (u64::from(*index), record.to_words()));
+                assert!(read.entries.iter().eq(entries.iter().copied()));
+            }
+            assert!(reader.sub_model().expect("the end").is_none());
+        }
+        _ => {
+            let code = ErrorCode::from_number(1 + source.below(10) as u8).expect("ten codes");
+            let error = ServerError::new(code, String::from_utf8_lossy(source.rest()));
+            writer.refuse(&error);
+            assert_eq!(Reply::decode(&frame).expect("a reply").unwrap_err(), error);
+        }
+    }
+}
+
+fn words_of(frame: &[u8], count: u32, argument: u64) -> farsight_protocol::Words<'_> {
+    let reply = Reply::decode(frame).expect("a reply").expect("no refusal");
+    assert_eq!((reply.count, reply.argument), (count, argument));
+    reply.words().expect("whole words")
+}
+
+fn outcome(source: &mut Source<'_>) -> WriteOutcome {
+    let (kind, version) = (source.below(6), source.word() & ((1 << 48) - 1));
+    match kind {
+        0 => WriteOutcome::Inserted(version),
+        1 => WriteOutcome::Replaced(version),
+        2 => WriteOutcome::Removed(version),
+        3 => WriteOutcome::Exists(version),
+        4 => WriteOutcome::Absent,
+        _ => WriteOutcome::Failed(ErrorCode::RegionFull),
+    }
+}
+
+fn sub_model(source: &mut Source<'_>) -> (u32, SubModelRecord, Vec<u64>) {
+    let index = source.half();
+    let words = [source.word(), source.word(), source.word() & !(0xff_fff8 << 32)];
+    let record = SubModelRecord::from_words(words);
+    let entries = (0..record.leaf_count).map(|_| source.word()).collect();
+    (index, record, entries)
+}
+
+pub(super) fn seeds() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    for kind in 0..4 {
+        let mut bytes = vec![0; 12];
+        bytes.push(kind);
+        bytes.extend((0..60).map(|byte: u8| byte.wrapping_mul(37)));
+        seeds.push(bytes);
+    }
+    let mut frame = Vec::new();
+    let mut writer = ReplyWriter::new(&mut frame);
+    writer.set(3, 7);
+    writer.push_pair(1, 2, &[3; 9]);
+    writer.push_outcome(WriteOutcome::Inserted(5));
+    seeds.push(frame.clone());
+    ReplyWriter::new(&mut frame).push_control(&ServerStats { version: "1".into(), ..ServerStats::default() });
+    seeds.push(frame.clone());
+    ReplyWriter::new(&mut frame).refuse(&ServerError::new(ErrorCode::BadLoad, "no"));
+    seeds.push(frame);
+    seeds
+}

@@ -1,0 +1,141 @@
+//! Requests: a frame that decodes is one that the encoder writes, and what was encoded comes back.
+
+use farsight_base::LeafNumber;
+use farsight_protocol::{
+    ControlRequest, HEADER_BYTES, KeyKind, OPERATIONS_MAX, Request, TableDefinition, TableId, WriteEntries,
+    WriteEntry, WriteOperation,
+};
+
+use super::source::Source;
+
+const OPERATIONS: [WriteOperation; 4] =
+    [WriteOperation::Insert, WriteOperation::Update, WriteOperation::Put, WriteOperation::Remove];
+const KEY_KINDS: [KeyKind; 4] = [KeyKind::U64, KeyKind::I64, KeyKind::F64, KeyKind::Bytes8];
+
+pub(super) fn run(data: &[u8]) {
+    as_it_stands(data);
+    let frame = recipe(&mut Source::new(data));
+    let decoded = Request::decode(&frame).expect("an encoded request decodes");
+    assert_eq!(encode(&decoded), frame, "{decoded:?}");
+}
+
+/// What decodes encodes to the same bytes, but for padding and the unused half of hints.
+fn as_it_stands(data: &[u8]) {
+    let Ok(request) = Request::decode(data) else { return };
+    let again = encode(&request);
+    assert_eq!((again.len(), &again[..HEADER_BYTES]), (data.len(), &data[..HEADER_BYTES]), "{request:?}");
+    if matches!(request, Request::Control(_) | Request::Get { .. } | Request::Lookup { .. }) {
+        assert_eq!(again, data, "{request:?}");
+    }
+    let twice = Request::decode(&again).expect("what was encoded decodes");
+    assert_eq!(encode(&twice), again, "{request:?}");
+    if let Request::Control(body) = request
+        && let Ok(control) = ControlRequest::decode(body)
+    {
+        let mut frame = Vec::new();
+        Request::control(&mut frame, &control);
+        assert_eq!(ControlRequest::decode(&frame[HEADER_BYTES..]).as_ref(), Ok(&control));
+        // Numbers may be written longer than they need be; nothing may follow.
+        assert!(frame.len() <= data.len(), "{control:?} from {} B", data.len());
+        assert!(ControlRequest::decode(&[body, &[0]].concat()).is_err(), "{control:?} and a byte more");
+    }
+}
+
+/// The frame of a request, by its encoder.
+pub(super) fn encode(request: &Request<'_>) -> Vec<u8> {
+    let mut frame = Vec::new();
+    match *request {
+        Request::Control(body) => {
+            frame.resize(HEADER_BYTES, 0);
+            frame[0] = 1;
+            frame.extend_from_slice(body);
+        }
+        Request::Get { table, keys } => Request::get(&mut frame, table, &keys.iter().collect::<Vec<_>>()),
+        Request::Scan { table, from, limit } => Request::scan(&mut frame, table, from, limit),
+        Request::Write { table, operation, entries } => {
+            Request::begin_write(&mut frame, table, operation, entries.len(), entries.value_bytes());
+            push_all(&mut frame, entries);
+        }
+        Request::Lookup { table, key, generation } => Request::lookup(&mut frame, table, key, generation),
+        Request::TopModel { table, first_word, generation } => {
+            Request::top_model(&mut frame, table, first_word, generation);
+        }
+        Request::SubModels { table, first, limit, generation } => {
+            Request::sub_models(&mut frame, table, first, limit, generation);
+        }
+        Request::BulkLoad { table, last, piece, entries } => {
+            let piece = u32::try_from(piece).expect("a piece's number has 32 bits");
+            Request::begin_bulk_load(&mut frame, table, last, piece, entries.len(), entries.value_bytes());
+            push_all(&mut frame, entries);
+        }
+    }
+    frame
+}
+
+fn push_all(frame: &mut Vec<u8>, entries: WriteEntries<'_>) {
+    let mut count = 0;
+    for entry in entries.iter() {
+        WriteEntries::push(frame, entry);
+        count += 1;
+    }
+    assert_eq!((count, entries.is_empty()), (entries.len(), count == 0), "entries announced, and there");
+}
+
+/// A well-formed frame.
+pub(super) fn recipe(source: &mut Source<'_>) -> Vec<u8> {
+    let mut frame = Vec::new();
+    let (kind, table) = (source.below(8), TableId(source.below(1 << 16) as u16));
+    match kind {
+        0 => Request::control(&mut frame, &control(source)),
+        1 => {
+            let count = source.below(OPERATIONS_MAX + 1);
+            let keys: Vec<u64> = (0..count).map(|_| source.key()).collect();
+            Request::get(&mut frame, table, &keys);
+        }
+        2 => Request::scan(&mut frame, table, source.key(), source.half()),
+        3 => {
+            let operation = OPERATIONS[source.below(4)];
+            let (count, value_bytes) = (source.below(OPERATIONS_MAX + 1), source.below(300));
+            Request::begin_write(&mut frame, table, operation, count, value_bytes);
+            push_recipe(&mut frame, source, count, if operation.has_value() { value_bytes } else { 0 });
+        }
+        4 => Request::lookup(&mut frame, table, source.key(), source.word()),
+        5 => Request::top_model(&mut frame, table, source.half(), source.word()),
+        6 => Request::sub_models(&mut frame, table, source.half(), source.byte(), source.word()),
+        _ => {
+            let (last, piece) = (source.below(2) == 1, source.half());
+            let (count, value_bytes) = (source.below(300), source.below(300));
+            Request::begin_bulk_load(&mut frame, table, last, piece, count, value_bytes);
+            push_recipe(&mut frame, source, count, value_bytes);
+        }
+    }
+    frame
+}
+
+fn push_recipe(frame: &mut Vec<u8>, source: &mut Source<'_>, count: usize, value_bytes: usize) {
+    for _ in 0..count {
+        let (key, hint) = (source.key(), LeafNumber(source.half()));
+        WriteEntries::push(frame, WriteEntry { key, hint, value: &source.value(value_bytes) });
+    }
+}
+
+fn control(source: &mut Source<'_>) -> ControlRequest {
+    let kind = source.below(5);
+    let key_kind = KEY_KINDS[source.below(4)];
+    let value_bytes = source.below(1 << 16) as u16;
+    let name = String::from_utf8_lossy(source.rest()).into_owned();
+    match kind {
+        0 => ControlRequest::CreateTable(TableDefinition { name, key_kind, value_bytes }),
+        1 => ControlRequest::OpenTable(name),
+        2 => ControlRequest::ListTables,
+        3 => ControlRequest::Stats,
+        _ => ControlRequest::PendingTraining,
+    }
+}
+
+pub(super) fn seeds() -> Vec<Vec<u8>> {
+    (0..8_u8)
+        .flat_map(|kind| (0..4).map(move |choice| [kind, 1, 0, choice, 3, 0, 24, 0, 9, 8, 7, 6, 5, 4, 3, 2]))
+        .flat_map(|recipe_bytes| [recipe(&mut Source::new(&recipe_bytes)), recipe_bytes.to_vec()])
+        .collect()
+}

@@ -1,0 +1,170 @@
+//! A server under any sequence of frames: each gets one well-formed reply, and what is stored is at every
+//! moment what a `BTreeMap` makes of the writes that were answered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use farsight_base::clock::MonotonicNs;
+use farsight_base::{ClientId, LeafNumber};
+use farsight_model::{TopKind, TrainOptions};
+use farsight_protocol::{
+    ControlRequest, KeyKind, OPERATIONS_MAX, Reply, Request, TableDefinition, TableId, WriteEntries,
+    WriteEntry, WriteOperation,
+};
+use farsight_server::{Background, ServerOptions, ServerState, Worker};
+
+use super::leaf::VALUE_SIZES;
+use super::local_host::LocalHost;
+use super::request;
+use super::source::Source;
+
+mod twin;
+
+use twin::Twin;
+
+/// Room for a few dozen leaves, so that regions fill up.
+const TABLE_BYTES: u64 = 32 << 10;
+/// Frames of one run.
+const STEPS_MAX: usize = 48;
+const TABLE: TableId = TableId(0);
+
+struct Stepped {
+    host: Arc<LocalHost>,
+    state: Arc<ServerState<LocalHost>>,
+    worker: Worker<LocalHost>,
+    background: Background<LocalHost>,
+    now: MonotonicNs,
+}
+
+impl Stepped {
+    fn new() -> Self {
+        let host = Arc::new(LocalHost::default());
+        let training = TrainOptions { top: TopKind::Radix, target_leaves_per_sub_model: 3 };
+        let options = ServerOptions { workers: 1, table_memory_bytes: TABLE_BYTES, training };
+        let state = ServerState::new(Arc::clone(&host), &options, MonotonicNs(0)).expect("a server");
+        let worker = Worker::open(&state, "worker").expect("a port");
+        let background = Background::new(Arc::clone(&state));
+        Self { host, state, worker, background, now: MonotonicNs(0) }
+    }
+
+    fn call(&mut self, client: ClientId, frame: &[u8]) -> Vec<u8> {
+        self.host.send(client, frame);
+        self.now = self.now.plus(Duration::from_millis(2));
+        assert_eq!(self.worker.step(self.now, 1), 1, "the request is served");
+        assert_eq!(self.state.failure(), None, "the server met a bug");
+        self.host.receive()
+    }
+}
+
+pub(super) fn run(data: &[u8]) {
+    let mut source = Source::new(data);
+    let value_bytes = VALUE_SIZES[source.below(8)];
+    let mut server = Stepped::new();
+    let mut frame = Vec::new();
+    let key_kind = KeyKind::U64;
+    let definition = TableDefinition { name: "t".into(), key_kind, value_bytes: value_bytes as u16 };
+    Request::control(&mut frame, &ControlRequest::CreateTable(definition));
+    let reply = server.call(ClientId(1), &frame);
+    Reply::decode(&reply).expect("a reply").expect("a table");
+
+    let mut twin = Twin::new(value_bytes);
+    for _ in 0..STEPS_MAX {
+        if source.is_empty() {
+            break;
+        }
+        let client = ClientId(1 + source.below(2) as u64);
+        match source.below(10) {
+            0 => {
+                let length_bytes = source.below(80);
+                frame = source.take(length_bytes).to_vec();
+            }
+            1 => frame = request::recipe(&mut source),
+            2 => {
+                let budget = 1 + source.below(8);
+                server.background.step(server.now, budget);
+                continue;
+            }
+            _ => sensible(&mut source, value_bytes, &mut frame),
+        }
+        let reply = server.call(client, &frame);
+        twin.check(client, &frame, &reply);
+    }
+    Request::scan(&mut frame, TABLE, 0, 0);
+    let reply = server.call(ClientId(1), &frame);
+    twin.check(ClientId(1), &frame, &reply);
+    let pairs = server.state.stats(server.now).tables[0].tree.pairs;
+    assert_eq!(pairs, twin.pairs.len() as u64, "pairs that the server counts");
+}
+
+/// A request that the table can take.
+fn sensible(source: &mut Source<'_>, value_bytes: usize, frame: &mut Vec<u8>) {
+    let count_max = if source.byte() == 0xff { OPERATIONS_MAX } else { 40 };
+    let count = source.below(count_max);
+    match source.below(9) {
+        0 => {
+            let keys: Vec<u64> = (0..count).map(|_| source.key()).collect();
+            Request::get(frame, TABLE, &keys);
+        }
+        1 => Request::scan(frame, TABLE, source.key(), count as u32),
+        2 => Request::lookup(frame, TABLE, source.key(), u64::from(source.byte() % 3)),
+        3 => Request::top_model(frame, TABLE, u32::from(source.byte() % 4), 0),
+        4 => Request::sub_models(frame, TABLE, u32::from(source.byte() % 8), source.byte() % 4, 1),
+        5 => {
+            let mut keys: Vec<u64> = (0..count).map(|_| source.key()).collect();
+            if source.byte() < 0xf0 {
+                keys.sort_unstable();
+                keys.dedup();
+            }
+            let (last, piece) = (source.below(2) == 1, source.below(3) as u32);
+            Request::begin_bulk_load(frame, TABLE, last, piece, keys.len(), value_bytes);
+            push(source, frame, keys.into_iter(), value_bytes);
+        }
+        kind => {
+            let operation = WriteOperation::from_number(source.byte() % 4).expect("four writes");
+            let has_value = operation.has_value();
+            Request::begin_write(frame, TABLE, operation, count, value_bytes);
+            // Runs of neighbours fill leaves, so that they split.
+            let (first, stride) = (source.key(), 1 + source.key() % 5);
+            let keys = (0..count as u64).map(|index| match kind {
+                6 => first.wrapping_add(index.wrapping_mul(stride)),
+                7 => first.wrapping_sub(index.wrapping_mul(stride)),
+                _ => first ^ farsight_base::prng::mix(index) >> 50,
+            });
+            push(source, frame, keys, if has_value { value_bytes } else { 0 });
+        }
+    }
+}
+
+fn push(source: &mut Source<'_>, frame: &mut Vec<u8>, keys: impl Iterator<Item = u64>, value_bytes: usize) {
+    let hint = LeafNumber(source.half() % 128);
+    for key in keys {
+        WriteEntries::push(frame, WriteEntry { key, hint, value: &source.value(value_bytes) });
+    }
+}
+
+pub(super) fn seeds() -> Vec<Vec<u8>> {
+    let seed = |shape: u8| {
+        let steps = (0..60_u8).flat_map(|step| {
+            let kind = if step % 5 == 0 { 2 } else { 3 + step % 7 };
+            [
+                step,
+                kind,
+                39,
+                step * 3,
+                step % 9,
+                step.wrapping_mul(shape),
+                0xfc,
+                shape,
+                step,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+            ]
+        });
+        std::iter::once(shape).chain(steps).collect()
+    };
+    (0..12).map(seed).collect()
+}

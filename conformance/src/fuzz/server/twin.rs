@@ -1,0 +1,166 @@
+//! What a server that was sent these frames and gave these replies must hold.
+
+use std::collections::BTreeMap;
+
+use farsight_base::ClientId;
+use farsight_model::TopModel;
+use farsight_protocol::{
+    PairsReader, Reply, Request, SubModelsReader, WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
+};
+
+use super::TABLE;
+
+/// A stored value and its version, if any reply has named it yet.
+type Stored = (Vec<u8>, Option<u64>);
+
+/// A bulk load as far as the server took it.
+struct Load {
+    client: ClientId,
+    next_piece: u64,
+    pairs: Vec<(u64, Vec<u8>)>,
+}
+
+pub(super) struct Twin {
+    value_bytes: usize,
+    pub(super) pairs: BTreeMap<u64, Stored>,
+    /// The greatest version that each key ever had.
+    versions: BTreeMap<u64, u64>,
+    load: Option<Load>,
+}
+
+impl Twin {
+    pub(super) fn new(value_bytes: usize) -> Self {
+        Self { value_bytes, pairs: BTreeMap::new(), versions: BTreeMap::new(), load: None }
+    }
+
+    /// Judges one reply, and takes in what its request did.
+    pub(super) fn check(&mut self, client: ClientId, request: &[u8], reply: &[u8]) {
+        // A refusal changes nothing.
+        let Ok(reply) = Reply::decode(reply).expect("a well-formed reply") else { return };
+        match Request::decode(request).expect("only what decodes is answered") {
+            Request::Get { table: TABLE, keys } => {
+                let mut values = self.reader(&reply);
+                for key in keys.iter() {
+                    let (version, value) = values.value().expect("a value a key");
+                    self.saw(key, version, value);
+                }
+                assert!(values.rest().is_empty(), "more values than keys");
+            }
+            Request::Lookup { table: TABLE, key, .. } => {
+                let mut values = self.reader(&reply);
+                let (version, value) = values.value().expect("a value");
+                self.saw(key, version, value);
+                check_sub_models(SubModelsReader::new(values.rest()), reply.count);
+            }
+            Request::Scan { table: TABLE, from, limit } => self.check_scan(from, limit, &reply),
+            Request::Write { table: TABLE, operation, entries } => {
+                let outcomes = reply.outcomes(entries.len()).expect("an outcome an entry");
+                for (entry, outcome) in entries.iter().zip(outcomes) {
+                    self.wrote(operation, entry, outcome.expect("an outcome"));
+                }
+            }
+            Request::BulkLoad { table: TABLE, last, piece, entries } => {
+                self.loaded(client, last, piece, entries);
+            }
+            Request::SubModels { table: TABLE, .. } => {
+                check_sub_models(SubModelsReader::new(reply.words().expect("words")), reply.count);
+            }
+            Request::TopModel { table: TABLE, first_word, .. } => {
+                let words: Vec<u64> = reply.words().expect("words").iter().collect();
+                if first_word == 0 && words.len() == reply.count as usize && !words.is_empty() {
+                    TopModel::from_words(&words).expect("a model that can be evaluated");
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn reader<'r>(&self, reply: &Reply<'r>) -> PairsReader<'r> {
+        PairsReader::new(reply.words().expect("whole words"), self.value_bytes)
+    }
+
+    /// A read found `value` (version zero: nothing) under `key`.
+    fn saw(&mut self, key: u64, version: u64, value: &[u8]) {
+        match self.pairs.get_mut(&key) {
+            None => assert_eq!(version, 0, "key {key} is absent"),
+            Some((stored, known)) => {
+                assert_eq!(value, stored.as_slice(), "the value of key {key}, version {version}");
+                assert_eq!(*known.get_or_insert(version), version, "the version of key {key}");
+            }
+        }
+    }
+
+    fn check_scan(&mut self, from: u64, limit: u32, reply: &Reply<'_>) {
+        let mut reader = self.reader(reply);
+        let mut found = Vec::new();
+        while let Some(pair) = reader.pair().expect("whole pairs") {
+            found.push((pair.key, pair.version, pair.value));
+        }
+        assert!(found.len() == reply.count as usize && found.len() <= limit as usize, "{}", found.len());
+        let ended = reply.argument == 0;
+        let expected = self.pairs.range(from..).take(if ended { usize::MAX } else { found.len() });
+        let expected: Vec<u64> = expected.map(|(key, _)| *key).collect();
+        assert!(found.iter().map(|pair| pair.0).eq(expected), "a scan of {limit} from {from}");
+        for (key, version, value) in found {
+            assert_ne!(version, 0, "a scan found key {key}");
+            self.saw(key, version, value);
+        }
+    }
+
+    fn wrote(&mut self, operation: WriteOperation, entry: WriteEntry<'_>, outcome: WriteOutcome) {
+        let WriteEntry { key, value, .. } = entry;
+        let before = self.pairs.get(&key).and_then(|stored| stored.1);
+        let allowed = match (operation, self.pairs.contains_key(&key)) {
+            (_, _) if matches!(outcome, WriteOutcome::Failed(_)) => return,
+            (WriteOperation::Insert | WriteOperation::Put, false) => {
+                matches!(outcome, WriteOutcome::Inserted(_))
+            }
+            (WriteOperation::Update | WriteOperation::Put, true) => {
+                matches!(outcome, WriteOutcome::Replaced(_))
+            }
+            (WriteOperation::Remove, true) => matches!(outcome, WriteOutcome::Removed(_)),
+            (WriteOperation::Insert, true) => {
+                matches!(outcome, WriteOutcome::Exists(version) if before.unwrap_or(version) == version)
+            }
+            (WriteOperation::Update | WriteOperation::Remove, false) => outcome == WriteOutcome::Absent,
+        };
+        assert!(allowed, "{operation:?} of key {key}: {outcome:?}");
+        match outcome {
+            WriteOutcome::Inserted(version) | WriteOutcome::Replaced(version) => {
+                let last = self.versions.insert(key, version);
+                assert!(last.is_none_or(|last| last < version), "key {key}: {last:?}, then {version}");
+                self.pairs.insert(key, (value.to_vec(), Some(version)));
+            }
+            WriteOutcome::Removed(_) => drop(self.pairs.remove(&key)),
+            WriteOutcome::Exists(_) | WriteOutcome::Absent | WriteOutcome::Failed(_) => {}
+        }
+    }
+
+    /// The server took a piece of a load.
+    fn loaded(&mut self, client: ClientId, last: bool, piece: u64, entries: WriteEntries<'_>) {
+        let mut load = match self.load.take() {
+            _ if piece == 0 => Load { client, next_piece: 0, pairs: Vec::new() },
+            Some(load) => load,
+            None => panic!("piece {piece} of no load was taken"),
+        };
+        assert_eq!((load.client, load.next_piece), (client, piece), "the piece that was taken");
+        load.next_piece += 1;
+        load.pairs.extend(entries.iter().map(|entry| (entry.key, entry.value.to_vec())));
+        if !last {
+            self.load = Some(load);
+            return;
+        }
+        assert!(load.pairs.is_sorted_by(|left, right| left.0 < right.0), "a load out of order was taken");
+        assert!(self.pairs.is_empty() || load.pairs.is_empty(), "a load into a table with pairs was taken");
+        self.pairs.extend(load.pairs.into_iter().map(|(key, value)| (key, (value, None))));
+    }
+}
+
+fn check_sub_models(mut sent: SubModelsReader<'_>, count: u32) {
+    let mut found = 0;
+    while let Some(sub_model) = sent.sub_model().expect("whole sub-models") {
+        assert!(sub_model.record.leaf_count > 0, "an empty record was sent");
+        found += 1;
+    }
+    assert_eq!(found, count, "sub-models sent");
+}
