@@ -36,6 +36,7 @@ const LAYERS: &[Layer] = &[
     ("bin/farsight", &["bench", "farsight"]),
     ("sim", &["base", "client", "fabric", "fabric-sim", "index", "layout", "protocol", "server"]),
     ("conformance", EVERY_LIBRARY),
+    ("fuzz", &["conformance"]),
     ("xtask", &[]),
 ];
 

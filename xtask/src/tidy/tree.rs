@@ -104,7 +104,9 @@ fn belongs(name: &str, hidden: &[&str]) -> bool {
 }
 
 fn is_build_output(path: &str) -> bool {
-    path == "target" || path.starts_with("target-") && !path.contains('/')
+    // What cargo-fuzz leaves in its own directory.
+    const FUZZ: [&str; 4] = ["fuzz/target", "fuzz/corpus", "fuzz/artifacts", "fuzz/coverage"];
+    path == "target" || path.starts_with("target-") && !path.contains('/') || FUZZ.contains(&path)
 }
 
 fn read_text(path: &Path) -> io::Result<Option<String>> {
@@ -131,6 +133,7 @@ mod tests {
             ".hidden",
             "target/debug/out.rs",
             "target-other/out.rs",
+            "fuzz/corpus/one",
         ];
         for file in files {
             let path = root.join(file);
