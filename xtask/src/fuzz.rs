@@ -69,7 +69,7 @@ fn parse(arguments: &[&str]) -> anyhow::Result<Options> {
                 ensure!(options.seconds > 0, "0 seconds would mean: without end");
             }
             name if !name.starts_with('-') && options.target.is_none() => {
-                options.target = Some(name.to_owned())
+                options.target = Some(name.to_owned());
             }
             other => bail!("unexpected argument {other:?}; usage: cargo xtask fuzz [TARGET] [--seconds N]"),
         }
@@ -142,8 +142,8 @@ fn run_all(names: &[&str], programs: &Path, output: &Path, seconds: u32) -> anyh
             let run = run_one(name, programs, output, seconds)?;
             println!("{name:>14}: {}", summary(&run.log));
             if !run.passed {
-                let lines: Vec<&str> = run.log.lines().collect();
-                println!("{}", lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n"));
+                let told: Vec<&str> = run.log.lines().collect();
+                println!("{}", told[told.len().saturating_sub(SHOWN_LINES)..].join("\n"));
                 failed.lock().expect("no thread panics with it").push((*name).to_owned());
             }
         }

@@ -62,7 +62,7 @@ pub(super) fn run(data: &[u8]) {
 fn step(source: &mut Source<'_>, client: &mut XClient, queue: &mut GarbageQueue, geometry: &Geometry) {
     match source.below(4) {
         0 => {
-            let scans: Vec<ScanRequest> = (0..1 + source.below(9))
+            let scans: Vec<ScanRequest> = (0..=source.below(9))
                 .map(|_| ScanRequest { from: source.key(), limit: source.below(40) })
                 .collect();
             let mut pairs = Pairs::default();
@@ -83,7 +83,7 @@ fn step(source: &mut Source<'_>, client: &mut XClient, queue: &mut GarbageQueue,
         // Whatever the server sends: an error, or more or less of a model.
         2 => drop(client.prefill(queue)),
         _ => {
-            let keys: Vec<u64> = (0..1 + source.below(70)).map(|_| source.key()).collect();
+            let keys: Vec<u64> = (0..=source.below(70)).map(|_| source.key()).collect();
             let mut answers = Answers::default();
             if client.multi_get(queue, &keys, &mut answers).is_ok() {
                 assert_eq!(answers.len(), keys.len());
@@ -141,7 +141,7 @@ fn region(source: &mut Source<'_>, geometry: &Geometry, leaves: usize) -> Vec<Li
                 }
             }
             let is_last = leaf + 1 == leaves as u64;
-            let header = [leaf + 1 | u64::from(is_last) << 32, low, low + LEAF_KEYS];
+            let header = [(leaf + 1) | u64::from(is_last) << 32, low, low + LEAF_KEYS];
             lines[0].0[1..4].copy_from_slice(&header);
         }
         if shape & 0x70 == 0 {
@@ -194,7 +194,7 @@ fn reply(source: &mut Source<'_>, leaves: usize, value_bytes: usize) -> Vec<u8> 
         1 => {
             let strides = [1, 7, 1 << 40];
             let fences: Vec<u64> =
-                (0..1 + source.below(40) as u64).map(|leaf| leaf * strides[source.below(3)]).collect();
+                (0..=source.below(40) as u64).map(|leaf| leaf * strides[source.below(3)]).collect();
             let options = TrainOptions { top: TopKind::Radix, target_leaves_per_sub_model: 3 };
             let mut words = train(&fences, options).map_or(Vec::new(), |model| model.top.to_words());
             if source.below(4) == 0 && !words.is_empty() {

@@ -28,7 +28,7 @@ pub fn run(target: &Target, mut random: SplitMix64, count: usize) {
             let length = random.below(200);
             input.extend((0..length).map(|_| random.next_u64() as u8));
         }
-        for _ in 0..1 + random.below(8) {
+        for _ in 0..=random.below(8) {
             mutate(&mut input, &seeds, &mut random);
         }
         input.truncate(INPUT_BYTES_MAX);

@@ -165,7 +165,7 @@ fn check_sorted(key_lines: &[Line; KEY_LINES]) {
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let leaf = |shape: u8| {
         let words = (0..KEY_LINES * 8).map(|word: usize| match word {
-            0 | 8 | 16 => 0xff00_0007_0000_0000 | u64::from(shape) * 2,
+            0 | 8 | 16 => 0xff00_0007_0000_0000 | u64::from(shape) << 1,
             1 => 1 << 32 | 5,
             2 => 0,
             3 => 40,

@@ -54,7 +54,7 @@ impl Twin {
         if !self.fences.contain(key) {
             return;
         }
-        self.version += 1 + u64::from(source.byte()) << (source.byte() % 24);
+        self.version += (1 + u64::from(source.byte())) << (source.byte() % 24);
         self.version &= (1 << 47) - 1;
         self.version = self.version.max(1);
         let value = source.value(self.geometry.value_bytes());

@@ -85,7 +85,9 @@ fn recipe(source: &mut Source<'_>) {
             let pairs: Vec<_> = (0..source.below(20))
                 .map(|_| (source.key(), source.word(), source.value(value_bytes)))
                 .collect();
-            pairs.iter().for_each(|(key, version, value)| writer.push_pair(*key, *version, value));
+            for (key, version, value) in &pairs {
+                writer.push_pair(*key, *version, value);
+            }
             let mut reader = PairsReader::new(words_of(&frame, count, argument), value_bytes);
             for (key, version, value) in &pairs {
                 let pair = reader.pair().expect("whole").expect("as many as were written");
@@ -95,14 +97,18 @@ fn recipe(source: &mut Source<'_>) {
         }
         1 => {
             let outcomes: Vec<WriteOutcome> = (0..source.below(40)).map(|_| outcome(source)).collect();
-            outcomes.iter().for_each(|outcome| writer.push_outcome(*outcome));
+            for outcome in &outcomes {
+                writer.push_outcome(*outcome);
+            }
             let reply = Reply::decode(&frame).expect("a reply").expect("no refusal");
             let read = reply.outcomes(outcomes.len()).expect("as many as were written");
             assert!(read.map(|outcome| outcome.expect("an outcome")).eq(outcomes));
         }
         2 => {
             let sent: Vec<_> = (0..source.below(6)).map(|_| sub_model(source)).collect();
-            sent.iter().for_each(|(index, record, entries)| writer.push_sub_model(*index, record, entries));
+            for (index, record, entries) in &sent {
+                writer.push_sub_model(*index, record, entries);
+            }
             let mut reader = SubModelsReader::new(words_of(&frame, count, argument));
             for (index, record, entries) in &sent {
                 let read = reader.sub_model().expect("whole").expect("as many as were written");
