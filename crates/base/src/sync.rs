@@ -3,12 +3,15 @@
 //!
 //! Under `cfg(loom)` every load may return each value that the C++ memory model allows, and every schedule is
 //! tried; under `cfg(shuttle)` memory is sequentially consistent and schedules are drawn at random, which
-//! reaches models too large for the former. Neither type has the size of its word, so under a checker shared
-//! memory is a slice of these types and never a mapping. [`planted`] makes models fail on purpose.
+//! reaches models too large for the former (`model`). Neither type has the size of its word, so under a
+//! checker shared memory is a slice of these types and never a mapping. `planted` makes models fail on
+//! purpose.
 
 #[cfg(loom)]
 mod weakened;
 
+#[cfg(any(loom, shuttle))]
+pub mod model;
 #[cfg(any(loom, shuttle))]
 pub mod planted;
 

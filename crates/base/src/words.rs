@@ -17,7 +17,7 @@
 use crate::observe;
 use crate::sync::{AtomicU64, Ordering, fence};
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, shuttle)))]
 mod models;
 
 /// Words in a line.

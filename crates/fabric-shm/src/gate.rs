@@ -5,7 +5,7 @@
 
 use std::sync::{PoisonError, TryLockError};
 
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_base::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 
@@ -31,10 +31,10 @@ impl Gate {
 
     /// Held while requests execute; `None` once the gate is closed.
     pub(crate) fn enter(&self) -> Option<MutexGuard<'_, ()>> {
-        #[cfg(loom)]
+        #[cfg(any(loom, shuttle))]
         let is_open = !self.is_closed();
         let serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
-        #[cfg(loom)]
+        #[cfg(any(loom, shuttle))]
         if is_planted(Bug::GateCheckedBefore) {
             return is_open.then_some(serving);
         }
@@ -48,10 +48,11 @@ impl Gate {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, shuttle)))]
 mod models {
     use std::sync::Arc;
 
+    use farsight_base::sync::model::{check, thread};
     use farsight_base::sync::planted::assert_found;
 
     use super::*;
@@ -61,7 +62,7 @@ mod models {
         let gate = Arc::new(Gate::default());
         let fenced = Arc::new(AtomicBool::new(false));
         let visited = (Arc::clone(&gate), Arc::clone(&fenced));
-        let worker = loom::thread::spawn(move || {
+        let worker = thread::spawn(move || {
             let (gate, fenced) = visited;
             for _ in 0..2 {
                 let Some(_serving) = gate.enter() else { return };
@@ -78,11 +79,11 @@ mod models {
 
     #[test]
     fn a_closed_gate_stays_shut() {
-        loom::model(nothing_executes_behind_a_closed_gate);
+        check(3, nothing_executes_behind_a_closed_gate);
     }
 
     #[test]
     fn a_look_before_the_lock_is_too_early() {
-        assert_found(Bug::GateCheckedBefore, || loom::model(nothing_executes_behind_a_closed_gate));
+        assert_found(Bug::GateCheckedBefore, || check(3, nothing_executes_behind_a_closed_gate));
     }
 }

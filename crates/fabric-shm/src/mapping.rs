@@ -96,7 +96,7 @@ impl Mapping {
     }
 
     /// Words of a model, whose atomics are not of a word's size.
-    #[cfg(loom)]
+    #[cfg(any(loom, shuttle))]
     pub(crate) fn of_model(word_count: usize) -> Self {
         let words: Box<[AtomicU64]> = (0..word_count).map(|_| AtomicU64::new(0)).collect();
         Self { base: NonNull::from(Box::leak(words)).cast(), length_bytes: word_count * 8 }
@@ -134,7 +134,7 @@ impl Mapping {
     }
 }
 
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 impl Drop for Mapping {
     fn drop(&mut self) {
         let words = std::ptr::slice_from_raw_parts_mut(self.base.as_ptr(), self.length_bytes / 8);
@@ -143,7 +143,7 @@ impl Drop for Mapping {
     }
 }
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 impl Drop for Mapping {
     fn drop(&mut self) {
         unmap(self.base.as_ptr().cast(), self.length_bytes);

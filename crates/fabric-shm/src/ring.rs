@@ -18,24 +18,24 @@
 //! request head, reply tail, reply head, server sleeping, client sleeping. The header has 4096 B, then come
 //! the rings.
 
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 use farsight_base::sync::planted::{self, Bug};
 use farsight_base::sync::{AtomicU64, Ordering, fence};
 
 use crate::mapping::SharedWords;
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, shuttle)))]
 mod models;
 
 /// Words of each ring; a power of two. A model has no room for as many: two frames fill its ring.
-const RING_WORDS: usize = if cfg!(loom) { 8 } else { 32 << 10 };
+const RING_WORDS: usize = if cfg!(any(loom, shuttle)) { 8 } else { 32 << 10 };
 /// Words between two counters.
-const APART: usize = if cfg!(loom) { 1 } else { 16 };
+const APART: usize = if cfg!(any(loom, shuttle)) { 1 } else { 16 };
 const HEADER_WORDS: usize = 32 * APART;
 const FRAME_HEADER_WORDS: usize = 2;
 
 /// Bytes of the longest request or reply.
-pub(crate) const PAYLOAD_BYTES_MAX: usize = if cfg!(loom) { 16 } else { 64 << 10 };
+pub(crate) const PAYLOAD_BYTES_MAX: usize = if cfg!(any(loom, shuttle)) { 16 } else { 64 << 10 };
 /// Bytes of the file with both rings.
 pub(crate) const FILE_BYTES: usize = (HEADER_WORDS + 2 * RING_WORDS) * 8;
 /// Free words that any frame fits in.
@@ -194,7 +194,7 @@ impl Consumer {
             // `Producer::publish`.
             let tail = self.memory.words()[self.place.tail].load(Ordering::Acquire);
             let apart = tail.wrapping_sub(self.head);
-            #[cfg(loom)]
+            #[cfg(any(loom, shuttle))]
             let apart = if planted::is_planted(Bug::CounterBelieved) { 0 } else { apart };
             if apart > RING_WORDS as u64 {
                 return Err(Disorder::Counters { apart });
@@ -310,7 +310,7 @@ pub(crate) fn sleep<'s, R>(
     sleepers.clone().for_each(Sleeper::announce);
     // SeqCst: between "I sleep" and the last look. Partner: the fence in `wake`.
     fence(Ordering::SeqCst);
-    #[cfg(loom)]
+    #[cfg(any(loom, shuttle))]
     let has_work = || !planted::is_planted(Bug::NoLastLook) && has_work();
     let outcome = if has_work() { None } else { Some(block()) };
     sleepers.for_each(Sleeper::rise);

@@ -24,6 +24,8 @@ mod hold;
 mod insert;
 mod leaf;
 mod model_store;
+#[cfg(all(test, shuttle))]
+mod models;
 mod node;
 mod parent;
 mod put;

@@ -7,6 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 use farsight_base::LeafNumber;
+use farsight_base::sync::spin_loop;
 
 /// Pauses that only spin: a holder that runs is done within them.
 const SPINNING_PAUSES: u32 = 32;
@@ -70,8 +71,8 @@ impl Backoff {
         if self.attempts > PAUSES_MAX {
             return Err(Contended { key, waited, attempts: self.attempts - 1 });
         }
-        if self.attempts <= SPINNING_PAUSES {
-            (0..self.attempts).for_each(|_| std::hint::spin_loop());
+        if cfg!(any(loom, shuttle)) || self.attempts <= SPINNING_PAUSES {
+            (0..self.attempts.min(SPINNING_PAUSES)).for_each(|_| spin_loop());
         } else if self.attempts <= SLEEPLESS_PAUSES {
             std::thread::yield_now();
         } else {

@@ -4,9 +4,9 @@
 //! may be used again at once: a reader that comes late meets another leaf's fences or none, never another
 //! kind of bytes. A block that was never allocated is all zeros, which is no leaf.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
-use farsight_base::sync::{AtomicU32, AtomicU64, Ordering};
+use farsight_base::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering};
 use farsight_base::{LeafNumber, RegionId, WORDS_PER_LINE};
 use farsight_fabric::Region;
 

@@ -9,7 +9,7 @@
 //! The latch is a bit of the leaf's owner word, which only threads of the server's process touch. It dies
 //! with them; no lease is needed because no other process can hold it.
 
-use farsight_base::sync::{AtomicU64, Ordering};
+use farsight_base::sync::{AtomicU64, Ordering, spin_loop};
 use farsight_base::words::{CopyMode, begin_write, copy_lines, end_write};
 use farsight_base::{Line, WORDS_PER_LINE};
 
@@ -60,7 +60,7 @@ impl<'a> LeafWriter<'a> {
             {
                 return Ok(Self { words, geometry });
             }
-            std::hint::spin_loop();
+            spin_loop();
         }
         Err(LatchTimeout)
     }

@@ -20,8 +20,6 @@ pub enum Bug {
     SeqCstFences,
     /// A split writes left, which names right, before right is filled.
     LinkedBeforeFilled,
-    /// An insert shows the key before its value is in place.
-    ShownBeforeWritten,
     /// A value is accepted whatever its incarnation.
     AnyIncarnation,
     /// A line is copied without a second look at its stamp.
@@ -32,8 +30,6 @@ pub enum Bug {
     CounterBelieved,
     /// A queue's gate is looked at before it is entered.
     GateCheckedBefore,
-    /// A block of table entries is given back before the record that names it is replaced.
-    FreedBeforeReplaced,
 }
 
 thread_local! {

@@ -101,6 +101,11 @@ macro_rules! arithmetic {
             }
 
             #[track_caller]
+            pub fn fetch_max(&self, value: $value, ordering: Ordering) -> $value {
+                self.0.fetch_max(value, of_load(of_store(ordering)))
+            }
+
+            #[track_caller]
             pub fn fetch_or(&self, value: $value, ordering: Ordering) -> $value {
                 self.0.fetch_or(value, of_load(of_store(ordering)))
             }

@@ -1,17 +1,12 @@
-//! Stamped lines under loom: every schedule of few preemptions, every value that a load may return.
+//! Models of stamped lines.
 
 use std::sync::Arc;
 
 use super::*;
+use crate::sync::model::{check, thread};
 use crate::sync::planted::{Bug, assert_found};
 
 type Words = [AtomicU64; WORDS_PER_LINE];
-
-fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.check(model);
-}
 
 fn new_line() -> Words {
     std::array::from_fn(|_| AtomicU64::new(0))
@@ -35,14 +30,16 @@ fn copy(line: &Words) -> Line {
 fn a_copy_is_a_snapshot() {
     let line = Arc::new(new_line());
     let written = Arc::clone(&line);
-    let writer = loom::thread::spawn(move || {
+    let writer = thread::spawn(move || {
         write(&written, 1);
         write(&written, 2);
     });
-    let copied = copy(&line);
-    if !copied.stamp().is_changing() {
-        let writes = u64::from(copied.stamp().version() / 2);
-        assert_eq!((copied.0[2], copied.0[7]), (writes, writes), "a torn copy");
+    for _ in 0..2 {
+        let copied = copy(&line);
+        if !copied.stamp().is_changing() {
+            let writes = u64::from(copied.stamp().version() / 2);
+            assert_eq!((copied.0[2], copied.0[7]), (writes, writes), "a torn copy");
+        }
     }
     writer.join().unwrap();
     let copied = copy(&line);
@@ -53,12 +50,14 @@ fn a_copy_is_a_snapshot() {
 fn read_words_are_a_snapshot() {
     let line = Arc::new(new_line());
     let written = Arc::clone(&line);
-    let writer = loom::thread::spawn(move || {
+    let writer = thread::spawn(move || {
         write(&written, 1);
         write(&written, 2);
     });
-    if let Some([first, second]) = read_stamped_words(&line, [2, 7]) {
-        assert_eq!(first, second, "torn words");
+    for _ in 0..2 {
+        if let Some([first, second]) = read_stamped_words(&line, [2, 7]) {
+            assert_eq!(first, second, "torn words");
+        }
     }
     writer.join().unwrap();
     assert_eq!(read_stamped_words(&line, [2, 7]), Some([2, 2]));
@@ -68,25 +67,29 @@ fn read_words_are_a_snapshot() {
 fn lines_are_seen_in_the_order_of_their_writes() {
     let lines = Arc::new([new_line(), new_line()]);
     let written = Arc::clone(&lines);
-    let writer = loom::thread::spawn(move || {
+    let writer = thread::spawn(move || {
         write(&written[0], 1);
         write(&written[1], 1);
     });
-    let key = copy(&lines[1]);
-    if !key.stamp().is_changing() && key.0[2] == 1 {
-        let value = copy(&lines[0]);
-        assert_eq!((value.stamp().version(), value.0[2]), (2, 1), "the key is there, its value is not");
+    for _ in 0..2 {
+        let key = copy(&lines[1]);
+        if !key.stamp().is_changing() && key.0[2] == 1 {
+            let value = copy(&lines[0]);
+            assert_eq!((value.stamp().version(), value.0[2]), (2, 1), "the key is there, its value is not");
+        }
     }
     writer.join().unwrap();
 }
 
 #[test]
 fn stamped_lines_hold() {
-    check(3, a_copy_is_a_snapshot);
-    check(3, read_words_are_a_snapshot);
-    check(3, lines_are_seen_in_the_order_of_their_writes);
+    check(2, a_copy_is_a_snapshot);
+    check(2, read_words_are_a_snapshot);
+    check(2, lines_are_seen_in_the_order_of_their_writes);
 }
 
+/// Shuttle's memory knows no orderings.
+#[cfg(loom)]
 #[test]
 fn each_ordering_of_a_stamped_line_is_needed() {
     for bug in [Bug::AcquireFences, Bug::ReleaseFences, Bug::ReleaseStores] {

@@ -6,14 +6,14 @@
 //! epochs, and a paused one holds nothing back.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{OnceLock, PoisonError};
 
-use farsight_base::sync::{AtomicU64, Ordering};
+use farsight_base::sync::{AtomicU64, Mutex, Ordering};
 
-/// Entries in a chunk; no block crosses a chunk's end.
-pub(super) const CHUNK_ENTRIES: usize = 1 << 16;
+/// Entries in a chunk; no block crosses a chunk's end. A model has no room for as many.
+pub(super) const CHUNK_ENTRIES: usize = if cfg!(any(loom, shuttle)) { 4 } else { 1 << 16 };
 /// Chunks at most: as many entries as an offset of 32 bits can name.
-const CHUNKS: usize = 1 << 16;
+const CHUNKS: usize = if cfg!(any(loom, shuttle)) { 4 } else { 1 << 16 };
 
 /// Entries that never move.
 type Chunk = [AtomicU64; CHUNK_ENTRIES];

@@ -12,9 +12,9 @@
 //! given back. A new generation replaces the whole; a session notices by comparing one number a batch.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
-use farsight_base::sync::{AtomicU64, Ordering};
+use farsight_base::sync::{AtomicU64, Mutex, Ordering};
 use farsight_base::words::{begin_write, end_write, prefetch, read_stamped_words};
 use farsight_base::{LeafNumber, RegionId, WORDS_PER_LINE};
 use farsight_index::model_of;
@@ -24,6 +24,9 @@ use farsight_protocol::{DecodeError, SentSubModel, TableInfo};
 
 use super::XStoreError;
 use super::arena::Arena;
+
+#[cfg(all(test, any(loom, shuttle)))]
+mod models;
 
 const RECORDS_PER_LINE: usize = 2;
 const OFFSETS_WORD: usize = 7;

@@ -11,14 +11,14 @@ use farsight_base::sync::{AtomicU32, Ordering};
 
 use super::node::Node;
 
-/// Nodes of a chunk: half a megabyte.
-const CHUNK_NODES: usize = 1 << 10;
+/// Nodes of a chunk: half a megabyte. A model makes a chunk for each schedule that it tries.
+const CHUNK_NODES: usize = if cfg!(shuttle) { 1 << 2 } else { 1 << 10 };
 /// Chunks of a directory.
 const DIRECTORY_CHUNKS: usize = 1 << 10;
 /// Directories that cover all numbers of 32 bits.
-const DIRECTORIES: usize = 1 << 12;
+const DIRECTORIES: usize = if cfg!(shuttle) { 1 } else { 1 << 12 };
 
-const _: () = assert!(CHUNK_NODES * DIRECTORY_CHUNKS * DIRECTORIES == 1 << u32::BITS);
+const _: () = assert!(cfg!(shuttle) || CHUNK_NODES * DIRECTORY_CHUNKS * DIRECTORIES == 1 << u32::BITS);
 
 type Chunk = OnceLock<Box<[Node]>>;
 type Directory = OnceLock<Box<[Chunk]>>;

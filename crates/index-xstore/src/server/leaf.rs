@@ -3,6 +3,8 @@
 //! Reading without a latch is what a client does one-sided: copy the stamped key lines, search the copy, copy
 //! the value's lines, check their incarnation against the key's.
 
+#[cfg(shuttle)]
+use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::words::{copy_stamped, next_incarnation, prefetch};
 use farsight_base::{LeafNumber, Line, Stamp, WORDS_PER_LINE};
@@ -321,6 +323,10 @@ impl LatchedLeaf for LatchedXStoreLeaf<'_> {
         self.push_pairs(&mut right_image, go);
         let mut left_image = self.image(Fences { low, high: Some(separator) }, right_number);
         self.push_pairs(&mut left_image, stay);
+        #[cfg(shuttle)]
+        if is_planted(Bug::LinkedBeforeFilled) {
+            self.writer.rewrite(&left_image);
+        }
         right.writer.rewrite(&right_image);
         self.writer.rewrite(&left_image);
         separator

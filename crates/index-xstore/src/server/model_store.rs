@@ -14,10 +14,10 @@
 //! is lost between the two.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
 
 use farsight_base::clock::MonotonicNs;
-use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
+use farsight_base::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, RwLock};
 use farsight_index::LeafListener;
 use farsight_layout::{Fences, SUB_MODEL_WORDS, SubModelRecord};
 use farsight_model::TopModel;

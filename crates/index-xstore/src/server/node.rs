@@ -37,8 +37,8 @@ impl Node {
         Self {
             version: AtomicU64::new(0),
             shape: AtomicU64::new(0),
-            separators: [const { AtomicU64::new(0) }; SEPARATORS_MAX],
-            children: [const { AtomicU64::new(0) }; CHILDREN_MAX / 2],
+            separators: std::array::from_fn(|_| AtomicU64::new(0)),
+            children: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
 
