@@ -31,7 +31,10 @@ pub fn control(data: &[u8]) {
         let text_is_plain = std::str::from_utf8(data.get(4..).unwrap_or_default()).is_ok();
         let has_text = matches!(
             message,
-            FromServer::Refusal { .. } | FromServer::Goodbye { .. } | FromServer::Failed { .. }
+            FromServer::Refusal { .. }
+                | FromServer::Goodbye { .. }
+                | FromServer::Failed { .. }
+                | FromServer::Dismissal { .. }
         );
         if text_is_plain || !has_text {
             assert_eq!(packet, data, "{message:?}");
@@ -54,6 +57,7 @@ pub fn control_seeds() -> Vec<Vec<u8>> {
         FromServer::NoSuchRegion { region },
         FromServer::Goodbye { text: "grüße".into() },
         FromServer::Failed { text: String::new() },
+        FromServer::Dismissal { text: "out".into() },
     ];
     from_client().iter().map(FromClient::encode).chain(from_server.iter().map(FromServer::encode)).collect()
 }
@@ -109,7 +113,7 @@ fn check_farewell(session: Session, ending: Ending, client: &OwnedFd) {
     if has_words {
         let farewell = receive(client).expect("a farewell");
         assert!(
-            matches!(farewell, FromServer::Refusal { .. } | FromServer::Goodbye { .. }),
+            matches!(farewell, FromServer::Refusal { .. } | FromServer::Dismissal { .. }),
             "an ending is told by {farewell:?}"
         );
     }
