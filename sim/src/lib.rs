@@ -5,6 +5,14 @@
 
 #![forbid(unsafe_code)]
 
+mod client;
+mod journal;
+mod linear;
 mod node;
+mod program;
+mod scenario;
 
+pub use journal::{Action, Entry, Journal, NEVER, Seen};
+pub use linear::{Violation, check};
 pub use node::{Node, connect};
+pub use scenario::{Failure, Report, Scenario};

@@ -51,6 +51,8 @@ impl Hasher for LineHasher {
 /// The records of one region.
 #[derive(Default)]
 pub(crate) struct History {
+    /// When the last of all records becomes visible.
+    newest_ns: u64,
     lines: HashMap<usize, Vec<Record>, BuildHasherDefault<LineHasher>>,
 }
 
@@ -66,6 +68,7 @@ impl History {
         let earlier =
             records.iter().rev().find(|record| record.word == word).map_or(0, |record| record.at_ns);
         let at_ns = at_ns.max(earlier);
+        self.newest_ns = self.newest_ns.max(at_ns);
         records.push(Record { at_ns, word, is_verb, old });
         at_ns
     }
@@ -83,7 +86,8 @@ impl History {
 
     /// True if `line` changes after `at_ns`.
     pub(crate) fn changes_after(&self, line: usize, at_ns: u64) -> bool {
-        self.lines.get(&line).is_some_and(|records| records.iter().any(|record| record.at_ns > at_ns))
+        self.newest_ns > at_ns
+            && self.lines.get(&line).is_some_and(|records| records.iter().any(|record| record.at_ns > at_ns))
     }
 
     /// True if a verb stored `word` after `at_ns`.

@@ -42,5 +42,5 @@ pub use host::{SimHost, SimPort};
 pub use kind::{Kind, ReliableConnection, Weakest};
 pub use queue::SimQueue;
 pub use region::SimRegion;
-pub use simulation::{Process, Simulation};
+pub use simulation::Simulation;
 pub use timing::Timing;

@@ -43,9 +43,9 @@ impl State {
 
     /// A new client of whoever listens at `address`.
     pub(crate) fn connect(&mut self, address: &str, format_version: u32) -> Result<usize, FabricError> {
-        if let Some(process) = self.running
-            && self.processes[process].is_killed
-        {
+        let process = self.running.map(|process| &self.processes[process]);
+        let group = process.map(|process| process.group);
+        if process.is_some_and(|process| process.is_killed) {
             return Err(FabricError::Disconnected { peer: address.to_owned(), reason: KILLED.to_owned() });
         }
         let Some(host) = self.living(address) else {
@@ -66,7 +66,7 @@ impl State {
         self.trace.note(self.now_ns, [9, client as u64, host as u64], || {
             format!("client {client} connects to host {host} as {id}")
         });
-        self.clients.push(ClientState { host, id, lost: None, is_fenced: false, process: self.running });
+        self.clients.push(ClientState { host, id, lost: None, is_fenced: false, group });
         Ok(client)
     }
 
@@ -119,13 +119,21 @@ impl State {
         }
     }
 
-    /// The process dies: nothing that it does from now on has any effect.
-    pub(crate) fn kill_process(&mut self, process: usize) {
-        let own = &mut self.processes[process];
-        own.is_killed = true;
-        own.paused_until_ns = 0;
+    /// Stops a group of processes.
+    pub(crate) fn pause_group(&mut self, group: usize, until_ns: u64) {
+        for process in self.processes.iter_mut().filter(|process| process.group == group) {
+            process.paused_until_ns = process.paused_until_ns.max(until_ns);
+        }
+    }
+
+    /// A group of processes dies: nothing that they do from now on has any effect.
+    pub(crate) fn kill_group(&mut self, group: usize) {
+        for process in self.processes.iter_mut().filter(|process| process.group == group) {
+            process.is_killed = true;
+            process.paused_until_ns = 0;
+        }
         for client in 0..self.clients.len() {
-            if self.clients[client].process == Some(process) {
+            if self.clients[client].group == Some(group) {
                 self.lose(client, KILLED);
             }
         }
@@ -136,10 +144,11 @@ impl State {
         let Some(process) = self.running.filter(|process| !self.processes[*process].is_killed) else {
             return;
         };
+        let group = self.processes[process].group;
         if self.strike(Fault::KilledClient).is_some() {
-            self.kill_process(process);
+            self.kill_group(group);
         } else if let Some(lasts_ns) = self.strike(Fault::PausedClient) {
-            self.processes[process].paused_until_ns = self.now_ns + lasts_ns;
+            self.pause_group(group, self.now_ns + lasts_ns);
         }
     }
 

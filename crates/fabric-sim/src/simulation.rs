@@ -13,11 +13,7 @@ use crate::kind::Kind;
 use crate::state::State;
 use crate::timing::Timing;
 use crate::watch;
-use crate::world::{Pace, World};
-
-/// A process of a simulation, by its number.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Process(usize);
+use crate::world::{Here, Pace, World};
 
 /// A simulation. Clones are the same one.
 #[derive(Clone)]
@@ -30,7 +26,7 @@ impl Simulation {
     #[must_use]
     pub fn new(seed: u64, timing: Timing, rules: Vec<Rule>) -> Self {
         watch::begin();
-        let pace = Pace::Virtual(std::thread::current().id());
+        let pace = Pace::Virtual(Here::now());
         Self { world: World::new(pace, State::new(seed, timing, rules)) }
     }
 
@@ -62,11 +58,12 @@ impl Simulation {
     }
 
     /// Adds a process: code that is run whenever what it waits for has come. It begins when time passes.
+    /// Processes of one `group` are threads of one program: they are stopped and killed together.
     ///
     /// # Panics
     /// If the simulation is not in virtual time.
-    pub fn process(&self, name: &str, body: impl FnOnce() + Send + 'static) -> Process {
-        Process(self.world.add_process(name, body))
+    pub fn process(&self, name: &str, group: usize, body: impl FnOnce() + Send + 'static) {
+        self.world.add_process(name, group, body);
     }
 
     /// Lets time pass until every process has ended; false if some still run at `until`.
@@ -92,21 +89,21 @@ impl Simulation {
         state.running.is_some_and(|process| state.processes[process].is_killed)
     }
 
-    /// Kills a process: nothing that it does from now on has any effect.
-    pub fn kill(&self, process: Process) {
-        self.world.state().kill_process(process.0);
+    /// Kills a group of processes: nothing that they do from now on has any effect.
+    pub fn kill(&self, group: usize) {
+        self.world.state().kill_group(group);
     }
 
-    /// Stops a process for a while. What it sent goes on.
-    pub fn pause(&self, process: Process, duration: Duration) {
+    /// Stops a group of processes for a while. What they sent goes on.
+    pub fn pause(&self, group: usize, duration: Duration) {
         let mut state = self.world.state();
         let until_ns = MonotonicNs(state.now_ns).plus(duration).0;
-        state.processes[process.0].paused_until_ns = until_ns;
+        state.pause_group(group, until_ns);
     }
 
-    /// Takes all rules away: no fault strikes any more.
-    pub fn calm(&self) {
-        self.world.state().rules.clear();
+    /// Sets the rules from now on; without any, no fault strikes.
+    pub fn set_rules(&self, rules: Vec<Rule>) {
+        self.world.state().set_rules(rules);
     }
 
     /// The time.

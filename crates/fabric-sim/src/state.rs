@@ -110,13 +110,14 @@ pub(crate) struct ClientState {
     pub(crate) lost: Option<String>,
     /// None of its requests may execute any more.
     pub(crate) is_fenced: bool,
-    /// The process that connected.
-    pub(crate) process: Option<usize>,
+    /// The group of the process that connected.
+    pub(crate) group: Option<usize>,
 }
 
 #[derive(Debug)]
 pub(crate) struct ProcessState {
     pub(crate) name: String,
+    pub(crate) group: usize,
     /// Counts its waits: an event for an earlier one is stale.
     pub(crate) turn: u64,
     pub(crate) paused_until_ns: u64,
@@ -155,13 +156,12 @@ pub(crate) struct State {
 
 impl State {
     pub(crate) fn new(seed: u64, timing: Timing, rules: Vec<Rule>) -> Self {
-        let faults_ns: u64 = rules.iter().map(|rule| rule.duration_ns_max).sum();
-        Self {
+        let mut state = Self {
             now_ns: 0,
             random: SplitMix64::new(seed),
-            floor_age_ns: timing.flight_ns_max() + faults_ns,
+            floor_age_ns: timing.flight_ns_max(),
             timing,
-            rules,
+            rules: Vec::new(),
             strikes: Strikes::default(),
             trace: Trace::default(),
             events: BinaryHeap::new(),
@@ -173,7 +173,15 @@ impl State {
             actors: Vec::new(),
             running: None,
             steps: Vec::new(),
-        }
+        };
+        state.set_rules(rules);
+        state
+    }
+
+    pub(crate) fn set_rules(&mut self, rules: Vec<Rule>) {
+        // What is under way was sent under the rules before: their times still count.
+        self.floor_age_ns += rules.iter().map(|rule| rule.duration_ns_max).sum::<u64>();
+        self.rules = rules;
     }
 
     pub(crate) fn schedule(&mut self, at_ns: u64, event: Event) {

@@ -8,8 +8,8 @@
 //! threads there is no virtual time: the clock is the machine's, every thread that waits runs what is due and
 //! sleeps until the next event, and anything that changes wakes all of them.
 
+use std::cell::RefCell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::ThreadId;
 use std::time::Duration;
 
 use farsight_base::clock::{Clock, MonotonicNs, SystemClock};
@@ -19,6 +19,8 @@ use crate::state::{ActorState, Event, ProcessState, State};
 
 /// Words of a process's stack: 256 KiB, of which only what is touched becomes real.
 const STACK_WORDS: usize = 32 << 10;
+/// Stacks kept for later processes.
+const SPARE_MAX: usize = 64;
 /// Beside real threads: below this time an event is waited for awake.
 const AWAKE: Duration = Duration::from_micros(60);
 /// Beside real threads: no sleep is longer, in case a wake was missed.
@@ -28,11 +30,39 @@ const SLEEP_MAX: Duration = Duration::from_millis(20);
 pub(crate) type Step = Box<dyn FnMut(MonotonicNs) -> Option<MonotonicNs> + Send>;
 type Body = Generator<'static, (), ()>;
 
+thread_local! {
+    static MARK: u8 = const { 0 };
+    /// Coroutines that have ended: a stack that is new to the machine costs more than a short process.
+    static SPARE: RefCell<Vec<Body>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A coroutine for `code`, on the stack of an earlier one if there is one.
+fn body_of(code: impl FnOnce() + Send + 'static) -> Body {
+    match SPARE.with_borrow_mut(Vec::pop) {
+        Some(mut body) => {
+            body.init_code(code);
+            body
+        }
+        None => Gn::new_opt(STACK_WORDS, code),
+    }
+}
+
+/// A thread, by where its own variables lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Here(usize);
+
+impl Here {
+    /// The thread that asks.
+    pub(crate) fn now() -> Self {
+        Self(MARK.with(|mark| std::ptr::from_ref(mark).addr()))
+    }
+}
+
 /// By what time passes.
 #[derive(Debug)]
 pub(crate) enum Pace {
     /// By events; on one thread.
-    Virtual(ThreadId),
+    Virtual(Here),
     /// By the machine's clock; on any.
     Real(SystemClock),
 }
@@ -70,7 +100,7 @@ impl World {
         let mut state = lock(&self.state);
         match &self.pace {
             Pace::Virtual(owner) => {
-                assert_eq!(*owner, std::thread::current().id(), "virtual time passes on one thread");
+                assert!(*owner == Here::now(), "virtual time passes on one thread");
             }
             Pace::Real(clock) => state.now_ns = clock.now().0.max(state.now_ns),
         }
@@ -106,12 +136,13 @@ impl World {
     }
 
     /// Adds a process, which begins when the loop comes to it.
-    pub(crate) fn add_process(&self, name: &str, body: impl FnOnce() + Send + 'static) -> usize {
+    pub(crate) fn add_process(&self, name: &str, group: usize, body: impl FnOnce() + Send + 'static) {
         assert!(self.is_virtual(), "processes live in virtual time");
         let mut state = self.state();
         let process = state.processes.len();
         state.processes.push(ProcessState {
             name: name.to_owned(),
+            group,
             turn: 0,
             paused_until_ns: 0,
             is_killed: false,
@@ -119,8 +150,7 @@ impl World {
         });
         let now_ns = state.now_ns;
         state.schedule(now_ns, Event::Resume { process, turn: 0 });
-        lock(&self.bodies).push(Some(Gn::new_opt(STACK_WORDS, body)));
-        process
+        lock(&self.bodies).push(Some(body_of(body)));
     }
 
     /// Lets the next event happen, if it is due by `until_ns`.
@@ -157,6 +187,7 @@ impl World {
         let mut state = self.state();
         state.running = None;
         if body.is_done() {
+            SPARE.with_borrow_mut(|spare| spare.extend((spare.len() < SPARE_MAX).then_some(body)));
             let now_ns = state.now_ns;
             let own = &mut state.processes[process];
             own.is_done = true;
@@ -250,9 +281,14 @@ impl World {
         }
     }
 
-    /// Lets everything happen that is due.
+    /// Lets everything happen that is due, unless a process asks: the loop below it does that.
     pub(crate) fn run_due(&self) {
-        let now_ns = self.state().now_ns;
+        let state = self.state();
+        let now_ns = state.now_ns;
+        if state.running.is_some() {
+            return;
+        }
+        drop(state);
         while self.step(now_ns) {}
     }
 }

@@ -34,7 +34,10 @@ const LAYERS: &[Layer] = &[
         &["base", "fabric", "fabric-shm", "farsight", "index", "index-xstore", "layout", "model", "protocol"],
     ),
     ("bin/farsight", &["bench", "farsight"]),
-    ("sim", &["base", "client", "fabric", "fabric-sim", "index", "layout", "protocol", "server"]),
+    (
+        "sim",
+        &["base", "client", "fabric", "fabric-sim", "index", "index-xstore", "layout", "protocol", "server"],
+    ),
     ("conformance", EVERY_LIBRARY),
     ("fuzz", &["conformance"]),
     ("xtask", &[]),

@@ -1,0 +1,319 @@
+//! One client process of a scenario: random operations through the product's own session, each noted.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use farsight_base::prng::SplitMix64;
+use farsight_client::{Access, CatalogueError, ReadError, ScanRequest, Session, WriteError};
+use farsight_fabric::FabricError;
+use farsight_fabric_sim::{Kind, SimConnection, Simulation};
+use farsight_index::{Answers, Pairs};
+use farsight_index_xstore::client::XStoreError;
+use farsight_protocol::{ErrorCode, WriteOperation, WriteOutcome};
+
+use crate::journal::{Action, Entry, Journal, NEVER, Seen, number_of, value_of};
+use crate::program::Programs;
+
+/// Keys of one batch at most.
+const BATCH_MAX: u64 = 8;
+/// Pairs of one scan at most.
+const SCAN_MAX: u64 = 40;
+/// Connections that a process tries to make before it gives up: far more than any rule breaks.
+const CONNECTIONS_MAX: usize = 1_000;
+/// The longest pause between two operations.
+const PAUSE_NS_MAX: u64 = 20_000;
+
+/// What a client process is to do.
+pub(crate) struct Plan<K: Kind> {
+    pub(crate) simulation: Simulation,
+    pub(crate) journal: Journal,
+    pub(crate) programs: Arc<Programs<K>>,
+    /// The program that it belongs to.
+    pub(crate) group: usize,
+    pub(crate) address: &'static str,
+    pub(crate) table: &'static str,
+    pub(crate) keys: Arc<Vec<u64>>,
+    /// Keys that half of the operations go to.
+    pub(crate) hot_keys: usize,
+    /// Writes of a hundred operations.
+    pub(crate) writes_percent: u64,
+    pub(crate) access: Access,
+    /// Operations, counted by key.
+    pub(crate) operations: usize,
+    pub(crate) process: usize,
+    pub(crate) seed: u64,
+}
+
+/// Why a session is given up.
+pub(crate) enum End {
+    /// The connection is lost.
+    Lost,
+    /// Something that must not happen; it has been complained of.
+    Wrong,
+}
+
+/// A client process at work.
+pub(crate) struct Client<K: Kind> {
+    plan: Arc<Plan<K>>,
+    random: SplitMix64,
+    session: Session<SimConnection<K>>,
+    answers: Answers,
+    pairs: Pairs,
+    outcomes: Vec<WriteOutcome>,
+}
+
+/// Runs `plan` to its end. Returns the operations that are left because the program was killed.
+pub(crate) fn run<K: Kind>(plan: &Arc<Plan<K>>) -> usize {
+    let mut random = SplitMix64::new(plan.seed);
+    let mut left = plan.operations;
+    let mut broken = 0;
+    for _ in 0..CONNECTIONS_MAX {
+        if left == 0 || plan.simulation.is_killed() {
+            return left;
+        }
+        let opened = Client::<K>::open(plan, random.next_u64(), &mut broken);
+        match opened.and_then(|mut client| client.work(&mut left)) {
+            Err(End::Lost) => {}
+            Ok(()) if left > 0 => {}
+            Ok(()) | Err(End::Wrong) => return 0,
+        }
+        plan.simulation.sleep(Duration::from_nanos(1_000 + random.below(50_000)));
+    }
+    plan.journal.complain(format!("process {}: {CONNECTIONS_MAX} connections broke", plan.process));
+    0
+}
+
+/// What a failure means: the loss of a connection is the fabric's right, nothing else is.
+fn end_of(journal: &Journal, what: &str, error: &dyn fmt::Debug, fabric: Option<&FabricError>) -> End {
+    if let Some(FabricError::Disconnected { .. }) = fabric {
+        return End::Lost;
+    }
+    journal.complain(format!("{what} failed: {error:?}"));
+    End::Wrong
+}
+
+pub(crate) fn end_of_connecting(journal: &Journal, error: &FabricError) -> End {
+    end_of(journal, "connecting", error, Some(error))
+}
+
+fn end_of_read(journal: &Journal, error: &ReadError) -> End {
+    let fabric = match error {
+        ReadError::Engine { source, .. } => fabric_error(source),
+        ReadError::WrongBufferSize { .. } => None,
+    };
+    end_of(journal, "a read", error, fabric)
+}
+
+pub(crate) fn end_of_opening(journal: &Journal, error: &CatalogueError) -> End {
+    let fabric = match error {
+        CatalogueError::Fabric(fabric) => Some(fabric),
+        CatalogueError::Engine { source, .. } => fabric_error(source),
+        _ => None,
+    };
+    end_of(journal, "opening the table", error, fabric)
+}
+
+fn fabric_error(error: &XStoreError) -> Option<&FabricError> {
+    match error {
+        XStoreError::Fabric(fabric) => Some(fabric),
+        _ => None,
+    }
+}
+
+impl<K: Kind> Client<K> {
+    /// A session over a connection later than number `broken`, which becomes that connection's.
+    pub(crate) fn open(plan: &Arc<Plan<K>>, seed: u64, broken: &mut u64) -> Result<Self, End> {
+        let program = plan.programs.get(plan.group);
+        let table = (plan.address, plan.table);
+        let (number, table) = program.table(&plan.simulation, &plan.journal, table, *broken)?;
+        *broken = number;
+        let session = table.session(plan.access);
+        Ok(Self {
+            plan: Arc::clone(plan),
+            random: SplitMix64::new(seed),
+            session: session.map_err(|error| end_of_connecting(&plan.journal, &error))?,
+            answers: Answers::default(),
+            pairs: Pairs::default(),
+            outcomes: Vec::new(),
+        })
+    }
+
+    fn work(&mut self, left: &mut usize) -> Result<(), End> {
+        while *left > 0 && !self.plan.simulation.is_killed() {
+            let count = 1 + self.random.below(BATCH_MAX) as usize;
+            let count = if self.random.below(2) == 0 { 1 } else { count.min(*left) };
+            *left -= count;
+            if self.random.below(100) < self.plan.writes_percent {
+                self.write(count)?;
+            } else if self.random.below(6) == 0 {
+                self.scan(count)?;
+            } else {
+                self.read(count)?;
+            }
+            if self.random.below(4) == 0 {
+                let pause = Duration::from_nanos(self.random.below(PAUSE_NS_MAX));
+                self.plan.simulation.sleep(pause);
+            }
+        }
+        Ok(())
+    }
+
+    fn key(&mut self) -> u64 {
+        let keys = &self.plan.keys;
+        let among = if self.random.below(2) == 0 { self.plan.hot_keys } else { keys.len() };
+        keys[self.random.below(among as u64) as usize]
+    }
+
+    fn note(&self, key: u64, begin: u64, end: u64, action: Action) {
+        self.plan.journal.note(Entry { key, process: self.plan.process, begin, end, action });
+    }
+
+    /// The write that a value comes from; a value that comes from none is complained of.
+    fn seen(&self, key: u64, value: &[u8], version: u64) -> Option<Seen> {
+        let number = number_of(value);
+        if number.is_none() {
+            let text = format!("key {key}: version {version} has a value that nobody wrote: {value:02x?}");
+            self.plan.journal.complain(text);
+        }
+        number.map(|number| Seen { number, version })
+    }
+
+    fn read(&mut self, count: usize) -> Result<(), End> {
+        let keys: Vec<u64> = (0..count).map(|_| self.key()).collect();
+        self.read_keys(&keys)
+    }
+
+    /// Reads keys, one by GET, several by a batch.
+    pub(crate) fn read_keys(&mut self, keys: &[u64]) -> Result<(), End> {
+        let begin = self.plan.journal.moment();
+        if let [key] = *keys {
+            let mut value = vec![0; self.session.table().value_bytes()];
+            let got = self.session.get(key, &mut value);
+            let version = got.map_err(|error| end_of_read(&self.plan.journal, &error))?;
+            let end = self.plan.journal.moment();
+            let seen = version.and_then(|version| self.seen(key, &value, version));
+            self.note(key, begin, end, Action::Read(seen));
+            return Ok(());
+        }
+        let got = self.session.multi_get(keys, &mut self.answers);
+        got.map_err(|error| end_of_read(&self.plan.journal, &error))?;
+        let end = self.plan.journal.moment();
+        for (key, answer) in keys.iter().zip(self.answers.iter()) {
+            let seen = answer.and_then(|(value, version)| self.seen(*key, value, version));
+            self.note(*key, begin, end, Action::Read(seen));
+        }
+        Ok(())
+    }
+
+    fn scan(&mut self, count: usize) -> Result<(), End> {
+        let scans: Vec<ScanRequest> = (0..count.min(3))
+            .map(|_| {
+                let from = self.key().saturating_sub(self.random.below(3));
+                ScanRequest { from, limit: self.random.below(SCAN_MAX) as usize }
+            })
+            .collect();
+        self.scan_from(&scans).map(drop)
+    }
+
+    /// Scans; every key that a scan passes is read by it, found or not. Returns the pairs found.
+    pub(crate) fn scan_from(&mut self, scans: &[ScanRequest]) -> Result<usize, End> {
+        let begin = self.plan.journal.moment();
+        let got = self.session.scan_batch(scans, &mut self.pairs);
+        got.map_err(|error| end_of_read(&self.plan.journal, &error))?;
+        let end = self.plan.journal.moment();
+        let mut pairs = 0;
+        for (index, scan) in scans.iter().enumerate() {
+            let mut keys = self.plan.keys.iter().skip_while(|key| **key < scan.from);
+            let mut count = 0;
+            let mut previous = None;
+            for pair in self.pairs.scan(index) {
+                count += 1;
+                if pair.key < scan.from || previous.is_some_and(|previous| pair.key <= previous) {
+                    let text = format!("a scan from {} gave {} after {previous:?}", scan.from, pair.key);
+                    self.plan.journal.complain(text);
+                }
+                previous = Some(pair.key);
+                let passed = keys.by_ref().take_while(|key| **key != pair.key);
+                passed.for_each(|key| self.note(*key, begin, end, Action::Read(None)));
+                let seen = self.seen(pair.key, pair.value, pair.version);
+                self.note(pair.key, begin, end, Action::Read(seen));
+            }
+            pairs += count;
+            if count > scan.limit {
+                self.plan.journal.complain(format!("a scan of {} gave {count} pairs", scan.limit));
+            }
+            if count < scan.limit {
+                keys.for_each(|key| self.note(*key, begin, end, Action::Read(None)));
+            }
+        }
+        Ok(pairs)
+    }
+
+    fn write(&mut self, count: usize) -> Result<(), End> {
+        let operation = match self.random.below(10) {
+            0..3 => WriteOperation::Insert,
+            3..5 => WriteOperation::Update,
+            5..8 => WriteOperation::Put,
+            _ => WriteOperation::Remove,
+        };
+        let keys: Vec<u64> = (0..count).map(|_| self.key()).collect();
+        self.write_keys(operation, &keys)
+    }
+
+    /// Writes keys, each with a value of its own.
+    pub(crate) fn write_keys(&mut self, operation: WriteOperation, keys: &[u64]) -> Result<(), End> {
+        let value_bytes = if operation.has_value() { self.session.table().value_bytes() } else { 0 };
+        let numbers: Vec<u64> = keys.iter().map(|_| self.plan.journal.write_number()).collect();
+        let mut values = vec![0; value_bytes * keys.len()];
+        if value_bytes > 0 {
+            let rooms = values.chunks_mut(value_bytes);
+            rooms.zip(&numbers).for_each(|(room, number)| value_of(*number, room));
+        }
+        let value = |index: usize| &values[index * value_bytes..][..value_bytes];
+        let begin = self.plan.journal.moment();
+        let mut outcomes = std::mem::take(&mut self.outcomes);
+        let done = if let [key] = *keys {
+            outcomes.clear();
+            let done = self.session.write_one(operation, key, value(0));
+            done.map(|outcome| outcomes.push(outcome))
+        } else {
+            let entries = keys.iter().enumerate().map(|(index, key)| (*key, value(index)));
+            self.session.write(operation, entries, &mut outcomes)
+        };
+        let end = self.plan.journal.moment();
+        let write = |index: usize, outcome| Action::Write { operation, number: numbers[index], outcome };
+        for (index, outcome) in outcomes.iter().enumerate() {
+            self.note(keys[index], begin, end, write(index, Some(*outcome)));
+        }
+        let known = outcomes.len();
+        self.outcomes = outcomes;
+        match done {
+            Ok(()) => Ok(()),
+            Err(WriteError::Refused { code, .. }) => {
+                self.note(keys[0], begin, end, write(0, Some(WriteOutcome::Failed(code))));
+                self.check_refusal(code)
+            }
+            Err(WriteError::Indeterminate { .. }) => {
+                (known..keys.len())
+                    .for_each(|index| self.note(keys[index], begin, NEVER, write(index, None)));
+                Err(End::Lost)
+            }
+            Err(error) => {
+                let process = self.plan.process;
+                self.plan.journal.complain(format!("process {process}: a write failed: {error:?}"));
+                Err(End::Wrong)
+            }
+        }
+    }
+
+    /// Nothing but want of room is a reason to refuse a write here.
+    fn check_refusal(&self, code: ErrorCode) -> Result<(), End> {
+        if code == ErrorCode::RegionFull {
+            return Ok(());
+        }
+        let process = self.plan.process;
+        self.plan.journal.complain(format!("process {process}: a write was refused: {code:?}"));
+        Err(End::Wrong)
+    }
+}

@@ -1,0 +1,136 @@
+//! What clients asked and were told, in the order in which they saw it.
+//!
+//! Invariant: an entry's begin and end are positions in one sequence of moments; one that ends before another
+//! begins happened before it. A write that was never answered has no end and may take effect at any time
+//! after its begin, or never.
+//!
+//! Every write stores a value of its own: its number, and bytes that follow from the number. So a value that
+//! is read names the write that it comes from, and torn or foreign bytes name none.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use farsight_base::prng::mix;
+use farsight_protocol::{WriteOperation, WriteOutcome};
+
+/// The end of what was never answered.
+pub const NEVER: u64 = u64::MAX;
+
+/// A value as a reader saw it: the number of its write, and its version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seen {
+    /// The write's number.
+    pub number: u64,
+    /// The version.
+    pub version: u64,
+}
+
+/// What was asked of one key, and what came of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// A read, by GET or as part of a scan.
+    Read(Option<Seen>),
+    /// A write of the value with this number; without an outcome, nobody knows.
+    Write {
+        /// What it does.
+        operation: WriteOperation,
+        /// Its number.
+        number: u64,
+        /// What the server said.
+        outcome: Option<WriteOutcome>,
+    },
+}
+
+/// One entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// The key.
+    pub key: u64,
+    /// Who asked.
+    pub process: usize,
+    /// When it was asked.
+    pub begin: u64,
+    /// When the answer came, or [`NEVER`].
+    pub end: u64,
+    /// What.
+    pub action: Action,
+}
+
+/// The entries of one run. Clones are the same journal.
+#[derive(Clone, Debug, Default)]
+pub struct Journal {
+    shared: Arc<Mutex<Pages>>,
+}
+
+#[derive(Debug, Default)]
+struct Pages {
+    moment: u64,
+    writes: u64,
+    entries: Vec<Entry>,
+    complaints: Vec<String>,
+}
+
+impl Journal {
+    fn pages(&self) -> MutexGuard<'_, Pages> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next moment.
+    #[must_use]
+    pub fn moment(&self) -> u64 {
+        let mut pages = self.pages();
+        pages.moment += 1;
+        pages.moment
+    }
+
+    /// The number of a new write.
+    #[must_use]
+    pub fn write_number(&self) -> u64 {
+        let mut pages = self.pages();
+        pages.writes += 1;
+        pages.writes
+    }
+
+    /// Notes an entry.
+    pub fn note(&self, entry: Entry) {
+        self.pages().entries.push(entry);
+    }
+
+    /// Notes something that must not happen, whatever the order of events.
+    pub fn complain(&self, text: String) {
+        self.pages().complaints.push(text);
+    }
+
+    /// The first complaint, if there is any.
+    #[must_use]
+    pub fn complaint(&self) -> Option<String> {
+        self.pages().complaints.first().cloned()
+    }
+
+    /// The entries, by key and begin.
+    #[must_use]
+    pub fn entries(&self) -> Vec<Entry> {
+        let mut entries = self.pages().entries.clone();
+        entries.sort_by_key(|entry| (entry.key, entry.begin));
+        entries
+    }
+}
+
+/// The value of write `number`.
+pub(crate) fn value_of(number: u64, value: &mut [u8]) {
+    for (index, piece) in value.chunks_mut(8).enumerate() {
+        let word = if index == 0 { number } else { mix(number ^ ((index as u64) << 48)) };
+        piece.copy_from_slice(&word.to_le_bytes()[..piece.len()]);
+    }
+}
+
+/// The number of the write whose value this is; `None` if it is no write's.
+///
+/// # Panics
+/// If the value is shorter than a number.
+#[must_use]
+pub(crate) fn number_of(value: &[u8]) -> Option<u64> {
+    let number = u64::from_le_bytes(*value.first_chunk().expect("values of 8 B and more"));
+    let mut whole = vec![0; value.len()];
+    value_of(number, &mut whole);
+    (whole == value).then_some(number)
+}
