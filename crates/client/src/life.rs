@@ -19,16 +19,23 @@ use crate::{CatalogueError, OpenError};
 /// A client within one connection.
 pub(crate) struct Life<C: Connection> {
     pub(crate) connection: C,
-    control: Mutex<Control<C::Queue>>,
+    /// Queue pairs for control calls that no call uses now: as many as there ever were calls at once.
+    idle: Mutex<Vec<Control<C::Queue>>>,
     /// By name.
     tables: Mutex<HashMap<String, Arc<OpenTable>>>,
 }
 
-/// The queue pair for control calls, with buffers that are reused.
+/// A queue pair for control calls, with buffers that are reused.
 struct Control<Q> {
     queue: Q,
     request: Vec<u8>,
     reply: Vec<u8>,
+}
+
+impl<Q> Control<Q> {
+    fn new(queue: Q) -> Self {
+        Self { queue, request: Vec::new(), reply: Vec::new() }
+    }
 }
 
 /// A table in one life: what the server says of it, and the cache that all sessions share.
@@ -46,23 +53,40 @@ pub(crate) struct Opened {
 
 impl<C: Connection> Life<C> {
     pub(crate) fn new(connection: C) -> Result<Self, FabricError> {
-        let queue = connection.open_queue()?;
-        let control = Mutex::new(Control { queue, request: Vec::new(), reply: Vec::new() });
-        Ok(Self { connection, control, tables: Mutex::default() })
+        let control = Control::new(connection.open_queue()?);
+        Ok(Self { connection, idle: Mutex::new(vec![control]), tables: Mutex::default() })
     }
 
     /// Asks the server and waits for its answer.
     pub(crate) fn control<T: DeserializeOwned>(&self, request: &ControlRequest) -> Result<T, CatalogueError> {
         // Before the lock, which a forked child may find taken for ever.
         self.connection.check()?;
-        let mut control = self.control.lock().expect("no control call panics");
-        let Control { queue, request: frame, reply } = &mut *control;
+        let mut control = self.idle_control()?;
+        let Control { queue, request: frame, reply } = &mut control;
         Request::control(frame, request);
+        // No lock is held meanwhile: whoever waits for an answer lets others ask. A queue pair whose call
+        // failed is not used again.
         call(queue, frame, reply)?;
         let peer = || self.connection.peer().to_owned();
         let refused = |source| CatalogueError::Refused { peer: peer(), source };
         let unintelligible = |source| CatalogueError::Decode { peer: peer(), source };
-        Reply::decode(reply).map_err(unintelligible)?.map_err(refused)?.control().map_err(unintelligible)
+        let answer = Reply::decode(reply)
+            .map_err(unintelligible)
+            .and_then(|reply| reply.map_err(refused)?.control().map_err(unintelligible));
+        self.idle().push(control);
+        answer
+    }
+
+    fn idle_control(&self) -> Result<Control<C::Queue>, FabricError> {
+        let idle = self.idle().pop();
+        match idle {
+            Some(control) => Ok(control),
+            None => Ok(Control::new(self.connection.open_queue()?)),
+        }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Control<C::Queue>>> {
+        self.idle.lock().expect("no holder of the idle queue pairs panics")
     }
 
     /// The table of this description, opened once.
@@ -75,12 +99,13 @@ impl<C: Connection> Life<C> {
                 got: info.format_version,
             });
         }
+        let mut control = self.idle_control()?;
+        let region_bytes = control.queue.attach(info.region())?;
+        self.idle().push(control);
         let mut tables = self.tables();
         if let Some(open) = tables.get(&info.definition.name) {
             return Ok(Arc::clone(open));
         }
-        let region_bytes =
-            self.control.lock().expect("no control call panics").queue.attach(info.region())?;
         let cache = XCache::new(&info, region_bytes)
             .map_err(|source| CatalogueError::Engine { table: info.definition.name.clone(), source })?;
         let name = info.definition.name.clone();
