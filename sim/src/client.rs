@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::prng::SplitMix64;
-use farsight_client::{Access, CatalogueError, ReadError, ScanRequest, Session, WriteError};
+use farsight_client::{
+    Access, CatalogueError, OpenError, ReadError, ScanRequest, Session, Table, WriteError,
+};
 use farsight_fabric::FabricError;
 use farsight_fabric_sim::{Kind, SimConnection, Simulation};
 use farsight_index::{Answers, Pairs};
@@ -13,14 +15,17 @@ use farsight_index_xstore::client::XStoreError;
 use farsight_protocol::{ErrorCode, WriteOperation, WriteOutcome};
 
 use crate::journal::{Action, Entry, Journal, NEVER, Seen, number_of, value_of};
-use crate::program::Programs;
+use crate::node::connect;
+use crate::program::{LOOK_AGAIN, Opened, Programs};
 
 /// Keys of one batch at most.
 const BATCH_MAX: u64 = 8;
 /// Pairs of one scan at most.
-const SCAN_MAX: u64 = 40;
-/// Connections that a process tries to make before it gives up: far more than any rule breaks.
-const CONNECTIONS_MAX: usize = 1_000;
+const SCAN_MAX: u64 = 30;
+/// Of the reads, one in so many is a scan.
+const SCANS_ONE_IN: u64 = 8;
+/// Times that a process tries to open the table: far more than any rule prevents.
+const OPENINGS_MAX: usize = 1_000;
 /// The longest pause between two operations.
 const PAUSE_NS_MAX: u64 = 20_000;
 
@@ -66,21 +71,17 @@ pub(crate) struct Client<K: Kind> {
 /// Runs `plan` to its end. Returns the operations that are left because the program was killed.
 pub(crate) fn run<K: Kind>(plan: &Arc<Plan<K>>) -> usize {
     let mut random = SplitMix64::new(plan.seed);
-    let mut left = plan.operations;
-    let mut broken = 0;
-    for _ in 0..CONNECTIONS_MAX {
-        if left == 0 || plan.simulation.is_killed() {
-            return left;
+    for _ in 0..OPENINGS_MAX {
+        if plan.simulation.is_killed() {
+            return plan.operations;
         }
-        let opened = Client::<K>::open(plan, random.next_u64(), &mut broken);
-        match opened.and_then(|mut client| client.work(&mut left)) {
-            Err(End::Lost) => {}
-            Ok(()) if left > 0 => {}
-            Ok(()) | Err(End::Wrong) => return 0,
+        match Client::<K>::open(plan, random.next_u64()) {
+            Ok(mut client) => return client.work(),
+            Err(End::Wrong) => return 0,
+            Err(End::Lost) => plan.simulation.sleep(Duration::from_nanos(1_000 + random.below(50_000))),
         }
-        plan.simulation.sleep(Duration::from_nanos(1_000 + random.below(50_000)));
     }
-    plan.journal.complain(format!("process {}: {CONNECTIONS_MAX} connections broke", plan.process));
+    plan.journal.complain(format!("process {}: {OPENINGS_MAX} connections broke", plan.process));
     0
 }
 
@@ -93,25 +94,31 @@ fn end_of(journal: &Journal, what: &str, error: &dyn fmt::Debug, fabric: Option<
     End::Wrong
 }
 
-pub(crate) fn end_of_connecting(journal: &Journal, error: &FabricError) -> End {
-    end_of(journal, "connecting", error, Some(error))
-}
-
 fn end_of_read(journal: &Journal, error: &ReadError) -> End {
     let fabric = match error {
         ReadError::Engine { source, .. } => fabric_error(source),
-        ReadError::WrongBufferSize { .. } => None,
+        ReadError::Reopen { source, .. } => opening_error(source),
+        ReadError::WrongBufferSize { .. } | ReadError::ScanCut { .. } => None,
     };
     end_of(journal, "a read", error, fabric)
 }
 
-pub(crate) fn end_of_opening(journal: &Journal, error: &CatalogueError) -> End {
+/// The end of a write that was not sent.
+fn end_of_unsent(journal: &Journal, error: &WriteError) -> End {
     let fabric = match error {
-        CatalogueError::Fabric(fabric) => Some(fabric),
-        CatalogueError::Engine { source, .. } => fabric_error(source),
+        WriteError::Engine { source, .. } => fabric_error(source),
+        WriteError::Reopen { source, .. } => opening_error(source),
         _ => None,
     };
-    end_of(journal, "opening the table", error, fabric)
+    end_of(journal, "a write", error, fabric)
+}
+
+fn opening_error(error: &OpenError) -> Option<&FabricError> {
+    match error {
+        OpenError::Catalogue(CatalogueError::Fabric(fabric)) => Some(fabric),
+        OpenError::Catalogue(CatalogueError::Engine { source, .. }) => fabric_error(source),
+        _ => None,
+    }
 }
 
 fn fabric_error(error: &XStoreError) -> Option<&FabricError> {
@@ -121,42 +128,77 @@ fn fabric_error(error: &XStoreError) -> Option<&FabricError> {
     }
 }
 
+impl<K: Kind> Plan<K> {
+    fn open_table(&self) -> Result<Table<SimConnection<K>>, End> {
+        let client = connect::<K>(&self.simulation, self.address);
+        let client = client.map_err(|error| end_of(&self.journal, "connecting", &error, Some(&error)))?;
+        client.open_table(self.table).map_err(|error| {
+            let error = OpenError::Catalogue(error);
+            end_of(&self.journal, "opening the table", &error, opening_error(&error))
+        })
+    }
+}
+
 impl<K: Kind> Client<K> {
-    /// A session over a connection later than number `broken`, which becomes that connection's.
-    pub(crate) fn open(plan: &Arc<Plan<K>>, seed: u64, broken: &mut u64) -> Result<Self, End> {
+    /// A session on the program's table, which is opened if no other process has done so.
+    pub(crate) fn open(plan: &Arc<Plan<K>>, seed: u64) -> Result<Self, End> {
         let program = plan.programs.get(plan.group);
-        let table = (plan.address, plan.table);
-        let (number, table) = program.table(&plan.simulation, &plan.journal, table, *broken)?;
-        *broken = number;
+        let table = loop {
+            match program.table() {
+                Opened::Open(table) => break table,
+                Opened::ByAnother if plan.simulation.is_killed() => return Err(End::Lost),
+                Opened::ByAnother => plan.simulation.sleep(LOOK_AGAIN),
+                Opened::Nothing => {
+                    let opened = plan.open_table();
+                    let table = opened.as_ref().map_or(Opened::Nothing, |table| Opened::Open(table.clone()));
+                    program.set_table(table);
+                    break opened?;
+                }
+            }
+        };
         let session = table.session(plan.access);
         Ok(Self {
             plan: Arc::clone(plan),
             random: SplitMix64::new(seed),
-            session: session.map_err(|error| end_of_connecting(&plan.journal, &error))?,
+            session: session
+                .map_err(|error| end_of(&plan.journal, "a session", &error, opening_error(&error)))?,
             answers: Answers::default(),
             pairs: Pairs::default(),
             outcomes: Vec::new(),
         })
     }
 
-    fn work(&mut self, left: &mut usize) -> Result<(), End> {
-        while *left > 0 && !self.plan.simulation.is_killed() {
-            let count = 1 + self.random.below(BATCH_MAX) as usize;
-            let count = if self.random.below(2) == 0 { 1 } else { count.min(*left) };
-            *left -= count;
-            if self.random.below(100) < self.plan.writes_percent {
-                self.write(count)?;
-            } else if self.random.below(6) == 0 {
-                self.scan(count)?;
-            } else {
-                self.read(count)?;
+    /// Works until the end, or until something is wrong; returns what is left when the program is killed.
+    fn work(&mut self) -> usize {
+        let mut left = self.plan.operations;
+        while left > 0 {
+            if self.plan.simulation.is_killed() {
+                return left;
             }
-            if self.random.below(4) == 0 {
-                let pause = Duration::from_nanos(self.random.below(PAUSE_NS_MAX));
-                self.plan.simulation.sleep(pause);
+            let batch = 1 + self.random.below(BATCH_MAX) as usize;
+            let count = if self.random.below(2) == 0 { 1 } else { batch.min(left) };
+            left -= count;
+            let done = if self.random.below(100) < self.plan.writes_percent {
+                self.write(count)
+            } else if self.random.below(SCANS_ONE_IN) == 0 {
+                self.scan(count)
+            } else {
+                self.read(count)
+            };
+            match done {
+                Err(End::Wrong) => return 0,
+                // The session connects again by itself.
+                Err(End::Lost) => self.pause(),
+                Ok(()) if self.random.below(4) == 0 => self.pause(),
+                Ok(()) => {}
             }
         }
-        Ok(())
+        0
+    }
+
+    fn pause(&mut self) {
+        let pause = Duration::from_nanos(self.random.below(PAUSE_NS_MAX));
+        self.plan.simulation.sleep(pause);
     }
 
     fn key(&mut self) -> u64 {
@@ -299,11 +341,8 @@ impl<K: Kind> Client<K> {
                     .for_each(|index| self.note(keys[index], begin, NEVER, write(index, None)));
                 Err(End::Lost)
             }
-            Err(error) => {
-                let process = self.plan.process;
-                self.plan.journal.complain(format!("process {process}: a write failed: {error:?}"));
-                Err(End::Wrong)
-            }
+            // Nothing of it was executed: the journal holds nothing, and a trace of it would be found.
+            Err(error) => Err(end_of_unsent(&self.plan.journal, &error)),
         }
     }
 

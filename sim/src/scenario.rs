@@ -227,7 +227,10 @@ impl Scenario {
         if !all_ended {
             return Err(fail(format!("a process still waits after {LASTS_MAX:?}"), Vec::new()));
         }
-        let splits = self.look_back(&node, &bystander).map_err(|what| fail(what, Vec::new()))?;
+        let pairs = self.look_back(&node, &bystander).map_err(|what| fail(what, Vec::new()))?;
+        // What follows asks the server for its statistics, in which the machine's own time stands.
+        let (events, trace_hash) = (simulation.events(), simulation.trace_hash());
+        let splits = check_counts(&node, &bystander, pairs).map_err(|what| fail(what, Vec::new()))?;
         if let Some(complaint) = journal.complaint() {
             return Err(fail(complaint, Vec::new()));
         }
@@ -243,9 +246,9 @@ impl Scenario {
             found: count(|action| matches!(action, Action::Read(Some(_)))),
             absent: count(|action| matches!(action, Action::Read(None))),
             splits,
-            events: simulation.events(),
+            events,
             lasted: simulation.now().since(MonotonicNs(0)),
-            trace_hash: simulation.trace_hash(),
+            trace_hash,
             strikes,
         })
     }
@@ -256,7 +259,7 @@ impl Scenario {
             TableDefinition { name: TABLE.to_owned(), key_kind: KeyKind::U64, value_bytes: self.value_bytes };
         let client = node.connect().map_err(|error| error.to_string())?;
         client.create_table(definition).map_err(|error| error.to_string())?;
-        let mut writer = Client::<K>::open(plan, self.seed, &mut 0).map_err(|_| "no session".to_owned())?;
+        let mut writer = Client::<K>::open(plan, self.seed).map_err(|_| "no session".to_owned())?;
         let mut random = SplitMix64::new(!self.seed);
         let filled: Vec<u64> =
             (0..self.filled_keys).map(|_| self.keys[random.below(self.keys.len() as u64) as usize]).collect();
@@ -266,10 +269,8 @@ impl Scenario {
         Ok(())
     }
 
-    /// After the last fault: everything is read again, and the server's own counts must agree. Returns the
-    /// splits that it counted.
-    fn look_back<K: Kind>(&self, node: &Node<K>, plan: &Arc<Plan<K>>) -> Result<u64, String> {
-        let broken = |error: &dyn fmt::Display| format!("looking back: {error}");
+    /// After the last fault: training ends, and everything is read again. Returns the pairs found.
+    fn look_back<K: Kind>(&self, node: &Node<K>, plan: &Arc<Plan<K>>) -> Result<usize, String> {
         if let Some(failure) = node.failure() {
             return Err(format!("the server met a bug: {failure}"));
         }
@@ -281,23 +282,33 @@ impl Scenario {
             }
             node.simulation().sleep(Duration::from_micros(100));
         }
-        let mut reader = Client::<K>::open(plan, self.seed, &mut 0).map_err(|_| broken(&"no session"))?;
+        let mut reader = Client::<K>::open(plan, self.seed).map_err(|_| broken(&"no session"))?;
         for keys in self.keys.chunks(BATCH_OF_READS) {
             reader.read_keys(keys).map_err(|_| broken(&"a read failed"))?;
         }
         let everything = [ScanRequest { from: 0, limit: usize::MAX }];
-        let pairs = reader.scan_from(&everything).map_err(|_| broken(&"a scan failed"))?;
-        let stats = client.stats().map_err(|error| broken(&error))?;
-        let tree = stats.tables.first().ok_or("no table is left")?.tree;
-        if tree.pairs != pairs as u64 {
-            return Err(format!("the server counts {} pairs, a scan finds {pairs}", tree.pairs));
-        }
-        drop((reader, client));
-        plan.programs.close();
-        match node.client_count() {
-            0 => Ok(tree.splits),
-            left => Err(format!("the server still counts {left} clients")),
-        }
+        reader.scan_from(&everything).map_err(|_| broken(&"a scan failed"))
+    }
+}
+
+fn broken(error: &dyn fmt::Display) -> String {
+    format!("looking back: {error}")
+}
+
+/// The server counts as many pairs as were found, and no client once all have gone. Returns the splits that
+/// it counted.
+fn check_counts<K: Kind>(node: &Node<K>, plan: &Plan<K>, pairs: usize) -> Result<u64, String> {
+    let client = node.connect().map_err(|error| broken(&error))?;
+    let stats = client.stats().map_err(|error| broken(&error))?;
+    let tree = stats.tables.first().ok_or("no table is left")?.tree;
+    if tree.pairs != pairs as u64 {
+        return Err(format!("the server counts {} pairs, a scan finds {pairs}", tree.pairs));
+    }
+    drop(client);
+    plan.programs.close();
+    match node.client_count() {
+        0 => Ok(tree.splits),
+        left => Err(format!("the server still counts {left} clients")),
     }
 }
 
