@@ -4,6 +4,7 @@
 //!
 //!     cargo bench -p farsight-bench --bench hot_loop [-- KEYS [ROUNDS]]
 
+use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -169,52 +170,95 @@ fn measure<Q: QueuePair>(
     limit_region.collapse_to_huge_pages(bytes);
     let mut random = SplitMix64::new(5);
     let queries: Vec<u64> = (0..1 << 22).map(|_| keys[random.below(keys.len() as u64) as usize]).collect();
-    let mut answers = Answers::default();
-    let mut pairs = Pairs::default();
-    println!(
-        "{:>12} {:>12} {:>12} {:>10} {:>10} {:>12}",
-        "reads M/s", "shape M/s", "GET M/s", "of shape", "single", "scans M/s"
-    );
     let mut fractions = Vec::new();
     for _ in 0..rounds {
         let limits = arrays.measure();
+        println!("independent 64 B reads: {:.1} M/s", limits.random_reads_per_s / 1e6);
         let before = queue.meters();
-        let gets = rate(queries.len(), || {
-            for batch in queries.chunks(64) {
-                client.multi_get(queue, batch, &mut answers).expect("answers");
-                assert!(answers.get(63).is_some(), "every key is stored");
-            }
-        });
+        let gets = multi_gets(queue, client, &queries);
         let used = queue.meters() - before;
-        let mut value = [0; 8];
-        let single = rate(queries.len() / 16, || {
-            for key in &queries[..queries.len() / 16] {
-                assert!(client.get(queue, *key, &mut value).expect("an answer").is_some());
-            }
-        });
-        let scans: Vec<ScanRequest> = queries[..1 << 18]
-            .iter()
-            .map(|from| ScanRequest { from: *from, limit: 1 + (mix(*from) % 100) as usize })
-            .collect();
-        let scanned = rate(scans.len(), || {
-            for batch in scans.chunks(64) {
-                client.scan_batch(queue, batch, &mut pairs).expect("pairs");
-            }
-        });
-        let fraction = gets / limits.shape_walks_per_s;
-        fractions.push(fraction);
+        row("GET, batch 64", gets, limits.shape_walks_per_s);
         println!(
-            "{:>12.1} {:>12.1} {:>12.2} {:>10.3} {:>10.2} {:>12.3}   {:.4} READs, {:.0} B a GET",
-            limits.random_reads_per_s / 1e6,
-            limits.shape_walks_per_s / 1e6,
-            gets / 1e6,
-            fraction,
-            single / 1e6,
-            scanned / 1e6,
+            "    {:.4} READs, {:.0} B a GET",
             used.reads as f64 / queries.len() as f64,
             used.read_bytes as f64 / queries.len() as f64,
         );
+        row("GET, single", single_gets(queue, client, &queries), limits.single_walks_per_s);
+        row("GET, chained", chained_gets(queue, client, &queries), limits.chained_walks_per_s);
+        println!("    timed one by one: p50 {} ns", chained_p50_ns(queue, client, &queries));
+        row("scans of 1-100", scans(queue, client, &queries), limits.shape_scans_per_s);
+        fractions.push(gets / limits.shape_walks_per_s);
     }
     fractions.sort_by(f64::total_cmp);
     println!("median fraction of the shape limit: {:.3}; {:?}", fractions[rounds / 2], client.counters());
+}
+
+/// One figure beside its limit.
+fn row(what: &str, rate: f64, limit: f64) {
+    println!("{what:>16}: {:>7.3} M/s, {:.3} of {:.3} M/s", rate / 1e6, rate / limit, limit / 1e6);
+}
+
+fn multi_gets<Q: QueuePair>(queue: &mut Q, client: &mut XClient, queries: &[u64]) -> f64 {
+    let mut answers = Answers::default();
+    rate(queries.len(), || {
+        for batch in queries.chunks(64) {
+            client.multi_get(queue, batch, &mut answers).expect("answers");
+            assert!(answers.get(63).is_some(), "every key is stored");
+        }
+    })
+}
+
+/// Gets one stored key; its value.
+fn get_one<Q: QueuePair>(queue: &mut Q, client: &mut XClient, key: u64) -> u64 {
+    let mut value = [0; 8];
+    assert!(client.get(queue, key, &mut value).expect("an answer").is_some(), "every key is stored");
+    u64::from_le_bytes(value)
+}
+
+fn single_gets<Q: QueuePair>(queue: &mut Q, client: &mut XClient, queries: &[u64]) -> f64 {
+    let queries = &queries[..queries.len() / 4];
+    rate(queries.len(), || {
+        for key in queries {
+            black_box(get_one(queue, client, *key));
+        }
+    })
+}
+
+/// Each key from the value before: a key's value is its complement, but the processor has to wait for it.
+fn chained_gets<Q: QueuePair>(queue: &mut Q, client: &mut XClient, queries: &[u64]) -> f64 {
+    let queries = &queries[..queries.len() / 8];
+    rate(queries.len(), || {
+        let mut last = !queries[0];
+        for pair in queries.windows(2) {
+            last = get_one(queue, client, pair[1] ^ last ^ !pair[0]);
+        }
+    })
+}
+
+/// The median of chained GETs, each between two looks at the clock.
+fn chained_p50_ns<Q: QueuePair>(queue: &mut Q, client: &mut XClient, queries: &[u64]) -> u128 {
+    let mut last = !queries[0];
+    let pairs = queries[..queries.len() / 32].windows(2);
+    let mut elapsed: Vec<Duration> = pairs
+        .map(|pair| {
+            let begun = Instant::now();
+            last = get_one(queue, client, pair[1] ^ last ^ !pair[0]);
+            begun.elapsed()
+        })
+        .collect();
+    elapsed.sort_unstable();
+    elapsed[elapsed.len() / 2].as_nanos()
+}
+
+fn scans<Q: QueuePair>(queue: &mut Q, client: &mut XClient, queries: &[u64]) -> f64 {
+    let mut pairs = Pairs::default();
+    let scans: Vec<ScanRequest> = queries[..1 << 18]
+        .iter()
+        .map(|from| ScanRequest { from: *from, limit: 1 + (mix(*from) % 100) as usize })
+        .collect();
+    rate(scans.len(), || {
+        for batch in scans.chunks(64) {
+            client.scan_batch(queue, batch, &mut pairs).expect("pairs");
+        }
+    })
 }

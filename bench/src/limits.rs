@@ -7,7 +7,12 @@
 //!   no hints, no stamps, no copy, no bounds, no fabric: whatever the store takes longer is what its answers'
 //!   proofs cost.
 //!
-//! Both run over shared memory on the same kind of pages, warmed up, count the thread's processor time (so
+//! - *Single shape limit*: the same walk one key at a time, the whole leaf asked for at once, as a blocking GET
+//!   does: independent keys, and *chained* ones, each taken from what the walk before found.
+//! - *Scan shape limit*: scans of 1 to 100 pairs, the lines of as many leaves as that takes asked for in groups
+//!   of eight scans, and their keys and values copied out.
+//!
+//! All run over shared memory on the same kind of pages, warmed up, count the thread's processor time (so
 //! that a busy neighbour does not lower a limit), and report the best of [`ROUNDS`] rounds: a limit is not an
 //! average.
 
@@ -29,6 +34,12 @@ const READS: u64 = 4_000_000;
 const PREFETCHED: usize = 64;
 /// Walks prefetched together: the store's batch.
 const WALKS: usize = 64;
+/// Scans prefetched together: the store's group.
+const SCANS: usize = 8;
+/// Pairs of the longest scan.
+const SCAN_PAIRS_MAX: u64 = 100;
+/// Leaves of the longest scan.
+const SCAN_LEAVES_MAX: usize = SCAN_PAIRS_MAX.div_ceil(PAIRS_PER_LEAF) as usize + 1;
 /// Key lines and all lines of a leaf with values of eight bytes.
 const KEY_LINES: usize = 3;
 const LEAF_LINES: usize = 7;
@@ -46,6 +57,12 @@ pub struct Limits {
     pub random_reads_per_s: f64,
     /// Unchecked GETs in the layout a second, one thread.
     pub shape_walks_per_s: f64,
+    /// Unchecked GETs in the layout a second, one at a time, one thread.
+    pub single_walks_per_s: f64,
+    /// The same with each key taken from the walk before.
+    pub chained_walks_per_s: f64,
+    /// Unchecked scans of 1 to 100 pairs in the layout a second, one thread.
+    pub shape_scans_per_s: f64,
 }
 
 /// The memory on which limits are measured: filled once, so that all of it is populated.
@@ -107,6 +124,9 @@ impl<'a> LimitArrays<'a> {
         Limits {
             random_reads_per_s: plain.max(prefetched),
             shape_walks_per_s: best(|round| self.walks(round)),
+            single_walks_per_s: best(|round| self.single_walks::<false>(round)),
+            chained_walks_per_s: best(|round| self.single_walks::<true>(round)),
+            shape_scans_per_s: best(|round| self.scans(round)),
         }
     }
 
@@ -141,6 +161,85 @@ impl<'a> LimitArrays<'a> {
         READS / PREFETCHED as u64 * PREFETCHED as u64
     }
 
+    /// Where the table names the leaf of `key`, whose sub-model's words begin at `at`.
+    #[inline(always)]
+    fn predict(&self, key: u64, at: usize) -> usize {
+        let [base, slope, first] = [0, 1, 2].map(|word| self.models[at + word].load(Ordering::Relaxed));
+        let position = f32::from_bits(slope as u32) * key.saturating_sub(base) as i64 as f32;
+        (first as usize + position as usize).min(self.table.len() - 1)
+    }
+
+    /// The first word of the leaf at a place of the table.
+    #[inline(always)]
+    fn leaf(&self, place: usize) -> usize {
+        self.table[place].load(Ordering::Relaxed) as usize * LEAF_WORDS
+    }
+
+    /// One walk after the other; chained, the next key waits for the last value.
+    fn single_walks<const CHAINED: bool>(&self, round: u64) -> u64 {
+        let mut random = SplitMix64::new(round);
+        // No bit of a value is taken over, but neither compiler nor processor knows.
+        let (mut sum, taken_over) = (0_u64, black_box(0));
+        for _ in 0..READS / 16 {
+            let last = if CHAINED { sum & taken_over } else { 0 };
+            let pair = random.below(self.leaf_count * PAIRS_PER_LEAF) ^ last;
+            let key = (pair * self.spacing) & !1;
+            let model = (pair / (PAIRS_PER_LEAF * LEAVES_PER_SUB_MODEL)) as usize * MODEL_WORDS;
+            let leaf = self.leaf(self.predict(key, model));
+            for line in 0..LEAF_LINES {
+                prefetch(&self.leaves[leaf + line * WORDS_PER_LINE]);
+            }
+            let words = self.leaves[leaf..].first_chunk().expect("a leaf has a key part");
+            let word = equal_words_unchecked(words, key).trailing_zeros() as usize;
+            let value = leaf + (KEY_LINES + word % (LEAF_LINES - KEY_LINES)) * WORDS_PER_LINE;
+            sum ^= self.leaves[value].load(Ordering::Relaxed);
+        }
+        black_box(sum);
+        READS / 16
+    }
+
+    /// Scans in groups: all lines of a group's leaves are asked for, then the pairs copied, leaf by leaf.
+    fn scans(&self, round: u64) -> u64 {
+        let mut random = SplitMix64::new(round);
+        let mut leaves = [[0_usize; SCAN_LEAVES_MAX]; SCANS];
+        let mut pairs = vec![[0_u64; 2]; SCANS * SCAN_LEAVES_MAX * PAIRS_PER_LEAF as usize];
+        let slots: Vec<(usize, usize)> = LeafSlot::all()
+            .take(PAIRS_PER_LEAF as usize)
+            .map(|slot| (slot.key_word(), KEY_LINES + slot.number() / 4))
+            .map(|(key, line)| (key, line * WORDS_PER_LINE))
+            .enumerate()
+            .map(|(slot, (key, line))| (key, line + 1 + slot % 4))
+            .collect();
+        for _ in 0..READS / 64 / SCANS as u64 {
+            let mut counts = [0; SCANS];
+            for (leaves, count) in leaves.iter_mut().zip(&mut counts) {
+                let pair = random.below(self.leaf_count * PAIRS_PER_LEAF);
+                let wanted = 1 + random.below(SCAN_PAIRS_MAX);
+                let model = (pair / (PAIRS_PER_LEAF * LEAVES_PER_SUB_MODEL)) as usize * MODEL_WORDS;
+                let first = self.predict((pair * self.spacing) & !1, model);
+                let last = first + ((pair % PAIRS_PER_LEAF + wanted - 1) / PAIRS_PER_LEAF) as usize;
+                for (place, leaf) in (first..=last.min(self.table.len() - 1)).zip(leaves) {
+                    *leaf = self.leaf(place);
+                    *count += 1;
+                    for line in 0..LEAF_LINES {
+                        prefetch(&self.leaves[*leaf + line * WORDS_PER_LINE]);
+                    }
+                }
+            }
+            let mut pairs = pairs.chunks_exact_mut(PAIRS_PER_LEAF as usize);
+            for (leaves, count) in leaves.iter().zip(counts) {
+                for (leaf, pairs) in leaves[..count].iter().zip(&mut pairs) {
+                    let words = &self.leaves[*leaf..][..LEAF_WORDS];
+                    for (pair, (key, value)) in pairs.iter_mut().zip(&slots) {
+                        *pair = [*key, *value].map(|word| words[word].load(Ordering::Relaxed));
+                    }
+                }
+            }
+        }
+        black_box(pairs);
+        READS / 64 / SCANS as u64 * SCANS as u64
+    }
+
     /// Each loop a step of a GET, over a batch.
     fn walks(&self, round: u64) -> u64 {
         let mut random = SplitMix64::new(round);
@@ -153,14 +252,11 @@ impl<'a> LimitArrays<'a> {
                 prefetch(&self.models[*at]);
             }
             for (key, at) in keys.iter().zip(&mut at) {
-                let [base, slope, first] =
-                    [0, 1, 2].map(|word| self.models[*at + word].load(Ordering::Relaxed));
-                let position = f32::from_bits(slope as u32) * key.saturating_sub(base) as i64 as f32;
-                *at = (first as usize + position as usize).min(self.table.len() - 1);
+                *at = self.predict(*key, *at);
                 prefetch(&self.table[*at]);
             }
             for at in &mut at {
-                *at = self.table[*at].load(Ordering::Relaxed) as usize * LEAF_WORDS;
+                *at = self.leaf(*at);
                 for line in 0..KEY_LINES {
                     prefetch(&self.leaves[*at + line * WORDS_PER_LINE]);
                 }
