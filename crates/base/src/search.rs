@@ -16,7 +16,10 @@ pub const SEARCH_LINES: usize = 3;
 #[must_use]
 pub fn equal_words(lines: &[Line; SEARCH_LINES], key: u64) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
-    if std::is_x86_feature_detected!("avx2") {
+    if std::is_x86_feature_detected!("avx512f") {
+        // SAFETY: the 192 B of `lines` are readable and, because borrowed, unwritten; AVX-512F was detected.
+        return unsafe { equal_words_avx512(lines.as_ptr().cast(), key) };
+    } else if std::is_x86_feature_detected!("avx2") {
         // SAFETY: the 192 B of `lines` are readable and, because borrowed, unwritten; AVX2 was detected.
         return unsafe { equal_words_avx2(lines.as_ptr().cast(), key) };
     }
@@ -29,13 +32,89 @@ pub fn equal_words(lines: &[Line; SEARCH_LINES], key: u64) -> u32 {
 #[must_use]
 pub fn equal_words_unchecked(words: &[AtomicU64; SEARCH_LINES * WORDS_PER_LINE], key: u64) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
-    if std::is_x86_feature_detected!("avx2") {
+    if std::is_x86_feature_detected!("avx512f") {
+        // SAFETY: the 192 B of `words` are readable and written by atomics alone, each 8 B of which a vector
+        // move loads whole; AVX-512F was detected.
+        return unsafe { equal_words_avx512(words.as_ptr().cast(), key) };
+    } else if std::is_x86_feature_detected!("avx2") {
         // SAFETY: the 192 B of `words` are readable and written by atomics alone, each 8 B of which a vector
         // move loads whole; AVX2 was detected.
         return unsafe { equal_words_avx2(words.as_ptr().cast(), key) };
     }
     let equal = |(index, word): (usize, &AtomicU64)| u32::from(word.load(Ordering::Relaxed) == key) << index;
     words.iter().enumerate().map(equal).sum()
+}
+
+/// Words that [`first_above`] looks at.
+pub const BOUNDED_WORDS_MAX: usize = 8;
+
+/// The index of the first of `words`, at most [`BOUNDED_WORDS_MAX`] in ascending order, that is above each of
+/// two ascending bounds; their number if there is none. Of words in no order, or written meanwhile: two
+/// indices, the second not below the first.
+///
+/// # Panics
+/// If there are more words.
+#[inline(always)]
+#[must_use]
+pub fn first_above(words: &[AtomicU64], bounds: [u64; 2]) -> [u32; 2] {
+    assert!(words.len() <= BOUNDED_WORDS_MAX, "{} words to compare", words.len());
+    #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+    if std::is_x86_feature_detected!("avx512f") {
+        // SAFETY: there are at most eight words, by the assertion; AVX-512F was detected.
+        let above = unsafe { above_avx512(words, bounds) };
+        // A one behind the last word: all are at most the bound.
+        return above.map(|above| (above | 1 << words.len()).trailing_zeros());
+    }
+    first_above_portable(words, bounds)
+}
+
+fn first_above_portable(words: &[AtomicU64], bounds: [u64; 2]) -> [u32; 2] {
+    let mut first = [0; 2];
+    for word in words {
+        let word = word.load(Ordering::Relaxed);
+        for (first, bound) in first.iter_mut().zip(bounds) {
+            *first += u32::from(word <= bound);
+        }
+    }
+    first
+}
+
+/// The words above each bound, one bit each. Without a branch for the number of words, which is different
+/// from search to search.
+///
+/// # Safety
+/// There are at most eight words; the processor has AVX-512F.
+#[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+#[inline(always)]
+unsafe fn above_avx512(words: &[AtomicU64], bounds: [u64; 2]) -> [u32; 2] {
+    let lanes = (1_u32 << words.len()) - 1;
+    let (first, second): (u32, u32);
+    // SAFETY: the block reads `words.len()` words at `words`, which atomics alone write and of which a vector
+    // move loads each whole, and no lane behind them: the mask keeps those from being loaded and from
+    // faulting. The caller has AVX-512F. Registers are declared, stack and flags stay untouched. It is not
+    // `pure`: shared memory may differ the next time.
+    unsafe {
+        std::arch::asm!(
+            "kmovw k1, {lanes:e}",
+            "vmovdqu64 zmm0 {{k1}} {{z}}, [{words}]",
+            "vpbroadcastq zmm1, {bound0}",
+            "vpbroadcastq zmm2, {bound1}",
+            "vpcmpnleuq k2 {{k1}}, zmm0, zmm1",
+            "vpcmpnleuq k3 {{k1}}, zmm0, zmm2",
+            "kmovw {first:e}, k2",
+            "kmovw {second:e}, k3",
+            lanes = in(reg) lanes,
+            words = in(reg) words.as_ptr(),
+            bound0 = in(reg) bounds[0],
+            bound1 = in(reg) bounds[1],
+            first = out(reg) first,
+            second = out(reg) second,
+            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("k1") _, out("k2") _, out("k3") _,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    leave_avx();
+    [first, second]
 }
 
 /// Words of a search tree's node.
@@ -143,6 +222,36 @@ unsafe fn equal_words_avx2(lines: *const u64, key: u64) -> u32 {
     part0 | part1 << 4 | part2 << 8 | part3 << 12 | part4 << 16 | part5 << 20
 }
 
+/// [`equal_words_avx2`] with one compare a line.
+///
+/// # Safety
+/// 192 B at `lines` are readable, and nothing but atomics writes them meanwhile; the processor has AVX-512F.
+#[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+#[inline(always)]
+unsafe fn equal_words_avx512(lines: *const u64, key: u64) -> u32 {
+    let (low, high): (u32, u32);
+    // SAFETY: as in `equal_words_avx2`; the caller has AVX-512F.
+    unsafe {
+        std::arch::asm!(
+            "vpbroadcastq zmm0, {key}",
+            "vpcmpeqq k1, zmm0, [{lines}]",
+            "vpcmpeqq k2, zmm0, [{lines} + 64]",
+            "vpcmpeqq k3, zmm0, [{lines} + 128]",
+            "kunpckbw k1, k2, k1",
+            "kmovw {low:e}, k1",
+            "kmovw {high:e}, k3",
+            key = in(reg) key,
+            lines = in(reg) lines,
+            low = out(reg) low,
+            high = out(reg) high,
+            out("xmm0") _, out("k1") _, out("k2") _, out("k3") _,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    leave_avx();
+    low | high << 16
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,6 +272,47 @@ mod tests {
             assert_eq!(equal_words(&lines, key), expected, "{lines:?} {key}");
             let shared = std::array::from_fn(|word| AtomicU64::new(lines[word / 8].0[word % 8]));
             assert_eq!(equal_words_unchecked(&shared, key), expected, "{lines:?} {key}, in place");
+            #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+            if std::is_x86_feature_detected!("avx2") {
+                // SAFETY: the lines are borrowed; AVX2 was detected.
+                let found = unsafe { equal_words_avx2(lines.as_ptr().cast(), key) };
+                assert_eq!(found, expected, "{lines:?} {key}, by AVX2 where there may be more");
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_above_is_the_one_that_a_walk_finds() {
+        let mut random = SplitMix64::new(9);
+        for _ in 0..5_000 {
+            let mut sorted: Vec<u64> =
+                (0..random.below(9)).map(|_| random.next_u64() >> random.below(64)).collect();
+            sorted.sort_unstable();
+            let mut bounds = [0, 1].map(|_| match random.below(4) {
+                0 => u64::MAX,
+                1 => 0,
+                _ if sorted.is_empty() => 1,
+                _ => sorted[random.below(sorted.len() as u64) as usize],
+            });
+            bounds.sort_unstable();
+            let expected = bounds.map(|bound| sorted.partition_point(|word| *word <= bound) as u32);
+            let words: Vec<AtomicU64> = sorted.iter().map(|word| AtomicU64::new(*word)).collect();
+            assert_eq!(first_above(&words, bounds), expected, "{sorted:?} {bounds:?}");
+            assert_eq!(first_above_portable(&words, bounds), expected, "{sorted:?} {bounds:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_above_is_in_bounds_whatever_the_words() {
+        let mut random = SplitMix64::new(10);
+        for _ in 0..5_000 {
+            let words: Vec<AtomicU64> =
+                (0..random.below(9)).map(|_| AtomicU64::new(random.below(5))).collect();
+            let bound = random.below(5);
+            let bounds = [bound, bound + random.below(3)];
+            for [first, second] in [first_above(&words, bounds), first_above_portable(&words, bounds)] {
+                assert!(first <= second && second as usize <= words.len(), "{first} {second} {words:?}");
+            }
         }
     }
 

@@ -45,7 +45,9 @@ impl Geometry {
         let version = if self.value_words() == 1 {
             let words = &lines[0].0;
             let index = place.index % SHORT_VALUES_PER_LINE;
-            into.copy_from_slice(&words[1 + index].to_le_bytes());
+            // As an array: a copy of eight bytes is one store, of an unknown number a call.
+            let into: &mut [u8; 8] = into.try_into().expect("a value of one word has eight bytes");
+            *into = words[1 + index].to_le_bytes();
             short_version(words, index)
         } else {
             let first = (place.index & (self.values_per_line() - 1)) * (self.value_words() + 1);

@@ -74,6 +74,14 @@ pub struct KeyHint {
 }
 
 impl KeyHint {
+    /// The greatest hints of leaves that begin at or below the key: surely, and perhaps (on a tie).
+    #[inline]
+    #[must_use]
+    pub fn greatest_below(self) -> [u16; 2] {
+        // A leaf's hint has sixteen bits: what lies above bounds it no more.
+        [self.surely, self.perhaps].map(|hint| hint.min(u32::from(u16::MAX)) as u16)
+    }
+
     /// The positions of `window` whose leaf can own the key: one, or on a tie more, of which the *last* is
     /// the likeliest (the key is often the leaf's very fence). `hint_at(position)` is the leaf's hint; it
     /// must not decrease within the window. The window's first hint is never asked for.

@@ -14,6 +14,7 @@
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
+use farsight_base::search::{BOUNDED_WORDS_MAX, first_above};
 use farsight_base::sync::{AtomicU64, Mutex, Ordering};
 use farsight_base::words::{begin_write, end_write, prefetch, read_stamped_words};
 use farsight_base::{LeafNumber, RegionId, WORDS_PER_LINE};
@@ -78,6 +79,11 @@ impl Window<'_> {
     /// The entries that may own the key, as indices.
     #[inline(always)]
     pub(super) fn choose(&self, key: KeyHint) -> Range<u32> {
+        let rest = &self.entries[1..];
+        if rest.len() <= BOUNDED_WORDS_MAX {
+            let [first, last] = first_above(rest, key.greatest_below().map(TableEntry::greatest_word));
+            return first..last + 1;
+        }
         key.choose(0..self.entries.len() as u32, |index| self.entry(index).hint())
     }
 }
