@@ -40,7 +40,7 @@ macro_rules! fabric_suite {
     ($make:expr) => {
         $crate::fabric_suite!(@tests $make;
             reads: read_sees_what_the_server_wrote, read_of_many_lines, reads_of_a_full_batch,
-                a_slot_may_be_posted_again, line_being_written_comes_back_odd,
+                a_read_alone_is_a_batch_of_one, a_slot_may_be_posted_again, line_being_written_comes_back_odd,
                 write_is_seen_by_server_and_reader, the_lane_reads;
             tearing: stamped_lines_do_not_tear, plain_words_do_not_tear, writes_stay_in_order;
             atomics: compare_swap_yields_what_it_found, fetch_add_counts_every_addition,

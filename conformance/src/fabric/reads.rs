@@ -2,9 +2,9 @@
 
 use farsight_base::sync::Ordering;
 use farsight_base::words::{begin_write, end_write};
-use farsight_base::{LINE_BYTES, Line, Stamp, WORDS_PER_LINE};
+use farsight_base::{LINE_BYTES, Line, RegionId, Stamp, WORDS_PER_LINE};
 use farsight_fabric::lane::Lane;
-use farsight_fabric::{QueuePair, ReadMode, Region, RegionRights};
+use farsight_fabric::{FabricError, QueuePair, ReadMode, Region, RegionRights};
 
 use super::FabricUnderTest;
 use super::harness::{Bench, QueueOf, at, read, ring_and_wait};
@@ -61,6 +61,43 @@ pub fn reads_of_a_full_batch<F: FabricUnderTest>(subject: &F) {
         bench.queue.take_read(slot, &mut lines).expect("a READ");
         assert_eq!([lines[0].0[0], lines[1].0[0]], [slot as u64 * 6, slot as u64 * 6 + 2]);
     }
+}
+
+/// A READ alone is a batch of its own: the same lines, counted alike, and refused alike.
+pub fn a_read_alone_is_a_batch_of_one<F: FabricUnderTest>(subject: &F) {
+    let mut bench = Bench::new(subject, RegionRights::ReadOnly);
+    for (index, word) in bench.region.words().iter().enumerate() {
+        word.store(index as u64 * 2, Ordering::Relaxed);
+    }
+    for (first, count) in [(0, 1), (1, 3), (5, 200), (7, 7)] {
+        for mode in [ReadMode::Plain, ReadMode::Stamped] {
+            let from = bench.word(first * WORDS_PER_LINE);
+            let mut copies = [vec![Line::ZERO; count], vec![Line::ZERO; count]];
+            let begun = bench.queue.meters();
+            read(&mut bench.queue, from, mode, &mut copies[0]).expect("a READ");
+            let between = bench.queue.meters();
+            bench.queue.read_alone(from, &mut copies[1], mode).expect("a READ alone");
+            assert_eq!(copies[0], copies[1], "{count} lines at {first}, {mode:?}");
+            assert_eq!(bench.queue.meters() - between, between - begun);
+        }
+    }
+    let stamp = begin_write(&bench.region.words()[8..16]);
+    let mut lines = [Line::ZERO; 3];
+    let from = bench.word(0);
+    bench.queue.read_alone(from, &mut lines, ReadMode::Stamped).expect("a READ alone");
+    assert_eq!(lines.map(|line| line.stamp().is_changing()), [false, true, false]);
+    end_write(&bench.region.words()[8..16], stamp);
+    let past_the_end = bench.word(bench.region.words().len() - WORDS_PER_LINE);
+    let mut queue = bench.another_queue();
+    let error = queue.read_alone(past_the_end, &mut lines, ReadMode::Stamped).expect_err("it ends before");
+    assert!(
+        matches!(&error, FabricError::AccessDenied { address, .. } if *address == past_the_end),
+        "{error}"
+    );
+    queue.read_alone(from, &mut lines, ReadMode::Stamped).expect_err("an access error kills the queue");
+    let elsewhere = at(RegionId(bench.region.id().0 + 100), 0);
+    let error = bench.queue.read_alone(elsewhere, &mut lines, ReadMode::Stamped).expect_err("no such region");
+    assert!(matches!(error, FabricError::UnknownRegion { .. }), "{error}");
 }
 
 /// Posting to a slot whose result was never taken replaces it.

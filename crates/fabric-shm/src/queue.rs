@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::clock::{Clock, MonotonicNs, SystemClock};
+use farsight_base::sync::AtomicU64;
 use farsight_base::words::{CopyMode, copy_lines, prefetch};
 use farsight_base::{LINE_BYTES, Line, RegionId, RemoteAddress, WORDS_PER_LINE};
 use farsight_fabric::{FabricError, Guarantees, Meters, QueuePair, ReadMode, RegionRights, Slot};
@@ -127,6 +128,18 @@ impl ShmQueue {
         self.regions.get(region.0 as usize)?.as_ref()
     }
 
+    /// The words of `line_count` lines at `from`, if a READ may fetch them.
+    #[inline(always)]
+    fn readable(&self, from: RemoteAddress, line_count: usize) -> Option<&[AtomicU64]> {
+        let region = self.region(from.region)?;
+        let first = (from.offset_bytes / 8) as usize;
+        let aligned = from.offset_bytes.is_multiple_of(LINE_BYTES as u64);
+        let countable = u16::try_from(line_count).is_ok();
+        // The end cannot overflow: `first` is below 2^61, and an uncountable READ is refused anyway.
+        let range = first..first.wrapping_add(line_count.wrapping_mul(WORDS_PER_LINE));
+        region.words.words().get(range).filter(|_| aligned && countable)
+    }
+
     /// Where `word_count` words at `at` lie, if its region is attached, reaches so far, and lets clients
     /// write.
     fn target(&self, at: RemoteAddress, word_count: usize) -> Result<Target, Refusal> {
@@ -218,6 +231,15 @@ impl ShmQueue {
         self.refuse(slot, refusal, "READ", from, length_bytes);
     }
 
+    /// What a READ that is refused comes to when it is taken.
+    #[cold]
+    #[inline(never)]
+    fn read_refused(&mut self, from: RemoteAddress, into: &mut [Line]) -> Result<(), FabricError> {
+        self.post_refused_read(0, from, into.len());
+        self.doorbell()?;
+        self.take_read(0, into)
+    }
+
     /// The error of a slot that does not hold what was to be taken.
     #[cold]
     #[inline(never)]
@@ -271,6 +293,14 @@ impl ShmQueue {
     }
 }
 
+#[inline(always)]
+fn copy_mode(mode: ReadMode) -> CopyMode {
+    match mode {
+        ReadMode::Plain => CopyMode::Plain,
+        ReadMode::Stamped => CopyMode::Stamped,
+    }
+}
+
 impl QueuePair for ShmQueue {
     const SLOTS: usize = SLOTS;
     const MESSAGE_BYTES_MAX: usize = ring::PAYLOAD_BYTES_MAX;
@@ -300,23 +330,14 @@ impl QueuePair for ShmQueue {
 
     #[inline(always)]
     fn post_read(&mut self, slot: Slot, from: RemoteAddress, line_count: usize, mode: ReadMode) {
-        let Some(region) = self.region(from.region) else {
-            return self.post_refused_read(slot, from, line_count);
-        };
-        let first = (from.offset_bytes / 8) as usize;
-        let aligned = from.offset_bytes.is_multiple_of(LINE_BYTES as u64);
-        let words = region.words.words();
-        let countable = u16::try_from(line_count).is_ok();
-        // The end cannot overflow: `first` is below 2^61, and an uncountable READ is refused anyway.
-        let range = words.get(first..first.wrapping_add(line_count.wrapping_mul(WORDS_PER_LINE)));
-        let (Some(words), true, None) = (range, aligned && countable, &self.broken) else {
+        let (Some(words), None) = (self.readable(from, line_count), &self.broken) else {
             return self.post_refused_read(slot, from, line_count);
         };
         for line in words.chunks_exact(WORDS_PER_LINE) {
             prefetch(&line[0]);
         }
         self.slots[slot] = Posted {
-            place: first as u64,
+            place: from.offset_bytes / 8,
             batch: self.batch,
             region: from.region.0 as u16,
             line_count: line_count as u16,
@@ -434,6 +455,26 @@ impl QueuePair for ShmQueue {
             Content::AnsweredCall => true,
             _ => posted.batch != self.batch,
         }
+    }
+
+    /// A copy and nothing else: neither prefetch nor slot, and the meters as a doorbell would leave them.
+    #[inline(always)]
+    fn read_alone(
+        &mut self,
+        from: RemoteAddress,
+        into: &mut [Line],
+        mode: ReadMode,
+    ) -> Result<(), FabricError> {
+        debug_assert!(self.batch_reads == 0 && self.mutations.len() == 0, "a READ alone has its batch alone");
+        self.check(0)?;
+        let Some(words) = self.readable(from, into.len()) else {
+            return self.read_refused(from, into);
+        };
+        copy_lines(words, into, copy_mode(mode));
+        self.meters.reads += 1;
+        self.meters.read_bytes += size_of_val(into) as u64;
+        self.meters.doorbells += 1;
+        Ok(())
     }
 
     #[inline(always)]

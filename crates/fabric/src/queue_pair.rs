@@ -127,6 +127,24 @@ pub trait QueuePair {
     /// True when the slot's result can be taken.
     fn is_complete(&self, slot: Slot) -> bool;
 
+    /// READs `into.len()` lines at `from` and waits for them: a batch of its own in slot 0, for a caller who
+    /// has nothing else to do meanwhile. Nothing else may be posted.
+    ///
+    /// # Errors
+    /// As [`QueuePair::doorbell`], [`QueuePair::settle`] and [`QueuePair::take_read`].
+    #[inline]
+    fn read_alone(
+        &mut self,
+        from: RemoteAddress,
+        into: &mut [Line],
+        mode: ReadMode,
+    ) -> Result<(), FabricError> {
+        self.post_read(0, from, into.len(), mode);
+        self.doorbell()?;
+        self.settle()?;
+        self.take_read(0, into)
+    }
+
     /// Copies the lines that the completed READ in `slot` fetched; as many as were posted.
     ///
     /// # Errors
