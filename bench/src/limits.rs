@@ -7,10 +7,10 @@
 //!   no hints, no stamps, no copy, no bounds, no fabric: whatever the store takes longer is what its answers'
 //!   proofs cost.
 //!
-//! - *Single shape limit*: the same walk one key at a time, the whole leaf asked for at once, as a blocking GET
-//!   does: independent keys, and *chained* ones, each taken from what the walk before found.
-//! - *Scan shape limit*: scans of 1 to 100 pairs, the lines of as many leaves as that takes asked for in groups
-//!   of eight scans, and their keys and values copied out.
+//! - *Single shape limit*: the same walk one key at a time, the whole leaf asked for at once, as a blocking
+//!   GET does: independent keys, and *chained* ones, each taken from what the walk before found.
+//! - *Scan shape limit*: scans of 1 to 100 pairs, the lines of as many leaves as that takes asked for in
+//!   groups of eight scans, and their keys and values copied out.
 //!
 //! All run over shared memory on the same kind of pages, warmed up, count the thread's processor time (so
 //! that a busy neighbour does not lower a limit), and report the best of [`ROUNDS`] rounds: a limit is not an

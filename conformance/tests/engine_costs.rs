@@ -148,6 +148,38 @@ fn long_values_are_still_two_reads() {
 }
 
 #[test]
+fn a_single_get_of_a_short_value_is_one_read() {
+    // Value bytes, READs a GET, lines a GET: a leaf of up to eleven lines is fetched whole.
+    for (value_bytes, reads, lines) in [(8, 1, 7), (16, 1, 11), (17, 2, 4), (49, 2, 5), (256, 2, 8)] {
+        let loaded = load("single gets", 5_000, value_bytes);
+        let mut session = loaded.warm();
+        let keys = loaded.some(20_000);
+        let mut value = vec![0; value_bytes];
+        let mut straight = 0;
+        let (all, _) = cost(&mut session, |session| {
+            for key in keys {
+                let (meters, counters) = cost(session, |session| {
+                    session.get_into(key, &mut value).expect("a get").expect("every key is stored");
+                });
+                assert_eq!(value[..8], mix(key).to_le_bytes(), "the value of {key}");
+                if counters.irregular == 0 {
+                    straight += 1;
+                    let expected = Meters {
+                        reads,
+                        read_bytes: lines * LINE_BYTES,
+                        doorbells: reads,
+                        ..Meters::default()
+                    };
+                    assert_eq!(meters, expected, "a GET of {value_bytes} B");
+                }
+            }
+        });
+        assert!(straight > 19_500, "{straight} of 20,000 GETs of {value_bytes} B came out at first try");
+        assert_eq!(all.calls, 0);
+    }
+}
+
+#[test]
 fn a_get_costs_the_same_at_ten_times_the_keys() {
     let costs = [20_000, 200_000].map(|count| {
         let loaded = load("ten times the keys", count, 8);

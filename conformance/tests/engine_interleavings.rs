@@ -79,11 +79,17 @@ impl Run {
         let random = SplitMix64::new(self.random.next_u64());
         let calls = table.queue.meters().calls;
         let mut queue = PastQueue::new(&mut table.queue, &self.history, window, random);
-        let mut answers = Answers::default();
-        client.multi_get(&mut queue, &[key], &mut answers).expect("a get");
+        let found = if self.random.below(2) == 0 {
+            let mut answers = Answers::default();
+            client.multi_get(&mut queue, &[key], &mut answers).expect("a get in a batch");
+            answers.get(0).map(|(value, version)| (value.to_vec(), version))
+        } else {
+            let mut value = vec![0; self.value_bytes];
+            let version = client.get(&mut queue, key, &mut value).expect("a get alone");
+            version.map(|version| (value, version))
+        };
         self.odd_lines += queue.odd_lines();
         self.one_sided += u64::from(table.queue.meters().calls == calls);
-        let found = answers.get(0).map(|(value, version)| (value.to_vec(), version));
         let states = &self.states[self.states.len() - 1 - window..];
         let was_so = states.iter().any(|state| state.get(&key) == found.as_ref());
         assert!(was_so, "key {key} never was {found:?} in {window} moments: {}", history_of(states, key));

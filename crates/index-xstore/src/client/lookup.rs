@@ -64,13 +64,7 @@ impl XClient {
         first: usize,
     ) -> Result<(), XStoreError> {
         let model = self.model.clone();
-        let shared = Shared {
-            cache: &self.cache,
-            model: model.as_deref(),
-            counters: RefCell::new(&mut self.counters),
-            refreshes: RefCell::new(&mut self.refreshes),
-            newer_generation: RefCell::new(0),
-        };
+        let shared = Shared::new(&self.cache, model.as_deref(), &mut self.counters, &mut self.refreshes);
         let answers = RefCell::new(answers);
         let failure = RefCell::new(None);
         let lane = Lane::new(queue);
@@ -94,9 +88,44 @@ impl XClient {
         }
         if newer > 0 { self.fetch_generation(queue, newer) } else { Ok(()) }
     }
+
+    /// Looks `key` up, alone; its version, or `None` if it is absent.
+    #[cold]
+    pub(super) fn lookup_one<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        key: u64,
+        start: Start,
+        value: &mut [u8],
+    ) -> Result<Option<u64>, XStoreError> {
+        let model = self.model.clone();
+        let shared = Shared::new(&self.cache, model.as_deref(), &mut self.counters, &mut self.refreshes);
+        let lane = Lane::new(queue);
+        let version = lane.block_on(async |slot| shared.lookup(&slot, key, start, value).await)??;
+        let newer = *shared.newer_generation.borrow();
+        if newer > 0 {
+            self.fetch_generation(queue, newer)?;
+        }
+        Ok((version != 0).then_some(version))
+    }
 }
 
-impl Shared<'_> {
+impl<'a> Shared<'a> {
+    fn new(
+        cache: &'a XCache,
+        model: Option<&'a CachedModel>,
+        counters: &'a mut Counters,
+        refreshes: &'a mut Refreshes,
+    ) -> Self {
+        Self {
+            cache,
+            model,
+            counters: RefCell::new(counters),
+            refreshes: RefCell::new(refreshes),
+            newer_generation: RefCell::new(0),
+        }
+    }
+
     /// The version of `key` (zero: absent), its value in `value`.
     async fn lookup<Q: QueuePair>(
         &self,

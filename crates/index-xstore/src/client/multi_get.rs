@@ -72,29 +72,6 @@ impl XClient {
         Ok(())
     }
 
-    /// The value of `key` into `value`; returns its version, or `None` if the key is absent.
-    ///
-    /// # Errors
-    /// [`XStoreError`].
-    ///
-    /// # Panics
-    /// If `value` is not of the table's value size.
-    pub fn get<Q: QueuePair>(
-        &mut self,
-        queue: &mut Q,
-        key: u64,
-        value: &mut [u8],
-    ) -> Result<Option<u64>, XStoreError> {
-        let mut answers = std::mem::take(&mut self.single);
-        let done = self.multi_get(queue, &[key], &mut answers);
-        self.single = answers;
-        done?;
-        Ok(self.single.get(0).map(|(found, version)| {
-            value.copy_from_slice(found);
-            version
-        }))
-    }
-
     fn get_batch<Q: QueuePair>(
         &mut self,
         queue: &mut Q,
