@@ -61,6 +61,9 @@ use crate::{Entry, Key, Pairs, Session};
 /// together have no order among them. A future that is dropped is forgotten: if its request still waited, it
 /// never happens; if the driver already had it, a write may happen, or have happened.
 ///
+/// When the server is gone, the driver connects again as a session does ([Restarts](crate#restarts)); futures
+/// wait meanwhile. All pairs of one answer are of one life of the server.
+///
 /// # Blocking
 ///
 /// Connecting and opening tables block, up to seconds if the server is in trouble, and so does dropping the

@@ -3,11 +3,13 @@
 //!
 //! Invariant: a round is bounded (the constants here), so that no request waits longer for its turn than a
 //! few rounds of that size, however long others are. Requests that it holds are *taken* in the queue; those
-//! whose future is gone leave it before the next piece.
+//! whose future is gone leave it before the next piece. All pieces of an answer are of one life of the
+//! server: a request that meets the next life begins again.
 
 use std::collections::VecDeque;
 use std::task::Waker;
 
+use farsight_base::Epoch;
 use farsight_client::{ReadError, ScanRequest, WriteError};
 use farsight_index::{Answers, Pairs};
 use farsight_protocol::{WriteOperation, WriteOutcome};
@@ -28,6 +30,9 @@ const PIECE_KEYS: usize = 256;
 /// Pairs of the first and of the largest piece of a scan.
 const PIECE_PAIRS: usize = 64;
 const PIECE_PAIRS_MAX: usize = 1024;
+
+/// How often a request begins again because the server was started again.
+const BEGINNINGS_MAX: usize = 8;
 
 /// The requests in the driver's hands.
 #[derive(Debug)]
@@ -70,13 +75,25 @@ struct Writes {
 #[derive(Debug)]
 struct Long {
     slot: SlotIndex,
+    request: LongRequest,
+    value_bytes: usize,
     work: Work,
+    /// The server's life that its pieces are of; `None` before the first.
+    epoch: Option<Epoch>,
+    beginnings: usize,
     error: Option<ReadError>,
+}
+
+/// What a long request asks for.
+#[derive(Debug)]
+enum LongRequest {
+    MultiGet(Vec<u64>),
+    Scan { first: u64, last: u64, limit: usize },
 }
 
 #[derive(Debug)]
 enum Work {
-    MultiGet { keys: Vec<u64>, done: usize, answers: Answers },
+    MultiGet { done: usize, answers: Answers },
     Scan(ScanWork),
 }
 
@@ -142,7 +159,12 @@ impl Round {
         }
         while left > 0 && self.long.len() < LONG_MAX {
             let Some((slot, request, _)) = queue.take(Lane::Long) else { return false };
-            self.long.push_back(Long { slot, work: self.work(request), error: None });
+            let request = match request {
+                Request::MultiGet(keys) => LongRequest::MultiGet(keys),
+                Request::Scan { first, last, limit } => LongRequest::Scan { first, last, limit },
+                Request::Get(_) | Request::Write(..) => unreachable!("a short request in the long lane"),
+            };
+            self.long.push_back(Long::new(slot, request, self.value_bytes));
             left -= 1;
         }
         left == 0
@@ -160,23 +182,6 @@ impl Round {
         });
     }
 
-    fn work(&self, request: Request) -> Work {
-        match request {
-            Request::MultiGet(keys) => {
-                let mut answers = Answers::default();
-                answers.reset(keys.len(), self.value_bytes);
-                Work::MultiGet { keys, done: 0, answers }
-            }
-            Request::Scan { first, last, limit } => {
-                let mut pairs = Pairs::default();
-                pairs.reset(self.value_bytes);
-                let next_from = Some(first).filter(|_| limit > 0 && first <= last);
-                Work::Scan(ScanWork { next_from, last, left: limit, piece_pairs: PIECE_PAIRS, pairs })
-            }
-            Request::Get(_) | Request::Write(..) => unreachable!("a short request in the long lane"),
-        }
-    }
-
     /// Executes what was taken.
     pub(super) fn execute(&mut self, session: &mut Session<u64>) {
         self.pieces = self.long.len().min(PIECES_MAX);
@@ -190,9 +195,7 @@ impl Round {
     /// GETs and pieces of multi-GETs, in one batch.
     fn execute_gets(&mut self, session: &mut Session<u64>) {
         for long in self.long.iter().take(self.pieces) {
-            if let Work::MultiGet { keys, done, .. } = &long.work {
-                self.keys.extend(piece(keys, *done));
-            }
+            self.keys.extend(long.piece());
         }
         if self.keys.is_empty() {
             return;
@@ -200,14 +203,14 @@ impl Round {
         self.read_error = session.multi_get(&self.keys, &mut self.answers).err();
         let mut at = self.gets.len();
         for long in self.long.iter_mut().take(self.pieces) {
-            let Work::MultiGet { keys, done, answers } = &mut long.work else { continue };
-            let count = piece(keys, *done).len();
-            match &self.read_error {
-                Some(error) => long.error = Some(error.clone()),
-                None => copy_answers(&self.answers, at, answers, *done, count),
+            let count = long.piece().len();
+            if count == 0 {
+                continue;
+            }
+            if !long.fails(self.read_error.as_ref()) && long.stays_in_life(session.epoch(), &self.table) {
+                long.add_answers(&self.answers, at, count);
             }
             at += count;
-            *done += count;
         }
     }
 
@@ -225,14 +228,15 @@ impl Round {
         let error = session.scan_encoded(&self.scans, &mut self.pairs).err();
         let mut requests = self.scans.iter().enumerate();
         for long in self.long.iter_mut().take(self.pieces) {
-            let Work::Scan(scan) = &mut long.work else { continue };
-            if scan.next_from.is_none() {
+            if !matches!(long.work, Work::Scan(ScanWork { next_from: Some(_), .. })) {
                 continue;
             }
             let (index, request) = requests.next().expect("a piece was asked for each scan");
-            match &error {
-                Some(error) => long.error = Some(error.clone()),
-                None => scan.append(&self.pairs, index, request.limit),
+            if long.fails(error.as_ref()) || !long.stays_in_life(session.epoch(), &self.table) {
+                continue;
+            }
+            if let Work::Scan(scan) = &mut long.work {
+                scan.append(&self.pairs, index, request.limit);
             }
         }
     }
@@ -286,25 +290,59 @@ impl Round {
     }
 }
 
-/// The next keys of a multi-GET of which `done` are answered.
-fn piece(keys: &[u64], done: usize) -> &[u64] {
-    &keys[done..keys.len().min(done + PIECE_KEYS)]
-}
+impl Long {
+    fn new(slot: SlotIndex, request: LongRequest, value_bytes: usize) -> Self {
+        let work = Work::of(&request, value_bytes);
+        Self { slot, request, value_bytes, work, epoch: None, beginnings: 1, error: None }
+    }
 
-fn copy_answers(from: &Answers, from_index: usize, to: &mut Answers, to_index: usize, count: usize) {
-    for offset in 0..count {
-        if let Some((value, version)) = from.get(from_index + offset) {
-            to.value_mut(to_index + offset).copy_from_slice(value);
-            to.set_version(to_index + offset, version);
+    /// The next keys of a multi-GET; none of a scan.
+    fn piece(&self) -> &[u64] {
+        match (&self.request, &self.work) {
+            (LongRequest::MultiGet(keys), Work::MultiGet { done, .. }) => {
+                &keys[*done..keys.len().min(done + PIECE_KEYS)]
+            }
+            _ => &[],
         }
     }
-}
 
-impl Long {
+    /// Takes the error of the batch that its piece was in, if there is one. True then.
+    fn fails(&mut self, error: Option<&ReadError>) -> bool {
+        self.error = error.cloned();
+        self.error.is_some()
+    }
+
+    /// True if a piece that was read in the server's life `epoch` belongs to the pieces before. If not, the
+    /// request begins again in that life.
+    fn stays_in_life(&mut self, epoch: Epoch, table: &str) -> bool {
+        let was = self.epoch.replace(epoch).unwrap_or(epoch);
+        if was == epoch {
+            return true;
+        }
+        self.beginnings += 1;
+        if self.beginnings > BEGINNINGS_MAX {
+            self.error = Some(ReadError::ScanCut { table: table.to_owned(), was, is: epoch });
+        }
+        self.work = Work::of(&self.request, self.value_bytes);
+        false
+    }
+
+    /// Takes the answers to its piece: `count`, from number `first` on.
+    fn add_answers(&mut self, from: &Answers, first: usize, count: usize) {
+        let Work::MultiGet { done, answers } = &mut self.work else { return };
+        for offset in 0..count {
+            if let Some((value, version)) = from.get(first + offset) {
+                answers.value_mut(*done + offset).copy_from_slice(value);
+                answers.set_version(*done + offset, version);
+            }
+        }
+        *done += count;
+    }
+
     fn is_done(&self) -> bool {
         self.error.is_some()
             || match &self.work {
-                Work::MultiGet { keys, done, .. } => *done == keys.len(),
+                Work::MultiGet { done, answers } => *done == answers.len(),
                 Work::Scan(scan) => scan.next_from.is_none(),
             }
     }
@@ -324,6 +362,24 @@ impl Long {
         match &self.work {
             Work::MultiGet { .. } => Completion::MultiGet(Ok(Answers::default())),
             Work::Scan(_) => Completion::Scan(Ok(Pairs::default())),
+        }
+    }
+}
+
+impl Work {
+    fn of(request: &LongRequest, value_bytes: usize) -> Self {
+        match request {
+            LongRequest::MultiGet(keys) => {
+                let mut answers = Answers::default();
+                answers.reset(keys.len(), value_bytes);
+                Self::MultiGet { done: 0, answers }
+            }
+            LongRequest::Scan { first, last, limit } => {
+                let mut pairs = Pairs::default();
+                pairs.reset(value_bytes);
+                let next_from = Some(*first).filter(|_| *limit > 0 && first <= last);
+                Self::Scan(ScanWork { next_from, last: *last, left: *limit, piece_pairs: PIECE_PAIRS, pairs })
+            }
         }
     }
 }
@@ -413,4 +469,45 @@ fn of_one(error: &WriteError) -> WriteError {
         *entries = 1;
     }
     error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(count: usize) -> Answers {
+        let mut answers = Answers::default();
+        answers.reset(count, 8);
+        (0..count).for_each(|index| answers.set_version(index, 1));
+        answers
+    }
+
+    #[test]
+    fn a_multi_get_takes_its_pieces_from_one_life_of_the_server() {
+        let keys: Vec<u64> = (0..PIECE_KEYS as u64 + 10).collect();
+        let mut long = Long::new(0, LongRequest::MultiGet(keys), 8);
+        assert_eq!(long.piece().len(), PIECE_KEYS);
+        assert!(long.stays_in_life(Epoch(1), "t"));
+        long.add_answers(&answered(PIECE_KEYS), 0, PIECE_KEYS);
+        assert_eq!(long.piece().len(), 10);
+        assert!(!long.stays_in_life(Epoch(2), "t"), "these ten are of another life");
+        assert_eq!(long.piece()[0], 0, "it begins again");
+        assert!(long.stays_in_life(Epoch(2), "t"));
+        long.add_answers(&answered(PIECE_KEYS), 0, PIECE_KEYS);
+        long.add_answers(&answered(PIECE_KEYS + 10), PIECE_KEYS, 10);
+        assert!(long.is_done());
+        assert!(matches!(long.into_completion(), Completion::MultiGet(Ok(answers)) if answers.len() == 266));
+    }
+
+    #[test]
+    fn a_request_begins_again_a_bounded_number_of_times() {
+        let request = LongRequest::Scan { first: 0, last: 9, limit: 9 };
+        let mut long = Long::new(0, request, 8);
+        for epoch in 0..BEGINNINGS_MAX as u64 {
+            long.stays_in_life(Epoch(epoch), "t");
+            assert!(!long.is_done());
+        }
+        long.stays_in_life(Epoch(99), "t");
+        assert!(matches!(long.into_completion(), Completion::Scan(Err(ReadError::ScanCut { .. }))));
+    }
 }

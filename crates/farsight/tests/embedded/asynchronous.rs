@@ -227,6 +227,20 @@ fn all_tasks_learn_that_the_server_is_gone() {
 }
 
 #[test]
+fn tasks_go_on_in_the_servers_next_life() {
+    let server = TestServer::start(MEMORY_BYTES);
+    let table = table::<u64>(&server, 8);
+    pollster::block_on(table.put(1, &[1; 8])).expect("a write succeeds");
+    let server = server.restart();
+    server.connect().create_table::<u64>("t", 8).expect("a table");
+    pollster::block_on(async {
+        assert_eq!(table.scan(.., 10).await.expect("a read succeeds").len(), 0);
+        assert_eq!(table.put(1, &[2; 8]).await.expect("a write succeeds"), WriteOutcome::Inserted(1));
+        assert_eq!(table.get(1).await.expect("a read succeeds").expect("it is stored").value, [2; 8]);
+    });
+}
+
+#[test]
 fn futures_may_move_between_threads() {
     fn sent<T: Send>(value: T) -> T {
         value
