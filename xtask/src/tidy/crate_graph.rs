@@ -38,6 +38,7 @@ const LAYERS: &[Layer] = &[
         "sim",
         &["base", "client", "fabric", "fabric-sim", "index", "index-xstore", "layout", "protocol", "server"],
     ),
+    ("bindings/python", &["farsight"]),
     ("conformance", EVERY_LIBRARY),
     ("fuzz", &["conformance"]),
     ("xtask", &[]),

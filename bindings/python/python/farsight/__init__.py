@@ -1,0 +1,42 @@
+"""Farsight: an in-memory, ordered key-value store whose clients read the data where it lies.
+
+    import farsight, numpy as np
+    client = farsight.connect("shm:///run/user/1000/farsight.sock")
+    prices = client.create_table("prices", np.float64)
+    prices.put_many(np.arange(1000), np.sqrt(np.arange(1000)))
+    values, found = prices.multi_get([4, 9, 5000])
+
+Keys and values travel as numpy arrays. Calls release the interpreter's lock; tables may be shared by threads.
+A client belongs to the process that connected it, not to its forked children.
+"""
+
+from ._client import Client, connect
+from ._native import (
+    ConnectError,
+    Error,
+    IndeterminateError,
+    LoadError,
+    ReadError,
+    RefusedError,
+    TableError,
+    WriteError,
+    __version__,
+)
+from ._server import Server
+from ._table import Table
+
+__all__ = [
+    "Client",
+    "ConnectError",
+    "Error",
+    "IndeterminateError",
+    "LoadError",
+    "ReadError",
+    "RefusedError",
+    "Server",
+    "Table",
+    "TableError",
+    "WriteError",
+    "__version__",
+    "connect",
+]

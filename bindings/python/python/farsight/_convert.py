@@ -1,0 +1,124 @@
+"""Python's values and numpy's arrays, as the bytes that a table stores.
+
+Nothing is changed silently: what a table's type does not hold exactly is refused, with an error that names the
+types. Arrays in another order of bytes, or not contiguous, are copied into shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from . import _native
+
+#: The type of keys of each kind, as numpy has it.
+KEY_DTYPES: dict[_native.Kind, np.dtype[Any]] = {
+    "u64": np.dtype(np.uint64),
+    "i64": np.dtype(np.int64),
+    "f64": np.dtype(np.float64),
+    "bytes8": np.dtype("S8"),
+}
+
+
+def key_kind(dtype: DTypeLike) -> _native.Kind:
+    """The kind of keys that `dtype` is."""
+    wanted = np.dtype(dtype)
+    for kind, known in KEY_DTYPES.items():
+        if wanted == known:
+            return kind
+    known_names = ", ".join(str(known) for known in KEY_DTYPES.values())
+    raise TypeError(f"keys cannot be {wanted}; they are one of {known_names}")
+
+
+def value_dtype(value: DTypeLike | int) -> np.dtype[Any]:
+    """The type of values that a user means: a type, or a number of bytes."""
+    if isinstance(value, int):
+        if value <= 0:
+            raise ValueError(f"a value has at least 1 B, not {value}")
+        return np.dtype(f"V{int(value)}")
+    dtype: np.dtype[Any] = np.dtype(value)
+    if dtype.hasobject:
+        raise TypeError(f"values of {dtype} hold Python objects, which mean nothing to other processes")
+    if dtype.subdtype is not None:
+        raise TypeError(f"values of {dtype} are arrays: make them a field of a structured type")
+    if dtype.itemsize == 0:
+        raise TypeError(f"values of {dtype} have no size: say how long they are, as in 'S16'")
+    return dtype
+
+
+def is_raw(dtype: np.dtype[Any]) -> bool:
+    """True for bytes without a meaning."""
+    return dtype.kind == "V" and dtype.names is None
+
+
+def array(values: ArrayLike, dtype: np.dtype[Any], what: str) -> np.ndarray[Any, np.dtype[Any]]:
+    """`values` as a contiguous vector of exactly `dtype`."""
+    given = values if isinstance(values, np.ndarray) else _of_sequence(values, dtype, what)
+    if given.ndim != 1:
+        raise ValueError(f"{what} are one vector, not an array of shape {given.shape}")
+    if given.dtype != dtype:
+        given = _cast(given, dtype, what)
+    return np.require(given, requirements=["C", "A"])
+
+
+def scalar(value: Any, dtype: np.dtype[Any], what: str) -> np.ndarray[Any, np.dtype[Any]]:
+    """One value as a vector of exactly `dtype`."""
+    if isinstance(value, np.generic):
+        return array(np.array([value], value.dtype), dtype, what)
+    if isinstance(value, (bytearray, memoryview)):
+        value = bytes(value)
+    return array([value], dtype, what)
+
+
+def _of_sequence(values: ArrayLike, dtype: np.dtype[Any], what: str) -> np.ndarray[Any, Any]:
+    """Python's own values: read as `dtype` where numpy would guess another type than they mean."""
+    items: list[Any] = list(values) if isinstance(values, Iterable) else [values]
+    if not items or dtype.names is not None:
+        return np.array(items, dtype)
+    if is_raw(dtype) and all(isinstance(item, bytes) for item in items):
+        # numpy takes zeros at the end for padding.
+        for item in items:
+            if len(item) != dtype.itemsize:
+                raise ValueError(f"one of the {what} has {len(item)} B, the table holds {dtype.itemsize} B")
+        return np.frombuffer(b"".join(items), dtype)
+    if dtype.kind in "iu" and all(isinstance(item, int) for item in items):
+        # Large integers beside small ones would become floats or objects.
+        return np.array(items, dtype)
+    if dtype.kind == "f" and all(isinstance(item, float) for item in items):
+        # Python knows one width of floats; to be stored in a narrower one is what they are here for.
+        return np.array(items, dtype)
+    return np.asarray(items)
+
+
+def _cast(given: np.ndarray, dtype: np.dtype[Any], what: str) -> np.ndarray:
+    """`given` as `dtype`, if that holds each of its items exactly."""
+    mismatch = TypeError(f"{what} are {given.dtype}, the table holds {dtype}")
+    if given.dtype.newbyteorder("=") == dtype.newbyteorder("="):
+        return given.astype(dtype)
+    if is_raw(dtype):
+        # Raw bytes take any type of their size, as it lies in memory.
+        if given.dtype.itemsize != dtype.itemsize or given.dtype.hasobject:
+            raise mismatch
+        return np.ascontiguousarray(given).view(dtype)
+    if dtype.kind == "S" and given.dtype.kind == "S":
+        if given.dtype.itemsize > dtype.itemsize:
+            longest = int(np.char.str_len(given).max(initial=0))
+            if longest > dtype.itemsize:
+                raise ValueError(f"{what} have up to {longest} B, the table holds {dtype.itemsize} B")
+        return given.astype(dtype)
+    if given.dtype.kind not in "iufb" or dtype.kind not in "iufb":
+        raise mismatch
+    if np.can_cast(given.dtype, dtype, "safe") and not (given.dtype.kind in "iu" and dtype.kind == "f"):
+        return given.astype(dtype)
+    if given.dtype.kind == "f":
+        raise mismatch
+    with np.errstate(invalid="ignore"):
+        cast = given.astype(dtype)
+        unchanged = (cast.astype(given.dtype) == given) & ((cast < 0) == (given < 0))
+    if not unchanged.all():
+        first = given[~unchanged][0]
+        raise OverflowError(f"{what} are {given.dtype}, and {first} among them is none of {dtype}")
+    return cast

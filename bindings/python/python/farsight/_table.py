@@ -1,0 +1,196 @@
+"""A table: keys and values as numpy arrays."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from . import _convert, _native
+
+_NOTHING = np.empty(0, np.uint8)
+
+
+class Table:
+    """An open table, made by `Client.table` and `Client.create_table`. Threads may share it.
+
+    Keys are ordered: numerically, and S8 by their bytes. Single operations take and return Python's and numpy's
+    scalars; the ones with many keys take and return arrays, and are the fast way: a thousand keys at once cost
+    little more than ten one by one.
+
+    Values of a table without a type (`dtype` is ``V8``, say) are bytes.
+    """
+
+    def __init__(self, native: _native.Table, dtype: np.dtype[Any]) -> None:
+        self._native = native
+        self._dtype = dtype
+        self._key_dtype = _convert.KEY_DTYPES[native.kind]
+        self._is_raw = _convert.is_raw(dtype)
+        self._keys_are_words = native.kind == "u64"
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return self._native.name
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of its values."""
+        return self._dtype
+
+    @property
+    def key_dtype(self) -> np.dtype[Any]:
+        """The type of its keys."""
+        return self._key_dtype
+
+    # Reads.
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The value of `key`, or `default` if it is absent."""
+        found = self._native.get(self._key(key))
+        return default if found is None else self._value(found[0])
+
+    def version(self, key: Any) -> int | None:
+        """The version of `key`, which grows with each write of it; `None` if it is absent."""
+        found = self._native.get(self._key(key))
+        return None if found is None else found[1]
+
+    @overload
+    def multi_get(
+        self, keys: ArrayLike, *, versions: Literal[False] = ...
+    ) -> tuple[NDArray[Any], NDArray[np.bool_]]: ...
+
+    @overload
+    def multi_get(
+        self, keys: ArrayLike, *, versions: Literal[True]
+    ) -> tuple[NDArray[Any], NDArray[np.bool_], NDArray[np.uint64]]: ...
+
+    def multi_get(self, keys: ArrayLike, *, versions: bool = False) -> tuple[NDArray[Any], ...]:
+        """The values of `keys`, and a mask of those that were found. Values of absent keys are zeros.
+
+        With ``versions=True`` a third array has the versions, zero for absent keys.
+        """
+        stamps, values = self._native.multi_get(self._keys(keys))
+        found_versions = np.frombuffer(stamps, np.uint64)
+        answers = (np.frombuffer(values, self._dtype), found_versions != 0)
+        return (*answers, found_versions) if versions else answers
+
+    def scan(
+        self, start: Any = None, stop: Any = None, *, limit: int = 1000
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Keys and values, in key order, of the first `limit` pairs from `start` on and below `stop`.
+
+        Every pair was there at an instant during the scan, none is skipped and none comes twice.
+        """
+        if limit < 0:
+            raise ValueError(f"a scan has a limit of at least 0, not {limit}")
+        first = None if start is None else self._key(start)
+        end = None if stop is None else self._key(stop)
+        keys, values = self._native.scan(first, end, limit)
+        return np.frombuffer(keys, self._key_dtype), np.frombuffer(values, self._dtype)
+
+    # Writes of one pair.
+
+    def put(self, key: Any, value: Any) -> int:
+        """Stores a pair, whether the key is present or not. Returns its version."""
+        version = self._native.write("put", self._key(key), self._bytes(value))
+        assert version is not None, "a put is never without effect"
+        return version
+
+    def insert(self, key: Any, value: Any) -> bool:
+        """Stores a pair whose key is absent. False, and no change, if it is present."""
+        return self._native.write("insert", self._key(key), self._bytes(value)) is not None
+
+    def update(self, key: Any, value: Any) -> bool:
+        """Replaces the value of a key that is present. False, and no change, if it is absent."""
+        return self._native.write("update", self._key(key), self._bytes(value)) is not None
+
+    def remove(self, key: Any) -> bool:
+        """Removes a key. False, and no change, if it is absent."""
+        return self._native.write("remove", self._key(key), _NOTHING) is not None
+
+    # Writes of many pairs. Each is atomic by itself, all together are not.
+
+    def put_many(self, keys: ArrayLike, values: ArrayLike) -> None:
+        """`put` of many pairs, in their order.
+
+        Raises `RefusedError` if the server refused some of them; the others were done.
+        """
+        self._write_many("put", keys, values)
+
+    def insert_many(self, keys: ArrayLike, values: ArrayLike) -> NDArray[np.bool_]:
+        """`insert` of many pairs: a mask of those that were absent. Raises as `put_many`."""
+        return self._write_many("insert", keys, values)
+
+    def update_many(self, keys: ArrayLike, values: ArrayLike) -> NDArray[np.bool_]:
+        """`update` of many pairs: a mask of those that were present. Raises as `put_many`."""
+        return self._write_many("update", keys, values)
+
+    def remove_many(self, keys: ArrayLike) -> NDArray[np.bool_]:
+        """`remove` of many keys: a mask of those that were present. Raises as `put_many`."""
+        return _changed(self._native.write_many("remove", self._keys(keys), _NOTHING))
+
+    def load(self, keys: ArrayLike, values: ArrayLike) -> int:
+        """Stores pairs with ascending keys in the empty table, many times faster than `put_many`, and returns
+        their number. They become visible all at once.
+
+        Raises `LoadError` for keys out of order and for a table that is not empty.
+        """
+        return self._native.load(*self._pairs(keys, values))
+
+    # As a mapping.
+
+    def __getitem__(self, key: Any) -> Any:
+        found = self._native.get(self._key(key))
+        if found is None:
+            raise KeyError(key)
+        return self._value(found[0])
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.put(key, value)
+
+    def __delitem__(self, key: Any) -> None:
+        if not self.remove(key):
+            raise KeyError(key)
+
+    def __contains__(self, key: Any) -> bool:
+        return self._native.get(self._key(key)) is not None
+
+    #: A table has no iterator, lest one be mistaken for a snapshot: use `scan`.
+    __iter__ = None
+
+    def __repr__(self) -> str:
+        return f"farsight.Table({self.name!r}, key={self._key_dtype}, value={self._dtype})"
+
+    # Between numpy and bytes.
+
+    def _key(self, key: Any) -> int:
+        if self._keys_are_words and type(key) is int and 0 <= key < 1 << 64:
+            return key  # As the rest would say, ten times faster.
+        return int(_convert.scalar(key, self._key_dtype, "the key").view(np.uint64)[0])
+
+    def _keys(self, keys: ArrayLike) -> NDArray[np.uint64]:
+        return _convert.array(keys, self._key_dtype, "keys").view(np.uint64)
+
+    def _bytes(self, value: Any) -> NDArray[np.uint8]:
+        return _convert.scalar(value, self._dtype, "the value").view(np.uint8)
+
+    def _value(self, stored: bytes) -> Any:
+        return stored if self._is_raw else np.frombuffer(stored, self._dtype)[0]
+
+    def _pairs(self, keys: ArrayLike, values: ArrayLike) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
+        wanted = self._keys(keys)
+        stored = _convert.array(values, self._dtype, "values")
+        if len(wanted) != len(stored):
+            raise ValueError(f"{len(wanted)} keys and {len(stored)} values")
+        return wanted, stored.view(np.uint8)
+
+    def _write_many(self, operation: _native.Write, keys: ArrayLike, values: ArrayLike) -> NDArray[np.bool_]:
+        return _changed(self._native.write_many(operation, *self._pairs(keys, values)))
+
+
+def _changed(versions: bytearray) -> NDArray[np.bool_]:
+    """Which writes changed something: those that gave or took a version."""
+    mask: NDArray[np.bool_] = np.frombuffer(versions, np.uint64) != 0
+    return mask

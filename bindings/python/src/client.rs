@@ -1,0 +1,101 @@
+//! A connection.
+
+use std::sync::{Mutex, PoisonError};
+
+use farsight::{CatalogueError, KeyKind, TableInfo};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::error;
+use crate::table::Table;
+use crate::typed_table::{self, Operations};
+
+/// A client of one server, until it is closed.
+#[pyclass(frozen)]
+pub(crate) struct Client {
+    url: String,
+    open: Mutex<Option<farsight::Client>>,
+}
+
+/// Connects to the server at `url`.
+#[pyfunction]
+pub(crate) fn connect(py: Python<'_>, url: String) -> PyResult<Client> {
+    let client = py.detach(|| farsight::connect(&url)).map_err(|error| error::connecting(&error))?;
+    Ok(Client { url, open: Mutex::new(Some(client)) })
+}
+
+#[pymethods]
+impl Client {
+    #[getter]
+    fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Makes a table, or opens the one of the same definition.
+    fn create_table(&self, py: Python<'_>, name: &str, kind: &str, value_bytes: usize) -> PyResult<Table> {
+        let client = self.client()?;
+        let create = match kind {
+            "u64" => typed_table::create::<u64>,
+            "i64" => typed_table::create::<i64>,
+            "f64" => typed_table::create::<f64>,
+            "bytes8" => typed_table::create::<[u8; 8]>,
+            _ => return Err(PyValueError::new_err(format!("no such kind of keys: {kind:?}"))),
+        };
+        opened(py.detach(|| create(&client, name, value_bytes)))
+    }
+
+    /// Opens a table, whatever its keys are.
+    fn table(&self, py: Python<'_>, name: &str) -> PyResult<Table> {
+        let client = self.client()?;
+        let info = py.detach(|| client.describe_table(name)).map_err(|error| error::catalogue(&error))?;
+        let open = match info.definition.key_kind {
+            KeyKind::U64 => typed_table::open::<u64>,
+            KeyKind::I64 => typed_table::open::<i64>,
+            KeyKind::F64 => typed_table::open::<f64>,
+            KeyKind::Bytes8 => typed_table::open::<[u8; 8]>,
+        };
+        opened(py.detach(|| open(&client, name)))
+    }
+
+    /// Name, kind of keys and bytes of a value of each table.
+    fn tables(&self, py: Python<'_>) -> PyResult<Vec<(String, String, usize)>> {
+        let tables = self.ask(py, farsight::Client::tables)?;
+        let row = |info: TableInfo| {
+            let definition = info.definition;
+            (definition.name, definition.key_kind.to_string(), usize::from(definition.value_bytes))
+        };
+        Ok(tables.into_iter().map(row).collect())
+    }
+
+    /// The server's statistics as JSON.
+    fn stats(&self, py: Python<'_>) -> PyResult<String> {
+        let stats = self.ask(py, farsight::Client::stats)?;
+        serde_json::to_string(&stats).map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    /// Ends the connection, once the last table of it is gone too.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| drop(self.open.lock().unwrap_or_else(PoisonError::into_inner).take()));
+    }
+}
+
+impl Client {
+    fn client(&self) -> PyResult<farsight::Client> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.clone()
+            .ok_or_else(|| error::ConnectError::new_err(format!("the client of {} is closed", self.url)))
+    }
+
+    fn ask<T: Send>(
+        &self,
+        py: Python<'_>,
+        question: fn(&farsight::Client) -> Result<T, CatalogueError>,
+    ) -> PyResult<T> {
+        let client = self.client()?;
+        py.detach(|| question(&client)).map_err(|error| error::catalogue(&error))
+    }
+}
+
+fn opened(result: Result<Box<dyn Operations>, farsight::TableError>) -> PyResult<Table> {
+    result.map(Table::new).map_err(|error| error::table(&error))
+}

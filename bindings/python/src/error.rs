@@ -1,0 +1,89 @@
+//! The exceptions, and which of them stands for which error.
+
+use farsight::{CatalogueError, ConnectError as Connecting, OpenError, StartError, WriteError as Writing};
+use pyo3::create_exception;
+use pyo3::exceptions::{PyException, PyValueError};
+use pyo3::prelude::*;
+
+create_exception!(farsight, Error, PyException, "What every exception of farsight is.");
+create_exception!(farsight, ConnectError, Error, "The server cannot be reached, is gone, or cannot start.");
+create_exception!(farsight, TableError, Error, "A table cannot be made, opened or described.");
+create_exception!(farsight, ReadError, Error, "A read failed. It can be repeated.");
+create_exception!(farsight, WriteError, Error, "A write failed. Nothing was changed by what did not return.");
+create_exception!(
+    farsight,
+    IndeterminateError,
+    WriteError,
+    "The answer to a write was lost: it may have happened once, or not at all."
+);
+create_exception!(
+    farsight,
+    RefusedError,
+    WriteError,
+    "The server did not take a write, for want of room or time. It changed nothing; others of its batch did."
+);
+create_exception!(farsight, LoadError, Error, "A bulk load failed. The table is as empty as before.");
+
+/// An error with all its sources, in one line.
+fn text(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let next = error.to_string();
+        if !text.ends_with(&next) {
+            text = format!("{text}: {next}");
+        }
+        source = error.source();
+    }
+    text
+}
+
+pub(crate) fn connecting(error: &Connecting) -> PyErr {
+    match error {
+        Connecting::Url(_) => PyValueError::new_err(text(error)),
+        Connecting::Fabric(_) => ConnectError::new_err(text(error)),
+    }
+}
+
+pub(crate) fn starting(error: &StartError) -> PyErr {
+    ConnectError::new_err(text(error))
+}
+
+pub(crate) fn catalogue(error: &CatalogueError) -> PyErr {
+    match error {
+        CatalogueError::Fabric(_) => ConnectError::new_err(text(error)),
+        _ => TableError::new_err(text(error)),
+    }
+}
+
+pub(crate) fn table(error: &farsight::TableError) -> PyErr {
+    match error {
+        farsight::TableError::ValueSize { .. } => PyValueError::new_err(text(error)),
+        farsight::TableError::Catalogue(error) => catalogue(error),
+        farsight::TableError::KeyKind { .. } => TableError::new_err(text(error)),
+    }
+}
+
+pub(crate) fn opening(error: &OpenError) -> PyErr {
+    match error {
+        OpenError::Catalogue(CatalogueError::Fabric(_)) => ConnectError::new_err(text(error)),
+        _ => TableError::new_err(text(error)),
+    }
+}
+
+pub(crate) fn reading(error: &farsight::ReadError) -> PyErr {
+    ReadError::new_err(text(error))
+}
+
+pub(crate) fn writing(error: &Writing) -> PyErr {
+    match error {
+        Writing::WrongValueSize { .. } => PyValueError::new_err(text(error)),
+        Writing::Refused { .. } => RefusedError::new_err(text(error)),
+        Writing::Indeterminate { .. } => IndeterminateError::new_err(text(error)),
+        _ => WriteError::new_err(text(error)),
+    }
+}
+
+pub(crate) fn loading(error: &farsight::LoadError) -> PyErr {
+    LoadError::new_err(text(error))
+}

@@ -1,0 +1,167 @@
+//! A table: bytes of keys and values in, bytes out.
+
+use farsight::{WriteOperation, WriteOutcome};
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes};
+
+use crate::error;
+use crate::typed_table::Operations;
+
+/// An open table. Threads may share it.
+#[pyclass(frozen)]
+pub(crate) struct Table {
+    operations: Box<dyn Operations>,
+}
+
+impl Table {
+    pub(crate) fn new(operations: Box<dyn Operations>) -> Self {
+        Self { operations }
+    }
+}
+
+#[pymethods]
+impl Table {
+    #[getter]
+    fn name(&self) -> &str {
+        self.operations.name()
+    }
+
+    #[getter]
+    fn kind(&self) -> String {
+        self.operations.kind()
+    }
+
+    #[getter]
+    fn value_bytes(&self) -> usize {
+        self.operations.value_bytes()
+    }
+
+    /// The value of a key and its version.
+    fn get<'py>(&self, py: Python<'py>, key: u64) -> PyResult<Option<(Bound<'py, PyBytes>, u64)>> {
+        let answers = py.detach(|| self.operations.multi_get(&[key]))?;
+        Ok(answers.get(0).map(|(value, version)| (PyBytes::new(py, value), version)))
+    }
+
+    /// Versions, which are zero for absent keys, and values.
+    fn multi_get<'py>(
+        &self,
+        py: Python<'py>,
+        keys: &Bound<'py, PyAny>,
+    ) -> PyResult<(Bound<'py, PyByteArray>, Bound<'py, PyByteArray>)> {
+        let keys = copied::<u64>(py, keys)?;
+        let answers = py.detach(|| self.operations.multi_get(&keys))?;
+        Ok((words(py, answers.versions().iter().copied())?, PyByteArray::new(py, answers.values())))
+    }
+
+    /// Keys and values.
+    fn scan<'py>(
+        &self,
+        py: Python<'py>,
+        first: Option<u64>,
+        end: Option<u64>,
+        limit: usize,
+    ) -> PyResult<(Bound<'py, PyByteArray>, Bound<'py, PyByteArray>)> {
+        let columns = py.detach(|| self.operations.scan(first, end, limit))?;
+        Ok((words(py, columns.keys.iter().copied())?, PyByteArray::new(py, &columns.values)))
+    }
+
+    /// The version of the key now, or `None` if the write changed nothing.
+    fn write(
+        &self,
+        py: Python<'_>,
+        operation: &str,
+        key: u64,
+        value: &Bound<'_, PyAny>,
+    ) -> PyResult<Option<u64>> {
+        let operation = parse(operation)?;
+        let value = copied::<u8>(py, value)?;
+        let outcome = py.detach(|| self.operations.write_one(operation, key, &value))?;
+        Ok(version(outcome))
+    }
+
+    /// The versions of the keys now; zero where a write changed nothing.
+    fn write_many<'py>(
+        &self,
+        py: Python<'py>,
+        operation: &str,
+        keys: &Bound<'py, PyAny>,
+        values: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyByteArray>> {
+        let operation = parse(operation)?;
+        let (keys, values) = (copied::<u64>(py, keys)?, copied::<u8>(py, values)?);
+        if operation.has_value() {
+            self.check_sizes(&keys, &values)?;
+        }
+        let outcomes = py.detach(|| self.operations.write_many(operation, &keys, &values))?;
+        let mut failed = outcomes.iter().enumerate().filter_map(|(index, outcome)| match outcome {
+            WriteOutcome::Failed(code) => Some((index, code)),
+            _ => None,
+        });
+        if let Some((first, code)) = failed.next() {
+            let (count, all) = (1 + failed.count(), outcomes.len());
+            return Err(error::RefusedError::new_err(format!(
+                "table {:?} did not take {count} of {all} writes; the first is number {first}: {code:?}",
+                self.name()
+            )));
+        }
+        words(py, outcomes.into_iter().map(|outcome| version(outcome).unwrap_or(0)))
+    }
+
+    /// Stores ascending pairs in the empty table, and returns their number.
+    fn load(&self, py: Python<'_>, keys: &Bound<'_, PyAny>, values: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let (keys, values) = (copied::<u64>(py, keys)?, copied::<u8>(py, values)?);
+        self.check_sizes(&keys, &values)?;
+        py.detach(|| self.operations.load(&keys, &values))
+    }
+}
+
+impl Table {
+    fn check_sizes(&self, keys: &[u64], values: &[u8]) -> PyResult<()> {
+        let (expected, got) = (keys.len() * self.value_bytes(), values.len());
+        if expected == got {
+            return Ok(());
+        }
+        Err(PyValueError::new_err(format!(
+            "{} keys of table {:?} need {expected} B of values, got {got} B",
+            keys.len(),
+            self.name()
+        )))
+    }
+}
+
+/// What a buffer holds, copied, so that nobody can change it while the interpreter's lock is released.
+fn copied<T: pyo3::buffer::Element>(py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Vec<T>> {
+    PyBuffer::<T>::get(object)?.to_vec(py)
+}
+
+/// Words as numpy reads them.
+fn words(py: Python<'_>, words: impl ExactSizeIterator<Item = u64>) -> PyResult<Bound<'_, PyByteArray>> {
+    PyByteArray::new_with(py, 8 * words.len(), |bytes| {
+        for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_ne_bytes());
+        }
+        Ok(())
+    })
+}
+
+fn parse(operation: &str) -> PyResult<WriteOperation> {
+    match operation {
+        "insert" => Ok(WriteOperation::Insert),
+        "update" => Ok(WriteOperation::Update),
+        "put" => Ok(WriteOperation::Put),
+        "remove" => Ok(WriteOperation::Remove),
+        _ => Err(PyValueError::new_err(format!("no such write: {operation:?}"))),
+    }
+}
+
+/// The version that a write gave or took; `None` if it changed nothing.
+fn version(outcome: WriteOutcome) -> Option<u64> {
+    match outcome {
+        WriteOutcome::Inserted(version)
+        | WriteOutcome::Replaced(version)
+        | WriteOutcome::Removed(version) => Some(version),
+        WriteOutcome::Exists(_) | WriteOutcome::Absent | WriteOutcome::Failed(_) => None,
+    }
+}

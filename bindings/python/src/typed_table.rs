@@ -1,0 +1,231 @@
+//! One table whose keys' type is known at run time only.
+//!
+//! Invariant: a session is used by one thread at a time. Sessions that no thread uses wait in a stack; there
+//! are as many as there ever were threads at once.
+
+use std::sync::{Mutex, PoisonError};
+
+use farsight::{
+    Answers, Client, Key, Options, Pairs, ReadError, Session, Table, TableError, WriteOperation, WriteOutcome,
+};
+use pyo3::PyErr;
+
+use crate::error;
+
+/// Keys as numpy keeps them.
+pub(crate) trait NumpyKey: Key {
+    fn from_bits(bits: u64) -> Self;
+    fn to_bits(self) -> u64;
+}
+
+impl NumpyKey for u64 {
+    fn from_bits(bits: u64) -> Self {
+        bits
+    }
+
+    fn to_bits(self) -> u64 {
+        self
+    }
+}
+
+impl NumpyKey for i64 {
+    fn from_bits(bits: u64) -> Self {
+        bits.cast_signed()
+    }
+
+    fn to_bits(self) -> u64 {
+        self.cast_unsigned()
+    }
+}
+
+impl NumpyKey for f64 {
+    fn from_bits(bits: u64) -> Self {
+        Self::from_bits(bits)
+    }
+
+    fn to_bits(self) -> u64 {
+        self.to_bits()
+    }
+}
+
+impl NumpyKey for [u8; 8] {
+    fn from_bits(bits: u64) -> Self {
+        bits.to_ne_bytes()
+    }
+
+    fn to_bits(self) -> u64 {
+        u64::from_ne_bytes(self)
+    }
+}
+
+/// Pairs of one page of a scan.
+const PAGE_PAIRS: usize = 4096;
+
+/// The bits of keys, and as many values one behind the other.
+#[derive(Default)]
+pub(crate) struct Columns {
+    pub(crate) keys: Vec<u64>,
+    pub(crate) values: Vec<u8>,
+}
+
+/// A table's operations on keys' bits. None needs the interpreter.
+pub(crate) trait Operations: Send + Sync {
+    fn name(&self) -> &str;
+    fn kind(&self) -> String;
+    fn value_bytes(&self) -> usize;
+    fn multi_get(&self, keys: &[u64]) -> Result<Answers, PyErr>;
+    /// The first pairs, at most `limit`, from the key `first` on, and below `end`.
+    fn scan(&self, first: Option<u64>, end: Option<u64>, limit: usize) -> Result<Columns, PyErr>;
+    fn write_one(&self, operation: WriteOperation, key: u64, value: &[u8]) -> Result<WriteOutcome, PyErr>;
+    /// Writes of one kind; for a removal `values` is not looked at.
+    fn write_many(
+        &self,
+        operation: WriteOperation,
+        keys: &[u64],
+        values: &[u8],
+    ) -> Result<Vec<WriteOutcome>, PyErr>;
+    /// Stores ascending pairs in the empty table.
+    fn load(&self, keys: &[u64], values: &[u8]) -> Result<u64, PyErr>;
+}
+
+/// Opens a table with keys of type `K`.
+pub(crate) fn open<K: NumpyKey>(client: &Client, name: &str) -> Result<Box<dyn Operations>, TableError> {
+    Ok(Box::new(TypedTable { table: client.table::<K>(name)?, idle: Mutex::default() }))
+}
+
+/// Makes a table with keys of type `K`, or opens the one that is defined so.
+pub(crate) fn create<K: NumpyKey>(
+    client: &Client,
+    name: &str,
+    value_bytes: usize,
+) -> Result<Box<dyn Operations>, TableError> {
+    Ok(Box::new(TypedTable { table: client.create_table::<K>(name, value_bytes)?, idle: Mutex::default() }))
+}
+
+struct TypedTable<K> {
+    table: Table<K>,
+    idle: Mutex<Vec<Session<K>>>,
+}
+
+impl<K: NumpyKey> TypedTable<K> {
+    /// Calls `work` with a session of its own.
+    fn with_session<T>(&self, work: impl FnOnce(&mut Session<K>) -> Result<T, PyErr>) -> Result<T, PyErr> {
+        let idle = self.idle().pop();
+        let mut session = match idle {
+            Some(session) => session,
+            None => self.table.session(Options::default()).map_err(|error| error::opening(&error))?,
+        };
+        let done = work(&mut session);
+        self.idle().push(session);
+        done
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Session<K>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn typed<K: NumpyKey>(keys: &[u64]) -> Vec<K> {
+    keys.iter().map(|bits| K::from_bits(*bits)).collect()
+}
+
+impl<K: NumpyKey> Operations for TypedTable<K> {
+    fn name(&self) -> &str {
+        self.table.name()
+    }
+
+    fn kind(&self) -> String {
+        K::KIND.to_string()
+    }
+
+    fn value_bytes(&self) -> usize {
+        self.table.value_bytes()
+    }
+
+    fn multi_get(&self, keys: &[u64]) -> Result<Answers, PyErr> {
+        let keys = typed::<K>(keys);
+        let mut answers = Answers::default();
+        self.with_session(|session| {
+            session.multi_get(&keys, &mut answers).map_err(|error| error::reading(&error))
+        })?;
+        Ok(answers)
+    }
+
+    fn scan(&self, first: Option<u64>, end: Option<u64>, limit: usize) -> Result<Columns, PyErr> {
+        let first = first.map_or(0, |bits| K::from_bits(bits).encode());
+        let end = end.map(|bits| K::from_bits(bits).encode());
+        self.with_session(|session| {
+            let mut columns = Columns::default();
+            let mut page = Pairs::<K>::default();
+            let mut from = Some(first);
+            let mut epoch = None;
+            while let Some(place) = from.filter(|place| end.is_none_or(|end| *place < end)) {
+                let wanted = (limit - columns.keys.len()).min(PAGE_PAIRS);
+                session
+                    .scan_batch(&[(K::decode(place), wanted)], &mut page)
+                    .map_err(|error| error::reading(&error))?;
+                let (was, is) = (*epoch.get_or_insert(session.epoch()), session.epoch());
+                if was != is {
+                    let table = self.name().to_owned();
+                    return Err(error::reading(&ReadError::ScanCut { table, was, is }));
+                }
+                let inside = page.iter().take_while(|pair| end.is_none_or(|end| pair.key.encode() < end));
+                let before = columns.keys.len();
+                columns.keys.extend(inside.map(|pair| pair.key.to_bits()));
+                let added = columns.keys.len() - before;
+                columns.values.extend_from_slice(&page.values()[..added * self.value_bytes()]);
+                if added < wanted || columns.keys.len() == limit {
+                    break;
+                }
+                from = columns.keys.last().and_then(|bits| K::from_bits(*bits).encode().checked_add(1));
+            }
+            Ok(columns)
+        })
+    }
+
+    fn write_one(&self, operation: WriteOperation, key: u64, value: &[u8]) -> Result<WriteOutcome, PyErr> {
+        let key = K::from_bits(key);
+        self.with_session(|session| {
+            let outcome = match operation {
+                WriteOperation::Insert => session.insert(key, value),
+                WriteOperation::Update => session.update(key, value),
+                WriteOperation::Put => session.put(key, value),
+                WriteOperation::Remove => session.remove(key),
+            };
+            outcome.map_err(|error| error::writing(&error))
+        })
+    }
+
+    fn write_many(
+        &self,
+        operation: WriteOperation,
+        keys: &[u64],
+        values: &[u8],
+    ) -> Result<Vec<WriteOutcome>, PyErr> {
+        let keys = typed::<K>(keys);
+        let mut outcomes = Vec::new();
+        self.with_session(|session| {
+            if operation == WriteOperation::Remove {
+                let done = session.remove_many(&keys, &mut outcomes);
+                return done.map_err(|error| error::writing(&error));
+            }
+            let values = values.chunks_exact(self.value_bytes());
+            let pairs: Vec<(K, &[u8])> = keys.into_iter().zip(values).collect();
+            let done = match operation {
+                WriteOperation::Insert => session.insert_many(&pairs, &mut outcomes),
+                WriteOperation::Update => session.update_many(&pairs, &mut outcomes),
+                WriteOperation::Put | WriteOperation::Remove => session.put_many(&pairs, &mut outcomes),
+            };
+            done.map_err(|error| error::writing(&error))
+        })?;
+        Ok(outcomes)
+    }
+
+    fn load(&self, keys: &[u64], values: &[u8]) -> Result<u64, PyErr> {
+        let mut load = self.table.bulk_load().map_err(|error| error::opening(&error))?;
+        for (bits, value) in keys.iter().zip(values.chunks_exact(self.value_bytes())) {
+            load.push(K::from_bits(*bits), value).map_err(|error| error::loading(&error))?;
+        }
+        load.finish().map_err(|error| error::loading(&error))
+    }
+}

@@ -1,0 +1,106 @@
+"""What arrays a table takes, and what its refusals say."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import farsight
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i2", ">u4", "<i8", ">u8", "bool"])
+def test_integers_of_any_width_and_order_are_keys(new_table: Any, dtype: str) -> None:
+    table = new_table(np.uint64)
+    keys = np.array([0, 1], dtype)
+    table.put_many(keys, keys)
+    assert table.multi_get([0, 1, 256])[1].tolist() == [True, True, False]
+
+
+def test_arrays_need_not_be_contiguous_or_aligned(new_table: Any) -> None:
+    table = new_table(np.float64)
+    keys, values = np.arange(20, dtype=np.uint64)[::2], np.arange(20.0)[::-2]
+    table.put_many(keys, values)
+    assert table.scan()[1].tolist() == values.tolist()
+    shifted = np.zeros(5, [("pad", "u1"), ("key", "u8")])
+    shifted["key"] = keys[:5]
+    assert not shifted["key"].flags.aligned
+    assert table.multi_get(shifted["key"])[1].all()
+
+
+def test_large_integers_in_lists_stay_exact(new_table: Any) -> None:
+    table = new_table(np.uint64)
+    keys = [0, 2**53 + 1, 2**64 - 1]
+    table.put_many(keys, keys)
+    assert table.scan()[0].tolist() == keys
+    assert table.get(np.uint64(2**64 - 1)) == 2**64 - 1
+
+
+def test_values_may_be_stored_in_another_order_of_bytes(new_table: Any, client: farsight.Client) -> None:
+    table = new_table(">f8")
+    table.put_many([1], np.array([2.5], "<f8"))
+    assert table[1] == 2.5
+    assert client.table(table.name)[1] == np.array([2.5], ">f8").tobytes()
+
+
+REFUSED_KEYS: list[tuple[Any, Any, type[Exception], str]] = [
+    (np.uint64, np.array([1.0]), TypeError, "keys are float64, the table holds uint64"),
+    (np.uint64, [1.5], TypeError, "keys are float64, the table holds uint64"),
+    (np.uint64, np.array([-1]), OverflowError, "keys are int64, and -1 among them is none of uint64"),
+    (np.uint64, [-1], OverflowError, "integer"),
+    (np.uint64, [2**64], OverflowError, "int"),
+    (np.uint64, ["a"], TypeError, "the table holds uint64"),
+    (np.uint64, np.zeros((2, 2), np.uint64), ValueError, r"shape \(2, 2\)"),
+    (np.int64, np.array([2**63], np.uint64), OverflowError, "none of int64"),
+    (np.float64, np.array([2**53 + 1]), OverflowError, "none of float64"),
+    ("S8", [b"nine char"], ValueError, "9 B, the table holds 8 B"),
+    ("S8", ["text"], TypeError, "the table holds |S8"),
+]
+
+
+@pytest.mark.parametrize(("key", "keys", "error", "text"), REFUSED_KEYS)
+def test_keys_are_refused(new_table: Any, key: Any, keys: Any, error: type[Exception], text: str) -> None:
+    table = new_table(8, key=key)
+    with pytest.raises(error, match=text):
+        table.multi_get(keys)
+
+
+REFUSED_VALUES: list[tuple[Any, Any, type[Exception], str]] = [
+    (np.float64, np.array(["a"]), TypeError, "values are <U1, the table holds float64"),
+    (np.int64, np.array([2.0]), TypeError, "values are float64, the table holds int64"),
+    (8, [b"short"], ValueError, "5 B, the table holds 8 B"),
+    (8, np.zeros(1, "f4"), TypeError, r"values are float32, the table holds \|V8"),
+    ("S8", [b"nine char"], ValueError, "9 B, the table holds 8 B"),
+]
+
+
+@pytest.mark.parametrize(("value", "values", "error", "text"), REFUSED_VALUES)
+def test_values_are_refused(
+    new_table: Any, value: Any, values: Any, error: type[Exception], text: str
+) -> None:
+    table = new_table(value)
+    with pytest.raises(error, match=text):
+        table.put_many([1], values)
+    assert table.get(1) is None
+
+
+def test_wrong_types_of_tables_are_refused(client: farsight.Client, new_table: Any) -> None:
+    with pytest.raises(TypeError, match="keys cannot be float32; they are one of uint64"):
+        new_table(8, key=np.float32)
+    with pytest.raises(TypeError, match="Python objects"):
+        new_table(object)
+    with pytest.raises(TypeError, match="have no size"):
+        new_table("S")
+    with pytest.raises(ValueError, match="at least 1 B"):
+        new_table(0)
+    for value_bytes in (7, 257):
+        with pytest.raises(ValueError, match=f"{value_bytes} B: the format takes 8 to 256 B"):
+            new_table(value_bytes)
+    with pytest.raises(TypeError, match="values of 8 B, complex128 has 16 B"):
+        client.table(new_table(np.float64).name, np.complex128)
+    table = new_table(8)
+    with pytest.raises(ValueError, match="2 keys and 1 values"):
+        table.put_many([1, 2], [bytes(8)])
+    with pytest.raises(ValueError, match="the value|one of the"):
+        table.put(1, b"short")
+    with pytest.raises(ValueError, match="limit of at least 0"):
+        table.scan(limit=-1)

@@ -1,0 +1,147 @@
+"""Every operation against a dict, for each kind of key and several types of value."""
+
+import random
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import farsight
+
+KEYS: dict[str, Callable[[random.Random], Any]] = {
+    "uint64": lambda rng: rng.choice([0, 1, 2**63, 2**64 - 1, rng.randrange(200)]),
+    "int64": lambda rng: rng.choice([-(2**63), -1, 0, 2**63 - 1, rng.randrange(-99, 99)]),
+    "float64": lambda rng: rng.choice([-np.inf, np.inf, -0.5, 1e300, rng.randrange(200) / 8]),
+    "S8": lambda rng: rng.choice([b"", b"zzzzzzzz", b"\x00\x01", str(rng.randrange(200)).encode()]),
+}
+TICK = np.dtype([("price", "<f8"), ("size", "<u4"), ("venue", "S4")])
+VALUES: dict[str, tuple[Any, Callable[[random.Random], Any]]] = {
+    "float64": (np.float64, lambda rng: np.float64(rng.random())),
+    "bytes": (13, lambda rng: rng.randbytes(12) + b"\x00"),
+    "structured": (TICK, lambda rng: np.array((rng.random(), rng.randrange(99), b"XETR"), TICK)[()]),
+    "complex": (np.complex128, lambda rng: np.complex128(complex(rng.random(), -1))),
+}
+
+
+@pytest.mark.parametrize("key_type", KEYS)
+@pytest.mark.parametrize("value_type", VALUES)
+def test_operations_agree_with_a_dict(new_table: Any, key_type: str, value_type: str) -> None:
+    dtype, new_value = VALUES[value_type]
+    new_key = KEYS[key_type]
+    table = new_table(dtype, key=key_type)
+    seed = f"{key_type} {value_type}"
+    rng, model = random.Random(seed), {}
+    for _ in range(400):
+        key, value = new_key(rng), new_value(rng)
+        match rng.randrange(5):
+            case 0:
+                assert table.insert(key, value) == (key not in model), seed
+                model.setdefault(key, value)
+            case 1:
+                assert table.update(key, value) == (key in model), seed
+                if key in model:
+                    model[key] = value
+            case 2:
+                before = table.version(key) or 0
+                assert table.put(key, value) > before, seed
+                model[key] = value
+            case 3:
+                assert table.remove(key) == (model.pop(key, None) is not None), seed
+            case _:
+                assert table.get(key) == model.get(key), seed
+                assert (key in table) == (key in model), seed
+    assert len(model) > 20, "the run has stored too little to say anything"
+    wanted = np.array(list(model) + [new_key(rng) for _ in range(50)], key_type)
+    values, found = table.multi_get(wanted)
+    assert values.dtype == table.dtype and found.dtype == np.bool_
+    for key, value, there in zip(wanted.tolist(), values, found, strict=True):
+        assert there == (key in model), seed
+        assert not there or value.tobytes() == np.array(model[key], table.dtype).tobytes(), seed
+    keys, values = table.scan(limit=10_000)
+    assert keys.tolist() == sorted(model), seed
+    assert [value.tobytes() for value in values] == [
+        np.array(model[key], table.dtype).tobytes() for key in sorted(model)
+    ]
+
+
+def test_many_at_once(new_table: Any) -> None:
+    table = new_table(np.int64)
+    keys = np.arange(0, 20_000, 2)
+    assert table.load(keys, -keys) == len(keys)
+    assert table.insert_many([0, 1, 2, 3], [9, 9, 9, 9]).tolist() == [False, True, False, True]
+    assert table.update_many([0, 5, 2], [7, 7, 7]).tolist() == [True, False, True]
+    assert table.remove_many([4, 5]).tolist() == [True, False]
+    table.put_many([6, 7], [60, 70])
+    values, found, versions = table.multi_get(np.arange(10), versions=True)
+    assert values.tolist() == [7, 9, 7, 9, 0, 0, 60, 70, -8, 0]
+    assert found.tolist() == [True, True, True, True, False, False, True, True, True, False]
+    assert ((versions > 0) == found).all()
+    assert table.multi_get([])[0].shape == (0,)
+    values[0] = 1  # The arrays are the caller's own.
+
+
+def test_scans(new_table: Any) -> None:
+    table = new_table(np.uint64, key=np.int64)
+    keys = np.arange(-10_000, 10_000)
+    table.load(keys, keys + 10_000)
+    for start, stop, limit in [(None, None, 7), (-5, 5, 100), (-5, 5, 3), (9_999, None, 9), (5, 5, 9)]:
+        found, values = table.scan(start, stop, limit=limit)
+        expected = keys[(start or -10_000) + 10_000 : (10_000 if stop is None else stop) + 10_000][:limit]
+        assert (found == expected).all() and len(found) == len(expected)
+        assert (values == expected + 10_000).all()
+    assert len(table.scan(limit=100_000)[0]) == 20_000, "longer than a page"
+    assert len(table.scan(limit=0)[0]) == 0
+
+
+def test_as_a_mapping(new_table: Any) -> None:
+    table = new_table(8)
+    table[1] = b"8 bytes."
+    assert table[1] == b"8 bytes." and 1 in table and 2 not in table
+    with pytest.raises(KeyError, match="2"):
+        table[2]
+    del table[1]
+    with pytest.raises(KeyError, match="1"):
+        del table[1]
+    assert table.get(1) is None and table.get(1, b"other") == b"other"
+    with pytest.raises(TypeError):
+        iter(table)
+
+
+def test_threads_share_a_table(new_table: Any) -> None:
+    table = new_table(np.uint64)
+    failures: list[BaseException] = []
+
+    def work(first: int) -> None:
+        try:
+            keys = np.arange(first, first + 2_000)
+            for _ in range(5):
+                table.put_many(keys, keys * 3)
+                values, found = table.multi_get(keys)
+                assert found.all() and (values == keys * 3).all()
+        except BaseException as error:  # noqa: BLE001 - told to the test
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(10_000 * index,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert len(table.scan(limit=100_000)[0]) == 8_000
+
+
+def test_tables_and_statistics(client: farsight.Client, new_table: Any) -> None:
+    table = new_table(16, key="S8")
+    table.put(b"a", bytes(16))
+    infos = {info.name: info for info in client.tables()}
+    assert infos[table.name] == (table.name, np.dtype("S8"), 16)
+    statistics = client.stats()
+    mine = [one for one in statistics["tables"] if one["info"]["definition"]["name"] == table.name]
+    assert mine[0]["tree"]["pairs"] == 1
+    again = client.table(table.name)
+    assert again.dtype == np.dtype("V16") and again.key_dtype == np.dtype("S8")
+    assert again[b"a"] == bytes(16)
+    assert client.table(table.name, TICK)[b"a"]["size"] == 0
+    assert table.name in repr(table) and client.url in repr(client)
