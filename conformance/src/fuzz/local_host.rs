@@ -104,8 +104,8 @@ impl Host for LocalHost {
         Ok(LocalPort { calls: Arc::clone(&self.calls) })
     }
 
-    fn step(&self, _timeout: Duration) -> Result<(), FabricError> {
-        Ok(())
+    fn step(&self, _timeout: Duration) -> Result<Vec<ClientId>, FabricError> {
+        Ok(Vec::new())
     }
 
     fn client_count(&self) -> usize {

@@ -2,7 +2,8 @@
 //!
 //! Invariant: a client is in the table from its connection to its end, whichever comes of it: its own close,
 //! its process's death, a broken rule, a fence. With it go its socket, its pinned process and, through their
-//! gates, its queues and their memory.
+//! gates, its queues and their memory. Once none of its requests executes any more, the server is told, which
+//! may keep more of it.
 //!
 //! Protocol: one control thread calls [`Host::step`] in a loop; everything there is non-blocking, so a client
 //! that is silent, slow or hostile holds up nobody. Both the client's socket and its process are watched: a
@@ -32,6 +33,8 @@ use crate::{REGIONS_MAX, memory, os, ring, socket};
 
 /// How long a fence waits for a client to be gone.
 const FENCE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the end of a request that executes for a client which has ended is waited for at a time.
+const LEAVING_PAUSE: Duration = Duration::from_millis(1);
 const FENCED: &str = "the server fenced this client";
 /// Connections accepted, and questions of one client answered, before others have their turn.
 const TURN: usize = 32;
@@ -81,6 +84,8 @@ pub struct ShmHost {
 #[derive(Debug, Default)]
 struct Sessions {
     by_id: HashMap<ClientId, Session>,
+    /// Ended, and not yet told to the server.
+    leaving: Vec<(ClientId, Vec<Arc<Gate>>)>,
     last_id: u64,
     /// Given up for a moment to refuse a connection when no descriptors are left.
     spare: Option<OwnedFd>,
@@ -92,6 +97,23 @@ struct Ports {
     next: usize,
     /// Queues opened before there was a port.
     waiting: Vec<ServerQueue>,
+}
+
+impl Sessions {
+    /// How long nothing is due.
+    fn patience(&self) -> Duration {
+        if !self.leaving.is_empty() {
+            return LEAVING_PAUSE;
+        }
+        let hello_due = self.by_id.values().filter_map(|session| session.hello_due).min();
+        hello_due.map_or(os::SLEEP_MAX, |due| due.saturating_duration_since(Instant::now()))
+    }
+
+    /// The clients that have ended and of whose requests none executes any more.
+    fn take_departed(&mut self) -> Vec<ClientId> {
+        let is_busy = |gates: &[Arc<Gate>]| gates.iter().any(|gate| gate.is_being_served());
+        self.leaving.extract_if(.., |(_, gates)| !is_busy(gates)).map(|(id, _)| id).collect()
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -262,6 +284,11 @@ impl ShmHost {
         // A forked child may hold the socket open; epoll must forget it all the same.
         let _ = epoll::delete(&self.epoll, &session.socket);
         let _ = epoll::delete(&self.epoll, &session.process);
+        if session.hello_due.is_none() {
+            sessions.leaving.push((id, session.gates.clone()));
+            // A fence comes from another thread than the one that steps.
+            os::signal(&self.complaints.wake);
+        }
         session.end(ending);
         let mut ports = lock(&self.ports);
         ports.waiting.retain(|queue| !queue.is_closed());
@@ -374,10 +401,8 @@ impl Host for ShmHost {
         Ok(port)
     }
 
-    fn step(&self, timeout: Duration) -> Result<(), FabricError> {
-        let hello_due = lock(&self.sessions).by_id.values().filter_map(|session| session.hello_due).min();
-        let patience = hello_due.map_or(os::SLEEP_MAX, |due| due.saturating_duration_since(Instant::now()));
-        let timeout = os::timespec(timeout.min(patience));
+    fn step(&self, timeout: Duration) -> Result<Vec<ClientId>, FabricError> {
+        let timeout = os::timespec(timeout.min(lock(&self.sessions).patience()));
         let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -400,8 +425,9 @@ impl Host for ShmHost {
                 }
             }
         }
-        self.attend_to_time_and_complaints(&mut lock(&self.sessions));
-        Ok(())
+        let mut sessions = lock(&self.sessions);
+        self.attend_to_time_and_complaints(&mut sessions);
+        Ok(sessions.take_departed())
     }
 
     fn client_count(&self) -> usize {

@@ -89,12 +89,13 @@ impl<K: Kind> Host for SimHost<K> {
         Ok(SimPort { world: Arc::clone(&self.world), host: self.host, port, wakes_seen: 0 })
     }
 
-    fn step(&self, timeout: Duration) -> Result<(), FabricError> {
+    /// Names no clients: requests of one that was cut off may still be on their way.
+    fn step(&self, timeout: Duration) -> Result<Vec<ClientId>, FabricError> {
         let host = self.host;
         let is_woken = |state: &State| state.hosts[host].wakes > 0;
         self.world.wait(timeout, is_woken, |_, _| panic!("a process is no server"));
         self.world.state().hosts[host].wakes = 0;
-        Ok(())
+        Ok(Vec::new())
     }
 
     fn client_count(&self) -> usize {

@@ -47,12 +47,14 @@ pub trait Host: Send + Sync {
     /// [`FabricError::System`] if the operating system gives out no more descriptors.
     fn open_port(&self) -> Result<Self::Port, FabricError>;
 
-    /// Accepts and dismisses clients for up to `timeout`: the control thread calls it in a loop.
+    /// Accepts and dismisses clients for up to `timeout`: the control thread calls it in a loop. Returns the
+    /// clients that have ended meanwhile, each once and when none of its requests executes any more: whatever
+    /// the server keeps for them can go.
     ///
     /// # Errors
     /// [`FabricError::System`] if the listening socket itself is broken; a client's disorder ends that
     /// client.
-    fn step(&self, timeout: Duration) -> Result<(), FabricError>;
+    fn step(&self, timeout: Duration) -> Result<Vec<ClientId>, FabricError>;
 
     /// Clients connected now.
     fn client_count(&self) -> usize;

@@ -122,6 +122,12 @@ impl Slab {
         self.capacity_leaves
     }
 
+    /// Bytes of one block.
+    #[must_use]
+    pub fn block_bytes(&self) -> u64 {
+        self.block_words as u64 * 8
+    }
+
     /// Leaves in use.
     #[must_use]
     pub fn used_leaves(&self) -> u32 {
@@ -134,7 +140,7 @@ impl Slab {
     #[must_use]
     pub fn touched_bytes(&self) -> u64 {
         // Relaxed: statistics.
-        u64::from(self.next_unused.load(Ordering::Relaxed)) * self.block_words as u64 * 8
+        u64::from(self.next_unused.load(Ordering::Relaxed)) * self.block_bytes()
     }
 
     fn take_freed(&self) -> Option<LeafNumber> {

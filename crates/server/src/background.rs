@@ -1,7 +1,9 @@
-//! Background work: training models and collapsing regions to huge pages, in steps.
+//! Background work: training models, collapsing regions to huge pages and giving back what ended clients had
+//! begun, in steps.
 //!
-//! Invariant: a step is bounded, whatever the tables hold (but for the training of one top model, which is
-//! one piece), and a step that reports [`BackgroundState::Idle`] left nothing undone that it could have done.
+//! Invariant: a step is bounded, whatever the tables hold (but for the training of one top model and the end
+//! of one load, each of which is one piece), and a step that reports [`BackgroundState::Idle`] left nothing
+//! undone that it could have done.
 //!
 //! Protocol: whoever makes work says so to the table ([`crate::table::Table::want_training`]) and raises the
 //! signal on which the runner sleeps between steps. Training that fails is tried again later and later.
@@ -75,6 +77,7 @@ impl<H: Host> Background<H> {
     /// Does a bounded piece of what there is to do: for each table about as much as training `budget`
     /// sub-models (a microsecond or two each), and a few huge pages.
     pub fn step(&mut self, now: MonotonicNs, budget: usize) -> BackgroundState {
+        self.state.forget_departed();
         let mut is_working = false;
         let mut again_at: Option<MonotonicNs> = None;
         for (index, table) in self.state.tables.iter().enumerate() {

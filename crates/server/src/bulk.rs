@@ -2,7 +2,7 @@
 //!
 //! Invariant: a table has at most one load. Its pieces come from one client, in order, and nothing of them is
 //! visible before the last. Whatever ends a load early (a refused piece, another load's piece zero, a write
-//! to the table, which makes it no longer empty) gives its leaves back.
+//! to the table, which makes it no longer empty, the end of its client) gives its leaves back.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -96,6 +96,15 @@ impl Loading {
         // Relaxed: a load that begins at this moment meets the write's pair at its end, and is refused then.
         if self.is_under_way.load(Ordering::Relaxed) {
             let mut slot = self.lock();
+            *slot = None;
+            self.is_under_way.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Ends the load of a client that has ended: none of its pieces is on its way any more.
+    pub(crate) fn end_of(&self, client: ClientId) {
+        let mut slot = self.lock();
+        if slot.as_ref().is_some_and(|load| load.client == client) {
             *slot = None;
             self.is_under_way.store(false, Ordering::Relaxed);
         }

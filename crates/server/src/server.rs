@@ -151,9 +151,11 @@ impl<H: Host> Run<H> {
 
     fn control(&self) {
         while !self.is_stopping() {
-            if let Err(error) = self.state.host.step(SLEEP_MAX) {
-                self.state.failure.record("accepting clients", &error.to_string());
-                return;
+            match self.state.host.step(SLEEP_MAX) {
+                Ok(departed) => self.state.note_departed(departed),
+                Err(error) => {
+                    return self.state.failure.record("accepting clients", &error.to_string());
+                }
             }
         }
     }

@@ -1,7 +1,8 @@
 //! What the threads of one server share.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use farsight_base::ClientId;
 use farsight_base::clock::MonotonicNs;
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_fabric::Host;
@@ -21,8 +22,9 @@ pub struct ServerState<H: Host> {
     pub(crate) host: Arc<H>,
     pub(crate) tables: Tables,
     pub(crate) failure: Failure,
-    /// Raised when a table has work for the background.
+    /// Raised when there is work for the background.
     pub(crate) background: Signal,
+    departed: Mutex<Vec<ClientId>>,
     started: MonotonicNs,
     calls: AtomicU64,
     operations: AtomicU64,
@@ -46,6 +48,7 @@ impl<H: Host> ServerState<H> {
             tables: Tables::new(options.table_memory_bytes, options.training),
             failure: Failure::default(),
             background: Signal::default(),
+            departed: Mutex::default(),
             started: now,
             calls: AtomicU64::new(0),
             operations: AtomicU64::new(0),
@@ -72,6 +75,22 @@ impl<H: Host> ServerState<H> {
     #[must_use]
     pub fn failure(&self) -> Option<&str> {
         self.failure.text()
+    }
+
+    /// Notes clients that have ended, for the background to give back what was kept for them.
+    pub(crate) fn note_departed(&self, clients: Vec<ClientId>) {
+        if !clients.is_empty() {
+            self.departed.lock().unwrap_or_else(PoisonError::into_inner).extend(clients);
+            self.background.raise();
+        }
+    }
+
+    /// Gives back what was kept for clients that have ended.
+    pub(crate) fn forget_departed(&self) {
+        let departed = std::mem::take(&mut *self.departed.lock().unwrap_or_else(PoisonError::into_inner));
+        for client in departed {
+            self.tables.iter().for_each(|table| table.forget(client));
+        }
     }
 
     /// Counts one call and the operations executed in it.

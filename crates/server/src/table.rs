@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use farsight_base::ClientId;
 use farsight_base::clock::MonotonicNs;
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_fabric::Region;
@@ -141,6 +142,11 @@ impl Table {
         self.loading.take(&self.info.definition.name, &self.tree, piece)
     }
 
+    /// Gives back what was kept for a client that has ended.
+    pub(crate) fn forget(&self, client: ClientId) {
+        self.loading.end_of(client);
+    }
+
     /// The newest model; `None` before the first training.
     pub(crate) fn model(&self) -> Option<Arc<PublishedModel>> {
         self.models.current()
@@ -202,6 +208,12 @@ impl Table {
         self.tree.slab().touched_bytes()
     }
 
+    /// Bytes of the leaves in use.
+    fn used_bytes(&self) -> u64 {
+        let slab = self.tree.slab();
+        u64::from(slab.used_leaves()) * slab.block_bytes()
+    }
+
     /// The table's statistics at `now`.
     pub(crate) fn stats(&self, now: MonotonicNs) -> TableStats {
         let training_ns = self.training_ns.load(Ordering::Relaxed);
@@ -211,7 +223,7 @@ impl Table {
             model: ModelStats { training_s: training_ns as f64 * 1e-9, ..self.models.stats(now) },
             region: RegionStats {
                 length_bytes: self.region().words().len() as u64 * 8,
-                used_bytes: self.touched_bytes(),
+                used_bytes: self.used_bytes(),
                 huge_page_bytes: self.region().huge_page_bytes(),
             },
         }

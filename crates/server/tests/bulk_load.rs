@@ -3,6 +3,7 @@
 mod common;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use common::local_host::{LocalClient, LocalHost};
 use common::talk::value_of;
@@ -138,6 +139,32 @@ fn a_load_larger_than_the_region_is_refused_and_gives_everything_back() {
     let keys: Vec<u64> = (0..1_000).collect();
     client.load(&table, &keys);
     assert_holds_exactly(&client, &table, &keys);
+}
+
+#[test]
+fn a_load_ends_with_its_client_and_with_no_other() {
+    let (server, host, client) = start();
+    let table = client.create("left", 8);
+    let used_bytes = || server.stats().tables[0].region.used_bytes;
+    let empty_bytes = used_bytes();
+    let loader = host.connect();
+    let keys: Vec<u64> = (0..400).collect();
+    loader.load_piece(&table, 0, false, &keys).unwrap();
+    let loading_bytes = used_bytes();
+    assert!(loading_bytes > empty_bytes + 10 * 448, "{loading_bytes} B for 400 pairs");
+    for _ in 0..10 {
+        drop(host.connect());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    loader.load_piece(&table, 1, false, &[400]).expect("the load goes on beside others' ends");
+    assert!(used_bytes() >= loading_bytes);
+    drop(loader);
+    let begun = Instant::now();
+    while used_bytes() > empty_bytes {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{} B are still used", used_bytes());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_holds_exactly(&client, &table, &[]);
 }
 
 #[test]

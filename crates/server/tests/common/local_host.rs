@@ -114,7 +114,8 @@ pub struct LocalHost {
     ports: Mutex<Vec<Arc<Queue>>>,
     clients_ever: AtomicU64,
     clients: Arc<AtomicUsize>,
-    control: Doorbell,
+    control: Arc<Doorbell>,
+    departed: Arc<Mutex<Vec<ClientId>>>,
     /// Regions that may still be made; beyond them the host panics, as a host with a bug might.
     regions_max: Option<usize>,
 }
@@ -136,7 +137,15 @@ impl LocalHost {
         let ports = self.ports.lock().unwrap();
         let queue = Arc::clone(&ports[id as usize % ports.len()]);
         let (answer, answers) = channel();
-        LocalClient { id: ClientId(id), queue, answer, answers, clients: Arc::clone(&self.clients) }
+        LocalClient {
+            id: ClientId(id),
+            queue,
+            answer,
+            answers,
+            clients: Arc::clone(&self.clients),
+            control: Arc::clone(&self.control),
+            departed: Arc::clone(&self.departed),
+        }
     }
 
     /// The region of this number.
@@ -171,9 +180,9 @@ impl Host for LocalHost {
         Ok(LocalPort { queue })
     }
 
-    fn step(&self, timeout: Duration) -> Result<(), FabricError> {
+    fn step(&self, timeout: Duration) -> Result<Vec<ClientId>, FabricError> {
         self.control.wait(timeout);
-        Ok(())
+        Ok(std::mem::take(&mut self.departed.lock().unwrap()))
     }
 
     fn client_count(&self) -> usize {
@@ -199,6 +208,8 @@ pub struct LocalClient {
     answer: Sender<Vec<u8>>,
     answers: Receiver<Vec<u8>>,
     clients: Arc<AtomicUsize>,
+    control: Arc<Doorbell>,
+    departed: Arc<Mutex<Vec<ClientId>>>,
 }
 
 impl LocalClient {
@@ -224,5 +235,7 @@ impl LocalClient {
 impl Drop for LocalClient {
     fn drop(&mut self) {
         self.clients.fetch_sub(1, Ordering::Relaxed);
+        self.departed.lock().unwrap().push(self.id);
+        self.control.ring();
     }
 }
