@@ -17,7 +17,7 @@
 //! [`crate::report::Measured::client_cpu_fraction`] tells how far the client threads had theirs to
 //! themselves.
 
-mod checked_value;
+pub mod checked_value;
 mod error;
 mod inserts;
 mod limit_region;
@@ -40,12 +40,11 @@ use crate::workload::{Distribution, InsertSupply, KeySpace, Workload, WorkloadEr
 
 pub use error::DriverError;
 pub use inserts::{InsertOrder, InsertOutcome, InsertPlan};
-pub use load::LoadReport;
+pub use limit_region::LimitRegion;
+pub use load::{Load, LoadReport};
 pub use placement::Placement;
 pub use server_process::ServerCommand;
 
-use limit_region::LimitRegion;
-use load::Load;
 use run::{Run, RunEnd};
 
 /// Inserts that one thread is prepared to make in a second: more than calls can carry.
@@ -53,8 +52,6 @@ const INSERTS_PER_S_MAX: f64 = 1e6;
 /// Prepared inserts of the shortest runs, and of the longest, which end early.
 const INSERTS_MIN: usize = 1 << 16;
 const INSERTS_MAX: usize = 1 << 25;
-/// Of a set without gaps for new keys, one key in so many is held back for inserts.
-const HELD_BACK_PART: usize = 4;
 /// The seed of keys held back and of operations.
 const SEED: u64 = 1;
 
@@ -155,13 +152,7 @@ impl Plan {
         }
         let a_second = INSERTS_PER_S_MAX * self.threads as f64;
         let wanted = ((self.seconds * a_second) as usize).clamp(INSERTS_MIN, INSERTS_MAX);
-        match KeySpace::split(keys.clone(), InsertSupply { held_back: 0, gap_keys: wanted }, SEED) {
-            Err(WorkloadError::GapsTooNarrow { found, asked }) => {
-                let held_back = (keys.len() / HELD_BACK_PART).min(asked - found);
-                KeySpace::split(keys, InsertSupply { held_back, gap_keys: found }, SEED)
-            }
-            done => done,
-        }
+        KeySpace::with_inserts(keys, wanted, SEED)
     }
 
     fn distribution_of(&self, workload: Workload) -> Distribution {

@@ -4,15 +4,18 @@
 //! were measured in those same runs. JSON names carry their unit; the table rounds for the eye and holds
 //! nothing that the JSON lacks.
 
+mod comparison;
 mod inserts;
 mod table;
 
 use std::{fs, io, path::Path};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::{histogram::LatencyNs, machine::Machine};
 
+pub use comparison::{ComparedStore, Comparison, Rate, Work};
 pub use inserts::{InsertPhase, InsertRecord, InsertSample, InsertSetting, insert_table};
 pub use table::{table, thousands};
 
@@ -189,7 +192,7 @@ pub fn write_json(path: &Path, records: &[impl Serialize]) -> Result<(), ReportE
 ///
 /// # Errors
 /// [`ReportError`] with the path.
-pub fn read_json(path: &Path) -> Result<Vec<Record>, ReportError> {
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, ReportError> {
     let shown = || path.display().to_string();
     let text = fs::read_to_string(path).map_err(|source| ReportError::Io {
         action: "reading",
@@ -292,9 +295,9 @@ pub(crate) mod tests {
         for quantile in ["p50", "p99", "p999"] {
             assert!(values[1]["latency_ns"][quantile].is_u64(), "{quantile}");
         }
-        assert_eq!(read_json(&path).expect("readable"), records);
+        assert_eq!(read_json::<Record>(&path).expect("readable"), records);
         fs::write(&path, "{}").expect("writable");
-        let error = read_json(&path).expect_err("no array").to_string();
+        let error = read_json::<Record>(&path).expect_err("no array").to_string();
         assert!(error.contains("is not an array of results"), "{error}");
         fs::remove_file(path).expect("removable");
     }

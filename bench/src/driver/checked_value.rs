@@ -49,7 +49,7 @@ fn first_word(key: u64, counter: u32) -> u64 {
 }
 
 /// Writes the value of `key` with this counter.
-pub(super) fn write(key: u64, counter: u32, value: &mut [u8]) {
+pub fn write(key: u64, counter: u32, value: &mut [u8]) {
     let first = first_word(key, counter);
     for (place, piece) in value.chunks_mut(8).enumerate() {
         piece.copy_from_slice(&word(first, place)[..piece.len()]);
@@ -58,7 +58,8 @@ pub(super) fn write(key: u64, counter: u32, value: &mut [u8]) {
 
 /// The counter of a value of `key`; `None` if it is none, or not whole.
 #[inline]
-pub(super) fn counter(key: u64, value: &[u8]) -> Option<u32> {
+#[must_use]
+pub fn counter(key: u64, value: &[u8]) -> Option<u32> {
     let (head, tail) = value.split_first_chunk::<8>()?;
     let first = u64::from_le_bytes(*head);
     let is_of_key = (first ^ key.wrapping_mul(GOLDEN)) >> COUNTER_BITS == 0;

@@ -12,7 +12,7 @@ use super::server_process::socket_directory;
 use crate::limits::LimitArrays;
 
 /// A region nobody connects to.
-pub(super) struct LimitRegion {
+pub struct LimitRegion {
     region: Arc<dyn Region>,
     bytes: u64,
     // Behind the region, whose host it is.
@@ -22,7 +22,10 @@ pub(super) struct LimitRegion {
 
 impl LimitRegion {
     /// Room for the limits of a table of `keys` pairs.
-    pub(super) fn new(keys: u64) -> Result<Self, DriverError> {
+    ///
+    /// # Errors
+    /// [`DriverError`] without memory.
+    pub fn new(keys: u64) -> Result<Self, DriverError> {
         let directory = socket_directory()?;
         let host = ShmHost::listen(directory.path().join("limits.sock"), ListenOptions::new(FORMAT_VERSION))?;
         let bytes = LimitArrays::leaf_bytes(keys);
@@ -30,11 +33,15 @@ impl LimitRegion {
         Ok(Self { region, bytes, _host: host, _directory: directory })
     }
 
-    pub(super) fn region(&self) -> &dyn Region {
+    /// The region.
+    #[must_use]
+    pub fn region(&self) -> &dyn Region {
         &*self.region
     }
 
-    pub(super) fn bytes(&self) -> u64 {
+    /// Its size.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
         self.bytes
     }
 }

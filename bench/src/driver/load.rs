@@ -38,11 +38,15 @@ pub struct LoadReport {
 }
 
 /// A loaded table with its client, and its server if that was started for it.
-pub(super) struct Load {
-    pub(super) client: Client,
-    pub(super) table: Table<u64>,
-    pub(super) options: Options,
-    pub(super) server_process_id: u32,
+pub struct Load {
+    /// A client of the server.
+    pub client: Client,
+    /// The table.
+    pub table: Table<u64>,
+    /// How sessions on it are opened.
+    pub options: Options,
+    /// The server's process.
+    pub server_process_id: u32,
     report: LoadReport,
     // Behind the table, whose calls it answers.
     _server: Option<ServerProcess>,
@@ -51,7 +55,10 @@ pub(super) struct Load {
 impl Load {
     /// Loads `keys`, each with its first value of `value_bytes`, for clients of `access`. `number` tells the
     /// loads of one driver apart.
-    pub(super) fn new(
+    ///
+    /// # Errors
+    /// [`DriverError`]; a server that was started has ended then.
+    pub fn new(
         source: &ServerSource,
         (value_bytes, access): (usize, Access),
         keys: &[u64],
@@ -97,7 +104,9 @@ impl Load {
         Ok(Self { client, table, options, server_process_id, report, _server: server })
     }
 
-    pub(super) fn report(&self) -> LoadReport {
+    /// What the load took.
+    #[must_use]
+    pub fn report(&self) -> LoadReport {
         self.report
     }
 }

@@ -38,7 +38,10 @@ impl Placement {
     }
 
     /// Keeps the calling thread, client thread `thread`, on its core.
-    pub(super) fn pin(&self, thread: usize) -> Result<(), DriverError> {
+    ///
+    /// # Errors
+    /// [`DriverError::Machine`].
+    pub fn pin(&self, thread: usize) -> Result<(), DriverError> {
         if self.cores.len() > 1 {
             pin_to(&self.cores, self.index_of(thread))?;
         }

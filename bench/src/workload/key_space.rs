@@ -17,6 +17,8 @@ use super::WorkloadError;
 
 /// Halvings of a gap; 2^16 - 1 new keys in one gap are more than any run inserts there.
 const GAP_LEVELS: u32 = 16;
+/// Of a set without gaps for new keys, one key in so many is held back for inserts.
+const HELD_BACK_PART: usize = 4;
 
 /// How many keys to prepare for inserts, from each source.
 #[derive(Debug, Clone, Copy, Default)]
@@ -57,6 +59,24 @@ impl KeySpace {
         inserts.extend(held_back);
         inserts.shuffle(&mut random);
         Ok(Self { loaded, inserts })
+    }
+
+    /// Splits a set so that up to `wanted` keys are there to insert: in its gaps, and where those are too
+    /// narrow by holding a part of it back.
+    ///
+    /// # Errors
+    /// As [`KeySpace::split`], but for gaps too narrow.
+    ///
+    /// # Panics
+    /// If the keys are not ascending and distinct.
+    pub fn with_inserts(keys: Vec<u64>, wanted: usize, seed: u64) -> Result<Self, WorkloadError> {
+        match Self::split(keys.clone(), InsertSupply { held_back: 0, gap_keys: wanted }, seed) {
+            Err(WorkloadError::GapsTooNarrow { found, asked }) => {
+                let held_back = (keys.len() / HELD_BACK_PART).min(asked - found);
+                Self::split(keys, InsertSupply { held_back, gap_keys: found }, seed)
+            }
+            done => done,
+        }
     }
 
     /// The keys to load, ascending.

@@ -26,7 +26,7 @@ const SCRAMBLE_SEED: u64 = 0x5ca7_7e12;
 const _: () = assert!(size_of::<Operation>() == 16, "four slots a cache line");
 
 /// One thread's endless stream of operations.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct OperationStream {
     space: Arc<KeySpace>,
     /// The ring; the keys of inserts in it have no meaning.

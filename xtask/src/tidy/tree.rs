@@ -106,7 +106,8 @@ fn belongs(name: &str, hidden: &[&str]) -> bool {
 fn is_build_output(path: &str) -> bool {
     // What cargo-fuzz leaves in its own directory.
     const FUZZ: [&str; 4] = ["fuzz/target", "fuzz/corpus", "fuzz/artifacts", "fuzz/coverage"];
-    path == "target" || path.starts_with("target-") && !path.contains('/') || FUZZ.contains(&path)
+    let of_other_workspaces = FUZZ.contains(&path) || path == "bench-compare/target";
+    path == "target" || of_other_workspaces || path.starts_with("target-") && !path.contains('/')
 }
 
 fn read_text(path: &Path) -> io::Result<Option<String>> {
@@ -134,6 +135,7 @@ mod tests {
             "target/debug/out.rs",
             "target-other/out.rs",
             "fuzz/corpus/one",
+            "bench-compare/target/out.rs",
         ];
         for file in files {
             let path = root.join(file);

@@ -1,0 +1,110 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::stores::StoreName;
+
+/// Farsight beside other stores: the same keys, the same operations, in one run
+#[derive(Debug, Parser)]
+#[command(args_conflicts_with_subcommands = true, after_help = HELP)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) child: Option<Child>,
+    #[command(flatten)]
+    pub(crate) comparison: Comparison,
+}
+
+const HELP: &str = "\
+Works:
+  get u, get z    GETs in batches (--batch), uniform and Zipfian .99; stores
+                  without batched GETs are asked one by one
+  single u, z     GETs one by one
+  scan            1 to 100 pairs from any key
+  A to F          YCSB, Zipfian .99 (D: latest); C is get z
+  95/5            95 % GETs, 5 % inserts, uniform
+
+RocksDB takes part if built with --features rocksdb; see README.md.
+
+Examples:
+  cargo run --release
+  cargo run --release -- --keys 10000000 --stores farsight,static-tree,lmdb,btree-map
+  cargo run --release -- --dataset longitudes --json longitudes.json
+  cargo run --release -- --document ../docs/comparison.md";
+
+/// What to compare.
+#[derive(Debug, Args)]
+pub(crate) struct Comparison {
+    /// The keys: a name that `farsight dataset list` shows, or a file
+    #[arg(long, value_name = "NAME|FILE", default_value = "uniform")]
+    pub(crate) dataset: String,
+    /// Keys to load [default: all of a real set, 1 million of a synthetic one]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) keys: Option<u64>,
+    /// The stores, Farsight first [default: all that are built in]
+    #[arg(long, value_name = "NAME", value_enum, value_delimiter = ',')]
+    pub(crate) stores: Vec<StoreName>,
+    /// Operations of a batch
+    #[arg(long, value_name = "N", default_value_t = 64,
+        value_parser = clap::value_parser!(u64).range(1..=65_536))]
+    pub(crate) batch: u64,
+    /// Rounds of each work
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=100))]
+    pub(crate) rounds: u64,
+    /// Time of one store's turn, in seconds
+    #[arg(long, value_name = "S", default_value_t = 0.15, value_parser = seconds)]
+    pub(crate) seconds: f64,
+    /// Where stores on files keep them; memory, so that no disk is measured
+    #[arg(long, value_name = "DIRECTORY", default_value = "/dev/shm")]
+    pub(crate) directory: PathBuf,
+    /// Write the result as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Put the result into a document, in place of the one for the same keys
+    #[arg(long, value_name = "FILE")]
+    pub(crate) document: Option<PathBuf>,
+}
+
+/// What this program does as a child of itself.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Child {
+    /// Serve Farsight
+    #[command(hide = true)]
+    Server {
+        #[arg(long)]
+        socket: PathBuf,
+        #[arg(long)]
+        core: Option<usize>,
+    },
+    /// Load LMDB, so that its reader is another process than its writer
+    #[command(hide = true)]
+    LoadLmdb {
+        #[arg(long)]
+        directory: PathBuf,
+        #[arg(long)]
+        keys: PathBuf,
+    },
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if seconds > 0.0 && seconds <= 60.0 => Ok(seconds),
+        _ => Err(format!("{text} is no time between 0 and 60 s")),
+    }
+}
+
+/// The command that repeats this run, but for where its results go.
+pub(crate) fn command() -> String {
+    let mut command = "cargo run --release --".to_owned();
+    let mut given = std::env::args().skip(1);
+    while let Some(argument) = given.next() {
+        if ["--json", "--document"].contains(&argument.as_str()) {
+            given.next();
+        } else {
+            command.push(' ');
+            command.push_str(&argument);
+        }
+    }
+    command.trim_end_matches(" --").to_owned()
+}

@@ -1,0 +1,33 @@
+//! Farsight beside other stores: the same keys and operations, in one run, in turns.
+//!
+//! Invariants: every answer is checked, for every store; a wrong one ends the run. Stores take turns within
+//! each round, and what is quoted is the median over the rounds of quotients within a round, so that a noisy
+//! machine is noisy for all. All of them run on one thread, on one core.
+//!
+//! Protocol: load every store; fill Farsight's client cache, build the static tree; then, work by work, the
+//! rounds. Works that insert come last: no read is measured on a store that another work has grown.
+
+mod arguments;
+mod children;
+mod document;
+mod rounds;
+mod store;
+mod stores;
+mod table;
+mod tally;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Parser;
+
+use arguments::{Arguments, Child};
+
+fn main() -> Result<ExitCode> {
+    let arguments = Arguments::parse();
+    match arguments.child {
+        Some(Child::Server { socket, core }) => children::serve(&socket, core),
+        Some(Child::LoadLmdb { directory, keys }) => children::load_lmdb(&directory, &keys),
+        None => rounds::run(&arguments.comparison),
+    }
+}
