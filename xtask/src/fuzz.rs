@@ -14,6 +14,8 @@ use std::{fs, thread};
 
 use anyhow::{Context, bail, ensure};
 
+use crate::cargo::target_directory;
+
 /// Flags by which rustc's LLVM instruments edges and comparisons for libFuzzer.
 const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
@@ -84,10 +86,6 @@ fn targets(manifest: &str) -> anyhow::Result<Vec<String>> {
         manifest.get("bin").and_then(toml::Value::as_array).context("fuzz/Cargo.toml has no programs")?;
     let names = programs.iter().filter_map(|program| Some(program.get("name")?.as_str()?.to_owned()));
     Ok(names.collect())
-}
-
-fn target_directory(root: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 
 /// Builds the programs. Returns their directory.

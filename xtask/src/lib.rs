@@ -2,5 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+mod cargo;
 pub mod fuzz;
+pub mod models;
+pub mod sanitize;
 pub mod tidy;

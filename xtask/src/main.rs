@@ -1,21 +1,24 @@
-//! `cargo xtask tidy`: prints what breaks the rules of STYLE.md that a program can check. `cargo xtask fuzz`:
-//! runs the fuzz targets under libFuzzer.
+//! The chores: `cargo xtask tidy` prints what breaks the rules of STYLE.md that a program can check, `fuzz`
+//! runs the fuzz targets, `models` and `sanitize` run concurrent code under model checkers and sanitizers.
 
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
 use anyhow::bail;
-use xtask::fuzz;
 use xtask::tidy::{self, Tree};
+use xtask::{fuzz, models, sanitize};
 
-const USAGE: &str = "usage: cargo xtask tidy | fuzz [TARGET] [--seconds N]";
+const USAGE: &str = "usage: cargo xtask tidy | fuzz [TARGET] [--seconds N] | models [loom | shuttle] | \
+                     sanitize [thread | address] [--short]";
 
 fn main() -> anyhow::Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["tidy"] => run_tidy(),
         ["fuzz", rest @ ..] => fuzz::run(&tidy::repository_root(), rest).map(|()| ExitCode::SUCCESS),
+        ["models", rest @ ..] => models::run(&tidy::repository_root(), rest).map(|()| ExitCode::SUCCESS),
+        ["sanitize", rest @ ..] => sanitize::run(&tidy::repository_root(), rest).map(|()| ExitCode::SUCCESS),
         [] => bail!("no task given; {USAGE}"),
         _ => bail!("no such task: {}; {USAGE}", arguments.join(" ")),
     }
