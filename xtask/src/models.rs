@@ -29,7 +29,7 @@ pub fn run(root: &Path, arguments: &[&str]) -> anyhow::Result<()> {
     for (checker, packages) in MODELS.iter().filter(|(checker, _)| chosen.is_none_or(|name| name == *checker))
     {
         let started = Instant::now();
-        let flags = format!("--cfg {checker} --cfg portable_words");
+        let flags = format!("--cfg {checker} --cfg portable_words -Dwarnings");
         let directory = format!("models-{checker}");
         let mut arguments: Vec<&str> = packages.iter().flat_map(|package| ["-p", package]).collect();
         arguments.extend(["--lib", "models"]);

@@ -96,7 +96,7 @@ impl Mapping {
     }
 
     /// Words of a model, whose atomics are not of a word's size.
-    #[cfg(any(loom, shuttle))]
+    #[cfg(all(test, any(loom, shuttle)))]
     pub(crate) fn of_model(word_count: usize) -> Self {
         let words: Box<[AtomicU64]> = (0..word_count).map(|_| AtomicU64::new(0)).collect();
         Self { base: NonNull::from(Box::leak(words)).cast(), length_bytes: word_count * 8 }

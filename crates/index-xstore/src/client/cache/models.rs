@@ -98,11 +98,11 @@ fn a_session_takes_up_generations_in_order() {
     let table =
         TableInfo { id: TableId(0), definition, format_version: 1, leaf_region: 0, capacity_leaves: 4 };
     let cache = XCache::new(&table, 1 << 20).expect("values of 8 B");
-    cache.install(1, top());
+    cache.install(1, top()).expect("a model of few sub-models");
     let shared = Arc::clone(&cache);
     let installers = [2, 3].map(|generation| {
         let shared = Arc::clone(&shared);
-        thread::spawn(move || shared.install(generation, top()))
+        thread::spawn(move || shared.install(generation, top()).expect("as the first"))
     });
     let mut session = XClient::new(Arc::clone(&cache), Access::OneSided);
     let mut before = 1;
