@@ -10,7 +10,7 @@ use farsight_client::{
 };
 use farsight_fabric::FabricError;
 use farsight_fabric_sim::{Kind, SimConnection, Simulation};
-use farsight_index::{Answers, Pairs};
+use farsight_index::{Answers, Counters, Pairs};
 use farsight_index_xstore::client::XStoreError;
 use farsight_protocol::{ErrorCode, WriteOperation, WriteOutcome};
 
@@ -256,6 +256,16 @@ impl<K: Kind> Client<K> {
             })
             .collect();
         self.scan_from(&scans).map(drop)
+    }
+
+    /// Fetches the whole model into the program's cache.
+    pub(crate) fn prefill(&mut self) -> Result<(), End> {
+        self.session.prefill().map_err(|error| end_of_read(&self.plan.journal, &error))
+    }
+
+    /// What the session counted.
+    pub(crate) fn counters(&self) -> Counters {
+        self.session.counters()
     }
 
     /// Scans; every key that a scan passes is read by it, found or not. Returns the pairs found.

@@ -283,8 +283,13 @@ impl Scenario {
             node.simulation().sleep(Duration::from_micros(100));
         }
         let mut reader = Client::<K>::open(plan, self.seed).map_err(|_| broken(&"no session"))?;
+        reader.prefill().map_err(|_| broken(&"the model cannot be fetched"))?;
         for keys in self.keys.chunks(BATCH_OF_READS) {
             reader.read_keys(keys).map_err(|_| broken(&"a read failed"))?;
+        }
+        let counters = reader.counters();
+        if counters.sibling_steps + counters.fallbacks > 0 {
+            return Err(format!("a model that has caught up leads astray: {counters:?}"));
         }
         let everything = [ScanRequest { from: 0, limit: usize::MAX }];
         reader.scan_from(&everything).map_err(|_| broken(&"a scan failed"))

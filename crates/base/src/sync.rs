@@ -12,7 +12,7 @@ mod weakened;
 
 #[cfg(any(loom, shuttle))]
 pub mod model;
-#[cfg(any(loom, shuttle))]
+#[cfg(any(loom, shuttle, planted))]
 pub mod planted;
 
 #[cfg(all(any(loom, shuttle), not(portable_words)))]

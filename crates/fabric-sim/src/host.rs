@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
+#[cfg(planted)]
+use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_base::{ClientId, Epoch};
 use farsight_fabric::{CallHandler, FabricError, Host, Region, RegionRights, ServerPort};
 
@@ -162,6 +164,8 @@ impl ServerPort for SimPort {
             let ends_ns = state.spread_stores(&steps, begins_ns);
             steps.clear();
             state.steps = steps;
+            #[cfg(planted)]
+            let ends_ns = if is_planted(Bug::AnsweredBeforeVisible) { begins_ns } else { ends_ns };
             state.reply(self.host, &arrived, ends_ns, reply);
             drop(state);
             self.world.tell();

@@ -8,6 +8,8 @@
 
 use farsight_base::prng::mix;
 use farsight_base::sync::Ordering;
+#[cfg(planted)]
+use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_base::words::CopyMode;
 use farsight_base::{Line, WORDS_PER_LINE};
 use farsight_fabric::{AtomicUnit, FabricError, Guarantees, ReadMode, Region as _, Slot};
@@ -255,6 +257,10 @@ impl State {
             let word_ns = at_ns + moment(salt + word as u64, self.timing.words_ns);
             history.line(region, line, word_ns).0[word]
         }));
+        #[cfg(planted)]
+        if is_planted(Bug::NoSecondLook) {
+            return torn;
+        }
         if read.mode == ReadMode::Stamped {
             // The card looks at the stamp before and after, as the contract asks of it.
             let before = history.line(region, line, at_ns).0[0];

@@ -10,6 +10,8 @@
 //! and inserted again meanwhile was absent in between.
 
 use farsight_base::search::equal_words;
+#[cfg(planted)]
+use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_base::{LeafNumber, Line, WORDS_PER_LINE};
 
 use crate::{
@@ -162,6 +164,10 @@ impl KeyLines<'_> {
 
     #[inline]
     fn prove_miss(self, key: u64) -> KeySearch {
+        #[cfg(planted)]
+        if is_planted(Bug::MissWithoutFences) {
+            return KeySearch::Absent;
+        }
         if self.incarnation().is_none() {
             return KeySearch::Changing;
         }

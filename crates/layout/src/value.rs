@@ -6,7 +6,7 @@
 //! A version of zero marks a slot not written in this incarnation: a READ that took the value's line before
 //! the insert and the key's line after it meets one, and tries again.
 
-#[cfg(shuttle)]
+#[cfg(any(shuttle, planted))]
 use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_base::{Line, WORDS_PER_LINE};
 
@@ -56,6 +56,10 @@ impl Geometry {
             }
             body_word(lines, first)
         };
+        #[cfg(planted)]
+        if is_planted(Bug::UnwrittenAccepted) {
+            return Ok(version);
+        }
         if version == 0 { Err(ValueFault::NotWritten) } else { Ok(version) }
     }
 }
@@ -65,10 +69,14 @@ fn check(lines: &[Line], incarnation: u32) -> Result<(), ValueFault> {
     let first = lines[0].stamp();
     for line in lines {
         let stamp = line.stamp();
+        #[cfg(planted)]
+        if is_planted(Bug::OddAccepted) && stamp.incarnation() == incarnation {
+            continue;
+        }
         if stamp.is_changing() || stamp.version() != first.version() {
             return Err(ValueFault::Changing);
         }
-        #[cfg(shuttle)]
+        #[cfg(any(shuttle, planted))]
         let incarnation = if is_planted(Bug::AnyIncarnation) { stamp.incarnation() } else { incarnation };
         if stamp.incarnation() != incarnation {
             return Err(ValueFault::OtherIncarnation);

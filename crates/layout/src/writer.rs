@@ -9,6 +9,8 @@
 //! The latch is a bit of the leaf's owner word, which only threads of the server's process touch. It dies
 //! with them; no lease is needed because no other process can hold it.
 
+#[cfg(planted)]
+use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_base::sync::{AtomicU64, Ordering, spin_loop};
 use farsight_base::words::{CopyMode, begin_write, copy_lines, end_write};
 use farsight_base::{Line, WORDS_PER_LINE};
@@ -89,6 +91,8 @@ impl<'a> LeafWriter<'a> {
     /// Inserts an absent key. Returns `None` if every slot is spent.
     pub fn insert(&mut self, key: u64, version: u64, value: &[u8]) -> Option<LeafSlot> {
         let spent = self.spent();
+        #[cfg(planted)]
+        let spent = if is_planted(Bug::SlotReused) { self.first_vacant().unwrap_or(spent) } else { spent };
         let slot = LeafSlot::new(spent)?;
         self.write_value(slot, version, value);
         let permutation = self.permutation_with(slot, key);
@@ -122,6 +126,10 @@ impl<'a> LeafWriter<'a> {
     pub fn rewrite(&mut self, image: &LeafImage) {
         let lines = self.geometry.leaf_lines();
         for index in 0..lines {
+            #[cfg(planted)]
+            if index >= KEY_LINES && is_planted(Bug::OpenedInPart) {
+                continue;
+            }
             begin_write(self.line(index));
         }
         self.store_header(image);
@@ -142,6 +150,12 @@ impl<'a> LeafWriter<'a> {
             end_write(self.line(index), stamp.with_incarnation(image.incarnation).with_occupancy(occupancy));
         }
         self.set_spent(image.len());
+    }
+
+    #[cfg(planted)]
+    fn first_vacant(&self) -> Option<usize> {
+        let lines = self.key_lines();
+        LeafSlot::all().position(|slot| !crate::KeyLines(&lines).is_occupied(slot))
     }
 
     fn line(&self, index: usize) -> &'a [AtomicU64] {

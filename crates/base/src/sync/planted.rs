@@ -1,7 +1,8 @@
-//! Bugs that a model plants, to see that it would find them.
+//! Bugs that a model or a simulation plants, to see that it would find them.
 //!
-//! Invariant: without [`plant`] nothing here changes anything; none of this exists outside a model checker's
-//! build. A bug is planted for the thread on which the checker runs all of a model's threads.
+//! Invariant: without [`plant`] nothing here changes anything; none of this exists but in a build for a model
+//! checker, or with `--cfg planted` for the simulator. A bug is planted for the thread on which the checker
+//! runs all of a model's threads, or the simulator everything.
 
 use std::cell::Cell;
 
@@ -30,6 +31,26 @@ pub enum Bug {
     CounterBelieved,
     /// A queue's gate is looked at before it is entered.
     GateCheckedBefore,
+    /// A value's line is accepted while it is being written.
+    OddAccepted,
+    /// A value is accepted although its slot was not written in this incarnation.
+    UnwrittenAccepted,
+    /// A key that is not in the lines is absent, whatever their fences.
+    MissWithoutFences,
+    /// A client takes a key right of the leaf that it was sent to for absent.
+    NoSiblingStep,
+    /// An insert takes the slot of a removed pair, in the same incarnation.
+    SlotReused,
+    /// A rewrite leaves the lines of the values even while it writes them.
+    OpenedInPart,
+    /// A rewrite keeps the incarnation.
+    IncarnationKept,
+    /// A writer believes a client's hint without a look at the leaf's fences.
+    HintTrusted,
+    /// What a split changes is not trained again.
+    DroppedRetrain,
+    /// A call is answered before what it stored can be seen.
+    AnsweredBeforeVisible,
 }
 
 thread_local! {

@@ -6,6 +6,8 @@
 
 use farsight_base::LeafNumber;
 use farsight_base::sync::Ordering;
+#[cfg(planted)]
+use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_index::{Backoff, Contended, LatchedLeaf, LeafFormat, Place, Waited};
 
 use super::descend::Route;
@@ -64,6 +66,12 @@ impl<F: LeafFormat> XTree<F> {
             return None;
         }
         let place = leaf.find(key);
+        #[cfg(planted)]
+        let place = if matches!(place, Place::Right(_)) && is_planted(Bug::HintTrusted) {
+            Place::Vacant
+        } else {
+            place
+        };
         matches!(place, Place::Here(_) | Place::Vacant).then_some(Held {
             number: hint,
             leaf,

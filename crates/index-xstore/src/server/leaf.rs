@@ -3,7 +3,7 @@
 //! Reading without a latch is what a client does one-sided: copy the stamped key lines, search the copy, copy
 //! the value's lines, check their incarnation against the key's.
 
-#[cfg(shuttle)]
+#[cfg(any(shuttle, planted))]
 use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::words::{copy_stamped, next_incarnation, prefetch};
@@ -191,7 +191,12 @@ pub struct LatchedXStoreLeaf<'a> {
 impl LatchedXStoreLeaf<'_> {
     fn next_incarnation(&self) -> u32 {
         // Relaxed: the latch's holder is the only writer.
-        next_incarnation(Stamp(self.words[0].load(Ordering::Relaxed)).incarnation())
+        let own = Stamp(self.words[0].load(Ordering::Relaxed)).incarnation();
+        #[cfg(planted)]
+        if is_planted(Bug::IncarnationKept) && own > 0 {
+            return own;
+        }
+        next_incarnation(own)
     }
 
     fn image(&self, fences: Fences, next: LeafNumber) -> LeafImage {

@@ -17,6 +17,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 
 use farsight_base::clock::MonotonicNs;
+#[cfg(planted)]
+use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_base::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, RwLock};
 use farsight_index::LeafListener;
 use farsight_layout::{Fences, SUB_MODEL_WORDS, SubModelRecord};
@@ -159,6 +161,10 @@ impl Pending {
     }
 
     fn mark(&self, index: u32, since: MonotonicNs) {
+        #[cfg(planted)]
+        if is_planted(Bug::DroppedRetrain) {
+            return;
+        }
         let bit = 1 << (index % 64);
         // AcqRel: whoever takes the mark sees the change that it stands for. Partner: the same in `take`.
         let before = self.marks[index as usize / 64].fetch_or(bit, Ordering::AcqRel);
