@@ -28,7 +28,8 @@ use crate::gate::Gate;
 use crate::mapping::SharedWords;
 use crate::port::{Complaints, PortShared, ServerQueue, ShmPort};
 use crate::region::MappedRegion;
-use crate::session::{Ending, Manners, QUEUES_MAX, Session};
+use crate::session::{Ending, Manners, Session};
+use crate::share::Share;
 use crate::{REGIONS_MAX, memory, os, ring, socket};
 
 /// How long a fence waits for a client to be gone.
@@ -79,6 +80,7 @@ pub struct ShmHost {
     sessions: Mutex<Sessions>,
     regions: Mutex<Vec<Arc<MappedRegion>>>,
     ports: Mutex<Ports>,
+    share: Share,
 }
 
 #[derive(Debug, Default)]
@@ -155,6 +157,7 @@ impl ShmHost {
             sessions: Mutex::new(Sessions { spare: Some(spare), ..Sessions::default() }),
             regions: Mutex::default(),
             ports: Mutex::default(),
+            share: Share::new(),
         })
     }
 
@@ -205,6 +208,11 @@ impl ShmHost {
         sessions.last_id += 1;
         let id = ClientId(sessions.last_id);
         let Some(session) = Session::accept(id, socket, &self.manners) else { return };
+        let pid = session.credentials.pid;
+        let others = sessions.by_id.values().filter(|other| other.is_of(pid));
+        if let Err(text) = self.share.check_connection(others) {
+            return session.end(Ending::Refused(text));
+        }
         let watched = watch(&self.epoll, &session.socket, socket_token(id))
             .and_then(|()| watch(&self.epoll, &session.process, process_token(id)));
         match watched {
@@ -221,12 +229,14 @@ impl ShmHost {
     fn attend(&self, sessions: &mut Sessions, id: ClientId) {
         for _ in 0..TURN {
             let Some(session) = sessions.by_id.get_mut(&id) else { return };
-            let outcome = session.listen(&self.manners).and_then(|question| match question {
-                None => Ok(()),
-                Some(FromClient::OpenQueue) => self.open_queue(session),
-                Some(FromClient::Attach { region }) => self.attach(session, region),
-                Some(FromClient::Hello { .. }) => unreachable!("the session answers hellos"),
-            });
+            let outcome = match session.listen(&self.manners) {
+                Ok(None) => Ok(()),
+                Ok(Some(FromClient::OpenQueue)) => self.open_queue(sessions, id),
+                Ok(Some(FromClient::Attach { region })) => self.attach(session, region),
+                Ok(Some(FromClient::Hello { .. })) => unreachable!("the session answers hellos"),
+                Err(ending) => Err(ending),
+            };
+            let Some(session) = sessions.by_id.get(&id) else { return };
             match outcome {
                 Ok(()) if os::is_readable(&session.socket) => {}
                 Ok(()) => return,
@@ -245,11 +255,16 @@ impl ShmHost {
         socket::send(&session.socket, &answer.encode(), &[region.file()]).map_err(|_| Ending::Gone)
     }
 
-    fn open_queue(&self, session: &mut Session) -> Result<(), Ending> {
-        // Only the session still knows a gate whose queue is gone.
-        session.gates.retain(|gate| Arc::strong_count(gate) > 1);
-        if session.gates.len() >= QUEUES_MAX {
-            let text = format!("this client has {QUEUES_MAX} queues open, and no client may have more");
+    fn open_queue(&self, sessions: &mut Sessions, id: ClientId) -> Result<(), Ending> {
+        for session in sessions.by_id.values_mut() {
+            // Only the session still knows a gate whose queue is gone.
+            session.gates.retain(|gate| Arc::strong_count(gate) > 1);
+        }
+        let pid = sessions.by_id.get(&id).map_or(0, |session| session.credentials.pid);
+        let own = |session: &&Session| session.id == id || session.is_of(pid);
+        let share = self.share.check_queue(sessions.by_id.values().filter(own));
+        let Some(session) = sessions.by_id.get_mut(&id) else { return Ok(()) };
+        if let Err(text) = share {
             return session.tell(&FromServer::Failed { text });
         }
         let parts = memory::create("farsight-queue", ring::FILE_BYTES, RegionRights::ReadWrite, 4096)

@@ -14,7 +14,8 @@
 //!
 //! Trust: clients cannot write read-only regions, nor resize anything. A client with a writable region can
 //! write all of it, and there is no taking back a mapping: [`Host::fence`](farsight_fabric::Host::fence) ends
-//! the client's process.
+//! the client's process. One process holds a share of the server's descriptors at most, over all of its
+//! connections.
 
 mod calls;
 mod claim;
@@ -38,6 +39,7 @@ pub mod raw_client;
 mod region;
 mod ring;
 mod session;
+mod share;
 mod socket;
 
 use farsight_fabric::{AtomicUnit, CostClass, Guarantees};

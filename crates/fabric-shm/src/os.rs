@@ -120,6 +120,17 @@ fn peer_descriptor(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(found) })
 }
 
+/// Bytes sent on this socket that the peer has not taken, with what the kernel adds to each packet.
+pub(crate) fn unread_bytes(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the request writes one int, and `bytes` is one that lives.
+    let outcome = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if outcome != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(u32::try_from(bytes).unwrap_or(u32::MAX))
+}
+
 /// This process, as sockets record it.
 pub(crate) fn own_pid() -> i32 {
     rustix::process::getpid().as_raw_nonzero().get()

@@ -11,12 +11,15 @@ use std::ptr::null_mut;
 use std::time::Duration;
 
 use farsight_base::sync::AtomicU64;
+
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
+
+use crate::os;
 
 /// Bytes of a queue's memory file: a page of counters and two rings of 256 KiB.
 pub const RING_FILE_BYTES: usize = 4096 + 2 * (256 << 10);
@@ -141,6 +144,12 @@ impl RawClient {
         }
         packet.truncate(bytes);
         Ok((bytes > 0).then_some(Answer { packet, descriptors }))
+    }
+
+    /// True if a packet, or the end, is there to be received.
+    #[must_use]
+    pub fn is_readable(&self) -> bool {
+        os::is_readable(&self.socket)
     }
 
     /// The file of region `region`.

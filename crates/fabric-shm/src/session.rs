@@ -16,8 +16,6 @@ use crate::socket::{self, Packet};
 
 /// How long a client may take to say hello.
 pub(crate) const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
-/// Queues that one client may have open.
-pub(crate) const QUEUES_MAX: usize = 1024;
 
 /// How a server introduces itself, and whom it lets in.
 #[derive(Debug)]
@@ -100,6 +98,11 @@ impl Session {
             }
             (FromClient::Hello { .. }, None) => Err(Ending::Dismissed("a second hello".to_owned())),
             (_, Some(_)) => Err(Ending::Refused("the first message was no hello".to_owned())),
+            // Answers that nobody reads would pile up, descriptors with them, which count against the
+            // server's user.
+            (_, None) if os::unread_bytes(self.socket.as_fd()).unwrap_or(0) > 0 => {
+                Err(Ending::Dismissed("a question before the last answer was read".to_owned()))
+            }
             (question, None) => Ok(Some(question)),
         }
     }
@@ -155,6 +158,11 @@ impl Session {
         // A client that does not read misses the reason, not the end.
         let _ = message.map(|message| self.tell(&message));
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+
+    /// True for the client process `pid`, as far as it can be told from others.
+    pub(crate) fn is_of(&self, pid: i32) -> bool {
+        self.credentials.pid == pid && pid != 0
     }
 
     /// True while the client's process is this one: a client in a thread.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use farsight_base::prng::SplitMix64;
 use farsight_base::sync::Ordering;
-use farsight_fabric::{Connection, FabricError, Host};
+use farsight_fabric::{Connection, FabricError, Host, RegionRights};
 use farsight_fabric_shm::{ShmConnection, ShmQueue};
 
 use crate::harness::{
@@ -194,6 +194,56 @@ fn a_client_that_reads_no_answers_is_dropped() {
 }
 
 #[test]
+fn questions_before_the_last_answer_was_read_end_their_client() {
+    let mut scene = Scene::new();
+    let _region = scene.server.host.create_region(4096, RegionRights::ReadOnly).expect("a region");
+    let client = scene.hostile();
+    let question = [3_u32.to_le_bytes(), 1_u32.to_le_bytes()].concat();
+    client.send(&question);
+    eventually("the answer", || client.is_readable());
+    client.send(&question);
+    assert_eq!(client.receive().expect("the answer").kind(), 132, "an attached region");
+    scene.assert_dismissed(&client, "before the last answer was read");
+}
+
+#[test]
+fn one_process_cannot_take_all_descriptors() {
+    isolated("hostile::one_process_cannot_take_all_descriptors", || {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        let few = rustix::process::Rlimit { current: Some(400), maximum: limit.maximum };
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, few).expect("a limit");
+        // The server's limit is that of now; this process, which holds the clients' ends too, needs more.
+        let mut scene = Scene::new();
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).expect("a limit");
+        let mut greedy = Vec::new();
+        let refusal = loop {
+            let client = RawClient::connect(&scene.directory.socket());
+            client.send(&hello(FORMAT));
+            let answer = client.receive().expect("an answer");
+            if answer.kind() != 129 {
+                break answer;
+            }
+            greedy.push(client);
+            assert!(greedy.len() < 200, "no limit was met");
+        };
+        assert!(refusal.kind() == 130 && refusal.text().contains("one client's share"), "{}", refusal.text());
+        let mut queues = Vec::new();
+        let error = loop {
+            match scene.good.open_queue() {
+                Ok(queue) => queues.push(queue),
+                Err(error) => break error,
+            }
+            assert!(queues.len() < 3, "the share was used up before");
+        };
+        assert!(error.to_string().contains("one client's share"), "{error}");
+        drop(queues);
+        drop(greedy);
+        eventually("their end", || scene.server.host.client_count() == 1);
+        scene.assert_unharmed();
+    });
+}
+
+#[test]
 fn descriptors_that_nobody_asked_for_are_closed() {
     isolated("hostile::descriptors_that_nobody_asked_for_are_closed", || {
         let mut scene = Scene::new();
@@ -231,7 +281,8 @@ fn too_many_queues_are_refused_and_given_back() {
         };
         assert!(matches!(error, FabricError::System { .. }), "{error}");
         assert!(error.to_string().contains("1024") || queues.len() < 1024, "{error}");
-        scene.assert_unharmed();
+        // The good client is this process, too: its own queue goes on, and no more are to be had.
+        assert_eq!(call(&mut scene.queue, b"unharmed"), b"unharmed");
         drop(queues);
         // What is left: both ends of the good client's one queue.
         eventually("the queues' end", || mapping_count() == 2);
