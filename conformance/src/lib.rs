@@ -5,3 +5,4 @@
 pub mod engine;
 pub mod fabric;
 pub mod fuzz;
+pub mod hostile;

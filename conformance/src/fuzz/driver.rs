@@ -19,21 +19,29 @@ pub fn run(target: &Target, mut random: SplitMix64, count: usize) {
     for seed in &seeds {
         run_one(target, seed);
     }
-    let mut input = Vec::new();
     for _ in 0..count {
-        input.clear();
-        if !seeds.is_empty() && random.below(16) != 0 {
-            input.extend_from_slice(&seeds[random.below(seeds.len() as u64) as usize]);
-        } else {
-            let length = random.below(200);
-            input.extend((0..length).map(|_| random.next_u64() as u8));
-        }
-        for _ in 0..=random.below(8) {
-            mutate(&mut input, &seeds, &mut random);
-        }
-        input.truncate(INPUT_BYTES_MAX);
-        run_one(target, &input);
+        run_one(target, &mutated(&seeds, &mut random));
     }
+}
+
+/// One input of `target`: a seed of it, mutated.
+pub fn input(target: &Target, random: &mut SplitMix64) -> Vec<u8> {
+    mutated(&(target.seeds)(), random)
+}
+
+fn mutated(seeds: &[Vec<u8>], random: &mut SplitMix64) -> Vec<u8> {
+    let mut input = Vec::new();
+    if !seeds.is_empty() && random.below(16) != 0 {
+        input.extend_from_slice(&seeds[random.below(seeds.len() as u64) as usize]);
+    } else {
+        let length = random.below(200);
+        input.extend((0..length).map(|_| random.next_u64() as u8));
+    }
+    for _ in 0..=random.below(8) {
+        mutate(&mut input, seeds, random);
+    }
+    input.truncate(INPUT_BYTES_MAX);
+    input
 }
 
 /// Runs `target` on one input, and prints that if it fails.
