@@ -108,7 +108,7 @@ impl Honest {
         let mut outcomes = Vec::new();
         if self.random.below(4) == 0 {
             self.timed("removing", |own| own.session.remove_many(&keys, &mut outcomes)).expect("removes");
-            keys.iter().for_each(|key| drop(self.twin.remove(key)));
+            self.twin.retain(|key, _| !keys.contains(key));
         } else {
             let fill = self.random.next_u64().to_le_bytes();
             let pairs: Vec<(u64, Vec<u8>)> =
