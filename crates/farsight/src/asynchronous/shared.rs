@@ -17,6 +17,9 @@ use farsight_index::Counters;
 use super::queue::{Completion, Request, RequestQueue, SlotIndex};
 use super::round::Round;
 
+/// Tries for the lock before the driver sleeps until it is free: some tens of microseconds.
+const TRIES: usize = 1_000;
+
 /// What the handles of one table and its driver share.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -126,11 +129,11 @@ impl Shared {
         counters: Counters,
         meters: Meters,
     ) {
-        let mut state = self.lock();
+        let mut state = self.lock_for_driver();
         (state.counters, state.meters) = (counters, meters);
         while round.deliver_some(&mut state.queue, wakers) {
             drop(state);
-            state = self.lock();
+            state = self.lock_for_driver();
         }
         drop(state);
         // All at the end: woken one by one, a thread would come back for the next request alone, and find
@@ -140,7 +143,7 @@ impl Shared {
 
     /// Begins a round: with what waits, and without what nobody waits for any more.
     pub(super) fn begin(&self, round: &mut Round) -> Next {
-        let mut state = self.lock();
+        let mut state = self.lock_for_driver();
         if state.is_closing {
             return Next::End;
         }
@@ -153,8 +156,8 @@ impl Shared {
     /// Takes what waits into `round`. False if that was nothing, or nothing that it has room for.
     pub(super) fn take(&self, round: &mut Round) -> bool {
         let before = round.len();
-        while round.take_some(&mut self.lock().queue) {}
-        let state = self.lock();
+        while round.take_some(&mut self.lock_for_driver().queue) {}
+        let state = self.lock_for_driver();
         self.is_waiting.store(!state.queue.is_empty(), Ordering::Relaxed);
         drop(state);
         round.len() > before
@@ -201,6 +204,18 @@ impl Shared {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no holder of the lock panics")
+    }
+
+    /// The lock, for the one thread that can afford to try for it: if the driver waited for it asleep, each
+    /// future that lets go of it would have to wake the driver, by a system call.
+    fn lock_for_driver(&self) -> MutexGuard<'_, State> {
+        for _ in 0..TRIES {
+            if let Ok(state) = self.state.try_lock() {
+                return state;
+            }
+            std::hint::spin_loop();
+        }
+        self.lock()
     }
 
     fn lock_for_future(&self) -> MutexGuard<'_, State> {
