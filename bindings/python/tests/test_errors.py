@@ -72,6 +72,24 @@ def test_a_dead_server_is_noticed(serving: Serving) -> None:
         client.stats()
 
 
+def test_a_client_goes_on_in_the_servers_next_life(serving: Serving, tmp_path: Path) -> None:
+    client = farsight.connect(serving.url)
+    table = client.create_table("t", np.float64)
+    table.put(1, 2.5)
+    serving.kill()
+    again = Serving(tmp_path)
+    try:
+        # Tables live in memory.
+        with pytest.raises(farsight.ReadError, match="has no table"):
+            table.get(1)
+        client.create_table("t", np.float64)
+        assert table.get(1) is None
+        table.put(1, 3.5)
+        assert table[1] == 3.5
+    finally:
+        again.kill()
+
+
 def test_a_closed_client_says_so(url: str) -> None:
     with farsight.connect(url) as client:
         table = client.create_table("closed", np.float64)
