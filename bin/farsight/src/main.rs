@@ -14,6 +14,8 @@ mod key_text;
 mod listing;
 mod outcome;
 mod size;
+#[cfg(test)]
+mod text_properties;
 mod typed_table;
 mod value_text;
 

@@ -4,7 +4,8 @@
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let letters = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(letters);
-    let shift = match unit.trim_end_matches("iB") {
+    let letter = unit.strip_suffix("iB").filter(|letter| !letter.is_empty()).unwrap_or(unit);
+    let shift = match letter {
         "" | "B" => 0,
         "K" | "k" => 10,
         "M" => 20,
