@@ -5,6 +5,8 @@
 use std::cell::UnsafeCell;
 use std::thread;
 
+use farsight_base::sync::{AtomicUsize, Ordering};
+
 struct Word(UnsafeCell<u64>);
 
 // SAFETY: none; the claim is wrong, which is what ThreadSanitizer must find.
@@ -14,7 +16,13 @@ unsafe impl Sync for Word {}
 #[ignore = "a bug on purpose, for `cargo xtask sanitize`"]
 fn a_data_race() {
     static WORD: Word = Word(UnsafeCell::new(0));
+    let started = AtomicUsize::new(0);
     let count = || {
+        // Relaxed: they meet, so that neither ends before the other begins, and nothing is ordered by that.
+        started.fetch_add(1, Ordering::Relaxed);
+        while started.load(Ordering::Relaxed) < 2 {
+            thread::yield_now();
+        }
         for _ in 0..10_000 {
             // SAFETY: none; two threads add to one word without an order, which ThreadSanitizer must find.
             unsafe { *WORD.0.get() += 1 };
