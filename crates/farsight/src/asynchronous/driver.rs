@@ -19,22 +19,20 @@ const LOOKS: usize = 32;
 
 /// Drives `session` for the futures that `shared` knows, until the table is closed.
 pub(super) fn run(shared: &Arc<Shared>, mut session: Session<u64>, table: String) {
-    let panicking = TellsOnPanic(shared);
+    let mut guard = TellsOnPanic { shared, wakers: Vec::new() };
     let mut round = Round::new(table, session.value_bytes());
-    let mut wakers: Vec<Waker> = Vec::new();
     loop {
         match shared.begin(&mut round) {
             Next::Execute => {
                 gather(shared, &mut round);
                 round.execute(&mut session);
-                shared.deliver(&mut round, &mut wakers, session.counters(), session.meters());
+                shared.deliver(&mut round, &mut guard.wakers, session.counters(), session.meters());
             }
             Next::Sleep if finds_requests(shared, LOOKING_MAX) => {}
             Next::Sleep => shared.sleep(),
             Next::End => break,
         }
     }
-    drop(panicking);
 }
 
 /// Takes what arrives while requests keep arriving: tasks that were woken together come back together, and
@@ -59,12 +57,17 @@ fn finds_requests(shared: &Shared, limit: Duration) -> bool {
 }
 
 /// Lets no future wait for a driver that has panicked.
-struct TellsOnPanic<'a>(&'a Shared);
+struct TellsOnPanic<'a> {
+    shared: &'a Shared,
+    /// Of futures that were answered and not woken yet.
+    wakers: Vec<Waker>,
+}
 
 impl Drop for TellsOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.driver_is_gone();
+            self.shared.driver_is_gone();
+            self.wakers.drain(..).for_each(Waker::wake);
         }
     }
 }

@@ -138,7 +138,10 @@ impl Shared {
         drop(state);
         // All at the end: woken one by one, a thread would come back for the next request alone, and find
         // nothing to do and sleep in between.
-        wakers.drain(..).for_each(Waker::wake);
+        // One by one out of the list: if one panics, the others are still in it.
+        while let Some(waker) = wakers.pop() {
+            waker.wake();
+        }
     }
 
     /// Begins a round: with what waits, and without what nobody waits for any more.
@@ -220,7 +223,11 @@ impl Shared {
 
     fn lock_for_future(&self) -> MutexGuard<'_, State> {
         let state = self.lock();
-        assert!(state.driver != Driver::Gone, "the driver of this table has panicked");
+        if state.driver == Driver::Gone {
+            // Not with the lock held, which would poison it for the next one.
+            drop(state);
+            panic!("the driver of this table has panicked");
+        }
         state
     }
 }
