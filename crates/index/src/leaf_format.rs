@@ -46,6 +46,15 @@ pub enum Place {
     Elsewhere,
 }
 
+/// Whether a leaf, looked at without a latch, has room for another pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Room {
+    /// It seems so.
+    Some,
+    /// All slots seem to be in use: an insert would split it.
+    None,
+}
+
 /// Where a leaf stands in the chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeafSpan {
@@ -88,8 +97,13 @@ pub trait LeafFormat: Send + Sync {
     /// Asks for the lines that finding a key touches.
     fn prefetch_keys(&self, words: &[AtomicU64]);
 
-    /// Asks for the lines that an insert writes besides, once the key's lines have arrived.
-    fn prefetch_insert(&self, words: &[AtomicU64]);
+    /// Asks for the value's lines of `key`, once the key's lines have arrived. False if it is not here, as far
+    /// as a look without a latch tells.
+    fn prefetch_value(&self, words: &[AtomicU64], key: u64) -> bool;
+
+    /// Asks for the lines that an insert writes besides, once the key's lines have arrived: all of them if the
+    /// leaf looks full. A guess.
+    fn prefetch_insert(&self, words: &[AtomicU64]) -> Room;
 
     /// Asks for all lines: the leaf will be rewritten.
     fn prefetch_leaf(&self, words: &[AtomicU64]);

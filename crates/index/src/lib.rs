@@ -15,6 +15,6 @@ mod slab;
 pub use answers::{Answers, Pair, Pairs};
 pub use contention::{Backoff, Contended, Waited};
 pub use counters::Counters;
-pub use leaf_format::{LatchedLeaf, LeafAnswer, LeafFormat, LeafListener, LeafSpan, Place};
+pub use leaf_format::{LatchedLeaf, LeafAnswer, LeafFormat, LeafListener, LeafSpan, Place, Room};
 pub use record::{model_of, record_of};
 pub use slab::{RegionFull, Slab};

@@ -87,6 +87,15 @@ impl Slab {
         }
     }
 
+    /// The block that the allocation after `ahead` others would take, if no freed block is used before: to
+    /// ask for its lines in time.
+    #[inline]
+    #[must_use]
+    pub fn peek(&self, ahead: u32) -> Option<&[AtomicU64]> {
+        // Relaxed: a guess.
+        self.block(LeafNumber(self.next_unused.load(Ordering::Relaxed).saturating_add(ahead)))
+    }
+
     /// Gives a block back. It must hold no leaf any more, by its own bytes.
     pub fn free(&self, leaf: LeafNumber) {
         debug_assert!(leaf.0 < self.capacity_leaves, "{leaf} was never allocated");

@@ -127,7 +127,7 @@ impl KeyLines<'_> {
     }
 
     /// The occupied slots and their keys in key order; of equal keys (removed and inserted again while the
-    /// lines were read) the later slot. Returns how many of `into` were filled.
+    /// lines were read) one of the slots. Returns how many of `into` were filled.
     pub fn sorted(&self, into: &mut [(u64, LeafSlot); LEAF_SLOTS]) -> usize {
         let mut count = 0;
         let hint = self.0[0].0[PERMUTATION_WORD];

@@ -23,7 +23,7 @@ pub use image::LeafImage;
 pub use key_lines::{Fences, KeyLines, KeySearch};
 pub use sub_model::SubModelRecord;
 pub use value::ValueFault;
-pub use writer::{LatchTimeout, LeafWriter};
+pub use writer::{LatchTimeout, LeafWriter, SortedPair};
 
 /// The version of everything docs/format.md describes. A client and a server of different versions refuse
 /// each other by name.

@@ -9,17 +9,21 @@
 //! The latch is a bit of the leaf's owner word, which only threads of the server's process touch. It dies
 //! with them; no lease is needed because no other process can hold it.
 
+mod split;
+
 #[cfg(planted)]
 use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_base::sync::{AtomicU64, Ordering, spin_loop};
 use farsight_base::words::{CopyMode, begin_write, copy_lines, end_write};
-use farsight_base::{Line, WORDS_PER_LINE};
+use farsight_base::{Line, Stamp, WORDS_PER_LINE};
 
 use crate::value::{body_place, set_short_version};
 use crate::{
     Fences, Geometry, HIGH_FENCE_WORD, INFINITE_FLAG_BIT, KEY_LINES, LEAF_SLOTS, LOW_FENCE_WORD, LeafImage,
     LeafSlot, NEXT_WORD, OWNER_WORD, PAIR_VERSION_BITS, PERMUTATION_WORD,
 };
+
+pub use split::SortedPair;
 
 const LATCH_BIT: u64 = 1;
 const SPENT_SHIFT: u32 = 8;
@@ -89,13 +93,24 @@ impl<'a> LeafWriter<'a> {
     }
 
     /// Inserts an absent key. Returns `None` if every slot is spent.
+    #[inline]
     pub fn insert(&mut self, key: u64, version: u64, value: &[u8]) -> Option<LeafSlot> {
         let spent = self.spent();
         #[cfg(planted)]
-        let spent = if is_planted(Bug::SlotReused) { self.first_vacant().unwrap_or(spent) } else { spent };
-        let slot = LeafSlot::new(spent)?;
+        if is_planted(Bug::SlotReused)
+            && let Some(slot) = self.first_removed()
+        {
+            self.write_value(slot, version, value);
+            self.write_key_line(slot, key, None);
+            return Some(slot);
+        }
+        if spent == LEAF_SLOTS {
+            return None;
+        }
+        let permutation = self.permutation();
+        let slot = nibble(permutation, spent);
         self.write_value(slot, version, value);
-        let permutation = self.permutation_with(slot, key);
+        let permutation = moved(permutation, spent, self.rank(permutation, spent, key));
         if slot.key_line() == 0 {
             self.write_key_line(slot, key, Some(permutation));
         } else {
@@ -124,14 +139,7 @@ impl<'a> LeafWriter<'a> {
     /// # Panics
     /// If the image's values are not of this leaf's size.
     pub fn rewrite(&mut self, image: &LeafImage) {
-        let lines = self.geometry.leaf_lines();
-        for index in 0..lines {
-            #[cfg(planted)]
-            if index >= KEY_LINES && is_planted(Bug::OpenedInPart) {
-                continue;
-            }
-            begin_write(self.line(index));
-        }
+        self.begin_lines();
         self.store_header(image);
         let mut occupancies = [0_u8; KEY_LINES];
         for slot in LeafSlot::all() {
@@ -144,8 +152,8 @@ impl<'a> LeafWriter<'a> {
             self.words[slot.key_word()].store(key, Ordering::Relaxed);
             self.store_value(slot, version, value);
         }
-        for index in 0..lines {
-            let stamp = farsight_base::Stamp(self.line(index)[0].load(Ordering::Relaxed));
+        for index in 0..self.geometry.leaf_lines() {
+            let stamp = self.stamp(index);
             let occupancy = occupancies.get(index).copied().unwrap_or(0);
             end_write(self.line(index), stamp.with_incarnation(image.incarnation).with_occupancy(occupancy));
         }
@@ -153,9 +161,10 @@ impl<'a> LeafWriter<'a> {
     }
 
     #[cfg(planted)]
-    fn first_vacant(&self) -> Option<usize> {
+    fn first_removed(&self) -> Option<LeafSlot> {
         let lines = self.key_lines();
-        LeafSlot::all().position(|slot| !crate::KeyLines(&lines).is_occupied(slot))
+        let spent = (0..self.spent()).map(|position| nibble(self.permutation(), position));
+        spent.into_iter().find(|slot| !crate::KeyLines(&lines).is_occupied(*slot))
     }
 
     fn line(&self, index: usize) -> &'a [AtomicU64] {
@@ -195,17 +204,29 @@ impl<'a> LeafWriter<'a> {
         end_write(line, stamp);
     }
 
-    /// The permutation with `slot`, the first unspent one, moved to where `key` sorts among the spent slots.
-    fn permutation_with(&self, slot: LeafSlot, key: u64) -> u64 {
-        let position = LeafSlot::all()
-            .take(slot.number())
-            .filter(|spent| self.words[spent.key_word()].load(Ordering::Relaxed) < key)
-            .count();
-        let old = self.words[PERMUTATION_WORD].load(Ordering::Relaxed);
-        let below = nibbles(position);
-        let moved = nibbles(slot.number()) & !below;
-        let above = !nibbles(slot.number() + 1);
-        old & below | (slot.number() as u64) << (4 * position) | (old & moved) << 4 | old & above
+    fn permutation(&self) -> u64 {
+        // Relaxed: the latch's holder is its only writer.
+        self.words[PERMUTATION_WORD].load(Ordering::Relaxed)
+    }
+
+    fn stamp(&self, line: usize) -> Stamp {
+        // Relaxed: as above.
+        Stamp(self.line(line)[0].load(Ordering::Relaxed))
+    }
+
+    /// How many of the `spent` slots have keys below `key`. Halves without a branch.
+    #[inline]
+    fn rank(&self, permutation: u64, spent: usize, key: u64) -> usize {
+        let is_below = |position: usize| {
+            self.words[nibble(permutation, position).key_word()].load(Ordering::Relaxed) < key
+        };
+        let (mut rank, mut left) = (0, spent);
+        while left > 0 {
+            let half = left.div_ceil(2);
+            rank += if is_below(rank + half - 1) { half } else { 0 };
+            left -= half;
+        }
+        rank
     }
 
     fn write_value(&self, slot: LeafSlot, version: u64, value: &[u8]) {
@@ -219,7 +240,7 @@ impl<'a> LeafWriter<'a> {
         self.store_value(slot, version, value);
         for index in lines {
             let line = self.line(index);
-            end_write(line, farsight_base::Stamp(line[0].load(Ordering::Relaxed)));
+            end_write(line, Stamp(line[0].load(Ordering::Relaxed)));
         }
     }
 
@@ -230,20 +251,39 @@ impl<'a> LeafWriter<'a> {
         let words = self.geometry.value_words();
         if words == 1 {
             line[1 + place.index].store(word_of(value), Ordering::Relaxed);
-            let mut tail = [5, 6, 7].map(|word: usize| line[word].load(Ordering::Relaxed));
-            set_short_version(&mut tail, place.index, version);
-            for (word, content) in [5, 6, 7].into_iter().zip(tail) {
-                line[word].store(content, Ordering::Relaxed);
-            }
+            self.store_version(slot, version);
             return;
         }
-        let first = place.index * (words + 1);
+        let first = self.first_body_word(slot);
         let mut chunks = value.chunks(8);
         for index in 0..=words {
             let (line, word) = body_place(first + index);
             let content = if index == 0 { version } else { word_of(chunks.next().unwrap_or(&[])) };
             self.line(place.line + line)[word].store(content, Ordering::Relaxed);
         }
+    }
+
+    /// Stores the version of `slot` between `begin_write` and `end_write` of its line.
+    fn store_version(&self, slot: LeafSlot, version: u64) {
+        let place = self.geometry.value_place(slot);
+        let line = self.line(place.line);
+        if self.geometry.value_words() > 1 {
+            line[body_place(self.first_body_word(slot)).1].store(version, Ordering::Relaxed);
+            return;
+        }
+        let mut tail = [
+            line[5].load(Ordering::Relaxed),
+            line[6].load(Ordering::Relaxed),
+            line[7].load(Ordering::Relaxed),
+        ];
+        set_short_version(&mut tail, place.index, version);
+        line[5 + place.index / 2].store(tail[place.index / 2], Ordering::Relaxed);
+        line[7].store(tail[2], Ordering::Relaxed);
+    }
+
+    /// Where the body words of `slot`'s version and value begin, counted from its first line.
+    fn first_body_word(&self, slot: LeafSlot) -> usize {
+        self.geometry.value_place(slot).index * (self.geometry.value_words() + 1)
     }
 }
 
@@ -253,6 +293,22 @@ impl Drop for LeafWriter<'_> {
         // Release: all that was written under the latch. Partner: the Acquire exchange in `latch`.
         owner.store(owner.load(Ordering::Relaxed) & !LATCH_BIT, Ordering::Release);
     }
+}
+
+/// The slot at a position of a permutation.
+#[inline]
+fn nibble(permutation: u64, position: usize) -> LeafSlot {
+    LeafSlot::new((permutation >> (4 * position) & 15) as usize).expect("four bits are a slot")
+}
+
+/// The permutation with the slot at position `from` moved down to position `to`.
+#[inline]
+fn moved(permutation: u64, from: usize, to: usize) -> u64 {
+    let below = nibbles(to);
+    let between = nibbles(from) & !below;
+    let above = !nibbles(from + 1);
+    let slot = permutation >> (4 * from) & 15;
+    permutation & below | slot << (4 * to) | (permutation & between) << 4 | permutation & above
 }
 
 /// The lowest `count` nibbles of a word, set.

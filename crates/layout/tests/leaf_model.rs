@@ -168,3 +168,90 @@ fn a_held_latch_refuses_the_second() {
     drop(held);
     assert!(LeafWriter::latch(&leaf.words, &leaf.geometry, 1).is_ok());
 }
+
+#[test]
+fn a_split_leaves_every_pair_on_its_side_and_room_on_both() {
+    for value_bytes in [8, 9, 16, 24, 48, 56, 100, 256] {
+        let mut random = SplitMix64::new(value_bytes as u64);
+        for kept in 1..LEAF_SLOTS - 2 {
+            let (left, right) = (Leaf::new(value_bytes), Leaf::new(value_bytes));
+            let mut model = BTreeMap::new();
+            let mut version = 1 << 40;
+            while model.len() < LEAF_SLOTS {
+                let key = FENCES.low + random.below(100);
+                let value = value_of(key, version, value_bytes);
+                if model.insert(key, (version, value.clone())).is_none() {
+                    left.writer().insert(key, version, &value).expect("a free slot");
+                }
+                version += 1;
+            }
+            // Updates of the model alone came too late for the leaf: bring it up to date, then remove two.
+            for (key, (version, value)) in &model {
+                let KeySearch::Hit { slot, .. } = KeyLines(&left.key_lines()).search(*key) else {
+                    panic!("key {key} was inserted")
+                };
+                left.writer().update(slot, *version, value);
+            }
+            for _ in 0..2 {
+                let key = *model.keys().nth(random.below(model.len() as u64) as usize).expect("a pair");
+                model.remove(&key);
+                let KeySearch::Hit { slot, .. } = KeyLines(&left.key_lines()).search(key) else {
+                    panic!("key {key} was inserted")
+                };
+                left.writer().remove(slot);
+            }
+            split_and_check(left, right, model, kept);
+        }
+    }
+}
+
+fn split_and_check(mut left: Leaf, mut right: Leaf, mut model: BTreeMap<u64, (u64, Vec<u8>)>, kept: usize) {
+    let separator = *model.keys().nth(kept).expect("a pair to move");
+    let (mut left_writer, mut right_writer) = (left.writer(), right.writer());
+    let (sorted, count) = left_writer.sorted();
+    assert!(sorted[..count].iter().map(|pair| pair.key).eq(model.keys().copied()));
+    for pair in &sorted[..count] {
+        assert_eq!(pair.version, model[&pair.key].0, "{pair:?}");
+    }
+    let (stay, go) = sorted[..count].split_at(kept);
+    right_writer.receive(&left_writer, go, separator);
+    left_writer.keep(stay, separator, LeafNumber(4));
+    drop((left_writer, right_writer));
+    left.incarnation = next_incarnation(left.incarnation);
+    right.incarnation = next_incarnation(right.incarnation);
+    assert_eq!(KeyLines(&left.key_lines()).search(separator), KeySearch::Right(LeafNumber(4)));
+    assert_eq!(KeyLines(&right.key_lines()).search(separator - 1), KeySearch::Left);
+    assert_eq!(KeyLines(&right.key_lines()).next(), LeafNumber(9), "right goes on where left went");
+    let moved = model.split_off(&separator);
+    for (leaf, mut model) in [(left, model), (right, moved)] {
+        check_pairs(&leaf, &model);
+        // Every slot that is free can be used, and none of the pairs suffers.
+        let span = KeyLines(&leaf.key_lines()).fences().expect("a leaf");
+        let free = (span.low..span.high.expect("finite")).filter(|key| !model.contains_key(key));
+        let free: Vec<u64> = free.take(LEAF_SLOTS - model.len()).collect();
+        for key in free {
+            let value = value_of(key, 7, leaf.geometry.value_bytes());
+            leaf.writer().insert(key, 7, &value).expect("a free slot");
+            model.insert(key, (7, value));
+            check_pairs(&leaf, &model);
+        }
+    }
+}
+
+fn check_pairs(leaf: &Leaf, model: &BTreeMap<u64, (u64, Vec<u8>)>) {
+    let lines = leaf.key_lines();
+    let view = KeyLines(&lines);
+    for (key, expected) in model {
+        let KeySearch::Hit { slot, incarnation } = view.search(*key) else { panic!("key {key} is gone") };
+        assert_eq!(incarnation, leaf.incarnation);
+        assert_eq!(&leaf.value(slot, incarnation), expected, "key {key}");
+    }
+    let mut sorted = [(0, LeafSlot::new(0).unwrap()); LEAF_SLOTS];
+    let count = view.sorted(&mut sorted);
+    assert!(sorted[..count].iter().map(|pair| pair.0).eq(model.keys().copied()));
+    // The permutation lists the pairs in key order, before all free slots.
+    let permutation = lines[0].0[farsight_layout::PERMUTATION_WORD];
+    for (position, (_, slot)) in sorted[..count].iter().enumerate() {
+        assert_eq!((permutation >> (4 * position) & 15) as usize, slot.number(), "position {position}");
+    }
+}

@@ -22,12 +22,15 @@ pub(super) struct Held<'t, F: LeafFormat + 't> {
     pub(super) leaf: F::Latched<'t>,
     /// The key's place: [`Place::Here`] or [`Place::Vacant`].
     pub(super) place: Place,
-    /// The descent that led here, if one did.
+    /// A descent for the key, if there was one.
     pub(super) route: Option<Route>,
+    /// Whether the hint led here.
+    pub(super) is_hinted: bool,
 }
 
 impl<F: LeafFormat> XTree<F> {
-    /// Latches the leaf of `key`: the hinted one if it is, else that of `route`, else by a descent.
+    /// Latches the leaf of `key`: the hinted one if it is, else that of `route`, else by a descent. `route`
+    /// stays with the leaf either way: a split wants the parent.
     #[inline]
     pub(super) fn hold(
         &self,
@@ -35,11 +38,9 @@ impl<F: LeafFormat> XTree<F> {
         hint: LeafNumber,
         route: Option<Route>,
     ) -> Result<Held<'_, F>, Contended> {
-        if let Some(held) = self.hold_hinted(key, hint) {
-            self.counters.hint_hits.fetch_add(1, Ordering::Relaxed);
+        if let Some(held) = self.hold_hinted(key, hint, route) {
             return Ok(held);
         }
-        self.counters.descents.fetch_add(1, Ordering::Relaxed);
         let mut backoff = Backoff::new();
         let mut next_route = route;
         loop {
@@ -55,7 +56,7 @@ impl<F: LeafFormat> XTree<F> {
     }
 
     #[inline]
-    fn hold_hinted(&self, key: u64, hint: LeafNumber) -> Option<Held<'_, F>> {
+    fn hold_hinted(&self, key: u64, hint: LeafNumber, route: Option<Route>) -> Option<Held<'_, F>> {
         if hint == LeafNumber::NONE || !self.slab.was_ever_used(hint) {
             return None;
         }
@@ -76,7 +77,8 @@ impl<F: LeafFormat> XTree<F> {
             number: hint,
             leaf,
             place,
-            route: None,
+            route,
+            is_hinted: true,
         })
     }
 
@@ -89,7 +91,7 @@ impl<F: LeafFormat> XTree<F> {
             match leaf.find(key) {
                 Place::Right(next) => number = next,
                 Place::Elsewhere => return None,
-                place => return Some(Held { number, leaf, place, route: Some(route) }),
+                place => return Some(Held { number, leaf, place, route: Some(route), is_hinted: false }),
             }
         }
         None

@@ -1,9 +1,8 @@
 //! INSERT: stores a pair whose key is absent.
 
 use farsight_base::LeafNumber;
-use farsight_base::sync::Ordering;
 use farsight_index::{LatchedLeaf, LeafFormat, Place};
-use farsight_protocol::WriteOutcome;
+use farsight_protocol::{WriteEntry, WriteOperation, WriteOutcome};
 
 use super::error::WriteError;
 use super::hold::Held;
@@ -16,8 +15,7 @@ impl<F: LeafFormat> XTree<F> {
     /// # Errors
     /// [`WriteError`].
     pub fn insert(&self, key: u64, value: &[u8], hint: LeafNumber) -> Result<WriteOutcome, WriteError> {
-        self.check_value(key, value)?;
-        self.insert_held(self.hold(key, hint, None)?, key, value)
+        self.write_one(WriteOperation::Insert, WriteEntry { key, hint, value })
     }
 
     #[inline]
@@ -45,7 +43,6 @@ impl<F: LeafFormat> XTree<F> {
         if !held.leaf.insert(key, version, value) {
             self.add_to_full(held, key, version, value)?;
         }
-        self.counters.pairs.fetch_add(1, Ordering::Relaxed);
         Ok(version)
     }
 }

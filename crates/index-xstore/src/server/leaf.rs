@@ -8,10 +8,10 @@ use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::words::{copy_stamped, next_incarnation, prefetch};
 use farsight_base::{LeafNumber, Line, Stamp, WORDS_PER_LINE};
-use farsight_index::{LatchedLeaf, LeafAnswer, LeafFormat, LeafSpan, Pairs, Place};
+use farsight_index::{LatchedLeaf, LeafAnswer, LeafFormat, LeafSpan, Pairs, Place, Room};
 use farsight_layout::{
     Fences, Geometry, GeometryError, KEY_LINES, KeyLines, KeySearch, LEAF_SLOTS, LeafImage, LeafSlot,
-    LeafWriter, VALUE_BYTES_MAX,
+    LeafWriter, PERMUTATION_WORD, SortedPair, VALUE_BYTES_MAX,
 };
 use farsight_model::shortest_fence;
 
@@ -64,6 +64,15 @@ impl XStoreLeaf {
         }
     }
 
+    /// Asks for the lines of `slot`'s value.
+    #[inline]
+    fn prefetch_slot(&self, words: &[AtomicU64], slot: LeafSlot) {
+        let first = self.geometry.value_place(slot).line;
+        for line in first..first + self.geometry.lines_per_value() {
+            prefetch(&words[line * WORDS_PER_LINE]);
+        }
+    }
+
     #[inline(always)]
     fn read_value_by(
         &self,
@@ -78,6 +87,16 @@ impl XStoreLeaf {
         copy_stamped(&words[first..first + lines.len() * WORDS_PER_LINE], lines);
         self.geometry.read_value(lines, place, incarnation, into).ok()
     }
+}
+
+/// Slots that hold a pair, by a look without a latch.
+#[inline]
+fn occupied_slots(words: &[AtomicU64]) -> usize {
+    let occupied = |line: usize| {
+        // Relaxed: a guess.
+        Stamp(words[line * WORDS_PER_LINE].load(Ordering::Relaxed)).occupancy().count_ones()
+    };
+    (0..KEY_LINES).map(occupied).sum::<u32>() as usize
 }
 
 fn read_key_lines(words: &[AtomicU64]) -> [Line; KEY_LINES] {
@@ -154,15 +173,27 @@ impl LeafFormat for XStoreLeaf {
     }
 
     #[inline]
-    fn prefetch_insert(&self, words: &[AtomicU64]) {
+    fn prefetch_value(&self, words: &[AtomicU64], key: u64) -> bool {
+        let lines = read_key_lines(words);
+        let KeySearch::Hit { slot, .. } = KeyLines(&lines).search(key) else { return false };
+        self.prefetch_slot(words, slot);
+        true
+    }
+
+    #[inline]
+    fn prefetch_insert(&self, words: &[AtomicU64]) -> Room {
         // Relaxed: a guess. In a leaf without removed pairs the occupied slots are the spent ones.
-        let occupied = (0..KEY_LINES)
-            .map(|line| Stamp(words[line * WORDS_PER_LINE].load(Ordering::Relaxed)).occupancy().count_ones())
-            .sum::<u32>();
-        match LeafSlot::new(occupied as usize) {
-            Some(slot) => prefetch(&words[self.geometry.value_place(slot).line * WORDS_PER_LINE]),
-            // It will be rewritten.
-            None => self.prefetch_leaf(words),
+        match occupied_slots(words) {
+            LEAF_SLOTS.. => {
+                self.prefetch_leaf(words);
+                Room::None
+            }
+            occupied => {
+                let slot = words[PERMUTATION_WORD].load(Ordering::Relaxed) >> (4 * occupied) & 15;
+                let slot = LeafSlot::new(slot as usize).unwrap_or(LeafSlot::FIRST);
+                self.prefetch_slot(words, slot);
+                Room::Some
+            }
         }
     }
 
@@ -238,17 +269,17 @@ struct Cut {
     keeps_incoming: bool,
 }
 
-/// Where to cut the ascending `pairs` for `incoming`: in the middle, but for a run of ascending inserts.
-/// Slots are used in the order of the inserts, so in a run the two pairs before `incoming` are in the last
-/// two slots. (At the right end of the chain `incoming` behind them all suffices: several writers that append
+/// Where to cut the ascending `pairs` for `incoming`: in the middle, but for a run of
+/// ascending inserts. In a run the two pairs before `incoming` were written last, so they have the greatest
+/// versions. (At the right end of the chain `incoming` behind them all suffices: several writers that append
 /// together come slightly out of order.) A run that fills the leaf goes on in the right one; one that has
 /// just begun keeps the left one for itself.
-fn cut(pairs: &[(u64, LeafSlot)], incoming: u64, is_last: bool) -> Cut {
-    let below = pairs.partition_point(|(key, _)| *key < incoming);
-    let last_slot = pairs.iter().map(|pair| pair.1).max();
-    let is_run = below >= 2
-        && Some(pairs[below - 1].1) == last_slot
-        && pairs[below - 2].1.number() + 1 == pairs[below - 1].1.number();
+fn cut(pairs: &[SortedPair], incoming: u64, is_last: bool) -> Cut {
+    let below = pairs.partition_point(|pair| pair.key < incoming);
+    let is_run = below >= 2 && {
+        let run = [pairs[below - 2].version, pairs[below - 1].version];
+        run[0] < run[1] && pairs.iter().all(|pair| run.contains(&pair.version) || pair.version < run[0])
+    };
     let is_appended = is_last && below == pairs.len();
     if !is_run && !is_appended {
         return Cut { left: pairs.len() / 2, keeps_incoming: false };
@@ -315,25 +346,22 @@ impl LatchedLeaf for LatchedXStoreLeaf<'_> {
     }
 
     fn split(&mut self, right: &mut Self, right_number: LeafNumber, incoming: u64) -> u64 {
-        let lines = self.writer.key_lines();
-        let LeafSpan { fences: Fences { low, high }, next } = Self::span_of(&lines);
-        let mut sorted = [(0, Self::slot(0)); LEAF_SLOTS];
-        let count = KeyLines(&lines).sorted(&mut sorted);
+        let (sorted, count) = self.writer.sorted();
+        let sorted = &sorted[..count];
         assert!(count >= 2, "a leaf of {count} pairs is not split");
-        let cut = cut(&sorted[..count], incoming, high.is_none());
-        let (stay, go) = sorted[..count].split_at(cut.left);
-        let left_end = if cut.keeps_incoming { incoming } else { stay[cut.left - 1].0 };
-        let separator = shortest_fence(left_end, go[0].0);
-        let mut right_image = right.image(Fences { low: separator, high }, next);
-        self.push_pairs(&mut right_image, go);
-        let mut left_image = self.image(Fences { low, high: Some(separator) }, right_number);
-        self.push_pairs(&mut left_image, stay);
+        let is_last = Self::span_of(&self.writer.key_lines()).fences.high.is_none();
+        let cut = cut(sorted, incoming, is_last);
+        let (stay, go) = sorted.split_at(cut.left);
+        let left_end = if cut.keeps_incoming { incoming } else { stay[cut.left - 1].key };
+        let separator = shortest_fence(left_end, go[0].key);
         #[cfg(shuttle)]
         if is_planted(Bug::LinkedBeforeFilled) {
-            self.writer.rewrite(&left_image);
+            self.writer.keep(stay, separator, right_number);
+            right.writer.receive(&self.writer, go, separator);
+            return separator;
         }
-        right.writer.rewrite(&right_image);
-        self.writer.rewrite(&left_image);
+        right.writer.receive(&self.writer, go, separator);
+        self.writer.keep(stay, separator, right_number);
         separator
     }
 
@@ -370,11 +398,16 @@ impl LatchedLeaf for LatchedXStoreLeaf<'_> {
 mod tests {
     use super::*;
 
-    fn pairs(slots: impl Iterator<Item = usize>) -> Vec<(u64, LeafSlot)> {
-        slots.enumerate().map(|(key, slot)| (10 * key as u64, LeafSlot::new(slot).unwrap())).collect()
+    /// Keys 0, 10, 20, ... that were written in the order of `versions`.
+    fn pairs(versions: impl Iterator<Item = u64>) -> Vec<SortedPair> {
+        let slot = LeafSlot::FIRST;
+        versions
+            .enumerate()
+            .map(|(key, version)| SortedPair { key: 10 * key as u64, version, slot })
+            .collect()
     }
 
-    fn cut_of(pairs: &[(u64, LeafSlot)], incoming: u64, is_last: bool) -> (usize, bool) {
+    fn cut_of(pairs: &[SortedPair], incoming: u64, is_last: bool) -> (usize, bool) {
         let cut = cut(pairs, incoming, is_last);
         (cut.left, cut.keeps_incoming)
     }
@@ -391,17 +424,17 @@ mod tests {
 
     #[test]
     fn a_run_before_other_keys_keeps_a_leaf_for_itself() {
-        // Slots 12 to 15 came last, as keys 30 to 60, before twelve older pairs but three.
+        // Versions 12 to 15 came last, as keys 30 to 60, before twelve older pairs but three.
         let run = pairs((0..3).chain(12..16).chain(3..12));
         assert_eq!(cut_of(&run, 65, false), (7, true));
-        let nearly_through = pairs((0..15).chain([0]));
+        let nearly_through = pairs((1..16).chain([0]));
         assert_eq!(cut_of(&nearly_through, 145, false), (14, false));
     }
 
     #[test]
     fn both_sides_of_a_split_have_a_pair() {
         for count in 2..=LEAF_SLOTS {
-            let pairs = pairs(0..count);
+            let pairs = pairs(0..count as u64);
             for incoming in (1..200).step_by(2) {
                 for is_last in [false, true] {
                     let left = cut(&pairs, incoming, is_last).left;

@@ -2,7 +2,7 @@
 
 use farsight_base::LeafNumber;
 use farsight_index::{LeafFormat, Place};
-use farsight_protocol::WriteOutcome;
+use farsight_protocol::{WriteEntry, WriteOperation, WriteOutcome};
 
 use super::error::WriteError;
 use super::hold::Held;
@@ -15,8 +15,7 @@ impl<F: LeafFormat> XTree<F> {
     /// # Errors
     /// [`WriteError`].
     pub fn put(&self, key: u64, value: &[u8], hint: LeafNumber) -> Result<WriteOutcome, WriteError> {
-        self.check_value(key, value)?;
-        self.put_held(self.hold(key, hint, None)?, key, value)
+        self.write_one(WriteOperation::Put, WriteEntry { key, hint, value })
     }
 
     #[inline]

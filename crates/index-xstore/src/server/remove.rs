@@ -1,9 +1,8 @@
 //! REMOVE: takes a present key out.
 
 use farsight_base::LeafNumber;
-use farsight_base::sync::Ordering;
 use farsight_index::{LatchedLeaf, LeafFormat, Place};
-use farsight_protocol::WriteOutcome;
+use farsight_protocol::{WriteEntry, WriteOperation, WriteOutcome};
 
 use super::error::WriteError;
 use super::hold::Held;
@@ -17,7 +16,7 @@ impl<F: LeafFormat> XTree<F> {
     /// # Errors
     /// [`WriteError::Contended`].
     pub fn remove(&self, key: u64, hint: LeafNumber) -> Result<WriteOutcome, WriteError> {
-        Ok(self.remove_held(self.hold(key, hint, None)?))
+        self.write_one(WriteOperation::Remove, WriteEntry { key, hint, value: &[] })
     }
 
     #[inline]
@@ -25,7 +24,6 @@ impl<F: LeafFormat> XTree<F> {
         let Place::Here(slot) = held.place else { return WriteOutcome::Absent };
         let last_version = held.leaf.version(slot);
         held.leaf.remove(slot);
-        self.counters.pairs.fetch_sub(1, Ordering::Relaxed);
         let emptied = if held.leaf.pair_count() == 0 { held.leaf.span() } else { None };
         drop(held);
         if let Some(span) = emptied {

@@ -2,7 +2,7 @@
 
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_index::LeafFormat;
-use farsight_protocol::TreeStats;
+use farsight_protocol::{TreeStats, WriteOutcome};
 
 use super::tree::XTree;
 
@@ -19,6 +19,32 @@ pub(super) struct Counters {
     pub(super) descents: AtomicU64,
 }
 
+/// What a batch of writes did, counted privately: shared counters cost more than the counting.
+#[derive(Default)]
+pub(super) struct Tally {
+    pub(super) inserted: u64,
+    pub(super) removed: u64,
+    pub(super) hint_hits: u64,
+    pub(super) descents: u64,
+}
+
+impl Tally {
+    #[inline]
+    pub(super) fn note(&mut self, outcome: WriteOutcome) {
+        self.inserted += u64::from(matches!(outcome, WriteOutcome::Inserted(_)));
+        self.removed += u64::from(matches!(outcome, WriteOutcome::Removed(_)));
+    }
+}
+
+impl Counters {
+    pub(super) fn add(&self, tally: &Tally) {
+        // Wrapping: what was removed may have been inserted by a batch that is not counted yet.
+        self.pairs.fetch_add(tally.inserted.wrapping_sub(tally.removed), Ordering::Relaxed);
+        self.hint_hits.fetch_add(tally.hint_hits, Ordering::Relaxed);
+        self.descents.fetch_add(tally.descents, Ordering::Relaxed);
+    }
+}
+
 impl<F: LeafFormat> XTree<F> {
     /// The tree's counts, of about one moment.
     #[must_use]
@@ -26,7 +52,8 @@ impl<F: LeafFormat> XTree<F> {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let root = self.arena.node(self.root.load(Ordering::Acquire));
         TreeStats {
-            pairs: count(&self.counters.pairs),
+            // Never negative but for a moment between two batches.
+            pairs: (count(&self.counters.pairs) as i64).max(0) as u64,
             leaves: self.leaf_count(),
             inner_nodes: u64::from(self.arena.count()),
             inner_levels: root.map_or(0, |root| root.level() + 1),
