@@ -20,9 +20,7 @@ use crate::mapping::SharedWords;
 use crate::ring::{self, Consumer, Disorder, FrameHeader, Producer, Sleeper};
 use crate::{SLOTS, memory, os, socket};
 
-/// How long a waiting client looks at the ring before it sleeps.
-const SPIN: Duration = Duration::from_micros(20);
-/// Looks between two readings of the clock, after which another thread may have the processor.
+/// Looks between two readings of the clock.
 const LOOKS_PER_TURN: usize = 32;
 
 /// Both rings of one queue, from the client's side.
@@ -147,7 +145,7 @@ impl Calls {
     pub(crate) fn wait(&mut self, link: BorrowedFd<'_>, timeout: Duration) -> io::Result<Woken> {
         let started = Instant::now();
         while !self.replies.is_ready() {
-            if started.elapsed() >= SPIN.min(timeout) {
+            if started.elapsed() >= os::spin_time().min(timeout) {
                 return self.sleep(link, timeout.saturating_sub(started.elapsed()));
             }
             for _ in 0..LOOKS_PER_TURN {
@@ -156,7 +154,6 @@ impl Calls {
                 }
                 std::hint::spin_loop();
             }
-            std::thread::yield_now();
         }
         Ok(Woken::Perhaps)
     }

@@ -1,7 +1,7 @@
 //! Huge pages under a mapping: collapsing populated pieces, and counting what the kernel says is mapped so.
 //!
-//! Invariant: a piece is asked for again only until it succeeded; the count that is returned is the kernel's
-//! own (`/proc/self/smaps`), read anew after any change.
+//! Invariant: a piece is asked for again only until it succeeded; what counts as mapped is the kernel's word
+//! (`/proc/self/smaps`), asked for anew after any change.
 //!
 //! `MADV_HUGEPAGE` does nothing for memory files where `shmem_enabled` is `never`, the kernel's default;
 //! `MADV_COLLAPSE` works regardless, on read-only maps too, but on populated pieces only.
@@ -38,7 +38,7 @@ impl Pieces {
 }
 
 impl HugePages {
-    /// Collapses every populated piece that begins below `used_bytes`. Returns the bytes on huge pages.
+    /// Collapses every populated piece that begins below `used_bytes`. Returns the bytes collapsed so far.
     pub(crate) fn collapse(&self, mapping: &Mapping, file: BorrowedFd<'_>, used_bytes: u64) -> u64 {
         let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
         let words = mapping.words();
@@ -63,7 +63,7 @@ impl HugePages {
         if changed {
             pieces.mapped_bytes = None;
         }
-        pieces.count(mapping)
+        (pieces.done.iter().filter(|done| **done).count() * HUGE_PAGE_BYTES) as u64
     }
 
     /// Bytes on huge pages, as counted after the last collapse: a count walks the page table.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use farsight_fabric::FabricError;
@@ -149,3 +150,14 @@ pub(crate) fn is_readable(socket: &impl AsFd) -> bool {
 
 /// The longest single sleep: longer ones would not fit the system calls' arguments.
 pub(crate) const SLEEP_MAX: Duration = Duration::from_secs(3600);
+
+/// How long a waiting side looks at its ring before it sleeps: about as long as a sleep and a wake take. It
+/// does not yield meanwhile, for a busy machine's scheduler gives a yielded core away for milliseconds. With
+/// one core there is nobody to look out for.
+pub(crate) fn spin_time() -> Duration {
+    static SPIN: OnceLock<Duration> = OnceLock::new();
+    *SPIN.get_or_init(|| match std::thread::available_parallelism() {
+        Ok(cores) if cores.get() == 1 => Duration::ZERO,
+        _ => Duration::from_micros(20),
+    })
+}

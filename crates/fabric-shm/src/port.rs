@@ -24,9 +24,10 @@ use crate::{os, socket};
 
 /// Requests taken from one ring before the next has its turn.
 const FRAMES_PER_VISIT: usize = 16;
-/// How long an idle worker looks at its rings before it sleeps.
-const SPIN: Duration = Duration::from_micros(20);
-/// Looks between two readings of the clock, after which another thread may have the processor.
+/// A request from this length on takes so long that its reply does not wait for those of the same visit: a
+/// client that keeps several in flight prepares the next meanwhile.
+const LONG_REQUEST_BYTES: usize = 1024;
+/// Looks between two readings of the clock.
 const LOOKS_PER_TURN: usize = 32;
 /// Visits of all rings between two looks for clients that hung up, for a worker that never sleeps.
 const SERVES_PER_LOOK: u32 = 1024;
@@ -103,10 +104,7 @@ impl ServerQueue {
         let Some(_serving) = gate.enter() else { return Ok(Visit::Closed) };
         let outcome = self.answer(limit, work);
         // What was answered before a disorder was answered.
-        self.requests.publish();
-        if self.replies.publish() {
-            ring::wake(&self.client_sleep, || socket::wake(&self.wakes));
-        }
+        self.publish();
         outcome.map(Visit::Answered)
     }
 
@@ -122,8 +120,19 @@ impl ServerQueue {
             let pushed = self.replies.try_push(header, work.reply)?;
             debug_assert!(pushed, "room was there for any frame");
             answered += 1;
+            if work.request.len() >= LONG_REQUEST_BYTES {
+                self.publish();
+            }
         }
         Ok(answered)
+    }
+
+    /// Gives back the room of requests, shows replies, and wakes a client that sleeps.
+    fn publish(&mut self) {
+        self.requests.publish();
+        if self.replies.publish() {
+            ring::wake(&self.client_sleep, || socket::wake(&self.wakes));
+        }
     }
 }
 
@@ -315,14 +324,13 @@ impl ServerPort for ShmPort {
     fn wait(&mut self, timeout: Duration) {
         self.apply_changes();
         let started = Instant::now();
-        while started.elapsed() < SPIN.min(timeout) {
+        while started.elapsed() < os::spin_time().min(timeout) {
             for _ in 0..LOOKS_PER_TURN {
                 if self.has_work() {
                     return;
                 }
                 std::hint::spin_loop();
             }
-            std::thread::yield_now();
         }
         let sleepers = self.queues.iter().map(|queue| &queue.own_sleep);
         let slept = ring::sleep(sleepers, || self.has_work(), || self.await_events(timeout));
