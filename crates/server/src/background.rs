@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
+use farsight_base::sync::Ordering;
 use farsight_fabric::Host;
 use farsight_index_xstore::server::{Trainer, TrainingStep, XStoreLeaf};
 
@@ -22,8 +23,15 @@ use crate::{ServerState, process};
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 /// Bytes collapsed in one step: a few milliseconds.
 const COLLAPSE_STEP_BYTES: u64 = 8 * HUGE_PAGE_BYTES;
-/// The pause after all that was pending has been trained.
+/// Of a region that is filled so far, this part more is prepared for what comes next, and at most so much: a
+/// tenth of a second of inserts at full speed.
+const AHEAD_PART: u64 = 16;
+const AHEAD_BYTES_MAX: u64 = 16 << 20;
+/// The least pause after sub-models were trained again: what splits meanwhile is merged.
 const MERGE_PAUSE: Duration = Duration::from_millis(1);
+/// The pause by the processor time of the training before it: retraining takes at most a sixth of a core,
+/// however fast leaves split. What it cannot follow merges, and shows as lag.
+const PAUSE_BY_TRAINING: u32 = 5;
 /// The pause after a failed training; it doubles with each failure in a row.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 /// Doublings of that pause at most: ten minutes and a half.
@@ -113,17 +121,17 @@ impl TableWork {
         }
         let start = process::thread_cpu();
         let step = self.trainer.step(now, budget);
-        table.add_training_time(process::thread_cpu().saturating_sub(start));
+        let used = process::thread_cpu().saturating_sub(start);
+        table.add_training_time(used);
         match step {
             Ok(step) => {
                 self.failures = 0;
                 match step {
                     TrainingStep::InTraining => Left::WholeTraining,
-                    TrainingStep::Retrained(count) if count >= budget => Left::SubModels,
                     TrainingStep::Published { .. } => Left::SubModels,
-                    // All of what was pending: what splits next may be merged before it is trained.
                     TrainingStep::Retrained(_) | TrainingStep::Idle => {
-                        self.again_at = Some(now.plus(MERGE_PAUSE));
+                        // The step took at least its processor time.
+                        self.again_at = Some(now.plus(used + MERGE_PAUSE.max(used * PAUSE_BY_TRAINING)));
                         Left::Nothing
                     }
                 }
@@ -141,14 +149,25 @@ impl TableWork {
         }
     }
 
-    /// Collapses a little of what the leaves fill; true if there is more.
+    /// Puts a little of the region on huge pages, what the leaves fill and some of what they will fill next;
+    /// true if there is more. Ahead of the leaves it costs a fresh page, behind them a copy of five hundred
+    /// small ones besides the faults that those took while writers waited.
     fn collapse(&mut self, table: &Table) -> bool {
-        let filled_bytes = table.touched_bytes() / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
-        if filled_bytes <= self.collapsed_bytes {
+        let words = table.region().words();
+        let pieces = |bytes: u64| bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+        let filled_bytes = pieces(table.touched_bytes());
+        let ahead_bytes = pieces((filled_bytes / AHEAD_PART).min(AHEAD_BYTES_MAX));
+        let wanted_bytes = (filled_bytes + ahead_bytes).min(pieces(words.len() as u64 * 8));
+        if wanted_bytes <= self.collapsed_bytes {
             return false;
         }
-        self.collapsed_bytes = filled_bytes.min(self.collapsed_bytes + COLLAPSE_STEP_BYTES);
-        table.region().collapse_to_huge_pages(self.collapsed_bytes);
-        self.collapsed_bytes < filled_bytes
+        let until_bytes = wanted_bytes.min(self.collapsed_bytes + COLLAPSE_STEP_BYTES);
+        for piece in (self.collapsed_bytes..until_bytes).step_by(HUGE_PAGE_BYTES as usize) {
+            // Only pieces with a page in them are collapsed. Relaxed: it changes nothing.
+            words[piece as usize / 8].fetch_or(0, Ordering::Relaxed);
+        }
+        self.collapsed_bytes = until_bytes;
+        table.region().collapse_to_huge_pages(until_bytes);
+        until_bytes < wanted_bytes
     }
 }

@@ -20,8 +20,9 @@ use crate::{Background, BackgroundState, ServerOptions, ServerState, Worker};
 const STEP_CALLS: usize = 256;
 /// The longest sleep of a thread with nothing to do. Whatever gives it something wakes it.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
-/// Sub-models trained in one background step: a few milliseconds, for which a stop may have to wait.
-const BACKGROUND_BUDGET: usize = 2048;
+/// Sub-models trained in one background step: a millisecond or two, for which a stop, or a worker on the same
+/// core, may have to wait.
+const BACKGROUND_BUDGET: usize = 512;
 /// Pause between a wake of the background and its work, in which more work of the same kind is merged.
 const BACKGROUND_PAUSE: Duration = Duration::from_millis(1);
 /// The longest that a stop waits for the threads.
