@@ -17,10 +17,9 @@ use std::time::{Duration, Instant};
 use farsight::{Access, Session, TableStats, WriteOutcome};
 use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
 
-use super::checked_value::CheckedValue;
 use super::load::{Load, LoadReport};
 use super::worker::{WrongAnswers, check_read};
-use super::{Cancellation, DriverError, Placement, SEED, ServerSource};
+use super::{Cancellation, DriverError, Placement, SEED, ServerSource, checked_value};
 use crate::histogram::LatencyHistogram;
 use crate::machine::{Machine, process_cpu_time, thread_cpu_time};
 use crate::report::{InsertPhase, InsertRecord, InsertSample, InsertSetting};
@@ -189,11 +188,12 @@ impl Bench<'_> {
     }
 
     fn writer(&self, keys: Vec<u64>) -> Result<Writer, DriverError> {
-        let empty = CheckedValue::new(self.plan.value_bytes);
         Ok(Writer {
             session: self.load.table.session(self.load.options)?,
             keys,
-            pairs: vec![(0, empty); self.plan.batch],
+            batch: self.plan.batch,
+            value_bytes: self.plan.value_bytes,
+            values: Vec::new(),
             outcomes: Vec::new(),
             operations: 0,
         })
@@ -353,7 +353,10 @@ struct Writer {
     session: Session<u64>,
     /// New keys; those before `operations` are stored.
     keys: Vec<u64>,
-    pairs: Vec<(u64, CheckedValue)>,
+    batch: usize,
+    value_bytes: usize,
+    /// The values of a batch, one after the other.
+    values: Vec<u8>,
     outcomes: Vec<WriteOutcome>,
     operations: u64,
 }
@@ -365,22 +368,25 @@ impl Writer {
         // Relaxed: the flag publishes nothing but itself.
         while done.is_ok() && !progress.is_over.load(Ordering::Relaxed) {
             let keys = &self.keys[self.operations as usize..];
-            let count = keys.len().min(self.pairs.len());
-            if count == 0 {
+            let keys = &keys[..keys.len().min(self.batch)];
+            if keys.is_empty() {
                 break;
             }
-            for ((pair_key, value), key) in self.pairs.iter_mut().zip(keys) {
-                *pair_key = *key;
-                value.set(*key, 0);
+            self.values.resize(keys.len() * self.value_bytes, 0);
+            for (key, value) in keys.iter().zip(self.values.chunks_exact_mut(self.value_bytes)) {
+                checked_value::write(*key, 0, value);
             }
-            done = self.session.insert_many(&self.pairs[..count], &mut self.outcomes);
+            let values = self.values.chunks_exact(self.value_bytes);
+            let pairs: Vec<(u64, &[u8])> = keys.iter().copied().zip(values).collect();
+            done = self.session.insert_many(&pairs, &mut self.outcomes);
             for (key, outcome) in keys.iter().zip(&self.outcomes) {
                 if !matches!(outcome, WriteOutcome::Inserted(_)) {
                     wrong.note(format!("the insert of key {key} gave {outcome:?}"));
                 }
             }
-            self.operations += count as u64;
-            progress.inserts.fetch_add(count as u64, Ordering::Relaxed);
+            let count = keys.len() as u64;
+            self.operations += count;
+            progress.inserts.fetch_add(count, Ordering::Relaxed);
         }
         progress.is_over.store(true, Ordering::Relaxed);
         done?;
