@@ -76,7 +76,7 @@ fn step(source: &mut Source<'_>, client: &mut XClient, queue: &mut GarbageQueue,
             let borrowed: Vec<(u64, &[u8])> =
                 entries.iter().map(|(key, value)| (*key, value.as_slice())).collect();
             let mut outcomes: Vec<WriteOutcome> = Vec::new();
-            if client.write(queue, WriteOperation::Put, &borrowed, &mut outcomes).is_ok() {
+            if client.write(queue, WriteOperation::Put, borrowed.iter().copied(), &mut outcomes).is_ok() {
                 assert_eq!(outcomes.len(), entries.len());
             }
         }

@@ -2,8 +2,8 @@
 
 use farsight_layout::SubModelRecord;
 use farsight_protocol::{
-    ErrorCode, HEADER_BYTES, PairsReader, Reply, ReplyWriter, ServerError, ServerStats, SubModelsReader,
-    TableInfo, WriteOutcome,
+    ErrorCode, HEADER_BYTES, PairsReader, Reply, ReplyWriter, SentOutcome, ServerError, ServerStats,
+    SubModelsReader, TableInfo, WriteOutcome,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -96,7 +96,7 @@ fn recipe(source: &mut Source<'_>) {
             assert!(reader.pair().expect("the end").is_none());
         }
         1 => {
-            let outcomes: Vec<WriteOutcome> = (0..source.below(40)).map(|_| outcome(source)).collect();
+            let outcomes: Vec<SentOutcome> = (0..source.below(40)).map(|_| outcome(source)).collect();
             for outcome in &outcomes {
                 writer.push_outcome(*outcome);
             }
@@ -132,16 +132,17 @@ fn words_of(frame: &[u8], count: u32, argument: u64) -> farsight_protocol::Words
     reply.words().expect("whole words")
 }
 
-fn outcome(source: &mut Source<'_>) -> WriteOutcome {
+fn outcome(source: &mut Source<'_>) -> SentOutcome {
     let (kind, version) = (source.below(6), source.word() & ((1 << 48) - 1));
-    match kind {
+    let outcome = match kind {
         0 => WriteOutcome::Inserted(version),
         1 => WriteOutcome::Replaced(version),
         2 => WriteOutcome::Removed(version),
         3 => WriteOutcome::Exists(version),
         4 => WriteOutcome::Absent,
         _ => WriteOutcome::Failed(ErrorCode::RegionFull),
-    }
+    };
+    SentOutcome { outcome, is_hint_wrong: source.below(2) == 1 }
 }
 
 fn sub_model(source: &mut Source<'_>) -> (u32, SubModelRecord, Vec<u64>) {
@@ -164,7 +165,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
     let mut writer = ReplyWriter::new(&mut frame);
     writer.set(3, 7);
     writer.push_pair(1, 2, &[3; 9]);
-    writer.push_outcome(WriteOutcome::Inserted(5));
+    writer.push_outcome(SentOutcome { outcome: WriteOutcome::Inserted(5), is_hint_wrong: false });
     seeds.push(frame.clone());
     ReplyWriter::new(&mut frame).push_control(&ServerStats { version: "1".into(), ..ServerStats::default() });
     seeds.push(frame.clone());

@@ -16,9 +16,6 @@ use crate::reconnect::{BEGINNINGS_MAX, Loss};
 use crate::table::Place;
 use crate::{CatalogueError, OpenError, ReadError, Table, WriteError};
 
-/// Writes that are handed to the engine together: as many as it keeps in flight.
-const WRITE_WINDOW: usize = 512;
-
 /// A session on one table: a queue pair and the engine over it. Use one a thread; a session is not shared.
 pub struct Session<C: Connection> {
     table: Table<C>,
@@ -128,44 +125,11 @@ impl<C: Connection> Session<C> {
         outcomes: &mut Vec<WriteOutcome>,
     ) -> Result<(), WriteError> {
         outcomes.clear();
-        self.check_value_sizes(operation, entries.clone())?;
         outcomes.reserve(entries.len());
         self.connect_for_write()?;
-        let mut entries = entries;
-        let mut window: [(u64, &[u8]); WRITE_WINDOW] = [(0, &[]); WRITE_WINDOW];
-        loop {
-            let count = window.iter_mut().zip(&mut entries).map(|(place, entry)| *place = entry).count();
-            if count == 0 {
-                return Ok(());
-            }
-            let done = outcomes.len();
-            self.engine.write(&mut self.place.queue, operation, &window[..count], outcomes).map_err(
-                |source| {
-                    let unanswered = count + entries.len() - (outcomes.len() - done);
-                    self.table.write_error(operation, unanswered, source)
-                },
-            )?;
-        }
-    }
-
-    fn check_value_sizes<'v>(
-        &self,
-        operation: WriteOperation,
-        mut entries: impl Iterator<Item = (u64, &'v [u8])>,
-    ) -> Result<(), WriteError> {
-        let expected_bytes = if operation.has_value() { self.table.value_bytes() } else { 0 };
-        let mut index = 0;
-        let wrong = entries.find(|(_, value)| {
-            index += 1;
-            value.len() != expected_bytes
-        });
-        let Some((_, value)) = wrong else { return Ok(()) };
-        Err(WriteError::WrongValueSize {
-            table: self.table.name().to_owned(),
-            index: index - 1,
-            expected_bytes,
-            got_bytes: value.len(),
-        })
+        let count = entries.len();
+        let done = self.engine.write(&mut self.place.queue, operation, entries, outcomes);
+        done.map_err(|source| self.table.write_error(operation, count - outcomes.len(), source))
     }
 
     /// Fetches the whole model and translation table into the shared cache, instead of piece by piece on
@@ -279,6 +243,9 @@ impl<C: Connection> Table<C> {
     #[cold]
     fn write_error(&self, operation: WriteOperation, entries: usize, source: XStoreError) -> WriteError {
         let table = self.name().to_owned();
+        if let XStoreError::ValueSize { index, expected, got } = source {
+            return WriteError::WrongValueSize { table, index, expected_bytes: expected, got_bytes: got };
+        }
         let is_indeterminate = source.is_indeterminate();
         let source = Box::new(source);
         if is_indeterminate {

@@ -130,7 +130,7 @@ fn writes(tree: &XTree<XStoreLeaf>, keys: &[u64]) {
         let batched = batch_of(&fresh());
         timed(&format!("insert, batches of 64, {round}"), WRITES, || {
             for batch in batched.chunks(BATCH) {
-                tree.write_many(WriteOperation::Insert, batch.iter().copied(), |outcome| {
+                tree.write_many(WriteOperation::Insert, batch.iter().copied(), |outcome, _| {
                     outcome.expect("room");
                 });
             }
@@ -140,7 +140,7 @@ fn writes(tree: &XTree<XStoreLeaf>, keys: &[u64]) {
     let batched = batch_of(&present);
     timed("update, batches of 64", WRITES, || {
         for batch in batched.chunks(BATCH) {
-            tree.write_many(WriteOperation::Update, batch.iter().copied(), |outcome| {
+            tree.write_many(WriteOperation::Update, batch.iter().copied(), |outcome, _| {
                 outcome.expect("present");
             });
         }
@@ -149,7 +149,7 @@ fn writes(tree: &XTree<XStoreLeaf>, keys: &[u64]) {
     let batched = batch_of(&ascending);
     timed("insert ascending, batches of 64", WRITES, || {
         for batch in batched.chunks(BATCH) {
-            tree.write_many(WriteOperation::Insert, batch.iter().copied(), |outcome| {
+            tree.write_many(WriteOperation::Insert, batch.iter().copied(), |outcome, _| {
                 outcome.expect("room");
             });
         }

@@ -15,8 +15,10 @@ mod cache;
 mod error;
 mod fill;
 mod get;
+mod hints;
 mod lookup;
 mod multi_get;
+mod refresh;
 mod route;
 mod scan;
 mod write;
@@ -30,8 +32,9 @@ pub use error::XStoreError;
 pub use scan::ScanRequest;
 
 use cache::CachedModel;
-use fill::Refreshes;
 use multi_get::Scratch;
+use refresh::Refreshes;
+use write::Sent;
 
 /// Operations in a staged batch.
 pub const BATCH: usize = 64;
@@ -53,6 +56,7 @@ pub struct XClient {
     access: Access,
     model: Option<Arc<CachedModel>>,
     refreshes: Refreshes,
+    sent: Box<Sent>,
     scratch: Box<Scratch>,
     single: Answers,
     request: Vec<u8>,
@@ -69,7 +73,8 @@ impl XClient {
             model: cache.current(),
             cache,
             access,
-            refreshes: Refreshes::new(),
+            refreshes: Refreshes::default(),
+            sent: Box::new(Sent::new()),
             scratch,
             single: Answers::default(),
             request: Vec::new(),

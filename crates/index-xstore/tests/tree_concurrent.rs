@@ -79,7 +79,7 @@ fn write_on(fixture: &Fixture, seed: u64, pick: impl Fn(&mut SplitMix64) -> u64)
         } else {
             let mut outcome = None;
             let entry = WriteEntry { key, hint: LeafNumber::NONE, value: &value };
-            fixture.tree.write_many(WriteOperation::Put, [entry], |done| outcome = Some(done));
+            fixture.tree.write_many(WriteOperation::Put, [entry], |done, _| outcome = Some(done));
             outcome.unwrap()
         };
         match outcome.unwrap() {

@@ -161,7 +161,7 @@ fn batches_agree_with_a_map() {
                 value: if operation.has_value() { value } else { &[] },
             });
             let mut outcomes = Vec::new();
-            fixture.tree.write_many(operation, entries, |outcome| outcomes.push(outcome.unwrap()));
+            fixture.tree.write_many(operation, entries, |outcome, _| outcomes.push(outcome.unwrap()));
             assert_eq!(outcomes.len(), keys.len());
             for (key, outcome) in keys.iter().zip(outcomes) {
                 apply(&mut model, operation, *key, stamp, outcome, &mut last_version);

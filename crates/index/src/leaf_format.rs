@@ -97,12 +97,15 @@ pub trait LeafFormat: Send + Sync {
     /// Asks for the lines that finding a key touches.
     fn prefetch_keys(&self, words: &[AtomicU64]);
 
-    /// Asks for the value's lines of `key`, once the key's lines have arrived. False if it is not here, as far
-    /// as a look without a latch tells.
+    /// True if `key` seems to belong to the leaf. A guess, by one line.
+    fn may_hold(&self, words: &[AtomicU64], key: u64) -> bool;
+
+    /// Asks for the value's lines of `key`, once the key's lines have arrived. False if it is not here, as
+    /// far as a look without a latch tells.
     fn prefetch_value(&self, words: &[AtomicU64], key: u64) -> bool;
 
-    /// Asks for the lines that an insert writes besides, once the key's lines have arrived: all of them if the
-    /// leaf looks full. A guess.
+    /// Asks for the lines that an insert writes besides, once the key's lines have arrived: all of them if
+    /// the leaf looks full. A guess.
     fn prefetch_insert(&self, words: &[AtomicU64]) -> Room;
 
     /// Asks for all lines: the leaf will be rewritten.

@@ -22,7 +22,7 @@ mod wire;
 
 pub use catalogue::{KeyKind, TABLE_NAME_BYTES_MAX, TableDefinition, TableId, TableInfo, check_table_name};
 pub use error::{DecodeError, ErrorCode, ServerError};
-pub use outcome::{WriteOperation, WriteOutcome};
+pub use outcome::{SentOutcome, WriteOperation, WriteOutcome};
 pub use reply::{PairsReader, Reply, ReplyWriter, SentPair, SentSubModel, SubModelsReader};
 pub use request::{ControlRequest, Request, WriteEntries, WriteEntry, padded};
 pub use stats::{ModelStats, RegionStats, ServerStats, TableStats, TreeStats};

@@ -51,6 +51,16 @@ pub enum WriteOutcome {
     Failed(ErrorCode),
 }
 
+/// An outcome as it is sent: with what the server thinks of the entry's hint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SentOutcome {
+    /// The outcome.
+    pub outcome: WriteOutcome,
+    /// True if the entry had a hint and its key was elsewhere: the client's model is out of date there.
+    pub is_hint_wrong: bool,
+}
+
+const WRONG_HINT_BIT: u64 = 1 << PAIR_VERSION_BITS;
 const KIND_SHIFT: u32 = 56;
 const VERSION_MASK: u64 = (1 << PAIR_VERSION_BITS) - 1;
 
@@ -86,6 +96,21 @@ impl WriteOutcome {
     }
 }
 
+impl SentOutcome {
+    /// The outcome's word, and the bit behind its version.
+    #[must_use]
+    pub fn to_word(self) -> u64 {
+        self.outcome.to_word() | u64::from(self.is_hint_wrong) << PAIR_VERSION_BITS
+    }
+
+    /// The outcome of a word, or `None` for a word that is none.
+    #[must_use]
+    pub fn from_word(word: u64) -> Option<Self> {
+        let outcome = WriteOutcome::from_word(word & !WRONG_HINT_BIT)?;
+        Some(Self { outcome, is_hint_wrong: word & WRONG_HINT_BIT != 0 })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,12 +126,20 @@ mod tests {
             WriteOutcome::Absent,
             WriteOutcome::Failed(ErrorCode::RegionFull),
         ] {
+            for is_hint_wrong in [false, true] {
+                let sent = SentOutcome { outcome, is_hint_wrong };
+                assert_eq!(SentOutcome::from_word(sent.to_word()), Some(sent));
+            }
             assert_eq!(WriteOutcome::from_word(outcome.to_word()), Some(outcome));
         }
-        assert_eq!(WriteOutcome::from_word(0), None);
-        assert_eq!(WriteOutcome::from_word(u64::MAX), None);
+        for none in [0, u64::MAX] {
+            assert_eq!(WriteOutcome::from_word(none), None);
+            assert_eq!(SentOutcome::from_word(none), None);
+        }
         for stray in [1 << 48, 1 << 55] {
             assert_eq!(WriteOutcome::from_word(WriteOutcome::Replaced(1).to_word() | stray), None);
+            let sent = SentOutcome::from_word(WriteOutcome::Replaced(1).to_word() | stray);
+            assert_eq!(sent.is_some_and(|sent| sent.is_hint_wrong), stray == WRONG_HINT_BIT);
         }
         assert_eq!(WriteOutcome::from_word(WriteOutcome::Absent.to_word() | 1), None);
         assert_eq!(

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use crate::request::{decode_whole, padded};
 use crate::wire::{Words, put, put_padded};
-use crate::{DecodeError, ErrorCode, HEADER_BYTES, ServerError, WriteOutcome};
+use crate::{DecodeError, ErrorCode, HEADER_BYTES, SentOutcome, ServerError};
 
 /// Writes one reply.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl<'a> ReplyWriter<'a> {
 
     /// Appends a write's outcome.
     #[inline]
-    pub fn push_outcome(&mut self, outcome: WriteOutcome) {
+    pub fn push_outcome(&mut self, outcome: SentOutcome) {
         put(self.frame, outcome.to_word());
     }
 
@@ -145,14 +145,14 @@ impl<'a> Reply<'a> {
     pub fn outcomes(
         &self,
         count: usize,
-    ) -> Result<impl Iterator<Item = Result<WriteOutcome, DecodeError>> + use<'a>, DecodeError> {
+    ) -> Result<impl Iterator<Item = Result<SentOutcome, DecodeError>> + use<'a>, DecodeError> {
         let words = self.words()?;
         if words.len() != count {
             let got = format!("{} words", words.len());
             return Err(DecodeError::new("a write's outcomes", HEADER_BYTES, format!("{count} words"), got));
         }
         Ok(words.iter().enumerate().map(|(index, word)| {
-            WriteOutcome::from_word(word).ok_or_else(|| {
+            SentOutcome::from_word(word).ok_or_else(|| {
                 let at = HEADER_BYTES + 8 * index;
                 DecodeError::new("a write's outcome", at, "an outcome".into(), format!("{word:#018x}"))
             })

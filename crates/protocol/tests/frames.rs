@@ -5,8 +5,8 @@ use farsight_base::prng::SplitMix64;
 use farsight_layout::SubModelRecord;
 use farsight_protocol::{
     ControlRequest, ErrorCode, KeyKind, OPERATIONS_MAX, PairsReader, Reply, ReplyWriter, Request,
-    ServerError, SubModelsReader, TableDefinition, TableId, WriteEntries, WriteEntry, WriteOperation,
-    WriteOutcome,
+    SentOutcome, ServerError, SubModelsReader, TableDefinition, TableId, WriteEntries, WriteEntry,
+    WriteOperation, WriteOutcome,
 };
 
 const TABLE: TableId = TableId(7);
@@ -96,10 +96,12 @@ fn refusals_carry_code_and_words() {
 #[test]
 fn outcomes_of_another_count_are_an_error() {
     let mut frame = Vec::new();
-    ReplyWriter::new(&mut frame).push_outcome(WriteOutcome::Absent);
+    ReplyWriter::new(&mut frame)
+        .push_outcome(SentOutcome { outcome: WriteOutcome::Absent, is_hint_wrong: true });
     let reply = Reply::decode(&frame).unwrap().unwrap();
     assert!(reply.outcomes(2).is_err());
-    assert_eq!(reply.outcomes(1).unwrap().next().unwrap().unwrap(), WriteOutcome::Absent);
+    let sent = reply.outcomes(1).unwrap().next().unwrap().unwrap();
+    assert_eq!((sent.outcome, sent.is_hint_wrong), (WriteOutcome::Absent, true));
 }
 
 #[test]

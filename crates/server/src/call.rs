@@ -21,7 +21,7 @@ use farsight_fabric::{CallHandler, Host};
 use farsight_index::{Answers, Pairs};
 use farsight_index_xstore::server::SubModelImage;
 use farsight_layout::SUB_MODEL_WORDS;
-use farsight_protocol::{ErrorCode, ReplyWriter, Request, ServerError, WriteOutcome};
+use farsight_protocol::{ErrorCode, ReplyWriter, Request, ServerError};
 
 use crate::ServerState;
 
@@ -38,7 +38,6 @@ pub(crate) struct Calls<H: Host> {
     value: Vec<u8>,
     answers: Answers,
     pairs: Pairs,
-    outcomes: Vec<WriteOutcome>,
 }
 
 impl<H: Host> Calls<H> {
@@ -51,7 +50,6 @@ impl<H: Host> Calls<H> {
             value: Vec::new(),
             answers: Answers::default(),
             pairs: Pairs::default(),
-            outcomes: Vec::new(),
         }
     }
 

@@ -12,8 +12,8 @@ use farsight_index_xstore::server::{ModelStore, PublishedModel, Trainer, WriteEr
 use farsight_layout::FORMAT_VERSION;
 use farsight_model::TrainOptions;
 use farsight_protocol::{
-    ErrorCode, ModelStats, RegionStats, ServerError, TableDefinition, TableId, TableInfo, TableStats,
-    WriteEntries, WriteOperation, WriteOutcome,
+    ErrorCode, ModelStats, RegionStats, SentOutcome, ServerError, TableDefinition, TableId, TableInfo,
+    TableStats, WriteEntries, WriteOperation, WriteOutcome,
 };
 
 use crate::bulk::{Loading, Piece};
@@ -124,15 +124,16 @@ impl Table {
         self.tree.scan(from, limit, pairs).map_err(|error| self.contended(&error))
     }
 
-    /// Does the writes in order and appends an outcome each.
+    /// Does the writes in order and hands over an outcome each.
     pub(crate) fn write(
         &self,
         operation: WriteOperation,
         entries: WriteEntries<'_>,
-        outcomes: &mut Vec<WriteOutcome>,
+        mut done: impl FnMut(SentOutcome),
     ) {
-        self.tree.write_many(operation, entries.iter(), |outcome| {
-            outcomes.push(outcome.unwrap_or_else(|error| WriteOutcome::Failed(code_of(&error))));
+        self.tree.write_many(operation, entries.iter(), |outcome, is_hint_wrong| {
+            let outcome = outcome.unwrap_or_else(|error| WriteOutcome::Failed(code_of(&error)));
+            done(SentOutcome { outcome, is_hint_wrong });
         });
         self.loading.end_by_write();
     }

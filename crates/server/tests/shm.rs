@@ -100,7 +100,7 @@ fn keys_are_read_without_the_servers_processor() {
     let entries: Vec<(u64, &[u8])> =
         inserted.iter().copied().zip(values.iter().map(|value| &value[..])).collect();
     let mut outcomes = Vec::new();
-    writer.write(&mut writer_queue, WriteOperation::Insert, &entries, &mut outcomes).unwrap();
+    writer.write(&mut writer_queue, WriteOperation::Insert, entries.iter().copied(), &mut outcomes).unwrap();
     assert!(outcomes.iter().all(|outcome| matches!(outcome, WriteOutcome::Inserted(_))));
     keys.extend(inserted);
     assert_all_present(&mut client, &mut queue, &keys);
@@ -109,6 +109,41 @@ fn keys_are_read_without_the_servers_processor() {
     let stats = server.stats();
     assert_eq!((stats.clients, stats.tables[0].tree.pairs), (1, 2 * KEYS));
     assert!(stats.tables[0].tree.hint_hits > KEYS / 4, "{:?}", stats.tables[0].tree);
+
+    // What the reader had to walk from is asked for beside its GETs, until there is nothing left.
+    let start = Instant::now();
+    loop {
+        let before = client.counters().sibling_steps;
+        assert_all_present(&mut client, &mut queue, &keys);
+        if client.counters().sibling_steps == before {
+            break;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", client.counters());
+    }
+}
+
+#[test]
+fn a_session_that_only_writes_comes_to_its_hints() {
+    let (server, _connection, mut queue) = start("writes");
+    let definition = TableDefinition { name: "t".into(), key_kind: KeyKind::U64, value_bytes: 8 };
+    let table: TableInfo = control(&mut queue, &ControlRequest::CreateTable(definition));
+    let keys: Vec<u64> = (0..KEYS).map(|key| key << 30 | key).collect();
+    load(&mut queue, &table, &keys);
+    wait_until_trained(&mut queue);
+    let region_bytes = queue.attach(table.region()).unwrap();
+    let mut writer = XClient::new(XCache::new(&table, region_bytes).unwrap(), Access::OneSided);
+    let hint_hits = || server.stats().tables[0].tree.hint_hits;
+    let mut update_all = || {
+        let entries = keys.iter().map(|key| (*key, &[7; 8][..]));
+        let mut outcomes = Vec::new();
+        writer.write(&mut queue, WriteOperation::Update, entries, &mut outcomes).unwrap();
+        assert!(outcomes.iter().all(|outcome| matches!(outcome, WriteOutcome::Replaced(_))));
+    };
+    assert_eq!(hint_hits(), 0);
+    update_all();
+    let before = hint_hits();
+    update_all();
+    assert!(hint_hits() - before > KEYS * 9 / 10, "{} of {KEYS} by hint", hint_hits() - before);
 }
 
 #[test]

@@ -56,7 +56,7 @@ impl Twin {
             Request::Write { table: TABLE, operation, entries } => {
                 let outcomes = reply.outcomes(entries.len()).expect("an outcome an entry");
                 for (entry, outcome) in entries.iter().zip(outcomes) {
-                    self.wrote(operation, entry, outcome.expect("an outcome"));
+                    self.wrote(operation, entry, outcome.expect("an outcome").outcome);
                 }
             }
             Request::BulkLoad { table: TABLE, last, piece, entries } => {

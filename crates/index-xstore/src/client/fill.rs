@@ -1,9 +1,5 @@
-//! Filling the cache: a new generation's top model, all sub-models in advance, and how often a stale one is
-//! asked for again.
+//! Filling the cache: a new generation's top model, and all sub-models in advance.
 
-use std::time::Duration;
-
-use farsight_base::clock::MonotonicNs;
 use farsight_fabric::QueuePair;
 use farsight_fabric::lane::Lane;
 use farsight_model::TopModel;
@@ -15,32 +11,6 @@ use super::{XClient, XStoreError};
 const TOP_WORDS_MAX: usize = 8 << 20;
 /// Times that fetching a top model begins again because a newer one came.
 const RESTARTS_MAX: usize = 8;
-/// Least time between two requests of one session for the same sub-model: retraining takes about as long.
-const REFRESH_INTERVAL: Duration = Duration::from_millis(2);
-/// Sub-models whose last request is remembered; collisions only make requests rarer.
-const REFRESHES: usize = 256;
-
-/// When this session last asked for which sub-models.
-pub(super) struct Refreshes {
-    last: Vec<Option<MonotonicNs>>,
-}
-
-impl Refreshes {
-    pub(super) fn new() -> Self {
-        Self { last: vec![None; REFRESHES] }
-    }
-
-    /// True if sub-model `index` may be asked for `now`; counts as asking.
-    pub(super) fn is_due(&mut self, index: u32, now: MonotonicNs) -> bool {
-        let last = &mut self.last[index as usize % REFRESHES];
-        let due = last.is_none_or(|at| now.since(at) >= REFRESH_INTERVAL);
-        if due {
-            *last = Some(now);
-        }
-        due
-    }
-}
-
 /// One call, to its end.
 pub(super) fn call<'r, Q: QueuePair>(
     queue: &mut Q,

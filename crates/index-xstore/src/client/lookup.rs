@@ -16,7 +16,7 @@ use farsight_layout::{KEY_LINES, KeyLines, KeySearch, LeafSlot};
 use farsight_protocol::{PairsReader, Reply, Request, SubModelsReader};
 
 use super::cache::{CachedModel, XCache};
-use super::fill::Refreshes;
+use super::refresh::Refreshes;
 use super::{BATCH, READS_MAX, XClient, XStoreError};
 
 /// Where a lookup goes on.
@@ -64,6 +64,9 @@ impl XClient {
         first: usize,
     ) -> Result<(), XStoreError> {
         let model = self.model.clone();
+        if let Some(model) = &model {
+            self.refreshes.follow(model);
+        }
         let shared = Shared::new(&self.cache, model.as_deref(), &mut self.counters, &mut self.refreshes);
         let answers = RefCell::new(answers);
         let failure = RefCell::new(None);
@@ -86,7 +89,20 @@ impl XClient {
         if let Some(error) = failure.into_inner() {
             return Err(error);
         }
-        if newer > 0 { self.fetch_generation(queue, newer) } else { Ok(()) }
+        self.renew_model(queue, newer)
+    }
+
+    /// After lookups: fetches the generation `newer` that a reply named, or takes what was asked for before
+    /// and asks for what these lookups lacked.
+    fn renew_model<Q: QueuePair>(&mut self, queue: &mut Q, newer: u64) -> Result<(), XStoreError> {
+        self.take_refresh(queue)?;
+        if newer > 0 {
+            self.fetch_generation(queue, newer)
+        } else if self.wants_model() {
+            self.fetch_model(queue)
+        } else {
+            self.ask_for_refresh(queue)
+        }
     }
 
     /// Looks `key` up, alone; its version, or `None` if it is absent.
@@ -99,13 +115,14 @@ impl XClient {
         value: &mut [u8],
     ) -> Result<Option<u64>, XStoreError> {
         let model = self.model.clone();
+        if let Some(model) = &model {
+            self.refreshes.follow(model);
+        }
         let shared = Shared::new(&self.cache, model.as_deref(), &mut self.counters, &mut self.refreshes);
         let lane = Lane::new(queue);
         let version = lane.block_on(async |slot| shared.lookup(&slot, key, start, value).await)??;
         let newer = *shared.newer_generation.borrow();
-        if newer > 0 {
-            self.fetch_generation(queue, newer)?;
-        }
+        self.renew_model(queue, newer)?;
         Ok((version != 0).then_some(version))
     }
 }
@@ -157,13 +174,13 @@ impl<'a> Shared<'a> {
             match self.search(slot, leaf, key).await? {
                 KeySearch::Hit { slot: place, incarnation } => {
                     if let Some(version) = self.read_value(slot, leaf, place, incarnation, value).await? {
-                        self.note_walk(walked, slot, key).await?;
+                        self.note_walk(walked, key);
                         return Ok(version);
                     }
                     self.counters.borrow_mut().retries += 1;
                 }
                 KeySearch::Absent => {
-                    self.note_walk(walked, slot, key).await?;
+                    self.note_walk(walked, key);
                     return Ok(0);
                 }
                 KeySearch::Right(next) => {
@@ -211,24 +228,11 @@ impl<'a> Shared<'a> {
         Ok(geometry.read_value(&lines, place, incarnation, value).ok())
     }
 
-    /// After a walk: the key's sub-model is older than a split. Fetches it again, but not too often.
-    async fn note_walk<Q: QueuePair>(
-        &self,
-        walked: bool,
-        slot: &LaneSlot<'_, '_, Q>,
-        key: u64,
-    ) -> Result<(), XStoreError> {
-        let Some(model) = self.model.filter(|_| walked) else { return Ok(()) };
-        let index = model.top().dispatch(key);
-        if !self.refreshes.borrow_mut().is_due(index, slot.now()) {
-            return Ok(());
+    /// After a walk: the key's sub-model is older than a split.
+    fn note_walk(&self, walked: bool, key: u64) {
+        if let Some(model) = self.model.filter(|_| walked) {
+            self.refreshes.borrow_mut().count_walk(model.top().dispatch(key));
         }
-        let mut request = Vec::new();
-        Request::sub_models(&mut request, self.cache.table().id, index, 1, model.generation());
-        let mut reply = Vec::new();
-        slot.call(&request, &mut reply).await?;
-        let reply = Reply::decode(&reply)??;
-        self.install(reply.argument, SubModelsReader::new(reply.words()?))
     }
 
     /// The server looks `key` up and sends the sub-model that finds it next time.

@@ -19,7 +19,12 @@ pub(super) struct Route {
 impl CachedModel {
     /// The route of `key`, or `None` if its sub-model has to be fetched first.
     pub(super) fn route(&self, key: u64) -> Option<Route> {
-        let sub_model = self.sub_model(self.top().dispatch(key))?;
+        self.route_by(self.top().dispatch(key), key)
+    }
+
+    /// The route of `key` by sub-model `index`, which is its own.
+    pub(super) fn route_by(&self, index: u32, key: u64) -> Option<Route> {
+        let sub_model = self.sub_model(index)?;
         let window = sub_model.model.predict(key);
         let entries = self.window(&sub_model, &window);
         let chosen = entries.choose(sub_model.model.key_hint(key));

@@ -25,6 +25,8 @@ use super::{Access, READS_MAX, XClient, XStoreError};
 const GROUP: usize = 8;
 /// Leaves planned for one scan at a time.
 const PLAN_MAX: usize = 31;
+/// Slots of a group: one a leaf.
+pub(super) const SCAN_SLOTS: usize = GROUP * PLAN_MAX;
 /// Pairs that a leaf is expected to hold; bulk loads leave twelve, splits eight to sixteen.
 const PAIRS_EXPECTED: usize = 10;
 /// Pairs asked of the server at a time.
@@ -72,7 +74,7 @@ impl XClient {
         scans: &[ScanRequest],
         pairs: &mut Pairs,
     ) -> Result<(), XStoreError> {
-        const { assert!(Q::SLOTS > GROUP * PLAN_MAX, "slots for a group's leaves, and one for calls") };
+        const { assert!(Q::SLOTS > SCAN_SLOTS, "slots for a group's leaves, and one for calls") };
         pairs.reset(self.cache.geometry().value_bytes());
         for group in scans.chunks(GROUP) {
             self.pin();

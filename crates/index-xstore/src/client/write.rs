@@ -2,21 +2,42 @@
 //!
 //! The hint is where the learned cache believes the key to be, so that the server need not go down its tree.
 //! It is only a hint: the server checks the leaf's fences under its latch. No READ is spent on it.
+//!
+//! Protocol: entries go out in calls, several in flight, each rung when it is encoded; the oldest reply is
+//! waited for and makes room for the next call, so that the server always has one to work on. One queue
+//! pair's calls execute in order.
 
-use farsight_base::LeafNumber;
 use farsight_fabric::QueuePair;
 use farsight_fabric::lane::Lane;
 use farsight_protocol::{
     HEADER_BYTES, Reply, Request, WriteEntries, WriteEntry, WriteOperation, WriteOutcome, padded,
 };
 
+use super::hints::HintBatch;
 use super::{XClient, XStoreError};
 
 /// Entries of one call at most: large enough to hide a call's cost, small enough that the server begins while
 /// the client still encodes the next.
 const ENTRIES_PER_CALL: usize = 128;
 /// Calls in flight.
-const CALLS_IN_FLIGHT: usize = 4;
+const CALLS_IN_FLIGHT: usize = 8;
+
+/// What was sent in calls whose replies are awaited, a place each.
+pub(super) struct Sent {
+    counts: [usize; CALLS_IN_FLIGHT],
+    hints: [HintBatch<ENTRIES_PER_CALL>; CALLS_IN_FLIGHT],
+    keys: [u64; ENTRIES_PER_CALL],
+}
+
+impl Sent {
+    pub(super) fn new() -> Self {
+        Self {
+            counts: [0; CALLS_IN_FLIGHT],
+            hints: std::array::from_fn(|_| HintBatch::new()),
+            keys: [0; ENTRIES_PER_CALL],
+        }
+    }
+}
 
 impl XClient {
     /// Executes `operation` on each of `entries` (key, value; the value of a remove is empty), in their
@@ -26,76 +47,110 @@ impl XClient {
     /// [`XStoreError`]; then `outcomes` holds those of the calls before the failed one. The failed call was
     /// not executed if the server refused it, perhaps if [`XStoreError::is_indeterminate`]; calls after it
     /// perhaps.
-    pub fn write<Q: QueuePair>(
+    pub fn write<'v, Q: QueuePair>(
         &mut self,
         queue: &mut Q,
         operation: WriteOperation,
-        entries: &[(u64, &[u8])],
+        mut entries: impl ExactSizeIterator<Item = (u64, &'v [u8])> + Clone,
         outcomes: &mut Vec<WriteOutcome>,
     ) -> Result<(), XStoreError> {
-        let value_bytes = if operation.has_value() { self.cache.geometry().value_bytes() } else { 0 };
-        if let Some(index) = entries.iter().position(|(_, value)| value.len() != value_bytes) {
-            let got = entries[index].1.len();
-            return Err(XStoreError::ValueSize { index, expected: value_bytes, got });
+        self.check_values(operation, entries.clone())?;
+        let total = entries.len();
+        let (mut first, mut in_flight) = (0, 0);
+        let mut done = Ok(());
+        self.take_refresh(queue)?;
+        loop {
+            while done.is_ok() && entries.len() > 0 && in_flight < CALLS_IN_FLIGHT && !self.wants_model() {
+                self.send(queue, (first + in_flight) % CALLS_IN_FLIGHT, operation, &mut entries)?;
+                in_flight += 1;
+                self.ask_for_refresh(queue)?;
+            }
+            if in_flight == 0 {
+                if done.is_err() || entries.len() == 0 {
+                    break;
+                }
+                self.fetch_model(queue)?;
+                continue;
+            }
+            // All replies are awaited, whatever one of them says: no write stays in flight behind a failure.
+            Lane::new(queue).await_reply(first, &mut self.reply)?;
+            if done.is_ok() {
+                done = self.take_outcomes(first, outcomes);
+            }
+            (first, in_flight) = ((first + 1) % CALLS_IN_FLIGHT, in_flight - 1);
+            self.take_refresh(queue)?;
         }
-        let fitting = (Q::MESSAGE_BYTES_MAX - HEADER_BYTES) / (16 + padded(value_bytes));
-        for window in entries.chunks(fitting.min(ENTRIES_PER_CALL) * CALLS_IN_FLIGHT) {
-            self.pin();
-            self.write_window(queue, operation, window, fitting.min(ENTRIES_PER_CALL), outcomes)?;
-        }
-        self.counters.writes += entries.len() as u64;
+        done?;
+        self.counters.writes += total as u64;
         Ok(())
     }
 
-    /// Sends a window of calls before it waits for the first answer. One queue pair's calls execute in order.
-    fn write_window<Q: QueuePair>(
+    fn value_bytes(&self, operation: WriteOperation) -> usize {
+        if operation.has_value() { self.cache.geometry().value_bytes() } else { 0 }
+    }
+
+    /// Before anything is sent: a value of the wrong size is nobody's business but the caller's.
+    fn check_values<'v>(
+        &self,
+        operation: WriteOperation,
+        mut entries: impl Iterator<Item = (u64, &'v [u8])>,
+    ) -> Result<(), XStoreError> {
+        let expected = self.value_bytes(operation);
+        let mut index = 0;
+        let wrong = entries.find(|(_, value)| {
+            index += 1;
+            value.len() != expected
+        });
+        let Some((_, value)) = wrong else { return Ok(()) };
+        Err(XStoreError::ValueSize { index: index - 1, expected, got: value.len() })
+    }
+
+    /// Sends the next entries in one call.
+    fn send<'v, Q: QueuePair>(
         &mut self,
         queue: &mut Q,
+        slot: usize,
         operation: WriteOperation,
-        window: &[(u64, &[u8])],
-        entries_per_call: usize,
-        outcomes: &mut Vec<WriteOutcome>,
+        entries: &mut (impl ExactSizeIterator<Item = (u64, &'v [u8])> + Clone),
     ) -> Result<(), XStoreError> {
-        let value_bytes = if operation.has_value() { self.cache.geometry().value_bytes() } else { 0 };
-        for (slot, entries) in window.chunks(entries_per_call).enumerate() {
-            let table = self.cache.table().id;
-            Request::begin_write(&mut self.request, table, operation, entries.len(), value_bytes);
-            for (key, value) in entries {
-                let hint = self.hint(*key);
-                WriteEntries::push(&mut self.request, WriteEntry { key: *key, hint, value });
-            }
-            queue.post_call(slot, &self.request)?;
-            queue.doorbell()?;
+        self.pin();
+        let value_bytes = self.value_bytes(operation);
+        let fitting = (Q::MESSAGE_BYTES_MAX - HEADER_BYTES) / (16 + padded(value_bytes));
+        let count = entries.len().min(ENTRIES_PER_CALL).min(fitting);
+        let sent = &mut *self.sent;
+        for (place, (key, _)) in sent.keys[..count].iter_mut().zip(entries.clone()) {
+            *place = key;
         }
-        // All replies are awaited, whatever one of them says: nothing stays in flight behind a failure.
-        let mut done = Ok(());
-        for (slot, entries) in window.chunks(entries_per_call).enumerate() {
-            Lane::new(queue).await_reply(slot, &mut self.reply)?;
-            if done.is_ok() {
-                done = take_outcomes(&self.reply, entries.len(), outcomes);
-            }
+        sent.counts[slot] = count;
+        let hints = &mut sent.hints[slot];
+        hints.find(&sent.keys[..count], self.model.as_deref(), &mut self.refreshes);
+        Request::begin_write(&mut self.request, self.cache.table().id, operation, count, value_bytes);
+        for (hint, (key, value)) in hints.leaves[..count].iter().zip(entries) {
+            WriteEntries::push(&mut self.request, WriteEntry { key, hint: *hint, value });
         }
-        done
+        queue.post_call(slot, &self.request)?;
+        Ok(queue.doorbell()?)
     }
 
-    /// The leaf where the cache believes `key` to be.
-    fn hint(&self, key: u64) -> LeafNumber {
-        let Some(model) = &self.model else { return LeafNumber::NONE };
-        model.route(key).map_or(LeafNumber::NONE, |route| route.leaf)
-    }
-}
-
-/// Appends the outcomes in one reply, all of them or none.
-fn take_outcomes(reply: &[u8], count: usize, outcomes: &mut Vec<WriteOutcome>) -> Result<(), XStoreError> {
-    let before = outcomes.len();
-    for outcome in Reply::decode(reply)??.outcomes(count)? {
-        match outcome {
-            Ok(outcome) => outcomes.push(outcome),
-            Err(error) => {
-                outcomes.truncate(before);
-                return Err(error.into());
+    /// Appends the outcomes in one reply, all of them or none.
+    fn take_outcomes(&mut self, slot: usize, outcomes: &mut Vec<WriteOutcome>) -> Result<(), XStoreError> {
+        let before = outcomes.len();
+        let count = self.sent.counts[slot];
+        let sub_models = &self.sent.hints[slot].sub_models;
+        for (sent, sub_model) in Reply::decode(&self.reply)??.outcomes(count)?.zip(sub_models) {
+            match sent {
+                Ok(sent) => {
+                    outcomes.push(sent.outcome);
+                    if sent.is_hint_wrong {
+                        self.refreshes.count_miss(*sub_model);
+                    }
+                }
+                Err(error) => {
+                    outcomes.truncate(before);
+                    return Err(error.into());
+                }
             }
         }
+        Ok(())
     }
-    Ok(())
 }

@@ -10,8 +10,9 @@ use farsight_base::words::{copy_stamped, next_incarnation, prefetch};
 use farsight_base::{LeafNumber, Line, Stamp, WORDS_PER_LINE};
 use farsight_index::{LatchedLeaf, LeafAnswer, LeafFormat, LeafSpan, Pairs, Place, Room};
 use farsight_layout::{
-    Fences, Geometry, GeometryError, KEY_LINES, KeyLines, KeySearch, LEAF_SLOTS, LeafImage, LeafSlot,
-    LeafWriter, PERMUTATION_WORD, SortedPair, VALUE_BYTES_MAX,
+    Fences, Geometry, GeometryError, HIGH_FENCE_WORD, INFINITE_FLAG_BIT, KEY_LINES, KeyLines, KeySearch,
+    LEAF_SLOTS, LOW_FENCE_WORD, LeafImage, LeafSlot, LeafWriter, NEXT_WORD, PERMUTATION_WORD, SortedPair,
+    VALUE_BYTES_MAX,
 };
 use farsight_model::shortest_fence;
 
@@ -170,6 +171,14 @@ impl LeafFormat for XStoreLeaf {
         for line in 0..KEY_LINES {
             prefetch(&words[line * WORDS_PER_LINE]);
         }
+    }
+
+    #[inline]
+    fn may_hold(&self, words: &[AtomicU64], key: u64) -> bool {
+        // Relaxed: a guess; the fences decide under the latch.
+        let [next, low, high] =
+            [NEXT_WORD, LOW_FENCE_WORD, HIGH_FENCE_WORD].map(|word| words[word].load(Ordering::Relaxed));
+        low <= key && (key < high || next >> INFINITE_FLAG_BIT & 1 == 1)
     }
 
     #[inline]

@@ -11,13 +11,13 @@ use super::stats::Tally;
 use super::tree::XTree;
 
 impl<F: LeafFormat> XTree<F> {
-    /// Does the writes in their order and hands each outcome to `done`. Neither all nor nothing: an error is
-    /// one entry's.
+    /// Does the writes in their order and hands each outcome to `done`, with whether the entry had a hint and
+    /// the key was elsewhere. Neither all nor nothing: an error is one entry's.
     pub fn write_many<'v>(
         &self,
         operation: WriteOperation,
         entries: impl IntoIterator<Item = WriteEntry<'v>>,
-        mut done: impl FnMut(Result<WriteOutcome, WriteError>),
+        mut done: impl FnMut(Result<WriteOutcome, WriteError>, bool),
     ) {
         let mut entries = entries.into_iter();
         let mut batch = Vec::with_capacity(BATCH_MAX);
@@ -27,10 +27,12 @@ impl<F: LeafFormat> XTree<F> {
             if batch.is_empty() {
                 return;
             }
-            let routes = self.prepare(operation, &batch);
+            let ways = self.prepare(operation, &batch);
             let mut tally = Tally::default();
-            for (entry, route) in batch.iter().zip(routes) {
-                done(self.write(operation, *entry, route, &mut tally));
+            for (entry, way) in batch.iter().zip(ways) {
+                let hint_hits = tally.hint_hits;
+                let outcome = self.write(operation, *entry, way, &mut tally);
+                done(outcome, entry.hint != LeafNumber::NONE && tally.hint_hits == hint_hits);
             }
             self.counters.add(&tally);
         }
@@ -43,43 +45,55 @@ impl<F: LeafFormat> XTree<F> {
         entry: WriteEntry<'_>,
     ) -> Result<WriteOutcome, WriteError> {
         let mut tally = Tally::default();
-        let outcome = self.write(operation, entry, None, &mut tally);
+        let way = Way { hint: entry.hint, route: None };
+        let outcome = self.write(operation, entry, way, &mut tally);
         self.counters.add(&tally);
         outcome
     }
 
-    /// Asks, level by level, for the lines that the writes will touch: keys of hinted leaves; inner nodes
-    /// and keys of the others; value lines; and of leaves that look full everything, with the blocks and
-    /// parents that their splits want.
-    fn prepare(&self, operation: WriteOperation, batch: &[WriteEntry<'_>]) -> [Option<Route>; BATCH_MAX] {
-        let mut routes = [None; BATCH_MAX];
-        let mut descents = Descents::new();
-        for (index, entry) in batch.iter().enumerate() {
-            match self.hinted_block(entry.hint) {
-                Some(words) => self.format.prefetch_keys(words),
-                None => descents.push(index, entry.key),
+    /// Finds out where the writes go and asks, level by level, for the lines that they will touch: key lines
+    /// of hinted leaves; for wrong hints and none the inner nodes and the leaf's key lines; value lines; and
+    /// for leaves that look full all of it, with the parents and the blocks that their splits want.
+    fn prepare(&self, operation: WriteOperation, batch: &[WriteEntry<'_>]) -> [Way; BATCH_MAX] {
+        let mut ways = [Way { hint: LeafNumber::NONE, route: None }; BATCH_MAX];
+        for (way, entry) in ways.iter_mut().zip(batch) {
+            if let Some(words) = self.hinted_block(entry.hint) {
+                self.format.prefetch_keys(words);
+                way.hint = entry.hint;
             }
         }
-        self.descend_all(&mut descents, &mut routes);
+        let mut keys = [0; BATCH_MAX];
+        let mut descending = [0; BATCH_MAX];
+        let mut descents = 0;
         let mut splits = 0;
-        for (index, entry) in batch.iter().enumerate() {
-            let words = routes[index].and_then(|route| self.slab.block(route.leaf));
-            let Some(words) = words.or_else(|| self.hinted_block(entry.hint)) else { continue };
-            let is_present =
-                operation != WriteOperation::Insert && self.format.prefetch_value(words, entry.key);
-            let may_insert = matches!(operation, WriteOperation::Insert | WriteOperation::Put);
-            if !is_present && may_insert && self.format.prefetch_insert(words) == Room::None {
-                if let Some(block) = self.slab.peek(splits) {
-                    self.format.prefetch_leaf(block);
+        for (index, (way, entry)) in ways.iter_mut().zip(batch).enumerate() {
+            if let Some(words) = self.hinted_block(way.hint)
+                && self.format.may_hold(words, entry.key)
+            {
+                if self.prefetch_write(operation, entry.key, words, &mut splits) == Room::Some {
+                    continue;
                 }
-                splits += 1;
-                if routes[index].is_none() {
-                    descents.push(index, entry.key);
-                }
+            } else {
+                way.hint = LeafNumber::NONE;
+            }
+            (keys[descents], descending[descents]) = (entry.key, index);
+            descents += 1;
+        }
+        if descents == 0 {
+            return ways;
+        }
+        let mut found = [None; BATCH_MAX];
+        self.descend_many(&keys[..descents], &mut found);
+        for (index, route) in descending[..descents].iter().zip(found) {
+            let (way, entry) = (&mut ways[*index], &batch[*index]);
+            way.route = route;
+            if way.hint == LeafNumber::NONE
+                && let Some(words) = route.and_then(|route| self.slab.block(route.leaf))
+            {
+                self.prefetch_write(operation, entry.key, words, &mut splits);
             }
         }
-        self.descend_all(&mut descents, &mut routes);
-        routes
+        ways
     }
 
     fn hinted_block(&self, hint: LeafNumber) -> Option<&[AtomicU64]> {
@@ -89,17 +103,30 @@ impl<F: LeafFormat> XTree<F> {
         self.slab.block(hint)
     }
 
-    /// Goes down for the keys collected, into their places among `routes`, and forgets them.
-    fn descend_all(&self, descents: &mut Descents, routes: &mut [Option<Route>; BATCH_MAX]) {
-        if descents.count == 0 {
-            return;
+    /// Asks for what a write to the leaf in `words` touches besides its key lines. [`Room::None`] if it will
+    /// split, as far as a look tells; `splits` counts those.
+    #[inline]
+    fn prefetch_write(
+        &self,
+        operation: WriteOperation,
+        key: u64,
+        words: &[AtomicU64],
+        splits: &mut u32,
+    ) -> Room {
+        if operation != WriteOperation::Insert && self.format.prefetch_value(words, key) {
+            return Room::Some;
         }
-        let mut found = [None; BATCH_MAX];
-        self.descend_many(&descents.keys[..descents.count], &mut found);
-        for (index, route) in descents.indices[..descents.count].iter().zip(found) {
-            routes[*index] = route;
+        if !matches!(operation, WriteOperation::Insert | WriteOperation::Put) {
+            return Room::Some;
         }
-        descents.count = 0;
+        let room = self.format.prefetch_insert(words);
+        if room == Room::None {
+            if let Some(block) = self.slab.peek(*splits) {
+                self.format.prefetch_leaf(block);
+            }
+            *splits += 1;
+        }
+        room
     }
 
     #[inline]
@@ -107,14 +134,14 @@ impl<F: LeafFormat> XTree<F> {
         &self,
         operation: WriteOperation,
         entry: WriteEntry<'_>,
-        route: Option<Route>,
+        way: Way,
         tally: &mut Tally,
     ) -> Result<WriteOutcome, WriteError> {
-        let WriteEntry { key, hint, value } = entry;
+        let WriteEntry { key, value, .. } = entry;
         if operation.has_value() {
             self.check_value(key, value)?;
         }
-        let held = self.hold(key, hint, route)?;
+        let held = self.hold(key, way.hint, way.route)?;
         tally.hint_hits += u64::from(held.is_hinted);
         tally.descents += u64::from(!held.is_hinted);
         let outcome = match operation {
@@ -128,21 +155,11 @@ impl<F: LeafFormat> XTree<F> {
     }
 }
 
-/// Keys of a batch that go down the tree together, with their places in the batch.
-struct Descents {
-    keys: [u64; BATCH_MAX],
-    indices: [usize; BATCH_MAX],
-    count: usize,
-}
-
-impl Descents {
-    fn new() -> Self {
-        Self { keys: [0; BATCH_MAX], indices: [0; BATCH_MAX], count: 0 }
-    }
-
-    #[inline]
-    fn push(&mut self, index: usize, key: u64) {
-        (self.keys[self.count], self.indices[self.count]) = (key, index);
-        self.count += 1;
-    }
+/// How a write gets to its leaf.
+#[derive(Clone, Copy)]
+struct Way {
+    /// The client's hint, unless it is wrong at a glance.
+    hint: LeafNumber,
+    /// A descent for the key: for want of a hint, or because a split will want the parent.
+    route: Option<Route>,
 }

@@ -17,11 +17,7 @@ impl<H: Host> Calls<H> {
         if operation.has_value() {
             table.check_value_bytes(entries.value_bytes())?;
         }
-        self.outcomes.clear();
-        table.write(operation, entries, &mut self.outcomes);
-        for outcome in &self.outcomes {
-            answer.push_outcome(*outcome);
-        }
+        table.write(operation, entries, |outcome| answer.push_outcome(outcome));
         answer.set(entries.len() as u32, 0);
         if table.want_training_if_pending() {
             self.state.background.raise();

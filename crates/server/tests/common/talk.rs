@@ -101,7 +101,7 @@ impl LocalClient {
         let reply = self.call(&frame);
         let reply = Reply::decode(&reply).expect("a reply")?;
         assert_eq!(reply.count as usize, entries.len());
-        Ok(reply.outcomes(entries.len()).unwrap().map(Result::unwrap).collect())
+        Ok(reply.outcomes(entries.len()).unwrap().map(|sent| sent.unwrap().outcome).collect())
     }
 
     /// Puts values that carry their keys.

@@ -1,0 +1,48 @@
+//! Position hints for writes.
+//!
+//! Invariant: a hint is a guess that costs no READ; a write is right without one, or with a wrong one.
+
+use farsight_base::LeafNumber;
+
+use super::cache::{CachedModel, CachedSubModel};
+use super::refresh::Refreshes;
+
+/// Hints for a batch: the keys' sub-models, and their leaves.
+pub(super) struct HintBatch<const KEYS: usize> {
+    pub(super) sub_models: [u32; KEYS],
+    pub(super) leaves: [LeafNumber; KEYS],
+}
+
+impl<const KEYS: usize> HintBatch<KEYS> {
+    pub(super) fn new() -> Self {
+        Self { sub_models: [0; KEYS], leaves: [LeafNumber::NONE; KEYS] }
+    }
+
+    /// Finds the leaves where the cache believes `keys` to be: [`LeafNumber::NONE`] where it does not know.
+    /// Each level of the model for all keys, so that the lines of one are on their way while another is
+    /// looked at.
+    pub(super) fn find(&mut self, keys: &[u64], model: Option<&CachedModel>, refreshes: &mut Refreshes) {
+        let Some(model) = model else {
+            self.leaves[..keys.len()].fill(LeafNumber::NONE);
+            refreshes.count_unrouted(keys.len());
+            return;
+        };
+        refreshes.follow(model);
+        for (key, sub_model) in keys.iter().zip(&mut self.sub_models) {
+            *sub_model = model.top().dispatch(*key);
+            model.prefetch_sub_model(*sub_model);
+        }
+        for (key, sub_model) in keys.iter().zip(&self.sub_models) {
+            if let Some(CachedSubModel { model: sub_model, offset }) = model.sub_model(*sub_model) {
+                let window = sub_model.predict(*key);
+                model.entries(offset + window.start, window.end - window.start).prefetch();
+            }
+        }
+        for ((key, sub_model), leaf) in keys.iter().zip(&self.sub_models).zip(&mut self.leaves) {
+            *leaf = model.route_by(*sub_model, *key).map_or(LeafNumber::NONE, |route| route.leaf);
+            if *leaf == LeafNumber::NONE {
+                refreshes.count_miss(*sub_model);
+            }
+        }
+    }
+}
