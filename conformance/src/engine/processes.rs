@@ -7,6 +7,10 @@
 use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+use rustix::process::{Pid, Signal};
+
+use super::harness::eventually;
+
 /// The name of the test that plays the roles.
 pub const ENTRY: &str = "play";
 const ROLE: &str = "FARSIGHT_TEST_ROLE";
@@ -76,6 +80,31 @@ impl Player {
     pub fn hear(&mut self) -> Option<String> {
         let mut lines = self.lines.by_ref().map_while(Result::ok);
         lines.find_map(|line| line.strip_prefix(MARK).map(str::to_owned))
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Panics
+    /// If it cannot be sent.
+    pub fn signal(&self, signal: Signal) {
+        rustix::process::kill_process(Pid::from_child(&self.child), signal).expect("a signal");
+    }
+
+    /// True while its process has not ended.
+    ///
+    /// # Panics
+    /// If that cannot be told.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("its state").is_none()
+    }
+
+    /// Waits for its end, which something else brings about.
+    ///
+    /// # Panics
+    /// If it does not come.
+    pub fn await_end(&mut self) {
+        // To wait for the child would close its standard input first, and that ends a role at once.
+        eventually("a process's end", || !self.is_running());
     }
 
     /// Kills it, at whatever it is doing.

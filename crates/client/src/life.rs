@@ -19,8 +19,9 @@ use crate::{CatalogueError, OpenError};
 /// A client within one connection.
 pub(crate) struct Life<C: Connection> {
     pub(crate) connection: C,
-    /// Queue pairs for control calls that no call uses now: as many as there ever were calls at once.
-    idle: Mutex<Vec<Control<C::Queue>>>,
+    /// The queue pair for control calls while no call uses it. Calls beside another open their own, and close
+    /// it again.
+    idle: Mutex<Option<Control<C::Queue>>>,
     /// By name.
     tables: Mutex<HashMap<String, Arc<OpenTable>>>,
 }
@@ -54,7 +55,7 @@ pub(crate) struct Opened {
 impl<C: Connection> Life<C> {
     pub(crate) fn new(connection: C) -> Result<Self, FabricError> {
         let control = Control::new(connection.open_queue()?);
-        Ok(Self { connection, idle: Mutex::new(vec![control]), tables: Mutex::default() })
+        Ok(Self { connection, idle: Mutex::new(Some(control)), tables: Mutex::default() })
     }
 
     /// Asks the server and waits for its answer.
@@ -73,20 +74,20 @@ impl<C: Connection> Life<C> {
         let answer = Reply::decode(reply)
             .map_err(unintelligible)
             .and_then(|reply| reply.map_err(refused)?.control().map_err(unintelligible));
-        self.idle().push(control);
+        self.idle().get_or_insert(control);
         answer
     }
 
     fn idle_control(&self) -> Result<Control<C::Queue>, FabricError> {
-        let idle = self.idle().pop();
+        let idle = self.idle().take();
         match idle {
             Some(control) => Ok(control),
             None => Ok(Control::new(self.connection.open_queue()?)),
         }
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Control<C::Queue>>> {
-        self.idle.lock().expect("no holder of the idle queue pairs panics")
+    fn idle(&self) -> MutexGuard<'_, Option<Control<C::Queue>>> {
+        self.idle.lock().expect("no holder of the idle queue pair panics")
     }
 
     /// The table of this description, opened once.
@@ -101,7 +102,7 @@ impl<C: Connection> Life<C> {
         }
         let mut control = self.idle_control()?;
         let region_bytes = control.queue.attach(info.region())?;
-        self.idle().push(control);
+        self.idle().get_or_insert(control);
         let mut tables = self.tables();
         if let Some(open) = tables.get(&info.definition.name) {
             return Ok(Arc::clone(open));

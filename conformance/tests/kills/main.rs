@@ -1,0 +1,258 @@
+//! Clients and servers killed, stopped and started again in a loop, under load.
+//!
+//! `FARSIGHT_KILL_ROUNDS` sets the number of rounds (50), `FARSIGHT_TEST_SEED` replays the choices of a run;
+//! the instants are the scheduler's.
+
+mod client;
+mod oracle;
+mod process;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use farsight::{Client, Server};
+use farsight_base::prng::SplitMix64;
+use farsight_conformance::engine::Seed;
+use farsight_conformance::engine::harness::{Directory, PATIENCE, connect, eventually};
+use farsight_conformance::engine::processes::{Player, argument, role, say};
+use rustix::process::Signal;
+use signal_hook::consts::SIGTERM;
+use signal_hook::iterator::Signals;
+
+use client::{FILE_WORDS, FINISH, THREADS, read_word, write_word};
+use process::Footprint;
+
+const ROUNDS: u64 = 50;
+/// Clients at work at any time.
+const CLIENTS: usize = 3;
+/// Steps that each thread of each client must get done after every round.
+const STEPS: u64 = 2;
+/// The table that is loaded and never finished.
+const LOADED: &str = "loaded";
+const SERVING: &str = "serving";
+
+#[test]
+fn play() {
+    match role().as_deref() {
+        None => {}
+        Some("server") => serve(&argument::<PathBuf>("SOCKET")),
+        Some("client") => client::run(),
+        Some("loader") => load_for_ever(&argument::<PathBuf>("SOCKET")),
+        Some(other) => panic!("there is no role {other}"),
+    }
+}
+
+/// Serves until SIGTERM.
+fn serve(socket: &Path) {
+    let mut signals = Signals::new([SIGTERM]).expect("signals");
+    let builder = Server::builder().socket(socket).workers(2).table_memory_bytes(64 << 20);
+    let server = builder.start().expect("a server");
+    say(SERVING);
+    signals.forever().next();
+    server.shutdown().expect("its threads end");
+}
+
+/// Begins one bulk load after the other and finishes none.
+fn load_for_ever(socket: &Path) {
+    let table = connect(socket).create_table::<u64>(LOADED, 8).expect("a table");
+    loop {
+        let mut load = table.bulk_load().expect("a load");
+        for key in 0..50_000 {
+            load.push(key, &[7; 8]).expect("a pair");
+        }
+        say("loading");
+    }
+}
+
+/// A client process and the file over which it and the test talk.
+struct Worker {
+    player: Player,
+    file: File,
+}
+
+impl Worker {
+    /// Waits until each of its threads has done a few steps more: it found the server, whatever happened.
+    fn await_progress(&mut self) {
+        let steps = |file: &File| (1..=THREADS).map(|word| read_word(file, word)).collect::<Vec<_>>();
+        let before = steps(&self.file);
+        let begun = Instant::now();
+        while !steps(&self.file).iter().zip(&before).all(|(now, before)| *now >= before + STEPS) {
+            assert!(self.player.is_running(), "a client failed");
+            assert!(begun.elapsed() < PATIENCE, "a client does not get on: {before:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// The server, the clients, and where the choices come from.
+struct Scene {
+    directory: Directory,
+    socket: PathBuf,
+    random: SplitMix64,
+    clients_ever: u64,
+    server: Player,
+    workers: Vec<Worker>,
+}
+
+impl Scene {
+    fn new(random: SplitMix64) -> Self {
+        let directory = Directory::new();
+        let socket = directory.file("socket");
+        let server = start_server(&socket);
+        let mut scene = Self { directory, socket, random, clients_ever: 0, server, workers: Vec::new() };
+        while scene.workers.len() < CLIENTS {
+            scene.start_client();
+        }
+        scene
+    }
+
+    fn start_client(&mut self) {
+        self.clients_ever += 1;
+        let path = self.directory.file(&format!("client-{}", self.clients_ever));
+        let file = File::options().read(true).write(true).create_new(true).open(&path).expect("a file");
+        (0..FILE_WORDS).for_each(|word| write_word(&file, word, 0));
+        let arguments = [
+            ("SOCKET", self.socket.display().to_string()),
+            ("FILE", path.display().to_string()),
+            ("NUMBER", self.clients_ever.to_string()),
+            ("SEED", self.random.next_u64().to_string()),
+        ];
+        self.workers.push(Worker { player: Player::start("client", &arguments), file });
+    }
+
+    fn pause(&mut self, most: Duration) {
+        std::thread::sleep(Duration::from_micros(self.random.below(most.as_micros() as u64)));
+    }
+
+    /// One thing that goes wrong, at a random instant.
+    fn round(&mut self) {
+        self.pause(Duration::from_millis(60));
+        let victim = self.random.below(CLIENTS as u64) as usize;
+        match self.random.below(20) {
+            0..8 => {
+                self.server.signal(Signal::KILL);
+                self.restart_server();
+            }
+            8..11 => {
+                self.server.signal(Signal::TERM);
+                self.restart_server();
+            }
+            11..13 => {
+                self.server.signal(Signal::STOP);
+                self.pause(Duration::from_millis(150));
+                self.server.signal(Signal::CONT);
+            }
+            13..15 => {
+                let player = &self.workers[victim].player;
+                player.signal(Signal::STOP);
+                std::thread::sleep(Duration::from_millis(20));
+                player.signal(Signal::CONT);
+            }
+            _ => {
+                let signal = if self.random.below(4) == 0 { Signal::TERM } else { Signal::KILL };
+                let mut worker = self.workers.swap_remove(victim);
+                assert!(worker.player.is_running(), "a client failed");
+                worker.player.signal(signal);
+                worker.player.await_end();
+                self.start_client();
+            }
+        }
+        self.workers.iter_mut().for_each(Worker::await_progress);
+    }
+
+    /// Starts a server in the place of the one that was just ended, some time later.
+    fn restart_server(&mut self) {
+        self.server.await_end();
+        self.pause(Duration::from_millis(40));
+        self.server = start_server(&self.socket);
+    }
+
+    fn server_footprint(&self) -> Footprint {
+        Footprint::of(&self.server.id().to_string())
+    }
+}
+
+fn start_server(socket: &Path) -> Player {
+    let mut server = Player::start("server", &[("SOCKET", socket.display().to_string())]);
+    assert_eq!(server.hear().as_deref(), Some(SERVING), "a server starts over the remains of another");
+    server
+}
+
+#[test]
+fn kills_under_load_lose_nothing_that_was_acknowledged_and_leak_nothing() {
+    let rounds = std::env::var("FARSIGHT_KILL_ROUNDS");
+    let rounds = rounds.map_or(ROUNDS, |rounds| rounds.parse().expect("a number of rounds"));
+    let seed = Seed::new("kills");
+    let mut scene = Scene::new(seed.random(0));
+    scene.workers.iter_mut().for_each(Worker::await_progress);
+    for _ in 0..rounds {
+        scene.round();
+    }
+
+    // What lived through all that holds no more than at its beginning.
+    let mut lives = Vec::new();
+    for worker in scene.workers.drain(..) {
+        write_word(&worker.file, 0, FINISH);
+        lives.push(worker.player.finish());
+    }
+    println!("{rounds} rounds, {} clients, the last of them in {lives:?}", scene.clients_ever);
+
+    // A server that is told to stop leaves no file of its own.
+    scene.server.signal(Signal::TERM);
+    scene.server.await_end();
+    assert!(!scene.socket.exists() && !scene.directory.file("socket.lock").exists());
+}
+
+#[test]
+fn killed_clients_leave_a_server_as_it_was() {
+    const KILLED: u64 = 16;
+    let seed = Seed::new("kills in one life");
+    let mut scene = Scene::new(seed.random(1));
+    let observer = connect(&scene.socket);
+    scene.workers.iter_mut().for_each(Worker::await_progress);
+    observer.create_table::<u64>(LOADED, 8).expect("a table");
+    let empty_bytes = loaded_bytes(&observer);
+    scene.kill_everybody(&observer);
+    let before = scene.server_footprint();
+
+    let mut most_bytes = 0;
+    for _ in 0..KILLED {
+        let loader = [("SOCKET", scene.socket.display().to_string())];
+        let mut loader = Player::start("loader", &loader);
+        assert_eq!(loader.hear().as_deref(), Some("loading"));
+        while scene.workers.len() < CLIENTS {
+            scene.start_client();
+        }
+        scene.pause(Duration::from_millis(60));
+        most_bytes = loaded_bytes(&observer).max(most_bytes);
+        loader.kill();
+        scene.workers.swap_remove(scene.random.below(CLIENTS as u64) as usize).player.kill();
+    }
+    scene.workers.iter_mut().for_each(Worker::await_progress);
+    scene.kill_everybody(&observer);
+
+    assert!(most_bytes > empty_bytes + (1 << 20), "no load was seen under way: {most_bytes} B");
+    eventually("the unfinished loads' leaves", || loaded_bytes(&observer) == empty_bytes);
+    before.await_return("the server", || scene.server_footprint());
+    // Nothing that the dead held keeps anybody out.
+    scene.start_client();
+    scene.workers[0].await_progress();
+    let mut load = observer.table::<u64>(LOADED).expect("the table").bulk_load().expect("a load");
+    (0..1_000).for_each(|key| load.push(key, &[1; 8]).expect("a pair"));
+    assert_eq!(load.finish().expect("the load of a living client"), 1_000);
+}
+
+impl Scene {
+    /// Kills all clients and waits until the server has noticed.
+    fn kill_everybody(&mut self, observer: &Client) {
+        self.workers.drain(..).for_each(|worker| worker.player.kill());
+        eventually("the clients' ends", || observer.stats().expect("an answer").clients == 1);
+    }
+}
+
+/// Bytes in use of the table that is loaded.
+fn loaded_bytes(observer: &Client) -> u64 {
+    let tables = observer.stats().expect("an answer").tables;
+    tables.iter().find(|table| table.info.definition.name == LOADED).expect("the table").region.used_bytes
+}
