@@ -96,7 +96,8 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 /// The command that repeats this run, but for where its results go.
 pub(crate) fn command() -> String {
-    let mut command = "cargo run --release --".to_owned();
+    let features = if cfg!(feature = "rocksdb") { " --features rocksdb" } else { "" };
+    let mut command = format!("cargo run --release{features} --");
     let mut given = std::env::args().skip(1);
     while let Some(argument) = given.next() {
         if ["--json", "--document"].contains(&argument.as_str()) {

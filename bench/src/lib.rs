@@ -12,6 +12,8 @@
 //! | [`workload`] | YCSB A-F as streams of operations prepared in advance |
 //! | [`histogram`] | latencies of batches and their quantiles |
 //! | [`limits`] | what the machine allows, measured beside the store |
+//! | [`model_survey`] | a model trained over a dataset's leaves, and how well it follows them |
+//! | [`figures`] | results as pictures |
 //! | [`machine`] | the machine's description, pinning, processor time of a process |
 //! | [`report`] | the record of a result, its JSON and its table |
 
@@ -19,8 +21,10 @@
 
 pub mod dataset;
 pub mod driver;
+pub mod figures;
 pub mod histogram;
 pub mod limits;
 pub mod machine;
+pub mod model_survey;
 pub mod report;
 pub mod workload;

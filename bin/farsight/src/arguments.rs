@@ -42,6 +42,7 @@ pub(crate) enum Command {
     Stats(commands::stats::Stats),
     Dataset(commands::dataset::Dataset),
     Bench(Box<commands::bench::Bench>),
+    Figure(commands::figure::Figure),
     Doctor(commands::doctor::Doctor),
 }
 
@@ -59,6 +60,7 @@ impl Command {
             Self::Stats(command) => command.run(),
             Self::Dataset(command) => command.run(),
             Self::Bench(command) => command.run(),
+            Self::Figure(command) => command.run(),
             Self::Doctor(command) => command.run(),
         }
     }

@@ -5,6 +5,7 @@ pub(crate) mod create;
 pub(crate) mod dataset;
 pub(crate) mod delete;
 pub(crate) mod doctor;
+pub(crate) mod figure;
 pub(crate) mod get;
 pub(crate) mod load;
 pub(crate) mod put;

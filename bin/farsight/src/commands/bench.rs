@@ -1,6 +1,7 @@
 //! `farsight bench`.
 
 mod inserts;
+mod model;
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -52,6 +53,7 @@ pub(crate) struct Bench {
 enum Action {
     Ycsb(Ycsb),
     Inserts(inserts::Inserts),
+    Model(model::Model),
     /// Run `serve` on one core, as long as the process lives that started it
     #[command(hide = true)]
     Server(PinnedServer),
@@ -184,6 +186,7 @@ impl Bench {
             None => self.ycsb.run(),
             Some(Action::Ycsb(ycsb)) => ycsb.run(),
             Some(Action::Inserts(inserts)) => inserts.run(),
+            Some(Action::Model(model)) => model.run(),
             Some(Action::Server(server)) => server.run(),
         }
     }

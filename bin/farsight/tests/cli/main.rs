@@ -1,6 +1,7 @@
 //! The program from outside: a server in a process of its own, and commands against it.
 
 mod faults;
+mod figures;
 mod loads;
 mod operations;
 mod process;

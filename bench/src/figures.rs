@@ -1,0 +1,178 @@
+//! Results as pictures: SVG drawn from the JSON that benchmarks write.
+//!
+//! Invariant: a picture holds nothing that the results do not; every mark in it is computed from them. Text
+//! stays text, colours follow the reader's colour scheme, nothing is fetched. Blue is Farsight, orange what
+//! stands beside it; no meaning hangs on colour alone.
+
+mod inserts;
+mod model;
+mod svg;
+mod throughput;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::report::{Comparison, InsertRecord, ModelRecord};
+
+/// Why results could not be drawn.
+#[derive(Debug, thiserror::Error)]
+pub enum FigureError {
+    /// The file holds something else than one result.
+    #[error("expected an array of one result, got {got}")]
+    NotOneResult {
+        /// What it holds.
+        got: String,
+    },
+    /// The result is of a kind that has no picture.
+    #[error(
+        "no picture for this result: expected one of bench-compare, of `farsight bench model` or of `farsight \
+         bench inserts`"
+    )]
+    UnknownKind,
+    /// The result is of a known kind, and incomplete.
+    #[error("a result of {kind} without {missing}")]
+    Incomplete {
+        /// The kind.
+        kind: &'static str,
+        /// What is missing.
+        missing: &'static str,
+    },
+    /// The text is not JSON, or a result has another form than its kind.
+    #[error("not a result: {0}")]
+    Form(#[from] serde_json::Error),
+}
+
+/// The picture of the result in `json`, whose kind shows by its fields.
+///
+/// # Errors
+/// [`FigureError`].
+pub fn draw(json: &str) -> Result<String, FigureError> {
+    let results: Value = serde_json::from_str(json)?;
+    let Some([result]) = results.as_array().map(Vec::as_slice) else {
+        let got =
+            results.as_array().map_or("no array".to_owned(), |results| format!("{} results", results.len()));
+        return Err(FigureError::NotOneResult { got });
+    };
+    if result.get("stores").is_some() {
+        return throughput::draw(&Comparison::deserialize(result)?);
+    }
+    if result.get("curve").is_some() {
+        return model::draw(&ModelRecord::deserialize(result)?);
+    }
+    if result.get("phases").is_some() {
+        return inserts::draw(&InsertRecord::deserialize(result)?);
+    }
+    Err(FigureError::UnknownKind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::histogram::LatencyNs;
+    use crate::machine::Machine;
+    use crate::model_survey::survey;
+    use crate::report::{ComparedStore, InsertPhase, InsertSample, InsertSetting, Rate, Work};
+
+    fn comparison() -> Comparison {
+        let store = |name: &str, rate: f64| ComparedStore {
+            name: name.into(),
+            note: String::new(),
+            is_batched: true,
+            client_bytes_per_key: None,
+            rates: Work::ALL.map(|work| Rate::of_runs(work, vec![rate])).into(),
+        };
+        Comparison {
+            date: "2026-01-02".into(),
+            command: "c".into(),
+            machine: Machine { cpu: "Example <9000> & sons".into(), cores: 2, ..Machine::default() },
+            dataset: "uniform".into(),
+            keys: 1_000_000,
+            batch: 64,
+            seconds: 0.1,
+            rounds: 5,
+            random_read_limit_per_s: 2e8,
+            shape_limit_per_s: 2e7,
+            stores: vec![store("Farsight", 1.234e7), store("LMDB", 4.56e5)],
+        }
+    }
+
+    fn inserts() -> InsertRecord {
+        let sample = |at_s: f64| InsertSample {
+            at_s,
+            inserts_per_s: 2e6,
+            gets_per_s: 8e6,
+            retrained: 1_000,
+            generation: 1,
+            pending: 10,
+            lag_ns: 2_000_000,
+            pairs: 1,
+        };
+        let phase = |name: &str| InsertPhase {
+            phase: name.into(),
+            inserts_per_s: 2e6,
+            gets_per_s: 8e6,
+            get_latency_ns: LatencyNs::default(),
+            get_processor_ns: LatencyNs::default(),
+            reads_per_get: 2.0,
+            fallbacks_per_get: 0.0,
+            server_cpu_fraction: 1.0,
+            training_cpu_fraction: 0.1,
+            splits: 1,
+            hint_hits: 1,
+            descents: 1,
+            lag_ns_max: 1,
+            pending_max: 1,
+            samples: [0.1, 0.2, 0.3].map(sample).into(),
+        };
+        InsertRecord {
+            setting: InsertSetting {
+                order: "random".into(),
+                dataset: "uniform".into(),
+                keys: 1_000,
+                value_size: 8,
+                batch: 64,
+                seconds: 0.3,
+            },
+            phases: ["read", "insert", "both"].map(phase).into(),
+            machine: Machine::default(),
+        }
+    }
+
+    fn drawn(result: &impl serde::Serialize) -> String {
+        let picture = draw(&serde_json::to_string(&[result]).expect("plain data")).expect("a picture");
+        assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"), "{picture}");
+        assert!(
+            picture.contains("prefers-color-scheme: dark") && !picture.contains("http://www.w3.org/1999")
+        );
+        assert!(!picture.contains("NaN") && !picture.contains("inf"), "{picture}");
+        let (opened, closed) = (picture.matches("<text ").count(), picture.matches("</text>").count());
+        assert!(opened == closed && opened > 10, "{opened} texts, {closed} ends");
+        picture
+    }
+
+    #[test]
+    fn each_kind_of_result_has_its_picture() {
+        let throughput = drawn(&comparison());
+        assert!(throughput.contains("Example &lt;9000&gt; &amp; sons"), "texts are escaped");
+        assert!(
+            throughput.contains(">12.3<") && throughput.contains(">0.46<"),
+            "rates stand beside their marks"
+        );
+        let keys: Vec<u64> = (1..50_000_u64).map(|key| key * key * 977).collect();
+        let model = drawn(&survey("squares", &keys).expect("a model"));
+        assert!(model.contains("squares"));
+        assert!(drawn(&inserts()).contains("training"));
+    }
+
+    #[test]
+    fn what_cannot_be_drawn_is_named() {
+        assert!(matches!(draw("{"), Err(FigureError::Form(_))));
+        assert!(draw("{}").unwrap_err().to_string().ends_with("got no array"));
+        assert!(draw("[{}, {}]").unwrap_err().to_string().ends_with("got 2 results"));
+        assert!(matches!(draw("[{}]"), Err(FigureError::UnknownKind)));
+        let mut comparison = comparison();
+        comparison.stores.clear();
+        let json = serde_json::to_string(&[comparison]).expect("plain data");
+        assert_eq!(draw(&json).unwrap_err().to_string(), "a result of bench-compare without stores");
+    }
+}
