@@ -183,5 +183,5 @@ fn a_value_of_any_incarnation_is_found() {
 
 #[test]
 fn a_copy_without_a_second_look_is_found() {
-    assert_found(Bug::NoSecondLook, || check(3, split_against_readers));
+    assert_found(Bug::NoSecondLook, || check(3, compaction_against_readers));
 }
