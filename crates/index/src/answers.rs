@@ -72,6 +72,8 @@ impl Answers {
 #[derive(Clone, Debug, Default)]
 pub struct Pairs {
     value_bytes: usize,
+    /// Pairs held. The arrays may be longer: what stands behind is room, so that none of it is cleared twice.
+    count: usize,
     keys: Vec<u64>,
     versions: Vec<u64>,
     values: Vec<u8>,
@@ -89,61 +91,94 @@ pub struct Pair<'a> {
     pub value: &'a [u8],
 }
 
+/// Room behind the pairs held, for as many as were asked for.
+pub struct PairRoom<'a> {
+    /// Keys.
+    pub keys: &'a mut [u64],
+    /// Versions.
+    pub versions: &'a mut [u64],
+    /// Values, one after the other.
+    pub values: &'a mut [u8],
+}
+
 impl Pairs {
     /// Empties the arrays, for values of `value_bytes`.
     pub fn reset(&mut self, value_bytes: usize) {
         self.value_bytes = value_bytes;
-        self.keys.clear();
-        self.versions.clear();
-        self.values.clear();
+        self.count = 0;
         self.ends.clear();
     }
 
     /// Appends a pair to the scan being written.
     #[inline]
     pub fn push(&mut self, pair: Pair<'_>) {
-        self.keys.push(pair.key);
-        self.versions.push(pair.version);
-        self.values.extend_from_slice(pair.value);
+        self.begin().copy_from_slice(pair.value);
+        self.keep(pair.key, pair.version);
     }
 
-    /// Appends room for a pair's value and returns it; [`Pairs::keep`] or [`Pairs::discard`] follows.
+    /// Room for `count` pairs; [`Pairs::keep_first`] keeps what was written there.
+    #[inline]
+    pub fn room(&mut self, count: usize) -> PairRoom<'_> {
+        let end = self.count + count;
+        if self.keys.len() < end || self.values.len() < end * self.value_bytes {
+            self.grow(end);
+        }
+        PairRoom {
+            keys: &mut self.keys[self.count..end],
+            versions: &mut self.versions[self.count..end],
+            values: &mut self.values[self.count * self.value_bytes..end * self.value_bytes],
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, count: usize) {
+        let count = count.max(2 * self.count);
+        let longest = count.max(self.keys.len());
+        self.keys.resize(longest, 0);
+        self.versions.resize(longest, 0);
+        self.values.resize((count * self.value_bytes).max(self.values.len()), 0);
+    }
+
+    /// Keeps the first `count` pairs of the room.
+    #[inline]
+    pub fn keep_first(&mut self, count: usize) {
+        assert!(count <= self.keys.len() - self.count, "room is asked for before pairs are kept");
+        self.count += count;
+    }
+
+    /// Room for one pair's value; [`Pairs::keep`] follows, or nothing.
     #[inline]
     pub fn begin(&mut self) -> &mut [u8] {
-        let at = self.keys.len() * self.value_bytes;
-        self.values.resize(at + self.value_bytes, 0);
-        &mut self.values[at..]
+        self.room(1).values
     }
 
     /// Keeps the value begun, under `key` and `version`.
     #[inline]
     pub fn keep(&mut self, key: u64, version: u64) {
-        self.keys.push(key);
-        self.versions.push(version);
+        (self.keys[self.count], self.versions[self.count]) = (key, version);
+        self.count += 1;
     }
 
     /// Drops pairs behind the first `count`, and any value begun.
     pub fn truncate(&mut self, count: usize) {
-        self.keys.truncate(count);
-        self.versions.truncate(count);
-        self.values.truncate(count * self.value_bytes);
+        self.count = self.count.min(count);
     }
 
     /// Ends the scan being written.
     pub fn end_scan(&mut self) {
-        self.ends.push(self.keys.len());
+        self.ends.push(self.count);
     }
 
     /// Pairs of all scans, the unfinished one included.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.keys.len()
+        self.count
     }
 
     /// True without pairs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.keys.is_empty()
+        self.count == 0
     }
 
     /// Scans ended.
@@ -155,7 +190,7 @@ impl Pairs {
     /// The values of all pairs, one behind the other.
     #[must_use]
     pub fn values(&self) -> &[u8] {
-        &self.values
+        &self.values[..self.count * self.value_bytes]
     }
 
     /// The pairs of scan `index`, in key order.
@@ -168,7 +203,38 @@ impl Pairs {
     /// Pair `at`, counted over all scans.
     #[must_use]
     pub fn pair(&self, at: usize) -> Pair<'_> {
+        assert!(at < self.count, "pair {at} of {}", self.count);
         let value = &self.values[at * self.value_bytes..][..self.value_bytes];
         Pair { key: self.keys[at], version: self.versions[at], value }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stood_in_the_room_before_is_never_a_pair() {
+        let mut pairs = Pairs::default();
+        for (round, value_bytes) in [8, 3, 20, 8].into_iter().enumerate() {
+            pairs.reset(value_bytes);
+            assert!(pairs.is_empty() && pairs.scans() == 0);
+            let value = |key: u64| vec![key as u8 + round as u8; value_bytes];
+            for key in 0..40 {
+                pairs.push(Pair { key, version: key + 1, value: &value(key) });
+            }
+            let room = pairs.room(5);
+            room.keys.fill(7);
+            pairs.keep_first(2);
+            pairs.truncate(41);
+            pairs.begin().fill(9);
+            pairs.end_scan();
+            assert_eq!((pairs.len(), pairs.scan(0).len()), (41, 41));
+            for (at, pair) in pairs.scan(0).take(40).enumerate() {
+                assert_eq!((pair.key, pair.version), (at as u64, at as u64 + 1));
+                assert_eq!(pair.value, value(pair.key));
+            }
+            assert_eq!(pairs.pair(40).key, 7);
+        }
     }
 }

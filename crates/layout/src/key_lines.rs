@@ -126,24 +126,54 @@ impl KeyLines<'_> {
         self.is_occupied(slot).then(|| self.0[word / WORDS_PER_LINE].0[word % WORDS_PER_LINE])
     }
 
+    /// The slots that hold keys, one bit each.
+    #[inline(always)]
+    fn occupied_slots(&self) -> u32 {
+        let words =
+            self.0.iter().rev().fold(0, |words, line| words << 8 | u32::from(line.stamp().occupancy()));
+        // Slots stand in words 5 to 7, 9 to 15 and 17 to 22.
+        words >> 5 & 0b111 | (words >> 9 & 0x7f) << 3 | (words >> 17 & 0x3f) << 10
+    }
+
+    /// Calls `visit` with the occupied slots and their keys in the order of the permutation. True if that is
+    /// all of them, keys ascending; otherwise the permutation belongs to another moment than the keys.
+    #[inline(always)]
+    pub(crate) fn visit_in_order(&self, mut visit: impl FnMut(u64, LeafSlot)) -> bool {
+        let mut permutation = self.0[0].0[PERMUTATION_WORD];
+        let (mut missing, mut least) = (self.occupied_slots(), Some(0));
+        for _ in 0..LEAF_SLOTS {
+            if missing == 0 {
+                break;
+            }
+            let slot = LeafSlot::new((permutation & 15) as usize).expect("four bits are a slot");
+            permutation >>= 4;
+            if missing >> slot.number() & 1 == 0 {
+                continue;
+            }
+            missing &= !(1 << slot.number());
+            let word = slot.key_word();
+            let key = self.0[word / WORDS_PER_LINE].0[word % WORDS_PER_LINE];
+            if least.is_none_or(|least| key < least) {
+                return false;
+            }
+            least = key.checked_add(1);
+            visit(key, slot);
+        }
+        missing == 0
+    }
+
     /// The occupied slots and their keys in key order; of equal keys (removed and inserted again while the
     /// lines were read) one of the slots. Returns how many of `into` were filled.
     pub fn sorted(&self, into: &mut [(u64, LeafSlot); LEAF_SLOTS]) -> usize {
         let mut count = 0;
-        let hint = self.0[0].0[PERMUTATION_WORD];
-        for position in 0..LEAF_SLOTS {
-            let slot = LeafSlot::new((hint >> (4 * position) & 15) as usize).expect("four bits are a slot");
-            if let Some(key) = self.key(slot) {
-                into[count] = (key, slot);
-                count += 1;
-            }
-        }
-        let occupied = LeafSlot::all().filter(|&slot| self.is_occupied(slot)).count();
-        let ascending = into[..count].windows(2).all(|pair| pair[0].0 < pair[1].0);
-        if ascending && count == occupied {
+        let is_ordered = self.visit_in_order(|key, slot| {
+            into[count] = (key, slot);
+            count += 1;
+        });
+        if is_ordered {
             return count;
         }
-        // The hint belongs to another moment than the keys: sort without it.
+        // Sort without the permutation.
         count = 0;
         for slot in LeafSlot::all() {
             if let Some(key) = self.key(slot) {
@@ -192,6 +222,21 @@ mod tests {
     fn the_mask_is_the_slots_words() {
         let words = LeafSlot::all().fold(0, |mask, slot| mask | 1_u32 << slot.key_word());
         assert_eq!(words, KEY_WORDS_MASK);
+    }
+
+    #[test]
+    fn occupied_slots_are_those_that_are_occupied() {
+        let mut random = SplitMix64::new(4);
+        for _ in 0..1_000 {
+            let mut lines = [Line::ZERO; KEY_LINES];
+            for line in &mut lines {
+                line.0[0] = random.next_u64();
+            }
+            let view = KeyLines(&lines);
+            let expected = LeafSlot::all().filter(|slot| view.is_occupied(*slot));
+            let expected = expected.fold(0, |slots, slot| slots | 1 << slot.number());
+            assert_eq!(view.occupied_slots(), expected);
+        }
     }
 
     #[test]

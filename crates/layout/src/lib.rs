@@ -13,6 +13,7 @@ mod entry;
 mod geometry;
 mod image;
 mod key_lines;
+mod short_pairs;
 mod sub_model;
 mod value;
 mod writer;

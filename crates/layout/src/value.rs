@@ -100,7 +100,7 @@ pub(crate) fn body_place(index: usize) -> (usize, usize) {
 
 /// The version of short value `index`: its low 32 bits in words 5 and 6, its high 16 in word 7.
 #[inline(always)]
-fn short_version(words: &[u64; WORDS_PER_LINE], index: usize) -> u64 {
+pub(crate) fn short_version(words: &[u64; WORDS_PER_LINE], index: usize) -> u64 {
     let low = words[5 + index / 2] >> (32 * (index % 2)) & 0xffff_ffff;
     low | (words[7] >> (16 * index) & 0xffff) << 32
 }

@@ -1,0 +1,142 @@
+//! The pairs of a whole leaf whose values are one word each, in key order: what a scan takes.
+//!
+//! Invariant: all or nothing. The pairs are right by the same rules as those that
+//! [`KeyLines`](crate::KeyLines) and [`Geometry::read_value`] give one by one; a leaf that is not at rest
+//! (a line of another incarnation or changing, keys out of the permutation's order, a slot not written) gives
+//! none, and the caller goes the long way.
+
+use farsight_base::{Line, WORDS_PER_LINE};
+
+use crate::value::short_version;
+use crate::{Geometry, KEY_LINES, KeyLines, LEAF_SLOTS, SHORT_VALUES_PER_LINE};
+
+/// Lines of such a leaf.
+const LINES: usize = KEY_LINES + LEAF_SLOTS / SHORT_VALUES_PER_LINE;
+
+impl Geometry {
+    /// Copies the pairs with keys from `from` on, as many as there is room for, and returns how many; `None`,
+    /// with the room half-written, if the leaf is not at rest or its values are not one word.
+    ///
+    /// # Panics
+    /// If `versions` or `values` have less room than `keys`.
+    #[inline]
+    pub fn short_pairs(
+        &self,
+        lines: &[Line],
+        incarnation: u32,
+        from: u64,
+        keys: &mut [u64],
+        versions: &mut [u64],
+        values: &mut [u8],
+    ) -> Option<usize> {
+        let lines: &[Line; LINES] = lines.try_into().ok().filter(|_| self.value_words() == 1)?;
+        // Version even, incarnation as expected, of all lines at once.
+        let (even, of_one) = (1, 0xff_ffff << 32);
+        let expected = u64::from(incarnation) << 32;
+        let differing =
+            lines.iter().fold(0, |differing, line| differing | (line.0[0] & (even | of_one)) ^ expected);
+        if differing != 0 {
+            return None;
+        }
+        let (values, _) = values.as_chunks_mut::<8>();
+        let (versions, values) = (&mut versions[..keys.len()], &mut values[..keys.len()]);
+        let (mut count, mut all_written) = (0, true);
+        let key_lines = lines.first_chunk().expect("a leaf has a key part");
+        let is_ordered = KeyLines(key_lines).visit_in_order(|key, slot| {
+            if key < from || count >= keys.len() {
+                return;
+            }
+            let words = &lines[KEY_LINES + slot.number() / SHORT_VALUES_PER_LINE].0;
+            let index = slot.number() % SHORT_VALUES_PER_LINE;
+            let version = short_version(words, index);
+            all_written &= version != 0;
+            keys[count] = key;
+            versions[count] = version;
+            values[count] = words[(1 + index) % WORDS_PER_LINE].to_le_bytes();
+            count += 1;
+        });
+        (is_ordered && all_written).then_some(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Fences, LeafImage, LeafSlot, LeafWriter};
+    use farsight_base::LeafNumber;
+    use farsight_base::prng::SplitMix64;
+    use farsight_base::sync::AtomicU64;
+    use farsight_base::words::copy_stamped;
+
+    type Pair = (u64, u64, [u8; 8]);
+
+    /// What the long way finds: `None` if a value is refused.
+    fn one_by_one(lines: &[Line], incarnation: u32, from: u64, limit: usize) -> Option<Vec<Pair>> {
+        let geometry = Geometry::new(8).unwrap();
+        let mut sorted = [(0, LeafSlot::FIRST); LEAF_SLOTS];
+        let count = KeyLines(lines.first_chunk().unwrap()).sorted(&mut sorted);
+        let wanted = sorted[..count].iter().filter(|(key, _)| *key >= from).take(limit);
+        wanted
+            .map(|(key, slot)| {
+                let (place, mut value) = (geometry.value_place(*slot), [0; 8]);
+                let value_lines = &lines[place.line..=place.line];
+                let version = geometry.read_value(value_lines, place, incarnation, &mut value).ok()?;
+                Some((*key, version, value))
+            })
+            .collect()
+    }
+
+    /// A leaf after inserts in any order, updates and removes.
+    fn leaf(random: &mut SplitMix64) -> Vec<Line> {
+        let geometry = Geometry::new(8).unwrap();
+        let words: Vec<AtomicU64> = (0..geometry.leaf_words()).map(|_| AtomicU64::new(0)).collect();
+        let mut writer = LeafWriter::latch(&words, &geometry, 1).unwrap();
+        let fences = Fences { low: 0, high: None };
+        writer.rewrite(&LeafImage::new(&geometry, 5, LeafNumber::NONE, fences));
+        let mut slots = Vec::new();
+        for _ in 0..random.below(17) {
+            let key = random.below(1 << 20) << 8 | slots.len() as u64;
+            slots.extend(writer.insert(key, 1 + random.below(1 << 47), &random.next_u64().to_le_bytes()));
+        }
+        for slot in slots {
+            if random.below(4) == 0 {
+                writer.remove(slot);
+            }
+        }
+        drop(writer);
+        let mut lines = vec![Line::ZERO; geometry.leaf_lines()];
+        copy_stamped(&words, &mut lines);
+        lines
+    }
+
+    #[test]
+    fn the_short_way_finds_what_the_long_way_finds() {
+        let geometry = Geometry::new(8).unwrap();
+        let mut random = SplitMix64::new(6);
+        let mut taken = [0, 0];
+        for round in 0..20_000 {
+            let mut lines = leaf(&mut random);
+            let is_damaged = round % 2 == 1;
+            if is_damaged {
+                // Another moment, garbage, or a bit of the stamp.
+                let (line, word) = (random.below(7) as usize, random.below(8) as usize);
+                let damage = [random.next_u64(), 1 << random.below(64)];
+                lines[line].0[word] ^= damage[random.below(2) as usize];
+            }
+            let from = if random.below(3) == 0 { random.below(1 << 28) } else { 0 };
+            let limit = 1 + random.below(16) as usize;
+            let (mut keys, mut versions, mut values) = ([0; 16], [0; 16], [0; 128]);
+            let short = geometry.short_pairs(&lines, 5, from, &mut keys[..limit], &mut versions, &mut values);
+            let long = one_by_one(&lines, 5, from, limit);
+            let Some(count) = short else {
+                assert!(is_damaged, "a leaf at rest was refused, round {round}");
+                continue;
+            };
+            taken[usize::from(is_damaged)] += 1;
+            let values = values.as_chunks::<8>().0;
+            let found: Vec<Pair> = (0..count).map(|at| (keys[at], versions[at], values[at])).collect();
+            assert_eq!(Some(found), long, "round {round}");
+        }
+        assert!(taken[0] == 10_000 && taken[1] > 1_000, "{taken:?}");
+    }
+}
