@@ -18,11 +18,13 @@ pub(super) struct Route {
 
 impl CachedModel {
     /// The route of `key`, or `None` if its sub-model has to be fetched first.
+    #[inline]
     pub(super) fn route(&self, key: u64) -> Option<Route> {
         self.route_by(self.top().dispatch(key), key)
     }
 
     /// The route of `key` by sub-model `index`, which is its own.
+    #[inline(always)]
     pub(super) fn route_by(&self, index: u32, key: u64) -> Option<Route> {
         let sub_model = self.sub_model(index)?;
         let window = sub_model.model.predict(key);

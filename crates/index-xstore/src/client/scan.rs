@@ -6,7 +6,7 @@
 //! meanwhile, and each pair was there at an instant of the scan. Pairs of different leaves may be of
 //! different instants.
 //!
-//! Steps: *plan* as many leaves as the limit should need from the translation table; READ them in one
+//! Steps: ask for the records and table entries of a group of scans; *plan* as many leaves as the limit should need from the translation table; READ them in one
 //! doorbell, for a group of scans at once; *accept* them in order. A planned leaf that the cursor is not in
 //! (stale table) ends the plan: the scan steps to the sibling, plans anew, and after [`READS_MAX`] fruitless
 //! steps lets the server answer a page.
@@ -80,6 +80,7 @@ impl XClient {
             self.pin();
             let mut planned = [0; GROUP];
             if self.access == Access::OneSided {
+                self.prefetch_plans(group);
                 for (index, scan) in group.iter().enumerate() {
                     planned[index] = self.plan(queue, index, scan.from, scan.limit);
                 }
@@ -95,6 +96,24 @@ impl XClient {
         Ok(())
     }
 
+    /// Asks for what planning a group reads, level by level, so that no scan waits for the one before.
+    fn prefetch_plans(&self, group: &[ScanRequest]) {
+        let Some(model) = &self.model else { return };
+        let mut sub_models = [0; GROUP];
+        for (sub_model, scan) in sub_models.iter_mut().zip(group) {
+            *sub_model = model.top().dispatch(scan.from);
+            model.prefetch_sub_model(*sub_model);
+        }
+        for (index, scan) in sub_models.iter().zip(group) {
+            if let Some(sub_model) = model.sub_model(*index) {
+                let first = sub_model.model.predict(scan.from).start;
+                let behind =
+                    first.saturating_add(leaves_wanted(scan.limit).max(1)).min(sub_model.model.leaf_count);
+                model.window(&sub_model, &(first..behind)).prefetch();
+            }
+        }
+    }
+
     /// Posts the READs of the leaves that `limit` pairs from `key` on should need. Returns how many; zero
     /// without a route.
     fn plan<Q: QueuePair>(&mut self, queue: &mut Q, group_index: usize, key: u64, limit: usize) -> usize {
@@ -102,11 +121,10 @@ impl XClient {
         let index = model.top().dispatch(key);
         let Some(route) = model.route(key) else { return 0 };
         let (region, geometry) = (self.cache.region(), self.cache.geometry());
-        let wanted = (1 + limit.div_ceil(PAIRS_EXPECTED)).min(PLAN_MAX) * usize::from(limit > 0);
         // From the first candidate: on a tie one leaf more is read, and skipped if it ends before the cursor.
         let leaves = planned_leaves(model, index, route.sub_model, route.first);
         let mut count = 0;
-        for leaf in leaves.take(wanted) {
+        for leaf in leaves.take(leaves_wanted(limit) as usize) {
             let slot = group_index * PLAN_MAX + count;
             queue.post_read(
                 slot,
@@ -256,6 +274,11 @@ impl XClient {
     }
 }
 
+/// Leaves that a scan of `limit` pairs should need: the first and the last are met in part.
+fn leaves_wanted(limit: usize) -> u32 {
+    ((1 + limit.div_ceil(PAIRS_EXPECTED)).min(PLAN_MAX) * usize::from(limit > 0)) as u32
+}
+
 /// The leaves from `position` of sub-model `index` on, over as many sub-models as are cached; a leaf that two
 /// sub-models share once.
 fn planned_leaves(
@@ -294,8 +317,48 @@ fn accept(geometry: &Geometry, lines: &[Line], cursor: &mut Cursor, pairs: &mut 
     if !fences.contain(cursor.key) {
         return Step::Behind(view.next());
     }
+    let Some(appended) = append(geometry, lines, incarnation, cursor, pairs) else { return Step::Changing };
+    cursor.remaining -= appended;
+    match fences.high {
+        Some(high) => cursor.key = high,
+        None => cursor.at_end = true,
+    }
+    cursor.leaf = view.next().some();
+    Step::Accepted
+}
+
+/// Appends the pairs of a leaf whose fences hold the cursor and returns how many, or `None`, with `pairs` as
+/// they were, if a value is not what its key's line promised.
+#[inline]
+fn append(
+    geometry: &Geometry,
+    lines: &[Line],
+    incarnation: u32,
+    cursor: &Cursor,
+    pairs: &mut Pairs,
+) -> Option<usize> {
+    let room = pairs.room(cursor.remaining.min(LEAF_SLOTS));
+    let short = geometry.short_pairs(lines, incarnation, cursor.key, room.keys, room.versions, room.values);
+    if let Some(count) = short {
+        pairs.keep_first(count);
+        return Some(count);
+    }
+    append_one_by_one(geometry, lines, incarnation, cursor, pairs)
+}
+
+/// [`append`] for values of any length, and for a leaf that changes somewhere: only the lines of the pairs
+/// wanted count.
+#[inline(never)]
+fn append_one_by_one(
+    geometry: &Geometry,
+    lines: &[Line],
+    incarnation: u32,
+    cursor: &Cursor,
+    pairs: &mut Pairs,
+) -> Option<usize> {
+    let key_lines = lines.first_chunk().expect("a leaf has a key part");
     let mut sorted = [(0, LeafSlot::FIRST); LEAF_SLOTS];
-    let count = view.sorted(&mut sorted);
+    let count = KeyLines(key_lines).sorted(&mut sorted);
     let before = pairs.len();
     for (key, slot) in &sorted[..count] {
         if *key < cursor.key {
@@ -308,15 +371,9 @@ fn accept(geometry: &Geometry, lines: &[Line], cursor: &mut Cursor, pairs: &mut 
         let value_lines = &lines[place.line..place.line + geometry.lines_per_value()];
         let Ok(version) = geometry.read_value(value_lines, place, incarnation, pairs.begin()) else {
             pairs.truncate(before);
-            return Step::Changing;
+            return None;
         };
         pairs.keep(*key, version);
     }
-    cursor.remaining -= pairs.len() - before;
-    match fences.high {
-        Some(high) => cursor.key = high,
-        None => cursor.at_end = true,
-    }
-    cursor.leaf = view.next().some();
-    Step::Accepted
+    Some(pairs.len() - before)
 }
