@@ -55,13 +55,19 @@ pub(super) struct CachedSubModel {
     pub(super) offset: u32,
 }
 
-/// Some neighbouring entries of one sub-model's table.
-#[derive(Clone, Copy)]
+/// Some neighbouring entries of one sub-model's table; by default none.
+#[derive(Clone, Copy, Default)]
 pub(super) struct Window<'a> {
     entries: &'a [AtomicU64],
 }
 
 impl Window<'_> {
+    /// True of the window of a sub-model that was not fetched.
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// Asks for the lines that hold the entries: two at most, for all but the widest windows.
     #[inline(always)]
     pub(super) fn prefetch(&self) {
