@@ -119,7 +119,7 @@ impl XClient {
     fn plan<Q: QueuePair>(&mut self, queue: &mut Q, group_index: usize, key: u64, limit: usize) -> usize {
         let Some(model) = &self.model else { return 0 };
         let index = model.top().dispatch(key);
-        let Some(route) = model.route(key) else { return 0 };
+        let Some(route) = model.route_by(index, key) else { return 0 };
         let (region, geometry) = (self.cache.region(), self.cache.geometry());
         // From the first candidate: on a tie one leaf more is read, and skipped if it ends before the cursor.
         let leaves = planned_leaves(model, index, route.sub_model, route.first);
