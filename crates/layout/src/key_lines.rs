@@ -128,7 +128,7 @@ impl KeyLines<'_> {
 
     /// The slots that hold keys, one bit each.
     #[inline(always)]
-    fn occupied_slots(&self) -> u32 {
+    fn occupied_slots(self) -> u32 {
         let words =
             self.0.iter().rev().fold(0, |words, line| words << 8 | u32::from(line.stamp().occupancy()));
         // Slots stand in words 5 to 7, 9 to 15 and 17 to 22.
@@ -138,7 +138,7 @@ impl KeyLines<'_> {
     /// Calls `visit` with the occupied slots and their keys in the order of the permutation. True if that is
     /// all of them, keys ascending; otherwise the permutation belongs to another moment than the keys.
     #[inline(always)]
-    pub(crate) fn visit_in_order(&self, mut visit: impl FnMut(u64, LeafSlot)) -> bool {
+    pub(crate) fn visit_in_order(self, mut visit: impl FnMut(u64, LeafSlot)) -> bool {
         let mut permutation = self.0[0].0[PERMUTATION_WORD];
         let (mut missing, mut least) = (self.occupied_slots(), Some(0));
         for _ in 0..LEAF_SLOTS {

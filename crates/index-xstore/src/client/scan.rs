@@ -6,10 +6,10 @@
 //! meanwhile, and each pair was there at an instant of the scan. Pairs of different leaves may be of
 //! different instants.
 //!
-//! Steps: ask for the records and table entries of a group of scans; *plan* as many leaves as the limit should need from the translation table; READ them in one
-//! doorbell, for a group of scans at once; *accept* them in order. A planned leaf that the cursor is not in
-//! (stale table) ends the plan: the scan steps to the sibling, plans anew, and after [`READS_MAX`] fruitless
-//! steps lets the server answer a page.
+//! Steps: ask for the records, then the table entries, of a group of scans; *plan* as many leaves as each
+//! limit should need; READ them in one doorbell, for the group at once; *accept* them in order. A planned
+//! leaf that the cursor is not in (stale table) ends the plan: the scan steps to the sibling, plans anew, and
+//! after [`READS_MAX`] fruitless steps lets the server answer a page.
 
 use farsight_base::{LeafNumber, Line};
 use farsight_fabric::{QueuePair, ReadMode};
