@@ -6,8 +6,10 @@
 //!
 //! The search is Wing and Gong's with Lowe's memory of configurations, as porcupine does it: take any
 //! operation that may come first, go back where that leads nowhere, and never try the same set of operations
-//! with the same state twice. An operation that fits and changes nothing is taken at once: whatever order
-//! there is, there is one that begins with it. Keys are independent, so each is searched by itself.
+//! with the same state twice. Versions leave it few choices: every version that is known, from an answer or
+//! from a read of the value, has its rank, and operations come in the order of the ranks. An operation that
+//! fits and changes nothing is taken at once: whatever order there is, there is one that begins with it. Keys
+//! are independent, so each is searched by itself.
 
 use std::collections::HashSet;
 
@@ -18,11 +20,11 @@ use crate::journal::{Action, Entry, Seen};
 /// Configurations after which a search gives up: no scenario's key comes near.
 const CONFIGURATIONS_MAX: usize = 1 << 20;
 
-/// What a key holds: the number of a write, and the newest version that any write so far is known to have.
+/// What a key holds: the number of a write, and how many writes of known versions came before.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 struct Held {
     number: Option<u64>,
-    newest: u64,
+    rank: usize,
 }
 
 /// What is wrong with a history.
@@ -97,45 +99,126 @@ fn check_versions(history: &[Entry]) -> Result<(), String> {
     Ok(())
 }
 
-/// What the key holds after `action`, if the answer fits what it held.
-fn after(held: Held, action: &Action) -> Option<Held> {
-    use WriteOperation::{Insert, Put, Remove, Update};
-    let Held { number: own, newest } = held;
-    let (operation, number, outcome) = match action {
-        Action::Read(seen) => return (seen.map(|seen| seen.number) == own).then_some(held),
-        Action::Write { operation, number, outcome } => (*operation, *number, *outcome),
-    };
-    match (operation, outcome) {
-        (_, Some(WriteOutcome::Failed(_))) => Some(held),
-        (_, None) => {
-            let takes_effect = match operation {
-                Insert => own.is_none(),
-                Update | Remove => own.is_some(),
-                Put => true,
+/// What an operation asks of the key before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Wants {
+    Anything,
+    Absent,
+    Present,
+    Exactly(u64),
+}
+
+/// What an operation makes of the key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stores {
+    Nothing,
+    Absence,
+    Value(u64),
+}
+
+/// An operation as the search sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Operation {
+    /// Its outcome is known, so it has a place in the order.
+    is_decided: bool,
+    wants: Wants,
+    /// Writes of known versions that come before it, if it tells.
+    rank: Option<usize>,
+    stores: Stores,
+    /// It is a write of a known version.
+    is_ranked: bool,
+}
+
+/// The number of all writes whose values nobody read: they need not be told apart.
+const UNREAD: u64 = 0;
+
+impl Operation {
+    /// The operations of a history.
+    fn all(history: &[Entry]) -> Vec<Self> {
+        // The versions of values that were read, by number; then all that are known of writes.
+        let mut read: Vec<(u64, u64)> = history
+            .iter()
+            .filter_map(|entry| if let Action::Read(Some(seen)) = entry.action { Some(seen) } else { None })
+            .map(|seen| (seen.number, seen.version))
+            .collect();
+        read.sort_unstable();
+        read.dedup();
+        let version_read = |number: u64| {
+            read.binary_search_by_key(&number, |(number, _)| *number).ok().map(|index| read[index].1)
+        };
+        let version_made = |action: &Action| match *action {
+            Action::Write {
+                outcome: Some(WriteOutcome::Inserted(made) | WriteOutcome::Replaced(made)),
+                ..
+            } => Some(made),
+            Action::Write { outcome: None, number, .. } => version_read(number),
+            _ => None,
+        };
+        let mut versions: Vec<u64> = history.iter().filter_map(|entry| version_made(&entry.action)).collect();
+        versions.sort_unstable();
+        let before = |version: u64| versions.partition_point(|other| *other < version);
+        let up_to = |version: u64| versions.partition_point(|other| *other <= version);
+        let operation = |entry: &Entry| {
+            let made = version_made(&entry.action);
+            let told = match entry.action {
+                Action::Read(Some(Seen { version, .. }))
+                | Action::Write {
+                    outcome: Some(WriteOutcome::Removed(version) | WriteOutcome::Exists(version)),
+                    ..
+                } => Some(version),
+                _ => None,
             };
-            let becomes = (operation != Remove).then_some(number);
-            Some(Held { number: if takes_effect { becomes } else { own }, newest })
-        }
-        (Insert | Put, Some(WriteOutcome::Inserted(version))) => {
-            (own.is_none() && version > newest).then_some(Held { number: Some(number), newest: version })
-        }
-        (Update | Put, Some(WriteOutcome::Replaced(version))) => {
-            (own.is_some() && version > newest).then_some(Held { number: Some(number), newest: version })
-        }
-        (Remove, Some(WriteOutcome::Removed(version))) => {
-            (own.is_some() && version >= newest).then_some(Held { number: None, newest: version })
-        }
-        (Insert, Some(WriteOutcome::Exists(version))) => {
-            (own.is_some() && version >= newest).then_some(Held { number: own, newest: version })
-        }
-        (Update | Remove, Some(WriteOutcome::Absent)) => own.is_none().then_some(held),
-        _ => None,
+            let rank = made.map(before).or_else(|| told.map(up_to));
+            let number = |number: u64| if version_read(number).is_some() { number } else { UNREAD };
+            let (is_decided, wants, stores) = meaning(&entry.action, number);
+            Self { is_decided, wants, rank, stores, is_ranked: made.is_some() }
+        };
+        history.iter().map(operation).collect()
+    }
+
+    /// What the key holds after it, if it fits what the key held.
+    fn after(&self, held: Held) -> Option<Held> {
+        let fits = match self.wants {
+            Wants::Anything => true,
+            Wants::Absent => held.number.is_none(),
+            Wants::Present => held.number.is_some(),
+            Wants::Exactly(number) => held.number == Some(number),
+        };
+        let in_turn = self.rank.is_none_or(|rank| rank == held.rank);
+        let number = match self.stores {
+            Stores::Nothing => held.number,
+            Stores::Absence => None,
+            Stores::Value(number) => Some(number),
+        };
+        (fits && in_turn).then_some(Held { number, rank: held.rank + usize::from(self.is_ranked) })
     }
 }
 
-/// True if the action has one meaning, whatever comes before it: its outcome is known.
-fn is_decided(action: &Action) -> bool {
-    !matches!(action, Action::Write { outcome: None, .. })
+/// Whether an action's outcome is known, what it wants, and what it stores. `tell` gives the number by which
+/// a write's value goes.
+fn meaning(action: &Action, tell: impl Fn(u64) -> u64) -> (bool, Wants, Stores) {
+    use WriteOperation::{Insert, Put, Remove, Update};
+    let (operation, number, outcome) = match action {
+        Action::Read(None) => return (true, Wants::Absent, Stores::Nothing),
+        Action::Read(Some(seen)) => return (true, Wants::Exactly(seen.number), Stores::Nothing),
+        Action::Write { operation, number, outcome } => (*operation, tell(*number), *outcome),
+    };
+    let (wants, stores) = match (operation, outcome) {
+        (_, Some(WriteOutcome::Failed(_))) => (Wants::Anything, Stores::Nothing),
+        (Insert | Put, Some(WriteOutcome::Inserted(_))) | (Insert, None) => {
+            (Wants::Absent, Stores::Value(number))
+        }
+        (Update | Put, Some(WriteOutcome::Replaced(_))) | (Update, None) => {
+            (Wants::Present, Stores::Value(number))
+        }
+        (Put, None) => (Wants::Anything, Stores::Value(number)),
+        (Remove, Some(WriteOutcome::Removed(_)) | None) => (Wants::Present, Stores::Absence),
+        (Insert, Some(WriteOutcome::Exists(_))) => (Wants::Present, Stores::Nothing),
+        (Update | Remove, Some(WriteOutcome::Absent)) => (Wants::Absent, Stores::Nothing),
+        // No answer to this operation: nothing explains it.
+        _ => (Wants::Exactly(u64::MAX), Stores::Nothing),
+    };
+    (outcome.is_some(), wants, stores)
 }
 
 /// Begins and ends in one list from which operations are lifted and put back.
@@ -176,6 +259,20 @@ impl Moments {
         self.events.len() - 1
     }
 
+    /// True if no operation of equal meaning begins before the one that begins at `place`.
+    fn is_first_of_its_kind(&self, place: usize, operations: &[Operation]) -> bool {
+        let own = &operations[self.events[place].0];
+        let mut at = self.next[0];
+        while at != place {
+            let (operation, is_end) = self.events[at];
+            if !is_end && operations[operation] == *own {
+                return false;
+            }
+            at = self.next[at];
+        }
+        true
+    }
+
     fn lift(&mut self, operation: usize) {
         let (begin, end) = self.places[operation];
         for place in [begin, end] {
@@ -205,22 +302,35 @@ struct Taken {
 }
 
 /// True if there is such an order, false if there is none, `None` if the search was given up.
+///
+/// Writes of unknown outcome need no place in the order: they are tried where nothing else leads on, and only
+/// if they change something. Of several that do the same the first is as good as any.
 fn is_linearizable(history: &[Entry]) -> Option<bool> {
+    let operations = Operation::all(history);
     let mut moments = Moments::of(history);
     let mut set = vec![0_u64; history.len().div_ceil(64)];
     let mut tried: HashSet<(Vec<u64>, Held)> = HashSet::new();
     let mut taken: Vec<Taken> = Vec::new();
     let mut held = Held::default();
+    let mut decided_left = operations.iter().filter(|operation| operation.is_decided).count();
+    let mut wants_decided = true;
     let mut at = moments.next[0];
-    while moments.next[0] != moments.tail() {
+    while decided_left > 0 {
         let (operation, is_end) = moments.events[at];
         if is_end || at == moments.tail() {
+            if wants_decided {
+                wants_decided = false;
+                at = moments.next[0];
+                continue;
+            }
             // Nothing before this end can come first: the last choice was wrong.
             loop {
                 let Some(Taken { operation, before, is_free }) = taken.pop() else { return Some(false) };
                 held = before;
                 set[operation / 64] &= !(1 << (operation % 64));
                 moments.put_back(operation);
+                wants_decided = operations[operation].is_decided;
+                decided_left += usize::from(wants_decided);
                 at = moments.next[moments.places[operation].0];
                 if !is_free {
                     break;
@@ -228,9 +338,13 @@ fn is_linearizable(history: &[Entry]) -> Option<bool> {
             }
             continue;
         }
-        let action = &history[operation].action;
-        if let Some(becomes) = after(held, action) {
-            let is_free = becomes == held && is_decided(action);
+        let own = &operations[operation];
+        let becomes = own.after(held).filter(|becomes| {
+            own.is_decided == wants_decided
+                && (wants_decided || *becomes != held && moments.is_first_of_its_kind(at, &operations))
+        });
+        if let Some(becomes) = becomes {
+            let is_free = becomes == held;
             set[operation / 64] |= 1 << (operation % 64);
             if is_free || tried.insert((set.clone(), becomes)) {
                 if tried.len() > CONFIGURATIONS_MAX {
@@ -238,7 +352,9 @@ fn is_linearizable(history: &[Entry]) -> Option<bool> {
                 }
                 taken.push(Taken { operation, before: held, is_free });
                 held = becomes;
+                decided_left -= usize::from(wants_decided);
                 moments.lift(operation);
+                wants_decided = true;
                 at = moments.next[0];
                 continue;
             }
