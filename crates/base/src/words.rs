@@ -346,19 +346,18 @@ pub fn end_write(line: &[AtomicU64], stamp: Stamp) {
 mod tests {
     use super::*;
 
+    type Copy = fn(&[AtomicU64], &mut Line) -> u64;
+
     /// Each way of copying a line that this processor has.
-    fn ways() -> Vec<fn(&[AtomicU64], &mut Line) -> u64> {
-        let mut ways: Vec<fn(&[AtomicU64], &mut Line) -> u64> = vec![copy_line_by_words];
+    fn ways() -> Vec<Copy> {
         #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
-        {
-            if std::is_x86_feature_detected!("avx") {
-                ways.push(copy_line_avx);
-            }
-            if std::is_x86_feature_detected!("avx512f") {
-                ways.push(copy_line_avx512);
-            }
-        }
-        ways
+        let vector_moves = [
+            std::is_x86_feature_detected!("avx").then_some(copy_line_avx as Copy),
+            std::is_x86_feature_detected!("avx512f").then_some(copy_line_avx512 as Copy),
+        ];
+        #[cfg(not(all(target_arch = "x86_64", not(any(miri, portable_words)))))]
+        let vector_moves = [None::<Copy>];
+        std::iter::once(copy_line_by_words as Copy).chain(vector_moves.into_iter().flatten()).collect()
     }
 
     #[test]
