@@ -43,7 +43,7 @@ impl<K: Kind> Node<K> {
                 (worker.step(now, budget) == budget).then_some(now)
             });
         }
-        let mut background = Background::new(Arc::clone(&state));
+        let mut background = Background::by_processor_time(Arc::clone(&state), || Duration::ZERO);
         let mut random = SplitMix64::new(!seed);
         host.run(move |now| {
             let pause = Duration::from_nanos(1 + random.below(BACKGROUND_PAUSE_NS));

@@ -52,6 +52,8 @@ pub enum BackgroundState {
 /// The background of one server.
 pub struct Background<H: Host> {
     state: Arc<ServerState<H>>,
+    /// Processor time that this thread has used.
+    processor_time: fn() -> Duration,
     /// One a table, in the order of their numbers.
     works: Vec<TableWork>,
 }
@@ -79,7 +81,14 @@ impl<H: Host> Background<H> {
     /// The background of the server of `state`. A server has one.
     #[must_use]
     pub fn new(state: Arc<ServerState<H>>) -> Self {
-        Self { state, works: Vec::new() }
+        Self::by_processor_time(state, process::thread_cpu)
+    }
+
+    /// [`Background::new`] whose pauses are measured by `processor_time`: what the calling thread has used so
+    /// far. A simulator, whose time is not the machine's, has a clock of its own.
+    #[must_use]
+    pub fn by_processor_time(state: Arc<ServerState<H>>, processor_time: fn() -> Duration) -> Self {
+        Self { state, processor_time, works: Vec::new() }
     }
 
     /// Does a bounded piece of what there is to do: for each table about as much as training `budget`
@@ -93,7 +102,7 @@ impl<H: Host> Background<H> {
                 self.works.push(TableWork::new(table));
             }
             let work = &mut self.works[index];
-            let left = work.train(table, now, budget);
+            let left = work.train(table, now, budget, self.processor_time);
             // A new model is worth more than huge pages, and takes less time.
             let collapses_more = left != Left::WholeTraining && work.collapse(table);
             is_working |= left != Left::Nothing || collapses_more;
@@ -109,7 +118,13 @@ impl TableWork {
     }
 
     /// Trains a little.
-    fn train(&mut self, table: &Table, now: MonotonicNs, budget: usize) -> Left {
+    fn train(
+        &mut self,
+        table: &Table,
+        now: MonotonicNs,
+        budget: usize,
+        processor_time: fn() -> Duration,
+    ) -> Left {
         if self.again_at.is_some_and(|at| now < at) {
             return Left::Nothing;
         }
@@ -119,9 +134,9 @@ impl TableWork {
             table.set_training_done(wanted);
             return Left::Nothing;
         }
-        let start = process::thread_cpu();
+        let start = processor_time();
         let step = self.trainer.step(now, budget);
-        let used = process::thread_cpu().saturating_sub(start);
+        let used = processor_time().saturating_sub(start);
         table.add_training_time(used);
         match step {
             Ok(step) => {
