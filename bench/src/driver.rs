@@ -43,7 +43,7 @@ pub use inserts::{InsertOrder, InsertOutcome, InsertPlan};
 pub use limit_region::LimitRegion;
 pub use load::{Load, LoadReport};
 pub use placement::Placement;
-pub use server_process::ServerCommand;
+pub use server_process::{ServerCommand, remove_directory_of};
 
 use run::{Run, RunEnd};
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use farsight::FORMAT_VERSION;
 use farsight_fabric::{Host, Region, RegionRights};
 use farsight_fabric_shm::{ListenOptions, ShmHost};
-use tempfile::TempDir;
 
 use super::DriverError;
 use super::server_process::socket_directory;
@@ -17,7 +16,6 @@ pub struct LimitRegion {
     bytes: u64,
     // Behind the region, whose host it is.
     _host: ShmHost,
-    _directory: TempDir,
 }
 
 impl LimitRegion {
@@ -27,10 +25,11 @@ impl LimitRegion {
     /// [`DriverError`] without memory.
     pub fn new(keys: u64) -> Result<Self, DriverError> {
         let directory = socket_directory()?;
+        // Nobody connects: the socket goes at once with its directory, so that a killed driver leaves none.
         let host = ShmHost::listen(directory.path().join("limits.sock"), ListenOptions::new(FORMAT_VERSION))?;
         let bytes = LimitArrays::leaf_bytes(keys);
         let region = host.create_region(bytes, RegionRights::ReadOnly)?;
-        Ok(Self { region, bytes, _host: host, _directory: directory })
+        Ok(Self { region, bytes, _host: host })
     }
 
     /// The region.

@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -45,6 +45,16 @@ pub(super) struct ServerProcess {
 pub(super) fn socket_directory() -> Result<TempDir, DriverError> {
     let made = tempfile::Builder::new().prefix("farsight-bench-").tempdir();
     made.map_err(|source| DriverError::Directory { path: std::env::temp_dir(), source })
+}
+
+/// Removes the directory that a driver made for `socket`: what its server does at its end, because the driver
+/// may have been killed. It removes nothing that the driver did not put there.
+pub fn remove_directory_of(socket: &Path) {
+    if let Some(directory) = socket.parent() {
+        // Whatever is not there, or not empty, is somebody else's work.
+        let _ = std::fs::remove_file(directory.join(LOG));
+        let _ = std::fs::remove_dir(directory);
+    }
 }
 
 impl ServerProcess {

@@ -252,6 +252,7 @@ fn a_killed_benchmark_ends_its_server() {
         assert!(begun.elapsed() < END_TIMEOUT, "the server outlives the benchmark");
         std::thread::sleep(Duration::from_millis(5));
     }
+    place.assert_empty();
 }
 
 #[test]

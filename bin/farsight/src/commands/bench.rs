@@ -6,9 +6,8 @@ mod model;
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{self, ExitCode};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand, ValueEnum};
@@ -16,13 +15,15 @@ use farsight::{Access, ServerUrl, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
 use farsight_bench::dataset::Dataset;
 use farsight_bench::driver::{
     Cancellation, DriverError, LoadReport, Outcome, Placement, Plan, ServerCommand, ServerSource,
+    remove_directory_of,
 };
 use farsight_bench::machine;
 use farsight_bench::report::{table, thousands, write_json};
 use farsight_bench::workload::{Distribution, Workload};
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use super::serve::Serve;
 use crate::key_set;
 use crate::size;
 
@@ -147,6 +148,9 @@ struct PinnedServer {
     /// The core, by its number
     #[arg(long)]
     core: Option<usize>,
+    /// The process whose end it follows, its parent
+    #[arg(long)]
+    parent: i32,
     /// The server's socket
     #[arg(long)]
     socket: PathBuf,
@@ -274,7 +278,8 @@ fn source(connect: Option<&ServerUrl>, placement: &Placement) -> Result<ServerSo
         return Ok(ServerSource::Connect(url.clone()));
     }
     let program = std::env::current_exe().context("cannot find this program's own file")?;
-    let mut arguments: Vec<String> = ["bench", "server"].map(str::to_owned).into();
+    let own_pid = std::process::id().to_string();
+    let mut arguments: Vec<String> = ["bench", "server", "--parent", &own_pid].map(str::to_owned).into();
     if let Some(core) = placement.server_core() {
         arguments.extend(["--core".to_owned(), core.to_string()]);
     }
@@ -309,14 +314,23 @@ fn check_writable(path: &Path) -> Result<()> {
 }
 
 impl PinnedServer {
-    /// Turns this process into `serve`: its core and the signal at its parent's death outlive the change.
+    /// Does what `serve` does, until the benchmark that started it ends it or dies. After a death nobody else
+    /// is left to tidy up; the two are not told apart while threads of the benchmark are still dying.
     fn run(self) -> Result<ExitCode> {
-        set_parent_process_death_signal(Some(Signal::TERM)).context("cannot follow the parent's end")?;
         if let Some(core) = self.core {
             machine::pin_to(&[core], 0)?;
         }
-        let program = std::env::current_exe().context("cannot find this program's own file")?;
-        let error = process::Command::new(program).arg("serve").arg("--socket").arg(self.socket).exec();
-        Err(error).context("cannot become a server")
+        let is_orphan = || getppid().map(|parent| parent.as_raw_nonzero().get()) != Some(self.parent);
+        let served = Serve::at(self.socket.clone()).serve(|| {
+            set_parent_process_death_signal(Some(Signal::TERM)).context("cannot follow the parent's end")?;
+            // It may have died before.
+            ensure!(!is_orphan(), "process {}, for which this server was started, has ended", self.parent);
+            Ok(())
+        });
+        // A failure is told in a file there, to the benchmark if it lives.
+        if served.is_ok() || is_orphan() {
+            remove_directory_of(&self.socket);
+        }
+        served
     }
 }

@@ -37,9 +37,20 @@ pub(crate) struct Serve {
 }
 
 impl Serve {
+    /// A server like that of `farsight serve --socket PATH`.
+    pub(crate) fn at(socket: PathBuf) -> Self {
+        Self { socket, workers: 1, memory: None, allow_uid: Vec::new() }
+    }
+
     pub(crate) fn run(self) -> Result<ExitCode> {
+        self.serve(|| Ok(()))
+    }
+
+    /// Serves; calls `guarded` once signals are heard, before it begins.
+    pub(crate) fn serve(self, guarded: impl FnOnce() -> Result<()>) -> Result<ExitCode> {
         // Before the server starts: a signal that comes early still ends it cleanly.
         let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot handle SIGINT and SIGTERM")?;
+        guarded()?;
         let mut builder = Server::builder().socket(self.socket).workers(self.workers);
         if let Some(bytes) = self.memory {
             builder = builder.table_memory_bytes(bytes);
