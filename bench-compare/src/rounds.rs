@@ -34,7 +34,7 @@ const SLOTS: usize = 1 << 20;
 /// Works that insert, each with keys of its own.
 const INSERTING_WORKS: usize = 3;
 /// Inserts prepared for a second of a store's turns: five in a hundred operations, and no store does more.
-const INSERTS_PER_S: f64 = 1.5e6;
+const INSERTS_PER_S: f64 = 5e6;
 /// The part of a turn that warms up before the rounds.
 const WARM_UP_PART: f64 = 0.3;
 const VALUE_BYTES: usize = 8;
