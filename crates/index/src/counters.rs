@@ -11,7 +11,7 @@ pub struct Counters {
     pub scans: u64,
     /// Writes answered.
     pub writes: u64,
-    /// Operations that the staged batch handed to the lane.
+    /// Operations that did not come out at the first try: for another candidate or for the lane.
     pub irregular: u64,
     /// READs repeated because lines were changing or of another incarnation.
     pub retries: u64,

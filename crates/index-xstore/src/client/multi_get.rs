@@ -2,7 +2,8 @@
 //!
 //! A step is a loop over the batch; between two steps the batch's READs go out in one doorbell. While one
 //! key's line is on its way the others are worked on, so the loop runs at the rate of lines, not of their
-//! latency. What the first try does not answer leaves for the lane.
+//! latency. Keys whose hints tie get a second round of the same steps, at the tie's other candidate. What
+//! that does not answer either leaves for the lane.
 
 #[cfg(planted)]
 use farsight_base::sync::planted::{Bug, is_planted};
@@ -74,21 +75,21 @@ impl XClient {
         self.scratch.irregular.clear();
         if let Some(model) = self.model.take() {
             self.predict_and_post(&model, queue, keys);
+            let mut done = self.search_and_accept(queue, keys, answers, first);
+            self.counters.irregular += self.scratch.irregular.len() as u64;
+            if done.is_ok() && self.post_ties(&model, queue, keys) {
+                done = self.search_and_accept(queue, keys, answers, first);
+            }
             self.model = Some(model);
-            queue.doorbell()?;
-            queue.settle()?;
-            self.search_and_post(queue, keys)?;
-            queue.doorbell()?;
-            queue.settle()?;
-            self.accept(queue, keys, answers, first)?;
+            done?;
         } else {
             self.scratch.irregular.extend((0..keys.len()).map(|index| (index, Start::Unrouted)));
+            self.counters.irregular += keys.len() as u64;
         }
         if self.scratch.irregular.is_empty() {
             return Ok(());
         }
         let irregular = std::mem::take(&mut self.scratch.irregular);
-        self.counters.irregular += irregular.len() as u64;
         let done = self.lookup_each(queue, keys, &irregular, answers, first);
         self.scratch.irregular = irregular;
         done
@@ -121,6 +122,45 @@ impl XClient {
             *leaf = window.entry(window.choose(*hint).end - 1).leaf();
             queue.post_read(index, geometry.address(region, *leaf, 0), KEY_LINES, ReadMode::Stamped);
         }
+    }
+
+    /// The batch from the doorbell of its key parts on: those of [`LeafNumber::NONE`] take no part.
+    fn search_and_accept<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        keys: &[u64],
+        answers: &mut Answers,
+        first: usize,
+    ) -> Result<(), XStoreError> {
+        queue.doorbell()?;
+        queue.settle()?;
+        self.search_and_post(queue, keys)?;
+        queue.doorbell()?;
+        queue.settle()?;
+        self.accept(queue, keys, answers, first)
+    }
+
+    /// Takes the keys that lie left of the leaf predicted out of the irregular ones, and posts the READ of
+    /// the candidate before. True if there are any.
+    #[inline]
+    fn post_ties<Q: QueuePair>(&mut self, model: &CachedModel, queue: &mut Q, keys: &[u64]) -> bool {
+        let Scratch { leaves, irregular, .. } = &mut *self.scratch;
+        if !irregular.iter().any(|(_, start)| *start == Start::Left) {
+            return false;
+        }
+        leaves[..keys.len()].fill(LeafNumber::NONE);
+        let (region, geometry) = (self.cache.region(), *self.cache.geometry());
+        let before = irregular.len();
+        irregular.retain(|&(index, start)| {
+            let route =
+                model.route(keys[index]).filter(|route| start == Start::Left && route.first < route.last);
+            let Some(route) = route else { return true };
+            let leaf = model.leaf(&route.sub_model, route.last - 1);
+            leaves[index] = leaf;
+            queue.post_read(index, geometry.address(region, leaf, 0), KEY_LINES, ReadMode::Stamped);
+            false
+        });
+        irregular.len() < before
     }
 
     /// Search each key part, and post the READ of each value found.
