@@ -134,7 +134,13 @@ impl RawClient {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut slices = [IoSliceMut::new(&mut packet)];
-        let received = rustix::net::recvmsg(&self.socket, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC);
+        let mut receive =
+            || rustix::net::recvmsg(&self.socket, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC);
+        // That the server closed without reading all is told once, before the packets that it sent earlier.
+        let received = match receive() {
+            Err(rustix::io::Errno::CONNRESET) => receive(),
+            outcome => outcome,
+        };
         let bytes = received.map_or(0, |received| received.bytes);
         let mut descriptors = Vec::new();
         for message in control.drain() {
