@@ -250,16 +250,20 @@ fn descriptors_that_nobody_asked_for_are_closed() {
     isolated("hostile::descriptors_that_nobody_asked_for_are_closed", || {
         let mut scene = Scene::new();
         let client = scene.hostile();
+        let question = [3_u32.to_le_bytes(), 77_u32.to_le_bytes()].concat();
+        // Once this is answered, the server holds whatever it holds for a client.
+        client.send(&question);
+        assert_eq!(client.receive().expect("an answer").kind(), 133, "no such region");
         let before = descriptor_count();
         let zero = std::fs::File::open("/dev/zero").expect("a file");
         let flood = vec![zero.as_fd(); 200];
         for _ in 0..20 {
-            let question = [3_u32.to_le_bytes(), 77_u32.to_le_bytes()].concat();
             client.send_with(&question, &flood);
             assert_eq!(client.receive().expect("an answer").kind(), 133, "no such region");
         }
         drop(zero);
-        assert_eq!(descriptor_count(), before, "descriptors were kept");
+        // Other threads open a file now and then, and close it.
+        eventually("the flood's end", || descriptor_count() <= before);
         scene.assert_unharmed();
     });
 }
