@@ -6,6 +6,8 @@
 
 pub mod address;
 pub mod clock;
+#[cfg(not(any(loom, shuttle)))]
+pub mod heap;
 pub mod observe;
 pub mod prng;
 pub mod search;

@@ -51,6 +51,25 @@ impl Line {
     }
 }
 
+/// Lines as the bytes that a network carries: words in the machine's order.
+#[inline]
+#[must_use]
+pub fn bytes_of(lines: &[Line]) -> &[u8] {
+    // SAFETY: a line is eight words of eight bytes without padding (asserted below), each byte of which is
+    // initialised; bytes need no alignment; the result borrows the lines.
+    unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), size_of_val(lines)) }
+}
+
+/// Lines as room for bytes from a network.
+#[inline]
+#[must_use]
+pub fn bytes_of_mut(lines: &mut [Line]) -> &mut [u8] {
+    // SAFETY: as in `bytes_of`; any bytes make a valid line, and the result borrows the lines mutably.
+    unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), size_of_val(lines)) }
+}
+
+const _: () = assert!(size_of::<Line>() == LINE_BYTES && size_of::<[u64; WORDS_PER_LINE]>() == LINE_BYTES);
+
 /// The first word of a stamped line: version 32 (low; odd while written), incarnation 24, occupancy 8 (high).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stamp(pub u64);
@@ -358,6 +377,15 @@ mod tests {
         #[cfg(not(all(target_arch = "x86_64", not(any(miri, portable_words)))))]
         let vector_moves = [None::<Copy>];
         std::iter::once(copy_line_by_words as Copy).chain(vector_moves.into_iter().flatten()).collect()
+    }
+
+    #[test]
+    fn lines_and_their_bytes_are_one_memory() {
+        let mut lines = [Line(std::array::from_fn(|word| word as u64)), Line::ZERO];
+        bytes_of_mut(&mut lines)[64..72].copy_from_slice(&77_u64.to_ne_bytes());
+        assert_eq!(lines[1].0[0], 77);
+        let words = bytes_of(&lines).chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap()));
+        assert!(words.eq(lines.iter().flat_map(|line| line.0)));
     }
 
     #[test]
