@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use farsight_base::{ClientId, Epoch, RegionId};
-use farsight_fabric::{FabricError, Host, Region, RegionRights};
+use farsight_fabric::{FabricError, Gate, Host, Region, RegionRights};
 use rustix::event::{PollFlags, epoll};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketFlags};
@@ -24,7 +24,6 @@ use rustix::process::Signal;
 
 use crate::claim::{Claim, ListenError};
 use crate::control::{FromClient, FromServer};
-use crate::gate::Gate;
 use crate::mapping::SharedWords;
 use crate::port::{Complaints, PortShared, ServerQueue, ShmPort};
 use crate::region::MappedRegion;

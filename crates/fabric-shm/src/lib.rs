@@ -21,7 +21,6 @@ mod calls;
 mod claim;
 mod connection;
 mod control;
-mod gate;
 mod host;
 #[cfg(feature = "hostile")]
 pub mod hostile;

@@ -14,10 +14,9 @@ use std::time::{Duration, Instant};
 
 use farsight_base::ClientId;
 use farsight_base::sync::{AtomicBool, Ordering};
-use farsight_fabric::{CallHandler, ServerPort};
+use farsight_fabric::{CallHandler, Gate, ServerPort};
 use rustix::event::epoll;
 
-use crate::gate::Gate;
 use crate::mapping::SharedWords;
 use crate::ring::{self, Consumer, Disorder, Producer, Sleeper};
 use crate::{os, socket};

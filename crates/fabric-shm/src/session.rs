@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farsight_base::{ClientId, Epoch};
+use farsight_fabric::Gate;
 
 use crate::control::{FABRIC_VERSION, FromClient, FromServer, MAGIC, MESSAGE_BYTES_MAX};
-use crate::gate::Gate;
 use crate::os::{self, Credentials};
 use crate::socket::{self, Packet};
 

@@ -1,4 +1,4 @@
-//! The gate of a queue: how serving it is ended for good.
+//! The gate of a queue on the server's side: how serving it is ended for good.
 //!
 //! Invariant: once [`Gate::close`] has returned and [`Gate::is_being_served`] has said no, no request of the
 //! queue executes any more.
@@ -9,9 +9,9 @@ use std::sync::{PoisonError, TryLockError};
 use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_base::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 
-/// Whether a queue may be served; shared by its port and the host.
+/// Whether a queue may be served; shared by the port that serves it and the host that ends it.
 #[derive(Debug, Default)]
-pub(crate) struct Gate {
+pub struct Gate {
     closed: AtomicBool,
     /// Held while requests of this queue execute.
     serving: Mutex<()>,
@@ -19,18 +19,20 @@ pub(crate) struct Gate {
 
 impl Gate {
     /// No request executes any more, but for the one that executes now.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         // Release, and Acquire in `is_closed`: nothing is handed over; the mutex orders what matters.
         self.closed.store(true, Ordering::Release);
     }
 
     /// True once no further request executes.
-    pub(crate) fn is_closed(&self) -> bool {
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
     /// Held while requests execute; `None` once the gate is closed.
-    pub(crate) fn enter(&self) -> Option<MutexGuard<'_, ()>> {
+    #[must_use]
+    pub fn enter(&self) -> Option<MutexGuard<'_, ()>> {
         #[cfg(any(loom, shuttle))]
         let is_open = !self.is_closed();
         let serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,7 +45,8 @@ impl Gate {
 
     /// True while requests of this queue execute. Once false on a closed gate, it stays so: whoever takes the
     /// mutex after this look sees the gate closed.
-    pub(crate) fn is_being_served(&self) -> bool {
+    #[must_use]
+    pub fn is_being_served(&self) -> bool {
         matches!(self.serving.try_lock(), Err(TryLockError::WouldBlock))
     }
 }

@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod gate;
 mod guarantees;
 pub mod lane;
 mod meters;
@@ -26,6 +27,7 @@ mod region;
 mod server;
 
 pub use error::FabricError;
+pub use gate::Gate;
 pub use guarantees::{AtomicUnit, CostClass, Guarantees};
 pub use meters::Meters;
 pub use queue_pair::{Connection, QueuePair, ReadMode, Slot};

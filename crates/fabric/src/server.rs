@@ -17,7 +17,8 @@ pub trait CallHandler {
 /// One worker's share of the connected clients.
 pub trait ServerPort: Send {
     /// Drains up to `budget_calls` waiting calls through `handler` and sends their replies, client by client.
-    /// Returns the calls answered. Never blocks; one client's disorder ends that client alone.
+    /// Where the server's processor executes verbs, a batch of them counts as a call. Returns the calls
+    /// answered. Never blocks; one client's disorder ends that client alone.
     fn serve(&mut self, budget_calls: usize, handler: &mut dyn CallHandler) -> usize;
 
     /// Sleeps until a call may be waiting, [`Host::wake`] is called, or `timeout` passes.
@@ -40,6 +41,20 @@ pub trait Host: Send + Sync {
     /// # Errors
     /// [`FabricError::System`] if the memory cannot be had.
     fn create_region(&self, length_bytes: u64, rights: RegionRights) -> Result<Arc<dyn Region>, FabricError>;
+
+    /// Serves a region that another host of this process created, under the number that it has there: so one
+    /// server answers clients of several fabrics. The region lives as long as this host.
+    ///
+    /// # Errors
+    /// [`FabricError::System`] if this fabric cannot, or serves another region of that number already.
+    fn export_region(&self, region: &Arc<dyn Region>, rights: RegionRights) -> Result<(), FabricError> {
+        let _ = rights;
+        Err(FabricError::System {
+            what: format!("exporting {}", region.id()),
+            source_text: "this fabric serves its own regions only".to_owned(),
+            remedy: "Let this fabric's host create the regions".to_owned(),
+        })
+    }
 
     /// The port of a new worker. Clients are spread over the ports that exist when they connect.
     ///
