@@ -14,6 +14,7 @@ use farsight_index::{Answers, Counters, Pairs};
 use farsight_index_xstore::client::XStoreError;
 use farsight_protocol::{ErrorCode, WriteOperation, WriteOutcome};
 
+use crate::classes::Mark;
 use crate::journal::{Action, Entry, Journal, NEVER, Seen, number_of, value_of};
 use crate::node::connect;
 use crate::program::{LOOK_AGAIN, Opened, Programs};
@@ -76,7 +77,12 @@ pub(crate) fn run<K: Kind>(plan: &Arc<Plan<K>>) -> usize {
             return plan.operations;
         }
         match Client::<K>::open(plan, random.next_u64()) {
-            Ok(mut client) => return client.work(),
+            Ok(mut client) => {
+                let left = client.work();
+                let Counters { sibling_steps, fallbacks, .. } = client.counters();
+                plan.journal.mark(Mark::StaleModel, sibling_steps + fallbacks);
+                return left;
+            }
             Err(End::Wrong) => return 0,
             Err(End::Lost) => plan.simulation.sleep(Duration::from_nanos(1_000 + random.below(50_000))),
         }
@@ -347,6 +353,7 @@ impl<K: Kind> Client<K> {
                 self.check_refusal(code)
             }
             Err(WriteError::Indeterminate { .. }) => {
+                self.plan.journal.mark(Mark::UnknownOutcome, (keys.len() - known) as u64);
                 (known..keys.len())
                     .for_each(|index| self.note(keys[index], begin, NEVER, write(index, None)));
                 Err(End::Lost)

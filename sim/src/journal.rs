@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use farsight_base::prng::mix;
 use farsight_protocol::{WriteOperation, WriteOutcome};
 
+use crate::classes::{Coverage, Mark};
+
 /// The end of what was never answered.
 pub const NEVER: u64 = u64::MAX;
 
@@ -66,6 +68,7 @@ struct Pages {
     moment: u64,
     writes: u64,
     entries: Vec<Entry>,
+    coverage: Coverage,
     complaints: Vec<String>,
 }
 
@@ -93,6 +96,17 @@ impl Journal {
     /// Notes an entry.
     pub fn note(&self, entry: Entry) {
         self.pages().entries.push(entry);
+    }
+
+    /// Counts something that a class of faults asks for.
+    pub fn mark(&self, mark: Mark, times: u64) {
+        self.pages().coverage.count(mark, times);
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn coverage(&self) -> Coverage {
+        self.pages().coverage
     }
 
     /// Notes something that must not happen, whatever the order of events.

@@ -5,6 +5,8 @@
 
 #![forbid(unsafe_code)]
 
+mod catalogue;
+mod classes;
 mod client;
 mod journal;
 mod linear;
@@ -12,6 +14,8 @@ mod node;
 mod program;
 mod scenario;
 
+pub use catalogue::{Named, SCENARIOS, named, run_seed};
+pub use classes::{CLASSES, Class, Cover, Coverage, Evidence, Mark};
 pub use journal::{Action, Entry, Journal, NEVER, Seen};
 pub use linear::{Violation, check};
 pub use node::{Node, connect};

@@ -5,8 +5,7 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use farsight_fabric_sim::{Fault, Strikes};
-use farsight_sim::Scenario;
+use farsight_sim::{CLASSES, Coverage, SCENARIOS, run_seed};
 
 fn main() -> ExitCode {
     let mut numbers = Vec::new();
@@ -24,12 +23,12 @@ fn main() -> ExitCode {
     let first = numbers.first().copied().unwrap_or(1);
     let count = numbers.get(1).copied().unwrap_or(1);
     let started = Instant::now();
-    let mut strikes = Strikes::default();
+    let mut coverage = Coverage::default();
     let (mut entries, mut unknown, mut splits, mut events, mut failed) = (0, 0, 0, 0, 0);
     for seed in first..first + count {
-        match Scenario::of_seed(seed).run(keeps_trace) {
+        match run_seed(seed, &SCENARIOS[0], keeps_trace) {
             Ok(report) => {
-                strikes.add(&report.strikes);
+                coverage.add(&report.coverage);
                 entries += report.entries;
                 unknown += report.unknown_writes;
                 splits += report.splits;
@@ -45,8 +44,8 @@ fn main() -> ExitCode {
     let rate = count as f64 / seconds;
     println!("{count} seeds from {first} in {seconds:.2} s: {rate:.0}/s, {failed} failed");
     println!("{entries} entries, {unknown} writes of unknown outcome, {splits} splits, {events} events");
-    for fault in Fault::ALL {
-        println!("  {fault:?}: {}", strikes.of(fault));
+    for class in CLASSES {
+        println!("  {:>3} {}: {:?}", class.id, class.name, coverage.met(class));
     }
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -11,11 +11,12 @@ use std::time::Duration;
 use farsight_base::clock::MonotonicNs;
 use farsight_base::prng::SplitMix64;
 use farsight_client::{Access, ScanRequest};
-use farsight_fabric_sim::{Fault, Kind, ReliableConnection, Rule, Simulation, Strikes, Timing, Weakest};
+use farsight_fabric_sim::{Fault, Kind, ReliableConnection, Rule, Simulation, Timing, Weakest};
 use farsight_layout::Geometry;
-use farsight_protocol::{KeyKind, TableDefinition, WriteOperation};
+use farsight_protocol::{KeyKind, TableDefinition, TableStats, WriteOperation};
 use farsight_server::ServerOptions;
 
+use crate::classes::{Coverage, Mark};
 use crate::client::{self, Client, Plan};
 use crate::journal::{Action, Entry, Journal};
 use crate::linear;
@@ -38,6 +39,8 @@ const FILL_BATCH: usize = 64;
 /// What a scenario is made of.
 #[derive(Clone, Debug)]
 pub struct Scenario {
+    /// Its name in the catalogue, for whoever wants to see it again.
+    pub name: &'static str,
     /// The seed of all that happens in it.
     pub seed: u64,
     /// Client programs, each with a connection and a cache.
@@ -65,7 +68,7 @@ pub struct Scenario {
 }
 
 /// What came of a scenario that passed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct Report {
     /// Entries of its journal.
     pub entries: usize,
@@ -83,13 +86,30 @@ pub struct Report {
     pub lasted: Duration,
     /// The number of all that happened.
     pub trace_hash: u64,
-    /// Faults that struck.
-    pub strikes: Strikes,
+    /// What it met.
+    pub coverage: Coverage,
+}
+
+impl Report {
+    fn of(entries: &[Entry], coverage: Coverage) -> Self {
+        let count =
+            |wanted: fn(&Action) -> bool| entries.iter().filter(|entry| wanted(&entry.action)).count();
+        Self {
+            entries: entries.len(),
+            unknown_writes: count(|action| matches!(action, Action::Write { outcome: None, .. })),
+            found: count(|action| matches!(action, Action::Read(Some(_)))),
+            absent: count(|action| matches!(action, Action::Read(None))),
+            coverage,
+            ..Self::default()
+        }
+    }
 }
 
 /// Why a scenario failed.
 #[derive(Clone, Debug)]
 pub struct Failure {
+    /// The scenario's name.
+    pub scenario: &'static str,
     /// Its seed.
     pub seed: u64,
     /// What was found.
@@ -102,7 +122,7 @@ pub struct Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}seed {}: {}", self.trace, self.seed, self.what)?;
+        write!(f, "{}scenario {} seed {}: {}", self.trace, self.scenario, self.seed, self.what)?;
         for Entry { key, process, begin, end, action } in &self.entries {
             write!(f, "\n  process {process} key {key} [{begin}, {end}] {action:?}")?;
         }
@@ -149,6 +169,7 @@ impl Scenario {
             })
             .collect();
         Self {
+            name: "mixed",
             seed,
             programs: 2,
             processes: 8,
@@ -188,7 +209,13 @@ impl Scenario {
         }
         let journal = Journal::default();
         let fail = |what: String, entries: Vec<Entry>| {
-            Box::new(Failure { seed: self.seed, what, entries, trace: simulation.trace() })
+            Box::new(Failure {
+                scenario: self.name,
+                seed: self.seed,
+                what,
+                entries,
+                trace: simulation.trace(),
+            })
         };
         let options = ServerOptions {
             workers: self.workers,
@@ -230,7 +257,8 @@ impl Scenario {
         let pairs = self.look_back(&node, &bystander).map_err(|what| fail(what, Vec::new()))?;
         // What follows asks the server for its statistics, in which the machine's own time stands.
         let (events, trace_hash) = (simulation.events(), simulation.trace_hash());
-        let splits = check_counts(&node, &bystander, pairs).map_err(|what| fail(what, Vec::new()))?;
+        let stats = check_counts(&node, &bystander, pairs).map_err(|what| fail(what, Vec::new()))?;
+        journal.mark(Mark::Retrained, stats.model.retrained + stats.model.generation.saturating_sub(1));
         if let Some(complaint) = journal.complaint() {
             return Err(fail(complaint, Vec::new()));
         }
@@ -238,19 +266,10 @@ impl Scenario {
         linear::check(&entries).map_err(|violation| {
             fail(format!("key {}: {}", violation.key, violation.what), violation.entries)
         })?;
-        let count =
-            |wanted: fn(&Action) -> bool| entries.iter().filter(|entry| wanted(&entry.action)).count();
-        Ok(Report {
-            entries: entries.len(),
-            unknown_writes: count(|action| matches!(action, Action::Write { outcome: None, .. })),
-            found: count(|action| matches!(action, Action::Read(Some(_)))),
-            absent: count(|action| matches!(action, Action::Read(None))),
-            splits,
-            events,
-            lasted: simulation.now().since(MonotonicNs(0)),
-            trace_hash,
-            strikes,
-        })
+        let mut coverage = journal.coverage();
+        coverage.strikes = strikes;
+        let lasted = simulation.now().since(MonotonicNs(0));
+        Ok(Report { events, trace_hash, lasted, splits: stats.tree.splits, ..Report::of(&entries, coverage) })
     }
 
     /// Makes the table and writes some keys, before any fault.
@@ -300,19 +319,19 @@ fn broken(error: &dyn fmt::Display) -> String {
     format!("looking back: {error}")
 }
 
-/// The server counts as many pairs as were found, and no client once all have gone. Returns the splits that
-/// it counted.
-fn check_counts<K: Kind>(node: &Node<K>, plan: &Plan<K>, pairs: usize) -> Result<u64, String> {
+/// The server counts as many pairs as were found, and no client once all have gone. Returns what it
+/// says of the table.
+fn check_counts<K: Kind>(node: &Node<K>, plan: &Plan<K>, pairs: usize) -> Result<TableStats, String> {
     let client = node.connect().map_err(|error| broken(&error))?;
-    let stats = client.stats().map_err(|error| broken(&error))?;
-    let tree = stats.tables.first().ok_or("no table is left")?.tree;
-    if tree.pairs != pairs as u64 {
-        return Err(format!("the server counts {} pairs, a scan finds {pairs}", tree.pairs));
+    let mut stats = client.stats().map_err(|error| broken(&error))?;
+    let table = stats.tables.drain(..).next().ok_or("no table is left")?;
+    if table.tree.pairs != pairs as u64 {
+        return Err(format!("the server counts {} pairs, a scan finds {pairs}", table.tree.pairs));
     }
     drop(client);
     plan.programs.close();
     match node.client_count() {
-        0 => Ok(tree.splits),
+        0 => Ok(table),
         left => Err(format!("the server still counts {left} clients")),
     }
 }
