@@ -149,14 +149,18 @@ pub fn next_incarnation(incarnation: u32) -> u32 {
     incarnation.wrapping_add(1) & INCARNATION_MASK
 }
 
-/// Asks for the line at which `place` begins to be brought into the nearest cache.
+/// Asks for the line at which `place` begins to be brought near.
+///
+/// Into the second cache, not the first: a processor waits for some two dozen lines at a time on behalf of
+/// the first, for more on behalf of the second, and a staged batch asks for hundreds. Measured on Zen 4,
+/// three neighbouring lines at a random place, batches of 64: 323 M lines/s so, 137 into the first.
 #[inline(always)]
 pub fn prefetch<T>(place: &T) {
     #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
     {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
         // SAFETY: a prefetch reads nothing that the program can see and faults on no address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(std::ptr::from_ref(place).cast()) };
     }
     #[cfg(not(all(target_arch = "x86_64", not(any(miri, portable_words)))))]
     let _ = place;
