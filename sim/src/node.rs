@@ -23,7 +23,7 @@ pub struct Node<K: Kind> {
     simulation: Simulation,
     address: String,
     host: Arc<SimHost<K>>,
-    state: Arc<ServerState<SimHost<K>>>,
+    state: Arc<ServerState>,
 }
 
 impl<K: Kind> Node<K> {
@@ -34,9 +34,9 @@ impl<K: Kind> Node<K> {
     #[must_use]
     pub fn start(simulation: &Simulation, address: &str, options: &ServerOptions, seed: u64) -> Self {
         let host = Arc::new(simulation.listen::<K>(address, FORMAT_VERSION));
-        let state = ServerState::new(Arc::clone(&host), options, simulation.now()).expect("a server");
+        let state = ServerState::new(vec![host.clone()], options, simulation.now()).expect("a server");
         for index in 0..options.workers {
-            let mut worker = Worker::open(&state, &format!("worker {index}")).expect("a port");
+            let mut worker = Worker::open(&state, 0, &format!("worker {index}")).expect("a port");
             let mut random = SplitMix64::new(seed ^ index as u64);
             host.run_port(index, move |now| {
                 let budget = 1 + random.below(STEP_CALLS_MAX) as usize;

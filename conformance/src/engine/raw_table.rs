@@ -55,8 +55,8 @@ impl RawTable {
 
 /// A server that trains when the test says so, and else leaves its models behind.
 pub struct UntrainedServer {
-    state: Arc<ServerState<ShmHost>>,
-    background: Background<ShmHost>,
+    state: Arc<ServerState>,
+    background: Background,
     clock: SystemClock,
     stop: Arc<AtomicBool>,
     host: Arc<ShmHost>,
@@ -73,8 +73,8 @@ impl UntrainedServer {
         let host = Arc::new(ShmHost::listen(socket, ListenOptions::new(FORMAT_VERSION)).expect("a server"));
         let clock = SystemClock::new();
         let options = ServerOptions { table_memory_bytes, ..ServerOptions::default() };
-        let state = ServerState::new(Arc::clone(&host), &options, clock.now()).expect("a server");
-        let mut worker = Worker::open(&state, "worker").expect("a worker");
+        let state = ServerState::new(vec![host.clone()], &options, clock.now()).expect("a server");
+        let mut worker = Worker::open(&state, 0, "worker").expect("a worker");
         let stop = Arc::new(AtomicBool::new(false));
         // Relaxed: the flag carries nothing with it.
         let serving = {

@@ -81,6 +81,10 @@ impl ServerPort for LocalPort {
 impl Host for LocalHost {
     type Port = LocalPort;
 
+    fn address(&self) -> String {
+        "local://".to_owned()
+    }
+
     fn epoch(&self) -> Epoch {
         Epoch(1)
     }

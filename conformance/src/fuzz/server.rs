@@ -30,9 +30,9 @@ const TABLE: TableId = TableId(0);
 
 struct Stepped {
     host: Arc<LocalHost>,
-    state: Arc<ServerState<LocalHost>>,
-    worker: Worker<LocalHost>,
-    background: Background<LocalHost>,
+    state: Arc<ServerState>,
+    worker: Worker,
+    background: Background,
     now: MonotonicNs,
 }
 
@@ -41,8 +41,8 @@ impl Stepped {
         let host = Arc::new(LocalHost::default());
         let training = TrainOptions { top: TopKind::Radix, target_leaves_per_sub_model: 3 };
         let options = ServerOptions { workers: 1, table_memory_bytes: TABLE_BYTES, training };
-        let state = ServerState::new(Arc::clone(&host), &options, MonotonicNs(0)).expect("a server");
-        let worker = Worker::open(&state, "worker").expect("a port");
+        let state = ServerState::new(vec![host.clone()], &options, MonotonicNs(0)).expect("a server");
+        let worker = Worker::open(&state, 0, "worker").expect("a port");
         let background = Background::new(Arc::clone(&state));
         Self { host, state, worker, background, now: MonotonicNs(0) }
     }

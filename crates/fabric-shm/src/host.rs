@@ -379,6 +379,10 @@ impl ShmHost {
 impl Host for ShmHost {
     type Port = ShmPort;
 
+    fn address(&self) -> String {
+        format!("shm://{}", self.path().display())
+    }
+
     fn epoch(&self) -> Epoch {
         self.manners.epoch
     }

@@ -67,6 +67,10 @@ impl<K: Kind> SimHost<K> {
 impl<K: Kind> Host for SimHost<K> {
     type Port = SimPort;
 
+    fn address(&self) -> String {
+        self.world.state().hosts[self.host].address.clone()
+    }
+
     fn epoch(&self) -> Epoch {
         self.epoch
     }

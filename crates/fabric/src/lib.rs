@@ -13,7 +13,7 @@
 //!
 //! Protocol of a server: a [`Host`] owns the regions and hands a [`ServerPort`] to each worker; the worker
 //! drains calls from it in batches ([`ServerPort::serve`]) and sleeps in it when there are none
-//! ([`ServerPort::wait`]).
+//! ([`ServerPort::wait`]). A server that listens on several fabrics knows each as a [`Listener`].
 
 #![forbid(unsafe_code)]
 
@@ -21,6 +21,7 @@ mod error;
 mod gate;
 mod guarantees;
 pub mod lane;
+mod listener;
 mod meters;
 mod queue_pair;
 mod region;
@@ -29,6 +30,7 @@ mod server;
 pub use error::FabricError;
 pub use gate::Gate;
 pub use guarantees::{AtomicUnit, CostClass, Guarantees};
+pub use listener::Listener;
 pub use meters::Meters;
 pub use queue_pair::{Connection, QueuePair, ReadMode, Slot};
 pub use region::{Region, RegionRights};

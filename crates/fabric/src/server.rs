@@ -28,7 +28,10 @@ pub trait ServerPort: Send {
 /// A node that owns regions and accepts clients.
 pub trait Host: Send + Sync {
     /// What a worker drains.
-    type Port: ServerPort;
+    type Port: ServerPort + 'static;
+
+    /// Where clients reach it, as a URL.
+    fn address(&self) -> String;
 
     /// This life of the server.
     fn epoch(&self) -> Epoch;

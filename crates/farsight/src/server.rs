@@ -13,7 +13,7 @@ use crate::ServerUrl;
 /// A running server, with threads of its own. Dropping it stops it, and its tables are gone: they are memory.
 pub struct Server {
     url: ServerUrl,
-    handle: ServerHandle<ShmHost>,
+    handle: ServerHandle,
 }
 
 /// Settings of a server to be started.
@@ -120,6 +120,6 @@ impl ServerBuilder {
             listen.allowed_uids = allowed_uids;
         }
         let host = Arc::new(ShmHost::listen(&socket, listen)?);
-        Ok(Server { url, handle: farsight_server::Server::start(host, &self.options)? })
+        Ok(Server { url, handle: farsight_server::Server::start(vec![host], &self.options)? })
     }
 }

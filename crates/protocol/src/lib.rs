@@ -25,7 +25,7 @@ pub use error::{DecodeError, ErrorCode, ServerError};
 pub use outcome::{SentOutcome, WriteOperation, WriteOutcome};
 pub use reply::{PairsReader, Reply, ReplyWriter, SentPair, SentSubModel, SubModelsReader};
 pub use request::{ControlRequest, Request, WriteEntries, WriteEntry, padded};
-pub use stats::{ModelStats, RegionStats, ServerStats, TableStats, TreeStats};
+pub use stats::{ListenerStats, ModelStats, RegionStats, ServerStats, TableStats, TreeStats};
 pub use wire::Words;
 
 /// Bytes of a request's and a reply's header.

@@ -17,12 +17,23 @@ pub struct ServerStats {
     pub cpu_s: f64,
     /// Clients connected now.
     pub clients: u64,
+    /// Where it listens; the first has made the regions.
+    pub listeners: Vec<ListenerStats>,
     /// Calls answered.
     pub calls: u64,
     /// Operations executed in those calls.
     pub operations: u64,
     /// One entry a table.
     pub tables: Vec<TableStats>,
+}
+
+/// One address at which a server listens.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ListenerStats {
+    /// As a URL.
+    pub address: String,
+    /// Clients connected there now.
+    pub clients: u64,
 }
 
 /// One table's statistics.

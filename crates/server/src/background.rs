@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
 use farsight_base::sync::Ordering;
-use farsight_fabric::Host;
 use farsight_index_xstore::server::{Trainer, TrainingStep, XStoreLeaf};
 
 use crate::table::Table;
@@ -50,8 +49,8 @@ pub enum BackgroundState {
 }
 
 /// The background of one server.
-pub struct Background<H: Host> {
-    state: Arc<ServerState<H>>,
+pub struct Background {
+    state: Arc<ServerState>,
     /// Processor time that this thread has used.
     processor_time: fn() -> Duration,
     /// One a table, in the order of their numbers.
@@ -77,17 +76,17 @@ enum Left {
     WholeTraining,
 }
 
-impl<H: Host> Background<H> {
+impl Background {
     /// The background of the server of `state`. A server has one.
     #[must_use]
-    pub fn new(state: Arc<ServerState<H>>) -> Self {
+    pub fn new(state: Arc<ServerState>) -> Self {
         Self::by_processor_time(state, process::thread_cpu)
     }
 
     /// [`Background::new`] whose pauses are measured by `processor_time`: what the calling thread has used so
     /// far. A simulator, whose time is not the machine's, has a clock of its own.
     #[must_use]
-    pub fn by_processor_time(state: Arc<ServerState<H>>, processor_time: fn() -> Duration) -> Self {
+    pub fn by_processor_time(state: Arc<ServerState>, processor_time: fn() -> Duration) -> Self {
         Self { state, processor_time, works: Vec::new() }
     }
 

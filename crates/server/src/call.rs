@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use farsight_base::ClientId;
 use farsight_base::clock::MonotonicNs;
-use farsight_fabric::{CallHandler, Host};
+use farsight_fabric::CallHandler;
 use farsight_index::{Answers, Pairs};
 use farsight_index_xstore::server::SubModelImage;
 use farsight_layout::SUB_MODEL_WORDS;
@@ -29,8 +29,10 @@ use crate::ServerState;
 const REFUSAL_BYTES_MAX: usize = 512;
 
 /// What executes one worker's calls, with the buffers that it reuses.
-pub(crate) struct Calls<H: Host> {
-    state: Arc<ServerState<H>>,
+pub(crate) struct Calls {
+    state: Arc<ServerState>,
+    /// The listener whose clients these are.
+    listener: usize,
     /// The worker's name, for the report of a bug.
     name: String,
     now: MonotonicNs,
@@ -40,10 +42,11 @@ pub(crate) struct Calls<H: Host> {
     pairs: Pairs,
 }
 
-impl<H: Host> Calls<H> {
-    pub(crate) fn new(state: Arc<ServerState<H>>, name: String) -> Self {
+impl Calls {
+    pub(crate) fn new(state: Arc<ServerState>, listener: usize, name: String) -> Self {
         Self {
             state,
+            listener,
             name,
             now: MonotonicNs(0),
             keys: Vec::new(),
@@ -81,7 +84,7 @@ impl<H: Host> Calls<H> {
     }
 
     fn check_length(&self, reply: &[u8]) -> Result<(), ServerError> {
-        let limit_bytes = self.state.host.message_bytes_max();
+        let limit_bytes = self.message_bytes_max();
         if reply.len() <= limit_bytes {
             return Ok(());
         }
@@ -92,12 +95,17 @@ impl<H: Host> Calls<H> {
 
     /// Bytes that `answer` may still grow by.
     fn room_bytes(&self, answer: &ReplyWriter<'_>) -> usize {
-        self.state.host.message_bytes_max() - answer.len()
+        self.message_bytes_max() - answer.len()
+    }
+
+    fn message_bytes_max(&self) -> usize {
+        self.state.listeners[self.listener].message_bytes_max()
     }
 }
 
-impl<H: Host> CallHandler for Calls<H> {
+impl CallHandler for Calls {
     fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) {
+        let client = ServerState::client_of(self.listener, client);
         // Sound to go on after a panic: latches and locks are released as it unwinds, the buffers are written
         // before they are read, and the failure that is recorded keeps every later call away from the tables.
         let executed = catch_unwind(AssertUnwindSafe(|| self.execute(client, request, reply)));

@@ -7,7 +7,7 @@ use crate::process;
 /// Settings of a server.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// Worker threads, 1 to [`ServerOptions::WORKERS_MAX`].
+    /// Worker threads at each listener, 1 to [`ServerOptions::WORKERS_MAX`].
     pub workers: usize,
     /// Bytes of each table's leaf region: the most that the table can ever hold. Pages cost nothing until
     /// they are written. Default: a quarter of the machine's memory.
@@ -17,7 +17,9 @@ pub struct ServerOptions {
 }
 
 impl ServerOptions {
-    /// Worker threads at most.
+    /// Listeners of one server at most.
+    pub const LISTENERS_MAX: usize = 16;
+    /// Worker threads of one listener at most.
     pub const WORKERS_MAX: usize = 256;
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use farsight_base::clock::{Clock, SystemClock};
 use farsight_base::sync::{AtomicBool, Ordering};
-use farsight_fabric::{FabricError, Host};
+use farsight_fabric::{FabricError, Listener};
 use farsight_protocol::ServerStats;
 
 use crate::{Background, BackgroundState, ServerOptions, ServerState, Worker};
@@ -32,14 +32,22 @@ const SHUTDOWN_MAX: Duration = Duration::from_secs(10);
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A number of workers that makes no sense.
-    #[error("a server has 1 to {} worker threads, not {got}", ServerOptions::WORKERS_MAX)]
+    #[error("a server has 1 to {} worker threads at each address, not {got}", ServerOptions::WORKERS_MAX)]
     Workers {
         /// The number asked for.
         got: usize,
     },
+    /// A number of listeners that makes no sense.
+    #[error("a server listens at 1 to {} addresses, not {got}", ServerOptions::LISTENERS_MAX)]
+    Listeners {
+        /// The number asked for.
+        got: usize,
+    },
     /// A fabric whose messages cannot carry one pair.
-    #[error("the fabric carries messages of {got} B, the server needs {expected} B")]
+    #[error("the fabric of {address} carries messages of {got} B, the server needs {expected} B")]
     MessagesTooShort {
+        /// The listener's address.
+        address: String,
         /// What the fabric carries.
         got: usize,
         /// What is needed.
@@ -77,57 +85,62 @@ pub struct ShutdownError {
 pub struct Server;
 
 /// A running server; dropping it stops it.
-pub struct ServerHandle<H: Host + 'static> {
-    state: Arc<ServerState<H>>,
+pub struct ServerHandle {
+    state: Arc<ServerState>,
     clock: SystemClock,
     stop: Arc<AtomicBool>,
     threads: Vec<(String, JoinHandle<()>)>,
 }
 
 impl Server {
-    /// Starts a server on `host`: a control thread, the workers, and one thread for training.
+    /// Starts a server that listens at all `listeners`, of which the first creates its regions: for each a
+    /// control thread and workers, and one thread for training.
     ///
     /// # Errors
     /// [`StartError`]; whatever was started before is stopped again.
-    pub fn start<H: Host + 'static>(
-        host: Arc<H>,
+    pub fn start(
+        listeners: Vec<Arc<dyn Listener>>,
         options: &ServerOptions,
-    ) -> Result<ServerHandle<H>, StartError> {
+    ) -> Result<ServerHandle, StartError> {
         let clock = SystemClock::new();
-        let state = ServerState::new(host, options, clock.now())?;
+        let state = ServerState::new(listeners, options, clock.now())?;
         let stop = Arc::new(AtomicBool::new(false));
         let mut handle = ServerHandle { state, clock, stop, threads: Vec::new() };
         // All ports before the first client: clients are spread over the ports that exist.
         let mut workers = Vec::new();
-        for index in 0..options.workers {
-            let name = format!("worker {index}");
-            let worker = Worker::open(&handle.state, &name)
-                .map_err(|source| StartError::Port { worker: name.clone(), source })?;
-            workers.push((name, worker));
+        for listener in 0..handle.state.listeners.len() {
+            for _ in 0..options.workers {
+                let name = format!("worker {}", workers.len());
+                let worker = Worker::open(&handle.state, listener, &name)
+                    .map_err(|source| StartError::Port { worker: name.clone(), source })?;
+                workers.push((name, worker));
+            }
         }
         for (name, worker) in workers {
             handle.spawn(&name, move |run| run.work(worker))?;
         }
         handle.spawn("training", Run::train)?;
-        handle.spawn("control", Run::control)?;
+        for listener in 0..handle.state.listeners.len() {
+            handle.spawn(&format!("control {listener}"), move |run| run.control(listener))?;
+        }
         Ok(handle)
     }
 }
 
 /// What a thread of the runner needs.
-struct Run<H: Host> {
-    state: Arc<ServerState<H>>,
+struct Run {
+    state: Arc<ServerState>,
     clock: SystemClock,
     stop: Arc<AtomicBool>,
 }
 
-impl<H: Host> Run<H> {
+impl Run {
     fn is_stopping(&self) -> bool {
         // Acquire: partner is the Release store in `ServerHandle::stop_threads`.
         self.stop.load(Ordering::Acquire)
     }
 
-    fn work(&self, mut worker: Worker<H>) {
+    fn work(&self, mut worker: Worker) {
         while !self.is_stopping() {
             if worker.step(self.clock.now(), STEP_CALLS) == 0 {
                 // How long to look for the next call before the sleep, the port knows best.
@@ -150,10 +163,10 @@ impl<H: Host> Run<H> {
         }
     }
 
-    fn control(&self) {
+    fn control(&self, listener: usize) {
         while !self.is_stopping() {
-            match self.state.host.step(SLEEP_MAX) {
-                Ok(departed) => self.state.note_departed(departed),
+            match self.state.listeners[listener].step(SLEEP_MAX) {
+                Ok(departed) => self.state.note_departed(listener, departed),
                 Err(error) => {
                     return self.state.failure.record("accepting clients", &error.to_string());
                 }
@@ -162,7 +175,7 @@ impl<H: Host> Run<H> {
     }
 }
 
-impl<H: Host + 'static> ServerHandle<H> {
+impl ServerHandle {
     /// The server's statistics now.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
@@ -184,7 +197,7 @@ impl<H: Host + 'static> ServerHandle<H> {
         self.stop_threads()
     }
 
-    fn spawn(&mut self, name: &str, body: impl FnOnce(&Run<H>) + Send + 'static) -> Result<(), StartError> {
+    fn spawn(&mut self, name: &str, body: impl FnOnce(&Run) + Send + 'static) -> Result<(), StartError> {
         let run =
             Run { state: Arc::clone(&self.state), clock: self.clock.clone(), stop: Arc::clone(&self.stop) };
         let thread = name.to_owned();
@@ -210,7 +223,7 @@ impl<H: Host + 'static> ServerHandle<H> {
                 let names: Vec<String> = running.map(|(name, _)| name).collect();
                 return Err(ShutdownError { threads: names.join(", "), waited: start.elapsed() });
             }
-            self.state.host.wake();
+            self.state.listeners.iter().for_each(|listener| listener.wake());
             self.state.background.raise();
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -222,7 +235,7 @@ impl<H: Host + 'static> ServerHandle<H> {
     }
 }
 
-impl<H: Host + 'static> Drop for ServerHandle<H> {
+impl Drop for ServerHandle {
     fn drop(&mut self) {
         if let Err(error) = self.stop_threads() {
             eprintln!("farsight: {error}");

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use farsight_base::ClientId;
 use farsight_base::clock::MonotonicNs;
 use farsight_base::sync::{AtomicU64, Ordering};
-use farsight_fabric::Host;
-use farsight_protocol::{HEADER_BYTES, OPERATIONS_MAX, ServerStats};
+use farsight_fabric::Listener;
+use farsight_protocol::{HEADER_BYTES, ListenerStats, OPERATIONS_MAX, ServerStats};
 
 use crate::failure::Failure;
 use crate::signal::Signal;
@@ -17,9 +17,13 @@ use crate::{ServerOptions, StartError, process};
 /// refused once they are executed.
 const MESSAGE_BYTES_MIN: usize = HEADER_BYTES + 8 * OPERATIONS_MAX;
 
-/// A server without its threads: tables, counters, and the host underneath.
-pub struct ServerState<H: Host> {
-    pub(crate) host: Arc<H>,
+/// Where the number of a client's listener stands in the number by which the server knows it.
+const LISTENER_SHIFT: u32 = 56;
+
+/// A server without its threads: tables, counters, and the hosts underneath.
+pub struct ServerState {
+    /// One a fabric and address, at least one; the first creates the regions.
+    pub(crate) listeners: Box<[Arc<dyn Listener>]>,
     pub(crate) tables: Tables,
     pub(crate) failure: Failure,
     /// Raised when there is work for the background.
@@ -30,21 +34,31 @@ pub struct ServerState<H: Host> {
     operations: AtomicU64,
 }
 
-impl<H: Host> ServerState<H> {
-    /// A server without tables, started `now`.
+impl ServerState {
+    /// A server without tables that listens at all `listeners`, started `now`.
     ///
     /// # Errors
     /// [`StartError`] for options or a host that no server can work with.
-    pub fn new(host: Arc<H>, options: &ServerOptions, now: MonotonicNs) -> Result<Arc<Self>, StartError> {
+    pub fn new(
+        listeners: Vec<Arc<dyn Listener>>,
+        options: &ServerOptions,
+        now: MonotonicNs,
+    ) -> Result<Arc<Self>, StartError> {
         if !(1..=ServerOptions::WORKERS_MAX).contains(&options.workers) {
             return Err(StartError::Workers { got: options.workers });
         }
-        if host.message_bytes_max() < MESSAGE_BYTES_MIN {
-            let got = host.message_bytes_max();
-            return Err(StartError::MessagesTooShort { got, expected: MESSAGE_BYTES_MIN });
+        if !(1..=ServerOptions::LISTENERS_MAX).contains(&listeners.len()) {
+            return Err(StartError::Listeners { got: listeners.len() });
+        }
+        for listener in &listeners {
+            let got = listener.message_bytes_max();
+            if got < MESSAGE_BYTES_MIN {
+                let address = listener.address();
+                return Err(StartError::MessagesTooShort { address, got, expected: MESSAGE_BYTES_MIN });
+            }
         }
         Ok(Arc::new(Self {
-            host,
+            listeners: listeners.into_boxed_slice(),
             tables: Tables::new(options.table_memory_bytes, options.training),
             failure: Failure::default(),
             background: Signal::default(),
@@ -58,12 +72,21 @@ impl<H: Host> ServerState<H> {
     /// The server's statistics at `now`.
     #[must_use]
     pub fn stats(&self, now: MonotonicNs) -> ServerStats {
+        let listeners: Vec<ListenerStats> = self
+            .listeners
+            .iter()
+            .map(|listener| ListenerStats {
+                address: listener.address(),
+                clients: listener.client_count() as u64,
+            })
+            .collect();
         ServerStats {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             process_id: std::process::id(),
             uptime_s: now.since(self.started).as_secs_f64(),
             cpu_s: process::cpu_s(),
-            clients: self.host.client_count() as u64,
+            clients: listeners.iter().map(|listener| listener.clients).sum(),
+            listeners,
             // Relaxed: statistics.
             calls: self.calls.load(Ordering::Relaxed),
             operations: self.operations.load(Ordering::Relaxed),
@@ -77,9 +100,15 @@ impl<H: Host> ServerState<H> {
         self.failure.text()
     }
 
-    /// Notes clients that have ended, for the background to give back what was kept for them.
-    pub(crate) fn note_departed(&self, clients: Vec<ClientId>) {
+    /// The number by which the server knows `client` of this listener: listeners count theirs each from one.
+    pub(crate) fn client_of(listener: usize, client: ClientId) -> ClientId {
+        ClientId((listener as u64) << LISTENER_SHIFT | client.0)
+    }
+
+    /// Notes clients of a listener that have ended, for the background to give back what was kept for them.
+    pub(crate) fn note_departed(&self, listener: usize, clients: Vec<ClientId>) {
         if !clients.is_empty() {
+            let clients = clients.into_iter().map(|client| Self::client_of(listener, client));
             self.departed.lock().unwrap_or_else(PoisonError::into_inner).extend(clients);
             self.background.raise();
         }

@@ -3,9 +3,9 @@
 //! Invariant: tables are only ever added, so a number once given names the same table for the server's life,
 //! and looking one up takes no lock. Additions are serialized; a table is visible only when it is complete.
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use farsight_fabric::{Host, RegionRights};
+use farsight_fabric::{FabricError, Listener, Region, RegionRights};
 use farsight_model::TrainOptions;
 use farsight_protocol::{
     ErrorCode, ServerError, TABLE_NAME_BYTES_MAX, TableDefinition, TableId, check_table_name,
@@ -57,8 +57,12 @@ impl Tables {
         })
     }
 
-    /// Makes a table with a region of `host`, or finds the one of the same definition.
-    pub(crate) fn create(&self, host: &impl Host, wanted: &TableDefinition) -> Result<&Table, ServerError> {
+    /// Makes a table whose region all `listeners` serve, or finds the one of the same definition.
+    pub(crate) fn create(
+        &self,
+        listeners: &[Arc<dyn Listener>],
+        wanted: &TableDefinition,
+    ) -> Result<&Table, ServerError> {
         check_table_name(&wanted.name)?;
         let format = Table::format(wanted)?;
         let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,7 +74,7 @@ impl Tables {
             let text = format!("the server has {TABLES_MAX} tables, its most: cannot make {:?}", wanted.name);
             return Err(ServerError::new(ErrorCode::OutOfResources, text));
         };
-        let region = host.create_region(self.memory_bytes, RegionRights::ReadOnly).map_err(|error| {
+        let region = create_region(listeners, self.memory_bytes).map_err(|error| {
             let text = format!("table {:?} needs a region of {} B: {error}", wanted.name, self.memory_bytes);
             ServerError::new(ErrorCode::OutOfResources, text)
         })?;
@@ -81,6 +85,15 @@ impl Tables {
     fn find(&self, name: &str) -> Option<&Table> {
         self.iter().find(|table| table.info().definition.name == name)
     }
+}
+
+/// A region of the first listener that the others serve too.
+fn create_region(listeners: &[Arc<dyn Listener>], length_bytes: u64) -> Result<Arc<dyn Region>, FabricError> {
+    let region = listeners[0].create_region(length_bytes, RegionRights::ReadOnly)?;
+    for other in &listeners[1..] {
+        other.export_region(&region, RegionRights::ReadOnly)?;
+    }
+    Ok(region)
 }
 
 /// The beginning of a name that somebody sent, for an error text.

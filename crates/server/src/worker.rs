@@ -7,24 +7,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
-use farsight_fabric::{FabricError, Host, ServerPort};
+use farsight_fabric::{FabricError, ServerPort};
 
 use crate::ServerState;
 use crate::call::Calls;
 
 /// One port and what executes its calls.
-pub struct Worker<H: Host> {
-    port: H::Port,
-    calls: Calls<H>,
+pub struct Worker {
+    port: Box<dyn ServerPort>,
+    calls: Calls,
 }
 
-impl<H: Host> Worker<H> {
-    /// A worker called `name`, with a port of its own.
+impl Worker {
+    /// A worker called `name`, with a port of its own at the server's listener of this number.
     ///
     /// # Errors
     /// As [`Host::open_port`].
-    pub fn open(state: &Arc<ServerState<H>>, name: &str) -> Result<Self, FabricError> {
-        Ok(Self { port: state.host.open_port()?, calls: Calls::new(Arc::clone(state), name.to_owned()) })
+    ///
+    /// [`Host::open_port`]: farsight_fabric::Host::open_port
+    pub fn open(state: &Arc<ServerState>, listener: usize, name: &str) -> Result<Self, FabricError> {
+        let port = state.listeners[listener].open_port()?;
+        Ok(Self { port, calls: Calls::new(Arc::clone(state), listener, name.to_owned()) })
     }
 
     /// Executes up to `budget_calls` waiting calls. Returns how many there were; never blocks.
@@ -33,7 +36,7 @@ impl<H: Host> Worker<H> {
         self.port.serve(budget_calls, &mut self.calls)
     }
 
-    /// Sleeps until a call may be waiting, [`Host::wake`], or `timeout`.
+    /// Sleeps until a call may be waiting, [`Host::wake`](farsight_fabric::Host::wake), or `timeout`.
     pub fn wait(&mut self, timeout: Duration) {
         self.port.wait(timeout);
     }

@@ -11,10 +11,10 @@ use farsight_base::LeafNumber;
 use farsight_protocol::{ErrorCode, ServerError, TableInfo, WriteOperation, WriteOutcome};
 use farsight_server::{Server, ServerHandle, ServerOptions};
 
-fn start() -> (ServerHandle<LocalHost>, Arc<LocalHost>, LocalClient) {
+fn start() -> (ServerHandle, Arc<LocalHost>, LocalClient) {
     let host = LocalHost::new();
     let options = ServerOptions { table_memory_bytes: 1 << 20, ..ServerOptions::default() };
-    let server = Server::start(Arc::clone(&host), &options).unwrap();
+    let server = Server::start(vec![host.clone()], &options).unwrap();
     let client = host.connect();
     (server, host, client)
 }

@@ -16,10 +16,10 @@ use farsight_server::{Server, ServerHandle, ServerOptions, TABLES_MAX};
 
 const TABLE_MEMORY_BYTES: u64 = 1 << 20;
 
-fn start() -> (ServerHandle<LocalHost>, Arc<LocalHost>, LocalClient) {
+fn start() -> (ServerHandle, Arc<LocalHost>, LocalClient) {
     let host = LocalHost::new();
     let options = ServerOptions { table_memory_bytes: TABLE_MEMORY_BYTES, ..ServerOptions::default() };
-    let server = Server::start(Arc::clone(&host), &options).unwrap();
+    let server = Server::start(vec![host.clone()], &options).unwrap();
     let client = host.connect();
     (server, host, client)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::local_host::LocalHost;
-use farsight_fabric::{Connection, Host};
+use farsight_fabric::Connection;
 use farsight_fabric_shm::{ConnectOptions, ListenOptions, ShmConnection, ShmHost};
 use farsight_layout::FORMAT_VERSION;
 use farsight_protocol::ControlRequest;
@@ -20,7 +20,7 @@ const IDLE_FRACTION_MAX: f64 = 0.005;
 fn an_idle_server_sleeps_on_any_fabric() {
     let options = ServerOptions { table_memory_bytes: 16 << 20, workers: 2, ..ServerOptions::default() };
     let host = LocalHost::new();
-    let server = Server::start(Arc::clone(&host), &options).unwrap();
+    let server = Server::start(vec![host.clone()], &options).unwrap();
     let client = host.connect();
     let table = client.create("quiet", 8);
     client.load(&table, &(0..20_000).map(|key| key * 7).collect::<Vec<_>>());
@@ -35,14 +35,14 @@ fn an_idle_server_sleeps_on_any_fabric() {
 
     let path = std::env::temp_dir().join(format!("farsight-idle-{}", std::process::id()));
     let host = ShmHost::listen(&path, ListenOptions::new(FORMAT_VERSION)).unwrap();
-    let server = Server::start(Arc::new(host), &options).unwrap();
+    let server = Server::start(vec![Arc::new(host)], &options).unwrap();
     let connect = ConnectOptions { format_version: FORMAT_VERSION };
     let connection = ShmConnection::connect(&path, connect).unwrap();
     let _queues = [connection.open_queue().unwrap(), connection.open_queue().unwrap()];
     assert_idle(&server, "shared memory");
 }
 
-fn assert_idle<H: Host>(server: &ServerHandle<H>, fabric: &str) {
+fn assert_idle(server: &ServerHandle, fabric: &str) {
     std::thread::sleep(Duration::from_millis(100));
     let (before, start) = (server.stats().cpu_s, Instant::now());
     std::thread::sleep(Duration::from_secs(2));

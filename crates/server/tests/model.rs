@@ -16,10 +16,10 @@ use farsight_model::{TopKind, TopModel, TrainOptions};
 use farsight_protocol::{ControlRequest, TableInfo};
 use farsight_server::{Server, ServerHandle, ServerOptions};
 
-fn start(training: TrainOptions) -> (ServerHandle<LocalHost>, Arc<LocalHost>, LocalClient) {
+fn start(training: TrainOptions) -> (ServerHandle, Arc<LocalHost>, LocalClient) {
     let host = LocalHost::new();
     let options = ServerOptions { table_memory_bytes: 16 << 20, training, ..ServerOptions::default() };
-    let server = Server::start(Arc::clone(&host), &options).unwrap();
+    let server = Server::start(vec![host.clone()], &options).unwrap();
     let client = host.connect();
     (server, host, client)
 }

@@ -20,11 +20,11 @@ use serde::de::DeserializeOwned;
 
 const KEYS: u64 = 50_000;
 
-fn start(name: &str) -> (ServerHandle<ShmHost>, ShmConnection, ShmQueue) {
+fn start(name: &str) -> (ServerHandle, ShmConnection, ShmQueue) {
     let path = std::env::temp_dir().join(format!("farsight-server-{name}-{}", std::process::id()));
     let host = Arc::new(ShmHost::listen(&path, ListenOptions::new(FORMAT_VERSION)).unwrap());
     let options = ServerOptions { table_memory_bytes: 64 << 20, workers: 2, ..ServerOptions::default() };
-    let server = Server::start(host, &options).unwrap();
+    let server = Server::start(vec![host], &options).unwrap();
     let connection =
         ShmConnection::connect(&path, ConnectOptions { format_version: FORMAT_VERSION }).unwrap();
     let queue = connection.open_queue().unwrap();

@@ -19,9 +19,9 @@ const BUDGET: usize = 16;
 
 struct Stepped {
     host: Arc<LocalHost>,
-    state: Arc<ServerState<LocalHost>>,
-    worker: Worker<LocalHost>,
-    background: Background<LocalHost>,
+    state: Arc<ServerState>,
+    worker: Worker,
+    background: Background,
     client: LocalClient,
     now: MonotonicNs,
 }
@@ -30,8 +30,8 @@ impl Stepped {
     fn new() -> Self {
         let host = LocalHost::new();
         let options = ServerOptions { table_memory_bytes: 8 << 20, ..ServerOptions::default() };
-        let state = ServerState::new(Arc::clone(&host), &options, MonotonicNs(0)).unwrap();
-        let worker = Worker::open(&state, "the worker").unwrap();
+        let state = ServerState::new(vec![host.clone()], &options, MonotonicNs(0)).unwrap();
+        let worker = Worker::open(&state, 0, "the worker").unwrap();
         let background = Background::new(Arc::clone(&state));
         let client = host.connect();
         Self { host, state, worker, background, client, now: MonotonicNs(0) }

@@ -19,7 +19,7 @@ fn workers_write_one_table_together() {
     const CLIENTS: u64 = 4;
     const KEYS: u64 = 8_000;
     let host = LocalHost::new();
-    let _server = Server::start(Arc::clone(&host), &ServerOptions { workers: 2, ..options() }).unwrap();
+    let _server = Server::start(vec![host.clone()], &ServerOptions { workers: 2, ..options() }).unwrap();
     let table = host.connect().create("shared", 8);
     std::thread::scope(|scope| {
         for start in 0..CLIENTS {
@@ -45,7 +45,7 @@ fn workers_write_one_table_together() {
 #[test]
 fn a_bug_in_one_worker_is_told_to_everybody_and_hangs_nobody() {
     let host = LocalHost::that_panics_beyond(1);
-    let server = Server::start(Arc::clone(&host), &ServerOptions { workers: 2, ..options() }).unwrap();
+    let server = Server::start(vec![host.clone()], &ServerOptions { workers: 2, ..options() }).unwrap();
     let (first, second) = (host.connect(), host.connect());
     let table = first.create("fine", 8);
     assert_eq!(server.failure(), None);
@@ -68,10 +68,10 @@ fn a_bug_in_one_worker_is_told_to_everybody_and_hangs_nobody() {
 fn shutdown_wakes_whoever_sleeps_and_so_does_a_drop() {
     for _ in 0..20 {
         let host = LocalHost::new();
-        let server = Server::start(Arc::clone(&host), &ServerOptions { workers: 3, ..options() }).unwrap();
+        let server = Server::start(vec![host.clone()], &ServerOptions { workers: 3, ..options() }).unwrap();
         let start = Instant::now();
         server.shutdown().unwrap();
-        drop(Server::start(Arc::clone(&host), &options()).unwrap());
+        drop(Server::start(vec![host.clone()], &options()).unwrap());
         assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
         assert_eq!(Arc::strong_count(&host), 1, "no thread holds the host");
     }
@@ -80,7 +80,7 @@ fn shutdown_wakes_whoever_sleeps_and_so_does_a_drop() {
 #[test]
 fn options_that_make_no_sense_are_refused() {
     for workers in [0, ServerOptions::WORKERS_MAX + 1] {
-        let refused = Server::start(LocalHost::new(), &ServerOptions { workers, ..options() });
+        let refused = Server::start(vec![LocalHost::new()], &ServerOptions { workers, ..options() });
         assert!(matches!(refused, Err(StartError::Workers { got }) if got == workers));
     }
 }

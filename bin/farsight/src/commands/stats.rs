@@ -66,11 +66,18 @@ fn server_text(stats: &ServerStats) -> comfy_table::Table {
             ("process", stats.process_id.to_string()),
             ("up", duration(stats.uptime_s)),
             ("processor time", duration(stats.cpu_s)),
-            ("clients", stats.clients.to_string()),
+            ("clients", clients_text(stats)),
             ("calls", HumanCount(stats.calls).to_string()),
             ("operations in calls", HumanCount(stats.operations).to_string()),
         ],
     )
+}
+
+/// How many there are, and at which address where there are several.
+fn clients_text(stats: &ServerStats) -> String {
+    let [_, _, ..] = stats.listeners[..] else { return stats.clients.to_string() };
+    let at = stats.listeners.iter().map(|listener| format!("{} at {}", listener.clients, listener.address));
+    at.collect::<Vec<_>>().join("\n")
 }
 
 fn table_text(table: &TableStats) -> comfy_table::Table {

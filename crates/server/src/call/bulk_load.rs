@@ -1,13 +1,12 @@
 //! Bulk load: one piece of ascending pairs; the last makes the table visible and has it trained.
 
 use farsight_base::ClientId;
-use farsight_fabric::Host;
 use farsight_protocol::{ReplyWriter, ServerError, TableId, WriteEntries};
 
 use super::Calls;
 use crate::bulk::Piece;
 
-impl<H: Host> Calls<H> {
+impl Calls {
     pub(super) fn bulk_load(
         &mut self,
         client: ClientId,

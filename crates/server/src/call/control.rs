@@ -1,17 +1,16 @@
 //! Control: the catalogue and statistics.
 
-use farsight_fabric::Host;
 use farsight_protocol::{ControlRequest, ReplyWriter, ServerError, TableInfo};
 
 use super::Calls;
 use crate::table::Table;
 
-impl<H: Host> Calls<H> {
+impl Calls {
     pub(super) fn control(&mut self, body: &[u8], answer: &mut ReplyWriter<'_>) -> Result<u64, ServerError> {
         let tables = &self.state.tables;
         match ControlRequest::decode(body)? {
             ControlRequest::CreateTable(definition) => {
-                answer.push_control(tables.create(&*self.state.host, &definition)?.info());
+                answer.push_control(tables.create(&self.state.listeners, &definition)?.info());
                 // A new table is trained, too: clients read it one-sided from the first pair on.
                 self.state.background.raise();
             }

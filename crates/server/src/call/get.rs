@@ -1,11 +1,10 @@
 //! Get: values of keys, by the tree.
 
-use farsight_fabric::Host;
 use farsight_protocol::{ErrorCode, ReplyWriter, ServerError, TableId, Words, padded};
 
 use super::Calls;
 
-impl<H: Host> Calls<H> {
+impl Calls {
     pub(super) fn get(
         &mut self,
         table: TableId,

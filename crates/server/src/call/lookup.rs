@@ -1,11 +1,10 @@
 //! Lookup, the fall-back: a value, and the sub-model with the table entries that find it next time.
 
-use farsight_fabric::Host;
 use farsight_protocol::{ReplyWriter, ServerError, TableId};
 
 use super::{Calls, sub_model_bytes};
 
-impl<H: Host> Calls<H> {
+impl Calls {
     pub(super) fn lookup(
         &mut self,
         table: TableId,

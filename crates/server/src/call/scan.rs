@@ -1,11 +1,10 @@
 //! Scan: pairs in key order, by the tree, as many as one reply carries.
 
-use farsight_fabric::Host;
 use farsight_protocol::{ReplyWriter, ServerError, TableId, padded};
 
 use super::Calls;
 
-impl<H: Host> Calls<H> {
+impl Calls {
     pub(super) fn scan(
         &mut self,
         table: TableId,

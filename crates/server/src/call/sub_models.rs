@@ -1,11 +1,10 @@
 //! Sub-models: consecutive ones with their table entries, as many as wanted and as one reply carries.
 
-use farsight_fabric::Host;
 use farsight_protocol::{ReplyWriter, ServerError, TableId};
 
 use super::{Calls, sub_model_bytes};
 
-impl<H: Host> Calls<H> {
+impl Calls {
     pub(super) fn sub_models(
         &mut self,
         table: TableId,

@@ -1,11 +1,10 @@
 //! Top model: its words from some place on, as many as one reply carries.
 
-use farsight_fabric::Host;
 use farsight_protocol::{ReplyWriter, ServerError, TableId};
 
 use super::Calls;
 
-impl<H: Host> Calls<H> {
+impl Calls {
     pub(super) fn top_model(
         &mut self,
         table: TableId,

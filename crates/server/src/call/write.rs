@@ -1,11 +1,10 @@
 //! Write: inserts, updates, puts or removes, one outcome an entry.
 
-use farsight_fabric::Host;
 use farsight_protocol::{ReplyWriter, ServerError, TableId, WriteEntries, WriteOperation};
 
 use super::Calls;
 
-impl<H: Host> Calls<H> {
+impl Calls {
     pub(super) fn write(
         &mut self,
         table: TableId,

@@ -116,6 +116,7 @@ pub struct LocalHost {
     clients: Arc<AtomicUsize>,
     control: Arc<Doorbell>,
     departed: Arc<Mutex<Vec<ClientId>>>,
+    exported: Mutex<Vec<RegionId>>,
     /// Regions that may still be made; beyond them the host panics, as a host with a bug might.
     regions_max: Option<usize>,
 }
@@ -148,6 +149,11 @@ impl LocalHost {
         }
     }
 
+    /// The regions of other hosts that this one serves.
+    pub fn exported(&self) -> Vec<RegionId> {
+        self.exported.lock().unwrap().clone()
+    }
+
     /// The region of this number.
     pub fn region(&self, id: RegionId) -> Arc<HeapRegion> {
         Arc::clone(&self.regions.lock().unwrap()[id.0 as usize])
@@ -156,6 +162,10 @@ impl LocalHost {
 
 impl Host for LocalHost {
     type Port = LocalPort;
+
+    fn address(&self) -> String {
+        "local://".to_owned()
+    }
 
     fn epoch(&self) -> Epoch {
         Epoch(1)
@@ -172,6 +182,12 @@ impl Host for LocalHost {
         let region = Arc::new(HeapRegion::new(RegionId(regions.len() as u32), length_bytes));
         regions.push(Arc::clone(&region));
         Ok(region)
+    }
+
+    fn export_region(&self, region: &Arc<dyn Region>, rights: RegionRights) -> Result<(), FabricError> {
+        assert_eq!(rights, RegionRights::ReadOnly, "clients never write leaves");
+        self.exported.lock().unwrap().push(region.id());
+        Ok(())
     }
 
     fn open_port(&self) -> Result<LocalPort, FabricError> {

@@ -1,0 +1,82 @@
+//! A host behind an object, so that one server can listen on several fabrics.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use farsight_base::ClientId;
+
+use crate::{FabricError, Host, Region, RegionRights, ServerPort};
+
+/// What a server asks of each fabric on which it listens: [`Host`], whatever its ports are. A server's first
+/// listener creates its regions, the others export them.
+pub trait Listener: Send + Sync {
+    /// As [`Host::address`].
+    fn address(&self) -> String;
+
+    /// As [`Host::message_bytes_max`].
+    fn message_bytes_max(&self) -> usize;
+
+    /// As [`Host::create_region`].
+    ///
+    /// # Errors
+    /// As there.
+    fn create_region(&self, length_bytes: u64, rights: RegionRights) -> Result<Arc<dyn Region>, FabricError>;
+
+    /// As [`Host::export_region`].
+    ///
+    /// # Errors
+    /// As there.
+    fn export_region(&self, region: &Arc<dyn Region>, rights: RegionRights) -> Result<(), FabricError>;
+
+    /// As [`Host::open_port`].
+    ///
+    /// # Errors
+    /// As there.
+    fn open_port(&self) -> Result<Box<dyn ServerPort>, FabricError>;
+
+    /// As [`Host::step`].
+    ///
+    /// # Errors
+    /// As there.
+    fn step(&self, timeout: Duration) -> Result<Vec<ClientId>, FabricError>;
+
+    /// As [`Host::client_count`].
+    fn client_count(&self) -> usize;
+
+    /// As [`Host::wake`].
+    fn wake(&self);
+}
+
+impl<H: Host> Listener for H {
+    fn address(&self) -> String {
+        Host::address(self)
+    }
+
+    fn message_bytes_max(&self) -> usize {
+        Host::message_bytes_max(self)
+    }
+
+    fn create_region(&self, length_bytes: u64, rights: RegionRights) -> Result<Arc<dyn Region>, FabricError> {
+        Host::create_region(self, length_bytes, rights)
+    }
+
+    fn export_region(&self, region: &Arc<dyn Region>, rights: RegionRights) -> Result<(), FabricError> {
+        Host::export_region(self, region, rights)
+    }
+
+    fn open_port(&self) -> Result<Box<dyn ServerPort>, FabricError> {
+        Host::open_port(self).map(|port| Box::new(port) as Box<dyn ServerPort>)
+    }
+
+    fn step(&self, timeout: Duration) -> Result<Vec<ClientId>, FabricError> {
+        Host::step(self, timeout)
+    }
+
+    fn client_count(&self) -> usize {
+        Host::client_count(self)
+    }
+
+    fn wake(&self) {
+        Host::wake(self);
+    }
+}
