@@ -43,7 +43,7 @@ impl State {
         own.inbox.push_back(arrived);
         own.wakes += 1;
         if let Some(actor) = own.actor {
-            let wake = self.timing.wake_ns.clone();
+            let wake = if self.pricing.is_some() { 0..1 } else { self.timing.wake_ns.clone() };
             let at_ns = self.now_ns + self.draw(&wake);
             self.rouse(actor, at_ns);
         }
@@ -67,6 +67,9 @@ impl State {
 
     /// Sends a reply to a call whose stores are all visible at `at_ns`.
     pub(crate) fn reply(&mut self, host: usize, arrived: &Arrived, at_ns: u64, bytes: Vec<u8>) {
+        if self.pricing.is_some() {
+            return self.reply_priced(host, arrived, bytes);
+        }
         self.hosts[host].busy_until_ns = at_ns;
         let Arrived { pair, slot, serial, .. } = *arrived;
         self.trace.note(at_ns, [7, pair as u64, slot as u64, digest_bytes(&bytes)], || {
@@ -93,6 +96,7 @@ impl State {
         held.reply = bytes;
         held.phase = Phase::Complete;
         own.completed += 1;
+        self.take_completion(pair);
         self.wake_pair(pair);
     }
 

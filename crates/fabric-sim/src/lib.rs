@@ -13,6 +13,9 @@
 //! visible one by one, in any order that these points allow, so that a READ meets a write at every stage.
 //! Threads of one process are not simulated: a server executes one call at a time.
 //!
+//! [`Simulation::priced`] gives each verb and call a price instead of a fate: cards, links and cores with
+//! queues before them, and nothing left to chance. So it measures.
+//!
 //! [`Simulation::beside_threads`] runs the same fabric on the machine's clock, under threads that the test
 //! starts itself; nothing is reproducible there.
 
@@ -26,10 +29,14 @@ mod host;
 mod kind;
 mod life;
 mod pair;
+mod priced;
+mod prices;
+mod profile;
 mod queue;
 mod region;
 mod simulation;
 mod state;
+mod station;
 mod timing;
 mod trace;
 mod verbs;
@@ -40,6 +47,8 @@ pub use connection::SimConnection;
 pub use fault::{Fault, Rule, Strikes};
 pub use host::{SimHost, SimPort};
 pub use kind::{Kind, ReliableConnection, Weakest};
+pub use prices::{LinkPrices, NicPrices, Prices, ThreadPrices, Usage, Utilization};
+pub use profile::{Constant, EnginePrices, Profile, ProfileError};
 pub use queue::SimQueue;
 pub use region::SimRegion;
 pub use simulation::Simulation;

@@ -111,6 +111,27 @@ impl<K: Kind> SimQueue<K> {
         }
     }
 
+    /// Waits until none of its verbs is under way.
+    fn settle_within(&mut self, timeout: Duration) -> Result<(), FabricError> {
+        let deadline = self.now().plus(timeout);
+        loop {
+            let state = self.state();
+            state.check_pair(self.pair, 1)?;
+            if state.pairs[self.pair].verbs_under_way == 0 {
+                return Ok(());
+            }
+            let left = deadline.since(MonotonicNs(state.now_ns));
+            drop(state);
+            if left.is_zero() {
+                let what = "a batch of verbs";
+                return Err(FabricError::TimedOut { peer: self.peer.clone(), what, waited: timeout });
+            }
+            // What completed is known from the count above.
+            self.state().pairs[self.pair].completed = 0;
+            self.wait(left)?;
+        }
+    }
+
     /// The error of a slot that does not hold what was to be taken.
     fn slot_error(&self, state: &State, slot: Slot, wanted: &str) -> FabricError {
         let own = &state.pairs[self.pair];
@@ -276,23 +297,10 @@ impl<K: Kind> QueuePair for SimQueue<K> {
     }
 
     fn settle(&mut self) -> Result<(), FabricError> {
-        let deadline = self.now().plus(STALL_TIMEOUT);
-        loop {
-            let state = self.state();
-            state.check_pair(self.pair, 1)?;
-            if state.pairs[self.pair].verbs_under_way == 0 {
-                return Ok(());
-            }
-            let left = deadline.since(MonotonicNs(state.now_ns));
-            drop(state);
-            if left.is_zero() {
-                let what = "a batch of verbs";
-                return Err(FabricError::TimedOut { peer: self.peer.clone(), what, waited: STALL_TIMEOUT });
-            }
-            // What completed is known from the count above.
-            self.state().pairs[self.pair].completed = 0;
-            self.wait(left)?;
-        }
+        self.state().set_settling(self.pair, true);
+        let settled = self.settle_within(STALL_TIMEOUT);
+        self.state().set_settling(self.pair, false);
+        settled
     }
 
     fn is_complete(&self, slot: Slot) -> bool {

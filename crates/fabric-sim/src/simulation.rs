@@ -10,6 +10,8 @@ use crate::connection::SimConnection;
 use crate::fault::{Rule, Strikes};
 use crate::host::SimHost;
 use crate::kind::Kind;
+use crate::priced::Pricing;
+use crate::prices::{Prices, Usage};
 use crate::state::State;
 use crate::timing::Timing;
 use crate::watch;
@@ -28,6 +30,16 @@ impl Simulation {
         watch::begin();
         let pace = Pace::Virtual(Here::now());
         Self { world: World::new(pace, State::new(seed, timing, rules)) }
+    }
+
+    /// A simulation in virtual time in which verbs have prices, and calls those that `call_price` says, in
+    /// picoseconds of a core, from a request and its reply. Nothing goes wrong in it, and chance has no part.
+    #[must_use]
+    pub fn priced(prices: Prices, call_price: impl Fn(&[u8], &[u8]) -> u64 + Send + 'static) -> Self {
+        watch::end();
+        let mut state = State::new(0, Timing::default(), Vec::new());
+        state.pricing = Some(Pricing::new(prices, Box::new(call_price)));
+        Self { world: World::new(Pace::Virtual(Here::now()), state) }
     }
 
     /// A simulation whose time is the machine's, for code that brings its own threads.
@@ -80,6 +92,28 @@ impl Simulation {
     /// Lets `duration` pass: for the caller, and for everything else meanwhile.
     pub fn sleep(&self, duration: Duration) {
         self.world.wait(duration, |_| false, |_, _| ());
+    }
+
+    /// Says that the thread of the process that asks has work to do for so long: what it sends from now on
+    /// leaves behind that. Nothing where verbs have no prices, or outside of a process.
+    pub fn charge(&self, work_ps: u64) {
+        let _ = self.world.state().charge_ns(work_ps);
+    }
+
+    /// Lets the time pass that the thread of the process that asks needs for its work so far.
+    pub fn catch_up(&self) {
+        let mut state = self.world.state();
+        let left_ns = state.charge_ns(0) - state.now_ns;
+        drop(state);
+        if left_ns > 0 {
+            self.sleep(Duration::from_nanos(left_ns));
+        }
+    }
+
+    /// How much each part of the machines has done; `None` where verbs have no prices.
+    #[must_use]
+    pub fn usage(&self) -> Option<Usage> {
+        self.world.state().usage()
     }
 
     /// The process that asks was killed: its connections are gone, and it should end.

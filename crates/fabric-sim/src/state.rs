@@ -14,7 +14,8 @@ use farsight_fabric::{FabricError, Guarantees};
 
 use crate::fault::{Fault, Rule, Strikes};
 use crate::history::History;
-use crate::pair::{Atomic, Pair};
+use crate::pair::{Atomic, Pair, Verb};
+use crate::priced::Pricing;
 use crate::region::SimRegion;
 use crate::timing::Timing;
 use crate::trace::Trace;
@@ -39,6 +40,14 @@ pub(crate) enum Event {
     Resume { process: usize, turn: u64 },
     /// A server's worker or background takes a step.
     Act { actor: usize },
+    /// Where verbs have prices: those of a doorbell leave their thread.
+    Leave { pair: usize, verbs: Vec<(usize, u64, Verb)> },
+    /// One of them reaches the server's card.
+    Arrive { pair: usize, slot: usize, serial: u64, verb: Verb },
+    /// Its answer is back.
+    Return { pair: usize, slot: usize, serial: u64, is_limited: bool },
+    /// A core has done with a call.
+    Respond { pair: usize, slot: usize, serial: u64, bytes: Vec<u8> },
 }
 
 #[derive(Debug)]
@@ -152,6 +161,8 @@ pub(crate) struct State {
     /// Kept, so that logs need no memory of their own.
     pub(crate) steps: Vec<Step>,
     pub(crate) floor_age_ns: u64,
+    /// What verbs cost, where they have prices: then no faults strike.
+    pub(crate) pricing: Option<Pricing>,
 }
 
 impl State {
@@ -173,6 +184,7 @@ impl State {
             actors: Vec::new(),
             running: None,
             steps: Vec::new(),
+            pricing: None,
         };
         state.set_rules(rules);
         state
@@ -247,8 +259,10 @@ impl State {
 
     /// Lets whoever waits for `pair` go on.
     pub(crate) fn wake_pair(&mut self, pair: usize) {
-        if let Some((process, turn)) = self.pairs[pair].waiter.take() {
-            self.schedule(self.now_ns, Event::Resume { process, turn });
+        let Some((process, turn)) = self.pairs[pair].waiter else { return };
+        if let Some(at_ns) = self.wakes_at_ns(pair, process) {
+            self.pairs[pair].waiter = None;
+            self.schedule(at_ns, Event::Resume { process, turn });
         }
     }
 

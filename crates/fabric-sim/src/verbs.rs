@@ -40,6 +40,10 @@ impl State {
         }
         own.batch_meters.doorbells = 1;
         own.meters += std::mem::take(&mut own.batch_meters);
+        if self.pricing.is_some() {
+            self.ring_priced(pair, posted);
+            return Ok(());
+        }
         let breaks_at =
             self.strike(Fault::BrokenQueue).map(|_| self.random.below(posted.len() as u64) as usize);
         let client = self.pairs[pair].client as u64;
@@ -65,14 +69,7 @@ impl State {
     fn launch(&mut self, pair: usize, slot: Slot, serial: u64, verb: Verb) {
         let client = &self.clients[self.pairs[pair].client];
         let (host, guarantees) = (client.host, self.hosts[client.host].guarantees);
-        let held = &mut self.pairs[pair].slots[slot];
-        let is_current = held.serial == serial;
-        if is_current {
-            held.phase = Phase::UnderWay;
-            if !matches!(verb, Verb::Call(_)) {
-                self.pairs[pair].verbs_under_way += 1;
-            }
-        }
+        let is_current = self.set_under_way(pair, slot, serial, matches!(verb, Verb::Call(_)));
         match verb {
             // One that its slot has already given up fetches for nobody.
             Verb::Read if is_current => self.launch_read(pair, slot, serial, &guarantees),
@@ -91,6 +88,17 @@ impl State {
             }
             Verb::Call(request) => self.launch_call(pair, slot, serial, request),
         }
+    }
+
+    /// Notes that a verb is sent; false if its slot has given it up.
+    pub(crate) fn set_under_way(&mut self, pair: usize, slot: Slot, serial: u64, is_call: bool) -> bool {
+        let own = &mut self.pairs[pair];
+        if own.slots[slot].serial != serial {
+            return false;
+        }
+        own.slots[slot].phase = Phase::UnderWay;
+        own.verbs_under_way += usize::from(!is_call);
+        true
     }
 
     /// When a verb that is sent now begins to execute.
@@ -151,7 +159,7 @@ impl State {
         end_ns
     }
 
-    fn schedule_completion(&mut self, pair: usize, slot: Slot, serial: u64, end_ns: u64) {
+    pub(crate) fn schedule_completion(&mut self, pair: usize, slot: Slot, serial: u64, end_ns: u64) {
         let at_ns = end_ns + self.way_ns() + self.delay_ns(Fault::LateCompletion);
         self.schedule(at_ns, Event::Complete { pair, slot, serial });
     }
@@ -175,11 +183,11 @@ impl State {
         });
     }
 
-    /// An atomic executes, unless its client was fenced meanwhile.
-    pub(crate) fn execute_atomic(&mut self, pair: usize, slot: Slot, serial: u64, atomic: Atomic) {
+    /// An atomic executes, unless its client was fenced meanwhile: then it returns false.
+    pub(crate) fn execute_atomic(&mut self, pair: usize, slot: Slot, serial: u64, atomic: Atomic) -> bool {
         let ClientState { host, is_fenced, .. } = self.clients[self.pairs[pair].client];
         if is_fenced || !self.hosts[host].is_alive {
-            return;
+            return false;
         }
         let (now_ns, floor_ns) = (self.now_ns, self.floor_ns());
         let loaded_ns = now_ns - self.timing.atomic_ns.min(now_ns);
@@ -203,7 +211,7 @@ impl State {
         self.trace.note(now_ns, [4, pair as u64, slot as u64, found], || {
             format!("host {host}: {atomic:?} found {found:#x}")
         });
-        self.schedule_completion(pair, slot, serial, now_ns);
+        true
     }
 
     /// A verb's result arrives.
@@ -213,7 +221,8 @@ impl State {
         if held.serial != serial || held.phase != Phase::UnderWay || is_lost {
             return;
         }
-        if let Content::Read(read) = held.content {
+        // Where verbs have prices, the lines were taken when the READ reached the card.
+        if let (Content::Read(read), None) = (held.content, &self.pricing) {
             let mut lines = std::mem::take(&mut self.pairs[pair].slots[slot].lines);
             lines.clear();
             lines.extend((0..read.count).map(|index| self.take_line(pair, &read, index)));

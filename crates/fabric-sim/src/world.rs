@@ -160,7 +160,18 @@ impl World {
         match event {
             Event::Complete { pair, slot, serial } => state.complete(pair, slot, serial),
             Event::Store { client, region, first, words } => state.store(client, region, first, &words),
-            Event::Atomic { pair, slot, serial, atomic } => state.execute_atomic(pair, slot, serial, atomic),
+            Event::Atomic { pair, slot, serial, atomic } => {
+                if state.execute_atomic(pair, slot, serial, atomic) {
+                    let now_ns = state.now_ns;
+                    state.schedule_completion(pair, slot, serial, now_ns);
+                }
+            }
+            Event::Leave { pair, verbs } => state.leave(pair, verbs),
+            Event::Arrive { pair, slot, serial, verb } => state.arrive(pair, slot, serial, verb),
+            Event::Return { pair, slot, serial, is_limited } => {
+                state.return_answer(pair, slot, serial, is_limited);
+            }
+            Event::Respond { pair, slot, serial, bytes } => state.respond(pair, slot, serial, bytes),
             Event::Request { pair, slot, serial, bytes } => state.request(pair, slot, serial, bytes),
             Event::Reply { pair, slot, serial, bytes } => state.replied(pair, slot, serial, bytes),
             Event::Lose { client, why } => state.lose(client, why),
