@@ -6,4 +6,5 @@ mod cargo;
 pub mod fuzz;
 pub mod models;
 pub mod sanitize;
+pub mod softroce;
 pub mod tidy;

@@ -1,5 +1,6 @@
 //! The chores: `cargo xtask tidy` prints what breaks the rules of STYLE.md that a program can check, `fuzz`
-//! runs the fuzz targets, `models` and `sanitize` run concurrent code under model checkers and sanitizers.
+//! runs the fuzz targets, `models` and `sanitize` run concurrent code under model checkers and sanitizers,
+//! `softroce` runs a command where there is RDMA.
 
 #![forbid(unsafe_code)]
 
@@ -7,10 +8,10 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use xtask::tidy::{self, Tree};
-use xtask::{fuzz, models, sanitize};
+use xtask::{fuzz, models, sanitize, softroce};
 
 const USAGE: &str = "usage: cargo xtask tidy | fuzz [TARGET] [--seconds N] | models [loom | shuttle] | \
-                     sanitize [thread | address] [--short]";
+                     sanitize [thread | address] [--short] | softroce COMMAND...";
 
 fn main() -> anyhow::Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -19,6 +20,7 @@ fn main() -> anyhow::Result<ExitCode> {
         ["fuzz", rest @ ..] => fuzz::run(&tidy::repository_root(), rest).map(|()| ExitCode::SUCCESS),
         ["models", rest @ ..] => models::run(&tidy::repository_root(), rest).map(|()| ExitCode::SUCCESS),
         ["sanitize", rest @ ..] => sanitize::run(&tidy::repository_root(), rest).map(|()| ExitCode::SUCCESS),
+        ["softroce", rest @ ..] => softroce::run(rest),
         [] => bail!("no task given; {USAGE}"),
         _ => bail!("no such task: {}; {USAGE}", arguments.join(" ")),
     }
