@@ -59,6 +59,7 @@ impl QueuePair for GarbageQueue {
         writes_in_order: false,
         read_after_atomic: false,
         write_after_read: false,
+        read_before_completion: false,
         atomics_coherent_with_cpu: false,
         one_sided: true,
         read_only_regions: true,

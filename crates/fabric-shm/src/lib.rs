@@ -68,6 +68,7 @@ const GUARANTEES: Guarantees = Guarantees {
     // batch.
     read_after_atomic: true,
     write_after_read: false,
+    read_before_completion: false,
     atomics_coherent_with_cpu: true,
     one_sided: true,
     read_only_regions: true,

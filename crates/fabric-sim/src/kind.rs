@@ -25,6 +25,7 @@ impl Kind for Weakest {
         writes_in_order: false,
         read_after_atomic: false,
         write_after_read: false,
+        read_before_completion: false,
         atomics_coherent_with_cpu: false,
         one_sided: true,
         read_only_regions: true,
@@ -44,6 +45,7 @@ impl Kind for ReliableConnection {
         atomic_unit: AtomicUnit::Line,
         writes_in_order: true,
         read_after_atomic: true,
+        read_before_completion: true,
         ..Weakest::GUARANTEES
     };
 }

@@ -310,7 +310,10 @@ impl<K: Kind> QueuePair for SimQueue<K> {
     }
 
     fn take_read(&mut self, slot: Slot, into: &mut [Line]) -> Result<(), FabricError> {
-        let state = self.state();
+        let mut state = self.state();
+        if !K::GUARANTEES.read_before_completion {
+            state.read_late(self.pair, slot);
+        }
         let held = &state.pairs[self.pair].slots[slot];
         if !matches!(held.content, Content::Read(_)) || held.phase != Phase::Complete {
             return Err(self.slot_error(&state, slot, "a READ"));

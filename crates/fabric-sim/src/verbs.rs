@@ -18,8 +18,12 @@ use crate::fault::Fault;
 use crate::history::present;
 use crate::pair::{Atomic, Content, Operation, Phase, Read, Verb};
 use crate::state::{ClientState, Event, State};
+use crate::timing::Timing;
 use crate::trace::digest_lines;
 use crate::watch::Step;
+
+/// Of the READs that may execute when they are taken, one in so many does.
+const READ_LATE_ONE_IN: u64 = 4;
 
 impl State {
     /// Sends the open batch of `pair`.
@@ -139,7 +143,7 @@ impl State {
         if guarantees.write_after_read {
             start_ns = start_ns.max(self.pairs[pair].read_until_ns);
         }
-        let mut end_ns = start_ns;
+        let mut pieces = Vec::new();
         let mut done = 0;
         while done < words.len() {
             let to_line_end = WORDS_PER_LINE - (first + done) % WORDS_PER_LINE;
@@ -147,13 +151,22 @@ impl State {
             if guarantees.atomic_unit == AtomicUnit::Word {
                 count = 1 + self.random.below(count as u64) as usize;
             }
-            let at_ns = start_ns + self.random.below(self.timing.lines_ns.max(1));
-            let piece = words[done..done + count].to_vec();
-            let client = self.pairs[pair].client;
-            let store = Event::Store { client, region, first: first + done, words: piece };
-            self.schedule(at_ns, store);
-            end_ns = end_ns.max(at_ns);
+            pieces.push(done..done + count);
             done += count;
+        }
+        let lines_ns = self.timing.lines_ns.max(1);
+        let mut moments_ns: Vec<u64> =
+            pieces.iter().map(|_| start_ns + self.random.below(lines_ns)).collect();
+        // Many a card moves a WRITE from front to back: what is seen of it then is rare by chance.
+        if self.random.below(2) == 0 {
+            moments_ns.sort_unstable();
+        }
+        let client = self.pairs[pair].client;
+        let end_ns = moments_ns.iter().copied().max().unwrap_or(start_ns);
+        for (piece, at_ns) in pieces.into_iter().zip(moments_ns) {
+            let store =
+                Event::Store { client, region, first: first + piece.start, words: words[piece].to_vec() };
+            self.schedule(at_ns, store);
         }
         self.pairs[pair].write_until_ns = end_ns;
         end_ns
@@ -223,21 +236,40 @@ impl State {
         }
         // Where verbs have prices, the lines were taken when the READ reached the card.
         if let (Content::Read(read), None) = (held.content, &self.pricing) {
-            let mut lines = std::mem::take(&mut self.pairs[pair].slots[slot].lines);
-            lines.clear();
-            lines.extend((0..read.count).map(|index| self.take_line(pair, &read, index)));
-            let digest = digest_lines(&lines);
-            self.trace.note(self.now_ns, [5, pair as u64, slot as u64, digest], || {
-                let stamps: Vec<String> = lines.iter().map(|line| format!("{:x}", line.0[0])).collect();
-                format!("READ in slot {slot} of pair {pair} brings stamps {}", stamps.join(" "))
-            });
-            self.pairs[pair].slots[slot].lines = lines;
+            self.execute_read(pair, slot, &read);
         }
         let own = &mut self.pairs[pair];
         own.slots[slot].phase = Phase::Complete;
         own.verbs_under_way -= 1;
         own.completed += 1;
         self.wake_pair(pair);
+    }
+
+    /// A READ is about to be taken. A card that need not have executed it yet executes it now, one in a few.
+    pub(crate) fn read_late(&mut self, pair: usize, slot: Slot) {
+        let held = &self.pairs[pair].slots[slot];
+        let (Content::Read(read), None) = (held.content, &self.pricing) else { return };
+        if held.phase != Phase::Complete || self.random.below(READ_LATE_ONE_IN) != 0 {
+            return;
+        }
+        let Timing { lines_ns, words_ns, .. } = self.timing;
+        let start_ns = self.now_ns.saturating_sub(lines_ns + words_ns).max(read.start_ns);
+        let within_ns = lines_ns.min(self.now_ns - start_ns);
+        let late = Read { start_ns, within_ns, seed: self.random.next_u64(), ..read };
+        self.execute_read(pair, slot, &late);
+    }
+
+    /// Takes the lines of a READ, each as it was at its moment.
+    fn execute_read(&mut self, pair: usize, slot: Slot, read: &Read) {
+        let mut lines = std::mem::take(&mut self.pairs[pair].slots[slot].lines);
+        lines.clear();
+        lines.extend((0..read.count).map(|index| self.take_line(pair, read, index)));
+        let digest = digest_lines(&lines);
+        self.trace.note(self.now_ns, [5, pair as u64, slot as u64, digest], || {
+            let stamps: Vec<String> = lines.iter().map(|line| format!("{:x}", line.0[0])).collect();
+            format!("READ in slot {slot} of pair {pair} brings stamps {}", stamps.join(" "))
+        });
+        self.pairs[pair].slots[slot].lines = lines;
     }
 
     /// One line of a READ, as it was at its moment.

@@ -38,6 +38,8 @@ pub struct Guarantees {
     pub read_after_atomic: bool,
     /// A WRITE posted after a READ in one batch cannot change what that READ returns.
     pub write_after_read: bool,
+    /// A READ executes before it is complete; else as late as when it is taken.
+    pub read_before_completion: bool,
     /// `compare_swap` is atomic against the server processor's own atomics.
     pub atomics_coherent_with_cpu: bool,
     /// READs complete while the target process is stopped.

@@ -145,7 +145,8 @@ pub trait QueuePair {
         self.take_read(0, into)
     }
 
-    /// Copies the lines that the completed READ in `slot` fetched; as many as were posted.
+    /// Copies the lines that the completed READ in `slot` fetched; as many as were posted. Without
+    /// [`Guarantees::read_before_completion`] it may fetch them only now.
     ///
     /// # Errors
     /// [`FabricError::AccessDenied`], [`FabricError::UnknownRegion`].
