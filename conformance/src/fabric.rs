@@ -13,6 +13,7 @@ pub mod harness;
 pub mod life;
 pub mod meters;
 pub mod reads;
+pub mod shm;
 pub mod tearing;
 
 use farsight_fabric::{Connection, FabricError, Host};

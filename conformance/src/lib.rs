@@ -6,3 +6,4 @@ pub mod engine;
 pub mod fabric;
 pub mod fuzz;
 pub mod hostile;
+pub mod litmus;

@@ -1,45 +1,5 @@
 //! The suite of the verb contract over shared memory.
 
-use std::path::PathBuf;
-
-use farsight_base::sync::{AtomicU64, Ordering};
-use farsight_conformance::fabric::FabricUnderTest;
-use farsight_fabric::FabricError;
-use farsight_fabric_shm::{ConnectOptions, ListenOptions, ShmConnection, ShmHost};
-
-/// A directory of its own for one test's socket.
-struct Shm {
-    directory: PathBuf,
-}
-
-impl Shm {
-    fn new() -> Self {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        // Relaxed: the counter only has to differ.
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let directory = std::env::temp_dir().join(format!("farsight-fabric-{}-{number}", std::process::id()));
-        std::fs::create_dir(&directory).expect("a new directory");
-        Self { directory }
-    }
-}
-
-impl Drop for Shm {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.directory);
-    }
-}
-
-impl FabricUnderTest for Shm {
-    type Host = ShmHost;
-    type Connection = ShmConnection;
-
-    fn listen(&self, format_version: u32) -> ShmHost {
-        ShmHost::listen(self.directory.join("socket"), ListenOptions::new(format_version)).expect("a server")
-    }
-
-    fn connect(&self, format_version: u32) -> Result<ShmConnection, FabricError> {
-        ShmConnection::connect(self.directory.join("socket"), ConnectOptions { format_version })
-    }
-}
+use farsight_conformance::fabric::shm::Shm;
 
 farsight_conformance::fabric_suite!(Shm::new());

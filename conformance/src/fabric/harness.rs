@@ -85,13 +85,26 @@ impl<H: Host + 'static> Running<H> {
     /// Runs `host` with so many workers.
     #[must_use]
     pub fn start(host: H, worker_count: usize) -> Self {
+        let calls = Arc::new(AtomicU64::new(0));
+        let mut running = Self::serve(host, worker_count, || Handler { calls: Arc::clone(&calls) });
+        running.calls = calls;
+        running
+    }
+
+    /// Runs `host` with so many workers, each with a handler that `make` makes. No calls are counted.
+    #[must_use]
+    pub fn serve<C: CallHandler + Send + 'static>(
+        host: H,
+        worker_count: usize,
+        make: impl Fn() -> C,
+    ) -> Self {
         let host = Arc::new(host);
         let stop = Arc::new(AtomicBool::new(false));
         let calls = Arc::new(AtomicU64::new(0));
         let workers = (0..worker_count).map(|_| {
             let mut port = host.open_port().expect("a port");
             let stop = Arc::clone(&stop);
-            let mut handler = Handler { calls: Arc::clone(&calls) };
+            let mut handler = make();
             std::thread::spawn(move || {
                 // Relaxed: the flag carries nothing with it.
                 while !stop.load(Ordering::Relaxed) {
