@@ -19,6 +19,7 @@ const LAYERS: &[Layer] = &[
     ("fabric", &["base"]),
     ("fabric-shm", &["base", "fabric"]),
     ("fabric-sim", &["base", "fabric"]),
+    ("fabric-tcp", &["base", "fabric"]),
     ("layout", &["base"]),
     ("protocol", &["base", "layout"]),
     ("model", &["base"]),
@@ -47,7 +48,7 @@ const LAYERS: &[Layer] = &[
 ];
 
 /// The layers that provide the fabric.
-const PROVIDERS: &[&str] = &["fabric-shm", "fabric-sim"];
+const PROVIDERS: &[&str] = &["fabric-shm", "fabric-sim", "fabric-tcp"];
 
 const EVERY_LIBRARY: &[&str] = &[
     "base",
@@ -56,6 +57,7 @@ const EVERY_LIBRARY: &[&str] = &[
     "fabric",
     "fabric-shm",
     "fabric-sim",
+    "fabric-tcp",
     "farsight",
     "index",
     "index-baselines",

@@ -1,0 +1,480 @@
+//! The server: its listener, its regions, its clients, and which worker serves whom.
+//!
+//! Invariant: a client is in the table from its welcome to its end, whichever comes of it: its own close, a
+//! dead network, a broken rule, a fence. With it go its control connection and, through their gates, its
+//! queues. Once none of its requests executes any more, the server is told.
+//!
+//! Protocol: one control thread calls [`Host::step`] in a loop; everything there is non-blocking, so a peer
+//! that is silent, slow or hostile holds up nobody. A connection that has not said hello in time goes, and so
+//! does the oldest such one when there are too many.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use farsight_base::{ClientId, Epoch, RegionId};
+use farsight_fabric::{FabricError, Host, Region, RegionRights};
+use rustix::event::epoll;
+use rustix::io::Errno;
+
+use crate::control::{ClientMessage, Purpose, ServerMessage};
+use crate::grants::{ServedRegion, Token};
+use crate::listen::{self, ListenError, ListenOptions};
+use crate::net::Waiting;
+use crate::packets::Packets;
+use crate::port::{Complaints, PortShared, TcpPort};
+use crate::region::HeapRegion;
+use crate::server_queue::{QueueHandle, ServerQueue};
+use crate::session::{Client, Ending, Greeting, Manners};
+use crate::stream::Stream;
+use crate::{MESSAGE_BYTES_MAX, REGIONS_MAX, net};
+
+/// How long a fence waits for requests that execute.
+const FENCE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the end of a request that executes for a client which has ended is waited for at a time.
+const LEAVING_PAUSE: Duration = Duration::from_millis(1);
+/// Connections accepted, and questions of one client answered, before others have their turn.
+const TURN: usize = 32;
+/// Connections that have not said hello at any time.
+const GREETINGS_MAX: usize = 512;
+/// Queue pairs that one client may have open.
+const QUEUES_MAX: usize = 1024;
+/// How long no connection is accepted after one could not be.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Epoll's tokens: the listener, the wake descriptor, then connections by their numbers.
+const LISTENER_TOKEN: u64 = 0;
+const WAKE_TOKEN: u64 = 1;
+const FIRST_CONNECTION: u64 = 2;
+
+/// A server of regions and calls over TCP.
+pub struct TcpHost {
+    listener: TcpListener,
+    address: SocketAddr,
+    manners: Manners,
+    waiting: Waiting,
+    epoll: OwnedFd,
+    complaints: Arc<Complaints>,
+    sessions: Mutex<Sessions>,
+    regions: Mutex<BTreeMap<RegionId, ServedRegion>>,
+    ports: Mutex<Ports>,
+}
+
+struct Sessions {
+    /// By connection; numbers only grow, so the first is the oldest.
+    greetings: BTreeMap<u64, Greeting>,
+    clients: HashMap<ClientId, Client>,
+    /// The client of each control connection.
+    by_connection: HashMap<u64, ClientId>,
+    /// Ended, and not yet told to the server.
+    leaving: Vec<(ClientId, Vec<Arc<QueueHandle>>)>,
+    next_connection: u64,
+    next_client: u64,
+    /// When to accept again, if that is held off.
+    accept_at: Option<Instant>,
+}
+
+#[derive(Default)]
+struct Ports {
+    open: Vec<Weak<PortShared>>,
+    next: usize,
+    /// Queues opened before there was a port.
+    waiting: Vec<ServerQueue>,
+}
+
+impl Sessions {
+    /// How long nothing is due.
+    fn patience(&self) -> Duration {
+        if !self.leaving.is_empty() {
+            return LEAVING_PAUSE;
+        }
+        let due = self.greetings.values().map(|greeting| greeting.due).chain(self.accept_at).min();
+        due.map_or(net::SLEEP_MAX, |due| due.saturating_duration_since(Instant::now()))
+    }
+
+    /// The clients that have ended and of whose requests none executes any more.
+    fn take_departed(&mut self) -> Vec<ClientId> {
+        let is_busy = |queues: &[Arc<QueueHandle>]| queues.iter().any(|queue| queue.gate.is_being_served());
+        self.leaving.extract_if(.., |(_, queues)| !is_busy(queues)).map(|(id, _)| id).collect()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl TcpHost {
+    /// Listens at `address`, as in `127.0.0.1:7474`; port 0 is one of the system's choice.
+    ///
+    /// # Errors
+    /// [`ListenError`], which names the address and what stands against it.
+    pub fn listen(address: &str, options: &ListenOptions) -> Result<Self, ListenError> {
+        let listener = listen::bind(address, options)?;
+        let failed = |step: &'static str| {
+            move |source: std::io::Error| ListenError::System { address: address.to_owned(), step, source }
+        };
+        let local = listener.local_addr().map_err(failed("asking for the address"))?;
+        let epoll =
+            epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| failed("epoll")(error.into()))?;
+        let wake = net::wake_descriptor().map_err(failed("eventfd"))?;
+        watch(&epoll, &listener, LISTENER_TOKEN).map_err(failed("epoll"))?;
+        watch(&epoll, &wake, WAKE_TOKEN).map_err(failed("epoll"))?;
+        let epoch = Epoch(u64::from_le_bytes(net::random().map_err(failed("getrandom"))?));
+        Ok(Self {
+            listener,
+            address: local,
+            manners: Manners { epoch, format_version: options.format_version },
+            waiting: options.waiting,
+            epoll,
+            complaints: Arc::new(Complaints::new(wake)),
+            sessions: Mutex::new(Sessions {
+                greetings: BTreeMap::new(),
+                clients: HashMap::new(),
+                by_connection: HashMap::new(),
+                leaving: Vec::new(),
+                next_connection: FIRST_CONNECTION,
+                next_client: options.first_client,
+                accept_at: None,
+            }),
+            regions: Mutex::default(),
+            ports: Mutex::default(),
+        })
+    }
+
+    /// The address at which it listens, with the port that it has.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Takes a region away from one client. When this returns no verb of the client touches it any more; the
+    /// next that tries ends its queue.
+    pub fn revoke(&self, client: ClientId, region: RegionId) {
+        let grants = lock(&self.sessions).clients.get(&client).map(|client| Arc::clone(&client.grants));
+        if let Some(grants) = grants {
+            grants.revoke(region);
+        }
+    }
+
+    fn accept(&self, sessions: &mut Sessions) -> Result<(), FabricError> {
+        for _ in 0..TURN {
+            match self.listener.accept() {
+                // A socket that cannot be set up is one that has gone already.
+                Ok((socket, _)) => {
+                    if let Ok(socket) = net::prepare(socket) {
+                        self.take_in(sessions, socket);
+                    }
+                }
+                Err(error) => match Errno::from_io_error(&error) {
+                    Some(Errno::AGAIN) => return Ok(()),
+                    Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
+                        // The listener stays readable: it is looked at again when there may be descriptors.
+                        sessions.accept_at = Some(Instant::now() + ACCEPT_PAUSE);
+                        let _ = epoll::delete(&self.epoll, &self.listener);
+                        return Ok(());
+                    }
+                    // Of one connection, not of the listener.
+                    Some(Errno::INTR | Errno::CONNABORTED | Errno::PERM | Errno::NETDOWN | Errno::PROTO) => {}
+                    _ => {
+                        let what = format!("accepting at {}", self.address);
+                        return Err(net::system_error(what, &error, "The server must be started again"));
+                    }
+                },
+            }
+        }
+        Ok(())
+    }
+
+    fn take_in(&self, sessions: &mut Sessions, socket: OwnedFd) {
+        if sessions.greetings.len() >= GREETINGS_MAX
+            && let Some((_, oldest)) = sessions.greetings.pop_first()
+        {
+            oldest.end(Ending::Refused("too many connections have not said hello".to_owned()));
+        }
+        let connection = sessions.next_connection;
+        sessions.next_connection += 1;
+        let mut greeting = Greeting::new(Packets::new(Stream::plain(socket)));
+        match watch(&self.epoll, greeting.packets.socket().as_ref(), connection) {
+            Ok(()) => drop(sessions.greetings.insert(connection, greeting)),
+            Err(error) => {
+                let text = format!("the server cannot watch one more connection: {error}");
+                let _ = greeting.packets.send(&ServerMessage::Refusal { text }.encode());
+            }
+        }
+    }
+
+    /// Listens to a connection that has not said hello.
+    fn greet(&self, sessions: &mut Sessions, connection: u64) {
+        let Some(greeting) = sessions.greetings.get_mut(&connection) else { return };
+        let purpose = match greeting.listen(&self.manners) {
+            Ok(None) => return,
+            Ok(Some(purpose)) => Ok(purpose),
+            Err(ending) => Err(ending),
+        };
+        let Some(greeting) = sessions.greetings.remove(&connection) else { return };
+        match purpose {
+            Ok(Purpose::Client) => self.welcome(sessions, connection, greeting.packets),
+            Ok(Purpose::Queue { client, key }) => {
+                if let Err((packets, text)) =
+                    self.open_queue(sessions, ClientId(client), &key, greeting.packets)
+                {
+                    Greeting::new(packets).end(Ending::Refused(text));
+                }
+            }
+            Err(ending) => greeting.end(ending),
+        }
+    }
+
+    fn welcome(&self, sessions: &mut Sessions, connection: u64, packets: Packets) {
+        let id = ClientId(sessions.next_client);
+        sessions.next_client += 1;
+        // A client that is gone before it was welcomed never was one.
+        let Ok(client) = Client::welcome(id, packets, &self.manners) else { return };
+        sessions.by_connection.insert(connection, id);
+        sessions.clients.insert(id, client);
+    }
+
+    /// Makes a connection a queue pair of `client`, or says why not.
+    fn open_queue(
+        &self,
+        sessions: &mut Sessions,
+        id: ClientId,
+        key: &Token,
+        mut packets: Packets,
+    ) -> Result<(), (Packets, String)> {
+        let client = sessions.clients.get_mut(&id).filter(|client| client.is_proved_by(key));
+        let Some(client) = client else {
+            return Err((packets, "no such client, or another key: connect again".to_owned()));
+        };
+        // Only the session still knows a queue that its port has dropped.
+        client.queues.retain(|queue| Arc::strong_count(queue) > 1);
+        if client.queues.len() >= QUEUES_MAX {
+            return Err((packets, format!("this client has {QUEUES_MAX} queues open, and may have no more")));
+        }
+        // From here on the port watches it.
+        let _ = epoll::delete(&self.epoll, packets.socket());
+        if packets.send(&ServerMessage::Ready.encode()).is_err() {
+            return Ok(());
+        }
+        // A client that does not wait for the answer to its hello is none of this fabric.
+        let Some(stream) = packets.into_stream() else { return Ok(()) };
+        let queue = ServerQueue::new(id, Arc::clone(&client.grants), stream);
+        client.queues.push(Arc::clone(&queue.handle));
+        self.assign(queue);
+        Ok(())
+    }
+
+    /// Gives a queue to the port whose turn it is.
+    fn assign(&self, queue: ServerQueue) {
+        let mut ports = lock(&self.ports);
+        ports.open.retain(|port| port.strong_count() > 0);
+        ports.next = ports.next.wrapping_add(1);
+        let turn = ports.next.checked_rem(ports.open.len());
+        match turn.and_then(|turn| ports.open[turn].upgrade()) {
+            Some(port) => port.give(queue),
+            None => ports.waiting.push(queue),
+        }
+    }
+
+    /// Answers what a client asks, up to a turn's worth.
+    fn attend(&self, sessions: &mut Sessions, id: ClientId) {
+        for _ in 0..TURN {
+            let Some(client) = sessions.clients.get_mut(&id) else { return };
+            let outcome = match client.listen() {
+                Ok(None) => return,
+                Ok(Some(ClientMessage::Attach { region })) => self.attach(client, region),
+                Ok(Some(ClientMessage::Hello { .. })) => unreachable!("a client's second hello ends it"),
+                Err(ending) => Err(ending),
+            };
+            if let Err(ending) = outcome {
+                return self.end(sessions, id, ending);
+            }
+        }
+    }
+
+    fn attach(&self, client: &mut Client, region: RegionId) -> Result<(), Ending> {
+        let served = lock(&self.regions).get(&region).cloned();
+        let Some(served) = served else { return client.tell(&ServerMessage::NoSuchRegion { region }) };
+        match client.grants.grant(&served) {
+            Ok(token) => {
+                let (rights, length_bytes) = (served.rights, served.region.words().len() as u64 * 8);
+                client.tell(&ServerMessage::Attached { region, rights, length_bytes, token })
+            }
+            Err(error) => client.tell(&ServerMessage::Failed { text: error.to_string() }),
+        }
+    }
+
+    fn end(&self, sessions: &mut Sessions, id: ClientId, ending: Ending) {
+        let Some(client) = sessions.clients.remove(&id) else { return };
+        // A forked child may hold the socket open; epoll must forget it all the same.
+        let _ = epoll::delete(&self.epoll, client.packets.socket());
+        sessions.by_connection.retain(|_, client| *client != id);
+        sessions.leaving.push((id, client.end(ending)));
+        // A fence comes from another thread than the one that steps.
+        net::signal(&self.complaints.wake);
+        let mut ports = lock(&self.ports);
+        ports.waiting.retain(|queue| !queue.is_closed());
+        for port in ports.open.iter().filter_map(Weak::upgrade) {
+            port.notice();
+        }
+    }
+
+    fn attend_to_time_and_complaints(&self, sessions: &mut Sessions) {
+        for (client, reason) in self.complaints.take() {
+            self.end(sessions, client, Ending::Dismissed(reason));
+        }
+        let now = Instant::now();
+        // In the order in which they came, and so in that in which they are due.
+        while let Some(oldest) = sessions.greetings.first_entry().filter(|oldest| oldest.get().due <= now) {
+            oldest.remove().end(Ending::Refused("no hello came in time".to_owned()));
+        }
+        if sessions.accept_at.is_some_and(|at| at <= now) {
+            sessions.accept_at = None;
+            // If even that fails it is tried again.
+            if watch(&self.epoll, &self.listener, LISTENER_TOKEN).is_err() {
+                sessions.accept_at = Some(now + ACCEPT_PAUSE);
+            }
+        }
+    }
+}
+
+impl Host for TcpHost {
+    type Port = TcpPort;
+
+    fn epoch(&self) -> Epoch {
+        self.manners.epoch
+    }
+
+    fn message_bytes_max(&self) -> usize {
+        MESSAGE_BYTES_MAX
+    }
+
+    fn create_region(&self, length_bytes: u64, rights: RegionRights) -> Result<Arc<dyn Region>, FabricError> {
+        let mut regions = lock(&self.regions);
+        let id = regions.last_key_value().map_or(1, |(id, _)| id.0 + 1);
+        check_number(RegionId(id))?;
+        let region: Arc<dyn Region> = Arc::new(HeapRegion::create(RegionId(id), length_bytes)?);
+        regions.insert(RegionId(id), ServedRegion { region: Arc::clone(&region), rights });
+        Ok(region)
+    }
+
+    fn export_region(&self, region: &Arc<dyn Region>, rights: RegionRights) -> Result<(), FabricError> {
+        check_number(region.id())?;
+        let mut regions = lock(&self.regions);
+        if regions.contains_key(&region.id()) {
+            let error = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
+            let remedy = "Let one host create all regions, and export each once";
+            return Err(net::system_error(format!("exporting {}", region.id()), &error, remedy));
+        }
+        regions.insert(region.id(), ServedRegion { region: Arc::clone(region), rights });
+        Ok(())
+    }
+
+    fn open_port(&self) -> Result<TcpPort, FabricError> {
+        let port = TcpPort::new(Arc::clone(&self.complaints), self.waiting).map_err(|error| {
+            net::system_error("opening a port".to_owned(), &error, "Are descriptors left (ulimit -n)?")
+        })?;
+        let mut ports = lock(&self.ports);
+        for queue in ports.waiting.drain(..) {
+            port.shared().give(queue);
+        }
+        ports.open.push(Arc::downgrade(port.shared()));
+        Ok(port)
+    }
+
+    fn step(&self, timeout: Duration) -> Result<Vec<ClientId>, FabricError> {
+        let timeout = net::timespec(timeout.min(lock(&self.sessions).patience()));
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => {
+                return Err(net::system_error("waiting for clients".to_owned(), &error.into(), "A bug"));
+            }
+        }
+        let mut sessions = lock(&self.sessions);
+        for event in events {
+            match event.data.u64() {
+                LISTENER_TOKEN => self.accept(&mut sessions)?,
+                WAKE_TOKEN => net::drain(&self.complaints.wake),
+                connection => match sessions.by_connection.get(&connection).copied() {
+                    Some(client) => self.attend(&mut sessions, client),
+                    None => self.greet(&mut sessions, connection),
+                },
+            }
+        }
+        self.attend_to_time_and_complaints(&mut sessions);
+        Ok(sessions.take_departed())
+    }
+
+    fn client_count(&self) -> usize {
+        lock(&self.sessions).clients.len()
+    }
+
+    /// Closes the client's gates, waits until no request of it executes, tells it, and closes its
+    /// connections.
+    ///
+    /// Must not be called from a handler that executes a request of that same client: it would wait for
+    /// itself, and end in [`FabricError::TimedOut`].
+    fn fence(&self, client: ClientId) -> Result<(), FabricError> {
+        let deadline = Instant::now() + FENCE_TIMEOUT;
+        loop {
+            let mut sessions = lock(&self.sessions);
+            // Looked for again each time: it may end by itself meanwhile, and then it is leaving.
+            let is_busy = match sessions.clients.get(&client) {
+                Some(present) => {
+                    present.close_gates();
+                    present.is_being_served()
+                }
+                None => sessions.leaving.iter().any(|(id, queues)| {
+                    *id == client && queues.iter().any(|queue| queue.gate.is_being_served())
+                }),
+            };
+            if !is_busy {
+                self.end(
+                    &mut sessions,
+                    client,
+                    Ending::Dismissed("the server fenced this client".to_owned()),
+                );
+                return Ok(());
+            }
+            drop(sessions);
+            if Instant::now() >= deadline {
+                let peer = client.to_string();
+                return Err(FabricError::TimedOut { peer, what: "a fence", waited: FENCE_TIMEOUT });
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    fn wake(&self) {
+        net::signal(&self.complaints.wake);
+        for port in lock(&self.ports).open.iter().filter_map(Weak::upgrade) {
+            port.wake();
+        }
+    }
+}
+
+impl Drop for TcpHost {
+    fn drop(&mut self) {
+        let mut sessions = lock(&self.sessions);
+        let clients: Vec<ClientId> = sessions.clients.keys().copied().collect();
+        for client in clients {
+            self.end(&mut sessions, client, Ending::Stopped);
+        }
+    }
+}
+
+fn check_number(region: RegionId) -> Result<(), FabricError> {
+    if (1..REGIONS_MAX).contains(&region.0) {
+        return Ok(());
+    }
+    let error = std::io::Error::other(format!("{region} is not within 1 and {}", REGIONS_MAX - 1));
+    Err(net::system_error("serving a region".to_owned(), &error, "Make fewer, larger regions"))
+}
+
+fn watch(epoll: &OwnedFd, descriptor: &impl AsFd, connection: u64) -> std::io::Result<()> {
+    let events = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+    Ok(epoll::add(epoll, descriptor, epoll::EventData::new_u64(connection), events)?)
+}

@@ -1,0 +1,91 @@
+//! What arrives on a client's queue pair: lines, kept where they landed until they are taken.
+//!
+//! Invariant: lines that a slot refers to (*staged*) do not move. When there is no room left they are copied
+//! out, slot by slot, and then everything that is not parsed moves to the front.
+
+use std::io;
+use std::ops::Range;
+
+use farsight_base::words::{bytes_of, bytes_of_mut};
+use farsight_base::{LINE_BYTES, Line};
+
+use crate::stream::{Received, Stream};
+
+/// Lines that the inbox has room for, unless one READ is longer.
+const INBOX_LINES: usize = 4096;
+
+/// A buffer of arriving lines.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    lines: Vec<Line>,
+    filled_bytes: usize,
+    /// Lines before this are parsed.
+    parsed: usize,
+    /// Lines that must lie there at once for the parser to go on.
+    needed: usize,
+}
+
+impl Inbox {
+    pub(crate) fn new() -> Self {
+        Self { lines: vec![Line::ZERO; INBOX_LINES], filled_bytes: 0, parsed: 0, needed: 1 }
+    }
+
+    /// The next `count` lines, if they have arrived; otherwise they are what is needed next.
+    #[inline]
+    pub(crate) fn next(&mut self, count: usize) -> Option<Range<usize>> {
+        let end = self.parsed + count;
+        if end * LINE_BYTES > self.filled_bytes {
+            self.needed = count;
+            return None;
+        }
+        let first = std::mem::replace(&mut self.parsed, end);
+        Some(first..end)
+    }
+
+    /// Lines that have been parsed.
+    #[inline]
+    pub(crate) fn lines(&self, range: Range<usize>) -> &[Line] {
+        &self.lines[range]
+    }
+
+    /// Their bytes.
+    pub(crate) fn bytes(&self, range: Range<usize>) -> &[u8] {
+        bytes_of(&self.lines[range])
+    }
+
+    /// True if nothing can be received before what is staged has been copied out.
+    pub(crate) fn is_cramped(&self) -> bool {
+        self.parsed + self.needed > self.lines.len() || self.filled_bytes == self.lines.len() * LINE_BYTES
+    }
+
+    /// Makes room, when nothing is staged.
+    pub(crate) fn make_room(&mut self) {
+        let unparsed = self.parsed * LINE_BYTES..self.filled_bytes;
+        self.filled_bytes = unparsed.len();
+        if !unparsed.is_empty() {
+            bytes_of_mut(&mut self.lines).copy_within(unparsed, 0);
+        }
+        self.parsed = 0;
+        let wanted = self.needed.max(INBOX_LINES);
+        if self.lines.len() < wanted {
+            self.lines.resize(wanted, Line::ZERO);
+        } else if self.lines.len() > wanted && self.filled_bytes <= wanted * LINE_BYTES {
+            self.lines.truncate(wanted);
+            self.lines.shrink_to(wanted);
+        }
+    }
+
+    /// True if every line that has arrived is parsed.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.parsed * LINE_BYTES == self.filled_bytes
+    }
+
+    /// Takes what has arrived.
+    pub(crate) fn receive(&mut self, stream: &mut Stream) -> io::Result<Received> {
+        let received = stream.receive(&mut bytes_of_mut(&mut self.lines)[self.filled_bytes..])?;
+        if let Received::Bytes(length_bytes) = received {
+            self.filled_bytes += length_bytes;
+        }
+        Ok(received)
+    }
+}

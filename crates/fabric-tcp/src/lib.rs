@@ -1,0 +1,70 @@
+//! The fabric over TCP: a network card in software.
+//!
+//! Invariant: a verb executes on the server only under the gate of its queue, after its region, bounds and
+//! rights were checked against what this client was granted at that moment. Nothing that a peer sends, or
+//! fails to send, makes either side wait without a bound, hold memory without a bound, or touch memory that
+//! it was not granted; a client's disorder ends that client alone.
+//!
+//! Protocol (docs/protocol/tcp.md): a client's *control* connection says hello, attaches regions, and hears
+//! why it ends. Each queue pair is a connection of its own: one *batch* frame carries all that a doorbell
+//! sends, and the server answers with one frame of completions, and one frame a call. What the server sends
+//! on it consists of 64 B lines, so a region's lines are copied once on either side. A worker owns an epoll
+//! over its share of the queues; a client that does not read its answers is not served further.
+
+#![forbid(unsafe_code)]
+
+mod batch;
+mod connection;
+mod control;
+mod execute;
+mod frames;
+mod grants;
+mod host;
+mod inbox;
+mod link;
+mod listen;
+mod net;
+mod output;
+mod packets;
+mod port;
+mod queue;
+mod region;
+mod server_queue;
+mod session;
+mod stream;
+
+use farsight_fabric::{AtomicUnit, CostClass, Guarantees};
+
+pub use connection::{ConnectOptions, TcpConnection};
+pub use host::TcpHost;
+pub use listen::{ListenError, ListenOptions};
+pub use net::Waiting;
+pub use port::TcpPort;
+pub use queue::TcpQueue;
+
+/// Verbs that one batch holds.
+const SLOTS: usize = 256;
+/// Bytes of the longest request or reply of a call.
+const MESSAGE_BYTES_MAX: usize = 64 << 10;
+/// Region numbers lie below this.
+const REGIONS_MAX: u32 = 4096;
+
+// Words and lines go over the wire as they lie in memory.
+const _: () = assert!(cfg!(target_endian = "little"), "this fabric's bytes are little-endian");
+
+/// What TCP promises.
+const GUARANTEES: Guarantees = Guarantees {
+    name: "tcp",
+    // The server's processor copies as a client over shared memory does.
+    atomic_unit: AtomicUnit::Word,
+    read_lines_in_order: cfg!(target_arch = "x86_64"),
+    writes_in_order: true,
+    // The server executes a batch's verbs in posting order.
+    read_after_atomic: true,
+    write_after_read: true,
+    atomics_coherent_with_cpu: true,
+    one_sided: false,
+    read_only_regions: true,
+    revocable: true,
+    cost_class: CostClass::Socket,
+};

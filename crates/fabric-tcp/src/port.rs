@@ -1,0 +1,245 @@
+//! A worker's port: an epoll over its share of the queues, visited as frames arrive.
+//!
+//! Invariant: a queue is in exactly one place: with the host's inbox, or in a place of one port. Each visit
+//! is bounded in bytes and in calls, so no client holds up the others longer than that.
+//!
+//! Protocol: queues come from the host through an inbox and leave when their gate closes, when the client
+//! ends them, or on disorder, which the host is told. A queue whose client does not read waits for room to
+//! write, and for nothing else.
+
+use std::collections::VecDeque;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use farsight_base::ClientId;
+use farsight_base::sync::{AtomicBool, Ordering};
+use farsight_fabric::{CallHandler, ServerPort};
+use rustix::event::epoll;
+
+use crate::net::{self, Waiting};
+use crate::server_queue::{Buffers, ServerQueue, Visit, Work};
+
+/// Events taken at a time.
+const EVENTS: usize = 64;
+/// The wake descriptor among epoll's tokens; queues count from one.
+const WAKE_TOKEN: u64 = 0;
+
+/// What the host is told by its ports.
+#[derive(Debug)]
+pub(crate) struct Complaints {
+    pub(crate) wake: OwnedFd,
+    list: Mutex<Vec<(ClientId, String)>>,
+}
+
+impl Complaints {
+    pub(crate) fn new(wake: OwnedFd) -> Self {
+        Self { wake, list: Mutex::default() }
+    }
+
+    fn file(&self, client: ClientId, reason: String) {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner).push((client, reason));
+        net::signal(&self.wake);
+    }
+
+    pub(crate) fn take(&self) -> Vec<(ClientId, String)> {
+        std::mem::take(&mut self.list.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// What the host shares with a port.
+pub(crate) struct PortShared {
+    epoll: OwnedFd,
+    wake: OwnedFd,
+    changed: AtomicBool,
+    inbox: Mutex<Vec<ServerQueue>>,
+}
+
+impl PortShared {
+    /// Hands the port a queue.
+    pub(crate) fn give(&self, queue: ServerQueue) {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner).push(queue);
+        self.notice();
+    }
+
+    /// Makes the port look at its inbox and its gates.
+    pub(crate) fn notice(&self) {
+        // Release: what there is to notice comes before. Partner: the Acquire swap in
+        // `TcpPort::apply_changes`.
+        self.changed.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    pub(crate) fn wake(&self) {
+        net::signal(&self.wake);
+    }
+}
+
+/// One worker's share of the connected clients.
+pub struct TcpPort {
+    shared: Arc<PortShared>,
+    complaints: Arc<Complaints>,
+    waiting: Waiting,
+    /// By token, less one.
+    queues: Vec<Option<ServerQueue>>,
+    vacant: Vec<usize>,
+    /// Queues with something to do, as far as is known.
+    ready: VecDeque<usize>,
+    buffers: Buffers,
+}
+
+impl TcpPort {
+    pub(crate) fn new(complaints: Arc<Complaints>, waiting: Waiting) -> std::io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let wake = net::wake_descriptor()?;
+        epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKE_TOKEN), epoll::EventFlags::IN)?;
+        let shared = PortShared { epoll, wake, changed: AtomicBool::new(false), inbox: Mutex::default() };
+        Ok(Self {
+            shared: Arc::new(shared),
+            complaints,
+            waiting,
+            queues: Vec::new(),
+            vacant: Vec::new(),
+            ready: VecDeque::new(),
+            buffers: Buffers::new(),
+        })
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<PortShared> {
+        &self.shared
+    }
+
+    fn apply_changes(&mut self) {
+        // Relaxed look, so that an unchanged port pays no exclusive access. Acquire: the partner is the
+        // Release store in `PortShared::notice`.
+        if !self.shared.changed.load(Ordering::Relaxed) || !self.shared.changed.swap(false, Ordering::Acquire)
+        {
+            return;
+        }
+        let arrived = std::mem::take(&mut *self.shared.inbox.lock().unwrap_or_else(PoisonError::into_inner));
+        for queue in arrived {
+            let place = self.vacant.pop().unwrap_or_else(|| {
+                self.queues.push(None);
+                self.queues.len() - 1
+            });
+            let data = epoll::EventData::new_u64(place as u64 + 1);
+            match epoll::add(&self.shared.epoll, queue.socket(), data, interest(false)) {
+                Ok(()) => self.queues[place] = Some(queue),
+                Err(error) => {
+                    self.vacant.push(place);
+                    self.complaints.file(queue.client, format!("epoll took no more queues: {error}"));
+                }
+            }
+        }
+        for place in 0..self.queues.len() {
+            if self.queues[place].as_ref().is_some_and(ServerQueue::is_closed) {
+                self.remove(place);
+            }
+        }
+    }
+
+    fn remove(&mut self, place: usize) {
+        if let Some(queue) = self.queues[place].take() {
+            // Behind a closed gate the host hangs up, once the client has been told why.
+            if !queue.is_closed() {
+                queue.handle.end();
+            }
+            // A forked child may hold the socket open; epoll must forget it all the same.
+            let _ = epoll::delete(&self.shared.epoll, queue.socket());
+            self.vacant.push(place);
+        }
+    }
+
+    /// Looks for events for up to `timeout`. True if there were any.
+    fn look(&mut self, timeout: Duration) -> bool {
+        let mut room = [MaybeUninit::uninit(); EVENTS];
+        // A signal ends the wait early, which a caller must expect anyway.
+        let events = epoll::wait(&self.shared.epoll, &mut room, Some(&net::timespec(timeout)));
+        let Ok((events, _)) = events else { return false };
+        for event in &*events {
+            match event.data.u64() {
+                WAKE_TOKEN => net::drain(&self.shared.wake),
+                token => self.ready.push_back(token as usize - 1),
+            }
+        }
+        !events.is_empty()
+    }
+
+    /// Visits one queue. Returns the batches and calls executed.
+    fn visit(&mut self, place: usize, budget_calls: usize, handler: &mut dyn CallHandler) -> usize {
+        let Some(queue) = &mut self.queues[place] else { return 0 };
+        let mut work = Work { handler, buffers: &mut self.buffers, budget: budget_calls, done: 0 };
+        let visit = queue.visit(&mut work);
+        let done = work.done;
+        let awaits_reader = visit == Visit::Blocked;
+        if awaits_reader != queue.awaits_reader {
+            queue.awaits_reader = awaits_reader;
+            let data = epoll::EventData::new_u64(place as u64 + 1);
+            // It fails only for a socket that is gone, of which the next visit learns.
+            let _ = epoll::modify(&self.shared.epoll, queue.socket(), data, interest(awaits_reader));
+        }
+        match visit {
+            Visit::Idle | Visit::Blocked => {}
+            Visit::More => self.ready.push_back(place),
+            Visit::Ended | Visit::Denied => self.remove(place),
+            Visit::Disorder(reason) => {
+                let reason = format!("this client broke the protocol: {reason}");
+                self.complaints.file(queue.client, reason);
+                // The host dismisses the client, which hears the reason before its queues end.
+                queue.handle.gate.close();
+                let _ = epoll::delete(&self.shared.epoll, queue.socket());
+            }
+        }
+        done
+    }
+}
+
+fn interest(awaits_reader: bool) -> epoll::EventFlags {
+    if awaits_reader { epoll::EventFlags::OUT } else { epoll::EventFlags::IN | epoll::EventFlags::RDHUP }
+}
+
+impl ServerPort for TcpPort {
+    fn serve(&mut self, budget_calls: usize, handler: &mut dyn CallHandler) -> usize {
+        self.apply_changes();
+        if self.ready.is_empty() && !self.look(Duration::ZERO) {
+            return 0;
+        }
+        let mut answered = 0;
+        for _ in 0..self.ready.len() {
+            if answered >= budget_calls {
+                break;
+            }
+            let Some(place) = self.ready.pop_front() else { break };
+            answered += self.visit(place, budget_calls - answered, handler);
+        }
+        answered
+    }
+
+    fn wait(&mut self, timeout: Duration) {
+        self.apply_changes();
+        let started = Instant::now();
+        let awake = self.waiting.awake(timeout);
+        while self.ready.is_empty() {
+            // Relaxed: only a hint to look properly; who sets it wakes the port besides.
+            if self.shared.changed.load(Ordering::Relaxed) || self.look(Duration::ZERO) {
+                break;
+            }
+            if started.elapsed() >= awake {
+                self.look(timeout.saturating_sub(started.elapsed()));
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        self.apply_changes();
+    }
+}
+
+impl Drop for TcpPort {
+    fn drop(&mut self) {
+        // The queues end with their worker; their clients see their sockets hang up.
+        for place in 0..self.queues.len() {
+            self.remove(place);
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! One session's queue pair: verbs gathered into a frame, sent at the doorbell, results taken as they come.
+//!
+//! Invariant: whatever a region's bounds or rights forbid is refused when it is posted, by what the client
+//! learned at attaching; the server checks all the same. Results come in the order of sending, so the oldest
+//! frame that is not answered says what the next lines mean.
+//!
+//! Protocol of a fault: a verb that is refused here or there breaks the queue pair, as it does on RDMA. Its
+//! own slot yields [`FabricError::AccessDenied`], every verb posted after it [`FabricError::Disconnected`],
+//! and so does every doorbell after that batch's own.
+//!
+//! Bounds: a doorbell that finds [`FRAMES_MAX`] frames unanswered, or [`UNSENT_BYTES_MAX`] bytes that the
+//! server has not taken, waits for the server first.
+
+mod answers;
+mod faults;
+mod wait;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use farsight_base::clock::{Clock, MonotonicNs, SystemClock};
+use farsight_base::{LINE_BYTES, Line, RegionId, RemoteAddress};
+use farsight_fabric::{FabricError, Guarantees, Meters, QueuePair, ReadMode, RegionRights, Slot};
+
+use crate::batch::{Awaited, OpenBatch, Sent, WRITE_WORDS_MAX};
+use crate::frames::VerbKind;
+use crate::inbox::Inbox;
+use crate::link::{AttachedRegion, Link};
+use crate::net::Waiting;
+use crate::stream::Stream;
+use crate::{GUARANTEES, MESSAGE_BYTES_MAX, REGIONS_MAX, SLOTS};
+
+use answers::Arriving;
+use faults::Breakage;
+
+/// Frames under way.
+const FRAMES_MAX: usize = 64;
+/// Bytes that wait to be sent.
+const UNSENT_BYTES_MAX: usize = 1 << 20;
+
+/// What a slot holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Content {
+    Nothing,
+    /// A verb or call that is under way.
+    Awaited,
+    /// A READ's lines, in the inbox from line `at` on.
+    Staged,
+    /// A READ's lines, copied out of the inbox.
+    Copied,
+    /// A WRITE that is done, or an atomic; `at` is what it found.
+    Word,
+    Reply,
+    /// The verb that broke the queue.
+    Denied,
+    /// A verb posted after the queue broke.
+    Flushed,
+    /// `at` is the number of a region that is not attached.
+    UnknownRegion,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    content: Content,
+    /// The posting; results of others are not for this one.
+    serial: u64,
+    /// The batch it was posted in: what needs no server is complete once that is not the open one.
+    batch: u64,
+    at: u64,
+    line_count: u32,
+    /// Where a verb is aimed, for the error that names it.
+    address: RemoteAddress,
+}
+
+const NOTHING: Held = Held {
+    content: Content::Nothing,
+    serial: 0,
+    batch: 0,
+    at: 0,
+    line_count: 0,
+    address: RemoteAddress { region: RegionId(0), offset_bytes: 0 },
+};
+
+/// A queue pair over TCP.
+pub struct TcpQueue {
+    link: Arc<Link>,
+    stream: Stream,
+    waiting: Waiting,
+    slots: Box<[Held; SLOTS]>,
+    /// By region number.
+    regions: Vec<Option<AttachedRegion>>,
+    last_serial: u64,
+    /// The open batch's number.
+    batch: u64,
+    open: OpenBatch,
+    batch_meters: Meters,
+    /// Verbs of the open batch that were refused or flushed.
+    batch_refused: usize,
+    meters: Meters,
+    output: Vec<u8>,
+    output_sent: usize,
+    /// Frames that are not answered whole, oldest first.
+    under_way: VecDeque<Sent>,
+    /// Of those, the ones whose verbs are not answered.
+    verbs_under_way: usize,
+    inbox: Inbox,
+    arriving: Arriving,
+    /// Slots whose lines are staged.
+    staged: usize,
+    copied: Vec<Vec<Line>>,
+    replies: Vec<Vec<u8>>,
+    /// Slots that became complete since the last poll.
+    completed: usize,
+    broken: Option<Box<Breakage>>,
+    clock: SystemClock,
+}
+
+impl TcpQueue {
+    pub(crate) fn new(link: Arc<Link>, stream: Stream, waiting: Waiting) -> Self {
+        Self {
+            link,
+            stream,
+            waiting,
+            slots: Box::new([NOTHING; SLOTS]),
+            regions: Vec::new(),
+            last_serial: 0,
+            batch: 1,
+            open: OpenBatch::default(),
+            batch_meters: Meters::default(),
+            batch_refused: 0,
+            meters: Meters::default(),
+            output: Vec::new(),
+            output_sent: 0,
+            under_way: VecDeque::new(),
+            verbs_under_way: 0,
+            inbox: Inbox::new(),
+            arriving: Arriving::Heading,
+            staged: 0,
+            copied: vec![Vec::new(); SLOTS],
+            replies: vec![Vec::new(); SLOTS],
+            completed: 0,
+            broken: None,
+            clock: SystemClock::new(),
+        }
+    }
+
+    #[inline]
+    fn region(&self, region: RegionId) -> Option<&AttachedRegion> {
+        self.regions.get(region.0 as usize)?.as_ref()
+    }
+
+    /// Makes the slot hold a new posting.
+    #[inline]
+    fn hold(&mut self, slot: Slot, content: Content, address: RemoteAddress) -> &mut Held {
+        self.last_serial += 1;
+        let held = &mut self.slots[slot];
+        self.staged -= usize::from(held.content == Content::Staged);
+        *held = Held { content, serial: self.last_serial, batch: self.batch, address, ..NOTHING };
+        held
+    }
+
+    /// Posts a verb of `length_bytes` that is aimed at `address` and carries `words`.
+    #[inline]
+    fn post(&mut self, slot: Slot, kind: VerbKind, address: RemoteAddress, length_bytes: u64, words: &[u64]) {
+        let region = match self.permit(kind, address, length_bytes) {
+            Ok(region) => region,
+            Err(refusal) => return self.refuse(slot, refusal, kind, address, length_bytes),
+        };
+        let held = self.hold(slot, Content::Awaited, address);
+        held.line_count = if kind.is_read() { (length_bytes / LINE_BYTES as u64) as u32 } else { 0 };
+        let (count, serial) = (if kind.is_read() { held.line_count } else { 1 }, held.serial);
+        let awaited = Awaited { slot, serial, kind, count, completes: true };
+        if kind != VerbKind::Write {
+            return self.open.add(awaited, &region.token, address.offset_bytes, words);
+        }
+        // A long WRITE goes in pieces, the last of which completes the slot.
+        let (mut offset_bytes, mut rest) = (address.offset_bytes, words);
+        loop {
+            let (piece, tail) = rest.split_at(rest.len().min(WRITE_WORDS_MAX));
+            let part = Awaited { count: piece.len() as u32, completes: tail.is_empty(), ..awaited };
+            self.open.add(part, &region.token, offset_bytes, piece);
+            if tail.is_empty() {
+                return;
+            }
+            (offset_bytes, rest) = (offset_bytes + piece.len() as u64 * 8, tail);
+        }
+    }
+}
+
+impl QueuePair for TcpQueue {
+    const SLOTS: usize = SLOTS;
+    const MESSAGE_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
+    const GUARANTEES: Guarantees = GUARANTEES;
+
+    fn peer(&self) -> &str {
+        self.link.peer()
+    }
+
+    fn now(&self) -> MonotonicNs {
+        self.clock.now()
+    }
+
+    fn attach(&mut self, region: RegionId) -> Result<u64, FabricError> {
+        self.check(0)?;
+        if let Some(attached) = self.region(region) {
+            return Ok(attached.length_bytes);
+        }
+        if region.0 >= REGIONS_MAX {
+            return Err(FabricError::UnknownRegion { peer: self.link.peer().to_owned(), region });
+        }
+        let attached = self.link.attach(region)?;
+        let index = region.0 as usize;
+        self.regions.resize_with(self.regions.len().max(index + 1), || None);
+        self.regions[index] = Some(attached);
+        Ok(attached.length_bytes)
+    }
+
+    #[inline]
+    fn post_read(&mut self, slot: Slot, from: RemoteAddress, line_count: usize, mode: ReadMode) {
+        let kind = match mode {
+            ReadMode::Plain => VerbKind::ReadPlain,
+            ReadMode::Stamped => VerbKind::ReadStamped,
+        };
+        let length_bytes = (line_count as u64).saturating_mul(LINE_BYTES as u64);
+        self.post(slot, kind, from, length_bytes, &[]);
+    }
+
+    fn post_write(&mut self, slot: Slot, to: RemoteAddress, words: &[u64]) {
+        self.post(slot, VerbKind::Write, to, words.len() as u64 * 8, words);
+    }
+
+    fn post_compare_swap(&mut self, slot: Slot, at: RemoteAddress, expected: u64, new: u64) {
+        self.post(slot, VerbKind::CompareSwap, at, 8, &[expected, new]);
+    }
+
+    fn post_fetch_add(&mut self, slot: Slot, at: RemoteAddress, delta: u64) {
+        self.post(slot, VerbKind::FetchAdd, at, 8, &[delta]);
+    }
+
+    fn post_call(&mut self, slot: Slot, request: &[u8]) -> Result<(), FabricError> {
+        if request.len() > MESSAGE_BYTES_MAX {
+            let limit_bytes = MESSAGE_BYTES_MAX;
+            return Err(FabricError::TooLarge { length_bytes: request.len(), limit_bytes });
+        }
+        let (kind, nowhere) = (VerbKind::Call, NOTHING.address);
+        if self.broken.is_some() {
+            self.hold(slot, Content::Flushed, nowhere);
+            self.batch_refused += 1;
+            return Ok(());
+        }
+        let serial = self.hold(slot, Content::Awaited, nowhere).serial;
+        self.batch_meters.calls += 1;
+        self.batch_meters.call_bytes += request.len() as u64;
+        self.open.add_call(Awaited { slot, serial, kind, count: 1, completes: true }, request);
+        Ok(())
+    }
+
+    fn doorbell(&mut self) -> Result<(), FabricError> {
+        self.check(0)?;
+        let Self { open, output, under_way, verbs_under_way, batch_meters, meters, .. } = self;
+        open.finish(output, |sent| {
+            *verbs_under_way += usize::from(sent.awaits_verbs);
+            batch_meters.doorbells = 1;
+            under_way.push_back(sent);
+        });
+        *meters += std::mem::take(batch_meters);
+        self.completed += std::mem::take(&mut self.batch_refused);
+        self.batch += 1;
+        self.send()?;
+        if self.under_way.len() > FRAMES_MAX || self.unsent_bytes() > UNSENT_BYTES_MAX {
+            self.await_room()?;
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<usize, FabricError> {
+        self.check(1)?;
+        if !self.under_way.is_empty() {
+            self.advance()?;
+        }
+        Ok(std::mem::take(&mut self.completed))
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Result<(), FabricError> {
+        self.check(1)?;
+        if self.completed == 0 {
+            self.await_completion(timeout)?;
+        }
+        self.check(1)
+    }
+
+    fn settle(&mut self) -> Result<(), FabricError> {
+        if self.verbs_under_way > 0 { self.await_verbs() } else { Ok(()) }
+    }
+
+    #[inline]
+    fn is_complete(&self, slot: Slot) -> bool {
+        let held = &self.slots[slot];
+        match held.content {
+            Content::Nothing | Content::Awaited => false,
+            Content::Staged | Content::Copied | Content::Word | Content::Reply => true,
+            Content::Denied | Content::Flushed | Content::UnknownRegion => held.batch != self.batch,
+        }
+    }
+
+    #[inline]
+    fn take_read(&mut self, slot: Slot, into: &mut [Line]) -> Result<(), FabricError> {
+        let held = self.slots[slot];
+        let lines = match held.content {
+            Content::Staged => {
+                let first = held.at as usize;
+                self.inbox.lines(first..first + held.line_count as usize)
+            }
+            Content::Copied => &self.copied[slot],
+            _ => return Err(self.slot_error(slot, "a READ")),
+        };
+        assert!(lines.len() == into.len(), "as many lines are taken as were posted");
+        into.copy_from_slice(lines);
+        self.staged -= usize::from(held.content == Content::Staged);
+        self.slots[slot].content = Content::Nothing;
+        Ok(())
+    }
+
+    fn take_word(&mut self, slot: Slot) -> Result<u64, FabricError> {
+        match self.slots[slot] {
+            Held { content: Content::Word, at, .. } => Ok(at),
+            _ => Err(self.slot_error(slot, "a word")),
+        }
+    }
+
+    fn take_reply(&mut self, slot: Slot, into: &mut Vec<u8>) -> Result<(), FabricError> {
+        if self.slots[slot].content != Content::Reply {
+            return Err(self.slot_error(slot, "a reply"));
+        }
+        self.slots[slot].content = Content::Nothing;
+        std::mem::swap(&mut self.replies[slot], into);
+        Ok(())
+    }
+
+    fn meters(&self) -> Meters {
+        self.meters
+    }
+}
+
+/// What the meters count of a verb.
+#[inline]
+fn count(meters: &mut Meters, kind: VerbKind, length_bytes: u64) {
+    match kind {
+        VerbKind::ReadPlain | VerbKind::ReadStamped => {
+            meters.reads += 1;
+            meters.read_bytes += length_bytes;
+        }
+        VerbKind::Write => {
+            meters.writes += 1;
+            meters.write_bytes += length_bytes;
+        }
+        VerbKind::CompareSwap | VerbKind::FetchAdd => meters.atomics += 1,
+        VerbKind::Call => {}
+    }
+}
+
+/// True if clients with these rights may post such a verb.
+fn allows(rights: RegionRights, kind: VerbKind) -> bool {
+    kind.is_read() || rights == RegionRights::ReadWrite
+}

@@ -1,0 +1,237 @@
+//! One queue pair from the server's side: frames in, results out, and how far the batch at hand has come.
+//!
+//! Invariant: nothing executes but under the queue's gate. What a queue holds between visits is bounded: one
+//! buffer of input that is not executed yet, one of output that the client has not read; while there is
+//! output, no input is taken.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use farsight_base::ClientId;
+use farsight_fabric::{CallHandler, Gate};
+
+use crate::MESSAGE_BYTES_MAX;
+use crate::execute::{Cursor, Progress};
+use crate::frames::{Batch, FRAME_BYTES_MAX, HEADER_BYTES, first_frame};
+use crate::grants::Grants;
+use crate::output::{Output, REPLY_LINES_MAX};
+use crate::stream::{Received, Stream};
+
+/// Bytes taken from one queue before the next has its turn. Whatever a queue has left over from a visit, a
+/// frame fits beside it.
+const INPUT_BYTES: usize = 2 * FRAME_BYTES_MAX;
+/// A request from this length on takes so long that results gathered so far do not wait for its own.
+const LONG_REQUEST_BYTES: usize = 1024;
+
+/// What the host keeps of a queue, to end it.
+#[derive(Debug)]
+pub(crate) struct QueueHandle {
+    pub(crate) gate: Gate,
+    socket: Arc<OwnedFd>,
+}
+
+impl QueueHandle {
+    /// No request executes any more but the one that executes now, and the client sees the end.
+    pub(crate) fn end(&self) {
+        self.gate.close();
+        crate::net::hang_up(&self.socket);
+    }
+}
+
+/// A queue pair as its port serves it.
+pub(crate) struct ServerQueue {
+    pub(crate) client: ClientId,
+    pub(crate) handle: Arc<QueueHandle>,
+    grants: Arc<Grants>,
+    stream: Stream,
+    /// What arrived and is not executed.
+    input: Vec<u8>,
+    /// What the client has not read.
+    unsent: Vec<u8>,
+    /// The batch at hand, the first in `input`, if some of it is done.
+    cursor: Option<Cursor>,
+    last_sequence: u64,
+    /// True while the port waits for the client to read.
+    pub(crate) awaits_reader: bool,
+}
+
+/// What a visit came to.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum Visit {
+    /// Everything that had arrived is answered.
+    Idle,
+    /// There is more to do at once.
+    More,
+    /// The client has to read first.
+    Blocked,
+    /// The client has closed the queue, or the gate is closed.
+    Ended,
+    /// The client was told why, and the queue ends.
+    Denied,
+    /// The client broke the protocol.
+    Disorder(String),
+}
+
+/// What a visit needs besides its queue: buffers of the port, and who executes calls.
+pub(crate) struct Work<'w> {
+    pub(crate) handler: &'w mut dyn CallHandler,
+    pub(crate) buffers: &'w mut Buffers,
+    /// Calls that may still be executed.
+    pub(crate) budget: usize,
+    /// Batches and calls executed.
+    pub(crate) done: usize,
+}
+
+/// Buffers that all queues of a port share: a queue at rest has none.
+pub(crate) struct Buffers {
+    input: Box<[u8]>,
+    output: Output,
+    reply: Vec<u8>,
+}
+
+impl Buffers {
+    pub(crate) fn new() -> Self {
+        Self { input: vec![0; INPUT_BYTES].into(), output: Output::new(), reply: Vec::new() }
+    }
+}
+
+impl ServerQueue {
+    pub(crate) fn new(client: ClientId, grants: Arc<Grants>, stream: Stream) -> Self {
+        let handle = QueueHandle { gate: Gate::default(), socket: Arc::clone(stream.socket()) };
+        Self {
+            client,
+            handle: Arc::new(handle),
+            grants,
+            stream,
+            input: Vec::new(),
+            unsent: Vec::new(),
+            cursor: None,
+            last_sequence: 0,
+            awaits_reader: false,
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.handle.gate.is_closed()
+    }
+
+    pub(crate) fn socket(&self) -> &OwnedFd {
+        self.stream.socket()
+    }
+
+    /// Executes what has arrived, as far as the client reads and the budget goes.
+    pub(crate) fn visit(&mut self, work: &mut Work<'_>) -> Visit {
+        let handle = Arc::clone(&self.handle);
+        let Some(_serving) = handle.gate.enter() else { return Visit::Ended };
+        // A socket that fails is a client that is gone.
+        self.serve(work).unwrap_or(Visit::Ended)
+    }
+
+    fn serve(&mut self, work: &mut Work<'_>) -> io::Result<Visit> {
+        if !self.send_rest()? {
+            return Ok(Visit::Blocked);
+        }
+        // What was left over, and behind it what arrives now.
+        let mut filled = self.input.len();
+        work.buffers.input[..filled].copy_from_slice(&self.input);
+        let mut is_more = false;
+        if !matches!(first_frame(&self.input), Ok(Some(_))) {
+            match self.stream.receive(&mut work.buffers.input[filled..])? {
+                Received::Bytes(length_bytes) => filled += length_bytes,
+                Received::Nothing => {}
+                Received::End => return Ok(Visit::Ended),
+            }
+            is_more = filled == work.buffers.input.len();
+        }
+        let input = std::mem::take(&mut work.buffers.input);
+        let mut at = 0;
+        let outcome = self.execute_frames(&input[..filled], &mut at, work);
+        self.input.clear();
+        self.input.extend_from_slice(&input[at..filled]);
+        work.buffers.input = input;
+        let is_sent = work.buffers.output.flush(&mut self.stream);
+        work.buffers.output.move_rest(&mut self.unsent);
+        match outcome? {
+            _ if self.is_closed() => Ok(Visit::Ended),
+            Visit::Idle if !is_sent? => Ok(Visit::Blocked),
+            Visit::Idle if is_more => Ok(Visit::More),
+            outcome => Ok(outcome),
+        }
+    }
+
+    /// Sends what the client had not read. False if it still does not.
+    fn send_rest(&mut self) -> io::Result<bool> {
+        if !self.unsent.is_empty() || self.stream.has_unsent() {
+            let sent = self.stream.send(&self.unsent)?;
+            self.unsent.drain(..sent);
+        }
+        Ok(self.unsent.is_empty() && !self.stream.has_unsent())
+    }
+
+    fn execute_frames(&mut self, input: &[u8], at: &mut usize, work: &mut Work<'_>) -> io::Result<Visit> {
+        loop {
+            let (header, body) = match first_frame(&input[*at..]) {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return Ok(Visit::Idle),
+                Err(error) => return Ok(Visit::Disorder(error.to_string())),
+            };
+            let batch = match Batch::decode(header, body) {
+                Ok(batch) => batch,
+                Err(error) => return Ok(Visit::Disorder(error.to_string())),
+            };
+            if header.sequence != self.last_sequence + 1 {
+                let (last, got) = (self.last_sequence, header.sequence);
+                return Ok(Visit::Disorder(format!("batch {got} follows batch {last}")));
+            }
+            let mut cursor = self.cursor.take().unwrap_or_default();
+            if let Some(pause) = self.execute(&batch, &mut cursor, work)? {
+                self.cursor = Some(cursor);
+                return Ok(pause);
+            }
+            self.last_sequence = header.sequence;
+            *at += HEADER_BYTES + body.len();
+        }
+    }
+
+    /// Executes one batch. `None` once all of it is answered.
+    fn execute(
+        &mut self,
+        batch: &Batch<'_>,
+        cursor: &mut Cursor,
+        work: &mut Work<'_>,
+    ) -> io::Result<Option<Visit>> {
+        let Buffers { output, reply, .. } = &mut *work.buffers;
+        match cursor.run_verbs(batch, &self.grants, output, &mut self.stream)? {
+            Progress::Done => {}
+            Progress::Blocked => return Ok(Some(Visit::Blocked)),
+            Progress::Denied => return Ok(Some(Visit::Denied)),
+        }
+        if cursor.is_at_end(batch) {
+            work.done += usize::from(batch.one_sided == batch.len());
+            return Ok(None);
+        }
+        loop {
+            if work.budget == 0 {
+                return Ok(Some(Visit::More));
+            }
+            if output.room() < REPLY_LINES_MAX && !output.flush(&mut self.stream)? {
+                return Ok(Some(Visit::Blocked));
+            }
+            let Some((index, request)) = cursor.next_call(batch) else { return Ok(None) };
+            if request.len() >= LONG_REQUEST_BYTES {
+                // What does not go out now goes behind the reply, for which there is room.
+                output.flush(&mut self.stream)?;
+            }
+            reply.clear();
+            work.handler.handle(self.client, request, reply);
+            if reply.len() > MESSAGE_BYTES_MAX {
+                let got = reply.len();
+                return Ok(Some(Visit::Disorder(format!("the server's reply to it has {got} B"))));
+            }
+            output.push_reply(batch.header.sequence, index, reply);
+            work.budget -= 1;
+            work.done += 1;
+        }
+    }
+}

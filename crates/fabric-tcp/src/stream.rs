@@ -1,0 +1,73 @@
+//! A connected socket as a stream of bytes, in the clear or through TLS. Nothing here blocks.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+
+/// What a look for bytes found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Received {
+    /// So many bytes are in the buffer.
+    Bytes(usize),
+    /// None are there now.
+    Nothing,
+    /// The peer has ended its side.
+    End,
+}
+
+/// One side of a connection.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    socket: Arc<OwnedFd>,
+}
+
+impl Stream {
+    pub(crate) fn plain(socket: OwnedFd) -> Self {
+        Self { socket: Arc::new(socket) }
+    }
+
+    /// The socket, for whoever may have to hang it up.
+    pub(crate) fn socket(&self) -> &Arc<OwnedFd> {
+        &self.socket
+    }
+
+    /// Takes what has arrived, as far as `into` has room.
+    pub(crate) fn receive(&mut self, into: &mut [u8]) -> io::Result<Received> {
+        match rustix::net::recv(&self.socket, into, RecvFlags::DONTWAIT) {
+            Ok((0, _)) => Ok(Received::End),
+            Ok((length_bytes, _)) => Ok(Received::Bytes(length_bytes)),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(Received::Nothing),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Hands over as much of `bytes` as the kernel takes now; returns how many that were.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut sent = 0;
+        while sent < bytes.len() {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match rustix::net::send(&self.socket, &bytes[sent..], flags) {
+                Ok(length_bytes) => sent += length_bytes,
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(sent)
+    }
+
+    /// True while bytes that were handed over wait for the kernel to take them.
+    #[expect(clippy::unused_self, reason = "only a stream through TLS keeps some")]
+    pub(crate) fn has_unsent(&self) -> bool {
+        false
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
