@@ -14,6 +14,7 @@ pub mod life;
 pub mod meters;
 pub mod reads;
 pub mod shm;
+pub mod tcp;
 pub mod tearing;
 
 use farsight_fabric::{Connection, FabricError, Host};

@@ -1,6 +1,7 @@
 //! What is seen on a real fabric is possible on the simulated one, and what is promised holds on both.
 
 use farsight_conformance::fabric::shm::Shm;
+use farsight_conformance::fabric::tcp::Tcp;
 use farsight_conformance::litmus::{self, Program, programs, simulated};
 use farsight_fabric::{AtomicUnit, Guarantees};
 use farsight_fabric_sim::{Kind, ReliableConnection, Weakest};
@@ -8,6 +9,11 @@ use farsight_fabric_sim::{Kind, ReliableConnection, Weakest};
 #[test]
 fn shared_memory() {
     litmus::compare(Shm::new);
+}
+
+#[test]
+fn sockets() {
+    litmus::compare(Tcp::default);
 }
 
 /// A card that promises all that there is to promise.

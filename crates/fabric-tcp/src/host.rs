@@ -135,7 +135,7 @@ impl TcpHost {
                 by_connection: HashMap::new(),
                 leaving: Vec::new(),
                 next_connection: FIRST_CONNECTION,
-                next_client: options.first_client,
+                next_client: 1,
                 accept_at: None,
             }),
             regions: Mutex::default(),
@@ -145,7 +145,7 @@ impl TcpHost {
 
     /// The address at which it listens, with the port that it has.
     #[must_use]
-    pub fn address(&self) -> SocketAddr {
+    pub fn local_address(&self) -> SocketAddr {
         self.address
     }
 
@@ -342,6 +342,10 @@ impl TcpHost {
 
 impl Host for TcpHost {
     type Port = TcpPort;
+
+    fn address(&self) -> String {
+        format!("tcp://{}", self.address)
+    }
 
     fn epoch(&self) -> Epoch {
         self.manners.epoch

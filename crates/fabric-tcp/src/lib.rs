@@ -62,6 +62,7 @@ const GUARANTEES: Guarantees = Guarantees {
     // The server executes a batch's verbs in posting order.
     read_after_atomic: true,
     write_after_read: true,
+    read_before_completion: true,
     atomics_coherent_with_cpu: true,
     one_sided: false,
     read_only_regions: true,

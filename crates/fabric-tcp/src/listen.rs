@@ -12,18 +12,15 @@ pub struct ListenOptions {
     pub format_version: u32,
     /// Serves in the clear beyond this machine: whoever is on the way can read and change everything.
     pub allow_plaintext: bool,
-    /// The number of the first client; the next ones count up. Hosts of one server need ranges that do not
-    /// meet.
-    pub first_client: u64,
     /// How workers wait for their clients.
     pub waiting: Waiting,
 }
 
 impl ListenOptions {
-    /// Clients from 1 on, in the clear on this machine alone.
+    /// In the clear, on this machine alone.
     #[must_use]
     pub fn new(format_version: u32) -> Self {
-        Self { format_version, allow_plaintext: false, first_client: 1, waiting: Waiting::default() }
+        Self { format_version, allow_plaintext: false, waiting: Waiting::default() }
     }
 }
 
