@@ -14,6 +14,7 @@ use crate::net::{self, Waiting};
 use crate::packets::{Next, Packets};
 use crate::queue::TcpQueue;
 use crate::stream::Stream;
+use crate::tls::Tls;
 
 const HANDSHAKE: &str = "the handshake";
 
@@ -22,6 +23,9 @@ const HANDSHAKE: &str = "the handshake";
 pub struct ConnectOptions {
     /// Version of the bytes in regions and calls, which both sides must share.
     pub format_version: u32,
+    /// With it, the server must have a certificate for the name or address connected to, this client shows
+    /// its own, and everything is encrypted.
+    pub tls: Option<Tls>,
     /// Connects in the clear beyond this machine: whoever is on the way can read and change everything.
     pub allow_plaintext: bool,
     /// How sessions wait for the server.
@@ -32,7 +36,7 @@ impl ConnectOptions {
     /// In the clear, to this machine alone.
     #[must_use]
     pub fn new(format_version: u32) -> Self {
-        Self { format_version, allow_plaintext: false, waiting: Waiting::default() }
+        Self { format_version, tls: None, allow_plaintext: false, waiting: Waiting::default() }
     }
 }
 
@@ -179,15 +183,34 @@ impl Approach<'_> {
         let found: Vec<SocketAddr> = found.collect();
         let outside = found.iter().find(|address| !address.ip().to_canonical().is_loopback());
         match outside {
-            Some(address) if !self.options.allow_plaintext => Err(FabricError::Refused {
-                peer: self.peer.to_owned(),
-                reason: format!(
-                    "{address} is another machine, and no certificate is given: use TLS, or allow plaintext if the \
+            Some(address) if self.options.tls.is_none() && !self.options.allow_plaintext => {
+                Err(FabricError::Refused {
+                    peer: self.peer.to_owned(),
+                    reason: format!(
+                        "{address} is another machine, and no certificate is given: use TLS, or allow plaintext if the \
                      network is trusted. Nothing was sent"
-                ),
-            }),
+                    ),
+                })
+            }
             _ => Ok(found),
         }
+    }
+
+    /// What TLS has against the peer, or the peer against this client.
+    fn distrusted(&self, error: &io::Error) -> FabricError {
+        let fault = error.get_ref().and_then(|source| source.downcast_ref::<rustls::Error>());
+        let remedy = match fault {
+            Some(rustls::Error::AlertReceived(_)) => {
+                "the server refuses this client's certificate: is it signed by an authority that the server was \
+                 given, and valid now?"
+            }
+            Some(rustls::Error::InvalidCertificate(_)) => {
+                "is the server's certificate signed by an authority that this client was given, for the name in its \
+                 address, and valid now?"
+            }
+            _ => "does the server speak TLS? Give or omit certificates on both sides",
+        };
+        FabricError::Refused { peer: self.peer.to_owned(), reason: format!("TLS: {error}; {remedy}") }
     }
 
     /// Connects and says hello. Returns the connection and the server's answer, which is no refusal.
@@ -211,7 +234,11 @@ impl Approach<'_> {
             return Err(self.timed_out("a connection"));
         }
         let socket = TcpStream::connect_timeout(&server, left).and_then(net::prepare).map_err(failed)?;
-        let mut packets = Packets::new(Stream::plain(socket));
+        let session = self.options.tls.as_ref().map(|tls| tls.connect(host(peer))).transpose();
+        let session = session.map_err(|error| {
+            net::system_error(format!("TLS with {peer}"), &error, "Connect to a name or address")
+        })?;
+        let mut packets = Packets::new(Stream::new(socket, session));
         let hello =
             ClientMessage::Hello { magic: MAGIC, fabric_version: FABRIC_VERSION, format_version, purpose };
         // A server that refuses at once may have closed already, with its reason waiting to be read.
@@ -228,6 +255,7 @@ impl Approach<'_> {
                 let reason = sent.err().map_or("the server closed it".to_owned(), |error| error.to_string());
                 return Err(lost(reason));
             }
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(self.distrusted(&error)),
             Err(error) => return Err(lost(error.to_string())),
         };
         match ServerMessage::decode(&packet) {
@@ -241,4 +269,10 @@ impl Approach<'_> {
             Err(error) => Err(self.protocol(error.to_string())),
         }
     }
+}
+
+/// The name or address in `HOST:PORT`.
+fn host(address: &str) -> &str {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.trim_start_matches('[').trim_end_matches(']')
 }

@@ -29,6 +29,7 @@ use crate::region::HeapRegion;
 use crate::server_queue::{QueueHandle, ServerQueue};
 use crate::session::{Client, Ending, Greeting, Manners};
 use crate::stream::Stream;
+use crate::tls::Tls;
 use crate::{MESSAGE_BYTES_MAX, REGIONS_MAX, net};
 
 /// How long a fence waits for requests that execute.
@@ -54,6 +55,7 @@ pub struct TcpHost {
     listener: TcpListener,
     address: SocketAddr,
     manners: Manners,
+    tls: Option<Tls>,
     waiting: Waiting,
     epoll: OwnedFd,
     complaints: Arc<Complaints>,
@@ -126,6 +128,7 @@ impl TcpHost {
             listener,
             address: local,
             manners: Manners { epoch, format_version: options.format_version },
+            tls: options.tls.clone(),
             waiting: options.waiting,
             epoll,
             complaints: Arc::new(Complaints::new(wake)),
@@ -195,7 +198,9 @@ impl TcpHost {
         }
         let connection = sessions.next_connection;
         sessions.next_connection += 1;
-        let mut greeting = Greeting::new(Packets::new(Stream::plain(socket)));
+        // A session fails to begin for want of memory alone, and then the client sees its connection end.
+        let Ok(session) = self.tls.as_ref().map(Tls::accept).transpose() else { return };
+        let mut greeting = Greeting::new(Packets::new(Stream::new(socket, session)));
         match watch(&self.epoll, greeting.packets.socket().as_ref(), connection) {
             Ok(()) => drop(sessions.greetings.insert(connection, greeting)),
             Err(error) => {

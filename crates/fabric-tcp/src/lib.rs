@@ -29,9 +29,11 @@ mod packets;
 mod port;
 mod queue;
 mod region;
+mod secure;
 mod server_queue;
 mod session;
 mod stream;
+mod tls;
 
 use farsight_fabric::{AtomicUnit, CostClass, Guarantees};
 
@@ -41,6 +43,7 @@ pub use listen::{ListenError, ListenOptions};
 pub use net::Waiting;
 pub use port::TcpPort;
 pub use queue::TcpQueue;
+pub use tls::{Tls, TlsError};
 
 /// Verbs that one batch holds.
 const SLOTS: usize = 256;

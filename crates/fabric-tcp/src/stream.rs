@@ -7,6 +7,8 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
+use crate::secure::Secure;
+
 /// What a look for bytes found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Received {
@@ -22,11 +24,14 @@ pub(crate) enum Received {
 #[derive(Debug)]
 pub(crate) struct Stream {
     socket: Arc<OwnedFd>,
+    secure: Option<Box<Secure>>,
 }
 
 impl Stream {
-    pub(crate) fn plain(socket: OwnedFd) -> Self {
-        Self { socket: Arc::new(socket) }
+    /// A stream in the clear, or through a TLS session that begins.
+    pub(crate) fn new(socket: OwnedFd, session: Option<rustls::Connection>) -> Self {
+        let secure = session.map(|session| Box::new(Secure::new(session)));
+        Self { socket: Arc::new(socket), secure }
     }
 
     /// The socket, for whoever may have to hang it up.
@@ -36,6 +41,9 @@ impl Stream {
 
     /// Takes what has arrived, as far as `into` has room.
     pub(crate) fn receive(&mut self, into: &mut [u8]) -> io::Result<Received> {
+        if let Some(secure) = &mut self.secure {
+            return secure.receive(&self.socket, into);
+        }
         match rustix::net::recv(&self.socket, into, RecvFlags::DONTWAIT) {
             Ok((0, _)) => Ok(Received::End),
             Ok((length_bytes, _)) => Ok(Received::Bytes(length_bytes)),
@@ -44,8 +52,11 @@ impl Stream {
         }
     }
 
-    /// Hands over as much of `bytes` as the kernel takes now; returns how many that were.
+    /// Hands over as much of `bytes` as is taken now; returns how many that were.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Some(secure) = &mut self.secure {
+            return secure.send(&self.socket, bytes);
+        }
         let mut sent = 0;
         while sent < bytes.len() {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -60,9 +71,8 @@ impl Stream {
     }
 
     /// True while bytes that were handed over wait for the kernel to take them.
-    #[expect(clippy::unused_self, reason = "only a stream through TLS keeps some")]
     pub(crate) fn has_unsent(&self) -> bool {
-        false
+        self.secure.as_ref().is_some_and(|secure| secure.has_unsent())
     }
 }
 

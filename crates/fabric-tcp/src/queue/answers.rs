@@ -143,7 +143,9 @@ impl TcpQueue {
                 let Held { address, line_count, .. } = held;
                 let length_bytes =
                     if verb.kind.is_read() { u64::from(line_count) * LINE_BYTES as u64 } else { 8 };
-                self.deny(verb.kind, address, length_bytes, denial.text().to_owned());
+                // The batches rung so far may be looked at; no other begins.
+                let reason = denial.text().to_owned();
+                self.deny(self.batch - 1, verb.kind, address, length_bytes, reason);
             }
             if held.serial == verb.serial {
                 let content = if index == 0 { Content::Denied } else { Content::Flushed };

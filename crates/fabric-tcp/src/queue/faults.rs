@@ -69,7 +69,7 @@ impl TcpQueue {
             Refusal::Flushed => Content::Flushed,
             Refusal::UnknownRegion => Content::UnknownRegion,
             Refusal::Denied(reason) => {
-                self.deny(kind, at, length_bytes, reason);
+                self.deny(self.batch, kind, at, length_bytes, reason);
                 Content::Denied
             }
         };
@@ -77,21 +77,31 @@ impl TcpQueue {
         self.hold(slot, content, at).at = u64::from(at.region.0);
     }
 
-    /// Breaks the queue over a verb.
-    pub(super) fn deny(&mut self, kind: VerbKind, address: RemoteAddress, length_bytes: u64, reason: String) {
+    /// Breaks the queue over a verb of `batch`.
+    pub(super) fn deny(
+        &mut self,
+        batch: u64,
+        kind: VerbKind,
+        address: RemoteAddress,
+        length_bytes: u64,
+        reason: String,
+    ) {
         let denied = FabricError::AccessDenied { verb: name(kind), address, length_bytes, reason };
-        self.break_down(format!("an earlier verb broke the queue: {denied}"), Some(denied));
+        let reason = format!("an earlier verb broke the queue: {denied}");
+        let denied = Some(denied);
+        self.broken.get_or_insert_with(|| Box::new(Breakage { batch, reason, denied }));
     }
 
-    pub(super) fn break_down(&mut self, reason: String, denied: Option<FabricError>) {
+    /// Breaks the queue over something else than a verb.
+    fn break_down(&mut self, reason: String) {
         let batch = self.batch;
-        self.broken.get_or_insert_with(|| Box::new(Breakage { batch, reason, denied }));
+        self.broken.get_or_insert_with(|| Box::new(Breakage { batch, reason, denied: None }));
     }
 
     /// Breaks the queue over what the server sent.
     #[cold]
     pub(super) fn unintelligible(&mut self, what: &'static str, got: String) -> FabricError {
-        self.break_down(format!("the server sent something unintelligible as {what}: {got}"), None);
+        self.break_down(format!("the server sent something unintelligible as {what}: {got}"));
         let (peer, expected) = (self.link.peer().to_owned(), "the results of what was sent".to_owned());
         FabricError::Protocol { peer, what, expected, got }
     }
@@ -104,7 +114,7 @@ impl TcpQueue {
             return error;
         }
         if self.broken.is_none() {
-            self.break_down(format!("the server closed this queue: {what}"), None);
+            self.break_down(format!("the server closed this queue: {what}"));
         }
         self.check(0).err().unwrap_or_else(|| self.link.disconnected(what))
     }
