@@ -1,0 +1,8 @@
+//! What TCP alone has to stand: hostile and silent peers, certificates, crowds, regions taken away.
+
+mod certificates;
+mod crowd;
+mod hostile;
+mod life;
+mod raw;
+mod tls;
