@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod campaign;
 mod catalogue;
 mod classes;
 mod client;
@@ -14,6 +15,7 @@ mod node;
 mod program;
 mod scenario;
 
+pub use campaign::{Campaign, Tally};
 pub use catalogue::{Named, SCENARIOS, named, run_seed};
 pub use classes::{CLASSES, Class, Cover, Coverage, Evidence, Mark};
 pub use journal::{Action, Entry, Journal, NEVER, Seen};

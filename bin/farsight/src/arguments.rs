@@ -43,6 +43,7 @@ pub(crate) enum Command {
     Dataset(commands::dataset::Dataset),
     Bench(Box<commands::bench::Bench>),
     Figure(commands::figure::Figure),
+    Simulate(commands::simulate::Simulate),
     Doctor(commands::doctor::Doctor),
 }
 
@@ -61,6 +62,7 @@ impl Command {
             Self::Dataset(command) => command.run(),
             Self::Bench(command) => command.run(),
             Self::Figure(command) => command.run(),
+            Self::Simulate(command) => command.run(),
             Self::Doctor(command) => command.run(),
         }
     }

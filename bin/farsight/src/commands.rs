@@ -11,5 +11,6 @@ pub(crate) mod load;
 pub(crate) mod put;
 pub(crate) mod scan;
 pub(crate) mod serve;
+pub(crate) mod simulate;
 pub(crate) mod stats;
 pub(crate) mod tables;

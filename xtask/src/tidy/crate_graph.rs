@@ -34,11 +34,11 @@ const LAYERS: &[Layer] = &[
         "bench",
         &["base", "fabric", "fabric-shm", "farsight", "index", "index-xstore", "layout", "model", "protocol"],
     ),
-    ("bin/farsight", &["bench", "farsight"]),
     (
         "sim",
         &["base", "client", "fabric", "fabric-sim", "index", "index-xstore", "layout", "protocol", "server"],
     ),
+    ("bin/farsight", &["bench", "farsight", "sim"]),
     ("bindings/python", &["farsight"]),
     // Outside the workspace: nothing else compiles foreign stores.
     ("bench-compare", &["base", "bench", "fabric", "fabric-shm", "farsight", "index-baselines", "layout"]),

@@ -264,7 +264,7 @@ impl Ycsb {
 }
 
 /// A flag that the signals set which ask a program to end.
-fn cancellation() -> Result<Cancellation> {
+pub(super) fn cancellation() -> Result<Cancellation> {
     let cancellation = Cancellation::default();
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, cancellation.flag()).context("cannot handle signals")?;

@@ -5,3 +5,4 @@ mod figures;
 mod loads;
 mod operations;
 mod process;
+mod simulate;

@@ -142,7 +142,7 @@ fn doctor_finds_the_server_and_says_what_to_mend() {
 
 #[test]
 fn help_teaches_by_examples() {
-    let commands = "serve get put delete scan create load stats dataset doctor";
+    let commands = "serve get put delete scan create load stats dataset doctor simulate";
     for command in commands.split(' ') {
         let help = wait(start(program().args([command, "--help"])));
         assert_eq!(help.code, Some(0));

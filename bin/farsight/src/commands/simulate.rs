@@ -1,0 +1,144 @@
+//! `farsight simulate`.
+
+mod document;
+mod record;
+mod summary;
+
+use std::io::Write;
+use std::num::NonZero;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use clap::Args;
+use farsight_sim::{Campaign, Named, SCENARIOS, Tally, named};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::bench::cancellation;
+use record::Record;
+
+/// Seeds that are run unless something else is asked for.
+const SEEDS_DEFAULT: u64 = 1_000;
+/// A month.
+const MINUTES_MAX: f64 = 43_200.0;
+/// What fits any machine.
+const THREADS_MAX: u64 = 4_096;
+
+/// Run clusters in virtual time, under faults that a seed decides, and judge every answer
+///
+/// The real server and the real client on a simulated network card: READs torn between lines, calls lost,
+/// clients that die between two verbs, and whatever else the classes in the table name. Judged are each key's
+/// answers (is there an order that explains them?), what is left over at the end, and every wait.
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Simulate {
+    /// The first seed
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// What happens: a name from the list below
+    #[arg(long, value_name = "NAME", default_value = SCENARIOS[0].name, value_parser = scenario)]
+    scenario: &'static Named,
+    /// How many seeds, from the first one up [default: 1000, or as many as fit into --minutes]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: Option<u64>,
+    /// Begin no seed after so many minutes
+    #[arg(long, value_name = "M", value_parser = minutes)]
+    minutes: Option<f64>,
+    /// Threads [default: one a core]
+    #[arg(long, value_name = "T", value_parser = clap::value_parser!(u64).range(1..=THREADS_MAX))]
+    threads: Option<u64>,
+    /// Print the result as one JSON object
+    #[arg(long)]
+    json: bool,
+    /// Add the result to a document such as docs/proof.md, and to the record beside it
+    #[arg(long, value_name = "FILE.md")]
+    document: Option<PathBuf>,
+}
+
+const HELP: &str = "\
+A seed decides everything: its scenario, its faults, who goes first. The same
+seed of the same commit does the same again, on any machine; a failure is
+printed with the line that repeats it. The exit code is 1 if a seed failed,
+or if 2,000 seeds and more of `any` left a class of faults unmet.
+
+Seeds are independent. A run that is cut short, by --minutes or an interrupt,
+says with which seed to go on.
+
+Examples:
+  farsight simulate                                1,000 seeds of everything
+  farsight simulate --seeds 1000000 --minutes 60   a million, an hour at most
+  farsight simulate --seed 500001 --seeds 500000   the second half of them
+  farsight simulate --json | jq '.classes'         what was met, how often";
+
+fn scenario(name: &str) -> Result<&'static Named, String> {
+    named(name).ok_or_else(|| {
+        let names: Vec<String> =
+            SCENARIOS.iter().map(|scenario| format!("\n  {:<9} {}", scenario.name, scenario.about)).collect();
+        format!("no such scenario; there are{}", names.concat())
+    })
+}
+
+fn minutes(text: &str) -> Result<f64, String> {
+    let minutes: f64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
+    if minutes > 0.0 && minutes <= MINUTES_MAX {
+        Ok(minutes)
+    } else {
+        Err(format!("{text} is not between 0 and {MINUTES_MAX}"))
+    }
+}
+
+impl Simulate {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let cancellation = cancellation()?;
+        let document = self.document.as_deref().map(document::Document::open).transpose()?;
+        let campaign = self.campaign();
+        let bar = bar(&campaign);
+        let begun = Instant::now();
+        let limit = self.minutes.map(|minutes| Duration::from_secs_f64(60.0 * minutes));
+        let is_late = || limit.is_some_and(|limit| begun.elapsed() >= limit);
+        let tally = campaign.run(|| cancellation.is_cancelled() || is_late(), |tally| show(&bar, tally));
+        bar.finish_and_clear();
+        let record = Record::of(&campaign, &tally, begun.elapsed());
+        let mut out = std::io::stdout().lock();
+        if self.json {
+            serde_json::to_writer_pretty(&mut out, &record)?;
+            writeln!(out)?;
+        } else {
+            out.write_all(summary::text(&record, &tally, self.seeds).as_bytes())?;
+        }
+        if let Some(document) = document {
+            document.add(&record)?;
+        }
+        Ok(if record.has_passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    fn campaign(&self) -> Campaign {
+        let cores = || std::thread::available_parallelism().map_or(1, NonZero::get);
+        let unlimited = if self.minutes.is_some() { u64::MAX } else { SEEDS_DEFAULT };
+        Campaign {
+            scenario: self.scenario,
+            first: self.seed,
+            seeds: self.seeds.unwrap_or(unlimited),
+            threads: self.threads.map_or_else(cores, |threads| threads as usize),
+        }
+    }
+}
+
+/// On stderr; nothing where that is no terminal.
+fn bar(campaign: &Campaign) -> ProgressBar {
+    let (bar, template) = match campaign.seeds {
+        u64::MAX => (ProgressBar::no_length(), "{spinner} {human_pos} seeds, {per_sec}, {msg}, {elapsed}"),
+        seeds => {
+            (ProgressBar::new(seeds), "{bar:30} {human_pos}/{human_len} seeds, {per_sec}, {msg}, {eta} left")
+        }
+    };
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar.with_style(ProgressStyle::with_template(template).expect("a well-formed template"))
+}
+
+fn show(bar: &ProgressBar, tally: &Tally) {
+    bar.set_position(tally.seeds);
+    let failed = tally.failures.len();
+    bar.set_message(format!("{} faults, {failed} failed", indicatif::HumanCount(tally.faults())));
+}

@@ -1,0 +1,78 @@
+//! Clusters in virtual time, from the command line.
+
+use serde_json::Value;
+
+use crate::process::{Ended, program, start, wait};
+
+fn simulate(arguments: &[&str]) -> Ended {
+    wait(start(program().arg("simulate").args(arguments)))
+}
+
+fn ok(arguments: &[&str]) -> String {
+    let ended = simulate(arguments);
+    assert_eq!((ended.code, ended.error.as_str()), (Some(0), ""), "{arguments:?} said {}", ended.out);
+    ended.out
+}
+
+#[test]
+fn seeds_pass_and_are_counted() {
+    let text = ok(&["--seed", "300", "--seeds", "12", "--threads", "2"]);
+    assert!(text.contains("12 seeds of any from 300 in "), "{text}");
+    assert!(text.contains("class of faults") && text.contains(" answers judged, "), "{text}");
+    assert!(text.ends_with("no seed failed\n"), "{text}");
+}
+
+#[test]
+fn the_same_seeds_are_the_same_run() {
+    let run = |threads: &str| -> Value {
+        let text =
+            ok(&["--scenario", "mixed", "--seed", "7", "--seeds", "6", "--threads", threads, "--json"]);
+        serde_json::from_str(&text).expect("JSON")
+    };
+    let (one, two) = (run("1"), run("2"));
+    for field in ["commit", "first_seed", "seeds", "operations", "events", "faults", "virtual_s", "classes"] {
+        assert_eq!(one[field], two[field], "{field}");
+    }
+    assert!(one["events"].as_u64() > Some(10_000) && one["faults"].as_u64() > Some(0), "{one}");
+    assert_eq!(one["failures"], Value::Array(Vec::new()));
+    assert_ne!(one["commit"], "");
+}
+
+#[test]
+fn time_ends_a_run_that_says_how_to_go_on() {
+    let text = ok(&["--minutes", "0.005", "--seeds", "1000000000", "--threads", "1"]);
+    let seeds = text.lines().find_map(|line| line.split_once(" seeds of any")).expect("a count").0;
+    let next = seeds.replace(',', "").parse::<u64>().expect("a number") + 1;
+    assert!(
+        text.contains(&format!("go on with: farsight simulate --scenario any --seed {next}\n")),
+        "{text}"
+    );
+}
+
+#[test]
+fn runs_add_up_in_a_document() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("proof.md");
+    for first in ["1", "4"] {
+        let document = path.to_str().expect("temporary paths are text");
+        ok(&["--seed", first, "--seeds", "3", "--threads", "1", "--document", document]);
+    }
+    let text = std::fs::read_to_string(&path).expect("a document");
+    assert!(text.contains("**6 seeds, ") && text.contains(" | 3: 1 to 3 | "), "{text}");
+    let record = std::fs::read_to_string(path.with_extension("jsonl")).expect("a record");
+    let runs: Vec<Value> = record.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(runs.iter().map(|run| run["first_seed"].as_u64()).collect::<Vec<_>>(), [Some(1), Some(4)]);
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_by_name() {
+    let unknown = simulate(&["--scenario", "sunshine"]);
+    assert_eq!(unknown.code, Some(2));
+    assert!(
+        unknown.error.contains("no such scenario; there are") && unknown.error.contains("mixed"),
+        "{unknown:?}"
+    );
+    assert_eq!(simulate(&["--minutes", "0"]).code, Some(2));
+    let ended = simulate(&["--document", "proof.txt", "--seeds", "1"]);
+    assert!(ended.into_error("a document").contains("proof.txt does not end in .md"));
+}
