@@ -64,7 +64,17 @@ impl Machine {
         let mut child = tools::command("setpriv")
             .args(["--pdeathsig", "KILL", "qemu-system-x86_64", "-nodefaults", "-no-user-config"])
             .args(["-display", "none", "-monitor", "none", "-no-reboot"])
-            .args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", &MEMORY_MIB.to_string()])
+            // Emulated, a string copy (erms) moves single bytes, and Soft-RoCE's READs would tear words.
+            .args([
+                "-accel",
+                "tcg,thread=multi",
+                "-cpu",
+                "max,-erms",
+                "-smp",
+                "2",
+                "-m",
+                &MEMORY_MIB.to_string(),
+            ])
             .arg("-kernel")
             .arg(&kernel.image)
             .arg("-initrd")
