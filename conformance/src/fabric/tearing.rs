@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
+use farsight_base::sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use farsight_base::words::{begin_write, end_write};
 use farsight_base::{Line, RemoteAddress, WORDS_PER_LINE};
 use farsight_fabric::{QueuePair, ReadMode, Region, RegionRights};
@@ -15,7 +15,7 @@ use super::harness::{Bench, QueueOf, ring_and_wait};
 /// Changed snapshots that a reader must have seen before it is believed.
 const CHANGES_SEEN: usize = 2_000;
 /// Changes that the watcher of WRITEs must have seen.
-const WRITES_SEEN: u64 = 200;
+const WRITES_SEEN: usize = 200;
 const TIME_MIN: Duration = Duration::from_millis(300);
 /// What no passing test comes near, even where a spinning writer and other programs leave a client and its
 /// server a round trip in a hundredth of a second.
@@ -79,10 +79,10 @@ pub fn stamped_lines_do_not_tear<F: FabricUnderTest>(subject: &F) {
     let from = super::harness::at(region.id(), 0);
     let write = |round: u64| lines.clone().for_each(|line| write_stamped(line, round));
     beside_a_writer(write, || {
-        let mut changes = 0;
+        let (mut changes, enough) = (0, subject.rounds(CHANGES_SEEN));
         let mut last = [0; 4];
         let started = Instant::now();
-        while changes < CHANGES_SEEN || started.elapsed() < TIME_MIN {
+        while changes < enough || started.elapsed() < TIME_MIN {
             assert!(started.elapsed() < PATIENCE, "only {changes} changes were seen");
             // READs of one batch may be taken in any order.
             let before = last;
@@ -120,10 +120,10 @@ pub fn plain_words_do_not_tear<F: FabricUnderTest>(subject: &F) {
         }
     };
     beside_a_writer(write, || {
-        let mut changes = 0;
+        let (mut changes, enough) = (0, subject.rounds(CHANGES_SEEN));
         let mut last = 0;
         let started = Instant::now();
-        while changes < CHANGES_SEEN || started.elapsed() < TIME_MIN {
+        while changes < enough || started.elapsed() < TIME_MIN {
             assert!(started.elapsed() < PATIENCE, "only {changes} changes were seen");
             for [Line(words)] in read_many(&mut queue, from, ReadMode::Plain) {
                 assert!(words.iter().all(|word| word >> 32 == word & 0xffff_ffff), "a torn word: {words:x?}");
@@ -139,12 +139,13 @@ pub fn writes_stay_in_order<F: FabricUnderTest>(subject: &F) {
     if !QueueOf::<F>::GUARANTEES.writes_in_order {
         return;
     }
+    let enough = subject.rounds(WRITES_SEEN);
     let mut bench = Bench::new(subject, RegionRights::ReadWrite);
     let (first, second) = (bench.word(0), bench.word(640));
     let words = bench.region.words();
     let (seen_first, seen_second) = (&words[0], &words[640]);
     let stop = AtomicBool::new(false);
-    let changes = AtomicU64::new(0);
+    let changes = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         let watcher = scope.spawn(|| {
             let mut last = 0;
@@ -154,7 +155,7 @@ pub fn writes_stay_in_order<F: FabricUnderTest>(subject: &F) {
                 let later = seen_second.load(Ordering::Acquire);
                 let earlier = seen_first.load(Ordering::Acquire);
                 assert!(earlier >= later, "the second WRITE {later} was seen before the first ({earlier})");
-                changes.fetch_add(u64::from(later != last), Ordering::Relaxed);
+                changes.fetch_add(usize::from(later != last), Ordering::Relaxed);
                 last = later;
             }
         });
@@ -162,7 +163,7 @@ pub fn writes_stay_in_order<F: FabricUnderTest>(subject: &F) {
         let mut round = 0;
         while !watcher.is_finished()
             && started.elapsed() < PATIENCE
-            && (changes.load(Ordering::Relaxed) < WRITES_SEEN || started.elapsed() < TIME_MIN)
+            && (changes.load(Ordering::Relaxed) < enough || started.elapsed() < TIME_MIN)
         {
             round += 1;
             bench.queue.post_write(0, first, &[round]);
@@ -172,6 +173,6 @@ pub fn writes_stay_in_order<F: FabricUnderTest>(subject: &F) {
         stop.store(true, Ordering::Relaxed);
         watcher.join().expect("no WRITE overtook another");
         let changes = changes.load(Ordering::Relaxed);
-        assert!(changes >= WRITES_SEEN, "only {changes} of {round} changes were seen");
+        assert!(changes >= enough, "only {changes} of {round} changes were seen");
     });
 }
