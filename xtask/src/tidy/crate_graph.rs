@@ -20,6 +20,7 @@ const LAYERS: &[Layer] = &[
     ("fabric-shm", &["base", "fabric"]),
     ("fabric-sim", &["base", "fabric"]),
     ("fabric-tcp", &["base", "fabric"]),
+    ("fabric-verbs", &["base", "fabric"]),
     ("layout", &["base"]),
     ("protocol", &["base", "layout"]),
     ("model", &["base"]),
@@ -48,7 +49,7 @@ const LAYERS: &[Layer] = &[
 ];
 
 /// The layers that provide the fabric.
-const PROVIDERS: &[&str] = &["fabric-shm", "fabric-sim", "fabric-tcp"];
+const PROVIDERS: &[&str] = &["fabric-shm", "fabric-sim", "fabric-tcp", "fabric-verbs"];
 
 const EVERY_LIBRARY: &[&str] = &[
     "base",
@@ -58,6 +59,7 @@ const EVERY_LIBRARY: &[&str] = &[
     "fabric-shm",
     "fabric-sim",
     "fabric-tcp",
+    "fabric-verbs",
     "farsight",
     "index",
     "index-baselines",

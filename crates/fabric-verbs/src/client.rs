@@ -1,0 +1,9 @@
+//! The client's side: connections, queues, calls.
+
+mod arena;
+mod calls;
+mod chain;
+pub(crate) mod connection;
+mod link;
+pub(crate) mod queue;
+mod slots;

@@ -1,0 +1,251 @@
+//! A client's link to its server: the control connection, the attached regions, and the word that says it
+//! lives.
+//!
+//! Invariant: once the `life` word is not [`ALIVE`] it never is again, and every verb of every queue of the
+//! link fails. The reason stands before the word changes.
+//!
+//! Protocol: one watcher thread reads the control connection; it hands answers to whoever asked, and ends the
+//! link when the server says so or hangs up. One question is under way at a time.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use farsight_base::sync::{AtomicU64, Ordering};
+use farsight_base::{Epoch, RegionId};
+use farsight_fabric::{FabricError, RegionRights};
+
+use crate::control::{FRAME_BYTES_MAX, FromClient, FromServer, frame_bytes};
+use crate::ibv::memory::ProtectionDomain;
+use crate::{REGIONS_MAX, os};
+
+const ALIVE: u64 = 1;
+const ENDED: u64 = 2;
+
+/// How long the server may take to answer on the control connection.
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a queue whose card reports an error waits for the server's own reason.
+const FAREWELL_TIMEOUT: Duration = Duration::from_millis(200);
+
+const GONE: &str = "the server closed the connection or died";
+
+/// What the server told about itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Welcome {
+    pub(crate) epoch: Epoch,
+    pub(crate) client: u64,
+}
+
+/// A region as a client knows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AttachedRegion {
+    pub(crate) rights: RegionRights,
+    pub(crate) length_bytes: u64,
+    /// Where it begins in the server's memory.
+    pub(crate) address: u64,
+    pub(crate) key: u32,
+}
+
+/// One connection's shared state.
+#[derive(Debug)]
+pub(crate) struct Link {
+    peer: String,
+    stream: TcpStream,
+    welcome: Welcome,
+    pub(crate) domain: Arc<ProtectionDomain>,
+    owner_pid: u32,
+    life: AtomicU64,
+    /// Why it ended.
+    ending: OnceLock<FabricError>,
+    /// Held from a question to its answer.
+    answers: Mutex<Receiver<FromServer>>,
+    regions: Mutex<BTreeMap<RegionId, AttachedRegion>>,
+}
+
+impl Link {
+    pub(crate) fn new(
+        peer: String,
+        stream: TcpStream,
+        welcome: Welcome,
+        domain: Arc<ProtectionDomain>,
+        answers: Receiver<FromServer>,
+    ) -> Self {
+        Self {
+            peer,
+            stream,
+            welcome,
+            domain,
+            owner_pid: os::own_pid(),
+            life: AtomicU64::new(ALIVE),
+            ending: OnceLock::new(),
+            answers: Mutex::new(answers),
+            regions: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    pub(crate) fn welcome(&self) -> Welcome {
+        self.welcome
+    }
+
+    pub(crate) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// Fails once the link has ended.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<(), FabricError> {
+        // Acquire: the reason was written before. Partner: the Release store in `end_with`.
+        if self.life.load(Ordering::Acquire) == ALIVE { Ok(()) } else { Err(self.ended_error()) }
+    }
+
+    /// Fails in a process that did not make the connection. The card would serve it, beside its parent.
+    pub(crate) fn check_owner(&self) -> Result<(), FabricError> {
+        if os::own_pid() == self.owner_pid { Ok(()) } else { Err(FabricError::Forked) }
+    }
+
+    #[cold]
+    fn ended_error(&self) -> FabricError {
+        self.ending.get().cloned().unwrap_or_else(|| self.disconnected("it ended"))
+    }
+
+    /// The error that says so.
+    pub(crate) fn disconnected(&self, reason: &str) -> FabricError {
+        FabricError::Disconnected { peer: self.peer.clone(), reason: reason.to_owned() }
+    }
+
+    /// Ends the link; the first reason stays.
+    pub(crate) fn end(&self, reason: &str) {
+        self.end_with(self.disconnected(reason));
+    }
+
+    fn end_with(&self, ending: FabricError) {
+        // The first reason wins; a later one is a consequence of it.
+        let _ = self.ending.set(ending);
+        // Release: the reason comes first. Partner: the Acquire load in `check`.
+        self.life.store(ENDED, Ordering::Release);
+        // Whoever sleeps beside the socket sees it hang up. It may be so already.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+
+    /// Ends the link because its card reports an error, unless the server gives a reason of its own soon:
+    /// what a card reports is often the consequence of that.
+    pub(crate) fn end_after_farewell(&self, reason: &str) {
+        self.await_farewell();
+        self.end(reason);
+    }
+
+    /// Waits a moment for the watcher to end the link.
+    pub(crate) fn await_farewell(&self) {
+        let noticed = Instant::now();
+        while self.check().is_ok() && noticed.elapsed() < FAREWELL_TIMEOUT {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Reads what the server sends until the link ends: the watcher thread's whole life.
+    pub(crate) fn watch(&self, answers: &Sender<FromServer>) {
+        loop {
+            match read_frame(&self.stream) {
+                Ok(Some(FromServer::Goodbye { text })) => return self.end(&text),
+                Ok(Some(FromServer::Dismissal { text })) => {
+                    return self.end_with(FabricError::Dismissed { peer: self.peer.clone(), reason: text });
+                }
+                // Nobody asks any more once the receiver is gone.
+                Ok(Some(answer)) => drop(answers.send(answer)),
+                Ok(None) => return self.end(GONE),
+                Err(error) => return self.end(&format!("the control connection failed: {error}")),
+            }
+        }
+    }
+
+    /// Asks the server for one thing and waits for its answer.
+    pub(crate) fn ask(&self, question: FromClient, what: &'static str) -> Result<FromServer, FabricError> {
+        self.check()?;
+        let answers = lock(&self.answers);
+        let started = Instant::now();
+        self.tell(question)?;
+        match answers.recv_timeout(ANSWER_TIMEOUT) {
+            Ok(answer) => Ok(answer),
+            Err(RecvTimeoutError::Disconnected) => Err(self.ended_error()),
+            Err(RecvTimeoutError::Timeout) => {
+                // The late answer would be taken for that of the next question.
+                self.end("the server did not answer in time");
+                Err(FabricError::TimedOut { peer: self.peer.clone(), what, waited: started.elapsed() })
+            }
+        }
+    }
+
+    /// Tells the server something.
+    pub(crate) fn tell(&self, message: FromClient) -> Result<(), FabricError> {
+        self.check()?;
+        (&self.stream).write_all(&message.encode()).map_err(|error| {
+            // A server that died in between may have left its reason, which the watcher reads.
+            self.end_after_farewell(&format!("the control connection failed: {error}"));
+            self.ended_error()
+        })
+    }
+
+    /// Ends the link because of what the server sent.
+    pub(crate) fn unintelligible(&self, what: &'static str, got: String) -> FabricError {
+        self.end(&format!("the server sent something unintelligible as {what}: {got}"));
+        FabricError::Protocol { peer: self.peer.clone(), what, expected: "an answer to it".to_owned(), got }
+    }
+
+    /// Where the region lies and under which key, asked once a connection.
+    pub(crate) fn attach(&self, region: RegionId) -> Result<AttachedRegion, FabricError> {
+        const WHAT: &str = "attaching a region";
+        self.check()?;
+        let unknown = || FabricError::UnknownRegion { peer: self.peer.clone(), region };
+        if region.0 >= REGIONS_MAX {
+            return Err(unknown());
+        }
+        let mut regions = lock(&self.regions);
+        if let Some(attached) = regions.get(&region) {
+            return Ok(*attached);
+        }
+        let attached = match self.ask(FromClient::Attach { region }, WHAT)? {
+            FromServer::Attached { region: named, rights, length_bytes, address, key }
+                if named == region && address.checked_add(length_bytes).is_some() =>
+            {
+                AttachedRegion { rights, length_bytes, address, key }
+            }
+            FromServer::NoSuchRegion { region: named } if named == region => return Err(unknown()),
+            FromServer::Failed { text } => return Err(failed(WHAT, text)),
+            other => return Err(self.unintelligible(WHAT, format!("{other:?}"))),
+        };
+        regions.insert(region, attached);
+        Ok(attached)
+    }
+}
+
+/// The error of a question that the server could not fulfil, in its words.
+pub(crate) fn failed(what: &str, text: String) -> FabricError {
+    os::system_error(what, &io::Error::other(text), "See the server's side")
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The next message, `None` once the server has hung up.
+pub(crate) fn read_frame(mut stream: &TcpStream) -> io::Result<Option<FromServer>> {
+    let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+    let mut length = [0; 4];
+    match stream.read_exact(&mut length) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let length_bytes = frame_bytes(&length).map_err(invalid)?.unwrap_or(0);
+    let mut frame = [0; FRAME_BYTES_MAX];
+    let frame = &mut frame[..length_bytes];
+    stream.read_exact(frame)?;
+    FromServer::decode(frame).map(Some).map_err(invalid)
+}

@@ -1,0 +1,7 @@
+//! The server's side: the host and its sessions, workers' ports, queues, regions.
+
+pub(crate) mod host;
+pub(crate) mod port;
+mod queue;
+mod region;
+mod session;

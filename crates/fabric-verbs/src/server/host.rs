@@ -1,0 +1,488 @@
+//! The server: its control socket, its regions, its clients, and which worker serves whom.
+//!
+//! Invariant: a client is in the table from its connection to its end, whichever comes of it: its own close,
+//! its machine's silence, a broken rule, a fence. With it go its queue pairs, and then nothing of it
+//! executes. Once none of its requests executes either, the server is told, which may keep more of it.
+//!
+//! Protocol: one control thread calls [`Host::step`] in a loop; everything there is non-blocking but for the
+//! making of queue pairs, so a client that is silent, slow or hostile holds up nobody.
+
+use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use farsight_base::{ClientId, Epoch, RegionId};
+use farsight_fabric::{FabricError, Host, Region, RegionRights};
+use rustix::event::epoll;
+use rustix::io::Errno;
+
+use super::port::{Complaints, PortShared, SLEEP_MAX, VerbsPort};
+use super::queue::{RECEIVES, Receives, ServerQueue};
+use super::region::{OwnRegion, ServedRegion};
+use super::session::{Ending, Manners, Session};
+use crate::call_frame::PAYLOAD_BYTES_MAX;
+use crate::control::{FromClient, FromServer};
+use crate::ibv::device::Device;
+use crate::ibv::ffi::access;
+use crate::ibv::memory::ProtectionDomain;
+use crate::ibv::pair::{Endpoint, PairShape, RcPair};
+use crate::{CALLS_MAX, INLINE_BYTES, REGIONS_MAX, os};
+
+/// How long a fence waits for a request that executes.
+const FENCE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the end of a request that executes for a client which has ended is waited for at a time.
+const LEAVING_PAUSE: Duration = Duration::from_millis(1);
+const FENCED: &str = "the server fenced this client";
+/// Connections accepted, and questions of one client answered, before others have their turn.
+const TURN: usize = 32;
+/// Clients connected at a time.
+const SESSIONS_MAX: usize = 1024;
+/// Completions that a port holds, if its card does.
+const COMPLETIONS_MAX: u32 = 32 << 10;
+
+/// Epoll's tokens: the listener, the wake descriptor, then clients.
+const LISTENER_TOKEN: u64 = 0;
+const WAKE_TOKEN: u64 = 1;
+const FIRST_CLIENT_TOKEN: u64 = 2;
+
+/// How a server listens.
+#[derive(Clone, Debug)]
+pub struct ListenOptions {
+    /// Version of the bytes in regions and calls, which both sides must share.
+    pub format_version: u32,
+    /// The RDMA device to use; by default the one with the address listened at.
+    pub device: Option<String>,
+    /// Listen beyond this machine although nothing is encrypted and no client proves who it is.
+    pub trust_network: bool,
+}
+
+impl ListenOptions {
+    /// The device that fits, for clients on this machine.
+    #[must_use]
+    pub fn new(format_version: u32) -> Self {
+        Self { format_version, device: None, trust_network: false }
+    }
+}
+
+/// A server of regions and calls by RDMA.
+#[derive(Debug)]
+pub struct VerbsHost {
+    listener: TcpListener,
+    address: SocketAddr,
+    manners: Manners,
+    domain: Arc<ProtectionDomain>,
+    epoll: OwnedFd,
+    complaints: Arc<Complaints>,
+    sessions: Mutex<Sessions>,
+    regions: Mutex<Vec<ServedRegion>>,
+    ports: Mutex<Ports>,
+}
+
+#[derive(Debug, Default)]
+struct Sessions {
+    by_id: HashMap<ClientId, Session>,
+    /// Ended, and not yet told to the server.
+    leaving: Vec<(ClientId, Vec<Arc<ServerQueue>>)>,
+    last_id: u64,
+}
+
+#[derive(Debug, Default)]
+struct Ports {
+    open: Vec<Weak<PortShared>>,
+    next: usize,
+}
+
+impl Sessions {
+    /// How long nothing is due.
+    fn patience(&self) -> Duration {
+        if !self.leaving.is_empty() {
+            return LEAVING_PAUSE;
+        }
+        let hello_due = self.by_id.values().filter_map(|session| session.hello_due).min();
+        hello_due.map_or(SLEEP_MAX, |due| due.saturating_duration_since(Instant::now()))
+    }
+
+    /// The clients that have ended and of whose requests none executes any more.
+    fn take_departed(&mut self) -> Vec<ClientId> {
+        let is_busy = |queues: &[Arc<ServerQueue>]| queues.iter().any(|queue| queue.gate.is_being_served());
+        self.leaving.extract_if(.., |(_, queues)| !is_busy(queues)).map(|(id, _)| id).collect()
+    }
+
+    /// Completions that all clients together may cause at one port, at most.
+    fn completions(&self) -> usize {
+        let of = |session: &Session| {
+            usize::from(session.receives.is_some()) * RECEIVES + session.queues.len() * CALLS_MAX
+        };
+        self.by_id.values().map(of).sum()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl VerbsHost {
+    /// Listens at `address`, `ip:port`, for clients' control connections.
+    ///
+    /// # Errors
+    /// [`FabricError::System`] if the address is taken or not this machine's, if it can be reached from other
+    /// machines and `trust_network` is not set, or if there is no RDMA device.
+    pub fn listen(address: &str, options: &ListenOptions) -> Result<Self, FabricError> {
+        let failed = |remedy: &'static str| {
+            let what = format!("listening at {address}");
+            move |error: std::io::Error| os::system_error(what, &error, remedy)
+        };
+        let listener = TcpListener::bind(address).map_err(failed("Is the address ip:port, and free?"))?;
+        let bound = listener.local_addr().map_err(failed("A bug"))?;
+        if !bound.ip().is_loopback() && !options.trust_network {
+            let error = std::io::Error::other("that address can be reached from other machines");
+            let remedy =
+                "RDMA is not encrypted, and nobody proves who he is: say that this network is trusted";
+            return Err(failed(remedy)(error));
+        }
+        listener.set_nonblocking(true).map_err(failed("A bug"))?;
+        let device = Device::choose(options.device.as_deref(), bound.ip())?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(|error| failed("Are descriptors left (ulimit -n)?")(error.into()))?;
+        let wake = os::wake_descriptor().map_err(failed("Are descriptors left (ulimit -n)?"))?;
+        watch(&epoll, &listener, LISTENER_TOKEN).map_err(failed("A bug"))?;
+        watch(&epoll, &wake, WAKE_TOKEN).map_err(failed("A bug"))?;
+        let epoch = Epoch(os::random().map_err(failed("A bug"))?);
+        Ok(Self {
+            listener,
+            address: bound,
+            manners: Manners { epoch, format_version: options.format_version },
+            domain: ProtectionDomain::new(device)?,
+            epoll,
+            complaints: Arc::new(Complaints::new(wake)),
+            sessions: Mutex::default(),
+            regions: Mutex::default(),
+            ports: Mutex::default(),
+        })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn socket_address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The RDMA device in use.
+    #[must_use]
+    pub fn device(&self) -> &str {
+        &self.domain.device.name
+    }
+
+    fn completions_max(&self) -> u32 {
+        COMPLETIONS_MAX.min(self.domain.device.attributes.completions_max)
+    }
+
+    fn accept(&self) -> Result<(), FabricError> {
+        for _ in 0..TURN {
+            match self.listener.accept() {
+                Ok((stream, _)) => {
+                    let mut sessions = lock(&self.sessions);
+                    sessions.last_id += 1;
+                    let id = ClientId(sessions.last_id);
+                    // A socket that cannot be set up is closed, which its client sees.
+                    let Ok(session) = Session::new(id, stream) else { continue };
+                    if sessions.by_id.len() >= SESSIONS_MAX {
+                        session.end(Ending::Refused(format!("{SESSIONS_MAX} clients are connected already")));
+                    } else if watch(&self.epoll, &session.stream, id.0 + FIRST_CLIENT_TOKEN).is_ok() {
+                        sessions.by_id.insert(id, session);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                // No descriptors left: whoever waits goes on waiting, until some client leaves.
+                Err(error) if is_want(&error) => {
+                    std::thread::sleep(LEAVING_PAUSE);
+                    return Ok(());
+                }
+                Err(error) => {
+                    let what = format!("accepting at {}", self.address);
+                    return Err(os::system_error(what, &error, "The server must be started again"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers what a client asks, up to a turn's worth.
+    fn attend(&self, sessions: &mut Sessions, id: ClientId) {
+        for _ in 0..TURN {
+            let Some(session) = sessions.by_id.get_mut(&id) else { return };
+            let greeted = session.hello_due.is_some();
+            let outcome = match session.listen(&self.manners) {
+                // A hello may have a question right behind it.
+                Ok(None) if greeted && session.hello_due.is_none() => Ok(()),
+                Ok(None) => return,
+                Ok(Some(FromClient::OpenQueue { endpoint })) => {
+                    session.asked = Some(endpoint);
+                    self.open_queue(sessions, id)
+                }
+                Ok(Some(FromClient::Attach { region })) => self.attach(session, region),
+                Ok(Some(FromClient::CloseQueue { queue })) => {
+                    self.close_queue(session, queue);
+                    Ok(())
+                }
+                Ok(Some(FromClient::Hello { .. })) => unreachable!("the session answers hellos"),
+                Err(ending) => Err(ending),
+            };
+            if let Err(ending) = outcome {
+                return self.end(sessions, id, ending);
+            }
+        }
+    }
+
+    fn attach(&self, session: &Session, id: RegionId) -> Result<(), Ending> {
+        let regions = lock(&self.regions);
+        let answer = match regions.iter().find(|region| region.id == id) {
+            None => FromServer::NoSuchRegion { region: id },
+            Some(region) => FromServer::Attached {
+                region: id,
+                rights: region.rights,
+                length_bytes: region.length_bytes(),
+                address: region.memory.address(),
+                key: region.memory.remote_key,
+            },
+        };
+        session.tell(&answer)
+    }
+
+    /// Opens the queue that the client asked for, if there is a port.
+    fn open_queue(&self, sessions: &mut Sessions, id: ClientId) -> Result<(), Ending> {
+        let Some(port) = self.next_port() else { return Ok(()) };
+        let planned = sessions.completions() + RECEIVES + CALLS_MAX;
+        let Some(session) = sessions.by_id.get_mut(&id) else { return Ok(()) };
+        let Some(peer) = session.asked.take() else { return Ok(()) };
+        let made = if planned > self.completions_max() as usize {
+            Err("too many queues are open".to_owned())
+        } else {
+            self.make_queue(session, &peer, &port).map_err(|error| error.to_string())
+        };
+        match made {
+            Ok((queue, endpoint)) => session.tell(&FromServer::QueueOpened { queue, endpoint }),
+            Err(text) => session.tell(&FromServer::Failed { text }),
+        }
+    }
+
+    fn make_queue(
+        &self,
+        session: &mut Session,
+        peer: &Endpoint,
+        port: &PortShared,
+    ) -> Result<(u64, Endpoint), FabricError> {
+        const WHAT: &str = "opening a queue";
+        let random = || os::random().map_err(|error| os::system_error(WHAT, &error, "A bug"));
+        let receives = match &session.receives {
+            Some(receives) => Arc::clone(receives),
+            None => Receives::new(&self.domain, session.id)?,
+        };
+        session.receives = Some(Arc::clone(&receives));
+        let shape = PairShape {
+            sends_max: CALLS_MAX as u32,
+            receives_max: 0,
+            shared: Some(Arc::clone(&receives.shared)),
+            rights: access::REMOTE_READ | access::REMOTE_WRITE | access::REMOTE_ATOMIC,
+            inline_bytes: INLINE_BYTES,
+        };
+        let pair = RcPair::new(&self.domain, &port.completions, shape, random()? as u32)?;
+        let endpoint = pair.endpoint();
+        let queue = Arc::new(ServerQueue::new(&self.domain, pair, random()?, receives)?);
+        session.queues.push(Arc::clone(&queue));
+        let number = queue.number;
+        // The port knows it before the first request can come.
+        port.give(Arc::clone(&queue));
+        let connected = queue.with_pair(|pair| pair.connect(peer)).unwrap_or(Ok(()));
+        if let Err(error) = connected {
+            self.close_queue(session, number);
+            return Err(error);
+        }
+        Ok((number, endpoint))
+    }
+
+    fn next_port(&self) -> Option<Arc<PortShared>> {
+        let mut ports = lock(&self.ports);
+        ports.open.retain(|port| port.strong_count() > 0);
+        ports.next = ports.next.wrapping_add(1);
+        let count = ports.open.len();
+        count.checked_sub(1).and_then(|_| ports.open[ports.next % count].upgrade())
+    }
+
+    /// Closes a queue that its client wants no more; its port does the rest.
+    fn close_queue(&self, session: &mut Session, number: u64) {
+        let of_number = |queue: &mut Arc<ServerQueue>| queue.number == number;
+        for queue in session.queues.extract_if(.., of_number) {
+            queue.gate.close();
+        }
+        self.notice_ports();
+    }
+
+    fn notice_ports(&self) {
+        for port in lock(&self.ports).open.iter().filter_map(Weak::upgrade) {
+            port.notice();
+        }
+    }
+
+    fn end(&self, sessions: &mut Sessions, id: ClientId, ending: Ending) {
+        let Some(session) = sessions.by_id.remove(&id) else { return };
+        // A forked child may hold the socket open; epoll must forget it all the same.
+        let _ = epoll::delete(&self.epoll, &session.stream);
+        if session.hello_due.is_none() {
+            sessions.leaving.push((id, session.queues.clone()));
+            // A fence comes from another thread than the one that steps.
+            os::signal(&self.complaints.wake);
+        }
+        session.end(ending);
+        self.notice_ports();
+    }
+
+    fn attend_to_time_and_complaints(&self, sessions: &mut Sessions) {
+        for (client, reason) in self.complaints.take() {
+            self.end(sessions, client, Ending::Dismissed(reason));
+        }
+        let now = Instant::now();
+        let late = |session: &&Session| session.hello_due.is_some_and(|due| due <= now);
+        let late: Vec<ClientId> = sessions.by_id.values().filter(late).map(|session| session.id).collect();
+        for client in late {
+            self.end(sessions, client, Ending::Refused("no hello came in time".to_owned()));
+        }
+        let asked = sessions.by_id.values().filter(|session| session.asked.is_some());
+        let asked: Vec<ClientId> = asked.map(|session| session.id).collect();
+        for client in asked {
+            if let Err(ending) = self.open_queue(sessions, client) {
+                self.end(sessions, client, ending);
+            }
+        }
+    }
+}
+
+impl Host for VerbsHost {
+    type Port = VerbsPort;
+
+    fn address(&self) -> String {
+        format!("rdma://{}", self.address)
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.manners.epoch
+    }
+
+    fn message_bytes_max(&self) -> usize {
+        PAYLOAD_BYTES_MAX
+    }
+
+    fn create_region(&self, length_bytes: u64, rights: RegionRights) -> Result<Arc<dyn Region>, FabricError> {
+        let id = lock(&self.regions).iter().map(|region| region.id.0).max().unwrap_or(0) + 1;
+        if id >= REGIONS_MAX {
+            let error = std::io::Error::other(format!("there are {} already", id - 1));
+            return Err(os::system_error("creating a region", &error, "Make fewer, larger regions"));
+        }
+        let region: Arc<dyn Region> = Arc::new(OwnRegion::create(RegionId(id), length_bytes)?);
+        self.export_region(&region, rights)?;
+        Ok(region)
+    }
+
+    /// Registers all of the region: its pages are in memory from then on, and stay what they are, small or
+    /// huge.
+    fn export_region(&self, region: &Arc<dyn Region>, rights: RegionRights) -> Result<(), FabricError> {
+        let mut regions = lock(&self.regions);
+        if regions.iter().any(|other| other.id == region.id()) {
+            let error = std::io::Error::other("another region has that number");
+            let what = format!("exporting {}", region.id());
+            return Err(os::system_error(what, &error, "Create regions before others are exported here"));
+        }
+        regions.push(ServedRegion::new(&self.domain, Arc::clone(region), rights)?);
+        Ok(())
+    }
+
+    fn open_port(&self) -> Result<VerbsPort, FabricError> {
+        let port = VerbsPort::new(&self.domain.device, self.completions_max(), Arc::clone(&self.complaints))?;
+        lock(&self.ports).open.push(Arc::downgrade(port.shared()));
+        // Clients may be waiting for it.
+        os::signal(&self.complaints.wake);
+        Ok(port)
+    }
+
+    fn step(&self, timeout: Duration) -> Result<Vec<ClientId>, FabricError> {
+        let timeout = os::timespec(timeout.min(lock(&self.sessions).patience()));
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(os::system_error("waiting for clients", &error.into(), "A bug")),
+        }
+        for event in events {
+            match event.data.u64() {
+                LISTENER_TOKEN => self.accept()?,
+                WAKE_TOKEN => os::drain(&self.complaints.wake),
+                token => self.attend(&mut lock(&self.sessions), ClientId(token - FIRST_CLIENT_TOKEN)),
+            }
+        }
+        let mut sessions = lock(&self.sessions);
+        self.attend_to_time_and_complaints(&mut sessions);
+        Ok(sessions.take_departed())
+    }
+
+    fn client_count(&self) -> usize {
+        lock(&self.sessions).by_id.values().filter(|session| session.hello_due.is_none()).count()
+    }
+
+    /// Destroys the client's queue pairs, after which no verb of it executes, waits until no request of it
+    /// executes either, and tells it.
+    ///
+    /// Must not be called from a handler that executes a request of that same client: it would wait for
+    /// itself, and end in [`FabricError::TimedOut`].
+    fn fence(&self, client: ClientId) -> Result<(), FabricError> {
+        let deadline = Instant::now() + FENCE_TIMEOUT;
+        let queues = {
+            let mut sessions = lock(&self.sessions);
+            let Some(session) = sessions.by_id.get(&client) else { return Ok(()) };
+            let queues = session.queues.clone();
+            self.end(&mut sessions, client, Ending::Dismissed(FENCED.to_owned()));
+            queues
+        };
+        for queue in queues {
+            while queue.gate.is_being_served() {
+                if Instant::now() >= deadline {
+                    let peer = client.to_string();
+                    return Err(FabricError::TimedOut { peer, what: "a fence", waited: FENCE_TIMEOUT });
+                }
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
+        Ok(())
+    }
+
+    fn wake(&self) {
+        os::signal(&self.complaints.wake);
+        for port in lock(&self.ports).open.iter().filter_map(Weak::upgrade) {
+            port.wake();
+        }
+    }
+}
+
+impl Drop for VerbsHost {
+    fn drop(&mut self) {
+        let mut sessions = lock(&self.sessions);
+        let clients: Vec<ClientId> = sessions.by_id.keys().copied().collect();
+        for client in clients {
+            self.end(&mut sessions, client, Ending::Stopped);
+        }
+    }
+}
+
+/// True if the system has too little of something now.
+fn is_want(error: &std::io::Error) -> bool {
+    let wants = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS];
+    error.raw_os_error().is_some_and(|code| wants.contains(&code))
+}
+
+fn watch(epoll: &OwnedFd, descriptor: impl AsFd, token: u64) -> std::io::Result<()> {
+    let events = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+    Ok(epoll::add(epoll, descriptor, epoll::EventData::new_u64(token), events)?)
+}

@@ -1,0 +1,326 @@
+//! A worker's port: a completion queue that its clients' queue pairs share, and sleep while it is empty.
+//!
+//! Invariant: a queue is served only within its gate, and never once that is closed. No request is taken
+//! while there is no place for its reply, so what is kept for a client that does not read is what its own
+//! receives hold.
+//!
+//! Protocol: completions are sorted by queue; a queue with requests and room for replies stands in line; a
+//! visit takes up to [`CALLS_PER_VISIT`] of its requests. Queues come from the host through an inbox, before
+//! they are connected, and leave once they are closed.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use farsight_base::ClientId;
+use farsight_base::sync::{AtomicBool, Ordering};
+use farsight_fabric::{CallHandler, FabricError, ServerPort};
+use rustix::event::PollFlags;
+
+use super::queue::{Completed, ServerQueue};
+use crate::call_frame::PAYLOAD_BYTES_MAX;
+use crate::ibv::completion::CompletionQueue;
+use crate::ibv::device::Device;
+use crate::ibv::ffi::{self, WorkCompletion};
+use crate::ibv::pair::RcPair;
+use crate::{CALLS_MAX, COMPLETIONS_PER_POLL, os};
+
+/// Requests taken from one queue before the next has its turn.
+const CALLS_PER_VISIT: usize = 16;
+/// How long a waiting worker looks for requests before it sleeps.
+const SPIN: Duration = Duration::from_micros(20);
+/// The longest single sleep.
+pub(super) const SLEEP_MAX: Duration = Duration::from_secs(3600);
+
+/// What the host is told by its ports.
+#[derive(Debug)]
+pub(crate) struct Complaints {
+    pub(super) wake: OwnedFd,
+    list: Mutex<Vec<(ClientId, String)>>,
+}
+
+impl Complaints {
+    pub(super) fn new(wake: OwnedFd) -> Self {
+        Self { wake, list: Mutex::default() }
+    }
+
+    fn file(&self, client: ClientId, reason: String) {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner).push((client, reason));
+        os::signal(&self.wake);
+    }
+
+    pub(super) fn take(&self) -> Vec<(ClientId, String)> {
+        std::mem::take(&mut self.list.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// What the host shares with a port.
+#[derive(Debug)]
+pub(crate) struct PortShared {
+    pub(super) completions: Arc<CompletionQueue>,
+    wake: OwnedFd,
+    changed: AtomicBool,
+    inbox: Mutex<Vec<Arc<ServerQueue>>>,
+}
+
+impl PortShared {
+    /// Hands the port a queue, which must not be connected yet.
+    pub(super) fn give(&self, queue: Arc<ServerQueue>) {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner).push(queue);
+        self.notice();
+    }
+
+    /// Makes the port look at its inbox and at which queues are closed.
+    pub(super) fn notice(&self) {
+        // Release: what there is to notice comes before. Partner: the Acquire swap in
+        // `VerbsPort::apply_changes`.
+        self.changed.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    pub(super) fn wake(&self) {
+        os::signal(&self.wake);
+    }
+}
+
+/// A queue as its port keeps it.
+#[derive(Debug)]
+struct Served {
+    queue: Arc<ServerQueue>,
+    /// Requests that have arrived: places and bytes.
+    requests: VecDeque<(usize, usize)>,
+    /// Places for replies that are free.
+    free_replies: Vec<usize>,
+    is_in_line: bool,
+}
+
+/// One worker's share of the connected clients.
+#[derive(Debug)]
+pub struct VerbsPort {
+    shared: Arc<PortShared>,
+    complaints: Arc<Complaints>,
+    /// By the queue pair's number.
+    queues: HashMap<u32, Served>,
+    /// Queues with requests and room for replies.
+    line: VecDeque<u32>,
+    request: Vec<u8>,
+    reply: Vec<u8>,
+}
+
+impl VerbsPort {
+    pub(super) fn new(
+        device: &Arc<Device>,
+        completions_max: u32,
+        complaints: Arc<Complaints>,
+    ) -> Result<Self, FabricError> {
+        let wake = os::wake_descriptor().map_err(|error| {
+            os::system_error("opening a port", &error, "Are descriptors left (ulimit -n)?")
+        })?;
+        let shared = PortShared {
+            completions: CompletionQueue::new(device, completions_max)?,
+            wake,
+            changed: AtomicBool::new(false),
+            inbox: Mutex::default(),
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+            complaints,
+            queues: HashMap::new(),
+            line: VecDeque::new(),
+            request: Vec::new(),
+            reply: Vec::new(),
+        })
+    }
+
+    pub(super) fn shared(&self) -> &Arc<PortShared> {
+        &self.shared
+    }
+
+    fn apply_changes(&mut self) {
+        // Relaxed look, so that an unchanged port pays no exclusive access. Acquire: the partner is the
+        // Release store in `PortShared::notice`.
+        if !self.shared.changed.load(Ordering::Relaxed) || !self.shared.changed.swap(false, Ordering::Acquire)
+        {
+            return;
+        }
+        self.remove_closed();
+        let arrived = std::mem::take(&mut *self.shared.inbox.lock().unwrap_or_else(PoisonError::into_inner));
+        for queue in arrived {
+            let served = Served {
+                requests: VecDeque::new(),
+                free_replies: (0..CALLS_MAX).collect(),
+                is_in_line: false,
+                queue,
+            };
+            self.queues.insert(served.queue.pair_number, served);
+        }
+    }
+
+    /// Lets go of closed queues. One that its client closed still has a queue pair: its requests are taken
+    /// out of the completion queue first, so that their receives serve the client's other queues.
+    fn remove_closed(&mut self) {
+        let closed = |served: &Served| served.queue.gate.is_closed();
+        if self.queues.values().any(closed) {
+            for served in self.queues.values().filter(|served| closed(served)) {
+                // One that cannot be broken off is destroyed below all the same.
+                let _ = served.queue.with_pair(RcPair::break_off);
+            }
+            self.collect();
+            self.queues.retain(|_, served| {
+                let keep = !served.queue.gate.is_closed();
+                if !keep {
+                    served.queue.destroy();
+                    for (place, _) in &served.requests {
+                        // Refused if the receives are gone, and the client with them.
+                        let _ = served.queue.receives.post(*place);
+                    }
+                }
+                keep
+            });
+            self.line.retain(|number| self.queues.contains_key(number));
+        }
+    }
+
+    /// Takes all completions that are there.
+    fn collect(&mut self) {
+        let mut found = [WorkCompletion::default(); COMPLETIONS_PER_POLL];
+        loop {
+            // A completion queue that cannot be polled shows in that nothing is answered any more; nothing
+            // here could mend it.
+            let count = self.shared.completions.poll(&mut found).unwrap_or(0);
+            for completion in &found[..count] {
+                self.sort(completion);
+            }
+            // Bounded: no more completions come than receives and replies are posted, and none is posted
+            // here.
+            if count < found.len() {
+                return;
+            }
+        }
+    }
+
+    fn sort(&mut self, completion: &WorkCompletion) {
+        // What is not known was closed before.
+        let Some(served) = self.queues.get_mut(&completion.queue_pair) else { return };
+        if completion.status != ffi::STATUS_SUCCESS {
+            if !served.queue.gate.is_closed() {
+                served.queue.gate.close();
+                let reason = format!("its queue pair is in error: status {} of the card", completion.status);
+                self.complaints.file(served.queue.client, reason);
+            }
+            return;
+        }
+        match served.queue.completed(completion.id) {
+            Completed::Request(place) => {
+                served.requests.push_back((place, completion.length_bytes as usize));
+            }
+            Completed::Reply(place) => served.free_replies.push(place),
+            Completed::Stale => return,
+        }
+        if !served.is_in_line && !served.requests.is_empty() && !served.free_replies.is_empty() {
+            served.is_in_line = true;
+            self.line.push_back(completion.queue_pair);
+        }
+    }
+
+    /// Answers requests of the queue that is first in line.
+    fn visit(&mut self, number: u32, limit: usize, handler: &mut dyn CallHandler) -> usize {
+        let Some(served) = self.queues.get_mut(&number) else { return 0 };
+        served.is_in_line = false;
+        let queue = Arc::clone(&served.queue);
+        let Some(_serving) = queue.gate.enter() else { return 0 };
+        let mut answered = 0;
+        while answered < limit
+            && !served.free_replies.is_empty()
+            && let Some((place, message_bytes)) = served.requests.pop_front()
+        {
+            let header = queue.receives.load(place, message_bytes, &mut self.request);
+            let posted = queue.receives.post(place);
+            let outcome = match (header, posted) {
+                (Ok(header), Ok(())) if header.queue == queue.number => {
+                    self.reply.clear();
+                    handler.handle(queue.client, &self.request, &mut self.reply);
+                    assert!(self.reply.len() <= PAYLOAD_BYTES_MAX, "a reply of {} B", self.reply.len());
+                    let place = served.free_replies.pop().expect("there is one");
+                    queue.reply(place, header, &self.reply).map_err(|error| error.to_string())
+                }
+                (Ok(header), Ok(())) => Err(format!("a call names queue {:#x}", header.queue)),
+                (Err(disorder), _) => Err(disorder.to_string()),
+                (_, Err(error)) => Err(format!("posting a receive failed: {error}")),
+            };
+            if let Err(reason) = outcome {
+                queue.gate.close();
+                self.complaints.file(queue.client, format!("this client's calls are broken: {reason}"));
+                return answered;
+            }
+            answered += 1;
+        }
+        if !served.requests.is_empty() && !served.free_replies.is_empty() {
+            served.is_in_line = true;
+            self.line.push_back(number);
+        }
+        answered
+    }
+
+    fn has_work(&mut self) -> bool {
+        self.collect();
+        // Relaxed: only a hint to look properly; who sets it wakes the port besides.
+        !self.line.is_empty() || self.shared.changed.load(Ordering::Relaxed)
+    }
+}
+
+impl ServerPort for VerbsPort {
+    fn serve(&mut self, budget_calls: usize, handler: &mut dyn CallHandler) -> usize {
+        self.apply_changes();
+        self.collect();
+        let mut answered = 0;
+        while answered < budget_calls
+            && let Some(number) = self.line.pop_front()
+        {
+            answered += self.visit(number, CALLS_PER_VISIT.min(budget_calls - answered), handler);
+            if self.line.is_empty() {
+                self.collect();
+            }
+        }
+        answered
+    }
+
+    fn wait(&mut self, timeout: Duration) {
+        self.apply_changes();
+        let started = Instant::now();
+        while started.elapsed() < SPIN.min(timeout) {
+            if self.has_work() {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        // A port whose card sends no events still wakes now and then.
+        let deaf = self.shared.completions.request_event().is_err();
+        if self.has_work() {
+            return;
+        }
+        let timeout = timeout.min(if deaf { Duration::from_millis(1) } else { SLEEP_MAX });
+        let events = (self.shared.completions.descriptor(), PollFlags::IN);
+        let wake = (self.shared.wake.as_fd(), PollFlags::IN);
+        if let Ok([has_events, woken]) = os::await_either([events, wake], timeout) {
+            if has_events {
+                self.shared.completions.take_events();
+            }
+            if woken {
+                os::drain(&self.shared.wake);
+            }
+        }
+        self.apply_changes();
+    }
+}
+
+impl Drop for VerbsPort {
+    fn drop(&mut self) {
+        self.apply_changes();
+        // Nobody serves them any more. Their clients see their verbs fail.
+        for served in self.queues.values() {
+            served.queue.destroy();
+        }
+    }
+}
