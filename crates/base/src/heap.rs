@@ -1,7 +1,9 @@
 //! Zeroed words on the heap: memory that may never be touched costs nothing, and memory that cannot be had
 //! is an error and no abort.
 //!
-//! Invariant: the words begin at a line, and live as long as their [`HeapWords`].
+//! Invariant: the words begin at a line, and live as long as their [`HeapWords`]. Those that fill a huge page
+//! begin at one, and the system is asked for huge pages under them: words read at random cost a walk of the
+//! page table less.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -9,13 +11,16 @@ use std::ptr::NonNull;
 use crate::sync::AtomicU64;
 use crate::{LINE_BYTES, WORDS_PER_LINE};
 
+/// The unit in which the processor maps huge pages.
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+
 /// A line-aligned piece of the heap as words, zero at first.
 #[derive(Debug)]
 pub struct HeapWords {
-    base: NonNull<AtomicU64>,
+    allocation: NonNull<u8>,
     layout: Layout,
     /// Where the first line begins, and how many words there are from it on.
-    first: usize,
+    first: NonNull<AtomicU64>,
     count: usize,
 }
 
@@ -29,34 +34,51 @@ impl HeapWords {
     /// written.
     #[must_use]
     pub fn zeroed(line_count: usize) -> Option<Self> {
+        let length_bytes = line_count.checked_mul(LINE_BYTES).filter(|bytes| *bytes > 0)?;
+        let alignment_bytes = if length_bytes < HUGE_PAGE_BYTES { LINE_BYTES } else { HUGE_PAGE_BYTES };
         // The allocator leaves memory of its own alignment alone that comes zeroed from the system, and
-        // clears any other by hand: so a line more, and the first line looked for.
-        let count = line_count.checked_mul(WORDS_PER_LINE).filter(|count| *count > 0)?;
-        let layout = Layout::array::<AtomicU64>(count.checked_add(WORDS_PER_LINE)?).ok()?;
-        // SAFETY: the layout's size is not zero, because `count` is not.
-        let memory = unsafe { alloc_zeroed(layout) };
-        let base = NonNull::new(memory)?.cast::<AtomicU64>();
-        let first = base.as_ptr().align_offset(LINE_BYTES);
-        assert!(first < WORDS_PER_LINE, "words are aligned to their size");
-        Some(Self { base, layout, first, count })
+        // clears any other by hand: so as much more, and the first place looked for.
+        let layout = Layout::array::<u8>(length_bytes.checked_add(alignment_bytes)?).ok()?;
+        let layout = layout.align_to(align_of::<AtomicU64>()).ok()?;
+        // SAFETY: the layout's size is not zero, because `length_bytes` is not.
+        let allocation = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        let skipped_bytes = allocation.align_offset(alignment_bytes);
+        assert!(skipped_bytes < alignment_bytes, "memory has places of every alignment");
+        // SAFETY: the allocation is longer than `skipped_bytes`, which are less than the alignment.
+        let first = unsafe { allocation.byte_add(skipped_bytes) }.cast::<AtomicU64>();
+        ask_for_huge_pages(first, length_bytes);
+        Some(Self { allocation, layout, first, count: line_count * WORDS_PER_LINE })
     }
 
     /// All words.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: `first < WORDS_PER_LINE`, and the allocation has that many words more than `count`.
-        let start = unsafe { self.base.as_ptr().add(self.first) };
-        // SAFETY: `count` words from `start` lie in the allocation, which lives as long as `self`; zeroed
-        // memory is valid for atomics, and nobody reaches it but through these.
-        unsafe { std::slice::from_raw_parts(start, self.count) }
+        // SAFETY: `count` words from `first` on lie in the allocation, because that is longer than they are
+        // by the alignment, of which less was skipped; it lives as long as `self`. Zeroed memory is valid for
+        // atomics, and nobody reaches it but through these.
+        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.count) }
     }
+}
+
+/// Asks for huge pages under the whole ones of this memory; whether there are any is the system's choice.
+fn ask_for_huge_pages(first: NonNull<AtomicU64>, length_bytes: usize) {
+    #[cfg(all(target_os = "linux", not(miri)))]
+    if let whole_bytes @ 1.. = length_bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES {
+        // SAFETY: the range lies inside one allocation of the caller's; the advice changes which pages hold
+        // it and not what they hold.
+        let advised = unsafe { libc::madvise(first.as_ptr().cast(), whole_bytes, libc::MADV_HUGEPAGE) };
+        // Without huge pages, everything works more slowly.
+        let _ = advised;
+    }
+    #[cfg(not(all(target_os = "linux", not(miri))))]
+    let _ = (first, length_bytes);
 }
 
 impl Drop for HeapWords {
     fn drop(&mut self) {
-        // SAFETY: `base` was allocated with this layout, and nothing refers to it any more.
-        unsafe { dealloc(self.base.as_ptr().cast(), self.layout) };
+        // SAFETY: `allocation` was made with this layout, and nothing refers to it any more.
+        unsafe { dealloc(self.allocation.as_ptr(), self.layout) };
     }
 }
 
@@ -67,11 +89,13 @@ mod tests {
 
     #[test]
     fn words_are_zero_and_begin_at_a_line() {
-        for line_count in [1, 2, 5, 1000] {
+        for line_count in [1, 2, 5, 1000, HUGE_PAGE_BYTES / LINE_BYTES, 40_000] {
             let heap = HeapWords::zeroed(line_count).expect("memory");
             let words = heap.words();
             assert_eq!(words.len(), line_count * WORDS_PER_LINE);
-            assert!((words.as_ptr() as usize).is_multiple_of(LINE_BYTES));
+            let is_huge = line_count * LINE_BYTES >= HUGE_PAGE_BYTES;
+            let alignment_bytes = if is_huge { HUGE_PAGE_BYTES } else { LINE_BYTES };
+            assert!((words.as_ptr() as usize).is_multiple_of(alignment_bytes));
             assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == 0));
             words[words.len() - 1].store(7, Ordering::Relaxed);
             assert_eq!(heap.words()[words.len() - 1].load(Ordering::Relaxed), 7);

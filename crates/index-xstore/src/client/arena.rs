@@ -8,19 +8,54 @@
 use std::collections::HashMap;
 use std::sync::{OnceLock, PoisonError};
 
+#[cfg(not(any(loom, shuttle)))]
+use farsight_base::heap::{HUGE_PAGE_BYTES, HeapWords};
 use farsight_base::sync::{AtomicU64, Mutex, Ordering};
+#[cfg(not(any(loom, shuttle)))]
+use farsight_base::{LINE_BYTES, WORDS_PER_LINE};
 
-/// Entries in a chunk; no block crosses a chunk's end. A model has no room for as many.
-pub(super) const CHUNK_ENTRIES: usize = if cfg!(any(loom, shuttle)) { 4 } else { 1 << 16 };
+/// Entries in a chunk, a huge page; no block crosses a chunk's end. A model has no room for as many.
+#[cfg(not(any(loom, shuttle)))]
+pub(super) const CHUNK_ENTRIES: usize = HUGE_PAGE_BYTES / LINE_BYTES * WORDS_PER_LINE;
+#[cfg(any(loom, shuttle))]
+pub(super) const CHUNK_ENTRIES: usize = 4;
 /// Chunks at most: as many entries as an offset of 32 bits can name.
-const CHUNKS: usize = if cfg!(any(loom, shuttle)) { 4 } else { 1 << 16 };
+const CHUNKS: usize = if cfg!(any(loom, shuttle)) { 4 } else { (1 << 32) / CHUNK_ENTRIES };
 
 /// Entries that never move.
-type Chunk = [AtomicU64; CHUNK_ENTRIES];
+#[cfg(not(any(loom, shuttle)))]
+struct Chunk(HeapWords);
+
+#[cfg(not(any(loom, shuttle)))]
+impl Chunk {
+    fn new() -> Option<Self> {
+        HeapWords::zeroed(CHUNK_ENTRIES / WORDS_PER_LINE).map(Self)
+    }
+
+    #[inline(always)]
+    fn entries(&self) -> &[AtomicU64] {
+        self.0.words()
+    }
+}
+
+/// Those of a model, whose atomics are not of a word's size.
+#[cfg(any(loom, shuttle))]
+struct Chunk(Box<[AtomicU64]>);
+
+#[cfg(any(loom, shuttle))]
+impl Chunk {
+    fn new() -> Option<Self> {
+        Some(Self((0..CHUNK_ENTRIES).map(|_| AtomicU64::new(0)).collect()))
+    }
+
+    fn entries(&self) -> &[AtomicU64] {
+        &self.0
+    }
+}
 
 /// Blocks of table entries.
 pub(super) struct Arena {
-    chunks: Box<[OnceLock<Box<Chunk>>]>,
+    chunks: Box<[OnceLock<Chunk>]>,
     state: Mutex<ArenaState>,
 }
 
@@ -37,8 +72,8 @@ impl Arena {
         Self { chunks, state: Mutex::default() }
     }
 
-    /// Puts `entries` in a block and returns its offset; `None` if they are more than a chunk holds or the
-    /// arena is full.
+    /// Puts `entries` in a block and returns its offset; `None` if they are more than a chunk holds, the
+    /// arena is full, or there is no memory left.
     pub(super) fn put(&self, entries: &[u64]) -> Option<u32> {
         let offset = self.allocate(entries.len())?;
         for (place, entry) in self.entries(offset as usize, entries.len()).iter().zip(entries) {
@@ -55,8 +90,7 @@ impl Arena {
     #[inline(always)]
     pub(super) fn entries(&self, first: usize, count: usize) -> &[AtomicU64] {
         let chunk = self.chunks[first / CHUNK_ENTRIES].get().expect("records name blocks of existing chunks");
-        let first = first % CHUNK_ENTRIES;
-        &chunk[first..first + count]
+        &chunk.entries()[first % CHUNK_ENTRIES..][..count]
     }
 
     /// Gives a block back.
@@ -83,10 +117,10 @@ impl Arena {
         let room = CHUNK_ENTRIES - state.next % CHUNK_ENTRIES;
         let at = if entries <= room { state.next } else { state.next + room };
         let chunk = self.chunks.get(at / CHUNK_ENTRIES)?;
-        chunk.get_or_init(|| {
-            let entries: Vec<AtomicU64> = (0..CHUNK_ENTRIES).map(|_| AtomicU64::new(0)).collect();
-            entries.try_into().expect("as many entries as a chunk has")
-        });
+        if chunk.get().is_none() {
+            // Nobody else sets it: the state is locked.
+            let _ = chunk.set(Chunk::new()?);
+        }
         state.next = at + entries;
         state.live_entries += entries;
         Some(at as u32)
@@ -100,7 +134,7 @@ mod tests {
     #[test]
     fn blocks_do_not_overlap_and_come_back() {
         let arena = Arena::new();
-        let lengths = [3, 30_000, 30_000, 30_000, 5, CHUNK_ENTRIES];
+        let lengths = [3, 120_000, 120_000, 120_000, 5, CHUNK_ENTRIES];
         let blocks: Vec<_> = lengths
             .map(|length| (length, arena.put(&(7..length as u64 + 7).collect::<Vec<_>>()).unwrap()))
             .into();
