@@ -208,7 +208,7 @@ fn a_scan_reads_its_leaves_in_one_doorbell() {
         for group in loaded.some(SCANS).chunks(GROUP) {
             let scans: Vec<(u64, usize)> =
                 group.iter().map(|from| (*from, 1 + random.below(100) as usize)).collect();
-            leaves_planned += scans.iter().map(|scan| scan.1.div_ceil(10) as u64 + 1).sum::<u64>();
+            leaves_planned += scans.iter().map(|scan| scan.1.div_ceil(12) as u64 + 1).sum::<u64>();
             session.scan_batch(&scans, &mut pairs).expect("scans");
         }
     });

@@ -8,6 +8,7 @@ pub mod address;
 pub mod clock;
 #[cfg(not(any(loom, shuttle)))]
 pub mod heap;
+pub mod in_order;
 pub mod observe;
 pub mod prng;
 pub mod search;

@@ -6,7 +6,7 @@
 use crate::sync::{AtomicU64, Ordering};
 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
 use crate::words::leave_avx;
-use crate::words::{Line, WORDS_PER_LINE};
+use crate::words::{LINE_BYTES, Line, WORDS_PER_LINE};
 
 /// Lines searched at once: a leaf's key part.
 pub const SEARCH_LINES: usize = 3;
@@ -48,73 +48,73 @@ pub fn equal_words_unchecked(words: &[AtomicU64; SEARCH_LINES * WORDS_PER_LINE],
 /// Words that [`first_above`] looks at.
 pub const BOUNDED_WORDS_MAX: usize = 8;
 
-/// The index of the first of `words`, at most [`BOUNDED_WORDS_MAX`] in ascending order, that is above each of
-/// two ascending bounds; their number if there is none. Of words in no order, or written meanwhile: two
-/// indices, the second not below the first.
+/// The index of the first of `words`, at most [`BOUNDED_WORDS_MAX`] in ascending order, that is above
+/// `bound`; their number if there is none. Of words in no order, or written meanwhile: some index up to their
+/// number, never lower for a greater bound.
 ///
 /// # Panics
 /// If there are more words.
 #[inline(always)]
 #[must_use]
-pub fn first_above(words: &[AtomicU64], bounds: [u64; 2]) -> [u32; 2] {
+pub fn first_above(words: &[AtomicU64], bound: u64) -> u32 {
     assert!(words.len() <= BOUNDED_WORDS_MAX, "{} words to compare", words.len());
     #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
     if std::is_x86_feature_detected!("avx512f") {
         // SAFETY: there are at most eight words, by the assertion; AVX-512F was detected.
-        let above = unsafe { above_avx512(words, bounds) };
+        let above = unsafe { above_avx512(words, bound) };
         // A one behind the last word: all are at most the bound.
-        return above.map(|above| (above | 1 << words.len()).trailing_zeros());
+        return (above | 1 << words.len()).trailing_zeros();
     }
-    first_above_portable(words, bounds)
+    first_above_portable(words, bound)
 }
 
-fn first_above_portable(words: &[AtomicU64], bounds: [u64; 2]) -> [u32; 2] {
-    let mut first = [0; 2];
-    for word in words {
-        let word = word.load(Ordering::Relaxed);
-        for (first, bound) in first.iter_mut().zip(bounds) {
-            *first += u32::from(word <= bound);
-        }
-    }
-    first
+fn first_above_portable(words: &[AtomicU64], bound: u64) -> u32 {
+    words.iter().take_while(|word| word.load(Ordering::Relaxed) <= bound).count() as u32
 }
 
-/// The words above each bound, one bit each. Without a branch for the number of words, which is different
+/// The words above the bound, one bit each. Without a branch for the number of words, which is different
 /// from search to search.
+///
+/// By whole lines, at their places: a move of 64 B from anywhere else reaches into the next line and waits
+/// for that, too, though the mask leaves out all of its words.
 ///
 /// # Safety
 /// There are at most eight words; the processor has AVX-512F.
 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
 #[inline(always)]
-unsafe fn above_avx512(words: &[AtomicU64], bounds: [u64; 2]) -> [u32; 2] {
-    let lanes = (1_u32 << words.len()) - 1;
-    let (first, second): (u32, u32);
-    // SAFETY: the block reads `words.len()` words at `words`, which atomics alone write and of which a vector
-    // move loads each whole, and no lane behind them: the mask keeps those from being loaded and from
-    // faulting. The caller has AVX-512F. Registers are declared, stack and flags stay untouched. It is not
+unsafe fn above_avx512(words: &[AtomicU64], bound: u64) -> u32 {
+    let address = words.as_ptr() as usize;
+    let skipped_words = (address % LINE_BYTES) / 8;
+    let first_line = address - address % LINE_BYTES;
+    let lanes = ((1_u32 << words.len()) - 1) << skipped_words;
+    // Words that reach into no second line look at the first twice, with no lane.
+    let second_line = first_line + if lanes >> WORDS_PER_LINE == 0 { 0 } else { LINE_BYTES };
+    let (above, above_second): (u32, u32);
+    // SAFETY: the block reads the words of the slice, which atomics alone write and of which a vector compare
+    // loads each whole, and no lane beside them: the masks keep those from being loaded and from faulting.
+    // Sixteen lanes from the first line's start on hold all words, of which there are at most eight, by the
+    // caller. The caller has AVX-512F. Registers are declared, stack and flags stay untouched. It is not
     // `pure`: shared memory may differ the next time.
     unsafe {
         std::arch::asm!(
             "kmovw k1, {lanes:e}",
-            "vmovdqu64 zmm0 {{k1}} {{z}}, [{words}]",
-            "vpbroadcastq zmm1, {bound0}",
-            "vpbroadcastq zmm2, {bound1}",
-            "vpcmpnleuq k2 {{k1}}, zmm0, zmm1",
-            "vpcmpnleuq k3 {{k1}}, zmm0, zmm2",
-            "kmovw {first:e}, k2",
-            "kmovw {second:e}, k3",
+            "kshiftrw k2, k1, 8",
+            "vpbroadcastq zmm16, {bound}",
+            "vpcmpltuq k1 {{k1}}, zmm16, [{first_line}]",
+            "vpcmpltuq k2 {{k2}}, zmm16, [{second_line}]",
+            "kmovw {above:e}, k1",
+            "kmovw {above_second:e}, k2",
             lanes = in(reg) lanes,
-            words = in(reg) words.as_ptr(),
-            bound0 = in(reg) bounds[0],
-            bound1 = in(reg) bounds[1],
-            first = out(reg) first,
-            second = out(reg) second,
-            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("k1") _, out("k2") _, out("k3") _,
+            bound = in(reg) bound,
+            first_line = in(reg) first_line,
+            second_line = in(reg) second_line,
+            above = out(reg) above,
+            above_second = out(reg) above_second,
+            out("zmm16") _, out("k1") _, out("k2") _,
             options(nostack, preserves_flags, readonly),
         );
     }
-    leave_avx();
-    [first, second]
+    (above | above_second << WORDS_PER_LINE) >> skipped_words
 }
 
 /// Words of a search tree's node.
@@ -233,10 +233,10 @@ unsafe fn equal_words_avx512(lines: *const u64, key: u64) -> u32 {
     // SAFETY: as in `equal_words_avx2`; the caller has AVX-512F.
     unsafe {
         std::arch::asm!(
-            "vpbroadcastq zmm0, {key}",
-            "vpcmpeqq k1, zmm0, [{lines}]",
-            "vpcmpeqq k2, zmm0, [{lines} + 64]",
-            "vpcmpeqq k3, zmm0, [{lines} + 128]",
+            "vpbroadcastq zmm16, {key}",
+            "vpcmpeqq k1, zmm16, [{lines}]",
+            "vpcmpeqq k2, zmm16, [{lines} + 64]",
+            "vpcmpeqq k3, zmm16, [{lines} + 128]",
             "kunpckbw k1, k2, k1",
             "kmovw {low:e}, k1",
             "kmovw {high:e}, k3",
@@ -244,11 +244,10 @@ unsafe fn equal_words_avx512(lines: *const u64, key: u64) -> u32 {
             lines = in(reg) lines,
             low = out(reg) low,
             high = out(reg) high,
-            out("xmm0") _, out("k1") _, out("k2") _, out("k3") _,
+            out("zmm16") _, out("k1") _, out("k2") _, out("k3") _,
             options(nostack, preserves_flags, readonly),
         );
     }
-    leave_avx();
     low | high << 16
 }
 
@@ -284,21 +283,25 @@ mod tests {
     #[test]
     fn the_first_above_is_the_one_that_a_walk_finds() {
         let mut random = SplitMix64::new(9);
-        for _ in 0..5_000 {
+        for _ in 0..10_000 {
             let mut sorted: Vec<u64> =
                 (0..random.below(9)).map(|_| random.next_u64() >> random.below(64)).collect();
             sorted.sort_unstable();
-            let mut bounds = [0, 1].map(|_| match random.below(4) {
+            let bound = match random.below(4) {
                 0 => u64::MAX,
                 1 => 0,
                 _ if sorted.is_empty() => 1,
                 _ => sorted[random.below(sorted.len() as u64) as usize],
-            });
-            bounds.sort_unstable();
-            let expected = bounds.map(|bound| sorted.partition_point(|word| *word <= bound) as u32);
-            let words: Vec<AtomicU64> = sorted.iter().map(|word| AtomicU64::new(*word)).collect();
-            assert_eq!(first_above(&words, bounds), expected, "{sorted:?} {bounds:?}");
-            assert_eq!(first_above_portable(&words, bounds), expected, "{sorted:?} {bounds:?}");
+            };
+            let expected = sorted.partition_point(|word| *word <= bound) as u32;
+            // Wherever they begin in a line.
+            let place = random.below(8) as usize;
+            let around = (0..place).map(|_| random.next_u64()).collect::<Vec<_>>().into_iter();
+            let words: Vec<AtomicU64> =
+                around.chain(sorted.clone()).chain([0, bound]).map(AtomicU64::new).collect();
+            let words = &words[place..][..sorted.len()];
+            assert_eq!(first_above(words, bound), expected, "{sorted:?} {bound}");
+            assert_eq!(first_above_portable(words, bound), expected, "{sorted:?} {bound}");
         }
     }
 
@@ -308,10 +311,10 @@ mod tests {
         for _ in 0..5_000 {
             let words: Vec<AtomicU64> =
                 (0..random.below(9)).map(|_| AtomicU64::new(random.below(5))).collect();
-            let bound = random.below(5);
-            let bounds = [bound, bound + random.below(3)];
-            for [first, second] in [first_above(&words, bounds), first_above_portable(&words, bounds)] {
-                assert!(first <= second && second as usize <= words.len(), "{first} {second} {words:?}");
+            let bounds = [0, 1, 2, 3, 4, 5];
+            for first_above in [first_above, first_above_portable] {
+                let found = bounds.map(|bound| first_above(&words, bound));
+                assert!(found.is_sorted() && found[5] as usize == words.len(), "{found:?} {words:?}");
             }
         }
     }

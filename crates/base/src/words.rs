@@ -14,6 +14,8 @@
 //! relaxed word loads elsewhere. Shared memory tears at 8 B inside a line, so the second look at the stamp is
 //! not optional. Plain, volatile and `memcpy` reads of such memory would be data races.
 
+use std::mem::MaybeUninit;
+
 use crate::observe;
 use crate::sync::{AtomicU64, Ordering, fence};
 
@@ -33,6 +35,9 @@ pub const STAMP_INCARNATION_BITS: u32 = 24;
 pub const STAMP_OCCUPANCY_BITS: u32 = 8;
 
 const INCARNATION_MASK: u32 = (1 << STAMP_INCARNATION_BITS) - 1;
+
+/// A line of shared memory.
+pub type SharedLine = [AtomicU64; WORDS_PER_LINE];
 
 /// A private copy of one line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -175,18 +180,135 @@ pub enum CopyMode {
     Stamped,
 }
 
-/// Copies `into.len()` lines from `from`. In [`CopyMode::Stamped`] a line that changed meanwhile, or was
-/// being written, comes back with an odd version.
+/// The widest moves of this processor, for whoever copies in a loop and looks at its features before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Moves(Width);
+
+/// Invariant: but for `Words`, the processor was asked for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Width {
+    #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+    Avx512,
+    #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+    Avx,
+    Words,
+}
+
+impl Moves {
+    /// Asks the processor.
+    #[inline(always)]
+    #[must_use]
+    pub fn detect() -> Self {
+        #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+        if std::is_x86_feature_detected!("avx512f") {
+            return Self(Width::Avx512);
+        } else if std::is_x86_feature_detected!("avx") {
+            return Self(Width::Avx);
+        }
+        Self(Width::Words)
+    }
+
+    /// Copies `into.len()` lines from `from`. In [`CopyMode::Stamped`] a line that changed meanwhile, or was
+    /// being written, comes back with an odd version.
+    ///
+    /// # Panics
+    /// If `from` does not hold exactly as many words as `into`.
+    #[inline(always)]
+    pub fn copy_lines(self, from: &[AtomicU64], into: &mut [Line], mode: CopyMode) {
+        // Plain copies look at the stamps too: it costs two loads a line, less than a second body for this
+        // function.
+        if self.copy_and_compare(from, into) != 0 && mode == CopyMode::Stamped {
+            self.copy_again_line_by_line(from, into);
+        }
+    }
+
+    /// Copies stamped lines to `into` and returns them there. One that changed meanwhile, or was being
+    /// written, comes back with an odd version.
+    #[inline(always)]
+    pub fn copy_to<'a, const LINES: usize>(
+        self,
+        from: &[SharedLine; LINES],
+        into: &'a mut MaybeUninit<[Line; LINES]>,
+    ) -> &'a mut [Line; LINES] {
+        let lines: *mut Line = into.as_mut_ptr().cast();
+        let mut changed = 0;
+        for (index, words) in from.iter().enumerate() {
+            // SAFETY: `index < LINES`, the number of lines at `lines`.
+            let line = unsafe { lines.add(index) };
+            changed |= match self.0 {
+                // SAFETY: the line is `into`'s, writable and aligned; AVX-512F was detected.
+                #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+                Width::Avx512 => unsafe { copy_line_avx512(words, line) },
+                // SAFETY: as above; AVX was detected.
+                #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+                Width::Avx => unsafe { copy_line_avx(words, line) },
+                // SAFETY: as above.
+                Width::Words => unsafe { copy_line_by_words(words, line) },
+            };
+        }
+        #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+        if self.0 == Width::Avx {
+            leave_avx();
+        }
+        // SAFETY: the loop wrote each line, and any bits are a line.
+        let into = unsafe { into.assume_init_mut() };
+        if changed != 0 {
+            self.copy_again_line_by_line(from.as_flattened(), into);
+        }
+        into
+    }
+
+    /// After some line changed under the copy: copies once more and marks those that change again.
+    #[cold]
+    #[inline(never)]
+    fn copy_again_line_by_line(self, from: &[AtomicU64], into: &mut [Line]) {
+        for (line, words) in into.iter_mut().zip(from.chunks_exact(WORDS_PER_LINE)) {
+            if self.copy_and_compare(words, std::slice::from_mut(line)) != 0 {
+                line.0[0] |= 1;
+            }
+        }
+    }
+
+    /// Copies lines, looking at each stamp before and after its body: returns the bits in which any stamp
+    /// changed, zero if none did. Between two equal stamps the copy holds that same stamp, because versions
+    /// only grow.
+    ///
+    /// Nothing is stored into a copy but by vector moves: a word stored into it would make the vector loads
+    /// of the search that follows wait for both (no store forwarding), which costs more than the copy.
+    #[inline(always)]
+    fn copy_and_compare(self, from: &[AtomicU64], into: &mut [Line]) -> u64 {
+        assert_eq!(from.len(), into.len() * WORDS_PER_LINE, "words to copy, and room for them");
+        let lines = into.iter_mut().zip(from.as_chunks().0);
+        match self.0 {
+            #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+            Width::Avx512 => lines.fold(0, |changed, (line, words)| {
+                // SAFETY: a line of the caller's; AVX-512F was detected.
+                changed | unsafe { copy_line_avx512(words, line) }
+            }),
+            #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+            Width::Avx => {
+                let changed = lines.fold(0, |changed, (line, words)| {
+                    // SAFETY: a line of the caller's; AVX was detected.
+                    changed | unsafe { copy_line_avx(words, line) }
+                });
+                leave_avx();
+                changed
+            }
+            Width::Words => lines.fold(0, |changed, (line, words)| {
+                // SAFETY: a line of the caller's.
+                changed | unsafe { copy_line_by_words(words, line) }
+            }),
+        }
+    }
+}
+
+/// [`Moves::copy_lines`] by the widest moves there are.
 ///
 /// # Panics
-/// If `from` does not hold exactly as many words as `into`.
+/// As [`Moves::copy_lines`].
 #[inline(always)]
 pub fn copy_lines(from: &[AtomicU64], into: &mut [Line], mode: CopyMode) {
-    // Plain copies look at the stamps too: it costs two loads a line, less than a second body for this
-    // function.
-    if copy_and_compare(from, into) != 0 && mode == CopyMode::Stamped {
-        copy_again_line_by_line(from, into);
-    }
+    Moves::detect().copy_lines(from, into, mode);
 }
 
 /// [`copy_lines`] of stamped lines.
@@ -198,53 +320,22 @@ pub fn copy_stamped(from: &[AtomicU64], into: &mut [Line]) {
     copy_lines(from, into, CopyMode::Stamped);
 }
 
-/// After some line changed under the copy: copies once more and marks those that change again.
-#[cold]
-#[inline(never)]
-fn copy_again_line_by_line(from: &[AtomicU64], into: &mut [Line]) {
-    for (line, words) in into.iter_mut().zip(from.chunks_exact(WORDS_PER_LINE)) {
-        if copy_and_compare(words, std::slice::from_mut(line)) != 0 {
-            line.0[0] |= 1;
-        }
-    }
-}
-
-/// Copies lines, looking at each stamp before and after its body: returns the bits in which any stamp
-/// changed, zero if none did. Between two equal stamps the copy holds that same stamp, because versions only
-/// grow.
-///
-/// Nothing is stored into a copy but by vector moves: a word stored into it would make the vector loads of
-/// the search that follows wait for both (no store forwarding), which costs more than the copy.
-#[inline(always)]
-fn copy_and_compare(from: &[AtomicU64], into: &mut [Line]) -> u64 {
-    assert_eq!(from.len(), into.len() * WORDS_PER_LINE, "words to copy, and room for them");
-    let lines = into.iter_mut().zip(from.chunks_exact(WORDS_PER_LINE));
-    #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
-    if std::is_x86_feature_detected!("avx512f") {
-        let changed = lines.fold(0, |changed, (line, words)| changed | copy_line_avx512(words, line));
-        leave_avx();
-        return changed;
-    } else if std::is_x86_feature_detected!("avx") {
-        let changed = lines.fold(0, |changed, (line, words)| changed | copy_line_avx(words, line));
-        leave_avx();
-        return changed;
-    }
-    lines.fold(0, |changed, (line, words)| changed | copy_line_by_words(words, line))
-}
-
 /// Where there are no vector moves to use; its own function, so that it does not stand in every hot loop.
+///
+/// # Safety
+/// A line may be written at `line`.
 #[inline(never)]
-fn copy_line_by_words(words: &[AtomicU64], line: &mut Line) -> u64 {
+unsafe fn copy_line_by_words(words: &SharedLine, line: *mut Line) -> u64 {
     // Relaxed, then a fence, because an Acquire load is not promised to work on a read-only mapping.
     let before = words[0].load(Ordering::Relaxed);
     // Acquire: the body's loads come after the stamp's. Partner: the Release store in `end_write`.
     fence(Ordering::Acquire);
-    for (word, shared) in line.0.iter_mut().zip(words) {
-        *word = shared.load(Ordering::Relaxed);
-    }
+    let body = Line(std::array::from_fn(|word| words[word].load(Ordering::Relaxed)));
     // Acquire: the second load of the stamp comes after the body's loads. Partner: the Release fence in
     // `begin_write`: a reader that saw a word of the new body sees the odd stamp, or a later one.
     fence(Ordering::Acquire);
+    // SAFETY: the caller's line.
+    unsafe { line.write(body) };
     #[cfg(any(loom, shuttle))]
     if crate::sync::planted::is_planted(crate::sync::planted::Bug::NoSecondLook) {
         return 0;
@@ -256,13 +347,15 @@ fn copy_line_by_words(words: &[AtomicU64], line: &mut Line) -> u64 {
 /// block's instructions is the fences; the compiler moves no memory access across it, because it is not
 /// `nomem`.
 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+///
+/// # Safety
+/// A line may be written at `line`; the processor has AVX.
 #[inline(always)]
-fn copy_line_avx(words: &[AtomicU64], line: &mut Line) -> u64 {
-    let from = words[..WORDS_PER_LINE].as_ptr();
+unsafe fn copy_line_avx(words: &SharedLine, line: *mut Line) -> u64 {
     let changed: u64;
-    // SAFETY: `from` points at 64 readable bytes (the slice index above) that only atomics and this block
-    // touch, each 8 B of which a vector move loads whole; `into` at 64 writable private bytes. The moves need
-    // no alignment. The caller detected AVX. The registers are declared; the stack stays untouched.
+    // SAFETY: `from` points at a line's 64 readable bytes that only atomics and this block touch, each 8 B of
+    // which a vector move loads whole; `into` at 64 writable private bytes, by the caller. The moves need no
+    // alignment. The caller has AVX. The registers are declared; the stack stays untouched.
     unsafe {
         std::arch::asm!(
             "mov {changed}, [{from}]",
@@ -271,8 +364,8 @@ fn copy_line_avx(words: &[AtomicU64], line: &mut Line) -> u64 {
             "vmovdqu [{into}], ymm0",
             "vmovdqu [{into} + 32], ymm1",
             "xor {changed}, [{from}]",
-            from = in(reg) from,
-            into = in(reg) line.0.as_mut_ptr(),
+            from = in(reg) words.as_ptr(),
+            into = in(reg) line,
             changed = out(reg) changed,
             out("xmm0") _, out("xmm1") _,
             options(nostack),
@@ -281,23 +374,26 @@ fn copy_line_avx(words: &[AtomicU64], line: &mut Line) -> u64 {
     changed
 }
 
-/// [`copy_line_avx`] with one move a line.
+/// [`copy_line_avx`] with one move a line, through a register of the upper sixteen: those cost SSE code
+/// nothing, so there is nothing to clear afterwards.
 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+///
+/// # Safety
+/// A line may be written at `line`; the processor has AVX-512F.
 #[inline(always)]
-fn copy_line_avx512(words: &[AtomicU64], line: &mut Line) -> u64 {
-    let from = words[..WORDS_PER_LINE].as_ptr();
+unsafe fn copy_line_avx512(words: &SharedLine, line: *mut Line) -> u64 {
     let changed: u64;
-    // SAFETY: as in `copy_line_avx`; the caller detected AVX-512F.
+    // SAFETY: as in `copy_line_avx`; the caller has AVX-512F.
     unsafe {
         std::arch::asm!(
             "mov {changed}, [{from}]",
-            "vmovdqu64 zmm0, [{from}]",
-            "vmovdqu64 [{into}], zmm0",
+            "vmovdqu64 zmm16, [{from}]",
+            "vmovdqu64 [{into}], zmm16",
             "xor {changed}, [{from}]",
-            from = in(reg) from,
-            into = in(reg) line.0.as_mut_ptr(),
+            from = in(reg) words.as_ptr(),
+            into = in(reg) line,
             changed = out(reg) changed,
-            out("xmm0") _,
+            out("zmm16") _,
             options(nostack),
         );
     }
@@ -369,7 +465,7 @@ pub fn end_write(line: &[AtomicU64], stamp: Stamp) {
 mod tests {
     use super::*;
 
-    type Copy = fn(&[AtomicU64], &mut Line) -> u64;
+    type Copy = unsafe fn(&SharedLine, *mut Line) -> u64;
 
     /// Each way of copying a line that this processor has.
     fn ways() -> Vec<Copy> {
@@ -400,7 +496,9 @@ mod tests {
         for (way, copy) in ways().into_iter().enumerate() {
             for words in shared.windows(WORDS_PER_LINE) {
                 let mut line = Line::ZERO;
-                assert_eq!(copy(words, &mut line), 0, "nobody writes");
+                // SAFETY: the line is the test's own; `ways` detected what each needs.
+                let changed = unsafe { copy(words.try_into().unwrap(), &raw mut line) };
+                assert_eq!(changed, 0, "nobody writes");
                 let expected = std::array::from_fn(|word| words[word].load(Ordering::Relaxed));
                 assert_eq!(line.0, expected, "way {way}");
             }

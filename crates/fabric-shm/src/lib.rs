@@ -18,6 +18,7 @@
 //! connections.
 
 mod calls;
+mod chained;
 mod claim;
 mod connection;
 mod control;

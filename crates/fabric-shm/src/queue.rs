@@ -9,17 +9,20 @@
 //! [`FabricError::Disconnected`], and so does every doorbell after that batch's own.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::clock::{Clock, MonotonicNs, SystemClock};
 use farsight_base::sync::AtomicU64;
-use farsight_base::words::{CopyMode, copy_lines, prefetch};
+use farsight_base::words::{CopyMode, Moves, SharedLine, copy_lines, prefetch};
 use farsight_base::{LINE_BYTES, Line, RegionId, RemoteAddress, WORDS_PER_LINE};
+use farsight_fabric::chained::{Chains, line_address};
 use farsight_fabric::{FabricError, Guarantees, Meters, QueuePair, ReadMode, RegionRights, Slot};
 
 use crate::calls::{Calls, Woken};
+use crate::chained::{self, Counts, Stop};
 use crate::link::Link;
 use crate::mapping::SharedWords;
 use crate::mutations::{Change, Mutations, Target};
@@ -238,6 +241,19 @@ impl ShmQueue {
         self.post_refused_read(0, from, into.len());
         self.doorbell()?;
         self.take_read(0, into)
+    }
+
+    /// What a READ without a slot that stopped comes to.
+    #[cold]
+    #[inline(never)]
+    fn stopped(&mut self, region: RegionId, stop: Stop) -> FabricError {
+        match stop {
+            Stop::Dead(error) => error,
+            Stop::Outside { line, count } => {
+                let refused = self.read_refused(line_address(region, line), &mut vec![Line::ZERO; count]);
+                refused.expect_err("a READ outside of its region is refused")
+            }
+        }
     }
 
     /// The error of a slot that does not hold what was to be taken.
@@ -475,6 +491,55 @@ impl QueuePair for ShmQueue {
         self.meters.read_bytes += size_of_val(into) as u64;
         self.meters.doorbells += 1;
         Ok(())
+    }
+
+    /// All lines are asked for, but only what the caller looks at is copied.
+    #[inline(always)]
+    fn read_part<const ALL: usize, const FIRST: usize, const PART: usize, Chosen, Kept>(
+        &mut self,
+        region: RegionId,
+        line: u64,
+        choose: impl FnOnce(&[Line; FIRST]) -> Option<(usize, Chosen)>,
+        keep: impl FnOnce(Chosen, &[Line; PART]) -> Kept,
+    ) -> Result<Option<Kept>, FabricError> {
+        debug_assert!(self.batch_reads == 0 && self.mutations.len() == 0, "a READ alone has its batch alone");
+        self.check(0)?;
+        self.meters.reads += 1;
+        self.meters.read_bytes += (ALL * LINE_BYTES) as u64;
+        self.meters.doorbells += 1;
+        let words = self.region(region).map_or(&[][..], |region| region.words.words());
+        let lines: &[SharedLine; ALL] = match chained::ask(words.as_chunks().0, line) {
+            Ok(lines) => lines,
+            Err(stop) => return Err(self.stopped(region, stop)),
+        };
+        let (moves, mut copy) = (Moves::detect(), MaybeUninit::uninit());
+        let first = lines.first_chunk().expect("the first lines are some of all");
+        let Some((begin, chosen)) = choose(moves.copy_to(first, &mut copy)) else { return Ok(None) };
+        let part = lines[begin..].first_chunk().expect("a part of all lines");
+        Ok(Some(keep(chosen, moves.copy_to(part, &mut MaybeUninit::uninit()))))
+    }
+
+    /// Copies and nothing else, as in [`ShmQueue::read_alone`].
+    #[inline(always)]
+    fn read_chained<const FIRST: usize, const SECOND: usize>(
+        &mut self,
+        region: RegionId,
+        count: usize,
+        chains: &mut impl Chains<FIRST, SECOND>,
+    ) -> Result<(), FabricError> {
+        debug_assert!(self.batch_reads == 0 && self.mutations.len() == 0, "chains have their batch alone");
+        self.check(0)?;
+        // Of a region that is not attached every READ lies outside.
+        let words = self.region(region).map_or(&[][..], |region| region.words.words());
+        match chained::read(words, count, chains, &self.link) {
+            Ok(Counts { first, second }) => {
+                self.meters.reads += first + second;
+                self.meters.read_bytes += (first * FIRST as u64 + second * SECOND as u64) * LINE_BYTES as u64;
+                self.meters.doorbells += u64::from(first > 0) + u64::from(second > 0);
+                Ok(())
+            }
+            Err(stop) => Err(self.stopped(region, stop)),
+        }
     }
 
     #[inline(always)]

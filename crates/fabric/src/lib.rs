@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod chained;
 mod error;
 mod gate;
 mod guarantees;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use farsight_base::clock::MonotonicNs;
 use farsight_base::{Epoch, Line, RegionId, RemoteAddress};
 
+use crate::chained::{Chains, line_address, read_by_slots};
 use crate::{FabricError, Guarantees, Meters};
 
 /// A place in a queue pair's batch, below [`QueuePair::SLOTS`]. A slot holds one verb from its posting until
@@ -143,6 +144,47 @@ pub trait QueuePair {
         self.doorbell()?;
         self.settle()?;
         self.take_read(0, into)
+    }
+
+    /// READs `ALL` stamped lines from line `line` of `region` on and waits for them, as
+    /// [`QueuePair::read_alone`] does, for a caller who needs but a part of them and finds out which from the
+    /// first ones: `choose` sees `FIRST` lines and says where among all of them `PART` lines begin, which
+    /// `keep` sees; its answer is returned, or nothing if `choose` says nothing.
+    ///
+    /// # Errors
+    /// As [`QueuePair::read_alone`].
+    ///
+    /// # Panics
+    /// If the part reaches beyond the lines that were READ.
+    #[inline]
+    fn read_part<const ALL: usize, const FIRST: usize, const PART: usize, Chosen, Kept>(
+        &mut self,
+        region: RegionId,
+        line: u64,
+        choose: impl FnOnce(&[Line; FIRST]) -> Option<(usize, Chosen)>,
+        keep: impl FnOnce(Chosen, &[Line; PART]) -> Kept,
+    ) -> Result<Option<Kept>, FabricError> {
+        let mut lines = [Line::ZERO; ALL];
+        self.read_alone(line_address(region, line), &mut lines, ReadMode::Stamped)?;
+        let chosen = choose(lines.first_chunk().expect("the first lines are some of all"));
+        let Some((begin, chosen)) = chosen else { return Ok(None) };
+        Ok(Some(keep(chosen, lines[begin..].first_chunk().expect("a part of all lines"))))
+    }
+
+    /// READs `count` chains, at most [`CHAINS_MAX`](crate::chained::CHAINS_MAX), and waits for them. Nothing
+    /// else may be posted; slots below `count` are used.
+    ///
+    /// # Errors
+    /// As [`QueuePair::doorbell`], [`QueuePair::settle`] and [`QueuePair::take_read`]; then some chains did
+    /// not end.
+    #[inline]
+    fn read_chained<const FIRST: usize, const SECOND: usize>(
+        &mut self,
+        region: RegionId,
+        count: usize,
+        chains: &mut impl Chains<FIRST, SECOND>,
+    ) -> Result<(), FabricError> {
+        read_by_slots(self, region, count, chains)
     }
 
     /// Copies the lines that the completed READ in `slot` fetched; as many as were posted. Without

@@ -61,6 +61,13 @@ impl Answers {
         &mut self.values[index * self.value_bytes..][..self.value_bytes]
     }
 
+    /// The versions and values of the `count` keys from `first` on, to be written.
+    #[inline]
+    pub fn part_mut(&mut self, first: usize, count: usize) -> (&mut [u64], &mut [u8]) {
+        let bytes = first * self.value_bytes..(first + count) * self.value_bytes;
+        (&mut self.versions[first..first + count], &mut self.values[bytes])
+    }
+
     /// Marks value `index` present with `version`, or absent with zero.
     #[inline(always)]
     pub fn set_version(&mut self, index: usize, version: u64) {
@@ -90,6 +97,10 @@ pub struct Pair<'a> {
     /// The value.
     pub value: &'a [u8],
 }
+
+/// Room for keys, versions and values of one word each.
+pub type ShortRoom<'a, const COUNT: usize> =
+    (&'a mut [u64; COUNT], &'a mut [u64; COUNT], &'a mut [[u8; 8]; COUNT]);
 
 /// Room behind the pairs held, for as many as were asked for.
 pub struct PairRoom<'a> {
@@ -128,6 +139,14 @@ impl Pairs {
             versions: &mut self.versions[self.count..end],
             values: &mut self.values[self.count * self.value_bytes..end * self.value_bytes],
         }
+    }
+
+    /// Room for `COUNT` pairs whose values are one word; `None` if they are not.
+    #[inline]
+    pub fn short_room<const COUNT: usize>(&mut self) -> Option<ShortRoom<'_, COUNT>> {
+        let PairRoom { keys, versions, values } = self.room(COUNT);
+        let values = values.as_chunks_mut().0.try_into().ok()?;
+        Some((keys.try_into().ok()?, versions.try_into().ok()?, values))
     }
 
     #[cold]

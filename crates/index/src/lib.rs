@@ -12,7 +12,7 @@ mod leaf_format;
 mod record;
 mod slab;
 
-pub use answers::{Answers, Pair, PairRoom, Pairs};
+pub use answers::{Answers, Pair, PairRoom, Pairs, ShortRoom};
 pub use contention::{Backoff, Contended, Waited};
 pub use counters::Counters;
 pub use leaf_format::{LatchedLeaf, LeafAnswer, LeafFormat, LeafListener, LeafSpan, Place, Room};

@@ -22,6 +22,12 @@ impl LeafSlot {
         (number < LEAF_SLOTS).then_some(Self(number as u8))
     }
 
+    /// The slot of this number, which a leaf has.
+    pub(crate) const fn of_number(number: usize) -> Self {
+        assert!(number < LEAF_SLOTS, "a leaf has no such slot");
+        Self(number as u8)
+    }
+
     /// The slot of a key's word in the key part: words 5 to 7, 9 to 15, 17 to 22.
     #[inline]
     #[must_use]
@@ -36,9 +42,9 @@ impl LeafSlot {
     /// The word of the key part that holds this slot's key.
     #[inline]
     #[must_use]
-    pub fn key_word(self) -> usize {
-        let slot = usize::from(self.0);
-        slot + 5 + usize::from(slot >= 3) + usize::from(slot >= 10)
+    pub const fn key_word(self) -> usize {
+        let slot = self.0 as usize;
+        slot + 5 + (slot >= 3) as usize + (slot >= 10) as usize
     }
 
     /// The line of the key part that holds this slot's key.
@@ -172,11 +178,18 @@ impl Geometry {
         ValuePlace { line: KEY_LINES + group * self.lines_per_value, index }
     }
 
+    /// The number of `line` of `leaf`, counted over the whole region.
+    #[inline]
+    #[must_use]
+    pub fn line_number(&self, leaf: LeafNumber, line: usize) -> u64 {
+        u64::from(leaf.0) * self.leaf_lines() as u64 + line as u64
+    }
+
     /// The address of `line` of `leaf`.
     #[inline]
     #[must_use]
     pub fn address(&self, region: RegionId, leaf: LeafNumber, line: usize) -> RemoteAddress {
-        let offset_bytes = u64::from(leaf.0) * self.leaf_bytes() as u64 + (line * LINE_BYTES) as u64;
+        let offset_bytes = self.line_number(leaf, line) * LINE_BYTES as u64;
         RemoteAddress { region, offset_bytes }
     }
 }

@@ -65,21 +65,36 @@ pub struct KeyLines<'a>(pub &'a [Line; KEY_LINES]);
 
 impl KeyLines<'_> {
     /// Looks `key` up.
-    #[inline(always)]
+    #[inline]
     #[must_use]
     pub fn search(&self, key: u64) -> KeySearch {
-        let lines = self.0;
-        let occupied = lines[0].0[0] >> 56 | lines[1].0[0] >> 56 << 8 | lines[2].0[0] >> 56 << 16;
-        let found = equal_words(lines, key) & occupied as u32 & KEY_WORDS_MASK;
+        match self.hit(key) {
+            Some((slot, incarnation)) => KeySearch::Hit { slot, incarnation },
+            None if self.found(key) != 0 => KeySearch::Changing,
+            None => self.prove_miss(key),
+        }
+    }
+
+    /// The slot of `key` and the incarnation under which its value must be found, if it is here: the only
+    /// part of [`KeyLines::search`] that most keys need.
+    #[inline(always)]
+    #[must_use]
+    pub fn hit(&self, key: u64) -> Option<(LeafSlot, u32)> {
+        let found = self.found(key);
         if found == 0 {
-            return self.prove_miss(key);
+            return None;
         }
         let word = found.trailing_zeros() as usize;
-        let stamp = lines[word / WORDS_PER_LINE].stamp();
-        if stamp.is_changing() {
-            return KeySearch::Changing;
-        }
-        KeySearch::Hit { slot: LeafSlot::of_key_word(word), incarnation: stamp.incarnation() }
+        let stamp = self.0[word / WORDS_PER_LINE].stamp();
+        (!stamp.is_changing()).then(|| (LeafSlot::of_key_word(word), stamp.incarnation()))
+    }
+
+    /// The occupied words that hold `key`, one bit each.
+    #[inline(always)]
+    fn found(self, key: u64) -> u32 {
+        let lines = self.0;
+        let occupied = lines[0].0[0] >> 56 | lines[1].0[0] >> 56 << 8 | lines[2].0[0] >> 56 << 16;
+        equal_words(lines, key) & occupied as u32 & KEY_WORDS_MASK
     }
 
     /// The incarnation that all three lines agree on, or `None` while they change.
@@ -126,9 +141,15 @@ impl KeyLines<'_> {
         self.is_occupied(slot).then(|| self.0[word / WORDS_PER_LINE].0[word % WORDS_PER_LINE])
     }
 
+    /// The slots in the order of their keys, four bits each; a hint.
+    #[inline(always)]
+    pub(crate) fn permutation(self) -> u64 {
+        self.0[0].0[PERMUTATION_WORD]
+    }
+
     /// The slots that hold keys, one bit each.
     #[inline(always)]
-    fn occupied_slots(self) -> u32 {
+    pub(crate) fn occupied_slots(self) -> u32 {
         let words =
             self.0.iter().rev().fold(0, |words, line| words << 8 | u32::from(line.stamp().occupancy()));
         // Slots stand in words 5 to 7, 9 to 15 and 17 to 22.
@@ -139,7 +160,7 @@ impl KeyLines<'_> {
     /// all of them, keys ascending; otherwise the permutation belongs to another moment than the keys.
     #[inline(always)]
     pub(crate) fn visit_in_order(self, mut visit: impl FnMut(u64, LeafSlot)) -> bool {
-        let mut permutation = self.0[0].0[PERMUTATION_WORD];
+        let mut permutation = self.permutation();
         let (mut missing, mut least) = (self.occupied_slots(), Some(0));
         for _ in 0..LEAF_SLOTS {
             if missing == 0 {

@@ -22,8 +22,9 @@ pub use entry::TableEntry;
 pub use geometry::{Geometry, GeometryError, LeafSlot, ValuePlace};
 pub use image::LeafImage;
 pub use key_lines::{Fences, KeyLines, KeySearch};
+pub use short_pairs::{PairsRoom, SHORT_LEAF_LINES};
 pub use sub_model::SubModelRecord;
-pub use value::ValueFault;
+pub use value::{ValueFault, read_short_value};
 pub use writer::{LatchTimeout, LeafWriter, SortedPair};
 
 /// The version of everything docs/format.md describes. A client and a server of different versions refuse
@@ -55,6 +56,10 @@ pub const PAIR_VERSION_BITS: u32 = 48;
 pub const VALUE_BYTES_MIN: usize = 8;
 /// Bytes of the longest value.
 pub const VALUE_BYTES_MAX: usize = 256;
+/// Bytes of a value of one word, the only ones that share a line by fours.
+pub const SHORT_VALUE_BYTES: usize = 8;
+/// Lines of the longest value: its words and its version.
+pub const VALUE_LINES_MAX: usize = (VALUE_BYTES_MAX / 8 + 1).div_ceil(farsight_base::WORDS_PER_LINE - 1);
 /// Values of eight bytes in a line.
 pub const SHORT_VALUES_PER_LINE: usize = 4;
 

@@ -5,58 +5,103 @@
 //! (a line of another incarnation or changing, keys out of the permutation's order, a slot not written) gives
 //! none, and the caller goes the long way.
 
+use farsight_base::in_order::{self, Outcome, Places};
 use farsight_base::{Line, WORDS_PER_LINE};
 
 use crate::value::short_version;
-use crate::{Geometry, KEY_LINES, KeyLines, LEAF_SLOTS, SHORT_VALUES_PER_LINE};
+use crate::{Geometry, KEY_LINES, KeyLines, LEAF_SLOTS, LeafSlot, SHORT_VALUE_BYTES, SHORT_VALUES_PER_LINE};
 
-/// Lines of such a leaf.
-const LINES: usize = KEY_LINES + LEAF_SLOTS / SHORT_VALUES_PER_LINE;
+/// Lines of a leaf whose values are one word each.
+pub const SHORT_LEAF_LINES: usize = KEY_LINES + LEAF_SLOTS / SHORT_VALUES_PER_LINE;
+
+const _: () = assert!(SHORT_LEAF_LINES == in_order::LINES && LEAF_SLOTS == in_order::SLOTS);
+
+/// Where such a leaf holds what: docs/format.md in numbers for vector permutations.
+const PLACES: Places = {
+    let zero = [0; LEAF_SLOTS];
+    let mut places = Places { keys: zero, values: zero, versions_low: zero, versions_high: zero };
+    let mut number = 0;
+    while number < LEAF_SLOTS {
+        let slot = LeafSlot::of_number(number);
+        let (second_half, index) = (number / (LEAF_SLOTS / 2), number % SHORT_VALUES_PER_LINE);
+        places.keys[number] = (slot.key_word() - second_half * WORDS_PER_LINE) as u64;
+        // The first or the second line of its pair.
+        let first_word = number / SHORT_VALUES_PER_LINE % 2 * WORDS_PER_LINE;
+        places.values[number] = (first_word + 1 + index) as u64;
+        places.versions_low[number] = (2 * (first_word + 5) + index) as u64;
+        places.versions_high[number] = (4 * (first_word + 7) + index) as u64;
+        number += 1;
+    }
+    places
+};
+
+/// Room for the pairs of one leaf.
+pub type PairsRoom<'a> = in_order::Room<'a>;
 
 impl Geometry {
-    /// Copies the pairs with keys from `from` on, as many as there is room for, and returns how many; `None`,
-    /// with the room half-written, if the leaf is not at rest or its values are not one word.
-    ///
-    /// # Panics
-    /// If `versions` or `values` have less room than `keys`.
+    /// Copies the pairs with keys from `from` on, and returns how many; `None`, with the room half-written,
+    /// if the leaf is not at rest or its values are not one word. Of more than `limit` pairs those behind
+    /// need not have been written.
     #[inline]
     pub fn short_pairs(
         &self,
         lines: &[Line],
         incarnation: u32,
         from: u64,
-        keys: &mut [u64],
-        versions: &mut [u64],
-        values: &mut [u8],
+        limit: usize,
+        into: &mut PairsRoom<'_>,
     ) -> Option<usize> {
-        let lines: &[Line; LINES] = lines.try_into().ok().filter(|_| self.value_words() == 1)?;
-        // Version even, incarnation as expected, of all lines at once.
+        let lines = self.lines_at_rest(lines, incarnation)?;
+        let key_lines = KeyLines(lines.first_chunk().expect("a leaf has a key part"));
+        let (occupied, permutation) = (key_lines.occupied_slots() as u16, key_lines.permutation());
+        match in_order::take(&PLACES, lines, occupied, permutation, from, into) {
+            Outcome::Taken { count, written } => {
+                let wanted = (1_u32 << count.min(limit)) - 1;
+                (wanted & !written == 0).then_some(count)
+            }
+            // Some slot was removed, its place in the order is still there; or the leaf is not at rest.
+            Outcome::Refused | Outcome::Unavailable => pairs_by_words(lines, key_lines, from, limit, into),
+        }
+    }
+}
+
+impl Geometry {
+    /// The lines of a whole leaf, if its values are one word and all lines are even and of this incarnation.
+    #[inline(always)]
+    fn lines_at_rest<'a>(&self, lines: &'a [Line], incarnation: u32) -> Option<&'a [Line; SHORT_LEAF_LINES]> {
+        let is_short = self.value_bytes() == SHORT_VALUE_BYTES;
+        let lines: &[Line; SHORT_LEAF_LINES] = lines.try_into().ok().filter(|_| is_short)?;
         let (even, of_one) = (1, 0xff_ffff << 32);
         let expected = u64::from(incarnation) << 32;
         let differing =
             lines.iter().fold(0, |differing, line| differing | (line.0[0] & (even | of_one)) ^ expected);
-        if differing != 0 {
-            return None;
-        }
-        let (values, _) = values.as_chunks_mut::<8>();
-        let (versions, values) = (&mut versions[..keys.len()], &mut values[..keys.len()]);
-        let (mut count, mut all_written) = (0, true);
-        let key_lines = lines.first_chunk().expect("a leaf has a key part");
-        let is_ordered = KeyLines(key_lines).visit_in_order(|key, slot| {
-            if key < from || count >= keys.len() {
-                return;
-            }
-            let words = &lines[KEY_LINES + slot.number() / SHORT_VALUES_PER_LINE].0;
-            let index = slot.number() % SHORT_VALUES_PER_LINE;
-            let version = short_version(words, index);
-            all_written &= version != 0;
-            keys[count] = key;
-            versions[count] = version;
-            values[count] = words[(1 + index) % WORDS_PER_LINE].to_le_bytes();
-            count += 1;
-        });
-        (is_ordered && all_written).then_some(count)
+        (differing == 0).then_some(lines)
     }
+}
+
+/// [`Geometry::short_pairs`] of a leaf at rest, pair by pair.
+fn pairs_by_words(
+    lines: &[Line; SHORT_LEAF_LINES],
+    key_lines: KeyLines<'_>,
+    from: u64,
+    limit: usize,
+    into: &mut PairsRoom<'_>,
+) -> Option<usize> {
+    let (mut count, mut all_written) = (0, true);
+    let is_ordered = key_lines.visit_in_order(|key, slot| {
+        if key < from {
+            return;
+        }
+        let words = &lines[KEY_LINES + slot.number() / SHORT_VALUES_PER_LINE].0;
+        let index = slot.number() % SHORT_VALUES_PER_LINE;
+        let version = short_version(words, index);
+        all_written &= version != 0 || count >= limit;
+        into.keys[count] = key;
+        into.versions[count] = version;
+        into.values[count] = words[(1 + index) % WORDS_PER_LINE].to_le_bytes();
+        count += 1;
+    });
+    (is_ordered && all_written).then_some(count)
 }
 
 #[cfg(test)]
@@ -84,6 +129,18 @@ mod tests {
                 Some((*key, version, value))
             })
             .collect()
+    }
+
+    /// What processors without vector permutations do.
+    fn by_words(
+        geometry: &Geometry,
+        lines: &[Line],
+        from: u64,
+        limit: usize,
+        into: &mut PairsRoom<'_>,
+    ) -> Option<usize> {
+        let lines = geometry.lines_at_rest(lines, 5)?;
+        pairs_by_words(lines, KeyLines(lines.first_chunk().unwrap()), from, limit, into)
     }
 
     /// A leaf after inserts in any order, updates and removes.
@@ -125,16 +182,21 @@ mod tests {
             }
             let from = if random.below(3) == 0 { random.below(1 << 28) } else { 0 };
             let limit = 1 + random.below(16) as usize;
-            let (mut keys, mut versions, mut values) = ([0; 16], [0; 16], [0; 128]);
-            let short = geometry.short_pairs(&lines, 5, from, &mut keys[..limit], &mut versions, &mut values);
+            let (mut keys, mut versions, mut values) = ([0; 16], [0; 16], [[0; 8]; 16]);
+            let into = &mut PairsRoom { keys: &mut keys, versions: &mut versions, values: &mut values };
+            let short = if round % 4 < 2 {
+                geometry.short_pairs(&lines, 5, from, limit, into)
+            } else {
+                by_words(&geometry, &lines, from, limit, into)
+            };
             let long = one_by_one(&lines, 5, from, limit);
             let Some(count) = short else {
                 assert!(is_damaged, "a leaf at rest was refused, round {round}");
                 continue;
             };
             taken[usize::from(is_damaged)] += 1;
-            let values = values.as_chunks::<8>().0;
-            let found: Vec<Pair> = (0..count).map(|at| (keys[at], versions[at], values[at])).collect();
+            let found: Vec<Pair> =
+                (0..count.min(limit)).map(|at| (keys[at], versions[at], values[at])).collect();
             assert_eq!(Some(found), long, "round {round}");
         }
         assert!(taken[0] == 10_000 && taken[1] > 1_000, "{taken:?}");

@@ -10,7 +10,7 @@
 use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_base::{Line, WORDS_PER_LINE};
 
-use crate::{Geometry, SHORT_VALUES_PER_LINE, ValuePlace};
+use crate::{Geometry, LeafSlot, SHORT_VALUE_BYTES, SHORT_VALUES_PER_LINE, ValuePlace};
 
 /// Why lines are not the value asked for. All of these mean: look the key up again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,27 +41,55 @@ impl Geometry {
         into: &mut [u8],
     ) -> Result<u64, ValueFault> {
         assert_eq!((lines.len(), into.len()), (self.lines_per_value(), self.value_bytes()), "lines, bytes");
-        check(lines, incarnation)?;
-        let version = if self.value_words() == 1 {
-            let words = &lines[0].0;
-            let index = place.index % SHORT_VALUES_PER_LINE;
+        if self.value_words() == 1 {
             // As an array: a copy of eight bytes is one store, of an unknown number a call.
             let into: &mut [u8; 8] = into.try_into().expect("a value of one word has eight bytes");
-            *into = words[1 + index].to_le_bytes();
-            short_version(words, index)
-        } else {
-            let first = (place.index & (self.values_per_line() - 1)) * (self.value_words() + 1);
-            for (word, bytes) in into.chunks_mut(8).enumerate() {
-                bytes.copy_from_slice(&body_word(lines, first + 1 + word).to_le_bytes()[..bytes.len()]);
-            }
-            body_word(lines, first)
-        };
-        #[cfg(planted)]
-        if is_planted(Bug::UnwrittenAccepted) {
-            return Ok(version);
+            return read_short_at(&lines[0], place.index, incarnation, into);
         }
-        if version == 0 { Err(ValueFault::NotWritten) } else { Ok(version) }
+        check(lines, incarnation)?;
+        let first = (place.index & (self.values_per_line() - 1)) * (self.value_words() + 1);
+        for (word, bytes) in into.chunks_mut(8).enumerate() {
+            bytes.copy_from_slice(&body_word(lines, first + 1 + word).to_le_bytes()[..bytes.len()]);
+        }
+        written(body_word(lines, first))
     }
+}
+
+/// [`Geometry::read_value`] of a value of one word, whose line is `line`.
+///
+/// # Errors
+/// [`ValueFault`], with `into` untouched or written.
+#[inline(always)]
+pub fn read_short_value(
+    line: &Line,
+    slot: LeafSlot,
+    incarnation: u32,
+    into: &mut [u8; SHORT_VALUE_BYTES],
+) -> Result<u64, ValueFault> {
+    read_short_at(line, slot.number(), incarnation, into)
+}
+
+#[inline(always)]
+fn read_short_at(
+    line: &Line,
+    index: usize,
+    incarnation: u32,
+    into: &mut [u8; SHORT_VALUE_BYTES],
+) -> Result<u64, ValueFault> {
+    check(std::slice::from_ref(line), incarnation)?;
+    let index = index % SHORT_VALUES_PER_LINE;
+    *into = line.0[1 + index].to_le_bytes();
+    written(short_version(&line.0, index))
+}
+
+/// The version of a value, if it was written in this incarnation.
+#[inline(always)]
+fn written(version: u64) -> Result<u64, ValueFault> {
+    #[cfg(planted)]
+    if is_planted(Bug::UnwrittenAccepted) {
+        return Ok(version);
+    }
+    if version == 0 { Err(ValueFault::NotWritten) } else { Ok(version) }
 }
 
 #[inline(always)]

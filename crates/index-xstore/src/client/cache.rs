@@ -82,16 +82,34 @@ impl Window<'_> {
         TableEntry(self.entries[index as usize].load(Ordering::Relaxed))
     }
 
-    /// The entries that may own the key, as indices.
+    /// The entries that may own the key, as indices; the last is the likeliest.
     #[inline(always)]
     pub(super) fn choose(&self, key: KeyHint) -> Range<u32> {
-        let rest = &self.entries[1..];
-        if rest.len() <= BOUNDED_WORDS_MAX {
-            let [first, last] = first_above(rest, key.greatest_below().map(TableEntry::greatest_word));
-            return first..last + 1;
-        }
-        key.choose(0..self.entries.len() as u32, |index| self.entry(index).hint())
+        let [surely, perhaps] = key.greatest_below().map(TableEntry::greatest_word);
+        let first = self.last_at_most(surely);
+        // Looked at twice: entries that were replaced in between may disagree.
+        first..self.last_at_most(perhaps).max(first) + 1
     }
+
+    /// The leaf of the likeliest entry: the last that is at most `bound`.
+    #[inline(always)]
+    pub(super) fn leaf(&self, bound: u64) -> LeafNumber {
+        self.entry(self.last_at_most(bound)).leaf()
+    }
+
+    /// The index of the last entry that is at most `bound`, or the first one's.
+    #[inline(always)]
+    pub(super) fn last_at_most(&self, bound: u64) -> u32 {
+        let rest = &self.entries[1..];
+        if rest.len() <= BOUNDED_WORDS_MAX { first_above(rest, bound) } else { halved(rest, bound) }
+    }
+}
+
+/// [`first_above`] of many entries, by halving.
+#[inline(never)]
+fn halved(entries: &[AtomicU64], bound: u64) -> u32 {
+    // Relaxed: as in `Window::entry`.
+    entries.partition_point(|entry| entry.load(Ordering::Relaxed) <= bound) as u32
 }
 
 /// A process's cache for one table.
@@ -270,6 +288,16 @@ impl CachedModel {
     #[inline(always)]
     pub(super) fn window(&self, sub_model: &CachedSubModel, window: &Range<u32>) -> Window<'_> {
         self.entries(sub_model.offset + window.start, window.end - window.start)
+    }
+
+    /// The table entries that may own `key`, whose sub-model is number `index`, and the greatest entry that
+    /// may; `None` if the sub-model was not fetched.
+    #[inline(always)]
+    pub(super) fn predict(&self, index: u32, key: u64) -> Option<(Window<'_>, u64)> {
+        let sub_model = self.sub_model(index)?;
+        let window = self.window(&sub_model, &sub_model.model.predict(key));
+        let [_, perhaps] = sub_model.model.key_hint(key).greatest_below();
+        Some((window, TableEntry::greatest_word(perhaps)))
     }
 
     /// `count` table entries from place `first` of the arena on.

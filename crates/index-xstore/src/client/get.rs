@@ -6,16 +6,21 @@
 //! linearizable is in docs/protocol/xstore.md. A longer leaf would cost more in lines than the second wait
 //! does: there the value's READ follows the key's, as in a batch.
 //!
-//! No arrays, no lane: one prediction, one READ, one search. What does not come out clean goes to the lane.
+//! No arrays, no lane: one prediction, one READ, one search. A processor looks ahead a few hundred
+//! instructions, so the fewer a GET takes, the more of the next one's waiting lies beside this one's. What
+//! does not come out clean goes to the lane.
 
-use farsight_fabric::{QueuePair, ReadMode};
-use farsight_layout::{KEY_LINES, KeyLines, KeySearch};
+use farsight_base::{LeafNumber, Line};
+use farsight_fabric::{FabricError, QueuePair, ReadMode};
+use farsight_layout::{
+    KEY_LINES, KeyLines, KeySearch, SHORT_LEAF_LINES, VALUE_LINES_MAX, ValueFault, read_short_value,
+};
 
 use super::lookup::Start;
 use super::{Access, XClient, XStoreError};
 
-/// Lines of the longest leaf that a single GET fetches whole: those of values of up to sixteen bytes. A READ
-/// of a leaf of nineteen lines takes longer than two of a few.
+/// Lines of the longest leaf that a single GET fetches whole: that of values of nine to sixteen bytes. A READ
+/// of the next one, of nineteen lines, takes longer than two of a few.
 const WHOLE_LEAF_LINES_MAX: usize = 11;
 
 /// What the first try found.
@@ -23,6 +28,25 @@ enum First {
     /// The version and a copied value, or that the key is absent.
     Answer(Option<u64>),
     Irregular(Start),
+}
+
+impl First {
+    /// What a key part without a hit comes to.
+    #[inline(never)]
+    fn missed(key_lines: &[Line; KEY_LINES], key: u64, leaf: LeafNumber) -> Self {
+        match KeyLines(key_lines).search(key) {
+            KeySearch::Absent => Self::Answer(None),
+            other => Self::Irregular(Start::after(leaf, other)),
+        }
+    }
+
+    #[inline(always)]
+    fn accepted(version: Result<u64, ValueFault>, leaf: LeafNumber) -> Self {
+        match version {
+            Ok(version) => Self::Answer(Some(version)),
+            Err(_) => Self::Irregular(Start::Again(leaf)),
+        }
+    }
 }
 
 impl XClient {
@@ -60,31 +84,71 @@ impl XClient {
         queue: &mut Q,
         key: u64,
         value: &mut [u8],
-    ) -> Result<First, XStoreError> {
-        let route = self.model.as_deref().and_then(|model| model.route(key));
-        let Some(route) = route else { return Ok(First::Irregular(Start::Unrouted)) };
+    ) -> Result<First, FabricError> {
+        let leaf = self.model.as_deref().and_then(|model| {
+            let (window, bound) = model.predict(model.top().dispatch(key), key)?;
+            Some(window.leaf(bound))
+        });
+        let Some(leaf) = leaf else { return Ok(First::Irregular(Start::Unrouted)) };
+        match self.cache.geometry().leaf_lines() {
+            SHORT_LEAF_LINES => self.get_whole::<SHORT_LEAF_LINES, Q>(queue, key, leaf, value),
+            WHOLE_LEAF_LINES_MAX => self.get_whole::<WHOLE_LEAF_LINES_MAX, Q>(queue, key, leaf, value),
+            _ => self.get_in_two(queue, key, leaf, value),
+        }
+    }
+
+    /// From one READ of a whole leaf, of `LINES` lines.
+    #[inline(always)]
+    fn get_whole<const LINES: usize, Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        key: u64,
+        leaf: LeafNumber,
+        value: &mut [u8],
+    ) -> Result<First, FabricError> {
         let geometry = self.cache.geometry();
-        let from = geometry.address(self.cache.region(), route.leaf, 0);
-        let leaf_lines = &mut *self.scratch.leaf_lines;
-        let is_whole = leaf_lines.len() <= WHOLE_LEAF_LINES_MAX;
-        let fetched = if is_whole { leaf_lines.len() } else { KEY_LINES };
-        queue.read_alone(from, &mut leaf_lines[..fetched], ReadMode::Stamped)?;
-        let key_lines = leaf_lines.first_chunk().expect("a leaf has a key part");
-        let (slot, incarnation) = match KeyLines(key_lines).search(key) {
-            KeySearch::Hit { slot, incarnation } => (slot, incarnation),
-            KeySearch::Absent => return Ok(First::Answer(None)),
-            other => return Ok(First::Irregular(Start::after(route.leaf, other))),
+        let mut missed = First::Answer(None);
+        let choose = |key_lines: &[Line; KEY_LINES]| {
+            let Some(hit) = KeyLines(key_lines).hit(key) else {
+                missed = First::missed(key_lines, key, leaf);
+                return None;
+            };
+            Some((geometry.value_place(hit.0).line, hit))
+        };
+        let keep = |(slot, incarnation), lines: &[Line; 1]| {
+            if LINES == SHORT_LEAF_LINES {
+                let value = value.try_into().expect("a value is of the table's size");
+                read_short_value(&lines[0], slot, incarnation, value)
+            } else {
+                geometry.read_value(lines, geometry.value_place(slot), incarnation, value)
+            }
+        };
+        let (region, line) = (self.cache.region(), geometry.line_number(leaf, 0));
+        let kept = queue.read_part::<LINES, KEY_LINES, 1, _, _>(region, line, choose, keep)?;
+        Ok(kept.map_or(missed, |version| First::accepted(version, leaf)))
+    }
+
+    /// From a READ of the key part and one of the value.
+    #[inline(never)]
+    fn get_in_two<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        key: u64,
+        leaf: LeafNumber,
+        value: &mut [u8],
+    ) -> Result<First, FabricError> {
+        let geometry = self.cache.geometry();
+        let address = |line| geometry.address(self.cache.region(), leaf, line);
+        let mut key_lines = [Line::ZERO; KEY_LINES];
+        queue.read_alone(address(0), &mut key_lines, ReadMode::Stamped)?;
+        let Some((slot, incarnation)) = KeyLines(&key_lines).hit(key) else {
+            return Ok(First::missed(&key_lines, key, leaf));
         };
         let place = geometry.value_place(slot);
-        let value_lines = &mut leaf_lines[place.line..][..geometry.lines_per_value()];
-        if !is_whole {
-            let from = geometry.address(self.cache.region(), route.leaf, place.line);
-            queue.read_alone(from, value_lines, ReadMode::Stamped)?;
-        }
-        Ok(match geometry.read_value(value_lines, place, incarnation, value) {
-            Ok(version) => First::Answer(Some(version)),
-            Err(_) => First::Irregular(Start::Again(route.leaf)),
-        })
+        let mut lines = [Line::ZERO; VALUE_LINES_MAX];
+        let lines = &mut lines[..geometry.lines_per_value()];
+        queue.read_alone(address(place.line), lines, ReadMode::Stamped)?;
+        Ok(First::accepted(geometry.read_value(lines, place, incarnation, value), leaf))
     }
 
     /// The server searches: a batch of one.

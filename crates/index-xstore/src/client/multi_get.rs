@@ -8,23 +8,26 @@
 #[cfg(planted)]
 use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_base::{LeafNumber, Line};
-use farsight_fabric::{QueuePair, ReadMode};
+use farsight_fabric::chained::{CHAINS_MAX, Chains};
+use farsight_fabric::{FabricError, QueuePair};
 use farsight_index::Answers;
-use farsight_layout::{Geometry, KEY_LINES, KeyLines, KeySearch, LeafSlot};
-use farsight_model::KeyHint;
+use farsight_layout::{
+    Geometry, KEY_LINES, KeyLines, KeySearch, LeafSlot, SHORT_VALUE_BYTES, VALUE_LINES_MAX, read_short_value,
+};
 use farsight_protocol::{PairsReader, Request};
 
 use super::cache::{CachedModel, Window};
 use super::lookup::Start;
 use super::{Access, BATCH, XClient, XStoreError};
 
+const _: () = assert!(BATCH <= CHAINS_MAX, "a batch is READ in one chain a key");
+
 /// Arrays of a batch, reused.
 pub(super) struct Scratch {
     sub_models: [u32; BATCH],
     leaves: [LeafNumber; BATCH],
-    hits: [Option<(LeafSlot, u32)>; BATCH],
+    hits: [(LeafSlot, u32); BATCH],
     irregular: Vec<(usize, Start)>,
-    value_lines: Vec<Line>,
     pub(super) leaf_lines: Vec<Line>,
 }
 
@@ -33,11 +36,131 @@ impl Scratch {
         Self {
             sub_models: [0; BATCH],
             leaves: [LeafNumber::NONE; BATCH],
-            hits: [None; BATCH],
+            hits: [(LeafSlot::FIRST, 0); BATCH],
             irregular: Vec::with_capacity(BATCH),
-            value_lines: vec![Line::ZERO; geometry.lines_per_value()],
             leaf_lines: vec![Line::ZERO; geometry.leaf_lines()],
         }
+    }
+}
+
+/// Predicts, one loop a level of the model: each key's window of table entries, and the greatest entry that
+/// may own it. Returns of how many keys: of those whose sub-model was not fetched the window stays empty.
+#[inline(always)]
+fn predict<'a>(
+    model: &'a CachedModel,
+    sub_models: &mut [u32; BATCH],
+    keys: &[u64],
+    predictions: &mut [(Window<'a>, u64); BATCH],
+) -> usize {
+    for (sub_model, key) in sub_models.iter_mut().zip(keys) {
+        *sub_model = model.top().dispatch(*key);
+        model.prefetch_sub_model(*sub_model);
+    }
+    let mut predicted = 0;
+    for ((prediction, index), key) in predictions.iter_mut().zip(sub_models).zip(keys) {
+        if let Some(predicted_window) = model.predict(*index, *key) {
+            predicted_window.0.prefetch();
+            *prediction = predicted_window;
+            predicted += 1;
+        }
+    }
+    predicted
+}
+
+/// Where a batch's keys are looked for; a trait, because closures are not inlined for sure.
+trait Locate {
+    /// The leaf of key `index`, or [`LeafNumber::NONE`] if it takes no part.
+    fn leaf(&self, index: usize) -> LeafNumber;
+}
+
+/// Leaves that are resolved when they are asked for.
+struct Predicted<'a>(&'a [(Window<'a>, u64); BATCH]);
+
+impl Locate for Predicted<'_> {
+    #[inline(always)]
+    fn leaf(&self, index: usize) -> LeafNumber {
+        let (window, bound) = &self.0[index];
+        if window.is_empty() { LeafNumber::NONE } else { window.leaf(*bound) }
+    }
+}
+
+/// Leaves that are known.
+struct Candidates([LeafNumber; BATCH]);
+
+impl Locate for Candidates {
+    #[inline(always)]
+    fn leaf(&self, index: usize) -> LeafNumber {
+        self.0[index]
+    }
+}
+
+/// A batch from its keys' leaves on.
+struct Steps<'a, L> {
+    geometry: Geometry,
+    keys: [u64; BATCH],
+    locate: &'a L,
+    leaves: &'a mut [LeafNumber; BATCH],
+    hits: &'a mut [(LeafSlot, u32); BATCH],
+    irregular: &'a mut Vec<(usize, Start)>,
+    versions: &'a mut [u64],
+    values: &'a mut [u8],
+}
+
+impl<L: Locate, const VALUE_LINES: usize> Chains<KEY_LINES, VALUE_LINES> for Steps<'_, L> {
+    /// Resolve: the line where the leaf's key part begins.
+    #[inline(always)]
+    fn first(&mut self, index: usize) -> Option<u64> {
+        let leaf = self.locate.leaf(index);
+        self.leaves[index] = leaf;
+        (leaf != LeafNumber::NONE).then(|| self.geometry.line_number(leaf, 0))
+    }
+
+    /// Search the key part: on a hit, the line where the value begins.
+    #[inline(always)]
+    fn second(&mut self, index: usize, lines: &[Line; KEY_LINES]) -> Option<u64> {
+        let Some((slot, incarnation)) = KeyLines(lines).hit(self.keys[index]) else {
+            self.leave_unless_absent(index, lines);
+            return None;
+        };
+        self.hits[index] = (slot, incarnation);
+        Some(self.geometry.line_number(self.leaves[index], self.geometry.value_place(slot).line))
+    }
+
+    /// Accept the value if it is of the incarnation under which its key was found.
+    #[inline(always)]
+    fn end(&mut self, index: usize, lines: &[Line; VALUE_LINES]) {
+        let (slot, incarnation) = self.hits[index];
+        let value_bytes = self.geometry.value_bytes();
+        let accepted = if value_bytes == SHORT_VALUE_BYTES {
+            let into = &mut self.values.as_chunks_mut().0[index];
+            read_short_value(&lines[0], slot, incarnation, into)
+        } else {
+            let into = &mut self.values[index * value_bytes..][..value_bytes];
+            self.geometry.read_value(lines, self.geometry.value_place(slot), incarnation, into)
+        };
+        match accepted {
+            Ok(version) => self.versions[index] = version,
+            Err(_) => self.leave(index, Start::Again(self.leaves[index])),
+        }
+    }
+}
+
+impl<L> Steps<'_, L> {
+    /// What comes of a key part that shows no hit.
+    #[inline(never)]
+    fn leave_unless_absent(&mut self, index: usize, lines: &[Line; KEY_LINES]) {
+        match KeyLines(lines).search(self.keys[index]) {
+            KeySearch::Absent => {}
+            #[cfg(planted)]
+            KeySearch::Right(_) if is_planted(Bug::NoSiblingStep) => {}
+            other => self.leave(index, Start::after(self.leaves[index], other)),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn leave(&mut self, index: usize, start: Start) {
+        self.irregular.push((index, start));
     }
 }
 
@@ -52,7 +175,6 @@ impl XClient {
         keys: &[u64],
         answers: &mut Answers,
     ) -> Result<(), XStoreError> {
-        const { assert!(Q::SLOTS >= BATCH, "a batch needs a slot a key") };
         answers.reset(keys.len(), self.cache.geometry().value_bytes());
         for (batch, keys) in keys.chunks(BATCH).enumerate() {
             match self.access {
@@ -74,12 +196,7 @@ impl XClient {
         self.pin();
         self.scratch.irregular.clear();
         if let Some(model) = self.model.take() {
-            self.predict_and_post(&model, queue, keys);
-            let mut done = self.search_and_accept(queue, keys, answers, first);
-            self.counters.irregular += self.scratch.irregular.len() as u64;
-            if done.is_ok() && self.post_ties(&model, queue, keys) {
-                done = self.search_and_accept(queue, keys, answers, first);
-            }
+            let done = self.get_straight(&model, queue, keys, answers, first);
             self.model = Some(model);
             done?;
         } else {
@@ -95,132 +212,69 @@ impl XClient {
         done
     }
 
-    /// Predict, one loop a level of the model; resolve, and post the READ of each key part.
+    /// The straight way of a batch; what it does not answer is left irregular.
     #[inline(always)]
-    fn predict_and_post<Q: QueuePair>(&mut self, model: &CachedModel, queue: &mut Q, keys: &[u64]) {
-        let scratch = &mut *self.scratch;
-        for (sub_model, key) in scratch.sub_models.iter_mut().zip(keys) {
-            *sub_model = model.top().dispatch(*key);
-            model.prefetch_sub_model(*sub_model);
-        }
-        let mut predictions = [(Window::default(), KeyHint::default()); BATCH];
-        for ((prediction, index), key) in predictions.iter_mut().zip(&scratch.sub_models).zip(keys) {
-            if let Some(sub_model) = model.sub_model(*index) {
-                let window = model.window(&sub_model, &sub_model.model.predict(*key));
-                window.prefetch();
-                *prediction = (window, sub_model.model.key_hint(*key));
-            }
-        }
-        let (region, geometry) = (self.cache.region(), *self.cache.geometry());
-        let predictions = predictions[..keys.len()].iter().zip(&mut scratch.leaves).enumerate();
-        for (index, ((window, hint), leaf)) in predictions {
-            if window.is_empty() {
-                *leaf = LeafNumber::NONE;
-                scratch.irregular.push((index, Start::Unrouted));
-                continue;
-            }
-            *leaf = window.entry(window.choose(*hint).end - 1).leaf();
-            queue.post_read(index, geometry.address(region, *leaf, 0), KEY_LINES, ReadMode::Stamped);
-        }
-    }
-
-    /// The batch from the doorbell of its key parts on: those of [`LeafNumber::NONE`] take no part.
-    fn search_and_accept<Q: QueuePair>(
+    fn get_straight<Q: QueuePair>(
         &mut self,
+        model: &CachedModel,
         queue: &mut Q,
         keys: &[u64],
         answers: &mut Answers,
         first: usize,
-    ) -> Result<(), XStoreError> {
-        queue.doorbell()?;
-        queue.settle()?;
-        self.search_and_post(queue, keys)?;
-        queue.doorbell()?;
-        queue.settle()?;
-        self.accept(queue, keys, answers, first)
+    ) -> Result<(), FabricError> {
+        let mut predictions = [(Window::default(), 0); BATCH];
+        if predict(model, &mut self.scratch.sub_models, keys, &mut predictions) < keys.len() {
+            let windows = predictions[..keys.len()].iter().enumerate();
+            let unrouted = windows.filter(|(_, (window, _))| window.is_empty());
+            self.scratch.irregular.extend(unrouted.map(|(index, _)| (index, Start::Unrouted)));
+        }
+        self.read_leaves(queue, keys, answers.part_mut(first, keys.len()), &Predicted(&predictions))?;
+        self.counters.irregular += self.scratch.irregular.len() as u64;
+        if self.scratch.irregular.iter().any(|(_, start)| *start == Start::Left) {
+            let candidates = self.take_ties(model, keys);
+            self.read_leaves(queue, keys, answers.part_mut(first, keys.len()), &candidates)?;
+        }
+        Ok(())
     }
 
-    /// Takes the keys that lie left of the leaf predicted out of the irregular ones, and posts the READ of
-    /// the candidate before. True if there are any.
-    #[inline]
-    fn post_ties<Q: QueuePair>(&mut self, model: &CachedModel, queue: &mut Q, keys: &[u64]) -> bool {
-        let Scratch { leaves, irregular, .. } = &mut *self.scratch;
-        if !irregular.iter().any(|(_, start)| *start == Start::Left) {
-            return false;
+    /// READs, searches and accepts each key's leaf that `locate` names; keys of [`LeafNumber::NONE`] take no
+    /// part.
+    #[inline(always)]
+    fn read_leaves<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        keys: &[u64],
+        (versions, values): (&mut [u64], &mut [u8]),
+        locate: &impl Locate,
+    ) -> Result<(), FabricError> {
+        let Scratch { leaves, hits, irregular, .. } = &mut *self.scratch;
+        let (geometry, region) = (*self.cache.geometry(), self.cache.region());
+        // As long as the batch's other arrays: no index into it is looked at twice.
+        let mut batch = [0; BATCH];
+        batch[..keys.len()].copy_from_slice(keys);
+        let mut steps = Steps { geometry, keys: batch, locate, leaves, hits, irregular, versions, values };
+        match geometry.lines_per_value() {
+            1 => queue.read_chained::<KEY_LINES, 1>(region, keys.len(), &mut steps),
+            2 => queue.read_chained::<KEY_LINES, 2>(region, keys.len(), &mut steps),
+            3 => queue.read_chained::<KEY_LINES, 3>(region, keys.len(), &mut steps),
+            4 => queue.read_chained::<KEY_LINES, 4>(region, keys.len(), &mut steps),
+            _ => queue.read_chained::<KEY_LINES, VALUE_LINES_MAX>(region, keys.len(), &mut steps),
         }
-        leaves[..keys.len()].fill(LeafNumber::NONE);
-        let (region, geometry) = (self.cache.region(), *self.cache.geometry());
-        let before = irregular.len();
-        irregular.retain(|&(index, start)| {
+    }
+
+    /// Takes the keys that lie left of the leaf predicted out of the irregular ones; for each, the candidate
+    /// before.
+    #[cold]
+    fn take_ties(&mut self, model: &CachedModel, keys: &[u64]) -> Candidates {
+        let mut candidates = [LeafNumber::NONE; BATCH];
+        self.scratch.irregular.retain(|&(index, start)| {
             let route =
                 model.route(keys[index]).filter(|route| start == Start::Left && route.first < route.last);
             let Some(route) = route else { return true };
-            let leaf = model.leaf(&route.sub_model, route.last - 1);
-            leaves[index] = leaf;
-            queue.post_read(index, geometry.address(region, leaf, 0), KEY_LINES, ReadMode::Stamped);
+            candidates[index] = model.leaf(&route.sub_model, route.last - 1);
             false
         });
-        irregular.len() < before
-    }
-
-    /// Search each key part, and post the READ of each value found.
-    #[inline(always)]
-    fn search_and_post<Q: QueuePair>(&mut self, queue: &mut Q, keys: &[u64]) -> Result<(), XStoreError> {
-        let scratch = &mut *self.scratch;
-        let (region, geometry) = (self.cache.region(), *self.cache.geometry());
-        let mut lines = [Line::ZERO; KEY_LINES];
-        for (index, key) in keys.iter().enumerate() {
-            scratch.hits[index] = None;
-            let leaf = scratch.leaves[index];
-            if leaf == LeafNumber::NONE {
-                continue;
-            }
-            queue.take_read(index, &mut lines)?;
-            match KeyLines(&lines).search(*key) {
-                KeySearch::Hit { slot, incarnation } => {
-                    scratch.hits[index] = Some((slot, incarnation));
-                    let from = geometry.address(region, leaf, geometry.value_place(slot).line);
-                    queue.post_read(index, from, geometry.lines_per_value(), ReadMode::Stamped);
-                }
-                KeySearch::Absent => {}
-                #[cfg(planted)]
-                KeySearch::Right(_) if is_planted(Bug::NoSiblingStep) => {}
-                other => scratch.irregular.push((index, Start::after(leaf, other))),
-            }
-        }
-        Ok(())
-    }
-
-    /// Accept each value that is of the incarnation under which its key was found.
-    #[inline(always)]
-    fn accept<Q: QueuePair>(
-        &mut self,
-        queue: &mut Q,
-        keys: &[u64],
-        answers: &mut Answers,
-        first: usize,
-    ) -> Result<(), XStoreError> {
-        let scratch = &mut *self.scratch;
-        let geometry = *self.cache.geometry();
-        // One line, known when this is compiled, is taken in half the instructions of a number of lines.
-        let (mut line, is_one_line) = ([Line::ZERO], geometry.lines_per_value() == 1);
-        for index in 0..keys.len() {
-            let Some((slot, incarnation)) = scratch.hits[index] else { continue };
-            let place = geometry.value_place(slot);
-            let into = answers.value_mut(first + index);
-            let accepted = if is_one_line {
-                queue.take_read(index, &mut line)?;
-                geometry.read_value(&line, place, incarnation, into)
-            } else {
-                queue.take_read(index, &mut scratch.value_lines)?;
-                geometry.read_value(&scratch.value_lines, place, incarnation, into)
-            };
-            match accepted {
-                Ok(version) => answers.set_version(first + index, version),
-                Err(_) => scratch.irregular.push((index, Start::Again(scratch.leaves[index]))),
-            }
-        }
-        Ok(())
+        Candidates(candidates)
     }
 
     fn get_batch_by_call<Q: QueuePair>(

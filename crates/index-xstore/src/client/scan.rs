@@ -14,7 +14,7 @@
 use farsight_base::{LeafNumber, Line};
 use farsight_fabric::{QueuePair, ReadMode};
 use farsight_index::{Pair, Pairs};
-use farsight_layout::{Geometry, KEY_LINES, KeyLines, LEAF_SLOTS, LeafSlot};
+use farsight_layout::{Geometry, KEY_LINES, KeyLines, LEAF_SLOTS, LeafSlot, PairsRoom, SHORT_LEAF_LINES};
 use farsight_protocol::{PairsReader, Request, SubModelsReader};
 
 use super::cache::CachedModel;
@@ -27,8 +27,9 @@ const GROUP: usize = 8;
 const PLAN_MAX: usize = 31;
 /// Slots of a group: one a leaf.
 pub(super) const SCAN_SLOTS: usize = GROUP * PLAN_MAX;
-/// Pairs that a leaf is expected to hold; bulk loads leave twelve, splits eight to sixteen.
-const PAIRS_EXPECTED: usize = 10;
+/// Pairs that a leaf is expected to hold; bulk loads leave twelve, splits eight to sixteen. One leaf
+/// is planned besides, for the first and the last are met in part.
+const PAIRS_EXPECTED: usize = 12;
 /// Pairs asked of the server at a time.
 const PAGE: usize = 256;
 
@@ -125,13 +126,11 @@ impl XClient {
         let leaves = planned_leaves(model, index, route.sub_model, route.first);
         let mut count = 0;
         for leaf in leaves.take(leaves_wanted(limit) as usize) {
-            let slot = group_index * PLAN_MAX + count;
-            queue.post_read(
-                slot,
-                geometry.address(region, leaf, 0),
-                geometry.leaf_lines(),
-                ReadMode::Stamped,
-            );
+            let (slot, from) = (group_index * PLAN_MAX + count, geometry.address(region, leaf, 0));
+            match geometry.leaf_lines() {
+                SHORT_LEAF_LINES => queue.post_read(slot, from, SHORT_LEAF_LINES, ReadMode::Stamped),
+                line_count => queue.post_read(slot, from, line_count, ReadMode::Stamped),
+            }
             count += 1;
         }
         count
@@ -205,8 +204,13 @@ impl XClient {
             if cursor.remaining == 0 || cursor.at_end {
                 return Ok(());
             }
-            let lines = &mut self.scratch.leaf_lines;
-            queue.take_read(group_index * PLAN_MAX + index, lines)?;
+            let (slot, lines) = (group_index * PLAN_MAX + index, &mut *self.scratch.leaf_lines);
+            // A number of lines known when this is compiled is taken in half the instructions of any.
+            if let Ok(lines) = <&mut [Line; SHORT_LEAF_LINES]>::try_from(&mut *lines) {
+                queue.take_read(slot, lines)?;
+            } else {
+                queue.take_read(slot, lines)?;
+            }
             match accept(&geometry, lines, cursor, pairs) {
                 Step::Behind(next) if index + 1 == planned => cursor.leaf = next.some(),
                 Step::Accepted | Step::Behind(_) => {}
@@ -337,11 +341,14 @@ fn append(
     cursor: &Cursor,
     pairs: &mut Pairs,
 ) -> Option<usize> {
-    let room = pairs.room(cursor.remaining.min(LEAF_SLOTS));
-    let short = geometry.short_pairs(lines, incarnation, cursor.key, room.keys, room.versions, room.values);
-    if let Some(count) = short {
-        pairs.keep_first(count);
-        return Some(count);
+    if let Some((keys, versions, values)) = pairs.short_room::<LEAF_SLOTS>() {
+        let mut room = PairsRoom { keys, versions, values };
+        let (from, limit) = (cursor.key, cursor.remaining);
+        if let Some(found) = geometry.short_pairs(lines, incarnation, from, limit, &mut room) {
+            let count = found.min(limit);
+            pairs.keep_first(count);
+            return Some(count);
+        }
     }
     append_one_by_one(geometry, lines, incarnation, cursor, pairs)
 }

@@ -1,0 +1,188 @@
+//! The slots of a private copy of a leaf, in the order that a permutation gives: keys, versions and values of
+//! one word, each by a handful of vector permutations.
+//!
+//! Invariant: what is taken are all occupied slots whose keys are at or above a bound, each once, keys
+//! ascending, whatever lines and permutation hold; anything else is refused. For the positions of the
+//! permutation that are taken are occupied, and their keys at or above the bound and strictly ascending,
+//! hence different slots; and they are as many as there are such slots.
+
+#[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+use std::arch::x86_64::{
+    __m512i, _mm512_alignr_epi64, _mm512_and_si512, _mm512_cmplt_epu64_mask, _mm512_loadu_si512,
+    _mm512_maskz_permutex2var_epi16, _mm512_maskz_permutex2var_epi32, _mm512_or_si512,
+    _mm512_permutex2var_epi64, _mm512_set1_epi64, _mm512_slli_epi64, _mm512_srlv_epi64, _mm512_storeu_si512,
+    _mm512_test_epi64_mask,
+};
+
+use crate::words::Line;
+
+/// Slots of a leaf.
+pub const SLOTS: usize = 16;
+/// Lines of a leaf: three of keys, four of values.
+pub const LINES: usize = 7;
+
+/// Where things stand in a leaf, as numbers for vector permutations: each counted in a pair of neighbouring
+/// lines, one pair for the first eight slots, one for the others.
+#[derive(Clone, Copy, Debug)]
+pub struct Places {
+    /// Words of the keys, of lines 0 and 1, then of lines 1 and 2.
+    pub keys: [u64; SLOTS],
+    /// Words of the values, of lines 3 and 4, then of lines 5 and 6, as the versions' parts.
+    pub values: [u64; SLOTS],
+    /// Half words of the versions' low 32 bits.
+    pub versions_low: [u64; SLOTS],
+    /// Quarter words of the versions' high 16 bits.
+    pub versions_high: [u64; SLOTS],
+}
+
+/// Room for what is taken; all of it may be overwritten.
+pub struct Room<'a> {
+    /// Keys.
+    pub keys: &'a mut [u64; SLOTS],
+    /// Versions.
+    pub versions: &'a mut [u64; SLOTS],
+    /// Values.
+    pub values: &'a mut [[u8; 8]; SLOTS],
+}
+
+/// What came of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// This processor has no such instructions.
+    Unavailable,
+    /// The occupied slots do not come first in the permutation, ascending: one was removed, or the
+    /// permutation is of another moment than the keys, or garbage.
+    Refused,
+    /// So many slots stand in the room.
+    Taken {
+        /// Slots.
+        count: usize,
+        /// Those of them whose version is not zero, one bit each.
+        written: u32,
+    },
+}
+
+/// Takes into `into` the slots of `occupied` (a bit each) with keys from `from` on, in the order of
+/// `permutation` (four bits each).
+#[inline(always)]
+#[must_use]
+pub fn take(
+    places: &Places,
+    lines: &[Line; LINES],
+    occupied: u16,
+    permutation: u64,
+    from: u64,
+    into: &mut Room<'_>,
+) -> Outcome {
+    #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+    if std::is_x86_feature_detected!("avx512f")
+        && std::is_x86_feature_detected!("avx512bw")
+        && std::is_x86_feature_detected!("popcnt")
+    {
+        // SAFETY: the processor has these features.
+        return unsafe { take_avx512(places, lines, occupied, permutation, from, into) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(any(miri, portable_words)))))]
+    let _ = (places, lines, occupied, permutation, from, into);
+    Outcome::Unavailable
+}
+
+#[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+#[target_feature(enable = "avx512f,avx512bw,popcnt")]
+fn take_avx512(
+    places: &Places,
+    lines: &[Line; LINES],
+    occupied: u16,
+    permutation: u64,
+    from: u64,
+    into: &mut Room<'_>,
+) -> Outcome {
+    let [k0, k1, k2, v0, v1, v2, v3] = lines.each_ref().map(|line| load(&line.0));
+    // Slots in their own order, eight and eight.
+    let [first, second] = halves(&places.keys);
+    let keys = [_mm512_permutex2var_epi64(k0, first, k1), _mm512_permutex2var_epi64(k1, second, k2)];
+    let [first, second] = halves(&places.values);
+    let values = [_mm512_permutex2var_epi64(v0, first, v1), _mm512_permutex2var_epi64(v2, second, v3)];
+    let (lows, highs) = (halves(&places.versions_low), halves(&places.versions_high));
+    let versions = [version(v0, v1, lows[0], highs[0]), version(v2, v3, lows[1], highs[1])];
+
+    // The positions from the first key on that is not below the bound.
+    let bound = _mm512_set1_epi64(from as i64);
+    let below = both(keys.map(|keys| _mm512_cmplt_epu64_mask(keys, bound)));
+    let skipped = (below & u32::from(occupied)).count_ones();
+    let count = occupied.count_ones() - skipped;
+    let nibbles = _mm512_set1_epi64(permutation.rotate_right(4 * skipped) as i64);
+    let shifts = halves(&NIBBLE_SHIFTS);
+    let order =
+        shifts.map(|shifts| _mm512_and_si512(_mm512_srlv_epi64(nibbles, shifts), _mm512_set1_epi64(15)));
+    let ordered =
+        |slots: [__m512i; 2]| order.map(|order| _mm512_permutex2var_epi64(slots[0], order, slots[1]));
+    let (keys, values, versions) = (ordered(keys), ordered(values), ordered(versions));
+
+    let bits = _mm512_set1_epi64(i64::from(occupied));
+    let one = _mm512_set1_epi64(1);
+    let is_occupied = both(order.map(|order| _mm512_test_epi64_mask(_mm512_srlv_epi64(bits, order), one)));
+    let next = [_mm512_alignr_epi64::<1>(keys[1], keys[0]), _mm512_alignr_epi64::<1>(keys[1], keys[1])];
+    let is_ascending =
+        both([_mm512_cmplt_epu64_mask(keys[0], next[0]), _mm512_cmplt_epu64_mask(keys[1], next[1])]);
+    let is_below = u32::from(_mm512_cmplt_epu64_mask(keys[0], bound));
+    let taken = (1_u32 << count) - 1;
+    if (taken & !is_occupied) | (taken >> 1 & !is_ascending) | (taken & 1 & is_below) != 0 {
+        return Outcome::Refused;
+    }
+    store(into.keys.as_chunks_mut().0, keys);
+    store(into.versions.as_chunks_mut().0, versions);
+    store(into.values.as_chunks_mut().0, values);
+    let written = both(versions.map(|versions| _mm512_test_epi64_mask(versions, versions)));
+    Outcome::Taken { count: count as usize, written }
+}
+
+/// How far each nibble of a word stands from its end.
+#[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+const NIBBLE_SHIFTS: [u64; SLOTS] = [0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60];
+
+/// The versions of eight slots: half words and quarter words of two lines, put together.
+#[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+#[target_feature(enable = "avx512f,avx512bw")]
+#[inline]
+fn version(first: __m512i, second: __m512i, low: __m512i, high: __m512i) -> __m512i {
+    // Each number stands in its word's lowest lane; the high part goes to the lane of bits 32 to 47.
+    let low = _mm512_maskz_permutex2var_epi32(0x5555, first, low, second);
+    let high = _mm512_slli_epi64::<32>(high);
+    let high = _mm512_maskz_permutex2var_epi16(0x4444_4444, first, high, second);
+    _mm512_or_si512(low, high)
+}
+
+#[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+fn both([low, high]: [u8; 2]) -> u32 {
+    u32::from(low) | u32::from(high) << 8
+}
+
+#[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn load(words: &[u64; 8]) -> __m512i {
+    // SAFETY: 64 readable bytes; the move needs no alignment.
+    unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
+}
+
+#[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn halves(words: &[u64; SLOTS]) -> [__m512i; 2] {
+    let (halves, _) = words.as_chunks();
+    [load(&halves[0]), load(&halves[1])]
+}
+
+/// Stores eight words and eight.
+#[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn store<Word>(into: &mut [[Word; 8]], words: [__m512i; 2]) {
+    const { assert!(size_of::<Word>() == 8, "eight words of eight bytes") };
+    for (into, words) in into.iter_mut().zip(words) {
+        // SAFETY: eight words of eight bytes are 64 writable bytes, in which any bits may stand: the words
+        // are integers or bytes. The move needs no alignment.
+        unsafe { _mm512_storeu_si512(into.as_mut_ptr().cast(), words) };
+    }
+}
