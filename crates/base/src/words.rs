@@ -171,6 +171,20 @@ pub fn prefetch<T>(place: &T) {
     let _ = place;
 }
 
+/// [`prefetch`] of the line after the one of `place`, whatever it holds.
+#[inline(always)]
+pub fn prefetch_next_line(place: &AtomicU64) {
+    #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+    {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        let next = std::ptr::from_ref(place).wrapping_add(WORDS_PER_LINE);
+        // SAFETY: a prefetch reads nothing that the program can see and faults on no address.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(next.cast()) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(any(miri, portable_words)))))]
+    let _ = place;
+}
+
 /// What a copy looks at besides the bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CopyMode {

@@ -16,7 +16,7 @@ use std::sync::{Arc, PoisonError};
 
 use farsight_base::search::{BOUNDED_WORDS_MAX, first_above};
 use farsight_base::sync::{AtomicU64, Mutex, Ordering};
-use farsight_base::words::{begin_write, end_write, prefetch, read_stamped_words};
+use farsight_base::words::{begin_write, end_write, prefetch, prefetch_next_line, read_stamped_words};
 use farsight_base::{LeafNumber, RegionId, WORDS_PER_LINE};
 use farsight_index::model_of;
 use farsight_layout::{Geometry, SUB_MODEL_WORDS, SubModelRecord, TableEntry};
@@ -68,11 +68,12 @@ impl Window<'_> {
         self.entries.is_empty()
     }
 
-    /// Asks for the lines that hold the entries: two at most, for all but the widest windows.
+    /// Asks for the lines that [`Window::choose`] touches: a vector load of eight entries waits for both of its
+    /// lines, though the window may end in the first.
     #[inline(always)]
     pub(super) fn prefetch(&self) {
         prefetch(&self.entries[0]);
-        prefetch(&self.entries[self.entries.len() - 1]);
+        prefetch_next_line(&self.entries[0]);
     }
 
     /// Entry `index` of the window.
