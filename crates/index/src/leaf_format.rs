@@ -166,7 +166,7 @@ pub trait LatchedLeaf {
 
 /// Who wants to know that leaves changed their incarnation: the owner of models that name leaves.
 pub trait LeafListener: Send + Sync {
-    /// The leaf that had these fences was split, compacted or merged. Called after the change, with no latch
-    /// held.
-    fn leaf_changed(&self, fences: Fences);
+    /// The leaves that had these fences were split, compacted or merged. Called after the changes, with no
+    /// latch held, and before the writes that made them are acknowledged.
+    fn leaves_changed(&self, fences: &[Fences]);
 }

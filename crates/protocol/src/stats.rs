@@ -66,7 +66,7 @@ pub struct TreeStats {
     pub compactions: u64,
     /// Writes that a client's hint led to their leaf.
     pub hint_hits: u64,
-    /// Writes that went down the tree.
+    /// Writes that no hint led to their leaf: they went down the tree, or on where the write before had been.
     pub descents: u64,
 }
 

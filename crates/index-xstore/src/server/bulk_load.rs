@@ -200,7 +200,7 @@ impl<F: LeafFormat> BulkLoader<F> {
         tree.counters.pairs.fetch_add(self.pairs, Ordering::Relaxed);
         tree.counters.leaves.fetch_add(self.leaves.len() as u64, Ordering::Relaxed);
         drop(leaf);
-        tree.listener.leaf_changed(ALL_KEYS);
+        tree.listener.leaves_changed(&[ALL_KEYS]);
         Ok(true)
     }
 

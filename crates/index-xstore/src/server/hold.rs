@@ -1,4 +1,4 @@
-//! The way to a latched leaf: by a client's hint, or down the tree and along the chain.
+//! The way to a latched leaf: by a client's hint, by the write before, or down the tree and along the chain.
 //!
 //! Invariant: a leaf is held only if its own fences, read under its latch, contain the key. How it was found
 //! does not matter, so a hint may be any number: it is checked to be a block that was used, its latch is
@@ -29,16 +29,24 @@ pub(super) struct Held<'t, F: LeafFormat + 't> {
 }
 
 impl<F: LeafFormat> XTree<F> {
-    /// Latches the leaf of `key`: the hinted one if it is, else that of `route`, else by a descent. `route`
-    /// stays with the leaf either way: a split wants the parent.
+    /// Latches the leaf of `key`: the hinted one if it is, else the last one written, else that of `route`,
+    /// else by a descent. `route` stays with the leaf in any case: a split wants the parent.
     #[inline]
     pub(super) fn hold(
         &self,
         key: u64,
         hint: LeafNumber,
+        last_leaf: LeafNumber,
         route: Option<Route>,
     ) -> Result<Held<'_, F>, Contended> {
-        if let Some(held) = self.hold_hinted(key, hint, route) {
+        if let Some(held) = self.hold_guessed(key, hint, route, true) {
+            return Ok(held);
+        }
+        // Ascending keys fill a leaf, split it and go on in its right half: where a descent from before the
+        // split does not lead.
+        if self.hinted_block(last_leaf).is_some_and(|words| self.format.may_hold(words, key))
+            && let Some(held) = self.hold_guessed(key, last_leaf, route, false)
+        {
             return Ok(held);
         }
         let mut backoff = Backoff::new();
@@ -56,11 +64,14 @@ impl<F: LeafFormat> XTree<F> {
     }
 
     #[inline]
-    fn hold_hinted(&self, key: u64, hint: LeafNumber, route: Option<Route>) -> Option<Held<'_, F>> {
-        if hint == LeafNumber::NONE || !self.slab.was_ever_used(hint) {
-            return None;
-        }
-        let leaf = self.format.latch(self.slab.block(hint)?, LATCH_ATTEMPTS)?;
+    fn hold_guessed(
+        &self,
+        key: u64,
+        number: LeafNumber,
+        route: Option<Route>,
+        is_hinted: bool,
+    ) -> Option<Held<'_, F>> {
+        let leaf = self.format.latch(self.hinted_block(number)?, LATCH_ATTEMPTS)?;
         // A leaf of an unfinished bulk load is complete and not in the tree. Relaxed: the load was counted
         // before it filled any leaf, and the leaf's latch hands that on.
         if self.loads.load(Ordering::Relaxed) > 0 {
@@ -74,11 +85,11 @@ impl<F: LeafFormat> XTree<F> {
             place
         };
         matches!(place, Place::Here(_) | Place::Vacant).then_some(Held {
-            number: hint,
+            number,
             leaf,
             place,
             route,
-            is_hinted: true,
+            is_hinted,
         })
     }
 

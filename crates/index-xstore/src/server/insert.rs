@@ -6,6 +6,7 @@ use farsight_protocol::{WriteEntry, WriteOperation, WriteOutcome};
 
 use super::error::WriteError;
 use super::hold::Held;
+use super::stats::Tally;
 use super::tree::XTree;
 
 impl<F: LeafFormat> XTree<F> {
@@ -24,10 +25,11 @@ impl<F: LeafFormat> XTree<F> {
         held: Held<'t, F>,
         key: u64,
         value: &[u8],
+        tally: &mut Tally,
     ) -> Result<WriteOutcome, WriteError> {
         match held.place {
             Place::Here(slot) => Ok(WriteOutcome::Exists(held.leaf.version(slot))),
-            _ => self.add(held, key, value).map(WriteOutcome::Inserted),
+            _ => self.add(held, key, value, tally).map(WriteOutcome::Inserted),
         }
     }
 
@@ -38,10 +40,11 @@ impl<F: LeafFormat> XTree<F> {
         mut held: Held<'t, F>,
         key: u64,
         value: &[u8],
+        tally: &mut Tally,
     ) -> Result<u64, WriteError> {
         let version = self.next_version(key)?;
         if !held.leaf.insert(key, version, value) {
-            self.add_to_full(held, key, version, value)?;
+            self.add_to_full(held, key, version, value, tally)?;
         }
         Ok(version)
     }

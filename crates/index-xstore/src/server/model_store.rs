@@ -200,10 +200,10 @@ pub struct ModelStore {
 }
 
 impl LeafListener for ModelStore {
-    fn leaf_changed(&self, fences: Fences) {
+    fn leaves_changed(&self, fences: &[Fences]) {
         let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
         match &*current {
-            Some(model) => model.mark(fences, self.last_step()),
+            Some(model) => fences.iter().for_each(|fences| model.mark(*fences, self.last_step())),
             // Relaxed: under the read lock, which orders it before the publication that looks at it.
             None => self.changed_without_model.store(true, Ordering::Relaxed),
         }
@@ -267,7 +267,7 @@ impl ModelStore {
 
     /// Makes all sub-models pending.
     pub(super) fn mark_all(&self) {
-        self.leaf_changed(ALL_KEYS);
+        self.leaves_changed(&[ALL_KEYS]);
     }
 
     /// Publishes a new generation, with what became pending while it was trained.

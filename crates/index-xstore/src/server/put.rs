@@ -6,6 +6,7 @@ use farsight_protocol::{WriteEntry, WriteOperation, WriteOutcome};
 
 use super::error::WriteError;
 use super::hold::Held;
+use super::stats::Tally;
 use super::tree::XTree;
 
 impl<F: LeafFormat> XTree<F> {
@@ -24,10 +25,11 @@ impl<F: LeafFormat> XTree<F> {
         held: Held<'t, F>,
         key: u64,
         value: &[u8],
+        tally: &mut Tally,
     ) -> Result<WriteOutcome, WriteError> {
         match held.place {
             Place::Here(_) => self.update_held(held, key, value),
-            _ => self.insert_held(held, key, value),
+            _ => self.insert_held(held, key, value, tally),
         }
     }
 }

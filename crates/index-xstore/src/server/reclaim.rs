@@ -24,7 +24,7 @@ impl<F: LeafFormat> XTree<F> {
         self.slab.free(empty);
         self.counters.leaves.fetch_sub(1, Ordering::Relaxed);
         self.counters.reclaimed.fetch_add(1, Ordering::Relaxed);
-        self.listener.leaf_changed(fences);
+        self.listener.leaves_changed(&[fences]);
     }
 
     /// Returns the block that holds no leaf any more, and the fences of the leaf that took its place.

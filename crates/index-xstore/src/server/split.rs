@@ -17,6 +17,7 @@ use farsight_index::{LatchedLeaf, LeafFormat};
 
 use super::error::WriteError;
 use super::hold::Held;
+use super::stats::Tally;
 use super::tree::XTree;
 
 /// Removed slots that make a compaction worth its cost: it pays for as many inserts.
@@ -30,32 +31,38 @@ impl<F: LeafFormat> XTree<F> {
         key: u64,
         version: u64,
         value: &[u8],
+        tally: &mut Tally,
     ) -> Result<(), WriteError> {
         let removed = held.leaf.removed_slots();
         if removed >= COMPACTED_SLOTS_MIN {
-            self.compact_and_add(held, key, version, value);
+            self.compact_and_add(held, key, version, value, tally);
             return Ok(());
         }
         match self.slab.allocate() {
-            Ok(right) => self.split_and_add(held, right, key, version, value),
+            Ok(right) => self.split_and_add(held, right, key, version, value, tally),
             // A region without a block still has the slots of removed pairs.
             Err(_) if removed > 0 => {
-                self.compact_and_add(held, key, version, value);
+                self.compact_and_add(held, key, version, value, tally);
                 Ok(())
             }
             Err(full) => Err(WriteError::RegionFull { key, full }),
         }
     }
 
-    fn compact_and_add<'t>(&'t self, mut held: Held<'t, F>, key: u64, version: u64, value: &[u8]) {
+    fn compact_and_add<'t>(
+        &'t self,
+        mut held: Held<'t, F>,
+        key: u64,
+        version: u64,
+        value: &[u8],
+        tally: &mut Tally,
+    ) {
         let span = held.leaf.span();
         held.leaf.compact();
         assert!(held.leaf.insert(key, version, value), "{} has room after its compaction", held.number);
         drop(held);
         self.counters.compactions.fetch_add(1, Ordering::Relaxed);
-        if let Some(span) = span {
-            self.listener.leaf_changed(span.fences);
-        }
+        tally.changed.extend(span.map(|span| span.fences));
     }
 
     fn split_and_add<'t>(
@@ -65,6 +72,7 @@ impl<F: LeafFormat> XTree<F> {
         key: u64,
         version: u64,
         value: &[u8],
+        tally: &mut Tally,
     ) -> Result<(), WriteError> {
         let Held { leaf: mut left, route, .. } = held;
         self.format.prefetch_leaf(self.block(right_number));
@@ -87,15 +95,18 @@ impl<F: LeafFormat> XTree<F> {
         let separator = left.split(&mut right, right_number, key);
         parent.insert(separator, right_number.0);
         drop(parent);
-        let (mut home, other) = if key < separator { (left, right) } else { (right, left) };
+        let (mut home, other) = if key < separator {
+            (left, right)
+        } else {
+            tally.last_leaf = right_number;
+            (right, left)
+        };
         drop(other);
         assert!(home.insert(key, version, value), "a leaf has room after its split");
         drop(home);
         self.counters.leaves.fetch_add(1, Ordering::Relaxed);
         self.counters.splits.fetch_add(1, Ordering::Relaxed);
-        if let Some(span) = span {
-            self.listener.leaf_changed(span.fences);
-        }
+        tally.changed.extend(span.map(|span| span.fences));
         Ok(())
     }
 }

@@ -1,7 +1,9 @@
 //! What the tree counts of itself.
 
+use farsight_base::LeafNumber;
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_index::LeafFormat;
+use farsight_layout::Fences;
 use farsight_protocol::{TreeStats, WriteOutcome};
 
 use super::tree::XTree;
@@ -20,15 +22,28 @@ pub(super) struct Counters {
 }
 
 /// What a batch of writes did, counted privately: shared counters cost more than the counting.
-#[derive(Default)]
 pub(super) struct Tally {
     pub(super) inserted: u64,
     pub(super) removed: u64,
     pub(super) hint_hits: u64,
     pub(super) descents: u64,
+    /// The fences of leaves that were split or compacted, before that.
+    pub(super) changed: Vec<Fences>,
+    /// The leaf that was written last, or [`LeafNumber::NONE`].
+    pub(super) last_leaf: LeafNumber,
 }
 
 impl Tally {
+    pub(super) fn begin(last_leaf: LeafNumber) -> Self {
+        Self { inserted: 0, removed: 0, hint_hits: 0, descents: 0, changed: Vec::new(), last_leaf }
+    }
+
+    /// Begins the next batch.
+    pub(super) fn go_on(&mut self) {
+        self.changed.clear();
+        (self.inserted, self.removed, self.hint_hits, self.descents) = (0, 0, 0, 0);
+    }
+
     #[inline]
     pub(super) fn note(&mut self, outcome: WriteOutcome) {
         self.inserted += u64::from(matches!(outcome, WriteOutcome::Inserted(_)));

@@ -29,6 +29,8 @@ pub struct XTree<F> {
     pub(super) loads: AtomicU32,
     pub(super) counters: Counters,
     pub(super) listener: Arc<dyn LeafListener>,
+    /// The leaf that was written last: where an ascending run goes on.
+    pub(super) last_leaf: AtomicU32,
     versions_taken: AtomicU64,
 }
 
@@ -55,6 +57,7 @@ impl<F: LeafFormat> XTree<F> {
             loads: AtomicU32::new(0),
             counters: Counters::default(),
             listener,
+            last_leaf: AtomicU32::new(LeafNumber::NONE.0),
             versions_taken: AtomicU64::new(0),
         };
         let mut leaf = tree.format.latch(tree.block(first), 1).expect("an unused block has no latch");
