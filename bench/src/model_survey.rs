@@ -90,7 +90,7 @@ impl Survey<'_> {
     fn windows(&self, keys: std::ops::Range<usize>) -> Windows {
         let mut windows = Windows::default();
         for key in &self.keys[keys] {
-            let TrainedSubModel { model, first_leaf } = self.sub_model(*key);
+            let TrainedSubModel { model, first_leaf, .. } = self.sub_model(*key);
             let window = model.predict(*key);
             let hint_at = |position: u32| model.leaf_hint(self.fences[first_leaf + position as usize]);
             let chosen = model.choose(*key, window.clone(), hint_at);
@@ -124,12 +124,12 @@ impl Survey<'_> {
     }
 
     fn detailed(&self, index: usize) -> Option<DetailedSubModel> {
-        let interval = self.model.top.interval(index as u32)?;
-        let TrainedSubModel { model, first_leaf } = self.model.sub_models[index];
+        let TrainedSubModel { model, first_leaf, interval } = self.model.sub_models[index];
+        let (least, greatest) = interval?;
         // What the interval holds of the leaves: it may begin or end far from any.
         let end = (first_leaf + model.leaf_count as usize).min(self.fences.len());
-        let from_key = self.fences[first_leaf].max(*interval.start());
-        let to_key = self.fences.get(end).map_or(*interval.end(), |fence| (fence - 1).min(*interval.end()));
+        let from_key = self.fences[first_leaf].max(least);
+        let to_key = self.fences.get(end).map_or(greatest, |fence| (fence - 1).min(greatest));
         let step = (to_key - from_key) / DETAILED_PREDICTIONS as u64;
         let predictions = (0..=DETAILED_PREDICTIONS as u64).map(|number| {
             let key = from_key + number * step;

@@ -109,7 +109,7 @@ struct Table {
 impl Table {
     fn new(model: &TrainedModel, fences: &[u64]) -> Self {
         let mut table = Self { sub_models: Vec::new(), hints: Vec::new() };
-        for TrainedSubModel { model, first_leaf } in &model.sub_models {
+        for TrainedSubModel { model, first_leaf, .. } in &model.sub_models {
             table.sub_models.push((*model, table.hints.len() as u32));
             let leaves = &fences[*first_leaf..][..model.leaf_count as usize];
             table.hints.extend(leaves.iter().map(|fence| model.leaf_hint(*fence)));

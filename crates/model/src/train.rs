@@ -89,6 +89,8 @@ pub struct TrainedSubModel {
     /// The leaf at position 0, as an index of the fences; position `i` is leaf `first_leaf + i`. The last
     /// leaf of a sub-model may be the first of the next.
     pub first_leaf: usize,
+    /// The least and the greatest key that the top model dispatches to it; `None`: there are none.
+    pub interval: Option<(u64, u64)>,
 }
 
 /// How far a training is.
@@ -178,6 +180,7 @@ impl<F: AsRef<[u64]>> Training<F> {
         let without_keys = |first_leaf| TrainedSubModel {
             model: SubModel { leaf_count: 1, ..SubModel::default() },
             first_leaf,
+            interval: None,
         };
         let Some(low) = self.boundary_low else { return Ok(without_keys(self.leaf)) };
         let next_low = self.top.boundary_from(sub_model + 1, low, self.interval_keys);
@@ -196,7 +199,7 @@ impl<F: AsRef<[u64]>> Training<F> {
         self.interval_keys = high - low;
         // The leaf that ends the interval goes on into the next one, unless a fence stands at the boundary.
         self.leaf = if next_low.is_some() && fences.get(end).copied() == next_low { end } else { end - 1 };
-        Ok(TrainedSubModel { model, first_leaf })
+        Ok(TrainedSubModel { model, first_leaf, interval: Some((low, high)) })
     }
 }
 

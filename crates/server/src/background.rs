@@ -28,9 +28,9 @@ const AHEAD_PART: u64 = 16;
 const AHEAD_BYTES_MAX: u64 = 16 << 20;
 /// The least pause after sub-models were trained again: what splits meanwhile is merged.
 const MERGE_PAUSE: Duration = Duration::from_millis(1);
-/// The pause by the processor time of the training before it: retraining takes at most a sixth of a core,
+/// The pause by the processor time of the training before it: retraining takes at most a tenth of a core,
 /// however fast leaves split. What it cannot follow merges, and shows as lag.
-const PAUSE_BY_TRAINING: u32 = 5;
+const PAUSE_BY_TRAINING: u32 = 9;
 /// The pause after a failed training; it doubles with each failure in a row.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 /// Doublings of that pause at most: ten minutes and a half.

@@ -14,6 +14,7 @@
 use farsight_base::LeafNumber;
 use farsight_index::{Backoff, Contended, LeafFormat, Waited};
 
+use super::descend::BATCH_MAX;
 use super::node::{CHILDREN_MAX, Node};
 use super::tree::XTree;
 
@@ -70,6 +71,23 @@ impl<F: LeafFormat> XTree<F> {
             }
             cursor = copied.as_ref().and_then(|parent| parent.high).filter(|next| *next <= high);
             ahead = copied;
+        }
+    }
+
+    /// Asks for what [`XTree::collect_leaves`] will read of ranges whose `ends` these are, least and greatest
+    /// key of each in turn, of ranges that two nodes of the lowest level cover.
+    pub(super) fn prefetch_ranges(&self, ends: &[u64]) {
+        let mut routes = [None; BATCH_MAX];
+        self.descend_many(ends, &mut routes);
+        for (range, routes) in ends.chunks_exact(2).zip(routes.chunks_exact(2)) {
+            for route in routes.iter().flatten() {
+                let Some(node) = self.arena.node(route.parent) else { continue };
+                for index in node.child_index(range[0])..=node.child_index(range[1]) {
+                    if let Some(words) = self.slab.block(LeafNumber(node.child(index))) {
+                        self.format.prefetch_incarnation(words);
+                    }
+                }
+            }
         }
     }
 

@@ -20,12 +20,16 @@ use farsight_base::clock::MonotonicNs;
 #[cfg(planted)]
 use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_base::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, RwLock};
+use farsight_base::words::prefetch;
 use farsight_index::LeafListener;
 use farsight_layout::{Fences, SUB_MODEL_WORDS, SubModelRecord};
 use farsight_model::TopModel;
 use farsight_protocol::ModelStats;
 
 use super::tree::ALL_KEYS;
+
+/// The keys dispatched to a sub-model, both ends included; `None` if there are none.
+pub(super) type Interval = Option<(u64, u64)>;
 
 /// One sub-model and its part of the translation table, ready to be sent.
 #[derive(Clone, PartialEq, Debug)]
@@ -41,6 +45,7 @@ pub struct PublishedModel {
     generation: u64,
     top: TopModel,
     top_words: Vec<u64>,
+    intervals: Vec<Interval>,
     sub_models: Vec<RwLock<Arc<SubModelImage>>>,
     windows: Windows,
     pending: Pending,
@@ -76,8 +81,14 @@ fn window_leaves(record: &SubModelRecord) -> u64 {
 }
 
 impl PublishedModel {
-    pub(super) fn new(generation: u64, top: TopModel, images: Vec<SubModelImage>) -> Self {
+    pub(super) fn new(
+        generation: u64,
+        top: TopModel,
+        intervals: Vec<Interval>,
+        images: Vec<SubModelImage>,
+    ) -> Self {
         assert_eq!(images.len(), top.sub_model_count() as usize, "one image a sub-model");
+        assert_eq!(images.len(), intervals.len(), "one interval a sub-model");
         let windows = Windows::default();
         for image in &images {
             windows.add(&image.record);
@@ -85,6 +96,7 @@ impl PublishedModel {
         Self {
             windows,
             generation,
+            intervals,
             top_words: top.to_words(),
             pending: Pending::new(images.len()),
             sub_models: images.into_iter().map(|image| RwLock::new(Arc::new(image))).collect(),
@@ -130,6 +142,17 @@ impl PublishedModel {
     pub fn sub_model(&self, index: u32) -> Arc<SubModelImage> {
         let image = self.sub_models[index as usize].read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(&image)
+    }
+
+    /// The keys of sub-model `index`.
+    pub(super) fn interval(&self, index: u32) -> Interval {
+        self.intervals[index as usize]
+    }
+
+    /// Asks for what [`PublishedModel::sub_model`] of `index` leads to.
+    pub fn prefetch_sub_model(&self, index: u32) {
+        let Some(image) = self.sub_models.get(index as usize) else { return };
+        prefetch(&**image.read().unwrap_or_else(PoisonError::into_inner));
     }
 
     pub(super) fn replace(&self, index: u32, image: SubModelImage) {
@@ -282,8 +305,8 @@ impl ModelStore {
         match replaced {
             Some(replaced) => {
                 while let Some(index) = replaced.pending.take() {
-                    if let Some(keys) = replaced.top.interval(index) {
-                        let fences = Fences { low: *keys.start(), high: keys.end().checked_add(1) };
+                    if let Some((low, high)) = replaced.interval(index) {
+                        let fences = Fences { low, high: high.checked_add(1) };
                         model.mark(fences, last_step);
                     }
                 }
@@ -295,11 +318,17 @@ impl ModelStore {
         }
     }
 
-    /// Takes the sub-model that has been pending longest.
-    pub(super) fn take_pending(&self) -> Option<(Arc<PublishedModel>, u32)> {
+    /// Takes sub-models into `indices` until it is full, those that have been pending longest first. Returns
+    /// their model and how many there are.
+    pub(super) fn take_pending(&self, indices: &mut [u32]) -> Option<(Arc<PublishedModel>, usize)> {
         let model = self.current()?;
-        let index = model.pending.take()?;
-        Some((model, index))
+        let mut count = 0;
+        for place in indices {
+            let Some(index) = model.pending.take() else { break };
+            *place = index;
+            count += 1;
+        }
+        Some((model, count))
     }
 
     /// Puts a sub-model back whose training failed.
@@ -307,8 +336,8 @@ impl ModelStore {
         model.pending.mark(index, self.last_step());
     }
 
-    pub(super) fn count_retrained(&self) {
-        self.retrained.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn count_retrained(&self, count: usize) {
+        self.retrained.fetch_add(count as u64, Ordering::Relaxed);
     }
 
     fn last_step(&self) -> MonotonicNs {

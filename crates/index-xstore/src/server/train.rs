@@ -16,6 +16,7 @@ use farsight_layout::TableEntry;
 use farsight_model::{SubModel, TrainError, TrainOptions, TrainedModel, Training, train_sub_model};
 
 use super::collect::CollectedLeaves;
+use super::descend::BATCH_MAX;
 use super::model_store::{ModelStore, PublishedModel, SubModelImage};
 use super::tree::XTree;
 
@@ -24,6 +25,10 @@ use super::tree::XTree;
 const EXPANSION_FACTOR: u64 = 2;
 /// Shrinkage that does: sub-models have a quarter of their size.
 const SHRINK_FACTOR: u64 = 4;
+
+/// Sub-models whose lines are asked for together when they are trained again: some two thousand lines, which
+/// the second cache holds.
+const RETRAINED_TOGETHER: usize = BATCH_MAX / 2;
 
 /// Why a step did not succeed. The models published before stay; the next step tries again.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -79,13 +84,16 @@ pub struct Trainer<F: LeafFormat> {
     whole: Option<Whole>,
     /// Leaves at the last whole training; zero before the first.
     leaves_trained: u64,
+    /// The leaves of the sub-model that is being retrained.
+    collected: CollectedLeaves,
 }
 
 impl<F: LeafFormat> Trainer<F> {
     /// A trainer of `tree`, which reports its changes to `store`.
     #[must_use]
     pub fn new(tree: Arc<XTree<F>>, store: Arc<ModelStore>, options: TrainOptions) -> Self {
-        Self { tree, store, options, whole: None, leaves_trained: 0 }
+        let collected = CollectedLeaves::default();
+        Self { tree, store, options, whole: None, leaves_trained: 0, collected }
     }
 
     /// True if [`Trainer::step`] would do something.
@@ -179,7 +187,9 @@ impl<F: LeafFormat> Trainer<F> {
                 }));
                 if images.len() == model.sub_models.len() {
                     let generation = self.store.current().map_or(0, |model| model.generation()) + 1;
-                    return Ok(Advanced::Finished(PublishedModel::new(generation, model.top, images)));
+                    let intervals = model.sub_models.iter().map(|sub_model| sub_model.interval).collect();
+                    let model = PublishedModel::new(generation, model.top, intervals, images);
+                    return Ok(Advanced::Finished(model));
                 }
                 Whole::Imaging { model, leaves, images }
             }
@@ -187,27 +197,54 @@ impl<F: LeafFormat> Trainer<F> {
         Ok(Advanced::Unfinished(next))
     }
 
-    fn retrain(&self, budget: usize) -> Result<TrainingStep, TrainingError> {
+    /// Trains up to `budget` pending sub-models again, a group at a time: what one of them will read is asked
+    /// for while others are trained.
+    fn retrain(&mut self, budget: usize) -> Result<TrainingStep, TrainingError> {
         let mut retrained = 0;
-        for _ in 0..self.store.pending().min(budget) {
-            let Some((model, index)) = self.store.take_pending() else { break };
-            if let Err(error) = self.retrain_one(&model, index) {
-                self.store.put_back(&model, index);
-                return Err(error);
+        let mut group = [0; RETRAINED_TOGETHER];
+        let budget = self.store.pending().min(budget);
+        while retrained < budget {
+            let wanted = RETRAINED_TOGETHER.min(budget - retrained);
+            let Some((model, count)) = self.store.take_pending(&mut group[..wanted]) else { break };
+            if count == 0 {
+                break;
             }
-            self.store.count_retrained();
-            retrained += 1;
+            let group = &group[..count];
+            self.prefetch_group(&model, group);
+            for (place, index) in group.iter().enumerate() {
+                if let Err(error) = self.retrain_one(&model, *index) {
+                    group[place..].iter().for_each(|index| self.store.put_back(&model, *index));
+                    return Err(error);
+                }
+            }
+            self.store.count_retrained(count);
+            retrained += count;
         }
         Ok(if retrained == 0 { TrainingStep::Idle } else { TrainingStep::Retrained(retrained) })
     }
 
-    fn retrain_one(&self, model: &PublishedModel, index: u32) -> Result<(), TrainingError> {
-        let Some(keys) = model.top().interval(index) else { return Ok(()) };
-        let (low, high) = (*keys.start(), *keys.end());
-        let mut collected = CollectedLeaves::default();
-        self.tree.collect_leaves(low, high, usize::MAX, &mut collected)?;
-        let sub_model = train_sub_model(low, high, &collected.low_fences)?;
-        model.replace(index, image(&sub_model, &collected.low_fences, &collected.leaves));
+    /// Asks for the inner nodes, leaves and images of these sub-models.
+    fn prefetch_group(&self, model: &PublishedModel, group: &[u32]) {
+        let mut ends = [0; 2 * RETRAINED_TOGETHER];
+        let mut count = 0;
+        for index in group {
+            model.prefetch_sub_model(*index);
+            if let Some((low, high)) = model.interval(*index) {
+                ends[count..count + 2].copy_from_slice(&[low, high]);
+                count += 2;
+            }
+        }
+        self.tree.prefetch_ranges(&ends[..count]);
+    }
+
+    fn retrain_one(&mut self, model: &PublishedModel, index: u32) -> Result<(), TrainingError> {
+        let Some((low, high)) = model.interval(index) else { return Ok(()) };
+        self.collected.low_fences.clear();
+        self.collected.leaves.clear();
+        self.tree.collect_leaves(low, high, usize::MAX, &mut self.collected)?;
+        let CollectedLeaves { low_fences, leaves } = &self.collected;
+        let sub_model = train_sub_model(low, high, low_fences)?;
+        model.replace(index, image(&sub_model, low_fences, leaves));
         Ok(())
     }
 }

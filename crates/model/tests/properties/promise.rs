@@ -32,7 +32,10 @@ proptest! {
             check_key(&model, &fences, key);
         }
         for sub_model in 0..model.top.sub_model_count() {
-            if let Some(interval) = model.top.interval(sub_model) {
+            let interval = model.top.interval(sub_model);
+            let trained = model.sub_models[sub_model as usize].interval;
+            prop_assert_eq!(trained, interval.as_ref().map(|keys| (*keys.start(), *keys.end())));
+            if let Some(interval) = interval {
                 for key in [*interval.start(), *interval.end()] {
                     check_key(&model, &fences, key);
                 }
