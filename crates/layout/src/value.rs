@@ -133,14 +133,18 @@ pub(crate) fn short_version(words: &[u64; WORDS_PER_LINE], index: usize) -> u64 
     low | (words[7] >> (16 * index) & 0xffff) << 32
 }
 
-/// Puts `version` in its place among a short line's words 5 to 7.
+/// The word of a short line that holds the low half of short value `index`'s version, among others.
 #[inline(always)]
-pub(crate) fn set_short_version(words: &mut [u64; 3], index: usize, version: u64) {
-    let shift = 32 * (index % 2);
-    let low = &mut words[index / 2];
-    *low = *low & !(0xffff_ffff << shift) | (version & 0xffff_ffff) << shift;
-    let high = &mut words[2];
-    *high = *high & !(0xffff << (16 * index)) | (version >> 32 & 0xffff) << (16 * index);
+pub(crate) fn short_version_word(index: usize) -> usize {
+    5 + index / 2
+}
+
+/// That word and word 7, with `version` in its place.
+#[inline(always)]
+pub(crate) fn with_short_version([low, high]: [u64; 2], index: usize, version: u64) -> [u64; 2] {
+    let (low_shift, high_shift) = (32 * (index % 2), 16 * index);
+    let low = low & !(0xffff_ffff << low_shift) | (version & 0xffff_ffff) << low_shift;
+    [low, high & !(0xffff << high_shift) | (version >> 32 & 0xffff) << high_shift]
 }
 
 #[cfg(test)]
@@ -149,13 +153,12 @@ mod tests {
 
     #[test]
     fn short_versions_keep_to_themselves() {
-        let mut tail = [u64::MAX; 3];
+        let mut words = [u64::MAX; 8];
         let versions = [0x1234_5678_9abc, 0, 0xffff_ffff_ffff, 0x8000_0000_0001];
         for (index, version) in versions.iter().enumerate() {
-            set_short_version(&mut tail, index, *version);
+            let low = short_version_word(index);
+            [words[low], words[7]] = with_short_version([words[low], words[7]], index, *version);
         }
-        let mut words = [0; 8];
-        words[5..].copy_from_slice(&tail);
         assert_eq!([0, 1, 2, 3].map(|index| short_version(&words, index)), versions);
     }
 }

@@ -17,7 +17,7 @@ use farsight_base::sync::{AtomicU64, Ordering, spin_loop};
 use farsight_base::words::{CopyMode, begin_write, copy_lines, end_write};
 use farsight_base::{Line, Stamp, WORDS_PER_LINE};
 
-use crate::value::{body_place, set_short_version};
+use crate::value::{body_place, short_version_word, with_short_version};
 use crate::{
     Fences, Geometry, HIGH_FENCE_WORD, INFINITE_FLAG_BIT, KEY_LINES, LEAF_SLOTS, LOW_FENCE_WORD, LeafImage,
     LeafSlot, NEXT_WORD, OWNER_WORD, PAIR_VERSION_BITS, PERMUTATION_WORD,
@@ -214,25 +214,27 @@ impl<'a> LeafWriter<'a> {
         Stamp(self.line(line)[0].load(Ordering::Relaxed))
     }
 
-    /// How many of the `spent` slots have keys below `key`. Halves without a branch.
+    /// How many of the `spent` slots have keys below `key`. Looks at all of them: halving would wait for each
+    /// key before it knows the next.
     #[inline]
     fn rank(&self, permutation: u64, spent: usize, key: u64) -> usize {
+        let keys = &self.words[..KEY_LINES * WORDS_PER_LINE];
         let is_below = |position: usize| {
-            self.words[nibble(permutation, position).key_word()].load(Ordering::Relaxed) < key
+            let word = nibble(permutation, position).key_word();
+            usize::from(keys[word].load(Ordering::Relaxed) < key) & usize::from(position < spent)
         };
-        let (mut rank, mut left) = (0, spent);
-        while left > 0 {
-            let half = left.div_ceil(2);
-            rank += if is_below(rank + half - 1) { half } else { 0 };
-            left -= half;
-        }
-        rank
+        (0..LEAF_SLOTS).map(is_below).sum()
     }
 
     fn write_value(&self, slot: LeafSlot, version: u64, value: &[u8]) {
         assert_eq!(value.len(), self.geometry.value_bytes(), "bytes of a value");
         assert!(version != 0 && version >> PAIR_VERSION_BITS == 0, "version {version:#x}");
         let first = self.geometry.value_place(slot).line;
+        if self.geometry.lines_per_value() == 1 {
+            let stamp = begin_write(self.line(first));
+            self.store_value(slot, version, value);
+            return end_write(self.line(first), stamp);
+        }
         let lines = first..first + self.geometry.lines_per_value();
         for index in lines.clone() {
             begin_write(self.line(index));
@@ -271,14 +273,11 @@ impl<'a> LeafWriter<'a> {
             line[body_place(self.first_body_word(slot)).1].store(version, Ordering::Relaxed);
             return;
         }
-        let mut tail = [
-            line[5].load(Ordering::Relaxed),
-            line[6].load(Ordering::Relaxed),
-            line[7].load(Ordering::Relaxed),
-        ];
-        set_short_version(&mut tail, place.index, version);
-        line[5 + place.index / 2].store(tail[place.index / 2], Ordering::Relaxed);
-        line[7].store(tail[2], Ordering::Relaxed);
+        let low_word = short_version_word(place.index);
+        let words = [low_word, 7].map(|word| line[word].load(Ordering::Relaxed));
+        let [low, high] = with_short_version(words, place.index, version);
+        line[low_word].store(low, Ordering::Relaxed);
+        line[7].store(high, Ordering::Relaxed);
     }
 
     /// Where the body words of `slot`'s version and value begin, counted from its first line.
