@@ -62,7 +62,11 @@ impl<'a> ReplyWriter<'a> {
     pub fn push_sub_model(&mut self, index: u32, record: &SubModelRecord, entries: &[u64]) {
         put(self.frame, u64::from(index));
         self.push_words(record.to_words());
-        self.push_words(entries.iter().copied());
+        let begin = self.frame.len();
+        self.frame.resize(begin + 8 * entries.len(), 0);
+        for (bytes, entry) in self.frame[begin..].as_chunks_mut::<8>().0.iter_mut().zip(entries) {
+            *bytes = entry.to_le_bytes();
+        }
     }
 
     /// Appends a control answer in postcard.

@@ -4,6 +4,9 @@ use farsight_protocol::{ReplyWriter, ServerError, TableId};
 
 use super::{Calls, sub_model_bytes};
 
+/// How far ahead of their sending sub-models are asked for.
+const PREFETCHED: usize = 8;
+
 impl Calls {
     pub(super) fn sub_models(
         &mut self,
@@ -19,7 +22,11 @@ impl Calls {
         };
         let limit = if limit == 0 { usize::MAX } else { usize::from(limit) };
         let mut sent = 0;
+        for index in (first..model.sub_model_count()).take(limit.min(PREFETCHED)) {
+            model.prefetch_sub_model(index);
+        }
         for index in (first..model.sub_model_count()).take(limit) {
+            model.prefetch_sub_model(index + PREFETCHED as u32);
             let image = model.sub_model(index);
             if sub_model_bytes(&image) > self.room_bytes(answer) {
                 break;
