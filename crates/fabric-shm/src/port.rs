@@ -4,7 +4,7 @@
 //! while its reply might not fit, so nothing is buffered for a client that does not read.
 //!
 //! Protocol: a visit takes up to [`FRAMES_PER_VISIT`] requests from one ring, then publishes heads and
-//! replies once and wakes the client if it sleeps. Queues come from the host through an inbox and leave when
+//! replies once (after a long request at once) and wakes the client if it sleeps. Queues come from the host through an inbox and leave when
 //! their gate closes, when the client's end of the wake socket hangs up, or on a [`Disorder`], which the host
 //! is told.
 
@@ -26,6 +26,9 @@ const FRAMES_PER_VISIT: usize = 16;
 /// A request from this length on takes so long that its reply does not wait for those of the same visit: a
 /// client that keeps several in flight prepares the next meanwhile.
 const LONG_REQUEST_BYTES: usize = 1024;
+/// Long requests answered before a client that sleeps is woken, if more are waiting: to wake it takes the
+/// server as long as ten writes, and a client that prepares one request at a time sleeps after each.
+const SHOWN_PER_WAKE: u32 = 4;
 /// Looks between two readings of the clock.
 const LOOKS_PER_TURN: usize = 32;
 /// Visits of all rings between two looks for clients that hung up, for a worker that never sleeps.
@@ -66,6 +69,8 @@ pub(crate) struct ServerQueue {
     client_sleep: Sleeper,
     wakes: OwnedFd,
     token: u64,
+    /// Times that replies were shown since the client was last looked after.
+    unwoken: u32,
 }
 
 /// What a visit came to.
@@ -86,6 +91,7 @@ impl ServerQueue {
             client_sleep: Sleeper::client(memory.clone()),
             wakes,
             token: WAKE_TOKEN,
+            unwoken: 0,
         }
     }
 
@@ -103,7 +109,8 @@ impl ServerQueue {
         let Some(_serving) = gate.enter() else { return Ok(Visit::Closed) };
         let outcome = self.answer(limit, work);
         // What was answered before a disorder was answered.
-        self.publish();
+        self.show();
+        self.wake();
         outcome.map(Visit::Answered)
     }
 
@@ -120,16 +127,24 @@ impl ServerQueue {
             debug_assert!(pushed, "room was there for any frame");
             answered += 1;
             if work.request.len() >= LONG_REQUEST_BYTES {
-                self.publish();
+                self.show();
+                if self.unwoken >= SHOWN_PER_WAKE {
+                    self.wake();
+                }
             }
         }
         Ok(answered)
     }
 
-    /// Gives back the room of requests, shows replies, and wakes a client that sleeps.
-    fn publish(&mut self) {
+    /// Gives back the room of requests and shows replies.
+    fn show(&mut self) {
         self.requests.publish();
-        if self.replies.publish() {
+        self.unwoken += u32::from(self.replies.publish());
+    }
+
+    /// Wakes the client if it sleeps and has replies to look at.
+    fn wake(&mut self) {
+        if std::mem::take(&mut self.unwoken) > 0 {
             ring::wake(&self.client_sleep, || socket::wake(&self.wakes));
         }
     }
