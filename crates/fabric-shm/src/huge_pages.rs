@@ -1,13 +1,15 @@
 //! Huge pages under a mapping: collapsing populated pieces, and counting what the kernel says is mapped so.
 //!
 //! Invariant: a piece is asked for again only until it succeeded; what counts as mapped is the kernel's word
-//! (`/proc/self/smaps`), asked for anew after any change.
+//! (`/proc/self/smaps`), asked for anew after any change. The kernel takes milliseconds to say it, so within a
+//! second it is asked once, and what was collapsed since is added to its word.
 //!
 //! `MADV_HUGEPAGE` does nothing for memory files where `shmem_enabled` is `never`, the kernel's default;
 //! `MADV_COLLAPSE` works regardless, on read-only maps too, but on populated pieces only.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use farsight_base::sync::Ordering;
 use rustix::fs::SeekFrom;
@@ -17,6 +19,8 @@ use crate::mapping::{HUGE_PAGE_BYTES, Mapping};
 
 /// Tries for one piece: a page that is locked or isolated at the moment gives EAGAIN.
 const TRIES: usize = 3;
+/// Least time between two counts: one walks the page table of the whole process.
+const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What was collapsed so far.
 #[derive(Debug, Default)]
@@ -27,13 +31,29 @@ pub(crate) struct HugePages {
 #[derive(Debug, Default)]
 struct Pieces {
     done: Vec<bool>,
-    /// As last counted; `None`: not yet.
-    mapped_bytes: Option<u64>,
+    counted: Option<Counted>,
+}
+
+/// What is on huge pages.
+#[derive(Debug)]
+struct Counted {
+    at: Instant,
+    /// By the kernel's word.
+    mapped_bytes: u64,
+    /// Collapsed since.
+    collapsed_bytes: u64,
 }
 
 impl Pieces {
     fn count(&mut self, mapping: &Mapping) -> u64 {
-        *self.mapped_bytes.get_or_insert_with(|| mapped_bytes(mapping))
+        if let Some(counted) = &self.counted
+            && (counted.collapsed_bytes == 0 || counted.at.elapsed() < COUNT_INTERVAL)
+        {
+            return counted.mapped_bytes + counted.collapsed_bytes;
+        }
+        let mapped_bytes = mapped_bytes(mapping);
+        self.counted = Some(Counted { at: Instant::now(), mapped_bytes, collapsed_bytes: 0 });
+        mapped_bytes
     }
 }
 
@@ -44,7 +64,6 @@ impl HugePages {
         let words = mapping.words();
         pieces.done.resize(words.len() * 8 / HUGE_PAGE_BYTES, false);
         let used_pieces = used_bytes.div_ceil(HUGE_PAGE_BYTES as u64);
-        let mut changed = false;
         for piece in 0..pieces.done.len() {
             if piece as u64 >= used_pieces {
                 break;
@@ -57,16 +76,15 @@ impl HugePages {
             words[populated_byte / 8].load(Ordering::Relaxed);
             if collapse_piece(mapping, piece) {
                 pieces.done[piece] = true;
-                changed = true;
+                if let Some(counted) = &mut pieces.counted {
+                    counted.collapsed_bytes += HUGE_PAGE_BYTES as u64;
+                }
             }
-        }
-        if changed {
-            pieces.mapped_bytes = None;
         }
         (pieces.done.iter().filter(|done| **done).count() * HUGE_PAGE_BYTES) as u64
     }
 
-    /// Bytes on huge pages, as counted after the last collapse: a count walks the page table.
+    /// Bytes on huge pages.
     pub(crate) fn mapped_bytes(&self, mapping: &Mapping) -> u64 {
         self.pieces.lock().unwrap_or_else(PoisonError::into_inner).count(mapping)
     }
