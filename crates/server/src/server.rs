@@ -25,6 +25,8 @@ const SLEEP_MAX: Duration = Duration::from_secs(60);
 const BACKGROUND_BUDGET: usize = 512;
 /// Pause between a wake of the background and its work, in which more work of the same kind is merged.
 const BACKGROUND_PAUSE: Duration = Duration::from_millis(1);
+/// That pause while training rests, for whose end the background need not be woken again and again.
+const BACKGROUND_PAUSE_MAX: Duration = Duration::from_millis(5);
 /// The longest that a stop waits for the threads.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(10);
 
@@ -156,9 +158,10 @@ impl Run {
             let BackgroundState::Idle { again_at } = background.step(now, BACKGROUND_BUDGET) else {
                 continue;
             };
-            let sleep = again_at.map_or(SLEEP_MAX, |at| at.since(now));
-            if self.state.background.wait(sleep) && !self.is_stopping() {
-                std::thread::sleep(BACKGROUND_PAUSE);
+            let rest = again_at.map(|at| at.since(now));
+            if self.state.background.wait(rest.unwrap_or(SLEEP_MAX)) && !self.is_stopping() {
+                let pause = rest.unwrap_or_default().clamp(BACKGROUND_PAUSE, BACKGROUND_PAUSE_MAX);
+                std::thread::sleep(pause);
             }
         }
     }
