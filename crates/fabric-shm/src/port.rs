@@ -4,9 +4,9 @@
 //! while its reply might not fit, so nothing is buffered for a client that does not read.
 //!
 //! Protocol: a visit takes up to [`FRAMES_PER_VISIT`] requests from one ring, then publishes heads and
-//! replies once (after a long request at once) and wakes the client if it sleeps. Queues come from the host through an inbox and leave when
-//! their gate closes, when the client's end of the wake socket hangs up, or on a [`Disorder`], which the host
-//! is told.
+//! replies once (after a long request at once) and wakes the client if it sleeps. Queues come from the host
+//! through an inbox and leave when their gate closes, when the client's end of the wake socket hangs up, or
+//! on a [`Disorder`], which the host is told.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};

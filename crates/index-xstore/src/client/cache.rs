@@ -68,8 +68,8 @@ impl Window<'_> {
         self.entries.is_empty()
     }
 
-    /// Asks for the lines that [`Window::choose`] touches: a vector load of eight entries waits for both of its
-    /// lines, though the window may end in the first.
+    /// Asks for the lines that [`Window::choose`] touches: a vector load of eight entries waits for both of
+    /// its lines, though the window may end in the first.
     #[inline(always)]
     pub(super) fn prefetch(&self) {
         prefetch(&self.entries[0]);

@@ -1,8 +1,8 @@
 //! A batch of writes of one kind: all of them go down the tree together, then each is done in turn.
 //!
-//! Nothing is asked for while writes are done: a latch is a locked instruction, which waits until all that was
-//! asked for before has arrived, so the waits would add up. (Key lines asked for one write at a time, a batch
-//! ahead, made inserts a tenth slower.) What splits mark for training is told once a batch.
+//! Nothing is asked for while writes are done: a latch is a locked instruction, which waits until all that
+//! was asked for before has arrived, so the waits would add up. (Key lines asked for one write at a time, a
+//! batch ahead, made inserts a tenth slower.) What splits mark for training is told once a batch.
 
 use farsight_base::LeafNumber;
 use farsight_base::sync::{AtomicU64, Ordering};
