@@ -2,6 +2,7 @@
 
 mod certificates;
 mod crowd;
+mod engine;
 mod hostile;
 mod life;
 mod raw;

@@ -21,10 +21,12 @@ mod multi_get;
 mod refresh;
 mod route;
 mod scan;
+mod whole_leaves;
 mod write;
 
 use std::sync::Arc;
 
+use farsight_base::LeafNumber;
 use farsight_index::{Answers, Counters};
 
 pub use cache::{CacheStats, XCache};
@@ -32,6 +34,7 @@ pub use error::XStoreError;
 pub use scan::ScanRequest;
 
 use cache::CachedModel;
+use lookup::Start;
 use multi_get::Scratch;
 use refresh::Refreshes;
 use write::Sent;
@@ -59,6 +62,9 @@ pub struct XClient {
     sent: Box<Sent>,
     scratch: Box<Scratch>,
     single: Answers,
+    /// The leaves that a batch of whole ones is read from, and what of it is irregular.
+    leaves: Vec<LeafNumber>,
+    irregular: Vec<(usize, Start)>,
     request: Vec<u8>,
     reply: Vec<u8>,
     counters: Counters,
@@ -77,6 +83,8 @@ impl XClient {
             sent: Box::new(Sent::new()),
             scratch,
             single: Answers::default(),
+            leaves: Vec::new(),
+            irregular: Vec::new(),
             request: Vec::new(),
             reply: Vec::new(),
             counters: Counters::default(),

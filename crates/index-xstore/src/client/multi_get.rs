@@ -176,6 +176,10 @@ impl XClient {
         answers: &mut Answers,
     ) -> Result<(), XStoreError> {
         answers.reset(keys.len(), self.cache.geometry().value_bytes());
+        if self.prefers_whole_leaves::<Q>() {
+            self.counters.gets += keys.len() as u64;
+            return self.get_by_whole_leaves(queue, keys, answers);
+        }
         for (batch, keys) in keys.chunks(BATCH).enumerate() {
             match self.access {
                 Access::OneSided => self.get_batch(queue, keys, answers, batch * BATCH)?,

@@ -1,0 +1,116 @@
+//! XStore over TCP: one round trip for many GETs, whole leaves in it, and the same answers as a map gives.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use farsight_base::prng::SplitMix64;
+use farsight_client::{Access, Client, ClientOptions, Session};
+use farsight_fabric_tcp::{ConnectOptions, ListenOptions, TcpConnection, TcpHost};
+use farsight_index::Answers;
+use farsight_layout::FORMAT_VERSION;
+use farsight_protocol::{KeyKind, TableDefinition, WriteOperation};
+use farsight_server::{Server, ServerHandle, ServerOptions};
+
+const KEYS: u64 = 20_000;
+
+/// A server over TCP, and a client of it.
+fn serve() -> (ServerHandle, Client<TcpConnection>) {
+    let options = ListenOptions::new(FORMAT_VERSION);
+    let host = Arc::new(TcpHost::listen("127.0.0.1:0", &options).expect("a host"));
+    let address = host.local_address().to_string();
+    let options = ServerOptions { table_memory_bytes: 64 << 20, ..ServerOptions::default() };
+    let server = Server::start(vec![host], &options).expect("a server");
+    let connection = TcpConnection::connect(&address, ConnectOptions::new(FORMAT_VERSION));
+    let client = Client::new(connection.expect("a connection"), ClientOptions::default());
+    (server, client.expect("a client"))
+}
+
+fn value_of(key: u64, value_bytes: usize) -> Vec<u8> {
+    (0..value_bytes).map(|index| (key.wrapping_mul(31) + index as u64) as u8).collect()
+}
+
+/// Asks for `keys` and compares with the map; returns READs, their bytes and doorbells.
+fn check(
+    session: &mut Session<TcpConnection>,
+    keys: &[u64],
+    expected: &BTreeMap<u64, Vec<u8>>,
+) -> (u64, u64, u64) {
+    let before = session.meters();
+    let mut answers = Answers::default();
+    session.multi_get(keys, &mut answers).expect("answers");
+    for (index, key) in keys.iter().enumerate() {
+        let found = answers.get(index).map(|(value, _)| value.to_vec());
+        assert_eq!(found.as_ref(), expected.get(key), "key {key}");
+    }
+    let used = session.meters() - before;
+    (used.reads, used.read_bytes, used.doorbells)
+}
+
+/// Values of `value_bytes`, and lines of a leaf if that is fetched whole.
+fn run(value_bytes: u16, whole_lines: Option<u64>) {
+    let (_server, client) = serve();
+    let definition = TableDefinition { name: "t".to_owned(), key_kind: KeyKind::U64, value_bytes };
+    let table = client.create_table(definition).expect("a table");
+    let mut session = table.session(Access::OneSided).expect("a session");
+    let mut random = SplitMix64::new(11);
+    let mut expected = BTreeMap::new();
+    let mut outcomes = Vec::new();
+    for _ in 0..KEYS / 100 {
+        let pairs: Vec<(u64, Vec<u8>)> = (0..100)
+            .map(|_| {
+                let key = random.next_u64();
+                (key, value_of(key, usize::from(value_bytes)))
+            })
+            .collect();
+        let entries = pairs.iter().map(|(key, value)| (*key, &value[..]));
+        session.write(WriteOperation::Put, entries, &mut outcomes).expect("writes");
+        expected.extend(pairs);
+    }
+    // Whatever the state of model and cache, answers are right.
+    let stored: Vec<u64> = expected.keys().copied().collect();
+    check(&mut session, &stored, &expected);
+    farsight_conformance::engine::harness::eventually("training", || {
+        client.pending_training().expect("an answer") == 0
+    });
+    let mut fresh = table.session(Access::OneSided).expect("a session");
+    fresh.prefill().expect("the model");
+    let some = |count: u64, random: &mut SplitMix64| -> Vec<u64> {
+        (0..count).map(|_| stored[random.below(stored.len() as u64) as usize]).collect()
+    };
+    for count in [1, 63, 64, 65, 256, 257, 1024, 3000] {
+        let keys = some(count, &mut random);
+        let (reads, read_bytes, doorbells) = check(&mut fresh, &keys, &expected);
+        if let Some(lines) = whole_lines {
+            assert!(reads <= count + count / 20 + 1, "{reads} READs for {count} keys");
+            assert!(read_bytes <= (count + count / 20 + 1) * lines * 64, "{read_bytes} B for {count} keys");
+            // One for each piece, and perhaps a few for ties of hints.
+            assert!(doorbells <= count.div_ceil(256) + 12, "{doorbells} doorbells for {count} keys");
+        } else {
+            assert!(reads >= 2 * count, "{reads} READs for {count} keys");
+        }
+    }
+    let absent: Vec<u64> = (0..500).map(|_| random.next_u64()).collect();
+    check(&mut fresh, &absent, &expected);
+    let removed: Vec<u64> = stored.iter().copied().step_by(7).collect();
+    for keys in removed.chunks(100) {
+        let entries = keys.iter().map(|key| (*key, &[][..]));
+        session.write(WriteOperation::Remove, entries, &mut outcomes).expect("removes");
+    }
+    expected.retain(|key, _| removed.binary_search(key).is_err());
+    check(&mut fresh, &stored, &expected);
+}
+
+#[test]
+fn short_values_come_with_their_keys() {
+    run(8, Some(7));
+}
+
+#[test]
+fn values_of_a_line_come_with_their_keys() {
+    run(48, Some(19));
+}
+
+#[test]
+fn long_values_take_a_second_round_trip() {
+    run(200, None);
+}
