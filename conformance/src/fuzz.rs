@@ -24,6 +24,7 @@ mod server;
 mod source;
 
 use farsight_fabric_shm::hostile;
+use farsight_fabric_tcp::hostile as hostile_tcp;
 
 /// One target.
 #[derive(Clone, Copy)]
@@ -51,6 +52,9 @@ pub const TARGETS: &[Target] = &[
     Target { name: "shm_control", run: hostile::control, seeds: hostile::control_seeds },
     Target { name: "shm_ring", run: hostile::ring, seeds: hostile::ring_seeds },
     Target { name: "shm_handshake", run: hostile::handshake, seeds: hostile::handshake_seeds },
+    Target { name: "tcp_control", run: hostile_tcp::control, seeds: hostile_tcp::control_seeds },
+    Target { name: "tcp_batches", run: hostile_tcp::batches, seeds: hostile_tcp::batch_seeds },
+    Target { name: "tcp_answers", run: hostile_tcp::answers, seeds: hostile_tcp::answer_seeds },
 ];
 
 /// Names the directory into which a program of `fuzz/` writes its target's seeds before it begins.

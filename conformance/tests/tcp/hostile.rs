@@ -92,7 +92,7 @@ fn frames_that_are_none_end_their_client_alone() {
         endless,
         batch(1, 0, 0, &[]),
         batch(1, 17, 1, &[0; 17 * 16 + 16]),
-        batch(1, 0, 257, &[0; 257 * 16]),
+        batch(1, 0, 1025, &vec![0; 1025 * 16]),
         batch(2, 1, 1, &[&token[..], &verb(1, 0, 1, 0)].concat()),
         batch(1, 1, 1, &token),
         one(verb(0, 0, 1, 0), &[]),

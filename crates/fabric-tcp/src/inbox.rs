@@ -1,7 +1,8 @@
 //! What arrives on a client's queue pair: lines, kept where they landed until they are taken.
 //!
-//! Invariant: lines that a slot refers to (*staged*) do not move. When there is no room left they are copied
-//! out, slot by slot, and then everything that is not parsed moves to the front.
+//! Invariant: lines that a slot refers to (*staged*) keep their places. When there is no room behind them the
+//! inbox grows, up to a bound; beyond that they are copied out, slot by slot, and what is not parsed moves to
+//! the front.
 
 use std::io;
 use std::ops::Range;
@@ -11,8 +12,10 @@ use farsight_base::{LINE_BYTES, Line};
 
 use crate::stream::{Received, Stream};
 
-/// Lines that the inbox has room for, unless one READ is longer.
-const INBOX_LINES: usize = 4096;
+/// Lines that an inbox has room for at first.
+const INBOX_LINES: usize = 1024;
+/// Lines that it grows to, unless one READ is longer.
+const INBOX_LINES_MAX: usize = 16 << 10;
 
 /// A buffer of arriving lines.
 #[derive(Debug)]
@@ -53,9 +56,18 @@ impl Inbox {
         bytes_of(&self.lines[range])
     }
 
-    /// True if nothing can be received before what is staged has been copied out.
-    pub(crate) fn is_cramped(&self) -> bool {
-        self.parsed + self.needed > self.lines.len() || self.filled_bytes == self.lines.len() * LINE_BYTES
+    /// True if nothing can be received before what is staged has been copied out, because there is no room
+    /// and no more to be had.
+    pub(crate) fn is_cramped(&mut self) -> bool {
+        let is_full = |inbox: &Self| {
+            inbox.parsed + inbox.needed > inbox.lines.len()
+                || inbox.filled_bytes == inbox.lines.len() * LINE_BYTES
+        };
+        while is_full(self) && self.lines.len() < INBOX_LINES_MAX {
+            let wanted = 2 * self.lines.len();
+            self.lines.resize(wanted, Line::ZERO);
+        }
+        is_full(self)
     }
 
     /// Makes room, when nothing is staged.
@@ -66,12 +78,13 @@ impl Inbox {
             bytes_of_mut(&mut self.lines).copy_within(unparsed, 0);
         }
         self.parsed = 0;
-        let wanted = self.needed.max(INBOX_LINES);
-        if self.lines.len() < wanted {
-            self.lines.resize(wanted, Line::ZERO);
-        } else if self.lines.len() > wanted && self.filled_bytes <= wanted * LINE_BYTES {
-            self.lines.truncate(wanted);
-            self.lines.shrink_to(wanted);
+        if self.lines.len() < self.needed {
+            self.lines.resize(self.needed, Line::ZERO);
+        } else if self.lines.len() > INBOX_LINES_MAX.max(self.needed)
+            && self.filled_bytes <= INBOX_LINES_MAX * LINE_BYTES
+        {
+            self.lines.truncate(INBOX_LINES_MAX.max(self.needed));
+            self.lines.shrink_to(0);
         }
     }
 

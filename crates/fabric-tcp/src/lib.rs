@@ -20,6 +20,8 @@ mod execute;
 mod frames;
 mod grants;
 mod host;
+#[cfg(feature = "hostile")]
+pub mod hostile;
 mod inbox;
 mod link;
 mod listen;
@@ -45,8 +47,8 @@ pub use port::TcpPort;
 pub use queue::TcpQueue;
 pub use tls::{Tls, TlsError};
 
-/// Verbs that one batch holds.
-const SLOTS: usize = 256;
+/// Verbs that one batch holds: where a round trip is dear, many share one.
+const SLOTS: usize = 1024;
 /// Bytes of the longest request or reply of a call.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// Region numbers lie below this.

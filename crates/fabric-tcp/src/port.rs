@@ -23,6 +23,8 @@ use crate::server_queue::{Buffers, ServerQueue, Visit, Work};
 
 /// Events taken at a time.
 const EVENTS: usize = 64;
+/// So many queues are looked at one by one, without asking epoll which of them has something.
+const DIRECT_MAX: usize = 2;
 /// The wake descriptor among epoll's tokens; queues count from one.
 const WAKE_TOKEN: u64 = 0;
 
@@ -86,6 +88,8 @@ pub struct TcpPort {
     vacant: Vec<usize>,
     /// Queues with something to do, as far as is known.
     ready: VecDeque<usize>,
+    /// Since when nothing was executed.
+    idle_since: Option<Instant>,
     buffers: Buffers,
 }
 
@@ -102,6 +106,7 @@ impl TcpPort {
             queues: Vec::new(),
             vacant: Vec::new(),
             ready: VecDeque::new(),
+            idle_since: None,
             buffers: Buffers::new(),
         })
     }
@@ -149,6 +154,11 @@ impl TcpPort {
             let _ = epoll::delete(&self.shared.epoll, queue.socket());
             self.vacant.push(place);
         }
+    }
+
+    /// True if looking at the queues themselves costs no more than asking which of them to look at.
+    fn is_direct(&self) -> bool {
+        (1..=DIRECT_MAX).contains(&(self.queues.len() - self.vacant.len()))
     }
 
     /// Looks for events for up to `timeout`. True if there were any.
@@ -202,8 +212,13 @@ fn interest(awaits_reader: bool) -> epoll::EventFlags {
 impl ServerPort for TcpPort {
     fn serve(&mut self, budget_calls: usize, handler: &mut dyn CallHandler) -> usize {
         self.apply_changes();
-        if self.ready.is_empty() && !self.look(Duration::ZERO) {
-            return 0;
+        if self.ready.is_empty() {
+            if self.is_direct() {
+                let places = self.queues.iter().enumerate().filter(|(_, queue)| queue.is_some());
+                self.ready.extend(places.map(|(place, _)| place));
+            } else {
+                self.look(Duration::ZERO);
+            }
         }
         let mut answered = 0;
         for _ in 0..self.ready.len() {
@@ -213,6 +228,9 @@ impl ServerPort for TcpPort {
             let Some(place) = self.ready.pop_front() else { break };
             answered += self.visit(place, budget_calls - answered, handler);
         }
+        if answered > 0 {
+            self.idle_since = None;
+        }
         answered
     }
 
@@ -220,6 +238,10 @@ impl ServerPort for TcpPort {
         self.apply_changes();
         let started = Instant::now();
         let awake = self.waiting.awake(timeout);
+        if self.is_direct() && started.duration_since(*self.idle_since.get_or_insert(started)) < awake {
+            // The next visits are the look.
+            return;
+        }
         while self.ready.is_empty() {
             // Relaxed: only a hint to look properly; who sets it wakes the port besides.
             if self.shared.changed.load(Ordering::Relaxed) || self.look(Duration::ZERO) {

@@ -87,7 +87,7 @@ pub struct TcpQueue {
     link: Arc<Link>,
     stream: Stream,
     waiting: Waiting,
-    slots: Box<[Held; SLOTS]>,
+    slots: Box<[Held]>,
     /// By region number.
     regions: Vec<Option<AttachedRegion>>,
     last_serial: u64,
@@ -122,7 +122,7 @@ impl TcpQueue {
             link,
             stream,
             waiting,
-            slots: Box::new([NOTHING; SLOTS]),
+            slots: vec![NOTHING; SLOTS].into(),
             regions: Vec::new(),
             last_serial: 0,
             batch: 1,
@@ -143,6 +143,13 @@ impl TcpQueue {
             broken: None,
             clock: SystemClock::new(),
         }
+    }
+
+    /// Makes a region addressable.
+    pub(crate) fn know(&mut self, region: RegionId, attached: AttachedRegion) {
+        let index = region.0 as usize;
+        self.regions.resize_with(self.regions.len().max(index + 1), || None);
+        self.regions[index] = Some(attached);
     }
 
     #[inline]
@@ -210,9 +217,7 @@ impl QueuePair for TcpQueue {
             return Err(FabricError::UnknownRegion { peer: self.link.peer().to_owned(), region });
         }
         let attached = self.link.attach(region)?;
-        let index = region.0 as usize;
-        self.regions.resize_with(self.regions.len().max(index + 1), || None);
-        self.regions[index] = Some(attached);
+        self.know(region, attached);
         Ok(attached.length_bytes)
     }
 

@@ -14,6 +14,8 @@ use crate::stream::Received;
 const ARRIVED_BYTES: usize = 64 << 10;
 /// Bytes of plaintext and ciphertext that TLS keeps for the kernel.
 const UNSENT_BYTES: usize = 64 << 10;
+/// Bytes of plaintext in the longest record of TLS.
+const RECORD_BYTES: usize = 16 << 10;
 
 /// One side of a TLS session.
 #[derive(Debug)]
@@ -91,7 +93,9 @@ impl Secure {
             if self.session.wants_write() || sent == bytes.len() {
                 return Ok(sent);
             }
-            let taken = self.session.writer().write(&bytes[sent..])?;
+            // Record by record: the peer decrypts one while the next is encrypted.
+            let end = bytes.len().min(sent + RECORD_BYTES);
+            let taken = self.session.writer().write(&bytes[sent..end])?;
             if taken == 0 {
                 return Ok(sent);
             }
