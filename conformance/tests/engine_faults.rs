@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use farsight::{
-    Access, Answers, Client, ClientOptions, FabricError, Options, Pairs, ReadError, Server, ServerUrl,
+    Access, Answers, Client, ConnectOptions, FabricError, Options, Pairs, ReadError, Server, ServerUrl,
     Session, WriteError, WriteOperation, WriteOutcome,
 };
 use farsight_base::prng::SplitMix64;
@@ -15,7 +15,7 @@ use farsight_conformance::engine::processes::{Player, argument, role, say};
 use farsight_conformance::engine::witness::Witness;
 use farsight_conformance::engine::{EngineUnderTest, Seed, TableUnderTest, key_sets};
 use farsight_fabric::Connection;
-use farsight_fabric_shm::{ConnectOptions, ShmConnection};
+use farsight_fabric_shm::ShmConnection;
 
 const TABLE: &str = "t";
 const VALUE_BYTES: usize = 100;
@@ -61,8 +61,8 @@ fn start_server(socket: &Path) -> Player {
 
 /// A session that waits for no server.
 fn session(socket: &Path, access: Access) -> Session<u64> {
-    let options = ClientOptions { reconnect_timeout: Duration::ZERO };
-    let client = Client::connect_with(&ServerUrl::shm(socket), options).expect("a connection");
+    let options = ConnectOptions { reconnect_timeout: Duration::ZERO, ..ConnectOptions::default() };
+    let client = Client::connect_with(&ServerUrl::shm(socket), &options).expect("a connection");
     let table = client.table(TABLE).expect("the table");
     table.session(Options { access }).expect("a session")
 }
@@ -325,7 +325,8 @@ fn kill_under_load(socket: &Path, server: Player) {
 fn a_killed_server_is_noticed_by_every_call_and_its_data_is_gone() {
     let directory = Directory::new();
     let socket = directory.file("socket");
-    let raw = || ShmConnection::connect(&socket, ConnectOptions { format_version: farsight::FORMAT_VERSION });
+    let options = farsight_fabric_shm::ConnectOptions { format_version: farsight::FORMAT_VERSION };
+    let raw = || ShmConnection::connect(&socket, options);
     let mut epochs = Vec::new();
     let mut old: Vec<Session<u64>> = Vec::new();
     for life in 1..=3 {

@@ -2,8 +2,9 @@
 
 use std::{io, path::PathBuf};
 
-use farsight::{CatalogueError, ConnectError, FabricError, ListenError, LoadError, ReadError};
+use farsight::{CatalogueError, ConnectError, FabricError, LoadError, ReadError};
 use farsight::{OpenError, TableError, WriteError};
+use farsight_fabric_shm::ListenError;
 
 use crate::{machine::MachineError, workload::WorkloadError};
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use farsight::{Access, Client, ClientOptions, Options, Table, TableStats};
+use farsight::{Access, Client, ConnectOptions, Options, Table, TableStats};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::server_process::ServerProcess;
@@ -76,7 +76,10 @@ impl Load {
             }
         };
         // Nothing that was measured before would belong to a server that was started again.
-        let client = Client::connect_with(&url, ClientOptions { reconnect_timeout: Duration::ZERO })?;
+        let client = Client::connect_with(
+            &url,
+            &ConnectOptions { reconnect_timeout: Duration::ZERO, ..ConnectOptions::default() },
+        )?;
         let table = client.create_table::<u64>(&name, value_bytes)?;
         let begun = Instant::now();
         fill(&table, keys, cancellation)?;

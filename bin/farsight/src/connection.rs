@@ -1,10 +1,13 @@
 //! How client commands find their server.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use farsight::{Client, ClientOptions, ServerUrl, default_socket};
+use farsight::{Client, ConnectOptions, ServerUrl, default_socket};
+
+use crate::tls_files::TlsFiles;
 
 /// Where the server is.
 #[derive(Debug, Clone, Args)]
@@ -12,9 +15,25 @@ pub(crate) struct Connection {
     /// The server's URL, as `farsight serve` prints it [default: the default socket of this user]
     #[arg(long = "connect", value_name = "URL", env = "FARSIGHT_URL")]
     url: Option<ServerUrl>,
+    /// Connect unprotected to another machine: whoever is on the way can read and change everything
+    #[arg(long)]
+    allow_plaintext: bool,
+    #[command(flatten)]
+    tls: TlsFiles,
+    /// The RDMA device for rdma:// URLs [default: the one with the address of this side]
+    #[arg(long, value_name = "NAME")]
+    rdma_device: Option<String>,
 }
 
 impl Connection {
+    /// The socket of a server on this host; `None` for a server over a network.
+    pub(crate) fn socket(&self) -> Option<PathBuf> {
+        match self.url() {
+            ServerUrl::Shm(socket) => Some(socket),
+            ServerUrl::Tcp(_) | ServerUrl::Rdma(_) => None,
+        }
+    }
+
     /// The URL given, or that of the default socket.
     pub(crate) fn url(&self) -> ServerUrl {
         self.url.clone().unwrap_or_else(|| ServerUrl::shm(default_socket()))
@@ -23,6 +42,12 @@ impl Connection {
     pub(crate) fn open(&self) -> Result<Client> {
         // What a command has begun means nothing to a server that was started again: it does not wait for
         // one.
-        Ok(Client::connect_with(&self.url(), ClientOptions { reconnect_timeout: Duration::ZERO })?)
+        let options = ConnectOptions {
+            reconnect_timeout: Duration::ZERO,
+            tls: self.tls.read()?,
+            rdma_device: self.rdma_device.clone(),
+            allow_plaintext: self.allow_plaintext,
+        };
+        Ok(Client::connect_with(&self.url(), &options)?)
     }
 }

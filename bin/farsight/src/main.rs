@@ -16,6 +16,7 @@ mod outcome;
 mod size;
 #[cfg(test)]
 mod text_properties;
+mod tls_files;
 mod typed_table;
 mod value_text;
 

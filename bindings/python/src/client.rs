@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use farsight::{CatalogueError, KeyKind, TableInfo};
+use farsight::{CatalogueError, ConnectOptions, KeyKind, TableInfo};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -19,8 +19,11 @@ pub(crate) struct Client {
 
 /// Connects to the server at `url`.
 #[pyfunction]
-pub(crate) fn connect(py: Python<'_>, url: String) -> PyResult<Client> {
-    let client = py.detach(|| farsight::connect(&url)).map_err(|error| error::connecting(&error))?;
+pub(crate) fn connect(py: Python<'_>, url: String, allow_plaintext: bool) -> PyResult<Client> {
+    let options = ConnectOptions { allow_plaintext, ..ConnectOptions::default() };
+    let address = url.parse().map_err(|error| error::address(&error))?;
+    let connected = py.detach(|| farsight::Client::connect_with(&address, &options));
+    let client = connected.map_err(|error| error::connecting(&error))?;
     Ok(Client { url, open: Mutex::new(Some(client)) })
 }
 

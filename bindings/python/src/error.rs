@@ -1,6 +1,8 @@
 //! The exceptions, and which of them stands for which error.
 
-use farsight::{CatalogueError, ConnectError as Connecting, OpenError, StartError, WriteError as Writing};
+use farsight::{
+    CatalogueError, ConnectError as Connecting, OpenError, StartError, UrlError, WriteError as Writing,
+};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
@@ -38,11 +40,12 @@ fn text(error: &dyn std::error::Error) -> String {
     text
 }
 
+pub(crate) fn address(error: &UrlError) -> PyErr {
+    PyValueError::new_err(text(error))
+}
+
 pub(crate) fn connecting(error: &Connecting) -> PyErr {
-    match error {
-        Connecting::Url(_) => PyValueError::new_err(text(error)),
-        Connecting::Fabric(_) => ConnectError::new_err(text(error)),
-    }
+    ConnectError::new_err(text(error))
 }
 
 pub(crate) fn starting(error: &StartError) -> PyErr {

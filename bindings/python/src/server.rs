@@ -9,7 +9,7 @@ use crate::error;
 /// A server with threads of its own.
 #[pyclass(frozen)]
 pub(crate) struct Server {
-    url: String,
+    urls: Vec<String>,
     /// `None` once it was stopped.
     running: std::sync::Mutex<Option<farsight::Server>>,
 }
@@ -17,14 +17,19 @@ pub(crate) struct Server {
 #[pymethods]
 impl Server {
     #[new]
-    #[pyo3(signature = (socket=None, workers=None, table_memory_bytes=None))]
+    #[pyo3(signature = (socket, workers, table_memory_bytes, listen, allow_plaintext))]
     fn new(
         py: Python<'_>,
         socket: Option<PathBuf>,
         workers: Option<usize>,
         table_memory_bytes: Option<u64>,
+        listen: Vec<String>,
+        allow_plaintext: bool,
     ) -> PyResult<Self> {
-        let mut builder = farsight::Server::builder();
+        let mut builder = farsight::Server::builder().allow_plaintext(allow_plaintext);
+        for url in listen {
+            builder = builder.listen(url.parse().map_err(|error| error::address(&error))?);
+        }
         if let Some(socket) = socket {
             builder = builder.socket(socket);
         }
@@ -35,12 +40,14 @@ impl Server {
             builder = builder.table_memory_bytes(bytes);
         }
         let server = py.detach(|| builder.start()).map_err(|error| error::starting(&error))?;
-        Ok(Self { url: server.url().to_string(), running: std::sync::Mutex::new(Some(server)) })
+        let urls = server.urls().iter().map(ToString::to_string).collect();
+        Ok(Self { urls, running: std::sync::Mutex::new(Some(server)) })
     }
 
+    /// All addresses, the best first.
     #[getter]
-    fn url(&self) -> &str {
-        &self.url
+    fn urls(&self) -> Vec<String> {
+        self.urls.clone()
     }
 
     /// Stops it; nothing if it is stopped.

@@ -3,6 +3,7 @@
 import random
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -145,3 +146,15 @@ def test_tables_and_statistics(client: farsight.Client, new_table: Any) -> None:
     assert again[b"a"] == bytes(16)
     assert client.table(table.name, TICK)[b"a"]["size"] == 0
     assert table.name in repr(table) and client.url in repr(client)
+
+
+def test_over_tcp_and_over_shared_memory(tmp_path: Path) -> None:
+    with farsight.Server(tmp_path / "s", table_memory_bytes=1 << 20, listen=["tcp://127.0.0.1:0"]) as server:
+        near, far = (farsight.connect(url) for url in server.urls)
+        assert far.url.startswith("tcp://")
+        keys = np.arange(0, 3000, 3, dtype=np.uint64)
+        far.create_table("t", np.uint64).put_many(keys, keys + 1)
+        for client in (near, far):
+            values, found = client.table("t", np.uint64).multi_get(np.arange(3000, dtype=np.uint64))
+            assert found.sum() == 1000
+            assert (values[found] == keys + 1).all()

@@ -7,8 +7,12 @@ pub(super) fn run(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     if let Ok(url) = text.parse::<ServerUrl>() {
         assert_eq!(url.to_string().parse().as_ref(), Ok(&url), "{url}");
-        let ServerUrl::Shm(path) = &url;
-        assert!(path.is_absolute(), "{url}");
+        match &url {
+            ServerUrl::Shm(path) => assert!(path.is_absolute(), "{url}"),
+            ServerUrl::Tcp(endpoint) | ServerUrl::Rdma(endpoint) => {
+                assert!(!endpoint.host.is_empty(), "{url}");
+            }
+        }
     }
     let plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
     let is_good = plain && (1..=TABLE_NAME_BYTES_MAX).contains(&text.len());
@@ -16,7 +20,14 @@ pub(super) fn run(data: &[u8]) {
 }
 
 pub(super) fn seeds() -> Vec<Vec<u8>> {
-    let texts =
-        ["shm:///run/farsight.sock", "shm://x", "tcp://host:1", "rdma://", "table_1-A", "shm:///a/../b"];
+    let texts = [
+        "shm:///run/farsight.sock",
+        "shm://x",
+        "tcp://host:1",
+        "rdma://",
+        "tcp://[::1]:65535",
+        "table_1-A",
+        "shm:///a/../b",
+    ];
     texts.map(|text| text.as_bytes().to_vec()).into()
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use farsight::{
-    Access, Answers, Client, ClientOptions, OpenError, Options, ReadError, ServerUrl, Session, Table,
+    Access, Answers, Client, ConnectOptions, OpenError, Options, ReadError, ServerUrl, Session, Table,
     WriteError, WriteOutcome,
 };
 use farsight_base::prng::SplitMix64;
@@ -44,11 +44,11 @@ pub(crate) fn run() {
     let socket: PathBuf = argument("SOCKET");
     let file = File::options().read(true).write(true).open(argument::<PathBuf>("FILE")).expect("its file");
     let (number, seed): (u64, u64) = (argument("NUMBER"), argument("SEED"));
-    let options = ClientOptions { reconnect_timeout: PATIENCE };
+    let options = ConnectOptions { reconnect_timeout: PATIENCE, ..ConnectOptions::default() };
     // The server may be dead at this moment.
     let begun = Instant::now();
     let client = loop {
-        match Client::connect_with(&ServerUrl::shm(&socket), options) {
+        match Client::connect_with(&ServerUrl::shm(&socket), &options) {
             Ok(client) => break client,
             Err(error) => assert!(begun.elapsed() < PATIENCE, "no server: {error}"),
         }

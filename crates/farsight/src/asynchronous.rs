@@ -28,8 +28,8 @@ use farsight_protocol::{WriteOperation, WriteOutcome};
 use self::operation::Operation;
 use self::queue::{Completion, Request};
 use self::shared::Shared;
+use crate::provider::ProviderSession;
 use crate::scan::encoded_range;
-use crate::session::ProviderSession;
 use crate::{Entry, Key, Pairs, Session};
 
 /// A table for asynchronous programs: its operations are futures, which any runtime can poll. Made by

@@ -3,9 +3,9 @@
 use std::marker::PhantomData;
 
 use farsight_client::LoadError;
-use farsight_fabric_shm::ShmConnection;
 
 use crate::Key;
+use crate::provider::{ProviderBulkLoad, on_fabric};
 
 /// A bulk load under way: many times faster than puts, for a table that is empty and pairs that are sorted.
 /// The table shows nothing until [`BulkLoad::finish`] has returned; dropped before that, the load leaves it
@@ -15,14 +15,9 @@ pub struct BulkLoad<K> {
     key: PhantomData<fn(K)>,
 }
 
-/// The load of each fabric.
-enum ProviderBulkLoad {
-    Shm(farsight_client::BulkLoad<ShmConnection>),
-}
-
 impl<K: Key> BulkLoad<K> {
-    pub(crate) fn new(load: farsight_client::BulkLoad<ShmConnection>) -> Self {
-        Self { provider: ProviderBulkLoad::Shm(load), key: PhantomData }
+    pub(crate) fn new(provider: ProviderBulkLoad) -> Self {
+        Self { provider, key: PhantomData }
     }
 
     /// Adds a pair, whose key must come after that of the pair before.
@@ -32,8 +27,7 @@ impl<K: Key> BulkLoad<K> {
     /// them), a value of the wrong size, a table that is not empty.
     #[inline]
     pub fn push(&mut self, key: K, value: &[u8]) -> Result<(), LoadError> {
-        let ProviderBulkLoad::Shm(load) = &mut self.provider;
-        load.push(key.encode(), value)
+        on_fabric!(ProviderBulkLoad, &mut self.provider, load => load.push(key.encode(), value))
     }
 
     /// Makes the pairs visible, all at once. Returns their number.
@@ -41,7 +35,6 @@ impl<K: Key> BulkLoad<K> {
     /// # Errors
     /// [`LoadError`].
     pub fn finish(self) -> Result<u64, LoadError> {
-        let ProviderBulkLoad::Shm(load) = self.provider;
-        load.finish()
+        on_fabric!(ProviderBulkLoad, self.provider, load => load.finish())
     }
 }

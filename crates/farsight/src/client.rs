@@ -1,12 +1,19 @@
 //! A connected client, whatever the fabric.
 
+use std::time::Duration;
+
 use farsight_base::Epoch;
 use farsight_client::{CatalogueError, ClientOptions};
-use farsight_fabric_shm::{ConnectOptions, ShmConnection};
+use farsight_fabric_shm::ShmConnection;
+use farsight_fabric_tcp::{TcpConnection, Tls};
+#[cfg(feature = "verbs")]
+use farsight_fabric_verbs::VerbsConnection;
 use farsight_layout::{FORMAT_VERSION, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
 use farsight_protocol::{ServerStats, TableDefinition, TableInfo};
 
-use crate::table::ProviderTable;
+#[cfg(not(feature = "verbs"))]
+use crate::NotBuilt;
+use crate::provider::{ProviderClient, ProviderTable, on_fabric, same_fabric};
 use crate::{ConnectError, Key, ServerUrl, Table, TableError};
 
 /// A client of one server. Cheap to clone and shared by threads; each thread opens a [`crate::Session`] of
@@ -20,10 +27,31 @@ pub struct Client {
     provider: ProviderClient,
 }
 
-/// The client of each fabric. Every call matches once and is monomorphic behind it.
-#[derive(Clone)]
-enum ProviderClient {
-    Shm(farsight_client::Client<ShmConnection>),
+/// How a client connects, and connects again.
+#[derive(Clone, Debug)]
+pub struct ConnectOptions {
+    /// How long an operation that finds its server gone tries to reach it again, or the one that was started
+    /// in its place.
+    pub reconnect_timeout: Duration,
+    /// Certificates for TCP: the server must have one for the name or address in the URL, this client shows
+    /// its own, and everything is encrypted. Without them TCP goes to this machine alone.
+    pub tls: Option<Tls>,
+    /// The network card to use for RDMA, by its name; without one the one with this side's address.
+    pub rdma_device: Option<String>,
+    /// Connects over TCP in the clear to other machines, where whoever is on the way can read and change
+    /// everything.
+    pub allow_plaintext: bool,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self {
+            reconnect_timeout: ClientOptions::default().reconnect_timeout,
+            tls: None,
+            rdma_device: None,
+            allow_plaintext: false,
+        }
+    }
 }
 
 /// Connects to the server at `url`, as in `shm:///run/farsight.sock`.
@@ -40,18 +68,39 @@ impl Client {
     /// # Errors
     /// [`ConnectError::Fabric`].
     pub fn connect(url: &ServerUrl) -> Result<Self, ConnectError> {
-        Self::connect_with(url, ClientOptions::default())
+        Self::connect_with(url, &ConnectOptions::default())
     }
 
     /// Connects to the server at `url`, with other settings than the default ones.
     ///
     /// # Errors
     /// [`ConnectError::Fabric`].
-    pub fn connect_with(url: &ServerUrl, options: ClientOptions) -> Result<Self, ConnectError> {
-        let ServerUrl::Shm(socket) = url;
-        let connection = ShmConnection::connect(socket, ConnectOptions { format_version: FORMAT_VERSION })?;
-        let client = farsight_client::Client::new(connection, options)?;
-        Ok(Self { provider: ProviderClient::Shm(client) })
+    pub fn connect_with(url: &ServerUrl, options: &ConnectOptions) -> Result<Self, ConnectError> {
+        let client_options = ClientOptions { reconnect_timeout: options.reconnect_timeout };
+        let provider = match url {
+            ServerUrl::Shm(socket) => {
+                let options = farsight_fabric_shm::ConnectOptions { format_version: FORMAT_VERSION };
+                let connection = ShmConnection::connect(socket, options)?;
+                ProviderClient::Shm(farsight_client::Client::new(connection, client_options)?)
+            }
+            ServerUrl::Tcp(endpoint) => {
+                let mut tcp_options = farsight_fabric_tcp::ConnectOptions::new(FORMAT_VERSION);
+                tcp_options.allow_plaintext = options.allow_plaintext;
+                tcp_options.tls.clone_from(&options.tls);
+                let connection = TcpConnection::connect(&endpoint.to_string(), tcp_options)?;
+                ProviderClient::Tcp(farsight_client::Client::new(connection, client_options)?)
+            }
+            #[cfg(feature = "verbs")]
+            ServerUrl::Rdma(endpoint) => {
+                let mut verbs_options = farsight_fabric_verbs::ConnectOptions::new(FORMAT_VERSION);
+                verbs_options.device.clone_from(&options.rdma_device);
+                let connection = VerbsConnection::connect(&endpoint.to_string(), verbs_options)?;
+                ProviderClient::Rdma(farsight_client::Client::new(connection, client_options)?)
+            }
+            #[cfg(not(feature = "verbs"))]
+            ServerUrl::Rdma(_) => return Err(NotBuilt { url: url.clone() }.into()),
+        };
+        Ok(Self { provider })
     }
 
     /// Makes a table for keys of type `K` and values of `value_bytes` (8 to 256), or opens the one that is
@@ -70,8 +119,10 @@ impl Client {
         }
         let definition =
             TableDefinition { name: name.to_owned(), key_kind: K::KIND, value_bytes: value_bytes as u16 };
-        let ProviderClient::Shm(client) = &self.provider;
-        Table::new(ProviderTable::Shm(client.create_table(definition)?))
+        let provider = same_fabric!(ProviderClient => ProviderTable, &self.provider, client => {
+            client.create_table(definition)?
+        });
+        Table::new(provider)
     }
 
     /// Opens the table of this name.
@@ -79,8 +130,9 @@ impl Client {
     /// # Errors
     /// [`TableError::Catalogue`] if there is none, [`TableError::KeyKind`] if its keys are not `K`.
     pub fn table<K: Key>(&self, name: &str) -> Result<Table<K>, TableError> {
-        let ProviderClient::Shm(client) = &self.provider;
-        Table::new(ProviderTable::Shm(client.open_table(name)?))
+        let provider =
+            same_fabric!(ProviderClient => ProviderTable, &self.provider, client => client.open_table(name)?);
+        Table::new(provider)
     }
 
     /// What the server says of the table of this name: for programs that do not know its kind beforehand.
@@ -88,8 +140,7 @@ impl Client {
     /// # Errors
     /// [`CatalogueError::Refused`] if there is none.
     pub fn describe_table(&self, name: &str) -> Result<TableInfo, CatalogueError> {
-        let ProviderClient::Shm(client) = &self.provider;
-        client.describe_table(name)
+        on_fabric!(ProviderClient, &self.provider, client => client.describe_table(name))
     }
 
     /// All tables of the server.
@@ -97,8 +148,7 @@ impl Client {
     /// # Errors
     /// Failures of the fabric.
     pub fn tables(&self) -> Result<Vec<TableInfo>, CatalogueError> {
-        let ProviderClient::Shm(client) = &self.provider;
-        client.tables()
+        on_fabric!(ProviderClient, &self.provider, client => client.tables())
     }
 
     /// The server's statistics.
@@ -106,8 +156,7 @@ impl Client {
     /// # Errors
     /// Failures of the fabric.
     pub fn stats(&self) -> Result<ServerStats, CatalogueError> {
-        let ProviderClient::Shm(client) = &self.provider;
-        client.stats()
+        on_fabric!(ProviderClient, &self.provider, client => client.stats())
     }
 
     /// Sub-models that wait to be retrained, over all tables: zero when the model has caught up with the
@@ -116,8 +165,7 @@ impl Client {
     /// # Errors
     /// Failures of the fabric.
     pub fn pending_training(&self) -> Result<u64, CatalogueError> {
-        let ProviderClient::Shm(client) = &self.provider;
-        client.pending_training()
+        on_fabric!(ProviderClient, &self.provider, client => client.pending_training())
     }
 
     /// Asks for huge pages under the tables that this process has opened, in its own mapping of them, so that
@@ -125,22 +173,25 @@ impl Client {
     /// a 2 MiB piece, once.
     #[must_use]
     pub fn collapse_to_huge_pages(&self) -> u64 {
-        let ProviderClient::Shm(client) = &self.provider;
-        client.with_connection(ShmConnection::collapse_to_huge_pages)
+        match &self.provider {
+            ProviderClient::Shm(client) => client.with_connection(ShmConnection::collapse_to_huge_pages),
+            // The regions are another machine's memory.
+            ProviderClient::Tcp(_) => 0,
+            #[cfg(feature = "verbs")]
+            ProviderClient::Rdma(_) => 0,
+        }
     }
 
     /// The life of the server that this client is connected to, or was last. It differs after the server was
     /// started again and the client has connected again.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
-        let ProviderClient::Shm(client) = &self.provider;
-        client.epoch()
+        on_fabric!(ProviderClient, &self.provider, client => client.epoch())
     }
 
     /// The server's address, as it was given.
     #[must_use]
     pub fn peer(&self) -> &str {
-        let ProviderClient::Shm(client) = &self.provider;
-        client.peer()
+        on_fabric!(ProviderClient, &self.provider, client => client.peer())
     }
 }

@@ -5,7 +5,18 @@ use farsight_client::CatalogueError;
 use farsight_fabric::FabricError;
 use farsight_protocol::KeyKind;
 
-use crate::UrlError;
+use crate::{ServerUrl, UrlError};
+
+/// An address of a fabric that this program does not contain.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "{url} asks for RDMA, and this program was built without it: build it with --features verbs, or use tcp, as \
+     in tcp://host:7474"
+)]
+pub struct NotBuilt {
+    /// The address.
+    pub url: ServerUrl,
+}
 
 /// A failure to connect.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +27,9 @@ pub enum ConnectError {
     /// The server could not be reached, or refused.
     #[error(transparent)]
     Fabric(#[from] FabricError),
+    /// A fabric that this program does not contain.
+    #[error(transparent)]
+    NotBuilt(#[from] NotBuilt),
 }
 
 /// A failure to make or open a table with keys of a certain kind.

@@ -53,7 +53,7 @@
 //! # Restarts
 //!
 //! When the server is gone, the next call that needs it connects again. It tries for at most
-//! [`ClientOptions::reconnect_timeout`], counted from the moment at which the loss was noticed; calls after
+//! [`ConnectOptions::reconnect_timeout`], counted from the moment at which the loss was noticed; calls after
 //! that try once and fail at once, until one of them finds the server back. All clones, tables and sessions
 //! of a client share the new connection.
 //!
@@ -86,6 +86,7 @@ mod client;
 mod error;
 mod key;
 mod pairs;
+mod provider;
 mod scan;
 mod server;
 mod session;
@@ -94,19 +95,17 @@ mod url;
 
 pub use asynchronous::{AsyncError, AsyncTable};
 pub use bulk_load::BulkLoad;
-pub use client::{Client, connect};
-pub use error::{ConnectError, TableError};
+pub use client::{Client, ConnectOptions, connect};
+pub use error::{ConnectError, NotBuilt, TableError};
 pub use farsight_base::Epoch;
-pub use farsight_client::{
-    Access, CacheStats, CatalogueError, ClientOptions, LoadError, OpenError, ReadError, WriteError,
-};
+pub use farsight_client::{Access, CacheStats, CatalogueError, LoadError, OpenError, ReadError, WriteError};
 pub use farsight_fabric::{FabricError, Meters};
-pub use farsight_fabric_shm::ListenError;
+pub use farsight_fabric_tcp::{Tls, TlsError};
 pub use farsight_index::{Answers, Counters};
 pub use farsight_layout::{FORMAT_VERSION, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
 pub use farsight_protocol::{
-    ErrorCode, KeyKind, ModelStats, RegionStats, ServerError, ServerStats, TableDefinition, TableInfo,
-    TableStats, TreeStats, WriteOperation, WriteOutcome,
+    ErrorCode, KeyKind, ListenerStats, ModelStats, RegionStats, ServerError, ServerStats, TableDefinition,
+    TableInfo, TableStats, TreeStats, WriteOperation, WriteOutcome,
 };
 pub use farsight_server::ShutdownError;
 pub use key::Key;
@@ -115,4 +114,4 @@ pub use scan::Scan;
 pub use server::{Server, ServerBuilder, StartError, default_socket};
 pub use session::{Entry, Session};
 pub use table::{Options, Table};
-pub use url::{ServerUrl, UrlError};
+pub use url::{Endpoint, EndpointProblem, ServerUrl, UrlError};

@@ -4,7 +4,7 @@ use std::ops::{Bound, RangeBounds};
 
 use farsight_client::{ReadError, ScanCursor};
 
-use crate::session::ProviderSession;
+use crate::provider::{ProviderSession, on_fabric};
 use crate::{Entry, Key, Session};
 
 /// The pairs of a range, in key order, fetched page by page. Made by [`Session::scan`].
@@ -27,8 +27,8 @@ impl<K: Key> Iterator for Scan<'_, K> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let cursor = self.cursor.as_mut()?;
-        let ProviderSession::Shm(session) = &mut self.session.provider;
-        let next = match cursor.next(session) {
+        let next = on_fabric!(ProviderSession, &mut self.session.provider, session => cursor.next(session));
+        let next = match next {
             Ok(pair) => pair.map(|pair| {
                 let entry = Entry { value: pair.value.to_vec(), version: pair.version };
                 Ok((K::decode(pair.key), entry))

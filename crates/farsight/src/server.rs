@@ -3,16 +3,18 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use farsight_fabric_shm::{ListenError, ListenOptions, ShmHost};
+use farsight_fabric::{FabricError, Listener};
+use farsight_fabric_shm::ShmHost;
+use farsight_fabric_tcp::{TcpHost, Tls};
 use farsight_layout::FORMAT_VERSION;
 use farsight_protocol::ServerStats;
 use farsight_server::{ServerHandle, ServerOptions, ShutdownError};
 
-use crate::ServerUrl;
+use crate::{Endpoint, NotBuilt, ServerUrl};
 
 /// A running server, with threads of its own. Dropping it stops it, and its tables are gone: they are memory.
 pub struct Server {
-    url: ServerUrl,
+    urls: Vec<ServerUrl>,
     handle: ServerHandle,
 }
 
@@ -20,8 +22,12 @@ pub struct Server {
 #[derive(Clone, Debug)]
 #[must_use = "a builder starts nothing before `start`"]
 pub struct ServerBuilder {
-    socket: PathBuf,
+    /// Empty for the default socket.
+    urls: Vec<ServerUrl>,
     allowed_uids: Option<Vec<u32>>,
+    tls: Option<Tls>,
+    rdma_device: Option<String>,
+    allow_plaintext: bool,
     options: ServerOptions,
 }
 
@@ -30,7 +36,24 @@ pub struct ServerBuilder {
 pub enum StartError {
     /// It cannot listen at its socket.
     #[error(transparent)]
-    Listen(#[from] ListenError),
+    Socket(#[from] farsight_fabric_shm::ListenError),
+    /// It cannot listen at its TCP port.
+    #[error(transparent)]
+    Tcp(#[from] farsight_fabric_tcp::ListenError),
+    /// Several sockets, of which each would make regions of its own.
+    #[error("a server listens at one shm:// address at most, not at {first} and {second}")]
+    TwoSockets {
+        /// One.
+        first: ServerUrl,
+        /// Another.
+        second: ServerUrl,
+    },
+    /// It cannot serve over RDMA.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// A fabric that this program does not contain.
+    #[error(transparent)]
+    NotBuilt(#[from] NotBuilt),
     /// Its threads cannot be started.
     #[error(transparent)]
     Serve(#[from] farsight_server::StartError),
@@ -50,13 +73,26 @@ impl Server {
     /// Settings to start from: [`default_socket`], one worker, a quarter of the machine's memory a table,
     /// clients of this process's user alone.
     pub fn builder() -> ServerBuilder {
-        ServerBuilder { socket: default_socket(), allowed_uids: None, options: ServerOptions::default() }
+        ServerBuilder {
+            urls: Vec::new(),
+            allowed_uids: None,
+            tls: None,
+            rdma_device: None,
+            allow_plaintext: false,
+            options: ServerOptions::default(),
+        }
     }
 
-    /// What clients connect to.
+    /// What clients connect to; of several addresses the best, shared memory before others.
     #[must_use]
     pub fn url(&self) -> &ServerUrl {
-        &self.url
+        &self.urls[0]
+    }
+
+    /// All addresses at which it listens, the best first. Where the system chose a port, it is named.
+    #[must_use]
+    pub fn urls(&self) -> &[ServerUrl] {
+        &self.urls
     }
 
     /// The server's statistics now.
@@ -81,13 +117,42 @@ impl Server {
 }
 
 impl ServerBuilder {
-    /// The path of the socket at which to listen. A dead server's socket is replaced.
-    pub fn socket(mut self, path: impl AsRef<Path>) -> Self {
-        path.as_ref().clone_into(&mut self.socket);
+    /// Listens at `url`, too; the default socket is for servers that are told nothing else. A server has at
+    /// most one `shm://` address and any number of others.
+    pub fn listen(mut self, url: ServerUrl) -> Self {
+        self.urls.push(url);
         self
     }
 
-    /// Worker threads: they execute writes and the calls of clients; clients' READs need none.
+    /// [`ServerBuilder::listen`] at a socket of this path, for clients on this host. A dead server's socket
+    /// is replaced.
+    pub fn socket(self, path: impl AsRef<Path>) -> Self {
+        // A relative path is no URL.
+        let path = path.as_ref();
+        self.listen(ServerUrl::shm(std::path::absolute(path).unwrap_or_else(|_| path.to_owned())))
+    }
+
+    /// Serves TCP to clients with a certificate alone, and encrypts everything.
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// The network card to use for RDMA, by its name, instead of the one with the address listened at.
+    pub fn rdma_device(mut self, name: &str) -> Self {
+        self.rdma_device = Some(name.to_owned());
+        self
+    }
+
+    /// Serves other machines in the clear, where whoever is on the way can read and change everything.
+    /// Without it TCP needs TLS for that, and RDMA, which has none, is for this machine alone.
+    pub fn allow_plaintext(mut self, is_allowed: bool) -> Self {
+        self.allow_plaintext = is_allowed;
+        self
+    }
+
+    /// Worker threads at each address: they execute writes and the calls of clients, and READs where the
+    /// fabric is TCP; other clients' READs need none.
     pub fn workers(mut self, count: usize) -> Self {
         self.options.workers = count;
         self
@@ -109,17 +174,50 @@ impl ServerBuilder {
     /// Starts the server. It accepts clients when this returns.
     ///
     /// # Errors
-    /// [`StartError`]: a socket path in use, too long, or in no directory; a number of workers that makes no
-    /// sense.
-    pub fn start(self) -> Result<Server, StartError> {
-        // A relative path is no URL.
-        let socket = std::path::absolute(&self.socket).unwrap_or(self.socket);
-        let url = ServerUrl::shm(&socket);
-        let mut listen = ListenOptions::new(FORMAT_VERSION);
-        if let Some(allowed_uids) = self.allowed_uids {
-            listen.allowed_uids = allowed_uids;
+    /// [`StartError`]: an address in use, a socket path too long or in no directory, an address that others
+    /// can reach without protection, a number of workers that makes no sense.
+    pub fn start(mut self) -> Result<Server, StartError> {
+        if self.urls.is_empty() {
+            self.urls.push(ServerUrl::shm(default_socket()));
         }
-        let host = Arc::new(ShmHost::listen(&socket, listen)?);
-        Ok(Server { url, handle: farsight_server::Server::start(vec![host], &self.options)? })
+        // The first listener creates the regions, and shared memory can serve none but its own.
+        self.urls.sort_by_key(|url| !matches!(url, ServerUrl::Shm(_)));
+        if let [first @ ServerUrl::Shm(_), second @ ServerUrl::Shm(_), ..] = &self.urls[..] {
+            return Err(StartError::TwoSockets { first: first.clone(), second: second.clone() });
+        }
+        let listening = self.urls.iter().map(|url| self.listen_at(url)).collect::<Result<Vec<_>, _>>()?;
+        let (urls, listeners) = listening.into_iter().unzip();
+        Ok(Server { urls, handle: farsight_server::Server::start(listeners, &self.options)? })
+    }
+
+    fn listen_at(&self, url: &ServerUrl) -> Result<(ServerUrl, Arc<dyn Listener>), StartError> {
+        match url {
+            ServerUrl::Shm(socket) => {
+                let mut options = farsight_fabric_shm::ListenOptions::new(FORMAT_VERSION);
+                if let Some(allowed_uids) = &self.allowed_uids {
+                    options.allowed_uids.clone_from(allowed_uids);
+                }
+                Ok((url.clone(), Arc::new(ShmHost::listen(socket, options)?)))
+            }
+            ServerUrl::Tcp(endpoint) => {
+                let mut options = farsight_fabric_tcp::ListenOptions::new(FORMAT_VERSION);
+                options.allow_plaintext = self.allow_plaintext;
+                options.tls.clone_from(&self.tls);
+                let host = TcpHost::listen(&endpoint.to_string(), &options)?;
+                let endpoint = Endpoint { port: host.local_address().port(), ..endpoint.clone() };
+                Ok((ServerUrl::Tcp(endpoint), Arc::new(host)))
+            }
+            #[cfg(feature = "verbs")]
+            ServerUrl::Rdma(endpoint) => {
+                let mut options = farsight_fabric_verbs::ListenOptions::new(FORMAT_VERSION);
+                options.device.clone_from(&self.rdma_device);
+                options.trust_network = self.allow_plaintext;
+                let host = farsight_fabric_verbs::VerbsHost::listen(&endpoint.to_string(), &options)?;
+                let endpoint = Endpoint { port: host.socket_address().port(), ..endpoint.clone() };
+                Ok((ServerUrl::Rdma(endpoint), Arc::new(host)))
+            }
+            #[cfg(not(feature = "verbs"))]
+            ServerUrl::Rdma(_) => Err(NotBuilt { url: url.clone() }.into()),
+        }
     }
 }

@@ -1,7 +1,4 @@
 //! Reads and writes of one thread.
-//!
-//! Invariant: a call crosses from the facade into a fabric's own code once, however many keys it carries;
-//! behind that match everything is monomorphic.
 
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
@@ -9,10 +6,10 @@ use std::ops::RangeBounds;
 use farsight_base::Epoch;
 use farsight_client::{ReadError, ScanRequest, WriteError};
 use farsight_fabric::Meters;
-use farsight_fabric_shm::ShmConnection;
 use farsight_index::{Answers, Counters};
 use farsight_protocol::{WriteOperation, WriteOutcome};
 
+use crate::provider::{ProviderSession, on_fabric};
 use crate::{Key, Pairs, Scan};
 
 /// A session on one table, for one thread.
@@ -22,11 +19,6 @@ pub struct Session<K> {
     encoded: Vec<u64>,
     requests: Vec<ScanRequest>,
     key: PhantomData<fn(K) -> K>,
-}
-
-/// The session of each fabric.
-pub(crate) enum ProviderSession {
-    Shm(farsight_client::Session<ShmConnection>),
 }
 
 /// A stored value.
@@ -60,8 +52,7 @@ impl<K: Key> Session<K> {
     /// [`ReadError`].
     #[inline]
     pub fn get_into(&mut self, key: K, value: &mut [u8]) -> Result<Option<u64>, ReadError> {
-        let ProviderSession::Shm(session) = &mut self.provider;
-        session.get(key.encode(), value)
+        on_fabric!(ProviderSession, &mut self.provider, session => session.get(key.encode(), value))
     }
 
     /// Values and versions of `keys`, any number of them, in their order. This is how to read fast: the READs
@@ -72,8 +63,7 @@ impl<K: Key> Session<K> {
     #[inline]
     pub fn multi_get(&mut self, keys: &[K], answers: &mut Answers) -> Result<(), ReadError> {
         let keys = K::encode_all(keys, &mut self.encoded);
-        let ProviderSession::Shm(session) = &mut self.provider;
-        session.multi_get(keys, answers)
+        on_fabric!(ProviderSession, &mut self.provider, session => session.multi_get(keys, answers))
     }
 
     /// The pairs whose keys lie in `range`, in key order: fetched page by page while the iterator is used.
@@ -92,8 +82,9 @@ impl<K: Key> Session<K> {
         self.requests.clear();
         self.requests
             .extend(scans.iter().map(|(from, limit)| ScanRequest { from: from.encode(), limit: *limit }));
-        let ProviderSession::Shm(session) = &mut self.provider;
-        session.scan_batch(&self.requests, pairs.encoded_mut())
+        on_fabric!(ProviderSession, &mut self.provider, session => {
+            session.scan_batch(&self.requests, pairs.encoded_mut())
+        })
     }
 
     /// [`Session::scan_batch`] of encoded keys.
@@ -102,8 +93,7 @@ impl<K: Key> Session<K> {
         scans: &[ScanRequest],
         pairs: &mut farsight_index::Pairs,
     ) -> Result<(), ReadError> {
-        let ProviderSession::Shm(session) = &mut self.provider;
-        session.scan_batch(scans, pairs)
+        on_fabric!(ProviderSession, &mut self.provider, session => session.scan_batch(scans, pairs))
     }
 
     /// Stores a pair whose key is absent: [`WriteOutcome::Inserted`], or [`WriteOutcome::Exists`] and no
@@ -192,37 +182,32 @@ impl<K: Key> Session<K> {
     /// # Errors
     /// [`ReadError`].
     pub fn prefill(&mut self) -> Result<(), ReadError> {
-        let ProviderSession::Shm(session) = &mut self.provider;
-        session.prefill()
+        on_fabric!(ProviderSession, &mut self.provider, session => session.prefill())
     }
 
     /// The server's life in which the last call was executed. It changes in a call only, when that had to
     /// connect again.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
-        let ProviderSession::Shm(session) = &self.provider;
-        session.epoch()
+        on_fabric!(ProviderSession, &self.provider, session => session.epoch())
     }
 
     /// Bytes of each value of the table.
     #[must_use]
     pub fn value_bytes(&self) -> usize {
-        let ProviderSession::Shm(session) = &self.provider;
-        session.table().value_bytes()
+        on_fabric!(ProviderSession, &self.provider, session => session.table().value_bytes())
     }
 
     /// What this session did: operations, retries, fall-backs to the server.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        let ProviderSession::Shm(session) = &self.provider;
-        session.counters()
+        on_fabric!(ProviderSession, &self.provider, session => session.counters())
     }
 
     /// What went over this session's queue pair: verbs, bytes, round trips.
     #[must_use]
     pub fn meters(&self) -> Meters {
-        let ProviderSession::Shm(session) = &self.provider;
-        session.meters()
+        on_fabric!(ProviderSession, &self.provider, session => session.meters())
     }
 
     fn write_one(
@@ -231,8 +216,9 @@ impl<K: Key> Session<K> {
         key: K,
         value: &[u8],
     ) -> Result<WriteOutcome, WriteError> {
-        let ProviderSession::Shm(session) = &mut self.provider;
-        session.write_one(operation, key.encode(), value)
+        on_fabric!(ProviderSession, &mut self.provider, session => {
+            session.write_one(operation, key.encode(), value)
+        })
     }
 
     fn write_many<V: AsRef<[u8]>>(
@@ -252,7 +238,8 @@ impl<K: Key> Session<K> {
         entries: impl ExactSizeIterator<Item = (u64, &'v [u8])> + Clone,
         outcomes: &mut Vec<WriteOutcome>,
     ) -> Result<(), WriteError> {
-        let ProviderSession::Shm(session) = &mut self.provider;
-        session.write(operation, entries, outcomes)
+        on_fabric!(ProviderSession, &mut self.provider, session => {
+            session.write(operation, entries, outcomes)
+        })
     }
 }

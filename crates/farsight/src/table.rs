@@ -3,10 +3,9 @@
 use std::marker::PhantomData;
 
 use farsight_client::{Access, CacheStats, OpenError};
-use farsight_fabric_shm::ShmConnection;
 use farsight_protocol::TableInfo;
 
-use crate::session::ProviderSession;
+use crate::provider::{ProviderBulkLoad, ProviderSession, ProviderTable, on_fabric, same_fabric};
 use crate::{AsyncError, AsyncTable, BulkLoad, Key, Session, TableError};
 
 /// An open table whose keys are `K`. Cheap to clone and shared by threads. All sessions of the process on it
@@ -14,12 +13,6 @@ use crate::{AsyncError, AsyncTable, BulkLoad, Key, Session, TableError};
 pub struct Table<K> {
     provider: ProviderTable,
     key: PhantomData<fn(K) -> K>,
-}
-
-/// The table of each fabric.
-#[derive(Clone)]
-pub(crate) enum ProviderTable {
-    Shm(farsight_client::Table<ShmConnection>),
 }
 
 /// How a session works.
@@ -43,40 +36,36 @@ impl<K> Clone for Table<K> {
 
 impl<K: Key> Table<K> {
     pub(crate) fn new(provider: ProviderTable) -> Result<Self, TableError> {
-        let ProviderTable::Shm(table) = &provider;
+        let table = Self { provider, key: PhantomData };
         let got = table.info().definition.key_kind;
         if got != K::KIND {
             return Err(TableError::KeyKind { table: table.name().to_owned(), expected: K::KIND, got });
         }
-        Ok(Self { provider, key: PhantomData })
+        Ok(table)
     }
 
     /// The table's name.
     #[must_use]
     pub fn name(&self) -> &str {
-        let ProviderTable::Shm(table) = &self.provider;
-        table.name()
+        on_fabric!(ProviderTable, &self.provider, table => table.name())
     }
 
     /// Bytes of each value.
     #[must_use]
     pub fn value_bytes(&self) -> usize {
-        let ProviderTable::Shm(table) = &self.provider;
-        table.value_bytes()
+        on_fabric!(ProviderTable, &self.provider, table => table.value_bytes())
     }
 
     /// What the server said of the table when it was opened.
     #[must_use]
     pub fn info(&self) -> &TableInfo {
-        let ProviderTable::Shm(table) = &self.provider;
-        table.info()
+        on_fabric!(ProviderTable, &self.provider, table => table.info())
     }
 
     /// What this process's cache of the table holds.
     #[must_use]
     pub fn cache_stats(&self) -> CacheStats {
-        let ProviderTable::Shm(table) = &self.provider;
-        table.cache_stats()
+        on_fabric!(ProviderTable, &self.provider, table => table.cache_stats())
     }
 
     /// A session for one thread.
@@ -85,8 +74,7 @@ impl<K: Key> Table<K> {
     /// [`OpenError`]: a server that cannot be reached, or that was started again without this table; no file
     /// descriptors left.
     pub fn session(&self, options: Options) -> Result<Session<K>, OpenError> {
-        let ProviderTable::Shm(table) = &self.provider;
-        Ok(Session::new(ProviderSession::Shm(table.session(options.access)?)))
+        self.provider_session(options).map(Session::new)
     }
 
     /// The table for asynchronous programs: operations that are futures, executed by a thread that this
@@ -95,8 +83,7 @@ impl<K: Key> Table<K> {
     /// # Errors
     /// As [`Table::session`], and [`AsyncError::Thread`] if no thread can be started.
     pub fn asynchronous(&self, options: Options) -> Result<AsyncTable<K>, AsyncError> {
-        let ProviderTable::Shm(table) = &self.provider;
-        AsyncTable::new(self.name(), ProviderSession::Shm(table.session(options.access)?))
+        AsyncTable::new(self.name(), self.provider_session(options)?)
     }
 
     /// Begins a bulk load of ascending keys into this table, which must be empty.
@@ -104,7 +91,14 @@ impl<K: Key> Table<K> {
     /// # Errors
     /// As [`Table::session`].
     pub fn bulk_load(&self) -> Result<BulkLoad<K>, OpenError> {
-        let ProviderTable::Shm(table) = &self.provider;
-        Ok(BulkLoad::new(table.bulk_load()?))
+        let provider =
+            same_fabric!(ProviderTable => ProviderBulkLoad, &self.provider, table => table.bulk_load()?);
+        Ok(BulkLoad::new(provider))
+    }
+
+    fn provider_session(&self, options: Options) -> Result<ProviderSession, OpenError> {
+        Ok(same_fabric!(ProviderTable => ProviderSession, &self.provider, table => {
+            table.session(options.access)?
+        }))
     }
 }

@@ -1,6 +1,7 @@
 //! Where a server is, as users write it.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -10,6 +11,54 @@ pub enum ServerUrl {
     /// `shm://` and the absolute path of the server's socket, taken literally (no `%` escapes): shared memory
     /// with a server on this host.
     Shm(PathBuf),
+    /// `tcp://` and `host:port`: a server anywhere, over TCP.
+    Tcp(Endpoint),
+    /// `rdma://` and the `host:port` at which the server sets up connections: over InfiniBand or RoCE.
+    Rdma(Endpoint),
+}
+
+/// A host and a port on it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Endpoint {
+    /// A name, an IPv4 address, or an IPv6 address without its brackets.
+    pub host: String,
+    /// The port. At zero a server listens at one that the system chooses.
+    pub port: u16,
+}
+
+/// What is wrong with a `host:port`.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum EndpointProblem {
+    /// Nothing before the port.
+    #[error("names no host")]
+    NoHost,
+    /// A host with bytes that no name has.
+    #[error("has {host:?} for a host: letters, digits, '-', '.' and '_', or an IPv6 address in brackets")]
+    NotAHost {
+        /// What stands there.
+        host: String,
+    },
+    /// Nothing after the host.
+    #[error("names no port")]
+    NoPort,
+    /// A port that is no number, or too large.
+    #[error("has {port:?} for a port: a number up to 65535")]
+    NotAPort {
+        /// What stands there.
+        port: String,
+    },
+    /// Several colons.
+    #[error("has several colons: an IPv6 address stands in brackets")]
+    NoBrackets,
+    /// A bracket that is not closed.
+    #[error("opens a bracket and does not close it")]
+    OpenBracket,
+    /// Something else than an IPv6 address in brackets.
+    #[error("has {host:?} in brackets, which is no IPv6 address")]
+    NotIpv6 {
+        /// What stands there.
+        host: String,
+    },
 }
 
 /// Text that is no server's address.
@@ -21,24 +70,26 @@ pub enum UrlError {
         /// The text.
         url: String,
     },
-    /// A scheme that will never mean anything, or not yet.
-    #[error("{url:?} has the unknown scheme {scheme:?}; known is shm, as in shm:///run/farsight.sock")]
+    /// A scheme that means nothing.
+    #[error(
+        "{url:?} has the unknown scheme {scheme:?}; known are shm, tcp and rdma, as in \
+         shm:///run/farsight.sock and tcp://host:7474"
+    )]
     UnknownScheme {
         /// The text.
         url: String,
         /// What stands before `://`.
         scheme: String,
     },
-    /// A scheme whose fabric this program does not contain.
-    #[error(
-        "{url:?} asks for the fabric {scheme:?}, which is not built yet; \
-         on the server's own host use shm, as in shm:///run/farsight.sock"
-    )]
-    NotBuilt {
+    /// A host or port that is none.
+    #[error("{url:?} {problem}; what is meant is like {scheme}://host:7474 or {scheme}://[::1]:7474")]
+    Endpoint {
         /// The text.
         url: String,
-        /// The fabric's scheme.
+        /// The scheme.
         scheme: &'static str,
+        /// What is wrong behind it.
+        problem: EndpointProblem,
     },
     /// A path that does not begin with a slash: usually a slash too few.
     #[error(
@@ -64,9 +115,6 @@ pub enum UrlError {
     },
 }
 
-/// Schemes of fabrics to come: asking for one is no typing error.
-const SCHEMES_TO_COME: [&str; 2] = ["tcp", "rdma"];
-
 impl ServerUrl {
     /// The address of the server that listens at `socket`.
     #[must_use]
@@ -79,26 +127,76 @@ impl FromStr for ServerUrl {
     type Err = UrlError;
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
-        let url = text.to_owned();
         let Some((scheme, rest)) = text.split_once("://") else {
-            return Err(UrlError::NoScheme { url });
+            return Err(UrlError::NoScheme { url: text.to_owned() });
         };
-        if let Some(scheme) = SCHEMES_TO_COME.into_iter().find(|known| *known == scheme) {
-            return Err(UrlError::NotBuilt { url, scheme });
+        let endpoint = |scheme| {
+            let parsed = Endpoint::parse(rest);
+            parsed.map_err(|problem| UrlError::Endpoint { url: text.to_owned(), scheme, problem })
+        };
+        match scheme {
+            "shm" => socket_path(text, rest).map(Self::Shm),
+            "tcp" => endpoint("tcp").map(Self::Tcp),
+            "rdma" => endpoint("rdma").map(Self::Rdma),
+            _ => Err(UrlError::UnknownScheme { url: text.to_owned(), scheme: scheme.to_owned() }),
         }
-        if scheme != "shm" {
-            return Err(UrlError::UnknownScheme { url, scheme: scheme.to_owned() });
+    }
+}
+
+/// What stands behind `shm://`.
+fn socket_path(text: &str, rest: &str) -> Result<PathBuf, UrlError> {
+    let url = text.to_owned();
+    if !rest.starts_with('/') {
+        return Err(UrlError::NotAbsolute { url, rest: rest.to_owned() });
+    }
+    if rest.contains('\0') {
+        return Err(UrlError::ZeroByte { url });
+    }
+    if rest.ends_with('/') {
+        return Err(UrlError::Directory { url });
+    }
+    Ok(PathBuf::from(rest))
+}
+
+impl Endpoint {
+    /// Reads `host:port`; an IPv6 address stands in brackets.
+    fn parse(text: &str) -> Result<Self, EndpointProblem> {
+        let (host, port) = match text.strip_prefix('[') {
+            Some(rest) => {
+                let (host, rest) = rest.split_once(']').ok_or(EndpointProblem::OpenBracket)?;
+                host.parse::<Ipv6Addr>().map_err(|_| EndpointProblem::NotIpv6 { host: host.to_owned() })?;
+                (host, rest.strip_prefix(':'))
+            }
+            None => match text.split_once(':') {
+                Some((_, port)) if port.contains(':') => return Err(EndpointProblem::NoBrackets),
+                Some((host, port)) => (host, Some(port)),
+                None => (text, None),
+            },
+        };
+        let is_of_names = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        if host.is_empty() {
+            return Err(EndpointProblem::NoHost);
         }
-        if !rest.starts_with('/') {
-            return Err(UrlError::NotAbsolute { url, rest: rest.to_owned() });
+        if !text.starts_with('[') && !host.bytes().all(is_of_names) {
+            return Err(EndpointProblem::NotAHost { host: host.to_owned() });
         }
-        if rest.contains('\0') {
-            return Err(UrlError::ZeroByte { url });
+        let port = port.ok_or(EndpointProblem::NoPort)?;
+        // No sign, no blank: what `u16` would take besides digits.
+        let digits = port.bytes().all(|byte| byte.is_ascii_digit());
+        match port.parse() {
+            Ok(number) if digits => Ok(Self { host: host.to_owned(), port: number }),
+            _ => Err(EndpointProblem::NotAPort { port: port.to_owned() }),
         }
-        if rest.ends_with('/') {
-            return Err(UrlError::Directory { url });
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
         }
-        Ok(Self::Shm(PathBuf::from(rest)))
     }
 }
 
@@ -106,6 +204,8 @@ impl fmt::Display for ServerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Shm(socket) => write!(f, "shm://{}", socket.display()),
+            Self::Tcp(endpoint) => write!(f, "tcp://{endpoint}"),
+            Self::Rdma(endpoint) => write!(f, "rdma://{endpoint}"),
         }
     }
 }
@@ -130,8 +230,6 @@ mod tests {
         assert!(matches!(error("/run/farsight.sock"), UrlError::NoScheme { .. }));
         assert!(matches!(error(""), UrlError::NoScheme { .. }));
         assert!(matches!(error("http://x"), UrlError::UnknownScheme { scheme, .. } if scheme == "http"));
-        assert!(matches!(error("tcp://host:7000"), UrlError::NotBuilt { scheme: "tcp", .. }));
-        assert!(matches!(error("rdma://host"), UrlError::NotBuilt { scheme: "rdma", .. }));
         assert!(matches!(error("shm://run/farsight.sock"), UrlError::NotAbsolute { .. }));
         assert!(matches!(error("shm://"), UrlError::NotAbsolute { .. }));
         assert!(matches!(error("shm:///run/"), UrlError::Directory { .. }));
@@ -141,7 +239,43 @@ mod tests {
     #[test]
     fn mistakes_say_what_to_write_instead() {
         assert!(error("shm://run/farsight.sock").to_string().contains("shm:///run/farsight.sock"));
-        assert!(error("redis://h").to_string().contains("known is shm"));
-        assert!(error("tcp://h").to_string().contains("not built yet"));
+        assert!(error("redis://h").to_string().contains("known are shm, tcp and rdma"));
+        assert!(
+            error("tcp://h").to_string().contains("names no port; what is meant is like tcp://host:7474")
+        );
+    }
+
+    #[test]
+    fn hosts_and_ports_come_back() {
+        for text in ["tcp://host.example:7474", "rdma://10.0.0.1:1", "tcp://[fe80::1]:65535", "tcp://a_b-c:0"]
+        {
+            assert_eq!(text.parse::<ServerUrl>().unwrap().to_string(), text);
+        }
+        let url: ServerUrl = "rdma://[::1]:7474".parse().unwrap();
+        assert_eq!(url, ServerUrl::Rdma(Endpoint { host: "::1".to_owned(), port: 7474 }));
+    }
+
+    #[test]
+    fn each_mistake_in_a_host_or_port_is_named() {
+        let problem = |text: &str| match error(text) {
+            UrlError::Endpoint { problem, .. } => problem,
+            other => panic!("{text}: {other}"),
+        };
+        assert_eq!(problem("tcp://"), EndpointProblem::NoHost);
+        assert_eq!(problem("tcp://:7474"), EndpointProblem::NoHost);
+        assert_eq!(problem("rdma://host"), EndpointProblem::NoPort);
+        assert_eq!(problem("tcp://[::1]"), EndpointProblem::NoPort);
+        assert_eq!(problem("tcp://::1:7474"), EndpointProblem::NoBrackets);
+        assert_eq!(problem("tcp://[::1:7474"), EndpointProblem::OpenBracket);
+        for port in ["", "65536", "+1", " 1", "7474/"] {
+            assert_eq!(
+                problem(&format!("tcp://host:{port}")),
+                EndpointProblem::NotAPort { port: port.into() }
+            );
+        }
+        for host in ["ho st", "a/b", "user@host", "\0"] {
+            assert_eq!(problem(&format!("tcp://{host}:1")), EndpointProblem::NotAHost { host: host.into() });
+        }
+        assert_eq!(problem("tcp://[host]:1"), EndpointProblem::NotIpv6 { host: "host".into() });
     }
 }

@@ -29,7 +29,21 @@ const LAYERS: &[Layer] = &[
     ("index-xstore", &["base", "fabric", "index", "layout", "model", "protocol"]),
     ("server", &["base", "fabric", "index", "index-xstore", "layout", "model", "protocol"]),
     ("client", &["base", "fabric", "index", "index-xstore", "layout", "protocol"]),
-    ("farsight", &["base", "client", "fabric", "fabric-shm", "index", "layout", "protocol", "server"]),
+    (
+        "farsight",
+        &[
+            "base",
+            "client",
+            "fabric",
+            "fabric-shm",
+            "fabric-tcp",
+            "fabric-verbs",
+            "index",
+            "layout",
+            "protocol",
+            "server",
+        ],
+    ),
     // The harness: beside the facade, the layers whose limits it measures.
     (
         "bench",

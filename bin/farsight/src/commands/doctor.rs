@@ -20,7 +20,8 @@ use crate::connection::Connection;
 #[command(after_help = "\
 Examples:
   farsight doctor
-  farsight doctor --connect shm:///run/farsight/main.sock")]
+  farsight doctor --connect shm:///run/farsight/main.sock
+  farsight doctor --connect tcp://127.0.0.1:7474")]
 pub(crate) struct Doctor {
     #[command(flatten)]
     connection: Connection,
@@ -47,8 +48,7 @@ impl Finding {
 
 impl Doctor {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let url = self.connection.url();
-        let findings = [
+        let mut findings = vec![
             server::version(),
             kernel::release(),
             kernel::huge_pages(),
@@ -57,9 +57,9 @@ impl Doctor {
             processors::governor(),
             limits::locked_memory(),
             limits::open_files(),
-            server::socket_directory(&url),
-            server::server(&url),
         ];
+        findings.extend(self.connection.socket().map(|socket| server::socket_directory(&socket)));
+        findings.push(server::server(&self.connection));
         let mut out = std::io::stdout().lock();
         for finding in &findings {
             let status = if finding.is_ok { "ok  " } else { "warn" };

@@ -6,26 +6,40 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use farsight::{Server, default_socket};
+use farsight::{Server, ServerUrl};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::size;
+use crate::tls_files::TlsFiles;
 
 /// Run a server until SIGINT or SIGTERM
 ///
-/// Prints one line, "ready url=URL pid=PID", when clients can connect. Tables live in this process's memory
-/// and end with it.
+/// Prints one line, "ready url=URL pid=PID", when clients can connect, with a "url=" an address.
+/// Tables live in this process's memory and end with it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   farsight serve
-  farsight serve --socket /run/farsight/main.sock --workers 2 --memory 16G")]
+  farsight serve --socket /run/farsight/main.sock --workers 2 --memory 16G
+  farsight serve --listen shm:///run/farsight/main.sock --listen tcp://127.0.0.1:7474")]
 pub(crate) struct Serve {
-    /// Path of the socket at which clients connect
-    #[arg(long, value_name = "PATH", default_value_os_t = default_socket())]
-    socket: PathBuf,
-    /// Threads that execute writes and calls; reads of clients need none
+    /// An address at which clients connect: shm:///PATH on this host, tcp://HOST:PORT or rdma://HOST:PORT over a
+    /// network; repeatable
+    #[arg(long, value_name = "URL")]
+    listen: Vec<ServerUrl>,
+    /// The same as --listen shm://PATH [default: the default socket of this user, without --listen]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Serve other machines unprotected: whoever is on the way can read and change everything
+    #[arg(long)]
+    allow_plaintext: bool,
+    #[command(flatten)]
+    tls: TlsFiles,
+    /// The RDMA device for rdma:// addresses [default: the one with that address]
+    #[arg(long, value_name = "NAME")]
+    rdma_device: Option<String>,
+    /// Threads at each address that execute writes and calls; reads over shared memory need none
     #[arg(long, value_name = "N", default_value_t = 1)]
     workers: usize,
     /// Most memory a table takes, as in 512M or 4G [default: a quarter of the machine's]
@@ -39,7 +53,16 @@ pub(crate) struct Serve {
 impl Serve {
     /// A server like that of `farsight serve --socket PATH`.
     pub(crate) fn at(socket: PathBuf) -> Self {
-        Self { socket, workers: 1, memory: None, allow_uid: Vec::new() }
+        Self {
+            listen: Vec::new(),
+            socket: Some(socket),
+            allow_plaintext: false,
+            tls: TlsFiles::default(),
+            rdma_device: None,
+            workers: 1,
+            memory: None,
+            allow_uid: Vec::new(),
+        }
     }
 
     pub(crate) fn run(self) -> Result<ExitCode> {
@@ -51,7 +74,19 @@ impl Serve {
         // Before the server starts: a signal that comes early still ends it cleanly.
         let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot handle SIGINT and SIGTERM")?;
         guarded()?;
-        let mut builder = Server::builder().socket(self.socket).workers(self.workers);
+        let mut builder = Server::builder().workers(self.workers).allow_plaintext(self.allow_plaintext);
+        if let Some(tls) = self.tls.read()? {
+            builder = builder.tls(tls);
+        }
+        if let Some(name) = &self.rdma_device {
+            builder = builder.rdma_device(name);
+        }
+        for url in self.listen {
+            builder = builder.listen(url);
+        }
+        if let Some(socket) = self.socket {
+            builder = builder.socket(socket);
+        }
         if let Some(bytes) = self.memory {
             builder = builder.table_memory_bytes(bytes);
         }
@@ -61,7 +96,8 @@ impl Serve {
         }
         let server = builder.start()?;
         let mut out = std::io::stdout().lock();
-        writeln!(out, "ready url={} pid={}", server.url(), std::process::id())?;
+        let urls: Vec<String> = server.urls().iter().map(|url| format!("url={url}")).collect();
+        writeln!(out, "ready {} pid={}", urls.join(" "), std::process::id())?;
         out.flush()?;
         signals.forever().next();
         server.shutdown()?;

@@ -67,8 +67,8 @@ fn sockets_that_are_none_are_named() {
 #[test]
 fn urls_that_are_none_are_usage_errors() {
     for (text, part) in [
-        ("tcp://host:1", "not built yet"),
-        ("redis://host", "known is shm"),
+        ("tcp://host", "names no port"),
+        ("redis://host", "known are shm, tcp and rdma"),
         ("/run/farsight.sock", "needs a scheme"),
         ("shm://run/farsight.sock", "shm:///run/farsight.sock"),
     ] {

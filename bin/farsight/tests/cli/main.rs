@@ -1,5 +1,6 @@
 //! The program from outside: a server in a process of its own, and commands against it.
 
+mod addresses;
 mod faults;
 mod figures;
 mod loads;

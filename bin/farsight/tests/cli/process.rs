@@ -78,10 +78,16 @@ impl Serve {
     }
 
     pub(crate) fn start_in(directory: TempDir) -> Self {
+        Self::start_with(directory, &[])
+    }
+
+    /// A server with further arguments.
+    pub(crate) fn start_with(directory: TempDir, arguments: &[&str]) -> Self {
         let socket = directory.path().join("test.sock");
         let mut child = program()
             .args(["serve", "--memory", "256M", "--socket"])
             .arg(&socket)
+            .args(arguments)
             .stdout(Stdio::piped())
             .spawn()
             .expect("the server starts");

@@ -23,12 +23,13 @@ class TableInfo(NamedTuple):
     value_bytes: int
 
 
-def connect(url: str) -> Client:
-    """Connects to the server at `url`, as in ``shm:///run/user/1000/farsight.sock``.
+def connect(url: str, *, allow_plaintext: bool = False) -> Client:
+    """Connects to the server at `url`, as in ``shm:///run/user/1000/farsight.sock`` or ``tcp://127.0.0.1:7474``.
 
-    Raises `ConnectError` if nobody answers there, `ValueError` for a URL that is none.
+    `allow_plaintext` connects over TCP to another machine, where whoever is on the way can read and change
+    everything. Raises `ConnectError` if nobody answers there, `ValueError` for a URL that is none.
     """
-    return Client(_native.connect(url))
+    return Client(_native.connect(url, allow_plaintext))
 
 
 class Client:

@@ -20,7 +20,7 @@ class LoadError(Error): ...
 Kind = Literal["u64", "i64", "f64", "bytes8"]
 Write = Literal["insert", "update", "put", "remove"]
 
-def connect(url: str) -> Client: ...
+def connect(url: str, allow_plaintext: bool) -> Client: ...
 
 class Client:
     @property
@@ -48,10 +48,12 @@ class Table:
 class Server:
     def __init__(
         self,
-        socket: str | PathLike[str] | None = None,
-        workers: int | None = None,
-        table_memory_bytes: int | None = None,
+        socket: str | PathLike[str] | None,
+        workers: int | None,
+        table_memory_bytes: int | None,
+        listen: list[str],
+        allow_plaintext: bool,
     ) -> None: ...
     @property
-    def url(self) -> str: ...
+    def urls(self) -> list[str]: ...
     def shutdown(self) -> None: ...

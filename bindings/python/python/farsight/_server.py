@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from os import PathLike
 from types import TracebackType
 
@@ -11,10 +12,12 @@ from . import _native
 class Server:
     """A server with threads of its own, for tests and for programs that bring their own store.
 
-    It listens at `socket` (by default where ``farsight serve`` does) and keeps tables in memory, each at most
-    `table_memory_bytes`. As a context manager it stops at the end. Its tables end with it.
+    It listens at `socket` and at the addresses of `listen`, as in ``tcp://127.0.0.1:7474``; without either,
+    where ``farsight serve`` does. `allow_plaintext` serves TCP to other machines, where whoever is on the way can
+    read and change everything. Tables are in memory, each takes at most `table_memory_bytes`, and they end with
+    the server. As a context manager it stops at the end.
 
-    Raises `ConnectError` if it cannot listen there.
+    Raises `ConnectError` if it cannot listen there, `ValueError` for a URL that is none.
     """
 
     def __init__(
@@ -23,13 +26,20 @@ class Server:
         *,
         workers: int | None = None,
         table_memory_bytes: int | None = None,
+        listen: Sequence[str] = (),
+        allow_plaintext: bool = False,
     ) -> None:
-        self._native = _native.Server(socket, workers, table_memory_bytes)
+        self._native = _native.Server(socket, workers, table_memory_bytes, list(listen), allow_plaintext)
 
     @property
     def url(self) -> str:
-        """What clients connect to."""
-        return self._native.url
+        """What clients connect to; of several addresses the best."""
+        return self.urls[0]
+
+    @property
+    def urls(self) -> list[str]:
+        """All addresses, the best first. Where the system chose a port (``tcp://127.0.0.1:0``), it is named."""
+        return self._native.urls
 
     def shutdown(self) -> None:
         """Stops it: its clients' calls fail within a second. Nothing if it is stopped."""

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::server::TestServer;
 use farsight::{
-    CatalogueError, Client, ClientOptions, ConnectError, ErrorCode, FabricError, KeyKind, LoadError, Options,
-    ReadError, Server, StartError, TableError, WriteError, WriteOperation, WriteOutcome,
+    CatalogueError, Client, ConnectError, ConnectOptions, ErrorCode, FabricError, KeyKind, LoadError,
+    Options, ReadError, Server, StartError, TableError, WriteError, WriteOperation, WriteOutcome,
 };
 
 const MEMORY_BYTES: u64 = 1 << 20;
@@ -104,8 +104,11 @@ fn a_full_region_refuses_writes_and_serves_reads() {
 #[test]
 fn a_stopped_server_is_noticed_by_every_call() {
     let TestServer { server, directory } = TestServer::start(MEMORY_BYTES);
-    let client =
-        Client::connect_with(server.url(), ClientOptions { reconnect_timeout: Duration::ZERO }).unwrap();
+    let client = Client::connect_with(
+        server.url(),
+        &ConnectOptions { reconnect_timeout: Duration::ZERO, ..ConnectOptions::default() },
+    )
+    .unwrap();
     let table = client.create_table::<u64>("t", 8).unwrap();
     let mut session = table.session(Options::default()).unwrap();
     session.put(1, &[1; 8]).unwrap();
@@ -145,7 +148,7 @@ fn servers_and_clients_say_why_they_cannot_meet() {
     let TestServer { server, directory } = TestServer::start(MEMORY_BYTES);
     let socket = directory.path().join("test.sock");
     let start = |socket: &std::path::Path| Server::builder().socket(socket).start().map(drop).unwrap_err();
-    assert!(matches!(start(&socket), StartError::Listen(_)));
+    assert!(matches!(start(&socket), StartError::Socket(_)));
     assert!(start(&directory.path().join("none/test.sock")).to_string().contains("mkdir"));
     assert!(start(&directory.path().join("x".repeat(120))).to_string().contains("limit"));
     let error =

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::server::TestServer;
 use farsight::{
-    Client, ClientOptions, LoadError, OpenError, Options, ReadError, Session, WriteError, WriteOutcome,
+    Client, ConnectOptions, LoadError, OpenError, Options, ReadError, Session, WriteError, WriteOutcome,
 };
 
 const MEMORY_BYTES: u64 = 1 << 20;
@@ -12,7 +12,11 @@ const MEMORY_BYTES: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn patient(server: &TestServer) -> Client {
-    Client::connect_with(server.server.url(), ClientOptions { reconnect_timeout: PATIENCE }).unwrap()
+    Client::connect_with(
+        server.server.url(),
+        &ConnectOptions { reconnect_timeout: PATIENCE, ..ConnectOptions::default() },
+    )
+    .unwrap()
 }
 
 fn get(session: &mut Session<u64>, key: u64) -> Option<Vec<u8>> {
@@ -153,8 +157,11 @@ fn calls_wait_for_a_server_that_comes_back() {
 fn calls_fail_at_once_when_the_time_is_over() {
     let server = TestServer::start(MEMORY_BYTES);
     let timeout = Duration::from_millis(300);
-    let client =
-        Client::connect_with(server.server.url(), ClientOptions { reconnect_timeout: timeout }).unwrap();
+    let client = Client::connect_with(
+        server.server.url(),
+        &ConnectOptions { reconnect_timeout: timeout, ..ConnectOptions::default() },
+    )
+    .unwrap();
     let table = client.create_table::<u64>("t", 8).unwrap();
     let mut session = table.session(Options::default()).unwrap();
     let TestServer { server, directory } = server;

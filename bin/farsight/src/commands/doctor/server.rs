@@ -4,9 +4,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use farsight::{Client, FORMAT_VERSION, ServerUrl};
+use farsight::FORMAT_VERSION;
 
 use super::Finding;
+use crate::connection::Connection;
 use crate::error_text;
 
 /// Permission bits: others may write here, and only owners may delete here.
@@ -19,9 +20,8 @@ pub(super) fn version() -> Finding {
     Finding::ok("farsight", format!("{VERSION}, format version {FORMAT_VERSION}"))
 }
 
-pub(super) fn socket_directory(url: &ServerUrl) -> Finding {
+pub(super) fn socket_directory(socket: &Path) -> Finding {
     let what = "socket";
-    let ServerUrl::Shm(socket) = url;
     let directory = socket.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned);
     let shown = directory.display();
     let metadata = match fs::metadata(&directory) {
@@ -49,27 +49,21 @@ pub(super) fn socket_directory(url: &ServerUrl) -> Finding {
     Finding::ok(what, socket.display().to_string())
 }
 
-pub(super) fn server(url: &ServerUrl) -> Finding {
+pub(super) fn server(connection: &Connection) -> Finding {
     let what = "server";
-    let ServerUrl::Shm(socket) = url;
-    if !socket.exists() {
+    let url = connection.url();
+    if connection.socket().is_some_and(|socket| !socket.exists()) {
         return Finding::ok(what, format!("none at {url}; start one with: farsight serve"));
     }
-    let stats = match Client::connect(url).map_err(anyhow::Error::from) {
-        Ok(client) => client.stats().map_err(anyhow::Error::from),
-        Err(error) => Err(error),
-    };
-    match stats {
+    match connection.open().and_then(|client| Ok(client.stats()?)) {
         Ok(stats) if stats.version != VERSION => Finding::warn(
             what,
             format!("version {} at {url}, this program is {VERSION}", stats.version),
             "install the same version on both sides",
         ),
         Ok(stats) => Finding::ok(what, format!("answers at {url}, process {}", stats.process_id)),
-        Err(error) => Finding::warn(
-            what,
-            error_text::chain(&error),
-            format!("farsight serve --socket {}", socket.display()),
-        ),
+        Err(error) => {
+            Finding::warn(what, error_text::chain(&error), format!("farsight serve --listen {url}"))
+        }
     }
 }
