@@ -11,7 +11,7 @@ use xtask::tidy::{self, Tree};
 use xtask::{fuzz, models, sanitize, softroce};
 
 const USAGE: &str = "usage: cargo xtask tidy | fuzz [TARGET] [--seconds N] | models [loom | shuttle] | \
-                     sanitize [thread | address] [--short] | softroce COMMAND...";
+                     sanitize [thread | address] [--short] | softroce [COMMAND...]";
 
 fn main() -> anyhow::Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -20,7 +20,7 @@ fn main() -> anyhow::Result<ExitCode> {
         ["fuzz", rest @ ..] => fuzz::run(&tidy::repository_root(), rest).map(|()| ExitCode::SUCCESS),
         ["models", rest @ ..] => models::run(&tidy::repository_root(), rest).map(|()| ExitCode::SUCCESS),
         ["sanitize", rest @ ..] => sanitize::run(&tidy::repository_root(), rest).map(|()| ExitCode::SUCCESS),
-        ["softroce", rest @ ..] => softroce::run(rest),
+        ["softroce", rest @ ..] => softroce::run(&tidy::repository_root(), rest),
         [] => bail!("no task given; {USAGE}"),
         _ => bail!("no such task: {}; {USAGE}", arguments.join(" ")),
     }

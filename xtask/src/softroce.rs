@@ -14,10 +14,12 @@ mod initrd;
 mod job;
 mod kernel;
 mod machine;
+mod programs;
 mod tools;
 
 use std::fs;
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
@@ -28,7 +30,7 @@ use anyhow::{Context, bail, ensure};
 use job::{Job, Role};
 use machine::{Event, Machine};
 
-const USAGE: &str = "usage: cargo xtask softroce [--seconds N] COMMAND... | \
+const USAGE: &str = "usage: cargo xtask softroce [--seconds N] [COMMAND...] | \
                      --two-hosts [--loss PERCENT] [--seconds N] SERVER_COMMAND... -- CLIENT_COMMAND...";
 /// Seconds that a command may take if nothing is said.
 const SECONDS: u64 = 300;
@@ -41,9 +43,16 @@ const DEVICES: &str = "/sys/class/infiniband";
 
 /// What to run.
 #[derive(Debug, PartialEq)]
-struct Options {
+enum What {
+    /// The tests of the verbs' fabric.
+    Tests,
     /// The commands of one machine, or of server and client.
-    commands: Vec<(Role, Vec<String>)>,
+    Commands(Vec<(Role, Vec<String>)>),
+}
+
+#[derive(Debug, PartialEq)]
+struct Options {
+    what: What,
     loss_percent: Option<f32>,
     seconds: u64,
 }
@@ -52,15 +61,19 @@ struct Options {
 ///
 /// # Errors
 /// What is missing, what the machine did not do, and what took too long.
-pub fn run(arguments: &[&str]) -> anyhow::Result<ExitCode> {
+pub fn run(root: &Path, arguments: &[&str]) -> anyhow::Result<ExitCode> {
     let options = parse(arguments)?;
-    if let ([(Role::Alone, command)], Some(device)) = (options.commands.as_slice(), own_device()) {
+    let commands = match &options.what {
+        What::Tests => vec![(Role::Alone, programs::tests(root)?)],
+        What::Commands(commands) => commands.clone(),
+    };
+    if let ([(Role::Alone, command)], Some(device)) = (commands.as_slice(), own_device()) {
         eprintln!("softroce: this machine has {device}: the command runs on it, without a virtual machine");
         return run_natively(command, options.seconds);
     }
     tools::check()?;
     let kernel = kernel::provide()?;
-    let status = run_machines(&kernel, &options)?;
+    let status = run_machines(&kernel, &commands, &options)?;
     Ok(ExitCode::from(status))
 }
 
@@ -90,15 +103,20 @@ fn parse(arguments: &[&str]) -> anyhow::Result<Options> {
         };
     }
     let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-    let commands = if two_hosts {
+    let what = if two_hosts {
         let middle = rest.iter().position(|word| *word == "--").with_context(|| format!("no --; {USAGE}"))?;
-        vec![(Role::Server, owned(&rest[..middle])), (Role::Client, owned(&rest[middle + 1..]))]
+        let (server, client) = (owned(&rest[..middle]), owned(&rest[middle + 1..]));
+        let commands = vec![(Role::Server, server), (Role::Client, client)];
+        ensure!(commands.iter().all(|(_, command)| !command.is_empty()), "a command is missing; {USAGE}");
+        What::Commands(commands)
     } else {
         ensure!(loss_percent.is_none(), "one host loses no packets: --loss goes with --two-hosts");
-        vec![(Role::Alone, owned(rest))]
+        match rest {
+            [] => What::Tests,
+            command => What::Commands(vec![(Role::Alone, owned(command))]),
+        }
     };
-    ensure!(commands.iter().all(|(_, command)| !command.is_empty()), "a command is missing; {USAGE}");
-    Ok(Options { commands, loss_percent, seconds })
+    Ok(Options { what, loss_percent, seconds })
 }
 
 /// The name of an RDMA device that this machine has.
@@ -119,7 +137,11 @@ fn run_natively(command: &[String], seconds: u64) -> anyhow::Result<ExitCode> {
 }
 
 /// Boots the machines, runs the commands, and kills the machines.
-fn run_machines(kernel: &kernel::Kernel, options: &Options) -> anyhow::Result<u8> {
+fn run_machines(
+    kernel: &kernel::Kernel,
+    commands: &[(Role, Vec<String>)],
+    options: &Options,
+) -> anyhow::Result<u8> {
     let since = SystemTime::UNIX_EPOCH.elapsed().context("reading the clock")?;
     // Also the name of the socket: no other run has it.
     let token = format!("farsight-softroce-{}-{}", std::process::id(), since.as_nanos());
@@ -127,7 +149,7 @@ fn run_machines(kernel: &kernel::Kernel, options: &Options) -> anyhow::Result<u8
     let variables: Vec<(String, String)> = std::env::vars().filter(|(name, _)| is_passed_on(name)).collect();
     let (sender, events) = mpsc::channel();
     let mut machines: Vec<(Role, Machine)> = Vec::new();
-    for (index, (role, command)) in options.commands.iter().enumerate() {
+    for (index, (role, command)) in commands.iter().enumerate() {
         let loss_percent = options.loss_percent;
         let job = Job {
             role: *role,
@@ -227,18 +249,20 @@ mod tests {
     #[test]
     fn arguments_are_read() {
         let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let options = |what, loss_percent, seconds| Options { what, loss_percent, seconds };
         let one = parse(&["--seconds", "7", "ls", "--loss", "--"]).unwrap();
         let commands = vec![(Role::Alone, owned(&["ls", "--loss", "--"]))];
-        assert_eq!(one, Options { commands, loss_percent: None, seconds: 7 });
+        assert_eq!(one, options(What::Commands(commands), None, 7));
         let two = parse(&["--two-hosts", "--loss", "2.5", "serve", "-v", "--", "ask", "--", "x"]).unwrap();
         let commands =
             vec![(Role::Server, owned(&["serve", "-v"])), (Role::Client, owned(&["ask", "--", "x"]))];
-        assert_eq!(two, Options { commands, loss_percent: Some(2.5), seconds: SECONDS });
+        assert_eq!(two, options(What::Commands(commands), Some(2.5), SECONDS));
+        assert_eq!(parse(&[]).unwrap(), options(What::Tests, None, SECONDS));
     }
 
     #[test]
     fn wrong_arguments_are_named() {
-        assert!(error(&[]).starts_with("a command is missing"));
+        assert!(error(&["--chain"]).contains("unexpected \"--chain\""));
         assert!(error(&["--two-hosts", "a"]).starts_with("no --"));
         assert!(error(&["--two-hosts", "a", "--"]).starts_with("a command is missing"));
         assert!(error(&["--loss", "1", "a"]).contains("--two-hosts"));
