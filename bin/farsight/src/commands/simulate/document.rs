@@ -12,6 +12,7 @@ use farsight_sim::{CLASSES, Cover};
 use indicatif::HumanCount;
 
 use super::record::Record;
+use super::summary::time;
 
 const BEGINS: &str = "<!-- runs: written by farsight simulate --document -->";
 const ENDS: &str = "<!-- end of runs -->";
@@ -81,7 +82,7 @@ fn report(runs: &[Record]) -> String {
         sum(|run| run.operations),
         sum(|run| run.faults),
         sum(|run| run.failures.len() as u64),
-        hours(runs.iter().map(|run| run.virtual_s).sum()),
+        time(runs.iter().map(|run| run.virtual_s).sum()),
     );
     text.push_str(
         "| commit | scenario | seeds | answers judged | of unknown outcome | splits | faults | failed |\n",
@@ -122,10 +123,6 @@ fn report(runs: &[Record]) -> String {
 fn failed(run: &Record) -> String {
     let seeds: Vec<String> = run.failures.iter().map(|failure| failure.seed.to_string()).collect();
     if seeds.is_empty() { "0".to_owned() } else { format!("{}: seeds {}", seeds.len(), seeds.join(", ")) }
-}
-
-fn hours(seconds: f64) -> String {
-    format!("{:.1} h", seconds / 3600.0)
 }
 
 #[cfg(test)]

@@ -58,7 +58,8 @@ pub(super) fn text(record: &Record, tally: &Tally, asked: Option<u64>) -> String
     text
 }
 
-fn time(seconds: f64) -> String {
+/// Virtual time.
+pub(super) fn time(seconds: f64) -> String {
     if seconds < 3600.0 { format!("{seconds:.2} s") } else { format!("{:.1} h", seconds / 3600.0) }
 }
 
