@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use farsight::{Access, Answers, WriteOperation, WriteOutcome};
+use farsight::Access;
 use farsight_base::sync::{AtomicU64, Ordering};
-use farsight_client::{ScanCursor, ScanRequest, Session, Table, WriteError};
-use farsight_conformance::engine::{EngineUnderTest, SessionUnderTest, Stored, TableUnderTest};
+use farsight_client::Table;
+use farsight_conformance::engine::direct::DirectSession;
+use farsight_conformance::engine::{EngineUnderTest, TableUnderTest};
 use farsight_fabric_sim::{Kind, ReliableConnection, SimConnection, Simulation, Timing, Weakest};
-use farsight_index::Pairs;
 use farsight_protocol::{KeyKind, TableDefinition};
 use farsight_server::ServerOptions;
 use farsight_sim::Node;
@@ -49,13 +49,12 @@ struct SimTable<K: Kind> {
 }
 
 impl<K: Kind> TableUnderTest for SimTable<K> {
-    type Session = SimSession<K>;
+    type Session = DirectSession<SimConnection<K>>;
 
-    fn session(&self, access: Access) -> SimSession<K> {
+    fn session(&self, access: Access) -> DirectSession<SimConnection<K>> {
         let client = farsight_sim::connect(&self.simulation, "sim://server").expect("a client");
         let table = client.open_table(self.table.name()).expect("the table");
-        let session = table.session(access).expect("a session");
-        SimSession { session, answers: Answers::default(), pairs: Pairs::default() }
+        DirectSession::new(table.session(access).expect("a session"))
     }
 
     fn await_training(&self) {
@@ -65,56 +64,6 @@ impl<K: Kind> TableUnderTest for SimTable<K> {
             assert!(self.simulation.now() < deadline, "training does not end");
             self.simulation.sleep(Duration::from_millis(1));
         }
-    }
-}
-
-struct SimSession<K: Kind> {
-    session: Session<SimConnection<K>>,
-    answers: Answers,
-    pairs: Pairs,
-}
-
-impl<K: Kind> SessionUnderTest for SimSession<K> {
-    fn write(&mut self, operation: WriteOperation, entries: &[(u64, Vec<u8>)]) -> Vec<WriteOutcome> {
-        if let [(key, value)] = entries {
-            return vec![match self.session.write_one(operation, *key, value) {
-                Ok(outcome) => outcome,
-                Err(WriteError::Refused { code, .. }) => WriteOutcome::Failed(code),
-                Err(error) => panic!("a write failed: {error}"),
-            }];
-        }
-        let mut outcomes = Vec::new();
-        let pairs = entries.iter().map(|(key, value)| (*key, value.as_slice()));
-        self.session.write(operation, pairs, &mut outcomes).expect("a batch of writes");
-        outcomes
-    }
-
-    fn get(&mut self, key: u64) -> Option<Stored> {
-        let mut value = vec![0; self.session.table().value_bytes()];
-        let version = self.session.get(key, &mut value).expect("a get");
-        version.map(|version| (value, version))
-    }
-
-    fn multi_get(&mut self, keys: &[u64]) -> Vec<Option<Stored>> {
-        self.session.multi_get(keys, &mut self.answers).expect("a batch of gets");
-        self.answers.iter().map(|answer| answer.map(|(value, version)| (value.to_vec(), version))).collect()
-    }
-
-    fn scan_batch(&mut self, scans: &[(u64, usize)]) -> Vec<Vec<(u64, Stored)>> {
-        let requests: Vec<ScanRequest> =
-            scans.iter().map(|(from, limit)| ScanRequest { from: *from, limit: *limit }).collect();
-        self.session.scan_batch(&requests, &mut self.pairs).expect("a batch of scans");
-        let scan = |index| self.pairs.scan(index).map(|pair| (pair.key, (pair.value.to_vec(), pair.version)));
-        (0..scans.len()).map(|index| scan(index).collect()).collect()
-    }
-
-    fn scan_all(&mut self, from: u64) -> Vec<(u64, Stored)> {
-        let mut cursor = ScanCursor::new(from, u64::MAX);
-        let mut all = Vec::new();
-        while let Some(pair) = cursor.next(&mut self.session).expect("a scan") {
-            all.push((pair.key, (pair.value.to_vec(), pair.version)));
-        }
-        all
     }
 }
 

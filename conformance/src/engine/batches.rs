@@ -164,7 +164,7 @@ pub fn one_key_over_and_over<E: EngineUnderTest>(engine: &E) {
         let around = key_sets::dense(990, neighbours);
         model.write(&mut sessions[0], WriteOperation::Put, &entries(&around, &seed, value_bytes), false);
         let mut random = seed.random(value_bytes as u64);
-        for round in 0..500_usize {
+        for round in 0..engine.rounds(500) {
             let value = random_value(&mut random, value_bytes);
             let writer = &mut sessions[round % 2];
             model.write(writer, WriteOperation::Put, &[(1_000, value)], false);
@@ -186,7 +186,7 @@ pub fn ascending_and_descending_keys<E: EngineUnderTest>(engine: &E) {
         let mut sessions = ACCESSES.map(|access| table.session(access));
         let mut model = Model::default();
         let key = |index: u64| if is_descending { u64::MAX - index } else { index };
-        for start in (0..12_000).step_by(400) {
+        for start in (0..engine.rounds(30).max(8) as u64 * 400).step_by(400) {
             let grown: Vec<u64> = (start..start + 400).map(key).collect();
             model.write(&mut sessions[0], WriteOperation::Insert, &entries(&grown, &seed, 9), false);
             if start >= 2_000 {

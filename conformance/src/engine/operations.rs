@@ -11,8 +11,8 @@ use super::model::{Model, random_value};
 use super::{EngineUnderTest, Seed, SessionUnderTest, TableUnderTest, key_sets};
 
 const STEPS: usize = 1_500;
-/// Steps for which the table grows, then shrinks.
-const SWING: usize = 150;
+/// Swings in these steps: the table grows, then shrinks.
+const SWINGS: usize = 10;
 /// Limits of scans: none, one, within a leaf, over several leaves, more than there are.
 const LIMITS: [usize; 5] = [0, 1, 7, 100, 5_000];
 
@@ -91,6 +91,7 @@ impl<S: SessionUnderTest> Run<'_, S> {
 }
 
 fn values_of<E: EngineUnderTest>(engine: &E, value_bytes: usize) {
+    let steps = engine.rounds(STEPS);
     let seed = Seed::new(&format!("operations, values of {value_bytes} B"));
     let sets = key_sets::all(&mut seed.random(u64::MAX));
     for (part, (name, keys)) in sets.iter().enumerate() {
@@ -100,13 +101,13 @@ fn values_of<E: EngineUnderTest>(engine: &E, value_bytes: usize) {
         let sessions = [Access::OneSided, Access::Rpc, Access::OneSided].map(|access| table.session(access));
         let random = seed.random(part as u64);
         let mut run = Run { random, keys, value_bytes, sessions, model: Model::default() };
-        for step in 0..STEPS {
+        for step in 0..steps {
             if run.random.below(2) == 0 {
-                run.write((step / SWING).is_multiple_of(2));
+                run.write((step * SWINGS / steps).is_multiple_of(2));
             } else {
                 run.read();
             }
-            if step % (STEPS / 3) == STEPS / 6 {
+            if step % (steps / 3) == steps / 6 {
                 run.check_all();
             }
         }

@@ -1,0 +1,191 @@
+//! XStore as the suite sees it without the facade: over whichever fabric is the subject.
+
+use std::sync::Arc;
+
+use farsight::{Access, Answers, WriteOperation, WriteOutcome};
+use farsight_base::sync::{AtomicU64, Ordering};
+use farsight_client::{Client, ClientOptions, ScanCursor, ScanRequest, Session, Table, WriteError};
+use farsight_fabric::{Connection, Host, Listener};
+use farsight_index::Pairs;
+use farsight_layout::FORMAT_VERSION;
+use farsight_protocol::{KeyKind, TableDefinition};
+use farsight_server::{Server, ServerHandle, ServerOptions};
+
+use super::harness::eventually;
+use super::{EngineUnderTest, SessionUnderTest, Stored, TableUnderTest};
+use crate::fabric::FabricUnderTest;
+
+/// A server over `F` with as many tables as the tests make.
+pub struct DirectStore<F: FabricUnderTest> {
+    /// Where it listens.
+    pub subject: Arc<F>,
+    server: ServerHandle,
+    tables: AtomicU64,
+}
+
+impl<F: FabricUnderTest> DirectStore<F> {
+    /// A server whose tables hold up to `table_memory_bytes`.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn start(subject: Arc<F>, table_memory_bytes: u64) -> Self {
+        let listener: Arc<dyn Listener> = Arc::new(subject.listen(FORMAT_VERSION));
+        Self::over(subject, vec![listener], table_memory_bytes)
+    }
+
+    /// A server that `first` reaches too, and whose regions are its.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn start_beside(first: impl Host + 'static, subject: Arc<F>, table_memory_bytes: u64) -> Self {
+        let second: Arc<dyn Listener> = Arc::new(subject.listen(FORMAT_VERSION));
+        Self::over(subject, vec![Arc::new(first), second], table_memory_bytes)
+    }
+
+    fn over(subject: Arc<F>, listeners: Vec<Arc<dyn Listener>>, table_memory_bytes: u64) -> Self {
+        let options = ServerOptions { table_memory_bytes, ..ServerOptions::default() };
+        let server = Server::start(listeners, &options).expect("a server");
+        Self { subject, server, tables: AtomicU64::new(0) }
+    }
+
+    /// A client of its own.
+    #[must_use]
+    pub fn connect(&self) -> Client<F::Connection> {
+        connect(&*self.subject)
+    }
+
+    /// The server.
+    #[must_use]
+    pub fn server(&self) -> &ServerHandle {
+        &self.server
+    }
+
+    /// Stops it.
+    ///
+    /// # Panics
+    /// If a thread of it does not end.
+    pub fn stop(self) {
+        self.server.shutdown().expect("its threads end");
+    }
+}
+
+/// A client of the server of `subject`.
+///
+/// # Panics
+/// If it cannot connect.
+pub fn connect<F: FabricUnderTest>(subject: &F) -> Client<F::Connection> {
+    let connection = subject.connect(FORMAT_VERSION).expect("a connection");
+    Client::new(connection, ClientOptions::default()).expect("a client")
+}
+
+impl<F: FabricUnderTest> EngineUnderTest for DirectStore<F> {
+    type Table = DirectTable<F>;
+
+    fn rounds(&self, usual: usize) -> usize {
+        self.subject.rounds(usual)
+    }
+
+    fn table(&self, value_bytes: usize) -> DirectTable<F> {
+        // Relaxed: the number only has to differ.
+        let name = format!("t{}", self.tables.fetch_add(1, Ordering::Relaxed));
+        let value_bytes = u16::try_from(value_bytes).expect("a short value");
+        let definition = TableDefinition { name, key_kind: KeyKind::U64, value_bytes };
+        let client = self.connect();
+        let table = client.create_table(definition).expect("a new table");
+        DirectTable { subject: Arc::clone(&self.subject), client, table }
+    }
+}
+
+/// A table of it.
+pub struct DirectTable<F: FabricUnderTest> {
+    subject: Arc<F>,
+    client: Client<F::Connection>,
+    table: Table<F::Connection>,
+}
+
+impl<F: FabricUnderTest> TableUnderTest for DirectTable<F> {
+    type Session = DirectSession<F::Connection>;
+
+    fn session(&self, access: Access) -> DirectSession<F::Connection> {
+        let table = connect(&*self.subject).open_table(self.table.name()).expect("the table");
+        DirectSession::new(table.session(access).expect("a session"))
+    }
+
+    fn await_training(&self) {
+        eventually("training", || self.client.pending_training().expect("an answer") == 0);
+    }
+}
+
+impl<F: FabricUnderTest> DirectTable<F> {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.table.name()
+    }
+}
+
+/// The suite's view of a session.
+pub struct DirectSession<C: Connection> {
+    session: Session<C>,
+    answers: Answers,
+    pairs: Pairs,
+}
+
+impl<C: Connection> DirectSession<C> {
+    /// Of `session`.
+    #[must_use]
+    pub fn new(session: Session<C>) -> Self {
+        Self { session, answers: Answers::default(), pairs: Pairs::default() }
+    }
+
+    /// What it is a view of.
+    pub fn session(&mut self) -> &mut Session<C> {
+        &mut self.session
+    }
+}
+
+impl<C: Connection> SessionUnderTest for DirectSession<C> {
+    fn write(&mut self, operation: WriteOperation, entries: &[(u64, Vec<u8>)]) -> Vec<WriteOutcome> {
+        if let [(key, value)] = entries {
+            return vec![match self.session.write_one(operation, *key, value) {
+                Ok(outcome) => outcome,
+                Err(WriteError::Refused { code, .. }) => WriteOutcome::Failed(code),
+                Err(error) => panic!("a write failed: {error}"),
+            }];
+        }
+        let mut outcomes = Vec::new();
+        let pairs = entries.iter().map(|(key, value)| (*key, value.as_slice()));
+        self.session.write(operation, pairs, &mut outcomes).expect("a batch of writes");
+        outcomes
+    }
+
+    fn get(&mut self, key: u64) -> Option<Stored> {
+        let mut value = vec![0; self.session.table().value_bytes()];
+        let version = self.session.get(key, &mut value).expect("a get");
+        version.map(|version| (value, version))
+    }
+
+    fn multi_get(&mut self, keys: &[u64]) -> Vec<Option<Stored>> {
+        self.session.multi_get(keys, &mut self.answers).expect("a batch of gets");
+        self.answers.iter().map(|answer| answer.map(|(value, version)| (value.to_vec(), version))).collect()
+    }
+
+    fn scan_batch(&mut self, scans: &[(u64, usize)]) -> Vec<Vec<(u64, Stored)>> {
+        let requests: Vec<ScanRequest> =
+            scans.iter().map(|(from, limit)| ScanRequest { from: *from, limit: *limit }).collect();
+        self.session.scan_batch(&requests, &mut self.pairs).expect("a batch of scans");
+        let scan = |index| self.pairs.scan(index).map(|pair| (pair.key, (pair.value.to_vec(), pair.version)));
+        (0..scans.len()).map(|index| scan(index).collect()).collect()
+    }
+
+    fn scan_all(&mut self, from: u64) -> Vec<(u64, Stored)> {
+        let mut cursor = ScanCursor::new(from, u64::MAX);
+        let mut all = Vec::new();
+        while let Some(pair) = cursor.next(&mut self.session).expect("a scan") {
+            all.push((pair.key, (pair.value.to_vec(), pair.version)));
+        }
+        all
+    }
+}
