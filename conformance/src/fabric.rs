@@ -16,6 +16,8 @@ pub mod reads;
 pub mod shm;
 pub mod tcp;
 pub mod tearing;
+#[cfg(feature = "verbs")]
+pub mod verbs;
 
 use farsight_fabric::{Connection, FabricError, Host};
 

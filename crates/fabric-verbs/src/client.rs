@@ -6,4 +6,6 @@ mod chain;
 pub(crate) mod connection;
 mod link;
 pub(crate) mod queue;
+#[cfg(test)]
+mod refused;
 mod slots;

@@ -153,6 +153,12 @@ impl VerbsQueue {
         *self.regions.get(region.0 as usize)?
     }
 
+    /// What the client believes of an attached region.
+    #[cfg(test)]
+    pub(super) fn region_mut(&mut self, region: RegionId) -> &mut AttachedRegion {
+        self.regions[region.0 as usize].as_mut().expect("an attached region")
+    }
+
     /// Where the server's card finds `length_bytes` at `at`, and under which key; `None`, with the slot
     /// marked, if the verb may not go there.
     fn target(

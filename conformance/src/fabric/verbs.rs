@@ -1,21 +1,28 @@
-//! The suite of the verb contract over RDMA: by the network card, or the software in its place, that has the
-//! address `FARSIGHT_VERBS_ADDRESS` (this machine's own by default).
+//! RDMA as a subject of the suites: by the network card, or the software in its place, that has the address
+//! `FARSIGHT_VERBS_ADDRESS` (127.0.0.1 by default).
 //!
-//! It runs if `FARSIGHT_VERBS=1` asks for it, and then fails where there is no device: `cargo xtask softroce`
-//! boots a machine that has one.
+//! Tests run if `FARSIGHT_VERBS=1` asks for them, and then fail where there is no device: `cargo xtask
+//! softroce` boots a machine that has one.
 
 use std::net::TcpListener;
 
-use farsight_conformance::fabric::FabricUnderTest;
 use farsight_fabric::FabricError;
 use farsight_fabric_verbs::{ConnectOptions, ListenOptions, VerbsConnection, VerbsHost};
 
+use super::FabricUnderTest;
+
 /// One address.
-struct Verbs {
+#[derive(Debug)]
+pub struct Verbs {
     address: String,
 }
 
-fn is_asked_for() -> bool {
+/// True if tests over RDMA are to run; says so if not.
+///
+/// # Panics
+/// If they are not, under `FARSIGHT_CI`.
+#[must_use]
+pub fn is_asked_for() -> bool {
     let is_asked_for = std::env::var("FARSIGHT_VERBS").is_ok_and(|value| value == "1");
     if !is_asked_for {
         println!("NOT RUN: this needs an RDMA device; FARSIGHT_VERBS=1 asks for it");
@@ -25,11 +32,22 @@ fn is_asked_for() -> bool {
 }
 
 impl Verbs {
-    fn new() -> Self {
+    /// An address that is free now: the tests listen at it again and again.
+    ///
+    /// # Panics
+    /// If the address is not this machine's.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "each is another one")]
+    pub fn new() -> Self {
         let host = std::env::var("FARSIGHT_VERBS_ADDRESS").unwrap_or_else(|_| "127.0.0.1".to_owned());
-        // A port that is free now; the tests listen at it again and again.
         let listener = TcpListener::bind((host.as_str(), 0)).expect("an address of this machine");
         Self { address: listener.local_addr().expect("its address").to_string() }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
     }
 }
 
@@ -48,8 +66,6 @@ impl FabricUnderTest for Verbs {
 
     /// A software device under emulation takes milliseconds a READ.
     fn rounds(&self, usual: usize) -> usize {
-        usual / 8
+        usual / 16
     }
 }
-
-farsight_conformance::fabric_suite!(Verbs::new(), if is_asked_for());

@@ -1,0 +1,126 @@
+//! What the server's card refuses when a client does not check its verbs itself. Needs a device:
+//! `FARSIGHT_VERBS=1` asks for it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use farsight_base::sync::{AtomicBool, Ordering};
+use farsight_base::{Line, RemoteAddress};
+use farsight_fabric::{
+    CallHandler, Connection, FabricError, Host, QueuePair, ReadMode, Region, RegionRights, ServerPort,
+};
+
+use super::queue::VerbsQueue;
+use crate::{ConnectOptions, ListenOptions, VerbsConnection, VerbsHost};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Echo;
+
+impl CallHandler for Echo {
+    fn handle(&mut self, _client: farsight_base::ClientId, request: &[u8], reply: &mut Vec<u8>) {
+        reply.extend(request);
+    }
+}
+
+/// Runs `test` with a server's host and address, its threads beside.
+fn with_server(test: impl FnOnce(&VerbsHost, &str)) {
+    if !std::env::var("FARSIGHT_VERBS").is_ok_and(|value| value == "1") {
+        println!("NOT RUN: this needs an RDMA device; FARSIGHT_VERBS=1 asks for it");
+        assert!(std::env::var_os("FARSIGHT_CI").is_none(), "FARSIGHT_VERBS=1 is missing");
+        return;
+    }
+    let address = std::env::var("FARSIGHT_VERBS_ADDRESS").unwrap_or_else(|_| "127.0.0.1".to_owned());
+    let options = ListenOptions { trust_network: true, ..ListenOptions::new(1) };
+    let host = Arc::new(VerbsHost::listen(&format!("{address}:0"), &options).expect("a server"));
+    let stop = AtomicBool::new(false);
+    let mut port = host.open_port().expect("a port");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Relaxed: the flag carries nothing with it.
+            while !stop.load(Ordering::Relaxed) {
+                if port.serve(16, &mut Echo) == 0 {
+                    port.wait(PATIENCE);
+                }
+            }
+        });
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                host.step(PATIENCE).expect("the server listens");
+            }
+        });
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            test(&host, &host.socket_address().to_string());
+        }));
+        stop.store(true, Ordering::Relaxed);
+        host.wake();
+        if let Err(panic) = outcome {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
+/// Waits for the end of a batch, whichever it is.
+fn outcome(queue: &mut VerbsQueue) -> Result<(), FabricError> {
+    queue.doorbell()?;
+    let started = Instant::now();
+    while !queue.is_complete(0) {
+        assert!(started.elapsed() < PATIENCE, "the verb neither completes nor fails");
+        queue.poll()?;
+        queue.wait(Duration::from_millis(50))?;
+    }
+    Ok(())
+}
+
+/// A verb that the client's own checks let through and the server's card does not.
+type Lie = fn(&mut VerbsQueue, &dyn Region);
+
+fn write_read_only(queue: &mut VerbsQueue, region: &dyn Region) {
+    queue.region_mut(region.id()).rights = RegionRights::ReadWrite;
+    queue.post_write(0, RemoteAddress { region: region.id(), offset_bytes: 0 }, &[1]);
+}
+
+fn add_to_read_only(queue: &mut VerbsQueue, region: &dyn Region) {
+    queue.region_mut(region.id()).rights = RegionRights::ReadWrite;
+    queue.post_fetch_add(0, RemoteAddress { region: region.id(), offset_bytes: 0 }, 1);
+}
+
+fn read_past_the_end(queue: &mut VerbsQueue, region: &dyn Region) {
+    let end = region.words().len() as u64 * 8;
+    queue.region_mut(region.id()).length_bytes = end + 64;
+    queue.post_read(0, RemoteAddress { region: region.id(), offset_bytes: end }, 1, ReadMode::Plain);
+}
+
+fn read_by_a_wrong_key(queue: &mut VerbsQueue, region: &dyn Region) {
+    queue.region_mut(region.id()).key ^= 0x55;
+    queue.post_read(0, RemoteAddress { region: region.id(), offset_bytes: 0 }, 1, ReadMode::Plain);
+}
+
+/// The card says no, the connection is over, nothing has changed, and other clients go on.
+#[test]
+fn the_card_refuses_what_the_client_does_not_check() {
+    let lies: [Lie; 4] = [write_read_only, add_to_read_only, read_past_the_end, read_by_a_wrong_key];
+    with_server(|host, address| {
+        let region = host.create_region(1 << 20, RegionRights::ReadOnly).expect("a region");
+        let honest = VerbsConnection::connect(address, ConnectOptions::new(1)).expect("a connection");
+        let mut honest_queue = honest.open_queue().expect("a queue");
+        honest_queue.attach(region.id()).expect("the region attaches");
+        for lie in lies {
+            let liar = VerbsConnection::connect(address, ConnectOptions::new(1)).expect("a connection");
+            let mut queue = liar.open_queue().expect("a queue");
+            queue.attach(region.id()).expect("the region attaches");
+            lie(&mut queue, &*region);
+            let error = outcome(&mut queue).expect_err("the card refuses it");
+            assert!(
+                matches!(error, FabricError::Disconnected { .. } | FabricError::Dismissed { .. }),
+                "{error}"
+            );
+            liar.check().expect_err("the connection is over");
+            assert!(region.words().iter().all(|word| word.load(Ordering::Acquire) == 0), "something changed");
+            let from = RemoteAddress { region: region.id(), offset_bytes: 0 };
+            let mut line = [Line([1; 8])];
+            honest_queue.read_alone(from, &mut line, ReadMode::Stamped).expect("others go on");
+            assert_eq!(line, [Line::ZERO]);
+        }
+    });
+}
