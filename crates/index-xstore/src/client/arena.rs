@@ -14,13 +14,16 @@ use farsight_base::sync::{AtomicU64, Mutex, Ordering};
 #[cfg(not(any(loom, shuttle)))]
 use farsight_base::{LINE_BYTES, WORDS_PER_LINE};
 
-/// Entries in a chunk, a huge page; no block crosses a chunk's end. A model has no room for as many.
+/// Entries in a chunk but the first, a huge page; no block crosses a chunk's end. A model has no room for as
+/// many.
 #[cfg(not(any(loom, shuttle)))]
 pub(super) const CHUNK_ENTRIES: usize = HUGE_PAGE_BYTES / LINE_BYTES * WORDS_PER_LINE;
 #[cfg(any(loom, shuttle))]
 pub(super) const CHUNK_ENTRIES: usize = 4;
+/// Entries in the first chunk: small tables have no other, and should not cost a huge page.
+const FIRST_CHUNK_ENTRIES: usize = if cfg!(any(loom, shuttle)) { CHUNK_ENTRIES } else { 1 << 12 };
 /// Chunks at most: as many entries as an offset of 32 bits can name.
-const CHUNKS: usize = if cfg!(any(loom, shuttle)) { 4 } else { (1 << 32) / CHUNK_ENTRIES };
+const CHUNKS_MAX: usize = if cfg!(any(loom, shuttle)) { 4 } else { (1 << 32) / CHUNK_ENTRIES };
 
 /// Entries that never move.
 #[cfg(not(any(loom, shuttle)))]
@@ -28,8 +31,8 @@ struct Chunk(HeapWords);
 
 #[cfg(not(any(loom, shuttle)))]
 impl Chunk {
-    fn new() -> Option<Self> {
-        HeapWords::zeroed(CHUNK_ENTRIES / WORDS_PER_LINE).map(Self)
+    fn new(entries: usize) -> Option<Self> {
+        HeapWords::zeroed(entries / WORDS_PER_LINE).map(Self)
     }
 
     #[inline(always)]
@@ -44,8 +47,8 @@ struct Chunk(Box<[AtomicU64]>);
 
 #[cfg(any(loom, shuttle))]
 impl Chunk {
-    fn new() -> Option<Self> {
-        Some(Self((0..CHUNK_ENTRIES).map(|_| AtomicU64::new(0)).collect()))
+    fn new(entries: usize) -> Option<Self> {
+        Some(Self((0..entries).map(|_| AtomicU64::new(0)).collect()))
     }
 
     fn entries(&self) -> &[AtomicU64] {
@@ -67,8 +70,11 @@ struct ArenaState {
 }
 
 impl Arena {
-    pub(super) fn new() -> Self {
-        let chunks = (0..CHUNKS).map(|_| OnceLock::new()).collect();
+    /// An arena with places for `entries` at least, each block once or many times.
+    pub(super) fn new(entries: usize) -> Self {
+        // One more for the first, which is short, and one for what the ends of chunks leave unused.
+        let count = (entries / CHUNK_ENTRIES).saturating_add(2).min(CHUNKS_MAX);
+        let chunks = (0..count).map(|_| OnceLock::new()).collect();
         Self { chunks, state: Mutex::default() }
     }
 
@@ -114,12 +120,17 @@ impl Arena {
             state.live_entries += entries;
             return Some(offset);
         }
-        let room = CHUNK_ENTRIES - state.next % CHUNK_ENTRIES;
-        let at = if entries <= room { state.next } else { state.next + room };
-        let chunk = self.chunks.get(at / CHUNK_ENTRIES)?;
-        if chunk.get().is_none() {
+        let length = |chunk: usize| if chunk == 0 { FIRST_CHUNK_ENTRIES } else { CHUNK_ENTRIES };
+        let (mut chunk, mut at) = (state.next / CHUNK_ENTRIES, state.next);
+        while at % CHUNK_ENTRIES + entries > length(chunk) {
+            // A chunk takes any block but the first, so this ends at the second.
+            chunk += 1;
+            at = chunk * CHUNK_ENTRIES;
+        }
+        let own = self.chunks.get(chunk)?;
+        if own.get().is_none() {
             // Nobody else sets it: the state is locked.
-            let _ = chunk.set(Chunk::new()?);
+            let _ = own.set(Chunk::new(length(chunk))?);
         }
         state.next = at + entries;
         state.live_entries += entries;
@@ -133,7 +144,7 @@ mod tests {
 
     #[test]
     fn blocks_do_not_overlap_and_come_back() {
-        let arena = Arena::new();
+        let arena = Arena::new(16 * CHUNK_ENTRIES);
         let lengths = [3, 120_000, 120_000, 120_000, 5, CHUNK_ENTRIES];
         let blocks: Vec<_> = lengths
             .map(|length| (length, arena.put(&(7..length as u64 + 7).collect::<Vec<_>>()).unwrap()))

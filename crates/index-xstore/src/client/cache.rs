@@ -34,6 +34,10 @@ const OFFSETS_WORD: usize = 7;
 /// Sub-models for each leaf of the region at most. Training makes about one for every two dozen.
 const SUB_MODELS_PER_LEAF_MAX: u64 = 2;
 
+/// Table entries for each leaf of the region at most, with all that blocks of other sizes leave unused.
+/// Training makes little more than one.
+const ENTRIES_PER_LEAF_MAX: u64 = 16;
+
 /// A stamped line of two records in the client's own memory.
 #[repr(C, align(64))]
 struct RecordLine([AtomicU64; WORDS_PER_LINE]);
@@ -208,7 +212,7 @@ impl XCache {
         }
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.as_ref().is_none_or(|model| model.generation < generation) {
-            *current = Some(Arc::new(CachedModel::new(generation, top)));
+            *current = Some(Arc::new(CachedModel::new(generation, top, leaves)));
             self.generation.store(generation, Ordering::Relaxed);
         }
         Ok(())
@@ -245,14 +249,15 @@ impl XCache {
 }
 
 impl CachedModel {
-    fn new(generation: u64, top: TopModel) -> Self {
+    /// A model of a region with so many `leaves`.
+    fn new(generation: u64, top: TopModel, leaves: u64) -> Self {
         let lines = (top.sub_model_count() as usize).div_ceil(RECORDS_PER_LINE);
         let empty_line = || RecordLine(std::array::from_fn(|_| AtomicU64::new(0)));
         Self {
             generation,
             top,
             lines: (0..lines).map(|_| empty_line()).collect(),
-            arena: Arena::new(),
+            arena: Arena::new((ENTRIES_PER_LEAF_MAX * leaves) as usize),
             filled: Mutex::new(0),
         }
     }
