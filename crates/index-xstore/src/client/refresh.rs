@@ -183,7 +183,10 @@ impl XClient {
             .map_err(XStoreError::from)
             .and_then(|reply| self.install_sent(asked, &reply?));
         self.refreshes.reply = frame;
-        installed
+        // Of a refusal, or a reply that is none, the operation at hand must not know: it may be a write that
+        // has been executed. Who needs what was asked for asks again, or falls back.
+        drop(installed);
+        Ok(())
     }
 
     fn install_sent(&mut self, asked: Asked, reply: &Reply<'_>) -> Result<(), XStoreError> {

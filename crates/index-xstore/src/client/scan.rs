@@ -15,7 +15,7 @@ use farsight_base::{LeafNumber, Line};
 use farsight_fabric::{QueuePair, ReadMode};
 use farsight_index::{Pair, Pairs};
 use farsight_layout::{Geometry, KEY_LINES, KeyLines, LEAF_SLOTS, LeafSlot, PairsRoom, SHORT_LEAF_LINES};
-use farsight_protocol::{PairsReader, Request, SubModelsReader};
+use farsight_protocol::{DecodeError, PairsReader, Request, SubModelsReader};
 
 use super::cache::CachedModel;
 use super::fill::call;
@@ -239,17 +239,24 @@ impl XClient {
         Request::scan(&mut self.request, self.cache.table().id, cursor.key, limit as u32);
         let reply = call(queue, &self.request, &mut self.reply)?;
         let mut sent = PairsReader::new(reply.words()?, self.cache.geometry().value_bytes());
-        let more = reply.argument == 1;
+        let (more, announced) = (reply.argument == 1, reply.count);
         let mut last = None;
+        let mut received = 0;
         while let Some(pair) = sent.pair()? {
             if cursor.remaining == 0 || pair.key < cursor.key || last.is_some_and(|last| pair.key <= last) {
                 let got = format!("key {} after {last:?} from {}", pair.key, cursor.key);
                 let expected = "ascending keys within the scan".into();
-                return Err(farsight_protocol::DecodeError::new("a scan's page", 0, expected, got).into());
+                return Err(DecodeError::new("a scan's page", 0, expected, got).into());
             }
             pairs.push(Pair { key: pair.key, version: pair.version, value: pair.value });
             last = Some(pair.key);
             cursor.remaining -= 1;
+            received += 1;
+        }
+        // A page that ends early, between two pairs, would look like the table's end.
+        if received != announced {
+            let (expected, got) = (format!("{announced} pairs"), format!("{received} pairs"));
+            return Err(DecodeError::new("a scan's page", 4, expected, got).into());
         }
         cursor.leaf = None;
         match last.and_then(|last| last.checked_add(1)) {

@@ -38,7 +38,7 @@ fn top() -> TopModel {
 }
 
 fn new_model() -> Arc<CachedModel> {
-    let mut model = CachedModel::new(1, top());
+    let mut model = CachedModel::new(1, top(), 2);
     // Two sub-models share a line.
     model.lines = Box::new([RecordLine(std::array::from_fn(|_| AtomicU64::new(0)))]);
     Arc::new(model)
