@@ -6,25 +6,36 @@
 use farsight_fabric::Slot;
 
 use crate::fault::Fault;
+use crate::network::Way;
 use crate::pair::{Content, Phase};
 use crate::state::{Arrived, Event, State};
 use crate::trace::digest_bytes;
 
 impl State {
     /// Sends a request.
-    pub(crate) fn launch_call(&mut self, pair: usize, slot: Slot, serial: u64, bytes: Vec<u8>) {
-        let at_ns = self.now_ns + self.way_ns() + self.delay_ns(Fault::SlowCall);
+    pub(crate) fn launch_call(&mut self, pair: usize, slot: Slot, serial: u64, mut bytes: Vec<u8>) {
+        let client = self.pairs[pair].client;
+        let leaves_ns = self.now_ns + self.delay_ns(Fault::SlowCall);
+        let Some(at_ns) = self.crossing_ns(client, Way::ToServer, leaves_ns) else { return };
         let at_ns = at_ns.max(self.pairs[pair].request_until_ns);
         self.pairs[pair].request_until_ns = at_ns;
         if self.strike(Fault::LostCall).is_some() {
-            let client = self.pairs[pair].client;
             self.schedule(at_ns, Event::Lose { client, why: "a request was lost" });
             return;
         }
+        self.truncate(Fault::TruncatedRequest, &mut bytes);
         if self.strike(Fault::DoubledCall).is_some() {
             self.schedule(at_ns, Event::Request { pair, slot, serial, bytes: bytes.clone() });
         }
         self.schedule(at_ns, Event::Request { pair, slot, serial, bytes });
+    }
+
+    /// A rule may cut off the end of a frame.
+    fn truncate(&mut self, fault: Fault, bytes: &mut Vec<u8>) {
+        if self.strike(fault).is_some() {
+            let left = self.random.below(bytes.len().max(1) as u64) as usize;
+            bytes.truncate(left);
+        }
     }
 
     /// A request arrives.
@@ -62,11 +73,12 @@ impl State {
     /// When the call that is executed now begins, on its server's processor.
     pub(crate) fn call_begins_ns(&mut self, host: usize) -> u64 {
         let call = self.timing.call_ns.clone();
-        self.now_ns.max(self.hosts[host].busy_until_ns) + self.draw(&call)
+        let takes_ns = self.draw(&call) * self.slowness(host);
+        self.now_ns.max(self.hosts[host].busy_until_ns) + takes_ns
     }
 
     /// Sends a reply to a call whose stores are all visible at `at_ns`.
-    pub(crate) fn reply(&mut self, host: usize, arrived: &Arrived, at_ns: u64, bytes: Vec<u8>) {
+    pub(crate) fn reply(&mut self, host: usize, arrived: &Arrived, at_ns: u64, mut bytes: Vec<u8>) {
         if self.pricing.is_some() {
             return self.reply_priced(host, arrived, bytes);
         }
@@ -75,20 +87,29 @@ impl State {
         self.trace.note(at_ns, [7, pair as u64, slot as u64, digest_bytes(&bytes)], || {
             format!("reply of {} B to slot {slot} of pair {pair}", bytes.len())
         });
-        let arrives_ns = at_ns + self.way_ns() + self.delay_ns(Fault::SlowReply);
+        let client = self.pairs[pair].client;
+        let leaves_ns = at_ns + self.delay_ns(Fault::SlowReply);
+        let Some(arrives_ns) = self.crossing_ns(client, Way::ToProgram, leaves_ns) else { return };
+        self.truncate(Fault::TruncatedReply, &mut bytes);
         if self.strike(Fault::LostReply).is_some() {
-            let client = self.pairs[pair].client;
             self.schedule(arrives_ns, Event::Lose { client, why: "a reply was lost" });
             return;
         }
-        self.schedule(arrives_ns, Event::Reply { pair, slot, serial, bytes });
+        self.schedule(arrives_ns, Event::Reply { pair, slot, serial, bytes, left_ns: at_ns });
     }
 
-    /// A reply arrives.
-    pub(crate) fn replied(&mut self, pair: usize, slot: Slot, serial: u64, bytes: Vec<u8>) {
-        let is_lost = self.clients[self.pairs[pair].client].lost.is_some();
+    /// A reply arrives, if the processor that left it at `left_ns` lived then.
+    pub(crate) fn replied(&mut self, pair: usize, slot: Slot, serial: u64, bytes: Vec<u8>, left_ns: u64) {
+        let client = &self.clients[self.pairs[pair].client];
+        let is_lost = client.lost.is_some();
+        if left_ns > self.hosts[client.host].frozen_ns {
+            return;
+        }
         let own = &mut self.pairs[pair];
         let held = &mut own.slots[slot];
+        if held.serial != serial && !is_lost && !own.is_closed {
+            return self.note_strike(Fault::StaleReply);
+        }
         if held.serial != serial || held.content != Content::Call || held.phase != Phase::UnderWay || is_lost
         {
             return;

@@ -5,15 +5,30 @@
 
 use std::ops::Range;
 
-/// What can go wrong.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fault {
+macro_rules! faults {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        /// What can go wrong.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Fault {
+            $($(#[doc = $doc])+ $name,)+
+        }
+
+        impl Fault {
+            /// All of them, in the order of their numbers.
+            pub const ALL: [Self; [$(Self::$name),+].len()] = [$(Self::$name),+];
+        }
+    };
+}
+
+faults! {
     /// A verb's execution comes late.
     SlowVerb,
-    /// The lines of one READ are taken far apart.
+    /// The lines of one READ are taken far apart, as by a READ that was executed twice, in part each time.
     SpreadRead,
     /// A completion comes late, though the verb was executed.
     LateCompletion,
+    /// A WRITE completes before all of it is in memory. Only a card that is asked for it does that.
+    EarlyCompletion,
     /// A queue breaks in the middle of a batch; verbs behind the break execute or not, none completes.
     BrokenQueue,
     /// The server's processor is taken away between two stores.
@@ -24,35 +39,72 @@ pub enum Fault {
     LostCall,
     /// A request comes twice. Only where calls are not reliable: no engine of today is built for it.
     DoubledCall,
+    /// A request arrives without its end.
+    TruncatedRequest,
     /// A reply comes late.
     SlowReply,
     /// A call was executed, its reply is lost, and the connection with it.
     LostReply,
-    /// A client stops for a while, between any two verbs.
+    /// A reply arrives without its end.
+    TruncatedReply,
+    /// A bit of a READ's lines is another one than in memory: of those that [`crate::Simulation::set_flips`]
+    /// names.
+    FlippedBit,
+    /// A program stops for a while, between any two verbs.
     PausedClient,
-    /// A client dies, between any two verbs.
+    /// A program dies, between any two verbs.
     KilledClient,
     /// A server stops for a while, between any two calls; its card goes on.
     PausedServer,
+    /// A server dies, between any two calls, and its memory with it.
+    CrashedServer,
+    /// A server's processor dies; its card answers READs for a while, from memory as it was at that moment.
+    FrozenServer,
+    /// A server's card and processor take a hundred times as long for everything, for a while.
+    GrayServer,
+    /// Nobody reaches a server for a while, and it nobody.
+    CutServer,
+    /// One program does not reach its server for a while, nor the server it; others do.
+    CutProgram,
+    /// What a program sends does not arrive for a while; what is sent to it does.
+    CutToServer,
+    /// What is sent to a program does not arrive for a while; what it sends does.
+    CutToProgram,
+    /// Several cuts between a program and its server, one behind the other.
+    FlappingLink,
+    /// A node's clock goes up to a tenth too fast or too slow from now on.
+    DriftingClock,
+    /// A node's clock leaps forward.
+    LeapingClock,
+    /// Follows by itself: a line's words were taken at moments between which the line changed.
+    TornLine,
+    /// Follows by itself: a READ completed behind one that was posted later.
+    OvertakenRead,
+    /// Follows by itself: a completion or reply came for a slot that something else was posted to meanwhile.
+    StaleReply,
 }
 
 impl Fault {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 13] = [
-        Self::SlowVerb,
-        Self::SpreadRead,
-        Self::LateCompletion,
-        Self::BrokenQueue,
-        Self::SlowWriter,
-        Self::SlowCall,
-        Self::LostCall,
-        Self::DoubledCall,
-        Self::SlowReply,
-        Self::LostReply,
-        Self::PausedClient,
-        Self::KilledClient,
-        Self::PausedServer,
-    ];
+    /// True if it keeps a verb that was sent from its execution or completion: what memory held must be known
+    /// for as much longer.
+    pub(crate) fn delays_verbs(self) -> bool {
+        use Fault::{
+            CutProgram, CutServer, CutToProgram, CutToServer, FlappingLink, LateCompletion, SlowVerb,
+            SlowWriter, SpreadRead,
+        };
+        matches!(
+            self,
+            SlowVerb
+                | SpreadRead
+                | LateCompletion
+                | SlowWriter
+                | CutServer
+                | CutProgram
+                | CutToServer
+                | CutToProgram
+                | FlappingLink
+        )
+    }
 }
 
 /// When a fault strikes.
@@ -77,8 +129,14 @@ impl Rule {
 }
 
 /// How often each kind of fault struck.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Strikes([u64; Fault::ALL.len()]);
+
+impl Default for Strikes {
+    fn default() -> Self {
+        Self([0; Fault::ALL.len()])
+    }
+}
 
 impl Strikes {
     /// How often this one struck.
@@ -96,15 +154,5 @@ impl Strikes {
 
     pub(crate) fn count(&mut self, fault: Fault) {
         self.0[fault as usize] += 1;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_fault_has_its_number() {
-        assert!(Fault::ALL.iter().enumerate().all(|(number, fault)| *fault as usize == number));
     }
 }

@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn each_moment_has_its_words() {
-        let region = SimRegion::new(RegionId(0), 64, RegionRights::ReadOnly);
+        let region = SimRegion::new(RegionId(0), 64, RegionRights::ReadOnly, 0);
         let mut history = History::default();
         let mut store = |word: usize, new: u64, at_ns: u64| {
             let old = region.words()[word].swap(new, Ordering::Relaxed);

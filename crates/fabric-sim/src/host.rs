@@ -16,6 +16,7 @@ use farsight_fabric::{CallHandler, FabricError, Host, Region, RegionRights, Serv
 
 use crate::kind::Kind;
 use crate::queue::MESSAGE_BYTES_MAX;
+use crate::region::SimRegion;
 use crate::state::{PortState, State};
 use crate::watch::{self, Home};
 use crate::world::World;
@@ -55,6 +56,13 @@ impl<K: Kind> SimHost<K> {
         self.world.state().kill_host(self.host);
         self.world.drop_steps(self.host);
         self.world.tell();
+    }
+
+    /// Its regions, in the order of their creation.
+    #[must_use]
+    pub fn regions(&self) -> Vec<Arc<SimRegion>> {
+        let state = self.world.state();
+        state.hosts[self.host].regions.iter().map(|(region, _)| Arc::clone(region)).collect()
     }
 
     /// Lets `step` be called now, and then when it says itself. The background's step, without a thread.

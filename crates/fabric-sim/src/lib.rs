@@ -22,12 +22,15 @@
 #![forbid(unsafe_code)]
 
 mod calls;
+mod clock;
 mod connection;
 mod fault;
 mod history;
 mod host;
 mod kind;
+mod leaks;
 mod life;
+mod network;
 mod pair;
 mod priced;
 mod prices;
@@ -47,6 +50,7 @@ pub use connection::SimConnection;
 pub use fault::{Fault, Rule, Strikes};
 pub use host::{SimHost, SimPort};
 pub use kind::{Kind, ReliableConnection, Weakest};
+pub use leaks::Held;
 pub use prices::{LinkPrices, NicPrices, Prices, ThreadPrices, Usage, Utilization};
 pub use profile::{Constant, EnginePrices, Profile, ProfileError};
 pub use queue::SimQueue;

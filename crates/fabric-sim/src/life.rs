@@ -6,10 +6,11 @@ use farsight_base::prng::mix;
 use farsight_base::{ClientId, Epoch, RegionId};
 use farsight_fabric::{FabricError, Guarantees, RegionRights};
 
+use crate::clock::NodeClock;
 use crate::fault::Fault;
 use crate::history::History;
 use crate::region::SimRegion;
-use crate::state::{ClientState, HostState, State};
+use crate::state::{ClientState, Event, HostState, State};
 
 /// Regions that one server may have.
 pub(crate) const REGIONS_MAX: usize = 4096;
@@ -26,6 +27,10 @@ impl State {
             format_version,
             epoch,
             is_alive: true,
+            frozen_ns: u64::MAX,
+            died_ns: None,
+            gray_until_ns: 0,
+            clock: NodeClock::default(),
             regions: Vec::new(),
             ports: Vec::new(),
             next_port: 0,
@@ -38,7 +43,9 @@ impl State {
     }
 
     fn living(&self, address: &str) -> Option<usize> {
-        self.hosts.iter().position(|host| host.is_alive && host.address == address)
+        self.hosts
+            .iter()
+            .position(|host| host.is_alive && host.frozen_ns == u64::MAX && host.address == address)
     }
 
     /// A new client of whoever listens at `address`.
@@ -52,6 +59,11 @@ impl State {
             let reason = "nobody listens there".to_owned();
             return Err(FabricError::Disconnected { peer: address.to_owned(), reason });
         };
+        if self.is_cut(host, group) {
+            let reason = "the network is cut".to_owned();
+            return Err(FabricError::Disconnected { peer: address.to_owned(), reason });
+        }
+        let clock = process.map_or(0, |process| process.clock);
         let own = &mut self.hosts[host];
         if own.format_version != format_version {
             let reason = format!(
@@ -66,7 +78,7 @@ impl State {
         self.trace.note(self.now_ns, [9, client as u64, host as u64], || {
             format!("client {client} connects to host {host} as {id}")
         });
-        self.clients.push(ClientState { host, id, lost: None, is_fenced: false, group });
+        self.clients.push(ClientState { host, id, lost: None, is_fenced: false, group, clock });
         Ok(client)
     }
 
@@ -86,7 +98,8 @@ impl State {
         }
         // Number zero is nobody's.
         let id = RegionId(regions.len() as u32 + 1);
-        let region = Arc::new(SimRegion::new(id, length_bytes, rights));
+        let stamp = if rights == RegionRights::ReadOnly { self.first_stamp } else { 0 };
+        let region = Arc::new(SimRegion::new(id, length_bytes, rights, stamp));
         regions.push((Arc::clone(&region), History::default()));
         Ok(region)
     }
@@ -107,8 +120,15 @@ impl State {
 
     /// The server dies: with it go its memory and every connection.
     pub(crate) fn kill_host(&mut self, host: usize) {
-        self.hosts[host].is_alive = false;
-        for port in &mut self.hosts[host].ports {
+        if !self.hosts[host].is_alive {
+            return;
+        }
+        let now_ns = self.now_ns;
+        self.trace.note(now_ns, [12, host as u64], || format!("host {host} is dead"));
+        let own = &mut self.hosts[host];
+        own.is_alive = false;
+        own.died_ns.get_or_insert(now_ns);
+        for port in &mut own.ports {
             port.inbox.clear();
             port.wakes += 1;
         }
@@ -117,6 +137,53 @@ impl State {
                 self.lose(client, "the server closed the connection or died");
             }
         }
+    }
+
+    /// The processor of a server dies; its card does `lasts_ns` later.
+    fn freeze_host(&mut self, host: usize, lasts_ns: u64) {
+        let now_ns = self.now_ns;
+        self.trace.note(now_ns, [13, host as u64], || format!("the processor of host {host} is dead"));
+        let own = &mut self.hosts[host];
+        own.frozen_ns = now_ns;
+        own.died_ns = Some(now_ns);
+        self.schedule(now_ns + lasts_ns, Event::Die { host });
+    }
+
+    /// A server is about to take a step: the moment at which it may stop, or die. True if it is dead.
+    pub(crate) fn tempt_host(&mut self, host: usize) -> bool {
+        if self.hosts[host].frozen_ns != u64::MAX {
+            return true;
+        }
+        if self.strike(Fault::CrashedServer).is_some() {
+            self.kill_host(host);
+            return true;
+        }
+        if let Some(lasts_ns) = self.strike(Fault::FrozenServer) {
+            self.freeze_host(host, lasts_ns);
+            return true;
+        }
+        if let Some(lasts_ns) = self.strike(Fault::PausedServer) {
+            let own = &mut self.hosts[host];
+            own.busy_until_ns = own.busy_until_ns.max(self.now_ns) + lasts_ns;
+        }
+        let now_ns = self.now_ns;
+        if self.strike(Fault::DriftingClock).is_some() {
+            let choice = self.random.next_u64();
+            self.hosts[host].clock.drift(now_ns, choice);
+        }
+        if let Some(by_ns) = self.strike(Fault::LeapingClock) {
+            self.hosts[host].clock.leap(by_ns);
+        }
+        false
+    }
+
+    /// The number of the clock of a program.
+    pub(crate) fn clock_of(&mut self, group: usize) -> usize {
+        let known = self.clocks.iter().position(|(other, _)| *other == group);
+        known.unwrap_or_else(|| {
+            self.clocks.push((group, NodeClock::default()));
+            self.clocks.len() - 1
+        })
     }
 
     /// Stops a group of processes.
@@ -140,15 +207,36 @@ impl State {
     }
 
     /// A process is about to ask something of the fabric: the moment at which it may stop or die.
-    pub(crate) fn tempt_process(&mut self) {
+    pub(crate) fn tempt_process(&mut self, pair: usize) {
         let Some(process) = self.running.filter(|process| !self.processes[*process].is_killed) else {
             return;
         };
         let group = self.processes[process].group;
+        if self.spared == Some(group) {
+            return self.tempt_network(self.pairs[pair].client);
+        }
         if self.strike(Fault::KilledClient).is_some() {
             self.kill_group(group);
         } else if let Some(lasts_ns) = self.strike(Fault::PausedClient) {
             self.pause_group(group, self.now_ns + lasts_ns);
+        }
+        self.tempt_clock(process);
+        self.tempt_network(self.pairs[pair].client);
+    }
+
+    /// The clock of the program whose queue pair this is.
+    pub(crate) fn pair_clock(&self, pair: usize) -> &NodeClock {
+        &self.clocks[self.clients[self.pairs[pair].client].clock].1
+    }
+
+    fn tempt_clock(&mut self, process: usize) {
+        let (now_ns, clock) = (self.now_ns, self.processes[process].clock);
+        if self.strike(Fault::DriftingClock).is_some() {
+            let choice = self.random.next_u64();
+            self.clocks[clock].1.drift(now_ns, choice);
+        }
+        if let Some(by_ns) = self.strike(Fault::LeapingClock) {
+            self.clocks[clock].1.leap(by_ns);
         }
     }
 

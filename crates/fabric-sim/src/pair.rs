@@ -115,6 +115,8 @@ pub(crate) struct Pair {
     pub(crate) write_until_ns: u64,
     pub(crate) atomic_until_ns: u64,
     pub(crate) request_until_ns: u64,
+    /// The newest of its READs that completed.
+    pub(crate) newest_read: u64,
 }
 
 impl Pair {
@@ -147,6 +149,7 @@ impl Pair {
             write_until_ns: 0,
             atomic_until_ns: 0,
             request_until_ns: 0,
+            newest_read: 0,
         }
     }
 

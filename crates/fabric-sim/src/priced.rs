@@ -327,7 +327,8 @@ impl State {
         let (_, card, prices) = self.priced().cards(pair, host);
         let ready_ps = card.engine.serve(now_ps, prices.nic.message_ps);
         let at_ns = self.answer_ns(pair, ready_ps, bytes.len() as u64);
-        self.schedule(at_ns, Event::Reply { pair, slot, serial, bytes });
+        let left_ns = self.now_ns;
+        self.schedule(at_ns, Event::Reply { pair, slot, serial, bytes, left_ns });
     }
 
     /// Says whether the thread of `pair` is about to wait for all of its verbs.

@@ -120,7 +120,8 @@ impl<K: Kind> SimQueue<K> {
             if state.pairs[self.pair].verbs_under_way == 0 {
                 return Ok(());
             }
-            let left = deadline.since(MonotonicNs(state.now_ns));
+            let reads_ns = state.pair_clock(self.pair).reads_ns(state.now_ns);
+            let left = deadline.since(MonotonicNs(reads_ns));
             drop(state);
             if left.is_zero() {
                 let what = "a batch of verbs";
@@ -215,7 +216,8 @@ impl<K: Kind> QueuePair for SimQueue<K> {
     }
 
     fn now(&self) -> MonotonicNs {
-        MonotonicNs(self.state().now_ns)
+        let state = self.state();
+        MonotonicNs(state.pair_clock(self.pair).reads_ns(state.now_ns))
     }
 
     fn attach(&mut self, region: RegionId) -> Result<u64, FabricError> {
@@ -271,7 +273,7 @@ impl<K: Kind> QueuePair for SimQueue<K> {
 
     fn doorbell(&mut self) -> Result<(), FabricError> {
         let mut state = self.state();
-        state.tempt_process();
+        state.tempt_process(self.pair);
         state.ring(self.pair)?;
         drop(state);
         self.world.tell();
@@ -288,7 +290,7 @@ impl<K: Kind> QueuePair for SimQueue<K> {
     fn wait(&mut self, timeout: Duration) -> Result<(), FabricError> {
         let pair = self.pair;
         let mut state = self.state();
-        state.tempt_process();
+        state.tempt_process(pair);
         state.check_pair(pair, 1)?;
         drop(state);
         let is_over = |state: &State| state.pairs[pair].completed > 0 || state.check_pair(pair, 1).is_err();

@@ -17,11 +17,15 @@ pub struct SimRegion {
 }
 
 impl SimRegion {
-    pub(crate) fn new(id: RegionId, length_bytes: u64, rights: RegionRights) -> Self {
+    /// A region of zeros, but for the first word of each line.
+    pub(crate) fn new(id: RegionId, length_bytes: u64, rights: RegionRights, stamp: u64) -> Self {
         let length = (length_bytes.max(1).next_multiple_of(LINE_BYTES as u64) / 8) as usize;
         let words: Vec<AtomicU64> = (0..length + WORDS_PER_LINE).map(|_| AtomicU64::new(0)).collect();
         let address = words.as_ptr().addr();
         let first = (address.next_multiple_of(LINE_BYTES) - address) / 8;
+        for line in words[first..first + length].iter().step_by(WORDS_PER_LINE).filter(|_| stamp != 0) {
+            line.store(stamp, Ordering::Relaxed);
+        }
         Self { id, rights, words, first, length, collapsed_bytes: AtomicU64::new(0) }
     }
 

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::clock::{MonotonicNs, SystemClock};
+use farsight_base::{Epoch, Line, Stamp};
 use farsight_fabric::FabricError;
 
 use crate::connection::SimConnection;
 use crate::fault::{Rule, Strikes};
 use crate::host::SimHost;
 use crate::kind::Kind;
+use crate::leaks::Held;
 use crate::priced::Pricing;
 use crate::prices::{Prices, Usage};
 use crate::state::State;
@@ -135,15 +137,47 @@ impl Simulation {
         state.pause_group(group, until_ns);
     }
 
-    /// Sets the rules from now on; without any, no fault strikes.
+    /// Sets the rules from now on; without any, no fault strikes. The network is whole again.
     pub fn set_rules(&self, rules: Vec<Rule>) {
-        self.world.state().set_rules(rules);
+        let mut state = self.world.state();
+        state.cuts.clear();
+        state.set_rules(rules);
     }
 
     /// The time.
     #[must_use]
     pub fn now(&self) -> MonotonicNs {
         MonotonicNs(self.world.state().now_ns)
+    }
+
+    /// Sets which bits of a READ's lines [`crate::Fault::FlippedBit`] may flip: by the line's number in its
+    /// region, again and again from the first.
+    pub fn set_flips(&self, masks: Vec<Line>) {
+        self.world.state().flips = masks;
+    }
+
+    /// Gives every line of the regions that are made from now on, and that clients may only READ, this stamp:
+    /// memory that held something before, or counters near their end.
+    pub fn set_first_stamp(&self, stamp: Stamp) {
+        self.world.state().first_stamp = stamp.0;
+    }
+
+    /// Spares a group of processes: no rule stops or kills it. The others hold.
+    pub fn spare(&self, group: usize) {
+        self.world.state().spared = Some(group);
+    }
+
+    /// When the server of this life died, or its processor did; `None` while it lives.
+    #[must_use]
+    pub fn died_at(&self, epoch: Epoch) -> Option<MonotonicNs> {
+        let state = self.world.state();
+        state.hosts.iter().find(|host| host.epoch == epoch)?.died_ns.map(MonotonicNs)
+    }
+
+    /// What is held now by programs that live: nothing, once all have gone.
+    #[must_use]
+    pub fn held(&self) -> Held {
+        self.world.state().held()
     }
 
     /// How often each fault struck so far.

@@ -9,11 +9,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use farsight_base::prng::SplitMix64;
-use farsight_base::{ClientId, Epoch};
+use farsight_base::{ClientId, Epoch, Line};
 use farsight_fabric::{FabricError, Guarantees};
 
+use crate::clock::NodeClock;
 use crate::fault::{Fault, Rule, Strikes};
 use crate::history::History;
+use crate::network::{Cut, GRAY_TIMES};
 use crate::pair::{Atomic, Pair, Verb};
 use crate::priced::Pricing;
 use crate::region::SimRegion;
@@ -33,11 +35,15 @@ pub(crate) enum Event {
     /// A request reaches its port.
     Request { pair: usize, slot: usize, serial: u64, bytes: Vec<u8> },
     /// A reply reaches its queue pair.
-    Reply { pair: usize, slot: usize, serial: u64, bytes: Vec<u8> },
+    Reply { pair: usize, slot: usize, serial: u64, bytes: Vec<u8>, left_ns: u64 },
     /// A connection breaks.
     Lose { client: usize, why: &'static str },
+    /// A server whose processor is dead is gone altogether.
+    Die { host: usize },
     /// A process goes on, if it still waits for this.
     Resume { process: usize, turn: u64 },
+    /// Time for a process to look whether it has waited long enough.
+    Look { process: usize },
     /// A server's worker or background takes a step.
     Act { actor: usize },
     /// Where verbs have prices: those of a doorbell leave their thread.
@@ -50,20 +56,13 @@ pub(crate) enum Event {
     Respond { pair: usize, slot: usize, serial: u64, bytes: Vec<u8> },
 }
 
-#[derive(Debug)]
+/// When an event happens, and where it is kept: a heap moves what it holds many times.
+#[derive(PartialEq, Eq, Debug)]
 struct Scheduled {
     at_ns: u64,
     number: u64,
-    event: Event,
+    place: usize,
 }
-
-impl PartialEq for Scheduled {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Order::Equal
-    }
-}
-
-impl Eq for Scheduled {}
 
 impl PartialOrd for Scheduled {
     fn partial_cmp(&self, other: &Self) -> Option<Order> {
@@ -102,6 +101,12 @@ pub(crate) struct HostState {
     pub(crate) format_version: u32,
     pub(crate) epoch: Epoch,
     pub(crate) is_alive: bool,
+    /// Since when its processor is dead and its memory stands still.
+    pub(crate) frozen_ns: u64,
+    /// When it died, if it did.
+    pub(crate) died_ns: Option<u64>,
+    pub(crate) gray_until_ns: u64,
+    pub(crate) clock: NodeClock,
     pub(crate) regions: Vec<(Arc<SimRegion>, History)>,
     pub(crate) ports: Vec<PortState>,
     pub(crate) next_port: usize,
@@ -121,15 +126,22 @@ pub(crate) struct ClientState {
     pub(crate) is_fenced: bool,
     /// The group of the process that connected.
     pub(crate) group: Option<usize>,
+    /// The clock of its program, by number.
+    pub(crate) clock: usize,
 }
 
 #[derive(Debug)]
 pub(crate) struct ProcessState {
     pub(crate) name: String,
     pub(crate) group: usize,
+    pub(crate) clock: usize,
     /// Counts its waits: an event for an earlier one is stale.
     pub(crate) turn: u64,
     pub(crate) paused_until_ns: u64,
+    /// Until when it waits at most; `u64::MAX` while it does not.
+    pub(crate) deadline_ns: u64,
+    /// When it looks at that: not later, mostly once for many waits. Most end long before.
+    pub(crate) looks_ns: u64,
     pub(crate) is_killed: bool,
     pub(crate) is_done: bool,
 }
@@ -146,16 +158,29 @@ pub(crate) struct State {
     pub(crate) now_ns: u64,
     pub(crate) random: SplitMix64,
     pub(crate) timing: Timing,
-    pub(crate) rules: Vec<Rule>,
+    rules: Vec<Rule>,
+    /// A bit for each fault that some rule names.
+    ruled: u64,
     pub(crate) strikes: Strikes,
     pub(crate) trace: Trace,
-    events: BinaryHeap<Scheduled>,
+    agenda: BinaryHeap<Scheduled>,
+    events: Vec<Option<Event>>,
+    free_places: Vec<usize>,
     scheduled_ever: u64,
     pub(crate) hosts: Vec<HostState>,
     pub(crate) clients: Vec<ClientState>,
     pub(crate) pairs: Vec<Pair>,
     pub(crate) processes: Vec<ProcessState>,
     pub(crate) actors: Vec<ActorState>,
+    /// The clocks of programs, each with its group; the first is nobody's, and true.
+    pub(crate) clocks: Vec<(usize, NodeClock)>,
+    pub(crate) cuts: Vec<Cut>,
+    /// Of a READ's lines, those bits that may flip: by the line's number, again and again.
+    pub(crate) flips: Vec<Line>,
+    /// The stamp of every line of a new region that clients may only READ.
+    pub(crate) first_stamp: u64,
+    /// The group that is neither stopped nor killed by a rule.
+    pub(crate) spared: Option<usize>,
     /// The process whose code runs now.
     pub(crate) running: Option<usize>,
     /// Kept, so that logs need no memory of their own.
@@ -173,15 +198,23 @@ impl State {
             floor_age_ns: timing.flight_ns_max(),
             timing,
             rules: Vec::new(),
+            ruled: 0,
             strikes: Strikes::default(),
             trace: Trace::default(),
-            events: BinaryHeap::new(),
+            agenda: BinaryHeap::new(),
+            events: Vec::new(),
+            free_places: Vec::new(),
             scheduled_ever: 0,
             hosts: Vec::new(),
             clients: Vec::new(),
             pairs: Vec::new(),
             processes: Vec::new(),
             actors: Vec::new(),
+            clocks: vec![(usize::MAX, NodeClock::default())],
+            cuts: Vec::new(),
+            flips: Vec::new(),
+            first_stamp: 0,
+            spared: None,
             running: None,
             steps: Vec::new(),
             pricing: None,
@@ -192,18 +225,29 @@ impl State {
 
     pub(crate) fn set_rules(&mut self, rules: Vec<Rule>) {
         // What is under way was sent under the rules before: their times still count.
-        self.floor_age_ns += rules.iter().map(|rule| rule.duration_ns_max).sum::<u64>();
+        let lasting = rules.iter().filter(|rule| rule.fault.delays_verbs());
+        self.floor_age_ns += lasting.map(|rule| rule.duration_ns_max).sum::<u64>();
+        if rules.iter().any(|rule| rule.fault == Fault::GrayServer) {
+            self.floor_age_ns += GRAY_TIMES * self.timing.flight_ns_max();
+        }
+        self.ruled = rules.iter().fold(0, |ruled, rule| ruled | 1 << rule.fault as u64);
         self.rules = rules;
     }
 
     pub(crate) fn schedule(&mut self, at_ns: u64, event: Event) {
         self.scheduled_ever += 1;
-        self.events.push(Scheduled { at_ns: at_ns.max(self.now_ns), number: self.scheduled_ever, event });
+        let place = self.free_places.pop().unwrap_or(self.events.len());
+        if place == self.events.len() {
+            self.events.push(Some(event));
+        } else {
+            self.events[place] = Some(event);
+        }
+        self.agenda.push(Scheduled { at_ns: at_ns.max(self.now_ns), number: self.scheduled_ever, place });
     }
 
     /// When the next event is due.
     pub(crate) fn next_ns(&self) -> Option<u64> {
-        self.events.peek().map(|next| next.at_ns)
+        self.agenda.peek().map(|next| next.at_ns)
     }
 
     /// Takes the next event, if it is due by `until_ns`, and lets it be that time.
@@ -211,9 +255,10 @@ impl State {
         if self.next_ns()? > until_ns {
             return None;
         }
-        let next = self.events.pop()?;
+        let next = self.agenda.pop()?;
         self.now_ns = self.now_ns.max(next.at_ns);
-        Some(next.event)
+        self.free_places.push(next.place);
+        self.events[next.place].take()
     }
 
     pub(crate) fn draw(&mut self, from: &Range<u64>) -> u64 {
@@ -232,6 +277,9 @@ impl State {
 
     /// True if a rule strikes now; how long the fault lasts.
     pub(crate) fn strike(&mut self, fault: Fault) -> Option<u64> {
+        if self.ruled >> fault as u64 & 1 == 0 {
+            return None;
+        }
         let now_ns = self.now_ns;
         let struck = self.rules.iter().find_map(|rule| {
             let applies = rule.fault == fault && rule.during_ns.contains(&now_ns);
@@ -241,6 +289,11 @@ impl State {
         let lasts_ns = self.random.below(struck.max(1));
         self.trace.note(now_ns, [1, fault as u64, lasts_ns], || format!("FAULT {fault:?} for {lasts_ns} ns"));
         Some(lasts_ns)
+    }
+
+    /// Counts a fault that followed by itself.
+    pub(crate) fn note_strike(&mut self, fault: Fault) {
+        self.strikes.count(fault);
     }
 
     /// How long a rule delays something; mostly not at all.
@@ -255,6 +308,34 @@ impl State {
             self.actors[actor].due_ns = at_ns;
             self.schedule(at_ns, Event::Act { actor });
         }
+    }
+
+    /// A process waits until `deadline_ns` at most.
+    pub(crate) fn set_deadline(&mut self, process: usize, deadline_ns: u64) {
+        let own = &mut self.processes[process];
+        own.deadline_ns = deadline_ns;
+        if deadline_ns < own.looks_ns {
+            own.looks_ns = deadline_ns;
+            self.schedule(deadline_ns, Event::Look { process });
+        }
+    }
+
+    /// A process looks at its deadline; returns the wait that is over.
+    pub(crate) fn look(&mut self, process: usize) -> Option<u64> {
+        let now_ns = self.now_ns;
+        let own = &mut self.processes[process];
+        if own.looks_ns != now_ns {
+            return None;
+        }
+        own.looks_ns = u64::MAX;
+        let (deadline_ns, turn) = (own.deadline_ns, own.turn);
+        if deadline_ns <= now_ns {
+            return Some(turn);
+        }
+        if deadline_ns != u64::MAX {
+            self.set_deadline(process, deadline_ns);
+        }
+        None
     }
 
     /// Lets whoever waits for `pair` go on.

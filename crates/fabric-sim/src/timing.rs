@@ -19,6 +19,8 @@ pub struct Timing {
     pub call_ns: Range<u64>,
     /// From a call's arrival until a sleeping worker looks.
     pub wake_ns: Range<u64>,
+    /// How long a card repeats what is not acknowledged before it gives the connection up.
+    pub repeats_ns: u64,
 }
 
 impl Default for Timing {
@@ -32,6 +34,7 @@ impl Default for Timing {
             store_ns_max: 60,
             call_ns: 100..900,
             wake_ns: 0..2_000,
+            repeats_ns: 4_000_000,
         }
     }
 }

@@ -16,6 +16,7 @@ use farsight_fabric::{AtomicUnit, FabricError, Guarantees, ReadMode, Region as _
 
 use crate::fault::Fault;
 use crate::history::present;
+use crate::network::Way;
 use crate::pair::{Atomic, Content, Operation, Phase, Read, Verb};
 use crate::state::{ClientState, Event, State};
 use crate::timing::Timing;
@@ -28,7 +29,11 @@ const READ_LATE_ONE_IN: u64 = 4;
 impl State {
     /// Sends the open batch of `pair`.
     pub(crate) fn ring(&mut self, pair: usize) -> Result<(), FabricError> {
-        self.check_pair(pair, 0)?;
+        if let Err(error) = self.check_pair(pair, 0) {
+            // Whoever goes on with a dead queue pair posts into an empty batch.
+            self.pairs[pair].flush();
+            return Err(error);
+        }
         let own = &mut self.pairs[pair];
         let posted = std::mem::take(&mut own.posted);
         own.batch += 1;
@@ -79,13 +84,15 @@ impl State {
             Verb::Read if is_current => self.launch_read(pair, slot, serial, &guarantees),
             Verb::Read => {}
             Verb::Write { region, first, words } => {
-                let end_ns = self.launch_write(pair, region, first, &words, &guarantees);
-                self.schedule_completion(pair, slot, serial, end_ns);
+                let Some(begins_ns) = self.begin_ns(pair) else { return };
+                let end_ns = self.launch_write(pair, region, first, &words, begins_ns, &guarantees);
+                let is_early = self.strike(Fault::EarlyCompletion).is_some();
+                self.schedule_completion(pair, slot, serial, if is_early { begins_ns } else { end_ns });
             }
             Verb::Atomic(atomic) => {
-                let own = &self.pairs[pair];
-                let after_ns = own.atomic_until_ns.max(self.hosts[host].atomic_until_ns);
-                let at_ns = self.begin_ns().max(after_ns) + self.timing.atomic_ns;
+                let Some(begins_ns) = self.begin_ns(pair) else { return };
+                let after_ns = self.pairs[pair].atomic_until_ns.max(self.hosts[host].atomic_until_ns);
+                let at_ns = begins_ns.max(after_ns) + self.timing.atomic_ns;
                 self.pairs[pair].atomic_until_ns = at_ns;
                 self.hosts[host].atomic_until_ns = at_ns;
                 self.schedule(at_ns, Event::Atomic { pair, slot, serial, atomic });
@@ -105,13 +112,14 @@ impl State {
         true
     }
 
-    /// When a verb that is sent now begins to execute.
-    fn begin_ns(&mut self) -> u64 {
-        self.now_ns + self.way_ns() + self.delay_ns(Fault::SlowVerb)
+    /// When a verb that is sent now begins to execute; `None` if it never does.
+    fn begin_ns(&mut self, pair: usize) -> Option<u64> {
+        let leaves_ns = self.now_ns + self.delay_ns(Fault::SlowVerb);
+        self.crossing_ns(self.pairs[pair].client, Way::ToServer, leaves_ns)
     }
 
     fn launch_read(&mut self, pair: usize, slot: Slot, serial: u64, guarantees: &Guarantees) {
-        let mut start_ns = self.begin_ns();
+        let Some(mut start_ns) = self.begin_ns(pair) else { return };
         if guarantees.read_after_atomic {
             start_ns = start_ns.max(self.pairs[pair].atomic_until_ns);
         }
@@ -134,9 +142,10 @@ impl State {
         region: usize,
         first: usize,
         words: &[u64],
+        begins_ns: u64,
         guarantees: &Guarantees,
     ) -> u64 {
-        let mut start_ns = self.begin_ns();
+        let mut start_ns = begins_ns;
         if guarantees.writes_in_order {
             start_ns = start_ns.max(self.pairs[pair].write_until_ns);
         }
@@ -173,8 +182,11 @@ impl State {
     }
 
     pub(crate) fn schedule_completion(&mut self, pair: usize, slot: Slot, serial: u64, end_ns: u64) {
-        let at_ns = end_ns + self.way_ns() + self.delay_ns(Fault::LateCompletion);
-        self.schedule(at_ns, Event::Complete { pair, slot, serial });
+        let leaves_ns = end_ns + self.delay_ns(Fault::LateCompletion);
+        let client = self.pairs[pair].client;
+        if let Some(at_ns) = self.crossing_ns(client, Way::ToProgram, leaves_ns) {
+            self.schedule(at_ns, Event::Complete { pair, slot, serial });
+        }
     }
 
     /// A piece of a WRITE reaches memory, unless its client was fenced meanwhile.
@@ -231,12 +243,19 @@ impl State {
     pub(crate) fn complete(&mut self, pair: usize, slot: Slot, serial: u64) {
         let held = &self.pairs[pair].slots[slot];
         let is_lost = self.clients[self.pairs[pair].client].lost.is_some();
+        if held.serial != serial && !is_lost && !self.pairs[pair].is_closed {
+            return self.note_strike(Fault::StaleReply);
+        }
         if held.serial != serial || held.phase != Phase::UnderWay || is_lost {
             return;
         }
         // Where verbs have prices, the lines were taken when the READ reached the card.
         if let (Content::Read(read), None) = (held.content, &self.pricing) {
             self.execute_read(pair, slot, &read);
+            if serial < self.pairs[pair].newest_read {
+                self.note_strike(Fault::OvertakenRead);
+            }
+            self.pairs[pair].newest_read = self.pairs[pair].newest_read.max(serial);
         }
         let own = &mut self.pairs[pair];
         own.slots[slot].phase = Phase::Complete;
@@ -263,7 +282,14 @@ impl State {
     fn execute_read(&mut self, pair: usize, slot: Slot, read: &Read) {
         let mut lines = std::mem::take(&mut self.pairs[pair].slots[slot].lines);
         lines.clear();
-        lines.extend((0..read.count).map(|index| self.take_line(pair, read, index)));
+        let mut torn = 0;
+        lines.extend((0..read.count).map(|index| {
+            let (line, is_torn) = self.take_line(pair, read, index);
+            torn += usize::from(is_torn);
+            line
+        }));
+        (0..torn).for_each(|_| self.note_strike(Fault::TornLine));
+        self.flip(read, &mut lines);
         let digest = digest_lines(&lines);
         self.trace.note(self.now_ns, [5, pair as u64, slot as u64, digest], || {
             let stamps: Vec<String> = lines.iter().map(|line| format!("{:x}", line.0[0])).collect();
@@ -272,8 +298,30 @@ impl State {
         self.pairs[pair].slots[slot].lines = lines;
     }
 
-    /// One line of a READ, as it was at its moment.
-    fn take_line(&self, pair: usize, read: &Read, index: usize) -> Line {
+    /// A rule may flip one of the bits that may flip. No line that is being written becomes one that is not:
+    /// that would be no flipped bit but a torn line that says nothing.
+    fn flip(&mut self, read: &Read, lines: &mut [Line]) {
+        if self.flips.is_empty() || self.strike(Fault::FlippedBit).is_none() {
+            return;
+        }
+        let index = self.random.below(lines.len() as u64) as usize;
+        let mut mask = self.flips[(read.first_line + index) % self.flips.len()].0;
+        let line = &mut lines[index];
+        mask[0] &= !(line.0[0] & 1);
+        let count: u32 = mask.iter().map(|word| word.count_ones()).sum();
+        let mut chosen = self.random.below(u64::from(count.max(1))) as u32;
+        for (word, mask) in line.0.iter_mut().zip(mask) {
+            if chosen < mask.count_ones() {
+                let bit = (0..64).filter(|bit| mask >> bit & 1 == 1).nth(chosen as usize);
+                *word ^= bit.map_or(0, |bit| 1 << bit);
+                return;
+            }
+            chosen -= mask.count_ones();
+        }
+    }
+
+    /// One line of a READ, as it was at its moment, and whether it was torn.
+    fn take_line(&self, pair: usize, read: &Read, index: usize) -> (Line, bool) {
         let host = &self.hosts[self.clients[self.pairs[pair].client].host];
         let (region, history) = &host.regions[read.region];
         let line = read.first_line + index;
@@ -283,32 +331,35 @@ impl State {
         } else {
             read.start_ns + moment(index as u64, read.within_ns)
         };
+        // The stores of a processor that died were visible up to then.
+        let at_ns = at_ns.min(host.frozen_ns);
         if !history.changes_after(line, at_ns) {
             let mode = match read.mode {
                 ReadMode::Plain => CopyMode::Plain,
                 ReadMode::Stamped => CopyMode::Stamped,
             };
-            return present(region, line, mode);
+            return (present(region, line, mode), false);
         }
         if host.guarantees.atomic_unit == AtomicUnit::Line {
-            return history.line(region, line, at_ns);
+            return (history.line(region, line, at_ns), false);
         }
         let salt = (index as u64 + 1) << 32;
         let mut torn = Line(std::array::from_fn(|word| {
             let word_ns = at_ns + moment(salt + word as u64, self.timing.words_ns);
-            history.line(region, line, word_ns).0[word]
+            history.line(region, line, word_ns.min(host.frozen_ns)).0[word]
         }));
         #[cfg(planted)]
         if is_planted(Bug::NoSecondLook) {
-            return torn;
+            return (torn, true);
         }
+        let before = history.line(region, line, at_ns);
+        let after = history.line(region, line, (at_ns + self.timing.words_ns).min(host.frozen_ns));
+        let is_torn = torn != before && torn != after;
         if read.mode == ReadMode::Stamped {
             // The card looks at the stamp before and after, as the contract asks of it.
-            let before = history.line(region, line, at_ns).0[0];
-            let after = history.line(region, line, at_ns + self.timing.words_ns).0[0];
-            torn.0[0] = before | u64::from(before != after);
+            torn.0[0] = before.0[0] | u64::from(before.0[0] != after.0[0]);
         }
-        torn
+        (torn, is_torn)
     }
 
     /// Makes what the processor logged visible, one store after the other from `start_ns` on; returns when

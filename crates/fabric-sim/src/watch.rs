@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn stores_are_logged_with_what_orders_them() {
-        let region = Arc::new(SimRegion::new(RegionId(0), 128, RegionRights::ReadOnly));
+        let region = Arc::new(SimRegion::new(RegionId(0), 128, RegionRights::ReadOnly, 0));
         let home = Home { host: 0, region: 0 };
         begin();
         add(home, &region);

@@ -140,11 +140,15 @@ impl World {
         assert!(self.is_virtual(), "processes live in virtual time");
         let mut state = self.state();
         let process = state.processes.len();
+        let clock = state.clock_of(group);
         state.processes.push(ProcessState {
             name: name.to_owned(),
             group,
+            clock,
             turn: 0,
             paused_until_ns: 0,
+            deadline_ns: u64::MAX,
+            looks_ns: u64::MAX,
             is_killed: false,
             is_done: false,
         });
@@ -173,9 +177,17 @@ impl World {
             }
             Event::Respond { pair, slot, serial, bytes } => state.respond(pair, slot, serial, bytes),
             Event::Request { pair, slot, serial, bytes } => state.request(pair, slot, serial, bytes),
-            Event::Reply { pair, slot, serial, bytes } => state.replied(pair, slot, serial, bytes),
+            Event::Reply { pair, slot, serial, bytes, left_ns } => {
+                state.replied(pair, slot, serial, bytes, left_ns);
+            }
             Event::Lose { client, why } => state.lose(client, why),
+            Event::Die { host } => state.kill_host(host),
             Event::Resume { process, turn } => self.resume(state, process, turn),
+            Event::Look { process } => {
+                if let Some(turn) = state.look(process) {
+                    self.resume(state, process, turn);
+                }
+            }
             Event::Act { actor } => self.act(state, actor),
         }
         self.tell();
@@ -191,6 +203,7 @@ impl World {
             return state.schedule(paused_until_ns, Event::Resume { process, turn });
         }
         state.processes[process].turn += 1;
+        state.processes[process].deadline_ns = u64::MAX;
         assert!(state.running.replace(process).is_none(), "one process runs at a time");
         drop(state);
         let mut body = lock(&self.bodies)[process].take().expect("a process that is not done has a body");
@@ -216,20 +229,23 @@ impl World {
             return;
         }
         state.actors[actor].due_ns = u64::MAX;
-        if let Some(lasts_ns) = state.strike(crate::Fault::PausedServer) {
-            let own = &mut state.hosts[host];
-            own.busy_until_ns = own.busy_until_ns.max(now_ns) + lasts_ns;
+        if state.tempt_host(host) {
+            drop(state);
+            return self.drop_steps(host);
         }
         let busy_until_ns = state.hosts[host].busy_until_ns;
         if busy_until_ns > now_ns {
             return state.rouse(actor, busy_until_ns);
         }
+        let reads_ns = state.hosts[host].clock.reads_ns(now_ns);
         drop(state);
         let Some(mut step) = lock(&self.steps)[actor].take() else { return };
-        let again_at = step(MonotonicNs(now_ns));
+        let again_at = step(MonotonicNs(reads_ns));
         lock(&self.steps)[actor] = Some(step);
         if let Some(again_at) = again_at {
-            self.state().rouse(actor, again_at.0);
+            let mut state = self.state();
+            let again_ns = state.hosts[host].clock.when_ns(again_at.0);
+            state.rouse(actor, again_ns);
         }
     }
 
@@ -242,14 +258,17 @@ impl World {
         announce: impl FnOnce(&mut State, (usize, u64)),
     ) {
         let mut state = self.state();
-        let deadline_ns = MonotonicNs(state.now_ns).plus(timeout).0;
+        let clock = state.running.map_or(0, |process| state.processes[process].clock);
+        let timeout_ns =
+            state.clocks[clock].1.lasts_ns(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+        let deadline_ns = state.now_ns.saturating_add(timeout_ns);
         if let Some(process) = state.running {
             if is_ready(&state) {
                 return;
             }
             let turn = state.processes[process].turn;
             announce(&mut state, (process, turn));
-            state.schedule(deadline_ns, Event::Resume { process, turn });
+            state.set_deadline(process, deadline_ns);
             drop(state);
             #[expect(deprecated, reason = "a queue pair deep in a call has no handle of its coroutine")]
             generator::yield_with(());

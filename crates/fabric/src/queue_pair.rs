@@ -100,10 +100,10 @@ pub trait QueuePair {
     /// [`FabricError::TooLarge`], before anything is posted.
     fn post_call(&mut self, slot: Slot, request: &[u8]) -> Result<(), FabricError>;
 
-    /// Sends everything posted since the last doorbell.
+    /// Sends everything posted since the last doorbell. The batch is empty afterwards, also if that failed.
     ///
     /// # Errors
-    /// [`FabricError::Disconnected`], [`FabricError::Forked`].
+    /// [`FabricError::Disconnected`], [`FabricError::Forked`]: nothing of the batch was sent.
     fn doorbell(&mut self) -> Result<(), FabricError>;
 
     /// Collects completions without blocking. Returns how many slots became complete.
