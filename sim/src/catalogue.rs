@@ -17,8 +17,40 @@ pub const SCENARIOS: &[Named] = &[
     Named { name: "any", about: "one of the others, by the seed", of_seed: any },
     Named {
         name: "mixed",
-        about: "a server, two client programs of four sessions each, three kinds of fault",
+        about: "a server, two client programs of four sessions each, three kinds of fault that last a moment",
         of_seed: Scenario::of_seed,
+    },
+    Named {
+        name: "restarts",
+        about: "servers die under load, at once or with a card that goes on; the next begin without memory",
+        of_seed: Scenario::restarts,
+    },
+    Named {
+        name: "network",
+        about: "the network is cut, both ways or one, for all or some, again and again; or is slow",
+        of_seed: Scenario::network,
+    },
+    Named { name: "clocks", about: "clocks drift by a tenth and leap by seconds", of_seed: Scenario::clocks },
+    Named {
+        name: "stalls",
+        about: "clients and servers stop for longer than anybody waits, and go on",
+        of_seed: Scenario::stalls,
+    },
+    Named {
+        name: "frames",
+        about: "requests and replies arrive without their ends",
+        of_seed: Scenario::frames,
+    },
+    Named { name: "full", about: "the table has no room for all that is written", of_seed: Scenario::full },
+    Named {
+        name: "flips",
+        about: "bits of stamps and sibling numbers flip on their way to a reader",
+        of_seed: Scenario::flips,
+    },
+    Named {
+        name: "wraps",
+        about: "the versions and incarnations of all lines begin again from zero",
+        of_seed: Scenario::wraps,
     },
 ];
 

@@ -11,20 +11,36 @@ use farsight_fabric_sim::{Fault, Strikes};
 
 use Evidence::{Seen, Struck};
 
-/// Something that a scenario saw happen, besides the fabric's faults.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mark {
+macro_rules! marks {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        /// Something that a scenario saw happen, besides the fabric's faults.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Mark {
+            $($(#[doc = $doc])+ $name,)+
+        }
+
+        impl Mark {
+            /// All of them, in the order of their numbers.
+            pub const ALL: [Self; [$(Self::$name),+].len()] = [$(Self::$name),+];
+        }
+    };
+}
+
+marks! {
     /// A GET or scan walked to a sibling, or fell back: its model was older than a split.
     StaleModel,
     /// A sub-model was trained again, or the whole model, while clients read.
     Retrained,
     /// A write's outcome stayed unknown.
     UnknownOutcome,
-}
-
-impl Mark {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 3] = [Self::StaleModel, Self::Retrained, Self::UnknownOutcome];
+    /// A write found no room.
+    Full,
+    /// A client met another life of its server.
+    OtherLife,
+    /// A line's version or incarnation began again from zero.
+    Wrapped,
+    /// A client of another format was refused.
+    OtherFormat,
 }
 
 /// What shows that a class was met.
@@ -120,32 +136,74 @@ const fn elsewhere(id: &'static str, name: &'static str, tests: &'static str) ->
 
 /// The classes.
 pub const CLASSES: &[Class] = &[
-    by("1", "READ torn between lines, which come in any order", &[Struck(Fault::SpreadRead)]),
     by(
-        "7",
-        "READs executed and completed in another order",
-        &[Struck(Fault::SlowVerb), Struck(Fault::LateCompletion)],
+        "1",
+        "a READ torn: lines of different moments, in any order; words of one line",
+        &[Struck(Fault::SpreadRead), Struck(Fault::TornLine)],
     ),
-    by("9", "a queue pair that breaks in the middle of a batch", &[Struck(Fault::BrokenQueue)]),
-    by("11", "a call delayed or lost", &[Struck(Fault::SlowCall), Struck(Fault::LostCall)]),
-    by("12", "replies out of order", &[Struck(Fault::SlowReply)]),
+    elsewhere("2", "a WRITE torn", "litmus programs: no engine writes one-sided yet"),
     elsewhere(
-        "12b",
-        "a call doubled",
-        "calls are reliable by contract; planted.rs doubles them and must be found",
+        "3",
+        "eight bytes whole only where they are aligned",
+        "fabric_sim.rs: other addresses are refused",
     ),
+    elsewhere("4", "a READ that overtakes a WRITE", "litmus programs"),
+    elsewhere("5", "a card's atomic beside the processor's", "litmus programs"),
+    elsewhere("6", "a WRITE that completes before it is visible", "litmus programs"),
+    by("7", "READs executed and completed in another order than posted", &[Struck(Fault::OvertakenRead)]),
+    elsewhere("8", "WRITEs behind READs, without a fence", "litmus programs"),
+    by("9a", "a queue pair that breaks in the middle of a batch", &[Struck(Fault::BrokenQueue)]),
+    by("9b", "a READ executed twice, in part each time", &[Struck(Fault::SpreadRead)]),
+    elsewhere("9c", "an atomic executed twice", "excluded by contract; no engine posts atomics yet"),
+    nothing(
+        "10",
+        "a completion queue that overflows",
+        "a queue pair has as many places as slots, and one a slot",
+    ),
+    by("11a", "a call that comes late", &[Struck(Fault::SlowCall)]),
+    by("11b", "a call that is lost", &[Struck(Fault::LostCall)]),
+    elsewhere(
+        "12a",
+        "a call that comes twice",
+        "excluded by contract; planted.rs lets it happen, and finds it",
+    ),
+    by("12b", "replies in another order", &[Struck(Fault::SlowReply)]),
+    by("12c", "a frame without its end", &[Struck(Fault::TruncatedRequest), Struck(Fault::TruncatedReply)]),
     by("13", "a reply lost after its call was executed", &[Struck(Fault::LostReply)]),
-    by("15", "a server that stops for a while", &[Struck(Fault::PausedServer), Struck(Fault::SlowWriter)]),
+    by("14", "an answer for a slot that is used again", &[Struck(Fault::StaleReply)]),
+    by(
+        "15",
+        "a server that is slow, or stops for a while",
+        &[Struck(Fault::PausedServer), Struck(Fault::SlowWriter)],
+    ),
     by("16", "a client that dies between any two verbs", &[Struck(Fault::KilledClient)]),
-    nothing("17", "death between append to a log and update of an index", "there is no log yet"),
-    by("18", "a client that stops for a while and goes on", &[Struck(Fault::PausedClient)]),
+    nothing("17", "death between a log's append and an index's update", "there is no log yet"),
+    by(
+        "18",
+        "a client that stops for longer than anybody waits, and goes on",
+        &[Struck(Fault::PausedClient)],
+    ),
     by("19", "a model or cache older than a split, a reuse, a retraining", &[Seen(Mark::StaleModel)]),
     nothing("20", "an owner that dies while it invalidates", "no cache needs an invalidation"),
+    by("21", "a server that dies with its memory", &[Struck(Fault::CrashedServer)]),
     nothing("22", "a log's tail lost with the power", "there is no log yet"),
+    by("23a", "a server's next life, met with what was learned in the one before", &[Seen(Mark::OtherLife)]),
+    by("23b", "a dead server whose card goes on answering", &[Struck(Fault::FrozenServer)]),
     nothing("24", "two of three replicas down", "there are no replicas yet"),
-    nothing("31", "a lease that expires under its holder", "nothing is leased yet"),
+    by("25a", "full memory", &[Seen(Mark::Full)]),
+    by("25b", "a flipped bit", &[Struck(Fault::FlippedBit)]),
+    by("26", "a server that nobody reaches", &[Struck(Fault::CutServer)]),
+    by("27a", "a network cut one way", &[Struck(Fault::CutToServer), Struck(Fault::CutToProgram)]),
+    by("27b", "a network cut for some", &[Struck(Fault::CutProgram)]),
+    by("28", "a link that comes and goes", &[Struck(Fault::FlappingLink)]),
+    by("29", "a server a hundred times as slow", &[Struck(Fault::GrayServer)]),
+    by("30a", "clocks that drift by a tenth", &[Struck(Fault::DriftingClock)]),
+    by("30b", "clocks that leap", &[Struck(Fault::LeapingClock)]),
+    nothing("31", "a lease that ends under its holder", "nothing is leased yet"),
+    by("32", "counters that begin again", &[Seen(Mark::Wrapped)]),
     nothing("37", "the control store down", "there is no control store yet"),
-    nothing("38", "its leader changes", "there is no control store yet"),
-    nothing("39", "gaps in what it tells", "there is no control store yet"),
-    by("40", "retraining under any of these", &[Seen(Mark::Retrained)]),
+    nothing("38", "a new leader of the control store", "there is no control store yet"),
+    nothing("39", "gaps in what the control store tells", "there is no control store yet"),
+    by("40a", "training under any of these", &[Seen(Mark::Retrained)]),
+    by("40b", "a client of another version", &[Seen(Mark::OtherFormat)]),
 ];

@@ -5,19 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::prng::SplitMix64;
-use farsight_client::{
-    Access, CatalogueError, OpenError, ReadError, ScanRequest, Session, Table, WriteError,
-};
+use farsight_client::{Access, ReadError, ScanRequest, Session, Table, WriteError};
 use farsight_fabric::FabricError;
 use farsight_fabric_sim::{Kind, SimConnection, Simulation};
 use farsight_index::{Answers, Counters, Pairs};
-use farsight_index_xstore::client::XStoreError;
+use farsight_index_xstore::client::READS_MAX;
+use farsight_layout::FORMAT_VERSION;
 use farsight_protocol::{ErrorCode, WriteOperation, WriteOutcome};
 
+use crate::allowed::Allowed;
 use crate::classes::Mark;
 use crate::journal::{Action, Entry, Journal, NEVER, Seen, number_of, value_of};
 use crate::node::connect;
-use crate::program::{LOOK_AGAIN, Opened, Programs};
+use crate::program::{LOOK_AGAIN, LOOK_AGAIN_MAX, Opened, Programs};
 
 /// Keys of one batch at most.
 const BATCH_MAX: u64 = 8;
@@ -26,9 +26,14 @@ const SCAN_MAX: u64 = 30;
 /// Of the reads, one in so many is a scan.
 const SCANS_ONE_IN: u64 = 8;
 /// Times that a process tries to open the table: far more than any rule prevents.
-const OPENINGS_MAX: usize = 1_000;
+const OPENINGS_MAX: usize = 20_000;
 /// The longest pause between two operations.
 const PAUSE_NS_MAX: u64 = 20_000;
+
+/// READs of a key on the straight way, before it is looked up by itself.
+const READS_OF_A_BATCH: u64 = 2;
+/// Times that a read may begin anew because its connection was lost.
+const BEGINNINGS_MAX: u64 = 3;
 
 /// What a client process is to do.
 pub(crate) struct Plan<K: Kind> {
@@ -45,6 +50,9 @@ pub(crate) struct Plan<K: Kind> {
     /// Writes of a hundred operations.
     pub(crate) writes_percent: u64,
     pub(crate) access: Access,
+    pub(crate) allowed: Allowed,
+    /// True where the region may be too small for what is written.
+    pub(crate) may_be_full: bool,
     /// Operations, counted by key.
     pub(crate) operations: usize,
     pub(crate) process: usize,
@@ -72,13 +80,16 @@ pub(crate) struct Client<K: Kind> {
 /// Runs `plan` to its end. Returns the operations that are left because the program was killed.
 pub(crate) fn run<K: Kind>(plan: &Arc<Plan<K>>) -> usize {
     let mut random = SplitMix64::new(plan.seed);
+    plan.try_another_format();
     for _ in 0..OPENINGS_MAX {
         if plan.simulation.is_killed() {
             return plan.operations;
         }
         match Client::<K>::open(plan, random.next_u64()) {
             Ok(mut client) => {
+                let life = client.session.epoch();
                 let left = client.work();
+                plan.journal.mark(Mark::OtherLife, u64::from(client.session.epoch() != life));
                 let Counters { sibling_steps, fallbacks, .. } = client.counters();
                 plan.journal.mark(Mark::StaleModel, sibling_steps + fallbacks);
                 return left;
@@ -91,57 +102,49 @@ pub(crate) fn run<K: Kind>(plan: &Arc<Plan<K>>) -> usize {
     0
 }
 
-/// What a failure means: the loss of a connection is the fabric's right, nothing else is.
-fn end_of(journal: &Journal, what: &str, error: &dyn fmt::Debug, fabric: Option<&FabricError>) -> End {
-    if let Some(FabricError::Disconnected { .. }) = fabric {
-        return End::Lost;
-    }
-    journal.complain(format!("{what} failed: {error:?}"));
-    End::Wrong
-}
-
-fn end_of_read(journal: &Journal, error: &ReadError) -> End {
-    let fabric = match error {
-        ReadError::Engine { source, .. } => fabric_error(source),
-        ReadError::Reopen { source, .. } => opening_error(source),
-        ReadError::WrongBufferSize { .. } | ReadError::ScanCut { .. } => None,
-    };
-    end_of(journal, "a read", error, fabric)
-}
-
-/// The end of a write that was not sent.
-fn end_of_unsent(journal: &Journal, error: &WriteError) -> End {
-    let fabric = match error {
-        WriteError::Engine { source, .. } => fabric_error(source),
-        WriteError::Reopen { source, .. } => opening_error(source),
-        _ => None,
-    };
-    end_of(journal, "a write", error, fabric)
-}
-
-fn opening_error(error: &OpenError) -> Option<&FabricError> {
-    match error {
-        OpenError::Catalogue(CatalogueError::Fabric(fabric)) => Some(fabric),
-        OpenError::Catalogue(CatalogueError::Engine { source, .. }) => fabric_error(source),
-        _ => None,
-    }
-}
-
-fn fabric_error(error: &XStoreError) -> Option<&FabricError> {
-    match error {
-        XStoreError::Fabric(fabric) => Some(fabric),
-        _ => None,
-    }
-}
-
 impl<K: Kind> Plan<K> {
+    /// The same plan.
+    pub(crate) fn again(&self) -> Self {
+        let Self { simulation, journal, programs, group, address, table, keys, .. } = self;
+        Self {
+            simulation: simulation.clone(),
+            journal: journal.clone(),
+            programs: Arc::clone(programs),
+            keys: Arc::clone(keys),
+            group: *group,
+            address,
+            table,
+            ..*self
+        }
+    }
+
+    /// What a failure means: it is complained of unless the faults at work explain it.
+    fn end(&self, what: &str, error: &dyn fmt::Debug, is_allowed: bool) -> End {
+        if is_allowed {
+            return End::Lost;
+        }
+        self.journal.complain(format!("{what} failed: {error:?}"));
+        End::Wrong
+    }
+
+    /// A client of the next format is refused, whatever else happens.
+    fn try_another_format(&self) {
+        match self.simulation.connect::<K>(self.address, FORMAT_VERSION + 1) {
+            Ok(_) => self.journal.complain("a client of another format is let in".to_owned()),
+            Err(FabricError::Refused { .. }) => self.journal.mark(Mark::OtherFormat, 1),
+            Err(error) => drop(self.end("connecting", &error, self.allowed.fabric(&error))),
+        }
+    }
+
+    fn end_of_read(&self, error: &ReadError) -> End {
+        self.end("a read", error, self.allowed.read(error))
+    }
+
     fn open_table(&self) -> Result<Table<SimConnection<K>>, End> {
         let client = connect::<K>(&self.simulation, self.address);
-        let client = client.map_err(|error| end_of(&self.journal, "connecting", &error, Some(&error)))?;
-        client.open_table(self.table).map_err(|error| {
-            let error = OpenError::Catalogue(error);
-            end_of(&self.journal, "opening the table", &error, opening_error(&error))
-        })
+        let client = client.map_err(|error| self.end("connecting", &error, self.allowed.fabric(&error)))?;
+        let opened = client.open_table(self.table);
+        opened.map_err(|error| self.end("opening the table", &error, self.allowed.catalogue(&error)))
     }
 }
 
@@ -149,11 +152,15 @@ impl<K: Kind> Client<K> {
     /// A session on the program's table, which is opened if no other process has done so.
     pub(crate) fn open(plan: &Arc<Plan<K>>, seed: u64) -> Result<Self, End> {
         let program = plan.programs.get(plan.group);
+        let mut pause = LOOK_AGAIN;
         let table = loop {
             match program.table() {
                 Opened::Open(table) => break table,
                 Opened::ByAnother if plan.simulation.is_killed() => return Err(End::Lost),
-                Opened::ByAnother => plan.simulation.sleep(LOOK_AGAIN),
+                Opened::ByAnother => {
+                    plan.simulation.sleep(pause);
+                    pause = LOOK_AGAIN_MAX.min(2 * pause);
+                }
                 Opened::Nothing => {
                     let opened = plan.open_table();
                     let table = opened.as_ref().map_or(Opened::Nothing, |table| Opened::Open(table.clone()));
@@ -166,8 +173,7 @@ impl<K: Kind> Client<K> {
         Ok(Self {
             plan: Arc::clone(plan),
             random: SplitMix64::new(seed),
-            session: session
-                .map_err(|error| end_of(&plan.journal, "a session", &error, opening_error(&error)))?,
+            session: session.map_err(|error| plan.end("a session", &error, plan.allowed.opening(&error)))?,
             answers: Answers::default(),
             pairs: Pairs::default(),
             outcomes: Vec::new(),
@@ -214,7 +220,14 @@ impl<K: Kind> Client<K> {
     }
 
     fn note(&self, key: u64, begin: u64, end: u64, action: Action) {
-        self.plan.journal.note(Entry { key, process: self.plan.process, begin, end, action });
+        self.plan.journal.note(Entry {
+            key,
+            life: self.session.epoch().0,
+            process: self.plan.process,
+            begin,
+            end,
+            action,
+        });
     }
 
     /// The write that a value comes from; a value that comes from none is complained of.
@@ -234,18 +247,30 @@ impl<K: Kind> Client<K> {
 
     /// Reads keys, one by GET, several by a batch.
     pub(crate) fn read_keys(&mut self, keys: &[u64]) -> Result<(), End> {
+        let before = self.session.meters().reads;
+        let done = self.read_and_note(keys);
+        let reads = self.session.meters().reads - before;
+        let most = BEGINNINGS_MAX * (READS_OF_A_BATCH + READS_MAX as u64) * keys.len() as u64;
+        if reads > most {
+            let text = format!("{reads} READs for {} keys, where {most} are the bound", keys.len());
+            self.plan.journal.complain(text);
+        }
+        done
+    }
+
+    fn read_and_note(&mut self, keys: &[u64]) -> Result<(), End> {
         let begin = self.plan.journal.moment();
         if let [key] = *keys {
             let mut value = vec![0; self.session.table().value_bytes()];
             let got = self.session.get(key, &mut value);
-            let version = got.map_err(|error| end_of_read(&self.plan.journal, &error))?;
+            let version = got.map_err(|error| self.plan.end_of_read(&error))?;
             let end = self.plan.journal.moment();
             let seen = version.and_then(|version| self.seen(key, &value, version));
             self.note(key, begin, end, Action::Read(seen));
             return Ok(());
         }
         let got = self.session.multi_get(keys, &mut self.answers);
-        got.map_err(|error| end_of_read(&self.plan.journal, &error))?;
+        got.map_err(|error| self.plan.end_of_read(&error))?;
         let end = self.plan.journal.moment();
         for (key, answer) in keys.iter().zip(self.answers.iter()) {
             let seen = answer.and_then(|(value, version)| self.seen(*key, value, version));
@@ -266,7 +291,7 @@ impl<K: Kind> Client<K> {
 
     /// Fetches the whole model into the program's cache.
     pub(crate) fn prefill(&mut self) -> Result<(), End> {
-        self.session.prefill().map_err(|error| end_of_read(&self.plan.journal, &error))
+        self.session.prefill().map_err(|error| self.plan.end_of_read(&error))
     }
 
     /// What the session counted.
@@ -278,7 +303,7 @@ impl<K: Kind> Client<K> {
     pub(crate) fn scan_from(&mut self, scans: &[ScanRequest]) -> Result<usize, End> {
         let begin = self.plan.journal.moment();
         let got = self.session.scan_batch(scans, &mut self.pairs);
-        got.map_err(|error| end_of_read(&self.plan.journal, &error))?;
+        got.map_err(|error| self.plan.end_of_read(&error))?;
         let end = self.plan.journal.moment();
         let mut pairs = 0;
         for (index, scan) in scans.iter().enumerate() {
@@ -341,16 +366,20 @@ impl<K: Kind> Client<K> {
         };
         let end = self.plan.journal.moment();
         let write = |index: usize, outcome| Action::Write { operation, number: numbers[index], outcome };
+        let mut wrong = None;
         for (index, outcome) in outcomes.iter().enumerate() {
             self.note(keys[index], begin, end, write(index, Some(*outcome)));
+            if let WriteOutcome::Failed(code) = *outcome {
+                wrong = self.check_refusal(operation, code).err().or(wrong);
+            }
         }
         let known = outcomes.len();
         self.outcomes = outcomes;
         match done {
-            Ok(()) => Ok(()),
+            Ok(()) => wrong.map_or(Ok(()), Err),
             Err(WriteError::Refused { code, .. }) => {
                 self.note(keys[0], begin, end, write(0, Some(WriteOutcome::Failed(code))));
-                self.check_refusal(code)
+                self.check_refusal(operation, code)
             }
             Err(WriteError::Indeterminate { .. }) => {
                 self.plan.journal.mark(Mark::UnknownOutcome, (keys.len() - known) as u64);
@@ -359,17 +388,19 @@ impl<K: Kind> Client<K> {
                 Err(End::Lost)
             }
             // Nothing of it was executed: the journal holds nothing, and a trace of it would be found.
-            Err(error) => Err(end_of_unsent(&self.plan.journal, &error)),
+            Err(error) => Err(self.plan.end("a write", &error, self.plan.allowed.unsent(&error))),
         }
     }
 
-    /// Nothing but want of room is a reason to refuse a write here.
-    fn check_refusal(&self, code: ErrorCode) -> Result<(), End> {
-        if code == ErrorCode::RegionFull {
+    /// Nothing but want of room is a reason to refuse a write here, and only one that adds a pair wants it.
+    fn check_refusal(&self, operation: WriteOperation, code: ErrorCode) -> Result<(), End> {
+        let adds = matches!(operation, WriteOperation::Insert | WriteOperation::Put);
+        if code == ErrorCode::RegionFull && adds && self.plan.may_be_full {
+            self.plan.journal.mark(Mark::Full, 1);
             return Ok(());
         }
         let process = self.plan.process;
-        self.plan.journal.complain(format!("process {process}: a write was refused: {code:?}"));
+        self.plan.journal.complain(format!("process {process}: {operation:?} was refused: {code:?}"));
         Err(End::Wrong)
     }
 }

@@ -47,6 +47,8 @@ pub enum Action {
 pub struct Entry {
     /// The key.
     pub key: u64,
+    /// The server's life that executed it: what one holds, another knows nothing of.
+    pub life: u64,
     /// Who asked.
     pub process: usize,
     /// When it was asked.
@@ -120,11 +122,11 @@ impl Journal {
         self.pages().complaints.first().cloned()
     }
 
-    /// The entries, by key and begin.
+    /// Takes the entries, by key, life and begin.
     #[must_use]
-    pub fn entries(&self) -> Vec<Entry> {
-        let mut entries = self.pages().entries.clone();
-        entries.sort_by_key(|entry| (entry.key, entry.begin));
+    pub fn take_entries(&self) -> Vec<Entry> {
+        let mut entries = std::mem::take(&mut self.pages().entries);
+        entries.sort_unstable_by_key(|entry| (entry.key, entry.life, entry.begin));
         entries
     }
 }

@@ -5,15 +5,20 @@
 
 #![forbid(unsafe_code)]
 
+mod allowed;
 mod campaign;
 mod catalogue;
 mod classes;
 mod client;
 mod journal;
 mod linear;
+mod look_back;
 mod node;
 mod program;
+mod report;
+mod run;
 mod scenario;
+mod servers;
 
 pub use campaign::{Campaign, Tally};
 pub use catalogue::{Named, SCENARIOS, named, run_seed};
@@ -21,4 +26,5 @@ pub use classes::{CLASSES, Class, Cover, Coverage, Evidence, Mark};
 pub use journal::{Action, Entry, Journal, NEVER, Seen};
 pub use linear::{Violation, check};
 pub use node::{Node, connect};
-pub use scenario::{Failure, Report, Scenario};
+pub use report::{Failure, Report};
+pub use scenario::Scenario;

@@ -38,12 +38,12 @@ pub struct Violation {
     pub entries: Vec<Entry>,
 }
 
-/// The first key whose entries contradict each other. `entries` are sorted by key.
+/// The first key whose entries of one life contradict each other. `entries` are sorted by key and life.
 ///
 /// # Errors
 /// [`Violation`].
 pub fn check(entries: &[Entry]) -> Result<(), Violation> {
-    for history in entries.chunk_by(|a, b| a.key == b.key) {
+    for history in entries.chunk_by(|a, b| (a.key, a.life) == (b.key, b.life)) {
         let violation = |what: String| Violation { key: history[0].key, what, entries: history.to_vec() };
         check_versions(history).map_err(violation)?;
         match is_linearizable(history) {
@@ -371,7 +371,7 @@ mod tests {
     use crate::journal::NEVER;
 
     fn entry(begin: u64, end: u64, action: Action) -> Entry {
-        Entry { key: 7, process: 0, begin, end, action }
+        Entry { key: 7, life: 1, process: 0, begin, end, action }
     }
 
     fn read(begin: u64, end: u64, number: Option<u64>) -> Entry {

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
 use farsight_base::prng::SplitMix64;
+use farsight_base::sync::{AtomicUsize, Ordering};
 use farsight_client::{Client, ClientOptions};
 use farsight_fabric::{FabricError, Host as _};
-use farsight_fabric_sim::{Kind, SimConnection, SimHost, Simulation};
+use farsight_fabric_sim::{Kind, SimConnection, SimHost, SimRegion, Simulation};
 use farsight_layout::FORMAT_VERSION;
 use farsight_server::{Background, BackgroundState, ServerOptions, ServerState, Worker};
 
@@ -15,8 +16,10 @@ use farsight_server::{Background, BackgroundState, ServerOptions, ServerState, W
 const STEP_CALLS_MAX: u64 = 8;
 /// Sub-models of one step of the background.
 const BACKGROUND_BUDGET: usize = 64;
-/// The longest pause between two looks of an idle background.
+/// The longest pause between two looks of an idle background while calls come in; it doubles while none do.
 const BACKGROUND_PAUSE_NS: u64 = 400_000;
+/// Doublings of that pause at most.
+const BACKGROUND_DOUBLINGS_MAX: u32 = 7;
 
 /// A running server; it dies when dropped.
 pub struct Node<K: Kind> {
@@ -35,18 +38,27 @@ impl<K: Kind> Node<K> {
     pub fn start(simulation: &Simulation, address: &str, options: &ServerOptions, seed: u64) -> Self {
         let host = Arc::new(simulation.listen::<K>(address, FORMAT_VERSION));
         let state = ServerState::new(vec![host.clone()], options, simulation.now()).expect("a server");
+        // Calls so far: all of it happens on one thread.
+        let calls = Arc::new(AtomicUsize::new(0));
         for index in 0..options.workers {
+            let calls = Arc::clone(&calls);
             let mut worker = Worker::open(&state, 0, &format!("worker {index}")).expect("a port");
             let mut random = SplitMix64::new(seed ^ index as u64);
             host.run_port(index, move |now| {
                 let budget = 1 + random.below(STEP_CALLS_MAX) as usize;
-                (worker.step(now, budget) == budget).then_some(now)
+                let done = worker.step(now, budget);
+                calls.fetch_add(done, Ordering::Relaxed);
+                (done == budget).then_some(now)
             });
         }
         let mut background = Background::by_processor_time(Arc::clone(&state), || Duration::ZERO);
         let mut random = SplitMix64::new(!seed);
+        let (mut calls_before, mut doublings) = (0, 0);
         host.run(move |now| {
-            let pause = Duration::from_nanos(1 + random.below(BACKGROUND_PAUSE_NS));
+            let calls = calls.load(Ordering::Relaxed);
+            doublings = if calls == calls_before { BACKGROUND_DOUBLINGS_MAX.min(doublings + 1) } else { 0 };
+            calls_before = calls;
+            let pause = Duration::from_nanos(1 + random.below(BACKGROUND_PAUSE_NS << doublings));
             match background.step(now, BACKGROUND_BUDGET) {
                 BackgroundState::Working => Some(MonotonicNs(now.0 + 1)),
                 // Roused by nobody, it looks often enough.
@@ -67,10 +79,16 @@ impl<K: Kind> Node<K> {
         connect(&self.simulation, &self.address)
     }
 
-    /// Clients connected now.
+    /// True until it, or its processor, dies.
     #[must_use]
-    pub fn client_count(&self) -> usize {
-        self.host.client_count()
+    pub fn is_alive(&self) -> bool {
+        self.simulation.died_at(self.host.epoch()).is_none()
+    }
+
+    /// Its regions.
+    #[must_use]
+    pub fn regions(&self) -> Vec<Arc<SimRegion>> {
+        self.host.regions()
     }
 
     /// Why the server refuses every call, if a bug made it so.

@@ -9,8 +9,10 @@ use std::time::Duration;
 use farsight_client::Table;
 use farsight_fabric_sim::{Kind, SimConnection};
 
-/// Between two looks at what another process is doing.
+/// Between the first two looks at what another process is doing; it doubles.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_micros(3);
+/// The longest pause between two looks: who opens a table may wait for seconds.
+pub(crate) const LOOK_AGAIN_MAX: Duration = Duration::from_millis(1);
 
 /// A program of a scenario.
 pub(crate) struct Program<K: Kind> {

@@ -1,40 +1,9 @@
-//! A scenario: all that one seed decides, run to its end and judged.
-//!
-//! The judges: no value that nobody wrote; each key's answers explained by one order that respects real time,
-//! scans included (every key that a scan passes is read by it); after the last fault the server answers, has
-//! trained, holds as many pairs as are found, and no client; every process ended within its virtual time.
+//! A scenario: all that one seed decides.
 
-use std::fmt;
-use std::sync::Arc;
-use std::time::Duration;
-
-use farsight_base::clock::MonotonicNs;
 use farsight_base::prng::SplitMix64;
-use farsight_client::{Access, ScanRequest};
-use farsight_fabric_sim::{Fault, Kind, ReliableConnection, Rule, Simulation, Timing, Weakest};
-use farsight_layout::Geometry;
-use farsight_protocol::{KeyKind, TableDefinition, TableStats, WriteOperation};
-use farsight_server::ServerOptions;
-
-use crate::classes::{Coverage, Mark};
-use crate::client::{self, Client, Plan};
-use crate::journal::{Action, Entry, Journal};
-use crate::linear;
-use crate::node::Node;
-use crate::program::Programs;
-
-const ADDRESS: &str = "sim://server";
-const TABLE: &str = "table";
-/// Leaves that a table's region holds besides one for every four keys: more than a scenario fills.
-const LEAVES_SPARE: usize = 32;
-/// No scenario lasts as long in virtual time.
-const LASTS_MAX: Duration = Duration::from_secs(30);
-/// Virtual time that training may take after the last write.
-const TRAINING_MAX: Duration = Duration::from_secs(5);
-/// Keys of one batch while looking back.
-const BATCH_OF_READS: usize = 100;
-/// Keys of one write while the table is filled.
-const FILL_BATCH: usize = 64;
+use farsight_base::{Line, Stamp};
+use farsight_fabric_sim::{Fault, Rule};
+use farsight_layout::{Geometry, NEXT_WORD};
 
 /// What a scenario is made of.
 #[derive(Clone, Debug)]
@@ -65,73 +34,21 @@ pub struct Scenario {
     pub hot_keys: usize,
     /// Keys written before the processes begin.
     pub filled_keys: usize,
+    /// Leaves that the table has room for.
+    pub leaves: usize,
+    /// True if they may not suffice.
+    pub may_be_full: bool,
+    /// The stamp of the table's lines before they are used.
+    pub first_stamp: Stamp,
+    /// The bits of a leaf's lines that may flip on their way to a reader.
+    pub flips: Vec<Line>,
 }
 
-/// What came of a scenario that passed.
-#[derive(Clone, Default, Debug)]
-pub struct Report {
-    /// Entries of its journal.
-    pub entries: usize,
-    /// Writes that nobody knows the outcome of.
-    pub unknown_writes: usize,
-    /// Reads that found their key, and that did not.
-    pub found: usize,
-    /// Reads that did not find their key.
-    pub absent: usize,
-    /// Leaves that the server split.
-    pub splits: u64,
-    /// Events of the simulation.
-    pub events: u64,
-    /// Virtual time.
-    pub lasted: Duration,
-    /// The number of all that happened.
-    pub trace_hash: u64,
-    /// What it met.
-    pub coverage: Coverage,
-}
+/// A kind of fault: one occasion in so many, lasting up to so long.
+type Choice = (Fault, u64, u64);
 
-impl Report {
-    fn of(entries: &[Entry], coverage: Coverage) -> Self {
-        let count =
-            |wanted: fn(&Action) -> bool| entries.iter().filter(|entry| wanted(&entry.action)).count();
-        Self {
-            entries: entries.len(),
-            unknown_writes: count(|action| matches!(action, Action::Write { outcome: None, .. })),
-            found: count(|action| matches!(action, Action::Read(Some(_)))),
-            absent: count(|action| matches!(action, Action::Read(None))),
-            coverage,
-            ..Self::default()
-        }
-    }
-}
-
-/// Why a scenario failed.
-#[derive(Clone, Debug)]
-pub struct Failure {
-    /// The scenario's name.
-    pub scenario: &'static str,
-    /// Its seed.
-    pub seed: u64,
-    /// What was found.
-    pub what: String,
-    /// The entries that contradict each other.
-    pub entries: Vec<Entry>,
-    /// What happened, if it was kept.
-    pub trace: String,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}scenario {} seed {}: {}", self.trace, self.scenario, self.seed, self.what)?;
-        for Entry { key, process, begin, end, action } in &self.entries {
-            write!(f, "\n  process {process} key {key} [{begin}, {end}] {action:?}")?;
-        }
-        Ok(())
-    }
-}
-
-/// The faults of which a scenario draws three: one occasion in so many, lasting up to so long.
-const FAULTS: [(Fault, u64, u64); 12] = [
+/// What strikes verbs, calls, clients and servers for a moment.
+const MOMENTARY: [Choice; 12] = [
     (Fault::SlowVerb, 20, 40_000),
     (Fault::SpreadRead, 8, 20_000),
     (Fault::LateCompletion, 20, 40_000),
@@ -145,20 +62,56 @@ const FAULTS: [(Fault, u64, u64); 12] = [
     (Fault::KilledClient, 1_500, 0),
     (Fault::PausedServer, 60, 1_000_000),
 ];
-const FAULTS_DRAWN: usize = 3;
+/// Ends of servers.
+const ENDS: [Choice; 2] = [(Fault::CrashedServer, 800, 0), (Fault::FrozenServer, 800, 500_000)];
+/// What strikes the network: for less time than a card repeats, or for more.
+const NETWORK: [Choice; 6] = [
+    (Fault::CutServer, 1_500, 8_000_000),
+    (Fault::CutProgram, 600, 8_000_000),
+    (Fault::CutToServer, 600, 8_000_000),
+    (Fault::CutToProgram, 600, 8_000_000),
+    (Fault::FlappingLink, 600, 12_000_000),
+    (Fault::GrayServer, 1_000, 3_000_000),
+];
+/// What strikes clocks: leaps beyond every timeout.
+const CLOCKS: [Choice; 2] = [(Fault::DriftingClock, 200, 0), (Fault::LeapingClock, 500, 9_000_000_000)];
+/// Stops that are longer than anybody waits.
+const STALLS: [Choice; 3] = [
+    (Fault::PausedClient, 1_500, 20_000_000_000),
+    (Fault::PausedServer, 800, 12_000_000_000),
+    (Fault::SlowWriter, 400, 1_000_000),
+];
+/// Frames that are none.
+const FRAMES: [Choice; 2] = [(Fault::TruncatedRequest, 80, 0), (Fault::TruncatedReply, 80, 0)];
+const FLIPS: [Choice; 1] = [(Fault::FlippedBit, 12, 0)];
+/// Faults of the first kind that a scenario draws.
+const DRAWN: usize = 3;
+/// Leaves that a table has room for besides one for every four keys, where there shall be enough.
+const LEAVES_SPARE: usize = 32;
+
+fn draw(random: &mut SplitMix64, from: &[Choice], count: usize, rules: &mut Vec<Rule>) {
+    let enough = rules.len() + count;
+    while rules.len() < enough {
+        let (fault, one_in, lasts_ns) = from[random.below(from.len() as u64) as usize];
+        if rules.iter().all(|rule| rule.fault != fault) {
+            rules.push(Rule::always(fault, one_in, lasts_ns));
+        }
+    }
+}
 
 impl Scenario {
-    /// The scenario of `seed`.
+    /// The scenario of `seed`: faults that last a moment.
     #[must_use]
     pub fn of_seed(seed: u64) -> Self {
+        Self::with("mixed", seed, &[], 0)
+    }
+
+    /// Three kinds of fault, `count` of them from `special`.
+    fn with(name: &'static str, seed: u64, special: &[Choice], count: usize) -> Self {
         let mut random = SplitMix64::new(seed);
         let mut rules: Vec<Rule> = Vec::new();
-        while rules.len() < FAULTS_DRAWN {
-            let (fault, one_in, lasts_ns) = FAULTS[random.below(FAULTS.len() as u64) as usize];
-            if rules.iter().all(|rule| rule.fault != fault) {
-                rules.push(Rule::always(fault, one_in, lasts_ns));
-            }
-        }
+        draw(&mut random, special, count, &mut rules);
+        draw(&mut random, &MOMENTARY, DRAWN - count, &mut rules);
         let count = 40 + random.below(260);
         let gap_max = [1, 3, 1 << 20, 1 << 50][random.below(4) as usize];
         let mut key = random.below(2) * random.below(1 << 60);
@@ -169,7 +122,7 @@ impl Scenario {
             })
             .collect();
         Self {
-            name: "mixed",
+            name,
             seed,
             programs: 2,
             processes: 8,
@@ -181,171 +134,56 @@ impl Scenario {
             writes_percent: [5, 30, 60][random.below(3) as usize],
             hot_keys: 1 + random.below(count / 2) as usize,
             filled_keys: random.below(count) as usize,
+            leaves: LEAVES_SPARE + keys.len() / 4,
+            may_be_full: false,
+            first_stamp: Stamp(0),
+            flips: Vec::new(),
             keys,
         }
     }
 
-    /// Runs it.
-    ///
-    /// # Errors
-    /// [`Failure`], with what happened in words if `keeps_trace`.
-    pub fn run(&self, keeps_trace: bool) -> Result<Report, Box<Failure>> {
-        if self.is_weakest {
-            self.run_on::<Weakest>(keeps_trace)
-        } else {
-            self.run_on::<ReliableConnection>(keeps_trace)
-        }
+    pub(crate) fn restarts(seed: u64) -> Self {
+        Self::with("restarts", seed, &ENDS, 1 + seed as usize % 2)
     }
 
-    fn table_memory_bytes(&self) -> u64 {
-        let geometry = Geometry::new(usize::from(self.value_bytes)).expect("a size that the format knows");
-        ((LEAVES_SPARE + self.keys.len() / 4) * geometry.leaf_bytes()) as u64
+    pub(crate) fn network(seed: u64) -> Self {
+        Self::with("network", seed, &NETWORK, 2)
     }
 
-    fn run_on<K: Kind>(&self, keeps_trace: bool) -> Result<Report, Box<Failure>> {
-        let simulation = Simulation::new(self.seed, Timing::default(), Vec::new());
-        if keeps_trace {
-            simulation.keep_trace();
-        }
-        let journal = Journal::default();
-        let fail = |what: String, entries: Vec<Entry>| {
-            Box::new(Failure {
-                scenario: self.name,
-                seed: self.seed,
-                what,
-                entries,
-                trace: simulation.trace(),
-            })
-        };
-        let options = ServerOptions {
-            workers: self.workers,
-            table_memory_bytes: self.table_memory_bytes(),
-            ..ServerOptions::default()
-        };
-        let node = Node::<K>::start(&simulation, ADDRESS, &options, self.seed);
-        let programs = Arc::new(Programs::<K>::default());
-        let keys = Arc::new(self.keys.clone());
-        let plan = |process: usize| Plan {
-            simulation: simulation.clone(),
-            journal: journal.clone(),
-            programs: Arc::clone(&programs),
-            group: process % self.programs,
-            address: ADDRESS,
-            table: TABLE,
-            keys: Arc::clone(&keys),
-            hot_keys: self.hot_keys,
-            writes_percent: self.writes_percent,
-            access: if process % 4 == 3 { Access::Rpc } else { Access::OneSided },
-            operations: self.operations / self.processes,
-            process,
-            seed: self.seed ^ (process as u64) << 32,
-        };
-        // Who fills the table and looks back is a program of its own, which no rule kills.
-        let bystander = Arc::new(Plan { group: usize::MAX, ..plan(self.processes) });
-        self.fill::<K>(&node, &bystander).map_err(|what| fail(what, Vec::new()))?;
-        simulation.set_rules(self.rules.clone());
-        for process in 0..self.processes {
-            start(plan(process), self.programs);
-        }
-        let deadline = MonotonicNs(0).plus(LASTS_MAX);
-        let all_ended = simulation.run_processes(deadline);
-        let strikes = simulation.strikes();
-        simulation.set_rules(Vec::new());
-        if !all_ended {
-            return Err(fail(format!("a process still waits after {LASTS_MAX:?}"), Vec::new()));
-        }
-        let pairs = self.look_back(&node, &bystander).map_err(|what| fail(what, Vec::new()))?;
-        // What follows asks the server for its statistics, in which the machine's own time stands.
-        let (events, trace_hash) = (simulation.events(), simulation.trace_hash());
-        let stats = check_counts(&node, &bystander, pairs).map_err(|what| fail(what, Vec::new()))?;
-        journal.mark(Mark::Retrained, stats.model.retrained + stats.model.generation.saturating_sub(1));
-        if let Some(complaint) = journal.complaint() {
-            return Err(fail(complaint, Vec::new()));
-        }
-        let entries = journal.entries();
-        linear::check(&entries).map_err(|violation| {
-            fail(format!("key {}: {}", violation.key, violation.what), violation.entries)
-        })?;
-        let mut coverage = journal.coverage();
-        coverage.strikes = strikes;
-        let lasted = simulation.now().since(MonotonicNs(0));
-        Ok(Report { events, trace_hash, lasted, splits: stats.tree.splits, ..Report::of(&entries, coverage) })
+    pub(crate) fn clocks(seed: u64) -> Self {
+        Self::with("clocks", seed, &CLOCKS, 1 + seed as usize % 2)
     }
 
-    /// Makes the table and writes some keys, before any fault.
-    fn fill<K: Kind>(&self, node: &Node<K>, plan: &Arc<Plan<K>>) -> Result<(), String> {
-        let definition =
-            TableDefinition { name: TABLE.to_owned(), key_kind: KeyKind::U64, value_bytes: self.value_bytes };
-        let client = node.connect().map_err(|error| error.to_string())?;
-        client.create_table(definition).map_err(|error| error.to_string())?;
-        let mut writer = Client::<K>::open(plan, self.seed).map_err(|_| "no session".to_owned())?;
-        let mut random = SplitMix64::new(!self.seed);
-        let filled: Vec<u64> =
-            (0..self.filled_keys).map(|_| self.keys[random.below(self.keys.len() as u64) as usize]).collect();
-        for keys in filled.chunks(FILL_BATCH) {
-            writer.write_keys(WriteOperation::Put, keys).map_err(|_| "the table is not filled".to_owned())?;
-        }
-        Ok(())
+    pub(crate) fn stalls(seed: u64) -> Self {
+        Self::with("stalls", seed, &STALLS, 2)
     }
 
-    /// After the last fault: training ends, and everything is read again. Returns the pairs found.
-    fn look_back<K: Kind>(&self, node: &Node<K>, plan: &Arc<Plan<K>>) -> Result<usize, String> {
-        if let Some(failure) = node.failure() {
-            return Err(format!("the server met a bug: {failure}"));
-        }
-        let client = node.connect().map_err(|error| broken(&error))?;
-        let deadline = node.simulation().now().plus(TRAINING_MAX);
-        while client.pending_training().map_err(|error| broken(&error))? > 0 {
-            if node.simulation().now() > deadline {
-                return Err(format!("training does not end within {TRAINING_MAX:?}"));
-            }
-            node.simulation().sleep(Duration::from_micros(100));
-        }
-        let mut reader = Client::<K>::open(plan, self.seed).map_err(|_| broken(&"no session"))?;
-        reader.prefill().map_err(|_| broken(&"the model cannot be fetched"))?;
-        for keys in self.keys.chunks(BATCH_OF_READS) {
-            reader.read_keys(keys).map_err(|_| broken(&"a read failed"))?;
-        }
-        let counters = reader.counters();
-        if counters.sibling_steps + counters.fallbacks > 0 {
-            return Err(format!("a model that has caught up leads astray: {counters:?}"));
-        }
-        let everything = [ScanRequest { from: 0, limit: usize::MAX }];
-        reader.scan_from(&everything).map_err(|_| broken(&"a scan failed"))
+    pub(crate) fn frames(seed: u64) -> Self {
+        Self::with("frames", seed, &FRAMES, 1 + seed as usize % 2)
     }
-}
 
-fn broken(error: &dyn fmt::Display) -> String {
-    format!("looking back: {error}")
-}
-
-/// The server counts as many pairs as were found, and no client once all have gone. Returns what it
-/// says of the table.
-fn check_counts<K: Kind>(node: &Node<K>, plan: &Plan<K>, pairs: usize) -> Result<TableStats, String> {
-    let client = node.connect().map_err(|error| broken(&error))?;
-    let mut stats = client.stats().map_err(|error| broken(&error))?;
-    let table = stats.tables.drain(..).next().ok_or("no table is left")?;
-    if table.tree.pairs != pairs as u64 {
-        return Err(format!("the server counts {} pairs, a scan finds {pairs}", table.tree.pairs));
+    /// A table with room for a part of what is written.
+    pub(crate) fn full(seed: u64) -> Self {
+        let plain = Self::with("full", seed, &[], 0);
+        Self { leaves: 2 + plain.keys.len() / 30, may_be_full: true, writes_percent: 60, ..plain }
     }
-    drop(client);
-    plan.programs.close();
-    match node.client_count() {
-        0 => Ok(table),
-        left => Err(format!("the server still counts {left} clients")),
-    }
-}
 
-/// Starts a process; if its program is killed, the rest of its plan goes to the program's successor.
-fn start<K: Kind>(plan: Plan<K>, programs: usize) {
-    let (simulation, name) = (plan.simulation.clone(), format!("process {}", plan.process));
-    let plan = Arc::new(plan);
-    simulation.process(&name, plan.group, move || {
-        let left = client::run::<K>(&plan);
-        if left > 0 {
-            let Some(plan) = Arc::into_inner(plan) else { unreachable!("its clients are gone") };
-            let group = plan.group + programs;
-            start(Plan { group, operations: left, seed: !plan.seed, ..plan }, programs);
-        }
-    });
+    /// Versions and incarnations of all lines end soon.
+    pub(crate) fn wraps(seed: u64) -> Self {
+        let left = seed as u32 % 8;
+        let first_stamp = Stamp::new(u32::MAX - 1 - 2 * left, (1 << 24) - 1 - left % 4, 0);
+        Self { first_stamp, writes_percent: 60, ..Self::with("wraps", seed, &[], 0) }
+    }
+
+    /// Bits flip in what leads a reader: the fields of stamps, and the number of the sibling. Not those that
+    /// would make another true leaf of one: a bit of a key, a value, a fence or an occupancy is nothing that a
+    /// reader can tell, nor are the low bits of an incarnation, which is the next one then.
+    pub(crate) fn flips(seed: u64) -> Self {
+        let plain = Self::with("flips", seed, &FLIPS, 1);
+        let geometry = Geometry::new(usize::from(plain.value_bytes)).expect("a size that the format knows");
+        let stamp = Stamp::new(u32::MAX, 0xff_0000, 0).0;
+        let mut lines = vec![Line([stamp, 0, 0, 0, 0, 0, 0, 0]); geometry.leaf_lines()];
+        lines[0].0[NEXT_WORD] = u64::from(u32::MAX);
+        Self { flips: lines, ..plain }
+    }
 }

@@ -1,0 +1,146 @@
+//! The judges that look at a cluster after its last fault, when nothing is under way any more.
+//!
+//! The server answers and has trained; a cache that was there all the time catches up, a fresh one leads every
+//! GET to its leaf; the server counts as many pairs as a scan finds; and nothing is left over: no latch, no
+//! line that is being written, no leaf that the tree does not name, no client, queue pair or request.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use farsight_base::sync::Ordering;
+use farsight_base::{RegionId, Stamp, WORDS_PER_LINE};
+use farsight_client::ScanRequest;
+use farsight_fabric::Region as _;
+use farsight_fabric_sim::{Held, Kind};
+use farsight_layout::{Geometry, OWNER_WORD};
+use farsight_protocol::TableStats;
+
+use crate::client::{Client, Plan};
+use crate::node::Node;
+use crate::run::NEWCOMER;
+
+/// Virtual time that training may take after the last write.
+const TRAINING_MAX: Duration = Duration::from_secs(5);
+/// Keys of one batch while looking back.
+const BATCH_OF_READS: usize = 100;
+/// Looks that an old cache may take until no GET walks: each mends a sub-model at least.
+const LOOKS_MAX: usize = 40;
+/// Of the keys, an old cache is asked for one in so many: every leaf's, about.
+const KEYS_A_LOOK: usize = 6;
+/// Between two looks: as long as a session waits before it asks for another sub-model.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
+
+/// Reads everything again, by the program of `plan`, which no rule met. Returns the pairs found.
+pub(crate) fn look_back<K: Kind>(node: &Node<K>, plan: &Arc<Plan<K>>) -> Result<usize, String> {
+    if let Some(failure) = node.failure() {
+        return Err(format!("the server met a bug: {failure}"));
+    }
+    await_training(node)?;
+    look_with_old_cache(node, plan)?;
+    look_with_fresh_cache(plan)
+}
+
+/// Asks what is left over. Returns what the server says of the table: the machine's own time stands in it.
+pub(crate) fn check_left_over<K: Kind>(
+    node: &Node<K>,
+    plan: &Plan<K>,
+    pairs: usize,
+) -> Result<TableStats, String> {
+    let stats = check_counts(node, pairs)?;
+    plan.programs.close();
+    match node.simulation().held() {
+        held if held == Held::default() => Ok(stats),
+        left => Err(format!("all have gone, and this is still held: {left:?}")),
+    }
+}
+
+fn broken(error: &dyn fmt::Display) -> String {
+    format!("looking back: {error}")
+}
+
+fn await_training<K: Kind>(node: &Node<K>) -> Result<(), String> {
+    let client = node.connect().map_err(|error| broken(&error))?;
+    let deadline = node.simulation().now().plus(TRAINING_MAX);
+    while client.pending_training().map_err(|error| broken(&error))? > 0 {
+        if node.simulation().now() > deadline {
+            return Err(format!("training does not end within {TRAINING_MAX:?}"));
+        }
+        node.simulation().sleep(Duration::from_micros(100));
+    }
+    Ok(())
+}
+
+/// The program's cache is as old as the scenario, or as the server's life.
+fn look_with_old_cache<K: Kind>(node: &Node<K>, plan: &Arc<Plan<K>>) -> Result<(), String> {
+    let mut reader = Client::<K>::open(plan, plan.seed).map_err(|_| broken(&"no session"))?;
+    let mut walks_before = 0;
+    for _ in 0..LOOKS_MAX {
+        let some: Vec<u64> = plan.keys.iter().copied().step_by(KEYS_A_LOOK).collect();
+        reader.read_keys(&some).map_err(|_| broken(&"a read failed"))?;
+        let counters = reader.counters();
+        let walks = counters.sibling_steps + counters.fallbacks;
+        if walks == walks_before {
+            return Ok(());
+        }
+        walks_before = walks;
+        node.simulation().sleep(BETWEEN_LOOKS);
+    }
+    Err(format!("after {LOOKS_MAX} looks an old cache still leads astray: {:?}", reader.counters()))
+}
+
+fn look_with_fresh_cache<K: Kind>(plan: &Arc<Plan<K>>) -> Result<usize, String> {
+    let fresh = Arc::new(Plan { group: NEWCOMER, ..plan.again() });
+    let mut reader = Client::<K>::open(&fresh, plan.seed).map_err(|_| broken(&"no session"))?;
+    reader.prefill().map_err(|_| broken(&"the model cannot be fetched"))?;
+    for keys in plan.keys.chunks(BATCH_OF_READS) {
+        reader.read_keys(keys).map_err(|_| broken(&"a read failed"))?;
+    }
+    let counters = reader.counters();
+    if counters.sibling_steps + counters.fallbacks > 0 {
+        return Err(format!("a model that has caught up leads astray: {counters:?}"));
+    }
+    let everything = [ScanRequest { from: 0, limit: usize::MAX }];
+    reader.scan_from(&everything).map_err(|_| broken(&"a scan failed"))
+}
+
+/// The server counts as many pairs as were found, as many leaves as its region holds, and as many regions as
+/// it has tables.
+fn check_counts<K: Kind>(node: &Node<K>, pairs: usize) -> Result<TableStats, String> {
+    let client = node.connect().map_err(|error| broken(&error))?;
+    let mut stats = client.stats().map_err(|error| broken(&error))?;
+    let regions = node.regions();
+    if regions.len() != stats.tables.len() {
+        return Err(format!("{} tables have {} regions", stats.tables.len(), regions.len()));
+    }
+    for table in &stats.tables {
+        check_leaves(node, table)?;
+    }
+    let table = stats.tables.pop().ok_or("no table is left")?;
+    if table.tree.pairs != pairs as u64 {
+        return Err(format!("the server counts {} pairs, a scan finds {pairs}", table.tree.pairs));
+    }
+    Ok(table)
+}
+
+/// No leaf's latch is taken, no line is being written, and every block in use is a leaf of the tree.
+fn check_leaves<K: Kind>(node: &Node<K>, table: &TableStats) -> Result<(), String> {
+    let geometry = Geometry::new(usize::from(table.info.definition.value_bytes)).map_err(|e| broken(&e))?;
+    let used = table.region.used_bytes / geometry.leaf_bytes() as u64;
+    if used != table.tree.leaves {
+        return Err(format!("{used} blocks are in use for {} leaves", table.tree.leaves));
+    }
+    let id = RegionId(table.info.leaf_region);
+    let region = node.regions().into_iter().find(|region| region.id() == id).ok_or("its region is gone")?;
+    for (number, words) in region.words().chunks_exact(geometry.leaf_words()).enumerate() {
+        // Relaxed: nobody writes.
+        if words[OWNER_WORD].load(Ordering::Relaxed) & 1 == 1 {
+            return Err(format!("leaf {number} is latched by nobody"));
+        }
+        let mut stamps = words.iter().step_by(WORDS_PER_LINE).map(|word| Stamp(word.load(Ordering::Relaxed)));
+        if stamps.any(Stamp::is_changing) {
+            return Err(format!("leaf {number} has a line that nobody is writing any more"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,229 @@
+//! A scenario run to its end and judged.
+//!
+//! The judges: no value that nobody wrote; each key's answers explained by one order that respects real time,
+//! scans included (every key that a scan passes is read by it), in each of the server's lives by itself; no
+//! failure that the faults at work do not explain; and what is seen when all is quiet ([`crate::look_back`]);
+//! every process ended within its virtual time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use farsight_base::clock::MonotonicNs;
+use farsight_base::prng::SplitMix64;
+use farsight_base::sync::{AtomicUsize, Ordering};
+use farsight_base::{Stamp, WORDS_PER_LINE};
+use farsight_client::Access;
+use farsight_fabric::Region as _;
+use farsight_fabric_sim::{Fault, Kind, ReliableConnection, SimRegion, Simulation, Timing, Weakest};
+use farsight_layout::Geometry;
+use farsight_protocol::WriteOperation;
+use farsight_server::ServerOptions;
+
+use crate::Scenario;
+use crate::allowed::Allowed;
+use crate::classes::Mark;
+use crate::client::{self, Client, Plan};
+use crate::journal::{Entry, Journal};
+use crate::linear;
+use crate::look_back::{check_left_over, look_back};
+use crate::node::Node;
+use crate::program::Programs;
+use crate::report::{Failure, Report};
+use crate::servers::{Servers, Setting};
+
+const ADDRESS: &str = "sim://server";
+const TABLE: &str = "table";
+/// No scenario lasts as long in virtual time.
+const LASTS_MAX: Duration = Duration::from_secs(600);
+/// Keys of one write while the table is filled.
+const FILL_BATCH: usize = 64;
+/// Between two looks of whoever operates the servers.
+const LOOK_AFTER: Duration = Duration::from_micros(100);
+/// Of the keys, a later life of a server is given one in so many.
+const FILLED_AGAIN_ONE_IN: usize = 2;
+/// Groups of processes that are nobody's program: the one that looks back, that with a fresh cache, and who
+/// operates the servers.
+pub(crate) const BYSTANDER: usize = usize::MAX;
+pub(crate) const NEWCOMER: usize = usize::MAX - 1;
+const OPERATOR: usize = usize::MAX - 2;
+
+impl Scenario {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// [`Failure`], with what happened in words if `keeps_trace`.
+    pub fn run(&self, keeps_trace: bool) -> Result<Report, Box<Failure>> {
+        let (simulation, journal) = self.begin(keeps_trace);
+        let done = if self.is_weakest {
+            self.run_on::<Weakest>(&simulation, &journal)
+        } else {
+            self.run_on::<ReliableConnection>(&simulation, &journal)
+        };
+        let fail = |what: String, entries: Vec<Entry>| {
+            let trace = simulation.trace();
+            Box::new(Failure { scenario: self.name, seed: self.seed, what, entries, trace })
+        };
+        // What a client met first explains what was found afterwards.
+        if let Some(complaint) = journal.complaint() {
+            return Err(fail(complaint, Vec::new()));
+        }
+        let report = done.map_err(|what| fail(what, Vec::new()))?;
+        let entries = journal.take_entries();
+        linear::check(&entries).map_err(|violation| {
+            fail(format!("key {}: {}", violation.key, violation.what), violation.entries)
+        })?;
+        Ok(report.with_entries(&entries))
+    }
+
+    fn begin(&self, keeps_trace: bool) -> (Simulation, Journal) {
+        let simulation = Simulation::new(self.seed, Timing::default(), Vec::new());
+        if keeps_trace {
+            simulation.keep_trace();
+        }
+        simulation.set_first_stamp(self.first_stamp);
+        simulation.set_flips(self.flips.clone());
+        simulation.spare(OPERATOR);
+        (simulation, Journal::default())
+    }
+
+    /// Whether servers may die.
+    fn has_ends(&self) -> bool {
+        self.rules.iter().any(|rule| matches!(rule.fault, Fault::CrashedServer | Fault::FrozenServer))
+    }
+
+    fn servers<K: Kind>(&self, simulation: &Simulation) -> Arc<Servers<K>> {
+        let geometry = Geometry::new(usize::from(self.value_bytes)).expect("a size that the format knows");
+        let table_memory_bytes = (self.leaves * geometry.leaf_bytes()) as u64;
+        let options = ServerOptions { workers: self.workers, table_memory_bytes, ..ServerOptions::default() };
+        Arc::new(Servers::start(Setting {
+            simulation: simulation.clone(),
+            address: ADDRESS,
+            table: TABLE,
+            options,
+            value_bytes: self.value_bytes,
+            seed: self.seed,
+        }))
+    }
+
+    fn run_on<K: Kind>(&self, simulation: &Simulation, journal: &Journal) -> Result<Report, String> {
+        let servers = self.servers::<K>(simulation);
+        let bystander = Arc::new(self.plan::<K>(simulation, journal));
+        servers.make_table().map_err(|error| error.to_string())?;
+        self.fill(&bystander, 1).map_err(|_| "the table is not filled".to_owned())?;
+        simulation.set_rules(self.rules.clone());
+        let left = Arc::new(AtomicUsize::new(self.processes));
+        for process in 0..self.processes {
+            let (group, seed) = (process % self.programs, self.seed ^ (process as u64) << 32);
+            let access = if process % 4 == 3 { Access::Rpc } else { Access::OneSided };
+            let plan = Plan { group, process, access, seed, ..bystander.again() };
+            start(plan, self.programs, &left);
+        }
+        if self.has_ends() {
+            self.operate(&servers, &bystander, &left);
+        }
+        let all_ended = simulation.run_processes(MonotonicNs(0).plus(LASTS_MAX));
+        let strikes = simulation.strikes();
+        simulation.set_rules(Vec::new());
+        let stops = self.rules.iter().filter(|rule| rule.fault == Fault::PausedServer);
+        let stopped_ns = stops.map(|rule| rule.duration_ns_max).max().unwrap_or(0);
+        simulation.sleep(Duration::from_nanos(stopped_ns));
+        if !all_ended {
+            return Err(format!("a process still waits after {LASTS_MAX:?}"));
+        }
+        if servers.succeed() {
+            servers.make_table().map_err(|error| error.to_string())?;
+        }
+        let node = servers.current();
+        let pairs = look_back(&node, &bystander)?;
+        let (events, trace_hash) = (simulation.events(), simulation.trace_hash());
+        let lasted = simulation.now().since(MonotonicNs(0));
+        let stats = check_left_over(&node, &bystander, pairs)?;
+        journal.mark(Mark::Retrained, stats.model.retrained + stats.model.generation.saturating_sub(1));
+        journal.mark(Mark::Wrapped, self.wrapped_lines(&node));
+        let mut coverage = journal.coverage();
+        coverage.strikes = strikes;
+        Ok(Report { splits: stats.tree.splits, events, trace_hash, lasted, coverage, ..Report::default() })
+    }
+
+    /// The plan of the program that fills the table and looks back, which no rule stops.
+    fn plan<K: Kind>(&self, simulation: &Simulation, journal: &Journal) -> Plan<K> {
+        Plan {
+            simulation: simulation.clone(),
+            journal: journal.clone(),
+            programs: Arc::new(Programs::<K>::default()),
+            group: BYSTANDER,
+            address: ADDRESS,
+            table: TABLE,
+            keys: Arc::new(self.keys.clone()),
+            hot_keys: self.hot_keys,
+            writes_percent: self.writes_percent,
+            access: Access::OneSided,
+            allowed: Allowed::by(&self.rules),
+            may_be_full: self.may_be_full,
+            operations: self.operations / self.processes,
+            process: self.processes,
+            seed: self.seed,
+        }
+    }
+
+    /// Writes some keys, one in `one_in` of those that the first life has.
+    fn fill<K: Kind>(&self, plan: &Arc<Plan<K>>, one_in: usize) -> Result<(), client::End> {
+        let mut writer = Client::<K>::open(plan, self.seed)?;
+        let mut random = SplitMix64::new(!self.seed);
+        let filled: Vec<u64> = (0..self.filled_keys / one_in)
+            .map(|_| self.keys[random.below(self.keys.len() as u64) as usize])
+            .collect();
+        filled.chunks(FILL_BATCH).try_for_each(|keys| writer.write_keys(WriteOperation::Put, keys))
+    }
+
+    /// Starts who looks after the servers, until no client is left.
+    fn operate<K: Kind>(&self, servers: &Arc<Servers<K>>, bystander: &Arc<Plan<K>>, left: &Arc<AtomicUsize>) {
+        let (scenario, servers, left) = (self.clone(), Arc::clone(servers), Arc::clone(left));
+        let plan = Arc::new(Plan { group: OPERATOR, process: self.processes + 1, ..bystander.again() });
+        let simulation = plan.simulation.clone();
+        simulation.process("operator", OPERATOR, move || {
+            let mut is_ready = true;
+            // Relaxed: all of it happens on one thread.
+            while left.load(Ordering::Relaxed) > 0 {
+                is_ready &= !servers.succeed();
+                if !is_ready {
+                    match servers.make_table() {
+                        Ok(()) => is_ready = scenario.fill(&plan, FILLED_AGAIN_ONE_IN).is_ok(),
+                        Err(error) if plan.allowed.catalogue(&error) => {}
+                        Err(error) => plan.journal.complain(format!("no table can be made: {error}")),
+                    }
+                }
+                plan.simulation.sleep(LOOK_AFTER);
+            }
+        });
+    }
+
+    /// Lines of the first regions whose counters have begun again.
+    fn wrapped_lines<K: Kind>(&self, node: &Node<K>) -> u64 {
+        let first = self.first_stamp;
+        let has_wrapped =
+            |stamp: Stamp| stamp.version() < first.version() || stamp.incarnation() < first.incarnation();
+        let wrapped = |region: &SimRegion| {
+            let stamps = region.words().iter().step_by(WORDS_PER_LINE);
+            stamps.filter(|word| has_wrapped(Stamp(word.load(Ordering::Relaxed)))).count() as u64
+        };
+        node.regions().iter().map(|region| wrapped(region)).sum()
+    }
+}
+
+/// Starts a process; if its program is killed, the rest of its plan goes to the program's successor.
+fn start<K: Kind>(plan: Plan<K>, programs: usize, left: &Arc<AtomicUsize>) {
+    let (simulation, name) = (plan.simulation.clone(), format!("process {}", plan.process));
+    let (plan, left) = (Arc::new(plan), Arc::clone(left));
+    simulation.process(&name, plan.group, move || {
+        let operations = client::run::<K>(&plan);
+        if operations > 0 {
+            let Some(plan) = Arc::into_inner(plan) else { unreachable!("its clients are gone") };
+            let group = plan.group + programs;
+            start(Plan { group, operations, seed: !plan.seed, ..plan }, programs, &left);
+        } else {
+            // Relaxed: all of it happens on one thread.
+            left.fetch_sub(1, Ordering::Relaxed);
+        }
+    });
+}

@@ -1,0 +1,91 @@
+//! The server of a scenario and its successors, and who starts them.
+//!
+//! Invariant: one server at a time listens; one that died stays until the end, because its card may still
+//! answer. Each life begins without memory: the table is made anew, and some of it written again.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use farsight_base::prng::SplitMix64;
+use farsight_client::CatalogueError;
+use farsight_fabric_sim::{Kind, Simulation};
+use farsight_protocol::{KeyKind, TableDefinition};
+use farsight_server::ServerOptions;
+
+use crate::node::{Node, connect};
+
+/// The longest time for which nobody listens.
+const AWAY_NS_MAX: u64 = 400_000;
+
+/// What servers of a scenario are started with.
+pub(crate) struct Setting {
+    pub(crate) simulation: Simulation,
+    pub(crate) address: &'static str,
+    pub(crate) table: &'static str,
+    pub(crate) options: ServerOptions,
+    pub(crate) value_bytes: u16,
+    pub(crate) seed: u64,
+}
+
+/// The servers of a scenario.
+pub(crate) struct Servers<K: Kind> {
+    setting: Setting,
+    nodes: Mutex<Vec<Arc<Node<K>>>>,
+}
+
+impl<K: Kind> Servers<K> {
+    /// The first server, listening.
+    pub(crate) fn start(setting: Setting) -> Self {
+        let servers = Self { setting, nodes: Mutex::default() };
+        servers.start_next();
+        servers
+    }
+
+    /// The newest server.
+    pub(crate) fn current(&self) -> Arc<Node<K>> {
+        Arc::clone(self.nodes().last().expect("the first was started with this"))
+    }
+
+    /// Servers so far.
+    pub(crate) fn lives(&self) -> usize {
+        self.nodes().len()
+    }
+
+    /// If the newest server is dead, waits a little and starts another. True if it did.
+    pub(crate) fn succeed(&self) -> bool {
+        if self.current().is_alive() {
+            return false;
+        }
+        let mut random = SplitMix64::new(self.setting.seed ^ self.lives() as u64);
+        self.setting.simulation.sleep(Duration::from_nanos(random.below(AWAY_NS_MAX)));
+        self.start_next();
+        true
+    }
+
+    /// Makes the table on the newest server, in later lives perhaps as another one than the first: then
+    /// numbers that a client kept name something else.
+    pub(crate) fn make_table(&self) -> Result<(), CatalogueError> {
+        let definition = |name: &str, value_bytes| TableDefinition {
+            name: name.to_owned(),
+            key_kind: KeyKind::U64,
+            value_bytes,
+        };
+        let client = connect::<K>(&self.setting.simulation, self.setting.address)?;
+        let life = self.lives() as u64;
+        if life > 1 && SplitMix64::new(self.setting.seed ^ life << 8).below(2) == 0 {
+            client.create_table(definition("other", 24))?;
+        }
+        client.create_table(definition(self.setting.table, self.setting.value_bytes)).map(drop)
+    }
+
+    fn start_next(&self) {
+        let Setting { simulation, address, options, seed, .. } = &self.setting;
+        let seed = seed ^ (self.lives() as u64) << 16;
+        let node = Arc::new(Node::<K>::start(simulation, address, options, seed));
+        self.nodes().push(node);
+    }
+
+    fn nodes(&self) -> MutexGuard<'_, Vec<Arc<Node<K>>>> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
