@@ -5,7 +5,7 @@
 
 use farsight_base::sync::planted::{Bug, plant};
 use farsight_fabric_sim::{Fault, Rule};
-use farsight_sim::{Failure, Scenario};
+use farsight_sim::{Failure, named, run_seed};
 
 /// The first seed that fails, of as many as allowed, and how.
 fn first_failure(seeds: u64, run: impl Fn(u64) -> Result<(), Box<Failure>>) -> Option<(u64, String)> {
@@ -20,42 +20,49 @@ fn assert_found(name: &str, seeds: u64, run: impl Fn(u64) -> Result<(), Box<Fail
     }
 }
 
-fn assert_bug_is_found(bug: Bug, seeds: u64) {
-    assert_found(&format!("{bug:?}"), seeds, |seed| {
-        plant(bug, || Scenario::of_seed(seed).run(false).map(drop))
+fn assert_bug_is_found(bug: Bug, scenario: &str, seeds: u64) {
+    let named = named(scenario).expect("a scenario");
+    assert_found(&format!("{bug:?} in {scenario}"), seeds, |seed| {
+        plant(bug, || run_seed(seed, named, false).map(drop))
     });
 }
 
 macro_rules! found {
-    ($($name:ident: $bug:ident within $seeds:literal;)+) => {
+    ($($name:ident: $bug:ident in $scenario:literal within $seeds:literal;)+) => {
         $(
             #[test]
             fn $name() {
-                assert_bug_is_found(Bug::$bug, $seeds);
+                assert_bug_is_found(Bug::$bug, $scenario, $seeds);
             }
         )+
     };
 }
 
 found! {
-    a_value_of_another_incarnation: AnyIncarnation within 10;
-    a_value_that_is_being_written: OddAccepted within 100;
-    a_value_that_is_not_there_yet: UnwrittenAccepted within 500;
-    a_miss_without_fences: MissWithoutFences within 10;
-    no_step_to_the_sibling: NoSiblingStep within 10;
-    a_slot_used_twice: SlotReused within 10;
-    lines_that_stay_even: OpenedInPart within 100;
-    an_incarnation_kept: IncarnationKept within 10;
-    a_hint_trusted: HintTrusted within 10;
-    a_retrain_dropped: DroppedRetrain within 10;
-    an_answer_before_its_effect: AnsweredBeforeVisible within 100;
-    no_second_look_at_a_stamp: NoSecondLook within 500;
+    a_value_of_another_incarnation: AnyIncarnation in "mixed" within 10;
+    a_value_that_is_being_written: OddAccepted in "mixed" within 100;
+    a_value_that_is_not_there_yet: UnwrittenAccepted in "mixed" within 500;
+    a_key_shown_before_its_value: KeyShownFirst in "mixed" within 100;
+    a_left_leaf_shown_before_the_right_one: LinkedBeforeFilled in "mixed" within 100;
+    a_miss_without_fences: MissWithoutFences in "mixed" within 10;
+    no_step_to_the_sibling: NoSiblingStep in "mixed" within 10;
+    a_slot_used_twice: SlotReused in "mixed" within 10;
+    lines_that_stay_even: OpenedInPart in "mixed" within 100;
+    an_incarnation_kept: IncarnationKept in "mixed" within 10;
+    a_hint_trusted: HintTrusted in "mixed" within 10;
+    a_retrain_dropped: DroppedRetrain in "mixed" within 10;
+    a_model_trained_on_keys: TrainedOnKeys in "mixed" within 20;
+    a_stale_model_kept: StaleModelKept in "mixed" within 20;
+    a_retry_without_bound: UnboundedRetry in "restarts" within 200;
+    bounds_that_are_not_checked: BoundsNotChecked in "flips" within 20;
+    an_answer_before_its_effect: AnsweredBeforeVisible in "mixed" within 100;
+    no_second_look_at_a_stamp: NoSecondLook in "mixed" within 500;
 }
 
 #[test]
 fn a_call_executed_twice() {
     assert_found("DoubledCall", 10, |seed| {
-        let mut scenario = Scenario::of_seed(seed);
+        let mut scenario = named("mixed").expect("a scenario").scenario(seed);
         scenario.rules.push(Rule::always(Fault::DoubledCall, 10, 0));
         scenario.run(false).map(drop)
     });

@@ -223,6 +223,8 @@ impl KeyLines<'_> {
             return KeySearch::Changing;
         }
         match self.fences() {
+            #[cfg(planted)]
+            None if is_planted(Bug::LinkedBeforeFilled) => KeySearch::Absent,
             None => KeySearch::Foreign,
             Some(fences) if key < fences.low => KeySearch::Left,
             Some(fences) if fences.contain(key) => KeySearch::Absent,

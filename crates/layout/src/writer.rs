@@ -109,6 +109,10 @@ impl<'a> LeafWriter<'a> {
         }
         let permutation = self.permutation();
         let slot = nibble(permutation, spent);
+        #[cfg(planted)]
+        if is_planted(Bug::KeyShownFirst) {
+            self.write_key_line(slot, key, None);
+        }
         self.write_value(slot, version, value);
         let permutation = moved(permutation, spent, self.rank(permutation, spent, key));
         if slot.key_line() == 0 {

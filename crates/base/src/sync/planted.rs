@@ -19,7 +19,8 @@ pub enum Bug {
     ReleaseFences,
     /// No SeqCst fence.
     SeqCstFences,
-    /// A split writes left, which names right, before right is filled.
+    /// A split writes left, which names right, before right is filled; readers take a block that is no leaf for
+    /// one without the key.
     LinkedBeforeFilled,
     /// A value is accepted whatever its incarnation.
     AnyIncarnation,
@@ -51,6 +52,16 @@ pub enum Bug {
     DroppedRetrain,
     /// A call is answered before what it stored can be seen.
     AnsweredBeforeVisible,
+    /// A key is shown before its value is written, and readers take what they find there.
+    KeyShownFirst,
+    /// The model is trained on the leaves' lowest keys instead of their fences.
+    TrainedOnKeys,
+    /// A client never replaces a sub-model that it has.
+    StaleModelKept,
+    /// A client repeats READs for ever instead of asking the server.
+    UnboundedRetry,
+    /// A client follows a sibling wherever it points.
+    BoundsNotChecked,
 }
 
 thread_local! {

@@ -7,6 +7,8 @@
 
 use std::cell::RefCell;
 
+#[cfg(planted)]
+use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_base::{LeafNumber, Line};
 use farsight_fabric::QueuePair;
 use farsight_fabric::ReadMode;
@@ -167,7 +169,10 @@ impl<'a> Shared<'a> {
         };
         let mut walked = matches!(start, Start::Right(_));
         self.counters.borrow_mut().sibling_steps += u64::from(walked);
-        for _ in 0..READS_MAX / 2 {
+        let rounds = READS_MAX / 2;
+        #[cfg(planted)]
+        let rounds = if is_planted(Bug::UnboundedRetry) { usize::MAX } else { rounds };
+        for _ in 0..rounds {
             if !self.cache.is_leaf(leaf) {
                 break;
             }

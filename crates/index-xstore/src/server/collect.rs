@@ -143,6 +143,8 @@ impl<F: LeafFormat> XTree<F> {
                 if index + 1 < parent.count { Some(parent.low_fences[index + 1]) } else { parent.high };
             if parent.low_fences[index] <= high && next.is_none_or(|next| next > low) {
                 let leaf = parent.leaves[index];
+                #[cfg(planted)]
+                let parent = &self.with_lowest_key(parent, index);
                 into.low_fences.push(parent.low_fences[index]);
                 into.leaves.push((leaf, self.format.incarnation(self.block(leaf))));
             }
@@ -153,5 +155,22 @@ impl<F: LeafFormat> XTree<F> {
             into.leaves.truncate(collected);
         }
         is_unchanged
+    }
+
+    /// The parent with the leaf's lowest key for its low fence, where that bug is planted.
+    #[cfg(planted)]
+    fn with_lowest_key<'t>(&self, parent: &Parent<'t>, index: usize) -> Parent<'t> {
+        use farsight_base::sync::planted::{Bug, is_planted};
+        let mut pairs = farsight_index::Pairs::default();
+        pairs.reset(self.format.value_bytes());
+        let mut parent = Parent { ..*parent };
+        if is_planted(Bug::TrainedOnKeys)
+            && parent.low_fences[index] > 0
+            && self.format.read_pairs(self.block(parent.leaves[index]), 0, 1, &mut pairs).is_some()
+            && pairs.len() == 1
+        {
+            parent.low_fences[index] = pairs.pair(0).key;
+        }
+        parent
     }
 }

@@ -363,7 +363,7 @@ impl LatchedLeaf for LatchedXStoreLeaf<'_> {
         let (stay, go) = sorted.split_at(cut.left);
         let left_end = if cut.keeps_incoming { incoming } else { stay[cut.left - 1].key };
         let separator = shortest_fence(left_end, go[0].key);
-        #[cfg(shuttle)]
+        #[cfg(any(shuttle, planted))]
         if is_planted(Bug::LinkedBeforeFilled) {
             self.writer.keep(stay, separator, right_number);
             right.writer.receive(&self.writer, go, separator);
