@@ -9,7 +9,7 @@ use crate::fault::Fault;
 use crate::network::Way;
 use crate::pair::{Content, Phase};
 use crate::state::{Arrived, Event, State};
-use crate::trace::digest_bytes;
+use crate::trace::{Who, Words, digest_bytes};
 
 impl State {
     /// Sends a request.
@@ -47,7 +47,7 @@ impl State {
         let Some(port) = port.filter(|_| !is_fenced && self.hosts[host].is_alive) else { return };
         self.pairs[pair].port = Some(port);
         self.trace.note(self.now_ns, [6, pair as u64, slot as u64, digest_bytes(&bytes)], || {
-            format!("request of {} B from slot {slot} of pair {pair} at port {port}", bytes.len())
+            Words::new(Who::Pair(pair), format!("is heard by worker {port}, {} B, slot {slot}", bytes.len()))
         });
         let arrived = Arrived { pair, slot, serial, bytes };
         let own = &mut self.hosts[host].ports[port];
@@ -85,7 +85,7 @@ impl State {
         self.hosts[host].busy_until_ns = at_ns;
         let Arrived { pair, slot, serial, .. } = *arrived;
         self.trace.note(at_ns, [7, pair as u64, slot as u64, digest_bytes(&bytes)], || {
-            format!("reply of {} B to slot {slot} of pair {pair}", bytes.len())
+            Words::new(Who::Pair(pair), format!("is answered, {} B, slot {slot}", bytes.len()))
         });
         let client = self.pairs[pair].client;
         let leaves_ns = at_ns + self.delay_ns(Fault::SlowReply);

@@ -57,3 +57,4 @@ pub use queue::SimQueue;
 pub use region::SimRegion;
 pub use simulation::Simulation;
 pub use timing::Timing;
+pub use trace::{Place, Told};

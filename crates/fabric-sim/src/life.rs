@@ -11,6 +11,7 @@ use crate::fault::Fault;
 use crate::history::History;
 use crate::region::SimRegion;
 use crate::state::{ClientState, Event, HostState, State};
+use crate::trace::{Who, Words};
 
 /// Regions that one server may have.
 pub(crate) const REGIONS_MAX: usize = 4096;
@@ -20,7 +21,9 @@ impl State {
         let host = self.hosts.len();
         assert!(self.living(address).is_none(), "somebody listens at {address} already");
         let epoch = Epoch(mix(self.random.next_u64() ^ host as u64));
-        self.trace.note(self.now_ns, [8, host as u64, epoch.0], || format!("host {host} listens: {epoch}"));
+        self.trace.note(self.now_ns, [8, host as u64, epoch.0], || {
+            Words::new(Who::Host(host), format!("listens: {epoch}"))
+        });
         self.hosts.push(HostState {
             address: address.to_owned(),
             guarantees,
@@ -76,7 +79,7 @@ impl State {
         let id = ClientId(own.clients_ever);
         let client = self.clients.len();
         self.trace.note(self.now_ns, [9, client as u64, host as u64], || {
-            format!("client {client} connects to host {host} as {id}")
+            Words::new(Who::Running(self.running), format!("connects: connection {client}, {id}"))
         });
         self.clients.push(ClientState { host, id, lost: None, is_fenced: false, group, clock });
         Ok(client)
@@ -109,7 +112,9 @@ impl State {
         if self.clients[client].lost.is_some() {
             return;
         }
-        self.trace.note(self.now_ns, [10, client as u64], || format!("client {client} is cut off: {why}"));
+        self.trace.note(self.now_ns, [10, client as u64], || {
+            Words::new(Who::Client(client), format!("is cut off: {why}"))
+        });
         self.clients[client].lost = Some(why.to_owned());
         for pair in 0..self.pairs.len() {
             if self.pairs[pair].client == client {
@@ -124,7 +129,7 @@ impl State {
             return;
         }
         let now_ns = self.now_ns;
-        self.trace.note(now_ns, [12, host as u64], || format!("host {host} is dead"));
+        self.trace.note(now_ns, [12, host as u64], || Words::new(Who::Host(host), "is dead"));
         let own = &mut self.hosts[host];
         own.is_alive = false;
         own.died_ns.get_or_insert(now_ns);
@@ -142,7 +147,7 @@ impl State {
     /// The processor of a server dies; its card does `lasts_ns` later.
     fn freeze_host(&mut self, host: usize, lasts_ns: u64) {
         let now_ns = self.now_ns;
-        self.trace.note(now_ns, [13, host as u64], || format!("the processor of host {host} is dead"));
+        self.trace.note(now_ns, [13, host as u64], || Words::new(Who::Host(host), "has a dead processor"));
         let own = &mut self.hosts[host];
         own.frozen_ns = now_ns;
         own.died_ns = Some(now_ns);

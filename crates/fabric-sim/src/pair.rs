@@ -91,6 +91,8 @@ pub(crate) struct Breakage {
 /// A queue pair.
 pub(crate) struct Pair {
     pub(crate) client: usize,
+    /// The process that opened it, if it was one.
+    pub(crate) opened_by: Option<usize>,
     pub(crate) port: Option<usize>,
     pub(crate) is_closed: bool,
     /// By region index: whether it is attached.
@@ -120,7 +122,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    pub(crate) fn new(client: usize, port: Option<usize>) -> Self {
+    pub(crate) fn new(client: usize, opened_by: Option<usize>, port: Option<usize>) -> Self {
         let slot = || SlotState {
             content: Content::Nothing,
             phase: Phase::Complete,
@@ -131,6 +133,7 @@ impl Pair {
         };
         Self {
             client,
+            opened_by,
             port,
             is_closed: false,
             attached: Vec::new(),

@@ -22,7 +22,7 @@ use crate::pair::{Content, Verb};
 use crate::prices::{ADDRESS_BYTES, ATOMIC_BYTES, PartUsage, Prices, Usage};
 use crate::state::{Arrived, Event, State};
 use crate::station::Station;
-use crate::trace::digest_lines;
+use crate::trace::{Who, Words, digest_lines};
 
 /// The core's time of a call, from its request and its reply.
 pub(crate) type CallPrice = Box<dyn Fn(&[u8], &[u8]) -> u64 + Send>;
@@ -284,7 +284,7 @@ impl State {
         held.lines.extend(lines.map(|line| present(region, line, CopyMode::Plain)));
         let digest = digest_lines(&held.lines);
         self.trace.note(self.now_ns, [12, pair as u64, slot as u64, digest], || {
-            format!("host {host}: READ of {} lines at line {} for pair {pair}", read.count, read.first_line)
+            Words::new(Who::Pair(pair), "READs".to_owned()).at(read.region, read.first_line, read.count)
         });
         read.count as u64 * farsight_base::LINE_BYTES as u64
     }

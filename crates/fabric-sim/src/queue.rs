@@ -49,7 +49,8 @@ impl<K: Kind> SimQueue<K> {
         }
         let host = state.clients[client].host;
         let port = state.next_port(host);
-        state.pairs.push(Pair::new(client, port));
+        let opened_by = state.running;
+        state.pairs.push(Pair::new(client, opened_by, port));
         let pair = state.pairs.len() - 1;
         Ok(Self { world: Arc::clone(world), pair, peer: peer.to_owned(), kind: PhantomData })
     }

@@ -1,5 +1,6 @@
 //! The simulation as its user holds it.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::priced::Pricing;
 use crate::prices::{Prices, Usage};
 use crate::state::State;
 use crate::timing::Timing;
+use crate::trace::Told;
 use crate::watch;
 use crate::world::{Here, Pace, World};
 
@@ -23,6 +25,12 @@ use crate::world::{Here, Pace, World};
 #[derive(Clone)]
 pub struct Simulation {
     world: Arc<World>,
+}
+
+impl fmt::Debug for Simulation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Simulation")
+    }
 }
 
 impl Simulation {
@@ -198,14 +206,14 @@ impl Simulation {
         self.world.state().trace.events()
     }
 
-    /// Keeps what happens from now on as text.
+    /// Keeps what happens from now on in words.
     pub fn keep_trace(&self) {
-        self.world.state().trace.keep_text();
+        self.world.state().trace.keep_words();
     }
 
-    /// The text kept, a line an event.
+    /// What was kept, by time.
     #[must_use]
-    pub fn trace(&self) -> String {
-        self.world.state().trace.text()
+    pub fn told(&self) -> Vec<Told> {
+        self.world.state().told()
     }
 }

@@ -20,7 +20,7 @@ use crate::pair::{Atomic, Pair, Verb};
 use crate::priced::Pricing;
 use crate::region::SimRegion;
 use crate::timing::Timing;
-use crate::trace::Trace;
+use crate::trace::{Trace, Who, Words};
 use crate::watch::Step;
 
 /// Something that will happen.
@@ -287,7 +287,10 @@ impl State {
         })?;
         self.strikes.count(fault);
         let lasts_ns = self.random.below(struck.max(1));
-        self.trace.note(now_ns, [1, fault as u64, lasts_ns], || format!("FAULT {fault:?} for {lasts_ns} ns"));
+        let running = self.running;
+        self.trace.note(now_ns, [1, fault as u64, lasts_ns], || {
+            Words::new(Who::Running(running), format!("FAULT {fault:?}, {lasts_ns} ns"))
+        });
         Some(lasts_ns)
     }
 

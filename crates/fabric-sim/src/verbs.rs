@@ -20,7 +20,7 @@ use crate::network::Way;
 use crate::pair::{Atomic, Content, Operation, Phase, Read, Verb};
 use crate::state::{ClientState, Event, State};
 use crate::timing::Timing;
-use crate::trace::digest_lines;
+use crate::trace::{self, Who, Words, digest_lines};
 use crate::watch::Step;
 
 /// Of the READs that may execute when they are taken, one in so many does.
@@ -59,10 +59,7 @@ impl State {
         for (index, (slot, serial, verb)) in posted.into_iter().enumerate() {
             if breaks_at.is_none_or(|at| index < at) || self.random.below(2) == 0 {
                 self.trace.note(self.now_ns, [2, client, slot as u64, serial], || {
-                    format!(
-                        "client {client} slot {slot}: {verb:?} {:?}",
-                        self.pairs[pair].slots[slot].content
-                    )
+                    trace::sent(pair, slot, &verb, self.pairs[pair].slots[slot].content)
                 });
                 self.launch(pair, slot, serial, verb);
             }
@@ -204,7 +201,12 @@ impl State {
         }
         let length = words.len();
         self.trace.note(now_ns, [3, host as u64, region as u64, first as u64, length as u64], || {
-            format!("host {host} region {}: {length} words at word {first} arrive", region + 1)
+            let lines = (first % WORDS_PER_LINE + length).div_ceil(WORDS_PER_LINE);
+            Words::new(Who::Client(client), format!("stores {length} words by WRITE")).at(
+                region,
+                first / WORDS_PER_LINE,
+                lines,
+            )
         });
     }
 
@@ -234,7 +236,8 @@ impl State {
             held.word = found;
         }
         self.trace.note(now_ns, [4, pair as u64, slot as u64, found], || {
-            format!("host {host}: {atomic:?} found {found:#x}")
+            Words::new(Who::Pair(pair), format!("stores by {}, slot {slot}, found {found:#x}", atomic.text()))
+                .at(atomic.region, line, 1)
         });
         true
     }
@@ -292,8 +295,11 @@ impl State {
         self.flip(read, &mut lines);
         let digest = digest_lines(&lines);
         self.trace.note(self.now_ns, [5, pair as u64, slot as u64, digest], || {
-            let stamps: Vec<String> = lines.iter().map(|line| format!("{:x}", line.0[0])).collect();
-            format!("READ in slot {slot} of pair {pair} brings stamps {}", stamps.join(" "))
+            Words::new(Who::Pair(pair), trace::brought(slot, &lines)).at(
+                read.region,
+                read.first_line,
+                read.count,
+            )
         });
         self.pairs[pair].slots[slot].lines = lines;
     }
@@ -369,6 +375,7 @@ impl State {
         let store_ns = self.timing.store_ns_max.max(1);
         // Nothing after the last fence is visible before `floor_ns`; everything so far is by `last_ns`.
         let (mut floor_ns, mut last_ns) = (start_ns, start_ns);
+        let mut stored = Vec::new();
         for step in steps {
             match *step {
                 Step::Fence => floor_ns = last_ns,
@@ -376,10 +383,13 @@ impl State {
                     let base_ns = if is_release { last_ns } else { floor_ns };
                     let at_ns = base_ns + self.random.below(store_ns) + self.delay_ns(Fault::SlowWriter);
                     let (_, history) = &mut self.hosts[home.host].regions[home.region];
-                    last_ns = last_ns.max(history.note(word, old, at_ns, false, floor_age_ns));
+                    let at_ns = history.note(word, old, at_ns, false, floor_age_ns);
+                    last_ns = last_ns.max(at_ns);
+                    self.tell_store(&mut stored, home, word, at_ns);
                 }
             }
         }
+        self.tell_stores(stored);
         last_ns
     }
 }

@@ -16,6 +16,7 @@ use farsight_base::clock::{Clock, MonotonicNs, SystemClock};
 use generator::{Generator, Gn};
 
 use crate::state::{ActorState, Event, ProcessState, State};
+use crate::trace::{Who, Words};
 
 /// Words of a process's stack: 256 KiB, of which only what is touched becomes real.
 const STACK_WORDS: usize = 32 << 10;
@@ -213,10 +214,8 @@ impl World {
         if body.is_done() {
             SPARE.with_borrow_mut(|spare| spare.extend((spare.len() < SPARE_MAX).then_some(body)));
             let now_ns = state.now_ns;
-            let own = &mut state.processes[process];
-            own.is_done = true;
-            let name = own.name.clone();
-            state.trace.note(now_ns, [11, process as u64], || format!("{name} ends"));
+            state.processes[process].is_done = true;
+            state.trace.note(now_ns, [11, process as u64], || Words::new(Who::Process(process), "ends"));
         } else {
             lock(&self.bodies)[process] = Some(body);
         }
