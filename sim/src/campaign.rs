@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use farsight_fabric_sim::Fault;
 
-use crate::{Coverage, Failure, Named, Report, run_seed};
+use crate::{Coverage, Failure, Named, Report, Story, run_seed};
 
 /// Which seeds of what.
 #[derive(Clone, Copy, Debug)]
@@ -119,8 +119,8 @@ fn run_caught(seed: u64, scenario: &Named) -> Result<Report, Box<Failure>> {
         let said = panic.downcast_ref::<String>().map(String::as_str);
         let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("nothing");
         let what = format!("it panicked: {said}");
-        let trace = String::new();
-        Err(Box::new(Failure { scenario: scenario.name, seed, what, entries: Vec::new(), trace }))
+        let (entries, story) = (Vec::new(), Story::default());
+        Err(Box::new(Failure { scenario: scenario.name, seed, what, entries, story }))
     })
 }
 

@@ -10,6 +10,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farsight_base::prng::mix;
+use farsight_fabric_sim::Simulation;
 use farsight_protocol::{WriteOperation, WriteOutcome};
 
 use crate::classes::{Coverage, Mark};
@@ -63,11 +64,26 @@ pub struct Entry {
 #[derive(Clone, Debug, Default)]
 pub struct Journal {
     shared: Arc<Mutex<Pages>>,
+    /// Whose events and time each moment is noted with, for a story.
+    clock: Option<Simulation>,
+}
+
+/// By moment: the events before it, and the virtual time.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Moments(Vec<(u64, u64)>);
+
+impl Moments {
+    /// Of a moment that came.
+    pub(crate) fn at(&self, moment: u64) -> Option<(u64, u64)> {
+        let index = usize::try_from(moment).ok()?.checked_sub(1)?;
+        self.0.get(index).copied()
+    }
 }
 
 #[derive(Debug, Default)]
 struct Pages {
     moment: u64,
+    moments: Moments,
     writes: u64,
     entries: Vec<Entry>,
     coverage: Coverage,
@@ -79,10 +95,23 @@ impl Journal {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A journal that notes when its moments were.
+    pub(crate) fn timed(clock: Simulation) -> Self {
+        Self { clock: Some(clock), ..Self::default() }
+    }
+
+    /// When the moments were, if that was noted.
+    pub(crate) fn take_moments(&self) -> Moments {
+        std::mem::take(&mut self.pages().moments)
+    }
+
     /// The next moment.
     #[must_use]
     pub fn moment(&self) -> u64 {
         let mut pages = self.pages();
+        if let Some(clock) = &self.clock {
+            pages.moments.0.push((clock.events(), clock.now().0));
+        }
         pages.moment += 1;
         pages.moment
     }

@@ -19,6 +19,7 @@ mod report;
 mod run;
 mod scenario;
 mod servers;
+mod story;
 
 pub use campaign::{Campaign, Tally};
 pub use catalogue::{Named, SCENARIOS, named, run_seed};
@@ -28,3 +29,4 @@ pub use linear::{Violation, check};
 pub use node::{Node, connect};
 pub use report::{Failure, Report};
 pub use scenario::Scenario;
+pub use story::Story;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::classes::Coverage;
 use crate::journal::{Action, Entry};
+use crate::story::Story;
 
 /// What came of a scenario that passed.
 #[derive(Clone, Default, Debug)]
@@ -27,6 +28,8 @@ pub struct Report {
     pub trace_hash: u64,
     /// What it met.
     pub coverage: Coverage,
+    /// What happened, if it was kept.
+    pub story: Story,
 }
 
 impl Report {
@@ -56,12 +59,12 @@ pub struct Failure {
     /// The entries that contradict each other.
     pub entries: Vec<Entry>,
     /// What happened, if it was kept.
-    pub trace: String,
+    pub story: Story,
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}scenario {} seed {}: {}", self.trace, self.scenario, self.seed, self.what)?;
+        write!(f, "scenario {} seed {}: {}", self.scenario, self.seed, self.what)?;
         for Entry { key, life, process, begin, end, action } in &self.entries {
             write!(f, "\n  life {life:04x} process {process} key {key} [{begin}, {end}] {action:?}")?;
         }

@@ -24,12 +24,13 @@ use crate::allowed::Allowed;
 use crate::classes::Mark;
 use crate::client::{self, Client, Plan};
 use crate::journal::{Entry, Journal};
-use crate::linear;
+use crate::linear::{self, Violation};
 use crate::look_back::{check_left_over, look_back};
 use crate::node::Node;
 use crate::program::Programs;
 use crate::report::{Failure, Report};
 use crate::servers::{Servers, Setting};
+use crate::story::Story;
 
 const ADDRESS: &str = "sim://server";
 const TABLE: &str = "table";
@@ -59,31 +60,37 @@ impl Scenario {
         } else {
             self.run_on::<ReliableConnection>(&simulation, &journal)
         };
-        let fail = |what: String, entries: Vec<Entry>| {
-            let trace = simulation.trace();
-            Box::new(Failure { scenario: self.name, seed: self.seed, what, entries, trace })
-        };
-        // What a client met first explains what was found afterwards.
-        if let Some(complaint) = journal.complaint() {
-            return Err(fail(complaint, Vec::new()));
-        }
-        let report = done.map_err(|what| fail(what, Vec::new()))?;
         let entries = journal.take_entries();
-        linear::check(&entries).map_err(|violation| {
-            fail(format!("key {}: {}", violation.key, violation.what), violation.entries)
-        })?;
-        Ok(report.with_entries(&entries))
+        let judged = judge(done, &journal, &entries);
+        let story = if keeps_trace {
+            Story::new(simulation.told(), entries, journal.take_moments(), self)
+        } else {
+            Story::default()
+        };
+        match judged {
+            Ok(report) => Ok(Report { story, ..report }),
+            Err(Violation { what, entries, .. }) => {
+                Err(Box::new(Failure { scenario: self.name, seed: self.seed, what, entries, story }))
+            }
+        }
     }
 
     fn begin(&self, keeps_trace: bool) -> (Simulation, Journal) {
         let simulation = Simulation::new(self.seed, Timing::default(), Vec::new());
+        let mut journal = Journal::default();
         if keeps_trace {
             simulation.keep_trace();
+            journal = Journal::timed(simulation.clone());
         }
         simulation.set_first_stamp(self.first_stamp);
         simulation.set_flips(self.flips.clone());
         simulation.spare(OPERATOR);
-        (simulation, Journal::default())
+        (simulation, journal)
+    }
+
+    /// How a table's leaves are laid out.
+    pub(crate) fn geometry(&self) -> Geometry {
+        Geometry::new(usize::from(self.value_bytes)).expect("a size that the format knows")
     }
 
     /// Whether servers may die.
@@ -92,8 +99,7 @@ impl Scenario {
     }
 
     fn servers<K: Kind>(&self, simulation: &Simulation) -> Arc<Servers<K>> {
-        let geometry = Geometry::new(usize::from(self.value_bytes)).expect("a size that the format knows");
-        let table_memory_bytes = (self.leaves * geometry.leaf_bytes()) as u64;
+        let table_memory_bytes = (self.leaves * self.geometry().leaf_bytes()) as u64;
         let options = ServerOptions { workers: self.workers, table_memory_bytes, ..ServerOptions::default() };
         Arc::new(Servers::start(Setting {
             simulation: simulation.clone(),
@@ -115,7 +121,7 @@ impl Scenario {
         for process in 0..self.processes {
             let (group, seed) = (process % self.programs, self.seed ^ (process as u64) << 32);
             let access = if process % 4 == 3 { Access::Rpc } else { Access::OneSided };
-            let plan = Plan { group, process, access, seed, ..bystander.again() };
+            let plan = Plan { group, access, process, seed, ..bystander.again() };
             start(plan, self.programs, &left);
         }
         if self.has_ends() {
@@ -209,6 +215,18 @@ impl Scenario {
         };
         node.regions().iter().map(|region| wrapped(region)).sum()
     }
+}
+
+/// Whether all is as it should be. What a client met first explains what was found afterwards.
+fn judge(done: Result<Report, String>, journal: &Journal, entries: &[Entry]) -> Result<Report, Violation> {
+    let plain = |what: String| Violation { key: 0, what, entries: Vec::new() };
+    journal.complaint().map_or(Ok(()), |complaint| Err(plain(complaint)))?;
+    let report = done.map_err(plain)?;
+    linear::check(entries).map_err(|violation| Violation {
+        what: format!("key {}: {}", violation.key, violation.what),
+        ..violation
+    })?;
+    Ok(report.with_entries(entries))
 }
 
 /// Starts a process; if its program is killed, the rest of its plan goes to the program's successor.

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Args;
-use farsight_sim::{Campaign, Named, SCENARIOS, Tally, named};
+use farsight_sim::{Campaign, Named, SCENARIOS, Tally, named, run_seed};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::bench::cancellation;
-use record::Record;
+use record::{COMMIT, Record};
 
 /// Seeds that are run unless something else is asked for.
 const SEEDS_DEFAULT: u64 = 1_000;
@@ -48,6 +48,12 @@ pub(crate) struct Simulate {
     /// Threads [default: one a core]
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u64).range(1..=THREADS_MAX))]
     threads: Option<u64>,
+    /// Run one seed and print all that happens: virtual time, who, what, to which lines of which leaf
+    #[arg(long, conflicts_with_all = ["seeds", "minutes", "threads", "json", "document"])]
+    trace: bool,
+    /// Of the trace only what concerns this key
+    #[arg(long, value_name = "KEY", requires = "trace")]
+    key: Option<u64>,
     /// Print the result as one JSON object
     #[arg(long)]
     json: bool,
@@ -62,6 +68,13 @@ seed of the same commit does the same again, on any machine; a failure is
 printed with the line that repeats it. The exit code is 1 if a seed failed,
 or if 2,000 seeds and more of `any` left a class of faults unmet.
 
+A trace shows what clients ask and are told (writes by their numbers, one
+each) among what the fabric does for it: verbs when they are sent and when
+they are back, with the versions of the lines they bring (* is changing),
+stores when others can see them, and faults where they strike. With --key it
+is that key's story: all that clients did while they asked for it, and every
+store into a leaf that they looked at.
+
 Seeds are independent. A run that is cut short, by --minutes or an interrupt,
 says with which seed to go on.
 
@@ -69,6 +82,7 @@ Examples:
   farsight simulate                                1,000 seeds of everything
   farsight simulate --seeds 1000000 --minutes 60   a million, an hour at most
   farsight simulate --seed 500001 --seeds 500000   the second half of them
+  farsight simulate --seed 17 --trace --key 42     what happened to key 42
   farsight simulate --json | jq '.classes'         what was met, how often";
 
 fn scenario(name: &str) -> Result<&'static Named, String> {
@@ -90,6 +104,22 @@ fn minutes(text: &str) -> Result<f64, String> {
 
 impl Simulate {
     pub(crate) fn run(self) -> Result<ExitCode> {
+        if self.trace { self.tell() } else { self.campaign_and_report() }
+    }
+
+    /// Runs one seed and tells its story.
+    fn tell(&self) -> Result<ExitCode> {
+        let (story, verdict, code) = match run_seed(self.seed, self.scenario, true) {
+            Ok(report) => (report.story, format!("seed {} passed", self.seed), ExitCode::SUCCESS),
+            Err(failure) => (failure.story.clone(), format!("FAILED {failure}"), ExitCode::FAILURE),
+        };
+        let mut out = std::io::stdout().lock();
+        out.write_all(story.text(self.key).as_bytes())?;
+        writeln!(out, "{verdict}; commit {COMMIT}")?;
+        Ok(code)
+    }
+
+    fn campaign_and_report(self) -> Result<ExitCode> {
         let cancellation = cancellation()?;
         let document = self.document.as_deref().map(document::Document::open).transpose()?;
         let campaign = self.campaign();

@@ -65,6 +65,40 @@ fn runs_add_up_in_a_document() {
 }
 
 #[test]
+fn a_trace_tells_one_key_among_all() {
+    let trace = ["--scenario", "mixed", "--seed", "3", "--trace"];
+    let all = ok(&trace);
+    let told =
+        all.lines().find_map(|line| line.split_once("told  key ")).expect("somebody is told something").1;
+    let key = told.split_once(':').expect("what it is told").0;
+    let mut of_key = trace.to_vec();
+    of_key.extend(["--key", key]);
+    let story = ok(&of_key);
+    assert!(story.lines().count() < all.lines().count() / 2, "{story}");
+    for part in [
+        "process ",
+        "sends READ, slot ",
+        "has READ, slot ",
+        ", versions ",
+        "stores, visible within",
+        " leaf ",
+    ] {
+        assert!(story.contains(part), "no {part:?} in {story}");
+    }
+    assert!(all.contains("FAULT ") && all.contains("asks  "), "{all}");
+    let lines: std::collections::HashSet<&str> = all.lines().map(str::trim).collect();
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let known: std::collections::HashSet<String> = lines.iter().map(|line| words(line)).collect();
+    let foreign = story.lines().map(words).filter(|line| !line.contains("asks") && !known.contains(line));
+    assert_eq!(foreign.collect::<Vec<_>>(), [""; 0], "a line that the whole trace does not have");
+    let others = story.lines().filter_map(|line| line.split_once("told  key ")).map(|(_, told)| told);
+    assert!(
+        others.clone().count() > 0 && others.clone().all(|told| told.starts_with(&format!("{key}:"))),
+        "{story}"
+    );
+}
+
+#[test]
 fn what_cannot_be_run_is_refused_by_name() {
     let unknown = simulate(&["--scenario", "sunshine"]);
     assert_eq!(unknown.code, Some(2));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use farsight_sim::{CLASSES, Campaign, SCENARIOS, Tally};
+use farsight_sim::{CLASSES, Campaign, Failure, SCENARIOS, Tally};
 use serde::{Deserialize, Serialize};
 
 /// A run of so many seeds of all scenarios meets every class of faults; fewer may miss one.
@@ -52,10 +52,7 @@ impl Record {
             seed: failure.seed,
             scenario: failure.scenario.to_owned(),
             what: failure.what.clone(),
-            replay: format!(
-                "farsight simulate --scenario {} --seed {} --seeds 1",
-                failure.scenario, failure.seed
-            ),
+            replay: replay(failure),
         });
         Self {
             commit: COMMIT.to_owned(),
@@ -80,4 +77,12 @@ impl Record {
     pub(super) fn has_passed(&self) -> bool {
         self.failures.is_empty() && self.unmet.is_empty()
     }
+}
+
+/// The line that repeats a failure and tells its story: of the key whose answers contradict each other, if it
+/// is one.
+fn replay(failure: &Failure) -> String {
+    let key = failure.entries.first().map(|entry| format!(" --key {}", entry.key));
+    let (scenario, seed) = (failure.scenario, failure.seed);
+    format!("farsight simulate --scenario {scenario} --seed {seed} --trace{}", key.unwrap_or_default())
 }

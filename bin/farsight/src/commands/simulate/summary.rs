@@ -75,7 +75,7 @@ fn met(class: &Class, tally: &Tally) -> String {
 mod tests {
     use std::time::Duration;
 
-    use farsight_sim::{Campaign, Failure, SCENARIOS};
+    use farsight_sim::{Campaign, Failure, SCENARIOS, Story};
 
     use super::*;
 
@@ -86,7 +86,7 @@ mod tests {
             seed: 17,
             what: "key 4: no order explains these answers".to_owned(),
             entries: Vec::new(),
-            trace: String::new(),
+            story: Story::default(),
         };
         let failures = fails.then_some(failure).into_iter().collect();
         let tally = Tally { seeds, failures, ..Tally::default() };
@@ -101,7 +101,7 @@ mod tests {
         let text = text(&record, &tally, Some(100));
         assert!(text.contains("FAILED scenario mixed seed 17: key 4: no order explains"), "{text}");
         let replay =
-            format!("replay: farsight simulate --scenario mixed --seed 17 --seeds 1   (commit {COMMIT})");
+            format!("replay: farsight simulate --scenario mixed --seed 17 --trace   (commit {COMMIT})");
         assert!(text.contains(&replay) && text.ends_with("1 failed\n"), "{text}");
         assert!(!text.contains("go on with"), "{text}");
     }
