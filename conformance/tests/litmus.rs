@@ -4,7 +4,7 @@ use farsight_conformance::fabric::shm::Shm;
 use farsight_conformance::fabric::tcp::Tcp;
 use farsight_conformance::litmus::{self, Program, programs, simulated};
 use farsight_fabric::{AtomicUnit, Guarantees};
-use farsight_fabric_sim::{Kind, ReliableConnection, Weakest};
+use farsight_fabric_sim::{Fault, Kind, ReliableConnection, Rule, Weakest};
 
 #[test]
 fn shared_memory() {
@@ -75,4 +75,15 @@ fn a_simulator_of_another_strength_is_caught() {
         let broken = program.check_promises(&Strongest::GUARANTEES, &weak).expect_err(program.name);
         assert_eq!(broken, too_weak);
     }
+}
+
+/// A card that says that a WRITE is complete before all of it is in memory breaks the contract, and is found.
+#[test]
+fn a_card_that_completes_writes_too_early_is_caught() {
+    let program =
+        programs::ALL.iter().find(|program| program.name == "two WRITEs in turn").expect("a program");
+    let early = Rule::always(Fault::EarlyCompletion, 3, 10_000);
+    let seen = simulated::sample_with::<Weakest>(program, &early);
+    let broken = program.check_promises(&Weakest::GUARANTEES, &seen).expect_err("it is seen");
+    assert!(broken.contains("flag=1 payload=0 must never happen"), "{broken}");
 }

@@ -1,8 +1,9 @@
 //! The judges that look at a cluster after its last fault, when nothing is under way any more.
 //!
-//! The server answers and has trained; a cache that was there all the time catches up, a fresh one leads every
-//! GET to its leaf; the server counts as many pairs as a scan finds; and nothing is left over: no latch, no
-//! line that is being written, no leaf that the tree does not name, no client, queue pair or request.
+//! The server answers and has trained; a cache that was there all the time catches up, a fresh one leads
+//! every GET to its leaf; the server counts as many pairs as a scan finds; and nothing is left over: no
+//! latch, no line that is being written, no leaf that the tree does not name, no client, queue pair or
+//! request.
 
 use std::fmt;
 use std::sync::Arc;

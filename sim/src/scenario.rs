@@ -176,8 +176,8 @@ impl Scenario {
     }
 
     /// Bits flip in what leads a reader: the fields of stamps, and the number of the sibling. Not those that
-    /// would make another true leaf of one: a bit of a key, a value, a fence or an occupancy is nothing that a
-    /// reader can tell, nor are the low bits of an incarnation, which is the next one then.
+    /// would make another true leaf of one: a bit of a key, a value, a fence or an occupancy is nothing that
+    /// a reader can tell, nor are the low bits of an incarnation, which is the next one then.
     pub(crate) fn flips(seed: u64) -> Self {
         let plain = Self::with("flips", seed, &FLIPS, 1);
         let geometry = Geometry::new(usize::from(plain.value_bytes)).expect("a size that the format knows");

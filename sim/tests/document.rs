@@ -9,7 +9,7 @@ fn table() -> String {
     for class in CLASSES {
         let cover = match class.cover {
             Cover::By(evidence) => {
-                let names: Vec<String> = evidence.iter().map(name).collect();
+                let names: Vec<String> = evidence.iter().copied().map(name).collect();
                 format!("yes: `{}`", names.join("`, `"))
             }
             Cover::Elsewhere(tests) => format!("elsewhere: {tests}"),
@@ -20,7 +20,7 @@ fn table() -> String {
     table
 }
 
-fn name(evidence: &Evidence) -> String {
+fn name(evidence: Evidence) -> String {
     match evidence {
         Evidence::Struck(fault) => format!("{fault:?}"),
         Evidence::Seen(mark) => format!("{mark:?}"),

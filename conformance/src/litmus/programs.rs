@@ -1,5 +1,6 @@
 //! The programs, one a file.
 
+mod add_beside_processor;
 mod atomic_behind_write;
 mod flag_line;
 mod flag_then_payload;
@@ -39,6 +40,7 @@ pub const ALL: &[&Program] = &[
     &overwritten::PROGRAM,
     &overwritten_by_another_queue::PROGRAM,
     &swap_and_add::PROGRAM,
+    &add_beside_processor::PROGRAM,
     &two_swaps::PROGRAM,
     &read_behind_swap::PROGRAM,
     &write_behind_read::PROGRAM,

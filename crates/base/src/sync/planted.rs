@@ -19,8 +19,8 @@ pub enum Bug {
     ReleaseFences,
     /// No SeqCst fence.
     SeqCstFences,
-    /// A split writes left, which names right, before right is filled; readers take a block that is no leaf for
-    /// one without the key.
+    /// A split writes left, which names right, before right is filled; readers take a block that is no leaf
+    /// for one without the key.
     LinkedBeforeFilled,
     /// A value is accepted whatever its incarnation.
     AnyIncarnation,
