@@ -9,6 +9,7 @@
 pub mod atomics;
 pub mod bounds;
 pub mod calls;
+pub mod chained;
 pub mod harness;
 pub mod life;
 pub mod meters;
@@ -55,6 +56,8 @@ macro_rules! fabric_suite {
             reads: read_sees_what_the_server_wrote, read_of_many_lines, reads_of_a_full_batch,
                 a_read_alone_is_a_batch_of_one, a_slot_may_be_posted_again, line_being_written_comes_back_odd,
                 write_is_seen_by_server_and_reader, the_lane_reads;
+            chained: chains_fetch_what_their_reads_would, chains_see_lines_being_written,
+                chains_are_refused_as_reads_are, a_part_of_a_read_is_the_wholes;
             tearing: stamped_lines_do_not_tear, plain_words_do_not_tear, writes_stay_in_order;
             atomics: compare_swap_yields_what_it_found, fetch_add_counts_every_addition,
                 read_follows_atomic;
