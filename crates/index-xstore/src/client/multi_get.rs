@@ -2,8 +2,9 @@
 //!
 //! A step is a loop over the batch; between two steps the batch's READs go out in one doorbell. While one
 //! key's line is on its way the others are worked on, so the loop runs at the rate of lines, not of their
-//! latency. Keys whose hints tie get a second round of the same steps, at the tie's other candidate. What
-//! that does not answer either leaves for the lane.
+//! latency. Key part and value are a chain of READs: the fabric runs the steps around them. Keys whose hints
+//! tie get a second round of the same steps, at the tie's other candidate. What that does not answer either
+//! leaves for the lane.
 
 #[cfg(planted)]
 use farsight_base::sync::planted::{Bug, is_planted};
