@@ -101,6 +101,8 @@ pub use farsight_base::Epoch;
 pub use farsight_client::{Access, CacheStats, CatalogueError, LoadError, OpenError, ReadError, WriteError};
 pub use farsight_fabric::{FabricError, Meters};
 pub use farsight_fabric_tcp::{Tls, TlsError};
+#[cfg(feature = "verbs")]
+pub use farsight_fabric_verbs::{DeviceReport as RdmaDevice, devices as rdma_devices};
 pub use farsight_index::{Answers, Counters};
 pub use farsight_layout::{FORMAT_VERSION, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
 pub use farsight_protocol::{

@@ -3,6 +3,8 @@
 mod kernel;
 mod limits;
 mod processors;
+#[cfg(feature = "verbs")]
+mod rdma;
 mod server;
 
 use std::io::Write;
@@ -58,6 +60,8 @@ impl Doctor {
             limits::locked_memory(),
             limits::open_files(),
         ];
+        #[cfg(feature = "verbs")]
+        findings.extend(rdma::devices());
         findings.extend(self.connection.socket().map(|socket| server::socket_directory(&socket)));
         findings.push(server::server(&self.connection));
         let mut out = std::io::stdout().lock();
