@@ -19,12 +19,14 @@
 
 pub mod checked_value;
 mod error;
+pub(crate) mod executor;
 mod inserts;
 mod limit_region;
 mod load;
 mod placement;
 mod run;
 mod server_process;
+pub(crate) mod store;
 mod worker;
 
 use std::sync::Arc;
@@ -36,7 +38,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::limits::LimitArrays;
 use crate::machine::Machine;
 use crate::report::{Record, Setting, thousands};
-use crate::workload::{Distribution, InsertSupply, KeySpace, Workload, WorkloadError, ZIPFIAN_THETA_DEFAULT};
+use crate::workload::{Distribution, InsertSupply, KeySpace, Workload, WorkloadError};
 
 pub use error::DriverError;
 pub use inserts::{InsertOrder, InsertOutcome, InsertPlan};
@@ -119,7 +121,7 @@ impl Cancellation {
         self.0.load(Ordering::Relaxed)
     }
 
-    fn check(&self) -> Result<(), DriverError> {
+    pub(crate) fn check(&self) -> Result<(), DriverError> {
         if self.is_cancelled() { Err(DriverError::Cancelled) } else { Ok(()) }
     }
 }
@@ -156,10 +158,7 @@ impl Plan {
     }
 
     fn distribution_of(&self, workload: Workload) -> Distribution {
-        self.distribution.unwrap_or(match workload {
-            Workload::D => Distribution::Latest { theta: ZIPFIAN_THETA_DEFAULT },
-            _ => Distribution::Uniform,
-        })
+        self.distribution.unwrap_or(workload.usual_distribution())
     }
 
     fn setting(&self, workload: Workload, keys_loaded: usize) -> Setting {

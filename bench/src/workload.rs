@@ -129,6 +129,15 @@ impl Workload {
         }
     }
 
+    /// Which keys are popular, unless said otherwise: the youngest in workload D, all alike in the others.
+    #[must_use]
+    pub fn usual_distribution(self) -> Distribution {
+        match self {
+            Self::D => Distribution::Latest { theta: ZIPFIAN_THETA_DEFAULT },
+            _ => Distribution::Uniform,
+        }
+    }
+
     /// Shares of its operations.
     #[must_use]
     pub fn mix(self) -> Mix {

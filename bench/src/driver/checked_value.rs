@@ -13,7 +13,7 @@ const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A value in a buffer of its own, as the batched writes take them.
 #[derive(Clone)]
-pub(super) struct CheckedValue {
+pub(crate) struct CheckedValue {
     bytes: [u8; VALUE_BYTES_MAX],
     length: usize,
 }

@@ -77,6 +77,16 @@ pub enum DriverError {
     /// The kernel could not be asked or obeyed.
     #[error(transparent)]
     Machine(#[from] MachineError),
+    /// More threads than the simulated machines have cores for.
+    #[error("{threads} threads a machine are more than the {cores} cores of profile {profile}")]
+    TooManyThreads {
+        /// Threads asked for.
+        threads: usize,
+        /// Cores of a client machine.
+        cores: usize,
+        /// The profile.
+        profile: String,
+    },
     /// The store answered wrongly.
     #[error("workload {workload}: wrong answers: {count} of {operations} operations; the first: {first}")]
     WrongAnswers {

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use farsight::{Access, Session, TableStats, WriteOutcome};
 use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
 
+use super::executor::{WrongAnswers, check_read};
 use super::load::{Load, LoadReport};
-use super::worker::{WrongAnswers, check_read};
 use super::{Cancellation, DriverError, Placement, SEED, ServerSource, checked_value};
 use crate::histogram::LatencyHistogram;
 use crate::machine::{Machine, process_cpu_time, thread_cpu_time};

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use farsight::{Access, Meters};
 
+use super::executor::check_answers;
 use super::load::Load;
 use super::worker::{Phase, Worker};
 use super::{Cancellation, DriverError, Placement, Plan};
@@ -108,12 +109,7 @@ impl Run<'_> {
     }
 
     fn check(&self, workers: &[Worker], operations: u64, inserted: u64) -> Result<(), DriverError> {
-        let mut wrong = workers.iter().map(Worker::wrong_answers).filter(|wrong| wrong.count > 0).peekable();
-        if let Some(first) = wrong.peek().map(|wrong| wrong.first.clone()) {
-            let count = wrong.map(|wrong| wrong.count).sum();
-            let workload = self.workload.name();
-            return Err(DriverError::WrongAnswers { workload, count, operations, first });
-        }
+        check_answers(workers.iter().map(Worker::wrong_answers), self.workload, operations)?;
         if operations == 0 {
             // The warm-up took all that there was.
             return Err(WorkloadError::InsertKeysExhausted { thread: 0, inserted: inserted as usize }.into());

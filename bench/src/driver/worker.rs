@@ -1,13 +1,11 @@
-//! One client thread: takes batches from its stream, executes them kind by kind, checks every answer.
+//! One client thread: takes batches from its stream, executes them and takes the time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use farsight::{
-    Answers, Counters, Meters, Options, Pairs, Session, Table, WriteError, WriteOperation, WriteOutcome,
-};
+use farsight::{Counters, Meters, Options, Session, Table};
 
-use super::checked_value::{self, CheckedValue};
+use super::executor::{Executor, WrongAnswers};
 use super::{Cancellation, DriverError};
 use crate::histogram::LatencyHistogram;
 use crate::machine::thread_cpu_time;
@@ -18,7 +16,7 @@ pub(super) struct Worker {
     stream: OperationStream,
     batch: Vec<Operation>,
     batch_size: usize,
-    executor: Executor,
+    executor: Executor<Session<u64>>,
 }
 
 /// What a thread did in one phase.
@@ -33,13 +31,6 @@ pub(super) struct Phase {
     pub(super) is_exhausted: bool,
 }
 
-/// Wrong answers so far, with the evidence of the first.
-#[derive(Default)]
-pub(super) struct WrongAnswers {
-    pub(super) count: u64,
-    pub(super) first: String,
-}
-
 impl Worker {
     /// A worker with a session of its own.
     pub(super) fn new(
@@ -49,7 +40,7 @@ impl Worker {
         space: Arc<KeySpace>,
         batch_size: usize,
     ) -> Result<Self, DriverError> {
-        let executor = Executor::new(table, table.session(options)?, space);
+        let executor = Executor::new(table.session(options)?, table.name(), table.value_bytes(), space);
         Ok(Self { stream, batch: Vec::with_capacity(batch_size), batch_size, executor })
     }
 
@@ -59,7 +50,7 @@ impl Worker {
         duration: Duration,
         cancellation: &Cancellation,
     ) -> Result<Phase, DriverError> {
-        let (meters, counters) = (self.executor.session.meters(), self.executor.session.counters());
+        let (meters, counters) = (self.executor.session().meters(), self.executor.session().counters());
         let mut latencies = LatencyHistogram::new();
         let mut is_exhausted = false;
         let cpu = thread_cpu_time();
@@ -80,7 +71,7 @@ impl Worker {
             elapsed: now - begun,
             cpu: thread_cpu_time().saturating_sub(cpu),
             latencies,
-            meters: self.executor.session.meters() - meters,
+            meters: self.executor.session().meters() - meters,
             fallbacks: self.fallbacks_since(counters),
             is_exhausted,
         })
@@ -93,254 +84,10 @@ impl Worker {
 
     /// Wrong answers of all phases.
     pub(super) fn wrong_answers(&self) -> &WrongAnswers {
-        &self.executor.wrong
+        self.executor.wrong_answers()
     }
 
     fn fallbacks_since(&self, before: Counters) -> u64 {
-        self.executor.session.counters().fallbacks - before.fallbacks
-    }
-}
-
-/// Executes batches.
-struct Executor {
-    session: Session<u64>,
-    space: Arc<KeySpace>,
-    reads: Vec<u64>,
-    scans: Vec<(u64, usize)>,
-    /// Keys of read-modify-writes.
-    modifies: Vec<u64>,
-    inserts: Writes,
-    updates: Writes,
-    answers: Answers,
-    pairs: Pairs<u64>,
-    outcomes: Vec<WriteOutcome>,
-    /// Writes so far: what tells the values of a key apart.
-    counter: u32,
-    wrong: WrongAnswers,
-}
-
-/// Writes of one kind in a batch. Their buffers stay, for values are long and batches many.
-struct Writes {
-    table: String,
-    operation: WriteOperation,
-    pairs: Vec<(u64, CheckedValue)>,
-    count: usize,
-    empty: CheckedValue,
-}
-
-impl Writes {
-    fn new(table: &str, operation: WriteOperation, value_bytes: usize) -> Self {
-        let empty = CheckedValue::new(value_bytes);
-        Self { table: table.to_owned(), operation, pairs: Vec::new(), count: 0, empty }
-    }
-
-    #[inline]
-    fn push(&mut self, key: u64, counter: u32) {
-        if self.count == self.pairs.len() {
-            self.pairs.push((key, self.empty.clone()));
-        }
-        let (pair_key, value) = &mut self.pairs[self.count];
-        *pair_key = key;
-        value.set(key, counter);
-        self.count += 1;
-    }
-
-    fn pairs(&self) -> &[(u64, CheckedValue)] {
-        &self.pairs[..self.count]
-    }
-
-    /// Inserts must find their keys absent, updates present.
-    fn check(&self, outcomes: &[WriteOutcome], wrong: &mut WrongAnswers) -> Result<(), DriverError> {
-        let operation = self.operation;
-        if outcomes.len() != self.count {
-            wrong.note(format!("{} outcomes of {} writes ({operation:?})", outcomes.len(), self.count));
-        }
-        for ((key, _), outcome) in self.pairs().iter().zip(outcomes) {
-            match (operation, *outcome) {
-                (WriteOperation::Insert, WriteOutcome::Inserted(_))
-                | (WriteOperation::Update, WriteOutcome::Replaced(_)) => {}
-                (_, WriteOutcome::Failed(code)) => {
-                    return Err(WriteError::Refused { table: self.table.clone(), operation, code }.into());
-                }
-                (_, other) => wrong.note(format!("{operation:?} of key {key} gave {other:?}")),
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Executor {
-    fn new(table: &Table<u64>, session: Session<u64>, space: Arc<KeySpace>) -> Self {
-        let writes = |operation| Writes::new(table.name(), operation, table.value_bytes());
-        Self {
-            session,
-            space,
-            reads: Vec::new(),
-            scans: Vec::new(),
-            modifies: Vec::new(),
-            inserts: writes(WriteOperation::Insert),
-            updates: writes(WriteOperation::Update),
-            answers: Answers::default(),
-            pairs: Pairs::default(),
-            outcomes: Vec::new(),
-            counter: 0,
-            wrong: WrongAnswers::default(),
-        }
-    }
-
-    fn execute(&mut self, batch: &[Operation]) -> Result<(), DriverError> {
-        self.split(batch);
-        // First, for reads of the batch may name its inserts.
-        if self.inserts.count > 0 {
-            self.session.insert_many(self.inserts.pairs(), &mut self.outcomes)?;
-            self.inserts.check(&self.outcomes, &mut self.wrong)?;
-        }
-        if !self.reads.is_empty() {
-            self.session.multi_get(&self.reads, &mut self.answers)?;
-            for (index, &key) in self.reads.iter().enumerate() {
-                check_read(key, self.answers.get(index), &mut self.wrong);
-            }
-        }
-        if !self.scans.is_empty() {
-            self.session.scan_batch(&self.scans, &mut self.pairs)?;
-            self.check_scans();
-        }
-        if !self.modifies.is_empty() {
-            self.session.multi_get(&self.modifies, &mut self.answers)?;
-            for (index, &key) in self.modifies.iter().enumerate() {
-                let counter = check_read(key, self.answers.get(index), &mut self.wrong);
-                self.updates.push(key, counter.unwrap_or(0).wrapping_add(1));
-            }
-        }
-        if self.updates.count > 0 {
-            self.session.update_many(self.updates.pairs(), &mut self.outcomes)?;
-            self.updates.check(&self.outcomes, &mut self.wrong)?;
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn split(&mut self, batch: &[Operation]) {
-        self.reads.clear();
-        self.scans.clear();
-        self.modifies.clear();
-        self.inserts.count = 0;
-        self.updates.count = 0;
-        for &operation in batch {
-            match operation {
-                Operation::Read { key } => self.reads.push(key),
-                Operation::Scan { key, length } => self.scans.push((key, usize::from(length))),
-                Operation::ReadModifyWrite { key } => self.modifies.push(key),
-                Operation::Insert { key } => self.inserts.push(key, 0),
-                Operation::Update { key } => {
-                    self.counter = self.counter.wrapping_add(1);
-                    self.updates.push(key, self.counter);
-                }
-            }
-        }
-    }
-
-    /// A scan begins with its key, which is stored, ascends, and ends early only at the end of the table.
-    fn check_scans(&mut self) {
-        for (index, &(from, length)) in self.scans.iter().enumerate() {
-            let (mut count, mut previous) = (0, None);
-            for pair in self.pairs.scan(index) {
-                let is_in_order = previous.map_or(pair.key == from, |previous| previous < pair.key);
-                if !is_in_order || checked_value::counter(pair.key, pair.value).is_none() {
-                    self.wrong.note(format!(
-                        "a scan from {from} found {}: {:?} after {previous:?}",
-                        pair.key, pair.value
-                    ));
-                }
-                previous = Some(pair.key);
-                count += 1;
-            }
-            if count != length {
-                let loaded = self.space.loaded();
-                let least = (loaded.len() - loaded.partition_point(|&key| key < from)).min(length);
-                if count < least || count > length {
-                    self.wrong
-                        .note(format!("a scan of {length} from {from} found {count}, not at least {least}"));
-                }
-            }
-        }
-    }
-}
-
-/// Checks what a read of a stored key found; returns the value's counter.
-#[inline]
-pub(super) fn check_read(key: u64, answer: Option<(&[u8], u64)>, wrong: &mut WrongAnswers) -> Option<u32> {
-    let counter = answer.and_then(|(value, _)| checked_value::counter(key, value));
-    if counter.is_none() {
-        wrong.note_read(key, answer);
-    }
-    counter
-}
-
-impl WrongAnswers {
-    /// An error if an answer was wrong.
-    pub(super) fn into_result(self, workload: &'static str, operations: u64) -> Result<(), DriverError> {
-        let Self { count, first } = self;
-        if count == 0 {
-            Ok(())
-        } else {
-            Err(DriverError::WrongAnswers { workload, count, operations, first })
-        }
-    }
-
-    #[cold]
-    pub(super) fn note(&mut self, evidence: String) {
-        if self.count == 0 {
-            self.first = evidence;
-        }
-        self.count += 1;
-    }
-
-    #[cold]
-    fn note_read(&mut self, key: u64, answer: Option<(&[u8], u64)>) {
-        self.note(match answer {
-            None => format!("key {key} is stored but was not found"),
-            Some((value, version)) => {
-                format!("key {key} has a value that is not its own: {value:02x?}, version {version}")
-            }
-        });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_wrong_read_is_noted_with_its_evidence() {
-        let mut wrong = WrongAnswers::default();
-        let mut value = [0; 8];
-        checked_value::write(5, 9, &mut value);
-        assert_eq!(check_read(5, Some((&value, 1)), &mut wrong), Some(9));
-        assert_eq!(wrong.count, 0);
-        assert_eq!(check_read(6, Some((&value, 1)), &mut wrong), None);
-        assert_eq!(check_read(7, None, &mut wrong), None);
-        assert_eq!(wrong.count, 2);
-        assert!(wrong.first.starts_with("key 6 has a value that is not its own"), "{}", wrong.first);
-    }
-
-    #[test]
-    fn a_wrong_write_is_noted_and_a_refused_one_an_error() {
-        let mut wrong = WrongAnswers::default();
-        let mut writes = Writes::new("t", WriteOperation::Insert, 8);
-        writes.push(1, 0);
-        writes.push(2, 0);
-        let mut check = |outcomes: &[WriteOutcome]| {
-            let done = writes.check(outcomes, &mut wrong);
-            (done.err().map(|error| error.to_string()), wrong.count)
-        };
-        assert_eq!(check(&[WriteOutcome::Inserted(1), WriteOutcome::Inserted(1)]), (None, 0));
-        assert_eq!(check(&[WriteOutcome::Inserted(1), WriteOutcome::Exists(4)]), (None, 1));
-        assert_eq!(check(&[WriteOutcome::Inserted(1), WriteOutcome::Replaced(4)]), (None, 2));
-        assert_eq!(check(&[WriteOutcome::Inserted(1)]), (None, 3));
-        let full = WriteOutcome::Failed(farsight::ErrorCode::RegionFull);
-        let (error, _) = check(&[WriteOutcome::Inserted(1), full]);
-        let error = error.expect("refused");
-        assert!(error.starts_with("table \"t\" did not take the Insert: "), "{error}");
+        self.executor.session().counters().fallbacks - before.fallbacks
     }
 }

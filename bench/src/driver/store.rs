@@ -1,0 +1,59 @@
+//! What batches are executed on: a session, over whatever fabric.
+
+use farsight::{Answers, Pairs, ReadError, Session, WriteError, WriteOperation, WriteOutcome};
+
+use super::checked_value::CheckedValue;
+
+/// A session as [`super::executor::Executor`] uses it.
+pub(crate) trait Store {
+    /// What scans find.
+    type Pairs: Default;
+
+    /// As [`Session::multi_get`].
+    fn multi_get(&mut self, keys: &[u64], answers: &mut Answers) -> Result<(), ReadError>;
+
+    /// As [`Session::scan_batch`].
+    fn scan_batch(&mut self, scans: &[(u64, usize)], pairs: &mut Self::Pairs) -> Result<(), ReadError>;
+
+    /// Keys and values of scan `index`, in key order.
+    fn found(pairs: &Self::Pairs, index: usize) -> impl Iterator<Item = (u64, &[u8])>;
+
+    /// Writes of one kind that carry values.
+    fn write(
+        &mut self,
+        operation: WriteOperation,
+        pairs: &[(u64, CheckedValue)],
+        outcomes: &mut Vec<WriteOutcome>,
+    ) -> Result<(), WriteError>;
+}
+
+impl Store for Session<u64> {
+    type Pairs = Pairs<u64>;
+
+    #[inline]
+    fn multi_get(&mut self, keys: &[u64], answers: &mut Answers) -> Result<(), ReadError> {
+        Self::multi_get(self, keys, answers)
+    }
+
+    fn scan_batch(&mut self, scans: &[(u64, usize)], pairs: &mut Pairs<u64>) -> Result<(), ReadError> {
+        Self::scan_batch(self, scans, pairs)
+    }
+
+    fn found(pairs: &Pairs<u64>, index: usize) -> impl Iterator<Item = (u64, &[u8])> {
+        pairs.scan(index).map(|pair| (pair.key, pair.value))
+    }
+
+    fn write(
+        &mut self,
+        operation: WriteOperation,
+        pairs: &[(u64, CheckedValue)],
+        outcomes: &mut Vec<WriteOutcome>,
+    ) -> Result<(), WriteError> {
+        match operation {
+            WriteOperation::Insert => self.insert_many(pairs, outcomes),
+            WriteOperation::Update => self.update_many(pairs, outcomes),
+            WriteOperation::Put => self.put_many(pairs, outcomes),
+            WriteOperation::Remove => panic!("a remove carries no values"),
+        }
+    }
+}
