@@ -15,6 +15,7 @@
 //! | [`model_survey`] | a model trained over a dataset's leaves, and how well it follows them |
 //! | [`figures`] | results as pictures |
 //! | [`machine`] | the machine's description, pinning, processor time of a process |
+//! | [`simulated`] | YCSB on the simulated fabric, where verbs have prices |
 //! | [`report`] | the record of a result, its JSON and its table |
 
 #![forbid(unsafe_code)]
@@ -27,4 +28,5 @@ pub mod limits;
 pub mod machine;
 pub mod model_survey;
 pub mod report;
+pub mod simulated;
 pub mod workload;

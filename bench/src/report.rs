@@ -7,6 +7,7 @@
 mod comparison;
 mod inserts;
 mod model;
+mod simulated;
 mod table;
 
 use std::{fs, io, path::Path};
@@ -19,6 +20,7 @@ use crate::{histogram::LatencyNs, machine::Machine};
 pub use comparison::{ComparedStore, Comparison, Rate, Work};
 pub use inserts::{InsertPhase, InsertRecord, InsertSample, InsertSetting, insert_table};
 pub use model::{CurvePoint, DetailedSubModel, ModelDetail, ModelRecord, Prediction};
+pub use simulated::{PartRecord, SensitivityRow, SimulatedRecord, simulated_table};
 pub use table::{table, thousands};
 
 /// Runs that a published median takes at least.

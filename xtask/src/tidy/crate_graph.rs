@@ -47,7 +47,21 @@ const LAYERS: &[Layer] = &[
     // The harness: beside the facade, the layers whose limits it measures.
     (
         "bench",
-        &["base", "fabric", "fabric-shm", "farsight", "index", "index-xstore", "layout", "model", "protocol"],
+        &[
+            "base",
+            "client",
+            "fabric",
+            "fabric-shm",
+            "fabric-sim",
+            "farsight",
+            "index",
+            "index-xstore",
+            "layout",
+            "model",
+            "protocol",
+            "server",
+            "sim",
+        ],
     ),
     (
         "sim",

@@ -1,0 +1,201 @@
+//! YCSB where verbs have prices: the real server, the real clients, and a testbed out of a profile.
+//!
+//! Invariant: nothing is extrapolated. As many sessions as the testbed has threads run the engine's own code,
+//! every answer is checked, and a result is the same each time. What is scaled down is the time (some
+//! milliseconds of it) and the number of keys, on which a GET's verbs do not depend.
+//!
+//! Protocol of a run: load, train, fill each machine's cache; then all threads run batches, one after the
+//! other. Until the end of the warm-up nothing is counted; then what ends within the window is.
+//!
+//! Prices of verbs are the fabric's matter ([`farsight_fabric_sim::Prices`]); of the engine's own work this
+//! module tells the fabric: a client thread's as its session is used ([`session`]), a core's by what a call
+//! asks and gets ([`calls`]).
+
+mod bed;
+mod calls;
+mod session;
+mod thread;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use farsight::{Access, Meters};
+use farsight_base::sync::{AtomicUsize, Ordering};
+use farsight_fabric_sim::{Constant, Utilization};
+
+pub use farsight_fabric_sim::{Profile, ProfileError};
+
+use crate::driver::executor::check_answers;
+use crate::driver::{Cancellation, DriverError};
+use crate::histogram::LatencyHistogram;
+use crate::report::{PartRecord, SensitivityRow, SimulatedRecord};
+use crate::workload::{Distribution, InsertSupply, KeySpace, Workload};
+
+use bed::Bed;
+use thread::ThreadEnd;
+
+/// The seed of keys held back and of operations.
+const SEED: u64 = 1;
+/// Of a run's window, this part passes before it.
+const WARM_UP_PART: f64 = 0.25;
+/// Inserts that are prepared for a second of virtual time, and for the shortest runs.
+const INSERTS_PER_S: f64 = 1e8;
+const INSERTS_MIN: usize = 1 << 18;
+/// A part that is busier than this is what limits a run.
+const BUSY: f64 = 0.9;
+
+/// What to simulate.
+#[derive(Debug, Clone)]
+pub struct SimulatedPlan {
+    /// The testbed.
+    pub profile: Profile,
+    /// Client machines.
+    pub machines: usize,
+    /// Threads of each.
+    pub threads: usize,
+    /// The workload.
+    pub workload: Workload,
+    /// Which keys are popular.
+    pub distribution: Distribution,
+    /// The name under which results show the keys.
+    pub dataset: String,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Operations of a batch.
+    pub batch: usize,
+    /// Who searches the table.
+    pub access: Access,
+    /// Virtual time that is measured, in s.
+    pub seconds: f64,
+}
+
+impl SimulatedPlan {
+    /// The keys to load, and enough others for a workload that inserts.
+    ///
+    /// # Errors
+    /// [`DriverError::Workload`].
+    pub fn key_space(&self, keys: Vec<u64>) -> Result<Arc<KeySpace>, DriverError> {
+        if self.workload.mix().insert == 0 {
+            return Ok(Arc::new(KeySpace::split(keys, InsertSupply::default(), SEED)?));
+        }
+        let wanted = ((self.seconds * INSERTS_PER_S) as usize).max(INSERTS_MIN);
+        Ok(Arc::new(KeySpace::with_inserts(keys, wanted, SEED)?))
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// [`DriverError`].
+    pub fn run(
+        &self,
+        space: &Arc<KeySpace>,
+        cancellation: &Cancellation,
+    ) -> Result<SimulatedRecord, DriverError> {
+        let cores = self.profile.value("machine.client_cores") as usize;
+        if self.threads > cores {
+            let profile = self.profile.name.clone();
+            return Err(DriverError::TooManyThreads { threads: self.threads, cores, profile });
+        }
+        let bed = Bed::new(self, space, cancellation)?;
+        let (ends, usage) = bed.run(self, space, cancellation)?;
+        check_answers(ends.iter().map(|end| &end.wrong), self.workload, operations_of(&ends))?;
+        Ok(self.record(space, &ends, &usage))
+    }
+
+    /// The constants of the profile that have a band.
+    #[must_use]
+    pub fn uncertain(&self) -> Vec<&Constant> {
+        self.profile.constants().iter().filter(|constant| constant.low < constant.high).collect()
+    }
+
+    /// Runs it with each constant at both ends of its band, on as many threads as the machine has cores.
+    ///
+    /// # Errors
+    /// [`DriverError`], of any of them.
+    pub fn sensitivity(
+        &self,
+        space: &Arc<KeySpace>,
+        cancellation: &Cancellation,
+    ) -> Result<Vec<SensitivityRow>, DriverError> {
+        let uncertain = self.uncertain();
+        let next = AtomicUsize::new(0);
+        let rates: Mutex<Vec<[f64; 2]>> = Mutex::new(vec![[0.0; 2]; uncertain.len()]);
+        let work = || -> Result<(), DriverError> {
+            loop {
+                // Relaxed: the number only has to differ.
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let Some(constant) = uncertain.get(number / 2) else { return Ok(()) };
+                let value = [constant.low, constant.high][number % 2];
+                let plan = Self { profile: self.profile.with(constant.name, value), ..self.clone() };
+                let rate = plan.run(space, cancellation)?.throughput_ops_per_s;
+                rates.lock().unwrap_or_else(PoisonError::into_inner)[number / 2][number % 2] = rate;
+            }
+        };
+        let workers = std::thread::available_parallelism().map_or(1, usize::from);
+        std::thread::scope(|scope| {
+            let running: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+            running.into_iter().try_for_each(|thread| thread.join().expect("a run does not panic"))
+        })?;
+        let rates = rates.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let row = |(constant, [at_low, at_high]): (&&Constant, [f64; 2])| SensitivityRow {
+            constant: constant.name.to_owned(),
+            unit: constant.unit.to_owned(),
+            value: constant.value,
+            low: constant.low,
+            high: constant.high,
+            ops_per_s_at_low: at_low,
+            ops_per_s_at_high: at_high,
+        };
+        Ok(uncertain.iter().zip(rates).map(row).collect())
+    }
+
+    fn record(&self, space: &KeySpace, ends: &[ThreadEnd], usage: &[Utilization]) -> SimulatedRecord {
+        let mut latencies = LatencyHistogram::new();
+        let (mut meters, mut fallbacks) = (Meters::default(), 0);
+        for end in ends {
+            latencies.merge(&end.latencies);
+            meters += end.meters;
+            fallbacks += end.fallbacks;
+        }
+        let operations = latencies.operations() as f64;
+        let an_operation = |count: u64| count as f64 / operations.max(1.0);
+        let part = |used: &Utilization| PartRecord {
+            name: used.name.to_owned(),
+            parts: used.parts,
+            utilization_mean: used.mean,
+            utilization_most: used.most,
+        };
+        let busiest = usage.iter().max_by(|a, b| a.most.total_cmp(&b.most));
+        SimulatedRecord {
+            fabric: "sim".to_owned(),
+            profile: self.profile.name.clone(),
+            testbed: self.profile.testbed.clone(),
+            machines: self.machines,
+            threads_per_machine: self.threads,
+            workload: self.workload.name().to_owned(),
+            distribution: self.distribution.name().to_owned(),
+            dataset: self.dataset.clone(),
+            keys: space.loaded().len() as u64,
+            value_size: self.value_bytes as u32,
+            batch: self.batch,
+            access: match self.access {
+                Access::OneSided => "one-sided".to_owned(),
+                Access::Rpc => "rpc".to_owned(),
+            },
+            virtual_seconds: self.seconds,
+            throughput_ops_per_s: operations / self.seconds,
+            latency_ns: latencies.quantiles(),
+            reads_per_op: an_operation(meters.reads),
+            bytes_read_per_op: an_operation(meters.read_bytes),
+            calls_per_op: an_operation(meters.calls),
+            doorbells_per_op: an_operation(meters.doorbells),
+            fallbacks_per_op: an_operation(fallbacks),
+            bottleneck: busiest.filter(|part| part.most > BUSY).map(|part| part.name.to_owned()),
+            utilization: usage.iter().map(part).collect(),
+            sensitivity: Vec::new(),
+        }
+    }
+}
+
+fn operations_of(ends: &[ThreadEnd]) -> u64 {
+    ends.iter().map(|end| end.latencies.operations()).sum()
+}

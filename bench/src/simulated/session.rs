@@ -1,0 +1,101 @@
+//! A session whose thread's work has a price.
+//!
+//! Of a look-up's work half is done before its READs, predicting, and half behind them, searching; the fabric
+//! adds what posting, ringing and completions take.
+
+use farsight::{Access, Answers, ReadError, WriteError, WriteOperation, WriteOutcome};
+use farsight_client::{OpenError, ScanRequest, Session, Table};
+use farsight_fabric::Meters;
+use farsight_fabric_sim::{EnginePrices, ReliableConnection, SimConnection, Simulation};
+use farsight_index::Pairs;
+
+use super::SimulatedPlan;
+use crate::driver::checked_value::CheckedValue;
+use crate::driver::store::Store;
+
+pub(super) struct PricedSession {
+    simulation: Simulation,
+    session: Session<SimConnection<ReliableConnection>>,
+    prices: EnginePrices,
+    is_one_sided: bool,
+    /// A thread with one key at a time asks for it by itself.
+    is_alone: bool,
+    value: Vec<u8>,
+    requests: Vec<ScanRequest>,
+}
+
+impl PricedSession {
+    pub(super) fn open(
+        simulation: &Simulation,
+        table: &Table<SimConnection<ReliableConnection>>,
+        plan: &SimulatedPlan,
+    ) -> Result<Self, OpenError> {
+        Ok(Self {
+            simulation: simulation.clone(),
+            session: table.session(plan.access)?,
+            prices: plan.profile.engine_prices(),
+            is_one_sided: plan.access == Access::OneSided,
+            is_alone: plan.batch == 1,
+            value: vec![0; plan.value_bytes],
+            requests: Vec::new(),
+        })
+    }
+
+    pub(super) fn meters(&self) -> Meters {
+        self.session.meters()
+    }
+
+    pub(super) fn fallbacks(&self) -> u64 {
+        self.session.counters().fallbacks
+    }
+
+    /// Work on `count` things, if the client does it at all.
+    fn charge(&self, count: usize, each_ps: u64) {
+        if self.is_one_sided {
+            self.simulation.charge(count as u64 * each_ps);
+        }
+    }
+}
+
+impl Store for PricedSession {
+    type Pairs = Pairs;
+
+    fn multi_get(&mut self, keys: &[u64], answers: &mut Answers) -> Result<(), ReadError> {
+        let half_ps = self.prices.thread_get_ps / 2;
+        self.charge(keys.len(), half_ps);
+        if let ([key], true) = (keys, self.is_alone) {
+            let version = self.session.get(*key, &mut self.value)?;
+            answers.reset(1, self.value.len());
+            answers.value_mut(0).copy_from_slice(&self.value);
+            answers.set_version(0, version.unwrap_or(0));
+        } else {
+            self.session.multi_get(keys, answers)?;
+        }
+        self.charge(keys.len(), half_ps);
+        Ok(())
+    }
+
+    fn scan_batch(&mut self, scans: &[(u64, usize)], pairs: &mut Pairs) -> Result<(), ReadError> {
+        self.requests.clear();
+        self.requests.extend(scans.iter().map(|(from, limit)| ScanRequest { from: *from, limit: *limit }));
+        self.charge(scans.len(), self.prices.thread_get_ps);
+        self.session.scan_batch(&self.requests, pairs)?;
+        self.charge(pairs.len(), self.prices.thread_scan_pair_ps);
+        Ok(())
+    }
+
+    fn found(pairs: &Pairs, index: usize) -> impl Iterator<Item = (u64, &[u8])> {
+        pairs.scan(index).map(|pair| (pair.key, pair.value))
+    }
+
+    fn write(
+        &mut self,
+        operation: WriteOperation,
+        pairs: &[(u64, CheckedValue)],
+        outcomes: &mut Vec<WriteOutcome>,
+    ) -> Result<(), WriteError> {
+        self.charge(pairs.len(), self.prices.thread_write_entry_ps);
+        let entries = pairs.iter().map(|(key, value)| (*key, value.as_ref()));
+        self.session.write(operation, entries, outcomes)
+    }
+}

@@ -1,0 +1,125 @@
+//! YCSB where verbs have prices: small testbeds, whose results can be reckoned by hand.
+
+use std::sync::Arc;
+
+use farsight::Access;
+use farsight_bench::driver::Cancellation;
+use farsight_bench::report::{SimulatedRecord, simulated_table};
+use farsight_bench::simulated::{Profile, SimulatedPlan};
+use farsight_bench::workload::{Distribution, KeySpace, Workload};
+
+const KEYS: u64 = 20_000;
+
+fn plan(workload: Workload) -> SimulatedPlan {
+    SimulatedPlan {
+        profile: Profile::load("cx4x2").expect("an own profile"),
+        machines: 2,
+        threads: 3,
+        workload,
+        distribution: Distribution::Uniform,
+        dataset: "spread".to_owned(),
+        value_bytes: 8,
+        batch: 4,
+        access: Access::OneSided,
+        seconds: 0.000_4,
+    }
+}
+
+fn space(plan: &SimulatedPlan) -> Arc<KeySpace> {
+    plan.key_space((0..KEYS).map(|key| key << 40).collect()).expect("keys")
+}
+
+fn run(plan: &SimulatedPlan) -> SimulatedRecord {
+    plan.run(&space(plan), &Cancellation::default()).expect("a result")
+}
+
+#[test]
+fn two_runs_of_any_workload_are_one() {
+    for workload in Workload::ALL {
+        let plan = plan(workload);
+        let record = run(&plan);
+        assert!(record.throughput_ops_per_s > 1e5, "{workload}: {record:?}");
+        assert_eq!(record, run(&plan), "workload {workload}");
+    }
+}
+
+#[test]
+fn the_price_of_an_operation_does_not_depend_on_the_fabric() {
+    let record = run(&plan(Workload::C));
+    assert!((2.0..2.05).contains(&record.reads_per_op), "{record:?}");
+    assert!((256.0..262.0).contains(&record.bytes_read_per_op), "{record:?}");
+    assert_eq!((record.calls_per_op, record.fallbacks_per_op), (0.0, 0.0));
+    assert!((0.5..0.55).contains(&record.doorbells_per_op), "two a batch of four: {record:?}");
+    let alone = run(&SimulatedPlan { batch: 1, ..plan(Workload::C) });
+    assert!((1.0..1.01).contains(&alone.reads_per_op), "the leaf, whole: {alone:?}");
+    assert!((448.0..452.0).contains(&alone.bytes_read_per_op), "{alone:?}");
+    let calls = run(&SimulatedPlan { access: Access::Rpc, ..plan(Workload::C) });
+    assert_eq!((calls.calls_per_op, calls.reads_per_op), (0.25, 0.0), "a batch is one call: {calls:?}");
+}
+
+#[test]
+fn a_lonely_get_takes_the_sum_of_its_parts() {
+    let plan = SimulatedPlan { machines: 1, threads: 1, batch: 1, ..plan(Workload::C) };
+    let of = |name: &str| plan.profile.value(name);
+    let issued_ns = 1e3 / of("card.read_issued") + 1e3 / of("card.read_served");
+    let overhead = of("link.packet_overhead");
+    let bytes_ns = 8.0 / of("link.rate") * (overhead + 16.0 + overhead + 448.0);
+    let thread_ns = of("thread.get") + of("thread.post") + of("thread.doorbell") + of("thread.completion");
+    let expected_ns = of("link.round_trip") + issued_ns + bytes_ns + thread_ns;
+    let record = run(&plan);
+    let late_ns = record.latency_ns.p50 as f64 - expected_ns;
+    // The histogram keeps three digits; a part that is an event of its own rounds up.
+    assert!((-2.0..10.0).contains(&late_ns), "{} ns, expected {expected_ns}", record.latency_ns.p50);
+    let rate = 1e9 / expected_ns;
+    assert!((record.throughput_ops_per_s / rate - 1.0).abs() < 0.02, "{record:?}, expected {rate}");
+    assert_eq!(record.bottleneck, None, "it waits");
+}
+
+#[test]
+fn what_limits_a_testbed_follows_from_its_profile() {
+    let slow = |name: &str, value: f64| Profile::load("cx4x2").expect("an own profile").with(name, value);
+    for (profile, access, part, ops_per_s) in [
+        // Two cards of a million READs; two READs a GET.
+        (slow("card.read_served", 1.0), Access::OneSided, "server: card", 1e6),
+        // Two links of 0.5 Gb/s; answers of 192 + 64 B and two packets' overhead.
+        (slow("link.rate", 0.5), Access::OneSided, "server: link out", 2.0 * 0.5e9 / 8.0 / 316.0),
+        // Two cores; a call of 4 keys.
+        (
+            slow("machine.server_cores", 2.0).with("core.descent", 5_000.0),
+            Access::Rpc,
+            "server: cores",
+            2.0 * 4e9 / (220.0 + 4.0 * 5_060.0),
+        ),
+    ] {
+        let plan = SimulatedPlan { profile, access, seconds: 0.002, ..plan(Workload::C) };
+        let record = run(&plan);
+        assert_eq!(record.bottleneck.as_deref(), Some(part), "{record:?}");
+        let got = record.throughput_ops_per_s;
+        assert!((got / ops_per_s - 1.0).abs() < 0.02, "{part}: {got}, expected {ops_per_s}");
+    }
+}
+
+#[test]
+fn sensitivity_has_a_row_for_each_uncertain_constant() {
+    let profile = Profile::load("cx4x2").expect("an own profile").with("card.read_served", 1.0);
+    let plan = SimulatedPlan { profile, seconds: 0.000_2, ..plan(Workload::C) };
+    let space = space(&plan);
+    let mut record = run(&plan);
+    record.sensitivity = plan.sensitivity(&space, &Cancellation::default()).expect("results");
+    assert_eq!(record.sensitivity.len(), plan.uncertain().len());
+    let row = |name: &str| record.sensitivity.iter().find(|row| row.constant == name).expect("a row");
+    let atomics = row("card.atomic_served");
+    assert_eq!(atomics.ops_per_s_at_low, atomics.ops_per_s_at_high, "a GET has none");
+    let reads = row("card.read_served");
+    assert!(reads.ops_per_s_at_high > 1.2 * record.throughput_ops_per_s, "{reads:?}");
+    let text = simulated_table(&[record]);
+    assert!(text.contains("card.read_served"), "{text}");
+    assert!(text.contains("less than 0.5 %:\n") && text.contains("card.atomic_served"), "{text}");
+}
+
+#[test]
+fn machines_have_no_more_threads_than_cores() {
+    let plan = SimulatedPlan { threads: 25, ..plan(Workload::C) };
+    let error = plan.run(&space(&plan), &Cancellation::default()).expect_err("too many").to_string();
+    assert_eq!(error, "25 threads a machine are more than the 24 cores of profile cx4x2");
+}
