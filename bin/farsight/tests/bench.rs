@@ -273,3 +273,46 @@ fn a_benchmark_whose_server_dies_says_so() {
     assert!(said.starts_with("error: ") && said.lines().count() == 1, "{said}");
     place.assert_empty();
 }
+
+#[test]
+fn a_testbed_is_simulated() {
+    let (place, results) = (Place::new(), directory());
+    let json = results.path().join("results.json");
+    let json_text = json.to_str().expect("a text");
+    let small = ["--fabric", "sim", "--clients", "2x4", "--keys", "20000", "--seconds", "0.0003"];
+    let output = place.run(&[&small[..], &["--batch", "4", "--json", json_text]].concat());
+    let shown = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for part in ["profile cx4x2: two 100 Gb/s", "2 machines of 4 threads", "server: card", "wrong answers: 0"]
+    {
+        assert!(shown.contains(part), "no {part:?} in {shown}");
+    }
+    let records = records(&json);
+    let workloads: Vec<_> = records.iter().map(|record| record["workload"].as_str()).collect();
+    assert_eq!(workloads, ["a", "b", "c", "d", "e", "f"].map(Some));
+    for record in &records {
+        assert_eq!([&record["fabric"], &record["profile"]], ["sim", "cx4x2"]);
+        assert!(number(record, "throughput_ops_per_s") > 1e5, "{record}");
+        assert!(number(&record["latency_ns"], "p50") > 2_000.0, "longer than a round trip: {record}");
+    }
+    assert!((2.0..2.3).contains(&number(&records[2], "reads_per_op")), "{}", records[2]);
+}
+
+#[test]
+fn a_testbed_that_is_none_is_refused() {
+    let place = Place::new();
+    for (arguments, evidence) in [
+        (&["--profile", "cx5"][..], "--profile has no meaning with --fabric shm"),
+        (&["--fabric", "sim", "--threads", "2"], "--threads has no meaning with --fabric sim"),
+        (&["--fabric", "sim", "--clients", "15"], "expected machines x threads, as 15x24"),
+        (&["--fabric", "sim", "--clients", "0x24"], "each from 1 to 1000, got \"0x24\""),
+        (&["--fabric", "sim", "--profile", "none.toml"], "expected one of cx3, cx4x2, cx5, or a file"),
+        (
+            &["--fabric", "sim", "--keys", "1000", "--clients", "1x25"],
+            "more than the 24 cores of profile cx4x2",
+        ),
+    ] {
+        let error = place.fails(arguments);
+        assert!(error.contains(evidence), "{arguments:?}: {error}");
+    }
+}

@@ -2,6 +2,7 @@
 
 mod inserts;
 mod model;
+mod simulated;
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -35,6 +36,9 @@ const SEED: u64 = 1;
 const THREADS_MAX: u64 = 4096;
 /// Operations of the largest batch.
 const BATCH_MAX: u64 = 1 << 16;
+/// A run, unless said otherwise, and runs of each workload.
+const SECONDS_DEFAULT: f64 = 2.0;
+const RUNS_DEFAULT: u64 = 5;
 /// A run of a day.
 const SECONDS_MAX: f64 = 86_400.0;
 
@@ -95,7 +99,18 @@ Examples:
   farsight bench ycsb --dataset longitudes --workload c
   farsight bench ycsb --access rpc          the server searches, for comparison
   farsight bench ycsb --distribution zipfian --json results.json
-  farsight bench ycsb --workload c --batch 1   the latency of a single get";
+  farsight bench ycsb --workload c --batch 1   the latency of a single get
+
+Without the hardware (docs/prices.md):
+  --fabric sim runs the same server and as many sessions as the testbed of
+  --profile has client threads in virtual time, a few milliseconds of it, over
+  cards, links and cores that have prices and queues. Rates, latencies and the
+  part that limits them are then the testbed's, not this machine's, and two
+  runs are equal. --sensitivity varies each uncertain price over its band.
+
+  farsight bench ycsb --fabric sim --workload c --batch 4
+  farsight bench ycsb --fabric sim --profile cx5 --clients 8x24 --access rpc
+  farsight bench ycsb --fabric sim --profile my.toml --workload c --sensitivity";
 
 /// YCSB A to F on real keys, in a few minutes
 #[derive(Debug, Args)]
@@ -117,10 +132,9 @@ struct Ycsb {
     #[arg(long, value_name = "B", default_value_t = 8, value_parser = clap::value_parser!(u64)
         .range(VALUE_BYTES_MIN as u64..=VALUE_BYTES_MAX as u64))]
     value_size: u64,
-    /// Client threads
-    #[arg(long, value_name = "T", default_value_t = 1,
-        value_parser = clap::value_parser!(u64).range(1..=THREADS_MAX))]
-    threads: u64,
+    /// Client threads [default: 1]
+    #[arg(long, value_name = "T", value_parser = clap::value_parser!(u64).range(1..=THREADS_MAX))]
+    threads: Option<u64>,
     /// Operations of a batch
     #[arg(long, value_name = "N", default_value_t = 64,
         value_parser = clap::value_parser!(u64).range(1..=BATCH_MAX))]
@@ -128,18 +142,23 @@ struct Ycsb {
     /// Who searches the table: the client by reading the server's memory, or the server when called
     #[arg(long, value_enum, default_value_t)]
     access: AccessName,
-    /// Measured time of a run
-    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = seconds)]
-    seconds: f64,
-    /// Runs of each workload; their medians are shown
-    #[arg(long, value_name = "R", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    runs: u64,
+    /// Measured time of a run [default: 2, simulated 0.002]
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    seconds: Option<f64>,
+    /// Runs of each workload; their medians are shown [default: 5]
+    #[arg(long, value_name = "R", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    runs: Option<u64>,
     /// A file for the results, as a JSON array of one object a workload
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// A running server of this host, instead of one started and stopped here
     #[arg(long, value_name = "URL")]
     connect: Option<ServerUrl>,
+    /// What carries the verbs: this host's memory, or a simulated network whose cards have prices
+    #[arg(long, value_enum, default_value_t)]
+    fabric: FabricName,
+    #[command(flatten)]
+    testbed: simulated::Testbed,
 }
 
 /// A server for [`Ycsb`].
@@ -164,6 +183,22 @@ enum AccessName {
     #[default]
     OneSided,
     Rpc,
+}
+
+impl From<AccessName> for Access {
+    fn from(name: AccessName) -> Self {
+        match name {
+            AccessName::OneSided => Self::OneSided,
+            AccessName::Rpc => Self::Rpc,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+enum FabricName {
+    #[default]
+    Shm,
+    Sim,
 }
 
 fn workloads(text: &str) -> Result<Workloads, String> {
@@ -198,14 +233,20 @@ impl Bench {
 
 impl Ycsb {
     fn run(self) -> Result<ExitCode> {
+        self.testbed.check(&self)?;
         let cancellation = cancellation()?;
         if let Some(path) = &self.json {
             check_writable(path)?;
         }
         let dataset = Dataset::parse(&self.dataset)?;
-        let keys = key_set::generate(&dataset, self.keys.map(|keys| keys as usize), SEED, false)?.keys;
+        let is_simulated = self.fabric == FabricName::Sim;
+        let keys = self.keys.or(is_simulated.then_some(simulated::KEYS_DEFAULT));
+        let keys = key_set::generate(&dataset, keys.map(|keys| keys as usize), SEED, false)?.keys;
         ensure!(!keys.is_empty(), "{} has no keys", self.dataset);
-        let placement = Placement::new(self.threads as usize, self.connect.is_some())?;
+        if is_simulated {
+            return self.simulate(&dataset, keys, &cancellation);
+        }
+        let placement = Placement::new(self.threads(), self.connect.is_some())?;
         let source = source(self.connect.as_ref(), &placement)?;
         let mut out = std::io::stdout().lock();
         writeln!(out, "YCSB on {} keys of {}; {placement}\n", thousands(keys.len() as u64), dataset.name())?;
@@ -225,20 +266,21 @@ impl Ycsb {
         Ok(ExitCode::SUCCESS)
     }
 
+    fn threads(&self) -> usize {
+        self.threads.map_or(1, |threads| threads as usize)
+    }
+
     fn plan(&self, dataset: &Dataset) -> Plan {
         Plan {
             workloads: self.workload.0.clone(),
             distribution: self.distribution,
             dataset: dataset.name(),
             value_bytes: self.value_size as usize,
-            threads: self.threads as usize,
+            threads: self.threads(),
             batch: self.batch as usize,
-            access: match self.access {
-                AccessName::OneSided => Access::OneSided,
-                AccessName::Rpc => Access::Rpc,
-            },
-            seconds: self.seconds,
-            runs: self.runs as usize,
+            access: self.access.into(),
+            seconds: self.seconds.unwrap_or(SECONDS_DEFAULT),
+            runs: self.runs.unwrap_or(RUNS_DEFAULT) as usize,
         }
     }
 

@@ -1,0 +1,160 @@
+//! `farsight bench ycsb --fabric sim`.
+
+use std::io::{IsTerminal as _, Write};
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::Args;
+use farsight_bench::dataset::Dataset;
+use farsight_bench::driver::{Cancellation, DriverError};
+use farsight_bench::report::{SimulatedRecord, simulated_table, write_json};
+use farsight_bench::simulated::{Profile, SimulatedPlan};
+use farsight_bench::workload::Workload;
+
+use super::{EXIT_INTERRUPTED, FabricName, Ycsb};
+
+/// Keys of a simulated run: a GET's verbs are the same at a hundred times as many.
+pub(super) const KEYS_DEFAULT: u64 = 1_000_000;
+const SECONDS_DEFAULT: f64 = 0.002;
+/// Machines and threads of the largest testbed.
+const MACHINES_MAX: usize = 1_000;
+
+/// The testbed of a simulated run.
+#[derive(Debug, Args)]
+pub(super) struct Testbed {
+    /// What cards, links and cores take, with --fabric sim: cx3, cx4x2, cx5 or a file [default: cx4x2]
+    #[arg(long, value_name = "NAME|FILE")]
+    profile: Option<String>,
+    /// Client machines and the threads of each, with --fabric sim [default: 15x24]
+    #[arg(long, value_name = "MxT", value_parser = clients)]
+    clients: Option<Clients>,
+    /// Run again with each uncertain price at both ends of its band, with --fabric sim
+    #[arg(long)]
+    sensitivity: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Clients {
+    machines: usize,
+    threads: usize,
+}
+
+const CLIENTS_DEFAULT: Clients = Clients { machines: 15, threads: 24 };
+
+fn clients(text: &str) -> Result<Clients, String> {
+    let parse = |number: &str| number.parse().ok().filter(|number| (1..=MACHINES_MAX).contains(number));
+    text.split_once('x')
+        .and_then(|(machines, threads)| Some((parse(machines)?, parse(threads)?)))
+        .map(|(machines, threads)| Clients { machines, threads })
+        .ok_or_else(|| {
+            format!("expected machines x threads, as 15x24, each from 1 to {MACHINES_MAX}, got {text:?}")
+        })
+}
+
+impl Testbed {
+    /// Options that belong to another fabric are mistakes.
+    pub(super) fn check(&self, ycsb: &Ycsb) -> Result<()> {
+        let (own, others) = if ycsb.fabric == FabricName::Sim {
+            let given = [
+                ("--threads", ycsb.threads.is_some()),
+                ("--runs", ycsb.runs.is_some()),
+                ("--connect", ycsb.connect.is_some()),
+            ];
+            ("sim", given)
+        } else {
+            let given = [
+                ("--profile", self.profile.is_some()),
+                ("--clients", self.clients.is_some()),
+                ("--sensitivity", self.sensitivity),
+            ];
+            ("shm", given)
+        };
+        let stray = others.iter().find(|(_, is_given)| *is_given);
+        if let Some((option, _)) = stray {
+            bail!("{option} has no meaning with --fabric {own}");
+        }
+        Ok(())
+    }
+}
+
+impl Ycsb {
+    /// Runs the workloads in virtual time, each on a testbed of its own.
+    pub(super) fn simulate(
+        &self,
+        dataset: &Dataset,
+        keys: Vec<u64>,
+        cancellation: &Cancellation,
+    ) -> Result<ExitCode> {
+        let profile = Profile::load(self.testbed.profile.as_deref().unwrap_or("cx4x2"))?;
+        let mut records = Vec::new();
+        for &workload in &self.workload.0 {
+            let plan = self.simulated_plan(&profile, dataset, workload);
+            say(&format!("workload {workload}: loading and running in virtual time"));
+            match simulated(&plan, keys.clone(), self.testbed.sensitivity, cancellation) {
+                Err(DriverError::Cancelled) => {
+                    say("");
+                    eprintln!("interrupted");
+                    return Ok(ExitCode::from(EXIT_INTERRUPTED));
+                }
+                done => records.push(done?),
+            }
+        }
+        say("");
+        let mut out = std::io::stdout().lock();
+        write!(out, "{}", simulated_table(&records))?;
+        writeln!(out, "wrong answers: 0, each of them checked")?;
+        if let Some(path) = &self.json {
+            write_json(path, &records)?;
+            writeln!(out, "results: {}", path.display())?;
+        }
+        if let Some(credit) = dataset.attribution() {
+            writeln!(out, "{credit}")?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn simulated_plan(&self, profile: &Profile, dataset: &Dataset, workload: Workload) -> SimulatedPlan {
+        let Clients { machines, threads } = self.testbed.clients.unwrap_or(CLIENTS_DEFAULT);
+        SimulatedPlan {
+            profile: profile.clone(),
+            machines,
+            threads,
+            workload,
+            distribution: self.distribution.unwrap_or(workload.usual_distribution()),
+            dataset: dataset.name(),
+            value_bytes: self.value_size as usize,
+            batch: self.batch as usize,
+            access: self.access.into(),
+            seconds: self.seconds.unwrap_or(SECONDS_DEFAULT),
+        }
+    }
+}
+
+fn simulated(
+    plan: &SimulatedPlan,
+    keys: Vec<u64>,
+    with_sensitivity: bool,
+    cancellation: &Cancellation,
+) -> Result<SimulatedRecord, DriverError> {
+    let space = plan.key_space(keys)?;
+    let mut record = plan.run(&space, cancellation)?;
+    if with_sensitivity {
+        say(&format!(
+            "workload {}: {} constants at both ends of their bands",
+            plan.workload,
+            plan.uncertain().len()
+        ));
+        record.sensitivity = plan.sensitivity(&space, cancellation)?;
+    }
+    Ok(record)
+}
+
+/// One line of what is under way, which the next one replaces; nothing where stderr is no terminal.
+fn say(what: &str) {
+    let mut stderr = std::io::stderr();
+    if stderr.is_terminal() {
+        // A terminal that takes no more is no reason to fail.
+        let _ = write!(stderr, "\r\x1b[K{what}");
+        let _ = stderr.flush();
+    }
+}
