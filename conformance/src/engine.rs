@@ -6,11 +6,12 @@
 //! which a failing test prints and which `FARSIGHT_TEST_SEED` sets.
 //!
 //! An engine joins by implementing [`EngineUnderTest`] and naming it to
-//! [`engine_suite!`](crate::engine_suite). What only one engine or one machine can show (readers in other
-//! processes, faults, prices) stands in tests of its own, which share [`harness`], [`processes`] and
-//! [`witness`].
+//! [`engine_suite!`](crate::engine_suite). [`costs`] asks what operations cost. What only one engine or one
+//! machine can show (readers in other processes, faults) stands in tests of its own, which share [`harness`],
+//! [`processes`] and [`witness`].
 
 pub mod batches;
+pub mod costs;
 pub mod direct;
 pub mod harness;
 pub mod key_sets;
@@ -20,6 +21,7 @@ pub mod past_reads;
 pub mod processes;
 pub mod raw_table;
 pub mod seed;
+pub mod simulated;
 pub mod torture;
 pub mod witness;
 

@@ -10,6 +10,7 @@ use farsight_client::{Client, ClientOptions};
 use farsight_fabric::{FabricError, Host as _};
 use farsight_fabric_sim::{Kind, SimConnection, SimHost, SimRegion, Simulation};
 use farsight_layout::FORMAT_VERSION;
+use farsight_protocol::ServerStats;
 use farsight_server::{Background, BackgroundState, ServerOptions, ServerState, Worker};
 
 /// Calls of one worker's step at most; drawn anew for each.
@@ -95,6 +96,12 @@ impl<K: Kind> Node<K> {
     #[must_use]
     pub fn failure(&self) -> Option<&str> {
         self.state.failure()
+    }
+
+    /// What the server counted, asked without a call.
+    #[must_use]
+    pub fn stats(&self) -> ServerStats {
+        self.state.stats(self.simulation.now())
     }
 
     /// The simulation that it is part of.

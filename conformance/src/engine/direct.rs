@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use farsight::{Access, Answers, WriteOperation, WriteOutcome};
+use farsight::{Access, Answers, Counters, Meters, WriteOperation, WriteOutcome};
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_client::{Client, ClientOptions, ScanCursor, ScanRequest, Session, Table, WriteError};
 use farsight_fabric::{Connection, Host, Listener};
@@ -11,6 +11,7 @@ use farsight_layout::FORMAT_VERSION;
 use farsight_protocol::{KeyKind, TableDefinition};
 use farsight_server::{Server, ServerHandle, ServerOptions};
 
+use super::costs::MeteredSession;
 use super::harness::eventually;
 use super::{EngineUnderTest, SessionUnderTest, Stored, TableUnderTest};
 use crate::fabric::FabricUnderTest;
@@ -143,6 +144,20 @@ impl<C: Connection> DirectSession<C> {
     /// What it is a view of.
     pub fn session(&mut self) -> &mut Session<C> {
         &mut self.session
+    }
+}
+
+impl<C: Connection> MeteredSession for DirectSession<C> {
+    fn prefill(&mut self) {
+        self.session.prefill().expect("the model");
+    }
+
+    fn meters(&self) -> Meters {
+        self.session.meters()
+    }
+
+    fn counters(&self) -> Counters {
+        self.session.counters()
     }
 }
 

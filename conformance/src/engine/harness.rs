@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use farsight::{
-    Access, Answers, Client, Options, Pairs, Server, Session, Table, WriteError, WriteOperation, WriteOutcome,
+    Access, Answers, Client, Counters, Meters, Options, Pairs, Server, Session, Table, WriteError,
+    WriteOperation, WriteOutcome,
 };
 use farsight_base::sync::{AtomicU64, Ordering};
 
+use super::costs::MeteredSession;
 use super::{EngineUnderTest, SessionUnderTest, Stored, TableUnderTest};
 
 /// What no wait of a passing test comes near.
@@ -186,6 +188,20 @@ impl XStoreSession {
     /// What it is a view of.
     pub fn session(&mut self) -> &mut Session<u64> {
         &mut self.session
+    }
+}
+
+impl MeteredSession for XStoreSession {
+    fn prefill(&mut self) {
+        self.session.prefill().expect("the model");
+    }
+
+    fn meters(&self) -> Meters {
+        self.session.meters()
+    }
+
+    fn counters(&self) -> Counters {
+        self.session.counters()
     }
 }
 
