@@ -148,6 +148,20 @@ impl Dataset {
         }
     }
 
+    /// Whether it has as many keys as one asks for.
+    #[must_use]
+    pub fn is_synthetic(&self) -> bool {
+        matches!(
+            self,
+            Self::Dense
+                | Self::NoisedLinear
+                | Self::Uniform
+                | Self::Normal
+                | Self::Lognormal
+                | Self::Clustered
+        )
+    }
+
     /// Whether [`fetch`] must have run before [`Self::generate`].
     #[must_use]
     pub fn is_fetched(&self) -> bool {

@@ -125,7 +125,7 @@ struct Ycsb {
     /// Which keys are popular: uniform, zipfian or latest (both .99) [default: latest in d, else uniform]
     #[arg(long, value_name = "NAME")]
     distribution: Option<Distribution>,
-    /// Keys to load [default: all of a real set, 10 million of a synthetic one]
+    /// Keys to load [default: all of a real set, 10 million of a synthetic one, simulated 1 million]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     keys: Option<u64>,
     /// Bytes of a value
@@ -240,11 +240,12 @@ impl Ycsb {
         }
         let dataset = Dataset::parse(&self.dataset)?;
         let is_simulated = self.fabric == FabricName::Sim;
-        let keys = self.keys.or(is_simulated.then_some(simulated::KEYS_DEFAULT));
+        let fewer = is_simulated && dataset.is_synthetic();
+        let keys = self.keys.or(fewer.then_some(simulated::KEYS_DEFAULT));
         let keys = key_set::generate(&dataset, keys.map(|keys| keys as usize), SEED, false)?.keys;
         ensure!(!keys.is_empty(), "{} has no keys", self.dataset);
         if is_simulated {
-            return self.simulate(&dataset, keys, &cancellation);
+            return self.simulate(&dataset, &keys, &cancellation);
         }
         let placement = Placement::new(self.threads(), self.connect.is_some())?;
         let source = source(self.connect.as_ref(), &placement)?;

@@ -82,7 +82,7 @@ impl Ycsb {
     pub(super) fn simulate(
         &self,
         dataset: &Dataset,
-        keys: Vec<u64>,
+        keys: &[u64],
         cancellation: &Cancellation,
     ) -> Result<ExitCode> {
         let profile = Profile::load(self.testbed.profile.as_deref().unwrap_or("cx4x2"))?;
@@ -90,7 +90,7 @@ impl Ycsb {
         for &workload in &self.workload.0 {
             let plan = self.simulated_plan(&profile, dataset, workload);
             say(&format!("workload {workload}: loading and running in virtual time"));
-            match simulated(&plan, keys.clone(), self.testbed.sensitivity, cancellation) {
+            match simulated(&plan, keys.to_vec(), self.testbed.sensitivity, cancellation) {
                 Err(DriverError::Cancelled) => {
                     say("");
                     eprintln!("interrupted");
