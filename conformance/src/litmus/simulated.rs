@@ -28,8 +28,6 @@ const RUN_NS: u64 = 1_000_000;
 const LAG_NS: u64 = 5_000;
 /// Calls of one step of the server.
 const STEP_CALLS: usize = 4;
-/// Within this time a slow card moves the lines of a READ or WRITE: longer than a completion takes.
-const SLOW_LINES_NS: u64 = 10_000;
 const ADDRESS: &str = "sim://litmus";
 
 /// A simulated card that promises what `F` does.
@@ -61,12 +59,12 @@ pub fn sample<K: Kind>(program: &Program) -> Seen {
         if seed >= SEEDS_MIN && program.check_simulator(&K::GUARANTEES, &seen).is_ok() {
             break;
         }
-        run_seed::<K>(program, seed, Timing::default(), rules(seed), &mut seen);
+        run_seed::<K>(program, seed, rules(seed), &mut seen);
     }
     seen
 }
 
-/// The outcomes under as many seeds on a slow card that has one fault more.
+/// The outcomes under as many seeds on a card that has one fault more.
 ///
 /// # Panics
 /// If the simulation does not end.
@@ -75,8 +73,7 @@ pub fn sample_with<K: Kind>(program: &Program, fault: &Rule) -> Seen {
     let mut seen = Seen::new();
     for seed in 0..SEEDS_MIN {
         let rules = [rules(seed), vec![fault.clone()]].concat();
-        let timing = Timing { lines_ns: SLOW_LINES_NS, ..Timing::default() };
-        run_seed::<K>(program, seed, timing, rules, &mut seen);
+        run_seed::<K>(program, seed, rules, &mut seen);
     }
     seen
 }
@@ -94,8 +91,8 @@ fn rules(seed: u64) -> Vec<Rule> {
     }
 }
 
-fn run_seed<K: Kind>(program: &Program, seed: u64, timing: Timing, rules: Vec<Rule>, outcomes: &mut Seen) {
-    let simulation = Simulation::new(seed, timing, rules);
+fn run_seed<K: Kind>(program: &Program, seed: u64, rules: Vec<Rule>, outcomes: &mut Seen) {
+    let simulation = Simulation::new(seed, Timing::default(), rules);
     let host = simulation.listen::<K>(ADDRESS, FORMAT);
     let length_bytes = RUNS * (LINES * LINE_BYTES) as u64;
     let region = host.create_region(length_bytes, RegionRights::ReadWrite).expect("a region");

@@ -82,9 +82,11 @@ impl State {
             Verb::Read => {}
             Verb::Write { region, first, words } => {
                 let Some(begins_ns) = self.begin_ns(pair) else { return };
-                let end_ns = self.launch_write(pair, region, first, &words, begins_ns, &guarantees);
-                let is_early = self.strike(Fault::EarlyCompletion).is_some();
-                self.schedule_completion(pair, slot, serial, if is_early { begins_ns } else { end_ns });
+                // How far behind its completion it is executed.
+                let behind_ns = self.strike(Fault::EarlyCompletion);
+                let start_ns = begins_ns + behind_ns.unwrap_or(0);
+                let end_ns = self.launch_write(pair, region, first, &words, start_ns, &guarantees);
+                self.schedule_completion(pair, slot, serial, behind_ns.map_or(end_ns, |_| begins_ns));
             }
             Verb::Atomic(atomic) => {
                 let Some(begins_ns) = self.begin_ns(pair) else { return };
