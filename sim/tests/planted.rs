@@ -52,8 +52,6 @@ found! {
     a_hint_trusted: HintTrusted in "mixed" within 10;
     a_retrain_dropped: DroppedRetrain in "mixed" within 10;
     a_model_trained_on_keys: TrainedOnKeys in "mixed" within 20;
-    a_stale_model_kept: StaleModelKept in "mixed" within 20;
-    a_retry_without_bound: UnboundedRetry in "restarts" within 200;
     bounds_that_are_not_checked: BoundsNotChecked in "flips" within 20;
     an_answer_before_its_effect: AnsweredBeforeVisible in "mixed" within 100;
     no_second_look_at_a_stamp: NoSecondLook in "mixed" within 500;
