@@ -250,6 +250,12 @@ impl<'a> SubModelsReader<'a> {
         Self { words }
     }
 
+    /// What has not been read.
+    #[must_use]
+    pub fn rest(&self) -> Words<'a> {
+        self.words
+    }
+
     /// The next sub-model; `None` at the end.
     ///
     /// # Errors

@@ -4,6 +4,9 @@
 //! request is taken whenever a later operation finds it there. One request of a session is under way at a
 //! time, in a slot of its own.
 //!
+//! A reply brings a page of sub-models; each operation that comes by installs some of them, so that no batch
+//! of GETs waits for all.
+//!
 //! Protocol, that of renting until the rent paid is the price: an operation whose prediction was out of date
 //! costs something, a GET another READ, a write a descent by the server. Such *misses* are counted for each
 //! *page* of neighbouring sub-models. When a page's misses have cost what fetching it costs, it is asked for,
@@ -30,6 +33,9 @@ const PAGE_MISSES: u16 = 100;
 const PAGE_INTERVAL: Duration = Duration::from_millis(100);
 /// Least time between two requests for a single sub-model.
 const SINGLE_INTERVAL: Duration = Duration::from_millis(1);
+/// Sub-models installed by one operation: a few microseconds' work. A page is through after eight batches of
+/// GETs; where one in seven has to walk, the next is due after ten.
+const INSTALLED_TOGETHER: u32 = 16;
 /// Writes without a model before it is fetched: a session that writes little never needs it.
 const MODEL_MISSES: u32 = 1024;
 /// The slot of the request: the last, which no batch of GETs and no group of scans uses.
@@ -52,11 +58,20 @@ struct Wanted {
     count: u32,
 }
 
-/// A request under way.
+/// A request under way, or its reply.
 #[derive(Clone, Copy)]
 struct Asked {
     wanted: Wanted,
     generation: u64,
+    /// The reply is there, and so much of it has been installed; `None`: it is awaited.
+    installed: Option<Installed>,
+}
+
+/// What was installed of a reply.
+#[derive(Clone, Copy, Default)]
+struct Installed {
+    sub_models: u32,
+    words: usize,
 }
 
 /// What a session knows of its model's age.
@@ -88,7 +103,8 @@ impl Refreshes {
             return;
         }
         let pages = model.top().sub_model_count().div_ceil(PAGE_SUB_MODELS) as usize;
-        let asked = self.asked.take();
+        // The rest of a reply goes with the generation that it is of.
+        let asked = self.asked.take().filter(|asked| asked.installed.is_none());
         *self = Self {
             generation: model.generation(),
             pages: vec![Page::default(); pages],
@@ -158,39 +174,44 @@ impl XClient {
         let Some(wanted) = self.refreshes.choose(queue.now()) else { return Ok(()) };
         let table = self.cache.table().id;
         Request::sub_models(&mut self.request, table, wanted.first, wanted.count as u8, generation);
-        self.refreshes.asked = Some(Asked { wanted, generation });
+        self.refreshes.asked = Some(Asked { wanted, generation, installed: None });
         queue.post_call(const { request_slot::<Q>() }, &self.request)?;
         Ok(queue.doorbell()?)
     }
 
-    /// Takes what was asked for, if it is there.
+    /// Takes what was asked for, if it is there, and installs some of it.
     #[inline]
     pub(super) fn take_refresh<Q: QueuePair>(&mut self, queue: &mut Q) -> Result<(), XStoreError> {
         let Some(asked) = self.refreshes.asked else { return Ok(()) };
-        queue.poll()?;
-        if queue.is_complete(const { request_slot::<Q>() }) {
-            self.install_refresh(queue, asked)
-        } else {
-            Ok(())
+        if asked.installed.is_some() {
+            self.go_on_installing(asked);
+            return Ok(());
         }
+        queue.poll()?;
+        if !queue.is_complete(const { request_slot::<Q>() }) {
+            return Ok(());
+        }
+        self.refreshes.asked = None;
+        queue.take_reply(const { request_slot::<Q>() }, &mut self.refreshes.reply)?;
+        self.go_on_installing(Asked { installed: Some(Installed::default()), ..asked });
+        Ok(())
     }
 
-    fn install_refresh<Q: QueuePair>(&mut self, queue: &mut Q, asked: Asked) -> Result<(), XStoreError> {
+    fn go_on_installing(&mut self, asked: Asked) {
         self.refreshes.asked = None;
-        let mut frame = std::mem::take(&mut self.refreshes.reply);
-        queue.take_reply(const { request_slot::<Q>() }, &mut frame)?;
+        let frame = std::mem::take(&mut self.refreshes.reply);
         let installed = Reply::decode(&frame)
             .map_err(XStoreError::from)
-            .and_then(|reply| self.install_sent(asked, &reply?));
+            .and_then(|reply| self.install_some(asked, &reply?));
         self.refreshes.reply = frame;
         // Of a refusal, or a reply that is none, the operation at hand must not know: it may be a write that
         // has been executed. Who needs what was asked for asks again, or falls back.
         drop(installed);
-        Ok(())
     }
 
-    fn install_sent(&mut self, asked: Asked, reply: &Reply<'_>) -> Result<(), XStoreError> {
-        let Asked { wanted: Wanted { first, count }, generation } = asked;
+    /// Installs the next few sub-models of the reply to `asked`, and notes what is left of it or of the page.
+    fn install_some(&mut self, asked: Asked, reply: &Reply<'_>) -> Result<(), XStoreError> {
+        let Asked { wanted: Wanted { first, count }, generation, installed } = asked;
         if reply.argument != generation {
             self.refreshes.newest = reply.argument;
             return Ok(());
@@ -198,13 +219,24 @@ impl XClient {
         let Some(model) = self.model.as_ref().filter(|model| model.generation() == generation) else {
             return Ok(());
         };
-        let mut sent = SubModelsReader::new(reply.words()?);
-        let mut installed = 0;
-        while let Some(sub_model) = sent.sub_model()? {
+        let Installed { sub_models: before, words } = installed.unwrap_or_default();
+        let mut rest = reply.words()?;
+        rest.take("what was installed of a reply", words)?;
+        let mut sent = SubModelsReader::new(rest);
+        let mut installed = before;
+        while installed < before + INSTALLED_TOGETHER
+            && let Some(sub_model) = sent.sub_model()?
+        {
             self.cache.install_sub_model(model, &sub_model)?;
             installed += 1;
         }
-        self.counters.sub_models_fetched += u64::from(installed);
+        self.counters.sub_models_fetched += u64::from(installed - before);
+        let words = words + rest.len() - sent.rest().len();
+        if !sent.rest().is_empty() {
+            let installed = Some(Installed { sub_models: installed, words });
+            self.refreshes.asked = Some(Asked { installed, ..asked });
+            return Ok(());
+        }
         let end = (first + count).min(model.top().sub_model_count());
         let next = first.saturating_add(installed);
         self.refreshes.rest =
