@@ -58,6 +58,10 @@ pub struct Measured {
     pub latency_ns: LatencyNs,
     /// One-sided READs an operation.
     pub reads_per_op: f64,
+    /// READs that a fresh cache would have saved, a GET or scan: steps to a leaf that was split off, and
+    /// READs repeated because a line was being written.
+    #[serde(default)]
+    pub extra_reads_per_get: f64,
     /// Bytes that those READs carried, an operation.
     pub bytes_read_per_op: f64,
     /// Doorbells waited for one after the other, an operation.
@@ -136,6 +140,7 @@ impl Record {
                 p999: of_latency(|latency| latency.p999),
             },
             reads_per_op: of(|run| run.reads_per_op),
+            extra_reads_per_get: of(|run| run.extra_reads_per_get),
             bytes_read_per_op: of(|run| run.bytes_read_per_op),
             round_trips_per_op: of(|run| run.round_trips_per_op),
             fallbacks_per_op: of(|run| run.fallbacks_per_op),
@@ -228,6 +233,7 @@ pub(crate) mod tests {
                 throughput_ops_per_s,
                 latency_ns: LatencyNs { p50: 1_480, p99: 2_950, p999: 41_200 },
                 reads_per_op: 2.02,
+                extra_reads_per_get: 0.02,
                 bytes_read_per_op: 260.0,
                 round_trips_per_op: 0.03,
                 fallbacks_per_op: 0.0001,
@@ -283,6 +289,7 @@ pub(crate) mod tests {
             "seconds",
             "throughput_ops_per_s",
             "reads_per_op",
+            "extra_reads_per_get",
             "bytes_read_per_op",
             "round_trips_per_op",
             "fallbacks_per_op",

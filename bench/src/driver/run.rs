@@ -132,6 +132,8 @@ impl Run<'_> {
         }
         let operations = latencies.operations() as f64;
         let an_operation = |count: u64| count as f64 / operations;
+        let count = |of: fn(&Phase) -> u64| phases.iter().map(of).sum::<u64>();
+        let reading = count(|phase| phase.reading).max(1) as f64;
         let sum = |of: fn(&Phase) -> f64| phases.iter().map(of).sum::<f64>();
         let limit =
             |of: fn(&Limits) -> f64| limits.iter().map(of).sum::<f64>() * self.placement.share_of_core();
@@ -149,7 +151,8 @@ impl Run<'_> {
             reads_per_op: an_operation(meters.reads),
             bytes_read_per_op: an_operation(meters.read_bytes),
             round_trips_per_op: an_operation(meters.doorbells),
-            fallbacks_per_op: an_operation(phases.iter().map(|phase| phase.fallbacks).sum()),
+            fallbacks_per_op: an_operation(count(|phase| phase.fallbacks)),
+            extra_reads_per_get: count(|phase| phase.extra_reads) as f64 / reading,
             cache_bytes_per_key: cache_bytes as f64 / (self.load.report().pairs + inserted) as f64,
             server_cpu_fraction,
             client_cpu_fraction: sum(|phase| phase.cpu.as_secs_f64())

@@ -27,6 +27,10 @@ pub(super) struct Phase {
     pub(super) latencies: LatencyHistogram,
     pub(super) meters: Meters,
     pub(super) fallbacks: u64,
+    /// GETs and scans.
+    pub(super) reading: u64,
+    /// READs that these would not have needed on a fresh cache.
+    pub(super) extra_reads: u64,
     /// Whether it ended for want of keys to insert.
     pub(super) is_exhausted: bool,
 }
@@ -66,13 +70,17 @@ impl Worker {
             latencies.record(end - now, self.batch.len() as u64);
             now = end;
         }
+        let after = self.executor.session().counters();
+        let since = |of: fn(&Counters) -> u64| of(&after) - of(&counters);
         Ok(Phase {
             operations: latencies.operations(),
             elapsed: now - begun,
             cpu: thread_cpu_time().saturating_sub(cpu),
             latencies,
             meters: self.executor.session().meters() - meters,
-            fallbacks: self.fallbacks_since(counters),
+            fallbacks: since(|counters| counters.fallbacks),
+            reading: since(|counters| counters.gets + counters.scans),
+            extra_reads: since(|counters| counters.sibling_steps + counters.retries),
             is_exhausted,
         })
     }
@@ -85,9 +93,5 @@ impl Worker {
     /// Wrong answers of all phases.
     pub(super) fn wrong_answers(&self) -> &WrongAnswers {
         self.executor.wrong_answers()
-    }
-
-    fn fallbacks_since(&self, before: Counters) -> u64 {
-        self.executor.session().counters().fallbacks - before.fallbacks
     }
 }

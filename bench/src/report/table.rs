@@ -58,6 +58,12 @@ fn group(records: &[Record]) -> String {
             setting.seconds, first.median.cache_bytes_per_key
         ),
     ];
+    if records.iter().any(|record| record.median.extra_reads_per_get > 0.0) {
+        let extra =
+            |record: &Record| format!("{} {:.4}", record.setting.workload, record.median.extra_reads_per_get);
+        let extra: Vec<String> = records.iter().map(extra).collect();
+        lines.push(format!("READs a GET that a fresh cache saves: {}", extra.join(", ")));
+    }
     if first.median.shape_limit_per_s > 0.0 {
         lines.push(format!(
             "limits of this machine: {} M random 64 B reads/s, {} M unchecked walks of this layout/s",
@@ -184,6 +190,7 @@ mod tests {
         assert!(text.contains("2 threads") && text.contains("1 thread,"), "{text}");
         assert!(text.contains("80.00") && text.contains("1.48 µs") && text.contains("80 %"), "{text}");
         assert_eq!(text.matches("clients had as little as 61 % of their cores").count(), 1, "{text}");
+        assert!(text.contains("READs a GET that a fresh cache saves: c 0.0200, b-standard 0.0200"), "{text}");
         assert!(text.contains("medians of 1 runs of 5 s (fewer than 5: noisy)"), "{text}");
     }
 }
