@@ -32,6 +32,13 @@ const KEYS_A_LOOK: usize = 6;
 /// Between two looks: as long as a session waits before it asks for another sub-model.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 
+/// Fills the cache of the program of `plan`, with which it looks back at the end.
+pub(crate) fn remember<K: Kind>(node: &Node<K>, plan: &Arc<Plan<K>>) -> Result<(), String> {
+    await_training(node)?;
+    let filled = Client::<K>::open(plan, plan.seed).and_then(|mut reader| reader.prefill());
+    filled.map_err(|_| broken(&"the first model cannot be fetched"))
+}
+
 /// Reads everything again, by the program of `plan`, which no rule met. Returns the pairs found.
 pub(crate) fn look_back<K: Kind>(node: &Node<K>, plan: &Arc<Plan<K>>) -> Result<usize, String> {
     if let Some(failure) = node.failure() {
@@ -72,7 +79,7 @@ fn await_training<K: Kind>(node: &Node<K>) -> Result<(), String> {
     Ok(())
 }
 
-/// The program's cache is as old as the scenario, or as the server's life.
+/// The program's cache is as old as the scenario ([`remember`]), or as the server's life.
 fn look_with_old_cache<K: Kind>(node: &Node<K>, plan: &Arc<Plan<K>>) -> Result<(), String> {
     let mut reader = Client::<K>::open(plan, plan.seed).map_err(|_| broken(&"no session"))?;
     let mut walks_before = 0;

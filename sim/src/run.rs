@@ -25,7 +25,7 @@ use crate::classes::Mark;
 use crate::client::{self, Client, Plan};
 use crate::journal::{Entry, Journal};
 use crate::linear::{self, Violation};
-use crate::look_back::{check_left_over, look_back};
+use crate::look_back::{check_left_over, look_back, remember};
 use crate::node::Node;
 use crate::program::Programs;
 use crate::report::{Failure, Report};
@@ -116,6 +116,7 @@ impl Scenario {
         let bystander = Arc::new(self.plan::<K>(simulation, journal));
         servers.make_table().map_err(|error| error.to_string())?;
         self.fill(&bystander, 1).map_err(|_| "the table is not filled".to_owned())?;
+        remember(&servers.current(), &bystander)?;
         simulation.set_rules(self.rules.clone());
         let left = Arc::new(AtomicUsize::new(self.processes));
         for process in 0..self.processes {

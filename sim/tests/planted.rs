@@ -51,6 +51,8 @@ found! {
     an_incarnation_kept: IncarnationKept in "mixed" within 10;
     a_hint_trusted: HintTrusted in "mixed" within 10;
     a_retrain_dropped: DroppedRetrain in "mixed" within 10;
+    a_stale_model_kept: StaleModelKept in "mixed" within 20;
+    a_retry_without_bound: UnboundedRetry in "stalls" within 200;
     a_model_trained_on_keys: TrainedOnKeys in "mixed" within 20;
     bounds_that_are_not_checked: BoundsNotChecked in "flips" within 20;
     an_answer_before_its_effect: AnsweredBeforeVisible in "mixed" within 100;

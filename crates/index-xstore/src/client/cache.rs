@@ -213,6 +213,10 @@ impl XCache {
             return Err(DecodeError::new("a top model", 8, expected, count.to_string()).into());
         }
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        #[cfg(planted)]
+        if is_planted(Bug::StaleModelKept) && current.is_some() {
+            return Ok(());
+        }
         if current.as_ref().is_none_or(|model| model.generation < generation) {
             *current = Some(Arc::new(CachedModel::new(generation, top, leaves)));
             self.generation.store(generation, Ordering::Relaxed);
