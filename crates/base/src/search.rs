@@ -5,8 +5,8 @@
 
 use crate::sync::{AtomicU64, Ordering};
 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
-use crate::words::leave_avx;
-use crate::words::{LINE_BYTES, Line, WORDS_PER_LINE};
+use crate::words::{LINE_BYTES, leave_avx};
+use crate::words::{Line, WORDS_PER_LINE};
 
 /// Lines searched at once: a leaf's key part.
 pub const SEARCH_LINES: usize = 3;
