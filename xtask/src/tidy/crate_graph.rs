@@ -44,6 +44,10 @@ const LAYERS: &[Layer] = &[
             "server",
         ],
     ),
+    (
+        "sim",
+        &["base", "client", "fabric", "fabric-sim", "index", "index-xstore", "layout", "protocol", "server"],
+    ),
     // The harness: beside the facade, the layers whose limits it measures.
     (
         "bench",
@@ -62,10 +66,6 @@ const LAYERS: &[Layer] = &[
             "server",
             "sim",
         ],
-    ),
-    (
-        "sim",
-        &["base", "client", "fabric", "fabric-sim", "index", "index-xstore", "layout", "protocol", "server"],
     ),
     ("bin/farsight", &["bench", "farsight", "sim"]),
     ("bindings/python", &["farsight"]),
