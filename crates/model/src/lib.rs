@@ -17,6 +17,9 @@
 //! function that predicts, at both ends of each leaf's part of the interval; a key between the ends is
 //! predicted between them.
 //!
+//! ROLEX has a model of its own ([`Segment`], [`fit_segments`]): lines within an error bound over runs of
+//! leaves, with the same promise.
+//!
 //! No memory, no I/O: what a position means is the translation table's affair.
 
 #![forbid(unsafe_code)]
@@ -24,7 +27,9 @@
 mod decode_error;
 mod fit;
 mod hint;
+mod hull;
 mod linear;
+mod piecewise;
 mod radix;
 mod radix_build;
 mod radix_check;
@@ -36,6 +41,7 @@ pub use decode_error::DecodeError;
 pub use fit::train_sub_model;
 pub use hint::{KeyHint, shortest_fence};
 pub use linear::LinearTop;
+pub use piecewise::{ERROR_RECORDS_MAX, ErrorBound, Prediction, Segment, fit_segments, segment_of};
 pub use radix::RadixTop;
 pub use sub_model::{LEAVES_PER_SUB_MODEL_MAX, SubModel};
 pub use top::TopModel;

@@ -2,5 +2,6 @@
 
 mod decode;
 mod oracle;
+mod piecewise;
 mod promise;
 mod quality;
