@@ -1,5 +1,6 @@
 //! Remote bytes and their checked views: XStore's leaf, the translation table's entry, the sub-model's
-//! record. docs/format.md is the specification; this crate is its one reader and writer.
+//! record, the leaf of a memory pool. docs/format.md is the specification; this crate is its one reader and
+//! writer.
 //!
 //! Invariant: whatever bytes stand in a line, a view of them is either right by the rules of the format or a
 //! [`KeySearch`] or [`ValueFault`] that says what it is instead. No input panics, none leads out of bounds.
@@ -13,6 +14,7 @@ mod entry;
 mod geometry;
 mod image;
 mod key_lines;
+pub mod pool;
 mod short_pairs;
 mod sub_model;
 mod value;

@@ -1,0 +1,18 @@
+//! A leaf of a memory pool: XStore's leaf, and behind it the control lines that its writers share.
+//!
+//! Invariants:
+//! - a reader needs the leaf's own lines alone, by the same rules as in XStore; control lines are read and
+//!   written under the lock;
+//! - whoever changes a leaf holds its lock, and plans the change on a private copy of the whole block as a
+//!   list of ordered WRITEs ([`Writes`]). After any prefix of them, cut inside a WRITE at any word, a reader
+//!   sees a legal leaf, and [`LockedLeaf::repair`] makes of what stands there the leaf before or the leaf
+//!   after;
+//! - what cannot be undone or redone from the leaf alone stands in the journal before its first WRITE.
+
+mod block;
+mod journal;
+mod lock;
+
+pub use block::BlockGeometry;
+pub use journal::{CHECK_WORD, FLOOR_WORD, Journal, Rewrite};
+pub use lock::{COMPUTE_NODE_BITS, DEAD_BIT, LOCK_SEQUENCE_BITS, LockWord};
