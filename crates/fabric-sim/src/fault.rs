@@ -85,6 +85,11 @@ faults! {
 }
 
 impl Fault {
+    /// Its bit in a set of faults.
+    pub(crate) const fn bit(self) -> u64 {
+        1 << self as u64
+    }
+
     /// True if it keeps a verb that was sent from its execution or completion: what memory held must be known
     /// for as much longer.
     pub(crate) fn delays_verbs(self) -> bool {
@@ -153,6 +158,10 @@ impl Strikes {
     }
 
     pub(crate) fn count(&mut self, fault: Fault) {
-        self.0[fault as usize] += 1;
+        self.count_many(fault, 1);
+    }
+
+    pub(crate) fn count_many(&mut self, fault: Fault, times: u64) {
+        self.0[fault as usize] += times;
     }
 }

@@ -157,14 +157,14 @@ pub struct SimPort {
 impl ServerPort for SimPort {
     fn serve(&mut self, budget_calls: usize, handler: &mut dyn CallHandler) -> usize {
         if !self.world.is_virtual() {
-            self.world.run_due();
+            drop(self.world.run_due());
         }
         for served in 0..budget_calls {
             let mut state = self.world.state();
             let Some(arrived) = state.take_request(self.host, self.port) else { return served };
             let client = state.clients[state.pairs[arrived.pair].client].id;
+            let mut reply = state.room_for_bytes();
             drop(state);
-            let mut reply = Vec::new();
             handler.handle(client, &arrived.bytes, &mut reply);
             let mut state = self.world.state();
             let mut begins_ns = state.now_ns;
@@ -179,6 +179,7 @@ impl ServerPort for SimPort {
             #[cfg(planted)]
             let ends_ns = if is_planted(Bug::AnsweredBeforeVisible) { begins_ns } else { ends_ns };
             state.reply(self.host, &arrived, ends_ns, reply);
+            state.keep_room(arrived.bytes);
             drop(state);
             self.world.tell();
         }

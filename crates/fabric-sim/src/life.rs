@@ -9,6 +9,7 @@ use farsight_fabric::{FabricError, Guarantees, RegionRights};
 use crate::clock::NodeClock;
 use crate::fault::Fault;
 use crate::history::History;
+use crate::pair::Pair;
 use crate::region::SimRegion;
 use crate::state::{ClientState, Event, HostState, State};
 use crate::trace::{Who, Words};
@@ -247,8 +248,17 @@ impl State {
 
     /// Fails if the connection is dead, or this queue pair is. A verb that broke it shows in its slot first:
     /// until then `batches` more may begin.
+    #[inline]
     pub(crate) fn check_pair(&self, pair: usize, batches: u64) -> Result<(), FabricError> {
         let own = &self.pairs[pair];
+        if own.broken.is_none() && self.clients[own.client].lost.is_none() {
+            return Ok(());
+        }
+        self.check_broken_pair(own, batches)
+    }
+
+    #[cold]
+    fn check_broken_pair(&self, own: &Pair, batches: u64) -> Result<(), FabricError> {
         if let Some(lost) = self.lost(own.client) {
             return Err(lost);
         }

@@ -30,6 +30,14 @@ pub(crate) struct Cut {
 /// The most cuts of a link that flaps: each lasts up to such a part of all.
 const FLAPS_MAX: u64 = 6;
 
+/// What may strike the network.
+const NETWORK_FAULTS: u64 = Fault::CutServer.bit()
+    | Fault::CutProgram.bit()
+    | Fault::CutToServer.bit()
+    | Fault::CutToProgram.bit()
+    | Fault::FlappingLink.bit()
+    | Fault::GrayServer.bit();
+
 /// Times that a gray server takes for everything.
 pub(crate) const GRAY_TIMES: u64 = 100;
 
@@ -80,6 +88,9 @@ impl State {
 
     /// A program is about to send something: the moment at which the network may fail it.
     pub(crate) fn tempt_network(&mut self, client: usize) {
+        if !self.may_strike(NETWORK_FAULTS) {
+            return;
+        }
         let (host, group) = (self.clients[client].host, self.clients[client].group);
         let kinds = [
             (Fault::CutServer, None, None),

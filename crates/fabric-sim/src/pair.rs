@@ -3,6 +3,7 @@
 //! Invariant: a slot holds the verb that was posted to it last; what comes back for an earlier one has an
 //! older serial number and is dropped.
 
+use farsight_base::words::CopyMode;
 use farsight_base::{Line, RegionId};
 use farsight_fabric::{FabricError, Meters, ReadMode, Slot};
 
@@ -36,6 +37,16 @@ pub(crate) struct Read {
     pub(crate) start_ns: u64,
     pub(crate) within_ns: u64,
     pub(crate) seed: u64,
+}
+
+impl Read {
+    /// How its lines are copied.
+    pub(crate) fn copy_mode(&self) -> CopyMode {
+        match self.mode {
+            ReadMode::Plain => CopyMode::Plain,
+            ReadMode::Stamped => CopyMode::Stamped,
+        }
+    }
 }
 
 /// An atomic's word and what happens to it.
@@ -78,6 +89,19 @@ pub(crate) struct SlotState {
     pub(crate) reply: Vec<u8>,
 }
 
+impl Default for SlotState {
+    fn default() -> Self {
+        Self {
+            content: Content::Nothing,
+            phase: Phase::Complete,
+            serial: 0,
+            lines: Vec::new(),
+            word: 0,
+            reply: Vec::new(),
+        }
+    }
+}
+
 /// Why a queue pair is dead.
 #[derive(Debug)]
 pub(crate) struct Breakage {
@@ -97,6 +121,7 @@ pub(crate) struct Pair {
     pub(crate) is_closed: bool,
     /// By region index: whether it is attached.
     pub(crate) attached: Vec<bool>,
+    /// Up to the last one that was ever used.
     pub(crate) slots: Vec<SlotState>,
     /// The open batch, in posting order.
     pub(crate) posted: Vec<(Slot, u64, Verb)>,
@@ -123,21 +148,13 @@ pub(crate) struct Pair {
 
 impl Pair {
     pub(crate) fn new(client: usize, opened_by: Option<usize>, port: Option<usize>) -> Self {
-        let slot = || SlotState {
-            content: Content::Nothing,
-            phase: Phase::Complete,
-            serial: 0,
-            lines: Vec::new(),
-            word: 0,
-            reply: Vec::new(),
-        };
         Self {
             client,
             opened_by,
             port,
             is_closed: false,
             attached: Vec::new(),
-            slots: (0..SLOTS).map(|_| slot()).collect(),
+            slots: Vec::new(),
             posted: Vec::new(),
             batch: 1,
             serials: 0,
@@ -159,6 +176,10 @@ impl Pair {
     /// Puts `content` into a slot, whatever it held. Returns the serial number.
     pub(crate) fn hold(&mut self, slot: Slot, content: Content) -> u64 {
         self.serials += 1;
+        assert!(slot < SLOTS, "slot {slot} of {SLOTS}");
+        if self.slots.len() <= slot {
+            self.slots.resize_with(slot + 1, SlotState::default);
+        }
         let held = &mut self.slots[slot];
         if held.phase == Phase::UnderWay && held.content != Content::Call {
             self.verbs_under_way -= 1;

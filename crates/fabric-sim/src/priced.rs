@@ -14,10 +14,11 @@
 
 use std::collections::VecDeque;
 
+use farsight_base::Line;
 use farsight_base::words::CopyMode;
 use farsight_fabric::Slot;
 
-use crate::history::present;
+use crate::history::present_lines;
 use crate::pair::{Content, Verb};
 use crate::prices::{ADDRESS_BYTES, ATOMIC_BYTES, PartUsage, Prices, Usage};
 use crate::state::{Arrived, Event, State};
@@ -279,9 +280,8 @@ impl State {
         // One that its slot has given up since fetches for nobody.
         let (Content::Read(read), true) = (held.content, held.serial == serial) else { return 0 };
         let region = &self.hosts[host].regions[read.region].0;
-        held.lines.clear();
-        let lines = read.first_line..read.first_line + read.count;
-        held.lines.extend(lines.map(|line| present(region, line, CopyMode::Plain)));
+        held.lines.resize(read.count, Line::ZERO);
+        present_lines(region, read.first_line, &mut held.lines, CopyMode::Plain);
         let digest = digest_lines(&held.lines);
         self.trace.note(self.now_ns, [12, pair as u64, slot as u64, digest], || {
             Words::new(Who::Pair(pair), "READs".to_owned()).at(read.region, read.first_line, read.count)

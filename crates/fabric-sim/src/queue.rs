@@ -113,25 +113,41 @@ impl<K: Kind> SimQueue<K> {
     }
 
     /// Waits until none of its verbs is under way.
-    fn settle_within(&mut self, timeout: Duration) -> Result<(), FabricError> {
-        let deadline = self.now().plus(timeout);
+    fn settle_within(&self, timeout: Duration) -> Result<(), FabricError> {
+        let mut state = self.state();
+        state.set_settling(self.pair, true);
+        let reads_ns = |state: &State| MonotonicNs(state.pair_clock(self.pair).reads_ns(state.now_ns));
+        let deadline = reads_ns(&state).plus(timeout);
         loop {
-            let state = self.state();
             state.check_pair(self.pair, 1)?;
             if state.pairs[self.pair].verbs_under_way == 0 {
                 return Ok(());
             }
-            let reads_ns = state.pair_clock(self.pair).reads_ns(state.now_ns);
-            let left = deadline.since(MonotonicNs(reads_ns));
-            drop(state);
+            let left = deadline.since(reads_ns(&state));
             if left.is_zero() {
                 let what = "a batch of verbs";
                 return Err(FabricError::TimedOut { peer: self.peer.clone(), what, waited: timeout });
             }
             // What completed is known from the count above.
-            self.state().pairs[self.pair].completed = 0;
-            self.wait(left)?;
+            state.pairs[self.pair].completed = 0;
+            state = self.wait_with(state, left)?;
         }
+    }
+
+    /// Waits until a verb is complete, with the state in hand before and behind it.
+    fn wait_with<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        timeout: Duration,
+    ) -> Result<MutexGuard<'a, State>, FabricError> {
+        let pair = self.pair;
+        state.tempt_process(pair);
+        state.check_pair(pair, 1)?;
+        let is_over = |state: &State| state.pairs[pair].completed > 0 || state.check_pair(pair, 1).is_err();
+        let announce = |state: &mut State, waiter| state.pairs[pair].waiter = Some(waiter);
+        let state = self.world.wait_with(state, timeout, is_over, announce);
+        state.check_pair(pair, 1)?;
+        Ok(state)
     }
 
     /// The error of a slot that does not hold what was to be taken.
@@ -268,7 +284,9 @@ impl<K: Kind> QueuePair for SimQueue<K> {
         own.batch_meters.calls += 1;
         own.batch_meters.call_bytes += request.len() as u64;
         let serial = own.hold(slot, Content::Call);
-        own.posted.push((slot, serial, Verb::Call(request.to_vec())));
+        let mut bytes = state.room_for_bytes();
+        bytes.extend_from_slice(request);
+        state.pairs[self.pair].posted.push((slot, serial, Verb::Call(bytes)));
         Ok(())
     }
 
@@ -282,25 +300,16 @@ impl<K: Kind> QueuePair for SimQueue<K> {
     }
 
     fn poll(&mut self) -> Result<usize, FabricError> {
-        self.world.run_due();
-        let mut state = self.state();
+        let mut state = self.world.run_due();
         state.check_pair(self.pair, 1)?;
         Ok(std::mem::take(&mut state.pairs[self.pair].completed))
     }
 
     fn wait(&mut self, timeout: Duration) -> Result<(), FabricError> {
-        let pair = self.pair;
-        let mut state = self.state();
-        state.tempt_process(pair);
-        state.check_pair(pair, 1)?;
-        drop(state);
-        let is_over = |state: &State| state.pairs[pair].completed > 0 || state.check_pair(pair, 1).is_err();
-        self.world.wait(timeout, is_over, |state, waiter| state.pairs[pair].waiter = Some(waiter));
-        self.state().check_pair(pair, 1)
+        self.wait_with(self.state(), timeout).map(drop)
     }
 
     fn settle(&mut self) -> Result<(), FabricError> {
-        self.state().set_settling(self.pair, true);
         let settled = self.settle_within(STALL_TIMEOUT);
         self.state().set_settling(self.pair, false);
         settled
@@ -308,8 +317,8 @@ impl<K: Kind> QueuePair for SimQueue<K> {
 
     fn is_complete(&self, slot: Slot) -> bool {
         let state = self.state();
-        let held = &state.pairs[self.pair].slots[slot];
-        held.phase == Phase::Complete && held.content != Content::Nothing
+        let held = state.pairs[self.pair].slots.get(slot);
+        held.is_some_and(|held| held.phase == Phase::Complete && held.content != Content::Nothing)
     }
 
     fn take_read(&mut self, slot: Slot, into: &mut [Line]) -> Result<(), FabricError> {
@@ -342,8 +351,9 @@ impl<K: Kind> QueuePair for SimQueue<K> {
             return Err(self.slot_error(&state, slot, "a reply"));
         }
         held.content = Content::Nothing;
-        into.clear();
-        into.append(&mut held.reply);
+        let mut room = std::mem::take(&mut held.reply);
+        std::mem::swap(into, &mut room);
+        state.keep_room(room);
         Ok(())
     }
 

@@ -34,12 +34,6 @@ impl SimRegion {
     pub fn rights(&self) -> RegionRights {
         self.rights
     }
-
-    /// The place of `line` in this region, in words; `None` if it lies elsewhere.
-    pub(crate) fn place_of(&self, line: &[AtomicU64]) -> Option<usize> {
-        let own = self.words().as_ptr_range();
-        own.contains(&line.as_ptr()).then(|| (line.as_ptr().addr() - own.start.addr()) / 8)
-    }
 }
 
 impl Region for SimRegion {

@@ -91,12 +91,8 @@ impl Simulation {
     /// Lets time pass until every process has ended; false if some still run at `until`.
     #[must_use]
     pub fn run_processes(&self, until: MonotonicNs) -> bool {
-        while self.world.state().processes.iter().any(|process| !process.is_done) {
-            if !self.world.step(until.0) {
-                return false;
-            }
-        }
-        true
+        let all_ended = |state: &State| state.processes_left == 0;
+        self.world.run_until(self.world.state(), until.0, all_ended).1
     }
 
     /// Lets `duration` pass: for the caller, and for everything else meanwhile.

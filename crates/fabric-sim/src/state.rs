@@ -3,7 +3,7 @@
 //! Invariant: time never goes back; events of one time happen in the order in which they were scheduled. All
 //! randomness is drawn from one sequence, in the order of the events.
 
-use std::cmp::Ordering as Order;
+use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,6 +22,7 @@ use crate::region::SimRegion;
 use crate::timing::Timing;
 use crate::trace::{Trace, Who, Words};
 use crate::watch::Step;
+use crate::world::{ActorStep, Body};
 
 /// Something that will happen.
 #[derive(Debug)]
@@ -56,26 +57,17 @@ pub(crate) enum Event {
     Respond { pair: usize, slot: usize, serial: u64, bytes: Vec<u8> },
 }
 
-/// When an event happens, and where it is kept: a heap moves what it holds many times.
-#[derive(PartialEq, Eq, Debug)]
-struct Scheduled {
-    at_ns: u64,
-    number: u64,
-    place: usize,
-}
+/// When an event happens, its number and where it is kept, in one number by whose order events happen: a heap
+/// compares and moves what it holds many times.
+type Scheduled = Reverse<u128>;
 
-impl PartialOrd for Scheduled {
-    fn partial_cmp(&self, other: &Self) -> Option<Order> {
-        Some(self.cmp(other))
-    }
-}
+/// Bits of an event's place: as many may be awaited at once.
+const PLACE_BITS: u32 = 24;
+/// Bits of an event's number: as many may happen in one simulation.
+const NUMBER_BITS: u32 = 64 - PLACE_BITS;
 
-impl Ord for Scheduled {
-    /// The heap yields the greatest first, so the earliest is that.
-    fn cmp(&self, other: &Self) -> Order {
-        (other.at_ns, other.number).cmp(&(self.at_ns, self.number))
-    }
-}
+/// Requests and replies whose room is kept: more are hardly under way at once.
+const SPARE_BYTES_MAX: usize = 256;
 
 /// A request that waits at a port.
 #[derive(Debug)]
@@ -130,9 +122,10 @@ pub(crate) struct ClientState {
     pub(crate) clock: usize,
 }
 
-#[derive(Debug)]
 pub(crate) struct ProcessState {
     pub(crate) name: String,
+    /// Its code, where it waits; `None` while it runs and once it has ended.
+    pub(crate) body: Option<Body>,
     pub(crate) group: usize,
     pub(crate) clock: usize,
     /// Counts its waits: an event for an earlier one is stale.
@@ -146,9 +139,10 @@ pub(crate) struct ProcessState {
     pub(crate) is_done: bool,
 }
 
-#[derive(Debug)]
 pub(crate) struct ActorState {
     pub(crate) host: usize,
+    /// What it does; `None` while it does it and once its server is dead.
+    pub(crate) step: Option<ActorStep>,
     /// When its next step is due; `u64::MAX`: never.
     pub(crate) due_ns: u64,
 }
@@ -171,6 +165,8 @@ pub(crate) struct State {
     pub(crate) clients: Vec<ClientState>,
     pub(crate) pairs: Vec<Pair>,
     pub(crate) processes: Vec<ProcessState>,
+    /// Of these, those that have not ended.
+    pub(crate) processes_left: usize,
     pub(crate) actors: Vec<ActorState>,
     /// The clocks of programs, each with its group; the first is nobody's, and true.
     pub(crate) clocks: Vec<(usize, NodeClock)>,
@@ -185,6 +181,8 @@ pub(crate) struct State {
     pub(crate) running: Option<usize>,
     /// Kept, so that logs need no memory of their own.
     pub(crate) steps: Vec<Step>,
+    /// Requests and replies that have been read, for the next ones.
+    spare_bytes: Vec<Vec<u8>>,
     pub(crate) floor_age_ns: u64,
     /// What verbs cost, where they have prices: then no faults strike.
     pub(crate) pricing: Option<Pricing>,
@@ -209,6 +207,7 @@ impl State {
             clients: Vec::new(),
             pairs: Vec::new(),
             processes: Vec::new(),
+            processes_left: 0,
             actors: Vec::new(),
             clocks: vec![(usize::MAX, NodeClock::default())],
             cuts: Vec::new(),
@@ -217,6 +216,7 @@ impl State {
             spared: None,
             running: None,
             steps: Vec::new(),
+            spare_bytes: Vec::new(),
             pricing: None,
         };
         state.set_rules(rules);
@@ -230,8 +230,21 @@ impl State {
         if rules.iter().any(|rule| rule.fault == Fault::GrayServer) {
             self.floor_age_ns += GRAY_TIMES * self.timing.flight_ns_max();
         }
-        self.ruled = rules.iter().fold(0, |ruled, rule| ruled | 1 << rule.fault as u64);
+        self.ruled = rules.iter().fold(0, |ruled, rule| ruled | rule.fault.bit());
         self.rules = rules;
+    }
+
+    /// Room for a request or a reply, empty.
+    pub(crate) fn room_for_bytes(&mut self) -> Vec<u8> {
+        self.spare_bytes.pop().unwrap_or_default()
+    }
+
+    /// Keeps the room of a request or a reply that has been read.
+    pub(crate) fn keep_room(&mut self, mut bytes: Vec<u8>) {
+        if bytes.capacity() > 0 && self.spare_bytes.len() < SPARE_BYTES_MAX {
+            bytes.clear();
+            self.spare_bytes.push(bytes);
+        }
     }
 
     pub(crate) fn schedule(&mut self, at_ns: u64, event: Event) {
@@ -242,23 +255,25 @@ impl State {
         } else {
             self.events[place] = Some(event);
         }
-        self.agenda.push(Scheduled { at_ns: at_ns.max(self.now_ns), number: self.scheduled_ever, place });
+        let number = self.scheduled_ever;
+        assert!(place >> PLACE_BITS == 0 && number >> NUMBER_BITS == 0, "event {number} at place {place}");
+        let behind_time = number << PLACE_BITS | place as u64;
+        self.agenda.push(Reverse(u128::from(at_ns.max(self.now_ns)) << 64 | u128::from(behind_time)));
     }
 
     /// When the next event is due.
     pub(crate) fn next_ns(&self) -> Option<u64> {
-        self.agenda.peek().map(|next| next.at_ns)
+        self.agenda.peek().map(|next| (next.0 >> 64) as u64)
     }
 
     /// Takes the next event, if it is due by `until_ns`, and lets it be that time.
     pub(crate) fn take_event(&mut self, until_ns: u64) -> Option<Event> {
-        if self.next_ns()? > until_ns {
-            return None;
-        }
-        let next = self.agenda.pop()?;
-        self.now_ns = self.now_ns.max(next.at_ns);
-        self.free_places.push(next.place);
-        self.events[next.place].take()
+        let at_ns = self.next_ns().filter(|at_ns| *at_ns <= until_ns)?;
+        let next = self.agenda.pop()?.0 as usize;
+        let place = next & ((1 << PLACE_BITS) - 1);
+        self.now_ns = self.now_ns.max(at_ns);
+        self.free_places.push(place);
+        self.events[place].take()
     }
 
     pub(crate) fn draw(&mut self, from: &Range<u64>) -> u64 {
@@ -276,10 +291,18 @@ impl State {
     }
 
     /// True if a rule strikes now; how long the fault lasts.
+    #[inline]
     pub(crate) fn strike(&mut self, fault: Fault) -> Option<u64> {
-        if self.ruled >> fault as u64 & 1 == 0 {
-            return None;
-        }
+        if self.ruled & fault.bit() == 0 { None } else { self.draw_strike(fault) }
+    }
+
+    /// True if some rule names one of the faults with these bits.
+    #[inline]
+    pub(crate) fn may_strike(&self, faults: u64) -> bool {
+        self.ruled & faults != 0
+    }
+
+    fn draw_strike(&mut self, fault: Fault) -> Option<u64> {
         let now_ns = self.now_ns;
         let struck = self.rules.iter().find_map(|rule| {
             let applies = rule.fault == fault && rule.during_ns.contains(&now_ns);

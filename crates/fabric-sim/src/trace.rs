@@ -151,10 +151,7 @@ impl Trace {
         words: impl FnOnce() -> W,
     ) {
         self.events += 1;
-        self.hash = mix(self.hash ^ now_ns);
-        for number in numbers {
-            self.hash = mix(self.hash.rotate_left(17) ^ number);
-        }
+        self.hash = mix(numbers.into_iter().fold(self.hash ^ now_ns, stir));
         self.remark(now_ns, words);
     }
 
@@ -248,10 +245,18 @@ pub(crate) fn digest_bytes(bytes: &[u8]) -> u64 {
 
 /// One number for some lines.
 pub(crate) fn digest_lines(lines: &[Line]) -> u64 {
-    lines.iter().flat_map(|line| line.0).fold(0, stir)
+    // Side by side, because each step of a chain waits for the one before.
+    let mut chains = [0_u64; 4];
+    for line in lines {
+        for (index, word) in line.0.into_iter().enumerate() {
+            chains[index % 4] = stir(chains[index % 4], word);
+        }
+    }
+    chains.into_iter().fold(lines.len() as u64, stir)
 }
 
 /// Cheap, because every byte that moves goes through it; [`Trace::note`] scatters the result.
+#[inline]
 fn stir(hash: u64, word: u64) -> u64 {
     (hash.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

@@ -15,10 +15,10 @@ use farsight_base::{Line, WORDS_PER_LINE};
 use farsight_fabric::{AtomicUnit, FabricError, Guarantees, ReadMode, Region as _, Slot};
 
 use crate::fault::Fault;
-use crate::history::present;
+use crate::history::{TakenLine, present, present_lines};
 use crate::network::Way;
 use crate::pair::{Atomic, Content, Operation, Phase, Read, Verb};
-use crate::state::{ClientState, Event, State};
+use crate::state::{ClientState, Event, HostState, State};
 use crate::timing::Timing;
 use crate::trace::{self, Who, Words, digest_lines};
 use crate::watch::Step;
@@ -35,20 +35,20 @@ impl State {
             return Err(error);
         }
         let own = &mut self.pairs[pair];
-        let posted = std::mem::take(&mut own.posted);
         own.batch += 1;
-        for slot in std::mem::take(&mut own.refused) {
+        for slot in own.refused.drain(..) {
             let held = &mut own.slots[slot];
             if held.phase == Phase::Posted && is_refused(held.content) {
                 held.phase = Phase::Complete;
                 own.completed += 1;
             }
         }
-        if posted.is_empty() {
+        if own.posted.is_empty() {
             return Ok(());
         }
         own.batch_meters.doorbells = 1;
         own.meters += std::mem::take(&mut own.batch_meters);
+        let mut posted = std::mem::take(&mut own.posted);
         if self.pricing.is_some() {
             self.ring_priced(pair, posted);
             return Ok(());
@@ -56,7 +56,7 @@ impl State {
         let breaks_at =
             self.strike(Fault::BrokenQueue).map(|_| self.random.below(posted.len() as u64) as usize);
         let client = self.pairs[pair].client as u64;
-        for (index, (slot, serial, verb)) in posted.into_iter().enumerate() {
+        for (index, (slot, serial, verb)) in posted.drain(..).enumerate() {
             if breaks_at.is_none_or(|at| index < at) || self.random.below(2) == 0 {
                 self.trace.note(self.now_ns, [2, client, slot as u64, serial], || {
                     trace::sent(pair, slot, &verb, self.pairs[pair].slots[slot].content)
@@ -64,8 +64,9 @@ impl State {
                 self.launch(pair, slot, serial, verb);
             }
         }
+        let own = &mut self.pairs[pair];
+        own.posted = posted;
         if breaks_at.is_some() {
-            let own = &mut self.pairs[pair];
             own.break_down("the connection broke in the middle of a batch".to_owned(), None);
             own.flush();
         }
@@ -224,7 +225,8 @@ impl State {
         let line = atomic.word / WORDS_PER_LINE;
         // Loaded a little before it is stored: what the processor stores in between is lost.
         let at_ns = if history.verb_stored_after(atomic.word, loaded_ns) { now_ns } else { loaded_ns };
-        let found = history.line(memory, line, at_ns).0[atomic.word % WORDS_PER_LINE];
+        let now = present(memory, line, CopyMode::Plain);
+        let found = history.line(line, now, at_ns).0[atomic.word % WORDS_PER_LINE];
         let new = match atomic.operation {
             Operation::CompareSwap { expected, new } => (found == expected).then_some(new),
             Operation::FetchAdd { delta } => Some(found.wrapping_add(delta)),
@@ -286,14 +288,19 @@ impl State {
     /// Takes the lines of a READ, each as it was at its moment.
     fn execute_read(&mut self, pair: usize, slot: Slot, read: &Read) {
         let mut lines = std::mem::take(&mut self.pairs[pair].slots[slot].lines);
-        lines.clear();
+        lines.resize(read.count, Line::ZERO);
+        let host = &self.hosts[self.clients[self.pairs[pair].client].host];
+        let (region, history) = &host.regions[read.region];
+        present_lines(region, read.first_line, &mut lines, read.copy_mode());
+        // The stores of a processor that died were visible up to then.
+        let begin_ns = read.start_ns.min(host.frozen_ns);
         let mut torn = 0;
-        lines.extend((0..read.count).map(|index| {
-            let (line, is_torn) = self.take_line(pair, read, index);
-            torn += usize::from(is_torn);
-            line
-        }));
-        (0..torn).for_each(|_| self.note_strike(Fault::TornLine));
+        for (index, line) in lines.iter_mut().enumerate() {
+            if history.changes_after(read.first_line + index, begin_ns) {
+                torn += u64::from(self.take_line(host, read, index, line));
+            }
+        }
+        self.strikes.count_many(Fault::TornLine, torn);
         self.flip(read, &mut lines);
         let digest = digest_lines(&lines);
         self.trace.note(self.now_ns, [5, pair as u64, slot as u64, digest], || {
@@ -328,46 +335,42 @@ impl State {
         }
     }
 
-    /// One line of a READ, as it was at its moment, and whether it was torn.
-    fn take_line(&self, pair: usize, read: &Read, index: usize) -> (Line, bool) {
-        let host = &self.hosts[self.clients[self.pairs[pair].client].host];
-        let (region, history) = &host.regions[read.region];
+    /// Makes `taken`, the present line of a READ that may have changed since the READ began, what it was at
+    /// its moment. True if it was torn.
+    fn take_line(&self, host: &HostState, read: &Read, index: usize, taken: &mut Line) -> bool {
+        let history = &host.regions[read.region].1;
         let line = read.first_line + index;
-        let moment = |salt: u64, within_ns: u64| mix(read.seed ^ salt) % within_ns.max(1);
         let at_ns = if host.guarantees.read_lines_in_order {
             read.start_ns + read.within_ns * index as u64 / read.count as u64
         } else {
-            read.start_ns + moment(index as u64, read.within_ns)
+            read.start_ns + part_of(read.within_ns, mix(read.seed ^ index as u64))
         };
-        // The stores of a processor that died were visible up to then.
         let at_ns = at_ns.min(host.frozen_ns);
         if !history.changes_after(line, at_ns) {
-            let mode = match read.mode {
-                ReadMode::Plain => CopyMode::Plain,
-                ReadMode::Stamped => CopyMode::Stamped,
-            };
-            return (present(region, line, mode), false);
+            return false;
         }
         if host.guarantees.atomic_unit == AtomicUnit::Line {
-            return (history.line(region, line, at_ns), false);
+            *taken = history.line(line, *taken, at_ns);
+            return false;
         }
-        let salt = (index as u64 + 1) << 32;
-        let mut torn = Line(std::array::from_fn(|word| {
-            let word_ns = at_ns + moment(salt + word as u64, self.timing.words_ns);
-            history.line(region, line, word_ns.min(host.frozen_ns)).0[word]
-        }));
+        // A byte for each word's moment.
+        let moments = mix(read.seed ^ (index as u64 + 1) << 32);
+        let words_ns = std::array::from_fn(|word| {
+            let within_ns = part_of(self.timing.words_ns, moments << (8 * word));
+            (at_ns + within_ns).min(host.frozen_ns)
+        });
+        let end_ns = (at_ns + self.timing.words_ns).min(host.frozen_ns);
+        let TakenLine { before, after, words } = history.words(line, *taken, &words_ns, [at_ns, end_ns]);
+        *taken = words;
         #[cfg(planted)]
         if is_planted(Bug::NoSecondLook) {
-            return (torn, true);
+            return true;
         }
-        let before = history.line(region, line, at_ns);
-        let after = history.line(region, line, (at_ns + self.timing.words_ns).min(host.frozen_ns));
-        let is_torn = torn != before && torn != after;
         if read.mode == ReadMode::Stamped {
             // The card looks at the stamp before and after, as the contract asks of it.
-            torn.0[0] = before.0[0] | u64::from(before.0[0] != after.0[0]);
+            taken.0[0] = before.0[0] | u64::from(before.0[0] != after.0[0]);
         }
-        (torn, is_torn)
+        words != before && words != after
     }
 
     /// Makes what the processor logged visible, one store after the other from `start_ns` on; returns when
@@ -394,6 +397,11 @@ impl State {
         self.tell_stores(stored);
         last_ns
     }
+}
+
+/// A part of a time, from nothing to nearly all of it as `random` is small or great.
+fn part_of(time_ns: u64, random: u64) -> u64 {
+    ((u128::from(time_ns) * u128::from(random)) >> 64) as u64
 }
 
 fn is_refused(content: Content) -> bool {

@@ -9,6 +9,7 @@
 //! such an interval.
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
@@ -42,9 +43,16 @@ struct OpenLine {
     seen: [u64; WORDS_PER_LINE],
 }
 
+struct WatchedRegion {
+    home: Home,
+    /// Where its words lie, to find it by.
+    addresses: Range<usize>,
+    region: Weak<SimRegion>,
+}
+
 #[derive(Default)]
 struct Watcher {
-    regions: RefCell<Vec<(Home, Weak<SimRegion>)>>,
+    regions: RefCell<Vec<WatchedRegion>>,
     open: RefCell<Vec<OpenLine>>,
     steps: RefCell<Vec<Step>>,
 }
@@ -73,7 +81,10 @@ pub(crate) fn end() {
 
 /// Watches a region.
 pub(crate) fn add(home: Home, region: &Arc<SimRegion>) {
-    WATCHER.with(|watcher| watcher.regions.borrow_mut().push((home, Arc::downgrade(region))));
+    let words = region.words().as_ptr_range();
+    let addresses = words.start.addr()..words.end.addr();
+    let watched = WatchedRegion { home, addresses, region: Arc::downgrade(region) };
+    WATCHER.with(|watcher| watcher.regions.borrow_mut().push(watched));
 }
 
 /// Moves what was logged since the last time into `into`.
@@ -82,12 +93,14 @@ pub(crate) fn take(into: &mut Vec<Step>) {
 }
 
 impl Watcher {
+    /// The region that `line` lies in, and where: in words.
     fn locate(&self, line: &[AtomicU64]) -> Option<(Home, Arc<SimRegion>, usize)> {
+        let address = line.as_ptr().addr();
         let regions = self.regions.borrow();
-        regions.iter().find_map(|(home, region)| {
-            let region = region.upgrade()?;
-            let first = region.place_of(line)?;
-            Some((*home, region, first))
+        // Memory of a region that is gone may be another's now.
+        regions.iter().filter(|own| own.addresses.contains(&address)).find_map(|own| {
+            let region = own.region.upgrade()?;
+            Some((own.home, region, (address - own.addresses.start) / size_of::<AtomicU64>()))
         })
     }
 

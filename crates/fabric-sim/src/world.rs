@@ -28,8 +28,9 @@ const AWAKE: Duration = Duration::from_micros(60);
 const SLEEP_MAX: Duration = Duration::from_millis(20);
 
 /// A server's step: takes the time and says when to step again without being roused.
-pub(crate) type Step = Box<dyn FnMut(MonotonicNs) -> Option<MonotonicNs> + Send>;
-type Body = Generator<'static, (), ()>;
+pub(crate) type ActorStep = Box<dyn FnMut(MonotonicNs) -> Option<MonotonicNs> + Send>;
+/// A process's code.
+pub(crate) type Body = Generator<'static, (), ()>;
 
 thread_local! {
     static MARK: u8 = const { 0 };
@@ -73,23 +74,11 @@ pub(crate) struct World {
     pace: Pace,
     state: Mutex<State>,
     changed: Condvar,
-    steps: Mutex<Vec<Option<Step>>>,
-    bodies: Mutex<Vec<Option<Body>>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl World {
     pub(crate) fn new(pace: Pace, state: State) -> Arc<Self> {
-        Arc::new(Self {
-            pace,
-            state: Mutex::new(state),
-            changed: Condvar::new(),
-            steps: Mutex::default(),
-            bodies: Mutex::default(),
-        })
+        Arc::new(Self { pace, state: Mutex::new(state), changed: Condvar::new() })
     }
 
     pub(crate) fn is_virtual(&self) -> bool {
@@ -98,7 +87,7 @@ impl World {
 
     /// The state, at the time that it is now.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match &self.pace {
             Pace::Virtual(owner) => {
                 assert!(*owner == Here::now(), "virtual time passes on one thread");
@@ -116,24 +105,20 @@ impl World {
     }
 
     /// Adds a server's step, roused by its port or by itself. Returns its number.
-    pub(crate) fn add_actor(&self, host: usize, step: Step) -> usize {
+    pub(crate) fn add_actor(&self, host: usize, step: ActorStep) -> usize {
         let mut state = self.state();
-        state.actors.push(ActorState { host, due_ns: u64::MAX });
-        lock(&self.steps).push(Some(step));
+        state.actors.push(ActorState { host, step: Some(step), due_ns: u64::MAX });
         state.actors.len() - 1
     }
 
     /// Drops the steps of a dead server, and all that they own.
     pub(crate) fn drop_steps(&self, host: usize) {
-        let dead: Vec<usize> = {
-            let state = self.state();
-            (0..state.actors.len()).filter(|actor| state.actors[*actor].host == host).collect()
-        };
-        for actor in dead {
-            // Outside the lock: what a step owns may end by talking to the simulation.
-            let step = lock(&self.steps)[actor].take();
-            drop(step);
-        }
+        let mut state = self.state();
+        let dead = state.actors.iter_mut().filter(|actor| actor.host == host);
+        let steps: Vec<Option<ActorStep>> = dead.map(|actor| actor.step.take()).collect();
+        // Outside the lock: what a step owns may end by talking to the simulation.
+        drop(state);
+        drop(steps);
     }
 
     /// Adds a process, which begins when the loop comes to it.
@@ -144,6 +129,7 @@ impl World {
         let clock = state.clock_of(group);
         state.processes.push(ProcessState {
             name: name.to_owned(),
+            body: Some(body_of(body)),
             group,
             clock,
             turn: 0,
@@ -154,14 +140,26 @@ impl World {
             is_done: false,
         });
         let now_ns = state.now_ns;
+        state.processes_left += 1;
         state.schedule(now_ns, Event::Resume { process, turn: 0 });
-        lock(&self.bodies).push(Some(body_of(body)));
     }
 
-    /// Lets the next event happen, if it is due by `until_ns`.
-    pub(crate) fn step(&self, until_ns: u64) -> bool {
-        let mut state = self.state();
-        let Some(event) = state.take_event(until_ns) else { return false };
+    /// Lets events happen, one after the other, until `is_over`; false if that does not come by `until_ns`.
+    pub(crate) fn run_until<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        until_ns: u64,
+        is_over: impl Fn(&State) -> bool,
+    ) -> (MutexGuard<'a, State>, bool) {
+        while !is_over(&state) {
+            let Some(event) = state.take_event(until_ns) else { return (state, false) };
+            state = self.happen(state, event);
+            self.tell();
+        }
+        (state, true)
+    }
+
+    fn happen<'a>(&'a self, mut state: MutexGuard<'a, State>, event: Event) -> MutexGuard<'a, State> {
         match event {
             Event::Complete { pair, slot, serial } => state.complete(pair, slot, serial),
             Event::Store { client, region, first, words } => state.store(client, region, first, &words),
@@ -183,31 +181,38 @@ impl World {
             }
             Event::Lose { client, why } => state.lose(client, why),
             Event::Die { host } => state.kill_host(host),
-            Event::Resume { process, turn } => self.resume(state, process, turn),
+            Event::Resume { process, turn } => return self.resume(state, process, turn),
             Event::Look { process } => {
                 if let Some(turn) = state.look(process) {
-                    self.resume(state, process, turn);
+                    return self.resume(state, process, turn);
                 }
             }
-            Event::Act { actor } => self.act(state, actor),
+            Event::Act { actor } => return self.act(state, actor),
         }
-        self.tell();
-        true
+        state
     }
 
-    fn resume(&self, mut state: MutexGuard<'_, State>, process: usize, turn: u64) {
-        let ProcessState { turn: own_turn, paused_until_ns, is_done, .. } = state.processes[process];
-        if own_turn != turn || is_done {
-            return;
+    fn resume<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        process: usize,
+        turn: u64,
+    ) -> MutexGuard<'a, State> {
+        let now_ns = state.now_ns;
+        let own = &mut state.processes[process];
+        if own.turn != turn || own.is_done {
+            return state;
         }
-        if paused_until_ns > state.now_ns {
-            return state.schedule(paused_until_ns, Event::Resume { process, turn });
+        if own.paused_until_ns > now_ns {
+            let paused_until_ns = own.paused_until_ns;
+            state.schedule(paused_until_ns, Event::Resume { process, turn });
+            return state;
         }
-        state.processes[process].turn += 1;
-        state.processes[process].deadline_ns = u64::MAX;
+        own.turn += 1;
+        own.deadline_ns = u64::MAX;
+        let mut body = own.body.take().expect("a process that is not done has a body");
         assert!(state.running.replace(process).is_none(), "one process runs at a time");
         drop(state);
-        let mut body = lock(&self.bodies)[process].take().expect("a process that is not done has a body");
         body.resume();
         let mut state = self.state();
         state.running = None;
@@ -215,37 +220,42 @@ impl World {
             SPARE.with_borrow_mut(|spare| spare.extend((spare.len() < SPARE_MAX).then_some(body)));
             let now_ns = state.now_ns;
             state.processes[process].is_done = true;
+            state.processes_left -= 1;
             state.trace.note(now_ns, [11, process as u64], || Words::new(Who::Process(process), "ends"));
         } else {
-            lock(&self.bodies)[process] = Some(body);
+            state.processes[process].body = Some(body);
         }
+        state
     }
 
-    fn act(&self, mut state: MutexGuard<'_, State>, actor: usize) {
+    fn act<'a>(&'a self, mut state: MutexGuard<'a, State>, actor: usize) -> MutexGuard<'a, State> {
         let now_ns = state.now_ns;
-        let ActorState { host, due_ns } = state.actors[actor];
+        let ActorState { host, due_ns, .. } = state.actors[actor];
         if due_ns != now_ns || !state.hosts[host].is_alive {
-            return;
+            return state;
         }
         state.actors[actor].due_ns = u64::MAX;
         if state.tempt_host(host) {
             drop(state);
-            return self.drop_steps(host);
+            self.drop_steps(host);
+            return self.state();
         }
         let busy_until_ns = state.hosts[host].busy_until_ns;
         if busy_until_ns > now_ns {
-            return state.rouse(actor, busy_until_ns);
+            state.rouse(actor, busy_until_ns);
+            return state;
         }
         let reads_ns = state.hosts[host].clock.reads_ns(now_ns);
+        let Some(mut step) = state.actors[actor].step.take() else { return state };
         drop(state);
-        let Some(mut step) = lock(&self.steps)[actor].take() else { return };
         let again_at = step(MonotonicNs(reads_ns));
-        lock(&self.steps)[actor] = Some(step);
+        let mut state = self.state();
+        state.actors[actor].step = Some(step);
         if let Some(again_at) = again_at {
-            let mut state = self.state();
             let again_ns = state.hosts[host].clock.when_ns(again_at.0);
             state.rouse(actor, again_ns);
         }
+        state
     }
 
     /// Gives time away until `is_ready` or until `timeout` has passed. `announce` says whom to resume: it is
@@ -256,14 +266,24 @@ impl World {
         is_ready: impl Fn(&State) -> bool,
         announce: impl FnOnce(&mut State, (usize, u64)),
     ) {
-        let mut state = self.state();
+        drop(self.wait_with(self.state(), timeout, is_ready, announce));
+    }
+
+    /// [`World::wait`] with the state in hand before and behind it.
+    pub(crate) fn wait_with<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        timeout: Duration,
+        is_ready: impl Fn(&State) -> bool,
+        announce: impl FnOnce(&mut State, (usize, u64)),
+    ) -> MutexGuard<'a, State> {
         let clock = state.running.map_or(0, |process| state.processes[process].clock);
         let timeout_ns =
             state.clocks[clock].1.lasts_ns(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
         let deadline_ns = state.now_ns.saturating_add(timeout_ns);
         if let Some(process) = state.running {
             if is_ready(&state) {
-                return;
+                return state;
             }
             let turn = state.processes[process].turn;
             announce(&mut state, (process, turn));
@@ -271,20 +291,21 @@ impl World {
             drop(state);
             #[expect(deprecated, reason = "a queue pair deep in a call has no handle of its coroutine")]
             generator::yield_with(());
-            return;
+            return self.state();
         }
-        drop(state);
         match self.pace {
             Pace::Virtual(_) => {
-                while !is_ready(&self.state()) {
-                    if !self.step(deadline_ns) {
-                        let mut state = self.state();
-                        state.now_ns = deadline_ns;
-                        return;
-                    }
+                let (mut state, is_over) = self.run_until(state, deadline_ns, is_ready);
+                if !is_over {
+                    state.now_ns = deadline_ns;
                 }
+                state
             }
-            Pace::Real(_) => self.wait_awake(deadline_ns, is_ready),
+            Pace::Real(_) => {
+                drop(state);
+                self.wait_awake(deadline_ns, is_ready);
+                self.state()
+            }
         }
     }
 
@@ -306,18 +327,17 @@ impl World {
                 drop(state);
                 std::thread::yield_now();
             }
-            self.run_due();
+            drop(self.run_due());
         }
     }
 
     /// Lets everything happen that is due, unless a process asks: the loop below it does that.
-    pub(crate) fn run_due(&self) {
+    pub(crate) fn run_due(&self) -> MutexGuard<'_, State> {
         let state = self.state();
         let now_ns = state.now_ns;
         if state.running.is_some() {
-            return;
+            return state;
         }
-        drop(state);
-        while self.step(now_ns) {}
+        self.run_until(state, now_ns, |_| false).0
     }
 }
