@@ -75,6 +75,10 @@ pub(crate) struct Client<K: Kind> {
     answers: Answers,
     pairs: Pairs,
     outcomes: Vec<WriteOutcome>,
+    /// Kept for their room.
+    keys: Vec<u64>,
+    numbers: Vec<u64>,
+    values: Vec<u8>,
 }
 
 /// Runs `plan` to its end. Returns the operations that are left because the program was killed.
@@ -177,6 +181,9 @@ impl<K: Kind> Client<K> {
             answers: Answers::default(),
             pairs: Pairs::default(),
             outcomes: Vec::new(),
+            keys: Vec::new(),
+            numbers: Vec::new(),
+            values: Vec::new(),
         })
     }
 
@@ -241,8 +248,17 @@ impl<K: Kind> Client<K> {
     }
 
     fn read(&mut self, count: usize) -> Result<(), End> {
-        let keys: Vec<u64> = (0..count).map(|_| self.key()).collect();
-        self.read_keys(&keys)
+        self.with_keys(count, Self::read_keys)
+    }
+
+    /// Does something to some keys.
+    fn with_keys<T>(&mut self, count: usize, act: impl FnOnce(&mut Self, &[u64]) -> T) -> T {
+        let mut keys = std::mem::take(&mut self.keys);
+        keys.clear();
+        keys.extend((0..count).map(|_| self.key()));
+        let done = act(self, &keys);
+        self.keys = keys;
+        done
     }
 
     /// Reads keys, one by GET, several by a batch.
@@ -261,11 +277,11 @@ impl<K: Kind> Client<K> {
     fn read_and_note(&mut self, keys: &[u64]) -> Result<(), End> {
         let begin = self.plan.journal.moment();
         if let [key] = *keys {
-            let mut value = vec![0; self.session.table().value_bytes()];
-            let got = self.session.get(key, &mut value);
+            self.values.resize(self.session.table().value_bytes(), 0);
+            let got = self.session.get(key, &mut self.values);
             let version = got.map_err(|error| self.plan.end_of_read(&error))?;
             let end = self.plan.journal.moment();
-            let seen = version.and_then(|version| self.seen(key, &value, version));
+            let seen = version.and_then(|version| self.seen(key, &self.values, version));
             self.note(key, begin, end, Action::Read(seen));
             return Ok(());
         }
@@ -340,19 +356,33 @@ impl<K: Kind> Client<K> {
             5..8 => WriteOperation::Put,
             _ => WriteOperation::Remove,
         };
-        let keys: Vec<u64> = (0..count).map(|_| self.key()).collect();
-        self.write_keys(operation, &keys)
+        self.with_keys(count, |own, keys| own.write_keys(operation, keys))
     }
 
     /// Writes keys, each with a value of its own.
     pub(crate) fn write_keys(&mut self, operation: WriteOperation, keys: &[u64]) -> Result<(), End> {
         let value_bytes = if operation.has_value() { self.session.table().value_bytes() } else { 0 };
-        let numbers: Vec<u64> = keys.iter().map(|_| self.plan.journal.write_number()).collect();
-        let mut values = vec![0; value_bytes * keys.len()];
+        let (mut numbers, mut values) = (std::mem::take(&mut self.numbers), std::mem::take(&mut self.values));
+        numbers.clear();
+        numbers.extend(keys.iter().map(|_| self.plan.journal.write_number()));
+        values.resize(value_bytes * keys.len(), 0);
         if value_bytes > 0 {
             let rooms = values.chunks_mut(value_bytes);
             rooms.zip(&numbers).for_each(|(room, number)| value_of(*number, room));
         }
+        let done = self.write_and_note(operation, keys, &numbers, &values);
+        (self.numbers, self.values) = (numbers, values);
+        done
+    }
+
+    fn write_and_note(
+        &mut self,
+        operation: WriteOperation,
+        keys: &[u64],
+        numbers: &[u64],
+        values: &[u8],
+    ) -> Result<(), End> {
+        let value_bytes = values.len() / keys.len();
         let value = |index: usize| &values[index * value_bytes..][..value_bytes];
         let begin = self.plan.journal.moment();
         let mut outcomes = std::mem::take(&mut self.outcomes);

@@ -38,15 +38,17 @@ pub struct Violation {
     pub entries: Vec<Entry>,
 }
 
-/// The first key whose entries of one life contradict each other. `entries` are sorted by key and life.
+/// The first key whose entries of one life contradict each other. `entries` are sorted by key, life, begin.
 ///
 /// # Errors
 /// [`Violation`].
 pub fn check(entries: &[Entry]) -> Result<(), Violation> {
+    let mut search = Search::default();
     for history in entries.chunk_by(|a, b| (a.key, a.life) == (b.key, b.life)) {
         let violation = |what: String| Violation { key: history[0].key, what, entries: history.to_vec() };
-        check_versions(history).map_err(violation)?;
-        match is_linearizable(history) {
+        search.known.set(history);
+        search.known.check_versions(history).map_err(violation)?;
+        match search.is_linearizable(history) {
             Some(true) => {}
             Some(false) => return Err(violation("no order explains these answers".to_owned())),
             None => return Err(violation("too many orders to try".to_owned())),
@@ -55,48 +57,105 @@ pub fn check(entries: &[Entry]) -> Result<(), Violation> {
     Ok(())
 }
 
-/// The version that an entry saw or made, and the write that it belongs to, if that is known.
-fn version_of(action: &Action) -> Option<(Option<u64>, u64)> {
-    match action {
-        Action::Read(Some(Seen { number, version })) => Some((Some(*number), *version)),
-        Action::Write { number, outcome: Some(outcome), .. } => match outcome {
-            WriteOutcome::Inserted(version) | WriteOutcome::Replaced(version) => {
-                Some((Some(*number), *version))
-            }
-            WriteOutcome::Removed(version) | WriteOutcome::Exists(version) => Some((None, *version)),
+/// The version that an entry saw or made, if it tells.
+fn version_of(action: &Action) -> Option<u64> {
+    match *action {
+        Action::Read(Some(Seen { version, .. })) => Some(version),
+        Action::Write { outcome: Some(outcome), .. } => match outcome {
+            WriteOutcome::Inserted(version)
+            | WriteOutcome::Replaced(version)
+            | WriteOutcome::Removed(version)
+            | WriteOutcome::Exists(version) => Some(version),
             WriteOutcome::Absent | WriteOutcome::Failed(_) => None,
         },
         Action::Read(None) | Action::Write { .. } => None,
     }
 }
 
-/// A value has one version, and versions do not fall in real time.
-fn check_versions(history: &[Entry]) -> Result<(), String> {
-    let mut seen: Vec<(u64, u64)> = Vec::new();
-    let mut ended: Vec<(u64, u64)> = Vec::new();
-    for entry in history {
-        let Some((number, version)) = version_of(&entry.action) else { continue };
-        if let Some(number) = number {
-            seen.push((number, version));
-        }
-        ended.push((entry.end, version));
+/// The version that a write made, if its answer tells.
+fn version_made(outcome: Option<WriteOutcome>) -> Option<u64> {
+    match outcome {
+        Some(WriteOutcome::Inserted(made) | WriteOutcome::Replaced(made)) => Some(made),
+        _ => None,
     }
-    seen.sort_unstable();
-    if let Some(pair) = seen.windows(2).find(|pair| pair[0].0 == pair[1].0 && pair[0].1 != pair[1].1) {
-        return Err(format!("write {} has versions {} and {}", pair[0].0, pair[0].1, pair[1].1));
-    }
-    ended.sort_unstable();
-    let (mut next, mut newest) = (0, 0);
-    for entry in history {
-        while ended.get(next).is_some_and(|(end, _)| *end < entry.begin) {
-            newest = newest.max(ended[next].1);
-            next += 1;
+}
+
+/// What a history says of versions and times, in order.
+#[derive(Default)]
+struct Known {
+    /// The numbers of values that were read, each with its version.
+    read: Vec<(u64, u64)>,
+    /// The versions that writes made, as far as an answer or a read tells.
+    made: Vec<u64>,
+    /// The ends of all operations, each with its place in the history.
+    ends: Vec<(u64, usize)>,
+}
+
+impl Known {
+    fn set(&mut self, history: &[Entry]) {
+        let Self { read, made, ends } = self;
+        read.clear();
+        for entry in history {
+            if let Action::Read(Some(Seen { number, version })) = entry.action
+                && read.last() != Some(&(number, version))
+            {
+                read.push((number, version));
+            }
         }
-        if let Some((_, version)) = version_of(&entry.action).filter(|(_, version)| *version < newest) {
-            return Err(format!("version {version} at {} after version {newest}", entry.begin));
-        }
+        read.sort_unstable();
+        read.dedup();
+        ends.clear();
+        ends.extend(history.iter().enumerate().map(|(index, entry)| (entry.end, index)));
+        ends.sort_unstable();
+        made.clear();
+        made.extend(history.iter().filter_map(|entry| made_by(read, &entry.action)));
+        made.sort_unstable();
     }
-    Ok(())
+
+    /// The version of the value of write `number`, if somebody read it.
+    fn version_read(&self, number: u64) -> Option<u64> {
+        version_in(&self.read, number)
+    }
+
+    /// A value has one version, and versions do not fall in real time.
+    fn check_versions(&self, history: &[Entry]) -> Result<(), String> {
+        let differ = |number, one, other| Err(format!("write {number} has versions {one} and {other}"));
+        if let Some(pair) = self.read.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            return differ(pair[0].0, pair[0].1, pair[1].1);
+        }
+        let (mut next, mut newest) = (0, 0);
+        for entry in history {
+            if let Action::Write { number, outcome, .. } = entry.action
+                && let Some((made, read)) = version_made(outcome).zip(self.version_read(number))
+                && made != read
+            {
+                return differ(number, made, read);
+            }
+            let Some(version) = version_of(&entry.action) else { continue };
+            while let Some((_, index)) = self.ends.get(next).filter(|(end, _)| *end < entry.begin) {
+                newest = newest.max(version_of(&history[*index].action).unwrap_or(0));
+                next += 1;
+            }
+            if version < newest {
+                return Err(format!("version {version} at {} after version {newest}", entry.begin));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The version of value `number` in a list by number.
+fn version_in(read: &[(u64, u64)], number: u64) -> Option<u64> {
+    read.binary_search_by_key(&number, |(number, _)| *number).ok().map(|index| read[index].1)
+}
+
+/// The version that an action made, if it is a write and its answer or somebody who read it tells.
+fn made_by(read: &[(u64, u64)], action: &Action) -> Option<u64> {
+    match *action {
+        Action::Write { outcome: None, number, .. } => version_in(read, number),
+        Action::Write { outcome, .. } => version_made(outcome),
+        Action::Read(_) => None,
+    }
 }
 
 /// What an operation asks of the key before it.
@@ -133,47 +192,15 @@ struct Operation {
 const UNREAD: u64 = 0;
 
 impl Operation {
-    /// The operations of a history.
-    fn all(history: &[Entry]) -> Vec<Self> {
-        // The versions of values that were read, by number; then all that are known of writes.
-        let mut read: Vec<(u64, u64)> = history
-            .iter()
-            .filter_map(|entry| if let Action::Read(Some(seen)) = entry.action { Some(seen) } else { None })
-            .map(|seen| (seen.number, seen.version))
-            .collect();
-        read.sort_unstable();
-        read.dedup();
-        let version_read = |number: u64| {
-            read.binary_search_by_key(&number, |(number, _)| *number).ok().map(|index| read[index].1)
-        };
-        let version_made = |action: &Action| match *action {
-            Action::Write {
-                outcome: Some(WriteOutcome::Inserted(made) | WriteOutcome::Replaced(made)),
-                ..
-            } => Some(made),
-            Action::Write { outcome: None, number, .. } => version_read(number),
-            _ => None,
-        };
-        let mut versions: Vec<u64> = history.iter().filter_map(|entry| version_made(&entry.action)).collect();
-        versions.sort_unstable();
-        let before = |version: u64| versions.partition_point(|other| *other < version);
-        let up_to = |version: u64| versions.partition_point(|other| *other <= version);
-        let operation = |entry: &Entry| {
-            let made = version_made(&entry.action);
-            let told = match entry.action {
-                Action::Read(Some(Seen { version, .. }))
-                | Action::Write {
-                    outcome: Some(WriteOutcome::Removed(version) | WriteOutcome::Exists(version)),
-                    ..
-                } => Some(version),
-                _ => None,
-            };
-            let rank = made.map(before).or_else(|| told.map(up_to));
-            let number = |number: u64| if version_read(number).is_some() { number } else { UNREAD };
-            let (is_decided, wants, stores) = meaning(&entry.action, number);
-            Self { is_decided, wants, rank, stores, is_ranked: made.is_some() }
-        };
-        history.iter().map(operation).collect()
+    /// What an entry of a history is in the search.
+    fn of(entry: &Entry, known: &Known) -> Self {
+        let before = |version: u64| known.made.partition_point(|other| *other < version);
+        let up_to = |version: u64| known.made.partition_point(|other| *other <= version);
+        let made = made_by(&known.read, &entry.action);
+        let rank = made.map(before).or_else(|| version_of(&entry.action).map(up_to));
+        let tell = |number: u64| if known.version_read(number).is_some() { number } else { UNREAD };
+        let (is_decided, wants, stores) = meaning(&entry.action, tell);
+        Self { is_decided, wants, rank, stores, is_ranked: made.is_some() }
     }
 
     /// What the key holds after it, if it fits what the key held.
@@ -222,6 +249,7 @@ fn meaning(action: &Action, tell: impl Fn(u64) -> u64) -> (bool, Wants, Stores) 
 }
 
 /// Begins and ends in one list from which operations are lifted and put back.
+#[derive(Default)]
 struct Moments {
     /// Of each moment: the operation, and whether it is its end.
     events: Vec<(usize, bool)>,
@@ -232,27 +260,32 @@ struct Moments {
 }
 
 impl Moments {
-    /// Place 0 is the head, the last one the tail.
-    fn of(history: &[Entry]) -> Self {
-        let mut events: Vec<(u64, usize, bool)> = Vec::with_capacity(2 * history.len());
+    /// Makes it the list of a history with these ends. Place 0 is the head, the last one the tail.
+    fn set(&mut self, history: &[Entry], ends: &[(u64, usize)]) {
+        let Self { events, next, previous, places } = self;
+        events.clear();
+        events.push((usize::MAX, false));
+        places.clear();
+        places.resize(history.len(), (0, 0));
+        let mut ends = ends.iter().peekable();
         for (index, entry) in history.iter().enumerate() {
-            events.push((entry.begin, index, false));
-            events.push((entry.end, index, true));
+            // Begins before ends of the same moment: such operations overlap.
+            while let Some((_, ended)) = ends.next_if(|(end, _)| *end < entry.begin) {
+                places[*ended].1 = events.len();
+                events.push((*ended, true));
+            }
+            places[index].0 = events.len();
+            events.push((index, false));
         }
-        // Begins before the ends that never come; those in any order.
-        events.sort_unstable_by_key(|(at, index, is_end)| (*at, *is_end, *index));
-        let mut places = vec![(0, 0); history.len()];
-        for (place, (_, index, is_end)) in events.iter().enumerate() {
-            let own = &mut places[*index];
-            if *is_end { own.1 = place + 1 } else { own.0 = place + 1 }
+        for (_, ended) in ends {
+            places[*ended].1 = events.len();
+            events.push((*ended, true));
         }
-        let length = events.len() + 2;
-        let mut all = vec![(usize::MAX, false)];
-        all.extend(events.into_iter().map(|(_, index, is_end)| (index, is_end)));
-        all.push((usize::MAX, false));
-        let next = (1..=length).collect();
-        let previous = (0..length).map(|place| place.wrapping_sub(1)).collect();
-        Self { events: all, next, previous, places }
+        events.push((usize::MAX, false));
+        next.clear();
+        next.extend(1..=events.len());
+        previous.clear();
+        previous.extend((0..events.len()).map(|place| place.wrapping_sub(1)));
     }
 
     fn tail(&self) -> usize {
@@ -301,68 +334,109 @@ struct Taken {
     is_free: bool,
 }
 
-/// True if there is such an order, false if there is none, `None` if the search was given up.
-///
-/// Writes of unknown outcome need no place in the order: they are tried where nothing else leads on, and only
-/// if they change something. Of several that do the same the first is as good as any.
-fn is_linearizable(history: &[Entry]) -> Option<bool> {
-    let operations = Operation::all(history);
-    let mut moments = Moments::of(history);
-    let mut set = vec![0_u64; history.len().div_ceil(64)];
-    let mut tried: HashSet<(Vec<u64>, Held)> = HashSet::new();
-    let mut taken: Vec<Taken> = Vec::new();
-    let mut held = Held::default();
-    let mut decided_left = operations.iter().filter(|operation| operation.is_decided).count();
-    let mut wants_decided = true;
-    let mut at = moments.next[0];
-    while decided_left > 0 {
-        let (operation, is_end) = moments.events[at];
-        if is_end || at == moments.tail() {
-            if wants_decided {
-                wants_decided = false;
-                at = moments.next[0];
-                continue;
-            }
-            // Nothing before this end can come first: the last choice was wrong.
-            loop {
-                let Some(Taken { operation, before, is_free }) = taken.pop() else { return Some(false) };
-                held = before;
-                set[operation / 64] &= !(1 << (operation % 64));
-                moments.put_back(operation);
-                wants_decided = operations[operation].is_decided;
-                decided_left += usize::from(wants_decided);
-                at = moments.next[moments.places[operation].0];
-                if !is_free {
-                    break;
+/// The search for an order, and its memory, which serves one history after the other.
+#[derive(Default)]
+struct Search {
+    known: Known,
+    operations: Vec<Operation>,
+    moments: Moments,
+    /// The operations taken, a bit each, and in their order.
+    set: Vec<u64>,
+    taken: Vec<Taken>,
+    /// Configurations that led nowhere: the operations taken, and what the key held then.
+    tried: HashSet<(Vec<u64>, Held)>,
+}
+
+impl Search {
+    /// True if there is such an order, false if there is none, `None` if the search was given up.
+    ///
+    /// Writes of unknown outcome need no place in the order: they are tried where nothing else leads on, and
+    /// only if they change something. Of several that do the same the first is as good as any.
+    fn is_linearizable(&mut self, history: &[Entry]) -> Option<bool> {
+        self.begin(history);
+        let mut held = Held::default();
+        let mut decided_left = self.operations.iter().filter(|operation| operation.is_decided).count();
+        let mut wants_decided = true;
+        let mut at = self.moments.next[0];
+        while decided_left > 0 {
+            let (operation, is_end) = self.moments.events[at];
+            if is_end || at == self.moments.tail() {
+                if wants_decided {
+                    wants_decided = false;
+                    at = self.moments.next[0];
+                    continue;
                 }
-            }
-            continue;
-        }
-        let own = &operations[operation];
-        let becomes = own.after(held).filter(|becomes| {
-            own.is_decided == wants_decided
-                && (wants_decided || *becomes != held && moments.is_first_of_its_kind(at, &operations))
-        });
-        if let Some(becomes) = becomes {
-            let is_free = becomes == held;
-            set[operation / 64] |= 1 << (operation % 64);
-            if is_free || tried.insert((set.clone(), becomes)) {
-                if tried.len() > CONFIGURATIONS_MAX {
+                // Nothing before this end can come first: the last choice was wrong.
+                let Some((wrong, before)) = self.go_back(held, &mut decided_left) else { return Some(false) };
+                if self.tried.len() > CONFIGURATIONS_MAX {
                     return None;
                 }
-                taken.push(Taken { operation, before: held, is_free });
-                held = becomes;
-                decided_left -= usize::from(wants_decided);
-                moments.lift(operation);
-                wants_decided = true;
-                at = moments.next[0];
+                held = before;
+                wants_decided = self.operations[wrong].is_decided;
+                at = self.moments.next[self.moments.places[wrong].0];
                 continue;
             }
-            set[operation / 64] &= !(1 << (operation % 64));
+            match self.becomes(operation, at, held, wants_decided) {
+                Some(becomes) => {
+                    self.taken.push(Taken { operation, before: held, is_free: becomes == held });
+                    held = becomes;
+                    decided_left -= usize::from(wants_decided);
+                    self.moments.lift(operation);
+                    wants_decided = true;
+                    at = self.moments.next[0];
+                }
+                None => at = self.moments.next[at],
+            }
         }
-        at = moments.next[at];
+        Some(true)
     }
-    Some(true)
+
+    fn begin(&mut self, history: &[Entry]) {
+        self.operations.clear();
+        self.operations.extend(history.iter().map(|entry| Operation::of(entry, &self.known)));
+        self.moments.set(history, &self.known.ends);
+        self.set.clear();
+        self.set.resize(history.len().div_ceil(64), 0);
+        self.taken.clear();
+        self.tried.clear();
+    }
+
+    /// Takes the operation that begins at `at`, if it may come next and has not led nowhere before; what the
+    /// key holds then.
+    fn becomes(&mut self, operation: usize, at: usize, held: Held, wants_decided: bool) -> Option<Held> {
+        let own = &self.operations[operation];
+        let becomes = own.after(held).filter(|becomes| {
+            own.is_decided == wants_decided
+                && (wants_decided
+                    || *becomes != held && self.moments.is_first_of_its_kind(at, &self.operations))
+        })?;
+        self.set[operation / 64] |= 1 << (operation % 64);
+        // A way leads to larger and larger sets, so only what was given up can come again.
+        if becomes != held && !self.tried.is_empty() && self.tried.contains(&(self.set.clone(), becomes)) {
+            self.set[operation / 64] &= !(1 << (operation % 64));
+            return None;
+        }
+        Some(becomes)
+    }
+
+    /// Takes back the last operation that was chosen, and all behind it; returns it, and what the key held
+    /// before. `None` if there was no choice.
+    fn go_back(&mut self, mut held: Held, decided_left: &mut usize) -> Option<(usize, Held)> {
+        loop {
+            let Taken { operation, before, is_free } = self.taken.pop()?;
+            if !is_free {
+                self.tried.insert((self.set.clone(), held));
+            }
+            held = before;
+            self.set[operation / 64] &= !(1 << (operation % 64));
+            self.moments.put_back(operation);
+            *decided_left += usize::from(self.operations[operation].is_decided);
+            // Nothing else need be tried in the place of what fitted and changed nothing.
+            if !is_free {
+                return Some((operation, held));
+            }
+        }
+    }
 }
 
 #[cfg(test)]

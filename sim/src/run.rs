@@ -36,6 +36,8 @@ const ADDRESS: &str = "sim://server";
 const TABLE: &str = "table";
 /// No scenario lasts as long in virtual time.
 const LASTS_MAX: Duration = Duration::from_secs(600);
+/// Entries of an operation, about: a scan has one for each key that it passes.
+const ENTRIES_AN_OPERATION: usize = 3;
 /// Keys of one write while the table is filled.
 const FILL_BATCH: usize = 64;
 /// Between two looks of whoever operates the servers.
@@ -60,7 +62,7 @@ impl Scenario {
         } else {
             self.run_on::<ReliableConnection>(&simulation, &journal)
         };
-        let entries = journal.take_entries();
+        let entries = journal.take_entries(&self.keys);
         let judged = judge(done, &journal, &entries);
         let story = if keeps_trace {
             Story::new(simulation.told(), entries, journal.take_moments(), self)
@@ -82,6 +84,7 @@ impl Scenario {
             simulation.keep_trace();
             journal = Journal::timed(simulation.clone());
         }
+        journal.expect_entries(ENTRIES_AN_OPERATION * self.operations);
         simulation.set_first_stamp(self.first_stamp);
         simulation.set_flips(self.flips.clone());
         simulation.spare(OPERATOR);
