@@ -52,6 +52,11 @@ pub const SCENARIOS: &[Named] = &[
         about: "the versions and incarnations of all lines begin again from zero",
         of_seed: Scenario::wraps,
     },
+    Named {
+        name: "versions",
+        about: "the table's versions of 48 bits end while it is written",
+        of_seed: Scenario::versions,
+    },
 ];
 
 /// The scenario of this name.

@@ -41,6 +41,8 @@ marks! {
     Wrapped,
     /// A client of another format was refused.
     OtherFormat,
+    /// A write was refused because the table's versions had ended.
+    VersionsEnded,
 }
 
 /// What shows that a class was met.
@@ -200,7 +202,8 @@ pub const CLASSES: &[Class] = &[
     by("30a", "clocks that drift by a tenth", &[Struck(Fault::DriftingClock)]),
     by("30b", "clocks that leap", &[Struck(Fault::LeapingClock)]),
     nothing("31", "a lease that ends under its holder", "nothing is leased yet"),
-    by("32", "counters that begin again", &[Seen(Mark::Wrapped)]),
+    by("32a", "counters that begin again", &[Seen(Mark::Wrapped)]),
+    by("32b", "versions that end", &[Seen(Mark::VersionsEnded)]),
     nothing("37", "the control store down", "there is no control store yet"),
     nothing("38", "a new leader of the control store", "there is no control store yet"),
     nothing("39", "gaps in what the control store tells", "there is no control store yet"),

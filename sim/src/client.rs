@@ -53,6 +53,8 @@ pub(crate) struct Plan<K: Kind> {
     pub(crate) allowed: Allowed,
     /// True where the region may be too small for what is written.
     pub(crate) may_be_full: bool,
+    /// True where the table's versions may end.
+    pub(crate) versions_end: bool,
     /// Operations, counted by key.
     pub(crate) operations: usize,
     pub(crate) process: usize,
@@ -422,15 +424,22 @@ impl<K: Kind> Client<K> {
         }
     }
 
-    /// Nothing but want of room is a reason to refuse a write here, and only one that adds a pair wants it.
+    /// Nothing but want of room or of versions is a reason to refuse a write here: only one that adds a pair
+    /// wants the one, and only one that stores a value the other.
     fn check_refusal(&self, operation: WriteOperation, code: ErrorCode) -> Result<(), End> {
         let adds = matches!(operation, WriteOperation::Insert | WriteOperation::Put);
-        if code == ErrorCode::RegionFull && adds && self.plan.may_be_full {
-            self.plan.journal.mark(Mark::Full, 1);
-            return Ok(());
-        }
-        let process = self.plan.process;
-        self.plan.journal.complain(format!("process {process}: {operation:?} was refused: {code:?}"));
-        Err(End::Wrong)
+        let mark = match code {
+            ErrorCode::RegionFull if adds && self.plan.may_be_full => Mark::Full,
+            ErrorCode::VersionsExhausted if operation.has_value() && self.plan.versions_end => {
+                Mark::VersionsEnded
+            }
+            _ => {
+                let process = self.plan.process;
+                self.plan.journal.complain(format!("process {process}: {operation:?} was refused: {code:?}"));
+                return Err(End::Wrong);
+            }
+        };
+        self.plan.journal.mark(mark, 1);
+        Ok(())
     }
 }

@@ -98,6 +98,14 @@ impl<K: Kind> Node<K> {
         self.state.failure()
     }
 
+    /// Lets a table give no version up to `last`.
+    ///
+    /// # Panics
+    /// If there is no such table.
+    pub(crate) fn leave_out_versions(&self, table: &str, last: u64) {
+        self.state.leave_out_versions(table, last).expect("a table that was made");
+    }
+
     /// What the server counted, asked without a call.
     #[must_use]
     pub fn stats(&self) -> ServerStats {

@@ -110,6 +110,7 @@ impl Scenario {
             table: TABLE,
             options,
             value_bytes: self.value_bytes,
+            versions_left_out: self.versions_left_out,
             seed: self.seed,
         }))
     }
@@ -170,6 +171,7 @@ impl Scenario {
             access: Access::OneSided,
             allowed: Allowed::by(&self.rules),
             may_be_full: self.may_be_full,
+            versions_end: self.versions_left_out > 0,
             operations: self.operations / self.processes,
             process: self.processes,
             seed: self.seed,

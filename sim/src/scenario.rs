@@ -3,7 +3,7 @@
 use farsight_base::prng::SplitMix64;
 use farsight_base::{Line, Stamp};
 use farsight_fabric_sim::{Fault, Rule};
-use farsight_layout::{Geometry, NEXT_WORD};
+use farsight_layout::{Geometry, NEXT_WORD, PAIR_VERSION_BITS};
 
 /// What a scenario is made of.
 #[derive(Clone, Debug)]
@@ -38,6 +38,8 @@ pub struct Scenario {
     pub leaves: usize,
     /// True if they may not suffice.
     pub may_be_full: bool,
+    /// The last version that the table leaves out.
+    pub versions_left_out: u64,
     /// The stamp of the table's lines before they are used.
     pub first_stamp: Stamp,
     /// The bits of a leaf's lines that may flip on their way to a reader.
@@ -86,6 +88,8 @@ const FRAMES: [Choice; 2] = [(Fault::TruncatedRequest, 80, 0), (Fault::Truncated
 const FLIPS: [Choice; 1] = [(Fault::FlippedBit, 12, 0)];
 /// Faults of the first kind that a scenario draws.
 const DRAWN: usize = 3;
+/// The most versions that a table has left where they are to end.
+const VERSIONS_LEFT_MAX: u64 = 1_200;
 /// Leaves that a table has room for besides one for every four keys, where there shall be enough.
 const LEAVES_SPARE: usize = 32;
 
@@ -136,6 +140,7 @@ impl Scenario {
             filled_keys: random.below(count) as usize,
             leaves: LEAVES_SPARE + keys.len() / 4,
             may_be_full: false,
+            versions_left_out: 0,
             first_stamp: Stamp(0),
             flips: Vec::new(),
             keys,
@@ -173,6 +178,13 @@ impl Scenario {
         let left = seed as u32 % 8;
         let first_stamp = Stamp::new(u32::MAX - 1 - 2 * left, (1 << 24) - 1 - left % 4, 0);
         Self { first_stamp, writes_percent: 60, ..Self::with("wraps", seed, &[], 0) }
+    }
+
+    /// The table's versions end while it is written.
+    pub(crate) fn versions(seed: u64) -> Self {
+        let left = 100 + SplitMix64::new(!seed).below(VERSIONS_LEFT_MAX);
+        let versions_left_out = (1 << PAIR_VERSION_BITS) - left;
+        Self { versions_left_out, writes_percent: 60, ..Self::with("versions", seed, &[], 0) }
     }
 
     /// Bits flip in what leads a reader: the fields of stamps, and the number of the sibling. Not those that

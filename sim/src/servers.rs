@@ -24,6 +24,8 @@ pub(crate) struct Setting {
     pub(crate) table: &'static str,
     pub(crate) options: ServerOptions,
     pub(crate) value_bytes: u16,
+    /// The last version that a table leaves out.
+    pub(crate) versions_left_out: u64,
     pub(crate) seed: u64,
 }
 
@@ -75,7 +77,9 @@ impl<K: Kind> Servers<K> {
         if life > 1 && SplitMix64::new(self.setting.seed ^ life << 8).below(2) == 0 {
             client.create_table(definition("other", 24))?;
         }
-        client.create_table(definition(self.setting.table, self.setting.value_bytes)).map(drop)
+        client.create_table(definition(self.setting.table, self.setting.value_bytes))?;
+        self.current().leave_out_versions(self.setting.table, self.setting.versions_left_out);
+        Ok(())
     }
 
     fn start_next(&self) {

@@ -7,6 +7,7 @@ use farsight_base::LeafNumber;
 use farsight_base::prng::mix;
 use farsight_index::LeafFormat;
 use farsight_index_xstore::server::{BulkLoadError, WriteError};
+use farsight_layout::PAIR_VERSION_BITS;
 use farsight_protocol::WriteOutcome;
 
 #[test]
@@ -50,6 +51,42 @@ fn a_full_region_refuses_inserts_and_nothing_else() {
         .expect("a removed slot's room");
     assert_eq!(fixture.tree.stats().compactions, full_leaf + 1);
     assert_eq!(fixture.check_structure(), stored);
+}
+
+#[test]
+fn versions_end_by_name_and_what_is_stored_stays() {
+    let end = 1 << PAIR_VERSION_BITS;
+    for value_bytes in [8, 16, 40, 100] {
+        let fixture = Fixture::new(value_bytes, 20);
+        fixture.insert_all(&[10, 20]);
+        fixture.tree.leave_out_versions(end - 4);
+        fixture.tree.leave_out_versions(7);
+        let put = |key| fixture.tree.put(key, &fixture.value(key, 2), LeafNumber::NONE);
+        assert_eq!(put(10), Ok(WriteOutcome::Replaced(end - 3)));
+        assert_eq!(put(30), Ok(WriteOutcome::Inserted(end - 2)));
+        assert_eq!(put(10), Ok(WriteOutcome::Replaced(end - 1)), "the last version there is");
+        for key in [10, 20, 40] {
+            let error = put(key).unwrap_err();
+            assert!(matches!(error, WriteError::VersionsExhausted { .. }), "{error}");
+            let expected = "all 2^48 versions of the table are used up; load it into a new table";
+            assert_eq!(error.to_string(), format!("key {key}: {expected}"));
+        }
+        let mut value = vec![0; value_bytes];
+        for (key, version, stamp) in [(10, end - 1, 2), (20, 2, 1), (30, end - 2, 2)] {
+            assert_eq!(fixture.tree.get(key, &mut value), Ok(Some(version)));
+            assert_eq!(stamp_of(key, &value), stamp);
+        }
+        assert_eq!(fixture.tree.get(40, &mut value), Ok(None));
+        assert_eq!(fixture.check_structure(), [10, 20, 30]);
+        assert_eq!(fixture.tree.remove(10, LeafNumber::NONE), Ok(WriteOutcome::Removed(end - 1)));
+        assert_eq!(fixture.check_structure(), [20, 30]);
+    }
+    let fixture = Fixture::new(8, 20);
+    fixture.tree.leave_out_versions(end - 50);
+    let load = || fixture.tree.bulk_load((0..60).map(|key| (key, [0; 8].as_slice())));
+    let refused = load().unwrap_err().to_string();
+    assert!(refused.contains("all 2^48 versions of the table are used up"), "{refused}");
+    assert!(fixture.check_structure().is_empty(), "what failed left nothing");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use farsight_base::ClientId;
 use farsight_base::clock::MonotonicNs;
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_fabric::Listener;
-use farsight_protocol::{HEADER_BYTES, ListenerStats, OPERATIONS_MAX, ServerStats};
+use farsight_protocol::{HEADER_BYTES, ListenerStats, OPERATIONS_MAX, ServerError, ServerStats};
 
 use crate::failure::Failure;
 use crate::signal::Signal;
@@ -92,6 +92,15 @@ impl ServerState {
             operations: self.operations.load(Ordering::Relaxed),
             tables: self.tables.iter().map(|table| table.stats(now)).collect(),
         }
+    }
+
+    /// Lets `table` give no version up to `last` from now on, so that pairs which are stored anew go on
+    /// behind the versions that they had.
+    ///
+    /// # Errors
+    /// [`ServerError`] if there is no such table.
+    pub fn leave_out_versions(&self, table: &str, last: u64) -> Result<(), ServerError> {
+        self.tables.open(table).map(|table| table.leave_out_versions(last))
     }
 
     /// Why the server refuses every call, if a bug made it so.

@@ -138,6 +138,11 @@ impl Table {
         self.loading.end_by_write();
     }
 
+    /// Gives no version up to `last` from now on.
+    pub(crate) fn leave_out_versions(&self, last: u64) {
+        self.tree.leave_out_versions(last);
+    }
+
     /// Takes one piece of a bulk load; returns the pairs of the load so far.
     pub(crate) fn load(&self, piece: Piece<'_>) -> Result<u64, ServerError> {
         self.loading.take(&self.info.definition.name, &self.tree, piece)

@@ -99,6 +99,12 @@ impl<F: LeafFormat> XTree<F> {
         (taken + count < 1 << PAIR_VERSION_BITS).then_some(taken + 1)
     }
 
+    /// Gives no version up to `last` from now on: pairs that are stored anew go on behind their old versions.
+    pub fn leave_out_versions(&self, last: u64) {
+        // Relaxed: as in `take_versions`.
+        self.versions_taken.fetch_max(last, Ordering::Relaxed);
+    }
+
     /// Latches a block that neither the tree nor the chain names. Only the holder of a mistaken hint can be
     /// in the way, who waits for nothing; but it may have been preempted.
     pub(super) fn latch_unnamed(&self, key: u64, leaf: LeafNumber) -> Result<F::Latched<'_>, Contended> {
