@@ -12,6 +12,8 @@
 pub mod canary;
 mod client;
 pub mod driver;
+#[cfg(test)]
+mod found_by_seeds;
 mod garbage_queue;
 mod leaf;
 mod leaf_writer;

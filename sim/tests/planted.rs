@@ -42,7 +42,7 @@ found! {
     a_value_of_another_incarnation: AnyIncarnation in "mixed" within 10;
     a_value_that_is_being_written: OddAccepted in "mixed" within 100;
     a_value_that_is_not_there_yet: UnwrittenAccepted in "mixed" within 500;
-    a_key_shown_before_its_value: KeyShownFirst in "mixed" within 100;
+    a_key_shown_before_its_value: KeyShownFirst in "mixed" within 300;
     a_left_leaf_shown_before_the_right_one: LinkedBeforeFilled in "mixed" within 100;
     a_miss_without_fences: MissWithoutFences in "mixed" within 10;
     no_step_to_the_sibling: NoSiblingStep in "mixed" within 10;

@@ -27,20 +27,8 @@ pub(super) fn run(data: &[u8]) {
     let leaves = 1 + source.below(LEAVES_MAX);
     let geometry = Geometry::new(value_bytes).expect("a size of the format");
     let region = region(&mut source, &geometry, leaves);
-    let table = TableInfo {
-        id: TableId(0),
-        definition: TableDefinition {
-            name: "t".into(),
-            key_kind: KeyKind::U64,
-            value_bytes: value_bytes as u16,
-        },
-        format_version: FORMAT_VERSION,
-        leaf_region: 1,
-        capacity_leaves: u32::MAX,
-    };
-    let cache = XCache::new(&table, (leaves * geometry.leaf_bytes()) as u64).expect("a size of the format");
     let access = if source.below(8) == 0 { Access::Rpc } else { Access::OneSided };
-    let mut client = XClient::new(cache, access);
+    let mut client = client(&geometry, leaves, access);
     let mut queue = GarbageQueue::new(region);
     if source.below(4) != 0 {
         prefill(&mut client, &mut queue, leaves);
@@ -57,6 +45,23 @@ pub(super) fn run(data: &[u8]) {
         queue.meters = farsight_fabric::Meters::default();
         queue.replies.clear();
     }
+}
+
+/// A client of a table of so many leaves that knows nothing yet.
+pub(super) fn client(geometry: &Geometry, leaves: usize, access: Access) -> XClient {
+    let table = TableInfo {
+        id: TableId(0),
+        definition: TableDefinition {
+            name: "t".into(),
+            key_kind: KeyKind::U64,
+            value_bytes: geometry.value_bytes() as u16,
+        },
+        format_version: FORMAT_VERSION,
+        leaf_region: 1,
+        capacity_leaves: u32::MAX,
+    };
+    let cache = XCache::new(&table, (leaves * geometry.leaf_bytes()) as u64).expect("a size of the format");
+    XClient::new(cache, access)
 }
 
 fn step(source: &mut Source<'_>, client: &mut XClient, queue: &mut GarbageQueue, geometry: &Geometry) {
@@ -154,7 +159,7 @@ fn region(source: &mut Source<'_>, geometry: &Geometry, leaves: usize) -> Vec<Li
 }
 
 /// Has the client fetch the model of an undamaged region.
-fn prefill(client: &mut XClient, queue: &mut GarbageQueue, leaves: usize) {
+pub(super) fn prefill(client: &mut XClient, queue: &mut GarbageQueue, leaves: usize) {
     let fences: Vec<u64> = (0..leaves as u64).map(|leaf| leaf * LEAF_KEYS).collect();
     let options = TrainOptions { top: TopKind::Radix, target_leaves_per_sub_model: 3 };
     let trained = train(&fences, options).expect("ascending fences");
