@@ -13,6 +13,7 @@ pub mod chained;
 pub mod harness;
 pub mod life;
 pub mod meters;
+pub mod pool;
 pub mod reads;
 pub mod shm;
 pub mod tcp;

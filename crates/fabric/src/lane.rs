@@ -1,17 +1,20 @@
 //! The lane: many operations at once on one thread, each a small future, for everything that does not fit a
-//! straight batch (walks, retries, calls).
+//! straight batch (walks, retries, calls). [`Lane`] goes to one node, with one verb an operation in flight;
+//! [`PoolLane`] to several, with several verbs.
 //!
-//! Invariant: an operation owns one slot of the queue pair while it runs, and has at most one verb in flight.
+//! Invariant: an operation owns its slots of the queue pairs while it runs.
 //!
 //! Protocol: the lane polls its operations round-robin. A verb's future posts on its first poll and is ready
-//! once its slot is complete. When every operation waits, the lane rings one doorbell for all that was posted
-//! and polls completions. No allocation an operation, no wakers: who is ready is the queue pair's knowledge.
-//! A lane that sees no completion for [`STALL_TIMEOUT`] ends with [`FabricError::TimedOut`].
+//! once its slot is complete. When every operation waits, the lane rings one doorbell a node for all that was
+//! posted there and polls completions. No allocation an operation, no wakers: who is ready is the queue
+//! pair's knowledge. A lane that sees no completion for [`STALL_TIMEOUT`] ends with
+//! [`FabricError::TimedOut`].
 
-use std::cell::{Cell, RefCell};
+mod pool;
+mod rounds;
+
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
 use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
@@ -19,29 +22,29 @@ use farsight_base::{Line, RemoteAddress};
 
 use crate::{FabricError, QueuePair, ReadMode, Slot};
 
+pub use pool::{PoolLane, PoolSlot, VERBS_PER_NODE_MAX};
+use rounds::{Nodes, Rounds, Stillness};
+
 /// How long a lane waits without any completion before it gives up.
 pub const STALL_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// How long one sleep of a waiting lane lasts at most, so that stalls are noticed.
-const WAIT_STEP: Duration = Duration::from_millis(100);
+/// Nodes that one lane goes to at most.
+pub const NODES_MAX: usize = 16;
 
 /// A queue pair lent to operations that run side by side.
 pub struct Lane<'q, Q> {
-    queue: RefCell<&'q mut Q>,
-    posted: Cell<bool>,
+    rounds: Rounds<'q, Q>,
 }
 
 /// One operation's place in a lane.
 pub struct LaneSlot<'l, 'q, Q> {
-    queue: &'l RefCell<&'q mut Q>,
-    posted: &'l Cell<bool>,
+    rounds: &'l Rounds<'q, Q>,
     slot: Slot,
 }
 
 impl<'q, Q: QueuePair> Lane<'q, Q> {
     /// A lane over `queue`, whose batch must be empty.
     pub fn new(queue: &'q mut Q) -> Self {
-        Self { queue: RefCell::new(queue), posted: Cell::new(false) }
+        Self { rounds: Rounds::new(std::slice::from_mut(queue)) }
     }
 
     /// Runs `start(slot, operation)` for every one of `operations`, at most `width` at once.
@@ -60,33 +63,7 @@ impl<'q, Q: QueuePair> Lane<'q, Q> {
     where
         Started: Future<Output = ()>,
     {
-        assert!((1..=Q::SLOTS).contains(&width), "a lane of {width} over {} slots", Q::SLOTS);
-        let mut operations = operations.into_iter();
-        let mut places: Vec<Pin<Box<Option<Started>>>> = Vec::new();
-        for slot in 0..width {
-            let Some(operation) = operations.next() else { break };
-            places.push(Box::pin(Some(start(self.slot(slot), operation))));
-        }
-        let mut running = places.len();
-        let mut progress_at = self.now();
-        while running > 0 {
-            for (slot, place) in places.iter_mut().enumerate() {
-                // A finished operation makes room for the next, which posts at once; bounded by the
-                // operations.
-                while poll_once(place) == Some(Poll::Ready(())) {
-                    if let Some(operation) = operations.next() {
-                        place.set(Some(start(self.slot(slot), operation)));
-                    } else {
-                        place.set(None);
-                        running -= 1;
-                    }
-                }
-            }
-            if running > 0 {
-                self.ring_and_collect(&mut progress_at)?;
-            }
-        }
-        Ok(())
+        self.rounds.run(width, operations, |slot, operation| start(self.slot(slot), operation))
     }
 
     /// Runs one operation to its end.
@@ -100,15 +77,7 @@ impl<'q, Q: QueuePair> Lane<'q, Q> {
     where
         Started: Future<Output = T>,
     {
-        let mut operation = std::pin::pin!(start(self.slot(0)));
-        let mut context = Context::from_waker(Waker::noop());
-        let mut progress_at = self.now();
-        loop {
-            if let Poll::Ready(result) = operation.as_mut().poll(&mut context) {
-                return Ok(result);
-            }
-            self.ring_and_collect(&mut progress_at)?;
-        }
+        self.rounds.block_on(start(self.slot(0)))
     }
 
     /// Waits for the reply to a call that was posted in `slot` and rung.
@@ -116,48 +85,24 @@ impl<'q, Q: QueuePair> Lane<'q, Q> {
     /// # Errors
     /// As [`QueuePair::take_reply`]; [`FabricError::TimedOut`].
     pub fn await_reply(&self, slot: Slot, reply: &mut Vec<u8>) -> Result<(), FabricError> {
-        let mut progress_at = self.now();
-        while !self.queue.borrow().is_complete(slot) {
-            self.ring_and_collect(&mut progress_at)?;
+        let mut stillness = Stillness::default();
+        while !self.rounds.queues.borrow()[0].is_complete(slot) {
+            self.rounds.note_awaited(Nodes::default().with(0));
+            self.rounds.ring_and_collect(&mut stillness)?;
         }
-        self.queue.borrow_mut().take_reply(slot, reply)
-    }
-
-    fn now(&self) -> MonotonicNs {
-        self.queue.borrow().now()
+        self.rounds.queues.borrow_mut()[0].take_reply(slot, reply)
     }
 
     fn slot(&self, slot: Slot) -> LaneSlot<'_, 'q, Q> {
-        LaneSlot { queue: &self.queue, posted: &self.posted, slot }
+        LaneSlot { rounds: &self.rounds, slot }
     }
-
-    fn ring_and_collect(&self, progress_at: &mut MonotonicNs) -> Result<(), FabricError> {
-        let mut queue = self.queue.borrow_mut();
-        if self.posted.replace(false) {
-            queue.doorbell()?;
-        }
-        if queue.poll()? > 0 {
-            *progress_at = queue.now();
-            return Ok(());
-        }
-        let waited = queue.now().since(*progress_at);
-        if waited > STALL_TIMEOUT {
-            return Err(FabricError::TimedOut { peer: queue.peer().to_owned(), what: "a verb", waited });
-        }
-        queue.wait(WAIT_STEP)
-    }
-}
-
-fn poll_once<F: Future<Output = ()>>(place: &mut Pin<Box<Option<F>>>) -> Option<Poll<()>> {
-    let operation = place.as_mut().as_pin_mut()?;
-    Some(operation.poll(&mut Context::from_waker(Waker::noop())))
 }
 
 impl<Q: QueuePair> LaneSlot<'_, '_, Q> {
     /// The time on the fabric's clock.
     #[must_use]
     pub fn now(&self) -> MonotonicNs {
-        self.queue.borrow().now()
+        self.rounds.queues.borrow()[0].now()
     }
 
     /// READs `into.len()` lines at `from`.
@@ -170,9 +115,9 @@ impl<Q: QueuePair> LaneSlot<'_, '_, Q> {
         into: &mut [Line],
         mode: ReadMode,
     ) -> Result<(), FabricError> {
-        self.queue.borrow_mut().post_read(self.slot, from, into.len(), mode);
+        self.rounds.queues.borrow_mut()[0].post_read(self.slot, from, into.len(), mode);
         self.completion().await;
-        self.queue.borrow_mut().take_read(self.slot, into)
+        self.rounds.queues.borrow_mut()[0].take_read(self.slot, into)
     }
 
     /// Calls the peer's processor with `request` and moves its answer into `reply`.
@@ -180,20 +125,21 @@ impl<Q: QueuePair> LaneSlot<'_, '_, Q> {
     /// # Errors
     /// As [`QueuePair::post_call`] and [`QueuePair::take_reply`].
     pub async fn call(&self, request: &[u8], reply: &mut Vec<u8>) -> Result<(), FabricError> {
-        self.queue.borrow_mut().post_call(self.slot, request)?;
+        self.rounds.queues.borrow_mut()[0].post_call(self.slot, request)?;
         self.completion().await;
-        self.queue.borrow_mut().take_reply(self.slot, reply)
+        self.rounds.queues.borrow_mut()[0].take_reply(self.slot, reply)
     }
 
     async fn completion(&self) {
-        self.posted.set(true);
+        self.rounds.note_posted(0);
         let mut rung = false;
         poll_fn(|_| {
             // Never complete before the doorbell: the first poll only waits for it.
-            if rung && self.queue.borrow().is_complete(self.slot) {
+            if rung && self.rounds.queues.borrow()[0].is_complete(self.slot) {
                 return Poll::Ready(());
             }
             rung = true;
+            self.rounds.note_awaited(Nodes::default().with(0));
             Poll::Pending
         })
         .await;
