@@ -12,7 +12,14 @@
 mod block;
 mod journal;
 mod lock;
+mod locked;
+mod rewrite;
+mod search;
+mod writes;
 
 pub use block::BlockGeometry;
-pub use journal::{CHECK_WORD, FLOOR_WORD, Journal, Rewrite};
-pub use lock::{COMPUTE_NODE_BITS, DEAD_BIT, LOCK_SEQUENCE_BITS, LockWord};
+pub use journal::{CHECK_WORD, FLOOR_WORD, Journal, Neighbour, Rewrite};
+pub use lock::{CLOSED_BIT, COMPUTE_NODE_BITS, LOCK_SEQUENCE_BITS, LockWord};
+pub use locked::LockedLeaf;
+pub use search::{BlockSearch, lock_of, search_block};
+pub use writes::Writes;

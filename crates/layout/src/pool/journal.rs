@@ -1,10 +1,16 @@
 //! The journal of a pool's leaf: what its lock's holder is about to do, for whoever finds the holder dead.
 //!
-//! Invariant: a journal is believed under the lock value that it was written under and no other. Lock values
-//! are never used twice, so a finished change's journal needs no clearing, and a torn one is none.
+//! Invariants:
+//! - a torn journal is none: its check covers all of it;
+//! - a rewrite's journal stands until the rewrite and all that follows from it is done, and is cleared before
+//!   the leaf is unlocked;
+//! - an update's journal may stand on. It asks for something only while a line of its value is odd: that is
+//!   its own doing, or that of an insert behind it, and then the value is the one that stands there.
 
 use farsight_base::prng::mix;
 use farsight_base::words::STAMP_INCARNATION_BITS;
+
+use farsight_base::LeafNumber;
 
 use super::LockWord;
 use crate::{Geometry, INFINITE_FLAG_BIT, LeafSlot, PAIR_VERSION_BITS};
@@ -18,12 +24,32 @@ const HEAD_WORD: usize = 2;
 /// Word of the control lines at which what depends on the kind begins.
 pub(super) const FIRST_PAYLOAD_WORD: usize = 3;
 /// Words that a rewrite's payload takes.
-pub(super) const REWRITE_WORDS: usize = 4;
+pub(super) const REWRITE_WORDS: usize = 5;
 
 const UPDATE: u64 = 1;
 const REWRITE: u64 = 2;
-/// Bits of the head that hold the kind; those above hold an update's slot.
-const KIND_BITS: u32 = 8;
+/// Where the head's fields begin: incarnation and, of an update, slot.
+const INCARNATION_SHIFT: u32 = 8;
+const SLOT_SHIFT: u32 = INCARNATION_SHIFT + STAMP_INCARNATION_BITS;
+/// What a rewrite's first word says of the neighbour, above the number of a merged one.
+const BORN: u64 = 1 << 32;
+const MERGED: u64 = 2 << 32;
+
+/// What a rewrite leaves to do at the leaf to the right.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Neighbour {
+    /// Nothing.
+    Same,
+    /// The leaf that the next word names was made by this change: it is opened, if it is closed still.
+    Born,
+    /// A leaf was merged into this one: it is closed, if that holder still holds it.
+    Merged {
+        /// Which.
+        leaf: LeafNumber,
+        /// Who locked it for that.
+        holder: LockWord,
+    },
+}
 
 /// Everything about a leaf but its pairs, as it shall be, and which of its pairs stay: those below the high
 /// fence. Compaction keeps the fences, a split lowers the high one, a merge raises it.
@@ -37,8 +63,8 @@ pub struct Rewrite {
     pub high: u64,
     /// What the versions of its pairs grow from.
     pub floor: u64,
-    /// The leaf to the right that is merged into this one, by its number in a next word.
-    pub merged: Option<u32>,
+    /// What is to be done to the right.
+    pub neighbour: Neighbour,
 }
 
 impl Rewrite {
@@ -54,6 +80,8 @@ impl Rewrite {
 pub enum Journal {
     /// A slot's value is replaced.
     Update {
+        /// The leaf's incarnation.
+        incarnation: u32,
         /// The slot.
         slot: LeafSlot,
         /// The pair's new version.
@@ -66,98 +94,113 @@ pub enum Journal {
 }
 
 impl Journal {
-    /// The journal's words, from the check on, under `lock`.
+    /// The journal's words, from the check on.
     #[must_use]
-    pub fn encode(&self, lock: LockWord) -> Vec<u64> {
+    pub fn encode(&self) -> Vec<u64> {
         let mut words = vec![0];
         match self {
-            Self::Update { slot, version, value } => {
-                words.extend([UPDATE | (slot.number() as u64) << KIND_BITS, *version]);
+            Self::Update { incarnation, slot, version, value } => {
+                let fields = u64::from(*incarnation) << INCARNATION_SHIFT;
+                words.extend([UPDATE | fields | (slot.number() as u64) << SLOT_SHIFT, *version]);
                 words.extend(value);
             }
-            Self::Rewrite(rewrite) => {
-                let merged = rewrite.merged.map_or(0, |number| 1 << 32 | u64::from(number));
-                words.extend([REWRITE | u64::from(rewrite.incarnation) << KIND_BITS, merged]);
-                words.extend([rewrite.next, rewrite.high, rewrite.floor]);
+            Self::Rewrite(Rewrite { incarnation, next, high, floor, neighbour }) => {
+                let neighbour = match neighbour {
+                    Neighbour::Same => [0, 0],
+                    Neighbour::Born => [BORN, 0],
+                    Neighbour::Merged { leaf, holder } => [MERGED | u64::from(leaf.0), holder.0],
+                };
+                words.push(REWRITE | u64::from(*incarnation) << INCARNATION_SHIFT);
+                words.extend(neighbour);
+                words.extend([next, high, floor]);
             }
         }
-        words[0] = check(lock, &words[1..]);
+        words[0] = check(&words[1..]);
         words
     }
 
-    /// The journal that stands in `control` (a block's control words), if it was written under `lock`, whole:
-    /// otherwise the change had not begun.
+    /// The journal that stands in `control` (a block's control words), if one does, whole.
     #[must_use]
-    pub fn decode(geometry: &Geometry, lock: LockWord, control: &[u64]) -> Option<Self> {
+    pub fn decode(geometry: &Geometry, control: &[u64]) -> Option<Self> {
         let head = *control.get(HEAD_WORD)?;
-        let (kind, fields) = (head & ((1 << KIND_BITS) - 1), head >> KIND_BITS);
+        let kind = head & ((1 << INCARNATION_SHIFT) - 1);
         let payload_words = match kind {
             UPDATE => 1 + geometry.value_words(),
             REWRITE => REWRITE_WORDS,
             _ => return None,
         };
         let covered = control.get(HEAD_WORD..FIRST_PAYLOAD_WORD + payload_words)?;
-        if control[CHECK_WORD] != check(lock, covered) {
+        if control[CHECK_WORD] != check(covered) {
             return None;
         }
+        let incarnation = (head >> INCARNATION_SHIFT) as u32 & ((1 << STAMP_INCARNATION_BITS) - 1);
+        let slot = LeafSlot::new(usize::try_from(head >> SLOT_SHIFT).ok()?)?;
         match (kind, &covered[1..]) {
             (UPDATE, [version, value @ ..]) => {
-                let slot = usize::try_from(fields).ok().and_then(LeafSlot::new)?;
                 let is_version = *version != 0 && version >> PAIR_VERSION_BITS == 0;
-                is_version.then(|| Self::Update { slot, version: *version, value: value.to_vec() })
+                let value = value.to_vec();
+                is_version.then_some(Self::Update { incarnation, slot, version: *version, value })
             }
-            (REWRITE, &[merged, next, high, floor]) => {
-                let incarnation =
-                    u32::try_from(fields).ok().filter(|it| it >> STAMP_INCARNATION_BITS == 0)?;
-                let merged = match merged >> 32 {
-                    0 if merged == 0 => None,
-                    1 => Some(merged as u32),
-                    _ => return None,
-                };
-                Some(Self::Rewrite(Rewrite { incarnation, next, high, floor, merged }))
+            (REWRITE, &[neighbour, holder, next, high, floor]) if slot == LeafSlot::FIRST => {
+                let neighbour = decode_neighbour(neighbour, LockWord(holder))?;
+                Some(Self::Rewrite(Rewrite { incarnation, next, high, floor, neighbour }))
             }
             _ => None,
         }
     }
 }
 
-/// A number that hardly any other words under any other lock have.
-fn check(lock: LockWord, words: &[u64]) -> u64 {
-    words.iter().fold(mix(lock.0), |sum, word| mix(sum.rotate_left(23) ^ mix(*word)))
+fn decode_neighbour(word: u64, holder: LockWord) -> Option<Neighbour> {
+    match (word, word & !u64::from(u32::MAX)) {
+        (0, _) if holder == LockWord::FREE => Some(Neighbour::Same),
+        (BORN, _) if holder == LockWord::FREE => Some(Neighbour::Born),
+        (_, MERGED) if holder.owner().is_some() => {
+            Some(Neighbour::Merged { leaf: LeafNumber(word as u32), holder })
+        }
+        _ => None,
+    }
+}
+
+/// A number that hardly any other words have.
+fn check(words: &[u64]) -> u64 {
+    words.iter().fold(mix(words.len() as u64), |sum, word| mix(sum.rotate_left(23) ^ mix(*word)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn journals(geometry: &Geometry) -> [Journal; 3] {
+    fn journals(geometry: &Geometry) -> [Journal; 4] {
         let value = (0..geometry.value_words() as u64).map(|word| word ^ 0xabc).collect();
-        let rewrite = Rewrite { incarnation: 0xff_fff0, next: 1 << 32 | 9, high: 77, floor: 5, merged: None };
+        let neighbour = Neighbour::Same;
+        let rewrite = Rewrite { incarnation: 0xff_fff0, next: 1 << 32 | 9, high: 77, floor: 5, neighbour };
+        let merged = Neighbour::Merged { leaf: LeafNumber(u32::MAX - 1), holder: LockWord::of(3, 9) };
+        let (slot, version) = (LeafSlot::new(15).unwrap(), (1 << 48) - 1);
         [
-            Journal::Update { slot: LeafSlot::new(15).unwrap(), version: (1 << 48) - 1, value },
+            Journal::Update { incarnation: 0xff_ffff, slot, version, value },
             Journal::Rewrite(rewrite),
-            Journal::Rewrite(Rewrite { merged: Some(u32::MAX - 1), ..rewrite }),
+            Journal::Rewrite(Rewrite { neighbour: Neighbour::Born, ..rewrite }),
+            Journal::Rewrite(Rewrite { neighbour: merged, ..rewrite }),
         ]
     }
 
     #[test]
-    fn journals_come_back_under_their_own_lock_alone() {
+    fn journals_come_back_whole_or_not_at_all() {
         for value_bytes in [8, 24, 256] {
             let geometry = Geometry::new(value_bytes).unwrap();
             for journal in journals(&geometry) {
-                let lock = LockWord::of(3, 9);
                 let mut control = vec![0];
-                control.extend(journal.encode(lock));
+                control.extend(journal.encode());
                 control.resize(40, 0);
-                assert_eq!(Journal::decode(&geometry, lock, &control), Some(journal.clone()));
-                assert_eq!(Journal::decode(&geometry, LockWord::of(3, 10), &control), None);
-                for bit in 64..64 * journal.encode(lock).len() {
+                assert_eq!(Journal::decode(&geometry, &control), Some(journal.clone()));
+                for bit in 64..64 * (1 + journal.encode().len()) {
                     control[bit / 64] ^= 1 << (bit % 64);
-                    assert_eq!(Journal::decode(&geometry, lock, &control), None, "bit {bit}");
+                    assert_eq!(Journal::decode(&geometry, &control), None, "bit {bit}");
                     control[bit / 64] ^= 1 << (bit % 64);
                 }
-                assert_eq!(Journal::decode(&geometry, lock, &control[..4]), None, "cut off");
+                assert_eq!(Journal::decode(&geometry, &control[..4]), None, "cut off");
             }
+            assert_eq!(Journal::decode(&geometry, &[0; 40]), None);
         }
     }
 }

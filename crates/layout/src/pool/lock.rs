@@ -8,10 +8,10 @@
 pub const LOCK_SEQUENCE_BITS: u32 = 47;
 /// Bits of the compute node's number in a lock word.
 pub const COMPUTE_NODE_BITS: u32 = 16;
-/// The bit of the lock word of a block that is no leaf any more: nobody can lock it.
-pub const DEAD_BIT: u32 = 63;
+/// The bit of the lock word of a block outside the chain of leaves: nobody can lock it, no reader believes it.
+pub const CLOSED_BIT: u32 = 63;
 
-const _: () = assert!(LOCK_SEQUENCE_BITS + COMPUTE_NODE_BITS == DEAD_BIT && DEAD_BIT == u64::BITS - 1);
+const _: () = assert!(LOCK_SEQUENCE_BITS + COMPUTE_NODE_BITS == CLOSED_BIT && CLOSED_BIT == u64::BITS - 1);
 
 /// The word that says who may change a leaf.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,8 +20,8 @@ pub struct LockWord(pub u64);
 impl LockWord {
     /// Nobody.
     pub const FREE: Self = Self(0);
-    /// Nobody, ever: the block is no leaf.
-    pub const DEAD: Self = Self(1 << DEAD_BIT);
+    /// Nobody: the block is no leaf of the chain, not yet or no more.
+    pub const CLOSED: Self = Self(1 << CLOSED_BIT);
 
     /// A session of `compute_node`, for the lock that it counts as `sequence`; that is not 0.
     ///
@@ -36,7 +36,7 @@ impl LockWord {
     /// The compute node whose session holds the lock, if one does.
     #[must_use]
     pub fn owner(self) -> Option<u16> {
-        let is_held = self != Self::FREE && self.0 >> DEAD_BIT == 0;
+        let is_held = self != Self::FREE && self.0 >> CLOSED_BIT == 0;
         is_held.then_some((self.0 >> LOCK_SEQUENCE_BITS) as u16)
     }
 }
@@ -49,8 +49,8 @@ mod tests {
     fn owners_come_back_and_nobody_is_nobody() {
         assert_eq!(LockWord::of(0, 1).owner(), Some(0));
         assert_eq!(LockWord::of(u16::MAX, (1 << 47) - 1).owner(), Some(u16::MAX));
-        assert_eq!(LockWord::of(u16::MAX, (1 << 47) - 1).0 >> DEAD_BIT, 0);
+        assert_eq!(LockWord::of(u16::MAX, (1 << 47) - 1).0 >> CLOSED_BIT, 0);
         assert_eq!(LockWord::FREE.owner(), None);
-        assert_eq!(LockWord::DEAD.owner(), None);
+        assert_eq!(LockWord::CLOSED.owner(), None);
     }
 }

@@ -1,0 +1,248 @@
+//! Changes of a whole leaf: creation, compaction, split, merge; and what a holder that died left behind.
+//!
+//! Invariant: a rewrite makes all lines odd before the first of them shows the next incarnation, and no slot
+//! means something else before all of them do. Key words never move, so what remains to be done follows from
+//! the journal and the lines as they stand, wherever the holder stopped: a rewrite is its own redo.
+//!
+//! A block that is not in the chain of leaves is *closed*: nobody can lock it, and readers do not believe it.
+//! So a leaf that a split made shows nothing before it is named, and one that was merged nothing after.
+
+use farsight_base::words::next_incarnation;
+use farsight_base::{Line, Stamp, WORDS_PER_LINE};
+
+use super::journal::{CHECK_WORD, FLOOR_WORD, Journal};
+use super::locked::words_of;
+use super::{LockWord, LockedLeaf, Neighbour, Rewrite, Writes};
+use crate::{
+    Fences, HIGH_FENCE_WORD, INFINITE_FLAG_BIT, KEY_LINES, LEAF_SLOTS, LOW_FENCE_WORD, LeafImage, LeafSlot,
+    NEXT_WORD, OWNER_WORD, PERMUTATION_WORD,
+};
+
+impl LockedLeaf<'_> {
+    /// Makes a leaf of this block, closed and not yet named by anything: what stood there before is no leaf,
+    /// or a closed one. The image's incarnation must follow [`LockedLeaf::incarnation`].
+    pub fn create(&mut self, image: &LeafImage, floor: u64, writes: &mut Writes) {
+        let leaf_lines = self.leaf_lines();
+        let is_untouched = (0..leaf_lines).all(|line| self.stamp(line) == Stamp(0));
+        if !is_untouched {
+            (0..leaf_lines).for_each(|line| self.open_line(line, writes));
+        }
+        self.fill(image, floor);
+        let mut occupancies = [0; KEY_LINES];
+        for slot in LeafSlot::all().take(image.len()) {
+            occupancies[slot.key_line()] |= slot.occupancy_bit();
+        }
+        let all = 0..self.lines.len() * WORDS_PER_LINE;
+        if is_untouched {
+            self.end_lines(image.incarnation, occupancies, &mut Writes::default());
+            self.write(all, writes);
+        } else {
+            self.write(all, writes);
+            self.end_lines(image.incarnation, occupancies, writes);
+        }
+    }
+
+    /// Frees the slots of removed keys, under a new incarnation.
+    pub fn compact(&mut self, writes: &mut Writes) {
+        let rewrite = Rewrite {
+            incarnation: next_incarnation(self.incarnation()),
+            next: self.word(NEXT_WORD),
+            high: self.word(HIGH_FENCE_WORD),
+            floor: self.newest_version(),
+            neighbour: Neighbour::Same,
+        };
+        self.rewrite(rewrite, writes);
+    }
+
+    /// Moves the pairs from `separator` on to the block `right`, which becomes the right sibling and stays
+    /// closed. The caller opens it, then ends the change.
+    ///
+    /// # Panics
+    /// If the separator is not between the leaf's fences.
+    pub fn split(&mut self, separator: u64, right: &mut LockedLeaf<'_>, writes: &mut Writes) {
+        let Some(Fences { low, high }) = self.fences() else { panic!("{self:?} is no leaf") };
+        assert!(low < separator && high.is_none_or(|high| separator < high), "separator {separator}");
+        let floor = self.newest_version();
+        let fences = Fences { low: separator, high };
+        let incarnation = next_incarnation(right.incarnation());
+        let mut image = LeafImage::new(self.geometry.leaf(), incarnation, self.next(), fences);
+        let (pairs, count) = self.sorted();
+        let mut least = Some(separator);
+        let mut value = vec![0; self.geometry.leaf().value_bytes()];
+        for (key, slot) in pairs.into_iter().take(count) {
+            let (is_next, version) = (least.is_some_and(|least| key >= least), self.version(slot));
+            // Whatever stands in a leaf that its fences or its versions contradict is no pair.
+            if is_next && version != 0 && fences.contain(key) {
+                self.value(slot, &mut value);
+                image.push(key, version, &value);
+                least = key.checked_add(1);
+            }
+        }
+        right.create(&image, floor, writes);
+        let rewrite = Rewrite {
+            incarnation: next_incarnation(self.incarnation()),
+            next: u64::from(right.number().0),
+            high: separator,
+            floor,
+            neighbour: Neighbour::Born,
+        };
+        self.rewrite(rewrite, writes);
+    }
+
+    /// Takes over the keys of `right`, the right sibling, which holds no pair and is locked by `holder`, too;
+    /// it is closed before anything else changes. The caller ends the change.
+    pub fn merge(&mut self, right: &mut LockedLeaf<'_>, holder: LockWord, writes: &mut Writes) {
+        debug_assert_eq!(self.next(), right.number(), "the right sibling");
+        let rewrite = Rewrite {
+            incarnation: next_incarnation(self.incarnation()),
+            next: right.word(NEXT_WORD),
+            high: right.word(HIGH_FENCE_WORD),
+            floor: self.newest_version().max(right.newest_version()),
+            neighbour: Neighbour::Merged { leaf: right.number(), holder },
+        };
+        self.write_journal(&Journal::Rewrite(rewrite), writes);
+        right.unlock(LockWord::CLOSED, writes);
+        self.finish_rewrite(&rewrite, writes);
+    }
+
+    /// Ends a change of the whole leaf, after what [`LockedLeaf::repair`] or the change itself left to do
+    /// elsewhere: nothing remains to be redone.
+    pub fn clear_journal(&mut self, writes: &mut Writes) {
+        let check = self.geometry.first_control_word() + CHECK_WORD;
+        self.set_word(check, 0);
+        self.write(check..check + 1, writes);
+    }
+
+    /// What a holder of the lock that died leaves to do at the leaf to the right:
+    ///
+    /// - [`Neighbour::Merged`], before [`LockedLeaf::repair`]: that leaf's lock word is exchanged, from the
+    ///   holder's to [`LockWord::CLOSED`]. If it is neither, the merge had not begun or is long done: then
+    ///   [`LockedLeaf::abandon`] it is.
+    /// - [`Neighbour::Born`], after [`LockedLeaf::repair`]: the sibling's lock word is exchanged, from
+    ///   [`LockWord::CLOSED`] to the repairer's; if that succeeds the sibling is repaired, too, and unlocked.
+    ///
+    /// Then comes [`LockedLeaf::clear_journal`], and the lock's release.
+    #[must_use]
+    pub fn neighbour(&self) -> Neighbour {
+        match self.journal() {
+            Some(Journal::Rewrite(rewrite)) => rewrite.neighbour,
+            _ => Neighbour::Same,
+        }
+    }
+
+    /// Finishes what a holder of the lock that died had begun; the lock is the caller's now.
+    pub fn repair(&mut self, writes: &mut Writes) {
+        match self.journal() {
+            Some(Journal::Update { incarnation, slot, version, value }) => {
+                // With even lines it is finished, or had not begun.
+                let is_begun = self.value_lines(slot).any(|line| self.stamp(line).is_changing());
+                if is_begun && incarnation == self.incarnation() {
+                    self.write_value(slot, version, &value, writes);
+                }
+            }
+            Some(Journal::Rewrite(rewrite)) => self.finish_rewrite(&rewrite, writes),
+            None => {}
+        }
+        self.abandon(writes);
+    }
+
+    fn journal(&self) -> Option<Journal> {
+        Journal::decode(self.geometry.leaf(), &self.control())
+    }
+
+    /// Makes every odd line even as it stands, whatever the journal says: what no stamp shows was not done.
+    pub fn abandon(&mut self, writes: &mut Writes) {
+        for line in 0..KEY_LINES {
+            if self.stamp(line).is_changing() {
+                self.write_stamp(line, self.stamp(line).written(), writes);
+            }
+        }
+        for lines in self.values() {
+            if lines.clone().any(|line| self.stamp(line).is_changing()) {
+                let stamp = self.closed_stamp(lines.clone());
+                lines.for_each(|line| self.write_stamp(line, stamp, writes));
+            }
+        }
+    }
+
+    fn rewrite(&mut self, rewrite: Rewrite, writes: &mut Writes) {
+        self.write_journal(&Journal::Rewrite(rewrite), writes);
+        self.finish_rewrite(&rewrite, writes);
+    }
+
+    /// All of a rewrite but its journal, from wherever it stands.
+    fn finish_rewrite(&mut self, rewrite: &Rewrite, writes: &mut Writes) {
+        let floor = self.geometry.first_control_word() + FLOOR_WORD;
+        self.set_word(floor, self.word(floor).max(rewrite.floor));
+        self.write(floor..floor + 1, writes);
+        let is_kept = |slot: LeafSlot| self.key_lines().key(slot).is_some_and(|key| rewrite.keeps(key));
+        let kept: [bool; LEAF_SLOTS] =
+            std::array::from_fn(|number| LeafSlot::new(number).is_some_and(is_kept));
+        for line in 0..self.leaf_lines() {
+            self.open_line(line, writes);
+        }
+        self.set_word(NEXT_WORD, rewrite.next);
+        self.set_word(HIGH_FENCE_WORD, rewrite.high);
+        self.set_word(PERMUTATION_WORD, self.permutation(|slot| kept[slot.number()]));
+        self.write(NEXT_WORD..PERMUTATION_WORD + 1, writes);
+        let mut occupancies = [0; KEY_LINES];
+        let mut emptied = Vec::new();
+        for slot in LeafSlot::all() {
+            if kept[slot.number()] {
+                occupancies[slot.key_line()] |= slot.occupancy_bit();
+            } else if self.version(slot) != 0 {
+                self.set_version(slot, 0);
+                emptied.push(self.value_lines(slot).start);
+            }
+        }
+        // Values that share a line go out together.
+        emptied.dedup();
+        for line in emptied {
+            self.write_body(line, writes);
+        }
+        self.end_lines(rewrite.incarnation, occupancies, writes);
+    }
+
+    /// Makes every line even, under `incarnation`.
+    fn end_lines(&mut self, incarnation: u32, occupancies: [u8; KEY_LINES], writes: &mut Writes) {
+        for (line, occupancy) in occupancies.into_iter().enumerate() {
+            let stamp = self.stamp(line).written().with_incarnation(incarnation);
+            self.write_stamp(line, stamp.with_occupancy(occupancy), writes);
+        }
+        for lines in self.values() {
+            let stamp = self.closed_stamp(lines.clone()).with_incarnation(incarnation).with_occupancy(0);
+            lines.for_each(|line| self.write_stamp(line, stamp, writes));
+        }
+    }
+
+    /// The lines of the values, those that are written together at a time.
+    fn values(&self) -> impl Iterator<Item = std::ops::Range<usize>> + use<> {
+        let step = self.geometry.leaf().lines_per_value();
+        (KEY_LINES..self.leaf_lines()).step_by(step).map(move |first| first..first + step)
+    }
+
+    /// The copy becomes the image, but for its stamps.
+    fn fill(&mut self, image: &LeafImage, floor: u64) {
+        for line in self.lines.iter_mut() {
+            let Stamp(stamp) = line.stamp();
+            *line = Line::ZERO;
+            line.0[0] = stamp;
+        }
+        for line in self.leaf_lines()..self.lines.len() {
+            self.lines[line] = Line::ZERO;
+        }
+        let Fences { low, high } = image.fences;
+        let next = u64::from(image.next.0) | u64::from(high.is_none()) << INFINITE_FLAG_BIT;
+        self.set_word(NEXT_WORD, next);
+        self.set_word(LOW_FENCE_WORD, low);
+        self.set_word(HIGH_FENCE_WORD, high.unwrap_or(u64::MAX));
+        self.set_word(OWNER_WORD, LockWord::CLOSED.0);
+        self.set_word(self.geometry.first_control_word() + FLOOR_WORD, floor);
+        for (slot, index) in LeafSlot::all().zip(0..image.len()) {
+            let (key, version, value) = image.pair(index);
+            self.set_word(slot.key_word(), key);
+            self.set_value(slot, version, &words_of(value));
+        }
+        self.set_word(PERMUTATION_WORD, self.permutation(|slot| slot.number() < image.len()));
+    }
+}
