@@ -6,5 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod place;
+mod plan;
 
-pub use place::{LeafPlace, NODES_MAX, PoolTable};
+pub use place::{LeafPlace, NODES_MAX, NodeLeaves, PoolTable};
+pub use plan::{Planned, Write, plan};

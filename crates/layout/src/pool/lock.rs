@@ -8,7 +8,7 @@
 pub const LOCK_SEQUENCE_BITS: u32 = 47;
 /// Bits of the compute node's number in a lock word.
 pub const COMPUTE_NODE_BITS: u32 = 16;
-/// The bit of the lock word of a block outside the chain of leaves: nobody can lock it, no reader believes it.
+/// The bit of the lock word of a block outside the chain of leaves: nobody locks it, no reader believes it.
 pub const CLOSED_BIT: u32 = 63;
 
 const _: () = assert!(LOCK_SEQUENCE_BITS + COMPUTE_NODE_BITS == CLOSED_BIT && CLOSED_BIT == u64::BITS - 1);

@@ -142,7 +142,7 @@ impl<'a> LockedLeaf<'a> {
         self.write_stamp(slot.key_line(), stamp.with_occupancy(occupancy), writes);
     }
 
-    /// Replaces the value in an occupied slot. It is done with the last WRITE, or by whoever repairs the leaf.
+    /// Replaces the value in an occupied slot. Done with the last WRITE, or by whoever repairs the leaf.
     pub fn update(&mut self, slot: LeafSlot, version: u64, value: &[u8], writes: &mut Writes) {
         let value = words_of(value);
         let journal = Journal::Update { incarnation: self.incarnation(), slot, version, value };

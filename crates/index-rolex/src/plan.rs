@@ -1,0 +1,122 @@
+//! One write to one leaf, as the WRITEs that do it: a function of the locked leaf's copy, without I/O.
+//!
+//! Invariant: the plan ends with the lock's release, and every prefix of it is a leaf that readers may see
+//! and that [`LockedLeaf::repair`] completes or undoes (docs/protocol/rolex.md; the tests try all of them).
+
+use farsight_layout::pool::{LockWord, LockedLeaf, Writes};
+use farsight_layout::{KeySearch, LEAF_SLOTS, LeafSlot, PAIR_VERSION_BITS};
+use farsight_protocol::{ErrorCode, WriteOperation, WriteOutcome};
+
+/// What is to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct Write<'v> {
+    /// What is asked for.
+    pub operation: WriteOperation,
+    /// The key.
+    pub key: u64,
+    /// The value; of a removal, nothing.
+    pub value: &'v [u8],
+}
+
+/// What became of a plan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Planned {
+    /// The WRITEs do it; this is its outcome.
+    Done(WriteOutcome),
+    /// Nothing is planned: the leaf must be split, and there is no block for its right half.
+    NeedsBlock,
+    /// Nothing is planned: the key does not belong to this leaf.
+    Elsewhere,
+}
+
+/// Plans `write` on `leaf`, which is at rest and locked, and the lock's release. If the leaf must be split
+/// its upper half goes to `room`, a block of the same memory node that is no leaf of the chain.
+pub fn plan(
+    leaf: &mut LockedLeaf<'_>,
+    room: Option<&mut LockedLeaf<'_>>,
+    write: &Write<'_>,
+    writes: &mut Writes,
+) -> Planned {
+    use WriteOperation::{Insert, Put, Remove, Update};
+    let outcome = match (leaf.search(write.key), write.operation) {
+        (KeySearch::Hit { slot, .. }, Insert) => WriteOutcome::Exists(leaf.version(slot)),
+        (KeySearch::Hit { slot, .. }, Update | Put) => update(leaf, slot, write, writes),
+        (KeySearch::Hit { slot, .. }, Remove) => {
+            leaf.remove(slot, writes);
+            WriteOutcome::Removed(leaf.version(slot))
+        }
+        (KeySearch::Absent, Update | Remove) => WriteOutcome::Absent,
+        (KeySearch::Absent, Insert | Put) => match insert(leaf, room, write, writes) {
+            Some(outcome) => outcome,
+            None => return Planned::NeedsBlock,
+        },
+        _ => return Planned::Elsewhere,
+    };
+    leaf.unlock(LockWord::FREE, writes);
+    Planned::Done(outcome)
+}
+
+/// The version that the next write to the leaf gets, if there is one.
+fn next_version(leaf: &LockedLeaf<'_>) -> Result<u64, WriteOutcome> {
+    let version = leaf.newest_version().checked_add(1).filter(|version| version >> PAIR_VERSION_BITS == 0);
+    version.ok_or(WriteOutcome::Failed(ErrorCode::VersionsExhausted))
+}
+
+fn update(leaf: &mut LockedLeaf<'_>, slot: LeafSlot, write: &Write<'_>, writes: &mut Writes) -> WriteOutcome {
+    match next_version(leaf) {
+        Ok(version) => {
+            leaf.update(slot, version, write.value, writes);
+            WriteOutcome::Replaced(version)
+        }
+        Err(refused) => refused,
+    }
+}
+
+/// Inserts an absent key; `None` if that takes a block and there is none.
+fn insert(
+    leaf: &mut LockedLeaf<'_>,
+    room: Option<&mut LockedLeaf<'_>>,
+    write: &Write<'_>,
+    writes: &mut Writes,
+) -> Option<WriteOutcome> {
+    let version = match next_version(leaf) {
+        Ok(version) => version,
+        Err(refused) => return Some(refused),
+    };
+    if let Some(slot) = leaf.free_slot() {
+        leaf.insert(slot, write.key, version, write.value, writes);
+        return Some(WriteOutcome::Inserted(version));
+    }
+    let (pairs, count) = leaf.sorted();
+    if count <= LEAF_SLOTS / 2 {
+        leaf.compact(writes);
+        insert_into_free(leaf, write, version, writes);
+    } else {
+        let right = room?;
+        let separator = separator(leaf, &pairs[..count], write.key);
+        leaf.split(separator, right, writes);
+        if write.key < separator {
+            insert_into_free(leaf, write, version, writes);
+        } else {
+            insert_into_free(right, write, version, writes);
+        }
+        right.unlock(LockWord::FREE, writes);
+    }
+    leaf.clear_journal(writes);
+    Some(WriteOutcome::Inserted(version))
+}
+
+fn insert_into_free(leaf: &mut LockedLeaf<'_>, write: &Write<'_>, version: u64, writes: &mut Writes) {
+    let slot = leaf.free_slot().expect("a compaction or a split frees slots");
+    leaf.insert(slot, write.key, version, write.value, writes);
+}
+
+/// Where a full leaf is split for `key`: in the middle, but at the end of all keys behind the last, so that
+/// ascending inserts leave full leaves.
+fn separator(leaf: &LockedLeaf<'_>, pairs: &[(u64, LeafSlot)], key: u64) -> u64 {
+    let is_last = leaf.fences().is_some_and(|fences| fences.high.is_none());
+    match pairs.last() {
+        Some((last, _)) if is_last && *last < key => key,
+        _ => pairs[pairs.len() / 2].0,
+    }
+}

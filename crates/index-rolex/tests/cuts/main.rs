@@ -1,0 +1,73 @@
+//! Every write of a leaf, stopped after every word that it stores: whoever repairs the leaf finds the pairs
+//! that stood there before or those after; and whoever READs meanwhile, each line at its own moment and each
+//! of its words at one of their own, finds what was there at some moment of the READ.
+
+mod reader;
+mod world;
+
+use farsight_base::prng::SplitMix64;
+use world::{Model, World};
+
+/// Changes of a table with short values; of others, a third.
+const ROUNDS: usize = 300;
+
+const SEED: u64 = 0xf6;
+/// Value sizes of each shape: four, two and one to a line, several lines.
+const VALUE_SIZES: [usize; 5] = [8, 16, 24, 56, 217];
+
+/// Applies each prefix of a change, repairs, and compares; then goes on, now and then with a repaired leaf.
+/// Returns how many leaves were merged.
+fn every_cut_is_repaired(value_bytes: usize, rounds: usize, random: &mut SplitMix64) -> u32 {
+    let (mut world, mut model) = (World::new(value_bytes), Model::default());
+    let (mut undone, mut done, mut merges) = (0, 0, 0);
+    for round in 0..rounds {
+        let change = world.random_change(random, &model, world::is_shrinking(round));
+        let (stores, outcome) = world.plan(&change, random);
+        merges += u32::from(outcome.is_none());
+        let mut after = model.clone();
+        world::apply(&mut after, &change, outcome);
+        let stopped = random.below(stores.len() as u64 + 1) as usize;
+        let mut next = None;
+        for cut in 0..=stores.len() {
+            let mut crashed = world.clone();
+            crashed.store(&stores[..cut]);
+            crashed.repair(random);
+            crashed.chain();
+            let found = crashed.pairs();
+            let (is_before, is_after) = (found == model.pairs, found == after.pairs);
+            let is_right = is_before && cut < stores.len() || is_after && cut > 0;
+            assert!(is_right, "round {round}, {change:?} stopped at {cut} of {}", stores.len());
+            undone += u32::from(!is_after);
+            done += u32::from(!is_before && cut < stores.len());
+            if cut == stopped {
+                next = Some((crashed, if is_before { model.clone() } else { after.clone() }));
+            }
+        }
+        if random.below(4) == 0 {
+            (world, model) = next.expect("one of the cuts");
+        } else {
+            world.store(&stores);
+            model = after;
+        }
+        world.log.clear();
+    }
+    assert!(undone > 100 && done > 20, "{undone} undone, {done} done by others");
+    merges
+}
+
+#[test]
+fn a_write_stopped_anywhere_is_done_or_not_done() {
+    let mut merges = 0;
+    for value_bytes in VALUE_SIZES {
+        let rounds = if value_bytes == 8 { ROUNDS } else { ROUNDS / 3 };
+        merges += every_cut_is_repaired(value_bytes, rounds, &mut SplitMix64::new(SEED ^ value_bytes as u64));
+    }
+    assert!(merges > 2, "{merges} merges");
+}
+
+#[test]
+fn readers_find_what_was_there_at_some_moment_of_the_read() {
+    for value_bytes in VALUE_SIZES {
+        reader::reads_at_many_moments(value_bytes, &mut SplitMix64::new(SEED + value_bytes as u64));
+    }
+}
