@@ -23,6 +23,7 @@ mod get;
 mod hold;
 mod insert;
 mod leaf;
+mod mend;
 mod model_store;
 #[cfg(all(test, shuttle))]
 mod models;

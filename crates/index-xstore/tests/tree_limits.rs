@@ -3,11 +3,12 @@
 mod common;
 
 use common::{Fixture, stamp_of, value_of};
-use farsight_base::LeafNumber;
 use farsight_base::prng::mix;
+use farsight_base::sync::Ordering;
+use farsight_base::{LeafNumber, WORDS_PER_LINE};
 use farsight_index::LeafFormat;
 use farsight_index_xstore::server::{BulkLoadError, WriteError};
-use farsight_layout::PAIR_VERSION_BITS;
+use farsight_layout::{KEY_LINES, PAIR_VERSION_BITS};
 use farsight_protocol::WriteOutcome;
 
 #[test]
@@ -102,6 +103,43 @@ fn a_latch_that_is_never_free_ends_the_wait() {
     drop(held);
     assert_eq!(stamp_of(10, &value), 1);
     assert!(matches!(fixture.tree.put(10, &value, LeafNumber(0)), Ok(WriteOutcome::Replaced(_))));
+}
+
+#[test]
+fn a_leaf_whose_stamps_lost_a_bit_is_mended() {
+    for value_bytes in [8, 24, 100] {
+        let lines = Fixture::new(value_bytes, 1).tree.format().leaf_words() / WORDS_PER_LINE;
+        for (line, bit) in (0..lines).flat_map(|line| [(line, 0), (line, 49), (line, 55)]) {
+            let fixture = Fixture::new(value_bytes, 4);
+            let keys: Vec<u64> = (1..=12).map(|key| 10 * key).collect();
+            fixture.insert_all(&keys);
+            let words = fixture.tree.slab().block(LeafNumber(0)).unwrap();
+            words[line * WORDS_PER_LINE].fetch_xor(1 << bit, Ordering::Relaxed);
+            let mut value = vec![0; value_bytes];
+            for key in &keys {
+                assert!(fixture.tree.get(*key, &mut value).unwrap().is_some(), "line {line}, bit {bit}");
+                assert_eq!(stamp_of(*key, &value), 1);
+            }
+            assert_eq!(fixture.tree.get(15, &mut value), Ok(None));
+            // A line of slots without pairs is met by nobody until it is written.
+            assert!(fixture.tree.stats().mended <= 1);
+            words[line * WORDS_PER_LINE].fetch_xor(1 << bit, Ordering::Relaxed);
+            fixture.tree.put(15, &fixture.value(15, 2), LeafNumber(0)).expect("an insert");
+            fixture.tree.put(20, &fixture.value(20, 2), LeafNumber(0)).expect("an update");
+            fixture.tree.remove(30, LeafNumber(0)).expect("a remove");
+            for (key, expected) in [(10, Some(1)), (15, Some(2)), (20, Some(2)), (30, None), (120, Some(1))] {
+                let found = fixture.tree.get(key, &mut value).unwrap();
+                assert_eq!(
+                    found.map(|_| stamp_of(key, &value)),
+                    expected,
+                    "key {key}, line {line}, bit {bit}"
+                );
+            }
+            if line < KEY_LINES {
+                assert_eq!(fixture.tree.stats().mended, 2, "line {line}, bit {bit}");
+            }
+        }
+    }
 }
 
 #[test]

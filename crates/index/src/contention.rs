@@ -62,6 +62,12 @@ impl Backoff {
         Self::default()
     }
 
+    /// True whenever whoever is in the way, if it runs, must have been done: time to look whether anybody is.
+    #[must_use]
+    pub fn is_time_to_look(&self) -> bool {
+        self.attempts > 0 && self.attempts.is_multiple_of(SPINNING_PAUSES)
+    }
+
     /// Waits a moment before the next attempt.
     ///
     /// # Errors

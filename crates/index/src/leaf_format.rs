@@ -162,6 +162,9 @@ pub trait LatchedLeaf {
 
     /// Makes the block no leaf, under the next incarnation.
     fn clear(&mut self);
+
+    /// Puts right what readers without the latch go by, if memory lost a bit of it: true if it had.
+    fn mend(&mut self) -> bool;
 }
 
 /// Who wants to know that leaves changed their incarnation: the owner of models that name leaves.

@@ -9,6 +9,7 @@
 //! The latch is a bit of the leaf's owner word, which only threads of the server's process touch. It dies
 //! with them; no lease is needed because no other process can hold it.
 
+mod mend;
 mod split;
 
 #[cfg(planted)]

@@ -68,6 +68,8 @@ pub struct TreeStats {
     pub hint_hits: u64,
     /// Writes that no hint led to their leaf: they went down the tree, or on where the write before had been.
     pub descents: u64,
+    /// Leaves whose stamps were put right, because memory had lost a bit of them.
+    pub mended: u64,
 }
 
 /// A model's statistics.

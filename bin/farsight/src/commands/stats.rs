@@ -94,6 +94,7 @@ fn table_text(table: &TableStats) -> comfy_table::Table {
             ("leaves", format!("{}, {:.1} pairs each", count(tree.leaves), ratio(tree.pairs, tree.leaves))),
             ("inner nodes", format!("{} on {} levels", count(tree.inner_nodes), tree.inner_levels)),
             ("splits, compactions", format!("{}, {}", count(tree.splits), count(tree.compactions))),
+            ("leaves mended", count(tree.mended)),
             (
                 "writes by hint",
                 format!("{} of {}", count(tree.hint_hits), count(tree.hint_hits + tree.descents)),

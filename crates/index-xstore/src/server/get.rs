@@ -54,7 +54,12 @@ impl<F: LeafFormat> XTree<F> {
                 LeafAnswer::Found { version } => return Ok(Some(version)),
                 LeafAnswer::Absent => return Ok(None),
                 LeafAnswer::Right(right) => next = Some(right),
-                LeafAnswer::Changing => next = Some(leaf),
+                LeafAnswer::Changing => {
+                    if backoff.is_time_to_look() {
+                        self.mend(leaf);
+                    }
+                    next = Some(leaf);
+                }
                 LeafAnswer::Elsewhere => {}
             }
             backoff.pause(key, Waited::Leaf(leaf))?;

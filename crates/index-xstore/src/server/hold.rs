@@ -59,6 +59,9 @@ impl<F: LeafFormat> XTree<F> {
             if let Some(held) = self.hold_from(key, route) {
                 return Ok(held);
             }
+            if backoff.is_time_to_look() {
+                self.mend(route.leaf);
+            }
             backoff.pause(key, Waited::Leaf(route.leaf))?;
         }
     }

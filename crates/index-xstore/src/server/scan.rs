@@ -45,6 +45,11 @@ impl<F: LeafFormat> XTree<F> {
                     into.truncate(pairs_before);
                     // Right of a leaf that has split since; anything else is sought from the root.
                     next = other.filter(|span| span.fences.low <= cursor).map(|span| span.next);
+                    if backoff.is_time_to_look() {
+                        self.mend(leaf);
+                        // A sibling's number that memory lost a bit of may lead round and round.
+                        next = None;
+                    }
                     backoff.pause(cursor, Waited::Leaf(leaf))?;
                 }
             }

@@ -17,6 +17,7 @@ pub(super) struct Counters {
     pub(super) splits: AtomicU64,
     pub(super) compactions: AtomicU64,
     pub(super) reclaimed: AtomicU64,
+    pub(super) mended: AtomicU64,
     pub(super) hint_hits: AtomicU64,
     pub(super) descents: AtomicU64,
 }
@@ -76,6 +77,7 @@ impl<F: LeafFormat> XTree<F> {
             compactions: count(&self.counters.compactions),
             hint_hits: count(&self.counters.hint_hits),
             descents: count(&self.counters.descents),
+            mended: count(&self.counters.mended),
         }
     }
 

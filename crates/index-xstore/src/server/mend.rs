@@ -1,0 +1,31 @@
+//! Mending a leaf that memory has lost a bit of.
+//!
+//! Protocol: whoever waits for a leaf longer than any writer that runs takes, latches it and looks. If the
+//! latch is free and lines still say that they are being written, or do not belong together, nobody is
+//! writing them: their stamps are made anew under the next incarnation. What the lines hold is taken as it
+//! is; a flipped bit of that shows nowhere (docs/faults.md).
+
+use farsight_base::LeafNumber;
+use farsight_base::sync::Ordering;
+use farsight_index::{LatchedLeaf, LeafFormat};
+
+use super::tree::{LATCH_ATTEMPTS, XTree};
+
+impl<F: LeafFormat> XTree<F> {
+    /// Mends `leaf` if it is damaged and its latch is free.
+    #[cold]
+    pub(super) fn mend(&self, leaf: LeafNumber) {
+        let latched = self.slab.block(leaf).and_then(|words| self.format.latch(words, LATCH_ATTEMPTS));
+        let Some(mut latched) = latched else { return };
+        if !latched.mend() {
+            return;
+        }
+        let span = latched.span();
+        drop(latched);
+        self.counters.mended.fetch_add(1, Ordering::Relaxed);
+        // Its incarnation is another one.
+        if let Some(span) = span {
+            self.listener.leaves_changed(&[span.fences]);
+        }
+    }
+}
