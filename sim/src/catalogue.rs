@@ -48,6 +48,11 @@ pub const SCENARIOS: &[Named] = &[
         of_seed: Scenario::flips,
     },
     Named {
+        name: "decay",
+        about: "bits of stamps and sibling numbers flip in memory, and stay so until they are mended",
+        of_seed: Scenario::decay,
+    },
+    Named {
         name: "wraps",
         about: "the versions and incarnations of all lines begin again from zero",
         of_seed: Scenario::wraps,

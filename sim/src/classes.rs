@@ -43,6 +43,8 @@ marks! {
     OtherFormat,
     /// A write was refused because the table's versions had ended.
     VersionsEnded,
+    /// A server put right a leaf that memory had lost a bit of.
+    Mended,
 }
 
 /// What shows that a class was met.
@@ -193,7 +195,8 @@ pub const CLASSES: &[Class] = &[
     by("23b", "a dead server whose card goes on answering", &[Struck(Fault::FrozenServer)]),
     nothing("24", "two of three replicas down", "there are no replicas yet"),
     by("25a", "full memory", &[Seen(Mark::Full)]),
-    by("25b", "a flipped bit", &[Struck(Fault::FlippedBit)]),
+    by("25b", "a flipped bit, on its way", &[Struck(Fault::FlippedBit)]),
+    by("25c", "a flipped bit, in memory", &[Struck(Fault::DecayedBit), Seen(Mark::Mended)]),
     by("26", "a server that nobody reaches", &[Struck(Fault::CutServer)]),
     by("27a", "a network cut one way", &[Struck(Fault::CutToServer), Struck(Fault::CutToProgram)]),
     by("27b", "a network cut for some", &[Struck(Fault::CutProgram)]),

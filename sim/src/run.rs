@@ -25,7 +25,7 @@ use crate::classes::Mark;
 use crate::client::{self, Client, Plan};
 use crate::journal::{Entry, Journal};
 use crate::linear::{self, Violation};
-use crate::look_back::{check_left_over, look_back, remember};
+use crate::look_back::{check_left_over, look_back, mend_all, remember};
 use crate::node::Node;
 use crate::program::Programs;
 use crate::report::{Failure, Report};
@@ -145,10 +145,14 @@ impl Scenario {
             servers.make_table().map_err(|error| error.to_string())?;
         }
         let node = servers.current();
+        if self.decays() {
+            mend_all(&bystander)?;
+        }
         let pairs = look_back(&node, &bystander)?;
         let (events, trace_hash) = (simulation.events(), simulation.trace_hash());
         let lasted = simulation.now().since(MonotonicNs(0));
-        let stats = check_left_over(&node, &bystander, pairs)?;
+        let stats = check_left_over(&node, &bystander, pairs, self.decays())?;
+        journal.mark(Mark::Mended, stats.tree.mended);
         journal.mark(Mark::Retrained, stats.model.retrained + stats.model.generation.saturating_sub(1));
         journal.mark(Mark::Wrapped, self.wrapped_lines(&node));
         let mut coverage = journal.coverage();

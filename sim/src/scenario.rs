@@ -3,7 +3,7 @@
 use farsight_base::prng::SplitMix64;
 use farsight_base::{Line, Stamp};
 use farsight_fabric_sim::{Fault, Rule};
-use farsight_layout::{Geometry, NEXT_WORD, PAIR_VERSION_BITS};
+use farsight_layout::{NEXT_WORD, PAIR_VERSION_BITS};
 
 /// What a scenario is made of.
 #[derive(Clone, Debug)]
@@ -86,6 +86,7 @@ const STALLS: [Choice; 3] = [
 /// Frames that are none.
 const FRAMES: [Choice; 2] = [(Fault::TruncatedRequest, 80, 0), (Fault::TruncatedReply, 80, 0)];
 const FLIPS: [Choice; 1] = [(Fault::FlippedBit, 12, 0)];
+const DECAY: [Choice; 1] = [(Fault::DecayedBit, 60, 0)];
 /// Faults of the first kind that a scenario draws.
 const DRAWN: usize = 3;
 /// The most versions that a table has left where they are to end.
@@ -191,9 +192,25 @@ impl Scenario {
     /// would make another true leaf of one: a bit of a key, a value, a fence or an occupancy is nothing that
     /// a reader can tell, nor are the low bits of an incarnation, which is the next one then.
     pub(crate) fn flips(seed: u64) -> Self {
-        let plain = Self::with("flips", seed, &FLIPS, 1);
-        let geometry = Geometry::new(usize::from(plain.value_bytes)).expect("a size that the format knows");
-        let stamp = Stamp::new(u32::MAX, 0xff_0000, 0).0;
+        Self::with("flips", seed, &FLIPS, 1).with_flips(u32::MAX)
+    }
+
+    /// The same bits flip in memory and stay so, but of versions the lowest alone: lines of one value that
+    /// count on from different numbers may meet at one.
+    pub(crate) fn decay(seed: u64) -> Self {
+        Self::with("decay", seed, &DECAY, 1).with_flips(1)
+    }
+
+    /// Whether memory loses bits.
+    pub(crate) fn decays(&self) -> bool {
+        self.rules.iter().any(|rule| rule.fault == Fault::DecayedBit)
+    }
+
+    /// With these bits of versions, the high ones of incarnations and the siblings' numbers.
+    fn with_flips(self, version: u32) -> Self {
+        let plain = self;
+        let geometry = plain.geometry();
+        let stamp = Stamp::new(version, 0xff_0000, 0).0;
         let mut lines = vec![Line([stamp, 0, 0, 0, 0, 0, 0, 0]); geometry.leaf_lines()];
         lines[0].0[NEXT_WORD] = u64::from(u32::MAX);
         Self { flips: lines, ..plain }

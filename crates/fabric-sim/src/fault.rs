@@ -50,6 +50,9 @@ faults! {
     /// A bit of a READ's lines is another one than in memory: of those that [`crate::Simulation::set_flips`]
     /// names.
     FlippedBit,
+    /// A bit of a server's memory becomes another one, and stays so: of those that
+    /// [`crate::Simulation::set_flips`] names, in a line that somebody READs.
+    DecayedBit,
     /// A program stops for a while, between any two verbs.
     PausedClient,
     /// A program dies, between any two verbs.

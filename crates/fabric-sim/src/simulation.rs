@@ -154,8 +154,9 @@ impl Simulation {
         MonotonicNs(self.world.state().now_ns)
     }
 
-    /// Sets which bits of a READ's lines [`crate::Fault::FlippedBit`] may flip: by the line's number in its
-    /// region, again and again from the first.
+    /// Sets which bits of a READ's lines [`crate::Fault::FlippedBit`] may flip, and
+    /// [`crate::Fault::DecayedBit`] in memory: by the line's number in its region, again and again from the
+    /// first.
     pub fn set_flips(&self, masks: Vec<Line>) {
         self.world.state().flips = masks;
     }

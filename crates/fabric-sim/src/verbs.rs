@@ -287,6 +287,7 @@ impl State {
 
     /// Takes the lines of a READ, each as it was at its moment.
     fn execute_read(&mut self, pair: usize, slot: Slot, read: &Read) {
+        self.decay(pair, read);
         let mut lines = std::mem::take(&mut self.pairs[pair].slots[slot].lines);
         lines.resize(read.count, Line::ZERO);
         let host = &self.hosts[self.clients[self.pairs[pair].client].host];
@@ -313,26 +314,57 @@ impl State {
         self.pairs[pair].slots[slot].lines = lines;
     }
 
-    /// A rule may flip one of the bits that may flip. No line that is being written becomes one that is not:
-    /// that would be no flipped bit but a torn line that says nothing.
+    /// A rule may flip a bit of what a READ brings.
     fn flip(&mut self, read: &Read, lines: &mut [Line]) {
         if self.flips.is_empty() || self.strike(Fault::FlippedBit).is_none() {
             return;
         }
         let index = self.random.below(lines.len() as u64) as usize;
-        let mut mask = self.flips[(read.first_line + index) % self.flips.len()].0;
-        let line = &mut lines[index];
-        mask[0] &= !(line.0[0] & 1);
+        let flipped = self.choose_flip(read.first_line + index, &lines[index]);
+        if let Some((word, bit)) = flipped {
+            lines[index].0[word] ^= bit;
+        }
+    }
+
+    /// A rule may flip a bit of the memory that a READ is about to fetch.
+    fn decay(&mut self, pair: usize, read: &Read) {
+        if self.flips.is_empty() || self.strike(Fault::DecayedBit).is_none() {
+            return;
+        }
+        let host = self.clients[self.pairs[pair].client].host;
+        let line = read.first_line + self.random.below(read.count as u64) as usize;
+        let now = present(&self.hosts[host].regions[read.region].0, line, CopyMode::Plain);
+        let Some((word, bit)) = self.choose_flip(line, &now) else { return };
+        let (now_ns, floor_ns) = (self.now_ns, self.floor_ns());
+        let (memory, history) = &mut self.hosts[host].regions[read.region];
+        let place = line * WORDS_PER_LINE + word;
+        // Relaxed: nothing is published by it.
+        let old = memory.words()[place].fetch_xor(bit, Ordering::Relaxed);
+        history.note(place, old, now_ns, false, floor_ns);
+        self.trace.note(now_ns, [14, host as u64, place as u64, bit], || {
+            Words::new(Who::Host(host), format!("loses a bit of word {word}: {bit:#x}")).at(
+                read.region,
+                line,
+                1,
+            )
+        });
+    }
+
+    /// One of the bits that may flip in `line`, which holds `now`: its word, and the bit. No line that is
+    /// being written becomes one that is not: that would be no flipped bit but a torn line that says nothing.
+    fn choose_flip(&mut self, line: usize, now: &Line) -> Option<(usize, u64)> {
+        let mut mask = self.flips[line % self.flips.len()].0;
+        mask[0] &= !(now.0[0] & 1);
         let count: u32 = mask.iter().map(|word| word.count_ones()).sum();
         let mut chosen = self.random.below(u64::from(count.max(1))) as u32;
-        for (word, mask) in line.0.iter_mut().zip(mask) {
+        for (word, mask) in mask.into_iter().enumerate() {
             if chosen < mask.count_ones() {
                 let bit = (0..64).filter(|bit| mask >> bit & 1 == 1).nth(chosen as usize);
-                *word ^= bit.map_or(0, |bit| 1 << bit);
-                return;
+                return bit.map(|bit| (word, 1 << bit));
             }
             chosen -= mask.count_ones();
         }
+        None
     }
 
     /// Makes `taken`, the present line of a READ that may have changed since the READ began, what it was at
