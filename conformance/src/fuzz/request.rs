@@ -2,8 +2,8 @@
 
 use farsight_base::LeafNumber;
 use farsight_protocol::{
-    ControlRequest, HEADER_BYTES, KeyKind, OPERATIONS_MAX, Request, TableDefinition, TableId, WriteEntries,
-    WriteEntry, WriteOperation,
+    Blocks, ComputeNode, ControlRequest, HEADER_BYTES, KeyKind, OPERATIONS_MAX, PoolDefinition, PoolPlace,
+    PoolRequest, Request, Space, TableDefinition, TableId, WriteEntries, WriteEntry, WriteOperation,
 };
 
 use super::source::Source;
@@ -39,15 +39,24 @@ fn as_it_stands(data: &[u8]) {
         assert!(frame.len() <= data.len(), "{control:?} from {} B", data.len());
         assert!(ControlRequest::decode(&[body, &[0]].concat()).is_err(), "{control:?} and a byte more");
     }
+    if let Request::Pool(body) = request
+        && let Ok(pool) = PoolRequest::decode(body)
+    {
+        let mut frame = Vec::new();
+        Request::pool(&mut frame, &pool);
+        assert_eq!(PoolRequest::decode(&frame[HEADER_BYTES..]).as_ref(), Ok(&pool));
+        assert!(frame.len() <= data.len(), "{pool:?} from {} B", data.len());
+        assert!(PoolRequest::decode(&[body, &[0]].concat()).is_err(), "{pool:?} and a byte more");
+    }
 }
 
 /// The frame of a request, by its encoder.
 pub(super) fn encode(request: &Request<'_>) -> Vec<u8> {
     let mut frame = Vec::new();
     match *request {
-        Request::Control(body) => {
+        Request::Control(body) | Request::Pool(body) => {
             frame.resize(HEADER_BYTES, 0);
-            frame[0] = 1;
+            frame[0] = if matches!(request, Request::Pool(_)) { 9 } else { 1 };
             frame.extend_from_slice(body);
         }
         Request::Get { table, keys } => Request::get(&mut frame, table, &keys.iter().collect::<Vec<_>>()),
@@ -84,7 +93,7 @@ fn push_all(frame: &mut Vec<u8>, entries: WriteEntries<'_>) {
 /// A well-formed frame.
 pub(super) fn recipe(source: &mut Source<'_>) -> Vec<u8> {
     let mut frame = Vec::new();
-    let (kind, table) = (source.below(8), TableId(source.below(1 << 16) as u16));
+    let (kind, table) = (source.below(9), TableId(source.below(1 << 16) as u16));
     match kind {
         0 => Request::control(&mut frame, &control(source)),
         1 => {
@@ -102,6 +111,7 @@ pub(super) fn recipe(source: &mut Source<'_>) -> Vec<u8> {
         4 => Request::lookup(&mut frame, table, source.key(), source.word()),
         5 => Request::top_model(&mut frame, table, source.half(), source.word()),
         6 => Request::sub_models(&mut frame, table, source.half(), source.byte(), source.word()),
+        7 => Request::pool(&mut frame, &pool(source)),
         _ => {
             let (last, piece) = (source.below(2) == 1, source.half());
             let (count, value_bytes) = (source.below(300), source.below(300));
@@ -120,21 +130,69 @@ fn push_recipe(frame: &mut Vec<u8>, source: &mut Source<'_>, count: usize, value
 }
 
 fn control(source: &mut Source<'_>) -> ControlRequest {
-    let kind = source.below(5);
-    let key_kind = KEY_KINDS[source.below(4)];
-    let value_bytes = source.below(1 << 16) as u16;
-    let name = String::from_utf8_lossy(source.rest()).into_owned();
+    let kind = source.below(6);
+    let definition = definition(source);
     match kind {
-        0 => ControlRequest::CreateTable(TableDefinition { name, key_kind, value_bytes }),
-        1 => ControlRequest::OpenTable(name),
+        0 => ControlRequest::CreateTable(definition),
+        1 => ControlRequest::OpenTable(definition.name),
         2 => ControlRequest::ListTables,
         3 => ControlRequest::Stats,
+        4 => ControlRequest::Identify,
         _ => ControlRequest::PendingTraining,
     }
 }
 
+fn definition(source: &mut Source<'_>) -> TableDefinition {
+    let key_kind = KEY_KINDS[source.below(4)];
+    let value_bytes = source.below(1 << 16) as u16;
+    TableDefinition { name: String::from_utf8_lossy(source.rest()).into_owned(), key_kind, value_bytes }
+}
+
+/// A table of a pool.
+pub(super) fn pool_definition(source: &mut Source<'_>, name: &str) -> PoolDefinition {
+    let key_kind = KEY_KINDS[source.below(4)];
+    let value_bytes = source.below(1 << 16) as u16;
+    let table = TableDefinition { name: name.to_owned(), key_kind, value_bytes };
+    PoolDefinition { table, block_lines: 1 + source.below(40) as u16, format_version: source.below(3) as u32 }
+}
+
+/// A request to a memory node, within its bounds or not.
+pub(super) fn pool(source: &mut Source<'_>) -> PoolRequest {
+    let (kind, table) = (source.below(11), TableId(source.below(3) as u16));
+    let space = if source.below(4) == 0 { Space::Meta } else { Space::Leaves };
+    let compute_node = ComputeNode(source.below(5) as u16);
+    let home = source.below(3) as u64;
+    match kind {
+        0 => PoolRequest::Register,
+        1 => PoolRequest::Announce { home, compute_node },
+        2 => {
+            let epochs = (0..source.below(18)).map(|_| source.below(3) as u64).collect();
+            let place = PoolPlace { epochs, index: source.byte() % 20 };
+            let id = (source.below(2) == 1).then_some(table);
+            let mut definition = pool_definition(source, "");
+            definition.table.name = String::from_utf8_lossy(source.rest()).into_owned();
+            PoolRequest::CreateTable { definition, place, id }
+        }
+        3 => PoolRequest::OpenTable(definition(source).name),
+        4 => PoolRequest::ListTables,
+        5 => PoolRequest::Allocate { table, space, count: source.below(2000) as u32 },
+        6 => {
+            let run = |source: &mut Source<'_>| Blocks {
+                first: source.below(300) as u32,
+                count: source.below(20) as u32,
+            };
+            let count = source.below(6);
+            PoolRequest::Free { table, space, blocks: (0..count).map(|_| run(source)).collect() }
+        }
+        7 => PoolRequest::TakeOrphans { table, space },
+        8 => PoolRequest::Hello,
+        9 => PoolRequest::Fence { home, compute_node },
+        _ => PoolRequest::Stats,
+    }
+}
+
 pub(super) fn seeds() -> Vec<Vec<u8>> {
-    (0..8_u8)
+    (0..9_u8)
         .flat_map(|kind| (0..4).map(move |choice| [kind, 1, 0, choice, 3, 0, 24, 0, 9, 8, 7, 6, 5, 4, 3, 2]))
         .flat_map(|recipe_bytes| [recipe(&mut Source::new(&recipe_bytes)), recipe_bytes.to_vec()])
         .collect()

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use farsight_base::ClientId;
+use farsight_base::{ClientId, Epoch};
 
 use crate::{FabricError, Host, Region, RegionRights, ServerPort};
 
@@ -12,6 +12,9 @@ use crate::{FabricError, Host, Region, RegionRights, ServerPort};
 pub trait Listener: Send + Sync {
     /// As [`Host::address`].
     fn address(&self) -> String;
+
+    /// As [`Host::epoch`].
+    fn epoch(&self) -> Epoch;
 
     /// As [`Host::message_bytes_max`].
     fn message_bytes_max(&self) -> usize;
@@ -43,6 +46,12 @@ pub trait Listener: Send + Sync {
     /// As [`Host::client_count`].
     fn client_count(&self) -> usize;
 
+    /// As [`Host::fence`].
+    ///
+    /// # Errors
+    /// As there.
+    fn fence(&self, client: ClientId) -> Result<(), FabricError>;
+
     /// As [`Host::wake`].
     fn wake(&self);
 }
@@ -50,6 +59,10 @@ pub trait Listener: Send + Sync {
 impl<H: Host> Listener for H {
     fn address(&self) -> String {
         Host::address(self)
+    }
+
+    fn epoch(&self) -> Epoch {
+        Host::epoch(self)
     }
 
     fn message_bytes_max(&self) -> usize {
@@ -74,6 +87,10 @@ impl<H: Host> Listener for H {
 
     fn client_count(&self) -> usize {
         Host::client_count(self)
+    }
+
+    fn fence(&self, client: ClientId) -> Result<(), FabricError> {
+        Host::fence(self, client)
     }
 
     fn wake(&self) {

@@ -49,6 +49,10 @@ pub enum ErrorCode {
     /// The server cannot get memory, has as many tables as it can, or met a bug of its own and answers
     /// nothing any more.
     OutOfResources = 10,
+    /// A memory node that belongs to another pool, or stands elsewhere in the list of its own.
+    OtherPool = 11,
+    /// A compute node that was fenced: another one took it for dead.
+    Fenced = 12,
 }
 
 impl ErrorCode {
@@ -56,8 +60,8 @@ impl ErrorCode {
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         use ErrorCode::{
-            BadLoad, BadName, BadRequest, Contended, OutOfResources, RegionFull, TableExists, UnknownTable,
-            VersionsExhausted, WrongValueSize,
+            BadLoad, BadName, BadRequest, Contended, Fenced, OtherPool, OutOfResources, RegionFull,
+            TableExists, UnknownTable, VersionsExhausted, WrongValueSize,
         };
         let all = [
             BadRequest,
@@ -70,6 +74,8 @@ impl ErrorCode {
             Contended,
             VersionsExhausted,
             OutOfResources,
+            OtherPool,
+            Fenced,
         ];
         all.into_iter().find(|code| *code as u8 == number)
     }

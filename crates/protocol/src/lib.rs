@@ -15,6 +15,7 @@
 mod catalogue;
 mod error;
 mod outcome;
+mod pool;
 mod reply;
 mod request;
 mod stats;
@@ -23,6 +24,10 @@ mod wire;
 pub use catalogue::{KeyKind, TABLE_NAME_BYTES_MAX, TableDefinition, TableId, TableInfo, check_table_name};
 pub use error::{DecodeError, ErrorCode, ServerError};
 pub use outcome::{SentOutcome, WriteOperation, WriteOutcome};
+pub use pool::{
+    Blocks, ComputeNode, MemoryNodeStats, NodeKind, POOL_BLOCKS_MAX, POOL_NODES_MAX, PoolDefinition,
+    PoolHello, PoolPlace, PoolRequest, PoolTableInfo, PoolTableStats, Space, SpaceStats,
+};
 pub use reply::{PairsReader, Reply, ReplyWriter, SentPair, SentSubModel, SubModelsReader};
 pub use request::{ControlRequest, Request, WriteEntries, WriteEntry, padded};
 pub use stats::{ListenerStats, ModelStats, RegionStats, ServerStats, TableStats, TreeStats};

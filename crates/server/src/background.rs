@@ -14,9 +14,10 @@ use std::time::Duration;
 use farsight_base::clock::MonotonicNs;
 use farsight_base::sync::Ordering;
 use farsight_index_xstore::server::{Trainer, TrainingStep, XStoreLeaf};
+use farsight_node::process;
 
+use crate::ServerState;
 use crate::table::Table;
-use crate::{ServerState, process};
 
 /// Bytes that huge pages cover: the unit of collapsing.
 const HUGE_PAGE_BYTES: u64 = 2 << 20;

@@ -12,7 +12,6 @@ mod sub_models;
 mod top_model;
 mod write;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use farsight_base::ClientId;
@@ -21,12 +20,10 @@ use farsight_fabric::CallHandler;
 use farsight_index::{Answers, Pairs};
 use farsight_index_xstore::server::SubModelImage;
 use farsight_layout::SUB_MODEL_WORDS;
+use farsight_node::{Listeners, answer};
 use farsight_protocol::{ErrorCode, ReplyWriter, Request, ServerError};
 
 use crate::ServerState;
-
-/// Bytes of a refusal's text at most: a peer's bytes quoted in it may be many.
-const REFUSAL_BYTES_MAX: usize = 512;
 
 /// What executes one worker's calls, with the buffers that it reuses.
 pub(crate) struct Calls {
@@ -63,7 +60,6 @@ impl Calls {
 
     /// Executes one request and returns the operations that it held.
     fn execute(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Result<u64, ServerError> {
-        self.state.failure.check()?;
         let mut answer = ReplyWriter::new(reply);
         match Request::decode(request)? {
             Request::Control(body) => self.control(body, &mut answer),
@@ -80,17 +76,11 @@ impl Calls {
             Request::BulkLoad { table, last, piece, entries } => {
                 self.bulk_load(client, table, last, piece, entries, &mut answer)
             }
+            Request::Pool(_) => {
+                let text = "this is a server, not a memory node of a pool";
+                Err(ServerError::new(ErrorCode::BadRequest, text))
+            }
         }
-    }
-
-    fn check_length(&self, reply: &[u8]) -> Result<(), ServerError> {
-        let limit_bytes = self.message_bytes_max();
-        if reply.len() <= limit_bytes {
-            return Ok(());
-        }
-        let text =
-            format!("the answer has {} B, a message carries {limit_bytes} B: ask for less", reply.len());
-        Err(ServerError::new(ErrorCode::BadRequest, text))
     }
 
     /// Bytes that `answer` may still grow by.
@@ -99,27 +89,19 @@ impl Calls {
     }
 
     fn message_bytes_max(&self) -> usize {
-        self.state.listeners[self.listener].message_bytes_max()
+        self.state.listeners.get(self.listener).message_bytes_max()
     }
 }
 
 impl CallHandler for Calls {
     fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) {
-        let client = ServerState::client_of(self.listener, client);
-        // Sound to go on after a panic: latches and locks are released as it unwinds, the buffers are written
-        // before they are read, and the failure that is recorded keeps every later call away from the tables.
-        let executed = catch_unwind(AssertUnwindSafe(|| self.execute(client, request, reply)));
-        let executed = executed.unwrap_or_else(|payload| {
-            self.state.failure.record_panic(&self.name, payload.as_ref());
-            self.state.failure.check().map(|()| 0)
-        });
-        let executed = executed.and_then(|operations| self.check_length(reply).map(|()| operations));
-        self.state.count_call(*executed.as_ref().unwrap_or(&0));
-        if let Err(mut error) = executed {
-            let end = (0..=REFUSAL_BYTES_MAX).rev().find(|end| error.text.is_char_boundary(*end));
-            error.text.truncate(end.unwrap_or(0));
-            ReplyWriter::new(reply).refuse(&error);
-        }
+        let client = Listeners::client_of(self.listener, client);
+        let (state, name) = (Arc::clone(&self.state), std::mem::take(&mut self.name));
+        let limit_bytes = self.message_bytes_max();
+        let operations =
+            answer(&state.failure, &name, limit_bytes, reply, |reply| self.execute(client, request, reply));
+        self.name = name;
+        state.count_call(operations);
     }
 }
 

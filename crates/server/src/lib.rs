@@ -18,9 +18,7 @@
 mod background;
 mod bulk;
 mod call;
-mod failure;
 mod options;
-mod process;
 mod server;
 mod signal;
 mod state;
@@ -29,8 +27,9 @@ mod tables;
 mod worker;
 
 pub use background::{Background, BackgroundState};
+pub use farsight_node::{ShutdownError, StartError};
 pub use options::ServerOptions;
-pub use server::{Server, ServerHandle, ShutdownError, StartError};
+pub use server::{Server, ServerHandle};
 pub use state::ServerState;
 pub use tables::TABLES_MAX;
 pub use worker::Worker;

@@ -1,8 +1,7 @@
 //! What a server is told before it starts.
 
 use farsight_model::TrainOptions;
-
-use crate::process;
+use farsight_node::process;
 
 /// Settings of a server.
 #[derive(Clone, Debug)]
@@ -18,9 +17,9 @@ pub struct ServerOptions {
 
 impl ServerOptions {
     /// Listeners of one server at most.
-    pub const LISTENERS_MAX: usize = 16;
+    pub const LISTENERS_MAX: usize = farsight_node::LISTENERS_MAX;
     /// Worker threads of one listener at most.
-    pub const WORKERS_MAX: usize = 256;
+    pub const WORKERS_MAX: usize = farsight_node::WORKERS_MAX;
 }
 
 impl Default for ServerOptions {

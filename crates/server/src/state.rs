@@ -6,26 +6,23 @@ use farsight_base::ClientId;
 use farsight_base::clock::MonotonicNs;
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_fabric::Listener;
-use farsight_protocol::{HEADER_BYTES, ListenerStats, OPERATIONS_MAX, ServerError, ServerStats};
+use farsight_node::{Failure, Listeners, process};
+use farsight_protocol::{HEADER_BYTES, OPERATIONS_MAX, ServerError, ServerStats};
 
-use crate::failure::Failure;
 use crate::signal::Signal;
 use crate::tables::Tables;
-use crate::{ServerOptions, StartError, process};
+use crate::{ServerOptions, StartError};
 
 /// Bytes that a host's messages must carry at least: the outcomes of the largest write, which must never be
 /// refused once they are executed.
 const MESSAGE_BYTES_MIN: usize = HEADER_BYTES + 8 * OPERATIONS_MAX;
 
-/// Where the number of a client's listener stands in the number by which the server knows it.
-const LISTENER_SHIFT: u32 = 56;
-
 /// A server without its threads: tables, counters, and the hosts underneath.
 pub struct ServerState {
     /// One a fabric and address, at least one; the first creates the regions.
-    pub(crate) listeners: Box<[Arc<dyn Listener>]>,
+    pub(crate) listeners: Listeners,
     pub(crate) tables: Tables,
-    pub(crate) failure: Failure,
+    pub(crate) failure: Arc<Failure>,
     /// Raised when there is work for the background.
     pub(crate) background: Signal,
     departed: Mutex<Vec<ClientId>>,
@@ -47,20 +44,10 @@ impl ServerState {
         if !(1..=ServerOptions::WORKERS_MAX).contains(&options.workers) {
             return Err(StartError::Workers { got: options.workers });
         }
-        if !(1..=ServerOptions::LISTENERS_MAX).contains(&listeners.len()) {
-            return Err(StartError::Listeners { got: listeners.len() });
-        }
-        for listener in &listeners {
-            let got = listener.message_bytes_max();
-            if got < MESSAGE_BYTES_MIN {
-                let address = listener.address();
-                return Err(StartError::MessagesTooShort { address, got, expected: MESSAGE_BYTES_MIN });
-            }
-        }
         Ok(Arc::new(Self {
-            listeners: listeners.into_boxed_slice(),
+            listeners: Listeners::new(listeners, MESSAGE_BYTES_MIN)?,
             tables: Tables::new(options.table_memory_bytes, options.training),
-            failure: Failure::default(),
+            failure: Arc::default(),
             background: Signal::default(),
             departed: Mutex::default(),
             started: now,
@@ -72,14 +59,7 @@ impl ServerState {
     /// The server's statistics at `now`.
     #[must_use]
     pub fn stats(&self, now: MonotonicNs) -> ServerStats {
-        let listeners: Vec<ListenerStats> = self
-            .listeners
-            .iter()
-            .map(|listener| ListenerStats {
-                address: listener.address(),
-                clients: listener.client_count() as u64,
-            })
-            .collect();
+        let listeners = self.listeners.stats();
         ServerStats {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             process_id: std::process::id(),
@@ -109,18 +89,10 @@ impl ServerState {
         self.failure.text()
     }
 
-    /// The number by which the server knows `client` of this listener: listeners count theirs each from one.
-    pub(crate) fn client_of(listener: usize, client: ClientId) -> ClientId {
-        ClientId((listener as u64) << LISTENER_SHIFT | client.0)
-    }
-
-    /// Notes clients of a listener that have ended, for the background to give back what was kept for them.
-    pub(crate) fn note_departed(&self, listener: usize, clients: Vec<ClientId>) {
-        if !clients.is_empty() {
-            let clients = clients.into_iter().map(|client| Self::client_of(listener, client));
-            self.departed.lock().unwrap_or_else(PoisonError::into_inner).extend(clients);
-            self.background.raise();
-        }
+    /// Notes clients that have ended, for the background to give back what was kept for them.
+    pub(crate) fn note_departed(&self, clients: Vec<ClientId>) {
+        self.departed.lock().unwrap_or_else(PoisonError::into_inner).extend(clients);
+        self.background.raise();
     }
 
     /// Gives back what was kept for clients that have ended.

@@ -3,10 +3,11 @@
 //! Invariant: tables are only ever added, so a number once given names the same table for the server's life,
 //! and looking one up takes no lock. Additions are serialized; a table is visible only when it is complete.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
-use farsight_fabric::{FabricError, Listener, Region, RegionRights};
+use farsight_fabric::RegionRights;
 use farsight_model::TrainOptions;
+use farsight_node::Listeners;
 use farsight_protocol::{
     ErrorCode, ServerError, TABLE_NAME_BYTES_MAX, TableDefinition, TableId, check_table_name,
 };
@@ -60,7 +61,7 @@ impl Tables {
     /// Makes a table whose region all `listeners` serve, or finds the one of the same definition.
     pub(crate) fn create(
         &self,
-        listeners: &[Arc<dyn Listener>],
+        listeners: &Listeners,
         wanted: &TableDefinition,
     ) -> Result<&Table, ServerError> {
         check_table_name(&wanted.name)?;
@@ -74,7 +75,7 @@ impl Tables {
             let text = format!("the server has {TABLES_MAX} tables, its most: cannot make {:?}", wanted.name);
             return Err(ServerError::new(ErrorCode::OutOfResources, text));
         };
-        let region = create_region(listeners, self.memory_bytes).map_err(|error| {
+        let region = listeners.create_region(self.memory_bytes, RegionRights::ReadOnly).map_err(|error| {
             let text = format!("table {:?} needs a region of {} B: {error}", wanted.name, self.memory_bytes);
             ServerError::new(ErrorCode::OutOfResources, text)
         })?;
@@ -85,15 +86,6 @@ impl Tables {
     fn find(&self, name: &str) -> Option<&Table> {
         self.iter().find(|table| table.info().definition.name == name)
     }
-}
-
-/// A region of the first listener that the others serve too.
-fn create_region(listeners: &[Arc<dyn Listener>], length_bytes: u64) -> Result<Arc<dyn Region>, FabricError> {
-    let region = listeners[0].create_region(length_bytes, RegionRights::ReadOnly)?;
-    for other in &listeners[1..] {
-        other.export_region(&region, RegionRights::ReadOnly)?;
-    }
-    Ok(region)
 }
 
 /// The beginning of a name that somebody sent, for an error text.

@@ -1,7 +1,7 @@
 //! A worker: one port's calls, executed in order of arrival.
 //!
 //! Invariant: a call is executed by one worker from start to end; what a panic leaves behind is answered like
-//! any other call and turns the server to refusing ([`crate::failure`]).
+//! any other call and turns the server to refusing ([`farsight_node::Failure`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ impl Worker {
     ///
     /// [`Host::open_port`]: farsight_fabric::Host::open_port
     pub fn open(state: &Arc<ServerState>, listener: usize, name: &str) -> Result<Self, FabricError> {
-        let port = state.listeners[listener].open_port()?;
+        let port = state.listeners.get(listener).open_port()?;
         Ok(Self { port, calls: Calls::new(Arc::clone(state), listener, name.to_owned()) })
     }
 

@@ -1,6 +1,6 @@
 //! Control: the catalogue and statistics.
 
-use farsight_protocol::{ControlRequest, ReplyWriter, ServerError, TableInfo};
+use farsight_protocol::{ControlRequest, NodeKind, ReplyWriter, ServerError, TableInfo};
 
 use super::Calls;
 use crate::table::Table;
@@ -19,6 +19,7 @@ impl Calls {
                 let infos: Vec<&TableInfo> = tables.iter().map(Table::info).collect();
                 answer.push_control(&infos);
             }
+            ControlRequest::Identify => answer.push_control(&NodeKind::Server),
             ControlRequest::Stats => answer.push_control(&self.state.stats(self.now)),
             ControlRequest::PendingTraining => {
                 let pending: u64 = tables.iter().map(Table::pending_training).sum();

@@ -8,12 +8,14 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 const UNKNOWN_MEMORY_BYTES: u64 = 4 << 30;
 
 /// Processor seconds that all threads of this process have used.
-pub(crate) fn cpu_s() -> f64 {
+#[must_use]
+pub fn cpu_s() -> f64 {
     seconds(clock_gettime(ClockId::ProcessCPUTime))
 }
 
 /// Processor time that this thread has used.
-pub(crate) fn thread_cpu() -> Duration {
+#[must_use]
+pub fn thread_cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
@@ -23,7 +25,8 @@ fn seconds(time: Timespec) -> f64 {
 }
 
 /// Bytes of the machine's memory.
-pub(crate) fn machine_memory_bytes() -> u64 {
+#[must_use]
+pub fn machine_memory_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     memory_total_bytes(&text).unwrap_or(UNKNOWN_MEMORY_BYTES)
 }

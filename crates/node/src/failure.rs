@@ -9,13 +9,13 @@ use farsight_protocol::{ErrorCode, ServerError};
 
 /// The first failure, if there was one.
 #[derive(Debug, Default)]
-pub(crate) struct Failure {
+pub struct Failure {
     text: OnceLock<String>,
 }
 
 impl Failure {
     /// Records what `who` met. Only the first call has an effect.
-    pub(crate) fn record(&self, who: &str, what: &str) {
+    pub fn record(&self, who: &str, what: &str) {
         self.text.get_or_init(|| {
             let text = format!("the server stopped answering calls: {who} failed: {what}. Restart it");
             eprintln!("farsight: {text}");
@@ -24,19 +24,23 @@ impl Failure {
     }
 
     /// Records a panic that was caught in `who`.
-    pub(crate) fn record_panic(&self, who: &str, payload: &(dyn Any + Send)) {
+    pub fn record_panic(&self, who: &str, payload: &(dyn Any + Send)) {
         let text = payload.downcast_ref::<&str>().copied();
         let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
         self.record(who, &format!("a bug, panic {:?}", text.unwrap_or("without words")));
     }
 
     /// The failure's words.
-    pub(crate) fn text(&self) -> Option<&str> {
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
         self.text.get().map(String::as_str)
     }
 
     /// Refuses if something failed.
-    pub(crate) fn check(&self) -> Result<(), ServerError> {
+    ///
+    /// # Errors
+    /// [`ErrorCode::OutOfResources`] with the failure's words.
+    pub fn check(&self) -> Result<(), ServerError> {
         self.text().map_or(Ok(()), |text| Err(ServerError::new(ErrorCode::OutOfResources, text)))
     }
 }

@@ -1,0 +1,60 @@
+//! Why a process that serves did not start, or did not stop.
+
+use std::time::Duration;
+
+use farsight_fabric::FabricError;
+
+use crate::{LISTENERS_MAX, WORKERS_MAX};
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A number of workers that makes no sense.
+    #[error("a server has 1 to {WORKERS_MAX} worker threads at each address, not {got}")]
+    Workers {
+        /// The number asked for.
+        got: usize,
+    },
+    /// A number of listeners that makes no sense.
+    #[error("a server listens at 1 to {LISTENERS_MAX} addresses, not {got}")]
+    Listeners {
+        /// The number asked for.
+        got: usize,
+    },
+    /// A fabric whose messages cannot carry one pair.
+    #[error("the fabric of {address} carries messages of {got} B, the server needs {expected} B")]
+    MessagesTooShort {
+        /// The listener's address.
+        address: String,
+        /// What the fabric carries.
+        got: usize,
+        /// What is needed.
+        expected: usize,
+    },
+    /// A worker's port could not be opened.
+    #[error("the port of {worker} cannot be opened: {source}")]
+    Port {
+        /// The worker's name.
+        worker: String,
+        /// The fabric's error.
+        source: FabricError,
+    },
+    /// A thread could not be started.
+    #[error("thread {thread} cannot be started: {source}. Are processes or threads limited (ulimit -u)?")]
+    Thread {
+        /// The thread's name.
+        thread: String,
+        /// The system's error.
+        source: std::io::Error,
+    },
+}
+
+/// A server's threads did not all end in time.
+#[derive(Debug, thiserror::Error)]
+#[error("after {waited:?} these threads of the server still run: {threads}")]
+pub struct ShutdownError {
+    /// Their names.
+    pub threads: String,
+    /// How long they were waited for.
+    pub waited: Duration,
+}

@@ -1,0 +1,101 @@
+//! The fabrics and addresses at which one process listens.
+//!
+//! Invariant: there is at least one; the first has created every region, and the others serve each of them,
+//! too.
+
+use std::sync::Arc;
+
+use farsight_base::ClientId;
+use farsight_fabric::{FabricError, Listener, Region, RegionRights};
+use farsight_protocol::ListenerStats;
+
+use crate::{LISTENERS_MAX, StartError};
+
+/// Where the number of a client's listener stands in the number by which the process knows it.
+const LISTENER_SHIFT: u32 = 56;
+
+/// All listeners of a process.
+pub struct Listeners(Box<[Arc<dyn Listener>]>);
+
+impl Listeners {
+    /// These listeners, whose messages carry at least `message_bytes_min`.
+    ///
+    /// # Errors
+    /// [`StartError::Listeners`], [`StartError::MessagesTooShort`].
+    pub fn new(listeners: Vec<Arc<dyn Listener>>, message_bytes_min: usize) -> Result<Self, StartError> {
+        if !(1..=LISTENERS_MAX).contains(&listeners.len()) {
+            return Err(StartError::Listeners { got: listeners.len() });
+        }
+        for listener in &listeners {
+            let got = listener.message_bytes_max();
+            if got < message_bytes_min {
+                let address = listener.address();
+                return Err(StartError::MessagesTooShort { address, got, expected: message_bytes_min });
+            }
+        }
+        Ok(Self(listeners.into_boxed_slice()))
+    }
+
+    /// The listener of this number.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
+    pub fn get(&self, number: usize) -> &Arc<dyn Listener> {
+        &self.0[number]
+    }
+
+    /// How many there are.
+    #[expect(clippy::len_without_is_empty, reason = "there is always one")]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The number by which the process knows `client` of this listener: listeners count theirs each from one.
+    #[must_use]
+    pub fn client_of(listener: usize, client: ClientId) -> ClientId {
+        ClientId((listener as u64) << LISTENER_SHIFT | client.0)
+    }
+
+    /// A region that all of them serve.
+    ///
+    /// # Errors
+    /// As [`Listener::create_region`] and [`Listener::export_region`].
+    pub fn create_region(
+        &self,
+        length_bytes: u64,
+        rights: RegionRights,
+    ) -> Result<Arc<dyn Region>, FabricError> {
+        let region = self.0[0].create_region(length_bytes, rights)?;
+        for other in &self.0[1..] {
+            other.export_region(&region, rights)?;
+        }
+        Ok(region)
+    }
+
+    /// Ends a client, known by the number of [`Listeners::client_of`], and returns when none of its verbs
+    /// can execute any more.
+    ///
+    /// # Errors
+    /// As [`Listener::fence`].
+    pub fn fence(&self, client: ClientId) -> Result<(), FabricError> {
+        let listener = &self.0[(client.0 >> LISTENER_SHIFT) as usize];
+        listener.fence(ClientId(client.0 & ((1 << LISTENER_SHIFT) - 1)))
+    }
+
+    /// What they say of themselves.
+    #[must_use]
+    pub fn stats(&self) -> Vec<ListenerStats> {
+        let of = |listener: &Arc<dyn Listener>| ListenerStats {
+            address: listener.address(),
+            clients: listener.client_count() as u64,
+        };
+        self.0.iter().map(of).collect()
+    }
+
+    /// Wakes everything that sleeps in any of them.
+    pub fn wake(&self) {
+        self.0.iter().for_each(|listener| listener.wake());
+    }
+}

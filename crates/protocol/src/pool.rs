@@ -1,0 +1,291 @@
+//! What compute nodes and memory nodes of a pool say to each other, all of it rare and in postcard.
+//!
+//! A pool is an ordered list of memory nodes, of which the first is *home*: its life names the pool, and it
+//! numbers tables and compute nodes. Steps and what is refused: docs/protocol/pool.md.
+
+use farsight_base::{Epoch, LINE_BYTES, RegionId};
+use serde::{Deserialize, Serialize};
+
+use crate::request::decode_whole;
+use crate::{DecodeError, ErrorCode, ListenerStats, ServerError, TableDefinition, TableId};
+
+/// Memory nodes of a pool at most.
+pub const POOL_NODES_MAX: usize = 16;
+/// Blocks that one call gives, takes or names at most.
+pub const POOL_BLOCKS_MAX: usize = 1024;
+
+/// What answers at an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum NodeKind {
+    /// A server, whose processor executes writes.
+    Server,
+    /// A memory node of a pool, which compute nodes write one-sided.
+    MemoryNode,
+}
+
+/// A compute node, by the number that home gave it. Never given twice in home's life, never zero.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct ComputeNode(pub u16);
+
+impl std::fmt::Display for ComputeNode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "compute node {}", self.0)
+    }
+}
+
+/// A node's place in a pool, as a client's list of addresses has it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PoolPlace {
+    /// The nodes' lives, in the order of the list; the first is home's.
+    pub epochs: Vec<u64>,
+    /// The node's index in the list.
+    pub index: u8,
+}
+
+impl PoolPlace {
+    /// A place whose index lies in its list.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        (1..=POOL_NODES_MAX).contains(&self.epochs.len()) && usize::from(self.index) < self.epochs.len()
+    }
+
+    /// Home's life, which names the pool.
+    #[must_use]
+    pub fn home(&self) -> Epoch {
+        Epoch(self.epochs[0])
+    }
+}
+
+/// What a memory node says of itself.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PoolHello {
+    /// Its life, the same at each of its addresses.
+    pub epoch: u64,
+    /// Its place in a pool, once a table was made.
+    pub place: Option<PoolPlace>,
+}
+
+/// A new table of a pool.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PoolDefinition {
+    /// Name, kind of keys, size of values.
+    pub table: TableDefinition,
+    /// Lines of one leaf's block.
+    pub block_lines: u16,
+    /// The version of the format in which its leaves are written.
+    pub format_version: u32,
+}
+
+/// A table's part on one memory node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PoolTableInfo {
+    /// Its number, the same on every node.
+    pub id: TableId,
+    /// Its definition.
+    pub definition: PoolDefinition,
+    /// The node's place in the pool for which the table was made.
+    pub place: PoolPlace,
+    /// The number of the region that holds this node's leaves.
+    pub leaf_region: u32,
+    /// Leaves that the region holds.
+    pub capacity_leaves: u32,
+    /// The number of the region that holds directory and models, on home; zero elsewhere.
+    pub meta_region: u32,
+    /// Lines of that region.
+    pub meta_lines: u32,
+}
+
+impl PoolTableInfo {
+    /// The region of this node's leaves.
+    #[must_use]
+    pub fn leaves(&self) -> RegionId {
+        RegionId(self.leaf_region)
+    }
+
+    /// Bytes of one leaf's block.
+    #[must_use]
+    pub fn block_bytes(&self) -> u64 {
+        u64::from(self.definition.block_lines) * LINE_BYTES as u64
+    }
+
+    /// The region of directory and models, on home.
+    #[must_use]
+    pub fn meta(&self) -> RegionId {
+        RegionId(self.meta_region)
+    }
+}
+
+/// What blocks are taken from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Space {
+    /// The leaves of a table on this node, in leaves.
+    Leaves,
+    /// The region of directory and models, on home, in lines. Line zero is never given.
+    Meta,
+}
+
+/// Consecutive blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Blocks {
+    /// The first.
+    pub first: u32,
+    /// How many.
+    pub count: u32,
+}
+
+/// Requests to a memory node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum PoolRequest {
+    /// Which life is this, and of which pool? Answered by a [`PoolHello`].
+    Hello,
+    /// To home: gives this connection's compute node its number. Answered by a [`ComputeNode`].
+    Register,
+    /// To the others: this connection is that compute node's, of the pool whose home has this life. Refused
+    /// once it is fenced. Answered by nothing.
+    Announce {
+        /// Home's life.
+        home: u64,
+        /// Its number.
+        compute_node: ComputeNode,
+    },
+    /// Makes a table, or finds the one of the same definition: at home, which numbers it, then at the others
+    /// with that number. Answered by a [`PoolTableInfo`].
+    CreateTable {
+        /// Its definition.
+        definition: PoolDefinition,
+        /// The node's place in the client's list.
+        place: PoolPlace,
+        /// Its number; none at home.
+        id: Option<TableId>,
+    },
+    /// Finds a table by name. Answered by a [`PoolTableInfo`].
+    OpenTable(String),
+    /// All tables. Answered by a `Vec<PoolTableInfo>`.
+    ListTables,
+    /// Gives this connection's compute node blocks that nobody uses. Of leaves it may be fewer than asked
+    /// for, of lines it is all. Answered by [`Blocks`].
+    Allocate {
+        /// The table.
+        table: TableId,
+        /// What is wanted.
+        space: Space,
+        /// How many, up to [`POOL_BLOCKS_MAX`] leaves.
+        count: u32,
+    },
+    /// Gives blocks back that nothing leads to any more, whoever had them. Answered by nothing.
+    Free {
+        /// The table.
+        table: TableId,
+        /// What they are.
+        space: Space,
+        /// Up to [`POOL_BLOCKS_MAX`] runs.
+        blocks: Vec<Blocks>,
+    },
+    /// Takes over blocks of compute nodes that have ended, which may be in use or not: who takes them finds
+    /// out, and frees the others. Answered by a `Vec<Blocks>` of at most [`POOL_BLOCKS_MAX`] blocks, empty if
+    /// there are none.
+    TakeOrphans {
+        /// The table.
+        table: TableId,
+        /// What they are.
+        space: Space,
+    },
+    /// Ends every connection of that compute node with this node. The answer, nothing, comes when none of its
+    /// verbs can execute here any more.
+    Fence {
+        /// Home's life.
+        home: u64,
+        /// Its number.
+        compute_node: ComputeNode,
+    },
+    /// Statistics. Answered by a [`MemoryNodeStats`].
+    Stats,
+}
+
+impl PoolRequest {
+    /// Decodes a request's body.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if it is not one.
+    pub fn decode(body: &[u8]) -> Result<Self, DecodeError> {
+        decode_whole("a request to a memory node", body)
+    }
+
+    /// Refuses bounds that no request of this version exceeds.
+    ///
+    /// # Errors
+    /// [`ErrorCode::BadRequest`].
+    pub fn check(&self) -> Result<(), ServerError> {
+        let refuse = |text: String| Err(ServerError::new(ErrorCode::BadRequest, text));
+        match self {
+            Self::CreateTable { place, .. } if !place.is_sound() => refuse(format!(
+                "a pool has 1 to {POOL_NODES_MAX} nodes, not {}, and a node's index is below that, not {}",
+                place.epochs.len(),
+                place.index
+            )),
+            Self::Allocate { space: Space::Leaves, count, .. }
+                if !(1..=POOL_BLOCKS_MAX).contains(&(*count as usize)) =>
+            {
+                refuse(format!("a call gives 1 to {POOL_BLOCKS_MAX} leaves, not {count}"))
+            }
+            Self::Allocate { count: 0, .. } => refuse("no lines were asked for".to_owned()),
+            Self::Free { blocks, .. } if blocks.len() > POOL_BLOCKS_MAX => {
+                refuse(format!("a call frees at most {POOL_BLOCKS_MAX} runs, not {}", blocks.len()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A memory node's statistics.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct MemoryNodeStats {
+    /// Its version.
+    pub version: String,
+    /// Its process number.
+    pub process_id: u32,
+    /// Seconds since it began to listen.
+    pub uptime_s: f64,
+    /// Processor seconds that it has used, all threads.
+    pub cpu_s: f64,
+    /// Where it listens; the first has made the regions.
+    pub listeners: Vec<ListenerStats>,
+    /// Calls answered.
+    pub calls: u64,
+    /// Compute nodes connected now.
+    pub compute_nodes: u64,
+    /// Compute nodes fenced so far.
+    pub fenced: u64,
+    /// Its place in a pool, once a table was made.
+    pub place: Option<PoolPlace>,
+    /// One entry a table.
+    pub tables: Vec<PoolTableStats>,
+}
+
+/// What a memory node says of one table.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PoolTableStats {
+    /// The table.
+    pub info: PoolTableInfo,
+    /// Its leaves here.
+    pub leaves: SpaceStats,
+    /// Its directory and models, on home.
+    pub meta: SpaceStats,
+    /// Bytes of its regions on huge pages.
+    pub huge_page_bytes: u64,
+}
+
+/// How a space's blocks are used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct SpaceStats {
+    /// Blocks that the space holds.
+    pub capacity: u64,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Blocks given out and not given back.
+    pub used: u64,
+    /// Of those, blocks whose compute nodes live.
+    pub owned: u64,
+    /// Of those, blocks whose compute nodes have ended, to be looked at.
+    pub orphaned: u64,
+}
