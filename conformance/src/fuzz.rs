@@ -18,6 +18,7 @@ mod garbage_queue;
 mod leaf;
 mod leaf_writer;
 mod local_host;
+mod memory_node;
 mod model;
 mod names;
 mod reply;
@@ -50,6 +51,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "leaf_writer", run: leaf_writer::run, seeds: leaf_writer::seeds },
     Target { name: "client", run: client::run, seeds: client::seeds },
     Target { name: "server", run: server::run, seeds: server::seeds },
+    Target { name: "memory_node", run: memory_node::run, seeds: memory_node::seeds },
     Target { name: "names", run: names::run, seeds: names::seeds },
     Target { name: "shm_control", run: hostile::control, seeds: hostile::control_seeds },
     Target { name: "shm_ring", run: hostile::ring, seeds: hostile::ring_seeds },

@@ -1,0 +1,186 @@
+//! A memory node under any sequence of frames, and clients that come and go: each request gets one
+//! well-formed reply, and no block is given to anybody while another compute node that lives has it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use farsight_base::ClientId;
+use farsight_base::clock::MonotonicNs;
+use farsight_fabric::Host;
+use farsight_memory_node::{MemoryNodeOptions, NodeState, Worker};
+use farsight_protocol::{
+    Blocks, ComputeNode, PoolPlace, PoolRequest, Reply, Request, ServerError, Space, TableId,
+};
+use serde::de::DeserializeOwned;
+
+use super::local_host::LocalHost;
+use super::request;
+use super::source::Source;
+
+/// Room for a few dozen leaves, so that regions fill up.
+const TABLE_BYTES: u64 = 64 << 10;
+/// Frames of one run.
+const STEPS_MAX: usize = 64;
+const CLIENTS: usize = 4;
+
+/// A compute node: home's life and number.
+type Identity = (u64, ComputeNode);
+
+struct Stepped {
+    host: Arc<LocalHost>,
+    state: Arc<NodeState>,
+    worker: Worker,
+    now: MonotonicNs,
+    twin: Twin,
+}
+
+/// Who has what, by the answers.
+#[derive(Default)]
+struct Twin {
+    identities: BTreeMap<u64, Identity>,
+    blocks: BTreeMap<(u16, bool, u32), Identity>,
+}
+
+impl Stepped {
+    fn new() -> Self {
+        let host = Arc::new(LocalHost::default());
+        let options = MemoryNodeOptions { workers: 1, table_memory_bytes: TABLE_BYTES };
+        let state = NodeState::new(vec![host.clone()], &options, MonotonicNs(0)).expect("a memory node");
+        let worker = Worker::open(&state, 0, "worker").expect("a port");
+        Self { host, state, worker, now: MonotonicNs(0), twin: Twin::default() }
+    }
+
+    fn frame(&mut self, client: ClientId, frame: &[u8]) -> Vec<u8> {
+        self.host.send(client, frame);
+        self.now = self.now.plus(Duration::from_millis(2));
+        assert_eq!(self.worker.step(self.now, 1), 1, "the request is served");
+        assert_eq!(self.state.failure(), None, "the memory node met a bug");
+        self.host.receive()
+    }
+
+    fn ask(&mut self, client: ClientId, request: &PoolRequest) {
+        let mut frame = Vec::new();
+        Request::pool(&mut frame, request);
+        let reply = self.frame(client, &frame);
+        match request {
+            PoolRequest::Register => {
+                if let Ok(number) = answer(&reply) {
+                    self.twin.join(client, (self.host.epoch().0, number));
+                }
+            }
+            PoolRequest::Announce { home, compute_node } => {
+                if answer::<()>(&reply).is_ok() {
+                    self.twin.join(client, (*home, *compute_node));
+                }
+            }
+            PoolRequest::Allocate { table, space, count } => {
+                if let Ok(given) = answer::<Blocks>(&reply) {
+                    assert!(given.count > 0 && given.count <= *count, "{given:?} for {request:?}");
+                    assert!(
+                        *space == Space::Leaves || (given.count == *count && given.first > 0),
+                        "{given:?}"
+                    );
+                    self.twin.give(client, *table, *space, &[given]);
+                }
+            }
+            PoolRequest::TakeOrphans { table, space } => {
+                if let Ok(given) = answer::<Vec<Blocks>>(&reply) {
+                    self.twin.give(client, *table, *space, &given);
+                }
+            }
+            PoolRequest::Free { table, space, blocks } => {
+                if answer::<()>(&reply).is_ok() {
+                    let freed = |block: u32| {
+                        blocks.iter().any(|run| (run.first..run.first + run.count).contains(&block))
+                    };
+                    let is_meta = *space == Space::Meta;
+                    let of_table = |key: &(u16, bool, u32)| (key.0, key.1) == (table.0, is_meta);
+                    self.twin.blocks.retain(|key, _| !(of_table(key) && freed(key.2)));
+                }
+            }
+            PoolRequest::Fence { home, compute_node } => {
+                if answer::<()>(&reply).is_ok() {
+                    self.twin.end((*home, *compute_node));
+                }
+            }
+            _ => drop(Reply::decode(&reply).expect("a reply")),
+        }
+    }
+}
+
+impl Twin {
+    fn join(&mut self, client: ClientId, identity: Identity) {
+        let known = *self.identities.entry(client.0).or_insert(identity);
+        assert_eq!(known, identity, "a client is one compute node's");
+    }
+
+    fn give(&mut self, client: ClientId, table: TableId, space: Space, given: &[Blocks]) {
+        let owner = *self.identities.get(&client.0).expect("blocks are given to known compute nodes");
+        for block in given.iter().flat_map(|run| run.first..run.first + run.count) {
+            let had = self.blocks.insert((table.0, space == Space::Meta, block), owner);
+            assert_eq!(had, None, "block {block} of {table:?} is given to {owner:?}");
+        }
+    }
+
+    fn leave(&mut self, client: ClientId) {
+        if let Some(identity) = self.identities.remove(&client.0)
+            && !self.identities.values().any(|other| *other == identity)
+        {
+            self.end(identity);
+        }
+    }
+
+    fn end(&mut self, identity: Identity) {
+        self.identities.retain(|_, other| *other != identity);
+        self.blocks.retain(|_, owner| *owner != identity);
+    }
+}
+
+fn answer<T: DeserializeOwned>(reply: &[u8]) -> Result<T, ServerError> {
+    Reply::decode(reply).expect("a reply").map(|reply| reply.control().expect("the answer to the request"))
+}
+
+pub(super) fn run(data: &[u8]) {
+    let mut source = Source::new(data);
+    let mut node = Stepped::new();
+    let place = PoolPlace { epochs: vec![node.host.epoch().0], index: 0 };
+    let definition = request::pool_definition(&mut Source::new(&[]), "t");
+    node.ask(ClientId(1), &PoolRequest::CreateTable { definition, place, id: None });
+    for _ in 0..STEPS_MAX {
+        if source.is_empty() {
+            break;
+        }
+        let client = ClientId(1 + source.below(CLIENTS) as u64);
+        match source.below(10) {
+            0 => {
+                let length_bytes = source.below(80);
+                // Not one that is one: the twin would not know of it.
+                let mut frame = vec![0xff];
+                frame.extend_from_slice(source.take(length_bytes));
+                Reply::decode(&node.frame(client, &frame)).expect("a reply").expect_err("no request");
+            }
+            1 => {
+                node.state.note_departed(&[client]);
+                node.twin.leave(client);
+            }
+            2 => node.ask(client, &PoolRequest::Register),
+            3 | 4 => {
+                let (table, space) = (TableId(0), Space::Leaves);
+                node.ask(client, &PoolRequest::Allocate { table, space, count: 1 + source.below(9) as u32 });
+            }
+            _ => node.ask(client, &request::pool(&mut source)),
+        }
+    }
+    node.ask(ClientId(1), &PoolRequest::Stats);
+}
+
+pub(super) fn seeds() -> Vec<Vec<u8>> {
+    let all = (0..11_u8).flat_map(|kind| {
+        [
+            [0, 2, 1, 2, 0, 3, 5, 9, kind, 0, 1, 2, 0, 0, 1, 3],
+            [0, 2, 0, 4, 3, 0, 1, 1, 9, kind, 0, 0, 1, 0, 2, 1],
+        ]
+    });
+    all.map(|bytes| bytes.repeat(3)).collect()
+}

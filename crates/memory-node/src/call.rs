@@ -1,0 +1,119 @@
+//! Calls: from a request's bytes to a reply's.
+
+use std::sync::Arc;
+
+use farsight_base::clock::MonotonicNs;
+use farsight_base::{ClientId, Epoch};
+use farsight_fabric::CallHandler;
+use farsight_node::{Listeners, answer};
+use farsight_protocol::{
+    ControlRequest, ErrorCode, NodeKind, PoolHello, PoolRequest, PoolTableInfo, ReplyWriter, Request,
+    ServerError,
+};
+
+use crate::NodeState;
+use crate::compute_nodes::Identity;
+use crate::table::Table;
+
+/// What executes one worker's calls.
+pub(crate) struct Calls {
+    state: Arc<NodeState>,
+    /// The listener whose clients these are.
+    listener: usize,
+    /// The worker's name, for the report of a bug.
+    name: String,
+    now: MonotonicNs,
+}
+
+impl Calls {
+    pub(crate) fn new(state: Arc<NodeState>, listener: usize, name: String) -> Self {
+        Self { state, listener, name, now: MonotonicNs(0) }
+    }
+
+    /// Sets the time of the calls that follow.
+    pub(crate) fn set_now(&mut self, now: MonotonicNs) {
+        self.now = now;
+    }
+
+    fn execute(&self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Result<(), ServerError> {
+        let mut answer = ReplyWriter::new(reply);
+        match Request::decode(request)? {
+            Request::Pool(body) => {
+                let request = PoolRequest::decode(body)?;
+                request.check()?;
+                self.pool(client, request, &mut answer)
+            }
+            Request::Control(body) if ControlRequest::decode(body)? == ControlRequest::Identify => {
+                answer.push_control(&NodeKind::MemoryNode);
+                Ok(())
+            }
+            _ => {
+                let text = "this is a memory node of a pool, not a server: it executes no reads and writes";
+                Err(ServerError::new(ErrorCode::BadRequest, text))
+            }
+        }
+    }
+
+    fn pool(
+        &self,
+        client: ClientId,
+        request: PoolRequest,
+        answer: &mut ReplyWriter<'_>,
+    ) -> Result<(), ServerError> {
+        let state = &self.state;
+        let tables = &state.tables;
+        let owner = || state.owner(client);
+        match request {
+            PoolRequest::Hello => {
+                answer.push_control(&PoolHello { epoch: state.epoch().0, place: tables.place().cloned() });
+            }
+            PoolRequest::Register => {
+                answer.push_control(&state.compute_nodes().register(state.epoch(), client)?);
+            }
+            PoolRequest::Announce { home, compute_node } => {
+                let identity = Identity { home: Epoch(home), compute_node };
+                state.compute_nodes().announce(client, identity)?;
+            }
+            PoolRequest::CreateTable { definition, place, id } => {
+                answer.push_control(tables.create(&state.listeners, definition, place, id)?.info());
+            }
+            PoolRequest::OpenTable(name) => answer.push_control(tables.open(&name)?.info()),
+            PoolRequest::ListTables => {
+                let infos: Vec<&PoolTableInfo> = tables.iter().map(Table::info).collect();
+                answer.push_control(&infos);
+            }
+            PoolRequest::Allocate { table, space, count } => {
+                answer.push_control(&tables.get(table)?.allocate(owner()?, space, count)?);
+            }
+            PoolRequest::Free { table, space, blocks } => {
+                owner()?;
+                tables.get(table)?.free(space, &blocks)?;
+            }
+            PoolRequest::TakeOrphans { table, space } => {
+                answer.push_control(&tables.get(table)?.take_orphans(owner()?, space)?);
+            }
+            PoolRequest::Fence { home, compute_node } => {
+                let identity = Identity { home: Epoch(home), compute_node };
+                if state.compute_nodes().of(client)? == identity {
+                    let text = format!("{compute_node} asks to be fenced itself: it need only disconnect");
+                    return Err(ServerError::new(ErrorCode::BadRequest, text));
+                }
+                state.fence(identity)?;
+            }
+            PoolRequest::Stats => answer.push_control(&state.stats(self.now)),
+        }
+        Ok(())
+    }
+}
+
+impl CallHandler for Calls {
+    fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) {
+        let client = Listeners::client_of(self.listener, client);
+        let state = &self.state;
+        let limit_bytes = state.listeners.get(self.listener).message_bytes_max();
+        answer(&state.failure, &self.name, limit_bytes, reply, |reply| {
+            self.execute(client, request, reply).map(|()| 0)
+        });
+        state.count_call();
+    }
+}

@@ -1,0 +1,231 @@
+//! Memory nodes over shared memory, as their clients meet them.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use farsight_base::{Epoch, RegionId, RemoteAddress};
+use farsight_fabric::lane::{Lane, PoolLane};
+use farsight_fabric::{Connection, FabricError, QueuePair};
+use farsight_fabric_shm::{ConnectOptions, ListenOptions, ShmConnection, ShmHost, ShmQueue};
+use farsight_memory_node::{MemoryNode, MemoryNodeHandle, MemoryNodeOptions};
+use farsight_protocol::{
+    Blocks, ComputeNode, ControlRequest, ErrorCode, KeyKind, MemoryNodeStats, NodeKind, PoolDefinition,
+    PoolHello, PoolPlace, PoolRequest, PoolTableInfo, Reply, Request, ServerError, Space, TableDefinition,
+    TableId,
+};
+use serde::de::DeserializeOwned;
+
+const FORMAT: u32 = 7;
+const BLOCK_LINES: u16 = 8;
+/// What no wait of a passing test comes near.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn start(directory: &Path, name: &str) -> MemoryNodeHandle {
+    let host = ShmHost::listen(directory.join(name), ListenOptions::new(FORMAT)).expect("a socket");
+    let options = MemoryNodeOptions { workers: 1, table_memory_bytes: 1 << 20 };
+    MemoryNode::start(vec![Arc::new(host)], &options).expect("a memory node")
+}
+
+struct Client {
+    connection: ShmConnection,
+    queue: ShmQueue,
+}
+
+impl Client {
+    fn new(directory: &Path, name: &str) -> Self {
+        let options = ConnectOptions { format_version: FORMAT };
+        let connection = ShmConnection::connect(directory.join(name), options).expect("a connection");
+        Self { queue: connection.open_queue().expect("a queue"), connection }
+    }
+
+    fn frame<T: DeserializeOwned>(&mut self, frame: &[u8]) -> Result<T, ServerError> {
+        let mut reply = Vec::new();
+        let lane = Lane::new(&mut self.queue);
+        lane.block_on(async |slot| slot.call(frame, &mut reply).await).expect("a lane").expect("a reply");
+        Reply::decode(&reply).expect("well-formed").map(|reply| reply.control().expect("the answer"))
+    }
+
+    fn ask<T: DeserializeOwned>(&mut self, request: &PoolRequest) -> Result<T, ServerError> {
+        let mut frame = Vec::new();
+        Request::pool(&mut frame, request);
+        self.frame(&frame)
+    }
+
+    fn epoch(&mut self) -> u64 {
+        self.ask::<PoolHello>(&PoolRequest::Hello).expect("an answer").epoch
+    }
+
+    fn stats(&mut self) -> MemoryNodeStats {
+        self.ask(&PoolRequest::Stats).expect("statistics")
+    }
+
+    /// Writes a word and reads what a fetch-and-add finds there.
+    fn write(&mut self, region: RegionId, offset_bytes: u64, word: u64) -> Result<u64, FabricError> {
+        self.queue.attach(region)?;
+        let at = RemoteAddress { region, offset_bytes };
+        PoolLane::new(std::slice::from_mut(&mut self.queue)).block_on(async |slot| {
+            slot.post_write(0, 0, at, &[word]);
+            slot.post_fetch_add(0, 1, at, 0);
+            slot.completed().await;
+            slot.take_word(0, 1)
+        })?
+    }
+
+    fn wait_until(&mut self, what: &str, is_so: impl Fn(&MemoryNodeStats) -> bool) {
+        let started = Instant::now();
+        while !is_so(&self.stats()) {
+            assert!(started.elapsed() < PATIENCE, "{what}: {:?}", self.stats());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+fn definition(name: &str, value_bytes: u16) -> PoolDefinition {
+    let table = TableDefinition { name: name.to_owned(), key_kind: KeyKind::U64, value_bytes };
+    PoolDefinition { table, block_lines: BLOCK_LINES, format_version: FORMAT }
+}
+
+fn create(
+    client: &mut Client,
+    epochs: &[u64],
+    index: u8,
+    id: Option<TableId>,
+) -> Result<PoolTableInfo, ServerError> {
+    let place = PoolPlace { epochs: epochs.to_vec(), index };
+    client.ask(&PoolRequest::CreateTable { definition: definition("t", 8), place, id })
+}
+
+fn code<T: std::fmt::Debug>(answer: Result<T, ServerError>) -> ErrorCode {
+    answer.expect_err("a refusal").code
+}
+
+#[test]
+fn a_table_is_made_on_every_node_of_one_pool() {
+    let directory = tempfile::tempdir().unwrap();
+    let (home, other) = (start(directory.path(), "home"), start(directory.path(), "other"));
+    let mut at_home = Client::new(directory.path(), "home");
+    let mut at_other = Client::new(directory.path(), "other");
+    let epochs = [at_home.epoch(), at_other.epoch()];
+    assert_eq!(epochs, [home.epoch().0, other.epoch().0]);
+
+    // Home numbers, the other is told.
+    assert_eq!(code(create(&mut at_home, &epochs, 0, Some(TableId(3)))), ErrorCode::BadRequest);
+    let info = create(&mut at_home, &epochs, 0, None).unwrap();
+    assert_eq!(code(create(&mut at_other, &epochs, 1, None)), ErrorCode::BadRequest);
+    let part = create(&mut at_other, &epochs, 1, Some(info.id)).unwrap();
+    assert_eq!(part.id, info.id);
+    assert!(info.meta_region != 0 && part.meta_region == 0);
+    assert!(u64::from(info.capacity_leaves) >= (1 << 20) / info.block_bytes());
+    // Again: the same table.
+    assert_eq!(create(&mut at_home, &epochs, 0, None), Ok(info.clone()));
+    assert_eq!(at_home.ask::<PoolTableInfo>(&PoolRequest::OpenTable("t".into())), Ok(info));
+    assert_eq!(
+        code(at_home.ask::<PoolTableInfo>(&PoolRequest::OpenTable("u".into()))),
+        ErrorCode::UnknownTable
+    );
+
+    // Another order, another list, another definition.
+    let turned = [epochs[1], epochs[0]];
+    assert_eq!(code(create(&mut at_home, &turned, 1, Some(TableId(0)))), ErrorCode::OtherPool);
+    assert_eq!(code(create(&mut at_home, &epochs[..1], 0, None)), ErrorCode::OtherPool);
+    assert_eq!(code(create(&mut at_other, &epochs, 0, None)), ErrorCode::OtherPool);
+    let place = PoolPlace { epochs: epochs.to_vec(), index: 0 };
+    let wider = PoolRequest::CreateTable { definition: definition("t", 16), place, id: None };
+    assert_eq!(code(at_home.ask::<PoolTableInfo>(&wider)), ErrorCode::TableExists);
+
+    // A node that was started again is no part of the pool any more.
+    other.shutdown().unwrap();
+    let again = start(directory.path(), "other");
+    let mut at_again = Client::new(directory.path(), "other");
+    assert_ne!(again.epoch(), Epoch(epochs[1]));
+    assert_eq!(code(create(&mut at_again, &epochs, 1, Some(TableId(0)))), ErrorCode::OtherPool);
+    let renewed = [epochs[0], again.epoch().0];
+    assert_eq!(code(create(&mut at_home, &renewed, 0, None)), ErrorCode::OtherPool);
+}
+
+#[test]
+fn a_compute_node_that_ends_leaves_its_blocks() {
+    let directory = tempfile::tempdir().unwrap();
+    let _home = start(directory.path(), "home");
+    let mut client = Client::new(directory.path(), "home");
+    let mut witness = Client::new(directory.path(), "home");
+    let epochs = [client.epoch()];
+    let info = create(&mut client, &epochs, 0, None).unwrap();
+    let allocate = |space, count| PoolRequest::Allocate { table: info.id, space, count };
+
+    assert_eq!(code(client.ask::<Blocks>(&allocate(Space::Leaves, 4))), ErrorCode::BadRequest);
+    assert_eq!(client.ask(&PoolRequest::Register), Ok(ComputeNode(1)));
+    assert_eq!(witness.ask(&PoolRequest::Register), Ok(ComputeNode(2)));
+    assert_eq!(client.ask(&allocate(Space::Leaves, 4)), Ok(Blocks { first: 0, count: 4 }));
+    assert_eq!(client.ask(&allocate(Space::Meta, 100)), Ok(Blocks { first: 1, count: 100 }));
+    assert_eq!(witness.ask(&allocate(Space::Leaves, 4)), Ok(Blocks { first: 4, count: 4 }));
+    let block_bytes = u64::from(BLOCK_LINES) * 64;
+    assert_eq!(client.write(info.leaves(), 2 * block_bytes + 8, 77).unwrap(), 77);
+
+    drop(client);
+    witness.wait_until("blocks come back", |stats| stats.tables[0].leaves.orphaned == 1);
+    assert_eq!((witness.stats().tables[0].leaves.used, witness.stats().tables[0].meta.used), (5, 0));
+    assert_eq!(witness.stats().compute_nodes, 1);
+    let orphans = PoolRequest::TakeOrphans { table: info.id, space: Space::Leaves };
+    assert_eq!(witness.ask(&orphans), Ok(vec![Blocks { first: 2, count: 1 }]));
+    assert_eq!(witness.ask(&orphans), Ok(Vec::<Blocks>::new()));
+    let blocks = vec![Blocks { first: 2, count: 1 }, Blocks { first: 4, count: 4 }];
+    let free = PoolRequest::Free { table: info.id, space: Space::Leaves, blocks };
+    assert_eq!(witness.ask::<()>(&free), Ok(()));
+    assert_eq!(code(witness.ask::<()>(&free)), ErrorCode::BadRequest);
+    assert_eq!(witness.stats().tables[0].leaves.used, 0);
+    let capacity = info.capacity_leaves;
+    assert_eq!(witness.ask(&allocate(Space::Leaves, 1000)), Ok(Blocks { first: 0, count: 8 }));
+    for _ in 0..capacity.div_ceil(1000) {
+        witness.ask::<Blocks>(&allocate(Space::Leaves, 1000)).unwrap();
+    }
+    assert_eq!(code(witness.ask::<Blocks>(&allocate(Space::Leaves, 1))), ErrorCode::RegionFull);
+}
+
+#[test]
+fn a_fenced_compute_node_writes_nothing_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let _home = start(directory.path(), "home");
+    let mut client = Client::new(directory.path(), "home");
+    let mut witness = Client::new(directory.path(), "home");
+    let epochs = [client.epoch()];
+    let info = create(&mut client, &epochs, 0, None).unwrap();
+    let number: ComputeNode = client.ask(&PoolRequest::Register).unwrap();
+    let own: ComputeNode = witness.ask(&PoolRequest::Register).unwrap();
+    client.write(info.leaves(), 64, 5).unwrap();
+    let fence = |home: u64, compute_node| PoolRequest::Fence { home, compute_node };
+
+    assert_eq!(code(witness.ask::<()>(&fence(epochs[0], own))), ErrorCode::BadRequest);
+    // Of another life of home: somebody else, who is not here.
+    assert_eq!(witness.ask::<()>(&fence(epochs[0] + 1, number)), Ok(()));
+    client.write(info.leaves(), 64, 6).unwrap();
+    assert_eq!(witness.ask::<()>(&fence(epochs[0], number)), Ok(()));
+    assert!(matches!(client.write(info.leaves(), 64, 7), Err(FabricError::Dismissed { .. })));
+    assert!(client.connection.check().is_err());
+    assert_eq!(witness.write(info.leaves(), 72, 1).unwrap(), 1);
+    witness.wait_until("one is left", |stats| (stats.compute_nodes, stats.fenced) == (1, 2));
+
+    let mut back = Client::new(directory.path(), "home");
+    let announce = PoolRequest::Announce { home: epochs[0], compute_node: number };
+    assert_eq!(code(back.ask::<()>(&announce)), ErrorCode::Fenced);
+    assert_eq!(back.ask(&PoolRequest::Register), Ok(ComputeNode(3)));
+    // Fencing who has gone is done at once.
+    assert_eq!(witness.ask::<()>(&fence(epochs[0], number)), Ok(()));
+}
+
+#[test]
+fn it_says_what_it_is_and_refuses_what_servers_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let _home = start(directory.path(), "home");
+    let mut client = Client::new(directory.path(), "home");
+    let mut frame = Vec::new();
+    Request::control(&mut frame, &ControlRequest::Identify);
+    assert_eq!(client.frame(&frame), Ok(NodeKind::MemoryNode));
+    Request::get(&mut frame, TableId(0), &[1]);
+    assert_eq!(code(client.frame::<()>(&frame)), ErrorCode::BadRequest);
+    assert_eq!(code(client.frame::<()>(b"no frame")), ErrorCode::BadRequest);
+    let place = PoolPlace { epochs: Vec::new(), index: 0 };
+    let nowhere = PoolRequest::CreateTable { definition: definition("t", 8), place, id: None };
+    assert_eq!(code(client.ask::<PoolTableInfo>(&nowhere)), ErrorCode::BadRequest);
+}
