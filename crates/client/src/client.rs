@@ -33,7 +33,7 @@ impl Default for ClientOptions {
 /// tables and sessions together. What is there then is another life of the server ([`Client::epoch`]): caches
 /// begin empty, and tables are opened again by name.
 pub struct Client<C: Connection> {
-    shared: Arc<Shared<C>>,
+    shared: Arc<Shared<Life<C>>>,
 }
 
 impl<C: Connection> Clone for Client<C> {
@@ -48,7 +48,8 @@ impl<C: Connection> Client<C> {
     /// # Errors
     /// As [`Connection::open_queue`].
     pub fn new(connection: C, options: ClientOptions) -> Result<Self, FabricError> {
-        Ok(Self { shared: Arc::new(Shared::new(connection, options)?) })
+        let peer = connection.peer().to_owned();
+        Ok(Self { shared: Arc::new(Shared::new(peer, Life::new(connection)?, options)) })
     }
 
     /// The server, as the user named it.

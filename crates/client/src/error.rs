@@ -3,7 +3,10 @@
 use farsight_base::Epoch;
 use farsight_fabric::FabricError;
 use farsight_index_xstore::client::XStoreError;
+use farsight_layout::GeometryError;
 use farsight_protocol::{DecodeError, ErrorCode, ServerError, TableDefinition, WriteOperation};
+
+use crate::PoolError;
 
 /// A failure to find, make or describe tables.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -42,6 +45,17 @@ pub enum CatalogueError {
         /// What, where, expected and got.
         source: DecodeError,
     },
+    /// Values of a size that no leaf can hold.
+    #[error("table {table:?} cannot be made")]
+    ValueSize {
+        /// The table.
+        table: String,
+        /// Why.
+        source: GeometryError,
+    },
+    /// The list of memory nodes is no pool, or not the pool that it was.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
     /// The engine cannot work with the table as the server described it.
     #[error("table {table:?} cannot be used")]
     Engine {
@@ -266,8 +280,11 @@ fn reason(code: ErrorCode) -> &'static str {
         ErrorCode::OutOfResources => "the server is out of memory",
         ErrorCode::UnknownTable => "the server no longer has it",
         ErrorCode::WrongValueSize => "its values have another size",
-        ErrorCode::BadRequest | ErrorCode::TableExists | ErrorCode::BadName | ErrorCode::BadLoad => {
-            "the server did not understand the request"
-        }
+        ErrorCode::Fenced => "this process was taken for dead. Connect anew",
+        ErrorCode::BadRequest
+        | ErrorCode::TableExists
+        | ErrorCode::BadName
+        | ErrorCode::BadLoad
+        | ErrorCode::OtherPool => "the server did not understand the request",
     }
 }

@@ -12,11 +12,13 @@
 
 #![forbid(unsafe_code)]
 
+mod ask;
 mod bulk_load;
 mod call;
 mod client;
 mod error;
 mod life;
+mod pool;
 mod reconnect;
 mod scan_cursor;
 mod session;
@@ -26,6 +28,7 @@ pub use bulk_load::BulkLoad;
 pub use client::{Client, ClientOptions};
 pub use error::{CatalogueError, LoadError, OpenError, ReadError, WriteError};
 pub use farsight_index_xstore::client::{Access, CacheStats, ScanRequest};
+pub use pool::{PoolClient, PoolError, PoolLinks};
 pub use scan_cursor::ScanCursor;
 pub use session::Session;
 pub use table::Table;

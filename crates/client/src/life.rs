@@ -5,38 +5,25 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use farsight_base::Epoch;
 use farsight_fabric::{Connection, FabricError, QueuePair};
 use farsight_index_xstore::client::XCache;
 use farsight_layout::FORMAT_VERSION;
-use farsight_protocol::{ControlRequest, ErrorCode, Reply, Request, TableInfo};
+use farsight_protocol::{ControlRequest, ErrorCode, Request, TableInfo};
 use serde::de::DeserializeOwned;
 
-use crate::call::call;
+use crate::ask::Asker;
+use crate::reconnect::Alive;
 use crate::{CatalogueError, OpenError};
 
 /// A client within one connection.
 pub(crate) struct Life<C: Connection> {
     pub(crate) connection: C,
-    /// The queue pair for control calls while no call uses it. Calls beside another open their own, and close
-    /// it again.
-    idle: Mutex<Option<Control<C::Queue>>>,
+    asker: Asker<C>,
     /// By name.
     tables: Mutex<HashMap<String, Arc<OpenTable>>>,
-}
-
-/// A queue pair for control calls, with buffers that are reused.
-struct Control<Q> {
-    queue: Q,
-    request: Vec<u8>,
-    reply: Vec<u8>,
-}
-
-impl<Q> Control<Q> {
-    fn new(queue: Q) -> Self {
-        Self { queue, request: Vec::new(), reply: Vec::new() }
-    }
 }
 
 /// A table in one life: what the server says of it, and the cache that all sessions share.
@@ -52,42 +39,24 @@ pub(crate) struct Opened {
     pub(crate) epoch: Epoch,
 }
 
+impl<C: Connection> Alive for Life<C> {
+    fn check(&self) -> Result<(), FabricError> {
+        self.connection.check()
+    }
+
+    fn again(&self, timeout: Duration) -> Result<Self, FabricError> {
+        self.connection.reconnect(timeout).and_then(Self::new)
+    }
+}
+
 impl<C: Connection> Life<C> {
     pub(crate) fn new(connection: C) -> Result<Self, FabricError> {
-        let control = Control::new(connection.open_queue()?);
-        Ok(Self { connection, idle: Mutex::new(Some(control)), tables: Mutex::default() })
+        Ok(Self { asker: Asker::new(&connection)?, connection, tables: Mutex::default() })
     }
 
     /// Asks the server and waits for its answer.
     pub(crate) fn control<T: DeserializeOwned>(&self, request: &ControlRequest) -> Result<T, CatalogueError> {
-        // Before the lock, which a forked child may find taken for ever.
-        self.connection.check()?;
-        let mut control = self.idle_control()?;
-        let Control { queue, request: frame, reply } = &mut control;
-        Request::control(frame, request);
-        // No lock is held meanwhile: whoever waits for an answer lets others ask. A queue pair whose call
-        // failed is not used again.
-        call(queue, frame, reply)?;
-        let peer = || self.connection.peer().to_owned();
-        let refused = |source| CatalogueError::Refused { peer: peer(), source };
-        let unintelligible = |source| CatalogueError::Decode { peer: peer(), source };
-        let answer = Reply::decode(reply)
-            .map_err(unintelligible)
-            .and_then(|reply| reply.map_err(refused)?.control().map_err(unintelligible));
-        self.idle().get_or_insert(control);
-        answer
-    }
-
-    fn idle_control(&self) -> Result<Control<C::Queue>, FabricError> {
-        let idle = self.idle().take();
-        match idle {
-            Some(control) => Ok(control),
-            None => Ok(Control::new(self.connection.open_queue()?)),
-        }
-    }
-
-    fn idle(&self) -> MutexGuard<'_, Option<Control<C::Queue>>> {
-        self.idle.lock().expect("no holder of the idle queue pair panics")
+        self.asker.ask(&self.connection, |frame| Request::control(frame, request))
     }
 
     /// The table of this description, opened once.
@@ -100,9 +69,7 @@ impl<C: Connection> Life<C> {
                 got: info.format_version,
             });
         }
-        let mut control = self.idle_control()?;
-        let region_bytes = control.queue.attach(info.region())?;
-        self.idle().get_or_insert(control);
+        let region_bytes = self.asker.with_queue(&self.connection, |queue| queue.attach(info.region()))?;
         let mut tables = self.tables();
         if let Some(open) = tables.get(&info.definition.name) {
             return Ok(Arc::clone(open));

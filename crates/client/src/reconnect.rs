@@ -11,10 +11,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use farsight_fabric::{Connection, FabricError};
+use farsight_fabric::FabricError;
 use farsight_index_xstore::client::XStoreError;
 
-use crate::life::Life;
 use crate::{CatalogueError, ClientOptions, OpenError};
 
 /// Beginnings of one call: that many times it may find its connection lost, and no more.
@@ -27,12 +26,21 @@ const PAUSE_MAX: Duration = Duration::from_millis(50);
 const ATTEMPT_MIN: Duration = Duration::from_millis(250);
 
 /// What the clones of a client, its tables and their sessions share.
-pub(crate) struct Shared<C: Connection> {
+pub(crate) struct Shared<L> {
     pub(crate) peer: String,
     options: ClientOptions,
-    current: Mutex<Arc<Life<C>>>,
+    current: Mutex<Arc<L>>,
     /// Held by whoever connects again; the others wait for its outcome.
     outage: Mutex<Outage>,
+}
+
+/// Connections, and what was learned over them in one life of each peer.
+pub(crate) trait Alive: Sized {
+    /// Fails once one of them is lost.
+    fn check(&self) -> Result<(), FabricError>;
+
+    /// Others to the same addresses, tried once: perhaps to other lives.
+    fn again(&self, timeout: Duration) -> Result<Self, FabricError>;
 }
 
 /// What is known of the server's absence.
@@ -74,22 +82,20 @@ impl Loss for XStoreError {
     }
 }
 
-impl<C: Connection> Shared<C> {
-    pub(crate) fn new(connection: C, options: ClientOptions) -> Result<Self, FabricError> {
-        let peer = connection.peer().to_owned();
-        let current = Mutex::new(Arc::new(Life::new(connection)?));
-        Ok(Self { peer, options, current, outage: Mutex::default() })
+impl<L: Alive> Shared<L> {
+    pub(crate) fn new(peer: String, life: L, options: ClientOptions) -> Self {
+        Self { peer, options, current: Mutex::new(Arc::new(life)), outage: Mutex::default() }
     }
 
     /// The newest life. It may be lost already.
-    pub(crate) fn current(&self) -> Arc<Life<C>> {
+    pub(crate) fn current(&self) -> Arc<L> {
         Arc::clone(&lock(&self.current))
     }
 
     /// Runs something that can be repeated in the current life, and again in the next if that is lost.
     pub(crate) fn in_a_life<T, E: Loss + From<FabricError>>(
         &self,
-        mut run: impl FnMut(&Arc<Life<C>>) -> Result<T, E>,
+        mut run: impl FnMut(&Arc<L>) -> Result<T, E>,
     ) -> Result<T, E> {
         let mut life = self.current();
         for _ in 1..BEGINNINGS_MAX {
@@ -105,11 +111,11 @@ impl<C: Connection> Shared<C> {
 
     /// A life with a connection, after somebody saw `loss`: the current one if it lives, or a new one.
     #[cold]
-    pub(crate) fn renew(&self, loss: &FabricError) -> Result<Arc<Life<C>>, FabricError> {
+    pub(crate) fn renew(&self, loss: &FabricError) -> Result<Arc<L>, FabricError> {
         let asked = Instant::now();
         let mut outage = lock(&self.outage);
         let current = self.current();
-        match current.connection.check() {
+        match current.check() {
             // Another session has connected again, or a queue pair broke and not the connection.
             Ok(()) => return Ok(current),
             Err(error) if error.loss().is_none() => return Err(error),
@@ -119,7 +125,7 @@ impl<C: Connection> Shared<C> {
             return Err(failure.clone());
         }
         let until = *outage.since.get_or_insert(asked) + self.options.reconnect_timeout;
-        match self.connect_again(&current, loss, until) {
+        match connect_again(&*current, loss, until) {
             Ok(life) => {
                 *outage = Outage::default();
                 *lock(&self.current) = Arc::clone(&life);
@@ -131,37 +137,32 @@ impl<C: Connection> Shared<C> {
             }
         }
     }
+}
 
-    fn connect_again(
-        &self,
-        former: &Life<C>,
-        loss: &FabricError,
-        until: Instant,
-    ) -> Result<Arc<Life<C>>, FabricError> {
-        let mut pause = PAUSE_MIN;
-        let mut attempts = 1;
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let failure = match former.connection.reconnect(left.max(ATTEMPT_MIN)).and_then(Life::new) {
-                Ok(life) => return Ok(Arc::new(life)),
-                Err(error @ (FabricError::Refused { .. } | FabricError::Forked)) => return Err(error),
-                Err(error) => error,
-            };
-            if Instant::now() + pause >= until {
-                return Err(self.unreachable(loss, attempts, &failure));
-            }
-            std::thread::sleep(pause);
-            pause = (2 * pause).min(PAUSE_MAX);
-            attempts += 1;
+fn connect_again<L: Alive>(former: &L, loss: &FabricError, until: Instant) -> Result<Arc<L>, FabricError> {
+    let mut pause = PAUSE_MIN;
+    let mut attempts = 1;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let failure = match former.again(left.max(ATTEMPT_MIN)) {
+            Ok(life) => return Ok(Arc::new(life)),
+            Err(error @ (FabricError::Refused { .. } | FabricError::Forked)) => return Err(error),
+            Err(error) => error,
+        };
+        if Instant::now() + pause >= until {
+            return Err(unreachable(loss, attempts, &failure));
         }
+        std::thread::sleep(pause);
+        pause = (2 * pause).min(PAUSE_MAX);
+        attempts += 1;
     }
+}
 
-    fn unreachable(&self, loss: &FabricError, attempts: u32, failure: &FabricError) -> FabricError {
-        let known = if let FabricError::Disconnected { reason, .. } = loss { reason } else { "it ended" };
-        let times = if attempts == 1 { "time" } else { "times" };
-        let reason = format!("{known}. Connecting again failed {attempts} {times}, at last so: {failure}");
-        FabricError::Disconnected { peer: self.peer.clone(), reason }
-    }
+fn unreachable(loss: &FabricError, attempts: u32, failure: &FabricError) -> FabricError {
+    let FabricError::Disconnected { peer, reason } = loss else { return failure.clone() };
+    let times = if attempts == 1 { "time" } else { "times" };
+    let reason = format!("{reason}. Connecting again failed {attempts} {times}, at last so: {failure}");
+    FabricError::Disconnected { peer: peer.clone(), reason }
 }
 
 /// The lock, whatever happened to its last holder: nothing is ever half done under these.

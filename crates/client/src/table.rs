@@ -14,7 +14,7 @@ use crate::{BulkLoad, OpenError, Session};
 ///
 /// It outlives a life of its server: what is done with it afterwards finds the table by name in the next.
 pub struct Table<C: Connection> {
-    shared: Arc<Shared<C>>,
+    shared: Arc<Shared<Life<C>>>,
     opened: Opened,
 }
 
@@ -33,7 +33,7 @@ impl<C: Connection> Clone for Table<C> {
 }
 
 impl<C: Connection> Table<C> {
-    pub(crate) fn new(shared: Arc<Shared<C>>, opened: Opened) -> Self {
+    pub(crate) fn new(shared: Arc<Shared<Life<C>>>, opened: Opened) -> Self {
         Self { shared, opened }
     }
 
@@ -78,7 +78,7 @@ impl<C: Connection> Table<C> {
         Ok(BulkLoad::new(self.clone(), self.place()?))
     }
 
-    pub(crate) fn shared(&self) -> &Shared<C> {
+    pub(crate) fn shared(&self) -> &Shared<Life<C>> {
         &self.shared
     }
 

@@ -1,0 +1,64 @@
+//! What can be wrong with a pool as a whole.
+
+use farsight_base::Epoch;
+
+/// A list of memory nodes that is no pool, or not the pool that it was.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PoolError {
+    /// No addresses, or too many.
+    #[error("a pool has 1 to {max} memory nodes, not {got}")]
+    Count {
+        /// The most that a pool has.
+        max: usize,
+        /// Addresses given.
+        got: usize,
+    },
+    /// Two addresses of one node.
+    #[error("{first} and {second} are the same memory node: a pool names each of its nodes once")]
+    SameNode {
+        /// One address.
+        first: String,
+        /// The other.
+        second: String,
+    },
+    /// A memory node was started again: what the pool's tables had there is lost, and with it the tables.
+    #[error(
+        "memory node {peer} was started again ({is}, it was {was}) and has lost its part of every table: start all \
+         nodes of the pool again and load the tables anew"
+    )]
+    NodeRestarted {
+        /// Its address.
+        peer: String,
+        /// The life in which it joined the pool.
+        was: Epoch,
+        /// Its life now.
+        is: Epoch,
+    },
+    /// A node that stands elsewhere in the list of its pool, or in another pool.
+    #[error(
+        "memory node {peer} is number {index} of a pool of {count}, here it is number {got_index} of {got_count}, or \
+         stands beside other nodes: every client of a pool names the same nodes in the same order"
+    )]
+    OtherList {
+        /// Its address.
+        peer: String,
+        /// Its index in its pool.
+        index: usize,
+        /// Nodes of its pool.
+        count: usize,
+        /// Its index in this list.
+        got_index: usize,
+        /// Nodes of this list.
+        got_count: usize,
+    },
+    /// What a memory node says of a table cannot be.
+    #[error(
+        "memory node {peer} describes table {table:?} otherwise than the pool's others, or beyond its regions"
+    )]
+    Unsound {
+        /// Its address.
+        peer: String,
+        /// The table.
+        table: String,
+    },
+}
