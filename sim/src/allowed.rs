@@ -58,7 +58,9 @@ impl Allowed {
                 ErrorCode::BadRequest => self.broken_frames,
                 _ => false,
             },
-            CatalogueError::FormatVersion { .. } => false,
+            CatalogueError::FormatVersion { .. }
+            | CatalogueError::ValueSize { .. }
+            | CatalogueError::Pool(_) => false,
         }
     }
 

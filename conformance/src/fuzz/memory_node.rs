@@ -8,9 +8,12 @@ use std::time::Duration;
 use farsight_base::ClientId;
 use farsight_base::clock::MonotonicNs;
 use farsight_fabric::Host;
+use farsight_layout::FORMAT_VERSION;
+use farsight_layout::pool::BlockGeometry;
 use farsight_memory_node::{MemoryNodeOptions, NodeState, Worker};
 use farsight_protocol::{
-    Blocks, ComputeNode, PoolPlace, PoolRequest, Reply, Request, ServerError, Space, TableId,
+    Blocks, ComputeNode, KeyKind, PoolDefinition, PoolPlace, PoolRequest, Reply, Request, ServerError, Space,
+    TableDefinition, TableId,
 };
 use serde::de::DeserializeOwned;
 
@@ -145,7 +148,9 @@ pub(super) fn run(data: &[u8]) {
     let mut source = Source::new(data);
     let mut node = Stepped::new();
     let place = PoolPlace { epochs: vec![node.host.epoch().0], index: 0 };
-    let definition = request::pool_definition(&mut Source::new(&[]), "t");
+    let table = TableDefinition { name: "t".into(), key_kind: KeyKind::U64, value_bytes: 8 };
+    let block_lines = BlockGeometry::new(8).expect("a geometry").lines() as u16;
+    let definition = PoolDefinition { table, block_lines, format_version: FORMAT_VERSION };
     node.ask(ClientId(1), &PoolRequest::CreateTable { definition, place, id: None });
     for _ in 0..STEPS_MAX {
         if source.is_empty() {

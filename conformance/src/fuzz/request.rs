@@ -148,14 +148,6 @@ fn definition(source: &mut Source<'_>) -> TableDefinition {
     TableDefinition { name: String::from_utf8_lossy(source.rest()).into_owned(), key_kind, value_bytes }
 }
 
-/// A table of a pool.
-pub(super) fn pool_definition(source: &mut Source<'_>, name: &str) -> PoolDefinition {
-    let key_kind = KEY_KINDS[source.below(4)];
-    let value_bytes = source.below(1 << 16) as u16;
-    let table = TableDefinition { name: name.to_owned(), key_kind, value_bytes };
-    PoolDefinition { table, block_lines: 1 + source.below(40) as u16, format_version: source.below(3) as u32 }
-}
-
 /// A request to a memory node, within its bounds or not.
 pub(super) fn pool(source: &mut Source<'_>) -> PoolRequest {
     let (kind, table) = (source.below(11), TableId(source.below(3) as u16));
@@ -169,8 +161,8 @@ pub(super) fn pool(source: &mut Source<'_>) -> PoolRequest {
             let epochs = (0..source.below(18)).map(|_| source.below(3) as u64).collect();
             let place = PoolPlace { epochs, index: source.byte() % 20 };
             let id = (source.below(2) == 1).then_some(table);
-            let mut definition = pool_definition(source, "");
-            definition.table.name = String::from_utf8_lossy(source.rest()).into_owned();
+            let (block_lines, format_version) = (1 + source.below(40) as u16, source.below(3) as u32);
+            let definition = PoolDefinition { table: definition(source), block_lines, format_version };
             PoolRequest::CreateTable { definition, place, id }
         }
         3 => PoolRequest::OpenTable(definition(source).name),

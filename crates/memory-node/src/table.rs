@@ -2,9 +2,12 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use farsight_base::sync::Ordering;
-use farsight_base::{LINE_BYTES, WORDS_PER_LINE};
+use farsight_base::sync::{AtomicU64, Ordering};
+use farsight_base::words::next_incarnation;
+use farsight_base::{LINE_BYTES, LeafNumber, Line, WORDS_PER_LINE};
 use farsight_fabric::{Region, RegionRights};
+use farsight_layout::pool::{BlockGeometry, LockWord, LockedLeaf, Writes};
+use farsight_layout::{FORMAT_VERSION, Fences, LeafImage};
 use farsight_node::Listeners;
 use farsight_protocol::{
     Blocks, ComputeNode, ErrorCode, POOL_BLOCKS_MAX, PoolDefinition, PoolPlace, PoolTableInfo,
@@ -13,8 +16,6 @@ use farsight_protocol::{
 
 use crate::blocks::BlockSpace;
 
-/// Lines of a leaf's block at most.
-const BLOCK_LINES_MAX: u16 = 1024;
 /// Leaves of one node at most: what a place in a pool has bits for.
 const LEAVES_MAX: u64 = (1 << 28) - 1;
 /// Of a table's memory, this part more is home's for directory and models.
@@ -57,6 +58,41 @@ impl Part {
     }
 }
 
+/// The shape of the table's leaves, as client and node agree on it.
+fn geometry(definition: &PoolDefinition) -> Result<BlockGeometry, ServerError> {
+    let name = &definition.table.name;
+    let geometry = BlockGeometry::new(definition.table.value_bytes.into())
+        .map_err(|error| ServerError::new(ErrorCode::WrongValueSize, format!("table {name:?}: {error}")))?;
+    let (lines, format_version) = (geometry.lines(), definition.format_version);
+    if (lines, FORMAT_VERSION) == (definition.block_lines.into(), format_version) {
+        return Ok(geometry);
+    }
+    let text = format!(
+        "table {name:?} has leaves of {lines} lines in format {FORMAT_VERSION}, not {} in format {format_version}: use \
+         nodes and clients of the same release",
+        definition.block_lines
+    );
+    Err(ServerError::new(ErrorCode::BadRequest, text))
+}
+
+/// Writes the leaf that holds every key of an empty table, before anybody knows its region.
+fn write_first_leaf(geometry: &BlockGeometry, region: &[AtomicU64]) {
+    let mut lines = vec![Line::ZERO; geometry.lines()];
+    let mut leaf = LockedLeaf::new(geometry, LeafNumber(0), &mut lines);
+    let fences = Fences { low: 0, high: None };
+    let incarnation = next_incarnation(leaf.incarnation());
+    let image = LeafImage::new(geometry.leaf(), incarnation, LeafNumber::NONE, fences);
+    let mut writes = Writes::default();
+    leaf.create(&image, 0, &mut writes);
+    leaf.unlock(LockWord::FREE, &mut writes);
+    for (_, first, words) in writes.iter() {
+        for (word, value) in region[first..].iter().zip(words) {
+            // Relaxed: clients learn of the region by an answer that follows.
+            word.store(*value, Ordering::Relaxed);
+        }
+    }
+}
+
 impl Table {
     /// An empty table with regions of its own.
     pub(crate) fn new(
@@ -66,10 +102,7 @@ impl Table {
         listeners: &Listeners,
         memory_bytes: u64,
     ) -> Result<Self, ServerError> {
-        if !(1..=BLOCK_LINES_MAX).contains(&definition.block_lines) {
-            let text = format!("a leaf has 1 to {BLOCK_LINES_MAX} lines, not {}", definition.block_lines);
-            return Err(ServerError::new(ErrorCode::BadRequest, text));
-        }
+        let geometry = geometry(&definition)?;
         let create = |length_bytes: u64| {
             listeners.create_region(length_bytes, RegionRights::ReadWrite).map_err(|error| {
                 let name = &definition.table.name;
@@ -77,7 +110,12 @@ impl Table {
                 ServerError::new(ErrorCode::OutOfResources, text)
             })
         };
-        let leaves = Part::new(create(memory_bytes)?, "leaves", definition.block_lines.into(), 0);
+        // Home's first leaf is the table's.
+        let reserved = u32::from(place.index == 0);
+        let leaves = Part::new(create(memory_bytes)?, "leaves", geometry.lines(), reserved);
+        if place.index == 0 {
+            write_first_leaf(&geometry, leaves.region.words());
+        }
         let meta_bytes = (memory_bytes / META_PART).max(META_BYTES_MIN);
         let meta = if place.index == 0 { Some(Part::new(create(meta_bytes)?, "lines", 1, 1)) } else { None };
         let info = PoolTableInfo {

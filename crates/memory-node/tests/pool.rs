@@ -8,6 +8,8 @@ use farsight_base::{Epoch, RegionId, RemoteAddress};
 use farsight_fabric::lane::{Lane, PoolLane};
 use farsight_fabric::{Connection, FabricError, QueuePair};
 use farsight_fabric_shm::{ConnectOptions, ListenOptions, ShmConnection, ShmHost, ShmQueue};
+use farsight_layout::FORMAT_VERSION;
+use farsight_layout::pool::BlockGeometry;
 use farsight_memory_node::{MemoryNode, MemoryNodeHandle, MemoryNodeOptions};
 use farsight_protocol::{
     Blocks, ComputeNode, ControlRequest, ErrorCode, KeyKind, MemoryNodeStats, NodeKind, PoolDefinition,
@@ -16,8 +18,7 @@ use farsight_protocol::{
 };
 use serde::de::DeserializeOwned;
 
-const FORMAT: u32 = 7;
-const BLOCK_LINES: u16 = 8;
+const FORMAT: u32 = FORMAT_VERSION;
 /// What no wait of a passing test comes near.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -83,7 +84,8 @@ impl Client {
 
 fn definition(name: &str, value_bytes: u16) -> PoolDefinition {
     let table = TableDefinition { name: name.to_owned(), key_kind: KeyKind::U64, value_bytes };
-    PoolDefinition { table, block_lines: BLOCK_LINES, format_version: FORMAT }
+    let block_lines = BlockGeometry::new(value_bytes.into()).expect("a geometry").lines() as u16;
+    PoolDefinition { table, block_lines, format_version: FORMAT_VERSION }
 }
 
 fn create(
@@ -125,6 +127,13 @@ fn a_table_is_made_on_every_node_of_one_pool() {
         ErrorCode::UnknownTable
     );
 
+    // Another shape of leaves than this release's.
+    let mut narrow = definition("u", 8);
+    narrow.block_lines -= 1;
+    let place = PoolPlace { epochs: epochs.to_vec(), index: 0 };
+    let narrow = PoolRequest::CreateTable { definition: narrow, place, id: None };
+    assert_eq!(code(at_home.ask::<PoolTableInfo>(&narrow)), ErrorCode::BadRequest);
+
     // Another order, another list, another definition.
     let turned = [epochs[1], epochs[0]];
     assert_eq!(code(create(&mut at_home, &turned, 1, Some(TableId(0)))), ErrorCode::OtherPool);
@@ -157,26 +166,26 @@ fn a_compute_node_that_ends_leaves_its_blocks() {
     assert_eq!(code(client.ask::<Blocks>(&allocate(Space::Leaves, 4))), ErrorCode::BadRequest);
     assert_eq!(client.ask(&PoolRequest::Register), Ok(ComputeNode(1)));
     assert_eq!(witness.ask(&PoolRequest::Register), Ok(ComputeNode(2)));
-    assert_eq!(client.ask(&allocate(Space::Leaves, 4)), Ok(Blocks { first: 0, count: 4 }));
+    assert_eq!(client.ask(&allocate(Space::Leaves, 4)), Ok(Blocks { first: 1, count: 4 }));
     assert_eq!(client.ask(&allocate(Space::Meta, 100)), Ok(Blocks { first: 1, count: 100 }));
-    assert_eq!(witness.ask(&allocate(Space::Leaves, 4)), Ok(Blocks { first: 4, count: 4 }));
-    let block_bytes = u64::from(BLOCK_LINES) * 64;
-    assert_eq!(client.write(info.leaves(), 2 * block_bytes + 8, 77).unwrap(), 77);
+    assert_eq!(witness.ask(&allocate(Space::Leaves, 4)), Ok(Blocks { first: 5, count: 4 }));
+    let block_bytes = info.block_bytes();
+    assert_eq!(client.write(info.leaves(), 3 * block_bytes + 8, 77).unwrap(), 77);
 
     drop(client);
     witness.wait_until("blocks come back", |stats| stats.tables[0].leaves.orphaned == 1);
     assert_eq!((witness.stats().tables[0].leaves.used, witness.stats().tables[0].meta.used), (5, 0));
     assert_eq!(witness.stats().compute_nodes, 1);
     let orphans = PoolRequest::TakeOrphans { table: info.id, space: Space::Leaves };
-    assert_eq!(witness.ask(&orphans), Ok(vec![Blocks { first: 2, count: 1 }]));
+    assert_eq!(witness.ask(&orphans), Ok(vec![Blocks { first: 3, count: 1 }]));
     assert_eq!(witness.ask(&orphans), Ok(Vec::<Blocks>::new()));
-    let blocks = vec![Blocks { first: 2, count: 1 }, Blocks { first: 4, count: 4 }];
+    let blocks = vec![Blocks { first: 3, count: 1 }, Blocks { first: 5, count: 4 }];
     let free = PoolRequest::Free { table: info.id, space: Space::Leaves, blocks };
     assert_eq!(witness.ask::<()>(&free), Ok(()));
     assert_eq!(code(witness.ask::<()>(&free)), ErrorCode::BadRequest);
     assert_eq!(witness.stats().tables[0].leaves.used, 0);
     let capacity = info.capacity_leaves;
-    assert_eq!(witness.ask(&allocate(Space::Leaves, 1000)), Ok(Blocks { first: 0, count: 8 }));
+    assert_eq!(witness.ask(&allocate(Space::Leaves, 1000)), Ok(Blocks { first: 1, count: 8 }));
     for _ in 0..capacity.div_ceil(1000) {
         witness.ask::<Blocks>(&allocate(Space::Leaves, 1000)).unwrap();
     }

@@ -29,7 +29,7 @@ const LAYERS: &[Layer] = &[
     ("index-rolex", &["base", "fabric", "index", "layout", "model", "protocol"]),
     ("index-xstore", &["base", "fabric", "index", "layout", "model", "protocol"]),
     ("node", &["base", "fabric", "protocol"]),
-    ("memory-node", &["base", "fabric", "node", "protocol"]),
+    ("memory-node", &["base", "fabric", "layout", "node", "protocol"]),
     ("server", &["base", "fabric", "index", "index-xstore", "layout", "model", "node", "protocol"]),
     ("client", &["base", "fabric", "index", "index-xstore", "layout", "protocol"]),
     (
