@@ -2,11 +2,15 @@
 //!
 //! Invariant: bit `8 * line + word` of the answer is set exactly if that word equals the key, or is below it.
 //! Stamps are words too: the caller masks with the lines' occupancy, whose bits have the same places.
+//! [`lanes_at_most`] searches shared words, cut into lanes of sixteen bits.
+
+use std::ops::Range;
 
 use crate::sync::{AtomicU64, Ordering};
 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
 use crate::words::{LINE_BYTES, leave_avx};
-use crate::words::{Line, WORDS_PER_LINE};
+use crate::words::{Line, Moves, SharedLine, Stamp, WORDS_PER_LINE};
+use std::mem::MaybeUninit;
 
 /// Lines searched at once: a leaf's key part.
 pub const SEARCH_LINES: usize = 3;
@@ -16,7 +20,7 @@ pub const SEARCH_LINES: usize = 3;
 #[must_use]
 pub fn equal_words(lines: &[Line; SEARCH_LINES], key: u64) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
-    if std::is_x86_feature_detected!("avx512f") {
+    if Moves::are_widest() {
         // SAFETY: the 192 B of `lines` are readable and, because borrowed, unwritten; AVX-512F was detected.
         return unsafe { equal_words_avx512(lines.as_ptr().cast(), key) };
     } else if std::is_x86_feature_detected!("avx2") {
@@ -45,76 +49,169 @@ pub fn equal_words_unchecked(words: &[AtomicU64; SEARCH_LINES * WORDS_PER_LINE],
     words.iter().enumerate().map(equal).sum()
 }
 
-/// Words that [`first_above`] looks at.
-pub const BOUNDED_WORDS_MAX: usize = 8;
+/// What a search of stamped lines where they lie found. The lines' stamps are fields, not an array: an array
+/// would go through memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StampedWords {
+    /// The words that equal the key, one bit each; none if a line changed meanwhile or was being written.
+    pub equal: u32,
+    /// The first line's stamp.
+    pub first: Stamp,
+    /// The second line's stamp.
+    pub second: Stamp,
+    /// The third line's stamp.
+    pub third: Stamp,
+}
 
-/// The index of the first of `words`, at most [`BOUNDED_WORDS_MAX`] in ascending order, that is above
-/// `bound`; their number if there is none. Of words in no order, or written meanwhile: some index up to their
-/// number, never lower for a greater bound.
-///
-/// # Panics
-/// If there are more words.
+/// Searches stamped lines for `key` where they lie. As a search of copies says, but with vectors that hold a
+/// line each the copies stay in registers.
 #[inline(always)]
 #[must_use]
-pub fn first_above(words: &[AtomicU64], bound: u64) -> u32 {
-    assert!(words.len() <= BOUNDED_WORDS_MAX, "{} words to compare", words.len());
+pub fn equal_words_stamped(lines: &[SharedLine; SEARCH_LINES], key: u64) -> StampedWords {
     #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
-    if std::is_x86_feature_detected!("avx512f") {
-        // SAFETY: there are at most eight words, by the assertion; AVX-512F was detected.
-        let above = unsafe { above_avx512(words, bound) };
-        // A one behind the last word: all are at most the bound.
-        return (above | 1 << words.len()).trailing_zeros();
+    if Moves::are_widest() {
+        // SAFETY: AVX-512F was detected.
+        let (equal, [first, second, third], changed) = unsafe { equal_words_stamped_avx512(lines, key) };
+        let is_at_rest = changed | (first | second | third) & 1 == 0;
+        let equal = if is_at_rest { equal } else { 0 };
+        return StampedWords { equal, first: Stamp(first), second: Stamp(second), third: Stamp(third) };
     }
-    first_above_portable(words, bound)
+    equal_words_copied(lines, key)
 }
 
-fn first_above_portable(words: &[AtomicU64], bound: u64) -> u32 {
-    words.iter().take_while(|word| word.load(Ordering::Relaxed) <= bound).count() as u32
+#[inline(never)]
+fn equal_words_copied(lines: &[SharedLine; SEARCH_LINES], key: u64) -> StampedWords {
+    let mut copy = MaybeUninit::uninit();
+    let copy = Moves::detect().copy_to(lines, &mut copy);
+    let [first, second, third] = copy.each_ref().map(Line::stamp);
+    let is_changing = [first, second, third].iter().any(|stamp| stamp.is_changing());
+    StampedWords { equal: if is_changing { 0 } else { equal_words(copy, key) }, first, second, third }
 }
 
-/// The words above the bound, one bit each. Without a branch for the number of words, which is different
-/// from search to search.
-///
-/// By whole lines, at their places: a move of 64 B from anywhere else reaches into the next line and waits
-/// for that, too, though the mask leaves out all of its words.
+/// The words that equal `key`, the stamps before the lines were loaded, and the bits in which they differ
+/// from those after it.
 ///
 /// # Safety
-/// There are at most eight words; the processor has AVX-512F.
+/// The processor has AVX-512F.
 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
 #[inline(always)]
-unsafe fn above_avx512(words: &[AtomicU64], bound: u64) -> u32 {
-    let address = words.as_ptr() as usize;
-    let skipped_words = (address % LINE_BYTES) / 8;
-    let first_line = address - address % LINE_BYTES;
-    let lanes = ((1_u32 << words.len()) - 1) << skipped_words;
-    // Words that reach into no second line look at the first twice, with no lane.
-    let second_line = first_line + if lanes >> WORDS_PER_LINE == 0 { 0 } else { LINE_BYTES };
-    let (above, above_second): (u32, u32);
-    // SAFETY: the block reads the words of the slice, which atomics alone write and of which a vector compare
-    // loads each whole, and no lane beside them: the masks keep those from being loaded and from faulting.
-    // Sixteen lanes from the first line's start on hold all words, of which there are at most eight, by the
-    // caller. The caller has AVX-512F. Registers are declared, stack and flags stay untouched. It is not
-    // `pure`: shared memory may differ the next time.
+unsafe fn equal_words_stamped_avx512(
+    lines: &[SharedLine; SEARCH_LINES],
+    key: u64,
+) -> (u32, [u64; SEARCH_LINES], u64) {
+    const { assert!(LINE_BYTES == 64, "the lines' distance below") };
+    let equal: u32;
+    let (stamp0, stamp1, stamp2, changed, high): (u64, u64, u64, u64, u64);
+    // SAFETY: the block reads 192 B of lines that are borrowed and that atomics alone write, each 8 B of which
+    // a vector move loads whole. x86-64 performs loads in program order, so the order of the instructions is
+    // that of a seqlock's reader: each stamp, its line, all stamps again; the compiler moves no memory access
+    // across the block, because it is not `nomem`. The caller has AVX-512F. Registers and flags are declared;
+    // the stack stays untouched.
     unsafe {
         std::arch::asm!(
-            "kmovw k1, {lanes:e}",
-            "kshiftrw k2, k1, 8",
-            "vpbroadcastq zmm16, {bound}",
-            "vpcmpltuq k1 {{k1}}, zmm16, [{first_line}]",
-            "vpcmpltuq k2 {{k2}}, zmm16, [{second_line}]",
-            "kmovw {above:e}, k1",
-            "kmovw {above_second:e}, k2",
-            lanes = in(reg) lanes,
-            bound = in(reg) bound,
-            first_line = in(reg) first_line,
-            second_line = in(reg) second_line,
-            above = out(reg) above,
-            above_second = out(reg) above_second,
-            out("zmm16") _, out("k1") _, out("k2") _,
+            "vpbroadcastq zmm16, {key}",
+            "mov {stamp0}, [{lines}]",
+            "vmovdqu64 zmm17, [{lines}]",
+            "mov {stamp1}, [{lines} + 64]",
+            "vmovdqu64 zmm18, [{lines} + 64]",
+            "mov {stamp2}, [{lines} + 128]",
+            "vmovdqu64 zmm19, [{lines} + 128]",
+            "mov {changed}, [{lines}]",
+            "mov {high}, [{lines} + 64]",
+            "xor {changed}, {stamp0}",
+            "xor {high}, {stamp1}",
+            "or {changed}, {high}",
+            "mov {high}, [{lines} + 128]",
+            "xor {high}, {stamp2}",
+            "or {changed}, {high}",
+            "vpcmpeqq k1, zmm16, zmm17",
+            "vpcmpeqq k2, zmm16, zmm18",
+            "vpcmpeqq k3, zmm16, zmm19",
+            "kunpckbw k1, k2, k1",
+            "kmovw {equal:e}, k1",
+            "kmovw {high:e}, k3",
+            key = in(reg) key,
+            lines = in(reg) lines.as_ptr(),
+            stamp0 = out(reg) stamp0,
+            stamp1 = out(reg) stamp1,
+            stamp2 = out(reg) stamp2,
+            changed = out(reg) changed,
+            equal = out(reg) equal,
+            high = out(reg) high,
+            out("zmm16") _, out("zmm17") _, out("zmm18") _, out("zmm19") _,
+            out("k1") _, out("k2") _, out("k3") _,
+            options(nostack, readonly),
+        );
+    }
+    (equal | (high as u32) << 16, [stamp0, stamp1, stamp2], changed)
+}
+
+/// Lanes that [`lanes_at_most`] looks at together.
+pub const LANES_MAX: usize = 32;
+/// Lanes of sixteen bits in a word.
+pub const LANES_PER_WORD: usize = 4;
+
+/// How many of these lanes of sixteen bits, at most [`LANES_MAX`] in ascending order, stand before the first
+/// that is above `bound`; all if there is none. Lanes are counted from the lowest bits of the first word on.
+/// Of lanes in no order, or written meanwhile: some number up to theirs.
+///
+/// # Panics
+/// If there are more lanes, or some behind the last word.
+#[inline(always)]
+#[must_use]
+pub fn lanes_at_most(words: &[AtomicU64], lanes: Range<usize>, bound: u16) -> u32 {
+    assert!(lanes.len() <= LANES_MAX && lanes.end <= words.len() * LANES_PER_WORD, "lanes to compare");
+    #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+    if Moves::are_widest() {
+        // SAFETY: at most 32 lanes, all of them in the words, by the assertion; AVX-512BW was detected.
+        let at_most = unsafe { lanes_at_most_avx512(words, lanes, bound) };
+        // In 64 bits there is always one behind the last lane that is not.
+        return (!u64::from(at_most)).trailing_zeros();
+    }
+    lanes_at_most_portable(words, lanes, bound)
+}
+
+/// Lane `lane`.
+#[inline(always)]
+#[must_use]
+pub fn lane(words: &[AtomicU64], lane: usize) -> u16 {
+    // Relaxed: whoever searches words that are written meanwhile proves what it finds by other means.
+    (words[lane / LANES_PER_WORD].load(Ordering::Relaxed) >> (16 * (lane % LANES_PER_WORD))) as u16
+}
+
+fn lanes_at_most_portable(words: &[AtomicU64], lanes: Range<usize>, bound: u16) -> u32 {
+    lanes.take_while(|index| lane(words, *index) <= bound).count() as u32
+}
+
+/// The lanes that are at most `bound`, one bit each, without a branch for their number.
+///
+/// # Safety
+/// There are at most 32 lanes, and a word for each; the processor has AVX-512BW.
+#[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+#[inline(always)]
+unsafe fn lanes_at_most_avx512(words: &[AtomicU64], lanes: Range<usize>, bound: u16) -> u32 {
+    let chosen = ((1_u64 << lanes.len()) - 1) as u32;
+    let first = words.as_ptr().cast::<u16>().wrapping_add(lanes.start);
+    let at_most: u32;
+    // SAFETY: the block reads the chosen lanes, which lie in the slice by the caller, and no lane beside
+    // them: the mask keeps those from being loaded and from faulting. Atomics alone write the words, and a
+    // vector compare loads each lane whole. The caller has AVX-512BW. Registers are declared, stack and flags
+    // stay untouched. It is not `pure`: shared memory may differ the next time.
+    unsafe {
+        std::arch::asm!(
+            "kmovd k1, {chosen:e}",
+            "vpbroadcastw zmm16, {bound:e}",
+            "vpcmpnltuw k1 {{k1}}, zmm16, [{first}]",
+            "kmovd {at_most:e}, k1",
+            chosen = in(reg) chosen,
+            bound = in(reg) u32::from(bound),
+            first = in(reg) first,
+            at_most = out(reg) at_most,
+            out("zmm16") _, out("k1") _,
             options(nostack, preserves_flags, readonly),
         );
     }
-    (above | above_second << WORDS_PER_LINE) >> skipped_words
+    at_most
 }
 
 /// Words of a search tree's node.
@@ -281,40 +378,77 @@ mod tests {
     }
 
     #[test]
-    fn the_first_above_is_the_one_that_a_walk_finds() {
+    fn lines_at_rest_are_searched_where_they_lie() {
+        let mut random = SplitMix64::new(12);
+        let mut changing = 0;
+        for _ in 0..4_000 {
+            let lines: [[u64; WORDS_PER_LINE]; SEARCH_LINES] =
+                std::array::from_fn(|_| std::array::from_fn(|_| random.below(4)));
+            // Odd stamps now and then.
+            let lines = lines.map(|mut line| {
+                line[0] = random.next_u64() << 1 | u64::from(random.below(8) == 0);
+                line
+            });
+            let key = random.below(4);
+            let shared = lines.map(|line| line.map(AtomicU64::new));
+            let at_rest = lines.iter().all(|line| line[0] & 1 == 0);
+            changing += usize::from(!at_rest);
+            let copies = lines.map(Line);
+            let expected = if at_rest { equal_words_portable(&copies, key) } else { 0 };
+            for found in [equal_words_stamped(&shared, key), equal_words_copied(&shared, key)] {
+                assert_eq!(found.equal, expected, "{lines:?} {key}");
+                let stamps = [found.first.0, found.second.0, found.third.0];
+                assert!(!at_rest || stamps == lines.map(|line| line[0]));
+            }
+        }
+        assert!((500..3_500).contains(&changing), "{changing} of 4,000 were changing");
+    }
+
+    /// Words that hold these lanes from lane `skipped` on, others around them.
+    fn words_of(lanes: &[u16], skipped: usize, random: &mut SplitMix64) -> Vec<AtomicU64> {
+        let count = (skipped + lanes.len()).div_ceil(LANES_PER_WORD) + 1;
+        let mut words: Vec<u64> = (0..count).map(|_| random.next_u64()).collect();
+        for (index, lane) in lanes.iter().enumerate() {
+            let (word, shift) =
+                ((skipped + index) / LANES_PER_WORD, 16 * ((skipped + index) % LANES_PER_WORD));
+            words[word] = words[word] & !(0xffff << shift) | u64::from(*lane) << shift;
+        }
+        words.into_iter().map(AtomicU64::new).collect()
+    }
+
+    #[test]
+    fn the_lanes_at_most_a_bound_are_those_that_a_walk_finds() {
         let mut random = SplitMix64::new(9);
-        for _ in 0..10_000 {
-            let mut sorted: Vec<u64> =
-                (0..random.below(9)).map(|_| random.next_u64() >> random.below(64)).collect();
+        for _ in 0..20_000 {
+            let mut sorted: Vec<u16> = (0..random.below(LANES_MAX as u64 + 1))
+                .map(|_| random.next_u64() as u16 >> random.below(16))
+                .collect();
             sorted.sort_unstable();
             let bound = match random.below(4) {
-                0 => u64::MAX,
+                0 => u16::MAX,
                 1 => 0,
                 _ if sorted.is_empty() => 1,
                 _ => sorted[random.below(sorted.len() as u64) as usize],
             };
-            let expected = sorted.partition_point(|word| *word <= bound) as u32;
-            // Wherever they begin in a line.
-            let place = random.below(8) as usize;
-            let around = (0..place).map(|_| random.next_u64()).collect::<Vec<_>>().into_iter();
-            let words: Vec<AtomicU64> =
-                around.chain(sorted.clone()).chain([0, bound]).map(AtomicU64::new).collect();
-            let words = &words[place..][..sorted.len()];
-            assert_eq!(first_above(words, bound), expected, "{sorted:?} {bound}");
-            assert_eq!(first_above_portable(words, bound), expected, "{sorted:?} {bound}");
+            let expected = sorted.partition_point(|lane| *lane <= bound) as u32;
+            let skipped = random.below(9) as usize;
+            let words = words_of(&sorted, skipped, &mut random);
+            let lanes = skipped..skipped + sorted.len();
+            assert_eq!(lanes_at_most(&words, lanes.clone(), bound), expected, "{sorted:?} {bound}");
+            assert_eq!(lanes_at_most_portable(&words, lanes.clone(), bound), expected, "{sorted:?} {bound}");
+            assert!(lanes.map(|index| lane(&words, index)).eq(sorted));
         }
     }
 
     #[test]
-    fn the_first_above_is_in_bounds_whatever_the_words() {
+    fn lanes_in_no_order_give_some_number_of_them() {
         let mut random = SplitMix64::new(10);
         for _ in 0..5_000 {
-            let words: Vec<AtomicU64> =
-                (0..random.below(9)).map(|_| AtomicU64::new(random.below(5))).collect();
-            let bounds = [0, 1, 2, 3, 4, 5];
-            for first_above in [first_above, first_above_portable] {
-                let found = bounds.map(|bound| first_above(&words, bound));
-                assert!(found.is_sorted() && found[5] as usize == words.len(), "{found:?} {words:?}");
+            let lanes: Vec<u16> = (0..random.below(33)).map(|_| random.below(5) as u16).collect();
+            let words = words_of(&lanes, 1, &mut random);
+            for lanes_at_most in [lanes_at_most, lanes_at_most_portable] {
+                let found = [0, 2, 5].map(|bound| lanes_at_most(&words, 1..1 + lanes.len(), bound));
+                assert!(found.is_sorted() && found[2] as usize == lanes.len(), "{found:?} {lanes:?}");
             }
         }
     }

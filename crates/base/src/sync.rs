@@ -23,7 +23,7 @@ compile_error!(
 /// Atomics of the whole process, in statics: outside of every model, whose atomics live as long as one
 /// schedule.
 pub mod process {
-    pub use std::sync::atomic::AtomicBool;
+    pub use std::sync::atomic::{AtomicBool, AtomicU8};
 }
 
 #[cfg(not(any(loom, shuttle)))]

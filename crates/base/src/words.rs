@@ -17,6 +17,8 @@
 use std::mem::MaybeUninit;
 
 use crate::observe;
+#[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+use crate::sync::process::AtomicU8;
 use crate::sync::{AtomicU64, Ordering, fence};
 
 #[cfg(all(test, any(loom, shuttle)))]
@@ -171,15 +173,29 @@ pub fn prefetch<T>(place: &T) {
     let _ = place;
 }
 
-/// [`prefetch`] of the line after the one of `place`, whatever it holds.
+/// [`prefetch`] of `LINES` lines from the one of `place` on, whatever they hold.
 #[inline(always)]
-pub fn prefetch_next_line(place: &AtomicU64) {
+pub fn prefetch_lines<const LINES: usize>(place: &AtomicU64) {
+    #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+    for line in 0..LINES {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        let line = std::ptr::from_ref(place).wrapping_add(line * WORDS_PER_LINE);
+        // SAFETY: a prefetch reads nothing that the program can see and faults on no address.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.cast()) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(any(miri, portable_words)))))]
+    let _ = place;
+}
+
+/// [`prefetch`] of a line that is looked at once and then not for a long time: it comes into the first cache
+/// alone, and drives nothing out of the others.
+#[inline(always)]
+pub fn prefetch_passing<T>(place: &T) {
     #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
     {
-        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        let next = std::ptr::from_ref(place).wrapping_add(WORDS_PER_LINE);
+        use std::arch::x86_64::{_MM_HINT_NTA, _mm_prefetch};
         // SAFETY: a prefetch reads nothing that the program can see and faults on no address.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(next.cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_NTA>(std::ptr::from_ref(place).cast()) };
     }
     #[cfg(not(all(target_arch = "x86_64", not(any(miri, portable_words)))))]
     let _ = place;
@@ -194,13 +210,14 @@ pub enum CopyMode {
     Stamped,
 }
 
-/// The widest moves of this processor, for whoever copies in a loop and looks at its features before it.
+/// The widest moves of this processor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Moves(Width);
 
 /// Invariant: but for `Words`, the processor was asked for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Width {
+    /// AVX-512 with compares of bytes and words (F and BW).
     #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
     Avx512,
     #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
@@ -208,18 +225,56 @@ enum Width {
     Words,
 }
 
+/// What the processor said: nothing yet, `Words`, `Avx`, `Avx512`. Of its own, because a look at it is three
+/// instructions where one at the standard library's is six, and a GET takes several.
+#[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+static DETECTED: AtomicU8 = AtomicU8::new(0);
+
 impl Moves {
-    /// Asks the processor.
+    /// Asks the processor, the first time.
     #[inline(always)]
     #[must_use]
     pub fn detect() -> Self {
+        // Relaxed: whoever does not see the answer asks again.
         #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
-        if std::is_x86_feature_detected!("avx512f") {
-            return Self(Width::Avx512);
-        } else if std::is_x86_feature_detected!("avx") {
-            return Self(Width::Avx);
-        }
+        return match DETECTED.load(Ordering::Relaxed) {
+            3 => Self(Width::Avx512),
+            2 => Self(Width::Avx),
+            1 => Self(Width::Words),
+            _ => Self::ask(),
+        };
+        #[cfg(not(all(target_arch = "x86_64", not(any(miri, portable_words)))))]
         Self(Width::Words)
+    }
+
+    #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+    #[cold]
+    #[inline(never)]
+    fn ask() -> Self {
+        let has_avx512 =
+            std::is_x86_feature_detected!("avx512f") && std::is_x86_feature_detected!("avx512bw");
+        let (code, width) = match std::is_x86_feature_detected!("avx") {
+            true if has_avx512 => (3, Width::Avx512),
+            true => (2, Width::Avx),
+            false => (1, Width::Words),
+        };
+        DETECTED.store(code, Ordering::Relaxed);
+        Self(width)
+    }
+
+    /// True if they move a line at once; then many lanes are compared at once, too
+    /// ([`lanes_at_most`](crate::search::lanes_at_most)).
+    #[inline(always)]
+    #[must_use]
+    pub fn are_widest() -> bool {
+        #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+        return match DETECTED.load(Ordering::Relaxed) {
+            3 => true,
+            0 => Self::ask().0 == Width::Avx512,
+            _ => false,
+        };
+        #[cfg(not(all(target_arch = "x86_64", not(any(miri, portable_words)))))]
+        false
     }
 
     /// Copies `into.len()` lines from `from`. In [`CopyMode::Stamped`] a line that changed meanwhile, or was
@@ -441,7 +496,11 @@ pub fn read_stamped_words<const COUNT: usize>(
     let before = line[0].load(Ordering::Relaxed);
     // Acquire, twice: as in `copy_line_by_words`, with the same partners.
     fence(Ordering::Acquire);
-    let words = at.map(|word| line[word].load(Ordering::Relaxed));
+    // A loop, because `map` is not inlined for sure.
+    let mut words = [0; COUNT];
+    for (word, at) in words.iter_mut().zip(at) {
+        *word = line[at].load(Ordering::Relaxed);
+    }
     fence(Ordering::Acquire);
     let after = line[0].load(Ordering::Relaxed);
     (before == after && !Stamp(before).is_changing()).then_some(words)

@@ -31,14 +31,20 @@ pub(crate) enum Stop {
     Outside { line: u64, count: usize },
 }
 
-/// The lines of a READ, which is asked for.
+/// The lines of a READ.
 #[inline(always)]
-pub(crate) fn ask<const LINES: usize>(
+pub(crate) fn lines<const LINES: usize>(
     region: &[SharedLine],
     line: u64,
 ) -> Result<&[SharedLine; LINES], Stop> {
     let lines = region.get(line as usize..).and_then(<[SharedLine]>::first_chunk);
-    let lines: &[SharedLine; LINES] = lines.ok_or(Stop::Outside { line, count: LINES })?;
+    lines.ok_or(Stop::Outside { line, count: LINES })
+}
+
+/// The lines of a READ, which are asked for.
+#[inline(always)]
+fn ask<const LINES: usize>(region: &[SharedLine], line: u64) -> Result<&[SharedLine; LINES], Stop> {
+    let lines = lines(region, line)?;
     for line in lines {
         prefetch(line);
     }

@@ -102,6 +102,13 @@ impl Link {
         &self.socket
     }
 
+    /// True while the link lives.
+    #[inline(always)]
+    pub(crate) fn is_alive(&self) -> bool {
+        // Relaxed: as in `check`.
+        self.life.words()[0].load(Ordering::Relaxed) == ALIVE
+    }
+
     /// Fails unless the link lives: one load of one word.
     #[inline(always)]
     pub(crate) fn check(&self) -> Result<(), FabricError> {

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use farsight_base::clock::{Clock, MonotonicNs, SystemClock};
 use farsight_base::sync::AtomicU64;
-use farsight_base::words::{CopyMode, Moves, SharedLine, copy_lines, prefetch};
+use farsight_base::words::{CopyMode, Moves, SharedLine, copy_lines, prefetch, prefetch_passing};
 use farsight_base::{LINE_BYTES, Line, RegionId, RemoteAddress, WORDS_PER_LINE};
 use farsight_fabric::chained::{Chains, line_address};
 use farsight_fabric::{FabricError, Guarantees, Meters, QueuePair, ReadMode, RegionRights, Slot};
@@ -508,15 +508,43 @@ impl QueuePair for ShmQueue {
         self.meters.read_bytes += (ALL * LINE_BYTES) as u64;
         self.meters.doorbells += 1;
         let words = self.region(region).map_or(&[][..], |region| region.words.words());
-        let lines: &[SharedLine; ALL] = match chained::ask(words.as_chunks().0, line) {
+        let lines: &[SharedLine; ALL] = match chained::lines(words.as_chunks().0, line) {
             Ok(lines) => lines,
             Err(stop) => return Err(self.stopped(region, stop)),
         };
+        for line in lines {
+            prefetch_passing(line);
+        }
         let (moves, mut copy) = (Moves::detect(), MaybeUninit::uninit());
         let first = lines.first_chunk().expect("the first lines are some of all");
         let Some((begin, chosen)) = choose(moves.copy_to(first, &mut copy)) else { return Ok(None) };
         let part = lines[begin..].first_chunk().expect("a part of all lines");
         Ok(Some(keep(chosen, moves.copy_to(part, &mut MaybeUninit::uninit()))))
+    }
+
+    #[inline(always)]
+    fn lines_in_place<const LINES: usize>(
+        &self,
+        region: RegionId,
+        line: u64,
+    ) -> Option<&[SharedLine; LINES]> {
+        debug_assert!(self.batch_reads == 0 && self.mutations.len() == 0, "a READ alone has its batch alone");
+        if !self.link.is_alive() || self.broken.is_some() {
+            return None;
+        }
+        let words = self.region(region)?.words.words();
+        let lines: &[SharedLine; LINES] = words.as_chunks().0.get(line as usize..)?.first_chunk()?;
+        for line in lines {
+            prefetch_passing(line);
+        }
+        Some(lines)
+    }
+
+    #[inline(always)]
+    fn count_read_in_place(&mut self, line_count: usize) {
+        self.meters.reads += 1;
+        self.meters.read_bytes += (line_count * LINE_BYTES) as u64;
+        self.meters.doorbells += 1;
     }
 
     /// Copies and nothing else, as in [`ShmQueue::read_alone`].

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
+use farsight_base::words::SharedLine;
 use farsight_base::{Epoch, Line, RegionId, RemoteAddress};
 
 use crate::chained::{Chains, line_address, read_by_slots};
@@ -170,6 +171,24 @@ pub trait QueuePair {
         let Some((begin, chosen)) = chosen else { return Ok(None) };
         Ok(Some(keep(chosen, lines[begin..].first_chunk().expect("a part of all lines"))))
     }
+
+    /// `LINES` stamped lines from line `line` of `region` on, where they lie, all of them asked for: a READ for
+    /// a provider that has regions in its own process's memory. The caller copies what it needs by the ways of
+    /// [`farsight_base::words`] alone, and counts the READ ([`QueuePair::count_read_in_place`]) if it was one.
+    /// `None` if a READ there would fail, or if the provider has no such memory: then the caller READs in
+    /// another way. Nothing else may be posted.
+    #[inline(always)]
+    fn lines_in_place<const LINES: usize>(
+        &self,
+        _region: RegionId,
+        _line: u64,
+    ) -> Option<&[SharedLine; LINES]> {
+        None
+    }
+
+    /// Counts a READ of so many lines in place, in a batch of its own.
+    #[inline(always)]
+    fn count_read_in_place(&mut self, _line_count: usize) {}
 
     /// READs `count` chains, at most [`CHAINS_MAX`](crate::chained::CHAINS_MAX), and waits for them. Nothing
     /// else may be posted; slots below `count` are used.

@@ -11,6 +11,7 @@
 //! final.
 
 mod arena;
+mod block;
 mod cache;
 mod error;
 mod fill;
@@ -58,6 +59,8 @@ pub struct XClient {
     cache: Arc<XCache>,
     access: Access,
     model: Option<Arc<CachedModel>>,
+    /// The model's generation; zero without one.
+    pinned: u64,
     refreshes: Refreshes,
     sent: Box<Sent>,
     scratch: Box<Scratch>,
@@ -75,8 +78,10 @@ impl XClient {
     #[must_use]
     pub fn new(cache: Arc<XCache>, access: Access) -> Self {
         let scratch = Box::new(Scratch::new(cache.geometry()));
+        let model = cache.current();
         Self {
-            model: cache.current(),
+            pinned: model.as_ref().map_or(0, |model| model.generation()),
+            model,
             cache,
             access,
             refreshes: Refreshes::default(),
@@ -106,9 +111,9 @@ impl XClient {
     /// Takes up the newest generation: one comparison a batch.
     #[inline]
     fn pin(&mut self) {
-        let pinned = self.model.as_ref().map_or(0, |model| model.generation());
-        if self.cache.generation() != pinned {
+        if self.cache.generation() != self.pinned {
             self.model = self.cache.current();
+            self.pinned = self.model.as_ref().map_or(0, |model| model.generation());
         }
     }
 }

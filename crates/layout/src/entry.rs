@@ -23,14 +23,6 @@ impl TableEntry {
         )
     }
 
-    /// The greatest word of an entry with this hint: entries compare by their hints first.
-    #[inline]
-    #[must_use]
-    pub fn greatest_word(hint: u16) -> u64 {
-        u64::from(hint) << (ENTRY_LEAF_BITS + ENTRY_INCARNATION_BITS)
-            | ((1 << (ENTRY_LEAF_BITS + ENTRY_INCARNATION_BITS)) - 1)
-    }
-
     /// The leaf.
     #[inline]
     #[must_use]
@@ -64,14 +56,5 @@ mod tests {
             (entry.leaf(), entry.incarnation(), entry.hint()),
             (LeafNumber(0xdead_beef), 0xcdef, 0x1234)
         );
-    }
-
-    #[test]
-    fn entries_compare_by_their_hints_first() {
-        for hint in [0, 1, 0x1234, u16::MAX - 1] {
-            let [low, high] = [hint, hint + 1].map(|hint| TableEntry::new(LeafNumber(7), 9, hint).0);
-            assert!(low <= TableEntry::greatest_word(hint) && high > TableEntry::greatest_word(hint));
-        }
-        assert_eq!(TableEntry::greatest_word(u16::MAX), u64::MAX);
     }
 }

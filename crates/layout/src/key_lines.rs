@@ -12,6 +12,7 @@
 use farsight_base::search::equal_words;
 #[cfg(planted)]
 use farsight_base::sync::planted::{Bug, is_planted};
+use farsight_base::words::Stamp;
 use farsight_base::{LeafNumber, Line, WORDS_PER_LINE};
 
 use crate::{
@@ -92,9 +93,8 @@ impl KeyLines<'_> {
     /// The occupied words that hold `key`, one bit each.
     #[inline(always)]
     fn found(self, key: u64) -> u32 {
-        let lines = self.0;
-        let occupied = lines[0].0[0] >> 56 | lines[1].0[0] >> 56 << 8 | lines[2].0[0] >> 56 << 16;
-        equal_words(lines, key) & occupied as u32 & KEY_WORDS_MASK
+        let [first, second, third] = self.0;
+        found_words(equal_words(self.0, key), [first.stamp(), second.stamp(), third.stamp()])
     }
 
     /// The incarnation that all three lines agree on, or `None` while they change.
@@ -231,6 +231,13 @@ impl KeyLines<'_> {
             Some(_) => KeySearch::Right(self.next()),
         }
     }
+}
+
+/// Of words that equal a key, those that are occupied, by their lines' stamps.
+#[inline(always)]
+pub(crate) fn found_words(equal: u32, [first, second, third]: [Stamp; KEY_LINES]) -> u32 {
+    let occupied = first.0 >> 56 | second.0 >> 56 << 8 | third.0 >> 56 << 16;
+    equal & occupied as u32 & KEY_WORDS_MASK
 }
 
 /// The words of the key part that hold keys.

@@ -13,6 +13,7 @@
 mod entry;
 mod geometry;
 mod image;
+mod in_place;
 mod key_lines;
 pub mod pool;
 mod short_pairs;
@@ -23,6 +24,7 @@ mod writer;
 pub use entry::TableEntry;
 pub use geometry::{Geometry, GeometryError, LeafSlot, ValuePlace};
 pub use image::LeafImage;
+pub use in_place::{ShortPair, find_short};
 pub use key_lines::{Fences, KeyLines, KeySearch};
 pub use short_pairs::{PairsRoom, SHORT_LEAF_LINES};
 pub use sub_model::SubModelRecord;

@@ -56,6 +56,17 @@ impl SubModel {
         KeyHint { surely, perhaps: surely + u32::from(self.hint_shift & 63 != 0) }
     }
 
+    /// The greatest hint of leaves that perhaps begin at or below `key`: the last of
+    /// [`KeyHint::greatest_below`].
+    #[inline(always)]
+    #[must_use]
+    pub fn greatest_hint(&self, key: u64) -> u16 {
+        let shift = self.hint_shift & 63;
+        let quantum = (key >> shift).saturating_sub(self.base >> shift);
+        // No overflow: of 64 bits nothing is added to.
+        (quantum + u64::from(shift != 0)).min(HINT_MAX) as u16
+    }
+
     /// [`KeyHint::choose`] for `key`.
     #[inline]
     #[must_use]
@@ -213,6 +224,7 @@ mod tests {
         let hints: Vec<u16> = (0..40).map(|position| position / 3 * 2).collect();
         let at = |position: u32| hints[position as usize];
         for key in 0..500 {
+            assert_eq!(model.greatest_hint(key), model.key_hint(key).greatest_below()[1]);
             let long = model.choose(key, 0..40, at);
             let surely = hints[1..].iter().filter(|hint| **hint <= model.hint(key)).count() as u32;
             let perhaps = hints[1..].iter().filter(|hint| **hint <= model.hint(key) + 1).count() as u32;

@@ -1,42 +1,44 @@
-//! Where a client keeps its copy of the translation table: blocks of entries in chunks that never move.
+//! Where a client keeps its sub-models: blocks of lines in chunks that never move.
 //!
-//! Invariant: the arena is type-stable. A block that is given back only ever holds table entries again, each
-//! of them checked when it was put there. So a session that still reads a block after it was given to another
-//! sub-model sees wrong leaves, which their own fences expose, and never anything worse: readers need no
-//! epochs, and a paused one holds nothing back.
+//! Invariant: a block holds a sub-model of the same number of leaves for as long as the arena lives, whichever
+//! that is, each word of it checked when it was put there. So a session that still reads a block after it was
+//! given to another sub-model sees words of two that are laid out alike: wrong leaves, which their own fences
+//! expose, and never anything worse. Readers need no epochs, and a paused one holds nothing back.
 
 use std::collections::HashMap;
 use std::sync::{OnceLock, PoisonError};
 
-#[cfg(not(any(loom, shuttle)))]
-use farsight_base::heap::{HUGE_PAGE_BYTES, HeapWords};
+use farsight_base::WORDS_PER_LINE;
 use farsight_base::sync::{AtomicU64, Mutex, Ordering};
 #[cfg(not(any(loom, shuttle)))]
-use farsight_base::{LINE_BYTES, WORDS_PER_LINE};
+use farsight_base::{
+    LINE_BYTES,
+    heap::{HUGE_PAGE_BYTES, HeapWords},
+};
 
-/// Entries in a chunk but the first, a huge page; no block crosses a chunk's end. A model has no room for as
+/// Lines in a chunk but the first, a huge page; no block crosses a chunk's end. A model has no room for as
 /// many.
 #[cfg(not(any(loom, shuttle)))]
-pub(super) const CHUNK_ENTRIES: usize = HUGE_PAGE_BYTES / LINE_BYTES * WORDS_PER_LINE;
+pub(super) const CHUNK_LINES: usize = HUGE_PAGE_BYTES / LINE_BYTES;
 #[cfg(any(loom, shuttle))]
-pub(super) const CHUNK_ENTRIES: usize = 4;
-/// Entries in the first chunk: small tables have no other, and should not cost a huge page.
-const FIRST_CHUNK_ENTRIES: usize = if cfg!(any(loom, shuttle)) { CHUNK_ENTRIES } else { 1 << 12 };
-/// Chunks at most: as many entries as an offset of 32 bits can name.
-const CHUNKS_MAX: usize = if cfg!(any(loom, shuttle)) { 4 } else { (1 << 32) / CHUNK_ENTRIES };
+pub(super) const CHUNK_LINES: usize = 6;
+/// Lines in the first chunk: small tables have no other, and should not cost a huge page.
+const FIRST_CHUNK_LINES: usize = if cfg!(any(loom, shuttle)) { CHUNK_LINES } else { 512 };
+/// Chunks at most: as many lines as 32 bits can name.
+const CHUNKS_MAX: usize = if cfg!(any(loom, shuttle)) { 4 } else { (1 << 32) / CHUNK_LINES };
 
-/// Entries that never move.
+/// Lines that never move.
 #[cfg(not(any(loom, shuttle)))]
 struct Chunk(HeapWords);
 
 #[cfg(not(any(loom, shuttle)))]
 impl Chunk {
-    fn new(entries: usize) -> Option<Self> {
-        HeapWords::zeroed(entries / WORDS_PER_LINE).map(Self)
+    fn new(lines: usize) -> Option<Self> {
+        HeapWords::zeroed(lines).map(Self)
     }
 
     #[inline(always)]
-    fn entries(&self) -> &[AtomicU64] {
+    fn words(&self) -> &[AtomicU64] {
         self.0.words()
     }
 }
@@ -47,93 +49,111 @@ struct Chunk(Box<[AtomicU64]>);
 
 #[cfg(any(loom, shuttle))]
 impl Chunk {
-    fn new(entries: usize) -> Option<Self> {
-        Some(Self((0..entries).map(|_| AtomicU64::new(0)).collect()))
+    fn new(lines: usize) -> Option<Self> {
+        Some(Self((0..lines * WORDS_PER_LINE).map(|_| AtomicU64::new(0)).collect()))
     }
 
-    fn entries(&self) -> &[AtomicU64] {
+    fn words(&self) -> &[AtomicU64] {
         &self.0
     }
 }
 
-/// Blocks of table entries.
+/// Words from a block's start on that are there to be looked at, whatever the block's length: those of most
+/// blocks.
+pub(super) const VIEW_WORDS: usize = 4 * WORDS_PER_LINE;
+/// Lines at a chunk's end in which no block begins.
+const SPARE_LINES: usize = VIEW_WORDS / WORDS_PER_LINE - 1;
+
+/// Blocks of lines. Line 0 is in none of them.
 pub(super) struct Arena {
     chunks: Box<[OnceLock<Chunk>]>,
     state: Mutex<ArenaState>,
 }
 
-#[derive(Default)]
 struct ArenaState {
     next: usize,
-    free: HashMap<usize, Vec<u32>>,
-    live_entries: usize,
+    /// Blocks that were given back, by the number of leaves that they are for.
+    free: HashMap<u32, Vec<u32>>,
+    live_lines: usize,
 }
 
 impl Arena {
-    /// An arena with places for `entries` at least, each block once or many times.
-    pub(super) fn new(entries: usize) -> Self {
+    /// An arena with places for `lines` at least, each block once or many times.
+    pub(super) fn new(lines: usize) -> Self {
         // One more for the first, which is short, and one for what the ends of chunks leave unused.
-        let count = (entries / CHUNK_ENTRIES).saturating_add(2).min(CHUNKS_MAX);
+        let count = (lines / CHUNK_LINES).saturating_add(2).min(CHUNKS_MAX);
         let chunks = (0..count).map(|_| OnceLock::new()).collect();
-        Self { chunks, state: Mutex::default() }
+        let state = ArenaState { next: 1, free: HashMap::new(), live_lines: 0 };
+        Self { chunks, state: Mutex::new(state) }
     }
 
-    /// Puts `entries` in a block and returns its offset; `None` if they are more than a chunk holds, the
-    /// arena is full, or there is no memory left.
-    pub(super) fn put(&self, entries: &[u64]) -> Option<u32> {
-        let offset = self.allocate(entries.len())?;
-        for (place, entry) in self.entries(offset as usize, entries.len()).iter().zip(entries) {
-            // Relaxed: the record that names the block is published with Release (`end_write` of its line).
-            place.store(*entry, Ordering::Relaxed);
+    /// Puts `words` in a block for sub-models of `leaves` leaves, all of which have as many, and returns its
+    /// first line; `None` if they are more than a chunk holds, the arena is full, or there is no memory left.
+    pub(super) fn put(&self, leaves: u32, words: impl ExactSizeIterator<Item = u64>) -> Option<u32> {
+        let line = self.allocate(leaves, words.len().div_ceil(WORDS_PER_LINE))?;
+        for (place, word) in self.words_from(line).iter().zip(words) {
+            // Relaxed: the block is named by a Release store, or is read by sessions that take it for another.
+            place.store(word, Ordering::Relaxed);
         }
-        Some(offset)
+        Some(line)
     }
 
-    /// `count` entries from `first` on, which lie in one block.
+    /// The words from line `first` of a block on, those behind its end included.
     ///
     /// # Panics
     /// If no block ever reached there.
     #[inline(always)]
-    pub(super) fn entries(&self, first: usize, count: usize) -> &[AtomicU64] {
-        let chunk = self.chunks[first / CHUNK_ENTRIES].get().expect("records name blocks of existing chunks");
-        &chunk.entries()[first % CHUNK_ENTRIES..][..count]
+    pub(super) fn words_from(&self, first: u32) -> &[AtomicU64] {
+        let first = first as usize;
+        let chunk = self.chunks[first / CHUNK_LINES].get().expect("sub-models lie in existing chunks");
+        &chunk.words()[first % CHUNK_LINES * WORDS_PER_LINE..]
     }
 
-    /// Gives a block back.
-    pub(super) fn free(&self, offset: u32, entries: usize) {
+    /// The first words from line `first` of a block on, which may be more than it has.
+    ///
+    /// # Panics
+    /// If no block ever began there.
+    #[inline(always)]
+    pub(super) fn view(&self, first: u32) -> &[AtomicU64; VIEW_WORDS] {
+        self.words_from(first).first_chunk().expect("a block does not begin in a chunk's spare lines")
+    }
+
+    /// Gives a block of `lines` lines for `leaves` leaves back.
+    pub(super) fn free(&self, first: u32, leaves: u32, lines: usize) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.live_entries -= entries;
-        state.free.entry(entries).or_default().push(offset);
+        state.live_lines -= lines;
+        state.free.entry(leaves).or_default().push(first);
     }
 
-    /// Bytes of the entries in use.
-    pub(super) fn live_bytes(&self) -> usize {
-        8 * self.state.lock().unwrap_or_else(PoisonError::into_inner).live_entries
+    /// Lines in use.
+    pub(super) fn live_lines(&self) -> usize {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).live_lines
     }
 
-    fn allocate(&self, entries: usize) -> Option<u32> {
-        if entries > CHUNK_ENTRIES {
+    fn allocate(&self, leaves: u32, lines: usize) -> Option<u32> {
+        if lines > CHUNK_LINES - SPARE_LINES {
             return None;
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(offset) = state.free.get_mut(&entries).and_then(Vec::pop) {
-            state.live_entries += entries;
-            return Some(offset);
+        if let Some(first) = state.free.get_mut(&leaves).and_then(Vec::pop) {
+            state.live_lines += lines;
+            return Some(first);
         }
-        let length = |chunk: usize| if chunk == 0 { FIRST_CHUNK_ENTRIES } else { CHUNK_ENTRIES };
-        let (mut chunk, mut at) = (state.next / CHUNK_ENTRIES, state.next);
-        while at % CHUNK_ENTRIES + entries > length(chunk) {
+        let length = |chunk: usize| if chunk == 0 { FIRST_CHUNK_LINES } else { CHUNK_LINES };
+        let usable = |chunk| length(chunk) - SPARE_LINES;
+        let (mut chunk, mut at) = (state.next / CHUNK_LINES, state.next);
+        while at % CHUNK_LINES + lines > usable(chunk) {
             // A chunk takes any block but the first, so this ends at the second.
             chunk += 1;
-            at = chunk * CHUNK_ENTRIES;
+            at = chunk * CHUNK_LINES;
         }
         let own = self.chunks.get(chunk)?;
         if own.get().is_none() {
             // Nobody else sets it: the state is locked.
             let _ = own.set(Chunk::new(length(chunk))?);
         }
-        state.next = at + entries;
-        state.live_entries += entries;
+        state.next = at + lines;
+        state.live_lines += lines;
         Some(at as u32)
     }
 }
@@ -144,18 +164,26 @@ mod tests {
 
     #[test]
     fn blocks_do_not_overlap_and_come_back() {
-        let arena = Arena::new(16 * CHUNK_ENTRIES);
-        let lengths = [3, 120_000, 120_000, 120_000, 5, CHUNK_ENTRIES];
+        let arena = Arena::new(8 * CHUNK_LINES);
+        let all = (CHUNK_LINES - SPARE_LINES) * WORDS_PER_LINE;
+        let lengths = [3, all / 2 - 9, all / 2 - 9, all / 2, 17, all];
         let blocks: Vec<_> = lengths
-            .map(|length| (length, arena.put(&(7..length as u64 + 7).collect::<Vec<_>>()).unwrap()))
+            .map(|length| {
+                (length, arena.put(length as u32, (0..length).map(|word| word as u64 + 7)).unwrap())
+            })
             .into();
-        for (length, offset) in &blocks {
-            let stored = arena.entries(*offset as usize, *length).iter();
-            assert!(stored.map(|entry| entry.load(Ordering::Relaxed)).eq(7..*length as u64 + 7));
+        for (length, first) in &blocks {
+            assert_ne!(*first, 0);
+            let _ = arena.view(*first);
+            let stored = arena.words_from(*first)[..*length].iter();
+            assert!(stored.map(|word| word.load(Ordering::Relaxed)).eq(7..*length as u64 + 7));
         }
-        let (length, offset) = blocks[1];
-        arena.free(offset, length);
-        assert_eq!(arena.put(&vec![0; length]), Some(offset), "a free block of the size is reused");
-        assert!(arena.put(&vec![0; CHUNK_ENTRIES + 1]).is_none());
+        let (length, first) = blocks[1];
+        let lines = length.div_ceil(WORDS_PER_LINE);
+        arena.free(first, length as u32, lines);
+        let other = arena.put(length as u32 - 1, std::iter::repeat_n(0, length - 1)).unwrap();
+        assert_ne!(other, first, "a block for other numbers of leaves stays one");
+        assert_eq!(arena.put(length as u32, std::iter::repeat_n(0, length)), Some(first), "it is used again");
+        assert!(arena.put(1, std::iter::repeat_n(0, all + 1)).is_none());
     }
 }

@@ -1,123 +1,55 @@
 //! XCache: a process's copy of a table's model and translation table, shared by its sessions and filled on
 //! demand.
 //!
-//! Invariant: nothing in the cache is a proof. A record or entry that is stale, half of another generation or
-//! plainly wrong costs a READ or a call, for the leaf's own fences decide. What is installed is checked once,
-//! so that no later use can lead out of the region or of the arena: leaf numbers lie below the region's
-//! capacity.
+//! Invariant: nothing in the cache is a proof. A sub-model that is stale, half of another or plainly wrong
+//! costs a READ or a call, for the leaf's own fences decide. What is installed is checked once, so that no
+//! later use can lead out of the region or of the arena: leaf numbers lie below the region's capacity.
 //!
-//! Protocol: a *generation* is one top model with room for its sub-models. Records stand two to a stamped
-//! line (seqlocked: [`farsight_base::words`]) with the offsets of their blocks in the [`Arena`]; a refreshed
-//! sub-model is put in a new block, then its record is swapped under its line's stamp, then the old block is
-//! given back. A new generation replaces the whole; a session notices by comparing one number a batch.
+//! Protocol: a *generation* is one top model with room for its sub-models, each in a block of the [`Arena`]
+//! that its *place* names. A refreshed sub-model is put in another block, then its place is stored anew, then
+//! the old block is given back, for sub-models of as many leaves. Sessions take nothing and wait for nobody.
+//! A new generation replaces the whole; a session notices by comparing one number a batch.
 
-use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
-use farsight_base::search::{BOUNDED_WORDS_MAX, first_above};
 #[cfg(planted)]
 use farsight_base::sync::planted::{Bug, is_planted};
-use farsight_base::sync::{AtomicU64, Mutex, Ordering};
-use farsight_base::words::{begin_write, end_write, prefetch, prefetch_next_line, read_stamped_words};
-use farsight_base::{LeafNumber, RegionId, WORDS_PER_LINE};
-use farsight_index::model_of;
+use farsight_base::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+use farsight_base::words::prefetch_lines;
+use farsight_base::{LINE_BYTES, LeafNumber, RegionId, WORDS_PER_LINE};
 use farsight_layout::{Geometry, SUB_MODEL_WORDS, SubModelRecord, TableEntry};
-use farsight_model::{KeyHint, SubModel, TopModel};
+use farsight_model::TopModel;
 use farsight_protocol::{DecodeError, SentSubModel, TableInfo};
 
 use super::XStoreError;
 use super::arena::Arena;
+use super::block::{CachedSubModel, block_length, block_words, likeliest_at_once};
 
 #[cfg(all(test, any(loom, shuttle)))]
 mod models;
 
-const RECORDS_PER_LINE: usize = 2;
-const OFFSETS_WORD: usize = 7;
+/// Lines asked for of a block, which are all that most have.
+const ASKED_LINES: usize = 3;
 /// Sub-models for each leaf of the region at most. Training makes about one for every two dozen.
 const SUB_MODELS_PER_LEAF_MAX: u64 = 2;
-
-/// Table entries for each leaf of the region at most, with all that blocks of other sizes leave unused.
-/// Training makes little more than one.
-const ENTRIES_PER_LEAF_MAX: u64 = 16;
-
-/// A stamped line of two records in the client's own memory.
-#[repr(C, align(64))]
-struct RecordLine([AtomicU64; WORDS_PER_LINE]);
+/// Lines for each leaf of the region at most, with all that blocks for other numbers of leaves leave unused.
+/// Training makes about an eighth of one.
+const LINES_PER_LEAF_MAX: u64 = 4;
 
 /// One generation of a table's model, as far as it was fetched.
 pub(super) struct CachedModel {
     generation: u64,
     top: TopModel,
-    lines: Box<[RecordLine]>,
+    /// Each sub-model's place.
+    places: Box<[AtomicU32]>,
     arena: Arena,
     /// Serializes installers; readers never take it.
     filled: Mutex<u64>,
 }
 
-/// A record with the place of its part of the translation table.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct CachedSubModel {
-    pub(super) model: SubModel,
-    pub(super) offset: u32,
-}
-
-/// Some neighbouring entries of one sub-model's table; by default none.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Window<'a> {
-    entries: &'a [AtomicU64],
-}
-
-impl Window<'_> {
-    /// True of the window of a sub-model that was not fetched.
-    #[inline(always)]
-    pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    /// Asks for the lines that [`Window::choose`] touches: a vector load of eight entries waits for both of
-    /// its lines, though the window may end in the first.
-    #[inline(always)]
-    pub(super) fn prefetch(&self) {
-        prefetch(&self.entries[0]);
-        prefetch_next_line(&self.entries[0]);
-    }
-
-    /// Entry `index` of the window.
-    #[inline(always)]
-    pub(super) fn entry(&self, index: u32) -> TableEntry {
-        // Relaxed: any entry ever stored here is usable; the leaf's fences decide.
-        TableEntry(self.entries[index as usize].load(Ordering::Relaxed))
-    }
-
-    /// The entries that may own the key, as indices; the last is the likeliest.
-    #[inline(always)]
-    pub(super) fn choose(&self, key: KeyHint) -> Range<u32> {
-        let [surely, perhaps] = key.greatest_below().map(TableEntry::greatest_word);
-        let first = self.last_at_most(surely);
-        // Looked at twice: entries that were replaced in between may disagree.
-        first..self.last_at_most(perhaps).max(first) + 1
-    }
-
-    /// The leaf of the likeliest entry: the last that is at most `bound`.
-    #[inline(always)]
-    pub(super) fn leaf(&self, bound: u64) -> LeafNumber {
-        self.entry(self.last_at_most(bound)).leaf()
-    }
-
-    /// The index of the last entry that is at most `bound`, or the first one's.
-    #[inline(always)]
-    pub(super) fn last_at_most(&self, bound: u64) -> u32 {
-        let rest = &self.entries[1..];
-        if rest.len() <= BOUNDED_WORDS_MAX { first_above(rest, bound) } else { halved(rest, bound) }
-    }
-}
-
-/// [`first_above`] of many entries, by halving.
-#[inline(never)]
-fn halved(entries: &[AtomicU64], bound: u64) -> u32 {
-    // Relaxed: as in `Window::entry`.
-    entries.partition_point(|entry| entry.load(Ordering::Relaxed) <= bound) as u32
-}
+/// Where a sub-model's block begins; by default nowhere.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Place(u32);
 
 /// A process's cache for one table.
 pub struct XCache {
@@ -139,7 +71,7 @@ pub struct CacheStats {
     pub sub_models_filled: u64,
     /// Bytes of the top model and the sub-models' records.
     pub model_bytes: u64,
-    /// Bytes of the translation table's entries.
+    /// Bytes of the translation table, and of what blocks leave unused.
     pub table_bytes: u64,
 }
 
@@ -178,13 +110,14 @@ impl XCache {
     pub fn stats(&self) -> CacheStats {
         let Some(model) = self.current() else { return CacheStats::default() };
         let filled = *model.filled.lock().unwrap_or_else(PoisonError::into_inner);
-        let top_bytes = 8 * model.top.to_words().len();
+        let top_bytes = 8 * model.top.to_words().len() + size_of_val(&*model.places);
+        let record_bytes = filled as usize * 8 * SUB_MODEL_WORDS;
         CacheStats {
             generation: model.generation,
             sub_models: u64::from(model.top.sub_model_count()),
             sub_models_filled: filled,
-            model_bytes: (top_bytes + size_of_val(&*model.lines)) as u64,
-            table_bytes: model.arena.live_bytes() as u64,
+            model_bytes: (top_bytes + record_bytes) as u64,
+            table_bytes: (model.arena.live_lines() * LINE_BYTES - record_bytes) as u64,
         }
     }
 
@@ -252,7 +185,7 @@ impl XCache {
             return Err(DecodeError::new("a table entry", 0, expected, entry.leaf().to_string()).into());
         }
         #[cfg(planted)]
-        if is_planted(Bug::StaleModelKept) && model.sub_model(index).is_some() {
+        if is_planted(Bug::StaleModelKept) && model.place(index).is_some() {
             return Ok(());
         }
         if sent.record.leaf_count > 0 {
@@ -265,13 +198,11 @@ impl XCache {
 impl CachedModel {
     /// A model of a region with so many `leaves`.
     fn new(generation: u64, top: TopModel, leaves: u64) -> Self {
-        let lines = (top.sub_model_count() as usize).div_ceil(RECORDS_PER_LINE);
-        let empty_line = || RecordLine(std::array::from_fn(|_| AtomicU64::new(0)));
         Self {
             generation,
+            places: (0..top.sub_model_count()).map(|_| AtomicU32::new(0)).collect(),
             top,
-            lines: (0..lines).map(|_| empty_line()).collect(),
-            arena: Arena::new((ENTRIES_PER_LEAF_MAX * leaves) as usize),
+            arena: Arena::new((LINES_PER_LEAF_MAX * leaves) as usize),
             filled: Mutex::new(0),
         }
     }
@@ -285,65 +216,84 @@ impl CachedModel {
         &self.top
     }
 
-    /// Asks for the line that holds sub-model `index`.
+    /// The place of sub-model `index`; by default nowhere, if it was not fetched.
     #[inline(always)]
-    pub(super) fn prefetch_sub_model(&self, index: u32) {
-        prefetch(&self.lines[index as usize / RECORDS_PER_LINE].0[0]);
+    pub(super) fn place(&self, index: u32) -> Place {
+        // Acquire: a block is read after it was written. Partner: the Release store in `put`.
+        Place(self.places[index as usize].load(Ordering::Acquire))
     }
 
-    /// Sub-model `index`, if it was fetched and is not being replaced at this moment.
+    /// Asks for a sub-model's block.
     #[inline(always)]
-    pub(super) fn sub_model(&self, index: u32) -> Option<CachedSubModel> {
-        let line = &self.lines[index as usize / RECORDS_PER_LINE].0;
-        let place = index as usize % RECORDS_PER_LINE;
-        let first = 1 + place * SUB_MODEL_WORDS;
-        let words = [first, first + 1, first + 2, OFFSETS_WORD];
-        let read = read_stamped_words(line, words)?;
-        let record = SubModelRecord::from_words([read[0], read[1], read[2]]);
-        let offset = (read[3] >> (32 * place)) as u32;
-        (record.leaf_count > 0).then(|| CachedSubModel { model: model_of(&record), offset })
+    pub(super) fn prefetch(&self, place: Place) {
+        if place != Place::default() {
+            prefetch_lines::<ASKED_LINES>(&self.arena.view(place.0)[0]);
+        }
     }
 
-    /// The table entries at `window` of `sub_model`; of another sub-model if that was refreshed meanwhile.
+    /// The sub-model in a place, or another one that was put there since; `None` if that is nowhere.
     #[inline(always)]
-    pub(super) fn window(&self, sub_model: &CachedSubModel, window: &Range<u32>) -> Window<'_> {
-        self.entries(sub_model.offset + window.start, window.end - window.start)
+    pub(super) fn at(&self, place: Place) -> Option<CachedSubModel<'_>> {
+        if place == Place::default() { None } else { CachedSubModel::at(self.arena.words_from(place.0)) }
     }
 
-    /// The table entries that may own `key`, whose sub-model is number `index`, and the greatest entry that
-    /// may; `None` if the sub-model was not fetched.
+    /// The likeliest leaf of `key`, whose sub-model is not asked for yet; [`LeafNumber::NONE`] if it was not
+    /// fetched.
     #[inline(always)]
-    pub(super) fn predict(&self, index: u32, key: u64) -> Option<(Window<'_>, u64)> {
-        let sub_model = self.sub_model(index)?;
-        let window = self.window(&sub_model, &sub_model.model.predict(key));
-        let [_, perhaps] = sub_model.model.key_hint(key).greatest_below();
-        Some((window, TableEntry::greatest_word(perhaps)))
+    pub(super) fn likeliest_now(&self, key: u64) -> LeafNumber {
+        let place = self.place(self.top.dispatch(key));
+        if place == Place::default() {
+            return LeafNumber::NONE;
+        }
+        let view = self.arena.view(place.0);
+        prefetch_lines::<ASKED_LINES>(&view[0]);
+        let at_once = likeliest_at_once(view, key);
+        if let Some(leaf) = at_once { leaf } else { self.likeliest_of_many(place, key) }
     }
 
-    /// `count` table entries from place `first` of the arena on.
+    /// The likeliest leaf of `key`, by the sub-model in a place, which is its own; [`LeafNumber::NONE`] if
+    /// that is nowhere.
     #[inline(always)]
-    pub(super) fn entries(&self, first: u32, count: u32) -> Window<'_> {
-        Window { entries: self.arena.entries(first as usize, count as usize) }
+    pub(super) fn likeliest(&self, place: Place, key: u64) -> LeafNumber {
+        if place == Place::default() {
+            return LeafNumber::NONE;
+        }
+        let at_once = likeliest_at_once(self.arena.view(place.0), key);
+        if let Some(leaf) = at_once { leaf } else { self.likeliest_of_many(place, key) }
+    }
+
+    #[inline(never)]
+    fn likeliest_of_many(&self, place: Place, key: u64) -> LeafNumber {
+        self.at(place).map_or(LeafNumber::NONE, |sub_model| sub_model.likeliest(key))
+    }
+
+    /// Sub-model `index`, if it was fetched.
+    #[inline(always)]
+    pub(super) fn sub_model(&self, index: u32) -> Option<CachedSubModel<'_>> {
+        self.at(self.place(index))
     }
 
     fn put(&self, index: u32, record: &SubModelRecord, entries: &[u64]) {
         let mut filled = self.filled.lock().unwrap_or_else(PoisonError::into_inner);
-        let old = self.sub_model(index);
+        let old = self.place(index);
         // Too large for the arena: the sub-model stays unfetched, its keys are the server's to look up.
-        let Some(offset) = self.arena.put(entries) else { return };
-        let line = &self.lines[index as usize / RECORDS_PER_LINE].0;
-        let place = index as usize % RECORDS_PER_LINE;
-        let shift = 32 * place;
-        let stamp = begin_write(line);
-        for (word, content) in record.to_words().into_iter().enumerate() {
-            line[1 + place * SUB_MODEL_WORDS + word].store(content, Ordering::Relaxed);
-        }
-        let offsets = line[OFFSETS_WORD].load(Ordering::Relaxed) & !(0xffff_ffff << shift);
-        line[OFFSETS_WORD].store(offsets | u64::from(offset) << shift, Ordering::Relaxed);
-        end_write(line, stamp);
-        match old {
-            Some(old) => self.arena.free(old.offset, old.model.leaf_count as usize),
+        let Some(line) = self.arena.put(record.leaf_count, block_words(record, entries)) else { return };
+        // Release: the block was written before it is named. Partner: the Acquire load in `place`.
+        self.places[index as usize].store(line, Ordering::Release);
+        match self.at(old) {
+            Some(sub_model) => {
+                let leaves = sub_model.leaf_count();
+                self.arena.free(old.0, leaves, block_length(leaves).div_ceil(WORDS_PER_LINE));
+            }
             None => *filled += 1,
         }
+    }
+}
+
+impl Place {
+    /// True if something was fetched there.
+    #[cfg(planted)]
+    fn is_some(self) -> bool {
+        self != Self::default()
     }
 }

@@ -6,14 +6,15 @@
 //! linearizable is in docs/protocol/xstore.md. A longer leaf would cost more in lines than the second wait
 //! does: there the value's READ follows the key's, as in a batch.
 //!
-//! No arrays, no lane: one prediction, one READ, one search. A processor looks ahead a few hundred
-//! instructions, so the fewer a GET takes, the more of the next one's waiting lies beside this one's. What
-//! does not come out clean goes to the lane.
+//! No arrays, no lane: one prediction, one READ, one search; and where the leaf lies in the fabric's own
+//! memory not even a copy of it. A processor looks ahead a few hundred instructions, so the fewer a GET takes,
+//! the more of the next one's waiting lies beside this one's. What does not come out clean goes to the lane.
 
 use farsight_base::{LeafNumber, Line};
 use farsight_fabric::{FabricError, QueuePair, ReadMode};
 use farsight_layout::{
-    KEY_LINES, KeyLines, KeySearch, SHORT_LEAF_LINES, VALUE_LINES_MAX, ValueFault, read_short_value,
+    KEY_LINES, KeyLines, KeySearch, SHORT_LEAF_LINES, SHORT_VALUE_BYTES, VALUE_LINES_MAX, ValueFault,
+    find_short, read_short_value,
 };
 
 use super::lookup::Start;
@@ -69,31 +70,60 @@ impl XClient {
         }
         self.pin();
         self.counters.gets += 1;
-        match self.get_at_first_try(queue, key, value)? {
+        let leaf = self.model.as_deref().map_or(LeafNumber::NONE, |model| model.likeliest_now(key));
+        if let Some(version) = self.get_in_place(queue, key, leaf, value) {
+            return Ok(Some(version));
+        }
+        self.get_from(queue, key, leaf, value)
+    }
+
+    /// The version of a pair whose value is one word, if the fabric has the leaf in its own memory and `key`
+    /// is plainly in it.
+    #[inline(always)]
+    fn get_in_place<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        key: u64,
+        leaf: LeafNumber,
+        value: &mut [u8],
+    ) -> Option<u64> {
+        let geometry = self.cache.geometry();
+        if geometry.value_bytes() != SHORT_VALUE_BYTES {
+            return None;
+        }
+        let value: &mut [u8; SHORT_VALUE_BYTES] = value.try_into().expect("a value is of the table's size");
+        let line = u64::from(leaf.0) * SHORT_LEAF_LINES as u64;
+        let lines = queue.lines_in_place::<SHORT_LEAF_LINES>(self.cache.region(), line)?;
+        let found = find_short(lines, key)?;
+        queue.count_read_in_place(SHORT_LEAF_LINES);
+        *value = found.value.to_le_bytes();
+        Some(found.version)
+    }
+
+    /// The value of `key` from `leaf`, or wherever the first look at that leads.
+    #[inline(never)]
+    fn get_from<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        key: u64,
+        leaf: LeafNumber,
+        value: &mut [u8],
+    ) -> Result<Option<u64>, XStoreError> {
+        let first = if leaf == LeafNumber::NONE {
+            First::Irregular(Start::Unrouted)
+        } else {
+            match self.cache.geometry().leaf_lines() {
+                SHORT_LEAF_LINES => self.get_whole::<SHORT_LEAF_LINES, Q>(queue, key, leaf, value),
+                WHOLE_LEAF_LINES_MAX => self.get_whole::<WHOLE_LEAF_LINES_MAX, Q>(queue, key, leaf, value),
+                _ => self.get_in_two(queue, key, leaf, value),
+            }?
+        };
+        match first {
             First::Answer(version) => Ok(version),
             First::Irregular(start) => {
                 self.counters.irregular += 1;
                 self.lookup_one(queue, key, start, value)
             }
-        }
-    }
-
-    #[inline(always)]
-    fn get_at_first_try<Q: QueuePair>(
-        &mut self,
-        queue: &mut Q,
-        key: u64,
-        value: &mut [u8],
-    ) -> Result<First, FabricError> {
-        let leaf = self.model.as_deref().and_then(|model| {
-            let (window, bound) = model.predict(model.top().dispatch(key), key)?;
-            Some(window.leaf(bound))
-        });
-        let Some(leaf) = leaf else { return Ok(First::Irregular(Start::Unrouted)) };
-        match self.cache.geometry().leaf_lines() {
-            SHORT_LEAF_LINES => self.get_whole::<SHORT_LEAF_LINES, Q>(queue, key, leaf, value),
-            WHOLE_LEAF_LINES_MAX => self.get_whole::<WHOLE_LEAF_LINES_MAX, Q>(queue, key, leaf, value),
-            _ => self.get_in_two(queue, key, leaf, value),
         }
     }
 

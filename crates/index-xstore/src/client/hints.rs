@@ -4,7 +4,7 @@
 
 use farsight_base::LeafNumber;
 
-use super::cache::{CachedModel, CachedSubModel};
+use super::cache::{CachedModel, Place};
 use super::refresh::Refreshes;
 
 /// Hints for a batch: the keys' sub-models, and their leaves.
@@ -28,18 +28,15 @@ impl<const KEYS: usize> HintBatch<KEYS> {
             return;
         };
         refreshes.follow(model);
-        for (key, sub_model) in keys.iter().zip(&mut self.sub_models) {
+        let mut places = [Place::default(); KEYS];
+        for ((key, sub_model), place) in keys.iter().zip(&mut self.sub_models).zip(&mut places) {
             *sub_model = model.top().dispatch(*key);
-            model.prefetch_sub_model(*sub_model);
+            *place = model.place(*sub_model);
+            model.prefetch(*place);
         }
-        for (key, sub_model) in keys.iter().zip(&self.sub_models) {
-            if let Some(CachedSubModel { model: sub_model, offset }) = model.sub_model(*sub_model) {
-                let window = sub_model.predict(*key);
-                model.entries(offset + window.start, window.end - window.start).prefetch();
-            }
-        }
-        for ((key, sub_model), leaf) in keys.iter().zip(&self.sub_models).zip(&mut self.leaves) {
-            *leaf = model.route_by(*sub_model, *key).map_or(LeafNumber::NONE, |route| route.leaf);
+        let found = keys.iter().zip(&self.sub_models).zip(places).zip(&mut self.leaves);
+        for (((key, sub_model), place), leaf) in found {
+            *leaf = model.likeliest(place, *key);
             if *leaf == LeafNumber::NONE {
                 refreshes.count_miss(*sub_model);
             }

@@ -153,8 +153,8 @@ impl<'a> Shared<'a> {
         start: Start,
         value: &mut [u8],
     ) -> Result<u64, XStoreError> {
-        let route = self.model.and_then(|model| model.route(key).map(|route| (model, route)));
-        let Some((model, route)) = route else {
+        let route = self.model.and_then(|model| model.route(key));
+        let Some(route) = route else {
             return self.fall_back(slot, key, value).await;
         };
         let mut candidate = route.last;
@@ -162,7 +162,7 @@ impl<'a> Shared<'a> {
             Start::Again(leaf) | Start::Right(leaf) => leaf,
             Start::Left if candidate > route.first => {
                 candidate -= 1;
-                model.leaf(&route.sub_model, candidate)
+                route.sub_model.leaf(candidate)
             }
             // Another session fetched the sub-model meanwhile, or the old one was wrong: begin anew.
             Start::Unrouted | Start::Left => route.leaf,
@@ -195,7 +195,7 @@ impl<'a> Shared<'a> {
                 }
                 KeySearch::Left if candidate > route.first => {
                     candidate -= 1;
-                    leaf = model.leaf(&route.sub_model, candidate);
+                    leaf = route.sub_model.leaf(candidate);
                 }
                 KeySearch::Changing => self.counters.borrow_mut().retries += 1,
                 KeySearch::Left | KeySearch::Foreign => break,

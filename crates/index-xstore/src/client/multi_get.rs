@@ -17,7 +17,7 @@ use farsight_layout::{
 };
 use farsight_protocol::{PairsReader, Request};
 
-use super::cache::{CachedModel, Window};
+use super::cache::{CachedModel, Place};
 use super::lookup::Start;
 use super::{Access, BATCH, XClient, XStoreError};
 
@@ -25,7 +25,6 @@ const _: () = assert!(BATCH <= CHAINS_MAX, "a batch is READ in one chain a key")
 
 /// Arrays of a batch, reused.
 pub(super) struct Scratch {
-    sub_models: [u32; BATCH],
     leaves: [LeafNumber; BATCH],
     hits: [(LeafSlot, u32); BATCH],
     irregular: Vec<(usize, Start)>,
@@ -35,7 +34,6 @@ pub(super) struct Scratch {
 impl Scratch {
     pub(super) fn new(geometry: &Geometry) -> Self {
         Self {
-            sub_models: [0; BATCH],
             leaves: [LeafNumber::NONE; BATCH],
             hits: [(LeafSlot::FIRST, 0); BATCH],
             irregular: Vec::with_capacity(BATCH),
@@ -44,44 +42,39 @@ impl Scratch {
     }
 }
 
-/// Predicts, one loop a level of the model: each key's window of table entries, and the greatest entry that
-/// may own it. Returns of how many keys: of those whose sub-model was not fetched the window stays empty.
-#[inline(always)]
-fn predict<'a>(
-    model: &'a CachedModel,
-    sub_models: &mut [u32; BATCH],
-    keys: &[u64],
-    predictions: &mut [(Window<'a>, u64); BATCH],
-) -> usize {
-    for (sub_model, key) in sub_models.iter_mut().zip(keys) {
-        *sub_model = model.top().dispatch(*key);
-        model.prefetch_sub_model(*sub_model);
-    }
-    let mut predicted = 0;
-    for ((prediction, index), key) in predictions.iter_mut().zip(sub_models).zip(keys) {
-        if let Some(predicted_window) = model.predict(*index, *key) {
-            predicted_window.0.prefetch();
-            *prediction = predicted_window;
-            predicted += 1;
-        }
-    }
-    predicted
-}
-
 /// Where a batch's keys are looked for; a trait, because closures are not inlined for sure.
 trait Locate {
-    /// The leaf of key `index`, or [`LeafNumber::NONE`] if it takes no part.
-    fn leaf(&self, index: usize) -> LeafNumber;
+    /// What a key without a leaf means: that it has no route, or that it takes no part.
+    const IS_UNROUTED_WITHOUT: bool;
+
+    /// The leaf of key `index`, which is `key`, or [`LeafNumber::NONE`].
+    fn leaf(&self, index: usize, key: u64) -> LeafNumber;
 }
 
-/// Leaves that are resolved when they are asked for.
-struct Predicted<'a>(&'a [(Window<'a>, u64); BATCH]);
+/// Leaves that are resolved when they are asked for, from sub-models that were asked for before.
+struct Predicted<'a> {
+    model: &'a CachedModel,
+    places: [Place; BATCH],
+}
+
+impl<'a> Predicted<'a> {
+    #[inline(always)]
+    fn new(model: &'a CachedModel, keys: &[u64]) -> Self {
+        let mut places = [Place::default(); BATCH];
+        for (place, key) in places.iter_mut().zip(keys) {
+            *place = model.place(model.top().dispatch(*key));
+            model.prefetch(*place);
+        }
+        Self { model, places }
+    }
+}
 
 impl Locate for Predicted<'_> {
+    const IS_UNROUTED_WITHOUT: bool = true;
+
     #[inline(always)]
-    fn leaf(&self, index: usize) -> LeafNumber {
-        let (window, bound) = &self.0[index];
-        if window.is_empty() { LeafNumber::NONE } else { window.leaf(*bound) }
+    fn leaf(&self, index: usize, key: u64) -> LeafNumber {
+        self.model.likeliest(self.places[index], key)
     }
 }
 
@@ -89,8 +82,10 @@ impl Locate for Predicted<'_> {
 struct Candidates([LeafNumber; BATCH]);
 
 impl Locate for Candidates {
+    const IS_UNROUTED_WITHOUT: bool = false;
+
     #[inline(always)]
-    fn leaf(&self, index: usize) -> LeafNumber {
+    fn leaf(&self, index: usize, _: u64) -> LeafNumber {
         self.0[index]
     }
 }
@@ -111,9 +106,15 @@ impl<L: Locate, const VALUE_LINES: usize> Chains<KEY_LINES, VALUE_LINES> for Ste
     /// Resolve: the line where the leaf's key part begins.
     #[inline(always)]
     fn first(&mut self, index: usize) -> Option<u64> {
-        let leaf = self.locate.leaf(index);
+        let leaf = self.locate.leaf(index, self.keys[index]);
         self.leaves[index] = leaf;
-        (leaf != LeafNumber::NONE).then(|| self.geometry.line_number(leaf, 0))
+        if leaf == LeafNumber::NONE {
+            if L::IS_UNROUTED_WITHOUT {
+                self.leave(index, Start::Unrouted);
+            }
+            return None;
+        }
+        Some(self.geometry.line_number(leaf, 0))
     }
 
     /// Search the key part: on a hit, the line where the value begins.
@@ -227,13 +228,8 @@ impl XClient {
         answers: &mut Answers,
         first: usize,
     ) -> Result<(), FabricError> {
-        let mut predictions = [(Window::default(), 0); BATCH];
-        if predict(model, &mut self.scratch.sub_models, keys, &mut predictions) < keys.len() {
-            let windows = predictions[..keys.len()].iter().enumerate();
-            let unrouted = windows.filter(|(_, (window, _))| window.is_empty());
-            self.scratch.irregular.extend(unrouted.map(|(index, _)| (index, Start::Unrouted)));
-        }
-        self.read_leaves(queue, keys, answers.part_mut(first, keys.len()), &Predicted(&predictions))?;
+        let predicted = Predicted::new(model, keys);
+        self.read_leaves(queue, keys, answers.part_mut(first, keys.len()), &predicted)?;
         self.counters.irregular += self.scratch.irregular.len() as u64;
         if self.scratch.irregular.iter().any(|(_, start)| *start == Start::Left) {
             let candidates = self.take_ties(model, keys);
@@ -276,7 +272,7 @@ impl XClient {
             let route =
                 model.route(keys[index]).filter(|route| start == Start::Left && route.first < route.last);
             let Some(route) = route else { return true };
-            candidates[index] = model.leaf(&route.sub_model, route.last - 1);
+            candidates[index] = route.sub_model.leaf(route.last - 1);
             false
         });
         Candidates(candidates)

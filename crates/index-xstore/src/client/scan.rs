@@ -6,7 +6,7 @@
 //! meanwhile, and each pair was there at an instant of the scan. Pairs of different leaves may be of
 //! different instants.
 //!
-//! Steps: ask for the records, then the table entries, of a group of scans; *plan* as many leaves as each
+//! Steps: ask for the sub-models of a group of scans; *plan* as many leaves as each
 //! limit should need; READ them in one doorbell, for the group at once; *accept* them in order. A planned
 //! leaf that the cursor is not in (stale table) ends the plan: the scan steps to the sibling, plans anew, and
 //! after [`READS_MAX`] fruitless steps lets the server answer a page.
@@ -17,6 +17,7 @@ use farsight_index::{Pair, Pairs};
 use farsight_layout::{Geometry, KEY_LINES, KeyLines, LEAF_SLOTS, LeafSlot, PairsRoom, SHORT_LEAF_LINES};
 use farsight_protocol::{DecodeError, PairsReader, Request, SubModelsReader};
 
+use super::block::CachedSubModel;
 use super::cache::CachedModel;
 use super::fill::call;
 use super::{Access, READS_MAX, XClient, XStoreError};
@@ -97,21 +98,11 @@ impl XClient {
         Ok(())
     }
 
-    /// Asks for what planning a group reads, level by level, so that no scan waits for the one before.
+    /// Asks for the sub-models that planning a group reads, so that no scan waits for the one before.
     fn prefetch_plans(&self, group: &[ScanRequest]) {
         let Some(model) = &self.model else { return };
-        let mut sub_models = [0; GROUP];
-        for (sub_model, scan) in sub_models.iter_mut().zip(group) {
-            *sub_model = model.top().dispatch(scan.from);
-            model.prefetch_sub_model(*sub_model);
-        }
-        for (index, scan) in sub_models.iter().zip(group) {
-            if let Some(sub_model) = model.sub_model(*index) {
-                let first = sub_model.model.predict(scan.from).start;
-                let behind =
-                    first.saturating_add(leaves_wanted(scan.limit).max(1)).min(sub_model.model.leaf_count);
-                model.window(&sub_model, &(first..behind)).prefetch();
-            }
+        for scan in group {
+            model.prefetch(model.place(model.top().dispatch(scan.from)));
         }
     }
 
@@ -292,21 +283,21 @@ fn leaves_wanted(limit: usize) -> u32 {
 
 /// The leaves from `position` of sub-model `index` on, over as many sub-models as are cached; a leaf that two
 /// sub-models share once.
-fn planned_leaves(
-    model: &CachedModel,
+fn planned_leaves<'a>(
+    model: &'a CachedModel,
     mut index: u32,
-    mut sub_model: super::cache::CachedSubModel,
+    mut sub_model: CachedSubModel<'a>,
     mut position: u32,
-) -> impl Iterator<Item = LeafNumber> {
+) -> impl Iterator<Item = LeafNumber> + 'a {
     let mut previous = LeafNumber::NONE;
     std::iter::from_fn(move || {
         loop {
-            while position >= sub_model.model.leaf_count {
+            while position >= sub_model.leaf_count() {
                 index += 1;
                 sub_model = (index < model.top().sub_model_count()).then(|| model.sub_model(index))??;
                 position = 0;
             }
-            let leaf = model.leaf(&sub_model, position);
+            let leaf = sub_model.leaf(position);
             position += 1;
             if leaf != previous {
                 previous = leaf;
