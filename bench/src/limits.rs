@@ -7,8 +7,9 @@
 //!   no hints, no stamps, no copy, no bounds, no fabric: whatever the store takes longer is what its answers'
 //!   proofs cost.
 //!
-//! - *Single shape limit*: the same walk one key at a time, the whole leaf asked for at once, as a blocking
-//!   GET does: independent keys, and *chained* ones, each taken from what the walk before found.
+//! - *Single shape limit*: the same walk one key at a time, a sub-model's part of the table asked for beside
+//!   the sub-model and the whole leaf at once, as a blocking GET does: independent keys, and *chained* ones,
+//!   each taken from what the walk before found.
 //! - *Scan shape limit*: scans of 1 to 100 pairs, the lines of as many leaves as that takes asked for in
 //!   groups of eight scans, and their keys and values copied out.
 //!
@@ -20,7 +21,7 @@ use farsight_base::WORDS_PER_LINE;
 use farsight_base::prng::{SplitMix64, mix};
 use farsight_base::search::equal_words_unchecked;
 use farsight_base::sync::{AtomicU64, Ordering};
-use farsight_base::words::prefetch;
+use farsight_base::words::{prefetch, prefetch_passing};
 use farsight_layout::LeafSlot;
 use std::hint::black_box;
 
@@ -47,6 +48,8 @@ const LEAF_WORDS: usize = LEAF_LINES * WORDS_PER_LINE;
 /// Pairs of a leaf after a bulk load, and leaves of a sub-model.
 const PAIRS_PER_LEAF: u64 = 12;
 const LEAVES_PER_SUB_MODEL: u64 = 24;
+/// Lines of a sub-model's part of the table.
+const SUB_MODEL_TABLE_LINES: usize = LEAVES_PER_SUB_MODEL as usize / WORDS_PER_LINE;
 /// Words of a sub-model's line: base, slope, first table entry.
 const MODEL_WORDS: usize = 4;
 
@@ -184,10 +187,14 @@ impl<'a> LimitArrays<'a> {
             let last = if CHAINED { sum & taken_over } else { 0 };
             let pair = random.below(self.leaf_count * PAIRS_PER_LEAF) ^ last;
             let key = (pair * self.spacing) & !1;
-            let model = (pair / (PAIRS_PER_LEAF * LEAVES_PER_SUB_MODEL)) as usize * MODEL_WORDS;
-            let leaf = self.leaf(self.predict(key, model));
+            let sub_model = pair / (PAIRS_PER_LEAF * LEAVES_PER_SUB_MODEL);
+            let entries = &self.table[(sub_model * LEAVES_PER_SUB_MODEL) as usize..];
+            for entry in entries.iter().step_by(WORDS_PER_LINE).take(SUB_MODEL_TABLE_LINES) {
+                prefetch(entry);
+            }
+            let leaf = self.leaf(self.predict(key, sub_model as usize * MODEL_WORDS));
             for line in 0..LEAF_LINES {
-                prefetch(&self.leaves[leaf + line * WORDS_PER_LINE]);
+                prefetch_passing(&self.leaves[leaf + line * WORDS_PER_LINE]);
             }
             let words = self.leaves[leaf..].first_chunk().expect("a leaf has a key part");
             let word = equal_words_unchecked(words, key).trailing_zeros() as usize;

@@ -172,11 +172,11 @@ pub trait QueuePair {
         Ok(Some(keep(chosen, lines[begin..].first_chunk().expect("a part of all lines"))))
     }
 
-    /// `LINES` stamped lines from line `line` of `region` on, where they lie, all of them asked for: a READ for
-    /// a provider that has regions in its own process's memory. The caller copies what it needs by the ways of
-    /// [`farsight_base::words`] alone, and counts the READ ([`QueuePair::count_read_in_place`]) if it was one.
-    /// `None` if a READ there would fail, or if the provider has no such memory: then the caller READs in
-    /// another way. Nothing else may be posted.
+    /// `LINES` stamped lines from line `line` of `region` on, where they lie, all of them asked for: a READ
+    /// for a provider that has regions in its own process's memory. The caller copies what it needs by the
+    /// ways of [`farsight_base::words`] alone, and counts the READ ([`QueuePair::count_read_in_place`]) if it
+    /// was one. `None` if a READ there would fail, or if the provider has no such memory: then the caller
+    /// READs in another way. Nothing else may be posted.
     #[inline(always)]
     fn lines_in_place<const LINES: usize>(
         &self,

@@ -1,14 +1,15 @@
 //! A key looked up in a leaf where it lies, for a fabric that has the leaf in its own memory.
 //!
-//! Invariant: an answer is proved by the same lines as one from copies ([`KeyLines::hit`](crate::KeyLines::hit),
-//! [`read_short_value`](crate::read_short_value)): the key's line and the value's each at rest while it was
-//! looked at, both of one incarnation. What is not plainly there is no answer; the caller READs copies.
+//! Invariant: an answer is proved by the same lines as one from copies
+//! ([`KeyLines::hit`](crate::KeyLines::hit), [`read_short_value`](crate::read_short_value)): the key's line
+//! and the value's each at rest while it was looked at, both of one incarnation. What is not plainly there is
+//! no answer; the caller READs copies.
 
 use farsight_base::search::equal_words_stamped;
 use farsight_base::words::{SharedLine, Stamp, read_stamped_words};
 
 use crate::key_lines::found_words;
-use crate::value::{short_version, short_version_word};
+use crate::value::{short_version_of, short_version_word};
 use crate::{KEY_LINES, LeafSlot, SHORT_LEAF_LINES, SHORT_VALUES_PER_LINE};
 
 /// A pair whose value is one word.
@@ -36,13 +37,13 @@ pub fn find_short(lines: &[SharedLine; SHORT_LEAF_LINES], key: u64) -> Option<Sh
     let line = &value_lines[line % (SHORT_LEAF_LINES - KEY_LINES)];
     let low = short_version_word(index);
     let [stamp, value, version_low, version_high] = read_stamped_words(line, [0, 1 + index, low, 7])?;
-    // Of all lines, not only the key's: to choose that one would be a branch that nobody can foretell, and all
-    // that the processor does ahead of it, the next GET's waiting, would be in vain.
+    // Of all lines, not only the key's: to choose that one would be a branch that nobody can foretell, and
+    // all that the processor does ahead of it, the next GET's waiting, would be in vain.
     let differing = (seen.first.0 ^ stamp) | (seen.second.0 ^ stamp) | (seen.third.0 ^ stamp);
     if Stamp(differing).incarnation() != 0 {
         return None;
     }
-    let version = short_version([version_low, version_high], index);
+    let version = short_version_of([version_low, version_high], index);
     // Zero: not written in this incarnation.
     (version != 0).then_some(ShortPair { version, value })
 }

@@ -8,7 +8,7 @@
 use farsight_base::in_order::{self, Outcome, Places};
 use farsight_base::{Line, WORDS_PER_LINE};
 
-use crate::value::{short_version, short_version_word};
+use crate::value::short_version;
 use crate::{Geometry, KEY_LINES, KeyLines, LEAF_SLOTS, LeafSlot, SHORT_VALUE_BYTES, SHORT_VALUES_PER_LINE};
 
 /// Lines of a leaf whose values are one word each.
@@ -94,7 +94,7 @@ fn pairs_by_words(
         }
         let words = &lines[KEY_LINES + slot.number() / SHORT_VALUES_PER_LINE].0;
         let index = slot.number() % SHORT_VALUES_PER_LINE;
-        let version = short_version([words[short_version_word(index)], words[7]], index);
+        let version = short_version(words, index);
         all_written &= version != 0 || count >= limit;
         into.keys[count] = key;
         into.versions[count] = version;

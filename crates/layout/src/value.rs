@@ -79,7 +79,7 @@ fn read_short_at(
     check(std::slice::from_ref(line), incarnation)?;
     let index = index % SHORT_VALUES_PER_LINE;
     *into = line.0[1 + index].to_le_bytes();
-    written(short_version([line.0[short_version_word(index)], line.0[7]], index))
+    written(short_version(&line.0, index))
 }
 
 /// The version of a value, if it was written in this incarnation.
@@ -126,10 +126,15 @@ pub(crate) fn body_place(index: usize) -> (usize, usize) {
     (index / (WORDS_PER_LINE - 1), 1 + index % (WORDS_PER_LINE - 1))
 }
 
-/// The version of short value `index`, of [`short_version_word`] and word 7: its low 32 bits are in the
-/// former, its high 16 in the latter.
+/// The version of short value `index`: its low 32 bits in words 5 and 6, its high 16 in word 7.
 #[inline(always)]
-pub(crate) fn short_version([low, high]: [u64; 2], index: usize) -> u64 {
+pub(crate) fn short_version(words: &[u64; WORDS_PER_LINE], index: usize) -> u64 {
+    short_version_of([words[short_version_word(index)], words[7]], index)
+}
+
+/// [`short_version`] from the two words that hold it.
+#[inline(always)]
+pub(crate) fn short_version_of([low, high]: [u64; 2], index: usize) -> u64 {
     let low = low >> (32 * (index % 2)) & 0xffff_ffff;
     low | (high >> (16 * index) & 0xffff) << 32
 }
@@ -160,9 +165,6 @@ mod tests {
             let low = short_version_word(index);
             [words[low], words[7]] = with_short_version([words[low], words[7]], index, *version);
         }
-        assert_eq!(
-            [0, 1, 2, 3].map(|index| short_version([words[short_version_word(index)], words[7]], index)),
-            versions
-        );
+        assert_eq!([0, 1, 2, 3].map(|index| short_version(&words, index)), versions);
     }
 }

@@ -1,9 +1,10 @@
 //! Where a client keeps its sub-models: blocks of lines in chunks that never move.
 //!
-//! Invariant: a block holds a sub-model of the same number of leaves for as long as the arena lives, whichever
-//! that is, each word of it checked when it was put there. So a session that still reads a block after it was
-//! given to another sub-model sees words of two that are laid out alike: wrong leaves, which their own fences
-//! expose, and never anything worse. Readers need no epochs, and a paused one holds nothing back.
+//! Invariant: a block holds a sub-model of the same number of leaves for as long as the arena lives,
+//! whichever that is, each word of it checked when it was put there. So a session that still reads a block
+//! after it was given to another sub-model sees words of two that are laid out alike: wrong leaves, which
+//! their own fences expose, and never anything worse. Readers need no epochs, and a paused one holds nothing
+//! back.
 
 use std::collections::HashMap;
 use std::sync::{OnceLock, PoisonError};
@@ -92,7 +93,8 @@ impl Arena {
     pub(super) fn put(&self, leaves: u32, words: impl ExactSizeIterator<Item = u64>) -> Option<u32> {
         let line = self.allocate(leaves, words.len().div_ceil(WORDS_PER_LINE))?;
         for (place, word) in self.words_from(line).iter().zip(words) {
-            // Relaxed: the block is named by a Release store, or is read by sessions that take it for another.
+            // Relaxed: the block is named by a Release store, or is read by sessions that take it for
+            // another.
             place.store(word, Ordering::Relaxed);
         }
         Some(line)

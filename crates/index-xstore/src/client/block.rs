@@ -1,9 +1,9 @@
 //! A sub-model as a client keeps it: its record, its leaves' hints and its leaves' numbers, one behind the
 //! other from a line's start on.
 //!
-//! Invariant: whatever words a block holds, they can be evaluated, and lead to one of its own leaves. They may
-//! be those of two sub-models, if a session reads while the block is given to another ([`Arena`](super::arena::Arena)): nothing
-//! here is a proof, for the leaf's own fences decide.
+//! Invariant: whatever words a block holds, they can be evaluated, and lead to one of its own leaves. They
+//! may be those of two sub-models, if a session reads while the block is given to another
+//! ([`Arena`](super::arena::Arena)): nothing here is a proof, for the leaf's own fences decide.
 //!
 //! A block's lines are neighbours so that all of them can be asked for at once, before the record says which
 //! are wanted: a GET waits for its sub-model and for its part of the translation table together. Hints stand
@@ -33,8 +33,8 @@ const SHORT_HINT_WORDS: usize = (SHORT_LEAVES_MAX as usize).div_ceil(LANES_PER_W
 
 const _: () = assert!(block_length(SHORT_LEAVES_MAX) <= VIEW_WORDS && VIEW_WORDS.is_power_of_two());
 
-/// [`CachedSubModel::likeliest`] of the sub-model whose block begins so, if its hints can be compared at once;
-/// most can. In a third of the instructions.
+/// [`CachedSubModel::likeliest`] of the sub-model whose block begins so, if its hints can be compared at
+/// once; most can.
 #[inline(always)]
 pub(super) fn likeliest_at_once(view: &[AtomicU64; VIEW_WORDS], key: u64) -> Option<LeafNumber> {
     let (record, hints) = view.split_first_chunk::<SUB_MODEL_WORDS>()?;

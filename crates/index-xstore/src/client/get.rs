@@ -7,8 +7,9 @@
 //! does: there the value's READ follows the key's, as in a batch.
 //!
 //! No arrays, no lane: one prediction, one READ, one search; and where the leaf lies in the fabric's own
-//! memory not even a copy of it. A processor looks ahead a few hundred instructions, so the fewer a GET takes,
-//! the more of the next one's waiting lies beside this one's. What does not come out clean goes to the lane.
+//! memory not even a copy of it. A processor looks ahead a few hundred instructions, so the fewer a GET
+//! takes, the more of the next one's waiting lies beside this one's. What does not come out clean goes to the
+//! lane.
 
 use farsight_base::{LeafNumber, Line};
 use farsight_fabric::{FabricError, QueuePair, ReadMode};
