@@ -96,7 +96,7 @@ impl XClient {
 
     /// After lookups: fetches the generation `newer` that a reply named, or takes what was asked for before
     /// and asks for what these lookups lacked.
-    fn renew_model<Q: QueuePair>(&mut self, queue: &mut Q, newer: u64) -> Result<(), XStoreError> {
+    pub(super) fn renew_model<Q: QueuePair>(&mut self, queue: &mut Q, newer: u64) -> Result<(), XStoreError> {
         self.take_refresh(queue)?;
         if newer > 0 {
             self.fetch_generation(queue, newer)

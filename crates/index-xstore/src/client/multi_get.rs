@@ -3,8 +3,9 @@
 //! A step is a loop over the batch; between two steps the batch's READs go out in one doorbell. While one
 //! key's line is on its way the others are worked on, so the loop runs at the rate of lines, not of their
 //! latency. Key part and value are a chain of READs: the fabric runs the steps around them. Keys whose hints
-//! tie get a second round of the same steps, at the tie's other candidate. What that does not answer either
-//! leaves for the lane.
+//! tie, or whose leaf was split since its sub-model was trained, get a second round of the same steps, at the
+//! tie's other candidate or the leaf's right sibling, all of a batch together. What that does not answer
+//! either leaves for the lane.
 
 #[cfg(planted)]
 use farsight_base::sync::planted::{Bug, is_planted};
@@ -210,7 +211,7 @@ impl XClient {
             self.counters.irregular += keys.len() as u64;
         }
         if self.scratch.irregular.is_empty() {
-            return Ok(());
+            return if self.refreshes.is_idle() { Ok(()) } else { self.renew_model(queue, 0) };
         }
         let irregular = std::mem::take(&mut self.scratch.irregular);
         let done = self.lookup_each(queue, keys, &irregular, answers, first);
@@ -231,9 +232,10 @@ impl XClient {
         let predicted = Predicted::new(model, keys);
         self.read_leaves(queue, keys, answers.part_mut(first, keys.len()), &predicted)?;
         self.counters.irregular += self.scratch.irregular.len() as u64;
-        if self.scratch.irregular.iter().any(|(_, start)| *start == Start::Left) {
-            let candidates = self.take_ties(model, keys);
-            self.read_leaves(queue, keys, answers.part_mut(first, keys.len()), &candidates)?;
+        let has_neighbour = |start| matches!(start, Start::Left | Start::Right(_));
+        if self.scratch.irregular.iter().any(|(_, start)| has_neighbour(*start)) {
+            let neighbours = self.take_neighbours(model, keys);
+            self.read_leaves(queue, keys, answers.part_mut(first, keys.len()), &neighbours)?;
         }
         Ok(())
     }
@@ -263,18 +265,29 @@ impl XClient {
         }
     }
 
-    /// Takes the keys that lie left of the leaf predicted out of the irregular ones; for each, the candidate
-    /// before.
+    /// Takes the keys that lie beside the leaf predicted out of the irregular ones; for each, the leaf where it
+    /// is next looked for: on a tie the candidate before, otherwise the right sibling.
     #[cold]
-    fn take_ties(&mut self, model: &CachedModel, keys: &[u64]) -> Candidates {
+    fn take_neighbours(&mut self, model: &CachedModel, keys: &[u64]) -> Candidates {
+        self.refreshes.follow(model);
         let mut candidates = [LeafNumber::NONE; BATCH];
-        self.scratch.irregular.retain(|&(index, start)| {
-            let route =
-                model.route(keys[index]).filter(|route| start == Start::Left && route.first < route.last);
-            let Some(route) = route else { return true };
-            candidates[index] = route.sub_model.leaf(route.last - 1);
-            false
+        let mut irregular = std::mem::take(&mut self.scratch.irregular);
+        irregular.retain(|&(index, start)| {
+            candidates[index] = match start {
+                Start::Right(next) if self.cache.is_leaf(next) => {
+                    self.counters.sibling_steps += 1;
+                    self.refreshes.count_walk(model.top().dispatch(keys[index]));
+                    next
+                }
+                Start::Left => {
+                    let route = model.route(keys[index]).filter(|route| route.first < route.last);
+                    route.map_or(LeafNumber::NONE, |route| route.sub_model.leaf(route.last - 1))
+                }
+                _ => LeafNumber::NONE,
+            };
+            candidates[index] == LeafNumber::NONE
         });
+        self.scratch.irregular = irregular;
         Candidates(candidates)
     }
 

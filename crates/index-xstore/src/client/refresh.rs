@@ -132,6 +132,12 @@ impl Refreshes {
         self.count_miss(sub_model);
     }
 
+    /// True if there is nothing to take, to install or to ask for.
+    #[inline(always)]
+    pub(super) fn is_idle(&self) -> bool {
+        self.asked.is_none() && self.due.is_none() && self.rest.is_none() && self.walked.is_none()
+    }
+
     /// Counts writes without a model.
     pub(super) fn count_unrouted(&mut self, writes: usize) {
         self.unrouted = self.unrouted.saturating_add(writes as u32);
