@@ -8,8 +8,8 @@
 //! rates over time, sub-models retrained, and how far training lags.
 //!
 //! A reader's batch is timed by the wall and by its own processor time. The latter is what the reader itself
-//! had to do, retries included; the former includes the waits for a core that others use, which on a machine
-//! with fewer than three cores is most of it.
+//! had to do, retries included; the former includes the waits for a core that others use. On two cores the
+//! writer shares the server's when there is a reader, so that the reader has one to itself.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -218,16 +218,18 @@ impl Bench<'_> {
         let begun = Instant::now();
         let (samples, reads) = std::thread::scope(|scope| {
             let progress = &progress;
-            // The writer first: with two cores the reader shares the server's, where it is preempted less.
+            // With two cores it is the writer who shares the server's, not the reader.
+            let (writers, readers) = if self.placement.core_count() == 2 { (1, 0) } else { (0, 1) };
+            let writers = if reader.is_some() { writers } else { 0 };
             let writing = writer.map(|writer| {
                 scope.spawn(move || {
-                    self.placement.pin(0)?;
+                    self.placement.pin(writers)?;
                     writer.run(progress)
                 })
             });
             let reading = reader.map(|reader| {
                 scope.spawn(move || {
-                    self.placement.pin(1)?;
+                    self.placement.pin(readers)?;
                     reader.run(progress)
                 })
             });

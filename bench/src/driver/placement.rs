@@ -33,6 +33,10 @@ impl Placement {
         (self.cores.len() > 1 && !self.is_foreign_server).then(|| self.cores[0])
     }
 
+    pub(super) fn core_count(&self) -> usize {
+        self.cores.len()
+    }
+
     fn index_of(&self, thread: usize) -> usize {
         (thread + 1) % self.cores.len()
     }

@@ -20,8 +20,9 @@ Three phases over one table: a reader alone, a writer alone, both. Every
 answer is checked: inserts must find their keys absent, reads theirs present.
 
 The server has the first core, the writer the second, the reader the third;
-on two cores the reader shares the server's. 'own' is then the column to look
-at: the reader's own processor time for a batch, without waits for a core.
+on two cores the writer shares the server's when there is a reader, and gets
+less done. 'own' is the reader's own processor time for a batch, without waits
+for a core.
 
 The JSON has, besides, what happened in each tenth of a second: inserts, GETs,
 sub-models trained again, sub-models waiting, the age of the oldest.
