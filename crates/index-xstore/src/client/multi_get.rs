@@ -265,8 +265,8 @@ impl XClient {
         }
     }
 
-    /// Takes the keys that lie beside the leaf predicted out of the irregular ones; for each, the leaf where it
-    /// is next looked for: on a tie the candidate before, otherwise the right sibling.
+    /// Takes the keys that lie beside the leaf predicted out of the irregular ones; for each, the leaf where
+    /// it is next looked for: on a tie the candidate before, otherwise the right sibling.
     #[cold]
     fn take_neighbours(&mut self, model: &CachedModel, keys: &[u64]) -> Candidates {
         self.refreshes.follow(model);
