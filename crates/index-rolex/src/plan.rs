@@ -27,6 +27,8 @@ pub enum Planned {
     NeedsBlock,
     /// Nothing is planned: the key does not belong to this leaf.
     Elsewhere,
+    /// What is planned must not be executed: no writer leaves such a leaf.
+    Damaged,
 }
 
 /// Plans `write` on `leaf`, which is at rest and locked, and the lock's release. If the leaf must be split
@@ -47,8 +49,8 @@ pub fn plan(
         }
         (KeySearch::Absent, Update | Remove) => WriteOutcome::Absent,
         (KeySearch::Absent, Insert | Put) => match insert(leaf, room, write, writes) {
-            Some(outcome) => outcome,
-            None => return Planned::NeedsBlock,
+            Ok(outcome) => outcome,
+            Err(planned) => return planned,
         },
         _ => return Planned::Elsewhere,
     };
@@ -72,51 +74,59 @@ fn update(leaf: &mut LockedLeaf<'_>, slot: LeafSlot, write: &Write<'_>, writes: 
     }
 }
 
-/// Inserts an absent key; `None` if that takes a block and there is none.
+/// Inserts an absent key, unless that takes a block and there is none, or the leaf is damaged.
 fn insert(
     leaf: &mut LockedLeaf<'_>,
     room: Option<&mut LockedLeaf<'_>>,
     write: &Write<'_>,
     writes: &mut Writes,
-) -> Option<WriteOutcome> {
+) -> Result<WriteOutcome, Planned> {
     let version = match next_version(leaf) {
         Ok(version) => version,
-        Err(refused) => return Some(refused),
+        Err(refused) => return Ok(refused),
     };
+    let inserted = WriteOutcome::Inserted(version);
     if let Some(slot) = leaf.free_slot() {
         leaf.insert(slot, write.key, version, write.value, writes);
-        return Some(WriteOutcome::Inserted(version));
+        return Ok(inserted);
     }
     let (pairs, count) = leaf.sorted();
     if count <= LEAF_SLOTS / 2 {
         leaf.compact(writes);
-        insert_into_free(leaf, write, version, writes);
+        insert_into_free(leaf, write, version, writes)?;
     } else {
-        let right = room?;
-        let separator = separator(leaf, &pairs[..count], write.key);
+        let separator = separator(leaf, &pairs[..count], write.key).ok_or(Planned::Damaged)?;
+        let right = room.ok_or(Planned::NeedsBlock)?;
         leaf.split(separator, right, writes);
         if write.key < separator {
-            insert_into_free(leaf, write, version, writes);
+            insert_into_free(leaf, write, version, writes)?;
         } else {
-            insert_into_free(right, write, version, writes);
+            insert_into_free(right, write, version, writes)?;
         }
         right.unlock(LockWord::FREE, writes);
     }
     leaf.clear_journal(writes);
-    Some(WriteOutcome::Inserted(version))
+    Ok(inserted)
 }
 
-fn insert_into_free(leaf: &mut LockedLeaf<'_>, write: &Write<'_>, version: u64, writes: &mut Writes) {
-    let slot = leaf.free_slot().expect("a compaction or a split frees slots");
+fn insert_into_free(
+    leaf: &mut LockedLeaf<'_>,
+    write: &Write<'_>,
+    version: u64,
+    writes: &mut Writes,
+) -> Result<(), Planned> {
+    let slot = leaf.free_slot().ok_or(Planned::Damaged)?;
     leaf.insert(slot, write.key, version, write.value, writes);
+    Ok(())
 }
 
 /// Where a full leaf is split for `key`: in the middle, but at the end of all keys behind the last, so that
-/// ascending inserts leave full leaves.
-fn separator(leaf: &LockedLeaf<'_>, pairs: &[(u64, LeafSlot)], key: u64) -> u64 {
-    let is_last = leaf.fences().is_some_and(|fences| fences.high.is_none());
-    match pairs.last() {
-        Some((last, _)) if is_last && *last < key => key,
+/// ascending inserts leave full leaves. `None` if its keys do not lie between its fences.
+fn separator(leaf: &LockedLeaf<'_>, pairs: &[(u64, LeafSlot)], key: u64) -> Option<u64> {
+    let fences = leaf.fences()?;
+    let separator = match pairs.last() {
+        Some((last, _)) if fences.high.is_none() && *last < key => key,
         _ => pairs[pairs.len() / 2].0,
-    }
+    };
+    (fences.low < separator && fences.contain(separator)).then_some(separator)
 }

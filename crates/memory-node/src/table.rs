@@ -3,11 +3,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farsight_base::sync::{AtomicU64, Ordering};
-use farsight_base::words::next_incarnation;
-use farsight_base::{LINE_BYTES, LeafNumber, Line, WORDS_PER_LINE};
+use farsight_base::{LINE_BYTES, WORDS_PER_LINE};
 use farsight_fabric::{Region, RegionRights};
-use farsight_layout::pool::{BlockGeometry, LockWord, LockedLeaf, Writes};
-use farsight_layout::{FORMAT_VERSION, Fences, LeafImage};
+use farsight_layout::FORMAT_VERSION;
+use farsight_layout::pool::BlockGeometry;
 use farsight_node::Listeners;
 use farsight_protocol::{
     Blocks, ComputeNode, ErrorCode, POOL_BLOCKS_MAX, PoolDefinition, PoolPlace, PoolTableInfo,
@@ -77,19 +76,9 @@ fn geometry(definition: &PoolDefinition) -> Result<BlockGeometry, ServerError> {
 
 /// Writes the leaf that holds every key of an empty table, before anybody knows its region.
 fn write_first_leaf(geometry: &BlockGeometry, region: &[AtomicU64]) {
-    let mut lines = vec![Line::ZERO; geometry.lines()];
-    let mut leaf = LockedLeaf::new(geometry, LeafNumber(0), &mut lines);
-    let fences = Fences { low: 0, high: None };
-    let incarnation = next_incarnation(leaf.incarnation());
-    let image = LeafImage::new(geometry.leaf(), incarnation, LeafNumber::NONE, fences);
-    let mut writes = Writes::default();
-    leaf.create(&image, 0, &mut writes);
-    leaf.unlock(LockWord::FREE, &mut writes);
-    for (_, first, words) in writes.iter() {
-        for (word, value) in region[first..].iter().zip(words) {
-            // Relaxed: clients learn of the region by an answer that follows.
-            word.store(*value, Ordering::Relaxed);
-        }
+    for (word, value) in region.iter().zip(geometry.first_leaf()) {
+        // Relaxed: clients learn of the region by an answer that follows.
+        word.store(value, Ordering::Relaxed);
     }
 }
 

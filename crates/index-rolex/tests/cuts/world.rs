@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 
 use farsight_base::prng::SplitMix64;
-use farsight_base::words::next_incarnation;
 use farsight_base::{LeafNumber, Line, WORDS_PER_LINE};
 use farsight_index_rolex::{Planned, Write, plan};
+use farsight_layout::OWNER_WORD;
 use farsight_layout::pool::{
     BlockGeometry, BlockSearch, LockWord, LockedLeaf, Neighbour, Writes, search_block,
 };
-use farsight_layout::{Fences, LeafImage, OWNER_WORD};
 use farsight_protocol::{WriteOperation, WriteOutcome};
 
 /// Keys and what is stored under them: version and value.
@@ -63,14 +62,7 @@ impl World {
         let geometry = BlockGeometry::new(value_bytes).unwrap();
         let blocks = vec![vec![0; geometry.lines() * WORDS_PER_LINE]; BLOCKS];
         let mut world = Self { geometry, blocks, locks: 0, log: Vec::new() };
-        let (mut lines, mut writes) = (world.lines(0), Writes::default());
-        let mut leaf = LockedLeaf::new(&geometry, LeafNumber(0), &mut lines);
-        let fences = Fences { low: 0, high: None };
-        let incarnation = next_incarnation(leaf.incarnation());
-        let image = LeafImage::new(geometry.leaf(), incarnation, LeafNumber::NONE, fences);
-        leaf.create(&image, 0, &mut writes);
-        leaf.unlock(LockWord::FREE, &mut writes);
-        world.store(&stores(&writes, None));
+        world.blocks[0] = geometry.first_leaf();
         world
     }
 

@@ -122,17 +122,19 @@ impl Journal {
     /// The journal that stands in `control` (a block's control words), if one does, whole.
     #[must_use]
     pub fn decode(geometry: &Geometry, control: &[u64]) -> Option<Self> {
-        let head = *control.get(HEAD_WORD)?;
-        let kind = head & ((1 << INCARNATION_SHIFT) - 1);
-        let payload_words = match kind {
-            UPDATE => 1 + geometry.value_words(),
-            REWRITE => REWRITE_WORDS,
-            _ => return None,
-        };
-        let covered = control.get(HEAD_WORD..FIRST_PAYLOAD_WORD + payload_words)?;
+        let covered = covered(geometry, control)?;
         if control[CHECK_WORD] != check(covered) {
             return None;
         }
+        Self::decode_unchecked(geometry, control)
+    }
+
+    /// [`Journal::decode`] of words whose check is not looked at.
+    #[must_use]
+    pub fn decode_unchecked(geometry: &Geometry, control: &[u64]) -> Option<Self> {
+        let covered = covered(geometry, control)?;
+        let head = covered[0];
+        let kind = head & ((1 << INCARNATION_SHIFT) - 1);
         let incarnation = (head >> INCARNATION_SHIFT) as u32 & ((1 << STAMP_INCARNATION_BITS) - 1);
         let slot = LeafSlot::new(usize::try_from(head >> SLOT_SHIFT).ok()?)?;
         match (kind, &covered[1..]) {
@@ -148,6 +150,16 @@ impl Journal {
             _ => None,
         }
     }
+}
+
+/// The words that the check covers, if the head is one.
+fn covered<'c>(geometry: &Geometry, control: &'c [u64]) -> Option<&'c [u64]> {
+    let payload_words = match control.get(HEAD_WORD)? & ((1 << INCARNATION_SHIFT) - 1) {
+        UPDATE => 1 + geometry.value_words(),
+        REWRITE => REWRITE_WORDS,
+        _ => return None,
+    };
+    control.get(HEAD_WORD..FIRST_PAYLOAD_WORD + payload_words)
 }
 
 fn decode_neighbour(word: u64, holder: LockWord) -> Option<Neighbour> {

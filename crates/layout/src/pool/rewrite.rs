@@ -8,15 +8,30 @@
 //! So a leaf that a split made shows nothing before it is named, and one that was merged nothing after.
 
 use farsight_base::words::next_incarnation;
-use farsight_base::{Line, Stamp, WORDS_PER_LINE};
+use farsight_base::{LeafNumber, Line, Stamp, WORDS_PER_LINE};
 
 use super::journal::{CHECK_WORD, FLOOR_WORD, Journal};
 use super::locked::words_of;
-use super::{LockWord, LockedLeaf, Neighbour, Rewrite, Writes};
+use super::{BlockGeometry, LockWord, LockedLeaf, Neighbour, Rewrite, Writes};
 use crate::{
     Fences, HIGH_FENCE_WORD, INFINITE_FLAG_BIT, KEY_LINES, LEAF_SLOTS, LOW_FENCE_WORD, LeafImage, LeafSlot,
     NEXT_WORD, OWNER_WORD, PERMUTATION_WORD,
 };
+
+impl BlockGeometry {
+    /// The words of the only leaf of a table without pairs, open to everybody.
+    #[must_use]
+    pub fn first_leaf(&self) -> Vec<u64> {
+        let mut lines = vec![Line::ZERO; self.lines()];
+        let mut leaf = LockedLeaf::new(self, LeafNumber(0), &mut lines);
+        let fences = Fences { low: 0, high: None };
+        let image = LeafImage::new(self.leaf(), next_incarnation(0), LeafNumber::NONE, fences);
+        let mut unsent = Writes::default();
+        leaf.create(&image, 0, &mut unsent);
+        leaf.unlock(LockWord::FREE, &mut unsent);
+        lines.iter().flat_map(|line| line.0).collect()
+    }
+}
 
 impl LockedLeaf<'_> {
     /// Makes a leaf of this block, closed and not yet named by anything: what stood there before is no leaf,

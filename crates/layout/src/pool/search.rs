@@ -21,8 +21,8 @@ pub enum BlockSearch {
     Right(LeafNumber),
     /// The key belongs to the left.
     Left,
-    /// The lines changed under the READ, or their writer died; the lock word says who that is.
-    Changing(LockWord),
+    /// The lines changed under the READ, or their writer died.
+    Changing,
     /// No leaf of the chain now.
     Closed,
 }
@@ -37,25 +37,24 @@ pub fn search_block(geometry: &BlockGeometry, lines: &[Line], key: u64, into: &m
     let leaf = geometry.leaf();
     assert_eq!(lines.len(), leaf.leaf_lines(), "lines of a leaf");
     let key_lines = lines.first_chunk::<KEY_LINES>().expect("a leaf has a key part");
-    let lock = lock_of(key_lines);
-    if lock == LockWord::CLOSED {
+    if lock_of(key_lines) == LockWord::CLOSED {
         return BlockSearch::Closed;
     }
     match KeyLines(key_lines).search(key) {
         KeySearch::Hit { slot, incarnation } => {
             let lock_line = key_lines[KEY_LINES - 1].stamp();
             if lock_line.is_changing() || lock_line.incarnation() != incarnation {
-                return BlockSearch::Changing(lock);
+                return BlockSearch::Changing;
             }
             let place = leaf.value_place(slot);
             let value_lines = &lines[place.line..][..leaf.lines_per_value()];
             leaf.read_value(value_lines, place, incarnation, into)
-                .map_or(BlockSearch::Changing(lock), BlockSearch::Hit)
+                .map_or(BlockSearch::Changing, BlockSearch::Hit)
         }
         KeySearch::Absent => BlockSearch::Absent,
         KeySearch::Right(next) => BlockSearch::Right(next),
         KeySearch::Left => BlockSearch::Left,
-        KeySearch::Changing => BlockSearch::Changing(lock),
+        KeySearch::Changing => BlockSearch::Changing,
         KeySearch::Foreign => BlockSearch::Closed,
     }
 }

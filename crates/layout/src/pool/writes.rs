@@ -1,7 +1,8 @@
 //! An ordered list of WRITEs: how a change of leaves reaches their memory node.
 //!
 //! Invariant: they are executed in this order, whatever doorbells they go out with, and each stays within one
-//! block. All blocks of a list stand on one memory node, because only there does a fabric keep the order.
+//! block. A fabric keeps the order of what goes to one memory node alone: before the first WRITE to another,
+//! all before it must be complete.
 
 use std::ops::Range;
 
