@@ -21,6 +21,7 @@ mod local_host;
 mod memory_node;
 mod model;
 mod names;
+mod pool_leaf;
 mod reply;
 mod request;
 mod server;
@@ -49,6 +50,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "training", run: model::training, seeds: model::training_seeds },
     Target { name: "leaf", run: leaf::run, seeds: leaf::seeds },
     Target { name: "leaf_writer", run: leaf_writer::run, seeds: leaf_writer::seeds },
+    Target { name: "pool_leaf", run: pool_leaf::run, seeds: pool_leaf::seeds },
     Target { name: "client", run: client::run, seeds: client::seeds },
     Target { name: "server", run: server::run, seeds: server::seeds },
     Target { name: "memory_node", run: memory_node::run, seeds: memory_node::seeds },
