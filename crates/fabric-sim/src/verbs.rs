@@ -239,6 +239,14 @@ impl State {
         if held.serial == serial {
             held.word = found;
         }
+        if self.hosts[host].guarantees.read_after_atomic {
+            // Where time is the machine's an atomic may execute late; the READs behind it begin no earlier.
+            for held in self.pairs[pair].slots.iter_mut().filter(|held| held.serial > serial) {
+                if let Content::Read(read) = &mut held.content {
+                    read.start_ns = read.start_ns.max(now_ns);
+                }
+            }
+        }
         self.trace.note(now_ns, [4, pair as u64, slot as u64, found], || {
             Words::new(Who::Pair(pair), format!("stores by {}, slot {slot}, found {found:#x}", atomic.text()))
                 .at(atomic.region, line, 1)
