@@ -133,7 +133,7 @@ impl Bench<'_> {
         if let Some(core) = placement.server_core() {
             arguments.extend(["--core".to_owned(), core.to_string()]);
         }
-        let source = ServerSource::Start(ServerCommand { program, arguments });
+        let source = ServerSource::Start(ServerCommand { program, arguments, network: None });
         let table = (VALUE_BYTES, Access::OneSided);
         Ok(Load::new(&source, table, self.space.loaded(), 1, &Cancellation::default())?)
     }

@@ -89,6 +89,22 @@ pub enum ServerSource {
     Connect(ServerUrl),
 }
 
+impl ServerSource {
+    /// What carries the verbs, as the scheme of its address says.
+    #[must_use]
+    pub fn fabric(&self) -> &'static str {
+        let url = match self {
+            Self::Start(command) => command.network.as_ref(),
+            Self::Connect(url) => Some(url),
+        };
+        match url {
+            None | Some(ServerUrl::Shm(_)) => "shm",
+            Some(ServerUrl::Tcp(_)) => "tcp",
+            Some(ServerUrl::Rdma(_)) => "rdma",
+        }
+    }
+}
+
 /// What a plan gave.
 #[derive(Debug)]
 pub struct Outcome {
@@ -140,9 +156,14 @@ impl Plan {
     ) -> Result<Outcome, DriverError> {
         let key_count = keys.len() as u64;
         let space = Arc::new(self.key_space(keys)?);
-        let limit_region = LimitRegion::new(key_count)?;
-        let limits = LimitArrays::new(limit_region.region().words(), key_count);
-        limit_region.region().collapse_to_huge_pages(limit_region.bytes());
+        // What the processor does with memory of its own says nothing of what comes over a network.
+        let is_local = source.fabric() == "shm";
+        let limit_region = is_local.then(|| LimitRegion::new(key_count)).transpose()?;
+        let limits = limit_region.as_ref().map(|limit_region| {
+            let limits = LimitArrays::new(limit_region.region().words(), key_count);
+            limit_region.region().collapse_to_huge_pages(limit_region.bytes());
+            limits
+        });
         let driver = Driver { plan: self, space, source, placement, limits, cancellation };
         driver.run_all()
     }
@@ -161,7 +182,7 @@ impl Plan {
         self.distribution.unwrap_or(workload.usual_distribution())
     }
 
-    fn setting(&self, workload: Workload, keys_loaded: usize) -> Setting {
+    fn setting(&self, workload: Workload, source: &ServerSource, keys_loaded: usize) -> Setting {
         Setting {
             workload: workload.name().to_owned(),
             distribution: self.distribution_of(workload).name().to_owned(),
@@ -174,6 +195,7 @@ impl Plan {
                 Access::OneSided => "one-sided".into(),
                 Access::Rpc => "rpc".into(),
             },
+            fabric: source.fabric().to_owned(),
             seconds: self.seconds,
         }
     }
@@ -185,7 +207,8 @@ struct Driver<'a> {
     space: Arc<KeySpace>,
     source: &'a ServerSource,
     placement: &'a Placement,
-    limits: LimitArrays<'a>,
+    /// Without them nothing is compared.
+    limits: Option<LimitArrays<'a>>,
     cancellation: &'a Cancellation,
 }
 
@@ -214,7 +237,7 @@ impl Driver<'_> {
                 ends.push(end);
             }
             notes.extend(self.note(workload, &ends));
-            results.push((self.plan.setting(workload, self.space.loaded().len()), ends));
+            results.push((self.plan.setting(workload, self.source, self.space.loaded().len()), ends));
         }
         machine.huge_page_bytes_mapped = machine.huge_page_bytes_mapped.max(load.report().huge_page_bytes);
         let records = results.into_iter().map(|(setting, ends)| {
@@ -236,7 +259,7 @@ impl Driver<'_> {
             distribution: self.plan.distribution_of(workload),
             load,
             space: &self.space,
-            limits: &self.limits,
+            limits: self.limits.as_ref(),
             placement: self.placement,
             cancellation: self.cancellation,
             seed: SEED + number as u64,

@@ -45,8 +45,16 @@ pub struct Setting {
     pub batch: usize,
     /// `one-sided` or `rpc`.
     pub access: String,
+    /// What carried the verbs: `shm`, `tcp` or `rdma`.
+    #[serde(default = "shared_memory")]
+    pub fabric: String,
     /// Measured time of a run, in s.
     pub seconds: f64,
+}
+
+/// The fabric of results from before they named it.
+fn shared_memory() -> String {
+    "shm".into()
 }
 
 /// What one run measured, over all client threads. A field that does not apply is zero.
@@ -225,6 +233,7 @@ pub(crate) mod tests {
             threads: 2,
             batch: 64,
             access: "one-sided".into(),
+            fabric: "shm".into(),
             seconds: 5.0,
         };
         let runs: Vec<_> = throughputs

@@ -31,7 +31,8 @@ pub(super) struct Run<'a> {
     pub(super) distribution: Distribution,
     pub(super) load: &'a Load,
     pub(super) space: &'a Arc<KeySpace>,
-    pub(super) limits: &'a LimitArrays<'a>,
+    /// Measured before each run, if given.
+    pub(super) limits: Option<&'a LimitArrays<'a>>,
     pub(super) placement: &'a Placement,
     pub(super) cancellation: &'a Cancellation,
     pub(super) seed: u64,
@@ -51,7 +52,10 @@ pub(super) struct RunEnd {
 impl Run<'_> {
     pub(super) fn execute(&self) -> Result<RunEnd, DriverError> {
         let threads = 0..self.plan.threads;
-        let limits = self.on_threads(threads.clone().collect(), |_| Ok(self.limits.measure()))?;
+        let limits = match self.limits {
+            Some(limits) => self.on_threads(threads.clone().collect(), |_| Ok(limits.measure()))?,
+            None => Vec::new(),
+        };
         self.cancellation.check()?;
         let workers = self.on_threads(threads.collect(), |thread| self.warm_worker(thread))?;
         self.cancellation.check()?;

@@ -25,13 +25,15 @@ const END_TIMEOUT: Duration = Duration::from_secs(10);
 const LOG: &str = "server.log";
 
 /// How to start a server: a command line to which `--socket PATH` is added, and which prints
-/// `ready url=URL pid=PID` to its stdout and nothing else.
+/// `ready url=URL pid=PID`, with a `url=` an address, to its stdout and nothing else.
 #[derive(Debug, Clone)]
 pub struct ServerCommand {
     /// The program.
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<String>,
+    /// An address over a network, at which it listens besides (`--listen URL`) and clients connect.
+    pub network: Option<ServerUrl>,
 }
 
 /// A running server.
@@ -64,8 +66,10 @@ impl ServerProcess {
         let socket = directory.path().join("server.sock");
         let log = directory.path().join(LOG);
         let stderr = File::create(&log).map_err(|source| DriverError::Directory { path: log, source })?;
+        let network = command.network.as_ref().map(ToString::to_string);
         let child = Command::new(&command.program)
             .args(&command.arguments)
+            .args(network.iter().flat_map(|url| ["--listen", url]))
             .arg("--socket")
             .arg(&socket)
             .stdin(Stdio::null())
@@ -76,15 +80,22 @@ impl ServerProcess {
             .map_err(|source| DriverError::Spawn { program: command.program.clone(), source })?;
         let mut server = Self { child, url: ServerUrl::shm(&socket), directory };
         let line = server.child.stdout.take().and_then(first_line).unwrap_or_default();
-        if !line.starts_with("ready ") {
-            // What it had to say is complete once it has ended.
-            server.end();
-            let said = line + &server.log();
-            let said = said.trim();
-            let evidence = if said.is_empty() { "it said nothing".to_owned() } else { said.to_owned() };
-            return Err(DriverError::NotReady { evidence });
+        match command.network {
+            None if line.starts_with("ready ") => return Ok(server),
+            Some(_) => {
+                if let Some(url) = network_url(&line) {
+                    server.url = url;
+                    return Ok(server);
+                }
+            }
+            None => {}
         }
-        Ok(server)
+        // What it had to say is complete once it has ended.
+        server.end();
+        let said = line + &server.log();
+        let said = said.trim();
+        let evidence = if said.is_empty() { "it said nothing".to_owned() } else { said.to_owned() };
+        Err(DriverError::NotReady { evidence })
     }
 
     pub(super) fn url(&self) -> &ServerUrl {
@@ -118,6 +129,13 @@ impl Drop for ServerProcess {
     }
 }
 
+/// The address over a network in the line of a server that is ready: with the port that it has got.
+fn network_url(ready: &str) -> Option<ServerUrl> {
+    let words = ready.strip_prefix("ready ")?.split_ascii_whitespace();
+    let urls = words.filter_map(|word| word.strip_prefix("url=")?.parse().ok());
+    urls.into_iter().find(|url| !matches!(url, ServerUrl::Shm(_)))
+}
+
 /// The first line of a process's output; `None` if it does not come in time.
 fn first_line(out: ChildStdout) -> Option<String> {
     let (sender, receiver) = mpsc::channel();
@@ -139,6 +157,7 @@ mod tests {
         ServerCommand {
             program: "/bin/sh".into(),
             arguments: vec!["-c".into(), script.into(), "server".into()],
+            network: None,
         }
     }
 
@@ -147,9 +166,22 @@ mod tests {
         let outcome = ServerProcess::start(&shell("echo no memory >&2; exit 1"));
         let error = outcome.err().expect("it is not ready").to_string();
         assert_eq!(error, "the server did not become ready: no memory");
-        let missing = ServerCommand { program: "/nowhere/farsight".into(), arguments: Vec::new() };
+        let missing = ServerCommand { program: "/nowhere/farsight".into(), ..shell("") };
         let error = ServerProcess::start(&missing).err().expect("no such program").to_string();
         assert_eq!(error, "cannot start a server as /nowhere/farsight");
+    }
+
+    #[test]
+    fn a_server_over_a_network_says_where() {
+        let anywhere: ServerUrl = "tcp://127.0.0.1:0".parse().expect("an address");
+        // The arguments behind the script are its name, --listen and the address.
+        let script = "echo ready url=shm:///s url=${2%0}77 pid=1; exec sleep 600";
+        let command = ServerCommand { network: Some(anywhere.clone()), ..shell(script) };
+        let server = ServerProcess::start(&command).expect("it says ready");
+        assert_eq!(server.url().to_string(), "tcp://127.0.0.1:77");
+        let silent = ServerCommand { network: Some(anywhere), ..shell("echo ready url=shm:///s pid=1") };
+        let error = ServerProcess::start(&silent).err().expect("no address").to_string();
+        assert_eq!(error, "the server did not become ready: ready url=shm:///s pid=1");
     }
 
     #[test]

@@ -81,14 +81,15 @@ fn group(records: &[Record]) -> String {
 /// What a group has in common.
 fn heading(setting: &Setting) -> String {
     format!(
-        "{}: {} keys, {} B values, {} {}, batches of {}, {} access",
+        "{}: {} keys, {} B values, {} {}, batches of {}, {} access over {}",
         setting.dataset,
         thousands(setting.keys),
         setting.value_size,
         setting.threads,
         if setting.threads == 1 { "thread" } else { "threads" },
         setting.batch,
-        setting.access
+        setting.access,
+        setting.fabric
     )
 }
 

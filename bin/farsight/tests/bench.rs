@@ -152,6 +152,31 @@ fn every_workload_is_measured() {
     assert!(number(&records[4], "reads_per_op") > 4.0, "{}", records[4]);
 }
 
+/// The whole of YCSB, each answer checked; GETs take one round trip a batch.
+#[test]
+fn every_workload_runs_over_tcp() {
+    let (place, results) = (Place::new(), directory());
+    let json = results.path().join("results.json");
+    let json_text = json.to_str().expect("a text");
+    let shape = ["--fabric", "tcp", "--keys", "20000", "--seconds", "0.1", "--runs", "1"];
+    let output = place.run(&[&shape[..], &["--json", json_text]].concat());
+    let shown = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(shown.contains("one-sided access over tcp"), "{shown}");
+    assert!(shown.contains("wrong answers: 0") && !shown.contains("limits of this machine"), "{shown}");
+    let records = records(&json);
+    let workloads: Vec<_> = records.iter().map(|record| record["workload"].as_str()).collect();
+    assert_eq!(workloads, ["a", "b", "c", "d", "e", "f"].map(Some));
+    for record in &records {
+        assert_eq!(record["fabric"], "tcp");
+        assert!(number(record, "throughput_ops_per_s") > 0.0, "{record}");
+        assert!(number(record, "server_cpu_fraction") > 0.0, "nothing came over TCP: {record}");
+    }
+    let read_only = &records[2];
+    assert!((1.0..1.1).contains(&number(read_only, "reads_per_op")), "whole leaves: {read_only}");
+    assert!(number(read_only, "round_trips_per_op") < 0.1, "{read_only}");
+}
+
 #[test]
 fn the_server_searches_when_called() {
     let (place, results) = (Place::new(), directory());
@@ -230,6 +255,8 @@ fn what_cannot_be_run_is_refused_at_once() {
     assert!(place.fails(&["--threads", "0"]).contains("1..=4096"));
     let error = place.fails(&["--keys", "1000", "--connect", "shm:///nowhere/s"]);
     assert!(error.contains("/nowhere/s"), "{error}");
+    let error = place.fails(&["--fabric", "tcp", "--connect", "tcp://127.0.0.1:1"]);
+    assert!(error.contains("--connect has no meaning with --fabric tcp"), "{error}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand, ValueEnum};
-use farsight::{Access, ServerUrl, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
+use farsight::{Access, Endpoint, ServerUrl, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
 use farsight_bench::dataset::Dataset;
 use farsight_bench::driver::{
     Cancellation, DriverError, LoadReport, Outcome, Placement, Plan, ServerCommand, ServerSource,
@@ -78,7 +78,9 @@ Workloads:
 How it measures:
   The server is a process of its own, kept on the first core and stopped at
   the end; client threads live in this process, on the other cores. With
-  --connect it uses a running server of this host instead, in new tables.
+  --connect it uses a running server instead, in new tables. --fabric tcp has
+  it listen on loopback, too, and clients come that way: no limit of this
+  machine's memory is shown beside that.
 
   Before each run the client's cache is filled and the run warmed up. A batch
   is executed kind by kind (inserts, reads, scans, read-modify-writes,
@@ -100,6 +102,7 @@ Examples:
   farsight bench ycsb --access rpc          the server searches, for comparison
   farsight bench ycsb --distribution zipfian --json results.json
   farsight bench ycsb --workload c --batch 1   the latency of a single get
+  farsight bench ycsb --fabric tcp --workload c --batch 256
 
 Without the hardware (docs/prices.md):
   --fabric sim runs the same server and as many sessions as the testbed of
@@ -151,10 +154,11 @@ struct Ycsb {
     /// A file for the results, as a JSON array of one object a workload
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// A running server of this host, instead of one started and stopped here
+    /// A running server, instead of one started and stopped here
     #[arg(long, value_name = "URL")]
     connect: Option<ServerUrl>,
-    /// What carries the verbs: this host's memory, or a simulated network whose cards have prices
+    /// What carries the verbs: this host's memory, TCP on loopback, or a simulated network whose cards have
+    /// prices
     #[arg(long, value_enum, default_value_t)]
     fabric: FabricName,
     #[command(flatten)]
@@ -173,6 +177,9 @@ struct PinnedServer {
     /// The server's socket
     #[arg(long)]
     socket: PathBuf,
+    /// An address besides
+    #[arg(long)]
+    listen: Option<ServerUrl>,
 }
 
 #[derive(Debug, Clone)]
@@ -198,7 +205,16 @@ impl From<AccessName> for Access {
 enum FabricName {
     #[default]
     Shm,
+    Tcp,
     Sim,
+}
+
+impl FabricName {
+    /// Where a server listens for it, besides its socket.
+    fn network(self) -> Option<ServerUrl> {
+        let loopback = |port| Endpoint { host: "127.0.0.1".to_owned(), port };
+        (self == Self::Tcp).then(|| ServerUrl::Tcp(loopback(0)))
+    }
 }
 
 fn workloads(text: &str) -> Result<Workloads, String> {
@@ -248,7 +264,7 @@ impl Ycsb {
             return self.simulate(&dataset, &keys, &cancellation);
         }
         let placement = Placement::new(self.threads(), self.connect.is_some())?;
-        let source = source(self.connect.as_ref(), &placement)?;
+        let source = source(self.connect.as_ref(), self.fabric.network(), &placement)?;
         let mut out = std::io::stdout().lock();
         writeln!(out, "YCSB on {} keys of {}; {placement}\n", thousands(keys.len() as u64), dataset.name())?;
         out.flush()?;
@@ -315,8 +331,12 @@ pub(super) fn cancellation() -> Result<Cancellation> {
     Ok(cancellation)
 }
 
-/// The server at `connect`, or else this program as one.
-fn source(connect: Option<&ServerUrl>, placement: &Placement) -> Result<ServerSource> {
+/// The server at `connect`, or else this program as one, for clients of this host or over `network`.
+fn source(
+    connect: Option<&ServerUrl>,
+    network: Option<ServerUrl>,
+    placement: &Placement,
+) -> Result<ServerSource> {
     if let Some(url) = connect {
         return Ok(ServerSource::Connect(url.clone()));
     }
@@ -326,7 +346,7 @@ fn source(connect: Option<&ServerUrl>, placement: &Placement) -> Result<ServerSo
     if let Some(core) = placement.server_core() {
         arguments.extend(["--core".to_owned(), core.to_string()]);
     }
-    Ok(ServerSource::Start(ServerCommand { program, arguments }))
+    Ok(ServerSource::Start(ServerCommand { program, arguments, network }))
 }
 
 fn load_text(load: &LoadReport) -> String {
@@ -364,7 +384,7 @@ impl PinnedServer {
             machine::pin_to(&[core], 0)?;
         }
         let is_orphan = || getppid().map(|parent| parent.as_raw_nonzero().get()) != Some(self.parent);
-        let served = Serve::at(self.socket.clone()).serve(|| {
+        let served = Serve::at(self.socket.clone(), self.listen).serve(|| {
             set_parent_process_death_signal(Some(Signal::TERM)).context("cannot follow the parent's end")?;
             // It may have died before.
             ensure!(!is_orphan(), "process {}, for which this server was started, has ended", self.parent);

@@ -51,10 +51,10 @@ pub(crate) struct Serve {
 }
 
 impl Serve {
-    /// A server like that of `farsight serve --socket PATH`.
-    pub(crate) fn at(socket: PathBuf) -> Self {
+    /// A server like that of `farsight serve --socket PATH`, perhaps with `--listen URL`.
+    pub(crate) fn at(socket: PathBuf, listen: Option<ServerUrl>) -> Self {
         Self {
-            listen: Vec::new(),
+            listen: listen.into_iter().collect(),
             socket: Some(socket),
             allow_plaintext: false,
             tls: TlsFiles::default(),

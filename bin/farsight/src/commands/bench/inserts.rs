@@ -85,7 +85,7 @@ impl Inserts {
         let keys = key_set::generate(&dataset, self.keys.map(|keys| keys as usize), SEED, false)?.keys;
         ensure!(!keys.is_empty(), "{} has no keys", self.dataset);
         let placement = Placement::new(2, self.connect.is_some())?;
-        let source = source(self.connect.as_ref(), &placement)?;
+        let source = source(self.connect.as_ref(), None, &placement)?;
         let plan = InsertPlan {
             order: match self.order {
                 OrderName::Random => InsertOrder::Random,

@@ -54,20 +54,18 @@ fn clients(text: &str) -> Result<Clients, String> {
 impl Testbed {
     /// Options that belong to another fabric are mistakes.
     pub(super) fn check(&self, ycsb: &Ycsb) -> Result<()> {
-        let (own, others) = if ycsb.fabric == FabricName::Sim {
-            let given = [
-                ("--threads", ycsb.threads.is_some()),
-                ("--runs", ycsb.runs.is_some()),
-                ("--connect", ycsb.connect.is_some()),
-            ];
-            ("sim", given)
-        } else {
-            let given = [
-                ("--profile", self.profile.is_some()),
-                ("--clients", self.clients.is_some()),
-                ("--sensitivity", self.sensitivity),
-            ];
-            ("shm", given)
+        let of_runs = [("--threads", ycsb.threads.is_some()), ("--runs", ycsb.runs.is_some())];
+        // An address says itself which fabric it is of.
+        let connect = [("--connect", ycsb.connect.is_some())];
+        let of_testbeds = [
+            ("--profile", self.profile.is_some()),
+            ("--clients", self.clients.is_some()),
+            ("--sensitivity", self.sensitivity),
+        ];
+        let (own, others) = match ycsb.fabric {
+            FabricName::Sim => ("sim", [&of_runs[..], &connect].concat()),
+            FabricName::Tcp => ("tcp", [&connect[..], &of_testbeds].concat()),
+            FabricName::Shm => ("shm", of_testbeds.to_vec()),
         };
         let stray = others.iter().find(|(_, is_given)| *is_given);
         if let Some((option, _)) = stray {
