@@ -138,13 +138,21 @@ fn a_client_needs_a_certificate() {
 #[test]
 fn clear_text_stays_on_this_machine_unless_allowed() {
     let options = ListenOptions::new(FORMAT);
-    let outcome = TcpHost::listen("0.0.0.0:0", &options).err();
-    assert!(matches!(outcome, Some(ListenError::Plaintext { .. })), "{outcome:?}");
+    let flags = ["--tls-certificate", "--tls-key", "--tls-authorities", "--allow-plaintext"];
+    match TcpHost::listen("0.0.0.0:0", &options).err() {
+        Some(error @ ListenError::Plaintext { .. }) => {
+            let text = error.to_string();
+            assert!(flags.iter().all(|flag| text.contains(flag)), "{text}");
+        }
+        outcome => panic!("listening in the clear came to {outcome:?}"),
+    }
     let allowed = ListenOptions { allow_plaintext: true, ..options };
     TcpHost::listen("0.0.0.0:0", &allowed).expect("allowed by name");
     // An address that is nobody's: nothing is sent there.
     match TcpConnection::connect("192.0.2.1:9", ConnectOptions::new(FORMAT)) {
-        Err(FabricError::Refused { reason, .. }) => assert!(reason.contains("allow plaintext"), "{reason}"),
+        Err(FabricError::Refused { reason, .. }) => {
+            assert!(flags.iter().all(|flag| reason.contains(flag)), "{reason}");
+        }
         other => panic!("clear text to another machine came to {other:?}"),
     }
 }

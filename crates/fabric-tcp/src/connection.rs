@@ -187,8 +187,8 @@ impl Approach<'_> {
                 Err(FabricError::Refused {
                     peer: self.peer.to_owned(),
                     reason: format!(
-                        "{address} is another machine, and no certificate is given: use TLS, or allow plaintext if the \
-                     network is trusted. Nothing was sent"
+                        "{address} is another machine, and no certificate is given: {}. Nothing was sent",
+                        crate::PLAINTEXT_REMEDY
                     ),
                 })
             }

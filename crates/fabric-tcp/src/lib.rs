@@ -57,6 +57,10 @@ const REGIONS_MAX: u32 = 4096;
 // Words and lines go over the wire as they lie in memory.
 const _: () = assert!(cfg!(target_endian = "little"), "this fabric's bytes are little-endian");
 
+/// What helps who may not speak in the clear, in programs and on command lines.
+const PLAINTEXT_REMEDY: &str = "give certificates (`tls`; on a command line --tls-certificate, --tls-key and \
+     --tls-authorities), or allow clear text (`allow_plaintext`; --allow-plaintext) if the network is trusted";
+
 /// What TCP promises.
 const GUARANTEES: Guarantees = Guarantees {
     name: "tcp",

@@ -40,8 +40,8 @@ pub enum ListenError {
     },
     /// Clear text where others could read it.
     #[error(
-        "{address} can be reached from other machines, and no certificate is given: \
-         use TLS, or allow plaintext if the network is trusted"
+        "{address} can be reached from other machines, and no certificate is given: {}",
+        crate::PLAINTEXT_REMEDY
     )]
     Plaintext {
         /// The address.

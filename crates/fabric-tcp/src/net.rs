@@ -12,13 +12,22 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 
 /// A peer is asked for a sign of life after so long without any.
-const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(10);
+const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(4);
 /// Between two such questions.
-const KEEP_ALIVE_PAUSE: Duration = Duration::from_secs(5);
+const KEEP_ALIVE_PAUSE: Duration = Duration::from_secs(3);
 /// Unanswered questions after which it counts as dead.
-const KEEP_ALIVE_PROBES: u32 = 3;
-/// How long bytes may lie unacknowledged, or the peer take none, before it counts as dead.
-const USER_TIMEOUT: Duration = Duration::from_secs(25);
+const KEEP_ALIVE_PROBES: u32 = 2;
+/// How long bytes may lie unacknowledged, or the peer take none, before it counts as dead. Longer than one
+/// operation waits (5 s), so that a short cut costs that operation alone; no longer, because the kernel
+/// doubles the time between its attempts: a connection that outlives a long cut comes to life again much
+/// later than a new one could.
+const USER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A silent peer counts as dead no later than one that does not acknowledge.
+const _: () = assert!(
+    KEEP_ALIVE_IDLE.as_secs() + KEEP_ALIVE_PAUSE.as_secs() * KEEP_ALIVE_PROBES as u64
+        == USER_TIMEOUT.as_secs()
+);
 
 /// The longest single sleep: longer ones would not fit the system calls' arguments.
 pub(crate) const SLEEP_MAX: Duration = Duration::from_secs(3600);
