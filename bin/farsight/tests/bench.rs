@@ -170,10 +170,11 @@ fn every_workload_runs_over_tcp() {
     for record in &records {
         assert_eq!(record["fabric"], "tcp");
         assert!(number(record, "throughput_ops_per_s") > 0.0, "{record}");
-        assert!(number(record, "server_cpu_fraction") > 0.0, "nothing came over TCP: {record}");
     }
     let read_only = &records[2];
-    assert!((1.0..1.1).contains(&number(read_only, "reads_per_op")), "whole leaves: {read_only}");
+    // Leaves are fetched whole, which no batch does over shared memory.
+    assert!((1.0..1.1).contains(&number(read_only, "reads_per_op")), "{read_only}");
+    assert!((448.0..500.0).contains(&number(read_only, "bytes_read_per_op")), "{read_only}");
     assert!(number(read_only, "round_trips_per_op") < 0.1, "{read_only}");
 }
 

@@ -5,7 +5,7 @@
 
 use farsight_fabric::Slot;
 
-use crate::SLOTS;
+use crate::BATCH_VERBS_MAX;
 use crate::frames::{
     BatchHeader, FRAME_BYTES_MAX, FRAME_REGIONS_MAX, HEADER_BYTES, VERB_BYTES, Verb, VerbKind,
 };
@@ -67,7 +67,7 @@ impl OpenBatch {
             + (count + 1) * VERB_BYTES
             + self.verb_payload.len()
             + self.call_payload.len();
-        if count == SLOTS || HEADER_BYTES + body_bytes + payload_bytes > FRAME_BYTES_MAX {
+        if count == BATCH_VERBS_MAX || HEADER_BYTES + body_bytes + payload_bytes > FRAME_BYTES_MAX {
             self.close();
         }
     }

@@ -19,7 +19,7 @@ use crate::grants::{Grants, HeldGrants};
 use crate::output::Output;
 use crate::stream::Stream;
 
-/// Lines asked for before the first is copied: more would push each other out of the nearest caches.
+/// Lines asked for ahead of the one that is copied: more would push each other out of the nearest caches.
 const PREFETCH_LINES_MAX: usize = 4096;
 
 /// How far a batch has come.
@@ -29,6 +29,8 @@ pub(crate) struct Cursor {
     surveyed: Option<Survey>,
     /// The verb that executes now, or the call.
     verb: usize,
+    /// Verbs whose lines have been asked for.
+    asked: usize,
     /// Where its payload begins.
     payload_at: usize,
     /// Lines of a READ that are copied.
@@ -81,7 +83,7 @@ impl Cursor {
             if output.room() == 0 && !output.flush(stream)? {
                 return Ok(Progress::Blocked);
             }
-            let survey = survey(batch, &regions);
+            let survey = survey(batch, &regions, &mut self.asked);
             let Survey { executed, denial, lines, words } = survey;
             let (executed, sequence) = (executed as u32, batch.header.sequence);
             output.push(&Heading::Completions { sequence, executed, denial, lines, words });
@@ -93,6 +95,13 @@ impl Cursor {
                 // The grant was taken away while the client was slow to read.
                 return Ok(Progress::Denied);
             };
+            if self.asked < survey.executed {
+                // As far ahead as the check has gone, which asked for the first lines.
+                if let Ok(words) = place(&batch.verb(self.asked), &regions) {
+                    prefetch_lines(words, usize::MAX);
+                }
+                self.asked += 1;
+            }
             if verb.kind.is_read() {
                 if !self.read(&verb, words, output, stream)? {
                     return Ok(Progress::Blocked);
@@ -189,17 +198,25 @@ fn regions<'g>(batch: &Batch<'_>, held: &'g HeldGrants<'_>) -> Regions<'g> {
     regions
 }
 
-/// Checks every verb, and asks for the lines that those before the first forbidden one touch.
-fn survey(batch: &Batch<'_>, regions: &Regions<'_>) -> Survey {
+/// Asks for lines, for so many at most; returns how many those were.
+#[inline(always)]
+fn prefetch_lines(words: &[AtomicU64], most: usize) -> usize {
+    let lines = words.chunks(WORDS_PER_LINE).take(most.min(PREFETCH_LINES_MAX));
+    lines.map(|line| prefetch(&line[0])).count()
+}
+
+/// Checks every verb, and asks for the first lines that those before the first forbidden one touch; counts
+/// the verbs that it asked for in `asked`.
+fn survey(batch: &Batch<'_>, regions: &Regions<'_>, asked: &mut usize) -> Survey {
     let mut survey = Survey::default();
     let mut prefetched = 0;
     for index in 0..batch.one_sided {
         let verb = batch.verb(index);
         match place(&verb, regions) {
             Ok(words) => {
-                for line in words.chunks(WORDS_PER_LINE).take(PREFETCH_LINES_MAX - prefetched) {
-                    prefetch(&line[0]);
-                    prefetched += 1;
+                if prefetched < PREFETCH_LINES_MAX {
+                    prefetched += prefetch_lines(words, PREFETCH_LINES_MAX - prefetched);
+                    *asked += 1;
                 }
                 survey.lines += if verb.kind.is_read() { verb.count } else { 0 };
                 survey.words += u32::from(verb.kind.is_atomic());

@@ -7,7 +7,7 @@
 use farsight_base::{LINE_BYTES, Line};
 
 use crate::grants::{TOKEN_BYTES, Token};
-use crate::{MESSAGE_BYTES_MAX, SLOTS};
+use crate::{BATCH_VERBS_MAX, MESSAGE_BYTES_MAX};
 
 /// Bytes of a batch's header.
 pub(crate) const HEADER_BYTES: usize = 16;
@@ -25,7 +25,8 @@ const KIND_COMPLETIONS: u32 = 1;
 const KIND_REPLY: u32 = 2;
 
 const _: () = assert!(
-    HEADER_BYTES + FRAME_REGIONS_MAX * TOKEN_BYTES + SLOTS * VERB_BYTES + MESSAGE_BYTES_MAX < FRAME_BYTES_MAX
+    HEADER_BYTES + FRAME_REGIONS_MAX * TOKEN_BYTES + BATCH_VERBS_MAX * VERB_BYTES + MESSAGE_BYTES_MAX
+        < FRAME_BYTES_MAX
 );
 
 /// What a verb does.
@@ -41,19 +42,21 @@ pub(crate) enum VerbKind {
 }
 
 impl VerbKind {
+    #[inline(always)]
     fn decode(code: u8) -> Option<Self> {
-        const ALL: [VerbKind; 6] = [
-            VerbKind::ReadPlain,
-            VerbKind::ReadStamped,
-            VerbKind::Write,
-            VerbKind::CompareSwap,
-            VerbKind::FetchAdd,
-            VerbKind::Call,
-        ];
-        ALL.into_iter().find(|kind| *kind as u8 == code)
+        Some(match code {
+            1 => Self::ReadPlain,
+            2 => Self::ReadStamped,
+            3 => Self::Write,
+            4 => Self::CompareSwap,
+            5 => Self::FetchAdd,
+            6 => Self::Call,
+            _ => return None,
+        })
     }
 
     /// True for what a READ is.
+    #[inline]
     pub(crate) fn is_read(self) -> bool {
         matches!(self, Self::ReadPlain | Self::ReadStamped)
     }
@@ -86,21 +89,21 @@ impl Verb {
         bytes
     }
 
-    #[inline]
+    #[inline(always)]
     fn decode(bytes: &[u8; VERB_BYTES]) -> Result<Self, Malformed> {
-        let [kind, region, reserved @ ..] = *bytes.first_chunk::<4>().expect("16 bytes");
-        let kind = VerbKind::decode(kind).ok_or(Malformed::Verb { what: "kind", got: u64::from(kind) })?;
-        if reserved != [0; 2] {
-            let got = u64::from(u16::from_le_bytes(reserved));
-            return Err(Malformed::Verb { what: "reserved field", got });
+        let low = u64::from_le_bytes(*bytes.first_chunk().expect("16 bytes"));
+        let kind = VerbKind::decode(low as u8);
+        let kind = kind.ok_or(Malformed::Verb { what: "kind", got: u64::from(low as u8) })?;
+        let reserved = low >> 16 & 0xffff;
+        if reserved != 0 {
+            return Err(Malformed::Verb { what: "reserved field", got: reserved });
         }
-        let [.., c0, c1, c2, c3] = *bytes.first_chunk::<8>().expect("16 bytes");
-        let count = u32::from_le_bytes([c0, c1, c2, c3]);
         let offset_bytes = u64::from_le_bytes(*bytes.last_chunk().expect("16 bytes"));
-        Ok(Self { kind, region, count, offset_bytes })
+        Ok(Self { kind, region: (low >> 8) as u8, count: (low >> 32) as u32, offset_bytes })
     }
 
     /// Bytes of the verb's part of the payload.
+    #[inline]
     pub(crate) fn payload_bytes(&self) -> usize {
         match self.kind {
             VerbKind::ReadPlain | VerbKind::ReadStamped => 0,
@@ -111,6 +114,7 @@ impl Verb {
         }
     }
 
+    #[inline]
     fn check(&self, region_count: usize) -> Result<(), Malformed> {
         let most = match self.kind {
             VerbKind::ReadPlain | VerbKind::ReadStamped => READ_LINES_MAX,
@@ -187,7 +191,7 @@ impl BatchHeader {
             _ if usize::from(region_count) > FRAME_REGIONS_MAX => {
                 refused("number of regions", u64::from(region_count))
             }
-            Self { verb_count, .. } if !(1..=SLOTS).contains(&usize::from(verb_count)) => {
+            Self { verb_count, .. } if !(1..=BATCH_VERBS_MAX).contains(&usize::from(verb_count)) => {
                 refused("number of verbs", u64::from(verb_count))
             }
             Self { body_bytes, .. } if body_bytes as usize > FRAME_BYTES_MAX - HEADER_BYTES => {
@@ -210,7 +214,7 @@ pub(crate) fn first_frame(bytes: &[u8]) -> Result<Option<(BatchHeader, &[u8])>, 
 pub(crate) struct Batch<'f> {
     pub(crate) header: BatchHeader,
     tokens: &'f [u8],
-    verbs: &'f [u8],
+    verbs: &'f [[u8; VERB_BYTES]],
     payload: &'f [u8],
     /// Verbs that are no calls.
     pub(crate) one_sided: usize,
@@ -224,10 +228,10 @@ impl<'f> Batch<'f> {
         let short = |expected| Malformed::Length { expected, got: body.len() };
         let (described, payload) = body.split_at_checked(described_bytes).ok_or(short(described_bytes))?;
         let (tokens, verbs) = described.split_at(tokens_bytes);
-        let mut batch = Self { header, tokens, verbs, payload, one_sided: 0 };
+        let mut batch = Self { header, tokens, verbs: verbs.as_chunks().0, payload, one_sided: 0 };
         let (mut payload_bytes, mut has_calls) = (0, false);
         for index in 0..batch.len() {
-            let verb = Verb::decode(batch.verb_bytes(index))?;
+            let verb = Verb::decode(&batch.verbs[index])?;
             verb.check(usize::from(header.region_count))?;
             let end = payload_bytes + verb.payload_bytes();
             if verb.kind == VerbKind::Call {
@@ -248,17 +252,13 @@ impl<'f> Batch<'f> {
 
     /// Verbs and calls.
     pub(crate) fn len(&self) -> usize {
-        usize::from(self.header.verb_count)
-    }
-
-    fn verb_bytes(&self, index: usize) -> &'f [u8; VERB_BYTES] {
-        self.verbs[index * VERB_BYTES..].first_chunk().expect("the frame's length was checked")
+        self.verbs.len()
     }
 
     /// One verb.
     #[inline]
     pub(crate) fn verb(&self, index: usize) -> Verb {
-        Verb::decode(self.verb_bytes(index)).expect("each verb was checked")
+        Verb::decode(&self.verbs[index]).expect("each verb was checked")
     }
 
     /// The part of the payload that begins at `at`, for `verb`.

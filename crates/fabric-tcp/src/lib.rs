@@ -48,7 +48,9 @@ pub use queue::TcpQueue;
 pub use tls::{Tls, TlsError};
 
 /// Verbs that one batch holds: where a round trip is dear, many share one.
-const SLOTS: usize = 1024;
+const BATCH_VERBS_MAX: usize = 1024;
+/// Slots of a queue pair: a whole batch's, and some for what is under way beside it.
+const SLOTS: usize = BATCH_VERBS_MAX + 64;
 /// Bytes of the longest request or reply of a call.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// Region numbers lie below this.

@@ -157,6 +157,26 @@ impl TcpQueue {
         self.regions.get(region.0 as usize)?.as_ref()
     }
 
+    /// The lines of the completed READ in `slot`, where they lie until anything else arrives.
+    #[inline]
+    fn take_lines(&mut self, slot: Slot, line_count: usize) -> Result<&[Line], FabricError> {
+        let held = self.slots[slot];
+        let is_staged = held.content == Content::Staged;
+        if !is_staged && held.content != Content::Copied {
+            return Err(self.slot_error(slot, "a READ"));
+        }
+        self.staged -= usize::from(is_staged);
+        self.slots[slot].content = Content::Nothing;
+        let first = held.at as usize;
+        let lines = if is_staged {
+            self.inbox.lines(first..first + held.line_count as usize)
+        } else {
+            &self.copied[slot]
+        };
+        assert!(lines.len() == line_count, "as many lines are taken as were posted");
+        Ok(lines)
+    }
+
     /// Makes the slot hold a new posting.
     #[inline]
     fn hold(&mut self, slot: Slot, content: Content, address: RemoteAddress) -> &mut Held {
@@ -311,20 +331,14 @@ impl QueuePair for TcpQueue {
 
     #[inline]
     fn take_read(&mut self, slot: Slot, into: &mut [Line]) -> Result<(), FabricError> {
-        let held = self.slots[slot];
-        let lines = match held.content {
-            Content::Staged => {
-                let first = held.at as usize;
-                self.inbox.lines(first..first + held.line_count as usize)
-            }
-            Content::Copied => &self.copied[slot],
-            _ => return Err(self.slot_error(slot, "a READ")),
-        };
-        assert!(lines.len() == into.len(), "as many lines are taken as were posted");
-        into.copy_from_slice(lines);
-        self.staged -= usize::from(held.content == Content::Staged);
-        self.slots[slot].content = Content::Nothing;
+        let line_count = into.len();
+        into.copy_from_slice(self.take_lines(slot, line_count)?);
         Ok(())
+    }
+
+    #[inline]
+    fn view_read<'a>(&'a mut self, slot: Slot, room: &'a mut [Line]) -> Result<&'a [Line], FabricError> {
+        self.take_lines(slot, room.len())
     }
 
     fn take_word(&mut self, slot: Slot) -> Result<u64, FabricError> {

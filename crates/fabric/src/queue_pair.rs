@@ -213,6 +213,17 @@ pub trait QueuePair {
     /// [`FabricError::AccessDenied`], [`FabricError::UnknownRegion`].
     fn take_read(&mut self, slot: Slot, into: &mut [Line]) -> Result<(), FabricError>;
 
+    /// [`QueuePair::take_read`] without a copy where the provider has the lines in private memory already;
+    /// `room`, as long as the READ, is for those that have not.
+    ///
+    /// # Errors
+    /// As [`QueuePair::take_read`].
+    #[inline]
+    fn view_read<'a>(&'a mut self, slot: Slot, room: &'a mut [Line]) -> Result<&'a [Line], FabricError> {
+        self.take_read(slot, room)?;
+        Ok(room)
+    }
+
     /// The word that the completed atomic in `slot` found, or zero for a completed WRITE.
     ///
     /// # Errors

@@ -44,7 +44,7 @@ impl Scratch {
 }
 
 /// Where a batch's keys are looked for; a trait, because closures are not inlined for sure.
-trait Locate {
+pub(super) trait Locate {
     /// What a key without a leaf means: that it has no route, or that it takes no part.
     const IS_UNROUTED_WITHOUT: bool;
 
@@ -53,14 +53,14 @@ trait Locate {
 }
 
 /// Leaves that are resolved when they are asked for, from sub-models that were asked for before.
-struct Predicted<'a> {
+pub(super) struct Predicted<'a> {
     model: &'a CachedModel,
     places: [Place; BATCH],
 }
 
 impl<'a> Predicted<'a> {
     #[inline(always)]
-    fn new(model: &'a CachedModel, keys: &[u64]) -> Self {
+    pub(super) fn new(model: &'a CachedModel, keys: &[u64]) -> Self {
         let mut places = [Place::default(); BATCH];
         for (place, key) in places.iter_mut().zip(keys) {
             *place = model.place(model.top().dispatch(*key));

@@ -39,7 +39,7 @@ const INSTALLED_TOGETHER: u32 = 16;
 /// Writes without a model before it is fetched: a session that writes little never needs it.
 const MODEL_MISSES: u32 = 1024;
 /// The slot of the request: the last, which no batch of GETs and no group of scans uses.
-const fn request_slot<Q: QueuePair>() -> Slot {
+pub(super) const fn request_slot<Q: QueuePair>() -> Slot {
     assert!(SCAN_SLOTS > BATCH && Q::SLOTS > SCAN_SLOTS, "a slot behind those of batches and scans");
     Q::SLOTS - 1
 }

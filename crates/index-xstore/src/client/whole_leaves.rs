@@ -5,8 +5,8 @@
 //! in docs/protocol/xstore.md, where a single GET does the same. What does not come out clean goes to the
 //! lane.
 //!
-//! Protocol: keys are taken as many at a time as the queue pair has slots; a doorbell goes out for each piece
-//! of them, so that the server works on the first while the others are predicted.
+//! Protocol: keys are taken as many at a time as the queue pair has slots for; a doorbell goes out for each
+//! piece of them, so that the server works on the first while the others are predicted.
 
 use farsight_base::LeafNumber;
 use farsight_fabric::{CostClass, QueuePair, ReadMode};
@@ -14,13 +14,23 @@ use farsight_index::Answers;
 use farsight_layout::{KeyLines, KeySearch};
 
 use super::lookup::Start;
-use super::{Access, XClient, XStoreError};
+use super::multi_get::{Locate as _, Predicted};
+use super::refresh::request_slot;
+use super::{Access, BATCH, XClient, XStoreError};
 
 /// Lines of the longest leaf that is fetched whole: those of values of up to 48 B. Of a longer one the second
 /// round trip is cheaper than the lines that nobody asked for.
 const WHOLE_LEAF_LINES_MAX: usize = 19;
 /// Keys of one doorbell.
 const PIECE: usize = 256;
+
+const _: () = assert!(PIECE.is_multiple_of(BATCH), "keys are predicted a batch at a time");
+
+/// Keys that share a round trip: whole pieces, and none in the slot of a request for a part of the model.
+const fn keys_together<Q: QueuePair>() -> usize {
+    let slots = request_slot::<Q>();
+    if slots < PIECE { slots } else { slots / PIECE * PIECE }
+}
 
 impl XClient {
     /// True if leaves are better fetched whole over this fabric.
@@ -41,18 +51,19 @@ impl XClient {
         keys: &[u64],
         answers: &mut Answers,
     ) -> Result<(), XStoreError> {
-        for (chunk, keys) in keys.chunks(Q::SLOTS).enumerate() {
+        for (chunk, keys) in keys.chunks(keys_together::<Q>()).enumerate() {
+            let first = chunk * keys_together::<Q>();
             self.pin();
             let mut irregular = std::mem::take(&mut self.irregular);
             irregular.clear();
             self.post_whole_leaves(queue, keys, &mut irregular)?;
             queue.settle()?;
-            self.take_whole_leaves(queue, keys, answers, chunk * Q::SLOTS, &mut irregular)?;
+            self.take_whole_leaves(queue, keys, answers, first, &mut irregular)?;
             self.counters.irregular += irregular.len() as u64;
             let done = if irregular.is_empty() {
                 Ok(())
             } else {
-                self.lookup_each(queue, keys, &irregular, answers, chunk * Q::SLOTS)
+                self.lookup_each(queue, keys, &irregular, answers, first)
             };
             self.irregular = irregular;
             done?;
@@ -60,7 +71,7 @@ impl XClient {
         Ok(())
     }
 
-    /// Predict, resolve, and post the READ of each leaf.
+    /// Predict and resolve, a loop a step over each batch, and post the READ of each leaf.
     fn post_whole_leaves<Q: QueuePair>(
         &mut self,
         queue: &mut Q,
@@ -69,17 +80,22 @@ impl XClient {
     ) -> Result<(), XStoreError> {
         let (region, geometry) = (self.cache.region(), *self.cache.geometry());
         self.leaves.clear();
-        for (index, key) in keys.iter().enumerate() {
-            let route = self.model.as_deref().and_then(|model| model.route(*key));
-            let leaf = route.map_or(LeafNumber::NONE, |route| route.leaf);
-            self.leaves.push(leaf);
-            if leaf == LeafNumber::NONE {
-                irregular.push((index, Start::Unrouted));
-            } else {
-                let from = geometry.address(region, leaf, 0);
-                queue.post_read(index, from, geometry.leaf_lines(), ReadMode::Stamped);
+        for (batch, of_batch) in keys.chunks(BATCH).enumerate() {
+            let predicted = self.model.as_deref().map(|model| Predicted::new(model, of_batch));
+            for (index, key) in of_batch.iter().enumerate() {
+                let leaf =
+                    predicted.as_ref().map_or(LeafNumber::NONE, |predicted| predicted.leaf(index, *key));
+                let slot = self.leaves.len();
+                self.leaves.push(leaf);
+                if leaf == LeafNumber::NONE {
+                    irregular.push((slot, Start::Unrouted));
+                } else {
+                    let from = geometry.address(region, leaf, 0);
+                    queue.post_read(slot, from, geometry.leaf_lines(), ReadMode::Stamped);
+                }
             }
-            if (index + 1).is_multiple_of(PIECE) || index + 1 == keys.len() {
+            let done = batch * BATCH + of_batch.len();
+            if done.is_multiple_of(PIECE) || done == keys.len() {
                 queue.doorbell()?;
             }
         }
@@ -101,7 +117,7 @@ impl XClient {
             if *leaf == LeafNumber::NONE {
                 continue;
             }
-            queue.take_read(index, lines)?;
+            let lines = queue.view_read(index, lines)?;
             let key_lines = lines.first_chunk().expect("a leaf has a key part");
             match KeyLines(key_lines).search(*key) {
                 KeySearch::Hit { slot, incarnation } => {
