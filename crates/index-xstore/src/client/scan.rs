@@ -12,7 +12,7 @@
 //! after [`READS_MAX`] fruitless steps lets the server answer a page.
 
 use farsight_base::{LeafNumber, Line};
-use farsight_fabric::{QueuePair, ReadMode};
+use farsight_fabric::{CostClass, QueuePair, ReadMode, Slot};
 use farsight_index::{Pair, Pairs};
 use farsight_layout::{Geometry, KEY_LINES, KeyLines, LEAF_SLOTS, LeafSlot, PairsRoom, SHORT_LEAF_LINES};
 use farsight_protocol::{DecodeError, PairsReader, Request, SubModelsReader};
@@ -22,8 +22,10 @@ use super::cache::CachedModel;
 use super::fill::call;
 use super::{Access, READS_MAX, XClient, XStoreError};
 
-/// Scans whose leaves go out in one doorbell.
+/// Scans whose leaves go out in one doorbell, of any length; where a round trip is dear, short ones go out
+/// as many at a time as there are slots for.
 const GROUP: usize = 8;
+const GROUP_MAX: usize = 64;
 /// Leaves planned for one scan at a time.
 const PLAN_MAX: usize = 31;
 /// Slots of a group: one a leaf.
@@ -53,6 +55,22 @@ struct Cursor {
     at_end: bool,
 }
 
+/// How many of `scans` go out in one doorbell, from the first on, and the slots of each.
+fn group<Q: QueuePair>(scans: &[ScanRequest]) -> (usize, usize) {
+    if !matches!(Q::GUARANTEES.cost_class, CostClass::Socket) {
+        return (GROUP.min(scans.len()), PLAN_MAX);
+    }
+    let (mut count, mut slots) = (0, 1);
+    for scan in &scans[..GROUP_MAX.min(scans.len())] {
+        let wanted = slots.max(leaves_wanted(scan.limit) as usize);
+        if (count + 1) * wanted > SCAN_SLOTS {
+            break;
+        }
+        (count, slots) = (count + 1, wanted);
+    }
+    (count, slots)
+}
+
 /// What a leaf gave to a scan.
 enum Step {
     /// Pairs (or none), and the cursor moved behind the leaf or the limit was reached.
@@ -78,19 +96,23 @@ impl XClient {
     ) -> Result<(), XStoreError> {
         const { assert!(Q::SLOTS > SCAN_SLOTS, "slots for a group's leaves, and one for calls") };
         pairs.reset(self.cache.geometry().value_bytes());
-        for group in scans.chunks(GROUP) {
+        let mut rest = scans;
+        while !rest.is_empty() {
+            let (count, slots) = group::<Q>(rest);
+            let (group, behind) = rest.split_at(count);
+            rest = behind;
             self.pin();
-            let mut planned = [0; GROUP];
+            let mut planned = [0; GROUP_MAX];
             if self.access == Access::OneSided {
                 self.prefetch_plans(group);
                 for (index, scan) in group.iter().enumerate() {
-                    planned[index] = self.plan(queue, index, scan.from, scan.limit);
+                    planned[index] = self.plan(queue, index * slots, scan.from, scan.limit);
                 }
                 queue.doorbell()?;
                 queue.settle()?;
             }
             for (index, scan) in group.iter().enumerate() {
-                self.finish_scan(queue, index, *scan, planned[index], pairs)?;
+                self.finish_scan(queue, index * slots, *scan, planned[index], pairs)?;
                 pairs.end_scan();
             }
         }
@@ -106,9 +128,9 @@ impl XClient {
         }
     }
 
-    /// Posts the READs of the leaves that `limit` pairs from `key` on should need. Returns how many; zero
-    /// without a route.
-    fn plan<Q: QueuePair>(&mut self, queue: &mut Q, group_index: usize, key: u64, limit: usize) -> usize {
+    /// Posts the READs of the leaves that `limit` pairs from `key` on should need, from slot `first_slot` on.
+    /// Returns how many; zero without a route. A later plan of the same scan needs no more slots.
+    fn plan<Q: QueuePair>(&mut self, queue: &mut Q, first_slot: Slot, key: u64, limit: usize) -> usize {
         let Some(model) = &self.model else { return 0 };
         let index = model.top().dispatch(key);
         let Some(route) = model.route_by(index, key) else { return 0 };
@@ -117,7 +139,7 @@ impl XClient {
         let leaves = planned_leaves(model, index, route.sub_model, route.first);
         let mut count = 0;
         for leaf in leaves.take(leaves_wanted(limit) as usize) {
-            let (slot, from) = (group_index * PLAN_MAX + count, geometry.address(region, leaf, 0));
+            let (slot, from) = (first_slot + count, geometry.address(region, leaf, 0));
             match geometry.leaf_lines() {
                 SHORT_LEAF_LINES => queue.post_read(slot, from, SHORT_LEAF_LINES, ReadMode::Stamped),
                 line_count => queue.post_read(slot, from, line_count, ReadMode::Stamped),
@@ -131,7 +153,7 @@ impl XClient {
     fn finish_scan<Q: QueuePair>(
         &mut self,
         queue: &mut Q,
-        group_index: usize,
+        first_slot: Slot,
         scan: ScanRequest,
         mut planned: usize,
         pairs: &mut Pairs,
@@ -140,13 +162,13 @@ impl XClient {
         let mut fruitless = 0;
         while cursor.remaining > 0 && !cursor.at_end {
             let before = cursor;
-            self.accept_planned(queue, group_index, planned, &mut cursor, pairs)?;
+            self.accept_planned(queue, first_slot, planned, &mut cursor, pairs)?;
             if cursor.remaining == 0 || cursor.at_end {
                 break;
             }
             fruitless = if cursor.key > before.key { 0 } else { fruitless + 1 };
             let one_sided = self.access == Access::OneSided && fruitless <= READS_MAX;
-            planned = if one_sided { self.plan_from_cursor(queue, group_index, &mut cursor)? } else { 0 };
+            planned = if one_sided { self.plan_from_cursor(queue, first_slot, &mut cursor)? } else { 0 };
             if planned == 0 {
                 self.page_by_call(queue, &mut cursor, pairs)?;
             }
@@ -159,22 +181,22 @@ impl XClient {
     fn plan_from_cursor<Q: QueuePair>(
         &mut self,
         queue: &mut Q,
-        group_index: usize,
+        first_slot: Slot,
         cursor: &mut Cursor,
     ) -> Result<usize, XStoreError> {
         let geometry = *self.cache.geometry();
         if let Some(leaf) = cursor.leaf.take().filter(|leaf| self.cache.is_leaf(*leaf)) {
             self.counters.sibling_steps += 1;
             let from = geometry.address(self.cache.region(), leaf, 0);
-            queue.post_read(group_index * PLAN_MAX, from, geometry.leaf_lines(), ReadMode::Stamped);
+            queue.post_read(first_slot, from, geometry.leaf_lines(), ReadMode::Stamped);
             queue.doorbell()?;
             queue.settle()?;
             return Ok(1);
         }
-        let mut planned = self.plan(queue, group_index, cursor.key, cursor.remaining);
+        let mut planned = self.plan(queue, first_slot, cursor.key, cursor.remaining);
         if planned == 0 {
             self.fetch_route(queue, cursor.key)?;
-            planned = self.plan(queue, group_index, cursor.key, cursor.remaining);
+            planned = self.plan(queue, first_slot, cursor.key, cursor.remaining);
         }
         queue.doorbell()?;
         queue.settle()?;
@@ -185,7 +207,7 @@ impl XClient {
     fn accept_planned<Q: QueuePair>(
         &mut self,
         queue: &mut Q,
-        group_index: usize,
+        first_slot: Slot,
         planned: usize,
         cursor: &mut Cursor,
         pairs: &mut Pairs,
@@ -195,7 +217,7 @@ impl XClient {
             if cursor.remaining == 0 || cursor.at_end {
                 return Ok(());
             }
-            let (slot, lines) = (group_index * PLAN_MAX + index, &mut *self.scratch.leaf_lines);
+            let (slot, lines) = (first_slot + index, &mut *self.scratch.leaf_lines);
             // A number of lines known when this is compiled is taken in half the instructions of any.
             if let Ok(lines) = <&mut [Line; SHORT_LEAF_LINES]>::try_from(&mut *lines) {
                 queue.take_read(slot, lines)?;
