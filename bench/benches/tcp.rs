@@ -2,7 +2,7 @@
 //! the places of a whole batch, one with their lines, nothing checked, nothing kept. Server and client on a
 //! core each, both sides of either in turns, the same bytes.
 //!
-//!     cargo bench -p farsight-bench --bench tcp [-- LINES [ROUNDS [MEBIBYTES]]]
+//!     cargo bench -p farsight-bench --bench tcp [-- LINES [ROUNDS [MEBIBYTES [DEPTH]]]]
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -45,18 +45,18 @@ struct ServerThread {
 }
 
 impl ServerThread {
-    /// Runs `work` again and again until it says no, or the thread is dropped.
-    fn start(mut work: impl FnMut() -> bool + Send + 'static) -> Self {
+    /// Runs `work` again and again until it says no, or the thread is dropped. A profile shows the name.
+    fn start(name: &str, mut work: impl FnMut() -> bool + Send + 'static) -> Self {
         let (stop, cpu_ns) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (stopped, told) = (Arc::clone(&stop), Arc::clone(&cpu_ns));
-        let thread = std::thread::spawn(move || {
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             pin(0);
             // Relaxed: neither flag nor figure carries anything with it.
             while !stopped.load(Ordering::Relaxed) && work() {
                 told.store(thread_cpu_time().as_nanos() as u64, Ordering::Relaxed);
             }
         });
-        Self { stop, cpu_ns, thread: Some(thread) }
+        Self { stop, cpu_ns, thread: Some(thread.expect("a thread")) }
     }
 
     fn cpu_ns(&self) -> u64 {
@@ -142,7 +142,7 @@ impl Limit {
         let region = Arc::clone(region);
         let (mut request, mut answer) = (vec![0_u8; 16 * 1024], vec![Line::ZERO; 1024 * line_count]);
         let mut filled = 0;
-        let server = ServerThread::start(move || {
+        let server = ServerThread::start("limit", move || {
             filled += match peer.read(&mut request[filled..]) {
                 Ok(0) => return false,
                 Ok(length_bytes) => length_bytes,
@@ -200,14 +200,15 @@ impl Own {
         let host = Arc::new(TcpHost::listen("127.0.0.1:0", &options).expect("a server"));
         host.export_region(region, RegionRights::ReadOnly).expect("the region");
         let mut port = host.open_port().expect("a port");
-        let server = ServerThread::start(move || {
+        let name = if tls.is_some() { "server, TLS" } else { "server" };
+        let server = ServerThread::start(name, move || {
             if port.serve(64, &mut NoCalls) == 0 {
                 port.wait(Duration::from_millis(100));
             }
             true
         });
         let stepping = Arc::clone(&host);
-        let control = ServerThread::start(move || {
+        let control = ServerThread::start("control", move || {
             stepping.step(Duration::from_millis(100)).expect("a step");
             true
         });
@@ -275,7 +276,9 @@ fn main() {
     let mut places = move || random.below(pieces) * (line_count * LINE_BYTES) as u64;
     let tls = certificates();
     let names = ["limit, asleep", "limit, spinning", "asleep", "briefly", "spinning", "TLS, briefly"];
-    for depth in DEPTHS {
+    let depths = numbers.get(3).map_or(&DEPTHS[..], std::slice::from_ref);
+    for &depth in depths {
+        assert!((1..=1024).contains(&depth), "a queue pair has 1024 slots");
         let mut found: Vec<Vec<Found>> = vec![Vec::new(); names.len()];
         for _ in 0..rounds {
             for (index, found) in found.iter_mut().enumerate() {
