@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use farsight::ServerUrl;
 
 use crate::stores::StoreName;
 
@@ -31,7 +32,8 @@ Examples:
   cargo run --release
   cargo run --release -- --keys 10000000 --stores farsight,static-tree,lmdb,btree-map
   cargo run --release -- --dataset longitudes --json longitudes.json
-  cargo run --release -- --document ../docs/comparison.md";
+  cargo run --release -- --document ../docs/comparison.md
+  cargo run --release -- redis              Farsight over TCP beside Redis";
 
 /// What to compare.
 #[derive(Debug, Args)]
@@ -66,9 +68,20 @@ pub(crate) struct Comparison {
     pub(crate) document: Option<PathBuf>,
 }
 
-/// What this program does as a child of itself.
+/// Another comparison; and what this program does as a child of itself.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Child {
+    Redis(Network),
+    /// Become a Redis server
+    #[command(hide = true)]
+    RedisServer {
+        #[arg(long)]
+        program: String,
+        #[arg(long)]
+        port: u16,
+        #[arg(long)]
+        core: Option<usize>,
+    },
     /// Serve Farsight
     #[command(hide = true)]
     Server {
@@ -76,6 +89,8 @@ pub(crate) enum Child {
         socket: PathBuf,
         #[arg(long)]
         core: Option<usize>,
+        #[arg(long)]
+        listen: Option<ServerUrl>,
     },
     /// Load LMDB, so that its reader is another process than its writer
     #[command(hide = true)]
@@ -85,6 +100,32 @@ pub(crate) enum Child {
         #[arg(long)]
         keys: PathBuf,
     },
+}
+
+/// Farsight over TCP beside Redis: GETs and ordered look-ups, at equal requests in flight
+///
+/// Both servers on one core, this client on another.
+#[derive(Debug, Args)]
+pub(crate) struct Network {
+    /// Keys to load, uniform
+    #[arg(long, value_name = "N", default_value_t = 1_000_000,
+        value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) keys: u64,
+    /// Rounds of each work
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u64).range(1..=100))]
+    pub(crate) rounds: u64,
+    /// Time of one's turn, in seconds
+    #[arg(long, value_name = "S", default_value_t = 0.2, value_parser = seconds)]
+    pub(crate) seconds: f64,
+    /// The server's program
+    #[arg(long, value_name = "PROGRAM", default_value = "redis-server")]
+    pub(crate) redis_server: String,
+    /// Write the result as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// Put the result into a document, in place of the one for as many keys
+    #[arg(long, value_name = "FILE")]
+    pub(crate) document: Option<PathBuf>,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
-use farsight::Server;
+use farsight::{Server, ServerBuilder, ServerUrl};
 use farsight_bench::machine;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -14,15 +14,17 @@ use signal_hook::iterator::Signals;
 use crate::stores;
 
 /// Serves until told to end, or until the parent ends.
-pub(crate) fn serve(socket: &Path, core: Option<usize>) -> Result<ExitCode> {
+pub(crate) fn serve(socket: &Path, core: Option<usize>, listen: Option<ServerUrl>) -> Result<ExitCode> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot handle SIGINT and SIGTERM")?;
     set_parent_process_death_signal(Some(Signal::TERM)).context("cannot follow the parent's end")?;
     if let Some(core) = core {
         machine::pin_to(&[core], 0)?;
     }
-    let server = Server::builder().socket(socket).start()?;
+    let builder = Server::builder().socket(socket);
+    let server = listen.into_iter().fold(builder, ServerBuilder::listen).start()?;
     let mut out = std::io::stdout().lock();
-    writeln!(out, "ready url={} pid={}", server.url(), std::process::id())?;
+    let urls: Vec<String> = server.urls().iter().map(|url| format!("url={url}")).collect();
+    writeln!(out, "ready {} pid={}", urls.join(" "), std::process::id())?;
     out.flush()?;
     signals.forever().next();
     server.shutdown()?;

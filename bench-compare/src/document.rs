@@ -1,27 +1,23 @@
-//! Putting a comparison into a document, in place of the one for the same keys.
+//! Putting a comparison into a document, in place of the one of the same name.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
-use farsight_bench::report::Comparison;
-
-use crate::table;
 
 const SECONDS_PER_DAY: u64 = 86_400;
 
-/// Replaces the part of the document at `path` that stands between the markers of this comparison's keys;
-/// adds it at the end if there is none.
-pub(crate) fn put(path: &Path, comparison: &Comparison) -> Result<()> {
+/// Replaces the part of the document at `path` that stands between the markers of `name` by `markdown`; adds
+/// it at the end if there is none.
+pub(crate) fn put(path: &Path, name: &str, markdown: &str) -> Result<()> {
     let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-    let text = replaced(&text, comparison).with_context(|| format!("changing {}", path.display()))?;
+    let text = replaced(&text, name, markdown).with_context(|| format!("changing {}", path.display()))?;
     std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
 }
 
-fn replaced(text: &str, comparison: &Comparison) -> Result<String> {
-    let name = format!("{} {}", comparison.dataset, comparison.keys);
+fn replaced(text: &str, name: &str, markdown: &str) -> Result<String> {
     let (begin, end) = (format!("<!-- measured: {name} -->\n"), format!("<!-- end: {name} -->\n"));
-    let block = format!("{begin}\n{}{end}", table::markdown(comparison));
+    let block = format!("{begin}\n{markdown}{end}");
     let Some((before, rest)) = text.split_once(&begin) else {
         return Ok(format!("{text}\n{block}"));
     };
@@ -50,7 +46,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::table::tests::example;
 
     #[test]
     fn days_have_their_dates() {
@@ -67,19 +62,15 @@ mod tests {
 
     #[test]
     fn a_block_is_added_once_and_then_replaced() {
-        let mut comparison = example();
-        let first = replaced("# Title\n", &comparison).expect("added");
+        let first = replaced("# Title\n", "uniform 1000", "| one |\n\n").expect("added");
         assert!(first.starts_with("# Title\n\n<!-- measured: uniform 1000 -->\n"), "{first}");
-        comparison.date = "2027-08-09".into();
-        let second = replaced(&format!("{first}after\n"), &comparison).expect("replaced");
+        let second = replaced(&format!("{first}after\n"), "uniform 1000", "| two |\n\n").expect("replaced");
         assert!(second.ends_with("<!-- end: uniform 1000 -->\nafter\n"), "{second}");
-        assert!(second.contains("2027-08-09") && !second.contains("2026-01-02"), "{second}");
-        comparison.keys = 5;
-        assert_eq!(replaced(&second, &comparison).expect("added").matches("<!-- measured").count(), 2);
+        assert!(second.contains("| two |") && !second.contains("| one |"), "{second}");
+        let third = replaced(&second, "uniform 5", "| three |\n\n").expect("added");
+        assert_eq!(third.matches("<!-- measured").count(), 2);
         let broken = first.replace("<!-- end", "<!-- und");
-        comparison.keys = 1_000;
-        assert!(
-            replaced(&broken, &comparison).unwrap_err().to_string().contains("<!-- end: uniform 1000 -->")
-        );
+        let error = replaced(&broken, "uniform 1000", "").unwrap_err().to_string();
+        assert!(error.contains("<!-- end: uniform 1000 -->"), "{error}");
     }
 }

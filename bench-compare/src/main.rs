@@ -10,6 +10,7 @@
 mod arguments;
 mod children;
 mod document;
+mod network;
 mod rounds;
 mod store;
 mod stores;
@@ -26,8 +27,12 @@ use arguments::{Arguments, Child};
 fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
     match arguments.child {
-        Some(Child::Server { socket, core }) => children::serve(&socket, core),
+        Some(Child::Server { socket, core, listen }) => children::serve(&socket, core, listen),
         Some(Child::LoadLmdb { directory, keys }) => children::load_lmdb(&directory, &keys),
+        Some(Child::RedisServer { program, port, core }) => {
+            match network::become_server(&program, port, core)? {}
+        }
+        Some(Child::Redis(network)) => network::run(&network),
         None => rounds::run(&arguments.comparison),
     }
 }

@@ -62,9 +62,10 @@ pub(crate) fn run(asked: &arguments::Comparison) -> Result<ExitCode> {
     bench.bar.enable_steady_tick(Duration::from_millis(200));
     let comparison = bench.run(&dataset)?;
     bench.bar.finish_and_clear();
-    print!("{}", table::markdown(&comparison));
+    let text = table::markdown(&comparison);
+    print!("{text}");
     if let Some(path) = &asked.document {
-        document::put(path, &comparison)?;
+        document::put(path, &format!("{} {}", comparison.dataset, comparison.keys), &text)?;
     }
     if let Some(path) = &asked.json {
         write_json(path, &[comparison])?;

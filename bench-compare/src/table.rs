@@ -108,13 +108,13 @@ fn marks(text: &mut String, comparison: &Comparison) {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use farsight_bench::machine::Machine;
     use farsight_bench::report::Rate;
 
     use super::*;
 
-    pub(crate) fn example() -> Comparison {
+    fn example() -> Comparison {
         let store = |name: &str, rate: f64, works: &[Work]| ComparedStore {
             name: name.into(),
             note: "n".into(),

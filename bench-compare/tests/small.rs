@@ -54,3 +54,36 @@ fn every_store_does_every_work_rightly() {
         "files of stores stay behind"
     );
 }
+
+/// Farsight over TCP beside Redis, small: at every depth both answer rightly, and the result is in the
+/// document and the file.
+#[test]
+fn redis_and_farsight_answer_alike() {
+    let is_there = Command::new("redis-server").arg("--version").output().is_ok();
+    if !is_there {
+        assert!(std::env::var_os("FARSIGHT_CI").is_none(), "no redis-server: apt-get install redis-server");
+        println!("skipped: this needs redis-server (apt-get install redis-server)");
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let (json, document) = (directory.path().join("result.json"), directory.path().join("result.md"));
+    std::fs::write(&document, "# Title\n").expect("a file");
+    let mut program = Command::new(env!("CARGO_BIN_EXE_farsight-bench-compare"));
+    program.args(["redis", "--keys", "20000", "--rounds", "2", "--seconds", "0.02"]);
+    program.arg("--json").arg(&json).arg("--document").arg(&document).env("TMPDIR", directory.path());
+    let output = program.output().expect("the program runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {said}", output.status);
+    let results: Vec<serde_json::Value> = read_json(&json).expect("a result");
+    let contests = results[0]["contests"].as_array().expect("contests");
+    let depths: Vec<_> = contests.iter().map(|contest| contest["depth"].as_u64()).collect();
+    assert_eq!(depths, [1, 16, 64, 256, 1024, 64].map(Some));
+    for series in contests.iter().flat_map(|contest| contest["series"].as_array().expect("series")) {
+        let rates = series["requests_per_s"].as_array().expect("rates");
+        assert!(rates.len() == 2 && rates.iter().all(|rate| rate.as_f64() > Some(0.0)), "{series}");
+    }
+    let text = std::fs::read_to_string(&document).expect("the document");
+    assert!(text.starts_with("# Title\n\n<!-- measured: redis 20000 -->\n"), "{text}");
+    let left: Vec<_> = directory.path().read_dir().expect("listable").flatten().collect();
+    assert_eq!(left.len(), 2, "more than both results is left: {left:?}");
+}
