@@ -24,18 +24,18 @@ use super::cache::CachedModel;
 use super::scan::SCAN_SLOTS;
 use super::{Access, BATCH, XClient, XStoreError};
 
-/// Sub-models of a page.
-const PAGE_SUB_MODELS: u32 = 128;
-/// Misses that a page may cost before it is fetched: the server sends a page in about the time of a hundred
+/// Sub-models of a page: some 7 kB, which a session copies out of the ring in a fraction of a batch's time.
+const PAGE_SUB_MODELS: u32 = 32;
+/// Misses that a page may cost before it is fetched: the server sends a page in about the time of so many
 /// descents.
-const PAGE_MISSES: u16 = 100;
+const PAGE_MISSES: u16 = 25;
 /// Least time between two requests for a page.
 const PAGE_INTERVAL: Duration = Duration::from_millis(100);
 /// Least time between two requests for a single sub-model.
 const SINGLE_INTERVAL: Duration = Duration::from_millis(1);
-/// Sub-models installed by one operation: a few microseconds' work. A page is through after eight batches of
-/// GETs; where one in seven has to walk, the next is due after ten.
-const INSTALLED_TOGETHER: u32 = 16;
+/// Sub-models installed by one operation: about a microsecond's work. A page is through after four batches of
+/// GETs.
+const INSTALLED_TOGETHER: u32 = 8;
 /// Writes without a model before it is fetched: a session that writes little never needs it.
 const MODEL_MISSES: u32 = 1024;
 /// The slot of the request: the last, which no batch of GETs and no group of scans uses.
