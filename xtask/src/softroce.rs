@@ -30,7 +30,7 @@ use anyhow::{Context, bail, ensure};
 use job::{Job, Role};
 use machine::{Event, Machine};
 
-const USAGE: &str = "usage: cargo xtask softroce [--seconds N] [COMMAND...] | \
+const USAGE: &str = "usage: cargo xtask softroce [--seconds N] [COMMAND... | --chain] | \
                      --two-hosts [--loss PERCENT] [--seconds N] SERVER_COMMAND... -- CLIENT_COMMAND...";
 /// Seconds that a command may take if nothing is said.
 const SECONDS: u64 = 300;
@@ -46,6 +46,8 @@ const DEVICES: &str = "/sys/class/infiniband";
 enum What {
     /// The tests of the verbs' fabric.
     Tests,
+    /// The comparison with plain C.
+    Chain,
     /// The commands of one machine, or of server and client.
     Commands(Vec<(Role, Vec<String>)>),
 }
@@ -65,6 +67,7 @@ pub fn run(root: &Path, arguments: &[&str]) -> anyhow::Result<ExitCode> {
     let options = parse(arguments)?;
     let commands = match &options.what {
         What::Tests => vec![(Role::Alone, programs::tests(root)?)],
+        What::Chain => vec![(Role::Alone, programs::chain(root)?)],
         What::Commands(commands) => commands.clone(),
     };
     if let ([(Role::Alone, command)], Some(device)) = (commands.as_slice(), own_device()) {
@@ -98,6 +101,7 @@ fn parse(arguments: &[&str]) -> anyhow::Result<Options> {
                 ensure!(seconds > 0, "0 seconds are too few for any command");
                 tail
             }
+            ("--chain", []) => break,
             (option, _) if option.starts_with('-') => bail!("unexpected {option:?}; {USAGE}"),
             _ => break,
         };
@@ -113,6 +117,7 @@ fn parse(arguments: &[&str]) -> anyhow::Result<Options> {
         ensure!(loss_percent.is_none(), "one host loses no packets: --loss goes with --two-hosts");
         match rest {
             [] => What::Tests,
+            ["--chain"] => What::Chain,
             command => What::Commands(vec![(Role::Alone, owned(command))]),
         }
     };
@@ -258,11 +263,12 @@ mod tests {
             vec![(Role::Server, owned(&["serve", "-v"])), (Role::Client, owned(&["ask", "--", "x"]))];
         assert_eq!(two, options(What::Commands(commands), Some(2.5), SECONDS));
         assert_eq!(parse(&[]).unwrap(), options(What::Tests, None, SECONDS));
+        assert_eq!(parse(&["--seconds", "9", "--chain"]).unwrap(), options(What::Chain, None, 9));
     }
 
     #[test]
     fn wrong_arguments_are_named() {
-        assert!(error(&["--chain"]).contains("unexpected \"--chain\""));
+        assert!(error(&["--chain", "ls"]).contains("unexpected \"--chain\""));
         assert!(error(&["--two-hosts", "a"]).starts_with("no --"));
         assert!(error(&["--two-hosts", "a", "--"]).starts_with("a command is missing"));
         assert!(error(&["--loss", "1", "a"]).contains("--two-hosts"));

@@ -5,15 +5,33 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
 
+use super::tools;
+use crate::cargo::target_directory;
+
 /// The tests: what cargo is told.
 const TESTS: &[&str] =
     &["test", "--release", "-p", "farsight-conformance", "--features", "verbs", "--test", "verbs"];
+/// The comparison with plain C: what cargo is told, and the C program.
+const CHAIN: &[&str] = &["bench", "-p", "farsight-fabric-verbs", "--features", "verbs", "--bench", "chain"];
+const CHAIN_IN_C: &str = "crates/fabric-verbs/benches/chain/chain.c";
 
 /// A command that runs all tests, and fails if one of them does.
 pub(super) fn tests(root: &Path) -> anyhow::Result<Vec<String>> {
     let script = "status=0; for program; do \"$program\" || status=$?; done; exit $status";
     let words = ["sh", "-c", script, "sh"].map(str::to_owned).into_iter();
     Ok(words.chain(build(root, TESTS)?).collect())
+}
+
+/// A command that compares a chain of READs with plain C.
+pub(super) fn chain(root: &Path) -> anyhow::Result<Vec<String>> {
+    let program = target_directory(root).join("softroce-chain");
+    let mut compiler = tools::command("cc");
+    compiler.args(["-O2", "-o"]).arg(&program).arg(CHAIN_IN_C).arg("-libverbs").current_dir(root);
+    tools::run(&mut compiler)
+        .context("compiling the C program (apt-get install gcc libc6-dev libibverbs-dev)")?;
+    let mut command = build(root, CHAIN)?;
+    command.push(text(&program)?);
+    Ok(command)
 }
 
 /// Has cargo build without running. Returns the programs.
@@ -47,6 +65,11 @@ fn executables(report: &str) -> anyhow::Result<Vec<String>> {
     Ok(programs)
 }
 
+fn text(path: &Path) -> anyhow::Result<String> {
+    let absolute = std::path::absolute(path).with_context(|| format!("finding {}", path.display()))?;
+    absolute.into_os_string().into_string().ok().context("the target directory's name is not UTF-8")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,6 +91,7 @@ mod tests {
     #[test]
     fn what_is_built_exists() {
         let root = crate::tidy::repository_root();
+        assert!(root.join(CHAIN_IN_C).exists());
         let manifest = std::fs::read_to_string(root.join("conformance/Cargo.toml")).unwrap();
         assert!(manifest.contains("[[test]]\nname = \"verbs\"\n"));
     }
