@@ -17,6 +17,7 @@ mod found_by_seeds;
 mod garbage_queue;
 mod leaf;
 mod leaf_writer;
+mod learned;
 mod local_host;
 mod memory_node;
 mod model;
@@ -51,6 +52,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "leaf", run: leaf::run, seeds: leaf::seeds },
     Target { name: "leaf_writer", run: leaf_writer::run, seeds: leaf_writer::seeds },
     Target { name: "pool_leaf", run: pool_leaf::run, seeds: pool_leaf::seeds },
+    Target { name: "learned", run: learned::run, seeds: learned::seeds },
     Target { name: "client", run: client::run, seeds: client::seeds },
     Target { name: "server", run: server::run, seeds: server::seeds },
     Target { name: "memory_node", run: memory_node::run, seeds: memory_node::seeds },

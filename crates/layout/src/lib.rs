@@ -15,6 +15,7 @@ mod geometry;
 mod image;
 mod in_place;
 mod key_lines;
+pub mod learned;
 pub mod pool;
 mod short_pairs;
 mod sub_model;

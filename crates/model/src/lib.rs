@@ -41,7 +41,9 @@ pub use decode_error::DecodeError;
 pub use fit::train_sub_model;
 pub use hint::{KeyHint, shortest_fence};
 pub use linear::LinearTop;
-pub use piecewise::{ERROR_RECORDS_MAX, ErrorBound, Prediction, Segment, fit_segments, segment_of};
+pub use piecewise::{
+    ERROR_RECORDS_MAX, ErrorBound, Prediction, Segment, SegmentPlace, fit_segments, segment_of,
+};
 pub use radix::RadixTop;
 pub use sub_model::{LEAVES_PER_SUB_MODEL_MAX, SubModel};
 pub use top::TopModel;

@@ -57,11 +57,27 @@ pub struct Segment {
     pub slope: f64,
     /// Record of the first key, counted from the run's first leaf.
     pub intercept: f32,
-    /// Position of the run's first leaf.
-    pub first_position: u32,
-    /// Right shift from keys to hints; below 64.
-    pub hint_shift: u8,
+    /// The position of the run's first leaf 24, the right shift from keys to hints 8, lowest bits first.
+    pub place: SegmentPlace,
 }
+
+/// Two small fields of a segment in one word of 32 bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SegmentPlace(pub u32);
+
+impl SegmentPlace {
+    /// The place of a run that begins at a position.
+    ///
+    /// # Panics
+    /// If the position has more than 24 bits.
+    #[must_use]
+    pub fn new(first_position: u32, hint_shift: u8) -> Self {
+        assert!(first_position >> 24 == 0, "a segment at position {first_position}");
+        Self(first_position | u32::from(hint_shift) << 24)
+    }
+}
+
+const _: () = assert!(size_of::<Segment>() == 24);
 
 /// Where a key is looked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -73,6 +89,36 @@ pub struct Prediction {
 }
 
 impl Segment {
+    /// The segment's words: first key, slope, then place 32 and intercept 32, lowest bits first.
+    #[must_use]
+    pub fn to_words(&self) -> [u64; 3] {
+        let small = u64::from(self.place.0) | u64::from(self.intercept.to_bits()) << 32;
+        [self.first_key, self.slope.to_bits(), small]
+    }
+
+    /// The segment of these words, if they are such as trained ones have: the slope finite and not negative,
+    /// the intercept finite, the shift below 64.
+    #[must_use]
+    pub fn from_words([first_key, slope, small]: [u64; 3]) -> Option<Self> {
+        let (slope, intercept) = (f64::from_bits(slope), f32::from_bits((small >> 32) as u32));
+        let place = SegmentPlace(small as u32);
+        let is_line = slope.is_finite() && slope.is_sign_positive() && intercept.is_finite();
+        (is_line && place.0 >> 24 < 64).then_some(Self { first_key, slope, intercept, place })
+    }
+
+    /// Position of the run's first leaf.
+    #[inline]
+    #[must_use]
+    pub fn first_position(&self) -> u32 {
+        self.place.0 & 0xff_ffff
+    }
+
+    /// Right shift from keys to hints; below 64.
+    #[inline]
+    fn hint_shift(&self) -> u32 {
+        self.place.0 >> 24 & 63
+    }
+
     /// Where `key` is looked for, in a run that ends before position `end`: of that run's positions alone.
     #[inline]
     #[must_use]
@@ -82,8 +128,8 @@ impl Segment {
         let (error, slots) = (f64::from(bound.records), f64::from(bound.slots));
         // Conversions saturate: below zero and no number give 0.
         let at = |leaf: f64| {
-            let last = end.saturating_sub(1).max(self.first_position);
-            self.first_position.saturating_add(leaf as u32).min(last)
+            let last = end.saturating_sub(1).max(self.first_position());
+            self.first_position().saturating_add(leaf as u32).min(last)
         };
         let start = at(((record - error) / slots).ceil() - 1.0);
         let last = at((record + error) / slots).max(start);
@@ -96,7 +142,7 @@ impl Segment {
     #[must_use]
     pub fn leaf_hint(&self, low_fence: u64) -> u32 {
         let Some(below) = low_fence.checked_sub(1).filter(|_| low_fence > self.first_key) else { return 0 };
-        let shift = self.hint_shift & 63;
+        let shift = self.hint_shift();
         ((below >> shift) + 1 - (self.first_key >> shift)).min(LEAF_HINT_MAX) as u32
     }
 
@@ -109,7 +155,7 @@ impl Segment {
     #[inline]
     #[must_use]
     pub fn choose(&self, key: u64, window: Range<u32>, hint_at: impl Fn(u32) -> u32) -> Range<u32> {
-        let shift = self.hint_shift & 63;
+        let shift = self.hint_shift();
         let surely = (key >> shift).saturating_sub(self.first_key >> shift);
         let perhaps = surely + u64::from(shift != 0);
         let rest = window.start.saturating_add(1)..window.end;
@@ -132,14 +178,14 @@ impl Segment {
 #[must_use]
 pub fn segment_of(segments: &[Segment], leaf_count: u32, key: u64) -> (&Segment, u32) {
     let index = segments.partition_point(|segment| segment.first_key <= key).saturating_sub(1);
-    (&segments[index], segments.get(index + 1).map_or(leaf_count, |next| next.first_position))
+    (&segments[index], segments.get(index + 1).map_or(leaf_count, |next| next.first_position()))
 }
 
 /// Cuts leaves with these low fences, strictly increasing, into the fewest segments whose predictions keep
 /// the promise within `bound`. Position `i` is the leaf of `fences[i]`.
 ///
 /// # Panics
-/// If the bound is none, there are more than 2^30 records, or fences do not increase.
+/// If the bound is none, there are more than 2^30 records or 2^24 leaves, or fences do not increase.
 #[must_use]
 pub fn fit_segments(fences: &[u64], bound: ErrorBound) -> Vec<Segment> {
     let records = fences.len() as u64 * u64::from(bound.slots);
@@ -181,8 +227,7 @@ fn segment(run: &[u64], first_position: usize, parts_a_key: f64, bound: ErrorBou
         first_key,
         slope,
         intercept: f64::midpoint(least, most) as f32,
-        first_position: first_position as u32,
-        hint_shift: hint_shift(first_key, last_key),
+        place: SegmentPlace::new(first_position as u32, hint_shift(first_key, last_key)),
     }
 }
 

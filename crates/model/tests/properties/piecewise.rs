@@ -1,7 +1,7 @@
 //! ROLEX's model: its promise, that no cut into fewer segments exists, and how many leaves it names.
 
 use crate::oracle::{edge, fences, owner, telling_keys};
-use farsight_model::{ErrorBound, Segment, fit_segments, segment_of, shortest_fence};
+use farsight_model::{ErrorBound, Segment, SegmentPlace, fit_segments, segment_of, shortest_fence};
 use proptest::prelude::*;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
@@ -17,7 +17,7 @@ fn check_key(segments: &[Segment], fences: &[u64], key: u64, bound: ErrorBound) 
     let window = prediction.window;
     assert!(window.contains(&leaf), "key {key} of leaf {leaf}: {window:?} of {segment:?}");
     assert!(
-        segment.first_position <= window.start && window.end <= end,
+        segment.first_position() <= window.start && window.end <= end,
         "{window:?} of {segment:?} to {end}"
     );
     assert!(window.contains(&prediction.likeliest), "{} of {window:?}", prediction.likeliest);
@@ -89,11 +89,11 @@ proptest! {
     fn no_segment_could_be_longer(fences in fences(), bound in bound()) {
         let fences = &fences[..fences.len().min(120)];
         let segments = fit_segments(fences, bound);
-        prop_assert_eq!(segments[0].first_position, 0);
+        prop_assert_eq!(segments[0].first_position(), 0);
         for (index, segment) in segments.iter().enumerate() {
-            let first = segment.first_position as usize;
+            let first = segment.first_position() as usize;
             prop_assert_eq!(segment.first_key, fences[first]);
-            let end = segments.get(index + 1).map_or(fences.len(), |next| next.first_position as usize);
+            let end = segments.get(index + 1).map_or(fences.len(), |next| next.first_position() as usize);
             prop_assert!(fits_one_line(&fences[first..end], bound), "{}..{} has no line", first, end);
             if end < fences.len() {
                 prop_assert!(!fits_one_line(&fences[first..=end], bound), "{}..={} has a line", first, end);
@@ -103,18 +103,19 @@ proptest! {
 
     #[test]
     fn any_fields_evaluate(
-        segment in (edge(), any::<f64>(), any::<f32>(), any::<u32>(), any::<u8>()),
+        segment in (edge(), any::<f64>(), any::<f32>(), any::<u32>()),
         end in any::<u32>(),
         keys in proptest::collection::vec(edge(), 1..20),
         hints in proptest::collection::vec(any::<u32>(), 8),
     ) {
-        let (first_key, slope, intercept, first_position, hint_shift) = segment;
-        let segment = Segment { first_key, slope, intercept, first_position, hint_shift };
+        let (first_key, slope, intercept, place) = segment;
+        let segment = Segment { first_key, slope, intercept, place: SegmentPlace(place) };
+        let first_position = segment.first_position();
         for key in keys {
             let prediction = segment.predict(key, end, HALF_OF_SIXTEEN);
             let window = prediction.window;
             prop_assert!(window.contains(&prediction.likeliest), "{:?}", window);
-            prop_assert!(segment.first_position <= window.start);
+            prop_assert!(segment.first_position() <= window.start);
             prop_assert!(window.end <= end.max(first_position.saturating_add(1)), "{:?}", window);
             let near = window.start..window.end.min(window.start.saturating_add(40));
             let chosen = segment.choose(key, near.clone(), |position| hints[position as usize % 8]);
