@@ -12,8 +12,26 @@ use crate::cargo::Tests;
 
 /// The crates with models under each checker.
 const MODELS: &[(&str, &[&str])] = &[
-    ("loom", &["farsight-base", "farsight-fabric", "farsight-fabric-shm", "farsight-index-xstore"]),
-    ("shuttle", &["farsight-base", "farsight-fabric", "farsight-fabric-shm", "farsight-index-xstore"]),
+    (
+        "loom",
+        &[
+            "farsight-base",
+            "farsight-fabric",
+            "farsight-fabric-shm",
+            "farsight-index-xstore",
+            "farsight-index-rolex",
+        ],
+    ),
+    (
+        "shuttle",
+        &[
+            "farsight-base",
+            "farsight-fabric",
+            "farsight-fabric-shm",
+            "farsight-index-xstore",
+            "farsight-index-rolex",
+        ],
+    ),
 ];
 
 /// Runs the models of the checker that `arguments` name, or of both.

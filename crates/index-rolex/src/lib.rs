@@ -5,8 +5,16 @@
 
 #![forbid(unsafe_code)]
 
+mod cache;
 mod place;
 mod plan;
+mod train;
+mod transfer;
 
+pub use cache::{
+    CANDIDATES_MAX, CacheBytes, CacheSession, Candidates, ERROR_BOUND, Group, GroupId, LearnedError,
+    MetaRegion, PostedSplit, RolexCache,
+};
 pub use place::{LeafPlace, NODES_MAX, NodeLeaves, PoolTable};
 pub use plan::{Planned, Write, plan};
+pub use train::{GROUP_LEAVES, LineSource, TrainError, Trained, Trainer};

@@ -1,0 +1,240 @@
+//! What a compute node knows of a table's learned index: a directory, the groups that were fetched, and leaves
+//! found by walking that no group names yet (*synonyms*). One cache a process, shared by its sessions.
+//!
+//! Invariant: everything here is a hint. A group is decoded and checked whole before it is put in, so every
+//! place in it is one of the table's; which leaf holds a key is decided by the leaf.
+//!
+//! Protocol: a directory and a group, with its synonyms, are immutable; who changes one puts another in its
+//! place, under a lock, and raises its version. A session keeps what it saw last and asks for the version
+//! alone, a word that hardly ever changes; so a prediction takes no lock and writes nothing that is shared.
+
+pub(crate) mod fetch;
+mod group;
+#[cfg(all(test, any(loom, shuttle)))]
+mod models;
+mod session;
+
+use std::sync::{Arc, PoisonError};
+
+use farsight_base::sync::{AtomicU64, Mutex, Ordering};
+use farsight_base::{LINE_BYTES, RegionId, RemoteAddress, WORDS_PER_LINE};
+use farsight_layout::learned::{Directory, GroupPointer, ROOT_SPLITS_WORD};
+
+pub use fetch::{LearnedError, PostedSplit};
+pub use group::{CANDIDATES_MAX, ERROR_BOUND, Group};
+pub use session::{CacheSession, Candidates};
+
+use crate::PoolTable;
+use group::CachedGroup;
+
+/// Where a table's learned index stands: a region of the first memory node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MetaRegion {
+    /// The region.
+    pub region: RegionId,
+    /// Its lines.
+    pub lines: u32,
+}
+
+impl MetaRegion {
+    /// The address of `word` behind the start of `line`.
+    #[must_use]
+    pub fn address(&self, line: u32, word: usize) -> RemoteAddress {
+        let offset_bytes = u64::from(line) * LINE_BYTES as u64 + word as u64 * 8;
+        RemoteAddress { region: self.region, offset_bytes }
+    }
+
+    /// Whether all of `count` lines from `first` on are the region's.
+    #[must_use]
+    pub fn holds(&self, first: u32, count: usize) -> bool {
+        u64::from(first) + count as u64 <= u64::from(self.lines)
+    }
+}
+
+/// A group, by its directory and its number there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GroupId {
+    /// The directory's number.
+    pub directory: u32,
+    /// The group's.
+    pub group: u32,
+}
+
+/// What a compute node knows of one table.
+#[derive(Debug)]
+pub struct RolexCache {
+    table: PoolTable,
+    meta: MetaRegion,
+    directory: Mutex<Arc<CachedDirectory>>,
+    /// The directory's number.
+    number: AtomicU64,
+}
+
+/// A directory and what was fetched of its groups. Directory 0 stands for none: one group, which the table's
+/// first leaf leads to.
+#[derive(Debug)]
+struct CachedDirectory {
+    number: u32,
+    /// Its first line in the meta region.
+    line: u32,
+    boundaries: Vec<u64>,
+    groups: Vec<GroupCell>,
+}
+
+/// A group's place in the cache.
+#[derive(Debug)]
+struct GroupCell {
+    version: AtomicU64,
+    content: Mutex<GroupContent>,
+}
+
+#[derive(Clone, Debug)]
+struct GroupContent {
+    /// Where the newest image was when last heard of.
+    pointer: GroupPointer,
+    fetched: Option<Arc<CachedGroup>>,
+}
+
+/// What a cache holds, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CacheBytes {
+    /// Leaves that fetched groups name.
+    pub leaves: u64,
+    /// Their segments.
+    pub segments: u64,
+    /// Bytes of the directory and of the fetched groups' models and tables.
+    pub learned: u64,
+    /// Bytes of synonyms.
+    pub synonyms: u64,
+}
+
+impl RolexCache {
+    /// A cache that knows nothing yet.
+    #[must_use]
+    pub fn new(table: PoolTable, meta: MetaRegion) -> Arc<Self> {
+        let directory = CachedDirectory::new(0, 0, vec![0], vec![GroupPointer::default()]);
+        Arc::new(Self { table, meta, directory: Mutex::new(Arc::new(directory)), number: AtomicU64::new(0) })
+    }
+
+    /// The table.
+    #[must_use]
+    pub fn table(&self) -> &PoolTable {
+        &self.table
+    }
+
+    /// Where its learned index stands.
+    #[must_use]
+    pub fn meta(&self) -> MetaRegion {
+        self.meta
+    }
+
+    /// What the cache holds.
+    #[must_use]
+    pub fn bytes(&self) -> CacheBytes {
+        let directory = self.directory();
+        let learned = (directory.groups.len() * (size_of::<GroupCell>() + size_of::<u64>())) as u64;
+        let mut bytes = CacheBytes { learned, ..CacheBytes::default() };
+        for cell in &directory.groups {
+            if let Some(group) = cell.content().fetched {
+                bytes.leaves += group.group.leaf_count() as u64;
+                bytes.segments += group.group.segment_count() as u64;
+                let shared = 2 * size_of::<[usize; 2]>() + size_of::<CachedGroup>() + size_of::<Group>();
+                bytes.learned += (shared + group.group.heap_bytes()) as u64;
+                bytes.synonyms += group.synonym_bytes() as u64;
+            }
+        }
+        bytes
+    }
+
+    /// The number of the directory installed.
+    fn number(&self) -> u64 {
+        // Relaxed: only a hint to look; `directory` synchronizes by its lock.
+        self.number.load(Ordering::Relaxed)
+    }
+
+    fn directory(&self) -> Arc<CachedDirectory> {
+        Arc::clone(&self.directory.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Makes a directory that begins at `line` the newest, unless that or a newer one is there already.
+    fn install_directory(&self, line: u32, directory: &Directory) {
+        let pointers = directory.slots.iter().map(|slot| slot.pointer).collect();
+        let cached = CachedDirectory::new(directory.number, line, directory.boundaries.clone(), pointers);
+        let mut current = self.directory.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.number < directory.number {
+            *current = Arc::new(cached);
+            self.number.store(directory.number.into(), Ordering::Relaxed);
+        }
+    }
+}
+
+impl CachedDirectory {
+    fn new(number: u32, line: u32, boundaries: Vec<u64>, pointers: Vec<GroupPointer>) -> Self {
+        let cell = |pointer| GroupCell {
+            version: AtomicU64::new(0),
+            content: Mutex::new(GroupContent { pointer, fetched: None }),
+        };
+        Self { number, line, boundaries, groups: pointers.into_iter().map(cell).collect() }
+    }
+
+    /// The group of `key`.
+    fn group_of(&self, key: u64) -> usize {
+        self.boundaries.partition_point(|boundary| *boundary <= key) - 1
+    }
+
+    /// The address of a group's slot in the meta region.
+    fn slot_address(&self, meta: MetaRegion, group: usize) -> RemoteAddress {
+        meta.address(self.line, Directory::slot_word(self.groups.len(), group))
+    }
+
+    /// The address of the word that counts the splits of a group's leaves.
+    fn splits_address(&self, meta: MetaRegion, group: usize) -> RemoteAddress {
+        if self.number == 0 {
+            return meta.address(0, ROOT_SPLITS_WORD);
+        }
+        meta.address(self.line, Directory::slot_word(self.groups.len(), group) + 1)
+    }
+
+    /// Puts a group in that stands at `pointer`, unless as new a one is there. Synonyms that it does not name
+    /// stay known.
+    fn install(&self, group: usize, pointer: GroupPointer, fetched: Group) {
+        self.groups[group].change(|content| {
+            let old = content.fetched.as_ref();
+            if old.is_some_and(|old| old.group.time().generation >= fetched.time().generation) {
+                return false;
+            }
+            let next = CachedGroup::new(fetched, old.map(|old| &**old));
+            *content = GroupContent { pointer, fetched: Some(Arc::new(next)) };
+            true
+        });
+    }
+}
+
+impl GroupCell {
+    /// How often its content has changed.
+    #[inline]
+    fn version(&self) -> u64 {
+        // Relaxed: only a hint to look; `content` synchronizes by its lock.
+        self.version.load(Ordering::Relaxed)
+    }
+
+    /// What is there now, and its version.
+    fn content(&self) -> GroupContent {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn versioned(&self) -> (u64, GroupContent) {
+        let content = self.content.lock().unwrap_or_else(PoisonError::into_inner);
+        (self.version(), content.clone())
+    }
+
+    fn change(&self, change: impl FnOnce(&mut GroupContent) -> bool) {
+        let mut content = self.content.lock().unwrap_or_else(PoisonError::into_inner);
+        if change(&mut content) {
+            // Relaxed: readers take the lock before they rely on it.
+            self.version.store(self.version() + 1, Ordering::Relaxed);
+        }
+    }
+}
+
+const _: () = assert!(WORDS_PER_LINE * 8 == LINE_BYTES);

@@ -1,0 +1,198 @@
+//! A group in a compute node's memory: its model, its leaves, and the leaves that split off since.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use farsight_layout::learned::{GroupEntry, GroupImage, GroupTime, ImageError};
+use farsight_model::{ErrorBound, Segment, fit_segments, segment_of};
+
+use crate::{LeafPlace, PoolTable};
+
+/// How far a prediction may be off: half of a leaf.
+pub const ERROR_BOUND: ErrorBound = ErrorBound { records: 8, slots: farsight_layout::LEAF_SLOTS as u32 };
+
+/// Leaves that are READ for one key at first. Trained groups name one, hardly ever two.
+pub const CANDIDATES_MAX: usize = 3;
+
+/// Synonyms that are remembered of one group; what splits beyond is found by walking again.
+const SYNONYMS_MAX: usize = 1024;
+
+/// A group's model and its leaves in key order, all of them places of the table.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Group {
+    time: GroupTime,
+    segments: Box<[Segment]>,
+    entries: Box<[GroupEntry]>,
+}
+
+impl Group {
+    /// The group of a table that has no directory yet.
+    pub(super) fn of_first_leaf(first: LeafPlace) -> Self {
+        Self::train(GroupTime { generation: 1, splits: 0 }, &[(0, first)])
+    }
+
+    /// Trains a group on its leaves: their low fences, strictly increasing, and places.
+    ///
+    /// # Panics
+    /// If there is no leaf, or fences do not increase.
+    #[must_use]
+    pub fn train(time: GroupTime, leaves: &[(u64, LeafPlace)]) -> Self {
+        let fences: Vec<u64> = leaves.iter().map(|(low, _)| *low).collect();
+        let segments = fit_segments(&fences, ERROR_BOUND);
+        let mut entries = Vec::with_capacity(leaves.len());
+        for (index, segment) in segments.iter().enumerate() {
+            let end = segments.get(index + 1).map_or(leaves.len(), |next| next.first_position() as usize);
+            let run = &leaves[segment.first_position() as usize..end];
+            let entry = |(low, place): &(u64, LeafPlace)| {
+                GroupEntry::new(place.leaf_number(), segment.leaf_hint(*low))
+            };
+            entries.extend(run.iter().map(entry));
+        }
+        Self { time, segments: segments.into(), entries: entries.into() }
+    }
+
+    /// The words of its image.
+    #[must_use]
+    pub fn to_words(&self) -> Vec<u64> {
+        let segments = self.segments.iter().map(Segment::to_words).collect();
+        GroupImage { time: self.time, segments, entries: self.entries.to_vec() }.to_words()
+    }
+
+    /// The group that these words are the image of, if all of its leaves are places of `table`.
+    ///
+    /// # Errors
+    /// [`ImageError`]: stale, torn or hostile.
+    pub fn from_words(words: &[u64], table: &PoolTable) -> Result<Self, ImageError> {
+        let image = GroupImage::from_words(words)?;
+        let wrong = |what, expected, got| ImageError { piece: "group image", what, expected, got };
+        let mut segments: Vec<Segment> = Vec::with_capacity(image.segments.len());
+        for words in image.segments {
+            let segment = Segment::from_words(words).ok_or_else(|| wrong("segment's line", 0, words[1]))?;
+            let least = segments.last().map_or(0, |before| u64::from(before.first_position()) + 1);
+            let is_next = match segments.last() {
+                None => segment.first_position() == 0,
+                Some(before) => {
+                    u64::from(segment.first_position()) >= least && segment.first_key > before.first_key
+                }
+            };
+            if !is_next || segment.first_position() as usize >= image.entries.len() {
+                return Err(wrong("segment's first position", least, segment.first_position().into()));
+            }
+            segments.push(segment);
+        }
+        if let Some(entry) = image.entries.iter().find(|entry| table.place(entry.place()).is_none()) {
+            return Err(wrong("leaf's place", 0, entry.place().0.into()));
+        }
+        let (segments, entries) = (segments.into(), image.entries.into());
+        Ok(Self { time: image.time, segments, entries })
+    }
+
+    /// When it was trained.
+    #[must_use]
+    pub fn time(&self) -> GroupTime {
+        self.time
+    }
+
+    /// The group's least key: which group it is.
+    #[must_use]
+    pub fn boundary(&self) -> u64 {
+        self.segments[0].first_key
+    }
+
+    /// Its leaves.
+    #[must_use]
+    pub fn leaf_count(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Its segments.
+    #[must_use]
+    pub fn segment_count(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// The places of its leaves, in key order; the first one holds the group's least key.
+    pub fn places(&self, table: &PoolTable) -> impl Iterator<Item = LeafPlace> {
+        self.entries.iter().map(|entry| table.place(entry.place()).expect("places were checked"))
+    }
+
+    /// Bytes of its segments and entries.
+    pub(super) fn heap_bytes(&self) -> usize {
+        size_of_val(&*self.segments) + size_of_val(&*self.entries)
+    }
+
+    /// The positions of the leaves that can own `key`.
+    #[inline]
+    pub(super) fn positions(&self, key: u64) -> Range<u32> {
+        let (segment, end) = segment_of(&self.segments, self.entries.len() as u32, key);
+        let window = segment.predict(key, end, ERROR_BOUND).window;
+        let chosen = segment.choose(key, window, |position| self.entries[position as usize].hint());
+        // Of more than are READ at once (hints that say nothing) the last. If the key lies left of them, the
+        // group's first leaf leads to it.
+        chosen.start.max(chosen.end.saturating_sub(CANDIDATES_MAX as u32))..chosen.end
+    }
+}
+
+/// A leaf that split off from one of a group's leaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Synonym {
+    low: u64,
+    /// The group's leaf that its keys are predicted to.
+    position: u32,
+    place: LeafPlace,
+}
+
+impl Synonym {
+    fn of(group: &Group, low: u64, place: LeafPlace) -> Self {
+        // The last candidate begins at or below the key.
+        Self { low, position: group.positions(low).end - 1, place }
+    }
+}
+
+/// A group with what was found beside it.
+#[derive(Debug)]
+pub(super) struct CachedGroup {
+    pub(super) group: Arc<Group>,
+    /// By their low fences.
+    synonyms: Vec<Synonym>,
+}
+
+impl CachedGroup {
+    /// A new image; of the synonyms known before, those that it does not name.
+    pub(super) fn new(group: Group, before: Option<&Self>) -> Self {
+        let named: std::collections::HashSet<u32> = group.entries.iter().map(|it| it.place().0).collect();
+        let old = before.map_or(&[][..], |before| &before.synonyms);
+        let kept = old.iter().filter(|synonym| !named.contains(&synonym.place.leaf_number().0));
+        let synonyms = kept.map(|synonym| Synonym::of(&group, synonym.low, synonym.place));
+        Self { synonyms: synonyms.collect(), group: Arc::new(group) }
+    }
+
+    pub(super) fn synonym_bytes(&self) -> usize {
+        self.synonyms.capacity() * size_of::<Synonym>()
+    }
+
+    /// This group with one more synonym; `None` if nothing is new.
+    pub(super) fn with(&self, low: u64, place: LeafPlace) -> Option<Self> {
+        let synonym = Synonym::of(&self.group, low, place);
+        let at = self.synonyms.partition_point(|other| other.low < synonym.low);
+        let mut synonyms = self.synonyms.clone();
+        match synonyms.get(at).copied().filter(|other| other.low == low) {
+            Some(same) if same == synonym => return None,
+            Some(_) => synonyms[at] = synonym,
+            None if synonyms.len() == SYNONYMS_MAX => return None,
+            None => synonyms.insert(at, synonym),
+        }
+        Some(Self { group: Arc::clone(&self.group), synonyms })
+    }
+
+    /// The place at `position` for `key`: the group's leaf, or the last known leaf that split off from it at
+    /// or below the key.
+    #[inline]
+    pub(super) fn place(&self, table: &PoolTable, position: u32, key: u64) -> LeafPlace {
+        let below = self.synonyms.partition_point(|synonym| synonym.low <= key);
+        match self.synonyms[..below].last().filter(|synonym| synonym.position == position) {
+            Some(synonym) => synonym.place,
+            None => table.place(self.group.entries[position as usize].place()).expect("places were checked"),
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Models of what the sessions of a process share: groups and directories that one of them puts in while others
+//! predict, and synonyms that several find at once.
+
+use std::sync::Arc;
+
+use farsight_base::RegionId;
+use farsight_base::sync::model::{check, thread};
+use farsight_layout::learned::{DirectorySlot, GroupTime};
+use farsight_layout::pool::BlockGeometry;
+
+use super::*;
+use crate::LeafPlace;
+
+fn place(number: u32) -> LeafPlace {
+    LeafPlace::new(0, number).expect("a small number")
+}
+
+fn new_cache() -> Arc<RolexCache> {
+    let geometry = BlockGeometry::new(8).expect("values of 8 B");
+    let table = PoolTable::new(geometry, &[(RegionId(0), 100 * geometry.bytes() as u64)]);
+    RolexCache::new(table, MetaRegion { region: RegionId(1), lines: 100 })
+}
+
+/// A group of two leaves, whose places say which generation it is of.
+fn group(generation: u32) -> Group {
+    let first = 10 * generation;
+    Group::train(GroupTime { generation, splits: 0 }, &[(0, place(first)), (1 << 40, place(first + 1))])
+}
+
+fn directory(number: u32) -> Directory {
+    Directory { number, boundaries: vec![0], slots: vec![DirectorySlot::default()] }
+}
+
+/// The generation that a session sees: the same in both leaves, and never an older one than before.
+fn seen(session: &CacheSession) -> u32 {
+    let leaf = |key| session.predict(key).expect("a group is there").leaves()[0].number();
+    let [low, high] = [leaf(0), leaf(1 << 41)];
+    assert!(high / 10 >= low / 10 && low % 10 == 0 && high % 10 == 1, "leaves {low} and {high}");
+    high / 10
+}
+
+/// Sessions see whole groups, and newer ones only.
+fn groups_are_swapped_whole() {
+    let cache = new_cache();
+    cache.directory().install(0, GroupPointer::default(), group(2));
+    let installers = [3, 4].map(|generation| {
+        let cache = Arc::clone(&cache);
+        thread::spawn(move || cache.directory().install(0, GroupPointer::default(), group(generation)))
+    });
+    let session = CacheSession::new(Arc::clone(&cache));
+    let mut before = 2;
+    for _ in 0..2 {
+        let now = seen(&session);
+        assert!(now >= before, "generation {now} after {before}");
+        before = now;
+    }
+    for installer in installers {
+        installer.join().unwrap();
+    }
+    assert_eq!(seen(&CacheSession::new(cache)), 4);
+}
+
+/// No synonym that two sessions find at once is lost, nor one that is found while a group is put in.
+fn synonyms_are_all_kept() {
+    let cache = new_cache();
+    cache.directory().install(0, GroupPointer::default(), group(2));
+    let id = GroupId { directory: 0, group: 0 };
+    let finders = [(50, 70), (60, 80)].map(|(number, low)| {
+        let cache = Arc::clone(&cache);
+        thread::spawn(move || _ = CacheSession::new(cache).note_synonym(id, low, place(number)))
+    });
+    cache.directory().install(0, GroupPointer::default(), group(3));
+    for finder in finders {
+        finder.join().unwrap();
+    }
+    let session = CacheSession::new(cache);
+    for (key, number) in [(0, 30), (70, 50), (79, 50), (80, 60), (1 << 40, 31)] {
+        assert_eq!(session.predict(key).expect("a group is there").leaves(), [place(number)], "key {key}");
+    }
+}
+
+/// A session takes up a directory whole, and goes on with the one it has until then.
+fn directories_are_taken_up_in_order() {
+    let cache = new_cache();
+    let installers = [1, 2].map(|number| {
+        let cache = Arc::clone(&cache);
+        thread::spawn(move || cache.install_directory(number, &directory(number)))
+    });
+    let session = CacheSession::new(Arc::clone(&cache));
+    let mut before = 0;
+    for _ in 0..2 {
+        let heard = cache.number();
+        let now = session.directory();
+        assert_eq!(now.line, now.number, "the directory is one");
+        assert!(u64::from(now.number) >= heard && now.number >= before, "{} after {before}", now.number);
+        before = now.number;
+    }
+    for installer in installers {
+        installer.join().unwrap();
+    }
+    assert_eq!(session.directory().number, 2);
+}
+
+#[test]
+fn what_sessions_share_is_swapped_whole() {
+    check(3, groups_are_swapped_whole);
+    check(2, synonyms_are_all_kept);
+    check(3, directories_are_taken_up_in_order);
+}

@@ -1,0 +1,174 @@
+//! One session's view of the shared cache.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use farsight_base::RemoteAddress;
+
+use super::group::{CANDIDATES_MAX, CachedGroup};
+use super::{CachedDirectory, GroupId, RolexCache};
+use crate::LeafPlace;
+
+/// Walks in a group after which one of its sessions asks for a newer image.
+const WALKS_PER_REFRESH: u32 = 8;
+
+/// Where to look for a key first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Candidates {
+    /// The group that said so.
+    pub group: GroupId,
+    leaves: [LeafPlace; CANDIDATES_MAX],
+    count: usize,
+}
+
+impl Candidates {
+    /// The leaves, in key order; never none.
+    #[must_use]
+    pub fn leaves(&self) -> &[LeafPlace] {
+        &self.leaves[..self.count]
+    }
+
+    /// Which of them most likely holds the key: the last, for where hints leave two, the key often is the
+    /// last one's very fence.
+    #[must_use]
+    pub fn likeliest(&self) -> usize {
+        self.count - 1
+    }
+}
+
+/// One session's view of the cache; single-threaded.
+#[derive(Debug)]
+pub struct CacheSession {
+    pub(super) cache: Arc<RolexCache>,
+    view: RefCell<View>,
+}
+
+#[derive(Debug)]
+struct View {
+    directory: Arc<CachedDirectory>,
+    groups: Vec<Seen>,
+}
+
+/// What was seen of one group.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    version: u64,
+    group: Option<Arc<CachedGroup>>,
+    walks: u32,
+}
+
+impl CacheSession {
+    /// A view of `cache`.
+    #[must_use]
+    pub fn new(cache: Arc<RolexCache>) -> Self {
+        let view = RefCell::new(View::of(cache.directory()));
+        Self { cache, view }
+    }
+
+    /// The cache.
+    #[must_use]
+    pub fn cache(&self) -> &Arc<RolexCache> {
+        &self.cache
+    }
+
+    /// Where `key` is looked for; `None` if its group must be fetched first ([`CacheSession::candidates`]).
+    #[inline]
+    #[must_use]
+    pub fn predict(&self, key: u64) -> Option<Candidates> {
+        let mut view = self.view.borrow_mut();
+        view.catch_up(&self.cache);
+        let number = view.directory.group_of(key);
+        let directory = view.directory.number;
+        let group = view.group(number)?;
+        let positions = group.group.positions(key);
+        let place = |position| group.place(&self.cache.table, position, key);
+        let mut leaves = [place(positions.start); CANDIDATES_MAX];
+        for (leaf, position) in leaves.iter_mut().zip(positions.clone()).skip(1) {
+            *leaf = place(position);
+        }
+        Some(Candidates {
+            group: GroupId { directory, group: number as u32 },
+            leaves,
+            count: positions.len(),
+        })
+    }
+
+    /// The leaf that holds the least key of the group of `key`: from there the chain leads to every leaf of
+    /// the group. `None` as in [`CacheSession::predict`].
+    #[must_use]
+    pub fn first_leaf(&self, key: u64) -> Option<LeafPlace> {
+        let mut view = self.view.borrow_mut();
+        view.catch_up(&self.cache);
+        let number = view.directory.group_of(key);
+        let group = view.group(number)?;
+        group.group.places(&self.cache.table).next()
+    }
+
+    /// The address, at the first memory node, of the word that a split of a leaf of `group` adds 1 to.
+    /// `None`: there is a newer directory, in whose group of the same key the split must be counted.
+    pub(super) fn splits_address(&self, group: GroupId) -> Option<RemoteAddress> {
+        let view = self.view.borrow();
+        let is_known = view.directory.number == group.directory;
+        is_known.then(|| view.directory.splits_address(self.cache.meta, group.group as usize))
+    }
+
+    /// Notes for all sessions of the process that the leaf at `place`, whose low fence is `low`, was reached by
+    /// walking from a leaf of `group`. True if it is time to ask for a newer image of the group
+    /// ([`CacheSession::refresh`]).
+    pub fn note_synonym(&self, group: GroupId, low: u64, place: LeafPlace) -> bool {
+        let mut view = self.view.borrow_mut();
+        if view.directory.number != group.directory {
+            return false;
+        }
+        let number = group.group as usize;
+        view.directory.groups[number].change(|content| {
+            let with = content.fetched.as_ref().and_then(|fetched| fetched.with(low, place));
+            let is_new = with.is_some();
+            content.fetched = with.map(Arc::new).or_else(|| content.fetched.take());
+            is_new
+        });
+        let walks = &mut view.groups[number].walks;
+        *walks += 1;
+        let is_time = *walks >= WALKS_PER_REFRESH;
+        if is_time {
+            *walks = 0;
+        }
+        is_time
+    }
+
+    /// The directory that the view holds.
+    pub(super) fn directory(&self) -> Arc<CachedDirectory> {
+        let mut view = self.view.borrow_mut();
+        view.catch_up(&self.cache);
+        Arc::clone(&view.directory)
+    }
+}
+
+impl View {
+    fn of(directory: Arc<CachedDirectory>) -> Self {
+        let groups = vec![Seen::default(); directory.groups.len()];
+        Self { directory, groups }
+    }
+
+    /// Takes up a newer directory.
+    #[inline]
+    fn catch_up(&mut self, cache: &RolexCache) {
+        if cache.number() != u64::from(self.directory.number) {
+            let newest = cache.directory();
+            if newest.number > self.directory.number {
+                *self = Self::of(newest);
+            }
+        }
+    }
+
+    /// The newest content of a group.
+    #[inline]
+    fn group(&mut self, number: usize) -> Option<&CachedGroup> {
+        let (cell, seen) = (&self.directory.groups[number], &mut self.groups[number]);
+        if cell.version() != seen.version {
+            let (version, content) = cell.versioned();
+            (seen.version, seen.group) = (version, content.fetched);
+        }
+        seen.group.as_deref()
+    }
+}

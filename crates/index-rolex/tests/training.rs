@@ -1,0 +1,237 @@
+//! Training over a pool: what trainers publish leads every key to its leaf, however they race, and readers
+//! that hold anything older are led there too.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{Pool, Queue};
+use farsight_base::prng::SplitMix64;
+use farsight_fabric::QueuePair as _;
+use farsight_fabric::lane::PoolLane;
+use farsight_index_rolex::{CacheSession, LeafPlace, RolexCache, Trained, Trainer};
+
+/// Steps of training, until there is nothing left to do.
+fn train(pool: &Pool, trainer: &mut Trainer, queues: &mut [Queue]) -> Trained {
+    let mut sum = Trained::default();
+    for _ in 0..1_000 {
+        let step = step(pool, trainer, queues, 16);
+        sum.groups += step.groups;
+        sum.leaves += step.leaves;
+        sum.directories += step.directories;
+        if step.groups + step.lost + step.directories + step.waiting == 0 {
+            return sum;
+        }
+    }
+    panic!("training does not end: {sum:?}");
+}
+
+fn step(pool: &Pool, trainer: &mut Trainer, queues: &mut [Queue], budget: usize) -> Trained {
+    let lines = pool.lines();
+    let outcome = PoolLane::new(queues).block_on(async |slot| trainer.step(&slot, &lines, budget).await);
+    outcome.expect("the fabric works").expect("training works")
+}
+
+/// Splits the leaf that owns `key` about there (at a key of few bits, as splits choose them), and counts the split in the group that a fresh reader knows.
+fn split(pool: &Pool, session: &CacheSession, queues: &mut [Queue], key: u64) {
+    let low_bits = key.checked_ilog2().unwrap_or_default().saturating_sub(20);
+    let key = key >> low_bits << low_bits;
+    let chain = pool.chain();
+    let owner = pool.owner(&chain, key);
+    if chain.iter().any(|(low, _)| *low == key) {
+        return;
+    }
+    pool.split(owner, key);
+    let counted = PoolLane::new(queues).block_on(async |slot| session.count_split(&slot, key).await);
+    counted.expect("the fabric works").expect("the split is counted");
+}
+
+fn session(pool: &Pool) -> CacheSession {
+    CacheSession::new(RolexCache::new(pool.table.clone(), pool.meta))
+}
+
+/// Checks that `session` names each leaf for its keys at once; gives the average number of candidates.
+fn check_exact(pool: &Pool, session: &CacheSession, queues: &mut [Queue]) -> f64 {
+    let chain = pool.chain();
+    let (mut named, mut keys) = (0, 0);
+    for (index, (low, place)) in chain.iter().enumerate() {
+        let high = chain.get(index + 1).map_or(u64::MAX, |next| next.0 - 1);
+        for key in [*low, low / 2 + high / 2 + (low & high & 1), high] {
+            let found = PoolLane::new(queues).block_on(async |slot| session.candidates(&slot, key).await);
+            let found = found.expect("the fabric works").expect("the index is sound");
+            assert!(found.leaves().contains(place), "key {key} of {place}: {:?}", found.leaves());
+            // The greatest key of a leaf always shares a quantum with the fence behind it.
+            named += if key == high { 0 } else { found.leaves().len() };
+            keys += usize::from(key != high);
+        }
+    }
+    named as f64 / keys as f64
+}
+
+#[test]
+fn a_table_grows_from_one_leaf_through_directories() {
+    let pool = Pool::new(3, 20_000, 60_000);
+    let mut queues = pool.queues();
+    let mut trainer = Trainer::new(pool.table.clone(), pool.meta);
+    let writer = session(&pool);
+    assert_eq!(train(&pool, &mut trainer, &mut queues), Trained::default(), "there is nothing to train");
+    check_exact(&pool, &session(&pool), &mut queues);
+    let mut random = SplitMix64::new(1);
+    let mut directories = 0;
+    for round in 0..30 {
+        for _ in 0..100 {
+            // Half of all splits in one place.
+            let key = random.next_u64() >> if random.below(2) == 0 { 24 } else { 0 };
+            split(&pool, &writer, &mut queues, key);
+        }
+        directories += train(&pool, &mut trainer, &mut queues).directories;
+        let named = check_exact(&pool, &session(&pool), &mut queues);
+        assert!(named <= 1.01, "round {round}: {named} candidates a key");
+    }
+    assert!(directories >= 3, "{directories} directories");
+}
+
+#[test]
+fn a_reader_with_an_old_cache_is_led_left_of_its_key_or_right() {
+    let pool = Pool::new(2, 4_000, 20_000);
+    let mut queues = pool.queues();
+    let mut trainer = Trainer::new(pool.table.clone(), pool.meta);
+    let (writer, old) = (session(&pool), session(&pool));
+    let mut random = SplitMix64::new(2);
+    for _ in 0..300 {
+        split(&pool, &writer, &mut queues, random.next_u64());
+    }
+    train(&pool, &mut trainer, &mut queues);
+    check_exact(&pool, &old, &mut queues);
+    for _ in 0..300 {
+        split(&pool, &writer, &mut queues, random.next_u64());
+    }
+    train(&pool, &mut trainer, &mut queues);
+    let chain = pool.chain();
+    let position = |place: LeafPlace| chain.iter().position(|leaf| leaf.1 == place).expect("in the chain");
+    for index in 0..5_000 {
+        let key = random.next_u64();
+        let (owner, found) = (pool.owner(&chain, key), old.predict(key).expect("was fetched"));
+        let first = old.first_leaf(key).expect("was fetched");
+        assert!(position(first) <= position(owner), "the group's first leaf is right of {key}");
+        assert!(position(found.leaves()[0]) <= position(owner), "the way to {key} leads left");
+        // What a walk finds is known to all sessions of the process.
+        if index % 7 == 0 && found.leaves()[found.likeliest()] != owner {
+            let low = chain[position(owner)].0;
+            let _ = old.note_synonym(found.group, low, owner);
+            let another = CacheSession::new(Arc::clone(old.cache()));
+            let found = another.predict(key).expect("was fetched");
+            assert_eq!(found.leaves()[found.likeliest()], owner, "the synonym of {key} is forgotten");
+        }
+    }
+    PoolLane::new(&mut queues)
+        .block_on(async |slot| {
+            for (low, _) in &chain {
+                old.refresh(&slot, *low).await.expect("a fresh image");
+            }
+        })
+        .expect("the fabric works");
+    assert!(check_exact(&pool, &old, &mut queues) <= 1.01);
+}
+
+#[test]
+fn several_trainers_lose_nothing() {
+    let pool = Pool::new(2, 20_000, 400_000);
+    let mut queues: Vec<Vec<Queue>> = (0..3).map(|_| pool.queues()).collect();
+    let mut trainers: Vec<Trainer> = (0..3).map(|_| Trainer::new(pool.table.clone(), pool.meta)).collect();
+    let writer = session(&pool);
+    let mut random = SplitMix64::new(3);
+    let mut lost = 0;
+    for _ in 0..40 {
+        for _ in 0..60 {
+            split(&pool, &writer, &mut queues[0], random.next_u64() >> random.below(3));
+        }
+        // Step by step, interleaved at every verb: each trainer in a lane of its own would not race.
+        lost += race(&pool, &mut trainers, &mut queues[0], &mut random);
+    }
+    assert!(lost > 0, "no trainer ever lost a race");
+    train(&pool, &mut trainers[0], &mut queues[1]);
+    assert!(check_exact(&pool, &session(&pool), &mut queues[2]) <= 1.01);
+}
+
+/// One step of every trainer side by side in one lane; gives how many images were lost.
+fn race(pool: &Pool, trainers: &mut [Trainer], queues: &mut [Queue], random: &mut SplitMix64) -> usize {
+    let lines = pool.lines();
+    let lost = std::cell::Cell::new(0);
+    let budgets: Vec<usize> = trainers.iter().map(|_| 1 + random.below(8) as usize).collect();
+    PoolLane::new(queues)
+        .run(trainers.len(), trainers.iter_mut().zip(budgets), |slot, (trainer, budget)| {
+            let (lost, lines) = (&lost, &lines);
+            async move {
+                let trained = trainer.step(&slot, lines, budget).await.expect("training works");
+                lost.set(lost.get() + trained.lost);
+            }
+        })
+        .expect("the fabric works");
+    lost.get()
+}
+
+#[test]
+fn frozen_slots_of_a_trainer_that_died_are_taken_over() {
+    let pool = Pool::new(1, 4_000, 40_000);
+    let mut queues = pool.queues();
+    let mut trainer = Trainer::new(pool.table.clone(), pool.meta);
+    let writer = session(&pool);
+    let mut random = SplitMix64::new(4);
+    for _ in 0..400 {
+        split(&pool, &writer, &mut queues, random.next_u64());
+    }
+    train(&pool, &mut trainer, &mut queues);
+    freeze_all(&pool);
+    for _ in 0..50 {
+        split(&pool, &writer, &mut queues, random.next_u64());
+    }
+    // Readers go on meanwhile.
+    PoolLane::new(&mut queues)
+        .block_on(async |slot| session(&pool).candidates(&slot, 7).await)
+        .expect("the fabric works")
+        .expect("frozen slots are read as others are");
+    let trained = train(&pool, &mut trainer, &mut queues);
+    assert_eq!(trained.directories, 1, "{trained:?}");
+    assert!(check_exact(&pool, &session(&pool), &mut queues) <= 1.01);
+}
+
+/// Sets the frozen bit in every slot of the directory that the root names.
+fn freeze_all(pool: &Pool) {
+    use farsight_base::sync::Ordering::Relaxed;
+    use farsight_layout::learned::{Directory, POINTER_FROZEN_BIT, ROOT_WORD, RootWord};
+    let words = pool.meta_words();
+    let line = RootWord(words[ROOT_WORD].load(Relaxed)).line().expect("a directory") as usize;
+    let groups = (words[line * 8].load(Relaxed) >> 32) as usize;
+    for group in 0..groups {
+        // Relaxed: nobody else is at work.
+        words[line * 8 + Directory::slot_word(groups, group)].fetch_or(1 << POINTER_FROZEN_BIT, Relaxed);
+    }
+}
+
+#[test]
+fn training_costs_few_round_trips_and_the_tables_few_bytes() {
+    let pool = Pool::new(2, 10_000, 40_000);
+    let mut queues = pool.queues();
+    let mut trainer = Trainer::new(pool.table.clone(), pool.meta);
+    let writer = session(&pool);
+    let mut random = SplitMix64::new(5);
+    for _ in 0..3_000 {
+        split(&pool, &writer, &mut queues, random.next_u64());
+    }
+    train(&pool, &mut trainer, &mut queues);
+    // One group whose leaves have split since.
+    split(&pool, &writer, &mut queues, random.next_u64());
+    let before: u64 = queues.iter().map(|queue| queue.meters().doorbells).sum();
+    let trained = train(&pool, &mut trainer, &mut queues);
+    assert_eq!(trained.groups, 1);
+    let rung = queues.iter().map(|queue| queue.meters().doorbells).sum::<u64>() - before;
+    println!("{} leaves trained anew in {rung} doorbells", trained.leaves);
+    assert!(rung <= 40, "{rung} doorbells");
+    let reader = session(&pool);
+    check_exact(&pool, &reader, &mut queues);
+    let bytes = reader.cache().bytes();
+    let of_leaves = (bytes.learned - 24 * bytes.segments) as f64 / bytes.leaves as f64;
+    println!("{of_leaves:.2} B a leaf and 24 B for each of {} segments, {bytes:?}", bytes.segments);
+    assert!(bytes.leaves >= 3_000 && of_leaves <= 8.5, "{of_leaves} B a leaf");
+}
