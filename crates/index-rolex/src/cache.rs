@@ -1,5 +1,6 @@
-//! What a compute node knows of a table's learned index: a directory, the groups that were fetched, and leaves
-//! found by walking that no group names yet (*synonyms*). One cache a process, shared by its sessions.
+//! What a compute node knows of a table's learned index: a directory, the groups that were fetched, and
+//! leaves found by walking that no group names yet (*synonyms*). One cache a process, shared by its
+//! sessions.
 //!
 //! Invariant: everything here is a hint. A group is decoded and checked whole before it is put in, so every
 //! place in it is one of the table's; which leaf holds a key is decided by the leaf.

@@ -17,4 +17,4 @@ pub use cache::{
 };
 pub use place::{LeafPlace, NODES_MAX, NodeLeaves, PoolTable};
 pub use plan::{Planned, Write, plan};
-pub use train::{GROUP_LEAVES, LineSource, TrainError, Trained, Trainer};
+pub use train::{GROUP_LEAVES, HomeLines, LineSource, LinesError, TrainError, Trained, Trainer};

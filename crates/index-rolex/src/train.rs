@@ -1,23 +1,26 @@
 //! Training: groups whose leaves have split get new images, and a table that has grown a new directory. Any
 //! compute node may do it, or a memory node by loop-back; several at once do not hurt each other.
 //!
-//! Invariant: an image or a directory is written whole into lines that its trainer alone has, then published by
-//! one compare-and-swap of the word that names it. Whoever exchanges a word owns the lines that it named
-//! before; whoever loses keeps its own. No record moves and no leaf is written, so operations never wait.
+//! Invariant: an image or a directory is written whole into lines that its trainer alone has, then
+//! published by one compare-and-swap of the word that names it. Whoever exchanges a word owns the lines
+//! that it named before; whoever loses keeps its own. No record moves and no leaf is written, so
+//! operations never wait.
 //!
-//! Protocol, group by group: the split counter is READ before the leaves are; every split adds to it after the
-//! right leaf is linked. So an image whose counter is the slot's knows of every split that was counted, and
-//! one that a split overtook is trained again.
+//! Protocol, group by group: the split counter is READ before the leaves are; every split adds to it
+//! after the right leaf is linked. So an image whose counter is the slot's knows of every split that was
+//! counted, and one that a split overtook is trained again.
 //!
-//! A new directory: the old one's slots are frozen first, so that nobody exchanges a pointer in it any more and
-//! the images that both name have one owner, the new one; then it is published; then splits that were counted
-//! in the old slots meanwhile are counted again in the new ones. A split's own doorbell READs the root behind
-//! its count, and counts again if there is a new directory, so none is missed. Frozen slots serve readers as
-//! before; if their trainer died, another one makes the new directory. A directory's memory is never used
-//! anew, because splits are counted in it by whoever does not know better yet.
+//! A new directory: the old one's slots are frozen first, so that nobody exchanges a pointer in it any
+//! more and the images that both name have one owner, the new one; then it is published; then splits that
+//! were counted in the old slots meanwhile are counted again in the new ones. A split's own doorbell
+//! READs the root behind its count, and counts again if there is a new directory, so none is missed.
+//! Frozen slots serve readers as before; if their trainer died, another one makes the new directory. A
+//! directory's memory is never used anew, because splits are counted in it by whoever does not know
+//! better yet.
 
 mod collect;
 mod directory;
+mod home;
 mod space;
 
 use farsight_base::WORDS_PER_LINE;
@@ -35,6 +38,7 @@ use crate::{LeafPlace, PoolTable};
 use collect::{Collected, Stretch, collect};
 use space::FreeLines;
 
+pub use home::{HomeLines, LinesError};
 pub use space::LineSource;
 
 /// Leaves of a group when it is cut.

@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Pool, Queue};
+use common::{Pool, Queue, owner};
 use farsight_base::prng::SplitMix64;
 use farsight_fabric::QueuePair as _;
 use farsight_fabric::lane::PoolLane;
@@ -32,16 +32,17 @@ fn step(pool: &Pool, trainer: &mut Trainer, queues: &mut [Queue], budget: usize)
     outcome.expect("the fabric works").expect("training works")
 }
 
-/// Splits the leaf that owns `key` about there (at a key of few bits, as splits choose them), and counts the split in the group that a fresh reader knows.
+/// Splits the leaf that owns `key` about there (at a key of few bits, as splits choose them), and counts the
+/// split.
 fn split(pool: &Pool, session: &CacheSession, queues: &mut [Queue], key: u64) {
     let low_bits = key.checked_ilog2().unwrap_or_default().saturating_sub(20);
     let key = key >> low_bits << low_bits;
     let chain = pool.chain();
-    let owner = pool.owner(&chain, key);
+    let left = owner(&chain, key);
     if chain.iter().any(|(low, _)| *low == key) {
         return;
     }
-    pool.split(owner, key);
+    pool.split(left, key);
     let counted = PoolLane::new(queues).block_on(async |slot| session.count_split(&slot, key).await);
     counted.expect("the fabric works").expect("the split is counted");
 }
@@ -111,17 +112,17 @@ fn a_reader_with_an_old_cache_is_led_left_of_its_key_or_right() {
     let position = |place: LeafPlace| chain.iter().position(|leaf| leaf.1 == place).expect("in the chain");
     for index in 0..5_000 {
         let key = random.next_u64();
-        let (owner, found) = (pool.owner(&chain, key), old.predict(key).expect("was fetched"));
+        let (home, found) = (owner(&chain, key), old.predict(key).expect("was fetched"));
         let first = old.first_leaf(key).expect("was fetched");
-        assert!(position(first) <= position(owner), "the group's first leaf is right of {key}");
-        assert!(position(found.leaves()[0]) <= position(owner), "the way to {key} leads left");
+        assert!(position(first) <= position(home), "the group's first leaf is right of {key}");
+        assert!(position(found.leaves()[0]) <= position(home), "the way to {key} leads left");
         // What a walk finds is known to all sessions of the process.
-        if index % 7 == 0 && found.leaves()[found.likeliest()] != owner {
-            let low = chain[position(owner)].0;
-            let _ = old.note_synonym(found.group, low, owner);
+        if index % 7 == 0 && found.leaves()[found.likeliest()] != home {
+            let low = chain[position(home)].0;
+            let _ = old.note_synonym(found.group, low, home);
             let another = CacheSession::new(Arc::clone(old.cache()));
             let found = another.predict(key).expect("was fetched");
-            assert_eq!(found.leaves()[found.likeliest()], owner, "the synonym of {key} is forgotten");
+            assert_eq!(found.leaves()[found.likeliest()], home, "the synonym of {key} is forgotten");
         }
     }
     PoolLane::new(&mut queues)
@@ -163,8 +164,8 @@ fn race(pool: &Pool, trainers: &mut [Trainer], queues: &mut [Queue], random: &mu
         .run(trainers.len(), trainers.iter_mut().zip(budgets), |slot, (trainer, budget)| {
             let (lost, lines) = (&lost, &lines);
             async move {
-                let trained = trainer.step(&slot, lines, budget).await.expect("training works");
-                lost.set(lost.get() + trained.lost);
+                let done = trainer.step(&slot, lines, budget).await.expect("training works");
+                lost.set(lost.get() + done.lost);
             }
         })
         .expect("the fabric works");
@@ -191,8 +192,8 @@ fn frozen_slots_of_a_trainer_that_died_are_taken_over() {
         .block_on(async |slot| session(&pool).candidates(&slot, 7).await)
         .expect("the fabric works")
         .expect("frozen slots are read as others are");
-    let trained = train(&pool, &mut trainer, &mut queues);
-    assert_eq!(trained.directories, 1, "{trained:?}");
+    let done = train(&pool, &mut trainer, &mut queues);
+    assert_eq!(done.directories, 1, "{done:?}");
     assert!(check_exact(&pool, &session(&pool), &mut queues) <= 1.01);
 }
 
@@ -223,10 +224,10 @@ fn training_costs_few_round_trips_and_the_tables_few_bytes() {
     // One group whose leaves have split since.
     split(&pool, &writer, &mut queues, random.next_u64());
     let before: u64 = queues.iter().map(|queue| queue.meters().doorbells).sum();
-    let trained = train(&pool, &mut trainer, &mut queues);
-    assert_eq!(trained.groups, 1);
+    let done = train(&pool, &mut trainer, &mut queues);
+    assert_eq!(done.groups, 1);
     let rung = queues.iter().map(|queue| queue.meters().doorbells).sum::<u64>() - before;
-    println!("{} leaves trained anew in {rung} doorbells", trained.leaves);
+    println!("{} leaves trained anew in {rung} doorbells", done.leaves);
     assert!(rung <= 40, "{rung} doorbells");
     let reader = session(&pool);
     check_exact(&pool, &reader, &mut queues);

@@ -74,11 +74,11 @@ fn directories_come_back_and_their_boundaries_are_checked() {
 
 #[test]
 fn pointers_and_roots_come_back() {
-    let pointer = GroupPointer::new(u32::MAX, 4095, 0xabc_def01);
+    let pointer = GroupPointer::new(u32::MAX, 4095, 0x0abc_def1);
     assert_eq!((pointer.line(), pointer.lines()), (u32::MAX, 4095));
-    assert!(pointer.names(0xabc_def01) && pointer.names(0x4_def01) && !pointer.names(0xabc_def02));
+    assert!(pointer.names(0x0abc_def1) && pointer.names(0x4_def1) && !pointer.names(0x0abc_def2));
     assert!(!pointer.is_frozen() && pointer.frozen().is_frozen() && pointer.frozen().thawed() == pointer);
-    assert!(pointer.frozen().names(0xabc_def01) && pointer.frozen().lines() == 4095);
+    assert!(pointer.frozen().names(0x0abc_def1) && pointer.frozen().lines() == 4095);
     let root = RootWord::new(0, 3);
     assert_eq!((root.line(), root.number()), (Some(0), 3));
     assert_eq!(RootWord::default().line(), None);

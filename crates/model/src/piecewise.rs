@@ -178,7 +178,7 @@ impl Segment {
 #[must_use]
 pub fn segment_of(segments: &[Segment], leaf_count: u32, key: u64) -> (&Segment, u32) {
     let index = segments.partition_point(|segment| segment.first_key <= key).saturating_sub(1);
-    (&segments[index], segments.get(index + 1).map_or(leaf_count, |next| next.first_position()))
+    (&segments[index], segments.get(index + 1).map_or(leaf_count, Segment::first_position))
 }
 
 /// Cuts leaves with these low fences, strictly increasing, into the fewest segments whose predictions keep

@@ -1,9 +1,9 @@
 //! Fetching: the directory that the root names, and images that its slots point to.
 //!
 //! Invariant: a directory or an image is installed only if every word of it is what its writer wrote (its
-//! checksum) and it is the one that was asked for (its number; its boundary and generation). So memory that is
-//! used anew while it is READ costs another try, and whoever writes images at any speed cannot make a reader
-//! believe half of one.
+//! checksum) and it is the one that was asked for (its number; its boundary and generation). So memory
+//! that is used anew while it is READ costs another try, and whoever writes images at any speed cannot
+//! make a reader believe half of one.
 
 use std::sync::Arc;
 
@@ -93,19 +93,17 @@ impl CacheSession {
             let group = directory.boundaries.partition_point(|boundary| *boundary <= key) - 1;
             return self.fetch_group(slot, &self.directory(), group, directory.slots[group].pointer).await;
         }
-        match pointer {
-            Some(pointer) => self.fetch_group(slot, &known, known.group_of(key), pointer).await,
-            None => {
-                let first = LeafPlace::new(0, 0).expect("every pool has a first leaf");
-                known.install(0, GroupPointer::default(), Group::of_first_leaf(first));
-                Ok(())
-            }
+        if let Some(pointer) = pointer {
+            return self.fetch_group(slot, &known, known.group_of(key), pointer).await;
         }
+        let first = LeafPlace::new(0, 0).expect("every pool has a first leaf");
+        known.install(0, GroupPointer::default(), Group::of_first_leaf(first));
+        Ok(())
     }
 
-    /// Posts the count of a split of a leaf of `group` into a doorbell of the caller's, behind the split's own
-    /// verbs: up to two verbs at the first memory node, from `first_verb` on. What it returns is for
-    /// [`CacheSession::is_counted`], once they are complete.
+    /// Posts the count of a split of a leaf of `group` into a doorbell of the caller's, behind the
+    /// split's own verbs: up to two verbs at the first memory node, from `first_verb` on. What it returns
+    /// is for [`CacheSession::is_counted`], once they are complete.
     pub fn post_split<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,

@@ -1,5 +1,5 @@
-//! Models of what the sessions of a process share: groups and directories that one of them puts in while others
-//! predict, and synonyms that several find at once.
+//! Models of what the sessions of a process share: groups and directories that one of them puts in while
+//! others predict, and synonyms that several find at once.
 
 use std::sync::Arc;
 

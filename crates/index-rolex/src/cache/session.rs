@@ -112,9 +112,9 @@ impl CacheSession {
         is_known.then(|| view.directory.splits_address(self.cache.meta, group.group as usize))
     }
 
-    /// Notes for all sessions of the process that the leaf at `place`, whose low fence is `low`, was reached by
-    /// walking from a leaf of `group`. True if it is time to ask for a newer image of the group
-    /// ([`CacheSession::refresh`]).
+    /// Notes for all sessions of the process that the leaf at `place`, whose low fence is `low`, was
+    /// reached by walking from a leaf of `group`. True if it is time to ask for a newer image of the
+    /// group ([`CacheSession::refresh`]).
     pub fn note_synonym(&self, group: GroupId, low: u64, place: LeafPlace) -> bool {
         let mut view = self.view.borrow_mut();
         if view.directory.number != group.directory {

@@ -1,9 +1,9 @@
 //! The leaves of a stretch of the chain, in key order, as they are now.
 //!
-//! Invariant: what is collected tiles the stretch: each leaf begins where the one before ends. Low fences never
-//! change and a leaf names its right sibling in the same line as its high fence, so leaves READ at different
-//! moments tile if each one's high fence is the low fence of the leaf that it names; if a leaf was merged away
-//! in between, they do not, and are READ again.
+//! Invariant: what is collected tiles the stretch: each leaf begins where the one before ends. Low fences
+//! never change and a leaf names its right sibling in the same line as its high fence, so leaves READ at
+//! different moments tile if each one's high fence is the low fence of the leaf that it names; if a leaf
+//! was merged away in between, they do not, and are READ again.
 //!
 //! Protocol: the leaves that are known beforehand are READ in as few doorbells as they fit; then those that
 //! they name and that are not known, until the chain is closed. So leaves that split once since they were

@@ -90,16 +90,17 @@ impl Trainer {
     ) -> Result<bool, TrainError<S::Error>> {
         let Some(Current { root, boundaries, .. }) = self.current.take() else { return Ok(false) };
         let Some(line) = root.line() else { return Ok(false) };
-        let Some(old) = self.freeze(slot, line, boundaries.len()).await? else { return Ok(false) };
-        let mut pieces: Vec<GroupPointer> = Vec::new();
-        let mut cut_image = None;
-        // What each group of the new directory has counted, and where that is counted in the old one.
-        let mut groups = Groups::new();
-        let mut origin = Vec::new();
         let (cut_group, mut cut_pieces) = cut.map_or((None, Groups::new()), |(group, it)| (Some(group), it));
+        let pieces: Vec<GroupPointer> = cut_pieces.iter().map(|(_, slot)| slot.pointer).collect();
+        let Some(old) = self.freeze(slot, line, boundaries.len()).await? else {
+            self.give_images(&pieces);
+            return Ok(false);
+        };
+        let mut cut_image = None;
+        // The groups of the new directory, and where each was counted in the old one.
+        let (mut groups, mut origin) = (Groups::new(), Vec::new());
         for (group, (boundary, slot)) in boundaries.iter().zip(&old).enumerate() {
             if cut_group == Some(group) {
-                pieces = cut_pieces.iter().map(|(_, slot)| slot.pointer).collect();
                 cut_image = Some(slot.pointer);
                 origin.extend(cut_pieces.iter().map(|_| group));
                 groups.append(&mut cut_pieces);

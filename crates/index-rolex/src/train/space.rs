@@ -114,6 +114,6 @@ mod tests {
         for (first, lines) in taken {
             free.give(first, lines);
         }
-        assert_eq!(free.ranges, [8..1_008]);
+        assert_eq!((free.ranges.len(), free.ranges[0].clone()), (1, 8..1_008));
     }
 }

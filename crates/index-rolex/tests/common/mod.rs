@@ -37,6 +37,11 @@ pub(crate) struct Pool {
     directory: PathBuf,
 }
 
+/// The leaf of a chain that owns `key`.
+pub(crate) fn owner(chain: &[(u64, LeafPlace)], key: u64) -> LeafPlace {
+    chain[chain.partition_point(|(low, _)| *low <= key) - 1].1
+}
+
 /// Lines of the meta region, given out one after the other.
 pub(crate) struct Lines {
     next: Cell<u32>,
@@ -163,11 +168,6 @@ impl Pool {
             next = self.table.place(farsight_base::LeafNumber(self.load(place, NEXT_WORD) as u32));
         }
         chain
-    }
-
-    /// The leaf that owns `key`.
-    pub(crate) fn owner(&self, chain: &[(u64, LeafPlace)], key: u64) -> LeafPlace {
-        chain[chain.partition_point(|(low, _)| *low <= key) - 1].1
     }
 
     /// All words of the meta region.

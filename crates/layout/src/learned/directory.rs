@@ -44,8 +44,8 @@ impl RootWord {
     }
 }
 
-/// Where a group's newest image is: `{first line 32, lines 12, generation's lowest bits 19, frozen 1}`, lowest
-/// bits first.
+/// Where a group's newest image is: `{first line 32, lines 12, generation's lowest bits 19, frozen 1}`,
+/// lowest bits first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GroupPointer(pub u64);
 

@@ -1,0 +1,73 @@
+//! Lines of the meta region from the memory node that holds it, by a call.
+
+use std::ops::Range;
+
+use farsight_fabric::lane::PoolSlot;
+use farsight_fabric::{FabricError, QueuePair};
+use farsight_protocol::{
+    Blocks, DecodeError, ErrorCode, PoolRequest, Reply, Request, ServerError, Space, TableId,
+};
+
+use super::LineSource;
+use crate::cache::fetch::META_NODE;
+
+/// Lines that are asked for at once, so that calls are rare.
+const LINES_A_CALL: u32 = 4096;
+
+/// Lines of one table's meta region, from home.
+#[derive(Clone, Copy, Debug)]
+pub struct HomeLines {
+    table: TableId,
+}
+
+/// Why there are no more lines.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum LinesError {
+    /// The fabric failed.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// Home refused.
+    #[error("home refused: {0}")]
+    Refused(#[from] ServerError),
+    /// Home's answer is not understood.
+    #[error("home's answer is unintelligible: {0}")]
+    Decode(#[from] DecodeError),
+}
+
+impl HomeLines {
+    /// Lines of this table.
+    #[must_use]
+    pub fn new(table: TableId) -> Self {
+        Self { table }
+    }
+
+    async fn ask<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        count: u32,
+    ) -> Result<Range<u32>, LinesError> {
+        let (mut request, mut reply) = (Vec::new(), Vec::new());
+        Request::pool(&mut request, &PoolRequest::Allocate { table: self.table, space: Space::Meta, count });
+        slot.call(META_NODE, &request, &mut reply).await?;
+        let Blocks { first, count } = Reply::decode(&reply)??.control()?;
+        Ok(first..first.saturating_add(count))
+    }
+}
+
+impl LineSource for HomeLines {
+    type Error = LinesError;
+
+    async fn more<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        lines: u32,
+    ) -> Result<Range<u32>, LinesError> {
+        let plenty = lines.max(LINES_A_CALL);
+        match self.ask(slot, plenty).await {
+            Err(LinesError::Refused(error)) if error.code == ErrorCode::RegionFull && plenty > lines => {
+                self.ask(slot, lines).await
+            }
+            given => given,
+        }
+    }
+}
