@@ -6,15 +6,28 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+mod error;
+mod get;
+mod member;
 mod place;
 mod plan;
+mod repair;
+mod rooms;
+mod scan;
+mod session;
 mod train;
 mod transfer;
+mod walk;
+mod write;
 
 pub use cache::{
     CANDIDATES_MAX, CacheBytes, CacheSession, Candidates, ERROR_BOUND, Group, GroupId, LearnedError,
     MetaRegion, PostedSplit, RolexCache,
 };
+pub use error::RolexError;
+pub use member::{ComputeNodeLocks, PoolCalls};
 pub use place::{LeafPlace, NODES_MAX, NodeLeaves, PoolTable};
 pub use plan::{Planned, Write, plan};
+pub use session::RolexSession;
 pub use train::{GROUP_LEAVES, HomeLines, LineSource, LinesError, TrainError, Trained, Trainer};
+pub use walk::LEASE;

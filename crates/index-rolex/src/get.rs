@@ -1,0 +1,103 @@
+//! GET: READ all candidate leaves and what is known to have split off them in one doorbell; the leaf whose
+//! fences hold the key answers.
+//!
+//! Linearization: docs/protocol/rolex.md. A hit and a miss are each proved by the lines of one READ.
+
+use farsight_base::Line;
+use farsight_fabric::lane::PoolSlot;
+use farsight_fabric::{QueuePair, ReadMode};
+use farsight_layout::pool::{BlockSearch, LockWord, lock_of, search_block};
+use farsight_layout::{KEY_LINES, KeyLines};
+
+use crate::cache::Candidates;
+use crate::walk::{Seen, Walk};
+use crate::{LeafPlace, RolexError, RolexSession};
+
+impl RolexSession {
+    /// The version of `key`, its value in `value`; 0: it is absent.
+    pub(crate) async fn get<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        key: u64,
+        value: &mut [u8],
+    ) -> Result<u64, RolexError> {
+        let geometry = *self.table().geometry();
+        let candidates = self.candidates(slot, key).await?;
+        let mut lines = vec![Line::ZERO; geometry.leaf().leaf_lines()];
+        self.post_leaves(slot, candidates.leaves(), lines.len());
+        slot.completed().await;
+        let mut walk = Walk::new(self, key);
+        let mut place = candidates.leaves()[candidates.likeliest()];
+        let mut seen = (LockWord::FREE, Seen::Left);
+        // The last candidate whose keys do not all lie right of this one.
+        for (index, candidate) in candidates.leaves().iter().enumerate().rev() {
+            slot.take_read(candidate.node(), index, &mut lines)?;
+            match seen_of(search_block(&geometry, &lines, key, value), &lines) {
+                Ok(version) => return Ok(version),
+                Err((_, Seen::Left | Seen::Closed)) => {}
+                Err(other) => {
+                    (place, seen) = (*candidate, other);
+                    break;
+                }
+            }
+        }
+        self.count(|counters| counters.irregular += 1);
+        loop {
+            place = walk.next(slot, place, seen.0, seen.1).await?;
+            self.post_leaves(slot, &[place], lines.len());
+            slot.completed().await;
+            slot.take_read(place.node(), 0, &mut lines)?;
+            match seen_of(search_block(&geometry, &lines, key, value), &lines) {
+                Ok(version) => {
+                    self.learn(slot, &walk, &candidates, &lines, place, key).await;
+                    return Ok(version);
+                }
+                Err(other) => seen = other,
+            }
+        }
+    }
+
+    /// Posts READs of whole leaves, verb by verb.
+    pub(crate) fn post_leaves<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        places: &[LeafPlace],
+        lines: usize,
+    ) {
+        for (verb, place) in places.iter().enumerate() {
+            slot.post_read(place.node(), verb, self.table().address(*place, 0), lines, ReadMode::Stamped);
+        }
+    }
+
+    /// After a walk: remembers the leaf, and asks for a newer image when that has happened often.
+    pub(crate) async fn learn<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        walk: &Walk<'_>,
+        candidates: &Candidates,
+        lines: &[Line],
+        place: LeafPlace,
+        key: u64,
+    ) {
+        let key_lines = lines.first_chunk::<KEY_LINES>().expect("a leaf has a key part");
+        let Some(fences) = KeyLines(key_lines).fences().filter(|_| walk.has_walked()) else { return };
+        if self.hints.note_synonym(candidates.group, fences.low, place) {
+            // The operation is done. What was replaced while it was READ is asked for another time, and a
+            // fabric that failed says so to the next operation.
+            let _ = self.hints.refresh(slot, key).await;
+        }
+    }
+}
+
+/// The answer of a leaf, or what else it was; with its lock.
+fn seen_of(found: BlockSearch, lines: &[Line]) -> Result<u64, (LockWord, Seen)> {
+    let lock = lock_of(lines.first_chunk().expect("a leaf has a key part"));
+    match found {
+        BlockSearch::Hit(version) => Ok(version),
+        BlockSearch::Absent => Ok(0),
+        BlockSearch::Right(next) => Err((lock, Seen::Right(next))),
+        BlockSearch::Left => Err((lock, Seen::Left)),
+        BlockSearch::Changing => Err((lock, Seen::Busy)),
+        BlockSearch::Closed => Err((lock, Seen::Closed)),
+    }
+}

@@ -1,0 +1,113 @@
+//! Repair: what is done about a leaf whose lock's holder is dead, or cannot be told from it.
+//!
+//! Protocol: the holder's compute node is fenced at every memory node, so none of its WRITEs can execute any
+//! more. Then the lock word that was waited for is exchanged for one's own: of several that repair, one wins.
+//! The journal says what had begun ([`LockedLeaf::repair`]); a repairer that dies leaves that to the next.
+//! A holder that was only slow finds its connections ended, and what became of its write unknown.
+
+use farsight_base::Line;
+use farsight_fabric::lane::PoolSlot;
+use farsight_fabric::{FabricError, QueuePair, ReadMode};
+use farsight_layout::OWNER_WORD;
+use farsight_layout::pool::{LockWord, LockedLeaf, Neighbour, Writes};
+
+use crate::{LeafPlace, RolexError, RolexSession};
+
+impl RolexSession {
+    /// Takes the leaf over from the holder of `lock`, whose lease is over, and brings it to rest.
+    pub(crate) async fn repair<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        place: LeafPlace,
+        lock: LockWord,
+    ) -> Result<(), RolexError> {
+        let Some(owner) = lock.owner() else { return Ok(()) };
+        if owner == self.locks.compute_node() {
+            // Another session of this process, which is slow: nobody fences itself.
+            return Ok(());
+        }
+        if !self.fenced.borrow().contains(&owner) {
+            let what = "fencing a compute node whose lock stands still";
+            self.calls.fence(owner).map_err(|source| RolexError::Call { what, source })?;
+            self.fenced.borrow_mut().insert(owner);
+        }
+        let own = self.locks.draw();
+        let mut block = vec![Line::ZERO; self.table().geometry().lines()];
+        if self.exchange_and_read(slot, place, [lock, own], &mut block).await? != lock {
+            return Ok(());
+        }
+        let geometry = *self.table().geometry();
+        let mut leaf = LockedLeaf::new(&geometry, place.leaf_number(), &mut block);
+        let mut writes = Writes::default();
+        let neighbour = leaf.neighbour();
+        if self.is_going_on(slot, neighbour).await? {
+            leaf.repair(&mut writes);
+        } else {
+            leaf.abandon(&mut writes);
+        }
+        self.execute(slot, &writes).await?;
+        if neighbour == Neighbour::Born
+            && let Some(born) = self.table().place(leaf.next())
+        {
+            self.open(slot, born, own).await?;
+        }
+        writes.clear();
+        leaf.clear_journal(&mut writes);
+        leaf.unlock(LockWord::FREE, &mut writes);
+        Ok(self.execute(slot, &writes).await?)
+    }
+
+    /// False if the change was a merge that had not begun, or is long done: its right leaf is neither closed
+    /// nor held for it.
+    async fn is_going_on<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        neighbour: Neighbour,
+    ) -> Result<bool, FabricError> {
+        let Neighbour::Merged { leaf, holder } = neighbour else { return Ok(true) };
+        let Some(merged) = self.table().place(leaf) else { return Ok(false) };
+        let at = self.table().address(merged, OWNER_WORD);
+        slot.post_compare_swap(merged.node(), 0, at, holder.0, LockWord::CLOSED.0);
+        slot.completed().await;
+        let found = LockWord(slot.take_word(merged.node(), 0)?);
+        Ok(found == holder || found == LockWord::CLOSED)
+    }
+
+    /// Opens the leaf that a split made, unless that was done.
+    async fn open<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        born: LeafPlace,
+        own: LockWord,
+    ) -> Result<(), FabricError> {
+        let geometry = *self.table().geometry();
+        let mut block = vec![Line::ZERO; geometry.lines()];
+        let found = self.exchange_and_read(slot, born, [LockWord::CLOSED, own], &mut block).await?;
+        if found != LockWord::CLOSED {
+            return Ok(());
+        }
+        let mut leaf = LockedLeaf::new(&geometry, born.leaf_number(), &mut block);
+        let mut writes = Writes::default();
+        leaf.repair(&mut writes);
+        leaf.unlock(LockWord::FREE, &mut writes);
+        self.execute(slot, &writes).await
+    }
+
+    /// Exchanges a leaf's lock word, if it is the first of the two, for the second, and READs its block
+    /// behind that. Returns the lock word that it found.
+    async fn exchange_and_read<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        place: LeafPlace,
+        [from, to]: [LockWord; 2],
+        block: &mut [Line],
+    ) -> Result<LockWord, FabricError> {
+        let (table, node) = (self.table(), place.node());
+        slot.post_compare_swap(node, 0, table.address(place, OWNER_WORD), from.0, to.0);
+        slot.post_read(node, 1, table.address(place, 0), block.len(), ReadMode::Plain);
+        slot.completed().await;
+        let found = LockWord(slot.take_word(node, 0)?);
+        slot.take_read(node, 1, block)?;
+        Ok(found)
+    }
+}

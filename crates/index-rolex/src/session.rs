@@ -1,0 +1,194 @@
+//! One session of a compute node on one table: what its operations share.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+
+use farsight_fabric::lane::{PoolLane, PoolSlot};
+use farsight_fabric::{FabricError, Guarantees, QueuePair};
+use farsight_index::{Answers, Counters, Pairs};
+use farsight_protocol::WriteOutcome;
+
+use crate::cache::Candidates;
+use crate::member::{ComputeNodeLocks, Locks, PoolCalls};
+use crate::rooms::Rooms;
+use crate::{CacheSession, PoolTable, RolexError, Write};
+
+/// GETs side by side.
+const GETS: usize = 64;
+/// Scans side by side.
+const SCANS: usize = 16;
+/// Writes side by side.
+const WRITES: usize = 8;
+
+/// A session. The queue pairs, one a memory node and in the pool's order, are the caller's.
+pub struct RolexSession {
+    pub(crate) hints: CacheSession,
+    pub(crate) locks: Locks,
+    pub(crate) calls: Box<dyn PoolCalls>,
+    pub(crate) rooms: RefCell<Rooms>,
+    /// Compute nodes that this session knows to be fenced.
+    pub(crate) fenced: RefCell<HashSet<u16>>,
+    counters: Cell<Counters>,
+}
+
+impl RolexSession {
+    /// A session.
+    #[must_use]
+    pub fn new(hints: CacheSession, locks: ComputeNodeLocks, calls: Box<dyn PoolCalls>) -> Self {
+        let rooms = RefCell::new(Rooms::new(hints.cache().table().nodes().len()));
+        let (locks, fenced) = (Locks::new(locks), RefCell::default());
+        Self { hints, locks, calls, rooms, fenced, counters: Cell::default() }
+    }
+
+    /// True if a fabric keeps what these protocols need: WRITEs in order, a READ behind the atomic before it.
+    #[must_use]
+    pub fn is_served_by(guarantees: &Guarantees) -> bool {
+        guarantees.writes_in_order && guarantees.read_after_atomic
+    }
+
+    /// What its operations counted.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters.get()
+    }
+
+    /// The values of `keys` into `answers`.
+    ///
+    /// # Errors
+    /// [`RolexError`].
+    pub fn multi_get<Q: QueuePair>(
+        &self,
+        queues: &mut [Q],
+        keys: &[u64],
+        answers: &mut Answers,
+    ) -> Result<(), RolexError> {
+        let value_bytes = self.table().geometry().leaf().value_bytes();
+        answers.reset(keys.len(), value_bytes);
+        let answers = RefCell::new(answers);
+        self.count(|counters| counters.gets += keys.len() as u64);
+        run(queues, GETS, keys.iter().enumerate(), &async |slot, (index, key)| {
+            let mut value = vec![0; value_bytes];
+            let version = self.get(&slot, *key, &mut value).await?;
+            let mut answers = answers.borrow_mut();
+            answers.value_mut(index).copy_from_slice(&value);
+            answers.set_version(index, version);
+            Ok(())
+        })
+    }
+
+    /// For each `(from, limit)` its pairs.
+    ///
+    /// # Errors
+    /// [`RolexError`].
+    pub fn scan_batch<Q: QueuePair>(
+        &self,
+        queues: &mut [Q],
+        scans: &[(u64, usize)],
+        pairs: &mut Pairs,
+    ) -> Result<(), RolexError> {
+        let value_bytes = self.table().geometry().leaf().value_bytes();
+        self.count(|counters| counters.scans += scans.len() as u64);
+        let found = RefCell::new(vec![Pairs::default(); scans.len()]);
+        run(queues, SCANS, scans.iter().enumerate(), &async |slot, (index, (from, limit))| {
+            let mut own = Pairs::default();
+            own.reset(value_bytes);
+            self.scan(&slot, *from, *limit, &mut own).await?;
+            found.borrow_mut()[index] = own;
+            Ok(())
+        })?;
+        pairs.reset(value_bytes);
+        for own in found.into_inner() {
+            (0..own.len()).for_each(|at| pairs.push(own.pair(at)));
+            pairs.end_scan();
+        }
+        Ok(())
+    }
+
+    /// Executes writes side by side, those of one key in their order, and appends what became of each to
+    /// `outcomes`. A write that failed alone has its error there.
+    pub fn write_many<Q: QueuePair>(
+        &self,
+        queues: &mut [Q],
+        writes: &[Write<'_>],
+        outcomes: &mut Vec<Result<WriteOutcome, RolexError>>,
+    ) {
+        self.count(|counters| counters.writes += writes.len() as u64);
+        let mut rest = writes;
+        while !rest.is_empty() {
+            // As many as have different keys: two writes of one key would have no order.
+            let mut keys = HashSet::new();
+            let count = rest.iter().take_while(|write| keys.insert(write.key)).count();
+            self.write_distinct(queues, &rest[..count], outcomes);
+            rest = &rest[count..];
+        }
+    }
+
+    fn write_distinct<Q: QueuePair>(
+        &self,
+        queues: &mut [Q],
+        writes: &[Write<'_>],
+        outcomes: &mut Vec<Result<WriteOutcome, RolexError>>,
+    ) {
+        let done = RefCell::new((0..writes.len()).map(|_| None).collect::<Vec<_>>());
+        let lane = PoolLane::new(queues);
+        let outcome =
+            lane.run(WRITES.min(writes.len()), writes.iter().enumerate(), |slot, (index, write)| {
+                let done = &done;
+                async move {
+                    let outcome = self.write(&slot, write).await;
+                    done.borrow_mut()[index] = Some(outcome);
+                }
+            });
+        let source = outcome.err();
+        outcomes.extend(done.into_inner().into_iter().zip(writes).map(|(outcome, write)| {
+            let lost = || source.clone().expect("a lane ends with all operations or with an error");
+            outcome.unwrap_or_else(|| Err(RolexError::Indeterminate { key: write.key, source: lost() }))
+        }));
+    }
+
+    pub(crate) fn table(&self) -> &PoolTable {
+        self.hints.cache().table()
+    }
+
+    /// Where `key` is looked for first.
+    pub(crate) async fn candidates<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        key: u64,
+    ) -> Result<Candidates, RolexError> {
+        match self.hints.predict(key) {
+            Some(candidates) => Ok(candidates),
+            None => Ok(self.hints.candidates(slot, key).await?),
+        }
+    }
+
+    pub(crate) fn count(&self, change: impl FnOnce(&mut Counters)) {
+        let mut counters = self.counters.get();
+        change(&mut counters);
+        self.counters.set(counters);
+    }
+}
+
+/// Runs reads side by side; the first error is the batch's.
+fn run<Q: QueuePair, Operation>(
+    queues: &mut [Q],
+    width: usize,
+    operations: impl ExactSizeIterator<Item = Operation>,
+    run: &impl AsyncFn(PoolSlot<'_, '_, Q>, Operation) -> Result<(), RolexError>,
+) -> Result<(), RolexError> {
+    if operations.len() == 0 {
+        return Ok(());
+    }
+    let failure = RefCell::new(None);
+    let lane = PoolLane::new(queues);
+    lane.run(width.min(operations.len()), operations, |slot, operation| {
+        let failure = &failure;
+        async move {
+            if let Err(error) = run(slot, operation).await {
+                failure.borrow_mut().get_or_insert(error);
+            }
+        }
+    })
+    .map_err(|error: FabricError| RolexError::from(error))?;
+    failure.into_inner().map_or(Ok(()), Err)
+}

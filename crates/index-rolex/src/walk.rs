@@ -1,0 +1,150 @@
+//! Where an operation goes on after a leaf that was not the key's, or not at rest.
+//!
+//! Invariant: the walk ends. Leaves are looked at [`STEPS_MAX`] times at most, busy ones are waited for
+//! [`WAIT_MAX`] in all; a lock whose word stood unchanged for [`LEASE`] has its holder fenced and its leaf
+//! repaired, by whoever waits.
+//!
+//! Right of a leaf is its sibling. Left of it, or where a block is no leaf of the chain, the walk begins at
+//! the group's first leaf, which is never merged and from which the chain leads to every key. A sibling that
+//! is closed was just made, or is being merged, by whoever holds the leaf before it: so that one's lock is
+//! what the walk waits for.
+
+use std::time::Duration;
+
+use farsight_base::LeafNumber;
+use farsight_base::clock::MonotonicNs;
+use farsight_fabric::QueuePair;
+use farsight_fabric::lane::PoolSlot;
+use farsight_layout::pool::LockWord;
+
+use crate::{LeafPlace, RolexError, RolexSession};
+
+/// How long a lock's word stands unchanged before its holder is taken for dead and fenced.
+pub const LEASE: Duration = Duration::from_millis(500);
+
+/// Leaves that one operation looks at, at most.
+const STEPS_MAX: u32 = 1 << 20;
+/// How long one operation waits for busy leaves.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+/// The first pause before a busy leaf is looked at again; each one after it is twice as long.
+const PAUSE_MIN: Duration = Duration::from_micros(1);
+/// The longest pause.
+const PAUSE_MAX: Duration = Duration::from_millis(1);
+
+/// What a leaf turned out to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Seen {
+    /// The key belongs to the right; that is the sibling.
+    Right(LeafNumber),
+    /// The key belongs to the left.
+    Left,
+    /// It is locked, or its lines were changing.
+    Busy,
+    /// It is no leaf of the chain now.
+    Closed,
+}
+
+/// One operation's way.
+pub(crate) struct Walk<'s> {
+    session: &'s RolexSession,
+    key: u64,
+    begun: Option<MonotonicNs>,
+    steps: u32,
+    pauses: u32,
+    /// The leaf whose sibling is looked at now, and its lock when that was read.
+    before: Option<(LeafPlace, LockWord)>,
+    watched: Option<(LeafPlace, LockWord, MonotonicNs)>,
+    has_walked: bool,
+}
+
+impl<'s> Walk<'s> {
+    pub(crate) fn new(session: &'s RolexSession, key: u64) -> Self {
+        let (begun, before, watched) = (None, None, None);
+        Self { session, key, begun, steps: 0, pauses: 0, before, watched, has_walked: false }
+    }
+
+    /// True if the walk went to a sibling: the cache does not know this leaf.
+    pub(crate) fn has_walked(&self) -> bool {
+        self.has_walked
+    }
+
+    /// The leaf to look at after `at`, whose lock was `lock`.
+    pub(crate) async fn next<Q: QueuePair>(
+        &mut self,
+        slot: &PoolSlot<'_, '_, Q>,
+        at: LeafPlace,
+        lock: LockWord,
+        seen: Seen,
+    ) -> Result<LeafPlace, RolexError> {
+        self.steps += 1;
+        let astray = |found| RolexError::Astray { key: self.key, place: at, steps: self.steps, found };
+        if self.steps > STEPS_MAX {
+            return Err(astray("no leaf that owns the key"));
+        }
+        match seen {
+            Seen::Right(next) => {
+                self.session.count(|counters| counters.sibling_steps += 1);
+                let next = self.session.table().place(next).ok_or_else(|| astray("a sibling outside"))?;
+                self.before = Some((at, lock));
+                self.has_walked = true;
+                Ok(next)
+            }
+            Seen::Left => self.first_leaf(slot).await,
+            Seen::Busy => {
+                self.wait(slot, at, lock).await?;
+                Ok(at)
+            }
+            Seen::Closed => match self.before.take() {
+                Some((left, lock)) => {
+                    self.wait(slot, left, lock).await?;
+                    Ok(left)
+                }
+                None => self.first_leaf(slot).await,
+            },
+        }
+    }
+
+    /// The first leaf of the key's group.
+    async fn first_leaf<Q: QueuePair>(
+        &mut self,
+        slot: &PoolSlot<'_, '_, Q>,
+    ) -> Result<LeafPlace, RolexError> {
+        self.before = None;
+        loop {
+            if let Some(first) = self.session.hints.first_leaf(self.key) {
+                return Ok(first);
+            }
+            self.session.candidates(slot, self.key).await?;
+        }
+    }
+
+    /// Waits a moment for whoever holds `lock`; repairs the leaf if that has lasted too long.
+    async fn wait<Q: QueuePair>(
+        &mut self,
+        slot: &PoolSlot<'_, '_, Q>,
+        place: LeafPlace,
+        lock: LockWord,
+    ) -> Result<(), RolexError> {
+        self.session.count(|counters| counters.retries += 1);
+        let now = slot.now();
+        let waited = now.since(*self.begun.get_or_insert(now));
+        if waited > WAIT_MAX {
+            return Err(RolexError::Contended { key: self.key, place, waited });
+        }
+        match self.watched {
+            Some((watched, word, since)) if watched == place && word == lock => {
+                let is_fenced =
+                    lock.owner().is_some_and(|owner| self.session.fenced.borrow().contains(&owner));
+                if lock.owner().is_some() && (is_fenced || now.since(since) >= LEASE) {
+                    self.watched = None;
+                    return self.session.repair(slot, place, lock).await;
+                }
+            }
+            _ => self.watched = Some((place, lock, now)),
+        }
+        let pause = PAUSE_MIN.saturating_mul(1 << self.pauses.min(16)).min(PAUSE_MAX);
+        self.pauses += 1;
+        slot.pause(pause).await;
+        Ok(())
+    }
+}

@@ -1,0 +1,225 @@
+//! Insert, update, put, remove: lock the leaf and READ its block in one doorbell, plan the change, send its
+//! WRITEs with the lock's release in the next.
+//!
+//! Protocol: the first doorbell locks the likeliest candidate and READs it whole behind the lock, beside the
+//! key lines of the other candidates. Is the key another leaf's, that one is locked with the wrong one's
+//! release. What the WRITEs are, in which order, and when the change takes effect is the plan's
+//! ([`plan`](crate::plan)).
+//!
+//! A lock that cannot be had is waited for ([`Walk`]). Until the first WRITE is posted an error means that
+//! nothing happened; from then on the outcome is unknown.
+
+use farsight_base::Line;
+use farsight_fabric::lane::PoolSlot;
+use farsight_fabric::{FabricError, QueuePair, ReadMode};
+use farsight_layout::pool::{LockWord, LockedLeaf, Writes};
+use farsight_layout::{KEY_LINES, KeyLines, KeySearch, OWNER_WORD};
+use farsight_protocol::{ErrorCode, WriteOutcome};
+
+use crate::cache::Candidates;
+use crate::plan::{Planned, Write, plan};
+use crate::walk::{Seen, Walk};
+use crate::{LeafPlace, RolexError, RolexSession};
+
+impl RolexSession {
+    /// Executes one write.
+    pub(crate) async fn write<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        write: &Write<'_>,
+    ) -> Result<WriteOutcome, RolexError> {
+        let candidates = self.candidates(slot, write.key).await?;
+        let mut walk = Walk::new(self, write.key);
+        let mut block = vec![Line::ZERO; self.table().geometry().lines()];
+        let mut place = candidates.leaves()[candidates.likeliest()];
+        let mut wrong = None;
+        let mut others = candidates.leaves();
+        loop {
+            let lock = self.locks.draw();
+            self.post_key_lines(slot, others, place);
+            let found = self.lock_and_read(slot, place, lock, wrong.take(), &mut block).await?;
+            if found == LockWord::FREE {
+                let geometry = *self.table().geometry();
+                let leaf = LockedLeaf::new(&geometry, place.leaf_number(), &mut block);
+                let seen = match leaf.search(write.key) {
+                    _ if !leaf.is_at_rest() => Seen::Closed,
+                    KeySearch::Hit { .. } | KeySearch::Absent => {
+                        let outcome = self.change(slot, &candidates, leaf, place, write).await?;
+                        self.learn(slot, &walk, &candidates, &block, place, write.key).await;
+                        return Ok(outcome);
+                    }
+                    KeySearch::Right(next) => Seen::Right(next),
+                    KeySearch::Left => Seen::Left,
+                    KeySearch::Changing | KeySearch::Foreign => Seen::Closed,
+                };
+                wrong = Some(place);
+                self.count(|counters| counters.irregular += 1);
+                place = match other_owner(slot, others, place, write.key)? {
+                    Some(other) => other,
+                    None => self.next_of_write(slot, &mut walk, place, lock, seen).await?,
+                };
+            } else {
+                let seen = if found == LockWord::CLOSED { Seen::Closed } else { Seen::Busy };
+                place = walk.next(slot, place, found, seen).await?;
+            }
+            others = &[];
+        }
+    }
+
+    /// [`Walk::next`] of a write that holds the lock of the wrong leaf, which an error releases.
+    async fn next_of_write<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        walk: &mut Walk<'_>,
+        held: LeafPlace,
+        lock: LockWord,
+        seen: Seen,
+    ) -> Result<LeafPlace, RolexError> {
+        match walk.next(slot, held, lock, seen).await {
+            Ok(next) => Ok(next),
+            Err(error) => {
+                self.release(slot, held).await?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Locks a leaf, if it is free, and READs its block behind that; releases `wrong` in the same doorbell.
+    /// Returns the lock word that it found.
+    async fn lock_and_read<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        place: LeafPlace,
+        lock: LockWord,
+        wrong: Option<LeafPlace>,
+        block: &mut [Line],
+    ) -> Result<LockWord, FabricError> {
+        let (table, node) = (self.table(), place.node());
+        if let Some(wrong) = wrong {
+            slot.post_write(wrong.node(), 0, table.address(wrong, OWNER_WORD), &[LockWord::FREE.0]);
+        }
+        slot.post_compare_swap(node, 1, table.address(place, OWNER_WORD), LockWord::FREE.0, lock.0);
+        slot.post_read(node, 2, table.address(place, 0), block.len(), ReadMode::Plain);
+        slot.completed().await;
+        if let Some(wrong) = wrong {
+            slot.take_word(wrong.node(), 0)?;
+        }
+        let found = LockWord(slot.take_word(node, 1)?);
+        slot.take_read(node, 2, block)?;
+        Ok(found)
+    }
+
+    /// Posts READs of the key lines of candidates but `locked`.
+    fn post_key_lines<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        candidates: &[LeafPlace],
+        locked: LeafPlace,
+    ) {
+        for (index, place) in candidates.iter().enumerate().filter(|(_, place)| **place != locked) {
+            let from = self.table().address(*place, 0);
+            slot.post_read(place.node(), 3 + index, from, KEY_LINES, ReadMode::Stamped);
+        }
+    }
+
+    /// Changes the leaf, which is at rest, locked and the key's, and releases it.
+    async fn change<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        candidates: &Candidates,
+        mut leaf: LockedLeaf<'_>,
+        place: LeafPlace,
+        write: &Write<'_>,
+    ) -> Result<WriteOutcome, RolexError> {
+        let mut writes = Writes::default();
+        let mut planned = plan(&mut leaf, None, write, &mut writes);
+        let mut room = None;
+        if planned == Planned::NeedsBlock {
+            room = match self.take_room(slot, place.node()).await {
+                Ok(Some(room)) => Some(room),
+                refused => {
+                    self.release(slot, place).await?;
+                    return refused.map(|_| WriteOutcome::Failed(ErrorCode::RegionFull));
+                }
+            };
+        }
+        let geometry = *self.table().geometry();
+        let right =
+            room.as_mut().map(|(place, lines)| LockedLeaf::new(&geometry, place.leaf_number(), lines));
+        let mut born = None;
+        if let Some(mut right) = right {
+            planned = plan(&mut leaf, Some(&mut right), write, &mut writes);
+            born = right.fences();
+        }
+        let Planned::Done(outcome) = planned else {
+            self.release(slot, place).await?;
+            let found = "a leaf that no writer leaves";
+            return Err(RolexError::Astray { key: write.key, place, steps: 1, found });
+        };
+        let indeterminate = |source| RolexError::Indeterminate { key: write.key, source };
+        self.execute(slot, &writes).await.map_err(indeterminate)?;
+        if let (Some(fences), Some((place, _))) = (born, room) {
+            self.hints.note_synonym(candidates.group, fences.low, place);
+            // The write is done. A split that nobody counts costs walks; a fabric that failed says so to the
+            // next operation.
+            let _ = self.hints.count_split(slot, write.key).await;
+        }
+        Ok(outcome)
+    }
+
+    /// Releases a lock under which nothing was changed.
+    pub(crate) async fn release<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        place: LeafPlace,
+    ) -> Result<(), FabricError> {
+        slot.post_write(place.node(), 0, self.table().address(place, OWNER_WORD), &[LockWord::FREE.0]);
+        slot.completed().await;
+        slot.take_word(place.node(), 0).map(|_| ())
+    }
+
+    /// Executes WRITEs in their order: those of one memory node in as few doorbells as the operation's verbs
+    /// allow; before the first of another node all before it are complete.
+    pub(crate) async fn execute<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        writes: &Writes,
+    ) -> Result<(), FabricError> {
+        let place_of = |index| self.table().place(writes.get(index).0).expect("a leaf of the table");
+        let mut begin = 0;
+        while begin < writes.len() {
+            let node = place_of(begin).node();
+            let end = (begin..writes.len())
+                .take(slot.verbs())
+                .find(|index| place_of(*index).node() != node)
+                .unwrap_or((begin + slot.verbs()).min(writes.len()));
+            for (verb, index) in (begin..end).enumerate() {
+                let (_, word, words) = writes.get(index);
+                slot.post_write(node, verb, self.table().address(place_of(index), word), words);
+            }
+            slot.completed().await;
+            for verb in 0..end - begin {
+                slot.take_word(node, verb)?;
+            }
+            begin = end;
+        }
+        Ok(())
+    }
+}
+
+/// The candidate whose fences, as READ, hold the key.
+fn other_owner<Q: QueuePair>(
+    slot: &PoolSlot<'_, '_, Q>,
+    candidates: &[LeafPlace],
+    locked: LeafPlace,
+    key: u64,
+) -> Result<Option<LeafPlace>, FabricError> {
+    let mut lines = [Line::ZERO; KEY_LINES];
+    for (index, place) in candidates.iter().enumerate().filter(|(_, place)| **place != locked) {
+        slot.take_read(place.node(), 3 + index, &mut lines)?;
+        if matches!(KeyLines(&lines).search(key), KeySearch::Hit { .. } | KeySearch::Absent) {
+            return Ok(Some(*place));
+        }
+    }
+    Ok(None)
+}
