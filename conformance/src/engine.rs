@@ -13,12 +13,14 @@
 pub mod batches;
 pub mod costs;
 pub mod direct;
+pub mod dying;
 pub mod harness;
 pub mod key_sets;
 pub mod model;
 pub mod operations;
 pub mod past_reads;
 pub mod processes;
+pub mod raw_pool;
 pub mod raw_table;
 pub mod seed;
 pub mod simulated;

@@ -1,0 +1,147 @@
+//! A queue pair whose owner dies: after so many changes it sends nothing more, in the middle of a batch.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use farsight_base::clock::MonotonicNs;
+use farsight_base::sync::{AtomicU64, Ordering};
+use farsight_base::{Line, RegionId, RemoteAddress};
+use farsight_fabric::{FabricError, Guarantees, Meters, QueuePair, ReadMode, Slot};
+
+/// How many changes (WRITEs and atomics) the owner still makes, over all of its queues.
+#[derive(Clone, Debug)]
+pub struct Life(Arc<AtomicU64>);
+
+impl Life {
+    /// Without end.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "a life is no default")]
+    pub fn new() -> Self {
+        Self(Arc::new(AtomicU64::new(u64::MAX)))
+    }
+
+    /// So many changes from now on.
+    pub fn renew(&self, changes: u64) {
+        // Relaxed, here and below: one thread owns all of it. One more than there are; 0 when it is over.
+        self.0.store(changes + 1, Ordering::Relaxed);
+    }
+
+    /// Takes one change; false if none is left.
+    fn spend(&self) -> bool {
+        let left = self.0.load(Ordering::Relaxed).saturating_sub(1);
+        self.0.store(left, Ordering::Relaxed);
+        left > 0
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// The queue pair.
+pub struct DyingQueue<Q> {
+    queue: Q,
+    life: Life,
+}
+
+impl<Q: QueuePair> DyingQueue<Q> {
+    /// `queue`, as long as `life` lasts.
+    pub fn new(queue: Q, life: Life) -> Self {
+        Self { queue, life }
+    }
+
+    fn check(&self) -> Result<(), FabricError> {
+        if !self.life.is_over() {
+            return Ok(());
+        }
+        Err(FabricError::Disconnected { peer: self.queue.peer().to_owned(), reason: "died".to_owned() })
+    }
+}
+
+impl<Q: QueuePair> QueuePair for DyingQueue<Q> {
+    const SLOTS: usize = Q::SLOTS;
+    const MESSAGE_BYTES_MAX: usize = Q::MESSAGE_BYTES_MAX;
+    const GUARANTEES: Guarantees = Q::GUARANTEES;
+
+    fn peer(&self) -> &str {
+        self.queue.peer()
+    }
+
+    fn now(&self) -> MonotonicNs {
+        self.queue.now()
+    }
+
+    fn attach(&mut self, region: RegionId) -> Result<u64, FabricError> {
+        self.queue.attach(region)
+    }
+
+    fn post_read(&mut self, slot: Slot, from: RemoteAddress, line_count: usize, mode: ReadMode) {
+        self.queue.post_read(slot, from, line_count, mode);
+    }
+
+    fn post_write(&mut self, slot: Slot, to: RemoteAddress, words: &[u64]) {
+        if self.life.spend() {
+            self.queue.post_write(slot, to, words);
+        }
+    }
+
+    fn post_compare_swap(&mut self, slot: Slot, at: RemoteAddress, expected: u64, new: u64) {
+        if self.life.spend() {
+            self.queue.post_compare_swap(slot, at, expected, new);
+        }
+    }
+
+    fn post_fetch_add(&mut self, slot: Slot, at: RemoteAddress, delta: u64) {
+        if self.life.spend() {
+            self.queue.post_fetch_add(slot, at, delta);
+        }
+    }
+
+    fn post_call(&mut self, slot: Slot, request: &[u8]) -> Result<(), FabricError> {
+        self.queue.post_call(slot, request)
+    }
+
+    fn doorbell(&mut self) -> Result<(), FabricError> {
+        self.queue.doorbell()?;
+        self.queue.settle()?;
+        self.check()
+    }
+
+    fn poll(&mut self) -> Result<usize, FabricError> {
+        self.check()?;
+        self.queue.poll()
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Result<(), FabricError> {
+        self.check()?;
+        self.queue.wait(timeout)
+    }
+
+    fn settle(&mut self) -> Result<(), FabricError> {
+        self.check()?;
+        self.queue.settle()
+    }
+
+    fn is_complete(&self, slot: Slot) -> bool {
+        self.queue.is_complete(slot)
+    }
+
+    fn take_read(&mut self, slot: Slot, into: &mut [Line]) -> Result<(), FabricError> {
+        self.check()?;
+        self.queue.take_read(slot, into)
+    }
+
+    fn take_word(&mut self, slot: Slot) -> Result<u64, FabricError> {
+        self.check()?;
+        self.queue.take_word(slot)
+    }
+
+    fn take_reply(&mut self, slot: Slot, into: &mut Vec<u8>) -> Result<(), FabricError> {
+        self.check()?;
+        self.queue.take_reply(slot, into)
+    }
+
+    fn meters(&self) -> Meters {
+        self.queue.meters()
+    }
+}

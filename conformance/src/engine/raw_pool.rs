@@ -1,0 +1,280 @@
+//! ROLEX as the suite sees it, over memory nodes that are regions and nothing else: who allocates and fences
+//! is this harness.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use farsight::{Access, WriteOperation, WriteOutcome};
+use farsight_base::RegionId;
+use farsight_base::sync::{AtomicU32, AtomicU64, Ordering};
+use farsight_fabric::lane::{PoolLane, PoolSlot};
+use farsight_fabric::{Connection, Host, Meters, QueuePair, RegionRights};
+use farsight_index::{Answers, Counters, Pairs};
+use farsight_index_rolex::{
+    CacheSession, ComputeNodeLocks, LineSource, MetaRegion, PoolCalls, PoolTable, RolexCache, RolexError,
+    RolexSession, Trainer, Write,
+};
+use farsight_layout::pool::BlockGeometry;
+
+use super::{EngineUnderTest, SessionUnderTest, Stored, TableUnderTest};
+use crate::fabric::FabricUnderTest;
+use crate::fabric::harness::{FORMAT, QueueOf, Running};
+
+/// Bytes of the meta region.
+const META_BYTES: u64 = 8 << 20;
+/// Lines that a call gives at least.
+const LINES_A_CALL: u32 = 256;
+/// Groups that a step trains.
+const GROUPS_A_STEP: usize = 64;
+/// Steps that no training takes.
+const STEPS_MAX: usize = 10_000;
+/// Leaves that a call gives.
+const LEAVES_A_CALL: u32 = 16;
+
+/// The compute node whose sessions may die: what a dead one has posted was executed, so there is nothing to
+/// fence.
+pub const MORTAL: u16 = u16::MAX;
+
+/// Memory nodes, each a server with regions.
+pub struct RawPool<F: FabricUnderTest> {
+    nodes: Arc<Vec<(F, Running<F::Host>)>>,
+    table_bytes: u64,
+    compute_nodes: Arc<AtomicU64>,
+}
+
+impl<F: FabricUnderTest> RawPool<F> {
+    /// A memory node a subject, with up to `table_bytes` of leaves a table.
+    #[must_use]
+    pub fn start(subjects: impl IntoIterator<Item = F>, table_bytes: u64) -> Self {
+        let start = |subject: F| {
+            let running = Running::start(subject.listen(FORMAT), 1);
+            (subject, running)
+        };
+        let nodes = Arc::new(subjects.into_iter().map(start).collect());
+        Self { nodes, table_bytes, compute_nodes: Arc::new(AtomicU64::new(1)) }
+    }
+}
+
+impl<F: FabricUnderTest> EngineUnderTest for RawPool<F> {
+    type Table = RawPoolTable<F>;
+
+    fn table(&self, value_bytes: usize) -> Self::Table {
+        let geometry = BlockGeometry::new(value_bytes).expect("a value size");
+        let create = |node: &Running<F::Host>, bytes| {
+            node.host().create_region(bytes, RegionRights::ReadWrite).expect("a region")
+        };
+        let regions: Vec<_> = self.nodes.iter().map(|(_, node)| create(node, self.table_bytes)).collect();
+        for (word, content) in regions[0].words().iter().zip(geometry.first_leaf()) {
+            // Relaxed: sessions are opened later, and by this thread.
+            word.store(content, Ordering::Relaxed);
+        }
+        let meta = create(&self.nodes[0].1, META_BYTES);
+        let meta = MetaRegion { region: meta.id(), lines: (META_BYTES / 64) as u32 };
+        let regions: Vec<(RegionId, u64)> =
+            regions.iter().map(|region| (region.id(), self.table_bytes)).collect();
+        let table = PoolTable::new(geometry, &regions);
+        let given = (0..regions.len()).map(|node| AtomicU32::new(u32::from(node == 0))).collect();
+        RawPoolTable {
+            nodes: Arc::clone(&self.nodes),
+            trainer: Mutex::new(Trainer::new(table.clone(), meta)),
+            lines: Lines { next: AtomicU32::new(1), end: meta.lines },
+            table,
+            meta,
+            given: Arc::new(given),
+            compute_nodes: Arc::clone(&self.compute_nodes),
+        }
+    }
+
+    fn rounds(&self, usual: usize) -> usize {
+        self.nodes[0].0.rounds(usual)
+    }
+}
+
+/// A table in the pool.
+pub struct RawPoolTable<F: FabricUnderTest> {
+    nodes: Arc<Vec<(F, Running<F::Host>)>>,
+    table: PoolTable,
+    meta: MetaRegion,
+    /// Leaves given out, by memory node.
+    given: Arc<Vec<AtomicU32>>,
+    compute_nodes: Arc<AtomicU64>,
+    trainer: Mutex<Trainer>,
+    lines: Lines,
+}
+
+/// What a session asks of memory nodes.
+struct Calls {
+    table: PoolTable,
+    given: Arc<Vec<AtomicU32>>,
+}
+
+impl PoolCalls for Calls {
+    fn more_leaves(&self, node: usize) -> Result<Range<u32>, Box<dyn Error + Send + Sync>> {
+        let blocks = self.table.nodes()[node].blocks;
+        // Relaxed: ranges have to differ only.
+        let first = self.given[node].fetch_add(LEAVES_A_CALL, Ordering::Relaxed).min(blocks);
+        Ok(first..(first + LEAVES_A_CALL).min(blocks))
+    }
+
+    fn fence(&self, compute_node: u16) -> Result<(), Box<dyn Error + Send + Sync>> {
+        if compute_node == MORTAL {
+            return Ok(());
+        }
+        Err(format!("compute node {compute_node} lives").into())
+    }
+}
+
+impl<F: FabricUnderTest> TableUnderTest for RawPoolTable<F> {
+    type Session = RawPoolSession<F, QueueOf<F>>;
+
+    fn session(&self, _access: Access) -> Self::Session {
+        // Relaxed: the numbers have to differ only.
+        let number = self.compute_nodes.fetch_add(1, Ordering::Relaxed);
+        self.session_of(u16::try_from(number).expect("few sessions"), |queue| queue)
+    }
+
+    fn await_training(&self) {
+        let (mut queues, _connections) = self.queues(|queue| queue);
+        let mut trainer = self.trainer.lock().expect("one trainer");
+        for _ in 0..STEPS_MAX {
+            let step = PoolLane::new(&mut queues)
+                .block_on(async |slot| trainer.step(&slot, &&self.lines, GROUPS_A_STEP).await);
+            let step = step.expect("the fabric works").expect("training works");
+            if step.groups + step.lost + step.directories + step.waiting == 0 {
+                return;
+            }
+        }
+        panic!("training does not end");
+    }
+}
+
+impl<F: FabricUnderTest> RawPoolTable<F> {
+    /// A session of a compute node, the only one of that number, over its queue pairs as `wrap` has them.
+    pub fn session_of<Q: QueuePair>(
+        &self,
+        compute_node: u16,
+        wrap: impl Fn(QueueOf<F>) -> Q,
+    ) -> RawPoolSession<F, Q> {
+        let cache = RolexCache::new(self.table.clone(), self.meta);
+        let (queues, connections) = self.queues(wrap);
+        let calls = Calls { table: self.table.clone(), given: Arc::clone(&self.given) };
+        let locks = ComputeNodeLocks::new(compute_node);
+        let session = RolexSession::new(CacheSession::new(cache), locks, Box::new(calls));
+        RawPoolSession { session, queues, _connections: connections }
+    }
+
+    /// A queue pair a memory node, with the table's regions, and the connections that they need.
+    fn queues<Q: QueuePair>(&self, wrap: impl Fn(QueueOf<F>) -> Q) -> (Vec<Q>, Vec<F::Connection>) {
+        let connections: Vec<F::Connection> =
+            self.nodes.iter().map(|(node, _)| node.connect(FORMAT).expect("a connection")).collect();
+        let open = |connection: &F::Connection| wrap(connection.open_queue().expect("a queue"));
+        let mut queues: Vec<Q> = connections.iter().map(open).collect();
+        for (queue, leaves) in queues.iter_mut().zip(self.table.nodes()) {
+            queue.attach(leaves.region).expect("the leaves");
+        }
+        queues[0].attach(self.meta.region).expect("the meta region");
+        (queues, connections)
+    }
+}
+
+/// Lines of the meta region for its trainer.
+struct Lines {
+    next: AtomicU32,
+    end: u32,
+}
+
+impl LineSource for &Lines {
+    type Error = Infallible;
+
+    async fn more<Q: QueuePair>(
+        &self,
+        _slot: &PoolSlot<'_, '_, Q>,
+        lines: u32,
+    ) -> Result<Range<u32>, Infallible> {
+        let lines = lines.max(LINES_A_CALL);
+        // Relaxed: ranges have to differ only.
+        let first = self.next.fetch_add(lines, Ordering::Relaxed);
+        assert!(first + lines <= self.end, "the meta region is full");
+        Ok(first..first + lines)
+    }
+}
+
+/// A session on the table.
+pub struct RawPoolSession<F: FabricUnderTest, Q> {
+    session: RolexSession,
+    queues: Vec<Q>,
+    _connections: Vec<F::Connection>,
+}
+
+impl<F: FabricUnderTest, Q: QueuePair> RawPoolSession<F, Q> {
+    /// One write, which may fail.
+    ///
+    /// # Errors
+    /// As the session.
+    pub fn try_write(
+        &mut self,
+        operation: WriteOperation,
+        key: u64,
+        value: &[u8],
+    ) -> Result<WriteOutcome, RolexError> {
+        let mut outcomes = Vec::new();
+        self.session.write_many(&mut self.queues, &[Write { operation, key, value }], &mut outcomes);
+        outcomes.pop().expect("an outcome a write")
+    }
+
+    /// What all queues have sent.
+    #[must_use]
+    pub fn meters(&self) -> Meters {
+        self.queues.iter().fold(Meters::default(), |mut sum, queue| {
+            sum += queue.meters();
+            sum
+        })
+    }
+
+    /// What the session counted.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.session.counters()
+    }
+}
+
+impl<F: FabricUnderTest, Q: QueuePair> SessionUnderTest for RawPoolSession<F, Q> {
+    fn write(&mut self, operation: WriteOperation, entries: &[(u64, Vec<u8>)]) -> Vec<WriteOutcome> {
+        let writes: Vec<Write<'_>> =
+            entries.iter().map(|(key, value)| Write { operation, key: *key, value }).collect();
+        let mut outcomes = Vec::new();
+        self.session.write_many(&mut self.queues, &writes, &mut outcomes);
+        outcomes.into_iter().map(|outcome| outcome.expect("a write")).collect()
+    }
+
+    fn get(&mut self, key: u64) -> Option<Stored> {
+        self.multi_get(&[key]).pop().expect("an answer a key")
+    }
+
+    fn multi_get(&mut self, keys: &[u64]) -> Vec<Option<Stored>> {
+        let mut answers = Answers::default();
+        self.session.multi_get(&mut self.queues, keys, &mut answers).expect("GETs");
+        let stored = |(value, version): (&[u8], u64)| (value.to_vec(), version);
+        answers.iter().map(|answer| answer.map(stored)).collect()
+    }
+
+    fn scan_batch(&mut self, scans: &[(u64, usize)]) -> Vec<Vec<(u64, Stored)>> {
+        let mut pairs = Pairs::default();
+        self.session.scan_batch(&mut self.queues, scans, &mut pairs).expect("scans");
+        let stored = |pair: farsight_index::Pair<'_>| (pair.key, (pair.value.to_vec(), pair.version));
+        (0..scans.len()).map(|scan| pairs.scan(scan).map(stored).collect()).collect()
+    }
+
+    fn scan_all(&mut self, from: u64) -> Vec<(u64, Stored)> {
+        let mut all: Vec<(u64, Stored)> = Vec::new();
+        let mut next = Some(from);
+        while let Some(from) = next {
+            let page = self.scan_batch(&[(from, 100)]).pop().expect("a scan");
+            next = page.last().filter(|_| page.len() == 100).and_then(|(key, _)| key.checked_add(1));
+            all.extend(page);
+        }
+        all
+    }
+}

@@ -1,0 +1,84 @@
+//! What operations cost, in verbs, round trips and bytes: docs/costs.md.
+
+use farsight::{Access, WriteOperation};
+use farsight_conformance::engine::raw_pool::RawPool;
+use farsight_conformance::engine::{EngineUnderTest as _, SessionUnderTest as _, TableUnderTest as _};
+use farsight_conformance::fabric::shm::Shm;
+use farsight_fabric::Meters;
+
+const KEYS: u64 = 2_000;
+const STEP: u64 = 16;
+const ASKED: u64 = 400;
+
+/// What each of `ASKED` operations costs on the whole.
+struct Cost {
+    total: Meters,
+}
+
+impl Cost {
+    fn assert(&self, what: &str, budgets: [(&str, u64, f64); 6]) {
+        for (verb, count, budget) in budgets {
+            let each = count as f64 / ASKED as f64;
+            println!("{what}: {each} {verb}");
+            assert!(each <= budget, "{what}: {each} {verb}, budget {budget}: {:?}", self.total);
+        }
+    }
+}
+
+/// The costs of one kind of operation on keys that the cache knows, one after the other.
+fn cost(run: impl Fn(&mut dyn FnMut(Option<(WriteOperation, u64)>, u64))) -> Cost {
+    let pool = RawPool::start([Shm::new(), Shm::new()], 16 << 20);
+    let table = pool.table(8);
+    let mut session = table.session(Access::OneSided);
+    let keys: Vec<u64> = (0..KEYS).map(|key| (key.wrapping_mul(0x9e37_79b9) % KEYS) * STEP).collect();
+    let entries: Vec<(u64, Vec<u8>)> = keys.iter().map(|key| (*key, key.to_le_bytes().to_vec())).collect();
+    session.write(WriteOperation::Put, &entries);
+    session.multi_get(&keys);
+    let before = session.meters();
+    run(&mut |write, key| match write {
+        None => drop(session.get(key)),
+        Some((operation, key)) => {
+            let value = if operation.has_value() { key.to_le_bytes().to_vec() } else { Vec::new() };
+            session.try_write(operation, key, &value).expect("a write");
+        }
+    });
+    Cost { total: session.meters() - before }
+}
+
+fn budgets(
+    total: &Meters,
+    [round_trips, reads, read_bytes, writes, write_bytes, atomics]: [f64; 6],
+) -> [(&'static str, u64, f64); 6] {
+    [
+        ("round trips", total.doorbells, round_trips),
+        ("READs", total.reads, reads),
+        ("bytes READ", total.read_bytes, read_bytes),
+        ("WRITEs", total.writes, writes),
+        ("bytes written", total.write_bytes, write_bytes),
+        ("atomics", total.atomics, atomics),
+    ]
+}
+
+#[test]
+fn a_get_is_one_round_trip() {
+    let cost = cost(|run| (0..ASKED).for_each(|index| run(None, index * 3 % KEYS * STEP)));
+    cost.assert("GET", budgets(&cost.total, [1.0, 1.0, 448.0, 0.0, 0.0, 0.0]));
+}
+
+#[test]
+fn an_update_and_a_removal_are_two_round_trips() {
+    let update = |index: u64| Some((WriteOperation::Update, index * 3 % KEYS * STEP));
+    let cost_of_update = cost(|run| (0..ASKED).for_each(|index| run(update(index), 0)));
+    let budget = [2.0, 1.0, 512.0, 5.0, 112.0, 1.0];
+    cost_of_update.assert("update", budgets(&cost_of_update.total, budget));
+    let remove = |index: u64| Some((WriteOperation::Remove, index * 3 % KEYS * STEP));
+    let cost_of_removal = cost(|run| (0..ASKED).for_each(|index| run(remove(index), 0)));
+    cost_of_removal.assert("removal", budgets(&cost_of_removal.total, [2.0, 1.0, 512.0, 2.0, 16.0, 1.0]));
+}
+
+#[test]
+fn an_insert_is_two_round_trips_and_its_share_of_a_split() {
+    let insert = |index: u64| Some((WriteOperation::Insert, index * 3 % KEYS * STEP + 7));
+    let cost = cost(|run| (0..ASKED).for_each(|index| run(insert(index), 0)));
+    cost.assert("insert", budgets(&cost.total, [3.0, 1.6, 600.0, 12.0, 400.0, 1.3]));
+}

@@ -1,0 +1,109 @@
+//! Sessions that die between any two of their changes, under a lock or not: the next session that comes by
+//! finds what was written or what stood there before, and goes on.
+
+use std::collections::BTreeMap;
+
+use farsight::{Access, WriteOperation, WriteOutcome};
+use farsight_base::prng::SplitMix64;
+use farsight_conformance::engine::dying::{DyingQueue, Life};
+use farsight_conformance::engine::model::random_value;
+use farsight_conformance::engine::raw_pool::{MORTAL, RawPool};
+use farsight_conformance::engine::{
+    EngineUnderTest as _, Seed, SessionUnderTest, Stored, TableUnderTest as _,
+};
+use farsight_conformance::fabric::shm::Shm;
+
+const TRIALS: usize = 600;
+const KEYS: u64 = 150;
+
+type Pairs = BTreeMap<u64, Stored>;
+
+fn random_write(random: &mut SplitMix64, value_bytes: usize, trial: usize) -> (WriteOperation, u64, Vec<u8>) {
+    use WriteOperation::{Insert, Put, Remove, Update};
+    let is_growing = (trial / 150).is_multiple_of(2);
+    let operations = if is_growing { [Insert, Put, Put, Update] } else { [Remove, Remove, Update, Put] };
+    let operation = operations[random.below(4) as usize];
+    let value = if operation == Remove { Vec::new() } else { random_value(random, value_bytes) };
+    (operation, random.below(KEYS), value)
+}
+
+/// What became of a write whose session died: nothing, or all of it.
+fn settle(
+    survivor: &mut impl SessionUnderTest,
+    pairs: &mut Pairs,
+    (operation, key, value): &(WriteOperation, u64, Vec<u8>),
+) -> bool {
+    let (before, found) = (pairs.get(key).cloned(), survivor.get(*key));
+    if found == before {
+        return false;
+    }
+    match (operation, found) {
+        (WriteOperation::Remove, None) => drop(pairs.remove(key)),
+        (WriteOperation::Insert | WriteOperation::Put | WriteOperation::Update, Some((stored, version))) => {
+            assert_eq!(stored, *value, "key {key}: the value of nobody");
+            assert!(before.is_none_or(|(_, old)| version > old), "key {key}: version {version}");
+            pairs.insert(*key, (stored, version));
+        }
+        (_, found) => panic!("key {key}: {operation:?} of {before:?} left {found:?}"),
+    }
+    true
+}
+
+fn die_again_and_again(test: &str, nodes: usize, value_bytes: usize) {
+    let seed = Seed::new(test);
+    let mut random = seed.random(0);
+    let pool = RawPool::start((0..nodes).map(|_| Shm::new()), 16 << 20);
+    let table = pool.table(value_bytes);
+    let life = Life::new();
+    let mut mortal = table.session_of(MORTAL, |queue| DyingQueue::new(queue, life.clone()));
+    let mut survivor = table.session(Access::OneSided);
+    let mut pairs = Pairs::new();
+    let (mut undone, mut done) = (0, 0);
+    for trial in 0..TRIALS {
+        let write = random_write(&mut random, value_bytes, trial);
+        let (operation, key, value) = &write;
+        let changes_max = if random.below(4) == 0 { 120 } else { 10 };
+        life.renew(random.below(changes_max));
+        match mortal.try_write(*operation, *key, value) {
+            Ok(WriteOutcome::Inserted(version) | WriteOutcome::Replaced(version)) => {
+                pairs.insert(*key, (value.clone(), version));
+            }
+            Ok(WriteOutcome::Removed(_)) => drop(pairs.remove(key)),
+            Ok(WriteOutcome::Exists(_) | WriteOutcome::Absent) => {}
+            Ok(WriteOutcome::Failed(code)) => panic!("refused: {code:?}"),
+            Err(_) if random.below(2) == 0 => {
+                // Whoever comes next writes to the same leaf.
+                let neighbour = (key + 1) % KEYS;
+                let value = random_value(&mut random, value_bytes);
+                let outcome = survivor.write(WriteOperation::Put, &[(neighbour, value.clone())]).pop();
+                let Some(WriteOutcome::Inserted(version) | WriteOutcome::Replaced(version)) = outcome else {
+                    panic!("a put was {outcome:?}");
+                };
+                pairs.insert(neighbour, (value, version));
+                *(if settle(&mut survivor, &mut pairs, &write) { &mut done } else { &mut undone }) += 1;
+            }
+            Err(_) => *(if settle(&mut survivor, &mut pairs, &write) { &mut done } else { &mut undone }) += 1,
+        }
+        if trial % 25 == 0 {
+            let found: Pairs = survivor.scan_all(0).into_iter().collect();
+            assert_eq!(found, pairs, "trial {trial}");
+        }
+    }
+    // Deaths behind a lock's release are seldom, so few are done; those that others finish are among them.
+    assert!(undone > 50 && done > 5, "{undone} undone, {done} done");
+}
+
+#[test]
+fn with_one_memory_node() {
+    die_again_and_again("deaths with one memory node", 1, 8);
+}
+
+#[test]
+fn with_three_memory_nodes() {
+    die_again_and_again("deaths with three memory nodes", 3, 8);
+}
+
+#[test]
+fn with_values_of_several_lines() {
+    die_again_and_again("deaths with values of several lines", 3, 100);
+}
