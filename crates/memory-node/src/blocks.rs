@@ -112,15 +112,25 @@ impl BlockSpace {
     }
 
     /// Takes the blocks of a compute node none of whose verbs can execute any more: those that nobody has
-    /// written are free, the others orphans.
-    pub(crate) fn end(&mut self, owner: ComputeNode, is_unwritten: impl Fn(u32) -> bool) {
+    /// written are free, the others orphans. Where a written piece may have blocks without a word, all up to
+    /// `margin` blocks behind a run's last written one count as written.
+    pub(crate) fn end(
+        &mut self,
+        owner: ComputeNode,
+        margin: Option<u32>,
+        is_unwritten: impl Fn(u32) -> bool,
+    ) {
         let runs: Vec<Blocks> =
             self.owned.iter().filter(|(_, tag)| *tag == owner).map(|(run, _)| run).collect();
         for run in runs {
             self.owned.remove(run);
-            for first in run.first..run.first + run.count {
+            let behind = run.first + run.count;
+            let last = (run.first..behind).rev().find(|block| !is_unwritten(*block));
+            let kept = last.zip(margin).map_or(run.first, |(last, margin)| behind.min(last + 1 + margin));
+            for first in run.first..behind {
                 let block = Blocks { first, count: 1 };
-                let into = if is_unwritten(first) { &mut self.free } else { &mut self.orphans };
+                let is_free = first >= kept && is_unwritten(first);
+                let into = if is_free { &mut self.free } else { &mut self.orphans };
                 into.insert(block, ());
             }
         }
@@ -204,19 +214,32 @@ mod tests {
     }
 
     #[test]
+    fn a_piece_may_have_blocks_without_a_word() {
+        let mut space = BlockSpace::new("lines", 100, 1);
+        space.allocate_exact(A, 40).unwrap();
+        space.allocate_exact(B, 10).unwrap();
+        // Written are 1, 5 and 20 of the first, nothing of the second.
+        let is_unwritten = |block: u32| ![1, 5, 20].contains(&block);
+        space.end(A, Some(4), is_unwritten);
+        space.end(B, Some(4), is_unwritten);
+        assert_eq!(space.stats(64).orphaned, 24);
+        assert_eq!(space.allocate_exact(A, 26), Ok(run(25, 26)));
+    }
+
+    #[test]
     fn an_ended_owner_leaves_what_it_wrote_to_be_looked_at() {
         let mut space = BlockSpace::new("leaves", 100, 0);
         space.allocate_some(A, 8).unwrap();
         space.allocate_some(B, 8).unwrap();
         space.free(&[run(3, 1)]).unwrap();
-        space.end(A, |block| block >= 5);
+        space.end(A, None, |block| block >= 5);
         let stats = space.stats(64);
         assert_eq!((stats.used, stats.owned, stats.orphaned), (12, 8, 4));
         assert_eq!(space.take_orphans(B, 3), [run(0, 3)]);
         assert_eq!(space.take_orphans(B, 3), [run(4, 1)]);
         assert_eq!(space.take_orphans(B, 3), []);
         // Whoever looks at them ends, too: they are orphans again.
-        space.end(B, |_| false);
+        space.end(B, None, |_| false);
         assert_eq!((space.stats(64).owned, space.stats(64).orphaned), (0, 12));
         // One of them is found to be of no use.
         space.free(&[run(4, 1)]).unwrap();

@@ -19,6 +19,8 @@ use crate::blocks::BlockSpace;
 const LEAVES_MAX: u64 = (1 << 28) - 1;
 /// Of a table's memory, this part more is home's for directory and models.
 const META_PART: u64 = 8;
+/// Lines behind the last written one that may belong to the same piece.
+const META_MARGIN_LINES: u32 = 64;
 /// The least that they get.
 const META_BYTES_MIN: u64 = 256 << 10;
 
@@ -165,8 +167,9 @@ impl Table {
 
     /// Takes over what a compute node had, none of whose verbs can execute any more.
     pub(crate) fn end(&self, owner: ComputeNode) {
-        for part in [Some(&self.leaves), self.meta.as_ref()].into_iter().flatten() {
-            part.blocks().end(owner, |block| part.is_unwritten(block));
+        self.leaves.blocks().end(owner, None, |block| self.leaves.is_unwritten(block));
+        if let Some(meta) = &self.meta {
+            meta.blocks().end(owner, Some(META_MARGIN_LINES), |line| meta.is_unwritten(line));
         }
     }
 
