@@ -3,7 +3,7 @@
 //! A lost connection is always the fabric's right. Everything else is an error that some rule has to explain:
 //! one that none does is a finding.
 
-use farsight_client::{CatalogueError, OpenError, ReadError, WriteError};
+use farsight_client::{CatalogueError, EngineError, OpenError, ReadError, WriteError};
 use farsight_fabric::FabricError;
 use farsight_fabric_sim::{Fault, Rule};
 use farsight_index_xstore::client::XStoreError;
@@ -39,7 +39,15 @@ impl Allowed {
         }
     }
 
-    fn engine(self, error: &XStoreError) -> bool {
+    fn engine(self, error: &EngineError) -> bool {
+        match error {
+            EngineError::Fabric(error) => self.fabric(error),
+            EngineError::XStore(error) => self.xstore(error),
+            _ => false,
+        }
+    }
+
+    fn xstore(self, error: &XStoreError) -> bool {
         match error {
             XStoreError::Fabric(error) => self.fabric(error),
             XStoreError::Decode(_) => self.broken_frames,
@@ -51,7 +59,7 @@ impl Allowed {
     pub(crate) fn catalogue(self, error: &CatalogueError) -> bool {
         match error {
             CatalogueError::Fabric(error) => self.fabric(error),
-            CatalogueError::Engine { source, .. } => self.engine(source),
+            CatalogueError::Engine { source, .. } => self.xstore(source),
             CatalogueError::Decode { .. } => self.broken_frames,
             CatalogueError::Refused { source, .. } => match source.code {
                 ErrorCode::UnknownTable => self.other_lives,

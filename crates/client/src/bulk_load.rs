@@ -7,31 +7,61 @@ use farsight_base::LeafNumber;
 use farsight_fabric::{Connection, QueuePair};
 use farsight_protocol::{HEADER_BYTES, Reply, Request, WriteEntries, WriteEntry, padded};
 
+use crate::LoadError;
 use crate::call::call;
-use crate::table::Place;
-use crate::{LoadError, Table};
+use crate::life::Life;
+use crate::table::{Place, Table};
 
 /// Bytes of an entry before its value: key and hint.
 const ENTRY_HEAD_BYTES: usize = 16;
 
+/// The pairs of a load so far.
+#[derive(Default)]
+pub(crate) struct Sequence {
+    previous: Option<u64>,
+    pub(crate) pairs: u64,
+}
+
+impl Sequence {
+    /// Takes the next pair, if it may follow.
+    pub(crate) fn next(
+        &mut self,
+        table: &str,
+        expected_bytes: usize,
+        key: u64,
+        value: &[u8],
+    ) -> Result<(), LoadError> {
+        let index = self.pairs;
+        if value.len() != expected_bytes {
+            let (table, got_bytes) = (table.to_owned(), value.len());
+            return Err(LoadError::WrongValueSize { table, index, expected_bytes, got_bytes });
+        }
+        if let Some(previous) = self.previous.filter(|previous| *previous >= key) {
+            return Err(LoadError::NotAscending { index, previous, key });
+        }
+        self.previous = Some(key);
+        self.pairs += 1;
+        Ok(())
+    }
+}
+
 /// A bulk load under way. Dropped before [`BulkLoad::finish`], it leaves the table empty. It belongs to one
 /// life of its server and ends with that: what was sent is gone then.
 pub struct BulkLoad<C: Connection> {
-    table: Table<C>,
-    place: Place<C>,
+    table: Table<Life<C>>,
+    place: Place<Life<C>>,
     /// The entries of the piece being filled.
     entries: Vec<u8>,
     entry_count: usize,
     frame: Vec<u8>,
     reply: Vec<u8>,
     piece: u32,
-    previous: Option<u64>,
-    pairs: u64,
+    sequence: Sequence,
     pairs_acknowledged: u64,
 }
 
 impl<C: Connection> BulkLoad<C> {
-    pub(crate) fn new(table: Table<C>, place: Place<C>) -> Self {
+    pub(crate) fn new(table: Table<Life<C>>, place: Place<Life<C>>) -> Self {
         Self {
             table,
             place,
@@ -40,8 +70,7 @@ impl<C: Connection> BulkLoad<C> {
             frame: Vec::new(),
             reply: Vec::new(),
             piece: 0,
-            previous: None,
-            pairs: 0,
+            sequence: Sequence::default(),
             pairs_acknowledged: 0,
         }
     }
@@ -52,25 +81,13 @@ impl<C: Connection> BulkLoad<C> {
     /// [`LoadError`].
     pub fn push(&mut self, key: u64, value: &[u8]) -> Result<(), LoadError> {
         let expected_bytes = self.table.value_bytes();
-        if value.len() != expected_bytes {
-            return Err(LoadError::WrongValueSize {
-                table: self.table.name().to_owned(),
-                index: self.pairs,
-                expected_bytes,
-                got_bytes: value.len(),
-            });
-        }
-        if let Some(previous) = self.previous.filter(|previous| *previous >= key) {
-            return Err(LoadError::NotAscending { index: self.pairs, previous, key });
-        }
+        self.sequence.next(self.table.name(), expected_bytes, key, value)?;
         let entry_bytes = ENTRY_HEAD_BYTES + padded(expected_bytes);
         if HEADER_BYTES + self.entries.len() + entry_bytes > C::Queue::MESSAGE_BYTES_MAX {
             self.send(false)?;
         }
         WriteEntries::push(&mut self.entries, WriteEntry { key, hint: LeafNumber::NONE, value });
         self.entry_count += 1;
-        self.previous = Some(key);
-        self.pairs += 1;
         Ok(())
     }
 
@@ -80,7 +97,7 @@ impl<C: Connection> BulkLoad<C> {
     /// [`LoadError`].
     pub fn finish(mut self) -> Result<u64, LoadError> {
         self.send(true)?;
-        Ok(self.pairs)
+        Ok(self.sequence.pairs)
     }
 
     fn send(&mut self, last: bool) -> Result<(), LoadError> {
@@ -89,7 +106,7 @@ impl<C: Connection> BulkLoad<C> {
         Request::begin_bulk_load(&mut self.frame, table.id, last, self.piece, self.entry_count, value_bytes);
         self.frame.extend_from_slice(&self.entries);
         let name = || table.definition.name.clone();
-        call(&mut self.place.queue, &self.frame, &mut self.reply).map_err(|source| LoadError::Fabric {
+        call(&mut self.place.links, &self.frame, &mut self.reply).map_err(|source| LoadError::Fabric {
             table: name(),
             pairs: self.pairs_acknowledged,
             source,
@@ -100,7 +117,7 @@ impl<C: Connection> BulkLoad<C> {
         self.entries.clear();
         self.entry_count = 0;
         self.piece += 1;
-        self.pairs_acknowledged = self.pairs;
+        self.pairs_acknowledged = self.sequence.pairs;
         Ok(())
     }
 }

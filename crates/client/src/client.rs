@@ -1,4 +1,4 @@
-//! A client: where its server is, and the catalogue of tables.
+//! A client: where its peers are, and the catalogue of tables.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,11 +6,12 @@ use std::time::Duration;
 use farsight_base::Epoch;
 use farsight_fabric::{Connection, FabricError};
 use farsight_protocol::{ControlRequest, ServerStats, TableDefinition, TableInfo};
-use serde::de::DeserializeOwned;
 
-use crate::life::{Life, Opened};
+use crate::CatalogueError;
+use crate::life::Life;
+use crate::peers::Peers;
 use crate::reconnect::Shared;
-use crate::{CatalogueError, Table};
+use crate::table::{Opened, Table};
 
 /// Settings of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,35 +28,95 @@ impl Default for ClientOptions {
     }
 }
 
-/// A client of one server. Clones share the connection and the caches.
+/// A client of one server, or of one pool. Clones share the connections and the caches.
 ///
-/// When the server is gone it connects again by itself, in the next call that needs it and for all clones,
-/// tables and sessions together. What is there then is another life of the server ([`Client::epoch`]): caches
-/// begin empty, and tables are opened again by name.
-pub struct Client<C: Connection> {
-    shared: Arc<Shared<Life<C>>>,
+/// When a peer is gone it connects again by itself, in the next call that needs it and for all clones,
+/// tables and sessions together. What is there then may be another life ([`Client::epoch`]): caches begin
+/// empty, and tables are opened again by name.
+pub struct Client<P: Peers> {
+    shared: Arc<Shared<P>>,
 }
 
-impl<C: Connection> Clone for Client<C> {
+impl<P: Peers> Clone for Client<P> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }
     }
 }
 
-impl<C: Connection> Client<C> {
-    /// A client over `connection`.
+impl<P: Peers> Client<P> {
+    /// The peers, as the user named them.
+    #[must_use]
+    pub fn peer(&self) -> &str {
+        &self.shared.peer
+    }
+
+    /// The life to which the newest connection belongs, a pool's home's. It changes when the client connects
+    /// again to peers that were started again.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.shared.current().epoch()
+    }
+
+    /// Makes a table, or finds the one of the same definition.
+    ///
+    /// # Errors
+    /// [`CatalogueError::Refused`] for a bad name, a value size outside the format's limits, a table of that
+    /// name with another definition, or a peer out of memory.
+    pub fn create_table(&self, definition: TableDefinition) -> Result<Table<P>, CatalogueError> {
+        self.table(move |life| life.create(&definition))
+    }
+
+    /// Opens the table of this name.
+    ///
+    /// # Errors
+    /// [`CatalogueError::Refused`] if there is none.
+    pub fn open_table(&self, name: &str) -> Result<Table<P>, CatalogueError> {
+        self.table(|life| life.open(name))
+    }
+
+    /// What the peers say of the table of this name.
+    ///
+    /// # Errors
+    /// [`CatalogueError::Refused`] if there is none.
+    pub fn describe_table(&self, name: &str) -> Result<TableInfo, CatalogueError> {
+        self.shared.in_a_life(|life| life.describe(name))
+    }
+
+    /// All tables.
+    ///
+    /// # Errors
+    /// Failures of the fabric.
+    pub fn tables(&self) -> Result<Vec<TableInfo>, CatalogueError> {
+        self.shared.in_a_life(|life| life.list())
+    }
+
+    pub(crate) fn over(life: P, options: ClientOptions) -> Self {
+        Self { shared: Arc::new(Shared::new(life, options)) }
+    }
+
+    pub(crate) fn shared(&self) -> &Shared<P> {
+        &self.shared
+    }
+
+    fn table(
+        &self,
+        open: impl Fn(&P) -> Result<Arc<P::Open>, CatalogueError>,
+    ) -> Result<Table<P>, CatalogueError> {
+        let opened = self.shared.in_a_life(|life| {
+            let open = open(life)?;
+            Ok::<_, CatalogueError>(Opened { info: Arc::clone(P::info(&open)), epoch: life.epoch() })
+        });
+        Ok(Table::new(Arc::clone(&self.shared), opened?))
+    }
+}
+
+impl<C: Connection> Client<Life<C>> {
+    /// A client of the server at the other end of `connection`.
     ///
     /// # Errors
     /// As [`Connection::open_queue`].
     pub fn new(connection: C, options: ClientOptions) -> Result<Self, FabricError> {
-        let peer = connection.peer().to_owned();
-        Ok(Self { shared: Arc::new(Shared::new(peer, Life::new(connection)?, options)) })
-    }
-
-    /// The server, as the user named it.
-    #[must_use]
-    pub fn peer(&self) -> &str {
-        &self.shared.peer
+        Ok(Self::over(Life::new(connection)?, options))
     }
 
     /// Looks at the newest connection, for what only its fabric offers.
@@ -63,54 +124,12 @@ impl<C: Connection> Client<C> {
         look(&self.shared.current().connection)
     }
 
-    /// The server's life to which the newest connection belongs. It changes when the client connects again to
-    /// a server that was started again.
-    #[must_use]
-    pub fn epoch(&self) -> Epoch {
-        self.shared.current().connection.epoch()
-    }
-
-    /// Makes a table, or finds the one of the same definition.
-    ///
-    /// # Errors
-    /// [`CatalogueError::Refused`] for a bad name, a value size outside the format's limits, a table of that
-    /// name with another definition, or a server out of memory.
-    pub fn create_table(&self, definition: TableDefinition) -> Result<Table<C>, CatalogueError> {
-        let request = ControlRequest::CreateTable(definition);
-        self.table(|life| life.control(&request))
-    }
-
-    /// Opens the table of this name.
-    ///
-    /// # Errors
-    /// [`CatalogueError::Refused`] if there is none.
-    pub fn open_table(&self, name: &str) -> Result<Table<C>, CatalogueError> {
-        let request = ControlRequest::OpenTable(name.to_owned());
-        self.table(|life| life.control(&request))
-    }
-
-    /// What the server says of the table of this name.
-    ///
-    /// # Errors
-    /// [`CatalogueError::Refused`] if there is none.
-    pub fn describe_table(&self, name: &str) -> Result<TableInfo, CatalogueError> {
-        self.control(&ControlRequest::OpenTable(name.to_owned()))
-    }
-
-    /// All tables of the server.
-    ///
-    /// # Errors
-    /// Failures of the fabric.
-    pub fn tables(&self) -> Result<Vec<TableInfo>, CatalogueError> {
-        self.control(&ControlRequest::ListTables)
-    }
-
     /// The server's statistics.
     ///
     /// # Errors
     /// Failures of the fabric.
     pub fn stats(&self) -> Result<ServerStats, CatalogueError> {
-        self.control(&ControlRequest::Stats)
+        self.shared.in_a_life(|life| life.control(&ControlRequest::Stats))
     }
 
     /// Sub-models that wait to be retrained, over all tables.
@@ -118,22 +137,6 @@ impl<C: Connection> Client<C> {
     /// # Errors
     /// Failures of the fabric.
     pub fn pending_training(&self) -> Result<u64, CatalogueError> {
-        self.control(&ControlRequest::PendingTraining)
-    }
-
-    fn table(
-        &self,
-        ask: impl Fn(&Life<C>) -> Result<TableInfo, CatalogueError>,
-    ) -> Result<Table<C>, CatalogueError> {
-        let opened = self.shared.in_a_life(|life| {
-            let open = life.adopt(ask(life)?)?;
-            Ok::<_, CatalogueError>(Opened { info: Arc::clone(&open.info), epoch: life.connection.epoch() })
-        });
-        Ok(Table::new(Arc::clone(&self.shared), opened?))
-    }
-
-    /// Asks the server. Whatever is asked here can be repeated.
-    fn control<T: DeserializeOwned>(&self, request: &ControlRequest) -> Result<T, CatalogueError> {
-        self.shared.in_a_life(|life| life.control(request))
+        self.shared.in_a_life(|life| life.control(&ControlRequest::PendingTraining))
     }
 }

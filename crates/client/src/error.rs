@@ -1,7 +1,10 @@
 //! What can go wrong at a client, one enum a family of calls.
 
+use std::sync::Arc;
+
 use farsight_base::Epoch;
 use farsight_fabric::FabricError;
+use farsight_index_rolex::{LearnedError, RolexError};
 use farsight_index_xstore::client::XStoreError;
 use farsight_layout::GeometryError;
 use farsight_protocol::{DecodeError, ErrorCode, ServerError, TableDefinition, WriteOperation};
@@ -64,6 +67,63 @@ pub enum CatalogueError {
         /// Why.
         source: XStoreError,
     },
+}
+
+/// What went wrong in an operation, whatever the engine.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The fabric failed.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// An operation on a server's table.
+    #[error(transparent)]
+    XStore(XStoreError),
+    /// An operation on a pool's table.
+    #[error(transparent)]
+    Rolex(Arc<RolexError>),
+    /// An entry of the wrong size in a batch of writes.
+    #[error("value {index} has {got} B; the table's values have {expected} B")]
+    ValueSize {
+        /// Which entry.
+        index: usize,
+        /// The table's value size.
+        expected: usize,
+        /// The entry's.
+        got: usize,
+    },
+}
+
+impl EngineError {
+    /// True if a write may have been executed although it failed.
+    pub(crate) fn is_indeterminate(&self) -> bool {
+        match self {
+            Self::Fabric(error) => XStoreError::Fabric(error.clone()).is_indeterminate(),
+            Self::XStore(error) => error.is_indeterminate(),
+            Self::Rolex(error) => matches!(**error, RolexError::Indeterminate { .. }),
+            Self::ValueSize { .. } => false,
+        }
+    }
+}
+
+impl From<RolexError> for EngineError {
+    fn from(error: RolexError) -> Self {
+        match error {
+            RolexError::Fabric(error) | RolexError::Learned(LearnedError::Fabric(error)) => {
+                Self::Fabric(error)
+            }
+            other => Self::Rolex(Arc::new(other)),
+        }
+    }
+}
+
+impl From<XStoreError> for EngineError {
+    fn from(error: XStoreError) -> Self {
+        match error {
+            XStoreError::Fabric(error) => Self::Fabric(error),
+            XStoreError::ValueSize { index, expected, got } => Self::ValueSize { index, expected, got },
+            other => Self::XStore(other),
+        }
+    }
 }
 
 /// A failure to open a table, or to open it again after the server was lost.
@@ -130,7 +190,7 @@ pub enum ReadError {
         /// The table.
         table: String,
         /// Why.
-        source: Box<XStoreError>,
+        source: Box<EngineError>,
     },
     /// The connection was lost and made anew, and the table could not be opened again.
     #[error("cannot read table {table:?} any more")]
@@ -194,7 +254,7 @@ pub enum WriteError {
         /// Writes of the call that were not answered.
         entries: usize,
         /// How the answer was lost.
-        source: Box<XStoreError>,
+        source: Box<EngineError>,
     },
     /// The server refused a call as a whole, or it could not be sent. Of the writes whose outcomes were not
     /// returned none was executed.
@@ -203,7 +263,7 @@ pub enum WriteError {
         /// The table.
         table: String,
         /// Why.
-        source: Box<XStoreError>,
+        source: Box<EngineError>,
     },
     /// The connection was lost before the call and made anew, and the table could not be opened again.
     /// Nothing of the call was sent.
@@ -256,6 +316,16 @@ pub enum LoadError {
         table: String,
         /// What, where, expected and got.
         source: DecodeError,
+    },
+    /// Pairs could not be written.
+    #[error("the load of table {table:?} ended after {pairs} pairs")]
+    Write {
+        /// The table.
+        table: String,
+        /// Pairs that were written.
+        pairs: u64,
+        /// Why.
+        source: Box<WriteError>,
     },
     /// The connection failed.
     #[error("the load of table {table:?} was cut off after {pairs} pairs")]

@@ -16,8 +16,10 @@ mod ask;
 mod bulk_load;
 mod call;
 mod client;
+mod connect;
 mod error;
 mod life;
+mod peers;
 mod pool;
 mod reconnect;
 mod scan_cursor;
@@ -25,10 +27,24 @@ mod session;
 mod table;
 
 pub use bulk_load::BulkLoad;
-pub use client::{Client, ClientOptions};
-pub use error::{CatalogueError, LoadError, OpenError, ReadError, WriteError};
+pub use client::ClientOptions;
+pub use connect::{Connected, connect};
+pub use error::{CatalogueError, EngineError, LoadError, OpenError, ReadError, WriteError};
+pub use farsight_index_rolex::Trained;
 pub use farsight_index_xstore::client::{Access, CacheStats, ScanRequest};
-pub use pool::{PoolClient, PoolError, PoolLinks};
+pub use peers::Peers;
+pub use pool::{PoolBulkLoad, PoolError, PoolLinks, PoolTrainer};
 pub use scan_cursor::ScanCursor;
-pub use session::Session;
-pub use table::Table;
+
+/// A client of one server.
+pub type Client<C> = client::Client<life::Life<C>>;
+/// A server's table.
+pub type Table<C> = table::Table<life::Life<C>>;
+/// A session on a server's table.
+pub type Session<C> = session::Session<life::Life<C>>;
+/// A client of one pool.
+pub type PoolClient<C> = client::Client<pool::Nodes<C>>;
+/// A pool's table.
+pub type PoolTable<C> = table::Table<pool::Nodes<C>>;
+/// A session on a pool's table.
+pub type PoolSession<C> = session::Session<pool::Nodes<C>>;

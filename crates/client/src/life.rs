@@ -1,4 +1,4 @@
-//! One connection, and what was learned over it.
+//! One connection to a server, and what was learned over it.
 //!
 //! Invariant: everything here belongs to one life of the server. Nothing of it is used with another: a new
 //! connection begins with nothing.
@@ -8,18 +8,19 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use farsight_base::Epoch;
-use farsight_fabric::{Connection, FabricError, QueuePair};
-use farsight_index_xstore::client::XCache;
+use farsight_fabric::{Connection, FabricError, Meters, QueuePair};
+use farsight_index::{Answers, Counters, Pairs};
+use farsight_index_xstore::client::{Access, CacheStats, ScanRequest, XCache, XClient};
 use farsight_layout::FORMAT_VERSION;
-use farsight_protocol::{ControlRequest, ErrorCode, Request, TableInfo};
+use farsight_protocol::{ControlRequest, Request, TableDefinition, TableInfo, WriteOperation, WriteOutcome};
 use serde::de::DeserializeOwned;
 
 use crate::ask::Asker;
-use crate::reconnect::Alive;
-use crate::{CatalogueError, OpenError};
+use crate::peers::Peers;
+use crate::{CatalogueError, EngineError};
 
 /// A client within one connection.
-pub(crate) struct Life<C: Connection> {
+pub struct Life<C: Connection> {
     pub(crate) connection: C,
     asker: Asker<C>,
     /// By name.
@@ -27,26 +28,9 @@ pub(crate) struct Life<C: Connection> {
 }
 
 /// A table in one life: what the server says of it, and the cache that all sessions share.
-pub(crate) struct OpenTable {
+pub struct OpenTable {
     pub(crate) info: Arc<TableInfo>,
     pub(crate) cache: Arc<XCache>,
-}
-
-/// A table as it was when it was opened first.
-#[derive(Clone)]
-pub(crate) struct Opened {
-    pub(crate) info: Arc<TableInfo>,
-    pub(crate) epoch: Epoch,
-}
-
-impl<C: Connection> Alive for Life<C> {
-    fn check(&self) -> Result<(), FabricError> {
-        self.connection.check()
-    }
-
-    fn again(&self, timeout: Duration) -> Result<Self, FabricError> {
-        self.connection.reconnect(timeout).and_then(Self::new)
-    }
 }
 
 impl<C: Connection> Life<C> {
@@ -60,7 +44,7 @@ impl<C: Connection> Life<C> {
     }
 
     /// The table of this description, opened once.
-    pub(crate) fn adopt(&self, info: TableInfo) -> Result<Arc<OpenTable>, CatalogueError> {
+    fn adopt(&self, info: TableInfo) -> Result<Arc<OpenTable>, CatalogueError> {
         if info.format_version != FORMAT_VERSION {
             return Err(CatalogueError::FormatVersion {
                 peer: self.connection.peer().to_owned(),
@@ -82,43 +66,124 @@ impl<C: Connection> Life<C> {
         Ok(open)
     }
 
-    /// The table called `name`, if it was opened in this life.
-    pub(crate) fn opened(&self, name: &str) -> Option<Arc<OpenTable>> {
+    fn tables(&self) -> MutexGuard<'_, HashMap<String, Arc<OpenTable>>> {
+        self.tables.lock().expect("no holder of the tables panics")
+    }
+}
+
+impl<C: Connection> Peers for Life<C> {
+    type Open = OpenTable;
+    type Links = C::Queue;
+    type Engine = XClient;
+
+    fn peer(&self) -> String {
+        self.connection.peer().to_owned()
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.connection.epoch()
+    }
+
+    fn check(&self) -> Result<(), FabricError> {
+        self.connection.check()
+    }
+
+    fn again(&self, timeout: Duration) -> Result<Self, FabricError> {
+        self.connection.reconnect(timeout).and_then(Self::new)
+    }
+
+    fn create(&self, definition: &TableDefinition) -> Result<Arc<OpenTable>, CatalogueError> {
+        self.adopt(self.control(&ControlRequest::CreateTable(definition.clone()))?)
+    }
+
+    fn open(&self, name: &str) -> Result<Arc<OpenTable>, CatalogueError> {
+        self.adopt(self.describe(name)?)
+    }
+
+    fn opened(&self, name: &str) -> Option<Arc<OpenTable>> {
         self.tables().get(name).cloned()
     }
 
-    /// The table that was `opened`, perhaps in another life, as it is in this one.
-    pub(crate) fn reopen(&self, opened: &Opened) -> Result<Arc<OpenTable>, OpenError> {
-        let expected = &opened.info.definition;
-        let open = match self.opened(&expected.name) {
-            Some(open) => open,
-            None => self.adopt(self.describe(opened)?)?,
-        };
-        let got = &open.info.definition;
-        if got == expected {
-            return Ok(open);
-        }
-        Err(OpenError::OtherDefinition {
-            peer: self.connection.peer().to_owned(),
-            expected: Box::new(expected.clone()),
-            got: Box::new(got.clone()),
-        })
+    fn describe(&self, name: &str) -> Result<TableInfo, CatalogueError> {
+        self.control(&ControlRequest::OpenTable(name.to_owned()))
     }
 
-    fn describe(&self, opened: &Opened) -> Result<TableInfo, OpenError> {
-        let name = &opened.info.definition.name;
-        match self.control(&ControlRequest::OpenTable(name.clone())) {
-            Err(CatalogueError::Refused { peer, source })
-                if source.code == ErrorCode::UnknownTable && self.connection.epoch() != opened.epoch =>
-            {
-                let (table, was, is) = (name.clone(), opened.epoch, self.connection.epoch());
-                Err(OpenError::TableGone { peer, table, was, is, source })
-            }
-            described => Ok(described?),
-        }
+    fn list(&self) -> Result<Vec<TableInfo>, CatalogueError> {
+        self.control(&ControlRequest::ListTables)
     }
 
-    fn tables(&self) -> MutexGuard<'_, HashMap<String, Arc<OpenTable>>> {
-        self.tables.lock().expect("no holder of the tables panics")
+    fn info(open: &OpenTable) -> &Arc<TableInfo> {
+        &open.info
+    }
+
+    fn cache_stats(open: &OpenTable) -> CacheStats {
+        open.cache.stats()
+    }
+
+    fn links(&self, open: &OpenTable) -> Result<C::Queue, FabricError> {
+        let mut queue = self.connection.open_queue()?;
+        queue.attach(open.info.region())?;
+        Ok(queue)
+    }
+
+    fn engine(self: &Arc<Self>, open: &Arc<OpenTable>, access: Access) -> Result<XClient, CatalogueError> {
+        Ok(XClient::new(Arc::clone(&open.cache), access))
+    }
+
+    fn poll(queue: &mut C::Queue) -> Result<(), FabricError> {
+        // Nothing is in flight between two calls: to poll is to look whether the queue lives.
+        queue.poll().map(drop)
+    }
+
+    fn meters(queue: &C::Queue) -> Meters {
+        queue.meters()
+    }
+
+    fn counters(engine: &XClient) -> Counters {
+        engine.counters()
+    }
+
+    #[inline]
+    fn get(
+        engine: &mut XClient,
+        queue: &mut C::Queue,
+        key: u64,
+        value: &mut [u8],
+    ) -> Result<Option<u64>, EngineError> {
+        engine.get(queue, key, value).map_err(EngineError::from)
+    }
+
+    #[inline]
+    fn multi_get(
+        engine: &mut XClient,
+        queue: &mut C::Queue,
+        keys: &[u64],
+        answers: &mut Answers,
+    ) -> Result<(), EngineError> {
+        engine.multi_get(queue, keys, answers).map_err(EngineError::from)
+    }
+
+    #[inline]
+    fn scan_batch(
+        engine: &mut XClient,
+        queue: &mut C::Queue,
+        scans: &[ScanRequest],
+        pairs: &mut Pairs,
+    ) -> Result<(), EngineError> {
+        engine.scan_batch(queue, scans, pairs).map_err(EngineError::from)
+    }
+
+    fn write<'v>(
+        engine: &mut XClient,
+        queue: &mut C::Queue,
+        operation: WriteOperation,
+        entries: impl ExactSizeIterator<Item = (u64, &'v [u8])> + Clone,
+        outcomes: &mut Vec<WriteOutcome>,
+    ) -> Result<(), EngineError> {
+        engine.write(queue, operation, entries, outcomes).map_err(EngineError::from)
+    }
+
+    fn prefill(engine: &mut XClient, queue: &mut C::Queue) -> Result<(), EngineError> {
+        engine.prefill(queue).map_err(EngineError::from)
     }
 }

@@ -4,122 +4,104 @@
 //! the next call connects to all of them again; if a node came back without its memory, every call from then
 //! on fails and names it.
 
+mod bulk_load;
+mod engine;
 mod error;
 mod nodes;
+mod trainer;
 
 use std::sync::Arc;
 
 use farsight_base::Epoch;
-use farsight_fabric::Connection;
 use farsight_fabric::lane::NODES_MAX;
-use farsight_layout::FORMAT_VERSION;
-use farsight_layout::pool::BlockGeometry;
-use farsight_protocol::{
-    ComputeNode, MemoryNodeStats, POOL_NODES_MAX, PoolDefinition, PoolRequest, PoolTableInfo, TableDefinition,
-};
+use farsight_fabric::{Connection, QueuePair};
+use farsight_index_rolex::{RolexCache, RolexSession};
+use farsight_protocol::{ComputeNode, MemoryNodeStats, POOL_NODES_MAX, PoolRequest, PoolTableInfo};
 
-use crate::reconnect::Shared;
-use crate::{CatalogueError, ClientOptions};
+use crate::client::{Client, ClientOptions};
+use crate::table::Table;
+use crate::{Access, CatalogueError, OpenError};
 
+pub use bulk_load::PoolBulkLoad;
 pub use error::PoolError;
-use nodes::Nodes;
+pub(crate) use nodes::Nodes;
+pub use trainer::PoolTrainer;
 
 const _: () = assert!(NODES_MAX == POOL_NODES_MAX, "a lane reaches every node of a pool");
 
-/// A client of a pool. Clones share the connections and the caches.
-pub struct PoolClient<C: Connection> {
-    shared: Arc<Shared<Nodes<C>>>,
-}
-
-/// What it takes to work on a table of a pool: queue pairs of its own, one a node.
+/// What it takes to work on a table of a pool below sessions: queue pairs of its own, one a node.
 pub struct PoolLinks<Q> {
     /// To each node, home first; the table's regions are attached.
     pub queues: Vec<Q>,
     /// What each node says of its part.
     pub infos: Vec<PoolTableInfo>,
+    /// What this process's sessions share.
+    pub cache: Arc<RolexCache>,
     /// Home's life, which is the pool's.
     pub home: Epoch,
     /// This process among the pool's compute nodes, for as long as these connections live.
     pub compute_node: ComputeNode,
 }
 
-impl<C: Connection> Clone for PoolClient<C> {
-    fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
+impl<C: Connection + 'static> Table<Nodes<C>> {
+    /// Begins a load of ascending keys into this table, which must be empty. Unlike a server's, its pairs are
+    /// visible as they are written.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn bulk_load(&self) -> Result<PoolBulkLoad<C>, OpenError> {
+        let trainer = self.shared().in_a_life(|nodes| nodes.pool_links(self.name()))?;
+        Ok(PoolBulkLoad::new(self.session(Access::OneSided)?, PoolTrainer::new(trainer)))
     }
 }
 
-impl<C: Connection> PoolClient<C> {
+impl<C: Connection + 'static> Client<Nodes<C>> {
     /// A client over connections to a pool's nodes, home first and in the order that all clients use.
     ///
     /// # Errors
-    /// [`PoolError::Count`], and as [`Connection::open_queue`].
-    pub fn new(connections: Vec<C>, options: ClientOptions) -> Result<Self, CatalogueError> {
+    /// [`PoolError::Count`], [`PoolError::Fabric`], and as [`Connection::open_queue`].
+    pub fn of_pool(connections: Vec<C>, options: ClientOptions) -> Result<Self, CatalogueError> {
         if !(1..=NODES_MAX).contains(&connections.len()) {
             return Err(PoolError::Count { max: NODES_MAX, got: connections.len() }.into());
         }
-        let peers: Vec<&str> = connections.iter().map(Connection::peer).collect();
-        let peer = peers.join(",");
-        Ok(Self { shared: Arc::new(Shared::new(peer, Nodes::new(connections)?, options)) })
-    }
-
-    /// The nodes' addresses, as the user gave them, with commas between.
-    #[must_use]
-    pub fn peer(&self) -> &str {
-        &self.shared.peer
-    }
-
-    /// Home's life, which is the pool's.
-    #[must_use]
-    pub fn epoch(&self) -> Epoch {
-        self.shared.current().connection(0).epoch()
+        if !RolexSession::is_served_by(&C::Queue::GUARANTEES) {
+            return Err(PoolError::Fabric { name: C::Queue::GUARANTEES.name }.into());
+        }
+        Ok(Self::over(Nodes::new(connections)?, options))
     }
 
     /// Looks at the newest connection to each node, for what only its fabric offers.
     pub fn with_connections<T>(&self, mut look: impl FnMut(&C) -> T) -> Vec<T> {
-        let nodes = self.shared.current();
+        let nodes = self.shared().current();
         (0..nodes.count()).map(|node| look(nodes.connection(node))).collect()
     }
 
-    /// Makes a table on every node, or finds the one of the same definition. Returns what each node says of
-    /// its part, home first.
+    /// What it takes to work on the table of this name below sessions.
     ///
     /// # Errors
-    /// [`CatalogueError::Refused`] for a bad name, a value size outside the format's limits, a table of that
-    /// name with another definition, or a node out of memory.
-    pub fn create_table(&self, table: TableDefinition) -> Result<Vec<PoolTableInfo>, CatalogueError> {
-        let geometry = BlockGeometry::new(usize::from(table.value_bytes))
-            .map_err(|source| CatalogueError::ValueSize { table: table.name.clone(), source })?;
-        let block_lines = geometry.lines() as u16;
-        let definition = PoolDefinition { table, block_lines, format_version: FORMAT_VERSION };
-        self.shared.in_a_life(|nodes| Ok(nodes.create(&definition)?.infos.clone()))
-    }
-
-    /// What each node says of the table of this name, home first.
-    ///
-    /// # Errors
-    /// [`CatalogueError::Refused`] if there is none.
-    pub fn describe_table(&self, name: &str) -> Result<Vec<PoolTableInfo>, CatalogueError> {
-        self.shared.in_a_life(|nodes| Ok(nodes.open(name)?.infos.clone()))
-    }
-
-    /// Queue pairs for one session on the table of this name.
-    ///
-    /// # Errors
-    /// As [`PoolClient::describe_table`]; no file descriptors left.
+    /// As [`Client::open_table`]; no file descriptors left.
     pub fn links(&self, name: &str) -> Result<PoolLinks<C::Queue>, CatalogueError> {
-        self.shared.in_a_life(|nodes| nodes.links(name))
+        self.shared().in_a_life(|nodes| nodes.pool_links(name))
     }
 
-    /// All tables, as home knows them.
+    /// A trainer of the table of this name.
     ///
     /// # Errors
-    /// Failures of the fabric, [`CatalogueError::Pool`].
-    pub fn tables(&self) -> Result<Vec<PoolTableInfo>, CatalogueError> {
-        self.shared.in_a_life(|nodes| {
-            nodes.epochs()?;
-            nodes.ask(0, &PoolRequest::ListTables)
-        })
+    /// As [`Client::links`].
+    pub fn trainer(&self, name: &str) -> Result<PoolTrainer<C::Queue>, CatalogueError> {
+        self.links(name).map(PoolTrainer::new)
+    }
+
+    /// Asks one node, by its index, and waits for its answer.
+    ///
+    /// # Errors
+    /// Failures of the fabric, and what the node refuses.
+    pub fn ask<T: serde::de::DeserializeOwned>(
+        &self,
+        node: usize,
+        request: &PoolRequest,
+    ) -> Result<T, CatalogueError> {
+        self.shared().current().ask(node, request)
     }
 
     /// The statistics of each node.
@@ -127,7 +109,7 @@ impl<C: Connection> PoolClient<C> {
     /// # Errors
     /// Failures of the fabric.
     pub fn stats(&self) -> Result<Vec<MemoryNodeStats>, CatalogueError> {
-        self.shared
+        self.shared()
             .in_a_life(|nodes| (0..nodes.count()).map(|node| nodes.ask(node, &PoolRequest::Stats)).collect())
     }
 }

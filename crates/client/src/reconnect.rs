@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use farsight_fabric::FabricError;
-use farsight_index_xstore::client::XStoreError;
 
-use crate::{CatalogueError, ClientOptions, OpenError};
+use crate::peers::Peers;
+use crate::{CatalogueError, ClientOptions, EngineError, OpenError};
 
 /// Beginnings of one call: that many times it may find its connection lost, and no more.
 pub(crate) const BEGINNINGS_MAX: u32 = 3;
@@ -26,21 +26,12 @@ const PAUSE_MAX: Duration = Duration::from_millis(50);
 const ATTEMPT_MIN: Duration = Duration::from_millis(250);
 
 /// What the clones of a client, its tables and their sessions share.
-pub(crate) struct Shared<L> {
+pub(crate) struct Shared<P> {
     pub(crate) peer: String,
     options: ClientOptions,
-    current: Mutex<Arc<L>>,
+    current: Mutex<Arc<P>>,
     /// Held by whoever connects again; the others wait for its outcome.
     outage: Mutex<Outage>,
-}
-
-/// Connections, and what was learned over them in one life of each peer.
-pub(crate) trait Alive: Sized {
-    /// Fails once one of them is lost.
-    fn check(&self) -> Result<(), FabricError>;
-
-    /// Others to the same addresses, tried once: perhaps to other lives.
-    fn again(&self, timeout: Duration) -> Result<Self, FabricError>;
 }
 
 /// What is known of the server's absence.
@@ -76,26 +67,26 @@ impl Loss for OpenError {
     }
 }
 
-impl Loss for XStoreError {
+impl Loss for EngineError {
     fn loss(&self) -> Option<&FabricError> {
         if let Self::Fabric(error) = self { error.loss() } else { None }
     }
 }
 
-impl<L: Alive> Shared<L> {
-    pub(crate) fn new(peer: String, life: L, options: ClientOptions) -> Self {
-        Self { peer, options, current: Mutex::new(Arc::new(life)), outage: Mutex::default() }
+impl<P: Peers> Shared<P> {
+    pub(crate) fn new(life: P, options: ClientOptions) -> Self {
+        Self { peer: life.peer(), options, current: Mutex::new(Arc::new(life)), outage: Mutex::default() }
     }
 
     /// The newest life. It may be lost already.
-    pub(crate) fn current(&self) -> Arc<L> {
+    pub(crate) fn current(&self) -> Arc<P> {
         Arc::clone(&lock(&self.current))
     }
 
     /// Runs something that can be repeated in the current life, and again in the next if that is lost.
     pub(crate) fn in_a_life<T, E: Loss + From<FabricError>>(
         &self,
-        mut run: impl FnMut(&Arc<L>) -> Result<T, E>,
+        mut run: impl FnMut(&Arc<P>) -> Result<T, E>,
     ) -> Result<T, E> {
         let mut life = self.current();
         for _ in 1..BEGINNINGS_MAX {
@@ -111,7 +102,7 @@ impl<L: Alive> Shared<L> {
 
     /// A life with a connection, after somebody saw `loss`: the current one if it lives, or a new one.
     #[cold]
-    pub(crate) fn renew(&self, loss: &FabricError) -> Result<Arc<L>, FabricError> {
+    pub(crate) fn renew(&self, loss: &FabricError) -> Result<Arc<P>, FabricError> {
         let asked = Instant::now();
         let mut outage = lock(&self.outage);
         let current = self.current();
@@ -139,7 +130,7 @@ impl<L: Alive> Shared<L> {
     }
 }
 
-fn connect_again<L: Alive>(former: &L, loss: &FabricError, until: Instant) -> Result<Arc<L>, FabricError> {
+fn connect_again<P: Peers>(former: &P, loss: &FabricError, until: Instant) -> Result<Arc<P>, FabricError> {
     let mut pause = PAUSE_MIN;
     let mut attempts = 1;
     loop {

@@ -1,27 +1,28 @@
 //! What one thread reads and writes with.
 //!
-//! Invariant: a session works in one life of its server at a time, with a queue pair and caches of that life.
+//! Invariant: a session works in one life of its peers at a time, with queue pairs and caches of that life.
 //!
 //! Protocol of a loss: reads can be repeated, so a read that finds the connection lost asks for the next
 //! life, opens the table there and begins again. A write asks before it sends anything; once something was
 //! sent and the answer is lost, it is indeterminate.
 
 use farsight_base::Epoch;
-use farsight_fabric::{Connection, FabricError, Meters, QueuePair};
+use farsight_fabric::{FabricError, Meters};
 use farsight_index::{Answers, Counters, Pairs};
-use farsight_index_xstore::client::{Access, ScanRequest, XClient, XStoreError};
+use farsight_index_xstore::client::{Access, ScanRequest};
 use farsight_protocol::{WriteOperation, WriteOutcome};
 
+use crate::peers::Peers;
 use crate::reconnect::{BEGINNINGS_MAX, Loss};
-use crate::table::Place;
-use crate::{CatalogueError, OpenError, ReadError, Table, WriteError};
+use crate::table::{Place, Table};
+use crate::{CatalogueError, EngineError, OpenError, ReadError, WriteError};
 
-/// A session on one table: a queue pair and the engine over it. Use one a thread; a session is not shared.
-pub struct Session<C: Connection> {
-    table: Table<C>,
-    place: Place<C>,
+/// A session on one table: queue pairs and the engine over them. Use one a thread; a session is not shared.
+pub struct Session<P: Peers> {
+    table: Table<P>,
+    place: Place<P>,
     access: Access,
-    engine: XClient,
+    engine: P::Engine,
     /// The outcome of a single write: kept, so that it allocates once.
     outcome: Vec<WriteOutcome>,
     /// What was counted in former lives.
@@ -29,11 +30,11 @@ pub struct Session<C: Connection> {
     past_meters: Meters,
 }
 
-impl<C: Connection> Session<C> {
-    pub(crate) fn new(table: Table<C>, place: Place<C>, access: Access) -> Self {
+impl<P: Peers> Session<P> {
+    pub(crate) fn new(table: Table<P>, place: Place<P>, engine: P::Engine, access: Access) -> Self {
         Self {
             table,
-            engine: XClient::new(place.open.cache.clone(), access),
+            engine,
             place,
             access,
             outcome: Vec::with_capacity(1),
@@ -44,7 +45,7 @@ impl<C: Connection> Session<C> {
 
     /// The table.
     #[must_use]
-    pub fn table(&self) -> &Table<C> {
+    pub fn table(&self) -> &Table<P> {
         &self.table
     }
 
@@ -52,7 +53,7 @@ impl<C: Connection> Session<C> {
     /// connect again.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
-        self.place.life.connection.epoch()
+        self.place.life.epoch()
     }
 
     /// Copies the value of `key` into `value`, which must be as long as the table's values, and returns its
@@ -68,7 +69,7 @@ impl<C: Connection> Session<C> {
                 got_bytes: value.len(),
             });
         }
-        self.read(|engine, queue| engine.get(queue, key, value))
+        self.read(|engine, links| P::get(engine, links, key, value))
     }
 
     /// Values and versions of `keys`, any number of them, in their order. READs of many keys share a
@@ -77,7 +78,7 @@ impl<C: Connection> Session<C> {
     /// # Errors
     /// [`ReadError`]; then `answers` is undefined.
     pub fn multi_get(&mut self, keys: &[u64], answers: &mut Answers) -> Result<(), ReadError> {
-        self.read(|engine, queue| engine.multi_get(queue, keys, answers))
+        self.read(|engine, links| P::multi_get(engine, links, keys, answers))
     }
 
     /// For each of `scans` the first pairs, at most its limit, whose keys are not below its start.
@@ -85,7 +86,7 @@ impl<C: Connection> Session<C> {
     /// # Errors
     /// [`ReadError`]; then `pairs` is undefined.
     pub fn scan_batch(&mut self, scans: &[ScanRequest], pairs: &mut Pairs) -> Result<(), ReadError> {
-        self.read(|engine, queue| engine.scan_batch(queue, scans, pairs))
+        self.read(|engine, links| P::scan_batch(engine, links, scans, pairs))
     }
 
     /// Executes one write and returns its outcome, which is never [`WriteOutcome::Failed`]. `value` is empty
@@ -128,7 +129,7 @@ impl<C: Connection> Session<C> {
         outcomes.reserve(entries.len());
         self.connect_for_write()?;
         let count = entries.len();
-        let done = self.engine.write(&mut self.place.queue, operation, entries, outcomes);
+        let done = P::write(&mut self.engine, &mut self.place.links, operation, entries, outcomes);
         done.map_err(|source| self.table.write_error(operation, count - outcomes.len(), source))
     }
 
@@ -138,14 +139,14 @@ impl<C: Connection> Session<C> {
     /// # Errors
     /// [`ReadError`].
     pub fn prefill(&mut self) -> Result<(), ReadError> {
-        self.read(XClient::prefill)
+        self.read(P::prefill)
     }
 
     /// What the engine counted since the session began.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let mut counters = self.past_counters;
-        counters += self.engine.counters();
+        counters += P::counters(&self.engine);
         counters
     }
 
@@ -153,7 +154,7 @@ impl<C: Connection> Session<C> {
     #[must_use]
     pub fn meters(&self) -> Meters {
         let mut meters = self.past_meters;
-        meters += self.place.queue.meters();
+        meters += P::meters(&self.place.links);
         meters
     }
 
@@ -161,11 +162,11 @@ impl<C: Connection> Session<C> {
     #[inline]
     fn read<T>(
         &mut self,
-        mut run: impl FnMut(&mut XClient, &mut C::Queue) -> Result<T, XStoreError>,
+        mut run: impl FnMut(&mut P::Engine, &mut P::Links) -> Result<T, EngineError>,
     ) -> Result<T, ReadError> {
         let mut beginnings = 1;
         loop {
-            match run(&mut self.engine, &mut self.place.queue) {
+            match run(&mut self.engine, &mut self.place.links) {
                 Ok(found) => return Ok(found),
                 Err(error) => self.renew_for_read(&mut beginnings, error)?,
             }
@@ -173,7 +174,7 @@ impl<C: Connection> Session<C> {
     }
 
     #[cold]
-    fn renew_for_read(&mut self, beginnings: &mut u32, error: XStoreError) -> Result<(), ReadError> {
+    fn renew_for_read(&mut self, beginnings: &mut u32, error: EngineError) -> Result<(), ReadError> {
         let name = || self.table.name().to_owned();
         let Some(loss) = error.loss().cloned() else {
             return Err(ReadError::Engine { table: name(), source: Box::new(error) });
@@ -190,8 +191,7 @@ impl<C: Connection> Session<C> {
     /// one word, if it is not.
     fn connect_for_write(&mut self) -> Result<(), WriteError> {
         let mut beginnings = 1;
-        // Nothing is in flight between two calls: to poll is to look whether the queue lives.
-        while let Err(error) = self.place.queue.poll() {
+        while let Err(error) = P::poll(&mut self.place.links) {
             self.renew_for_write(&mut beginnings, error)?;
         }
         Ok(())
@@ -217,11 +217,9 @@ impl<C: Connection> Session<C> {
         while *beginnings < BEGINNINGS_MAX {
             *beginnings += 1;
             let life = self.table.shared().renew(&loss)?;
-            match self.table.place_in(&life) {
-                Ok(place) => {
-                    self.settle(place);
-                    return Ok(());
-                }
+            let settled = self.table.place_in(&life).and_then(|place| self.settle(place));
+            match settled {
+                Ok(()) => return Ok(()),
                 Err(error) => match error.loss() {
                     Some(again) => loss = again.clone(),
                     None => return Err(error),
@@ -231,19 +229,21 @@ impl<C: Connection> Session<C> {
         Err(loss.into())
     }
 
-    fn settle(&mut self, place: Place<C>) {
-        self.past_counters += self.engine.counters();
-        self.past_meters += self.place.queue.meters();
-        self.engine = XClient::new(place.open.cache.clone(), self.access);
+    fn settle(&mut self, place: Place<P>) -> Result<(), OpenError> {
+        let engine = place.life.engine(&place.open, self.access)?;
+        self.past_counters += P::counters(&self.engine);
+        self.past_meters += P::meters(&self.place.links);
+        self.engine = engine;
         self.place = place;
+        Ok(())
     }
 }
 
-impl<C: Connection> Table<C> {
+impl<P: Peers> Table<P> {
     #[cold]
-    fn write_error(&self, operation: WriteOperation, entries: usize, source: XStoreError) -> WriteError {
+    fn write_error(&self, operation: WriteOperation, entries: usize, source: EngineError) -> WriteError {
         let table = self.name().to_owned();
-        if let XStoreError::ValueSize { index, expected, got } = source {
+        if let EngineError::ValueSize { index, expected, got } = source {
             return WriteError::WrongValueSize { table, index, expected_bytes: expected, got_bytes: got };
         }
         let is_indeterminate = source.is_indeterminate();

@@ -2,43 +2,53 @@
 
 use std::sync::Arc;
 
-use farsight_fabric::{Connection, QueuePair};
+use farsight_base::Epoch;
+use farsight_fabric::Connection;
 use farsight_index_xstore::client::{Access, CacheStats};
-use farsight_protocol::TableInfo;
+use farsight_protocol::{ErrorCode, TableInfo};
 
-use crate::life::{Life, OpenTable, Opened};
+use crate::life::Life;
+use crate::peers::Peers;
 use crate::reconnect::Shared;
-use crate::{BulkLoad, OpenError, Session};
+use crate::session::Session;
+use crate::{BulkLoad, CatalogueError, OpenError};
 
 /// An open table. Clones, and clients that opened the same table from clones of one client, share its cache.
 ///
-/// It outlives a life of its server: what is done with it afterwards finds the table by name in the next.
-pub struct Table<C: Connection> {
-    shared: Arc<Shared<Life<C>>>,
+/// It outlives a life of its peers: what is done with it afterwards finds the table by name in the next.
+pub struct Table<P: Peers> {
+    shared: Arc<Shared<P>>,
     opened: Opened,
 }
 
-/// What it takes to work on a table in one life of its server.
-pub(crate) struct Place<C: Connection> {
-    pub(crate) queue: C::Queue,
-    pub(crate) open: Arc<OpenTable>,
-    /// The queue ends with it.
-    pub(crate) life: Arc<Life<C>>,
+/// A table as it was when it was opened first.
+#[derive(Clone)]
+pub(crate) struct Opened {
+    pub(crate) info: Arc<TableInfo>,
+    pub(crate) epoch: Epoch,
 }
 
-impl<C: Connection> Clone for Table<C> {
+/// What it takes to work on a table in one life of its peers.
+pub(crate) struct Place<P: Peers> {
+    pub(crate) links: P::Links,
+    pub(crate) open: Arc<P::Open>,
+    /// The links end with it.
+    pub(crate) life: Arc<P>,
+}
+
+impl<P: Peers> Clone for Table<P> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared), opened: self.opened.clone() }
     }
 }
 
-impl<C: Connection> Table<C> {
-    pub(crate) fn new(shared: Arc<Shared<Life<C>>>, opened: Opened) -> Self {
+impl<P: Peers> Table<P> {
+    pub(crate) fn new(shared: Arc<Shared<P>>, opened: Opened) -> Self {
         Self { shared, opened }
     }
 
-    /// What the server said of the table when it was opened. Its definition holds for as long as the table is
-    /// used; number, region and capacity were those of that life of the server.
+    /// What the peers said of the table when it was opened. Its definition holds for as long as the table is
+    /// used; number, region and capacity were those of that life.
     #[must_use]
     pub fn info(&self) -> &TableInfo {
         &self.opened.info
@@ -56,40 +66,77 @@ impl<C: Connection> Table<C> {
         usize::from(self.opened.info.definition.value_bytes)
     }
 
-    /// What the shared cache of this table holds; nothing after the server was lost, until the table is used.
+    /// What the shared cache of this table holds; nothing after a peer was lost, until the table is used.
     #[must_use]
     pub fn cache_stats(&self) -> CacheStats {
-        self.shared.current().opened(self.name()).map(|open| open.cache.stats()).unwrap_or_default()
+        self.shared.current().opened(self.name()).map(|open| P::cache_stats(&open)).unwrap_or_default()
     }
 
-    /// A session on this table for one thread, with a queue pair of its own.
+    /// A session on this table for one thread, with queue pairs of its own.
     ///
     /// # Errors
     /// [`OpenError`].
-    pub fn session(&self, access: Access) -> Result<Session<C>, OpenError> {
-        Ok(Session::new(self.clone(), self.place()?, access))
+    pub fn session(&self, access: Access) -> Result<Session<P>, OpenError> {
+        let (place, engine) = self.shared.in_a_life(|life| {
+            let place = self.place_in(life)?;
+            let engine = life.engine(&place.open, access)?;
+            Ok::<_, OpenError>((place, engine))
+        })?;
+        Ok(Session::new(self.clone(), place, engine, access))
     }
 
+    pub(crate) fn shared(&self) -> &Shared<P> {
+        &self.shared
+    }
+
+    pub(crate) fn place(&self) -> Result<Place<P>, OpenError> {
+        self.shared.in_a_life(|life| self.place_in(life))
+    }
+
+    pub(crate) fn place_in(&self, life: &Arc<P>) -> Result<Place<P>, OpenError> {
+        let open = self.open_in(life)?;
+        let links = life.links(&open)?;
+        Ok(Place { links, open, life: Arc::clone(life) })
+    }
+
+    /// The table that was opened, perhaps in another life, as it is in this one.
+    fn open_in(&self, life: &P) -> Result<Arc<P::Open>, OpenError> {
+        let expected = &self.opened.info.definition;
+        let open = match life.opened(&expected.name) {
+            Some(open) => open,
+            None => life.open(&expected.name).map_err(|error| self.gone(life, error))?,
+        };
+        let got = &P::info(&open).definition;
+        if got == expected {
+            return Ok(open);
+        }
+        Err(OpenError::OtherDefinition {
+            peer: self.shared.peer.clone(),
+            expected: Box::new(expected.clone()),
+            got: Box::new(got.clone()),
+        })
+    }
+
+    /// What it means that the table cannot be opened in this life.
+    fn gone(&self, life: &P, error: CatalogueError) -> OpenError {
+        match error {
+            CatalogueError::Refused { peer, source }
+                if source.code == ErrorCode::UnknownTable && life.epoch() != self.opened.epoch =>
+            {
+                let (was, is) = (self.opened.epoch, life.epoch());
+                OpenError::TableGone { peer, table: self.name().to_owned(), was, is, source }
+            }
+            other => other.into(),
+        }
+    }
+}
+
+impl<C: Connection> Table<Life<C>> {
     /// Begins a bulk load of ascending keys into this table, which must be empty.
     ///
     /// # Errors
     /// [`OpenError`].
     pub fn bulk_load(&self) -> Result<BulkLoad<C>, OpenError> {
         Ok(BulkLoad::new(self.clone(), self.place()?))
-    }
-
-    pub(crate) fn shared(&self) -> &Shared<Life<C>> {
-        &self.shared
-    }
-
-    fn place(&self) -> Result<Place<C>, OpenError> {
-        self.shared.in_a_life(|life| self.place_in(life))
-    }
-
-    pub(crate) fn place_in(&self, life: &Arc<Life<C>>) -> Result<Place<C>, OpenError> {
-        let open = life.reopen(&self.opened)?;
-        let mut queue = life.connection.open_queue()?;
-        queue.attach(open.info.region())?;
-        Ok(Place { queue, open, life: Arc::clone(life) })
     }
 }

@@ -31,7 +31,7 @@ const LAYERS: &[Layer] = &[
     ("node", &["base", "fabric", "protocol"]),
     ("memory-node", &["base", "fabric", "layout", "node", "protocol"]),
     ("server", &["base", "fabric", "index", "index-xstore", "layout", "model", "node", "protocol"]),
-    ("client", &["base", "fabric", "index", "index-xstore", "layout", "protocol"]),
+    ("client", &["base", "fabric", "index", "index-rolex", "index-xstore", "layout", "protocol"]),
     (
         "farsight",
         &[
@@ -43,6 +43,7 @@ const LAYERS: &[Layer] = &[
             "fabric-verbs",
             "index",
             "layout",
+            "memory-node",
             "protocol",
             "server",
         ],

@@ -13,6 +13,26 @@ pub enum PoolError {
         /// Addresses given.
         got: usize,
     },
+    /// A fabric that does not keep what a pool's compute nodes need: WRITEs in order, READs behind atomics.
+    #[error(
+        "the fabric {name} does not keep the order of WRITEs and of READs behind atomics, which a pool needs"
+    )]
+    Fabric {
+        /// The fabric.
+        name: &'static str,
+    },
+    /// Something that only servers answer was asked of a pool.
+    #[error("{peer} is a pool of memory nodes: it has no server to ask")]
+    NoServer {
+        /// Its addresses.
+        peer: String,
+    },
+    /// Something that only a pool has was asked of a server.
+    #[error("{peer} is a server, not a pool of memory nodes")]
+    NoPool {
+        /// Its address.
+        peer: String,
+    },
     /// Two addresses of one node.
     #[error("{first} and {second} are the same memory node: a pool names each of its nodes once")]
     SameNode {

@@ -10,26 +10,28 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 
-use farsight_base::Epoch;
+use farsight_base::{Epoch, LINE_BYTES};
 use farsight_fabric::{Connection, FabricError, QueuePair};
+use farsight_index_rolex::{ComputeNodeLocks, MetaRegion, PoolTable, RolexCache};
+use farsight_layout::FORMAT_VERSION;
+use farsight_layout::pool::BlockGeometry;
 use farsight_protocol::{
-    ComputeNode, PoolDefinition, PoolHello, PoolPlace, PoolRequest, PoolTableInfo, Request,
+    ComputeNode, PoolDefinition, PoolHello, PoolPlace, PoolRequest, PoolTableInfo, Request, TableDefinition,
+    TableInfo,
 };
 use serde::de::DeserializeOwned;
 
 use super::{PoolError, PoolLinks};
 use crate::CatalogueError;
 use crate::ask::Asker;
-use crate::reconnect::Alive;
 
 /// Connections to all nodes.
-pub(crate) struct Nodes<C: Connection> {
+pub struct Nodes<C: Connection> {
     all: Vec<Node<C>>,
     epochs: OnceLock<Vec<u64>>,
     /// This process, once it has asked for its number.
-    compute_node: Mutex<Option<ComputeNode>>,
+    compute_node: Mutex<Option<(ComputeNode, ComputeNodeLocks)>>,
     /// By name.
     tables: Mutex<HashMap<String, Arc<OpenTable>>>,
 }
@@ -40,19 +42,12 @@ struct Node<C: Connection> {
 }
 
 /// A table in these lives: what each node says of its part.
-pub(crate) struct OpenTable {
+pub struct OpenTable {
+    /// Each node's part, home first.
     pub(crate) infos: Vec<PoolTableInfo>,
-}
-
-impl<C: Connection> Alive for Nodes<C> {
-    fn check(&self) -> Result<(), FabricError> {
-        self.all.iter().try_for_each(|node| node.connection.check())
-    }
-
-    fn again(&self, timeout: Duration) -> Result<Self, FabricError> {
-        let connections = self.all.iter().map(|node| node.connection.reconnect(timeout));
-        Self::new(connections.collect::<Result<_, _>>()?)
-    }
+    /// The whole.
+    pub(crate) info: Arc<TableInfo>,
+    pub(crate) cache: Arc<RolexCache>,
 }
 
 impl<C: Connection> Nodes<C> {
@@ -93,11 +88,13 @@ impl<C: Connection> Nodes<C> {
         let hello = |node| self.ask::<PoolHello>(node, &PoolRequest::Hello);
         let hellos = (0..self.count()).map(hello).collect::<Result<Vec<_>, _>>()?;
         let epochs: Vec<u64> = hellos.iter().map(|hello| hello.epoch).collect();
-        for (node, hello) in hellos.iter().enumerate() {
-            if let Some(twin) = epochs[..node].iter().position(|epoch| *epoch == hello.epoch) {
+        for (node, epoch) in epochs.iter().enumerate() {
+            if let Some(twin) = epochs[..node].iter().position(|other| other == epoch) {
                 let (first, second) = (self.peer(twin).to_owned(), self.peer(node).to_owned());
                 return Err(PoolError::SameNode { first, second }.into());
             }
+        }
+        for (node, hello) in hellos.iter().enumerate() {
             if let Some(place) = &hello.place {
                 self.compare(node, place, &epochs)?;
             }
@@ -127,50 +124,79 @@ impl<C: Connection> Nodes<C> {
         Err(other.into())
     }
 
-    /// The number of this compute node, known to all nodes.
-    pub(crate) fn compute_node(&self) -> Result<ComputeNode, CatalogueError> {
+    /// This compute node, known to all nodes, and its lock values.
+    fn member(&self) -> Result<(ComputeNode, ComputeNodeLocks), CatalogueError> {
         let home = self.epochs()?[0];
         let mut known = lock(&self.compute_node);
-        if let Some(compute_node) = *known {
-            return Ok(compute_node);
+        if let Some(member) = &*known {
+            return Ok(member.clone());
         }
         let compute_node: ComputeNode = self.ask(0, &PoolRequest::Register)?;
         for node in 1..self.count() {
             self.ask::<()>(node, &PoolRequest::Announce { home, compute_node })?;
         }
-        *known = Some(compute_node);
-        Ok(compute_node)
+        Ok(known.insert((compute_node, ComputeNodeLocks::new(compute_node.0))).clone())
+    }
+
+    /// The lock values of this compute node.
+    pub(crate) fn locks(&self) -> Result<ComputeNodeLocks, CatalogueError> {
+        self.member().map(|(_, locks)| locks)
     }
 
     /// Makes a table on all nodes, or finds the one of the same definition.
-    pub(crate) fn create(&self, definition: &PoolDefinition) -> Result<Arc<OpenTable>, CatalogueError> {
-        let home = self.part(0, definition, None)?;
+    pub(crate) fn create_table(&self, table: &TableDefinition) -> Result<Arc<OpenTable>, CatalogueError> {
+        let geometry = BlockGeometry::new(usize::from(table.value_bytes))
+            .map_err(|source| CatalogueError::ValueSize { table: table.name.clone(), source })?;
+        let block_lines = geometry.lines() as u16;
+        let definition = PoolDefinition { table: table.clone(), block_lines, format_version: FORMAT_VERSION };
+        let home = self.part(0, &definition, None)?;
         self.adopt(home)
     }
 
+    /// The table of this name, if it was opened in these lives.
+    pub(crate) fn known_table(&self, name: &str) -> Option<Arc<OpenTable>> {
+        lock(&self.tables).get(name).cloned()
+    }
+
     /// Opens the table of this name, and completes it where whoever made it did not.
-    pub(crate) fn open(&self, name: &str) -> Result<Arc<OpenTable>, CatalogueError> {
-        if let Some(open) = lock(&self.tables).get(name) {
-            return Ok(Arc::clone(open));
-        }
+    pub(crate) fn open_table(&self, name: &str) -> Result<Arc<OpenTable>, CatalogueError> {
         self.epochs()?;
         self.adopt(self.ask(0, &PoolRequest::OpenTable(name.to_owned()))?)
     }
 
-    /// Queue pairs for one session.
-    pub(crate) fn links(&self, name: &str) -> Result<PoolLinks<C::Queue>, CatalogueError> {
-        let open = self.open(name)?;
-        let mut queues = Vec::with_capacity(self.count());
-        for (node, info) in open.infos.iter().enumerate() {
+    /// All tables, as home knows them.
+    pub(crate) fn table_infos(&self) -> Result<Vec<TableInfo>, CatalogueError> {
+        self.epochs()?;
+        let infos: Vec<PoolTableInfo> = self.ask(0, &PoolRequest::ListTables)?;
+        Ok(infos.iter().map(|info| whole(std::slice::from_ref(info))).collect())
+    }
+
+    /// Queue pairs for one session, one a node.
+    pub(crate) fn queues(&self, open: &OpenTable) -> Result<Vec<C::Queue>, FabricError> {
+        let queue = |(node, info): (usize, &PoolTableInfo)| {
             let mut queue = self.connection(node).open_queue()?;
             queue.attach(info.leaves())?;
             if node == 0 {
                 queue.attach(info.meta())?;
             }
-            queues.push(queue);
-        }
-        let (infos, compute_node) = (open.infos.clone(), self.compute_node()?);
-        Ok(PoolLinks { queues, infos, home: Epoch(self.epochs()?[0]), compute_node })
+            Ok(queue)
+        };
+        open.infos.iter().enumerate().map(queue).collect()
+    }
+
+    /// What it takes to work on a table below the engine.
+    pub(crate) fn pool_links(&self, name: &str) -> Result<PoolLinks<C::Queue>, CatalogueError> {
+        let open = self.open_table(name)?;
+        let queues = self.queues(&open)?;
+        let (compute_node, _) = self.member()?;
+        let cache = Arc::clone(&open.cache);
+        Ok(PoolLinks {
+            queues,
+            infos: open.infos.clone(),
+            cache,
+            home: Epoch(self.epochs()?[0]),
+            compute_node,
+        })
     }
 
     fn part(
@@ -183,24 +209,33 @@ impl<C: Connection> Nodes<C> {
         let id = home.map(|info| info.id);
         let request = PoolRequest::CreateTable { definition: definition.clone(), place, id };
         let info: PoolTableInfo = self.ask(node, &request)?;
-        self.check(node, &info, definition, home)?;
+        self.check_part(node, &info, definition, home)?;
         Ok(info)
     }
 
     fn adopt(&self, home: PoolTableInfo) -> Result<Arc<OpenTable>, CatalogueError> {
         let definition = home.definition.clone();
-        self.check(0, &home, &definition, None)?;
+        self.check_part(0, &home, &definition, None)?;
+        let geometry = BlockGeometry::new(usize::from(definition.table.value_bytes))
+            .map_err(|source| CatalogueError::ValueSize { table: definition.table.name.clone(), source })?;
         let mut infos = vec![home];
         for node in 1..self.count() {
             infos.push(self.part(node, &definition, Some(&infos[0]))?);
         }
-        let open = Arc::new(OpenTable { infos });
+        let region =
+            |info: &PoolTableInfo| (info.leaves(), u64::from(info.capacity_leaves) * info.block_bytes());
+        let table = PoolTable::new(geometry, &infos.iter().map(region).collect::<Vec<_>>());
+        let meta = MetaRegion { region: infos[0].meta(), lines: infos[0].meta_lines };
         let mut tables = lock(&self.tables);
-        Ok(Arc::clone(tables.entry(definition.table.name).or_insert(open)))
+        let open = tables.entry(definition.table.name).or_insert_with(|| {
+            let info = Arc::new(whole(&infos));
+            Arc::new(OpenTable { infos, info, cache: RolexCache::new(table, meta) })
+        });
+        Ok(Arc::clone(open))
     }
 
     /// Refuses what a node says of a table if it cannot be.
-    fn check(
+    fn check_part(
         &self,
         node: usize,
         info: &PoolTableInfo,
@@ -210,7 +245,7 @@ impl<C: Connection> Nodes<C> {
         let Node { connection, asker } = &self.all[node];
         let mut regions = vec![(info.leaves(), u64::from(info.capacity_leaves) * info.block_bytes())];
         if node == 0 {
-            regions.push((info.meta(), u64::from(info.meta_lines) * farsight_base::LINE_BYTES as u64));
+            regions.push((info.meta(), u64::from(info.meta_lines) * LINE_BYTES as u64));
         }
         let mut are_sound = info.definition == *definition
             && usize::from(info.place.index) == node
@@ -224,6 +259,17 @@ impl<C: Connection> Nodes<C> {
         }
         let (peer, table) = (self.peer(node).to_owned(), definition.table.name.clone());
         Err(PoolError::Unsound { peer, table }.into())
+    }
+}
+
+/// A table as its parts make it up.
+fn whole(infos: &[PoolTableInfo]) -> TableInfo {
+    TableInfo {
+        id: infos[0].id,
+        definition: infos[0].definition.table.clone(),
+        format_version: infos[0].definition.format_version,
+        leaf_region: infos[0].leaf_region,
+        capacity_leaves: infos.iter().fold(0, |sum: u32, info| sum.saturating_add(info.capacity_leaves)),
     }
 }
 
