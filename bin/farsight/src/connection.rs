@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use farsight::{Client, ConnectOptions, ServerUrl, default_socket};
+use farsight::{Addresses, Client, ConnectOptions, ServerUrl, default_socket};
 
 use crate::tls_files::TlsFiles;
 
 /// Where the server is.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Connection {
-    /// The server's URL, as `farsight serve` prints it [default: the default socket of this user]
-    #[arg(long = "connect", value_name = "URL", env = "FARSIGHT_URL")]
-    url: Option<ServerUrl>,
+    /// The server's URL, as `farsight serve` prints it, or those of a pool's memory nodes with commas between,
+    /// always in the same order [default: the default socket of this user]
+    #[arg(long = "connect", value_name = "URL[,URL...]", env = "FARSIGHT_URL")]
+    url: Option<Addresses>,
     /// Connect unprotected to another machine: whoever is on the way can read and change everything
     #[arg(long)]
     allow_plaintext: bool,
@@ -26,17 +27,17 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// The socket of a server on this host; `None` for a server over a network.
+    /// The socket of a server on this host; `None` for a server over a network, or a pool.
     pub(crate) fn socket(&self) -> Option<PathBuf> {
-        match self.url() {
-            ServerUrl::Shm(socket) => Some(socket),
-            ServerUrl::Tcp(_) | ServerUrl::Rdma(_) => None,
+        match self.url().urls() {
+            [ServerUrl::Shm(socket)] => Some(socket.clone()),
+            _ => None,
         }
     }
 
-    /// The URL given, or that of the default socket.
-    pub(crate) fn url(&self) -> ServerUrl {
-        self.url.clone().unwrap_or_else(|| ServerUrl::shm(default_socket()))
+    /// The URLs given, or that of the default socket.
+    pub(crate) fn url(&self) -> Addresses {
+        self.url.clone().unwrap_or_else(|| ServerUrl::shm(default_socket()).into())
     }
 
     pub(crate) fn open(&self) -> Result<Client> {
@@ -48,6 +49,6 @@ impl Connection {
             rdma_device: self.rdma_device.clone(),
             allow_plaintext: self.allow_plaintext,
         };
-        Ok(Client::connect_with(&self.url(), &options)?)
+        Ok(Client::connect_with(self.url(), &options)?)
     }
 }

@@ -3,18 +3,21 @@
 use std::time::Duration;
 
 use farsight_base::Epoch;
-use farsight_client::{CatalogueError, ClientOptions};
+use farsight_client::{
+    CatalogueError, ClientOptions, Connected, PoolClient, PoolError, PoolTrainer, Trained,
+};
+use farsight_fabric::{Connection, QueuePair};
 use farsight_fabric_shm::ShmConnection;
 use farsight_fabric_tcp::{TcpConnection, Tls};
 #[cfg(feature = "verbs")]
 use farsight_fabric_verbs::VerbsConnection;
 use farsight_layout::{FORMAT_VERSION, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
-use farsight_protocol::{ServerStats, TableDefinition, TableInfo};
+use farsight_protocol::{MemoryNodeStats, ServerStats, TableDefinition, TableInfo};
 
 #[cfg(not(feature = "verbs"))]
 use crate::NotBuilt;
 use crate::provider::{ProviderClient, ProviderTable, on_fabric, same_fabric};
-use crate::{ConnectError, Key, ServerUrl, Table, TableError};
+use crate::{Addresses, ConnectError, Key, ServerUrl, Table, TableError};
 
 /// A client of one server. Cheap to clone and shared by threads; each thread opens a [`crate::Session`] of
 /// its own.
@@ -26,6 +29,9 @@ use crate::{ConnectError, Key, ServerUrl, Table, TableError};
 pub struct Client {
     provider: ProviderClient,
 }
+
+/// Trains a little; true if there was something to train, words if that failed.
+pub(crate) type TrainTable = Box<dyn FnMut() -> Result<bool, String> + Send>;
 
 /// How a client connects, and connects again.
 #[derive(Clone, Debug)]
@@ -54,12 +60,13 @@ impl Default for ConnectOptions {
     }
 }
 
-/// Connects to the server at `url`, as in `shm:///run/farsight.sock`.
+/// Connects to the server at `url`, as in `shm:///run/farsight.sock`, or to a pool's memory nodes, as in
+/// `tcp://a:7474,tcp://b:7474`.
 ///
 /// # Errors
 /// [`ConnectError`]: a URL that is none, no server at its path, another user's, or one of another version.
 pub fn connect(url: &str) -> Result<Client, ConnectError> {
-    Client::connect(&url.parse()?)
+    Client::connect_with(&url.parse::<Addresses>()?, &ConnectOptions::default())
 }
 
 impl Client {
@@ -71,34 +78,58 @@ impl Client {
         Self::connect_with(url, &ConnectOptions::default())
     }
 
-    /// Connects to the server at `url`, with other settings than the default ones.
+    /// Connects to the server or to the pool at these addresses, with other settings than the default ones.
     ///
     /// # Errors
     /// [`ConnectError::Fabric`].
-    pub fn connect_with(url: &ServerUrl, options: &ConnectOptions) -> Result<Self, ConnectError> {
-        let client_options = ClientOptions { reconnect_timeout: options.reconnect_timeout };
-        let provider = match url {
-            ServerUrl::Shm(socket) => {
-                let options = farsight_fabric_shm::ConnectOptions { format_version: FORMAT_VERSION };
-                let connection = ShmConnection::connect(socket, options)?;
-                ProviderClient::Shm(farsight_client::Client::new(connection, client_options)?)
+    pub fn connect_with(to: impl Into<Addresses>, options: &ConnectOptions) -> Result<Self, ConnectError> {
+        let to = to.into();
+        let provider = match &to.urls()[0] {
+            ServerUrl::Shm(_) => {
+                let connected = connect_to(&to, options, |url| match url {
+                    ServerUrl::Shm(socket) => {
+                        let options = farsight_fabric_shm::ConnectOptions { format_version: FORMAT_VERSION };
+                        Ok(Some(ShmConnection::connect(socket, options)?))
+                    }
+                    _ => Ok(None),
+                })?;
+                match connected {
+                    Connected::Server(client) => ProviderClient::Shm(client),
+                    Connected::Pool(client) => ProviderClient::PoolShm(client),
+                }
             }
-            ServerUrl::Tcp(endpoint) => {
+            ServerUrl::Tcp(_) => {
                 let mut tcp_options = farsight_fabric_tcp::ConnectOptions::new(FORMAT_VERSION);
                 tcp_options.allow_plaintext = options.allow_plaintext;
                 tcp_options.tls.clone_from(&options.tls);
-                let connection = TcpConnection::connect(&endpoint.to_string(), tcp_options)?;
-                ProviderClient::Tcp(farsight_client::Client::new(connection, client_options)?)
+                let connected = connect_to(&to, options, |url| match url {
+                    ServerUrl::Tcp(endpoint) => {
+                        Ok(Some(TcpConnection::connect(&endpoint.to_string(), tcp_options.clone())?))
+                    }
+                    _ => Ok(None),
+                })?;
+                match connected {
+                    Connected::Server(client) => ProviderClient::Tcp(client),
+                    Connected::Pool(client) => ProviderClient::PoolTcp(client),
+                }
             }
             #[cfg(feature = "verbs")]
-            ServerUrl::Rdma(endpoint) => {
+            ServerUrl::Rdma(_) => {
                 let mut verbs_options = farsight_fabric_verbs::ConnectOptions::new(FORMAT_VERSION);
                 verbs_options.device.clone_from(&options.rdma_device);
-                let connection = VerbsConnection::connect(&endpoint.to_string(), verbs_options)?;
-                ProviderClient::Rdma(farsight_client::Client::new(connection, client_options)?)
+                let connected = connect_to(&to, options, |url| match url {
+                    ServerUrl::Rdma(endpoint) => {
+                        Ok(Some(VerbsConnection::connect(&endpoint.to_string(), verbs_options.clone())?))
+                    }
+                    _ => Ok(None),
+                })?;
+                match connected {
+                    Connected::Server(client) => ProviderClient::Rdma(client),
+                    Connected::Pool(client) => ProviderClient::PoolRdma(client),
+                }
             }
             #[cfg(not(feature = "verbs"))]
-            ServerUrl::Rdma(_) => return Err(NotBuilt { url: url.clone() }.into()),
+            url @ ServerUrl::Rdma(_) => return Err(NotBuilt { url: url.clone() }.into()),
         };
         Ok(Self { provider })
     }
@@ -154,18 +185,55 @@ impl Client {
     /// The server's statistics.
     ///
     /// # Errors
-    /// Failures of the fabric.
+    /// Failures of the fabric; [`PoolError::NoServer`] for a pool ([`Client::memory_node_stats`]).
     pub fn stats(&self) -> Result<ServerStats, CatalogueError> {
-        on_fabric!(ProviderClient, &self.provider, client => client.stats())
+        match &self.provider {
+            ProviderClient::Shm(client) => client.stats(),
+            ProviderClient::Tcp(client) => client.stats(),
+            #[cfg(feature = "verbs")]
+            ProviderClient::Rdma(client) => client.stats(),
+            _ => Err(PoolError::NoServer { peer: self.peer().to_owned() }.into()),
+        }
+    }
+
+    /// The statistics of each memory node of a pool, home first; `None` for a server.
+    ///
+    /// # Errors
+    /// Failures of the fabric.
+    pub fn memory_node_stats(&self) -> Result<Option<Vec<MemoryNodeStats>>, CatalogueError> {
+        match &self.provider {
+            ProviderClient::PoolShm(client) => client.stats().map(Some),
+            ProviderClient::PoolTcp(client) => client.stats().map(Some),
+            #[cfg(feature = "verbs")]
+            ProviderClient::PoolRdma(client) => client.stats().map(Some),
+            _ => Ok(None),
+        }
     }
 
     /// Sub-models that wait to be retrained, over all tables: zero when the model has caught up with the
-    /// writes.
+    /// writes, and for a pool, which has no queue of them.
     ///
     /// # Errors
     /// Failures of the fabric.
     pub fn pending_training(&self) -> Result<u64, CatalogueError> {
-        on_fabric!(ProviderClient, &self.provider, client => client.pending_training())
+        match &self.provider {
+            ProviderClient::Shm(client) => client.pending_training(),
+            ProviderClient::Tcp(client) => client.pending_training(),
+            #[cfg(feature = "verbs")]
+            ProviderClient::Rdma(client) => client.pending_training(),
+            _ => Ok(0),
+        }
+    }
+
+    /// A step of training of a pool's table of this name.
+    pub(crate) fn train_table(&self, name: &str) -> Result<TrainTable, CatalogueError> {
+        match &self.provider {
+            ProviderClient::PoolShm(client) => client.trainer(name).map(train_table),
+            ProviderClient::PoolTcp(client) => client.trainer(name).map(train_table),
+            #[cfg(feature = "verbs")]
+            ProviderClient::PoolRdma(client) => client.trainer(name).map(train_table),
+            _ => Err(PoolError::NoPool { peer: self.peer().to_owned() }.into()),
+        }
     }
 
     /// Asks for huge pages under the tables that this process has opened, in its own mapping of them, so that
@@ -175,10 +243,11 @@ impl Client {
     pub fn collapse_to_huge_pages(&self) -> u64 {
         match &self.provider {
             ProviderClient::Shm(client) => client.with_connection(ShmConnection::collapse_to_huge_pages),
+            ProviderClient::PoolShm(client) => {
+                client.with_connections(ShmConnection::collapse_to_huge_pages).iter().sum()
+            }
             // The regions are another machine's memory.
-            ProviderClient::Tcp(_) => 0,
-            #[cfg(feature = "verbs")]
-            ProviderClient::Rdma(_) => 0,
+            _ => 0,
         }
     }
 
@@ -193,5 +262,34 @@ impl Client {
     #[must_use]
     pub fn peer(&self) -> &str {
         on_fabric!(ProviderClient, &self.provider, client => client.peer())
+    }
+}
+
+/// Groups of one step of training.
+const TRAIN_BUDGET: usize = 64;
+
+fn train_table<Q: QueuePair + Send + 'static>(mut trainer: PoolTrainer<Q>) -> TrainTable {
+    Box::new(move || match trainer.step(TRAIN_BUDGET) {
+        Ok(trained) => Ok(trained != Trained::default()),
+        Err(error) => Err(error.to_string()),
+    })
+}
+
+/// Connects to each of the addresses with `connect`, which answers `None` to one of another fabric.
+fn connect_to<C: Connection + 'static>(
+    to: &Addresses,
+    options: &ConnectOptions,
+    connect: impl Fn(&ServerUrl) -> Result<Option<C>, ConnectError>,
+) -> Result<Connected<C>, ConnectError> {
+    let options = ClientOptions { reconnect_timeout: options.reconnect_timeout };
+    let mut connections = Vec::new();
+    for url in to.urls() {
+        let first = || to.urls()[0].clone();
+        let other = || ConnectError::MixedFabrics { first: first(), second: url.clone() };
+        connections.push(connect(url)?.ok_or_else(other)?);
+    }
+    match <[C; 1]>::try_from(connections) {
+        Ok([connection]) => Ok(farsight_client::connect(connection, options)?),
+        Err(connections) => Ok(Connected::Pool(PoolClient::of_pool(connections, options)?)),
     }
 }

@@ -27,6 +27,17 @@ pub enum ConnectError {
     /// The server could not be reached, or refused.
     #[error(transparent)]
     Fabric(#[from] FabricError),
+    /// What answered is neither a server nor the memory nodes of a pool, or could not be asked.
+    #[error(transparent)]
+    Catalogue(#[from] CatalogueError),
+    /// Memory nodes over several fabrics.
+    #[error("{first} and {second} are of different fabrics: a client reaches all nodes of a pool over one")]
+    MixedFabrics {
+        /// One address.
+        first: ServerUrl,
+        /// Another.
+        second: ServerUrl,
+    },
     /// A fabric that this program does not contain.
     #[error(transparent)]
     NotBuilt(#[from] NotBuilt),

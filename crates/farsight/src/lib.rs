@@ -80,25 +80,31 @@
 
 #![forbid(unsafe_code)]
 
+mod addresses;
 mod asynchronous;
 mod bulk_load;
 mod client;
 mod error;
 mod key;
+mod memory_node;
 mod pairs;
 mod provider;
 mod scan;
 mod server;
 mod session;
 mod table;
+mod training;
 mod url;
 
+pub use addresses::Addresses;
 pub use asynchronous::{AsyncError, AsyncTable};
 pub use bulk_load::BulkLoad;
 pub use client::{Client, ConnectOptions, connect};
 pub use error::{ConnectError, NotBuilt, TableError};
 pub use farsight_base::Epoch;
-pub use farsight_client::{Access, CacheStats, CatalogueError, LoadError, OpenError, ReadError, WriteError};
+pub use farsight_client::{
+    Access, CacheStats, CatalogueError, EngineError, LoadError, OpenError, PoolError, ReadError, WriteError,
+};
 pub use farsight_fabric::{FabricError, Meters};
 pub use farsight_fabric_tcp::{Tls, TlsError};
 #[cfg(feature = "verbs")]
@@ -106,14 +112,16 @@ pub use farsight_fabric_verbs::{DeviceReport as RdmaDevice, devices as rdma_devi
 pub use farsight_index::{Answers, Counters};
 pub use farsight_layout::{FORMAT_VERSION, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
 pub use farsight_protocol::{
-    ErrorCode, KeyKind, ListenerStats, ModelStats, RegionStats, ServerError, ServerStats, TableDefinition,
-    TableInfo, TableStats, TreeStats, WriteOperation, WriteOutcome,
+    ErrorCode, KeyKind, ListenerStats, MemoryNodeStats, ModelStats, PoolTableStats, RegionStats, ServerError,
+    ServerStats, SpaceStats, TableDefinition, TableInfo, TableStats, TreeStats, WriteOperation, WriteOutcome,
 };
 pub use farsight_server::ShutdownError;
 pub use key::Key;
+pub use memory_node::MemoryNode;
 pub use pairs::{Pair, Pairs};
 pub use scan::Scan;
 pub use server::{Server, ServerBuilder, StartError, default_socket};
 pub use session::{Entry, Session};
 pub use table::{Options, Table};
+pub use training::PoolTraining;
 pub use url::{Endpoint, EndpointProblem, ServerUrl, UrlError};

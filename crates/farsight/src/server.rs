@@ -7,10 +7,11 @@ use farsight_fabric::{FabricError, Listener};
 use farsight_fabric_shm::ShmHost;
 use farsight_fabric_tcp::{TcpHost, Tls};
 use farsight_layout::FORMAT_VERSION;
+use farsight_memory_node::MemoryNodeOptions;
 use farsight_protocol::ServerStats;
 use farsight_server::{ServerHandle, ServerOptions, ShutdownError};
 
-use crate::{Endpoint, NotBuilt, ServerUrl};
+use crate::{Endpoint, MemoryNode, NotBuilt, ServerUrl};
 
 /// A running server, with threads of its own. Dropping it stops it, and its tables are gone: they are memory.
 pub struct Server {
@@ -31,6 +32,9 @@ pub struct ServerBuilder {
     options: ServerOptions,
 }
 
+/// Addresses, and what listens at each of them.
+type Listening = (Vec<ServerUrl>, Vec<Arc<dyn Listener>>);
+
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -47,6 +51,15 @@ pub enum StartError {
         first: ServerUrl,
         /// Another.
         second: ServerUrl,
+    },
+    /// A memory node over RDMA and something else: atomics of network cards and processors do not see each
+    /// other.
+    #[error("a memory node at an rdma:// address has no other: not {other} beside {rdma}")]
+    MixedAtomics {
+        /// The one over RDMA.
+        rdma: ServerUrl,
+        /// Another.
+        other: ServerUrl,
     },
     /// It cannot serve over RDMA.
     #[error(transparent)]
@@ -176,7 +189,33 @@ impl ServerBuilder {
     /// # Errors
     /// [`StartError`]: an address in use, a socket path too long or in no directory, an address that others
     /// can reach without protection, a number of workers that makes no sense.
-    pub fn start(mut self) -> Result<Server, StartError> {
+    pub fn start(self) -> Result<Server, StartError> {
+        let options = self.options.clone();
+        let (urls, listeners) = self.listen_at_all()?;
+        Ok(Server { urls, handle: farsight_server::Server::start(listeners, &options)? })
+    }
+
+    /// Starts a memory node of a pool instead of a server, with the same settings. Compute nodes name it in
+    /// their list of addresses ([`Addresses`](crate::Addresses)).
+    ///
+    /// # Errors
+    /// As [`ServerBuilder::start`]; [`StartError::MixedAtomics`].
+    pub fn start_memory_node(self) -> Result<MemoryNode, StartError> {
+        let is_rdma = |url: &&ServerUrl| matches!(url, ServerUrl::Rdma(_));
+        if let (Some(rdma), Some(other)) =
+            (self.urls.iter().find(is_rdma), self.urls.iter().find(|url| !is_rdma(url)))
+        {
+            return Err(StartError::MixedAtomics { rdma: rdma.clone(), other: other.clone() });
+        }
+        let options = MemoryNodeOptions {
+            workers: self.options.workers,
+            table_memory_bytes: self.options.table_memory_bytes,
+        };
+        let (urls, listeners) = self.listen_at_all()?;
+        Ok(MemoryNode::new(urls, farsight_memory_node::MemoryNode::start(listeners, &options)?))
+    }
+
+    fn listen_at_all(mut self) -> Result<Listening, StartError> {
         if self.urls.is_empty() {
             self.urls.push(ServerUrl::shm(default_socket()));
         }
@@ -186,8 +225,7 @@ impl ServerBuilder {
             return Err(StartError::TwoSockets { first: first.clone(), second: second.clone() });
         }
         let listening = self.urls.iter().map(|url| self.listen_at(url)).collect::<Result<Vec<_>, _>>()?;
-        let (urls, listeners) = listening.into_iter().unzip();
-        Ok(Server { urls, handle: farsight_server::Server::start(listeners, &self.options)? })
+        Ok(listening.into_iter().unzip())
     }
 
     fn listen_at(&self, url: &ServerUrl) -> Result<(ServerUrl, Arc<dyn Listener>), StartError> {

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use farsight::{CatalogueError, Client, ErrorCode, KeyKind, Table, TableInfo};
+use farsight::{CatalogueError, Client, ErrorCode, KeyKind, Options, Table, TableInfo};
 use indicatif::HumanCount;
 
 use crate::commands::create::{Kind, make};
@@ -21,7 +21,7 @@ use crate::value_text::ValueFormat;
 /// Fill a table from a file or a named set of keys
 ///
 /// A table that does not exist is made. An empty table is loaded in bulk and shows its pairs all at once, at
-/// the end; into a table with pairs they are put, in batches.
+/// the end (a pool's shows them as they come); into a table with pairs they are put, in batches.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Sources, by name or extension:
@@ -72,10 +72,7 @@ impl Load {
         let client = self.connection.open()?;
         let table = self.table.clone();
         self.find_or_make(&client)?;
-        let stats = client.stats()?;
-        let found = stats.tables.iter().find(|found| found.info.definition.name == table);
-        let is_empty = found.is_some_and(|found| found.tree.pairs == 0);
-        on_table(&client, &table, LoadInto { load: self, is_empty })
+        on_table(&client, &table, LoadInto { load: self })
     }
 
     /// Makes the table, or checks that the one there is what the arguments say.
@@ -105,7 +102,6 @@ impl Load {
 
 struct LoadInto {
     load: Load,
-    is_empty: bool,
 }
 
 impl TableCommand for LoadInto {
@@ -118,7 +114,8 @@ impl TableCommand for LoadInto {
             .with_context(|| format!("cannot load {source} into table {:?}", table.name()))?;
         ensure!(!pairs.keys.is_empty(), "{source} has no keys");
         let start = Instant::now();
-        let way = if self.is_empty {
+        let first = table.session(Options::default())?.scan(..).next().transpose()?;
+        let way = if first.is_none() {
             sink::bulk(&table, &pairs)?;
             "in bulk"
         } else {

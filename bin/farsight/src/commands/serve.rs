@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use farsight::{Server, ServerUrl};
+use farsight::{ConnectOptions, Server, ServerBuilder, ServerUrl};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -71,9 +71,27 @@ impl Serve {
 
     /// Serves; calls `guarded` once signals are heard, before it begins.
     pub(crate) fn serve(self, guarded: impl FnOnce() -> Result<()>) -> Result<ExitCode> {
-        // Before the server starts: a signal that comes early still ends it cleanly.
-        let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot handle SIGINT and SIGTERM")?;
+        let mut signals = hear_signals()?;
         guarded()?;
+        let server = self.builder()?.start()?;
+        print_ready(server.urls())?;
+        signals.forever().next();
+        server.shutdown()?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// How this process reaches others that are protected as it is.
+    pub(crate) fn connect_options(&self) -> Result<ConnectOptions> {
+        Ok(ConnectOptions {
+            tls: self.tls.read()?,
+            rdma_device: self.rdma_device.clone(),
+            allow_plaintext: self.allow_plaintext,
+            ..ConnectOptions::default()
+        })
+    }
+
+    /// The settings that were given.
+    pub(crate) fn builder(self) -> Result<ServerBuilder> {
         let mut builder = Server::builder().workers(self.workers).allow_plaintext(self.allow_plaintext);
         if let Some(tls) = self.tls.read()? {
             builder = builder.tls(tls);
@@ -94,13 +112,21 @@ impl Serve {
             let own = rustix::process::geteuid().as_raw();
             builder = builder.allowed_uids(self.allow_uid.into_iter().chain([own]));
         }
-        let server = builder.start()?;
-        let mut out = std::io::stdout().lock();
-        let urls: Vec<String> = server.urls().iter().map(|url| format!("url={url}")).collect();
-        writeln!(out, "ready {} pid={}", urls.join(" "), std::process::id())?;
-        out.flush()?;
-        signals.forever().next();
-        server.shutdown()?;
-        Ok(ExitCode::SUCCESS)
+        Ok(builder)
     }
+}
+
+/// Hears the signals that end a server. To be called before it starts: a signal that comes early still ends
+/// it cleanly.
+pub(crate) fn hear_signals() -> Result<Signals> {
+    Signals::new([SIGINT, SIGTERM]).context("cannot handle SIGINT and SIGTERM")
+}
+
+/// Says that clients can connect, and where.
+pub(crate) fn print_ready(urls: &[ServerUrl]) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    let urls: Vec<String> = urls.iter().map(|url| format!("url={url}")).collect();
+    writeln!(out, "ready {} pid={}", urls.join(" "), std::process::id())?;
+    out.flush()?;
+    Ok(())
 }

@@ -1,5 +1,7 @@
 //! `farsight stats`.
 
+mod memory_nodes;
+
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,7 +15,7 @@ use crate::connection::Connection;
 use crate::listing::listing;
 use crate::size;
 
-/// Show what the server and its tables are doing
+/// Show what the server, or a pool's memory nodes, and their tables are doing
 ///
 /// Tree, model error, the cache that a client of the whole table holds, memory, huge pages, and how far
 /// training lags behind writes.
@@ -35,7 +37,11 @@ pub(crate) struct Stats {
 
 impl Stats {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let mut stats = self.connection.open()?.stats()?;
+        let client = self.connection.open()?;
+        if let Some(nodes) = client.memory_node_stats()? {
+            return memory_nodes::print(&nodes, self.table.as_deref(), self.json);
+        }
+        let mut stats = client.stats()?;
         if let Some(name) = &self.table {
             let names: Vec<_> = stats.tables.iter().map(|table| table.info.definition.name.clone()).collect();
             stats.tables.retain(|table| table.info.definition.name == *name);

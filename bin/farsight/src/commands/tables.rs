@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
+use farsight::TableInfo;
 
 use crate::connection::Connection;
 use crate::listing::listing;
@@ -22,7 +23,11 @@ pub(crate) struct Tables {
 
 impl Tables {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let stats = self.connection.open()?.stats()?;
+        let client = self.connection.open()?;
+        if client.memory_node_stats()?.is_some() {
+            return self.print_of_pool(&client.tables()?);
+        }
+        let stats = client.stats()?;
         let mut out = std::io::stdout().lock();
         if self.json {
             let tables: Vec<_> = stats.tables.iter().map(|table| &table.info).collect();
@@ -40,6 +45,26 @@ impl Tables {
                 table.tree.pairs.to_string(),
                 size::text(table.region.used_bytes),
                 size::text(table.region.length_bytes),
+            ]);
+        }
+        writeln!(out, "{listing}")?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Nobody counts a pool's pairs: its memory nodes do not see them come.
+    fn print_of_pool(&self, tables: &[TableInfo]) -> Result<ExitCode> {
+        let mut out = std::io::stdout().lock();
+        if self.json {
+            serde_json::to_writer_pretty(&mut out, tables)?;
+            writeln!(out)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut listing = listing(["table", "keys", "value"]);
+        for TableInfo { definition, .. } in tables {
+            listing.add_row([
+                definition.name.clone(),
+                definition.key_kind.to_string(),
+                format!("{} B", definition.value_bytes),
             ]);
         }
         writeln!(out, "{listing}")?;

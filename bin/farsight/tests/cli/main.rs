@@ -5,5 +5,6 @@ mod faults;
 mod figures;
 mod loads;
 mod operations;
+mod pool;
 mod process;
 mod simulate;

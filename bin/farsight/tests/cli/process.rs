@@ -83,9 +83,14 @@ impl Serve {
 
     /// A server with further arguments.
     pub(crate) fn start_with(directory: TempDir, arguments: &[&str]) -> Self {
+        Self::start_as("serve", directory, arguments)
+    }
+
+    /// A server, or a memory node, with further arguments.
+    pub(crate) fn start_as(command: &str, directory: TempDir, arguments: &[&str]) -> Self {
         let socket = directory.path().join("test.sock");
         let mut child = program()
-            .args(["serve", "--memory", "256M", "--socket"])
+            .args([command, "--memory", "256M", "--socket"])
             .arg(&socket)
             .args(arguments)
             .stdout(Stdio::piped())
@@ -131,6 +136,13 @@ impl Serve {
     /// Runs a client command that must fail with one line, and returns that.
     pub(crate) fn fails(&self, arguments: &[&str]) -> String {
         self.run(arguments).into_error(arguments)
+    }
+
+    /// Starts it again, as a memory node, where it was.
+    pub(crate) fn start_again_as_memory_node(mut self) -> Self {
+        let directory = std::mem::replace(&mut self.directory, tempfile::tempdir().expect("a directory"));
+        self.kill();
+        Self::start_as("memory-node", directory, &[])
     }
 
     /// Kills the server at once.

@@ -1,0 +1,117 @@
+//! Pools: memory nodes and compute nodes as real processes, some of which die.
+
+use std::process::Command;
+use std::time::Duration;
+
+use crate::process::{Ended, Serve, program, start, url, wait};
+
+/// Memory nodes, home first.
+struct Pool(Vec<Serve>);
+
+impl Pool {
+    fn start(nodes: usize) -> Self {
+        let node = |_| Serve::start_as("memory-node", tempfile::tempdir().expect("a directory"), &[]);
+        Self((0..nodes).map(node).collect())
+    }
+
+    /// Their addresses in this order.
+    fn urls(&self, order: &[usize]) -> String {
+        let urls: Vec<String> = order.iter().map(|node| url(&self.0[*node].socket())).collect();
+        urls.join(",")
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let all: Vec<usize> = (0..self.0.len()).collect();
+        let mut command = program();
+        command.env("FARSIGHT_URL", self.urls(&all)).args(arguments);
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Ended {
+        wait(start(&mut self.command(arguments)))
+    }
+
+    fn ok(&self, arguments: &[&str]) -> String {
+        let ended = self.run(arguments);
+        assert_eq!((ended.code, ended.error.as_str()), (Some(0), ""), "{arguments:?}");
+        ended.out
+    }
+
+    fn fails(&self, arguments: &[&str]) -> String {
+        self.run(arguments).into_error(arguments)
+    }
+}
+
+#[test]
+fn a_pool_is_used_as_a_server_is() {
+    let pool = Pool::start(3);
+    pool.ok(&["create", "t"]);
+    pool.ok(&["create", "t"]);
+    pool.ok(&["put", "t", "7", "0000-007"]);
+    assert_eq!(pool.ok(&["get", "t", "7"]), "0000-007\n");
+    assert_eq!(pool.run(&["get", "t", "8"]).code, Some(3));
+    pool.ok(&["put", "t", "8", "0000-008"]);
+    pool.ok(&["delete", "t", "7"]);
+    assert_eq!(pool.run(&["get", "t", "7"]).code, Some(3));
+    assert!(pool.ok(&["scan", "t"]).contains("0000-008"));
+    assert!(pool.ok(&["tables"]).contains("u64"));
+    let stats = pool.ok(&["stats"]);
+    assert!(stats.contains("number 2 of 3"), "{stats}");
+    assert!(pool.fails(&["get", "u", "1"]).contains("no table is called"), "another table");
+}
+
+#[test]
+fn a_list_in_another_order_is_refused_by_name() {
+    let pool = Pool::start(2);
+    pool.ok(&["create", "t"]);
+    let get = |urls: String| {
+        let mut command = program();
+        command.args(["get", "t", "1", "--connect", &urls]);
+        wait(start(&mut command)).into_error(urls)
+    };
+    assert!(get(pool.urls(&[1, 0])).contains("in the same order"), "turned");
+    assert!(get(pool.urls(&[0])).contains("in the same order"), "home alone");
+    assert!(get(pool.urls(&[0, 1, 1])).contains("the same memory node"), "one twice");
+}
+
+#[test]
+fn a_memory_node_that_lost_its_memory_is_named() {
+    let mut pool = Pool::start(2);
+    pool.ok(&["create", "t"]);
+    pool.ok(&["put", "t", "1", "00000001"]);
+    let lost = pool.0.pop().expect("two nodes");
+    let address = lost.socket().display().to_string();
+    pool.0.push(lost.start_again_as_memory_node());
+    for arguments in [&["get", "t", "1"][..], &["put", "t", "1", "00000002"], &["create", "u"]] {
+        let error = pool.fails(arguments);
+        assert!(error.contains(&address) && error.contains("was started again"), "{arguments:?}: {error}");
+    }
+    let home = pool.0.remove(0);
+    pool.0.insert(0, home.start_again_as_memory_node());
+    let other = pool.0.pop().expect("two nodes");
+    pool.0.push(other.start_again_as_memory_node());
+    assert!(pool.fails(&["get", "t", "1"]).contains("no table is called"), "all memory is lost");
+    pool.ok(&["create", "t"]);
+    pool.ok(&["put", "t", "1", "00000003"]);
+    assert_eq!(pool.ok(&["get", "t", "1"]), "00000003\n");
+}
+
+#[test]
+fn compute_nodes_that_are_killed_hold_nobody_up() {
+    let pool = Pool::start(2);
+    pool.ok(&["create", "t"]);
+    let mut killed = 0;
+    for round in 0..6_u64 {
+        let mut load = start(&mut pool.command(&["load", "t", "uniform", "--keys", "200000"]));
+        std::thread::sleep(Duration::from_millis(30 + 40 * round));
+        killed += u32::from(load.try_wait().expect("a child").is_none());
+        load.kill().expect("a child can be killed");
+        load.wait().expect("a killed child ends");
+        let key = (1000 + round).to_string();
+        pool.ok(&["put", "t", &key, "survivor"]);
+        assert_eq!(pool.ok(&["get", "t", &key]), "survivor\n");
+    }
+    assert!(killed > 0, "no load was killed while it ran");
+    let scanned = pool.ok(&["scan", "t", "--from", "1000", "--limit", "6"]);
+    assert!(scanned.lines().count() <= 6, "{scanned}");
+}

@@ -1,0 +1,111 @@
+//! Training of a pool's tables, by a thread of this process.
+//!
+//! Invariant: a pool answers rightly however long nobody trains it; it only gets slower while it grows. So a
+//! trainer that fails connects again after a pause, for as long as it is wanted.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use farsight_base::sync::{AtomicBool, Ordering};
+
+use crate::client::TrainTable;
+use crate::{Addresses, Client, ConnectOptions};
+
+/// The pause when nothing was left to train.
+const IDLE_PAUSE: Duration = Duration::from_millis(20);
+/// The pause after a failure.
+const FAILURE_PAUSE: Duration = Duration::from_millis(500);
+/// After so many rounds the tables are listed again.
+const ROUNDS_A_LIST: u32 = 50;
+
+/// A thread that trains all tables of a pool; dropping it ends it.
+pub struct PoolTraining {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A pool's tables.
+struct Tables {
+    client: Client,
+    trained: Vec<(String, TrainTable)>,
+    rounds: u32,
+}
+
+impl PoolTraining {
+    /// Starts to train the tables of the pool at these addresses, when it can be reached.
+    ///
+    /// # Errors
+    /// The system's, if no thread can be started.
+    pub fn start(pool: Addresses, options: ConnectOptions) -> std::io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let run = move || run(&pool, &options, &stopped);
+        let thread = std::thread::Builder::new().name("pool training".to_owned()).spawn(run)?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for PoolTraining {
+    fn drop(&mut self) {
+        // Relaxed: nothing is handed over.
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic was printed by the thread itself.
+            drop(thread.join());
+        }
+    }
+}
+
+fn run(pool: &Addresses, options: &ConnectOptions, stop: &AtomicBool) {
+    let mut tables: Option<Tables> = None;
+    let mut told = String::new();
+    // Relaxed: partner is the store in `drop`, and nothing comes with it.
+    while !stop.load(Ordering::Relaxed) {
+        let round = match &mut tables {
+            None => Tables::connect(pool, options).map(|found| {
+                tables = Some(found);
+                true
+            }),
+            Some(found) => found.round(),
+        };
+        match round {
+            Ok(true) => {}
+            Ok(false) => std::thread::sleep(IDLE_PAUSE),
+            Err(error) => {
+                if error != told {
+                    eprintln!("farsight: training of {pool} waits: {error}");
+                    told = error;
+                }
+                tables = None;
+                std::thread::sleep(FAILURE_PAUSE);
+            }
+        }
+    }
+}
+
+impl Tables {
+    fn connect(pool: &Addresses, options: &ConnectOptions) -> Result<Self, String> {
+        let client = Client::connect_with(pool, options).map_err(|error| error.to_string())?;
+        Ok(Self { client, trained: Vec::new(), rounds: 0 })
+    }
+
+    /// One step for each table. True if any of them had something to train.
+    fn round(&mut self) -> Result<bool, String> {
+        if self.rounds.is_multiple_of(ROUNDS_A_LIST) {
+            for table in self.client.tables().map_err(|error| error.to_string())? {
+                let name = table.definition.name;
+                if !self.trained.iter().any(|(known, _)| *known == name) {
+                    let train = self.client.train_table(&name).map_err(|error| error.to_string())?;
+                    self.trained.push((name, train));
+                }
+            }
+        }
+        self.rounds = self.rounds.wrapping_add(1);
+        let mut is_busy = false;
+        for (_, train) in &mut self.trained {
+            is_busy |= train()?;
+        }
+        Ok(is_busy)
+    }
+}
