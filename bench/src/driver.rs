@@ -31,7 +31,7 @@ mod worker;
 
 use std::sync::Arc;
 
-use farsight::{Access, ServerUrl};
+use farsight::{Access, Addresses, ServerUrl};
 use farsight_base::sync::{AtomicBool, Ordering};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -85,8 +85,8 @@ pub struct Plan {
 pub enum ServerSource {
     /// Started here, and ended with the driver.
     Start(ServerCommand),
-    /// Already running on this host. Tables made there stay until it ends.
-    Connect(ServerUrl),
+    /// Already running on this host, or a pool's memory nodes. Tables made there stay until it ends.
+    Connect(Addresses),
 }
 
 impl ServerSource {
@@ -95,7 +95,7 @@ impl ServerSource {
     pub fn fabric(&self) -> &'static str {
         let url = match self {
             Self::Start(command) => command.network.as_ref(),
-            Self::Connect(url) => Some(url),
+            Self::Connect(addresses) => Some(&addresses.urls()[0]),
         };
         match url {
             None | Some(ServerUrl::Shm(_)) => "shm",

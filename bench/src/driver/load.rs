@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use farsight::{Access, Client, ConnectOptions, Options, Table, TableStats};
+use farsight::{Access, Addresses, Client, ConnectOptions, MemoryNodeStats, Options, Table, TableStats};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::server_process::ServerProcess;
@@ -68,7 +68,7 @@ impl Load {
         let (server, url, name) = match source {
             ServerSource::Start(command) => {
                 let server = ServerProcess::start(command)?;
-                let url = server.url().clone();
+                let url = Addresses::from(server.url());
                 (Some(server), url, "ycsb".to_owned())
             }
             ServerSource::Connect(url) => {
@@ -85,9 +85,11 @@ impl Load {
         fill(&table, keys, cancellation)?;
         let load_s = begun.elapsed().as_secs_f64();
 
-        let server_process_id = client.stats()?.process_id;
-        // Only of its own server the driver knows that nobody else keeps it busy.
-        let stats = rest(&client, &name, server.is_some().then_some(server_process_id), cancellation)?;
+        let rested = match client.memory_node_stats()? {
+            Some(nodes) => Rested::of_pool(&nodes, &name),
+            // Only of its own server the driver knows that nobody else keeps it busy.
+            None => Rested::wait(&client, &name, server.is_some(), cancellation)?,
+        };
         let options = Options { access };
         let begun = Instant::now();
         if access == Access::OneSided {
@@ -98,12 +100,13 @@ impl Load {
         let report = LoadReport {
             pairs: keys.len() as u64,
             load_s,
-            training_s: stats.model.training_s,
+            training_s: rested.training_s,
             cache_fill_s,
             cache_bytes: cache.model_bytes + cache.table_bytes,
-            table_bytes: stats.region.used_bytes,
+            table_bytes: rested.table_bytes,
             huge_page_bytes: client.collapse_to_huge_pages(),
         };
+        let server_process_id = rested.process_id;
         Ok(Self { client, table, options, server_process_id, report, _server: server })
     }
 
@@ -111,6 +114,35 @@ impl Load {
     #[must_use]
     pub fn report(&self) -> LoadReport {
         self.report
+    }
+}
+
+/// What is known of whoever has the table, at rest.
+struct Rested {
+    /// Of a pool, home's.
+    process_id: u32,
+    training_s: f64,
+    table_bytes: u64,
+}
+
+impl Rested {
+    /// A pool's load has trained its models itself.
+    fn of_pool(nodes: &[MemoryNodeStats], name: &str) -> Self {
+        let parts = nodes.iter().flat_map(|node| &node.tables);
+        let of_table = parts.filter(|part| part.info.definition.table.name == name);
+        let table_bytes = of_table.map(|part| part.leaves.used * part.leaves.block_bytes).sum();
+        Self { process_id: nodes[0].process_id, training_s: 0.0, table_bytes }
+    }
+
+    fn wait(
+        client: &Client,
+        name: &str,
+        is_own: bool,
+        cancellation: &Cancellation,
+    ) -> Result<Self, DriverError> {
+        let process_id = client.stats()?.process_id;
+        let stats = rest(client, name, is_own.then_some(process_id), cancellation)?;
+        Ok(Self { process_id, training_s: stats.model.training_s, table_bytes: stats.region.used_bytes })
     }
 }
 

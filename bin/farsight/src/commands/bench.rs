@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand, ValueEnum};
-use farsight::{Access, Endpoint, ServerUrl, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
+use farsight::{Access, Addresses, Endpoint, ServerUrl, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
 use farsight_bench::dataset::Dataset;
 use farsight_bench::driver::{
     Cancellation, DriverError, LoadReport, Outcome, Placement, Plan, ServerCommand, ServerSource,
@@ -78,9 +78,9 @@ Workloads:
 How it measures:
   The server is a process of its own, kept on the first core and stopped at
   the end; client threads live in this process, on the other cores. With
-  --connect it uses a running server instead, in new tables. --fabric tcp has
-  it listen on loopback, too, and clients come that way: no limit of this
-  machine's memory is shown beside that.
+  --connect it uses a running server instead, in new tables, or a pool's memory
+  nodes, and then ROLEX. --fabric tcp has it listen on loopback, too, and
+  clients come that way: no limit of this machine's memory is shown beside that.
 
   Before each run the client's cache is filled and the run warmed up. A batch
   is executed kind by kind (inserts, reads, scans, read-modify-writes,
@@ -103,6 +103,7 @@ Examples:
   farsight bench ycsb --distribution zipfian --json results.json
   farsight bench ycsb --workload c --batch 1   the latency of a single get
   farsight bench ycsb --fabric tcp --workload c --batch 256
+  farsight bench ycsb --connect shm:///tmp/a,shm:///tmp/b   a pool of two memory nodes
 
 Without the hardware (docs/prices.md):
   --fabric sim runs the same server and as many sessions as the testbed of
@@ -154,9 +155,10 @@ struct Ycsb {
     /// A file for the results, as a JSON array of one object a workload
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// A running server, instead of one started and stopped here
-    #[arg(long, value_name = "URL")]
-    connect: Option<ServerUrl>,
+    /// A running server, or a pool's memory nodes with commas between, instead of a server started and stopped
+    /// here
+    #[arg(long, value_name = "URL[,URL...]")]
+    connect: Option<Addresses>,
     /// What carries the verbs: this host's memory, TCP on loopback, or a simulated network whose cards have
     /// prices
     #[arg(long, value_enum, default_value_t)]
@@ -331,9 +333,10 @@ pub(super) fn cancellation() -> Result<Cancellation> {
     Ok(cancellation)
 }
 
-/// The server at `connect`, or else this program as one, for clients of this host or over `network`.
+/// The server or pool at `connect`, or else this program as a server, for clients of this host or over
+/// `network`.
 fn source(
-    connect: Option<&ServerUrl>,
+    connect: Option<&Addresses>,
     network: Option<ServerUrl>,
     placement: &Placement,
 ) -> Result<ServerSource> {

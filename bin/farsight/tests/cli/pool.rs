@@ -1,7 +1,7 @@
 //! Pools: memory nodes and compute nodes as real processes, some of which die.
 
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::process::{Ended, Serve, program, start, url, wait};
 
@@ -94,6 +94,43 @@ fn a_memory_node_that_lost_its_memory_is_named() {
     pool.ok(&["create", "t"]);
     pool.ok(&["put", "t", "1", "00000003"]);
     assert_eq!(pool.ok(&["get", "t", "1"]), "00000003\n");
+}
+
+/// Bytes of directory and models at home.
+fn model_bytes(pool: &Pool) -> u64 {
+    let stats: serde_json::Value = serde_json::from_str(&pool.ok(&["stats", "--json"])).expect("JSON");
+    let meta = &stats[0]["tables"][0]["meta"];
+    meta["used"].as_u64().expect("a count") * meta["block_bytes"].as_u64().expect("a size")
+}
+
+#[test]
+fn a_load_trains_and_so_does_a_memory_node() {
+    let mut pool = Pool::start(1);
+    let directory = tempfile::tempdir().expect("a directory");
+    let addresses = format!("{},{}", pool.urls(&[0]), url(&directory.path().join("test.sock")));
+    pool.0.push(Serve::start_as("memory-node", directory, &["--train", &addresses]));
+    pool.ok(&["create", "t"]);
+    for key in 0..40 {
+        pool.ok(&["put", "t", &key.to_string(), "00000001"]);
+    }
+    let begun = Instant::now();
+    while model_bytes(&pool) == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the memory node trains");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(pool.ok(&["get", "t", "39"]), "00000001\n");
+
+    let loaded = Pool::start(2);
+    loaded.ok(&["load", "t", "uniform", "--keys", "100000"]);
+    assert!(model_bytes(&loaded) > 10_000, "{} B of models", model_bytes(&loaded));
+    let first = loaded.ok(&["scan", "t", "--limit", "3"]);
+    let key = first.split_whitespace().next().expect("a key").to_owned();
+    assert!(first.contains(loaded.ok(&["get", "t", &key]).trim_end()), "{first}");
+    let nodes: serde_json::Value = serde_json::from_str(&loaded.ok(&["stats", "--json"])).expect("JSON");
+    for node in 0..2 {
+        let used = nodes[node]["tables"][0]["leaves"]["used"].as_u64().expect("a count");
+        assert!(used > 1000, "{used} leaves on node {node}");
+    }
 }
 
 #[test]

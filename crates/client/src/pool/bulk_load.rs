@@ -14,11 +14,9 @@ use crate::{EngineError, LoadError, WriteError};
 
 /// Pairs that are written together.
 const BATCH: usize = 1024;
-/// Pairs between two rounds of training, which keep the way to the end of the table short.
-const TRAIN_PAIRS: u64 = 1 << 16;
 /// Groups of one step of training.
 const TRAIN_BUDGET: usize = 256;
-/// Steps of one round at most.
+/// Steps of the last training at most.
 const TRAIN_STEPS_MAX: usize = 1024;
 
 /// A load under way.
@@ -77,12 +75,10 @@ impl<C: Connection + 'static> PoolBulkLoad<C> {
             };
             return Err(LoadError::Refused { table: name(), source: refused });
         }
-        let before = self.written;
         self.written += self.keys.len() as u64;
-        if before / TRAIN_PAIRS != self.written / TRAIN_PAIRS {
-            // As in `finish`.
-            let _ = self.trainer.catch_up(TRAIN_STEPS_MAX, TRAIN_BUDGET);
-        }
+        // All pairs come at the end of the table, to leaves that no model knows: the way there must stay short.
+        // A failure is made good as in `finish`.
+        let _ = self.trainer.step(TRAIN_BUDGET);
         self.keys.clear();
         self.values.clear();
         Ok(())

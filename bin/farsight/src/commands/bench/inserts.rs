@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
-use farsight::{ServerUrl, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
+use farsight::{Addresses, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
 use farsight_bench::dataset::Dataset;
 use farsight_bench::driver::{DriverError, InsertOrder, InsertPlan, Placement};
 use farsight_bench::report::{insert_table, thousands, write_json};
@@ -61,7 +61,7 @@ pub(super) struct Inserts {
     json: Option<PathBuf>,
     /// A running server of this host, instead of one started and stopped here
     #[arg(long, value_name = "URL")]
-    connect: Option<ServerUrl>,
+    connect: Option<Addresses>,
 }
 
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
