@@ -62,7 +62,7 @@ fn start_server(socket: &Path) -> Player {
 /// A session that waits for no server.
 fn session(socket: &Path, access: Access) -> Session<u64> {
     let options = ConnectOptions { reconnect_timeout: Duration::ZERO, ..ConnectOptions::default() };
-    let client = Client::connect_with(&ServerUrl::shm(socket), &options).expect("a connection");
+    let client = Client::connect_with(ServerUrl::shm(socket), &options).expect("a connection");
     let table = client.table(TABLE).expect("the table");
     table.session(Options { access }).expect("a session")
 }

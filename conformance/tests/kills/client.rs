@@ -48,7 +48,7 @@ pub(crate) fn run() {
     // The server may be dead at this moment.
     let begun = Instant::now();
     let client = loop {
-        match Client::connect_with(&ServerUrl::shm(&socket), &options) {
+        match Client::connect_with(ServerUrl::shm(&socket), &options) {
             Ok(client) => break client,
             Err(error) => assert!(begun.elapsed() < PATIENCE, "no server: {error}"),
         }

@@ -270,7 +270,7 @@ const TRAIN_BUDGET: usize = 64;
 
 fn train_table<Q: QueuePair + Send + 'static>(mut trainer: PoolTrainer<Q>) -> TrainTable {
     Box::new(move || match trainer.step(TRAIN_BUDGET) {
-        Ok(trained) => Ok(trained != Trained::default()),
+        Ok(step) => Ok(step != Trained::default()),
         Err(error) => Err(error.to_string()),
     })
 }

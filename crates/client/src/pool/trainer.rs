@@ -10,14 +10,14 @@ use super::PoolLinks;
 pub struct PoolTrainer<Q> {
     links: PoolLinks<Q>,
     trainer: Trainer,
-    lines: HomeLines,
+    source: HomeLines,
 }
 
 impl<Q: QueuePair> PoolTrainer<Q> {
     pub(crate) fn new(links: PoolLinks<Q>) -> Self {
         let trainer = Trainer::new(links.cache.table().clone(), links.cache.meta());
-        let lines = HomeLines::new(links.infos[0].id);
-        Self { links, trainer, lines }
+        let source = HomeLines::new(links.infos[0].id);
+        Self { links, trainer, source }
     }
 
     /// Trains up to `budget` groups whose leaves have split.
@@ -25,9 +25,9 @@ impl<Q: QueuePair> PoolTrainer<Q> {
     /// # Errors
     /// [`TrainError`]. What was published stays, and other trainers go on.
     pub fn step(&mut self, budget: usize) -> Result<Trained, TrainError<LinesError>> {
-        let Self { links, trainer, lines } = self;
+        let Self { links, trainer, source } = self;
         let lane = PoolLane::new(&mut links.queues);
-        lane.block_on(async |slot| trainer.step(&slot, lines, budget).await)?
+        lane.block_on(async |slot| trainer.step(&slot, source, budget).await)?
     }
 
     /// Trains until nothing is left to train, or `steps` steps.
