@@ -12,8 +12,8 @@ use crate::tls_files::TlsFiles;
 /// Where the server is.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Connection {
-    /// The server's URL, as `farsight serve` prints it, or those of a pool's memory nodes with commas between,
-    /// always in the same order [default: the default socket of this user]
+    /// The server's URL, as `farsight serve` prints it, or those of a pool's memory nodes with commas
+    /// between, always in the same order [default: the default socket of this user]
     #[arg(long = "connect", value_name = "URL[,URL...]", env = "FARSIGHT_URL")]
     url: Option<Addresses>,
     /// Connect unprotected to another machine: whoever is on the way can read and change everything

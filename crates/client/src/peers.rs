@@ -1,7 +1,8 @@
 //! What a client is connected to: a server, or the memory nodes of a pool.
 //!
-//! Invariant: a value of such a type is one life of each peer, and everything that was learned in it. Sessions
-//! name their engine by it, so nothing is chosen at run time between a session's call and its engine.
+//! Invariant: a value of such a type is one life of each peer, and everything that was learned in it.
+//! Sessions name their engine by it, so nothing is chosen at run time between a session's call and its
+//! engine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use farsight_protocol::{TableDefinition, TableInfo, WriteOperation, WriteOutcome
 
 use crate::{CatalogueError, EngineError};
 
-/// Connections in one life of each peer, the tables that were opened there, and the engine that works on them.
+/// Connections in one life of each peer, the tables that were opened there, and the engine for them.
 pub trait Peers: Sized + Send + Sync {
     /// A table in this life.
     type Open: Send + Sync;
@@ -135,7 +136,7 @@ pub trait Peers: Sized + Send + Sync {
         pairs: &mut Pairs,
     ) -> Result<(), EngineError>;
 
-    /// As [`Session::write`](crate::Session::write): appends the outcomes of writes that are known to be done.
+    /// As [`Session::write`](crate::Session::write): appends the outcomes that are known.
     ///
     /// # Errors
     /// [`EngineError`].

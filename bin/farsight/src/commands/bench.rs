@@ -155,8 +155,8 @@ struct Ycsb {
     /// A file for the results, as a JSON array of one object a workload
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// A running server, or a pool's memory nodes with commas between, instead of a server started and stopped
-    /// here
+    /// A running server, or a pool's memory nodes with commas between, instead of a server started and
+    /// stopped here
     #[arg(long, value_name = "URL[,URL...]")]
     connect: Option<Addresses>,
     /// What carries the verbs: this host's memory, TCP on loopback, or a simulated network whose cards have

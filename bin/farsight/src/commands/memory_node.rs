@@ -10,9 +10,9 @@ use super::serve::{Serve, hear_signals, print_ready};
 
 /// Run a memory node of a pool until SIGINT or SIGTERM
 ///
-/// A memory node gives its memory to compute nodes, which read and write it one-sided; its processor does next to
-/// nothing. Prints one line, "ready url=URL pid=PID", when they can connect. Clients name all memory nodes of
-/// a pool with commas between, always in the same order; the first is home.
+/// A memory node gives its memory to compute nodes, which read and write it one-sided; its processor does
+/// next to nothing. Prints one line, "ready url=URL pid=PID", when they can connect. Clients name all memory
+/// nodes of a pool with commas between, always in the same order; the first is home.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -23,8 +23,8 @@ Examples:
 pub(crate) struct MemoryNode {
     #[command(flatten)]
     settings: Serve,
-    /// Train the tables of a pool: the addresses of all its memory nodes, as clients name them. One of a pool's
-    /// nodes should; several may
+    /// Train the tables of a pool: the addresses of all its memory nodes, as clients name them. One of a
+    /// pool's nodes should; several may
     #[arg(long, value_name = "URL[,URL...]")]
     train: Option<Addresses>,
 }

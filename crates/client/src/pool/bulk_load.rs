@@ -76,7 +76,7 @@ impl<C: Connection + 'static> PoolBulkLoad<C> {
             return Err(LoadError::Refused { table: name(), source: refused });
         }
         self.written += self.keys.len() as u64;
-        // All pairs come at the end of the table, to leaves that no model knows: the way there must stay short.
+        // All pairs come at the table's end, to leaves that no model knows: the way there must stay short.
         // A failure is made good as in `finish`.
         let _ = self.trainer.step(TRAIN_BUDGET);
         self.keys.clear();

@@ -1,7 +1,7 @@
 //! A pool as what a client is connected to: ROLEX over queue pairs to every node.
 //!
-//! Invariant: what the engine asks of the nodes' processors (leaves, fences) goes over queue pairs of its own,
-//! never over the session's, whose operations are under way meanwhile.
+//! Invariant: what the engine asks of the nodes' processors (leaves, fences) goes over queue pairs of its
+//! own, never over the session's, whose operations are under way meanwhile.
 
 use std::error::Error;
 use std::ops::Range;
