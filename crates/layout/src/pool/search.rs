@@ -64,3 +64,47 @@ pub fn search_block(geometry: &BlockGeometry, lines: &[Line], key: u64, into: &m
 pub fn lock_of(key_lines: &[Line; KEY_LINES]) -> LockWord {
     LockWord(key_lines[OWNER_WORD / WORDS_PER_LINE].0[OWNER_WORD % WORDS_PER_LINE])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::{LockedLeaf, Writes};
+
+    const KEY: u64 = 77;
+
+    fn leaf_with_a_pair() -> (BlockGeometry, Vec<Line>) {
+        let geometry = BlockGeometry::new(8).unwrap();
+        let words = geometry.first_leaf();
+        let mut lines: Vec<Line> = words.as_chunks().0.iter().map(|words| Line(*words)).collect();
+        let mut leaf = LockedLeaf::new(&geometry, LeafNumber(0), &mut lines);
+        let slot = leaf.free_slot().unwrap();
+        leaf.insert(slot, KEY, 5, &[9; 8], &mut Writes::default());
+        lines.truncate(geometry.leaf().leaf_lines());
+        (geometry, lines)
+    }
+
+    fn found(geometry: &BlockGeometry, lines: &[Line], key: u64) -> BlockSearch {
+        search_block(geometry, lines, key, &mut [0; 8])
+    }
+
+    #[test]
+    fn a_hit_needs_the_locks_line_of_the_same_incarnation_and_not_closed() {
+        let (geometry, lines) = leaf_with_a_pair();
+        assert_eq!(found(&geometry, &lines, KEY), BlockSearch::Hit(5));
+        assert_eq!(found(&geometry, &lines, KEY + 1), BlockSearch::Absent);
+        let lock_line = KEY_LINES - 1;
+        // The key's line is of a leaf that this block became since the lock was looked at.
+        let mut older = lines.clone();
+        let stamp = older[lock_line].stamp();
+        older[lock_line].0[0] = stamp.with_incarnation(stamp.incarnation() - 1).0;
+        assert_eq!(found(&geometry, &older, KEY), BlockSearch::Changing);
+        assert_eq!(found(&geometry, &older, KEY + 1), BlockSearch::Changing);
+        let mut changing = lines.clone();
+        changing[lock_line].0[0] = stamp.changing().0;
+        assert_eq!(found(&geometry, &changing, KEY), BlockSearch::Changing);
+        let mut closed = lines;
+        closed[lock_line].0[OWNER_WORD % WORDS_PER_LINE] = LockWord::CLOSED.0;
+        assert_eq!(found(&geometry, &closed, KEY), BlockSearch::Closed);
+        assert_eq!(found(&geometry, &closed, KEY + 1), BlockSearch::Closed);
+    }
+}
