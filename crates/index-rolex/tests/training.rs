@@ -80,7 +80,7 @@ fn a_table_grows_from_one_leaf_through_directories() {
     let mut random = SplitMix64::new(1);
     let mut directories = 0;
     for round in 0..30 {
-        for _ in 0..100 {
+        for _ in 0..160 {
             // Half of all splits in one place.
             let key = random.next_u64() >> if random.below(2) == 0 { 24 } else { 0 };
             split(&pool, &writer, &mut queues, key);
