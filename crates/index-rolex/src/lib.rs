@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bulk_load;
 mod cache;
 mod error;
 mod get;
@@ -20,6 +21,7 @@ mod transfer;
 mod walk;
 mod write;
 
+pub use bulk_load::{BulkLoadError, BulkLoaded, BulkLoader};
 pub use cache::{
     CANDIDATES_MAX, CacheBytes, CacheSession, Candidates, ERROR_BOUND, Group, GroupId, LearnedError,
     MetaRegion, PostedSplit, RolexCache,

@@ -55,7 +55,7 @@ impl RolexSession {
     }
 
     /// A free block of a memory node, if it has one.
-    fn free_block(&self, node: usize) -> Result<Option<LeafPlace>, RolexError> {
+    pub(crate) fn free_block(&self, node: usize) -> Result<Option<LeafPlace>, RolexError> {
         let mut rooms = self.rooms.borrow_mut();
         let free = &mut rooms.free[node];
         if free.start == free.end {

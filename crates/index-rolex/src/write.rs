@@ -86,7 +86,7 @@ impl RolexSession {
 
     /// Locks a leaf, if it is free, and READs its block behind that; releases `wrong` in the same doorbell.
     /// Returns the lock word that it found.
-    async fn lock_and_read<Q: QueuePair>(
+    pub(crate) async fn lock_and_read<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
         place: LeafPlace,

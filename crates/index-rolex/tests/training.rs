@@ -1,6 +1,7 @@
 //! Training over a pool: what trainers publish leads every key to its leaf, however they race, and readers
 //! that hold anything older are led there too.
 
+#[expect(dead_code, reason = "a load's tests use more of it")]
 mod common;
 
 use std::sync::Arc;

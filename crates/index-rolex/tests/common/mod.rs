@@ -2,17 +2,21 @@
 
 use std::cell::Cell;
 use std::convert::Infallible;
+use std::error::Error;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
+use farsight_base::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{Connection as _, Host as _, QueuePair, Region as _, RegionRights};
 use farsight_fabric_shm::{ConnectOptions, ListenOptions, ShmConnection, ShmHost};
-use farsight_index_rolex::{LeafPlace, LineSource, MetaRegion, PoolTable};
+use farsight_index_rolex::{
+    CacheSession, ComputeNodeLocks, LeafPlace, LineSource, MetaRegion, PoolCalls, PoolTable, RolexCache,
+    RolexSession,
+};
 use farsight_layout::pool::BlockGeometry;
 use farsight_layout::{HIGH_FENCE_WORD, INFINITE_FLAG_BIT, KEY_LINES, LOW_FENCE_WORD, NEXT_WORD};
 
@@ -30,7 +34,7 @@ pub(crate) struct Pool {
     leaves: Vec<HostRegion>,
     meta_words: HostRegion,
     /// Blocks used, by node.
-    used: Vec<Cell<u32>>,
+    used: Arc<Vec<AtomicU32>>,
     lines: Lines,
     stop: Arc<AtomicBool>,
     hosts: Vec<(Arc<ShmHost>, Option<JoinHandle<()>>)>,
@@ -60,6 +64,24 @@ impl LineSource for &Lines {
         self.next.set(first + lines.max(256));
         assert!(self.next.get() <= self.end, "the meta region is full");
         Ok(first..self.next.get())
+    }
+}
+
+/// What sessions ask of memory nodes: blocks, and never a fence.
+struct Calls {
+    used: Arc<Vec<AtomicU32>>,
+    leaves: u32,
+}
+
+impl PoolCalls for Calls {
+    fn more_leaves(&self, node: usize) -> Result<Range<u32>, Box<dyn Error + Send + Sync>> {
+        // Relaxed: ranges only have to differ.
+        let first = self.used[node].fetch_add(16, Ordering::Relaxed).min(self.leaves);
+        Ok(first..(first + 16).min(self.leaves))
+    }
+
+    fn fence(&self, compute_node: u16) -> Result<(), Box<dyn Error + Send + Sync>> {
+        Err(format!("compute node {compute_node} lives").into())
     }
 }
 
@@ -100,14 +122,16 @@ impl Pool {
             connections,
             leaves: regions,
             meta_words,
-            used: vec![Cell::new(0); nodes],
+            used: Arc::new((0..nodes).map(|_| AtomicU32::new(0)).collect()),
             lines: Lines { next: Cell::new(1), end: meta_lines },
             stop,
             hosts,
             directory,
         };
         let first = pool.new_leaf(0);
-        pool.write_leaf(first, 0, None, None);
+        for (word, content) in geometry.first_leaf().into_iter().enumerate() {
+            pool.store(first, word, content);
+        }
         pool
     }
 
@@ -128,10 +152,17 @@ impl Pool {
         self.connections.iter().enumerate().map(open).collect()
     }
 
+    /// A session of a compute node of its own.
+    pub(crate) fn session(&self, compute_node: u16) -> RolexSession {
+        let hints = CacheSession::new(RolexCache::new(self.table.clone(), self.meta));
+        let calls = Calls { used: Arc::clone(&self.used), leaves: self.table.nodes()[0].blocks };
+        RolexSession::new(hints, ComputeNodeLocks::new(compute_node), Box::new(calls))
+    }
+
     /// A block of `node` that is no leaf yet.
     pub(crate) fn new_leaf(&self, node: usize) -> LeafPlace {
-        let number = self.used[node].get();
-        self.used[node].set(number + 1);
+        // Relaxed: numbers only have to differ.
+        let number = self.used[node].fetch_add(1, Ordering::Relaxed);
         LeafPlace::new(node, number).expect("a small number")
     }
 

@@ -120,6 +120,23 @@ impl LockedLeaf<'_> {
         self.finish_rewrite(&rewrite, writes);
     }
 
+    /// Ends the leaf at `high`, where `right`, which is open already, begins. The caller ends the change.
+    ///
+    /// # Panics
+    /// If `high` is not between the leaf's fences.
+    pub fn end_at(&mut self, high: u64, right: LeafNumber, writes: &mut Writes) {
+        let fences = self.fences();
+        assert!(fences.is_some_and(|fences| fences.low < high && fences.contain(high)), "a leaf to {high}");
+        let rewrite = Rewrite {
+            incarnation: next_incarnation(self.incarnation()),
+            next: u64::from(right.0),
+            high,
+            floor: self.newest_version(),
+            neighbour: Neighbour::Same,
+        };
+        self.rewrite(rewrite, writes);
+    }
+
     /// Ends a change of the whole leaf, after what [`LockedLeaf::repair`] or the change itself left to do
     /// elsewhere: nothing remains to be redone.
     pub fn clear_journal(&mut self, writes: &mut Writes) {
