@@ -9,6 +9,7 @@ mod bulk_load;
 mod cache;
 mod error;
 mod get;
+mod get_staged;
 mod member;
 mod place;
 mod plan;

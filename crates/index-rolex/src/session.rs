@@ -13,7 +13,7 @@ use crate::member::{ComputeNodeLocks, Locks, PoolCalls};
 use crate::rooms::Rooms;
 use crate::{CacheSession, PoolTable, RolexError, Write};
 
-/// GETs side by side.
+/// GETs of one doorbell, and side by side.
 const GETS: usize = 64;
 /// Scans side by side.
 const SCANS: usize = 16;
@@ -64,11 +64,15 @@ impl RolexSession {
     ) -> Result<(), RolexError> {
         let value_bytes = self.table().geometry().leaf().value_bytes();
         answers.reset(keys.len(), value_bytes);
-        let answers = RefCell::new(answers);
         self.count(|counters| counters.gets += keys.len() as u64);
-        run(queues, GETS, keys.iter().enumerate(), &async |slot, (index, key)| {
+        let mut irregular = Vec::new();
+        for (chunk, keys) in keys.chunks(GETS).enumerate() {
+            self.get_staged(queues, keys, chunk * GETS, answers, &mut irregular)?;
+        }
+        let answers = RefCell::new(answers);
+        run(queues, GETS, irregular.into_iter(), &async |slot, index: usize| {
             let mut value = vec![0; value_bytes];
-            let version = self.get(&slot, *key, &mut value).await?;
+            let version = self.get(&slot, keys[index], &mut value).await?;
             let mut answers = answers.borrow_mut();
             answers.value_mut(index).copy_from_slice(&value);
             answers.set_version(index, version);
