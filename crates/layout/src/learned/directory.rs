@@ -181,6 +181,8 @@ impl Directory {
         demand(PIECE, "checksum", sum, header[CHECKSUM_WORD])?;
         let spare = header[CHECKSUM_WORD + 1..].iter().fold(header[1] >> 32, |all, word| all | word);
         demand(PIECE, "spare bits of the header", 0, spare)?;
+        let behind = &words[DIRECTORY_HEADER_WORDS + groups..slots_word(groups)];
+        demand(PIECE, "words behind the boundaries", 0, behind.iter().fold(0, |all, word| all | word))?;
         demand(PIECE, "first boundary", 0, boundaries[0])?;
         if let Some(pair) = boundaries.windows(2).find(|pair| pair[0] >= pair[1]) {
             return Err(ImageError { piece: PIECE, what: "boundary", expected: pair[0], got: pair[1] });
