@@ -17,7 +17,7 @@ use farsight_fabric::RegionRights;
 use crate::frames::{Batch, Denial, FRAME_REGIONS_MAX, Heading, Verb, VerbKind, lines_of_bytes};
 use crate::grants::{Grants, HeldGrants};
 use crate::output::Output;
-use crate::stream::Stream;
+use farsight_fabric_net::Stream;
 
 /// Lines asked for ahead of the one that is copied: more would push each other out of the nearest caches.
 const PREFETCH_LINES_MAX: usize = 4096;

@@ -11,7 +11,7 @@ use farsight_base::RegionId;
 use farsight_base::sync::AtomicU64;
 use farsight_fabric::{Region, RegionRights};
 
-use crate::net;
+use farsight_fabric_net::os;
 
 /// A region's name on the wire, or a client's proof of who it is: 128 random bits.
 pub(crate) type Token = [u8; TOKEN_BYTES];
@@ -39,7 +39,7 @@ impl Grants {
         if let Some((token, _)) = by_token.iter().find(|(_, granted)| granted.region.id() == id) {
             return Ok(*token);
         }
-        let token = net::random()?;
+        let token = os::random()?;
         by_token.insert(token, served.clone());
         Ok(token)
     }

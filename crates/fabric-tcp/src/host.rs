@@ -16,21 +16,19 @@ use std::time::{Duration, Instant};
 
 use farsight_base::{ClientId, Epoch, RegionId};
 use farsight_fabric::{FabricError, Host, Region, RegionRights};
+use farsight_fabric_net::packets::Packets;
+use farsight_fabric_net::{Complaints, Ending, ListenError, Manners, Stream, Tls, bind, os};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
-use crate::control::{ClientMessage, Purpose, ServerMessage};
+use crate::control::{ClientMessage, FABRIC_VERSION, MAGIC, Purpose, ServerMessage};
 use crate::grants::{ServedRegion, Token};
-use crate::listen::{self, ListenError, ListenOptions};
-use crate::net::Waiting;
-use crate::packets::Packets;
-use crate::port::{Complaints, PortShared, TcpPort};
+use crate::port::{PortShared, TcpPort};
 use crate::region::HeapRegion;
 use crate::server_queue::{QueueHandle, ServerQueue};
-use crate::session::{Client, Ending, Greeting, Manners};
-use crate::stream::Stream;
-use crate::tls::Tls;
-use crate::{MESSAGE_BYTES_MAX, REGIONS_MAX, net};
+use crate::session::{Client, Greeting};
+use crate::waiting::{ALIVE, Waiting};
+use crate::{MESSAGE_BYTES_MAX, REGIONS_MAX};
 
 /// How long a fence waits for requests that execute.
 const FENCE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -49,6 +47,27 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const LISTENER_TOKEN: u64 = 0;
 const WAKE_TOKEN: u64 = 1;
 const FIRST_CONNECTION: u64 = 2;
+
+/// How a server listens.
+#[derive(Clone, Debug)]
+pub struct ListenOptions {
+    /// Version of the bytes in regions and calls, which both sides must share.
+    pub format_version: u32,
+    /// With it, only clients with a certificate are let in, and everything is encrypted.
+    pub tls: Option<Tls>,
+    /// Serves in the clear beyond this machine: whoever is on the way can read and change everything.
+    pub allow_plaintext: bool,
+    /// How workers wait for their clients.
+    pub waiting: Waiting,
+}
+
+impl ListenOptions {
+    /// In the clear, on this machine alone.
+    #[must_use]
+    pub fn new(format_version: u32) -> Self {
+        Self { format_version, tls: None, allow_plaintext: false, waiting: Waiting::default() }
+    }
+}
 
 /// A server of regions and calls over TCP.
 pub struct TcpHost {
@@ -93,7 +112,7 @@ impl Sessions {
             return LEAVING_PAUSE;
         }
         let due = self.greetings.values().map(|greeting| greeting.due).chain(self.accept_at).min();
-        due.map_or(net::SLEEP_MAX, |due| due.saturating_duration_since(Instant::now()))
+        due.map_or(os::SLEEP_MAX, |due| due.saturating_duration_since(Instant::now()))
     }
 
     /// The clients that have ended and of whose requests none executes any more.
@@ -113,21 +132,26 @@ impl TcpHost {
     /// # Errors
     /// [`ListenError`], which names the address and what stands against it.
     pub fn listen(address: &str, options: &ListenOptions) -> Result<Self, ListenError> {
-        let listener = listen::bind(address, options)?;
+        let listener = bind(address, options.tls.is_some(), options.allow_plaintext)?;
         let failed = |step: &'static str| {
             move |source: std::io::Error| ListenError::System { address: address.to_owned(), step, source }
         };
         let local = listener.local_addr().map_err(failed("asking for the address"))?;
         let epoll =
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| failed("epoll")(error.into()))?;
-        let wake = net::wake_descriptor().map_err(failed("eventfd"))?;
+        let wake = os::wake_descriptor().map_err(failed("eventfd"))?;
         watch(&epoll, &listener, LISTENER_TOKEN).map_err(failed("epoll"))?;
         watch(&epoll, &wake, WAKE_TOKEN).map_err(failed("epoll"))?;
-        let epoch = Epoch(u64::from_le_bytes(net::random().map_err(failed("getrandom"))?));
+        let epoch = Epoch(u64::from_le_bytes(os::random().map_err(failed("getrandom"))?));
         Ok(Self {
             listener,
             address: local,
-            manners: Manners { epoch, format_version: options.format_version },
+            manners: Manners {
+                epoch,
+                magic: MAGIC,
+                fabric_version: FABRIC_VERSION,
+                format_version: options.format_version,
+            },
             tls: options.tls.clone(),
             waiting: options.waiting,
             epoll,
@@ -166,7 +190,7 @@ impl TcpHost {
             match self.listener.accept() {
                 // A socket that cannot be set up is one that has gone already.
                 Ok((socket, _)) => {
-                    if let Ok(socket) = net::prepare(socket) {
+                    if let Ok(socket) = os::prepare(socket, &ALIVE) {
                         self.take_in(sessions, socket);
                     }
                 }
@@ -182,7 +206,7 @@ impl TcpHost {
                     Some(Errno::INTR | Errno::CONNABORTED | Errno::PERM | Errno::NETDOWN | Errno::PROTO) => {}
                     _ => {
                         let what = format!("accepting at {}", self.address);
-                        return Err(net::system_error(what, &error, "The server must be started again"));
+                        return Err(os::system_error(what, &error, "The server must be started again"));
                     }
                 },
             }
@@ -318,7 +342,7 @@ impl TcpHost {
         sessions.by_connection.retain(|_, client| *client != id);
         sessions.leaving.push((id, client.end(ending)));
         // A fence comes from another thread than the one that steps.
-        net::signal(&self.complaints.wake);
+        os::signal(&self.complaints.wake);
         let mut ports = lock(&self.ports);
         ports.waiting.retain(|queue| !queue.is_closed());
         for port in ports.open.iter().filter_map(Weak::upgrade) {
@@ -375,7 +399,7 @@ impl Host for TcpHost {
         if regions.contains_key(&region.id()) {
             let error = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
             let remedy = "Let one host create all regions, and export each once";
-            return Err(net::system_error(format!("exporting {}", region.id()), &error, remedy));
+            return Err(os::system_error(format!("exporting {}", region.id()), &error, remedy));
         }
         regions.insert(region.id(), ServedRegion { region: Arc::clone(region), rights });
         Ok(())
@@ -383,7 +407,7 @@ impl Host for TcpHost {
 
     fn open_port(&self) -> Result<TcpPort, FabricError> {
         let port = TcpPort::new(Arc::clone(&self.complaints), self.waiting).map_err(|error| {
-            net::system_error("opening a port".to_owned(), &error, "Are descriptors left (ulimit -n)?")
+            os::system_error("opening a port".to_owned(), &error, "Are descriptors left (ulimit -n)?")
         })?;
         let mut ports = lock(&self.ports);
         for queue in ports.waiting.drain(..) {
@@ -394,19 +418,19 @@ impl Host for TcpHost {
     }
 
     fn step(&self, timeout: Duration) -> Result<Vec<ClientId>, FabricError> {
-        let timeout = net::timespec(timeout.min(lock(&self.sessions).patience()));
+        let timeout = os::timespec(timeout.min(lock(&self.sessions).patience()));
         let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => {
-                return Err(net::system_error("waiting for clients".to_owned(), &error.into(), "A bug"));
+                return Err(os::system_error("waiting for clients".to_owned(), &error.into(), "A bug"));
             }
         }
         let mut sessions = lock(&self.sessions);
         for event in events {
             match event.data.u64() {
                 LISTENER_TOKEN => self.accept(&mut sessions)?,
-                WAKE_TOKEN => net::drain(&self.complaints.wake),
+                WAKE_TOKEN => os::drain(&self.complaints.wake),
                 connection => match sessions.by_connection.get(&connection).copied() {
                     Some(client) => self.attend(&mut sessions, client),
                     None => self.greet(&mut sessions, connection),
@@ -458,7 +482,7 @@ impl Host for TcpHost {
     }
 
     fn wake(&self) {
-        net::signal(&self.complaints.wake);
+        os::signal(&self.complaints.wake);
         for port in lock(&self.ports).open.iter().filter_map(Weak::upgrade) {
             port.wake();
         }
@@ -480,7 +504,7 @@ fn check_number(region: RegionId) -> Result<(), FabricError> {
         return Ok(());
     }
     let error = std::io::Error::other(format!("{region} is not within 1 and {}", REGIONS_MAX - 1));
-    Err(net::system_error("serving a region".to_owned(), &error, "Make fewer, larger regions"))
+    Err(os::system_error("serving a region".to_owned(), &error, "Make fewer, larger regions"))
 }
 
 fn watch(epoll: &OwnedFd, descriptor: &impl AsFd, connection: u64) -> std::io::Result<()> {

@@ -13,16 +13,16 @@ use farsight_fabric::{CallHandler, FabricError, QueuePair as _, ReadMode, Region
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 
 use crate::batch::{Awaited, OpenBatch};
-use crate::control::{ClientMessage, FABRIC_VERSION, MAGIC, Purpose, ServerMessage, first_packet};
+use crate::control::{ClientMessage, FABRIC_VERSION, MAGIC, Purpose, ServerMessage};
 use crate::frames::{Batch, FRAME_BYTES_MAX, HEADER_BYTES, Heading, VerbKind, first_frame, lines_of_bytes};
 use crate::grants::{Grants, ServedRegion, Token};
 use crate::link::{AttachedRegion, Link, Welcome};
-use crate::net::Waiting;
-use crate::packets::Packets;
 use crate::queue::TcpQueue;
 use crate::region::HeapRegion;
 use crate::server_queue::{Buffers, ServerQueue, Visit, Work};
-use crate::stream::{Received, Stream};
+use crate::waiting::Waiting;
+use farsight_fabric_net::packets::{Packets, first_packet};
+use farsight_fabric_net::{Received, Stream};
 
 const REGION: RegionId = RegionId(1);
 const REGION_BYTES: u64 = 1 << 16;

@@ -10,7 +10,7 @@ use std::ops::Range;
 use farsight_base::words::{bytes_of, bytes_of_mut};
 use farsight_base::{LINE_BYTES, Line};
 
-use crate::stream::{Received, Stream};
+use farsight_fabric_net::{Received, Stream};
 
 /// Lines that an inbox has room for at first.
 const INBOX_LINES: usize = 1024;

@@ -24,28 +24,22 @@ mod host;
 pub mod hostile;
 mod inbox;
 mod link;
-mod listen;
-mod net;
 mod output;
-mod packets;
 mod port;
 mod queue;
 mod region;
-mod secure;
 mod server_queue;
 mod session;
-mod stream;
-mod tls;
+mod waiting;
 
 use farsight_fabric::{AtomicUnit, CostClass, Guarantees};
 
 pub use connection::{ConnectOptions, TcpConnection};
-pub use host::TcpHost;
-pub use listen::{ListenError, ListenOptions};
-pub use net::Waiting;
+pub use farsight_fabric_net::{ListenError, Tls, TlsError};
+pub use host::{ListenOptions, TcpHost};
 pub use port::TcpPort;
 pub use queue::TcpQueue;
-pub use tls::{Tls, TlsError};
+pub use waiting::Waiting;
 
 /// Verbs that one batch holds: where a round trip is dear, many share one.
 const BATCH_VERBS_MAX: usize = 1024;
@@ -58,10 +52,6 @@ const REGIONS_MAX: u32 = 4096;
 
 // Words and lines go over the wire as they lie in memory.
 const _: () = assert!(cfg!(target_endian = "little"), "this fabric's bytes are little-endian");
-
-/// What helps who may not speak in the clear, in programs and on command lines.
-const PLAINTEXT_REMEDY: &str = "give certificates (`tls`; on a command line --tls-certificate, --tls-key and \
-     --tls-authorities), or allow clear text (`allow_plaintext`; --allow-plaintext) if the network is trusted";
 
 /// What TCP promises.
 const GUARANTEES: Guarantees = Guarantees {

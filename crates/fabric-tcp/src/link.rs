@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_base::{Epoch, RegionId};
 use farsight_fabric::{FabricError, RegionRights};
+use farsight_fabric_net::os;
+use farsight_fabric_net::packets::{Next, Packets};
 use rustix::event::PollFlags;
 
 use crate::control::{ClientMessage, ServerMessage};
 use crate::grants::Token;
-use crate::net;
-use crate::packets::{Next, Packets};
 
 /// How long the server may take to answer on the control connection.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -116,7 +116,7 @@ impl Link {
         let _ = self.ending.set(ending);
         // Relaxed: as in `check`.
         self.ended.store(true, Ordering::Relaxed);
-        net::hang_up(&self.socket);
+        os::hang_up(&self.socket);
         self.ended_error()
     }
 
@@ -140,7 +140,7 @@ impl Link {
             }
             let hangs_up = (self.socket.as_fd(), PollFlags::IN | PollFlags::RDHUP);
             // Whoever asks a question meanwhile may take the bytes away: then the look finds nothing yet.
-            let _ = net::poll([hangs_up], left.min(Duration::from_millis(5)));
+            let _ = os::poll([hangs_up], left.min(Duration::from_millis(5)));
         }
     }
 
@@ -188,8 +188,7 @@ impl Link {
         self.check()?;
         let started = Instant::now();
         let question = ClientMessage::Attach { region }.encode();
-        let answer =
-            control.send(&question).and_then(|()| await_packet(&mut control, started + ANSWER_TIMEOUT));
+        let answer = control.send(&question).and_then(|()| control.await_next(started + ANSWER_TIMEOUT));
         let packet = match answer {
             Ok(Next::Packet(packet)) => packet,
             Ok(Next::Nothing) => {
@@ -224,24 +223,9 @@ impl Link {
             }
             ServerMessage::Failed { text } => {
                 let error = std::io::Error::other(text);
-                Err(net::system_error(WHAT.to_owned(), &error, "Try again when the server has less to do"))
+                Err(os::system_error(WHAT.to_owned(), &error, "Try again when the server has less to do"))
             }
             other => Err(self.unintelligible(WHAT, format!("{other:?}"))),
         }
-    }
-}
-
-/// The next packet, waited for until `deadline`; [`Next::Nothing`] if none has come by then.
-pub(crate) fn await_packet(packets: &mut Packets, deadline: Instant) -> std::io::Result<Next> {
-    loop {
-        match packets.receive()? {
-            Next::Nothing => {}
-            found => return Ok(found),
-        }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(Next::Nothing);
-        }
-        net::poll([(packets.socket().as_fd(), PollFlags::IN)], left)?;
     }
 }

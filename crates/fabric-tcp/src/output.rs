@@ -10,7 +10,7 @@ use farsight_base::{LINE_BYTES, Line};
 
 use crate::MESSAGE_BYTES_MAX;
 use crate::frames::{Heading, lines_of_bytes};
-use crate::stream::Stream;
+use farsight_fabric_net::Stream;
 
 /// Lines gathered before they are sent.
 const OUTPUT_LINES: usize = 4096;

@@ -13,13 +13,13 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use farsight_base::ClientId;
 use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_fabric::{CallHandler, ServerPort};
+use farsight_fabric_net::{Complaints, os};
 use rustix::event::epoll;
 
-use crate::net::{self, Waiting};
 use crate::server_queue::{Buffers, ServerQueue, Visit, Work};
+use crate::waiting::Waiting;
 
 /// Events taken at a time.
 const EVENTS: usize = 64;
@@ -27,28 +27,6 @@ const EVENTS: usize = 64;
 const DIRECT_MAX: usize = 2;
 /// The wake descriptor among epoll's tokens; queues count from one.
 const WAKE_TOKEN: u64 = 0;
-
-/// What the host is told by its ports.
-#[derive(Debug)]
-pub(crate) struct Complaints {
-    pub(crate) wake: OwnedFd,
-    list: Mutex<Vec<(ClientId, String)>>,
-}
-
-impl Complaints {
-    pub(crate) fn new(wake: OwnedFd) -> Self {
-        Self { wake, list: Mutex::default() }
-    }
-
-    fn file(&self, client: ClientId, reason: String) {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner).push((client, reason));
-        net::signal(&self.wake);
-    }
-
-    pub(crate) fn take(&self) -> Vec<(ClientId, String)> {
-        std::mem::take(&mut self.list.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
 
 /// What the host shares with a port.
 pub(crate) struct PortShared {
@@ -74,7 +52,7 @@ impl PortShared {
     }
 
     pub(crate) fn wake(&self) {
-        net::signal(&self.wake);
+        os::signal(&self.wake);
     }
 }
 
@@ -96,7 +74,7 @@ pub struct TcpPort {
 impl TcpPort {
     pub(crate) fn new(complaints: Arc<Complaints>, waiting: Waiting) -> std::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let wake = net::wake_descriptor()?;
+        let wake = os::wake_descriptor()?;
         epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKE_TOKEN), epoll::EventFlags::IN)?;
         let shared = PortShared { epoll, wake, changed: AtomicBool::new(false), inbox: Mutex::default() };
         Ok(Self {
@@ -165,11 +143,11 @@ impl TcpPort {
     fn look(&mut self, timeout: Duration) -> bool {
         let mut room = [MaybeUninit::uninit(); EVENTS];
         // A signal ends the wait early, which a caller must expect anyway.
-        let events = epoll::wait(&self.shared.epoll, &mut room, Some(&net::timespec(timeout)));
+        let events = epoll::wait(&self.shared.epoll, &mut room, Some(&os::timespec(timeout)));
         let Ok((events, _)) = events else { return false };
         for event in &*events {
             match event.data.u64() {
-                WAKE_TOKEN => net::drain(&self.shared.wake),
+                WAKE_TOKEN => os::drain(&self.shared.wake),
                 token => self.ready.push_back(token as usize - 1),
             }
         }

@@ -5,7 +5,7 @@ use farsight_base::sync::AtomicU64;
 use farsight_base::{LINE_BYTES, RegionId};
 use farsight_fabric::{FabricError, Region};
 
-use crate::net;
+use farsight_fabric_net::os;
 
 /// A region on the heap.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ impl HeapRegion {
         let words = usize::try_from(line_count).ok().and_then(HeapWords::zeroed);
         let words = words.ok_or_else(|| {
             let what = format!("creating a region of {length_bytes} B");
-            net::system_error(what, &std::io::ErrorKind::OutOfMemory.into(), "Is there enough memory?")
+            os::system_error(what, &std::io::ErrorKind::OutOfMemory.into(), "Is there enough memory?")
         })?;
         Ok(Self { id, words })
     }

@@ -16,7 +16,7 @@ use crate::execute::{Cursor, Progress};
 use crate::frames::{Batch, FRAME_BYTES_MAX, HEADER_BYTES, first_frame};
 use crate::grants::Grants;
 use crate::output::{Output, REPLY_LINES_MAX};
-use crate::stream::{Received, Stream};
+use farsight_fabric_net::{Received, Stream, os};
 
 /// Bytes taken from one queue before the next has its turn. Whatever a queue has left over from a visit, a
 /// frame fits beside it.
@@ -35,7 +35,7 @@ impl QueueHandle {
     /// No request executes any more but the one that executes now, and the client sees the end.
     pub(crate) fn end(&self) {
         self.gate.close();
-        crate::net::hang_up(&self.socket);
+        os::hang_up(&self.socket);
     }
 }
 

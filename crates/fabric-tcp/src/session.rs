@@ -7,36 +7,16 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use farsight_base::{ClientId, Epoch};
+use farsight_base::ClientId;
+use farsight_fabric_net::packets::{Next, Packets};
+use farsight_fabric_net::{Ending, Manners, os};
 
-use crate::control::{ClientMessage, FABRIC_VERSION, MAGIC, Purpose, ServerMessage};
+use crate::control::{ClientMessage, Purpose, ServerMessage};
 use crate::grants::{Grants, Token};
-use crate::net;
-use crate::packets::{Next, Packets};
 use crate::server_queue::QueueHandle;
 
 /// How long a connection may take to say hello.
 pub(crate) const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// How a server introduces itself.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Manners {
-    pub(crate) epoch: Epoch,
-    pub(crate) format_version: u32,
-}
-
-/// Why a connection has to go.
-#[derive(Debug)]
-pub(crate) enum Ending {
-    /// It closed, died, or stopped reading.
-    Gone,
-    /// It was not let in.
-    Refused(String),
-    /// It broke the protocol, or was fenced.
-    Dismissed(String),
-    /// The server stops.
-    Stopped,
-}
 
 /// A connection that has not said hello.
 #[derive(Debug)]
@@ -60,28 +40,14 @@ impl Greeting {
             Ok(Next::End) => return Err(Ending::Gone),
             Err(error) => return refused(format!("the connection failed: {error}")),
         };
-        let hello = match ClientMessage::decode(&packet) {
-            Ok(ClientMessage::Hello { magic, .. }) if magic != MAGIC => {
-                return refused(format!("this is no farsight client: magic {magic:#018x}"));
+        match ClientMessage::decode(&packet) {
+            Ok(ClientMessage::Hello { magic, fabric_version, format_version, purpose }) => {
+                manners.check(magic, fabric_version, format_version)?;
+                Ok(Some(purpose))
             }
-            Ok(ClientMessage::Hello { fabric_version, format_version, purpose, .. }) => {
-                (fabric_version, format_version, purpose)
-            }
-            Ok(_) => return refused("the first message was no hello".to_owned()),
-            Err(error) => return refused(error.to_string()),
-        };
-        let (fabric_version, format_version, purpose) = hello;
-        let versions =
-            [("fabric", FABRIC_VERSION, fabric_version), ("format", manners.format_version, format_version)];
-        for (what, own, theirs) in versions {
-            if own != theirs {
-                return refused(format!(
-                    "server speaks {what} {own}, this client {what} {theirs}: \
-                     use the same version of farsight on both sides"
-                ));
-            }
+            Ok(_) => refused("the first message was no hello".to_owned()),
+            Err(error) => refused(error.to_string()),
         }
-        Ok(Some(purpose))
     }
 
     /// Says why, if there is something to say, and hangs up.
@@ -102,7 +68,7 @@ pub(crate) struct Client {
 impl Client {
     /// Welcomes a client.
     pub(crate) fn welcome(id: ClientId, mut packets: Packets, manners: &Manners) -> io::Result<Self> {
-        let key = net::random()?;
+        let key = os::random()?;
         let welcome = ServerMessage::Welcome { epoch: manners.epoch.0, client: id.0, key };
         packets.send(&welcome.encode())?;
         Ok(Self { packets, key, grants: Arc::default(), queues: Vec::new() })
@@ -167,5 +133,5 @@ fn farewell(mut packets: Packets, ending: Ending) {
     };
     // A peer that does not read misses the reason, not the end.
     let _ = message.map(|message| packets.send(&message.encode()));
-    net::hang_up(packets.socket());
+    os::hang_up(packets.socket());
 }

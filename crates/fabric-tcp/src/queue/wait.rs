@@ -8,8 +8,7 @@ use farsight_fabric::lane::STALL_TIMEOUT;
 use rustix::event::PollFlags;
 
 use super::{FRAMES_MAX, TcpQueue, UNSENT_BYTES_MAX};
-use crate::net;
-use crate::stream::Received;
+use farsight_fabric_net::{Received, os};
 
 /// The longest single sleep of a wait whose end is a time-out.
 const SLEEP_STEP: Duration = Duration::from_millis(100);
@@ -87,7 +86,7 @@ impl TcpQueue {
         let own = (self.stream.as_fd(), wanted | PollFlags::RDHUP);
         // The control connection shows how this queue's may end, and when this process closed both.
         let control = (self.link.socket().as_fd(), PollFlags::RDHUP);
-        match net::poll([own, control], timeout) {
+        match os::poll([own, control], timeout) {
             Ok([_, control]) if !control.is_empty() => {
                 self.link.await_farewell();
                 self.link.check()

@@ -11,7 +11,7 @@ use crate::secure::Secure;
 
 /// What a look for bytes found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Received {
+pub enum Received {
     /// So many bytes are in the buffer.
     Bytes(usize),
     /// None are there now.
@@ -22,25 +22,30 @@ pub(crate) enum Received {
 
 /// One side of a connection.
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub struct Stream {
     socket: Arc<OwnedFd>,
     secure: Option<Box<Secure>>,
 }
 
 impl Stream {
     /// A stream in the clear, or through a TLS session that begins.
-    pub(crate) fn new(socket: OwnedFd, session: Option<rustls::Connection>) -> Self {
+    #[must_use]
+    pub fn new(socket: OwnedFd, session: Option<rustls::Connection>) -> Self {
         let secure = session.map(|session| Box::new(Secure::new(session)));
         Self { socket: Arc::new(socket), secure }
     }
 
     /// The socket, for whoever may have to hang it up.
-    pub(crate) fn socket(&self) -> &Arc<OwnedFd> {
+    #[must_use]
+    pub fn socket(&self) -> &Arc<OwnedFd> {
         &self.socket
     }
 
     /// Takes what has arrived, as far as `into` has room.
-    pub(crate) fn receive(&mut self, into: &mut [u8]) -> io::Result<Received> {
+    ///
+    /// # Errors
+    /// The system's or TLS's.
+    pub fn receive(&mut self, into: &mut [u8]) -> io::Result<Received> {
         if let Some(secure) = &mut self.secure {
             return secure.receive(&self.socket, into);
         }
@@ -53,7 +58,10 @@ impl Stream {
     }
 
     /// Hands over as much of `bytes` as is taken now; returns how many that were.
-    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    ///
+    /// # Errors
+    /// The system's or TLS's.
+    pub fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if let Some(secure) = &mut self.secure {
             return secure.send(&self.socket, bytes);
         }
@@ -71,7 +79,8 @@ impl Stream {
     }
 
     /// True while bytes that were handed over wait for the kernel to take them.
-    pub(crate) fn has_unsent(&self) -> bool {
+    #[must_use]
+    pub fn has_unsent(&self) -> bool {
         self.secure.as_ref().is_some_and(|secure| secure.has_unsent())
     }
 }

@@ -1,31 +1,7 @@
-//! Where and how a server listens, and what can stand against it.
+//! Where a server listens, and what can stand against it.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
-
-use crate::net::Waiting;
-use crate::tls::Tls;
-
-/// How a server listens.
-#[derive(Clone, Debug)]
-pub struct ListenOptions {
-    /// Version of the bytes in regions and calls, which both sides must share.
-    pub format_version: u32,
-    /// With it, only clients with a certificate are let in, and everything is encrypted.
-    pub tls: Option<Tls>,
-    /// Serves in the clear beyond this machine: whoever is on the way can read and change everything.
-    pub allow_plaintext: bool,
-    /// How workers wait for their clients.
-    pub waiting: Waiting,
-}
-
-impl ListenOptions {
-    /// In the clear, on this machine alone.
-    #[must_use]
-    pub fn new(format_version: u32) -> Self {
-        Self { format_version, tls: None, allow_plaintext: false, waiting: Waiting::default() }
-    }
-}
 
 /// Why a server cannot listen.
 #[derive(Debug, thiserror::Error)]
@@ -65,14 +41,17 @@ pub enum ListenError {
     },
 }
 
-/// Binds a listener that does not block.
-pub(crate) fn bind(address: &str, options: &ListenOptions) -> Result<TcpListener, ListenError> {
+/// Binds a listener that does not block. In the clear it takes in other machines only if `allow_plaintext`.
+///
+/// # Errors
+/// [`ListenError`], which names the address and what stands against it.
+pub fn bind(address: &str, is_encrypted: bool, allow_plaintext: bool) -> Result<TcpListener, ListenError> {
     let unresolved = |source| ListenError::Address { address: address.to_owned(), source };
     let mut resolved = address.to_socket_addrs().map_err(unresolved)?;
     let none = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     let resolved = resolved.next().ok_or_else(|| unresolved(none()))?;
-    let is_exposed = options.tls.is_none() && !resolved.ip().to_canonical().is_loopback();
-    if is_exposed && !options.allow_plaintext {
+    let is_exposed = !is_encrypted && !resolved.ip().to_canonical().is_loopback();
+    if is_exposed && !allow_plaintext {
         return Err(ListenError::Plaintext { address: resolved });
     }
     let listener = TcpListener::bind(resolved).map_err(|source| match source.kind() {

@@ -119,13 +119,19 @@ impl Tls {
     }
 
     /// The server's side of a new connection.
-    pub(crate) fn accept(&self) -> io::Result<rustls::Connection> {
+    ///
+    /// # Errors
+    /// For want of memory alone.
+    pub fn accept(&self) -> io::Result<rustls::Connection> {
         let session = ServerConnection::new(Arc::clone(&self.server)).map_err(io::Error::other)?;
         Ok(session.into())
     }
 
     /// The client's side of a new connection to `host`, a name or an address.
-    pub(crate) fn connect(&self, host: &str) -> io::Result<rustls::Connection> {
+    ///
+    /// # Errors
+    /// If `host` is neither.
+    pub fn connect(&self, host: &str) -> io::Result<rustls::Connection> {
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
         let session = ClientConnection::new(Arc::clone(&self.client), name).map_err(io::Error::other)?;
         Ok(session.into())

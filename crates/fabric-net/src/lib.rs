@@ -1,0 +1,36 @@
+//! What fabrics that meet over TCP share: who is let in, streams in the clear or through TLS, packets on
+//! them, and what of connecting and listening does not depend on what follows.
+//!
+//! Invariant: clear text leaves this machine, or is taken in from another, only where that was allowed by
+//! name. Nothing that a peer sends, or fails to send, makes this side wait without a bound or hold memory
+//! without a bound.
+//!
+//! Protocol: a server [`bind`]s; a client makes an [`Approach`], which connects and sends its hello as the
+//! first [packet](packets) of a [`Stream`]. What packets hold is the fabric's matter, but for magic and
+//! versions, which each server holds against its [`Manners`].
+
+#![forbid(unsafe_code)]
+
+mod approach;
+mod complaints;
+mod greeting;
+mod listen;
+pub mod os;
+pub mod packets;
+mod secure;
+mod stream;
+mod tls;
+
+pub use approach::Approach;
+pub use complaints::Complaints;
+pub use greeting::{Ending, Manners};
+pub use listen::{ListenError, bind};
+pub use stream::{Received, Stream};
+pub use tls::{Tls, TlsError};
+
+// Numbers go over the wire as they lie in memory.
+const _: () = assert!(cfg!(target_endian = "little"), "these fabrics' bytes are little-endian");
+
+/// What helps who may not speak in the clear, in programs and on command lines.
+const PLAINTEXT_REMEDY: &str = "give certificates (`tls`; on a command line --tls-certificate, --tls-key and \
+     --tls-authorities), or allow clear text (`allow_plaintext`; --allow-plaintext) if the network is trusted";

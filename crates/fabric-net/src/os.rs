@@ -1,0 +1,109 @@
+//! What several parts ask of the operating system: sockets that notice a dead peer, wake-ups, bounded waits.
+
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use farsight_fabric::FabricError;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+
+/// The longest single sleep: longer ones would not fit the system calls' arguments.
+pub const SLEEP_MAX: Duration = Duration::from_secs(3600);
+
+/// When a silent peer counts as dead.
+#[derive(Clone, Copy, Debug)]
+pub struct KeepAlive {
+    /// It is asked for a sign of life after so long without any.
+    pub idle: Duration,
+    /// Between two such questions.
+    pub pause: Duration,
+    /// Unanswered questions after which it counts as dead.
+    pub probes: u32,
+    /// How long bytes may lie unacknowledged, or the peer take none, before it counts as dead.
+    pub unacknowledged_max: Duration,
+}
+
+/// The error of a step that the operating system refused.
+#[must_use]
+pub fn system_error(what: impl Into<String>, error: &io::Error, remedy: &str) -> FabricError {
+    FabricError::System { what: what.into(), source_text: error.to_string(), remedy: remedy.to_owned() }
+}
+
+/// Prepares a connected socket: nothing blocks, small frames go at once, and a dead peer is noticed.
+///
+/// # Errors
+/// The system's, of a socket that has gone already.
+pub fn prepare(socket: TcpStream, alive: &KeepAlive) -> io::Result<OwnedFd> {
+    socket.set_nonblocking(true)?;
+    socket.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(&socket, true)?;
+    sockopt::set_tcp_keepidle(&socket, alive.idle)?;
+    sockopt::set_tcp_keepintvl(&socket, alive.pause)?;
+    sockopt::set_tcp_keepcnt(&socket, alive.probes)?;
+    sockopt::set_tcp_user_timeout(&socket, alive.unacknowledged_max.as_millis() as u32)?;
+    Ok(socket.into())
+}
+
+/// Ends both directions; whoever waits on either end is woken. It may have ended already.
+pub fn hang_up(socket: &OwnedFd) {
+    let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+}
+
+/// A descriptor of this process alone that becomes readable when [`signal`]led.
+///
+/// # Errors
+/// If no descriptors are left.
+pub fn wake_descriptor() -> io::Result<OwnedFd> {
+    Ok(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
+}
+
+/// Makes a wake descriptor readable. A full counter is readable already.
+pub fn signal(wake: &OwnedFd) {
+    let _ = rustix::io::write(wake, &1_u64.to_ne_bytes());
+}
+
+/// Makes a wake descriptor unreadable again.
+pub fn drain(wake: &OwnedFd) {
+    let _ = rustix::io::read(wake, &mut [0_u8; 8]);
+}
+
+/// The kernel's form of a duration, which is at most [`SLEEP_MAX`].
+#[must_use]
+pub fn timespec(duration: Duration) -> Timespec {
+    let duration = duration.min(SLEEP_MAX);
+    Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: i64::from(duration.subsec_nanos()) }
+}
+
+/// Waits until a descriptor shows one of its events or `timeout` passes. Returns what each shows; a signal
+/// ends the wait early, with nothing shown.
+///
+/// # Errors
+/// The system's.
+pub fn poll<const N: usize>(
+    descriptors: [(BorrowedFd<'_>, PollFlags); N],
+    timeout: Duration,
+) -> io::Result<[PollFlags; N]> {
+    let mut polled = descriptors.map(|(descriptor, events)| PollFd::from_borrowed_fd(descriptor, events));
+    match rustix::event::poll(&mut polled, Some(&timespec(timeout))) {
+        Ok(_) => Ok(polled.map(|descriptor| descriptor.revents())),
+        Err(Errno::INTR) => Ok([PollFlags::empty(); N]),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Bytes that nobody can guess.
+///
+/// # Errors
+/// The system's.
+///
+/// # Panics
+/// For more than 256 bytes, which may come in parts.
+pub fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    let filled = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
+    assert_eq!(filled, N, "up to 256 bytes come whole");
+    Ok(bytes)
+}
