@@ -30,6 +30,7 @@ mod source;
 
 use farsight_fabric_shm::hostile;
 use farsight_fabric_tcp::hostile as hostile_tcp;
+use farsight_fabric_verbs::hostile as hostile_verbs;
 
 /// One target.
 #[derive(Clone, Copy)]
@@ -63,6 +64,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "tcp_control", run: hostile_tcp::control, seeds: hostile_tcp::control_seeds },
     Target { name: "tcp_batches", run: hostile_tcp::batches, seeds: hostile_tcp::batch_seeds },
     Target { name: "tcp_answers", run: hostile_tcp::answers, seeds: hostile_tcp::answer_seeds },
+    Target { name: "verbs_control", run: hostile_verbs::control, seeds: hostile_verbs::control_seeds },
+    Target { name: "verbs_calls", run: hostile_verbs::calls, seeds: hostile_verbs::call_seeds },
 ];
 
 /// Names the directory into which a program of `fuzz/` writes its target's seeds before it begins.

@@ -1,4 +1,4 @@
-//! Certificates for TCP, from the command line.
+//! Certificates for TCP and RDMA, from the command line.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,8 @@ use farsight::Tls;
 /// This side's certificate and key, and whom it believes. All three or none.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct TlsFiles {
-    /// This side's certificate for TCP, in PEM; then all is encrypted and the other side must have one, too
+    /// This side's certificate, in PEM; then the other side must have one, too, and all is encrypted but what
+    /// RDMA cards send
     #[arg(long = "tls-certificate", id = "tls-certificate", value_name = "FILE",
         requires_all = ["tls-key", "tls-authorities"])]
     certificate: Option<PathBuf>,

@@ -91,11 +91,7 @@ impl<F: FabricUnderTest> EngineUnderTest for DirectStore<F> {
     fn table(&self, value_bytes: usize) -> DirectTable<F> {
         // Relaxed: the number only has to differ.
         let name = format!("t{}", self.tables.fetch_add(1, Ordering::Relaxed));
-        let value_bytes = u16::try_from(value_bytes).expect("a short value");
-        let definition = TableDefinition { name, key_kind: KeyKind::U64, value_bytes };
-        let client = self.connect();
-        let table = client.create_table(definition).expect("a new table");
-        DirectTable { subject: Arc::clone(&self.subject), client, table }
+        DirectTable::create(&self.subject, name, value_bytes)
     }
 }
 
@@ -120,6 +116,19 @@ impl<F: FabricUnderTest> TableUnderTest for DirectTable<F> {
 }
 
 impl<F: FabricUnderTest> DirectTable<F> {
+    /// A new table of this name, of the server that listens at `subject`.
+    ///
+    /// # Panics
+    /// If the server does not make it.
+    #[must_use]
+    pub fn create(subject: &Arc<F>, name: String, value_bytes: usize) -> Self {
+        let value_bytes = u16::try_from(value_bytes).expect("a short value");
+        let definition = TableDefinition { name, key_kind: KeyKind::U64, value_bytes };
+        let client = connect(&**subject);
+        let table = client.create_table(definition).expect("a new table");
+        Self { subject: Arc::clone(subject), client, table }
+    }
+
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -7,6 +7,7 @@
 use std::net::TcpListener;
 
 use farsight_fabric::FabricError;
+use farsight_fabric_tcp::Tls;
 use farsight_fabric_verbs::{ConnectOptions, ListenOptions, VerbsConnection, VerbsHost};
 
 use super::FabricUnderTest;
@@ -15,6 +16,7 @@ use super::FabricUnderTest;
 #[derive(Debug)]
 pub struct Verbs {
     address: String,
+    tls: Option<Tls>,
 }
 
 /// True if tests over RDMA are to run; says so if not.
@@ -41,7 +43,28 @@ impl Verbs {
     pub fn new() -> Self {
         let host = std::env::var("FARSIGHT_VERBS_ADDRESS").unwrap_or_else(|_| "127.0.0.1".to_owned());
         let listener = TcpListener::bind((host.as_str(), 0)).expect("an address of this machine");
-        Self { address: listener.local_addr().expect("its address").to_string() }
+        Self::at(&listener.local_addr().expect("its address").to_string())
+    }
+
+    /// Where a server listens already.
+    #[must_use]
+    pub fn at(address: &str) -> Self {
+        Self { address: address.to_owned(), tls: None }
+    }
+
+    /// The same, with certificates on both sides.
+    #[must_use]
+    pub fn secured_by(self, tls: Tls) -> Self {
+        Self { tls: Some(tls), ..self }
+    }
+
+    /// The address without the port.
+    ///
+    /// # Panics
+    /// If it has none.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        self.address.rsplit_once(':').expect("host:port").0
     }
 
     /// Where it is.
@@ -56,12 +79,21 @@ impl FabricUnderTest for Verbs {
     type Connection = VerbsConnection;
 
     fn listen(&self, format_version: u32) -> VerbsHost {
-        let options = ListenOptions { trust_network: true, ..ListenOptions::new(format_version) };
+        let options = ListenOptions {
+            tls: self.tls.clone(),
+            allow_plaintext: true,
+            ..ListenOptions::new(format_version)
+        };
         VerbsHost::listen(&self.address, &options).expect("a server on an RDMA device")
     }
 
     fn connect(&self, format_version: u32) -> Result<VerbsConnection, FabricError> {
-        VerbsConnection::connect(&self.address, ConnectOptions::new(format_version))
+        let options = ConnectOptions {
+            tls: self.tls.clone(),
+            allow_plaintext: true,
+            ..ConnectOptions::new(format_version)
+        };
+        VerbsConnection::connect(&self.address, options)
     }
 
     /// A software device under emulation takes milliseconds a READ.

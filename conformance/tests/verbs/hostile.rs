@@ -54,7 +54,7 @@ fn disorder_ends_its_client_alone() {
     let after_hello = |rest: &[u8]| [&hello(), rest].concat();
     let cases: [(Vec<u8>, &str); 9] = [
         (Vec::new(), "no hello came in time"),
-        (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "a frame announces"),
+        (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "a packet announces"),
         (frame(3, &[1, 0, 0, 0]), "the first message was no hello"),
         (bad_magic, "no farsight client"),
         (bad_version, "fabric 1, this client fabric 9"),
@@ -101,4 +101,24 @@ fn an_endpoint_of_nobody_harms_nobody() {
         assert!(started.elapsed() < PATIENCE, "{} clients are left", server.host().client_count());
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Who says more at once than is heard in a turn is heard to the end.
+#[test]
+fn what_comes_in_one_piece_is_heard_to_its_end() {
+    if !is_asked_for() {
+        return;
+    }
+    let subject = Verbs::new();
+    let _server = Running::start(subject.listen(FORMAT), 1);
+    let mut stream = TcpStream::connect(subject.address()).expect("the server listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let mut all = hello();
+    // Queues that it does not have: there is no answer to that.
+    (0..200_u64).for_each(|queue| all.extend(frame(4, &queue.to_le_bytes())));
+    all.extend(frame(3, &77_u32.to_le_bytes()));
+    stream.write_all(&all).expect("it is sent");
+    let mut answers = [0; 24 + 12];
+    stream.read_exact(&mut answers).expect("a welcome and an answer");
+    assert_eq!(answers[24..], frame(133, &77_u32.to_le_bytes()));
 }

@@ -1,6 +1,26 @@
 //! The suites over RDMA: the verb contract, the engine, and what this fabric alone can do wrong.
 
+#[path = "../tcp/certificates.rs"]
+mod certificates;
 mod contract;
+mod device;
 mod engine;
 mod hostile;
+mod litmus;
+mod one_sided;
+mod program;
 mod restart;
+mod tls;
+mod two_hosts;
+
+use farsight_conformance::engine::processes;
+
+/// Plays a role if this process is to play one ([`processes::ENTRY`]).
+#[test]
+fn play() {
+    match processes::role().as_deref() {
+        None => {}
+        Some(one_sided::SERVER) => one_sided::serve(),
+        Some(other) => panic!("there is no role {other}"),
+    }
+}

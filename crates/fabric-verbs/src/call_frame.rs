@@ -42,12 +42,33 @@ pub(crate) enum Disorder {
     Reserved { got: u64 },
 }
 
+impl CallHeader {
+    /// The words that stand before a payload of so many bytes.
+    pub(crate) fn words(self, payload_bytes: usize) -> [u64; HEADER_WORDS] {
+        [self.queue, u64::from(self.slot) | (payload_bytes as u64) << 32, self.sequence, 0]
+    }
+
+    /// The header that a message of `message_bytes` begins with, and its payload's bytes.
+    pub(crate) fn of(words: [u64; HEADER_WORDS], message_bytes: usize) -> Result<(Self, usize), Disorder> {
+        let [queue, slot_and_length, sequence, reserved] = words;
+        let Some(payload_bytes) = message_bytes.checked_sub(HEADER_BYTES) else {
+            return Err(Disorder::Short { got: message_bytes });
+        };
+        let announced = (slot_and_length >> 32) as usize;
+        if announced != payload_bytes {
+            return Err(Disorder::Length { announced, got: message_bytes });
+        }
+        if reserved != 0 {
+            return Err(Disorder::Reserved { got: reserved });
+        }
+        Ok((Self { queue, slot: slot_and_length as u32, sequence }, payload_bytes))
+    }
+}
+
 /// Writes a frame at word `first` and returns its bytes.
 pub(crate) fn store(memory: &Registered, first: usize, header: CallHeader, payload: &[u8]) -> usize {
     assert!(payload.len() <= PAYLOAD_BYTES_MAX, "the caller checks the limit");
-    let slot_and_length = u64::from(header.slot) | (payload.len() as u64) << 32;
-    let words = [header.queue, slot_and_length, header.sequence, 0];
-    for (word, value) in memory.words()[first..].iter().zip(words) {
+    for (word, value) in memory.words()[first..].iter().zip(header.words(payload.len())) {
         // Relaxed: as in `Registered::store_bytes`.
         word.store(value, Ordering::Relaxed);
     }
@@ -56,24 +77,16 @@ pub(crate) fn store(memory: &Registered, first: usize, header: CallHeader, paylo
 }
 
 /// Reads the frame of a message of `message_bytes` at word `first`; its payload replaces what `payload`
-/// holds.
+/// holds. Of a message that is shorter than a header the words are those of an earlier one, and not believed.
 pub(crate) fn load(
     memory: &Registered,
     first: usize,
     message_bytes: usize,
     payload: &mut Vec<u8>,
 ) -> Result<CallHeader, Disorder> {
+    // Relaxed: as in `Registered::load_bytes`.
     let word = |index: usize| memory.words()[first + index].load(Ordering::Relaxed);
-    let Some(payload_bytes) = message_bytes.checked_sub(HEADER_BYTES) else {
-        return Err(Disorder::Short { got: message_bytes });
-    };
-    let announced = (word(1) >> 32) as usize;
-    if announced != payload_bytes {
-        return Err(Disorder::Length { announced, got: message_bytes });
-    }
-    if word(3) != 0 {
-        return Err(Disorder::Reserved { got: word(3) });
-    }
+    let (header, payload_bytes) = CallHeader::of(std::array::from_fn(word), message_bytes)?;
     memory.load_bytes(first + HEADER_WORDS, payload_bytes, payload);
-    Ok(CallHeader { queue: word(0), slot: word(1) as u32, sequence: word(2) })
+    Ok(header)
 }

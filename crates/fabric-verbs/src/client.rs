@@ -1,7 +1,7 @@
 //! The client's side: connections, queues, calls.
 
 mod arena;
-mod calls;
+pub(crate) mod calls;
 mod chain;
 pub(crate) mod connection;
 mod link;

@@ -1,9 +1,7 @@
-//! Control frames: what travels over the TCP connection beside the queue pairs.
+//! Control packets: what travels over the TCP connection beside the queue pairs.
 //!
-//! Invariant: a frame is its length (`u32`, little-endian like all numbers, at most [`FRAME_BYTES_MAX`]),
-//! then a `u32` kind, then a fixed layout; texts stand last. A frame that is not exactly one message of the
-//! expected direction is [`Unintelligible`], whatever its bytes. The bytes are specified in
-//! `docs/protocol/verbs.md`.
+//! Invariant: a packet decodes only if it is one that [`FromClient::encode`] or [`FromServer::encode`] writes,
+//! but for texts that are not UTF-8, which are mended. The bytes are specified in `docs/protocol/verbs.md`.
 //!
 //! Protocol: the client opens with [`FromClient::Hello`]; the server answers [`FromServer::Welcome`], or
 //! [`FromServer::Refusal`] and closes. Afterwards the client asks one thing at a time and is answered, but
@@ -12,16 +10,14 @@
 
 use farsight_base::RegionId;
 use farsight_fabric::RegionRights;
+use farsight_fabric_net::packets::{Reader, Unintelligible, Writer};
 
 use crate::ibv::pair::{Endpoint, SEQUENCE_MASK};
 
 /// Opens every Hello: "FARVERBS".
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FARVERBS");
-/// Version of the control frames and of the frames of calls.
+/// Version of the control packets and of the frames of calls.
 pub(crate) const FABRIC_VERSION: u32 = 1;
-/// Bytes of the longest frame after its length.
-pub(crate) const FRAME_BYTES_MAX: usize = 1024;
-const TEXT_BYTES_MAX: usize = FRAME_BYTES_MAX - 4;
 
 /// What a client says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,161 +41,70 @@ pub(crate) enum FromServer {
     Dismissal { text: String },
 }
 
-/// Why bytes are no message.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Unintelligible {
-    #[error("a frame of {got} B ends inside a message")]
-    Short { got: usize },
-    #[error("a frame of {got} B is {excess} B longer than its message")]
-    Long { got: usize, excess: usize },
-    #[error("a frame announces {got} B, and the limit is {FRAME_BYTES_MAX}")]
-    TooLong { got: u32 },
-    #[error("messages of kind {kind} do not exist in this direction")]
-    Kind { kind: u32 },
-    #[error("{what} {code} does not exist")]
-    Code { what: &'static str, code: u32 },
+fn put_endpoint(packet: Writer, endpoint: &Endpoint) -> Writer {
+    let small = [
+        endpoint.path_unit,
+        u8::from(endpoint.is_infiniband),
+        endpoint.reads_begun_max,
+        endpoint.reads_served_max,
+    ];
+    let numbers = packet.u32(endpoint.number).u32(endpoint.sequence).u32(u32::from(endpoint.lid));
+    numbers.bytes(&small).bytes(&endpoint.gid)
 }
 
-/// A frame being written.
-struct Writer(Vec<u8>);
-
-impl Writer {
-    fn new(kind: u32) -> Self {
-        Self(Vec::with_capacity(64)).u32(0).u32(kind)
+fn take_endpoint(fields: &mut Reader<'_>) -> Result<Endpoint, Unintelligible> {
+    let code = |what, code: u32| Unintelligible::Code { what, code };
+    let (number, sequence, lid) = (fields.u32()?, fields.u32()?, fields.u32()?);
+    let [path_unit, link, reads_begun_max, reads_served_max] = fields.bytes()?;
+    let sound = |value: u8, most: u8| (1..=most).contains(&value);
+    if sequence > SEQUENCE_MASK {
+        return Err(code("sequence number", sequence));
     }
-
-    fn u32(mut self, value: u32) -> Self {
-        self.0.extend(value.to_le_bytes());
-        self
+    if !sound(path_unit, 5) {
+        return Err(code("packet length", u32::from(path_unit)));
     }
-
-    fn u64(mut self, value: u64) -> Self {
-        self.0.extend(value.to_le_bytes());
-        self
+    if link > 1 {
+        return Err(code("link layer", u32::from(link)));
     }
-
-    fn endpoint(self, endpoint: &Endpoint) -> Self {
-        let small = [endpoint.path_unit, u8::from(endpoint.is_infiniband)];
-        let reads = [endpoint.reads_begun_max, endpoint.reads_served_max];
-        let mut whole = self.u32(endpoint.number).u32(endpoint.sequence).u32(u32::from(endpoint.lid));
-        whole.0.extend(small.into_iter().chain(reads).chain(endpoint.gid));
-        whole
+    if !sound(reads_begun_max, u8::MAX) || !sound(reads_served_max, u8::MAX) {
+        return Err(code("limit of READs", 0));
     }
-
-    /// A text, cut at a character if it is too long.
-    fn text(mut self, text: &str) -> Self {
-        let end = (0..=text.len().min(TEXT_BYTES_MAX)).rev().find(|end| text.is_char_boundary(*end));
-        self.0.extend(&text.as_bytes()[..end.unwrap_or(0)]);
-        self
-    }
-
-    fn end(mut self) -> Vec<u8> {
-        let length_bytes = u32::try_from(self.0.len() - 4).expect("frames are short");
-        self.0[..4].copy_from_slice(&length_bytes.to_le_bytes());
-        self.0
-    }
-}
-
-/// What is left of a frame being read.
-struct Fields<'f> {
-    whole: usize,
-    rest: &'f [u8],
-}
-
-impl<'f> Fields<'f> {
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], Unintelligible> {
-        let (taken, rest) = self.rest.split_first_chunk().ok_or(Unintelligible::Short { got: self.whole })?;
-        self.rest = rest;
-        Ok(*taken)
-    }
-
-    fn u32(&mut self) -> Result<u32, Unintelligible> {
-        self.take().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Result<u64, Unintelligible> {
-        self.take().map(u64::from_le_bytes)
-    }
-
-    fn endpoint(&mut self) -> Result<Endpoint, Unintelligible> {
-        let code = |what, code: u32| Unintelligible::Code { what, code };
-        let (number, sequence, lid) = (self.u32()?, self.u32()?, self.u32()?);
-        let [path_unit, link, reads_begun_max, reads_served_max] = self.take()?;
-        let sound = |value: u8, most: u8| (1..=most).contains(&value);
-        if sequence > SEQUENCE_MASK {
-            return Err(code("sequence number", sequence));
-        }
-        if !sound(path_unit, 5) {
-            return Err(code("packet length", u32::from(path_unit)));
-        }
-        if link > 1 {
-            return Err(code("link layer", u32::from(link)));
-        }
-        if !sound(reads_begun_max, u8::MAX) || !sound(reads_served_max, u8::MAX) {
-            return Err(code("limit of READs", 0));
-        }
-        Ok(Endpoint {
-            number,
-            sequence,
-            lid: u16::try_from(lid).map_err(|_| code("port address", lid))?,
-            path_unit,
-            is_infiniband: link == 1,
-            reads_begun_max,
-            reads_served_max,
-            gid: self.take()?,
-        })
-    }
-
-    fn text(&mut self) -> String {
-        String::from_utf8_lossy(std::mem::take(&mut self.rest)).into_owned()
-    }
-
-    fn of(frame: &'f [u8]) -> Self {
-        Self { whole: frame.len(), rest: frame }
-    }
-
-    /// Nothing may be left.
-    fn end<T>(&self, message: T) -> Result<T, Unintelligible> {
-        match self.rest.len() {
-            0 => Ok(message),
-            excess => Err(Unintelligible::Long { got: self.whole, excess }),
-        }
-    }
-}
-
-/// The length of the frame that begins with these bytes, once they hold that much.
-pub(crate) fn frame_bytes(begun: &[u8]) -> Result<Option<usize>, Unintelligible> {
-    let Some(length) = begun.first_chunk() else { return Ok(None) };
-    let length = u32::from_le_bytes(*length);
-    if length as usize > FRAME_BYTES_MAX {
-        Err(Unintelligible::TooLong { got: length })
-    } else {
-        Ok(Some(length as usize))
-    }
+    Ok(Endpoint {
+        number,
+        sequence,
+        lid: u16::try_from(lid).map_err(|_| code("port address", lid))?,
+        path_unit,
+        is_infiniband: link == 1,
+        reads_begun_max,
+        reads_served_max,
+        gid: fields.bytes()?,
+    })
 }
 
 impl FromClient {
+    /// The packet, with its length.
     pub(crate) fn encode(&self) -> Vec<u8> {
         match self {
             Self::Hello { magic, fabric_version, format_version } => {
-                Writer::new(1).u64(*magic).u32(*fabric_version).u32(*format_version).end()
+                Writer::new(1).u64(*magic).u32(*fabric_version).u32(*format_version)
             }
-            Self::OpenQueue { endpoint } => Writer::new(2).endpoint(endpoint).end(),
-            Self::Attach { region } => Writer::new(3).u32(region.0).end(),
-            Self::CloseQueue { queue } => Writer::new(4).u64(*queue).end(),
+            Self::OpenQueue { endpoint } => put_endpoint(Writer::new(2), endpoint),
+            Self::Attach { region } => Writer::new(3).u32(region.0),
+            Self::CloseQueue { queue } => Writer::new(4).u64(*queue),
         }
+        .packet()
     }
 
-    /// The message of a frame without its length.
-    pub(crate) fn decode(frame: &[u8]) -> Result<Self, Unintelligible> {
-        let mut fields = Fields::of(frame);
+    /// The message in a packet without its length.
+    pub(crate) fn decode(packet: &[u8]) -> Result<Self, Unintelligible> {
+        let mut fields = Reader::new(packet);
         let message = match fields.u32()? {
             1 => Self::Hello {
                 magic: fields.u64()?,
                 fabric_version: fields.u32()?,
                 format_version: fields.u32()?,
             },
-            2 => Self::OpenQueue { endpoint: fields.endpoint()? },
+            2 => Self::OpenQueue { endpoint: take_endpoint(&mut fields)? },
             3 => Self::Attach { region: RegionId(fields.u32()?) },
             4 => Self::CloseQueue { queue: fields.u64()? },
             kind => return Err(Unintelligible::Kind { kind }),
@@ -209,32 +114,34 @@ impl FromClient {
 }
 
 impl FromServer {
+    /// The packet, with its length.
     pub(crate) fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Welcome { epoch, client } => Writer::new(129).u64(*epoch).u64(*client).end(),
-            Self::Refusal { text } => Writer::new(130).text(text).end(),
-            Self::QueueOpened { queue, endpoint } => Writer::new(131).u64(*queue).endpoint(endpoint).end(),
+            Self::Welcome { epoch, client } => Writer::new(129).u64(*epoch).u64(*client),
+            Self::Refusal { text } => Writer::new(130).text(text),
+            Self::QueueOpened { queue, endpoint } => put_endpoint(Writer::new(131).u64(*queue), endpoint),
             Self::Attached { region, rights, length_bytes, address, key } => {
                 let rights = match rights {
                     RegionRights::ReadOnly => 1,
                     RegionRights::ReadWrite => 2,
                 };
-                Writer::new(132).u32(region.0).u32(rights).u64(*length_bytes).u64(*address).u32(*key).end()
+                Writer::new(132).u32(region.0).u32(rights).u64(*length_bytes).u64(*address).u32(*key)
             }
-            Self::NoSuchRegion { region } => Writer::new(133).u32(region.0).end(),
-            Self::Goodbye { text } => Writer::new(134).text(text).end(),
-            Self::Failed { text } => Writer::new(135).text(text).end(),
-            Self::Dismissal { text } => Writer::new(136).text(text).end(),
+            Self::NoSuchRegion { region } => Writer::new(133).u32(region.0),
+            Self::Goodbye { text } => Writer::new(134).text(text),
+            Self::Failed { text } => Writer::new(135).text(text),
+            Self::Dismissal { text } => Writer::new(136).text(text),
         }
+        .packet()
     }
 
-    /// The message of a frame without its length.
-    pub(crate) fn decode(frame: &[u8]) -> Result<Self, Unintelligible> {
-        let mut fields = Fields::of(frame);
+    /// The message in a packet without its length.
+    pub(crate) fn decode(packet: &[u8]) -> Result<Self, Unintelligible> {
+        let mut fields = Reader::new(packet);
         let message = match fields.u32()? {
             129 => Self::Welcome { epoch: fields.u64()?, client: fields.u64()? },
             130 => Self::Refusal { text: fields.text() },
-            131 => Self::QueueOpened { queue: fields.u64()?, endpoint: fields.endpoint()? },
+            131 => Self::QueueOpened { queue: fields.u64()?, endpoint: take_endpoint(&mut fields)? },
             132 => Self::Attached {
                 region: RegionId(fields.u32()?),
                 rights: match fields.u32()? {
@@ -307,9 +214,7 @@ mod tests {
     #[test]
     fn what_is_encoded_is_decoded() {
         for message in of_clients() {
-            let frame = message.encode();
-            assert_eq!(frame_bytes(&frame), Ok(Some(frame.len() - 4)));
-            assert_eq!(FromClient::decode(&frame[4..]), Ok(message));
+            assert_eq!(FromClient::decode(&message.encode()[4..]), Ok(message));
         }
         for message in of_servers() {
             assert_eq!(FromServer::decode(&message.encode()[4..]), Ok(message));
@@ -325,7 +230,7 @@ mod tests {
             }
             assert_eq!(
                 FromClient::decode(&[frame, &[0]].concat()),
-                Err(Unintelligible::Long { got: frame.len() + 1, excess: 1 })
+                Err(Unintelligible::Excess { got: frame.len() + 1, excess: 1 })
             );
         }
     }
@@ -351,15 +256,13 @@ mod tests {
             frame[place] = sound;
         }
         assert_eq!(FromServer::decode(&1_u32.to_le_bytes()), Err(Unintelligible::Kind { kind: 1 }));
-        assert_eq!(frame_bytes(&1025_u32.to_le_bytes()), Err(Unintelligible::TooLong { got: 1025 }));
-        assert_eq!(frame_bytes(&[1, 0, 0]), Ok(None));
     }
 
     #[test]
     fn a_long_text_is_cut_at_a_character() {
         let text = "\u{e4}".repeat(600);
         match FromServer::decode(&FromServer::Refusal { text }.encode()[4..]) {
-            Ok(FromServer::Refusal { text }) => assert_eq!(text, "\u{e4}".repeat(510)),
+            Ok(FromServer::Refusal { text }) => assert_eq!(text, "\u{e4}".repeat(500)),
             other => panic!("{other:?}"),
         }
     }

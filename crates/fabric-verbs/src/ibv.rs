@@ -9,3 +9,4 @@ pub(crate) mod ffi;
 pub(crate) mod library;
 pub(crate) mod memory;
 pub(crate) mod pair;
+pub(crate) mod report;

@@ -18,25 +18,30 @@
 //! each beginning after the one before has ended: the stamps, the lines, the stamps. Equal even stamps before
 //! and after prove that nobody wrote in between.
 //!
-//! Trust: neither the control connection nor RDMA itself is encrypted, and a key is 32 bits that travel in
-//! the clear. All clients of a host share its protection domain: a client that guesses another region's key
-//! reaches that region, as far as its registration allows.
+//! Trust: with certificates on both sides the control connection is encrypted, and strangers learn no keys.
+//! RDMA itself is not: keys, 32 bits each, and data travel in the clear between the cards. All clients of a
+//! host share its protection domain: a client that guesses another region's key reaches that region, as far as
+//! its registration allows.
 
 #![cfg(feature = "verbs")]
 
 mod call_frame;
 mod client;
 mod control;
+#[cfg(feature = "hostile")]
+pub mod hostile;
 mod ibv;
-mod os;
 mod server;
 
+use std::time::Duration;
+
 use farsight_fabric::{AtomicUnit, CostClass, Guarantees};
+use farsight_fabric_net::os::KeepAlive;
 
 pub use client::connection::{ConnectOptions, VerbsConnection};
 pub use client::queue::VerbsQueue;
-pub use ibv::device::{DeviceReport, devices};
-pub use server::host::{ListenOptions, VerbsHost};
+pub use ibv::report::{DeviceReport, devices};
+pub use server::host::{ListenError, ListenOptions, VerbsHost};
 pub use server::port::VerbsPort;
 
 /// Verbs that one batch holds.
@@ -47,6 +52,14 @@ const REGIONS_MAX: u32 = 4096;
 const CALLS_MAX: usize = 16;
 /// Bytes that a card is asked to take at once from where they are, instead of fetching them later.
 const INLINE_BYTES: u32 = 188;
+/// A control connection whose peer's machine is silent for 5 s is dead: nothing else tells of that machine's
+/// end.
+const CONTROL_ALIVE: KeepAlive = KeepAlive {
+    idle: Duration::from_secs(1),
+    pause: Duration::from_secs(1),
+    probes: 4,
+    unacknowledged_max: Duration::from_secs(5),
+};
 /// Completions taken at a time.
 const COMPLETIONS_PER_POLL: usize = 32;
 

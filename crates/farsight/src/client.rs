@@ -39,12 +39,13 @@ pub struct ConnectOptions {
     /// How long an operation that finds its server gone tries to reach it again, or the one that was started
     /// in its place.
     pub reconnect_timeout: Duration,
-    /// Certificates for TCP: the server must have one for the name or address in the URL, this client shows
-    /// its own, and everything is encrypted. Without them TCP goes to this machine alone.
+    /// Certificates for TCP and RDMA: the server must have one for the name or address in the URL, and this
+    /// client shows its own. Over TCP everything is encrypted then; over RDMA that with which connections are
+    /// set up, and not what the cards send. Without them both go to this machine alone.
     pub tls: Option<Tls>,
     /// The network card to use for RDMA, by its name; without one the one with this side's address.
     pub rdma_device: Option<String>,
-    /// Connects over TCP in the clear to other machines, where whoever is on the way can read and change
+    /// Connects without certificates to other machines, where whoever is on the way can read and change
     /// everything.
     pub allow_plaintext: bool,
 }
@@ -117,6 +118,8 @@ impl Client {
             ServerUrl::Rdma(_) => {
                 let mut verbs_options = farsight_fabric_verbs::ConnectOptions::new(FORMAT_VERSION);
                 verbs_options.device.clone_from(&options.rdma_device);
+                verbs_options.allow_plaintext = options.allow_plaintext;
+                verbs_options.tls.clone_from(&options.tls);
                 let connected = connect_to(&to, options, |url| match url {
                     ServerUrl::Rdma(endpoint) => {
                         Ok(Some(VerbsConnection::connect(&endpoint.to_string(), verbs_options.clone())?))

@@ -41,7 +41,7 @@ pub enum StartError {
     /// It cannot listen at its socket.
     #[error(transparent)]
     Socket(#[from] farsight_fabric_shm::ListenError),
-    /// It cannot listen at its TCP port.
+    /// It cannot listen at its TCP port, be it for TCP or for setting up RDMA.
     #[error(transparent)]
     Tcp(#[from] farsight_fabric_tcp::ListenError),
     /// Several sockets, of which each would make regions of its own.
@@ -145,7 +145,8 @@ impl ServerBuilder {
         self.listen(ServerUrl::shm(std::path::absolute(path).unwrap_or_else(|_| path.to_owned())))
     }
 
-    /// Serves TCP to clients with a certificate alone, and encrypts everything.
+    /// Serves TCP and RDMA to clients with a certificate alone. Over TCP everything is encrypted; over RDMA
+    /// that with which connections are set up, and not what the cards send.
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
@@ -158,7 +159,7 @@ impl ServerBuilder {
     }
 
     /// Serves other machines in the clear, where whoever is on the way can read and change everything.
-    /// Without it TCP needs TLS for that, and RDMA, which has none, is for this machine alone.
+    /// Without it TCP and RDMA need certificates for that.
     pub fn allow_plaintext(mut self, is_allowed: bool) -> Self {
         self.allow_plaintext = is_allowed;
         self
@@ -249,8 +250,13 @@ impl ServerBuilder {
             ServerUrl::Rdma(endpoint) => {
                 let mut options = farsight_fabric_verbs::ListenOptions::new(FORMAT_VERSION);
                 options.device.clone_from(&self.rdma_device);
-                options.trust_network = self.allow_plaintext;
-                let host = farsight_fabric_verbs::VerbsHost::listen(&endpoint.to_string(), &options)?;
+                options.allow_plaintext = self.allow_plaintext;
+                options.tls.clone_from(&self.tls);
+                let listening = farsight_fabric_verbs::VerbsHost::listen(&endpoint.to_string(), &options);
+                let host = listening.map_err(|error| match error {
+                    farsight_fabric_verbs::ListenError::Address(error) => StartError::Tcp(error),
+                    farsight_fabric_verbs::ListenError::Device(error) => StartError::Fabric(error),
+                })?;
                 let endpoint = Endpoint { port: host.socket_address().port(), ..endpoint.clone() };
                 Ok((ServerUrl::Rdma(endpoint), Arc::new(host)))
             }

@@ -14,7 +14,7 @@ use crate::call_frame::CallHeader;
 use crate::{CALLS_MAX, SLOTS};
 
 /// Windows as bits.
-pub(super) type Windows = u16;
+pub(crate) type Windows = u16;
 
 const _: () = assert!(CALLS_MAX == Windows::BITS as usize);
 
@@ -29,7 +29,7 @@ struct Waiting {
 
 /// The calls of one queue.
 #[derive(Debug)]
-pub(super) struct Calls {
+pub(crate) struct Calls {
     queue: u64,
     waiting: VecDeque<Waiting>,
     /// Windows whose request is not acknowledged, and whose reply has not come.
@@ -44,7 +44,7 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    pub(super) fn new(queue: u64) -> Self {
+    pub(crate) fn new(queue: u64) -> Self {
         Self {
             queue,
             waiting: VecDeque::new(),
@@ -57,12 +57,12 @@ impl Calls {
         }
     }
 
-    pub(super) fn queue(&self) -> u64 {
+    pub(crate) fn queue(&self) -> u64 {
         self.queue
     }
 
     /// Keeps a request until there is a window for it after its doorbell.
-    pub(super) fn post(&mut self, slot: usize, request: &[u8]) {
+    pub(crate) fn post(&mut self, slot: usize, request: &[u8]) {
         if self.awaited[slot] != 0 {
             self.waiting.retain(|waiting| waiting.slot != slot);
         }
@@ -73,14 +73,14 @@ impl Calls {
     }
 
     /// Lets go what was posted.
-    pub(super) fn ring(&mut self) {
+    pub(crate) fn ring(&mut self) {
         for waiting in self.waiting.iter_mut().rev().take_while(|waiting| !waiting.is_rung) {
             waiting.is_rung = true;
         }
     }
 
     /// The next request that may be sent, and its window, which is taken with it.
-    pub(super) fn next(&mut self) -> Option<(usize, CallHeader, Vec<u8>)> {
+    pub(crate) fn next(&mut self) -> Option<(usize, CallHeader, Vec<u8>)> {
         let window = (self.unacknowledged | self.unanswered).trailing_ones() as usize;
         if window == CALLS_MAX || !self.waiting.front()?.is_rung {
             return None;
@@ -93,13 +93,13 @@ impl Calls {
     }
 
     /// The requests of these windows have arrived.
-    pub(super) fn acknowledge(&mut self, windows: Windows) {
+    pub(crate) fn acknowledge(&mut self, windows: Windows) {
         self.unacknowledged &= !windows;
     }
 
     /// Takes a reply. Returns the slot that it completes, `None` if that waits for another by now, or an
     /// error if no request under way has it coming.
-    pub(super) fn answer(
+    pub(crate) fn answer(
         &mut self,
         header: CallHeader,
         payload: &mut Vec<u8>,
@@ -124,7 +124,7 @@ impl Calls {
     }
 
     /// Moves the slot's reply into `into`.
-    pub(super) fn take(&mut self, slot: usize, into: &mut Vec<u8>) {
+    pub(crate) fn take(&mut self, slot: usize, into: &mut Vec<u8>) {
         std::mem::swap(&mut self.answers[slot], into);
     }
 }

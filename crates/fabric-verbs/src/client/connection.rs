@@ -1,21 +1,24 @@
 //! A client process's connection: connecting, with errors that name address, step and remedy, and the
 //! watcher.
 
-use std::io::{self, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use farsight_base::{ClientId, Epoch};
 use farsight_fabric::{Connection, FabricError};
+use farsight_fabric_net::packets::Packets;
+use farsight_fabric_net::{Approach, Tls, os};
 
-use super::link::{ANSWER_TIMEOUT, Link, Welcome, read_frame};
+use super::link::{ANSWER_TIMEOUT, Link, Welcome};
 use super::queue::VerbsQueue;
+use crate::CONTROL_ALIVE;
 use crate::control::{FABRIC_VERSION, FromClient, FromServer, MAGIC};
 use crate::ibv::device::Device;
 use crate::ibv::memory::ProtectionDomain;
-use crate::os;
 
 /// How a client connects.
 #[derive(Clone, Debug)]
@@ -24,13 +27,19 @@ pub struct ConnectOptions {
     pub format_version: u32,
     /// The RDMA device to use; by default the one with the address of the control connection.
     pub device: Option<String>,
+    /// With it, the server must have a certificate for the name or address connected to, this client shows
+    /// its own, and keys are told in secret. What the cards then send is in the clear all the same.
+    pub tls: Option<Tls>,
+    /// Connects to other machines without certificates: whoever is on the way learns the keys, or plays the
+    /// server.
+    pub allow_plaintext: bool,
 }
 
 impl ConnectOptions {
-    /// The device that fits.
+    /// The device that fits, to this machine alone.
     #[must_use]
     pub fn new(format_version: u32) -> Self {
-        Self { format_version, device: None }
+        Self { format_version, device: None, tls: None, allow_plaintext: false }
     }
 }
 
@@ -61,26 +70,32 @@ impl VerbsConnection {
         options: ConnectOptions,
         timeout: Duration,
     ) -> Result<Self, FabricError> {
-        let started = Instant::now();
-        let stream = reach(address, timeout)?;
-        let failed =
-            |error: io::Error| os::system_error(format!("connecting to {address}"), &error, "ulimit -n?");
-        os::settle_control_socket(&stream).map_err(failed)?;
-        let own_address = stream.local_addr().map_err(failed)?.ip();
-        let domain = ProtectionDomain::new(Device::choose(options.device.as_deref(), own_address)?)?;
-        let left = timeout.saturating_sub(started.elapsed()).max(Duration::from_millis(1));
-        stream.set_write_timeout(Some(left)).map_err(failed)?;
-        stream.set_read_timeout(Some(left)).map_err(failed)?;
-        let welcome = greet(&stream, address, options.format_version, started)?;
-        stream.set_read_timeout(None).map_err(failed)?;
-        stream.set_write_timeout(Some(ANSWER_TIMEOUT)).map_err(failed)?;
+        let approach = Approach {
+            peer: address,
+            scheme: "rdma",
+            tls: options.tls.as_ref(),
+            allow_plaintext: options.allow_plaintext,
+            alive: &CONTROL_ALIVE,
+            started: Instant::now(),
+            timeout,
+        };
+        let (domain, packets, welcome) = approach.at_any_address(|server| {
+            let socket = approach.connect(server)?;
+            // Before anything is said: a server need not hear of a client that has no device.
+            let device = Device::choose(options.device.as_deref(), own_address(&socket, server)?)?;
+            let domain = ProtectionDomain::new(device)?;
+            let (packets, welcome) = greet(&approach, socket, options.format_version)?;
+            Ok((domain, packets, welcome))
+        })?;
         let (sender, answers) = mpsc::channel();
-        let link = Arc::new(Link::new(address.to_owned(), stream, welcome, domain, answers));
+        let link = Arc::new(Link::new(address.to_owned(), packets, welcome, domain, answers));
         let thread_link = Arc::clone(&link);
         let watcher = std::thread::Builder::new()
             .name("farsight-watch".to_owned())
             .spawn(move || thread_link.watch(&sender))
-            .map_err(failed)?;
+            .map_err(|error| {
+                os::system_error(format!("connecting to {address}"), &error, "Are threads left (ulimit -u)?")
+            })?;
         Ok(Self { address: address.to_owned(), options, link, watcher: Some(watcher) })
     }
 
@@ -138,62 +153,30 @@ impl Drop for VerbsConnection {
     }
 }
 
-/// A connected socket.
-fn reach(address: &str, timeout: Duration) -> Result<TcpStream, FabricError> {
-    let failed =
-        |error: &io::Error, remedy: &str| os::system_error(format!("connecting to {address}"), error, remedy);
-    let found: Vec<SocketAddr> =
-        address.to_socket_addrs().map_err(|error| failed(&error, "The address is host:port"))?.collect();
-    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    for address in found {
-        match TcpStream::connect_timeout(&address, timeout) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
-        }
-    }
-    let remedy = match last.kind() {
-        io::ErrorKind::ConnectionRefused => {
-            "Nobody listens there: is the server running, with an rdma:// address?"
-        }
-        io::ErrorKind::TimedOut => "No answer: is the machine up, and does a firewall drop the port?",
-        _ => "Check the address",
-    };
-    Err(failed(&last, remedy))
+/// This side's address on the way to `server`.
+fn own_address(socket: &OwnedFd, server: SocketAddr) -> Result<IpAddr, FabricError> {
+    let failed = |error: io::Error| os::system_error(format!("connecting to {server}"), &error, "A bug");
+    let address = rustix::net::getsockname(socket).map_err(|error| failed(error.into()))?;
+    let address = SocketAddr::try_from(address).map_err(|error| failed(error.into()))?;
+    Ok(address.ip())
 }
 
 /// The handshake.
 fn greet(
-    mut stream: &TcpStream,
-    peer: &str,
+    approach: &Approach<'_>,
+    socket: OwnedFd,
     format_version: u32,
-    started: Instant,
-) -> Result<Welcome, FabricError> {
-    const WHAT: &str = "the handshake";
+) -> Result<(Packets, Welcome), FabricError> {
     let hello = FromClient::Hello { magic: MAGIC, fabric_version: FABRIC_VERSION, format_version };
-    // A server that refuses at once may have closed already, with its reason waiting to be read.
-    let sent = stream.write_all(&hello.encode());
-    let disconnected = |reason: String| FabricError::Disconnected { peer: peer.to_owned(), reason };
-    let protocol = |got: String| FabricError::Protocol {
-        peer: peer.to_owned(),
-        what: WHAT,
-        expected: "a welcome or a refusal".to_owned(),
-        got,
-    };
-    match read_frame(stream) {
-        Ok(Some(FromServer::Welcome { epoch, client })) => Ok(Welcome { epoch: Epoch(epoch), client }),
-        Ok(Some(FromServer::Refusal { text } | FromServer::Dismissal { text })) => {
-            Err(FabricError::Refused { peer: peer.to_owned(), reason: text })
+    let (packets, answer) = approach.greet(socket, &hello.encode())?;
+    let peer = approach.peer.to_owned();
+    match FromServer::decode(&answer) {
+        Ok(FromServer::Welcome { epoch, client }) => Ok((packets, Welcome { epoch: Epoch(epoch), client })),
+        Ok(FromServer::Refusal { text } | FromServer::Dismissal { text }) => {
+            Err(FabricError::Refused { peer, reason: text })
         }
-        Ok(Some(FromServer::Goodbye { text })) => Err(disconnected(text)),
-        Ok(Some(other)) => Err(protocol(format!("{other:?}"))),
-        Ok(None) => Err(disconnected("the server closed it during the handshake".to_owned())),
-        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-            Err(FabricError::TimedOut { peer: peer.to_owned(), what: WHAT, waited: started.elapsed() })
-        }
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => Err(protocol(error.to_string())),
-        Err(error) => {
-            let error = sent.err().unwrap_or(error);
-            Err(disconnected(format!("{error}, during the handshake")))
-        }
+        Ok(FromServer::Goodbye { text }) => Err(FabricError::Disconnected { peer, reason: text }),
+        Ok(other) => Err(approach.protocol(format!("{other:?}"))),
+        Err(error) => Err(approach.protocol(error.to_string())),
     }
 }

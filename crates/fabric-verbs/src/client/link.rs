@@ -8,8 +8,8 @@
 //! link when the server says so or hangs up. One question is under way at a time.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,10 +17,13 @@ use std::time::{Duration, Instant};
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::{Epoch, RegionId};
 use farsight_fabric::{FabricError, RegionRights};
+use farsight_fabric_net::os;
+use farsight_fabric_net::packets::{Next, Packets};
+use rustix::event::PollFlags;
 
-use crate::control::{FRAME_BYTES_MAX, FromClient, FromServer, frame_bytes};
+use crate::REGIONS_MAX;
+use crate::control::{FromClient, FromServer};
 use crate::ibv::memory::ProtectionDomain;
-use crate::{REGIONS_MAX, os};
 
 const ALIVE: u64 = 1;
 const ENDED: u64 = 2;
@@ -53,10 +56,12 @@ pub(crate) struct AttachedRegion {
 #[derive(Debug)]
 pub(crate) struct Link {
     peer: String,
-    stream: TcpStream,
+    socket: Arc<OwnedFd>,
+    /// Held for no longer than it takes to hand over what is there.
+    control: Mutex<Packets>,
     welcome: Welcome,
     pub(crate) domain: Arc<ProtectionDomain>,
-    owner_pid: u32,
+    process: u32,
     life: AtomicU64,
     /// Why it ended.
     ending: OnceLock<FabricError>,
@@ -68,17 +73,18 @@ pub(crate) struct Link {
 impl Link {
     pub(crate) fn new(
         peer: String,
-        stream: TcpStream,
+        packets: Packets,
         welcome: Welcome,
         domain: Arc<ProtectionDomain>,
         answers: Receiver<FromServer>,
     ) -> Self {
         Self {
             peer,
-            stream,
+            socket: Arc::clone(packets.socket()),
+            control: Mutex::new(packets),
             welcome,
             domain,
-            owner_pid: os::own_pid(),
+            process: std::process::id(),
             life: AtomicU64::new(ALIVE),
             ending: OnceLock::new(),
             answers: Mutex::new(answers),
@@ -94,8 +100,9 @@ impl Link {
         self.welcome
     }
 
-    pub(crate) fn stream(&self) -> &TcpStream {
-        &self.stream
+    /// The control connection, to be seen hanging up.
+    pub(crate) fn socket(&self) -> &OwnedFd {
+        &self.socket
     }
 
     /// Fails once the link has ended.
@@ -107,7 +114,7 @@ impl Link {
 
     /// Fails in a process that did not make the connection. The card would serve it, beside its parent.
     pub(crate) fn check_owner(&self) -> Result<(), FabricError> {
-        if os::own_pid() == self.owner_pid { Ok(()) } else { Err(FabricError::Forked) }
+        if std::process::id() == self.process { Ok(()) } else { Err(FabricError::Forked) }
     }
 
     #[cold]
@@ -130,8 +137,8 @@ impl Link {
         let _ = self.ending.set(ending);
         // Release: the reason comes first. Partner: the Acquire load in `check`.
         self.life.store(ENDED, Ordering::Release);
-        // Whoever sleeps beside the socket sees it hang up. It may be so already.
-        let _ = self.stream.shutdown(Shutdown::Both);
+        // Whoever sleeps beside the socket sees it hang up.
+        os::hang_up(&self.socket);
     }
 
     /// Ends the link because its card reports an error, unless the server gives a reason of its own soon:
@@ -152,15 +159,25 @@ impl Link {
     /// Reads what the server sends until the link ends: the watcher thread's whole life.
     pub(crate) fn watch(&self, answers: &Sender<FromServer>) {
         loop {
-            match read_frame(&self.stream) {
-                Ok(Some(FromServer::Goodbye { text })) => return self.end(&text),
-                Ok(Some(FromServer::Dismissal { text })) => {
+            let found = lock(&self.control).receive();
+            let message = match found {
+                Ok(Next::Packet(packet)) => FromServer::decode(&packet),
+                Ok(Next::Unintelligible(error)) => Err(error),
+                Ok(Next::Nothing) => match os::poll([(self.socket.as_fd(), PollFlags::IN)], os::SLEEP_MAX) {
+                    Ok(_) => continue,
+                    Err(error) => return self.end(&format!("waiting for the server failed: {error}")),
+                },
+                Ok(Next::End) => return self.end(GONE),
+                Err(error) => return self.end(&format!("the control connection failed: {error}")),
+            };
+            match message {
+                Ok(FromServer::Goodbye { text }) => return self.end(&text),
+                Ok(FromServer::Dismissal { text }) => {
                     return self.end_with(FabricError::Dismissed { peer: self.peer.clone(), reason: text });
                 }
                 // Nobody asks any more once the receiver is gone.
-                Ok(Some(answer)) => drop(answers.send(answer)),
-                Ok(None) => return self.end(GONE),
-                Err(error) => return self.end(&format!("the control connection failed: {error}")),
+                Ok(answer) => drop(answers.send(answer)),
+                Err(error) => return self.end(&format!("the server said what is no message: {error}")),
             }
         }
     }
@@ -185,7 +202,8 @@ impl Link {
     /// Tells the server something.
     pub(crate) fn tell(&self, message: FromClient) -> Result<(), FabricError> {
         self.check()?;
-        (&self.stream).write_all(&message.encode()).map_err(|error| {
+        let sent = lock(&self.control).send(&message.encode());
+        sent.map_err(|error| {
             // A server that died in between may have left its reason, which the watcher reads.
             self.end_after_farewell(&format!("the control connection failed: {error}"));
             self.ended_error()
@@ -232,20 +250,4 @@ pub(crate) fn failed(what: &str, text: String) -> FabricError {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The next message, `None` once the server has hung up.
-pub(crate) fn read_frame(mut stream: &TcpStream) -> io::Result<Option<FromServer>> {
-    let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-    let mut length = [0; 4];
-    match stream.read_exact(&mut length) {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-        Err(error) => return Err(error),
-    }
-    let length_bytes = frame_bytes(&length).map_err(invalid)?.unwrap_or(0);
-    let mut frame = [0; FRAME_BYTES_MAX];
-    let frame = &mut frame[..length_bytes];
-    stream.read_exact(frame)?;
-    FromServer::decode(frame).map(Some).map_err(invalid)
 }

@@ -27,6 +27,7 @@ use farsight_base::words::{CopyMode, copy_lines};
 use farsight_base::{LINE_BYTES, Line, RegionId, RemoteAddress, WORDS_PER_LINE};
 use farsight_fabric::lane::STALL_TIMEOUT;
 use farsight_fabric::{FabricError, Guarantees, Meters, QueuePair, ReadMode, RegionRights, Slot};
+use farsight_fabric_net::os;
 use rustix::event::PollFlags;
 
 use super::arena::Arena;
@@ -39,7 +40,7 @@ use crate::control::{FromClient, FromServer};
 use crate::ibv::completion::CompletionQueue;
 use crate::ibv::ffi::{self, Piece, SendWork, WorkCompletion};
 use crate::ibv::pair::{PairShape, RcPair};
-use crate::{CALLS_MAX, COMPLETIONS_PER_POLL, GUARANTEES, INLINE_BYTES, SLOTS, os};
+use crate::{CALLS_MAX, COMPLETIONS_PER_POLL, GUARANTEES, INLINE_BYTES, SLOTS};
 
 /// Work that the card's queue holds: a batch of stamped READs done three times, and calls.
 const SENDS_MAX: u32 = 3 * SLOTS as u32 + 2 * CALLS_MAX as u32;
@@ -47,6 +48,8 @@ const SENDS_MAX: u32 = 3 * SLOTS as u32 + 2 * CALLS_MAX as u32;
 const RECEIVE: u64 = 1 << 63;
 /// How long a waiting queue looks for completions before it sleeps.
 const SPIN: Duration = Duration::from_micros(20);
+/// Looks for completions between two at the clock, which takes about as long as one.
+const LOOKS_PER_CLOCK: usize = 16;
 /// One sleep of a doorbell that waits for room.
 const ROOM_STEP: Duration = Duration::from_millis(50);
 
@@ -93,6 +96,8 @@ pub struct VerbsQueue {
     meters: Meters,
     reads_lines_whole: bool,
     scratch: Vec<u8>,
+    /// Where completions are put that are polled for.
+    found: Box<[WorkCompletion; COMPLETIONS_PER_POLL]>,
     clock: SystemClock,
 }
 
@@ -117,7 +122,7 @@ impl VerbsQueue {
             rights: 0,
             inline_bytes: INLINE_BYTES,
         };
-        let pair = RcPair::new(domain, &completions, shape, sequence as u32)?;
+        let pair = RcPair::new(domain, &completions, shape, u32::from_le_bytes(sequence))?;
         for index in 0..CALLS_MAX {
             post_receive(&pair, &arena, index).map_err(|error| os::system_error(WHAT, &error, "A bug"))?;
         }
@@ -145,6 +150,7 @@ impl VerbsQueue {
             meters: Meters::default(),
             reads_lines_whole,
             scratch: Vec::new(),
+            found: Box::new([WorkCompletion::default(); COMPLETIONS_PER_POLL]),
             clock: SystemClock::new(),
         })
     }
@@ -234,20 +240,20 @@ impl VerbsQueue {
 
     /// Takes the completions that are there. True if there were any.
     fn collect(&mut self) -> Result<bool, FabricError> {
-        let mut found = [WorkCompletion::default(); COMPLETIONS_PER_POLL];
         let mut any = false;
         loop {
-            let count = match self.completions.poll(&mut found) {
+            let count = match self.completions.poll(&mut self.found[..]) {
                 Ok(count) => count,
                 Err(error) => return Err(self.fail(error.to_string())),
             };
-            for completion in &found[..count] {
-                self.complete(completion)?;
+            for index in 0..count {
+                let completion = self.found[index];
+                self.complete(&completion)?;
             }
             any |= count > 0;
             self.post_due_rounds()?;
             // Bounded: no more completions come than there is work under way.
-            if count < found.len() {
+            if count < self.found.len() {
                 return Ok(any);
             }
         }
@@ -403,13 +409,13 @@ impl VerbsQueue {
             return Ok(());
         }
         let events = (self.completions.descriptor(), PollFlags::IN);
-        let link = (self.link.stream().as_fd(), PollFlags::RDHUP);
-        match os::await_either([events, link], timeout) {
+        let link = (self.link.socket().as_fd(), PollFlags::RDHUP);
+        match os::poll([events, link], timeout) {
             Ok([has_events, hung_up]) => {
-                if has_events {
+                if !has_events.is_empty() {
                     self.completions.take_events();
                 }
-                if hung_up {
+                if !hung_up.is_empty() {
                     self.link.await_farewell();
                 }
                 Ok(())
@@ -422,13 +428,15 @@ impl VerbsQueue {
     fn look_and_sleep(&mut self, timeout: Duration) -> Result<(), FabricError> {
         let started = Instant::now();
         loop {
-            if self.collect()? {
-                return Ok(());
+            for _ in 0..LOOKS_PER_CLOCK {
+                if self.collect()? {
+                    return Ok(());
+                }
+                std::hint::spin_loop();
             }
             if started.elapsed() >= SPIN.min(timeout) {
                 return self.sleep(timeout.saturating_sub(started.elapsed()));
             }
-            std::hint::spin_loop();
         }
     }
 

@@ -31,7 +31,7 @@ fn with_server(test: impl FnOnce(&VerbsHost, &str)) {
         return;
     }
     let address = std::env::var("FARSIGHT_VERBS_ADDRESS").unwrap_or_else(|_| "127.0.0.1".to_owned());
-    let options = ListenOptions { trust_network: true, ..ListenOptions::new(1) };
+    let options = ListenOptions { allow_plaintext: true, ..ListenOptions::new(1) };
     let host = Arc::new(VerbsHost::listen(&format!("{address}:0"), &options).expect("a server"));
     let stop = AtomicBool::new(false);
     let mut port = host.open_port().expect("a port");
@@ -102,11 +102,19 @@ fn the_card_refuses_what_the_client_does_not_check() {
     let lies: [Lie; 4] = [write_read_only, add_to_read_only, read_past_the_end, read_by_a_wrong_key];
     with_server(|host, address| {
         let region = host.create_region(1 << 20, RegionRights::ReadOnly).expect("a region");
-        let honest = VerbsConnection::connect(address, ConnectOptions::new(1)).expect("a connection");
+        let honest = VerbsConnection::connect(
+            address,
+            ConnectOptions { allow_plaintext: true, ..ConnectOptions::new(1) },
+        )
+        .expect("a connection");
         let mut honest_queue = honest.open_queue().expect("a queue");
         honest_queue.attach(region.id()).expect("the region attaches");
         for lie in lies {
-            let liar = VerbsConnection::connect(address, ConnectOptions::new(1)).expect("a connection");
+            let liar = VerbsConnection::connect(
+                address,
+                ConnectOptions { allow_plaintext: true, ..ConnectOptions::new(1) },
+            )
+            .expect("a connection");
             let mut queue = liar.open_queue().expect("a queue");
             queue.attach(region.id()).expect("the region attaches");
             lie(&mut queue, &*region);

@@ -51,7 +51,11 @@ impl CompletionQueue {
         flags
             .and_then(|flags| rustix::fs::fcntl_setfl(queue.descriptor(), flags | OFlags::NONBLOCK))
             .map_err(|error| {
-                crate::os::system_error("making a completion channel", &io::Error::from(error), "A bug")
+                farsight_fabric_net::os::system_error(
+                    "making a completion channel",
+                    &io::Error::from(error),
+                    "A bug",
+                )
             })?;
         Ok(Arc::new(queue))
     }

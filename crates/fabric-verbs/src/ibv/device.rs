@@ -11,39 +11,12 @@ use farsight_fabric::FabricError;
 
 use super::ffi::{self, Context, DeviceAttributes, GidEntry, Opaque, PortAttributes};
 use super::library::{Library, text_of};
-use crate::os;
+use farsight_fabric_net::os;
 
 /// Entries of a table of addresses that are looked at.
 const GIDS_MAX: usize = 256;
 /// The vendor whose cards are known to fetch a line whole (NVIDIA, formerly Mellanox).
 const VENDOR_MELLANOX: u32 = 0x02c9;
-
-/// What a port of a device can do, for people to read.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DeviceReport {
-    /// Its name, as `rdma link` shows it.
-    pub name: String,
-    /// Its vendor, as PCI counts them; software devices have numbers of their own.
-    pub vendor: u32,
-    /// The port.
-    pub port: u8,
-    /// True if the port is up.
-    pub is_active: bool,
-    /// `InfiniBand` or `RoCE v2`.
-    pub link: &'static str,
-    /// The address that connections come from, and its place in the port's table.
-    pub address: Option<(Ipv6Addr, u32)>,
-    /// READs and atomics that one queue pair has under way, and serves, at a time.
-    pub reads_max: (u32, u32),
-    /// Work that one queue pair holds.
-    pub queue_work_max: u32,
-    /// Bytes of one packet.
-    pub path_unit_bytes: u32,
-    /// How its atomics behave: among its own queue pairs, or with the processor's too.
-    pub atomics: &'static str,
-    /// True if it fetches a line of 64 B whole, so that one READ is a snapshot.
-    pub reads_lines_whole: bool,
-}
 
 /// An open device and the port and address that are used of it.
 #[derive(Debug)]
@@ -73,7 +46,9 @@ pub(crate) struct Attributes {
     pub(crate) completions_max: u32,
     pub(crate) reads_served_max: u8,
     pub(crate) reads_begun_max: u8,
-    atomic_capability: i32,
+    pub(crate) atomic_capability: i32,
+    /// Bits of [`ffi::capability`].
+    pub(crate) capabilities: u32,
 }
 
 /// The port that is used, and the address there.
@@ -82,12 +57,12 @@ pub(crate) struct Port {
     pub(crate) number: u8,
     pub(crate) lid: u16,
     pub(crate) is_infiniband: bool,
-    is_active: bool,
+    pub(crate) is_active: bool,
     /// The code of the longest packet: 1 is 256 B, each further one twice that.
     pub(crate) path_unit: u8,
     pub(crate) gid: [u8; 16],
     pub(crate) gid_index: u8,
-    has_gid: bool,
+    pub(crate) has_gid: bool,
 }
 
 // SAFETY: the library's functions may be called from any thread on any of its objects; the pointer is only
@@ -127,24 +102,6 @@ impl Drop for List {
         // SAFETY: the list is the library's own and is given back once; open devices outlive it.
         unsafe { (self.library.free_device_list)(self.first.as_ptr()) };
     }
-}
-
-/// Every port of every device of this machine.
-///
-/// # Errors
-/// [`FabricError::System`] if there is no libibverbs, or the kernel knows no RDMA.
-pub fn devices() -> Result<Vec<DeviceReport>, FabricError> {
-    let library = library()?;
-    let list = List::new(library)?;
-    let mut reports = Vec::new();
-    for device in list.devices() {
-        let open = Device::open(library, *device)?;
-        for port in 1..=open.ports()? {
-            let found = open.look_at(port, None)?;
-            reports.push(open.report(&found));
-        }
-    }
-    Ok(reports)
 }
 
 fn library() -> Result<&'static Library, FabricError> {
@@ -191,6 +148,21 @@ impl Device {
         })
     }
 
+    /// Each port of each device of this machine.
+    pub(crate) fn every_port() -> Result<Vec<Arc<Self>>, FabricError> {
+        let library = library()?;
+        let list = List::new(library)?;
+        let mut ports = Vec::new();
+        for device in list.devices() {
+            for port in 1..=Self::open(library, *device)?.ports()? {
+                let mut open = Self::open(library, *device)?;
+                open.port = open.look_at(port, None)?;
+                ports.push(Arc::new(open));
+            }
+        }
+        Ok(ports)
+    }
+
     fn open(library: &'static Library, device: *mut Opaque) -> Result<Self, FabricError> {
         // SAFETY: `device` is of a list that is alive in the caller.
         let name = text_of(unsafe { (library.get_device_name)(device) });
@@ -221,6 +193,7 @@ impl Device {
             reads_served_max: 0,
             reads_begun_max: 0,
             atomic_capability: 0,
+            capabilities: 0,
         };
         let mut open = Self { context, library: LibraryRef(library), name, attributes, port };
         let found = open.query()?;
@@ -233,6 +206,7 @@ impl Device {
             reads_served_max: few(found.reads_served_max),
             reads_begun_max: few(found.reads_begun_max),
             atomic_capability: found.atomic_capability,
+            capabilities: found.capabilities,
         };
         Ok(open)
     }
@@ -338,29 +312,6 @@ impl Device {
     /// relied on since FaRM (Dragojević et al., NSDI 2014, section 4). Software copies words.
     pub(crate) fn reads_lines_whole(&self) -> bool {
         cfg!(target_arch = "x86_64") && self.attributes.vendor == VENDOR_MELLANOX
-    }
-
-    fn report(&self, port: &Port) -> DeviceReport {
-        DeviceReport {
-            name: self.name.clone(),
-            vendor: self.attributes.vendor,
-            port: port.number,
-            is_active: port.is_active,
-            link: if port.is_infiniband { "InfiniBand" } else { "RoCE v2" },
-            address: port.has_gid.then(|| (Ipv6Addr::from(port.gid), u32::from(port.gid_index))),
-            reads_max: (
-                u32::from(self.attributes.reads_begun_max),
-                u32::from(self.attributes.reads_served_max),
-            ),
-            queue_work_max: self.attributes.queue_work_max,
-            path_unit_bytes: 128 << port.path_unit,
-            atomics: match self.attributes.atomic_capability {
-                0 => "none",
-                1 => "among its own",
-                _ => "with the processor's",
-            },
-            reads_lines_whole: self.reads_lines_whole(),
-        }
     }
 }
 

@@ -101,7 +101,9 @@ pub(crate) struct DeviceAttributes {
     unused_3: u32,
     pub(crate) queue_pairs_max: c_int,
     pub(crate) queue_work_max: c_int,
-    unused_4: [c_int; 4],
+    /// Bits of [`capability`].
+    pub(crate) capabilities: u32,
+    unused_4: [c_int; 3],
     pub(crate) completions_max: c_int,
     unused_5: [c_int; 2],
     /// READs and atomics that one queue pair executes at a time for its peer.
@@ -124,6 +126,7 @@ const _: () = assert!(offset_of!(DeviceAttributes, registration_bytes_max) == 80
 const _: () = assert!(offset_of!(DeviceAttributes, vendor) == 96);
 const _: () = assert!(offset_of!(DeviceAttributes, queue_pairs_max) == 108);
 const _: () = assert!(offset_of!(DeviceAttributes, queue_work_max) == 112);
+const _: () = assert!(offset_of!(DeviceAttributes, capabilities) == 116);
 const _: () = assert!(offset_of!(DeviceAttributes, completions_max) == 132);
 const _: () = assert!(offset_of!(DeviceAttributes, reads_served_max) == 144);
 const _: () = assert!(offset_of!(DeviceAttributes, reads_begun_max) == 156);
@@ -293,6 +296,15 @@ pub(crate) mod access {
     pub(crate) const REMOTE_WRITE: u32 = 2;
     pub(crate) const REMOTE_READ: u32 = 4;
     pub(crate) const REMOTE_ATOMIC: u32 = 8;
+    /// Of memory that need not be there.
+    pub(crate) const ON_DEMAND: u32 = 1 << 6;
+}
+
+/// `ibv_device_cap_flags`.
+pub(crate) mod capability {
+    pub(crate) const MEMORY_WINDOW_1: u32 = 1 << 17;
+    pub(crate) const MEMORY_WINDOW_2A: u32 = 1 << 23;
+    pub(crate) const MEMORY_WINDOW_2B: u32 = 1 << 24;
 }
 
 /// `ibv_srq_init_attr`.

@@ -13,7 +13,7 @@ use rustix::mm::Advice;
 
 use super::device::Device;
 use super::ffi;
-use crate::os;
+use farsight_fabric_net::os;
 
 pub(crate) const PAGE_BYTES: usize = 4096;
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;

@@ -16,20 +16,22 @@ use std::time::{Duration, Instant};
 
 use farsight_base::{ClientId, Epoch, RegionId};
 use farsight_fabric::{FabricError, Host, Region, RegionRights};
+use farsight_fabric_net::packets::Packets;
+use farsight_fabric_net::{Complaints, Ending, Manners, Stream, Tls, bind, os};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
-use super::port::{Complaints, PortShared, SLEEP_MAX, VerbsPort};
+use super::port::{PortShared, VerbsPort};
 use super::queue::{RECEIVES, Receives, ServerQueue};
 use super::region::{OwnRegion, ServedRegion};
-use super::session::{Ending, Manners, Session};
+use super::session::Session;
 use crate::call_frame::PAYLOAD_BYTES_MAX;
-use crate::control::{FromClient, FromServer};
+use crate::control::{FABRIC_VERSION, FromClient, FromServer, MAGIC};
 use crate::ibv::device::Device;
 use crate::ibv::ffi::access;
 use crate::ibv::memory::ProtectionDomain;
 use crate::ibv::pair::{Endpoint, PairShape, RcPair};
-use crate::{CALLS_MAX, INLINE_BYTES, REGIONS_MAX, os};
+use crate::{CALLS_MAX, CONTROL_ALIVE, INLINE_BYTES, REGIONS_MAX};
 
 /// How long a fence waits for a request that executes.
 const FENCE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -55,16 +57,31 @@ pub struct ListenOptions {
     pub format_version: u32,
     /// The RDMA device to use; by default the one with the address listened at.
     pub device: Option<String>,
-    /// Listen beyond this machine although nothing is encrypted and no client proves who it is.
-    pub trust_network: bool,
+    /// With it, only clients with a certificate are let in, and where regions lie and under which keys is
+    /// told in secret. What the cards then send is in the clear all the same.
+    pub tls: Option<Tls>,
+    /// Listens beyond this machine without certificates: whoever reaches the port is let in, and whoever is on
+    /// the way learns the keys.
+    pub allow_plaintext: bool,
 }
 
 impl ListenOptions {
     /// The device that fits, for clients on this machine.
     #[must_use]
     pub fn new(format_version: u32) -> Self {
-        Self { format_version, device: None, trust_network: false }
+        Self { format_version, device: None, tls: None, allow_plaintext: false }
     }
+}
+
+/// Why a server cannot listen.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Something stands against the address of the control connections.
+    #[error(transparent)]
+    Address(#[from] farsight_fabric_net::ListenError),
+    /// There is no RDMA device, or it has too little of something.
+    #[error(transparent)]
+    Device(#[from] FabricError),
 }
 
 /// A server of regions and calls by RDMA.
@@ -73,6 +90,7 @@ pub struct VerbsHost {
     listener: TcpListener,
     address: SocketAddr,
     manners: Manners,
+    tls: Option<Tls>,
     domain: Arc<ProtectionDomain>,
     epoll: OwnedFd,
     complaints: Arc<Complaints>,
@@ -102,7 +120,7 @@ impl Sessions {
             return LEAVING_PAUSE;
         }
         let hello_due = self.by_id.values().filter_map(|session| session.hello_due).min();
-        hello_due.map_or(SLEEP_MAX, |due| due.saturating_duration_since(Instant::now()))
+        hello_due.map_or(os::SLEEP_MAX, |due| due.saturating_duration_since(Instant::now()))
     }
 
     /// The clients that have ended and of whose requests none executes any more.
@@ -128,33 +146,32 @@ impl VerbsHost {
     /// Listens at `address`, `ip:port`, for clients' control connections.
     ///
     /// # Errors
-    /// [`FabricError::System`] if the address is taken or not this machine's, if it can be reached from other
-    /// machines and `trust_network` is not set, or if there is no RDMA device.
-    pub fn listen(address: &str, options: &ListenOptions) -> Result<Self, FabricError> {
+    /// [`ListenError`]: an address that is taken, not this machine's, or reachable from others without
+    /// certificates; no RDMA device.
+    pub fn listen(address: &str, options: &ListenOptions) -> Result<Self, ListenError> {
         let failed = |remedy: &'static str| {
             let what = format!("listening at {address}");
             move |error: std::io::Error| os::system_error(what, &error, remedy)
         };
-        let listener = TcpListener::bind(address).map_err(failed("Is the address ip:port, and free?"))?;
+        let listener = bind(address, options.tls.is_some(), options.allow_plaintext)?;
         let bound = listener.local_addr().map_err(failed("A bug"))?;
-        if !bound.ip().is_loopback() && !options.trust_network {
-            let error = std::io::Error::other("that address can be reached from other machines");
-            let remedy =
-                "RDMA is not encrypted, and nobody proves who he is: say that this network is trusted";
-            return Err(failed(remedy)(error));
-        }
-        listener.set_nonblocking(true).map_err(failed("A bug"))?;
         let device = Device::choose(options.device.as_deref(), bound.ip())?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|error| failed("Are descriptors left (ulimit -n)?")(error.into()))?;
         let wake = os::wake_descriptor().map_err(failed("Are descriptors left (ulimit -n)?"))?;
         watch(&epoll, &listener, LISTENER_TOKEN).map_err(failed("A bug"))?;
         watch(&epoll, &wake, WAKE_TOKEN).map_err(failed("A bug"))?;
-        let epoch = Epoch(os::random().map_err(failed("A bug"))?);
+        let epoch = Epoch(u64::from_le_bytes(os::random().map_err(failed("A bug"))?));
         Ok(Self {
             listener,
             address: bound,
-            manners: Manners { epoch, format_version: options.format_version },
+            manners: Manners {
+                epoch,
+                magic: MAGIC,
+                fabric_version: FABRIC_VERSION,
+                format_version: options.format_version,
+            },
+            tls: options.tls.clone(),
             domain: ProtectionDomain::new(device)?,
             epoll,
             complaints: Arc::new(Complaints::new(wake)),
@@ -183,16 +200,10 @@ impl VerbsHost {
     fn accept(&self) -> Result<(), FabricError> {
         for _ in 0..TURN {
             match self.listener.accept() {
-                Ok((stream, _)) => {
-                    let mut sessions = lock(&self.sessions);
-                    sessions.last_id += 1;
-                    let id = ClientId(sessions.last_id);
-                    // A socket that cannot be set up is closed, which its client sees.
-                    let Ok(session) = Session::new(id, stream) else { continue };
-                    if sessions.by_id.len() >= SESSIONS_MAX {
-                        session.end(Ending::Refused(format!("{SESSIONS_MAX} clients are connected already")));
-                    } else if watch(&self.epoll, &session.stream, id.0 + FIRST_CLIENT_TOKEN).is_ok() {
-                        sessions.by_id.insert(id, session);
+                // A socket that cannot be set up is one that has gone already.
+                Ok((socket, _)) => {
+                    if let Ok(socket) = os::prepare(socket, &CONTROL_ALIVE) {
+                        self.take_in(socket);
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
@@ -212,10 +223,26 @@ impl VerbsHost {
         Ok(())
     }
 
-    /// Answers what a client asks, up to a turn's worth.
+    fn take_in(&self, socket: OwnedFd) {
+        // A session fails to begin for want of memory alone, and then the client sees its connection end.
+        let Ok(secured) = self.tls.as_ref().map(Tls::accept).transpose() else { return };
+        let packets = Packets::new(Stream::new(socket, secured));
+        let mut sessions = lock(&self.sessions);
+        sessions.last_id += 1;
+        let id = ClientId(sessions.last_id);
+        let session = Session::new(id, packets);
+        if sessions.by_id.len() >= SESSIONS_MAX {
+            session.end(Ending::Refused(format!("{SESSIONS_MAX} clients are connected already")));
+        } else if watch(&self.epoll, session.packets.socket(), id.0 + FIRST_CLIENT_TOKEN).is_ok() {
+            sessions.by_id.insert(id, session);
+        }
+    }
+
+    /// Answers what a client asks, up to a turn's worth; the rest has its turn after the others.
     fn attend(&self, sessions: &mut Sessions, id: ClientId) {
         for _ in 0..TURN {
             let Some(session) = sessions.by_id.get_mut(&id) else { return };
+            session.has_more = false;
             let greeted = session.hello_due.is_some();
             let outcome = match session.listen(&self.manners) {
                 // A hello may have a question right behind it.
@@ -237,9 +264,14 @@ impl VerbsHost {
                 return self.end(sessions, id, ending);
             }
         }
+        if let Some(session) = sessions.by_id.get_mut(&id) {
+            // What it said may have been taken from its socket already, which then stays silent.
+            session.has_more = true;
+            os::signal(&self.complaints.wake);
+        }
     }
 
-    fn attach(&self, session: &Session, id: RegionId) -> Result<(), Ending> {
+    fn attach(&self, session: &mut Session, id: RegionId) -> Result<(), Ending> {
         let regions = lock(&self.regions);
         let answer = match regions.iter().find(|region| region.id == id) {
             None => FromServer::NoSuchRegion { region: id },
@@ -278,7 +310,10 @@ impl VerbsHost {
         port: &PortShared,
     ) -> Result<(u64, Endpoint), FabricError> {
         const WHAT: &str = "opening a queue";
-        let random = || os::random().map_err(|error| os::system_error(WHAT, &error, "A bug"));
+        let random = || match os::random() {
+            Ok(bytes) => Ok(u64::from_le_bytes(bytes)),
+            Err(error) => Err(os::system_error(WHAT, &error, "A bug")),
+        };
         let receives = match &session.receives {
             Some(receives) => Arc::clone(receives),
             None => Receives::new(&self.domain, session.id)?,
@@ -332,7 +367,7 @@ impl VerbsHost {
     fn end(&self, sessions: &mut Sessions, id: ClientId, ending: Ending) {
         let Some(session) = sessions.by_id.remove(&id) else { return };
         // A forked child may hold the socket open; epoll must forget it all the same.
-        let _ = epoll::delete(&self.epoll, &session.stream);
+        let _ = epoll::delete(&self.epoll, session.packets.socket());
         if session.hello_due.is_none() {
             sessions.leaving.push((id, session.queues.clone()));
             // A fence comes from another thread than the one that steps.
@@ -351,6 +386,11 @@ impl VerbsHost {
         let late: Vec<ClientId> = sessions.by_id.values().filter(late).map(|session| session.id).collect();
         for client in late {
             self.end(sessions, client, Ending::Refused("no hello came in time".to_owned()));
+        }
+        let unheard = sessions.by_id.values().filter(|session| session.has_more);
+        let unheard: Vec<ClientId> = unheard.map(|session| session.id).collect();
+        for client in unheard {
+            self.attend(sessions, client);
         }
         let asked = sessions.by_id.values().filter(|session| session.asked.is_some());
         let asked: Vec<ClientId> = asked.map(|session| session.id).collect();

@@ -13,9 +13,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use farsight_base::ClientId;
 use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_fabric::{CallHandler, FabricError, ServerPort};
+use farsight_fabric_net::{Complaints, os};
 use rustix::event::PollFlags;
 
 use super::queue::{Completed, ServerQueue};
@@ -24,36 +24,12 @@ use crate::ibv::completion::CompletionQueue;
 use crate::ibv::device::Device;
 use crate::ibv::ffi::{self, WorkCompletion};
 use crate::ibv::pair::RcPair;
-use crate::{CALLS_MAX, COMPLETIONS_PER_POLL, os};
+use crate::{CALLS_MAX, COMPLETIONS_PER_POLL};
 
 /// Requests taken from one queue before the next has its turn.
 const CALLS_PER_VISIT: usize = 16;
 /// How long a waiting worker looks for requests before it sleeps.
 const SPIN: Duration = Duration::from_micros(20);
-/// The longest single sleep.
-pub(super) const SLEEP_MAX: Duration = Duration::from_secs(3600);
-
-/// What the host is told by its ports.
-#[derive(Debug)]
-pub(crate) struct Complaints {
-    pub(super) wake: OwnedFd,
-    list: Mutex<Vec<(ClientId, String)>>,
-}
-
-impl Complaints {
-    pub(super) fn new(wake: OwnedFd) -> Self {
-        Self { wake, list: Mutex::default() }
-    }
-
-    fn file(&self, client: ClientId, reason: String) {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner).push((client, reason));
-        os::signal(&self.wake);
-    }
-
-    pub(super) fn take(&self) -> Vec<(ClientId, String)> {
-        std::mem::take(&mut self.list.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
 
 /// What the host shares with a port.
 #[derive(Debug)]
@@ -300,14 +276,14 @@ impl ServerPort for VerbsPort {
         if self.has_work() {
             return;
         }
-        let timeout = timeout.min(if deaf { Duration::from_millis(1) } else { SLEEP_MAX });
+        let timeout = timeout.min(if deaf { Duration::from_millis(1) } else { os::SLEEP_MAX });
         let events = (self.shared.completions.descriptor(), PollFlags::IN);
         let wake = (self.shared.wake.as_fd(), PollFlags::IN);
-        if let Ok([has_events, woken]) = os::await_either([events, wake], timeout) {
-            if has_events {
+        if let Ok([has_events, woken]) = os::poll([events, wake], timeout) {
+            if !has_events.is_empty() {
                 self.shared.completions.take_events();
             }
-            if woken {
+            if !woken.is_empty() {
                 os::drain(&self.shared.wake);
             }
         }

@@ -37,7 +37,7 @@ impl Receives {
         let shared = SharedReceives::new(domain, RECEIVES as u32)?;
         let receives = Self { shared, memory: Registered::private(domain, RECEIVES * FRAME_BYTES)?, client };
         for place in 0..RECEIVES {
-            let failed = |error| crate::os::system_error("posting a receive", &error, "A bug");
+            let failed = |error| farsight_fabric_net::os::system_error("posting a receive", &error, "A bug");
             receives.post(place).map_err(failed)?;
         }
         Ok(Arc::new(receives))

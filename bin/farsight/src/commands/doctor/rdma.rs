@@ -15,6 +15,8 @@ pub(super) fn devices() -> Vec<Finding> {
 
 fn device(device: &RdmaDevice) -> Finding {
     let RdmaDevice { name, port, link, path_unit_bytes, queue_work_max, atomics, .. } = device;
+    let inline = device.inline_bytes_max.map_or("nothing".to_owned(), |bytes| format!("{bytes} B"));
+    let absent = if device.registers_absent_memory { "yes" } else { "no" };
     if !device.is_active {
         let remedy = format!("rdma link show {name}/{port}, and bring up the network interface beneath it");
         return Finding::warn("rdma", format!("{name} port {port} ({link}) is down"), remedy);
@@ -29,7 +31,8 @@ fn device(device: &RdmaDevice) -> Finding {
         format!(
             "{name} port {port}, {link}, {address}; packets of {path_unit_bytes} B, \
              {queue_work_max} works a queue, {begun} READs begun and {served} served at a time; \
-             atomics {atomics}; {reads}"
+             {inline} inline; atomics {atomics}; {reads}; memory windows: {}, on-demand paging: {absent}",
+            device.memory_windows
         ),
     )
 }

@@ -1,0 +1,104 @@
+//! The facade and the program over `rdma://`: serve, put, get, doctor, YCSB. `FARSIGHT_PROGRAM` names a
+//! program that was built with RDMA; `cargo xtask softroce` builds one.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use farsight::{Access, ConnectOptions, Options, Server, ServerUrl};
+use farsight_conformance::fabric::verbs::{Verbs, is_asked_for};
+
+const TABLE_BYTES: u64 = 16 << 20;
+
+#[test]
+fn the_facade_serves_and_connects() {
+    if !is_asked_for() {
+        return;
+    }
+    let url: ServerUrl = format!("rdma://{}", Verbs::new().address()).parse().expect("a URL");
+    let builder = Server::builder().allow_plaintext(true).table_memory_bytes(TABLE_BYTES);
+    let server = builder.listen(url.clone()).start().expect("a server");
+    assert_eq!(server.url(), &url);
+    let options = ConnectOptions { allow_plaintext: true, ..ConnectOptions::default() };
+    let client = farsight::Client::connect_with(&url, &options).expect("a client");
+    let table = client.create_table::<u64>("prices", 8).expect("a table");
+    let mut session = table.session(Options { access: Access::OneSided }).expect("a session");
+    session.put(4711, b"12345678").expect("a put");
+    let mut value = [0; 8];
+    assert!(session.get_into(4711, &mut value).expect("a get").is_some());
+    assert_eq!(&value, b"12345678");
+    assert!(session.get_into(4712, &mut value).expect("a get").is_none());
+    assert!(server.stats().calls > 0);
+    server.shutdown().expect("its threads end");
+}
+
+/// A server in a process of its own; killed when it is dropped.
+struct Serving(Child);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The program, told that the network is trusted, and what it prints.
+fn run(program: &str, url: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).env("FARSIGHT_URL", url).output().expect("it starts");
+    let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{arguments:?}: {}: {out}{error}", output.status);
+    out.into_owned()
+}
+
+#[test]
+fn the_program_serves_and_measures() {
+    if !is_asked_for() {
+        return;
+    }
+    let Ok(program) = std::env::var("FARSIGHT_PROGRAM") else {
+        println!("NOT RUN: FARSIGHT_PROGRAM names no program; cargo xtask softroce builds one");
+        assert!(std::env::var_os("FARSIGHT_CI").is_none(), "FARSIGHT_PROGRAM is missing");
+        return;
+    };
+    let mut serving = Command::new(&program);
+    serving.args(["serve", "--listen", "rdma://127.0.0.1:0", "--memory", "16M"]).stdout(Stdio::piped());
+    let mut serving = Serving(serving.spawn().expect("it starts"));
+    let mut ready = String::new();
+    let output = serving.0.stdout.take().expect("a pipe");
+    BufReader::new(output).read_line(&mut ready).expect("a line");
+    let url = ready.split_whitespace().find_map(|word| word.strip_prefix("url=")).expect("its URL");
+    assert!(url.starts_with("rdma://127.0.0.1:"), "{ready}");
+    run(&program, url, &["create", "prices", "--value-size", "8"]);
+    assert_eq!(run(&program, url, &["put", "prices", "4711", "hello"]), "inserted, version 1\n");
+    assert_eq!(run(&program, url, &["get", "prices", "4711"]), "hello\n");
+    assert_eq!(run(&program, url, &["scan", "prices"]), "4711\thello\n");
+    assert!(run(&program, url, &["stats"]).contains(url));
+    // Its exit status tells of huge pages and limits, too, which are not in question.
+    let doctor = Command::new(&program).arg("doctor").env("FARSIGHT_URL", url).output().expect("it starts");
+    let doctor = String::from_utf8_lossy(&doctor.stdout);
+    for part in ["rdma", "READs begun and", "atomics ", "inline", &format!("answers at {url}")] {
+        assert!(doctor.contains(part), "{part:?} in {doctor}");
+    }
+    let measured = run(
+        &program,
+        url,
+        &[
+            "bench",
+            "ycsb",
+            "--connect",
+            url,
+            "--dataset",
+            "uniform",
+            "--keys",
+            "20000",
+            "--workload",
+            "all",
+            "--threads",
+            "1",
+            "--runs",
+            "1",
+            "--seconds",
+            "1",
+        ],
+    );
+    println!("{measured}");
+}
