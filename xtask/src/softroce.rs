@@ -31,7 +31,7 @@ use job::{Job, Role};
 use machine::{Event, Machine};
 
 const USAGE: &str = "usage: cargo xtask softroce [--seconds N] [COMMAND... | --chain] | \
-                     --two-hosts [--loss PERCENT] [--seconds N] SERVER_COMMAND... -- CLIENT_COMMAND...";
+                     --two-hosts [--loss PERCENT] [--seconds N] [SERVER_COMMAND... -- CLIENT_COMMAND...]";
 /// Seconds that a command may take if nothing is said.
 const SECONDS: u64 = 300;
 /// Seconds within which a machine must be up; it takes five to ten, many more on a busy machine.
@@ -48,6 +48,8 @@ enum What {
     Tests,
     /// The comparison with plain C.
     Chain,
+    /// The engine's suite between two machines.
+    TwoHosts,
     /// The commands of one machine, or of server and client.
     Commands(Vec<(Role, Vec<String>)>),
 }
@@ -68,6 +70,10 @@ pub fn run(root: &Path, arguments: &[&str]) -> anyhow::Result<ExitCode> {
     let commands = match &options.what {
         What::Tests => vec![(Role::Alone, programs::tests(root)?)],
         What::Chain => vec![(Role::Alone, programs::chain(root)?)],
+        What::TwoHosts => {
+            let [server, client] = programs::two_hosts(root)?;
+            vec![(Role::Server, server), (Role::Client, client)]
+        }
         What::Commands(commands) => commands.clone(),
     };
     if let ([(Role::Alone, command)], Some(device)) = (commands.as_slice(), own_device()) {
@@ -107,7 +113,9 @@ fn parse(arguments: &[&str]) -> anyhow::Result<Options> {
         };
     }
     let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-    let what = if two_hosts {
+    let what = if two_hosts && rest.is_empty() {
+        What::TwoHosts
+    } else if two_hosts {
         let middle = rest.iter().position(|word| *word == "--").with_context(|| format!("no --; {USAGE}"))?;
         let (server, client) = (owned(&rest[..middle]), owned(&rest[middle + 1..]));
         let commands = vec![(Role::Server, server), (Role::Client, client)];
@@ -262,6 +270,8 @@ mod tests {
         let commands =
             vec![(Role::Server, owned(&["serve", "-v"])), (Role::Client, owned(&["ask", "--", "x"]))];
         assert_eq!(two, options(What::Commands(commands), Some(2.5), SECONDS));
+        let between = parse(&["--two-hosts", "--loss", "1"]).unwrap();
+        assert_eq!(between, options(What::TwoHosts, Some(1.0), SECONDS));
         assert_eq!(parse(&[]).unwrap(), options(What::Tests, None, SECONDS));
         assert_eq!(parse(&["--seconds", "9", "--chain"]).unwrap(), options(What::Chain, None, 9));
     }

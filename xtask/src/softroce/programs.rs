@@ -3,23 +3,78 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 
 use super::tools;
 use crate::cargo::target_directory;
 
-/// The tests: what cargo is told.
-const TESTS: &[&str] =
-    &["test", "--release", "-p", "farsight-conformance", "--features", "verbs", "--test", "verbs"];
+/// The tests over RDMA and the program that some of them run: what cargo is told.
+const SUITE: &[&str] = &[
+    "build",
+    "--release",
+    "-p",
+    "farsight-conformance",
+    "-p",
+    "farsight-cli",
+    "--features",
+    "farsight-conformance/verbs,farsight-cli/verbs",
+    "--test",
+    "verbs",
+    "--bin",
+    "farsight",
+];
+/// The provider's own tests, some of which ask for a device.
+const UNIT_TESTS: &[&str] =
+    &["test", "--no-run", "--release", "-p", "farsight-fabric-verbs", "--features", "verbs", "--lib"];
 /// The comparison with plain C: what cargo is told, and the C program.
-const CHAIN: &[&str] = &["bench", "-p", "farsight-fabric-verbs", "--features", "verbs", "--bench", "chain"];
+const CHAIN: &[&str] =
+    &["bench", "--no-run", "-p", "farsight-fabric-verbs", "--features", "verbs", "--bench", "chain"];
 const CHAIN_IN_C: &str = "crates/fabric-verbs/benches/chain/chain.c";
+/// Where the server of two hosts listens, its table sizes, and how long its client tries to reach it.
+const PORT: u16 = 7474;
+const TABLE_MEMORY: &str = "8M";
+const REACHING_SECONDS: u32 = 60;
+
+/// What cargo made.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Built {
+    /// Tests and benchmarks.
+    tests: Vec<String>,
+    /// The program.
+    program: Option<String>,
+}
 
 /// A command that runs all tests, and fails if one of them does.
 pub(super) fn tests(root: &Path) -> anyhow::Result<Vec<String>> {
-    let script = "status=0; for program; do \"$program\" || status=$?; done; exit $status";
-    let words = ["sh", "-c", script, "sh"].map(str::to_owned).into_iter();
-    Ok(words.chain(build(root, TESTS)?).collect())
+    let suite = build(root, SUITE)?;
+    let unit_tests = build(root, UNIT_TESTS)?;
+    let program = suite.program.context("cargo built no program farsight")?;
+    let script = "FARSIGHT_PROGRAM=$0; export FARSIGHT_PROGRAM; status=0; \
+                  for program; do \"$program\" || status=$?; done; exit $status";
+    let words = ["sh", "-c", script, &program].map(str::to_owned).into_iter();
+    Ok(words.chain(suite.tests).chain(unit_tests.tests).collect())
+}
+
+/// The commands of a server and of a client on another host that puts the engine's suite to it.
+pub(super) fn two_hosts(root: &Path) -> anyhow::Result<[Vec<String>; 2]> {
+    let suite = build(root, SUITE)?;
+    let program = suite.program.context("cargo built no program farsight")?;
+    let [test] = &suite.tests[..] else {
+        bail!("cargo built {:?} where one test was asked for", suite.tests)
+    };
+    let serve = format!(
+        "exec \"$0\" serve --listen rdma://$SOFTROCE_SERVER:{PORT} --allow-plaintext --memory {TABLE_MEMORY}"
+    );
+    let ask = format!(
+        "export FARSIGHT_VERBS_SERVER=$SOFTROCE_SERVER:{PORT}; tries={REACHING_SECONDS}; \
+         until \"$0\" stats --connect rdma://$FARSIGHT_VERBS_SERVER --allow-plaintext >/dev/null 2>&1; do \
+         tries=$((tries - 1)); [ $tries -gt 0 ] || exit 1; sleep 1; done; \
+         exec \"$1\" two_hosts --test-threads=1"
+    );
+    let words = |script: &str| ["sh", "-c", script, &program].map(str::to_owned).to_vec();
+    let mut client = words(&ask);
+    client.push(test.clone());
+    Ok([words(&serve), client])
 }
 
 /// A command that compares a chain of READs with plain C.
@@ -29,40 +84,42 @@ pub(super) fn chain(root: &Path) -> anyhow::Result<Vec<String>> {
     compiler.args(["-O2", "-o"]).arg(&program).arg(CHAIN_IN_C).arg("-libverbs").current_dir(root);
     tools::run(&mut compiler)
         .context("compiling the C program (apt-get install gcc libc6-dev libibverbs-dev)")?;
-    let mut command = build(root, CHAIN)?;
+    let mut command = build(root, CHAIN)?.tests;
     command.push(text(&program)?);
     Ok(command)
 }
 
-/// Has cargo build without running. Returns the programs.
-fn build(root: &Path, arguments: &[&str]) -> anyhow::Result<Vec<String>> {
+/// Has cargo build.
+fn build(root: &Path, arguments: &[&str]) -> anyhow::Result<Built> {
     let output = Command::new("cargo")
         .args(arguments)
-        .args(["--no-run", "--message-format", "json-render-diagnostics"])
+        .args(["--message-format", "json-render-diagnostics"])
         .current_dir(root)
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()
         .context("starting cargo")?;
-    ensure!(output.status.success(), "cargo {} --no-run failed", arguments.join(" "));
-    let programs = executables(&String::from_utf8_lossy(&output.stdout))?;
-    ensure!(!programs.is_empty(), "cargo {} builds no program", arguments.join(" "));
-    Ok(programs)
+    ensure!(output.status.success(), "cargo {} failed", arguments.join(" "));
+    let built = executables(&String::from_utf8_lossy(&output.stdout))?;
+    ensure!(!built.tests.is_empty(), "cargo {} builds nothing to run", arguments.join(" "));
+    Ok(built)
 }
 
-/// The programs among what cargo reports, a JSON object a line: tests and benchmarks.
-fn executables(report: &str) -> anyhow::Result<Vec<String>> {
-    let mut programs = Vec::new();
+/// What there is to run among what cargo reports, a JSON object a line.
+fn executables(report: &str) -> anyhow::Result<Built> {
+    let mut built = Built::default();
     for line in report.lines().filter(|line| line.starts_with('{')) {
         let message: serde_json::Value = serde_json::from_str(line).context("reading cargo's report")?;
-        let is_wanted = message["target"]["kind"]
-            .as_array()
-            .is_some_and(|kinds| kinds.iter().any(|kind| kind == "test" || kind == "bench"));
-        if let (true, Some(program)) = (is_wanted, message["executable"].as_str()) {
-            programs.push(program.to_owned());
+        let Some(executable) = message["executable"].as_str() else { continue };
+        let is_program =
+            message["target"]["kind"].as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "bin"));
+        if is_program {
+            built.program = Some(executable.to_owned());
+        } else {
+            built.tests.push(executable.to_owned());
         }
     }
-    Ok(programs)
+    Ok(built)
 }
 
 fn text(path: &Path) -> anyhow::Result<String> {
@@ -84,7 +141,8 @@ mod tests {
             + &artifact("bin", "\"/t/farsight\"")
             + &artifact("test", "\"/t/verbs-1\"")
             + "{\"reason\":\"build-finished\",\"success\":true}\n";
-        assert_eq!(executables(&report).unwrap(), ["/t/verbs-1"]);
+        let built = Built { tests: vec!["/t/verbs-1".to_owned()], program: Some("/t/farsight".to_owned()) };
+        assert_eq!(executables(&report).unwrap(), built);
         assert!(executables("{\"reason\":").is_err());
     }
 
