@@ -121,6 +121,11 @@ impl VerbsPort {
             return;
         }
         self.remove_closed();
+        self.adopt();
+    }
+
+    /// Takes in the queues that the host has handed over.
+    fn adopt(&mut self) {
         let arrived = std::mem::take(&mut *self.shared.inbox.lock().unwrap_or_else(PoisonError::into_inner));
         for queue in arrived {
             let served = Served {
@@ -177,7 +182,12 @@ impl VerbsPort {
     }
 
     fn sort(&mut self, completion: &WorkCompletion) {
-        // What is not known was closed before.
+        // The host hands a queue over before it connects it, so its first request may be met here before it
+        // is.
+        if !self.queues.contains_key(&completion.queue_pair) {
+            self.adopt();
+        }
+        // What is still not known was closed before.
         let Some(served) = self.queues.get_mut(&completion.queue_pair) else { return };
         if completion.status != ffi::STATUS_SUCCESS {
             if !served.queue.gate.is_closed() {
