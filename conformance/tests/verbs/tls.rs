@@ -141,13 +141,13 @@ fn clear_text_stays_on_this_machine_unless_allowed() {
     let options = ListenOptions::new(FORMAT);
     match VerbsHost::listen("0.0.0.0:0", &options).err() {
         Some(ListenError::Address(error)) => {
-            assert!(error.to_string().contains("allow plaintext"), "{error}");
+            assert!(error.to_string().contains("allow clear text"), "{error}");
         }
         other => panic!("clear text for other machines came to {other:?}"),
     }
     // An address that is nobody's: nothing is sent there.
     match VerbsConnection::connect("192.0.2.1:9", ConnectOptions::new(FORMAT)) {
-        Err(FabricError::Refused { reason, .. }) => assert!(reason.contains("allow plaintext"), "{reason}"),
+        Err(FabricError::Refused { reason, .. }) => assert!(reason.contains("allow clear text"), "{reason}"),
         other => panic!("clear text to another machine came to {other:?}"),
     }
 }
