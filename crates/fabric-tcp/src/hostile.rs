@@ -245,7 +245,7 @@ pub fn batch_seeds() -> Vec<Vec<u8>> {
 /// A client's end of a queue pair whose server answers with any bytes: every slot ends in a result or an
 /// error, and nothing waits longer than the connection lasts.
 pub fn answers(data: &[u8]) {
-    let (control, _server) = pair();
+    let (control, server) = pair();
     let welcome = Welcome { epoch: Epoch(1), client: 1, key: [0; 16] };
     let link = Arc::new(Link::new("fuzz".to_owned(), Packets::new(control), welcome));
     let (stream, peer) = pair();
@@ -256,8 +256,10 @@ pub fn answers(data: &[u8]) {
     post_all(&mut queue);
     queue.doorbell().expect("a server that says nothing yet");
     give(&peer, data.get(..FRAME_BYTES_MAX).unwrap_or(data));
-    // Whatever is missing never comes.
-    let _ = rustix::net::shutdown(&peer, rustix::net::Shutdown::Write);
+    // Whatever is missing never comes, nor does the reason why, for which a client would wait.
+    for end in [&peer, &server] {
+        let _ = rustix::net::shutdown(end, rustix::net::Shutdown::Write);
+    }
     let error = loop {
         if let Err(error) = queue.poll() {
             break error;
