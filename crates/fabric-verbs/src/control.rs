@@ -1,7 +1,8 @@
 //! Control packets: what travels over the TCP connection beside the queue pairs.
 //!
-//! Invariant: a packet decodes only if it is one that [`FromClient::encode`] or [`FromServer::encode`] writes,
-//! but for texts that are not UTF-8, which are mended. The bytes are specified in `docs/protocol/verbs.md`.
+//! Invariant: a packet decodes only if it is one that [`FromClient::encode`] or [`FromServer::encode`]
+//! writes, but for texts that are not UTF-8, which are mended. The bytes are specified in
+//! `docs/protocol/verbs.md`.
 //!
 //! Protocol: the client opens with [`FromClient::Hello`]; the server answers [`FromServer::Welcome`], or
 //! [`FromServer::Refusal`] and closes. Afterwards the client asks one thing at a time and is answered, but

@@ -60,8 +60,8 @@ pub struct ListenOptions {
     /// With it, only clients with a certificate are let in, and where regions lie and under which keys is
     /// told in secret. What the cards then send is in the clear all the same.
     pub tls: Option<Tls>,
-    /// Listens beyond this machine without certificates: whoever reaches the port is let in, and whoever is on
-    /// the way learns the keys.
+    /// Listens beyond this machine without certificates: whoever reaches the port is let in, and whoever is
+    /// on the way learns the keys.
     pub allow_plaintext: bool,
 }
 
