@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use farsight::{CatalogueError, ConnectOptions, KeyKind, TableInfo};
+use farsight::{Addresses, CatalogueError, ConnectOptions, KeyKind, TableInfo};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -10,19 +10,19 @@ use crate::error;
 use crate::table::Table;
 use crate::typed_table::{self, Operations};
 
-/// A client of one server, until it is closed.
+/// A client of one server or pool, until it is closed.
 #[pyclass(frozen)]
 pub(crate) struct Client {
     url: String,
     open: Mutex<Option<farsight::Client>>,
 }
 
-/// Connects to the server at `url`.
+/// Connects to the server at `url`, or to the memory nodes of a pool, with commas between.
 #[pyfunction]
 pub(crate) fn connect(py: Python<'_>, url: String, allow_plaintext: bool) -> PyResult<Client> {
     let options = ConnectOptions { allow_plaintext, ..ConnectOptions::default() };
-    let address = url.parse().map_err(|error| error::address(&error))?;
-    let connected = py.detach(|| farsight::Client::connect_with(&address, &options));
+    let addresses: Addresses = url.parse().map_err(|error| error::address(&error))?;
+    let connected = py.detach(|| farsight::Client::connect_with(&addresses, &options));
     let client = connected.map_err(|error| error::connecting(&error))?;
     Ok(Client { url, open: Mutex::new(Some(client)) })
 }
