@@ -145,7 +145,11 @@ pub const CLASSES: &[Class] = &[
         "a READ torn: lines of different moments, in any order; words of one line",
         &[Struck(Fault::SpreadRead), Struck(Fault::TornLine)],
     ),
-    elsewhere("2", "a WRITE torn", "litmus programs: no engine writes one-sided yet"),
+    elsewhere(
+        "2",
+        "a WRITE torn",
+        "litmus programs: XStore, whose clusters these are, writes nothing one-sided",
+    ),
     elsewhere(
         "3",
         "eight bytes whole only where they are aligned",
@@ -204,7 +208,7 @@ pub const CLASSES: &[Class] = &[
     by("29", "a server a hundred times as slow", &[Struck(Fault::GrayServer)]),
     by("30a", "clocks that drift by a tenth", &[Struck(Fault::DriftingClock)]),
     by("30b", "clocks that leap", &[Struck(Fault::LeapingClock)]),
-    nothing("31", "a lease that ends under its holder", "nothing is leased yet"),
+    nothing("31", "a lease that ends under its holder", "XStore, whose clusters these are, leases nothing"),
     by("32a", "counters that begin again", &[Seen(Mark::Wrapped)]),
     by("32b", "versions that end", &[Seen(Mark::VersionsEnded)]),
     nothing("37", "the control store down", "there is no control store yet"),
