@@ -115,6 +115,16 @@ pub(crate) fn connect(socket: &Path) -> ShmConnection {
     ShmConnection::connect(socket, ConnectOptions { format_version: FORMAT }).expect("a connection")
 }
 
+/// Connects to a server that is still starting: its socket's file is there a moment before it listens.
+pub(crate) fn connect_once_listening(socket: &Path) -> ShmConnection {
+    let mut connection = None;
+    eventually("a connection", || {
+        connection = ShmConnection::connect(socket, ConnectOptions { format_version: FORMAT }).ok();
+        connection.is_some()
+    });
+    connection.expect("it was reached")
+}
+
 /// One call in slot 0.
 pub(crate) fn call(queue: &mut impl QueuePair, request: &[u8]) -> Vec<u8> {
     queue.post_call(0, request).expect("the request fits");

@@ -10,7 +10,8 @@ use farsight_fabric::{Connection, FabricError, Host, QueuePair, ReadMode, Region
 use farsight_fabric_shm::ShmQueue;
 
 use crate::harness::{
-    Directory, Running, call, connect, descriptor_count, eventually, isolated, mapping_count, play,
+    Directory, Running, call, connect, connect_once_listening, descriptor_count, eventually, isolated,
+    mapping_count, play,
 };
 use crate::roles::await_ready;
 
@@ -129,8 +130,7 @@ fn a_killed_server_is_noticed_within_a_second() {
 fn a_killed_server_is_noticed_although_its_forked_child_holds_the_socket() {
     let directory = Directory::new();
     let mut server = play("server with a forked child", &directory.socket());
-    eventually("the socket", || directory.socket().exists());
-    let connection = connect(&directory.socket());
+    let connection = connect_once_listening(&directory.socket());
     let mut queue = connection.open_queue().expect("a queue");
     await_ready(&mut server);
     assert_eq!(call(&mut queue, b"alive"), b"alive");
