@@ -17,20 +17,14 @@ const ENTRY_HEAD_BYTES: usize = 16;
 
 /// The pairs of a load so far.
 #[derive(Default)]
-pub(crate) struct Sequence {
+struct Sequence {
     previous: Option<u64>,
-    pub(crate) pairs: u64,
+    pairs: u64,
 }
 
 impl Sequence {
     /// Takes the next pair, if it may follow.
-    pub(crate) fn next(
-        &mut self,
-        table: &str,
-        expected_bytes: usize,
-        key: u64,
-        value: &[u8],
-    ) -> Result<(), LoadError> {
+    fn next(&mut self, table: &str, expected_bytes: usize, key: u64, value: &[u8]) -> Result<(), LoadError> {
         let index = self.pairs;
         if value.len() != expected_bytes {
             let (table, got_bytes) = (table.to_owned(), value.len());

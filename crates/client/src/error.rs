@@ -317,15 +317,31 @@ pub enum LoadError {
         /// What, where, expected and got.
         source: DecodeError,
     },
-    /// Pairs could not be written.
-    #[error("the load of table {table:?} ended after {pairs} pairs")]
-    Write {
+    /// A pool's table that holds pairs, or held some.
+    #[error("table {table:?} has held pairs: a pool's table is loaded in bulk before it ever does; put them")]
+    Used {
         /// The table.
         table: String,
-        /// Pairs that were written.
+    },
+    /// The pairs of a pool's table could not be written.
+    #[error("the load of table {table:?} ended after {pairs} pairs")]
+    Engine {
+        /// The table.
+        table: String,
+        /// Pairs that had been taken.
         pairs: u64,
         /// Why.
-        source: Box<WriteError>,
+        source: Box<EngineError>,
+    },
+    /// The pairs of a pool's table are loaded, but its learned index could not be written.
+    #[error("all {pairs} pairs of the load of table {table:?} are there, but without a learned index")]
+    Directory {
+        /// The table.
+        table: String,
+        /// The pairs.
+        pairs: u64,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The connection failed.
     #[error("the load of table {table:?} was cut off after {pairs} pairs")]

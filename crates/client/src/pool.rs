@@ -20,7 +20,7 @@ use farsight_protocol::{ComputeNode, MemoryNodeStats, POOL_NODES_MAX, PoolReques
 
 use crate::client::{Client, ClientOptions};
 use crate::table::Table;
-use crate::{Access, CatalogueError, OpenError};
+use crate::{CatalogueError, OpenError};
 
 pub use bulk_load::PoolBulkLoad;
 pub use error::PoolError;
@@ -44,14 +44,12 @@ pub struct PoolLinks<Q> {
 }
 
 impl<C: Connection + 'static> Table<Nodes<C>> {
-    /// Begins a load of ascending keys into this table, which must be empty. Unlike a server's, its pairs are
-    /// visible as they are written.
+    /// Begins a bulk load of ascending keys into this table, which must never have held a pair.
     ///
     /// # Errors
     /// [`OpenError`].
     pub fn bulk_load(&self) -> Result<PoolBulkLoad<C>, OpenError> {
-        let trainer = self.shared().in_a_life(|nodes| nodes.pool_links(self.name()))?;
-        Ok(PoolBulkLoad::new(self.session(Access::OneSided)?, PoolTrainer::new(trainer)))
+        PoolBulkLoad::new(self)
     }
 }
 

@@ -7,7 +7,8 @@ use farsight_client::LoadError;
 use crate::Key;
 use crate::provider::{ProviderBulkLoad, on_fabric};
 
-/// A bulk load under way: many times faster than puts, for a table that is empty and pairs that are sorted.
+/// A bulk load under way: many times faster than puts, for a table that is empty (in a pool, one that never
+/// had a pair) and pairs that are sorted.
 /// The table shows nothing until [`BulkLoad::finish`] has returned; dropped before that, the load leaves it
 /// empty.
 pub struct BulkLoad<K> {

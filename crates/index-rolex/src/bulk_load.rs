@@ -10,9 +10,10 @@
 //! behind, a table without a directory, whose readers walk until a leaf splits and a trainer makes one.
 
 use std::collections::VecDeque;
+use std::error::Error;
 
 use farsight_base::words::next_incarnation;
-use farsight_base::{LeafNumber, Line, Stamp};
+use farsight_base::{LeafNumber, Line, Stamp, WORDS_PER_LINE};
 use farsight_fabric::lane::{PoolLane, PoolSlot};
 use farsight_fabric::{FabricError, QueuePair, ReadMode};
 use farsight_layout::pool::{LockWord, LockedLeaf, Writes};
@@ -23,10 +24,8 @@ use crate::{LeafPlace, LineSource, RolexError, RolexSession, TrainError, Trainer
 
 /// Pairs that a load puts into a leaf: three quarters, so that inserts find room.
 const PAIRS_PER_LEAF: usize = LEAF_SLOTS * 3 / 4;
-/// Leaves that are written in one go.
-const LEAVES_AT_ONCE: usize = 64;
-/// Blocks of each memory node that are looked at in one go.
-const BLOCKS_AT_ONCE: usize = 16;
+/// Blocks of each memory node that are looked at, and leaves that are written, in one go.
+const BLOCKS_AT_ONCE: usize = 64;
 /// Times that the first leaf's lock is asked for.
 const LOCK_TRIES: u32 = 1_000;
 /// The pause between them.
@@ -34,7 +33,7 @@ const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 
 /// Why a load ended.
 #[derive(Debug, thiserror::Error)]
-pub enum BulkLoadError<E: std::error::Error> {
+pub enum BulkLoadError {
     /// The table holds pairs, or held some.
     #[error("a bulk load needs a table that never held a pair")]
     NotEmpty,
@@ -68,8 +67,8 @@ pub enum BulkLoadError<E: std::error::Error> {
     #[error(transparent)]
     Session(#[from] RolexError),
     /// The pairs are loaded; their directory could not be made.
-    #[error("all pairs are loaded, but without a directory: {0}")]
-    Directory(TrainError<E>),
+    #[error("all pairs are loaded, but without a directory")]
+    Directory(#[source] Box<dyn Error + Send + Sync>),
 }
 
 /// What a load stored.
@@ -82,13 +81,13 @@ pub struct BulkLoaded {
 }
 
 /// A load under way.
-pub struct BulkLoader<'s> {
-    session: &'s RolexSession,
+pub struct BulkLoader {
+    session: RolexSession,
     /// The value of key 0, which belongs to the first leaf whatever else there is.
     of_zero: Option<Vec<u8>>,
-    /// The pairs of the leaf that is being collected.
-    current: Vec<(u64, Vec<u8>)>,
-    /// Low fences and places of the leaves so far; the last one is being collected.
+    /// The leaf that is being filled; it ends where the next one begins.
+    current: Option<(LeafPlace, LeafImage)>,
+    /// Low fences and places of all leaves so far.
     leaves: Vec<(u64, LeafPlace)>,
     /// Leaves that are complete and not written.
     images: Vec<(LeafPlace, LeafImage)>,
@@ -98,14 +97,15 @@ pub struct BulkLoader<'s> {
     pairs: u64,
 }
 
-impl RolexSession {
-    /// Begins to load a table that never held a pair.
+impl BulkLoader {
+    /// Begins to load a table that never held a pair, by a session of its own: one that asks memory nodes for
+    /// many blocks at once.
     #[must_use]
-    pub fn bulk_load(&self) -> BulkLoader<'_> {
-        BulkLoader {
-            session: self,
+    pub fn new(session: RolexSession) -> Self {
+        Self {
+            session,
             of_zero: None,
-            current: Vec::new(),
+            current: None,
             leaves: Vec::new(),
             images: Vec::new(),
             fresh: VecDeque::new(),
@@ -113,19 +113,23 @@ impl RolexSession {
             pairs: 0,
         }
     }
-}
 
-impl BulkLoader<'_> {
+    /// Pairs so far.
+    #[must_use]
+    pub fn pairs(&self) -> u64 {
+        self.pairs
+    }
+
     /// Appends a pair, above all before.
     ///
     /// # Errors
     /// [`BulkLoadError`]; the load cannot be continued after one.
-    pub fn push<Q: QueuePair, E: std::error::Error>(
+    pub fn push<Q: QueuePair>(
         &mut self,
         queues: &mut [Q],
         key: u64,
         value: &[u8],
-    ) -> Result<(), BulkLoadError<E>> {
+    ) -> Result<(), BulkLoadError> {
         let (index, expected) = (self.pairs, self.session.table().geometry().leaf().value_bytes());
         if let Some(previous) = self.last_key.filter(|previous| *previous >= key) {
             return Err(BulkLoadError::Unsorted { index, key, previous });
@@ -136,10 +140,11 @@ impl BulkLoader<'_> {
         if key == 0 {
             self.of_zero = Some(value.to_vec());
         } else {
-            if self.leaves.is_empty() || self.current.len() == PAIRS_PER_LEAF {
+            if self.current.as_ref().is_none_or(|(_, image)| image.len() == PAIRS_PER_LEAF) {
                 self.begin_leaf(queues, shortest_fence(self.last_key.unwrap_or_default(), key))?;
             }
-            self.current.push((key, value.to_vec()));
+            let (_, image) = self.current.as_mut().expect("a leaf was begun");
+            image.push(key, 1, value);
         }
         self.last_key = Some(key);
         self.pairs += 1;
@@ -150,54 +155,53 @@ impl BulkLoader<'_> {
     ///
     /// # Errors
     /// [`BulkLoadError`]: but for [`BulkLoadError::Directory`] nothing was loaded.
-    pub fn finish<Q: QueuePair, S: LineSource<Error: std::error::Error>>(
+    pub fn finish<Q: QueuePair, S: LineSource<Error: Error + Send + Sync + 'static>>(
         mut self,
         queues: &mut [Q],
         trainer: &mut Trainer,
         source: &S,
-    ) -> Result<BulkLoaded, BulkLoadError<S::Error>> {
-        self.end_leaf(None);
-        self.write_images(queues)?;
-        let first = LeafPlace::new(0, 0).expect("every pool has a first leaf");
+    ) -> Result<BulkLoaded, BulkLoadError> {
+        self.images.extend(self.current.take());
+        let first = first_leaf();
         let lane = PoolLane::new(queues);
-        lane.block_on(async |slot| self.attach(&slot, first).await).map_err(RolexError::from)??;
+        lane.block_on(async |slot| {
+            self.write_images(&slot).await?;
+            self.attach(&slot, first).await
+        })
+        .map_err(RolexError::from)??;
         let mut leaves = vec![(0, first)];
         leaves.append(&mut self.leaves);
         let published = lane.block_on(async |slot| trainer.publish_leaves(&slot, source, &leaves).await);
-        published.map_err(RolexError::from)?.map_err(BulkLoadError::Directory)?;
+        let directory = |error| BulkLoadError::Directory(Box::new(error));
+        published.map_err(TrainError::from).flatten().map_err(directory)?;
         Ok(BulkLoaded { pairs: self.pairs, leaves: leaves.len() as u64 })
     }
 
     /// Ends the leaf before, if there is one, where the next one begins.
-    fn begin_leaf<Q: QueuePair, E: std::error::Error>(
-        &mut self,
-        queues: &mut [Q],
-        low: u64,
-    ) -> Result<(), BulkLoadError<E>> {
+    fn begin_leaf<Q: QueuePair>(&mut self, queues: &mut [Q], low: u64) -> Result<(), BulkLoadError> {
         if self.fresh.is_empty() {
             let lane = PoolLane::new(queues);
-            lane.block_on(async |slot| self.find_blocks(&slot).await).map_err(RolexError::from)??;
+            lane.block_on(async |slot| {
+                if self.leaves.is_empty() {
+                    // What cannot be attached need not be written.
+                    self.look_at_first(&slot).await?;
+                }
+                self.write_images(&slot).await?;
+                Ok::<_, BulkLoadError>(self.find_blocks(&slot).await?)
+            })
+            .map_err(RolexError::from)??;
         }
         let place = self.fresh.pop_front().ok_or(BulkLoadError::Full { pairs: self.pairs })?;
-        self.end_leaf(Some((low, place)));
-        self.leaves.push((low, place));
-        if self.images.len() >= LEAVES_AT_ONCE {
-            self.write_images(queues)?;
-        }
-        Ok(())
-    }
-
-    /// Completes the leaf that is being collected; behind it comes `next`.
-    fn end_leaf(&mut self, next: Option<(u64, LeafPlace)>) {
-        let Some(&(low, place)) = self.leaves.last() else { return };
-        let fences = Fences { low, high: next.map(|(low, _)| low) };
-        let sibling = next.map_or(LeafNumber::NONE, |(_, place)| place.leaf_number());
         let geometry = self.session.table().geometry().leaf();
-        let mut image = LeafImage::new(geometry, next_incarnation(0), sibling, fences);
-        for (key, value) in self.current.drain(..) {
-            image.push(key, 1, &value);
+        let fences = Fences { low, high: None };
+        let image = LeafImage::new(geometry, next_incarnation(0), LeafNumber::NONE, fences);
+        if let Some((before, mut ended)) = self.current.replace((place, image)) {
+            ended.fences.high = Some(low);
+            ended.next = place.leaf_number();
+            self.images.push((before, ended));
         }
-        self.images.push((place, image));
+        self.leaves.push((low, place));
+        Ok(())
     }
 
     /// Takes blocks of every memory node and keeps those that never were leaves: of others somebody may have
@@ -231,39 +235,56 @@ impl BulkLoader<'_> {
         Ok(())
     }
 
-    /// Writes the leaves that are complete.
-    fn write_images<Q: QueuePair>(&mut self, queues: &mut [Q]) -> Result<(), RolexError> {
-        let geometry = *self.session.table().geometry();
-        let mut images = std::mem::take(&mut self.images);
-        // WRITEs of one memory node share a doorbell.
-        images.sort_by_key(|(place, _)| place.node());
-        let mut writes = Writes::default();
+    /// Writes the leaves that are complete, as many to each memory node at once as an operation has verbs
+    /// there. Nothing leads to them, so their order is all the same.
+    async fn write_images<Q: QueuePair>(&mut self, slot: &PoolSlot<'_, '_, Q>) -> Result<(), RolexError> {
+        let table = self.session.table();
+        let geometry = table.geometry();
         let mut block = vec![Line::ZERO; geometry.lines()];
-        for (place, image) in images {
+        let mut words = Vec::with_capacity(geometry.lines() * WORDS_PER_LINE);
+        let mut posted = vec![0; table.nodes().len()];
+        for (place, image) in self.images.drain(..) {
             block.fill(Line::ZERO);
-            let mut leaf = LockedLeaf::new(&geometry, place.leaf_number(), &mut block);
-            leaf.create(&image, 0, &mut writes);
-            leaf.unlock(LockWord::FREE, &mut writes);
+            let mut leaf = LockedLeaf::new(geometry, place.leaf_number(), &mut block);
+            // What is kept is the whole block, open.
+            let mut apart = Writes::default();
+            leaf.create(&image, 0, &mut apart);
+            leaf.unlock(LockWord::FREE, &mut apart);
+            words.clear();
+            words.extend(block.iter().flat_map(|line| line.0));
+            let node = place.node();
+            if posted[node] == slot.verbs() {
+                complete(slot, &mut posted).await?;
+            }
+            slot.post_write(node, posted[node], table.address(place, 0), &words);
+            posted[node] += 1;
         }
-        let lane = PoolLane::new(queues);
-        let done = lane.block_on(async |slot| self.session.execute(&slot, &writes).await);
-        Ok(done??)
+        Ok(complete(slot, &mut posted).await?)
+    }
+
+    /// Refuses a table whose first leaf shows that it holds pairs, or held some. Its lock is not asked for:
+    /// [`Self::attach`] looks again.
+    async fn look_at_first<Q: QueuePair>(&self, slot: &PoolSlot<'_, '_, Q>) -> Result<(), BulkLoadError> {
+        let (first, table) = (first_leaf(), self.session.table());
+        let mut block = vec![Line::ZERO; table.geometry().lines()];
+        let read = slot.read(first.node(), table.address(first, 0), &mut block, ReadMode::Plain).await;
+        read.map_err(RolexError::from)?;
+        refuse_used(&LockedLeaf::new(table.geometry(), first.leaf_number(), &mut block))
     }
 
     /// Ends the table's first leaf where the load begins.
-    async fn attach<Q: QueuePair, E: std::error::Error>(
+    async fn attach<Q: QueuePair>(
         &mut self,
         slot: &PoolSlot<'_, '_, Q>,
         first: LeafPlace,
-    ) -> Result<(), BulkLoadError<E>> {
+    ) -> Result<(), BulkLoadError> {
         let geometry = *self.session.table().geometry();
         let mut block = vec![Line::ZERO; geometry.lines()];
         self.lock_first(slot, first, &mut block).await?;
         let mut leaf = LockedLeaf::new(&geometry, first.leaf_number(), &mut block);
-        let is_alone = leaf.fences() == Some(Fences { low: 0, high: None });
-        if !is_alone || leaf.newest_version() != 0 {
+        if let Err(refused) = refuse_used(&leaf) {
             self.session.release(slot, first).await.map_err(RolexError::from)?;
-            return Err(BulkLoadError::NotEmpty);
+            return Err(refused);
         }
         let mut writes = Writes::default();
         if let (Some(value), Some(room)) = (&self.of_zero, leaf.free_slot()) {
@@ -294,4 +315,25 @@ impl BulkLoader<'_> {
         }
         Err(RolexError::Contended { key: 0, place: first, waited: slot.now().since(begun) })
     }
+}
+
+/// Refuses a first leaf that is not alone, or that ever had a pair.
+fn refuse_used(leaf: &LockedLeaf<'_>) -> Result<(), BulkLoadError> {
+    let is_alone = leaf.fences() == Some(Fences { low: 0, high: None });
+    if is_alone && leaf.newest_version() == 0 { Ok(()) } else { Err(BulkLoadError::NotEmpty) }
+}
+
+fn first_leaf() -> LeafPlace {
+    LeafPlace::new(0, 0).expect("every pool has a first leaf")
+}
+
+/// Waits for the WRITEs posted at each node.
+async fn complete<Q: QueuePair>(slot: &PoolSlot<'_, '_, Q>, posted: &mut [usize]) -> Result<(), FabricError> {
+    slot.completed().await;
+    for (node, posted) in posted.iter_mut().enumerate() {
+        for verb in 0..std::mem::take(posted) {
+            slot.take_word(node, verb)?;
+        }
+    }
+    Ok(())
 }

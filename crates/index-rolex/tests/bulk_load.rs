@@ -4,19 +4,14 @@
 #[expect(dead_code, reason = "training's tests use more of it")]
 mod common;
 
-use std::convert::Infallible;
-
 use common::{Pool, Queue};
 use farsight_fabric::QueuePair as _;
 use farsight_index::Answers;
-use farsight_index_rolex::{BulkLoadError, BulkLoaded, Trainer, Write};
+use farsight_index_rolex::{BulkLoadError, BulkLoaded, BulkLoader, Trainer, Write};
 use farsight_protocol::WriteOperation;
 
-type Refused = BulkLoadError<Infallible>;
-
-fn load(pool: &Pool, queues: &mut [Queue], keys: &[u64]) -> Result<BulkLoaded, Refused> {
-    let session = pool.session(1);
-    let mut loader = session.bulk_load();
+fn load(pool: &Pool, queues: &mut [Queue], keys: &[u64]) -> Result<BulkLoaded, BulkLoadError> {
+    let mut loader = BulkLoader::new(pool.session(1));
     for key in keys {
         loader.push(queues, *key, &key.wrapping_mul(3).to_le_bytes())?;
     }

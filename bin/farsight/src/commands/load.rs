@@ -21,7 +21,7 @@ use crate::value_text::ValueFormat;
 /// Fill a table from a file or a named set of keys
 ///
 /// A table that does not exist is made. An empty table is loaded in bulk and shows its pairs all at once, at
-/// the end (a pool's shows them as they come); into a table with pairs they are put, in batches.
+/// the end; into a table with pairs they are put, in batches, and so they are into a pool's that had some.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Sources, by name or extension:
@@ -115,8 +115,7 @@ impl TableCommand for LoadInto {
         ensure!(!pairs.keys.is_empty(), "{source} has no keys");
         let start = Instant::now();
         let first = table.session(Options::default())?.scan(..).next().transpose()?;
-        let way = if first.is_none() {
-            sink::bulk(&table, &pairs)?;
+        let way = if first.is_none() && sink::bulk(&table, &pairs)? {
             "in bulk"
         } else {
             sink::put(&table, &pairs)?;

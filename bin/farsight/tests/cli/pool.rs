@@ -121,7 +121,8 @@ fn a_load_trains_and_so_does_a_memory_node() {
     assert_eq!(pool.ok(&["get", "t", "39"]), "00000001\n");
 
     let loaded = Pool::start(2);
-    loaded.ok(&["load", "t", "uniform", "--keys", "100000"]);
+    let said = loaded.ok(&["load", "t", "uniform", "--keys", "100000"]);
+    assert!(said.starts_with("100,000 pairs into table t in bulk"), "{said}");
     assert!(model_bytes(&loaded) > 10_000, "{} B of models", model_bytes(&loaded));
     let first = loaded.ok(&["scan", "t", "--limit", "3"]);
     let key = first.split_whitespace().next().expect("a key").to_owned();
@@ -131,6 +132,14 @@ fn a_load_trains_and_so_does_a_memory_node() {
         let used = nodes[node]["tables"][0]["leaves"]["used"].as_u64().expect("a count");
         assert!(used > 1000, "{used} leaves on node {node}");
     }
+
+    // A table that is empty again is one that had pairs: into it they are put.
+    loaded.ok(&["create", "u"]);
+    loaded.ok(&["put", "u", "5", "00000005"]);
+    loaded.ok(&["delete", "u", "5"]);
+    let said = loaded.ok(&["load", "u", "uniform", "--keys", "1000"]);
+    assert!(said.starts_with("1,000 pairs into table u by puts"), "{said}");
+    assert_eq!(loaded.ok(&["scan", "u", "--limit", "2000"]).lines().count(), 1000);
 }
 
 #[test]

@@ -1,39 +1,43 @@
-//! A load of ascending pairs into a pool's table: inserts, many at a time.
+//! A load of ascending pairs into a pool's table that never held any.
 //!
-//! Invariant: no processor stands between a pool's writers and its readers, so the pairs are visible as they
-//! are written. What was written stays if the load ends early; a load that meets a key that is there already
-//! ends.
+//! Invariant: its leaves are in no chain before [`PoolBulkLoad::finish`], so the table shows none of its
+//! pairs until then, and then all at once. It belongs to one life of every node and ends with that.
+
+use std::sync::Arc;
 
 use farsight_fabric::Connection;
-use farsight_protocol::{ErrorCode, ServerError, WriteOperation, WriteOutcome};
+use farsight_index_rolex::{BulkLoadError, BulkLoader, HomeLines, RolexError, Trainer};
+use farsight_protocol::{ErrorCode, ServerError};
 
-use super::{Nodes, PoolTrainer};
-use crate::bulk_load::Sequence;
-use crate::session::Session;
-use crate::{EngineError, LoadError, WriteError};
+use super::{Nodes, engine};
+use crate::table::{Place, Table};
+use crate::{EngineError, LoadError, OpenError};
 
-/// Pairs that are written together.
-const BATCH: usize = 1024;
-/// Groups of one step of training.
-const TRAIN_BUDGET: usize = 256;
-/// Steps of the last training at most.
-const TRAIN_STEPS_MAX: usize = 1024;
+/// Leaves that a load asks a node for at once: the most that one call gives.
+const CHUNK_LEAVES: u32 = 1024;
 
-/// A load under way.
+/// A load under way. Dropped before [`PoolBulkLoad::finish`], it leaves the table empty.
 pub struct PoolBulkLoad<C: Connection + 'static> {
-    session: Session<Nodes<C>>,
-    trainer: PoolTrainer<C::Queue>,
-    sequence: Sequence,
-    keys: Vec<u64>,
-    values: Vec<u8>,
-    outcomes: Vec<WriteOutcome>,
-    written: u64,
+    place: Place<Nodes<C>>,
+    loader: BulkLoader,
+    trainer: Trainer,
+    source: HomeLines,
 }
 
 impl<C: Connection + 'static> PoolBulkLoad<C> {
-    pub(crate) fn new(session: Session<Nodes<C>>, trainer: PoolTrainer<C::Queue>) -> Self {
-        let (keys, values, outcomes) = (Vec::new(), Vec::new(), Vec::new());
-        Self { session, trainer, sequence: Sequence::default(), keys, values, outcomes, written: 0 }
+    pub(crate) fn new(table: &Table<Nodes<C>>) -> Result<Self, OpenError> {
+        let (place, session) = table.shared().in_a_life(|nodes| {
+            let place = table.place_in(nodes)?;
+            let session = engine::session(nodes, &place.open, CHUNK_LEAVES)?;
+            Ok::<_, OpenError>((place, session))
+        })?;
+        let cache = Arc::clone(&place.open.cache);
+        Ok(Self {
+            loader: BulkLoader::new(session),
+            trainer: Trainer::new(cache.table().clone(), cache.meta()),
+            source: HomeLines::new(place.open.info.id),
+            place,
+        })
     }
 
     /// Adds a pair, whose key must be greater than that of the pair before.
@@ -41,59 +45,38 @@ impl<C: Connection + 'static> PoolBulkLoad<C> {
     /// # Errors
     /// [`LoadError`].
     pub fn push(&mut self, key: u64, value: &[u8]) -> Result<(), LoadError> {
-        let table = self.session.table();
-        self.sequence.next(table.name(), table.value_bytes(), key, value)?;
-        self.keys.push(key);
-        self.values.extend_from_slice(value);
-        if self.keys.len() == BATCH { self.send() } else { Ok(()) }
+        let Self { place, loader, .. } = self;
+        loader.push(&mut place.links, key, value).map_err(|error| failed(place, loader.pairs(), error))
     }
 
-    /// Writes what is left, and trains. Returns the number of pairs.
+    /// Writes what is left and makes the pairs visible, all at once. Returns their number.
     ///
     /// # Errors
     /// [`LoadError`].
-    pub fn finish(mut self) -> Result<u64, LoadError> {
-        self.send()?;
-        // The pairs are there, trained or not: a failure is another trainer's to make good.
-        let _ = self.trainer.catch_up(TRAIN_STEPS_MAX, TRAIN_BUDGET);
-        Ok(self.written)
+    pub fn finish(self) -> Result<u64, LoadError> {
+        let Self { mut place, loader, mut trainer, source } = self;
+        let pairs = loader.pairs();
+        let loaded = loader.finish(&mut place.links, &mut trainer, &source);
+        loaded.map(|loaded| loaded.pairs).map_err(|error| failed(&place, pairs, error))
     }
+}
 
-    fn send(&mut self) -> Result<(), LoadError> {
-        let values = self.values.chunks_exact(self.session.table().value_bytes());
-        let entries = self.keys.iter().copied().zip(values);
-        let done = self.session.write(WriteOperation::Insert, entries, &mut self.outcomes);
-        let name = || self.session.table().name().to_owned();
-        done.map_err(|error| self.failed(error))?;
-        for (outcome, key) in self.outcomes.iter().zip(&self.keys) {
-            let refused = match outcome {
-                WriteOutcome::Inserted(_) => continue,
-                WriteOutcome::Failed(code) => ServerError::new(*code, format!("key {key} was not taken")),
-                _ => {
-                    ServerError::new(ErrorCode::BadLoad, format!("the table is not empty: it has key {key}"))
-                }
-            };
-            return Err(LoadError::Refused { table: name(), source: refused });
+/// A load's error, as loads of servers have it.
+fn failed<C: Connection + 'static>(place: &Place<Nodes<C>>, pairs: u64, error: BulkLoadError) -> LoadError {
+    let table = place.open.info.definition.name.clone();
+    match error {
+        BulkLoadError::NotEmpty => LoadError::Used { table },
+        BulkLoadError::Full { .. } => {
+            LoadError::Refused { table, source: ServerError::new(ErrorCode::RegionFull, error.to_string()) }
         }
-        self.written += self.keys.len() as u64;
-        // All pairs come at the table's end, to leaves that no model knows: the way there must stay short.
-        // A failure is made good as in `finish`.
-        let _ = self.trainer.step(TRAIN_BUDGET);
-        self.keys.clear();
-        self.values.clear();
-        Ok(())
-    }
-
-    fn failed(&self, error: WriteError) -> LoadError {
-        let table = self.session.table().name().to_owned();
-        match error {
-            WriteError::Engine { source, .. } | WriteError::Indeterminate { source, .. }
-                if matches!(*source, EngineError::Fabric(_)) =>
-            {
-                let EngineError::Fabric(source) = *source else { unreachable!("just seen") };
-                LoadError::Fabric { table, pairs: self.written, source }
-            }
-            source => LoadError::Write { table, pairs: self.written, source: Box::new(source) },
+        BulkLoadError::Unsorted { index, key, previous } => LoadError::NotAscending { index, previous, key },
+        BulkLoadError::ValueSize { index, expected, got } => {
+            LoadError::WrongValueSize { table, index, expected_bytes: expected, got_bytes: got }
         }
+        BulkLoadError::Session(RolexError::Fabric(source)) => LoadError::Fabric { table, pairs, source },
+        BulkLoadError::Session(source) => {
+            LoadError::Engine { table, pairs, source: Box::new(EngineError::from(source)) }
+        }
+        BulkLoadError::Directory(source) => LoadError::Directory { table, pairs, source },
     }
 }

@@ -42,13 +42,27 @@ pub struct PoolEngine {
 struct Calls<C: Connection> {
     nodes: Arc<Nodes<C>>,
     table: TableId,
+    /// Leaves that are asked for at once.
+    chunk_leaves: u32,
+}
+
+/// A session of this compute node that asks for so many leaves at once.
+pub(super) fn session<C: Connection + 'static>(
+    nodes: &Arc<Nodes<C>>,
+    open: &OpenTable,
+    chunk_leaves: u32,
+) -> Result<RolexSession, CatalogueError> {
+    let calls = Calls { nodes: Arc::clone(nodes), table: open.info.id, chunk_leaves };
+    let hints = CacheSession::new(Arc::clone(&open.cache));
+    Ok(RolexSession::new(hints, nodes.locks()?, Box::new(calls)))
 }
 
 type CallError = Box<dyn Error + Send + Sync>;
 
 impl<C: Connection> PoolCalls for Calls<C> {
     fn more_leaves(&self, node: usize) -> Result<Range<u32>, CallError> {
-        let request = PoolRequest::Allocate { table: self.table, space: Space::Leaves, count: CHUNK_LEAVES };
+        let (space, count) = (Space::Leaves, self.chunk_leaves);
+        let request = PoolRequest::Allocate { table: self.table, space, count };
         match self.nodes.ask::<Blocks>(node, &request) {
             Ok(blocks) => Ok(blocks.first..blocks.first.saturating_add(blocks.count)),
             Err(CatalogueError::Refused { source, .. }) if source.code == ErrorCode::RegionFull => Ok(0..0),
@@ -144,10 +158,8 @@ impl<C: Connection + 'static> Peers for Nodes<C> {
         open: &Arc<OpenTable>,
         _access: Access,
     ) -> Result<PoolEngine, CatalogueError> {
-        let calls = Calls { nodes: Arc::clone(self), table: open.info.id };
-        let hints = CacheSession::new(Arc::clone(&open.cache));
         Ok(PoolEngine {
-            session: RolexSession::new(hints, self.locks()?, Box::new(calls)),
+            session: session(self, open, CHUNK_LEAVES)?,
             expected_bytes: usize::from(open.info.definition.value_bytes),
             answers: Answers::default(),
             scans: Vec::new(),

@@ -1,7 +1,7 @@
 //! Pairs into a table: in bulk, or by puts.
 
 use anyhow::Result;
-use farsight::{Options, Table, WriteOperation};
+use farsight::{LoadError, Options, Table, WriteOperation};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::pairs::Pairs;
@@ -11,20 +11,23 @@ use crate::outcome;
 /// Pairs of a batch of puts, and between two steps of the progress bar.
 const BATCH_PAIRS: usize = 8192;
 
-/// Loads an empty table.
-pub(super) fn bulk<K: TextKey>(table: &Table<K>, pairs: &Pairs) -> Result<()> {
+/// Loads an empty table; false if it is a pool's that once had pairs, which takes puts alone.
+pub(super) fn bulk<K: TextKey>(table: &Table<K>, pairs: &Pairs) -> Result<bool> {
     let bar = bar(pairs);
     let mut load = table.bulk_load()?;
     let mut scratch = Vec::new();
     for (index, key) in pairs.keys.iter().enumerate() {
-        load.push(K::decode(*key), pairs.value(index, &mut scratch))?;
+        match load.push(K::decode(*key), pairs.value(index, &mut scratch)) {
+            Err(LoadError::Used { .. }) if index <= 1 => return Ok(false),
+            done => done?,
+        }
         if index % BATCH_PAIRS == 0 {
             bar.set_position(index as u64);
         }
     }
     load.finish()?;
     bar.finish_and_clear();
-    Ok(())
+    Ok(true)
 }
 
 /// Puts pairs into a table that may have some.
