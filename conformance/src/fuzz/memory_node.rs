@@ -8,12 +8,13 @@ use std::time::Duration;
 use farsight_base::ClientId;
 use farsight_base::clock::MonotonicNs;
 use farsight_fabric::Host;
-use farsight_layout::FORMAT_VERSION;
 use farsight_layout::pool::BlockGeometry;
+use farsight_layout::{FORMAT_VERSION, Geometry};
 use farsight_memory_node::{MemoryNodeOptions, NodeState, Worker};
+use farsight_node::Service;
 use farsight_protocol::{
     Blocks, ComputeNode, KeyKind, PoolDefinition, PoolPlace, PoolRequest, Reply, Request, ServerError, Space,
-    TableDefinition, TableId,
+    TableDefinition, TableEngine, TableId,
 };
 use serde::de::DeserializeOwned;
 
@@ -148,10 +149,18 @@ pub(super) fn run(data: &[u8]) {
     let mut source = Source::new(data);
     let mut node = Stepped::new();
     let place = PoolPlace { epochs: vec![node.host.epoch().0], index: 0 };
-    let table = TableDefinition { name: "t".into(), key_kind: KeyKind::U64, value_bytes: 8 };
-    let block_lines = BlockGeometry::new(8).expect("a geometry").lines() as u16;
-    let definition = PoolDefinition { table, block_lines, format_version: FORMAT_VERSION };
-    node.ask(ClientId(1), &PoolRequest::CreateTable { definition, place, id: None });
+    let block_lines = BlockGeometry::new(8).expect("a geometry").lines();
+    let leaf_lines = Geometry::new(8).expect("a geometry").leaf_lines();
+    let engines = [
+        ("t", TableEngine::Rolex, block_lines),
+        ("d", TableEngine::XStoreD { boundaries: Vec::new() }, leaf_lines),
+    ];
+    for (name, engine, lines) in engines {
+        let table = TableDefinition { name: name.into(), key_kind: KeyKind::U64, value_bytes: 8 };
+        let (block_lines, format_version) = (lines as u16, FORMAT_VERSION);
+        let definition = PoolDefinition { table, engine, block_lines, format_version };
+        node.ask(ClientId(1), &PoolRequest::CreateTable { definition, place: place.clone(), id: None });
+    }
     for _ in 0..STEPS_MAX {
         if source.is_empty() {
             break;
@@ -166,13 +175,18 @@ pub(super) fn run(data: &[u8]) {
                 Reply::decode(&node.frame(client, &frame)).expect("a reply").expect_err("no request");
             }
             1 => {
-                node.state.note_departed(&[client]);
+                node.state.note_departed(vec![client]);
                 node.twin.leave(client);
             }
             2 => node.ask(client, &PoolRequest::Register),
             3 | 4 => {
                 let (table, space) = (TableId(0), Space::Leaves);
                 node.ask(client, &PoolRequest::Allocate { table, space, count: 1 + source.below(9) as u32 });
+            }
+            5 => {
+                let frame = request::of_a_table(TableId(source.below(3) as u16), &mut source);
+                // Answered or refused: that there is one reply is what counts.
+                drop(Reply::decode(&node.frame(client, &frame)).expect("a reply"));
             }
             _ => node.ask(client, &request::pool(&mut source)),
         }

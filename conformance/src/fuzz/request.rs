@@ -3,7 +3,8 @@
 use farsight_base::LeafNumber;
 use farsight_protocol::{
     Blocks, ComputeNode, ControlRequest, HEADER_BYTES, KeyKind, OPERATIONS_MAX, PoolDefinition, PoolPlace,
-    PoolRequest, Request, Space, TableDefinition, TableId, WriteEntries, WriteEntry, WriteOperation,
+    PoolRequest, Request, Space, TableDefinition, TableEngine, TableId, WriteEntries, WriteEntry,
+    WriteOperation,
 };
 
 use super::source::Source;
@@ -93,25 +94,33 @@ fn push_all(frame: &mut Vec<u8>, entries: WriteEntries<'_>) {
 /// A well-formed frame.
 pub(super) fn recipe(source: &mut Source<'_>) -> Vec<u8> {
     let mut frame = Vec::new();
-    let (kind, table) = (source.below(9), TableId(source.below(1 << 16) as u16));
-    match kind {
+    match source.below(9) {
         0 => Request::control(&mut frame, &control(source)),
-        1 => {
+        1 => Request::pool(&mut frame, &pool(source)),
+        _ => return of_a_table(TableId(source.below(1 << 16) as u16), source),
+    }
+    frame
+}
+
+/// A well-formed frame of an operation on that table.
+pub(super) fn of_a_table(table: TableId, source: &mut Source<'_>) -> Vec<u8> {
+    let mut frame = Vec::new();
+    match source.below(7) {
+        0 => {
             let count = source.below(OPERATIONS_MAX + 1);
             let keys: Vec<u64> = (0..count).map(|_| source.key()).collect();
             Request::get(&mut frame, table, &keys);
         }
-        2 => Request::scan(&mut frame, table, source.key(), source.half()),
-        3 => {
+        1 => Request::scan(&mut frame, table, source.key(), source.half()),
+        2 => {
             let operation = OPERATIONS[source.below(4)];
             let (count, value_bytes) = (source.below(OPERATIONS_MAX + 1), source.below(300));
             Request::begin_write(&mut frame, table, operation, count, value_bytes);
             push_recipe(&mut frame, source, count, if operation.has_value() { value_bytes } else { 0 });
         }
-        4 => Request::lookup(&mut frame, table, source.key(), source.word()),
-        5 => Request::top_model(&mut frame, table, source.half(), source.word()),
-        6 => Request::sub_models(&mut frame, table, source.half(), source.byte(), source.word()),
-        7 => Request::pool(&mut frame, &pool(source)),
+        3 => Request::lookup(&mut frame, table, source.key(), source.word()),
+        4 => Request::top_model(&mut frame, table, source.half(), source.word()),
+        5 => Request::sub_models(&mut frame, table, source.half(), source.byte(), source.word()),
         _ => {
             let (last, piece) = (source.below(2) == 1, source.half());
             let (count, value_bytes) = (source.below(300), source.below(300));
@@ -162,7 +171,14 @@ pub(super) fn pool(source: &mut Source<'_>) -> PoolRequest {
             let place = PoolPlace { epochs, index: source.byte() % 20 };
             let id = (source.below(2) == 1).then_some(table);
             let (block_lines, format_version) = (1 + source.below(40) as u16, source.below(3) as u32);
-            let definition = PoolDefinition { table: definition(source), block_lines, format_version };
+            let engine = match source.below(3) {
+                0 => {
+                    TableEngine::XStoreD { boundaries: (0..source.below(4)).map(|_| source.key()).collect() }
+                }
+                _ => TableEngine::Rolex,
+            };
+            let table = definition(source);
+            let definition = PoolDefinition { table, engine, block_lines, format_version };
             PoolRequest::CreateTable { definition, place, id }
         }
         3 => PoolRequest::OpenTable(definition(source).name),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use farsight_base::clock::MonotonicNs;
 use farsight_base::{ClientId, Epoch};
 use farsight_fabric::CallHandler;
-use farsight_node::{Listeners, answer};
+use farsight_node::{Listeners, Service, answer};
 use farsight_protocol::{
     ControlRequest, ErrorCode, NodeKind, PoolHello, PoolRequest, PoolTableInfo, ReplyWriter, Request,
     ServerError,
@@ -16,8 +16,10 @@ use crate::compute_nodes::Identity;
 use crate::table::Table;
 
 /// What executes one worker's calls.
-pub(crate) struct Calls {
+pub struct Calls {
     state: Arc<NodeState>,
+    /// What executes those on parts of XStore-D tables.
+    parts: farsight_server::Calls,
     /// The listener whose clients these are.
     listener: usize,
     /// The worker's name, for the report of a bug.
@@ -27,30 +29,32 @@ pub(crate) struct Calls {
 
 impl Calls {
     pub(crate) fn new(state: Arc<NodeState>, listener: usize, name: String) -> Self {
-        Self { state, listener, name, now: MonotonicNs(0) }
+        let parts = state.parts.calls(listener, &name);
+        Self { state, parts, listener, name, now: MonotonicNs(0) }
     }
 
-    /// Sets the time of the calls that follow.
-    pub(crate) fn set_now(&mut self, now: MonotonicNs) {
-        self.now = now;
-    }
-
-    fn execute(&self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Result<(), ServerError> {
+    fn execute(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Result<(), ServerError> {
         let mut answer = ReplyWriter::new(reply);
-        match Request::decode(request)? {
+        let request = Request::decode(request)?;
+        match request {
             Request::Pool(body) => {
                 let request = PoolRequest::decode(body)?;
                 request.check()?;
                 self.pool(client, request, &mut answer)
             }
-            Request::Control(body) if ControlRequest::decode(body)? == ControlRequest::Identify => {
-                answer.push_control(&NodeKind::MemoryNode);
-                Ok(())
-            }
-            _ => {
-                let text = "this is a memory node of a pool, not a server: it executes no reads and writes";
-                Err(ServerError::new(ErrorCode::BadRequest, text))
-            }
+            Request::Control(body) => match ControlRequest::decode(body)? {
+                ControlRequest::Identify => {
+                    answer.push_control(&NodeKind::MemoryNode);
+                    Ok(())
+                }
+                ControlRequest::PendingTraining => self.parts.execute(client, request, &mut answer).map(drop),
+                _ => {
+                    let text = "this is a memory node of a pool, not a server: it makes and describes no tables of \
+                                its own";
+                    Err(ServerError::new(ErrorCode::BadRequest, text))
+                }
+            },
+            of_a_part => self.parts.execute(client, of_a_part, &mut answer).map(drop),
         }
     }
 
@@ -75,7 +79,7 @@ impl Calls {
                 state.compute_nodes().announce(client, identity)?;
             }
             PoolRequest::CreateTable { definition, place, id } => {
-                answer.push_control(tables.create(&state.listeners, definition, place, id)?.info());
+                answer.push_control(tables.create(state, definition, place, id)?.info());
             }
             PoolRequest::OpenTable(name) => answer.push_control(tables.open(&name)?.info()),
             PoolRequest::ListTables => {
@@ -109,11 +113,19 @@ impl Calls {
 impl CallHandler for Calls {
     fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) {
         let client = Listeners::client_of(self.listener, client);
-        let state = &self.state;
+        let (state, name) = (Arc::clone(&self.state), std::mem::take(&mut self.name));
         let limit_bytes = state.listeners.get(self.listener).message_bytes_max();
-        answer(&state.failure, &self.name, limit_bytes, reply, |reply| {
+        answer(&state.failure, &name, limit_bytes, reply, |reply| {
             self.execute(client, request, reply).map(|()| 0)
         });
+        self.name = name;
         state.count_call();
+    }
+}
+
+impl farsight_node::Calls for Calls {
+    fn set_now(&mut self, now: MonotonicNs) {
+        self.now = now;
+        self.parts.set_now(now);
     }
 }

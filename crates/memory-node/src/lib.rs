@@ -7,9 +7,10 @@
 //! - a number that home gave to a table or a compute node is never given again in home's life;
 //! - a table belongs to one pool: the lives of all its nodes, in one order. A node never serves a table for
 //!   another;
-//! - no request is on the data path: what a processor does here is done once in hundreds of operations.
+//! - of a ROLEX table no request is on the data path: what a processor does here is done once in hundreds of
+//!   operations. An XStore-D table's part is a server's table ([`farsight_server`]), and so are its requests.
 //!
-//! The protocol is docs/protocol/pool.md.
+//! The protocols are docs/protocol/pool.md and docs/protocol/xstore-d.md.
 
 #![forbid(unsafe_code)]
 
@@ -22,11 +23,12 @@ mod runs;
 mod state;
 mod table;
 mod tables;
-mod worker;
 
 pub use farsight_node::{ShutdownError, StartError};
 pub use memory_node::{MemoryNode, MemoryNodeHandle};
 pub use options::MemoryNodeOptions;
 pub use state::NodeState;
 pub use tables::TABLES_MAX;
-pub use worker::Worker;
+
+/// A worker of a memory node.
+pub type Worker = farsight_node::Worker<NodeState>;

@@ -8,10 +8,7 @@ use farsight_fabric::Listener;
 use farsight_node::{ShutdownError, StartError, Threads};
 use farsight_protocol::MemoryNodeStats;
 
-use crate::{MemoryNodeOptions, NodeState, Worker};
-
-/// Calls of one worker step.
-const STEP_CALLS: usize = 64;
+use crate::{MemoryNodeOptions, NodeState};
 
 /// The way to start a memory node.
 pub struct MemoryNode;
@@ -25,7 +22,7 @@ pub struct MemoryNodeHandle {
 
 impl MemoryNode {
     /// Starts a memory node that listens at all `listeners`, of which the first creates its regions: for each
-    /// a control thread and workers.
+    /// a control thread and workers, and one thread that trains its parts of XStore-D tables.
     ///
     /// # Errors
     /// [`StartError`]; whatever was started before is stopped again.
@@ -36,29 +33,12 @@ impl MemoryNode {
         let clock = SystemClock::new();
         let state = NodeState::new(listeners, options, clock.now())?;
         let waking = Arc::clone(&state);
-        let mut threads = Threads::new(Arc::clone(&state.failure), move || waking.listeners.wake());
-        // All ports before the first client: clients are spread over the ports that exist.
-        let mut workers = Vec::new();
-        for listener in 0..state.listeners.len() {
-            for _ in 0..options.workers {
-                let name = format!("worker {}", workers.len());
-                let worker = Worker::open(&state, listener, &name)
-                    .map_err(|source| StartError::Port { worker: name.clone(), source })?;
-                workers.push((name, worker));
-            }
-        }
-        for (name, mut worker) in workers {
-            let clock = clock.clone();
-            let step = move |worker: &mut Worker| worker.step(clock.now(), STEP_CALLS);
-            threads.spawn(&name, move |stop| stop.work(&mut worker, step, Worker::wait))?;
-        }
-        for listener in 0..state.listeners.len() {
-            let state = Arc::clone(&state);
-            threads.spawn(&format!("control {listener}"), move |stop| {
-                let departed = |clients: Vec<_>| state.note_departed(&clients);
-                stop.control(&state.listeners, listener, &state.failure, departed);
-            })?;
-        }
+        let mut threads = Threads::new(Arc::clone(&state.failure), move || {
+            waking.listeners.wake();
+            waking.parts.wake_background();
+        });
+        threads.serve(&state, options.workers, &clock)?;
+        farsight_server::spawn_training(&mut threads, &state.parts, &clock)?;
         Ok(MemoryNodeHandle { state, clock, threads })
     }
 }

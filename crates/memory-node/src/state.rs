@@ -6,20 +6,25 @@ use farsight_base::clock::MonotonicNs;
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::{ClientId, Epoch};
 use farsight_fabric::Listener;
-use farsight_node::{Failure, Listeners, StartError, WORKERS_MAX, process};
+use farsight_node::{Failure, Listeners, Service, StartError, WORKERS_MAX, process};
 use farsight_protocol::{ComputeNode, ErrorCode, MemoryNodeStats, ServerError};
+use farsight_server::{ServerOptions, ServerState};
 
 use crate::MemoryNodeOptions;
+use crate::call::Calls;
 use crate::compute_nodes::{ComputeNodes, Identity};
 use crate::tables::Tables;
 
-/// Bytes that a host's messages must carry at least: the longest list of blocks.
-const MESSAGE_BYTES_MIN: usize = 16 << 10;
+/// Bytes that a host's messages must carry at least: the statistics of all tables.
+pub(crate) const MESSAGE_BYTES_MIN: usize = 32 << 10;
+const _: () = assert!(MESSAGE_BYTES_MIN >= ServerState::MESSAGE_BYTES_MIN, "a part's writes are answered");
 
 /// A memory node without its threads: tables, compute nodes, and the hosts underneath.
 pub struct NodeState {
-    pub(crate) listeners: Listeners,
+    pub(crate) listeners: Arc<Listeners>,
     pub(crate) tables: Tables,
+    /// The parts of XStore-D tables: a server without listeners of its own.
+    pub(crate) parts: Arc<ServerState>,
     pub(crate) failure: Arc<Failure>,
     epoch: Epoch,
     compute_nodes: Mutex<ComputeNodes>,
@@ -42,13 +47,18 @@ impl NodeState {
         if !(1..=WORKERS_MAX).contains(&options.workers) {
             return Err(StartError::Workers { got: options.workers });
         }
-        let listeners = Listeners::new(listeners, MESSAGE_BYTES_MIN)?;
+        let listeners = Arc::new(Listeners::new(listeners, MESSAGE_BYTES_MIN)?);
         // One life for all addresses, whichever a compute node came by.
         let epoch = listeners.get(0).epoch();
+        let failure: Arc<Failure> = Arc::default();
+        let parts =
+            ServerOptions { table_memory_bytes: options.table_memory_bytes, ..ServerOptions::default() };
+        let parts = ServerState::beside(Arc::clone(&listeners), Arc::clone(&failure), &parts, now);
         Ok(Arc::new(Self {
             listeners,
             tables: Tables::new(epoch, options.table_memory_bytes),
-            failure: Arc::default(),
+            parts,
+            failure,
             epoch,
             compute_nodes: Mutex::default(),
             fencing: Mutex::default(),
@@ -61,6 +71,13 @@ impl NodeState {
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    /// The parts of XStore-D tables, whose training is their background's
+    /// ([`farsight_server::Background`]).
+    #[must_use]
+    pub fn parts(&self) -> &Arc<ServerState> {
+        &self.parts
     }
 
     /// The memory node's statistics at `now`.
@@ -78,7 +95,7 @@ impl NodeState {
             compute_nodes: compute_nodes.connected(),
             fenced: compute_nodes.fenced(),
             place: self.tables.place().cloned(),
-            tables: self.tables.iter().map(crate::table::Table::stats).collect(),
+            tables: self.tables.iter().map(|table| table.stats(&self.parts, now)).collect(),
         }
     }
 
@@ -86,17 +103,6 @@ impl NodeState {
     #[must_use]
     pub fn failure(&self) -> Option<&str> {
         self.failure.text()
-    }
-
-    /// Notes clients that have ended: whatever their compute nodes had and nobody wrote can be given out
-    /// again.
-    pub fn note_departed(&self, clients: &[ClientId]) {
-        for client in clients {
-            let ended = self.compute_nodes().forget(*client);
-            if let Some(identity) = ended {
-                self.end(identity);
-            }
-        }
     }
 
     /// Ends every connection of a compute node; returns when none of its verbs can execute here.
@@ -115,7 +121,7 @@ impl NodeState {
                 let text = format!("{} could not be fenced: {error}", identity.compute_node);
                 ServerError::new(ErrorCode::Contended, text)
             })?;
-            self.note_departed(&[client]);
+            self.note_departed(vec![client]);
         }
         Ok(())
     }
@@ -147,5 +153,32 @@ impl NodeState {
             return;
         }
         self.tables.iter().for_each(|table| table.end(identity.compute_node));
+    }
+}
+
+impl Service for NodeState {
+    type Calls = Calls;
+
+    fn listeners(&self) -> &Listeners {
+        &self.listeners
+    }
+
+    fn failure(&self) -> &Arc<Failure> {
+        &self.failure
+    }
+
+    fn calls(self: &Arc<Self>, listener: usize, name: &str) -> Calls {
+        Calls::new(Arc::clone(self), listener, name.to_owned())
+    }
+
+    /// Whatever their compute nodes had and nobody wrote can be given out again.
+    fn note_departed(&self, clients: Vec<ClientId>) {
+        for client in &clients {
+            let ended = self.compute_nodes().forget(*client);
+            if let Some(identity) = ended {
+                self.end(identity);
+            }
+        }
+        self.parts.note_departed(clients);
     }
 }

@@ -2,17 +2,20 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use farsight_base::clock::MonotonicNs;
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::{LINE_BYTES, WORDS_PER_LINE};
 use farsight_fabric::{Region, RegionRights};
-use farsight_layout::FORMAT_VERSION;
 use farsight_layout::pool::BlockGeometry;
+use farsight_layout::{FORMAT_VERSION, Geometry, GeometryError};
 use farsight_node::Listeners;
 use farsight_protocol::{
-    Blocks, ComputeNode, ErrorCode, POOL_BLOCKS_MAX, PoolDefinition, PoolPlace, PoolTableInfo,
-    PoolTableStats, ServerError, Space, TableId,
+    Blocks, ComputeNode, ErrorCode, POOL_BLOCKS_MAX, PartStats, PoolDefinition, PoolPlace, PoolTableInfo,
+    PoolTableStats, ServerError, Space, SpaceStats, TableEngine, TableId, TableStats,
 };
+use farsight_server::ServerState;
 
+use crate::NodeState;
 use crate::blocks::BlockSpace;
 
 /// Leaves of one node at most: what a place in a pool has bits for.
@@ -27,6 +30,12 @@ const META_BYTES_MIN: u64 = 256 << 10;
 /// A table on this node.
 pub(crate) struct Table {
     info: PoolTableInfo,
+    /// `None` for a part of an XStore-D table, whose leaves this node's processor gives out.
+    blocks: Option<TableBlocks>,
+}
+
+/// What compute nodes are given of a ROLEX table.
+struct TableBlocks {
     leaves: Part,
     /// Directory and models: on home.
     meta: Option<Part>,
@@ -59,21 +68,24 @@ impl Part {
     }
 }
 
-/// The shape of the table's leaves, as client and node agree on it.
-fn geometry(definition: &PoolDefinition) -> Result<BlockGeometry, ServerError> {
-    let name = &definition.table.name;
-    let geometry = BlockGeometry::new(definition.table.value_bytes.into())
-        .map_err(|error| ServerError::new(ErrorCode::WrongValueSize, format!("table {name:?}: {error}")))?;
-    let (lines, format_version) = (geometry.lines(), definition.format_version);
+/// Refuses leaves of another shape than this node's.
+fn check_leaves(definition: &PoolDefinition, lines: usize) -> Result<(), ServerError> {
+    let format_version = definition.format_version;
     if (lines, FORMAT_VERSION) == (definition.block_lines.into(), format_version) {
-        return Ok(geometry);
+        return Ok(());
     }
     let text = format!(
-        "table {name:?} has leaves of {lines} lines in format {FORMAT_VERSION}, not {} in format {format_version}: use \
-         nodes and clients of the same release",
-        definition.block_lines
+        "table {:?} has leaves of {lines} lines in format {FORMAT_VERSION}, not {} in format {format_version}: use nodes \
+         and clients of the same release",
+        definition.table.name, definition.block_lines
     );
     Err(ServerError::new(ErrorCode::BadRequest, text))
+}
+
+/// The refusal of a size of values that no leaf can hold.
+fn wrong_value_size(definition: &PoolDefinition, error: GeometryError) -> ServerError {
+    let text = format!("table {:?}: {error}", definition.table.name);
+    ServerError::new(ErrorCode::WrongValueSize, text)
 }
 
 /// Writes the leaf that holds every key of an empty table, before anybody knows its region.
@@ -90,10 +102,26 @@ impl Table {
         id: TableId,
         definition: PoolDefinition,
         place: PoolPlace,
+        node: &NodeState,
+        memory_bytes: u64,
+    ) -> Result<Self, ServerError> {
+        match definition.engine {
+            TableEngine::Rolex => Self::of_blocks(id, definition, place, &node.listeners, memory_bytes),
+            TableEngine::XStoreD { .. } => Self::of_x_store(id, definition, place, &node.parts),
+        }
+    }
+
+    /// A ROLEX table.
+    fn of_blocks(
+        id: TableId,
+        definition: PoolDefinition,
+        place: PoolPlace,
         listeners: &Listeners,
         memory_bytes: u64,
     ) -> Result<Self, ServerError> {
-        let geometry = geometry(&definition)?;
+        let geometry = BlockGeometry::new(definition.table.value_bytes.into())
+            .map_err(|error| wrong_value_size(&definition, error))?;
+        check_leaves(&definition, geometry.lines())?;
         let create = |length_bytes: u64| {
             listeners.create_region(length_bytes, RegionRights::ReadWrite).map_err(|error| {
                 let name = &definition.table.name;
@@ -118,7 +146,25 @@ impl Table {
             meta_region: meta.as_ref().map_or(0, |part| part.region.id().0),
             meta_lines: meta.as_ref().map_or(0, |part| part.blocks().capacity()),
         };
-        Ok(Self { info, leaves, meta })
+        Ok(Self { info, blocks: Some(TableBlocks { leaves, meta }) })
+    }
+
+    /// A part of an XStore-D table.
+    fn of_x_store(
+        id: TableId,
+        definition: PoolDefinition,
+        place: PoolPlace,
+        parts: &ServerState,
+    ) -> Result<Self, ServerError> {
+        let geometry = Geometry::new(definition.table.value_bytes.into())
+            .map_err(|error| wrong_value_size(&definition, error))?;
+        check_leaves(&definition, geometry.leaf_lines())?;
+        let part = parts.create_numbered(id, &definition.table)?;
+        let (leaf_region, capacity_leaves) = (part.leaf_region, part.capacity_leaves);
+        let (meta_region, meta_lines) = (0, 0);
+        let info =
+            PoolTableInfo { id, definition, place, leaf_region, capacity_leaves, meta_region, meta_lines };
+        Ok(Self { info, blocks: None })
     }
 
     pub(crate) fn info(&self) -> &PoolTableInfo {
@@ -130,12 +176,18 @@ impl Table {
     }
 
     fn part(&self, space: Space) -> Result<&Part, ServerError> {
-        match space {
-            Space::Leaves => Ok(&self.leaves),
-            Space::Meta => self.meta.as_ref().ok_or_else(|| {
-                let text = format!("directory and models of table {:?} are at home", self.name());
-                ServerError::new(ErrorCode::BadRequest, text)
-            }),
+        let refuse = |text: String| Err(ServerError::new(ErrorCode::BadRequest, text));
+        match (&self.blocks, space) {
+            (None, _) => refuse(format!(
+                "table {:?} is of {}: its memory nodes give out its leaves",
+                self.name(),
+                self.info.definition.engine
+            )),
+            (Some(blocks), Space::Leaves) => Ok(&blocks.leaves),
+            (Some(TableBlocks { meta: Some(meta), .. }), Space::Meta) => Ok(meta),
+            (Some(_), Space::Meta) => {
+                refuse(format!("directory and models of table {:?} are at home", self.name()))
+            }
         }
     }
 
@@ -167,20 +219,41 @@ impl Table {
 
     /// Takes over what a compute node had, none of whose verbs can execute any more.
     pub(crate) fn end(&self, owner: ComputeNode) {
-        self.leaves.blocks().end(owner, None, |block| self.leaves.is_unwritten(block));
-        if let Some(meta) = &self.meta {
+        let Some(TableBlocks { leaves, meta }) = &self.blocks else { return };
+        leaves.blocks().end(owner, None, |block| leaves.is_unwritten(block));
+        if let Some(meta) = meta {
             meta.blocks().end(owner, Some(META_MARGIN_LINES), |line| meta.is_unwritten(line));
         }
     }
 
-    pub(crate) fn stats(&self) -> PoolTableStats {
-        let meta = self.meta.as_ref();
+    pub(crate) fn stats(&self, parts: &ServerState, now: MonotonicNs) -> PoolTableStats {
+        let info = self.info.clone();
+        let Some(TableBlocks { leaves, meta }) = &self.blocks else {
+            return Self::part_stats(info, parts, now);
+        };
+        let meta = meta.as_ref();
         PoolTableStats {
-            info: self.info.clone(),
-            leaves: self.leaves.blocks().stats(self.leaves.block_words as u64 * 8),
+            info,
+            leaves: leaves.blocks().stats(leaves.block_words as u64 * 8),
             meta: meta.map(|part| part.blocks().stats(LINE_BYTES as u64)).unwrap_or_default(),
-            huge_page_bytes: self.leaves.region.huge_page_bytes()
+            huge_page_bytes: leaves.region.huge_page_bytes()
                 + meta.map_or(0, |part| part.region.huge_page_bytes()),
+            part: None,
         }
+    }
+
+    fn part_stats(info: PoolTableInfo, parts: &ServerState, now: MonotonicNs) -> PoolTableStats {
+        let TableStats { tree, model, region, .. } =
+            parts.table_stats(info.id, now).expect("a part was made before its table");
+        let block_bytes = info.block_bytes();
+        let leaves = SpaceStats {
+            capacity: info.capacity_leaves.into(),
+            block_bytes,
+            used: region.used_bytes / block_bytes,
+            ..SpaceStats::default()
+        };
+        let huge_page_bytes = region.huge_page_bytes;
+        let part = Some(PartStats { tree, model });
+        PoolTableStats { info, leaves, meta: SpaceStats::default(), huge_page_bytes, part }
     }
 }

@@ -6,15 +6,15 @@
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use farsight_base::Epoch;
-use farsight_node::Listeners;
 use farsight_protocol::{
     ErrorCode, PoolDefinition, PoolPlace, ServerError, TABLE_NAME_BYTES_MAX, TableId, check_table_name,
 };
 
+use crate::NodeState;
 use crate::table::Table;
 
 /// Tables of one pool at most: the statistics of all of them fit one reply.
-pub const TABLES_MAX: usize = 64;
+pub const TABLES_MAX: usize = 48;
 
 /// All tables of a memory node.
 pub(crate) struct Tables {
@@ -64,7 +64,7 @@ impl Tables {
     /// Makes a table, or finds the one of the same definition.
     pub(crate) fn create(
         &self,
-        listeners: &Listeners,
+        node: &NodeState,
         definition: PoolDefinition,
         place: PoolPlace,
         id: Option<TableId>,
@@ -96,8 +96,7 @@ impl Tables {
                 format!("number {number} is table {:?}, not {:?}", other.name(), definition.table.name);
             return Err(ServerError::new(ErrorCode::TableExists, text));
         }
-        let table =
-            Table::new(TableId(number as u16), definition, place.clone(), listeners, self.memory_bytes)?;
+        let table = Table::new(TableId(number as u16), definition, place.clone(), node, self.memory_bytes)?;
         self.place.get_or_init(|| place);
         Ok(slot.get_or_init(|| table))
     }
@@ -138,22 +137,100 @@ fn other_pool(own: &PoolPlace, wanted: &PoolPlace) -> ServerError {
 
 fn check_same(table: &Table, wanted: &PoolDefinition, id: Option<TableId>) -> Result<(), ServerError> {
     let own = &table.info().definition;
-    if own == wanted && id.is_none_or(|id| id == table.info().id) {
+    let is_same = match id {
+        // Where the ranges of a table begin, whoever made it has said.
+        None => {
+            own.engine.is_like(&wanted.engine)
+                && *own == PoolDefinition { engine: own.engine.clone(), ..wanted.clone() }
+        }
+        Some(id) => own == wanted && id == table.info().id,
+    };
+    if is_same {
         return Ok(());
     }
     let text = format!(
-        "table {:?} exists with {} keys, values of {} B, leaves of {} lines in format {} and number {}; {} keys, \
-         values of {} B, {} lines, format {} were asked for",
+        "table {:?} exists in {} with {} keys, values of {} B, leaves of {} lines in format {} and number {}; {}, {} \
+         keys, values of {} B, {} lines, format {} were asked for",
         own.table.name,
+        own.engine,
         own.table.key_kind,
         own.table.value_bytes,
         own.block_lines,
         own.format_version,
         table.info().id.0,
+        wanted.engine,
         wanted.table.key_kind,
         wanted.table.value_bytes,
         wanted.block_lines,
         wanted.format_version
     );
     Err(ServerError::new(ErrorCode::TableExists, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use farsight_protocol::{
+        KeyKind, ListenerStats, MemoryNodeStats, ModelStats, POOL_NODES_MAX, PartStats, PoolTableInfo,
+        PoolTableStats, ReplyWriter, SpaceStats, TableDefinition, TableEngine, TreeStats,
+    };
+
+    use super::*;
+    use crate::state::MESSAGE_BYTES_MIN;
+
+    #[test]
+    fn the_statistics_of_all_tables_fit_one_reply() {
+        // A gibibyte a second for ten years has 59 bits; each seven of them take a byte.
+        const LARGE: u64 = 1 << 40;
+        let place = PoolPlace { epochs: vec![u64::MAX; POOL_NODES_MAX], index: 15 };
+        let name = "n".repeat(TABLE_NAME_BYTES_MAX);
+        let table = TableDefinition { name, key_kind: KeyKind::Bytes8, value_bytes: 256 };
+        let engine = TableEngine::XStoreD { boundaries: vec![u64::MAX; POOL_NODES_MAX - 1] };
+        let definition = PoolDefinition { table, engine, block_lines: u16::MAX, format_version: u32::MAX };
+        let info = PoolTableInfo {
+            id: TableId(u16::MAX),
+            definition,
+            place: place.clone(),
+            leaf_region: u32::MAX,
+            capacity_leaves: u32::MAX,
+            meta_region: u32::MAX,
+            meta_lines: u32::MAX,
+        };
+        let leaves =
+            SpaceStats { capacity: LARGE, block_bytes: LARGE, used: LARGE, owned: LARGE, orphaned: LARGE };
+        let tree = TreeStats {
+            pairs: LARGE,
+            leaves: LARGE,
+            inner_nodes: LARGE,
+            inner_levels: u32::MAX,
+            splits: LARGE,
+            compactions: LARGE,
+            hint_hits: LARGE,
+            descents: LARGE,
+            mended: LARGE,
+        };
+        let model = ModelStats {
+            generation: LARGE,
+            sub_models: LARGE,
+            top_bytes: LARGE,
+            cache_bytes: LARGE,
+            window_leaves_max: LARGE,
+            retrained: LARGE,
+            pending: LARGE,
+            lag_ns: LARGE,
+            ..ModelStats::default()
+        };
+        let part = Some(PartStats { tree, model });
+        let meta = SpaceStats::default();
+        let table = PoolTableStats { info, leaves, meta, huge_page_bytes: LARGE, part };
+        let listener = ListenerStats { address: "a".repeat(64), clients: LARGE };
+        let stats = MemoryNodeStats {
+            place: Some(place),
+            listeners: vec![listener; farsight_node::LISTENERS_MAX],
+            tables: vec![table; TABLES_MAX],
+            ..MemoryNodeStats::default()
+        };
+        let mut reply = Vec::new();
+        ReplyWriter::new(&mut reply).push_control(&stats);
+        assert!(reply.len() <= MESSAGE_BYTES_MIN, "{} B", reply.len());
+    }
 }

@@ -14,7 +14,7 @@ use farsight_memory_node::{MemoryNode, MemoryNodeHandle, MemoryNodeOptions};
 use farsight_protocol::{
     Blocks, ComputeNode, ControlRequest, ErrorCode, KeyKind, MemoryNodeStats, NodeKind, PoolDefinition,
     PoolHello, PoolPlace, PoolRequest, PoolTableInfo, Reply, Request, ServerError, Space, TableDefinition,
-    TableId,
+    TableEngine, TableId,
 };
 use serde::de::DeserializeOwned;
 
@@ -85,7 +85,7 @@ impl Client {
 fn definition(name: &str, value_bytes: u16) -> PoolDefinition {
     let table = TableDefinition { name: name.to_owned(), key_kind: KeyKind::U64, value_bytes };
     let block_lines = BlockGeometry::new(value_bytes.into()).expect("a geometry").lines() as u16;
-    PoolDefinition { table, block_lines, format_version: FORMAT_VERSION }
+    PoolDefinition { table, engine: TableEngine::Rolex, block_lines, format_version: FORMAT_VERSION }
 }
 
 fn create(
@@ -231,8 +231,13 @@ fn it_says_what_it_is_and_refuses_what_servers_do() {
     let mut frame = Vec::new();
     Request::control(&mut frame, &ControlRequest::Identify);
     assert_eq!(client.frame(&frame), Ok(NodeKind::MemoryNode));
-    Request::get(&mut frame, TableId(0), &[1]);
+    Request::control(&mut frame, &ControlRequest::ListTables);
     assert_eq!(code(client.frame::<()>(&frame)), ErrorCode::BadRequest);
+    // A ROLEX table's pairs are nothing that a node's processor knows of.
+    let epoch = client.epoch();
+    let table = create(&mut client, &[epoch], 0, None).expect("a table");
+    Request::get(&mut frame, table.id, &[1]);
+    assert_eq!(code(client.frame::<()>(&frame)), ErrorCode::UnknownTable);
     assert_eq!(code(client.frame::<()>(b"no frame")), ErrorCode::BadRequest);
     let place = PoolPlace { epochs: Vec::new(), index: 0 };
     let nowhere = PoolRequest::CreateTable { definition: definition("t", 8), place, id: None };

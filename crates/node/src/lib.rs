@@ -14,13 +14,17 @@ mod error;
 mod failure;
 mod listeners;
 pub mod process;
+mod service;
 mod threads;
+mod worker;
 
 pub use answer::answer;
 pub use error::{ShutdownError, StartError};
 pub use failure::Failure;
 pub use listeners::Listeners;
+pub use service::{Calls, Service};
 pub use threads::{Stop, Threads};
+pub use worker::Worker;
 
 /// Addresses of one process at most.
 pub const LISTENERS_MAX: usize = 16;

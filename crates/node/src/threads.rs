@@ -9,11 +9,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use farsight_base::ClientId;
+use farsight_base::clock::{Clock, SystemClock};
 use farsight_base::sync::{AtomicBool, Ordering};
 
-use crate::{Failure, Listeners, ShutdownError, StartError};
+use crate::{Failure, Listeners, Service, ShutdownError, StartError, Worker};
 
+/// Calls of one worker step.
+const STEP_CALLS: usize = 256;
 /// The longest sleep of a thread with nothing to do. Whatever gives it something wakes it.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 /// The longest that a stop waits for the threads.
@@ -40,38 +42,26 @@ impl Stop {
         self.0.load(Ordering::Acquire)
     }
 
-    /// A worker's loop: `step` returns how many calls it answered, `wait` sleeps until there may be one.
-    pub fn work<Worker>(
-        &self,
-        worker: &mut Worker,
-        mut step: impl FnMut(&mut Worker) -> usize,
-        mut wait: impl FnMut(&mut Worker, Duration),
-    ) {
+    /// A worker's loop.
+    fn work<S: Service>(&self, worker: &mut Worker<S>, clock: &SystemClock) {
         while !self.is_raised() {
-            if step(worker) == 0 {
+            if worker.step(clock.now(), STEP_CALLS) == 0 {
                 // How long to look for the next call before the sleep, the port knows best.
-                wait(worker, SLEEP_MAX);
+                worker.wait(SLEEP_MAX);
             }
         }
     }
 
-    /// A control thread's loop: accepts and dismisses clients of one listener, and says which have ended, by
-    /// the numbers of [`Listeners::client_of`].
-    pub fn control(
-        &self,
-        listeners: &Listeners,
-        listener: usize,
-        failure: &Failure,
-        mut departed: impl FnMut(Vec<ClientId>),
-    ) {
+    /// A control thread's loop: accepts and dismisses clients of one listener, and says which have ended.
+    fn control<S: Service>(&self, service: &S, listener: usize) {
         while !self.is_raised() {
-            match listeners.get(listener).step(SLEEP_MAX) {
+            match service.listeners().get(listener).step(SLEEP_MAX) {
                 Ok(clients) if clients.is_empty() => {}
                 Ok(clients) => {
                     let numbered = clients.into_iter().map(|client| Listeners::client_of(listener, client));
-                    departed(numbered.collect());
+                    service.note_departed(numbered.collect());
                 }
-                Err(error) => return failure.record("accepting clients", &error.to_string()),
+                Err(error) => return service.failure().record("accepting clients", &error.to_string()),
             }
         }
     }
@@ -82,6 +72,38 @@ impl Threads {
     /// may sleep in.
     pub fn new(failure: Arc<Failure>, wake: impl Fn() + Send + Sync + 'static) -> Self {
         Self { stop: Stop::default(), failure, wake: Box::new(wake), running: Vec::new() }
+    }
+
+    /// Starts those that serve the clients of `service`: for each listener a control thread and so many
+    /// workers.
+    ///
+    /// # Errors
+    /// [`StartError::Port`], [`StartError::Thread`].
+    pub fn serve<S: Service>(
+        &mut self,
+        service: &Arc<S>,
+        workers: usize,
+        clock: &SystemClock,
+    ) -> Result<(), StartError> {
+        // All ports before the first client: clients are spread over the ports that exist.
+        let mut opened = Vec::new();
+        for listener in 0..service.listeners().len() {
+            for _ in 0..workers {
+                let name = format!("worker {}", opened.len());
+                let worker = Worker::open(service, listener, &name)
+                    .map_err(|source| StartError::Port { worker: name.clone(), source })?;
+                opened.push((name, worker));
+            }
+        }
+        for (name, mut worker) in opened {
+            let clock = clock.clone();
+            self.spawn(&name, move |stop| stop.work(&mut worker, &clock))?;
+        }
+        for listener in 0..service.listeners().len() {
+            let service = Arc::clone(service);
+            self.spawn(&format!("control {listener}"), move |stop| stop.control(&*service, listener))?;
+        }
+        Ok(())
     }
 
     /// Starts one.

@@ -7,7 +7,10 @@ use farsight_base::{Epoch, LINE_BYTES, RegionId};
 use serde::{Deserialize, Serialize};
 
 use crate::request::decode_whole;
-use crate::{DecodeError, ErrorCode, ListenerStats, ServerError, TableDefinition, TableId};
+use crate::{
+    DecodeError, ErrorCode, ListenerStats, ModelStats, ServerError, TableDefinition, TableId, TableInfo,
+    TreeStats,
+};
 
 /// Memory nodes of a pool at most.
 pub const POOL_NODES_MAX: usize = 16;
@@ -65,11 +68,70 @@ pub struct PoolHello {
     pub place: Option<PoolPlace>,
 }
 
+/// How a pool's table is worked with.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum TableEngine {
+    /// Compute nodes do every operation one-sided; leaves lie on any node.
+    Rolex,
+    /// Compute nodes read one-sided; the memory nodes' processors write. Each node has an ordered range of
+    /// the keys, an XStore table of its own.
+    XStoreD {
+        /// The least key of each node's range but the first node's, ascending.
+        boundaries: Vec<u64>,
+    },
+}
+
+impl TableEngine {
+    /// XStore-D over so many nodes, with ranges of the same number of keys of a sample, or, if that has fewer
+    /// keys than there are nodes, of the same width.
+    #[must_use]
+    pub fn x_store_d(mut sample: Vec<u64>, nodes: usize) -> Self {
+        sample.sort_unstable();
+        sample.dedup();
+        let count = sample.len();
+        let boundary = |node: usize| match sample.get(node * count / nodes) {
+            Some(key) if count >= nodes => *key,
+            _ => (((node as u128) << u64::BITS) / nodes as u128) as u64,
+        };
+        Self::XStoreD { boundaries: (1..nodes).map(boundary).collect() }
+    }
+
+    /// True for the same engine, wherever its ranges begin.
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
+
+    /// True for one that can be over so many nodes.
+    #[must_use]
+    pub fn is_sound(&self, nodes: usize) -> bool {
+        match self {
+            Self::Rolex => true,
+            Self::XStoreD { boundaries } => {
+                boundaries.len() + 1 == nodes
+                    && boundaries.first().is_none_or(|first| *first > 0)
+                    && boundaries.is_sorted_by(|low, high| low < high)
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for TableEngine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Rolex => "rolex",
+            Self::XStoreD { .. } => "xstore-d",
+        })
+    }
+}
+
 /// A new table of a pool.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PoolDefinition {
     /// Name, kind of keys, size of values.
     pub table: TableDefinition,
+    /// How it is worked with.
+    pub engine: TableEngine,
     /// Lines of one leaf's block.
     pub block_lines: u16,
     /// The version of the format in which its leaves are written.
@@ -89,7 +151,7 @@ pub struct PoolTableInfo {
     pub leaf_region: u32,
     /// Leaves that the region holds.
     pub capacity_leaves: u32,
-    /// The number of the region that holds directory and models, on home; zero elsewhere.
+    /// The number of the region that holds directory and models, on home of a ROLEX table; zero elsewhere.
     pub meta_region: u32,
     /// Lines of that region.
     pub meta_lines: u32,
@@ -100,6 +162,18 @@ impl PoolTableInfo {
     #[must_use]
     pub fn leaves(&self) -> RegionId {
         RegionId(self.leaf_region)
+    }
+
+    /// The node's part as an XStore table, which it is if the engine is XStore-D.
+    #[must_use]
+    pub fn part(&self) -> TableInfo {
+        TableInfo {
+            id: self.id,
+            definition: self.definition.table.clone(),
+            format_version: self.definition.format_version,
+            leaf_region: self.leaf_region,
+            capacity_leaves: self.capacity_leaves,
+        }
     }
 
     /// Bytes of one leaf's block.
@@ -148,8 +222,8 @@ pub enum PoolRequest {
         /// Its number.
         compute_node: ComputeNode,
     },
-    /// Makes a table, or finds the one of the same definition: at home, which numbers it, then at the others
-    /// with that number. Answered by a [`PoolTableInfo`].
+    /// Makes a table, or finds the one of the same definition (boundaries aside, which home keeps): at home,
+    /// which numbers it, then at the others with that number. Answered by a [`PoolTableInfo`].
     CreateTable {
         /// Its definition.
         definition: PoolDefinition,
@@ -223,6 +297,16 @@ impl PoolRequest {
                 place.epochs.len(),
                 place.index
             )),
+            Self::CreateTable { definition, place, .. }
+                if !definition.engine.is_sound(place.epochs.len()) =>
+            {
+                refuse(format!(
+                    "the ranges of {:?} begin at {:?}: a pool of {} nodes has one boundary less, ascending, not zero",
+                    definition.table.name,
+                    definition.engine,
+                    place.epochs.len()
+                ))
+            }
             Self::Allocate { space: Space::Leaves, count, .. }
                 if !(1..=POOL_BLOCKS_MAX).contains(&(*count as usize)) =>
             {
@@ -263,7 +347,7 @@ pub struct MemoryNodeStats {
 }
 
 /// What a memory node says of one table.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct PoolTableStats {
     /// The table.
     pub info: PoolTableInfo,
@@ -273,6 +357,17 @@ pub struct PoolTableStats {
     pub meta: SpaceStats,
     /// Bytes of its regions on huge pages.
     pub huge_page_bytes: u64,
+    /// Its tree and model here, if this node's processor keeps them: XStore-D's.
+    pub part: Option<PartStats>,
+}
+
+/// What a memory node says of its part of an XStore-D table.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct PartStats {
+    /// Its tree.
+    pub tree: TreeStats,
+    /// Its model.
+    pub model: ModelStats,
 }
 
 /// How a space's blocks are used.
@@ -288,4 +383,39 @@ pub struct SpaceStats {
     pub owned: u64,
     /// Of those, blocks whose compute nodes have ended, to be looked at.
     pub orphaned: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn boundaries(sample: &[u64], nodes: usize) -> Vec<u64> {
+        let engine = TableEngine::x_store_d(sample.to_vec(), nodes);
+        assert!(engine.is_sound(nodes), "{engine:?}");
+        let TableEngine::XStoreD { boundaries } = engine else { panic!("asked for XStore-D") };
+        boundaries
+    }
+
+    #[test]
+    fn ranges_have_the_same_number_of_a_samples_keys() {
+        assert_eq!(boundaries(&[60, 50, 10, 20, 30, 40, 10], 3), [30, 50]);
+        assert_eq!(boundaries(&[0, 1, 2], 3), [1, 2]);
+        assert_eq!(boundaries(&[7; 100], 1), []);
+    }
+
+    #[test]
+    fn without_a_sample_they_have_the_same_width() {
+        assert_eq!(boundaries(&[], 4), [1 << 62, 1 << 63, 3 << 62]);
+        assert_eq!(boundaries(&[5, 5, 5], 2), [1 << 63]);
+        assert_eq!(boundaries(&[], 16).len(), 15);
+    }
+
+    #[test]
+    fn ranges_that_cannot_be_are_found() {
+        for (boundaries, nodes) in [(vec![], 2), (vec![5], 1), (vec![0], 2), (vec![5, 5], 3), (vec![6, 5], 3)]
+        {
+            let engine = TableEngine::XStoreD { boundaries };
+            assert!(!engine.is_sound(nodes), "{engine:?}");
+        }
+    }
 }

@@ -8,6 +8,7 @@
 //! Protocol: whoever makes work says so to the table ([`crate::table::Table::want_training`]) and raises the
 //! signal on which the runner sleeps between steps. Training that fails is tried again later and later.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use farsight_base::clock::MonotonicNs;
 use farsight_base::sync::Ordering;
 use farsight_index_xstore::server::{Trainer, TrainingStep, XStoreLeaf};
 use farsight_node::process;
+use farsight_protocol::TableId;
 
 use crate::ServerState;
 use crate::table::Table;
@@ -54,8 +56,7 @@ pub struct Background {
     state: Arc<ServerState>,
     /// Processor time that this thread has used.
     processor_time: fn() -> Duration,
-    /// One a table, in the order of their numbers.
-    works: Vec<TableWork>,
+    works: BTreeMap<TableId, TableWork>,
 }
 
 struct TableWork {
@@ -88,7 +89,7 @@ impl Background {
     /// far. A simulator, whose time is not the machine's, has a clock of its own.
     #[must_use]
     pub fn by_processor_time(state: Arc<ServerState>, processor_time: fn() -> Duration) -> Self {
-        Self { state, processor_time, works: Vec::new() }
+        Self { state, processor_time, works: BTreeMap::new() }
     }
 
     /// Does a bounded piece of what there is to do: for each table about as much as training `budget`
@@ -97,11 +98,8 @@ impl Background {
         self.state.forget_departed();
         let mut is_working = false;
         let mut again_at: Option<MonotonicNs> = None;
-        for (index, table) in self.state.tables.iter().enumerate() {
-            if index == self.works.len() {
-                self.works.push(TableWork::new(table));
-            }
-            let work = &mut self.works[index];
+        for table in self.state.tables.iter() {
+            let work = self.works.entry(table.info().id).or_insert_with(|| TableWork::new(table));
             let left = work.train(table, now, budget, self.processor_time);
             // A new model is worth more than huge pages, and takes less time.
             let collapses_more = left != Left::WholeTraining && work.collapse(table);

@@ -26,7 +26,7 @@ use farsight_protocol::{ErrorCode, ReplyWriter, Request, ServerError};
 use crate::ServerState;
 
 /// What executes one worker's calls, with the buffers that it reuses.
-pub(crate) struct Calls {
+pub struct Calls {
     state: Arc<ServerState>,
     /// The listener whose clients these are.
     listener: usize,
@@ -53,28 +53,27 @@ impl Calls {
         }
     }
 
-    /// Sets the time of the calls that follow.
-    pub(crate) fn set_now(&mut self, now: MonotonicNs) {
-        self.now = now;
-    }
-
-    /// Executes one request and returns the operations that it held.
-    fn execute(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Result<u64, ServerError> {
-        let mut answer = ReplyWriter::new(reply);
-        match Request::decode(request)? {
-            Request::Control(body) => self.control(body, &mut answer),
-            Request::Get { table, keys } => self.get(table, keys, &mut answer),
-            Request::Scan { table, from, limit } => self.scan(table, from, limit, &mut answer),
-            Request::Write { table, operation, entries } => {
-                self.write(table, operation, entries, &mut answer)
-            }
-            Request::Lookup { table, key, .. } => self.lookup(table, key, &mut answer),
-            Request::TopModel { table, first_word, .. } => self.top_model(table, first_word, &mut answer),
-            Request::SubModels { table, first, limit, .. } => {
-                self.sub_models(table, first, limit, &mut answer)
-            }
+    /// Executes one request of a client, by the number of [`Listeners::client_of`], and returns the
+    /// operations that it held.
+    ///
+    /// # Errors
+    /// A refusal, whatever `answer` holds by then.
+    pub fn execute(
+        &mut self,
+        client: ClientId,
+        request: Request<'_>,
+        answer: &mut ReplyWriter<'_>,
+    ) -> Result<u64, ServerError> {
+        match request {
+            Request::Control(body) => self.control(body, answer),
+            Request::Get { table, keys } => self.get(table, keys, answer),
+            Request::Scan { table, from, limit } => self.scan(table, from, limit, answer),
+            Request::Write { table, operation, entries } => self.write(table, operation, entries, answer),
+            Request::Lookup { table, key, .. } => self.lookup(table, key, answer),
+            Request::TopModel { table, first_word, .. } => self.top_model(table, first_word, answer),
+            Request::SubModels { table, first, limit, .. } => self.sub_models(table, first, limit, answer),
             Request::BulkLoad { table, last, piece, entries } => {
-                self.bulk_load(client, table, last, piece, entries, &mut answer)
+                self.bulk_load(client, table, last, piece, entries, answer)
             }
             Request::Pool(_) => {
                 let text = "this is a server, not a memory node of a pool";
@@ -98,10 +97,17 @@ impl CallHandler for Calls {
         let client = Listeners::client_of(self.listener, client);
         let (state, name) = (Arc::clone(&self.state), std::mem::take(&mut self.name));
         let limit_bytes = self.message_bytes_max();
-        let operations =
-            answer(&state.failure, &name, limit_bytes, reply, |reply| self.execute(client, request, reply));
+        let operations = answer(&state.failure, &name, limit_bytes, reply, |reply| {
+            self.execute(client, Request::decode(request)?, &mut ReplyWriter::new(reply))
+        });
         self.name = name;
         state.count_call(operations);
+    }
+}
+
+impl farsight_node::Calls for Calls {
+    fn set_now(&mut self, now: MonotonicNs) {
+        self.now = now;
     }
 }
 

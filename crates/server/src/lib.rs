@@ -24,12 +24,14 @@ mod signal;
 mod state;
 mod table;
 mod tables;
-mod worker;
 
 pub use background::{Background, BackgroundState};
+pub use call::Calls;
 pub use farsight_node::{ShutdownError, StartError};
 pub use options::ServerOptions;
-pub use server::{Server, ServerHandle};
+pub use server::{Server, ServerHandle, spawn_training};
 pub use state::ServerState;
 pub use tables::TABLES_MAX;
-pub use worker::Worker;
+
+/// A worker of a server.
+pub type Worker = farsight_node::Worker<ServerState>;

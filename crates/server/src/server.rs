@@ -8,10 +8,8 @@ use farsight_fabric::Listener;
 use farsight_node::{ShutdownError, StartError, Stop, Threads};
 use farsight_protocol::ServerStats;
 
-use crate::{Background, BackgroundState, ServerOptions, ServerState, Worker};
+use crate::{Background, BackgroundState, ServerOptions, ServerState};
 
-/// Calls of one worker step.
-const STEP_CALLS: usize = 256;
 /// The longest sleep of the training thread with nothing to do. Whatever gives it something wakes it.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 /// Sub-models trained in one background step: a millisecond or two, for which a stop, or a worker on the same
@@ -48,36 +46,28 @@ impl Server {
             let state = Arc::clone(&state);
             move || {
                 state.listeners.wake();
-                state.background.raise();
+                state.wake_background();
             }
         };
         let mut threads = Threads::new(Arc::clone(&state.failure), wake);
-        // All ports before the first client: clients are spread over the ports that exist.
-        let mut workers = Vec::new();
-        for listener in 0..state.listeners.len() {
-            for _ in 0..options.workers {
-                let name = format!("worker {}", workers.len());
-                let worker = Worker::open(&state, listener, &name)
-                    .map_err(|source| StartError::Port { worker: name.clone(), source })?;
-                workers.push((name, worker));
-            }
-        }
-        for (name, mut worker) in workers {
-            let clock = clock.clone();
-            let step = move |worker: &mut Worker| worker.step(clock.now(), STEP_CALLS);
-            threads.spawn(&name, move |stop| stop.work(&mut worker, step, Worker::wait))?;
-        }
-        let (training, training_clock) = (Arc::clone(&state), clock.clone());
-        threads.spawn("training", move |stop| train(&training, &training_clock, stop))?;
-        for listener in 0..state.listeners.len() {
-            let state = Arc::clone(&state);
-            threads.spawn(&format!("control {listener}"), move |stop| {
-                let departed = |clients| state.note_departed(clients);
-                stop.control(&state.listeners, listener, &state.failure, departed);
-            })?;
-        }
+        threads.serve(&state, options.workers, &clock)?;
+        spawn_training(&mut threads, &state, &clock)?;
         Ok(ServerHandle { state, clock, threads })
     }
+}
+
+/// Starts the thread that does the background work of `state`. Whoever stops it raises the state's signal
+/// ([`ServerState::wake_background`]).
+///
+/// # Errors
+/// [`StartError::Thread`].
+pub fn spawn_training(
+    threads: &mut Threads,
+    state: &Arc<ServerState>,
+    clock: &SystemClock,
+) -> Result<(), StartError> {
+    let (state, clock) = (Arc::clone(state), clock.clone());
+    threads.spawn("training", move |stop| train(&state, &clock, stop))
 }
 
 fn train(state: &Arc<ServerState>, clock: &SystemClock, stop: &Stop) {

@@ -9,7 +9,7 @@ use farsight_fabric::RegionRights;
 use farsight_model::TrainOptions;
 use farsight_node::Listeners;
 use farsight_protocol::{
-    ErrorCode, ServerError, TABLE_NAME_BYTES_MAX, TableDefinition, TableId, check_table_name,
+    ErrorCode, ServerError, TABLE_NAME_BYTES_MAX, TableDefinition, TableId, TableInfo, check_table_name,
 };
 
 use crate::table::Table;
@@ -35,7 +35,7 @@ impl Tables {
 
     /// The tables, in the order of their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Table> {
-        self.slots.iter().map_while(OnceLock::get)
+        self.slots.iter().filter_map(OnceLock::get)
     }
 
     /// The table with this number.
@@ -58,23 +58,33 @@ impl Tables {
         })
     }
 
-    /// Makes a table whose region all `listeners` serve, or finds the one of the same definition.
+    /// Makes a table whose region all `listeners` serve, or finds the one of the same definition. Either all
+    /// of them are made with an `id`, or none is.
     pub(crate) fn create(
         &self,
         listeners: &Listeners,
         wanted: &TableDefinition,
+        id: Option<TableId>,
     ) -> Result<&Table, ServerError> {
         check_table_name(&wanted.name)?;
         let format = Table::format(wanted)?;
         let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(table) = self.find(&wanted.name) {
-            return table.check_definition(wanted).map(|()| table);
+            table.check_definition(wanted)?;
+            return if id.is_none_or(|id| id == table.info().id) {
+                Ok(table)
+            } else {
+                Err(other_number(table))
+            };
         }
-        let index = self.iter().count();
+        let index = id.map_or_else(|| self.iter().count(), |id| usize::from(id.0));
         let Some(slot) = self.slots.get(index) else {
             let text = format!("the server has {TABLES_MAX} tables, its most: cannot make {:?}", wanted.name);
             return Err(ServerError::new(ErrorCode::OutOfResources, text));
         };
+        if let Some(other) = slot.get() {
+            return Err(other_number(other));
+        }
         let region = listeners.create_region(self.memory_bytes, RegionRights::ReadOnly).map_err(|error| {
             let text = format!("table {:?} needs a region of {} B: {error}", wanted.name, self.memory_bytes);
             ServerError::new(ErrorCode::OutOfResources, text)
@@ -86,6 +96,12 @@ impl Tables {
     fn find(&self, name: &str) -> Option<&Table> {
         self.iter().find(|table| table.info().definition.name == name)
     }
+}
+
+fn other_number(table: &Table) -> ServerError {
+    let TableInfo { id, definition, .. } = table.info();
+    let text = format!("table {:?} has number {}, and another was asked for", definition.name, id.0);
+    ServerError::new(ErrorCode::TableExists, text)
 }
 
 /// The beginning of a name that somebody sent, for an error text.

@@ -30,8 +30,8 @@ const LAYERS: &[Layer] = &[
     ("index-rolex", &["base", "fabric", "index", "layout", "model", "protocol"]),
     ("index-xstore", &["base", "fabric", "index", "layout", "model", "protocol"]),
     ("node", &["base", "fabric", "protocol"]),
-    ("memory-node", &["base", "fabric", "layout", "node", "protocol"]),
     ("server", &["base", "fabric", "index", "index-xstore", "layout", "model", "node", "protocol"]),
+    ("memory-node", &["base", "fabric", "layout", "node", "protocol", "server"]),
     ("client", &["base", "fabric", "index", "index-rolex", "index-xstore", "layout", "protocol"]),
     (
         "farsight",

@@ -18,7 +18,7 @@ use farsight_layout::FORMAT_VERSION;
 use farsight_layout::pool::BlockGeometry;
 use farsight_protocol::{
     ComputeNode, PoolDefinition, PoolHello, PoolPlace, PoolRequest, PoolTableInfo, Request, TableDefinition,
-    TableInfo,
+    TableEngine, TableInfo,
 };
 use serde::de::DeserializeOwned;
 
@@ -148,7 +148,8 @@ impl<C: Connection> Nodes<C> {
         let geometry = BlockGeometry::new(usize::from(table.value_bytes))
             .map_err(|source| CatalogueError::ValueSize { table: table.name.clone(), source })?;
         let block_lines = geometry.lines() as u16;
-        let definition = PoolDefinition { table: table.clone(), block_lines, format_version: FORMAT_VERSION };
+        let (table, engine, format_version) = (table.clone(), TableEngine::Rolex, FORMAT_VERSION);
+        let definition = PoolDefinition { table, engine, block_lines, format_version };
         let home = self.part(0, &definition, None)?;
         self.adopt(home)
     }

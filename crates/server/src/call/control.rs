@@ -10,7 +10,7 @@ impl Calls {
         let tables = &self.state.tables;
         match ControlRequest::decode(body)? {
             ControlRequest::CreateTable(definition) => {
-                answer.push_control(tables.create(&self.state.listeners, &definition)?.info());
+                answer.push_control(tables.create(&self.state.listeners, &definition, None)?.info());
                 // A new table is trained, too: clients read it one-sided from the first pair on.
                 self.state.background.raise();
             }

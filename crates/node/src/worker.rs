@@ -1,7 +1,7 @@
 //! A worker: one port's calls, executed in order of arrival.
 //!
 //! Invariant: a call is executed by one worker from start to end; what a panic leaves behind is answered like
-//! any other call and turns the server to refusing ([`farsight_node::Failure`]).
+//! any other call and turns the process to refusing ([`crate::Failure`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,28 +9,26 @@ use std::time::Duration;
 use farsight_base::clock::MonotonicNs;
 use farsight_fabric::{FabricError, ServerPort};
 
-use crate::ServerState;
-use crate::call::Calls;
+use crate::{Calls, Service};
 
 /// One port and what executes its calls.
-pub struct Worker {
+pub struct Worker<S: Service> {
     port: Box<dyn ServerPort>,
-    calls: Calls,
+    calls: S::Calls,
 }
 
-impl Worker {
-    /// A worker called `name`, with a port of its own at the server's listener of this number.
+impl<S: Service> Worker<S> {
+    /// A worker called `name`, with a port of its own at the listener of this number.
     ///
     /// # Errors
-    /// As [`Host::open_port`].
-    ///
-    /// [`Host::open_port`]: farsight_fabric::Host::open_port
-    pub fn open(state: &Arc<ServerState>, listener: usize, name: &str) -> Result<Self, FabricError> {
-        let port = state.listeners.get(listener).open_port()?;
-        Ok(Self { port, calls: Calls::new(Arc::clone(state), listener, name.to_owned()) })
+    /// As [`Host::open_port`](farsight_fabric::Host::open_port).
+    pub fn open(service: &Arc<S>, listener: usize, name: &str) -> Result<Self, FabricError> {
+        let port = service.listeners().get(listener).open_port()?;
+        Ok(Self { port, calls: service.calls(listener, name) })
     }
 
-    /// Executes up to `budget_calls` waiting calls. Returns how many there were; never blocks.
+    /// Executes up to `budget_calls` waiting calls. Returns how many there were. Blocks in a fence alone, and
+    /// then as long as the fabric bounds it.
     pub fn step(&mut self, now: MonotonicNs, budget_calls: usize) -> usize {
         self.calls.set_now(now);
         self.port.serve(budget_calls, &mut self.calls)

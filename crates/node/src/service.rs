@@ -1,0 +1,33 @@
+//! What a process does for its clients, as its threads see it.
+
+use std::sync::Arc;
+
+use farsight_base::ClientId;
+use farsight_base::clock::MonotonicNs;
+use farsight_fabric::CallHandler;
+
+use crate::{Failure, Listeners};
+
+/// What the threads of one process share: all that their clients ask for.
+pub trait Service: Send + Sync + Sized + 'static {
+    /// What executes one worker's calls.
+    type Calls: Calls;
+
+    /// Where its clients come from.
+    fn listeners(&self) -> &Listeners;
+
+    /// What ends all answers.
+    fn failure(&self) -> &Arc<Failure>;
+
+    /// What executes the calls of the worker of this name, for clients of the listener of this number.
+    fn calls(self: &Arc<Self>, listener: usize, name: &str) -> Self::Calls;
+
+    /// Notes clients that have ended: none of their requests executes any more.
+    fn note_departed(&self, clients: Vec<ClientId>);
+}
+
+/// What executes one worker's calls.
+pub trait Calls: CallHandler + Send + 'static {
+    /// Sets the time of the calls that follow.
+    fn set_now(&mut self, now: MonotonicNs);
+}
