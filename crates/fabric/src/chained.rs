@@ -33,6 +33,86 @@ pub fn line_address(region: RegionId, line: u64) -> RemoteAddress {
     RemoteAddress { region, offset_bytes: line.saturating_mul(LINE_BYTES as u64) }
 }
 
+/// Which chains of a batch have a READ under way, a slot each: for a caller who goes through the steps of
+/// several queue pairs' batches side by side. Of one queue pair alone [`QueuePair::read_chained`] does the
+/// same, perhaps better.
+#[derive(Clone, Copy)]
+pub struct UnderWay {
+    posted: [bool; CHAINS_MAX],
+    count: usize,
+}
+
+impl UnderWay {
+    /// Posts and rings the first READs of `count` chains.
+    ///
+    /// # Errors
+    /// As [`QueuePair::doorbell`].
+    ///
+    /// # Panics
+    /// With more than [`CHAINS_MAX`] chains.
+    pub fn begin<const FIRST: usize, const SECOND: usize, Q: QueuePair + ?Sized>(
+        queue: &mut Q,
+        region: RegionId,
+        count: usize,
+        chains: &mut impl Chains<FIRST, SECOND>,
+    ) -> Result<Self, FabricError> {
+        const { assert!(Q::SLOTS >= CHAINS_MAX, "a slot a chain") };
+        assert!(count <= CHAINS_MAX, "{count} chains, of {CHAINS_MAX} at most");
+        let mut posted = [false; CHAINS_MAX];
+        for (index, posted) in posted[..count].iter_mut().enumerate() {
+            if let Some(line) = chains.first(index) {
+                queue.post_read(index, line_address(region, line), FIRST, ReadMode::Stamped);
+                *posted = true;
+            }
+        }
+        queue.doorbell()?;
+        Ok(Self { posted, count })
+    }
+
+    /// Waits for the first READs; posts and rings the second ones.
+    ///
+    /// # Errors
+    /// As [`QueuePair::settle`], [`QueuePair::take_read`] and [`QueuePair::doorbell`].
+    pub fn go_on<const FIRST: usize, const SECOND: usize, Q: QueuePair + ?Sized>(
+        &mut self,
+        queue: &mut Q,
+        region: RegionId,
+        chains: &mut impl Chains<FIRST, SECOND>,
+    ) -> Result<(), FabricError> {
+        queue.settle()?;
+        let mut lines = [Line::ZERO; FIRST];
+        for (index, posted) in self.posted[..self.count].iter_mut().enumerate() {
+            if std::mem::take(posted) {
+                queue.take_read(index, &mut lines)?;
+                if let Some(line) = chains.second(index, &lines) {
+                    queue.post_read(index, line_address(region, line), SECOND, ReadMode::Stamped);
+                    *posted = true;
+                }
+            }
+        }
+        queue.doorbell()
+    }
+
+    /// Waits for the second READs.
+    ///
+    /// # Errors
+    /// As [`QueuePair::settle`] and [`QueuePair::take_read`].
+    pub fn end<const FIRST: usize, const SECOND: usize, Q: QueuePair + ?Sized>(
+        self,
+        queue: &mut Q,
+        chains: &mut impl Chains<FIRST, SECOND>,
+    ) -> Result<(), FabricError> {
+        queue.settle()?;
+        let mut lines = [Line::ZERO; SECOND];
+        let posted = self.posted[..self.count].iter().enumerate();
+        for (index, _) in posted.filter(|(_, posted)| **posted) {
+            queue.take_read(index, &mut lines)?;
+            chains.end(index, &lines);
+        }
+        Ok(())
+    }
+}
+
 /// Chained READs slot by slot.
 pub(crate) fn read_by_slots<const FIRST: usize, const SECOND: usize, Q: QueuePair + ?Sized>(
     queue: &mut Q,
@@ -40,33 +120,7 @@ pub(crate) fn read_by_slots<const FIRST: usize, const SECOND: usize, Q: QueuePai
     count: usize,
     chains: &mut impl Chains<FIRST, SECOND>,
 ) -> Result<(), FabricError> {
-    const { assert!(Q::SLOTS >= CHAINS_MAX, "a slot a chain") };
-    assert!(count <= CHAINS_MAX, "{count} chains, of {CHAINS_MAX} at most");
-    let mut posted = [false; CHAINS_MAX];
-    for (index, posted) in posted[..count].iter_mut().enumerate() {
-        if let Some(line) = chains.first(index) {
-            queue.post_read(index, line_address(region, line), FIRST, ReadMode::Stamped);
-            *posted = true;
-        }
-    }
-    queue.doorbell()?;
-    queue.settle()?;
-    let mut lines = [Line::ZERO; FIRST];
-    for (index, posted) in posted[..count].iter_mut().enumerate() {
-        if std::mem::take(posted) {
-            queue.take_read(index, &mut lines)?;
-            if let Some(line) = chains.second(index, &lines) {
-                queue.post_read(index, line_address(region, line), SECOND, ReadMode::Stamped);
-                *posted = true;
-            }
-        }
-    }
-    queue.doorbell()?;
-    queue.settle()?;
-    let mut lines = [Line::ZERO; SECOND];
-    for (index, _) in posted[..count].iter().enumerate().filter(|(_, posted)| **posted) {
-        queue.take_read(index, &mut lines)?;
-        chains.end(index, &lines);
-    }
-    Ok(())
+    let mut under_way = UnderWay::begin(queue, region, count, chains)?;
+    under_way.go_on(queue, region, chains)?;
+    under_way.end(queue, chains)
 }

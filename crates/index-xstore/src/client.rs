@@ -19,6 +19,7 @@ mod get;
 mod hints;
 mod lookup;
 mod multi_get;
+mod parts;
 mod refresh;
 mod route;
 mod scan;
@@ -32,6 +33,7 @@ use farsight_index::{Answers, Counters};
 
 pub use cache::{CacheStats, XCache};
 pub use error::XStoreError;
+pub use parts::XParts;
 pub use scan::ScanRequest;
 
 use cache::CachedModel;

@@ -28,7 +28,7 @@ const _: () = assert!(BATCH <= CHAINS_MAX, "a batch is READ in one chain a key")
 pub(super) struct Scratch {
     leaves: [LeafNumber; BATCH],
     hits: [(LeafSlot, u32); BATCH],
-    irregular: Vec<(usize, Start)>,
+    pub(super) irregular: Vec<(usize, Start)>,
     pub(super) leaf_lines: Vec<Line>,
 }
 
@@ -91,8 +91,20 @@ impl Locate for Candidates {
     }
 }
 
+/// No leaf: for the steps behind the first.
+pub(super) struct Nowhere;
+
+impl Locate for Nowhere {
+    const IS_UNROUTED_WITHOUT: bool = false;
+
+    #[inline(always)]
+    fn leaf(&self, _: usize, _: u64) -> LeafNumber {
+        LeafNumber::NONE
+    }
+}
+
 /// A batch from its keys' leaves on.
-struct Steps<'a, L> {
+pub(super) struct Steps<'a, L> {
     geometry: Geometry,
     keys: [u64; BATCH],
     locate: &'a L,
@@ -167,6 +179,42 @@ impl<L> Steps<'_, L> {
     }
 }
 
+/// Evaluates an expression with the lines of a value as a constant.
+macro_rules! with_value_lines {
+    ($geometry:expr, $lines:ident => $body:expr) => {
+        match $geometry.lines_per_value() {
+            1 => with_value_lines!(@constant $lines, 1, $body),
+            2 => with_value_lines!(@constant $lines, 2, $body),
+            3 => with_value_lines!(@constant $lines, 3, $body),
+            4 => with_value_lines!(@constant $lines, 4, $body),
+            _ => with_value_lines!(@constant $lines, VALUE_LINES_MAX, $body),
+        }
+    };
+    (@constant $lines:ident, $count:expr, $body:expr) => {{
+        const $lines: usize = $count;
+        $body
+    }};
+}
+pub(super) use with_value_lines;
+
+impl Scratch {
+    /// The steps of a batch whose answers go to these versions and values.
+    #[inline(always)]
+    pub(super) fn steps<'a, L: Locate>(
+        &'a mut self,
+        geometry: &Geometry,
+        keys: &[u64],
+        (versions, values): (&'a mut [u64], &'a mut [u8]),
+        locate: &'a L,
+    ) -> Steps<'a, L> {
+        let Self { leaves, hits, irregular, .. } = self;
+        // As long as the batch's other arrays: no index into it is looked at twice.
+        let mut batch = [0; BATCH];
+        batch[..keys.len()].copy_from_slice(keys);
+        Steps { geometry: *geometry, keys: batch, locate, leaves, hits, irregular, versions, values }
+    }
+}
+
 impl XClient {
     /// The values of `keys`, in their order.
     ///
@@ -203,12 +251,40 @@ impl XClient {
         self.pin();
         self.scratch.irregular.clear();
         if let Some(model) = self.model.take() {
-            let done = self.get_straight(&model, queue, keys, answers, first);
+            let predicted = Predicted::new(&model, keys);
+            let done = self.read_leaves(queue, keys, answers.part_mut(first, keys.len()), &predicted);
             self.model = Some(model);
             done?;
         } else {
-            self.scratch.irregular.extend((0..keys.len()).map(|index| (index, Start::Unrouted)));
-            self.counters.irregular += keys.len() as u64;
+            self.leave_unrouted(keys.len());
+        }
+        self.finish_batch(queue, keys, answers, first)
+    }
+
+    /// Of a batch without a model everything is irregular.
+    #[cold]
+    pub(super) fn leave_unrouted(&mut self, count: usize) {
+        self.scratch.irregular.extend((0..count).map(|index| (index, Start::Unrouted)));
+    }
+
+    /// What the straight way did not answer of a batch: first of its neighbours, then of the lane.
+    #[inline(always)]
+    pub(super) fn finish_batch<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        keys: &[u64],
+        answers: &mut Answers,
+        first: usize,
+    ) -> Result<(), XStoreError> {
+        self.counters.irregular += self.scratch.irregular.len() as u64;
+        let has_neighbour = |start| matches!(start, Start::Left | Start::Right(_));
+        if self.scratch.irregular.iter().any(|(_, start)| has_neighbour(*start))
+            && let Some(model) = self.model.take()
+        {
+            let neighbours = self.take_neighbours(&model, keys);
+            let done = self.read_leaves(queue, keys, answers.part_mut(first, keys.len()), &neighbours);
+            self.model = Some(model);
+            done?;
         }
         if self.scratch.irregular.is_empty() {
             return if self.refreshes.is_idle() { Ok(()) } else { self.renew_model(queue, 0) };
@@ -219,27 +295,6 @@ impl XClient {
         done
     }
 
-    /// The straight way of a batch; what it does not answer is left irregular.
-    #[inline(always)]
-    fn get_straight<Q: QueuePair>(
-        &mut self,
-        model: &CachedModel,
-        queue: &mut Q,
-        keys: &[u64],
-        answers: &mut Answers,
-        first: usize,
-    ) -> Result<(), FabricError> {
-        let predicted = Predicted::new(model, keys);
-        self.read_leaves(queue, keys, answers.part_mut(first, keys.len()), &predicted)?;
-        self.counters.irregular += self.scratch.irregular.len() as u64;
-        let has_neighbour = |start| matches!(start, Start::Left | Start::Right(_));
-        if self.scratch.irregular.iter().any(|(_, start)| has_neighbour(*start)) {
-            let neighbours = self.take_neighbours(model, keys);
-            self.read_leaves(queue, keys, answers.part_mut(first, keys.len()), &neighbours)?;
-        }
-        Ok(())
-    }
-
     /// READs, searches and accepts each key's leaf that `locate` names; keys of [`LeafNumber::NONE`] take no
     /// part.
     #[inline(always)]
@@ -247,22 +302,14 @@ impl XClient {
         &mut self,
         queue: &mut Q,
         keys: &[u64],
-        (versions, values): (&mut [u64], &mut [u8]),
+        into: (&mut [u64], &mut [u8]),
         locate: &impl Locate,
     ) -> Result<(), FabricError> {
-        let Scratch { leaves, hits, irregular, .. } = &mut *self.scratch;
-        let (geometry, region) = (*self.cache.geometry(), self.cache.region());
-        // As long as the batch's other arrays: no index into it is looked at twice.
-        let mut batch = [0; BATCH];
-        batch[..keys.len()].copy_from_slice(keys);
-        let mut steps = Steps { geometry, keys: batch, locate, leaves, hits, irregular, versions, values };
-        match geometry.lines_per_value() {
-            1 => queue.read_chained::<KEY_LINES, 1>(region, keys.len(), &mut steps),
-            2 => queue.read_chained::<KEY_LINES, 2>(region, keys.len(), &mut steps),
-            3 => queue.read_chained::<KEY_LINES, 3>(region, keys.len(), &mut steps),
-            4 => queue.read_chained::<KEY_LINES, 4>(region, keys.len(), &mut steps),
-            _ => queue.read_chained::<KEY_LINES, VALUE_LINES_MAX>(region, keys.len(), &mut steps),
-        }
+        let region = self.cache.region();
+        let mut steps = self.scratch.steps(self.cache.geometry(), keys, into, locate);
+        with_value_lines!(self.cache.geometry(), VALUE_LINES => {
+            queue.read_chained::<KEY_LINES, VALUE_LINES>(region, keys.len(), &mut steps)
+        })
     }
 
     /// Takes the keys that lie beside the leaf predicted out of the irregular ones; for each, the leaf where

@@ -55,6 +55,15 @@ struct Cursor {
     at_end: bool,
 }
 
+/// Scans whose leaves went out in one doorbell.
+pub(super) struct Group {
+    pub(super) count: usize,
+    /// Slots of each.
+    slots: usize,
+    /// Leaves planned for each.
+    planned: [usize; GROUP_MAX],
+}
+
 /// How many of `scans` go out in one doorbell, from the first on, and the slots of each.
 fn group<Q: QueuePair>(scans: &[ScanRequest]) -> (usize, usize) {
     if !matches!(Q::GUARANTEES.cost_class, CostClass::Socket) {
@@ -94,27 +103,52 @@ impl XClient {
         scans: &[ScanRequest],
         pairs: &mut Pairs,
     ) -> Result<(), XStoreError> {
-        const { assert!(Q::SLOTS > SCAN_SLOTS, "slots for a group's leaves, and one for calls") };
         pairs.reset(self.cache.geometry().value_bytes());
         let mut rest = scans;
         while !rest.is_empty() {
-            let (count, slots) = group::<Q>(rest);
-            let (group, behind) = rest.split_at(count);
+            let group = self.begin_scans(queue, rest)?;
+            let (scans, behind) = rest.split_at(group.count);
+            self.finish_scans(queue, scans, &group, pairs)?;
             rest = behind;
-            self.pin();
-            let mut planned = [0; GROUP_MAX];
-            if self.access == Access::OneSided {
-                self.prefetch_plans(group);
-                for (index, scan) in group.iter().enumerate() {
-                    planned[index] = self.plan(queue, index * slots, scan.from, scan.limit);
-                }
-                queue.doorbell()?;
-                queue.settle()?;
+        }
+        Ok(())
+    }
+
+    /// Plans as many of `scans`, of which there is at least one, as go out together, and rings for their
+    /// leaves.
+    pub(super) fn begin_scans<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        scans: &[ScanRequest],
+    ) -> Result<Group, XStoreError> {
+        const { assert!(Q::SLOTS > SCAN_SLOTS, "slots for a group's leaves, and one for calls") };
+        let (count, slots) = group::<Q>(scans);
+        self.pin();
+        let mut planned = [0; GROUP_MAX];
+        if self.access == Access::OneSided {
+            self.prefetch_plans(&scans[..count]);
+            for (index, scan) in scans[..count].iter().enumerate() {
+                planned[index] = self.plan(queue, index * slots, scan.from, scan.limit);
             }
-            for (index, scan) in group.iter().enumerate() {
-                self.finish_scan(queue, index * slots, *scan, planned[index], pairs)?;
-                pairs.end_scan();
-            }
+            queue.doorbell()?;
+        }
+        Ok(Group { count, slots, planned })
+    }
+
+    /// Waits for the leaves of a group that was begun with these scans, and appends their pairs.
+    pub(super) fn finish_scans<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        scans: &[ScanRequest],
+        group: &Group,
+        pairs: &mut Pairs,
+    ) -> Result<(), XStoreError> {
+        if self.access == Access::OneSided {
+            queue.settle()?;
+        }
+        for (index, scan) in scans.iter().enumerate() {
+            self.finish_scan(queue, index * group.slots, *scan, group.planned[index], pairs)?;
+            pairs.end_scan();
         }
         self.counters.scans += scans.len() as u64;
         Ok(())

@@ -27,7 +27,7 @@ const PIECE: usize = 256;
 const _: () = assert!(PIECE.is_multiple_of(BATCH), "keys are predicted a batch at a time");
 
 /// Keys that share a round trip: whole pieces, and none in the slot of a request for a part of the model.
-const fn keys_together<Q: QueuePair>() -> usize {
+pub(super) const fn keys_together<Q: QueuePair>() -> usize {
     let slots = request_slot::<Q>();
     if slots < PIECE { slots } else { slots / PIECE * PIECE }
 }
@@ -52,23 +52,43 @@ impl XClient {
         answers: &mut Answers,
     ) -> Result<(), XStoreError> {
         for (chunk, keys) in keys.chunks(keys_together::<Q>()).enumerate() {
-            let first = chunk * keys_together::<Q>();
-            self.pin();
-            let mut irregular = std::mem::take(&mut self.irregular);
-            irregular.clear();
-            self.post_whole_leaves(queue, keys, &mut irregular)?;
-            queue.settle()?;
-            self.take_whole_leaves(queue, keys, answers, first, &mut irregular)?;
-            self.counters.irregular += irregular.len() as u64;
-            let done = if irregular.is_empty() {
-                Ok(())
-            } else {
-                self.lookup_each(queue, keys, &irregular, answers, first)
-            };
-            self.irregular = irregular;
-            done?;
+            self.begin_whole_leaves(queue, keys)?;
+            self.end_whole_leaves(queue, keys, answers, chunk * keys_together::<Q>())?;
         }
         Ok(())
+    }
+
+    /// Posts and rings the READs of `keys`, at most [`keys_together`].
+    pub(super) fn begin_whole_leaves<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        keys: &[u64],
+    ) -> Result<(), XStoreError> {
+        self.pin();
+        let mut irregular = std::mem::take(&mut self.irregular);
+        irregular.clear();
+        let done = self.post_whole_leaves(queue, keys, &mut irregular);
+        self.irregular = irregular;
+        done
+    }
+
+    /// Waits for the READs of `keys`, and answers them from index `first` on.
+    pub(super) fn end_whole_leaves<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        keys: &[u64],
+        answers: &mut Answers,
+        first: usize,
+    ) -> Result<(), XStoreError> {
+        queue.settle()?;
+        let mut irregular = std::mem::take(&mut self.irregular);
+        let mut done = self.take_whole_leaves(queue, keys, answers, first, &mut irregular);
+        self.counters.irregular += irregular.len() as u64;
+        if done.is_ok() && !irregular.is_empty() {
+            done = self.lookup_each(queue, keys, &irregular, answers, first);
+        }
+        self.irregular = irregular;
+        done
     }
 
     /// Predict and resolve, a loop a step over each batch, and post the READ of each leaf.

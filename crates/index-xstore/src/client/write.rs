@@ -29,6 +29,21 @@ pub(super) struct Sent {
     keys: [u64; ENTRIES_PER_CALL],
 }
 
+/// A batch of writes under way.
+pub(super) struct Writing {
+    /// The place of the oldest call in flight.
+    first: usize,
+    in_flight: usize,
+    /// The first refusal, or answer that is none.
+    pub(super) done: Result<(), XStoreError>,
+}
+
+impl Default for Writing {
+    fn default() -> Self {
+        Self { first: 0, in_flight: 0, done: Ok(()) }
+    }
+}
+
 impl Sent {
     pub(super) fn new() -> Self {
         Self {
@@ -56,33 +71,59 @@ impl XClient {
     ) -> Result<(), XStoreError> {
         self.check_values(operation, entries.clone())?;
         let total = entries.len();
-        let (mut first, mut in_flight) = (0, 0);
-        let mut done = Ok(());
+        let mut writing = Writing::default();
         self.take_refresh(queue)?;
-        loop {
-            while done.is_ok() && entries.len() > 0 && in_flight < CALLS_IN_FLIGHT && !self.wants_model() {
-                self.send(queue, (first + in_flight) % CALLS_IN_FLIGHT, operation, &mut entries)?;
-                in_flight += 1;
-                self.ask_for_refresh(queue)?;
-            }
-            if in_flight == 0 {
-                if done.is_err() || entries.len() == 0 {
-                    break;
-                }
-                self.fetch_model(queue)?;
-                continue;
-            }
-            // All replies are awaited, whatever one of them says: no write stays in flight behind a failure.
-            Lane::new(queue).await_reply(first, &mut self.reply)?;
-            if done.is_ok() {
-                done = self.take_outcomes(first, outcomes);
-            }
-            (first, in_flight) = ((first + 1) % CALLS_IN_FLIGHT, in_flight - 1);
-            self.take_refresh(queue)?;
+        while self.send_more(queue, &mut writing, operation, &mut entries)? {
+            self.take_oldest(queue, &mut writing, outcomes)?;
         }
-        done?;
+        writing.done?;
         self.counters.writes += total as u64;
         Ok(())
+    }
+
+    /// Sends calls with the next entries, as many as may be in flight. True if any is; else all is done.
+    pub(super) fn send_more<'v, Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        writing: &mut Writing,
+        operation: WriteOperation,
+        entries: &mut (impl ExactSizeIterator<Item = (u64, &'v [u8])> + Clone),
+    ) -> Result<bool, XStoreError> {
+        loop {
+            while writing.done.is_ok()
+                && entries.len() > 0
+                && writing.in_flight < CALLS_IN_FLIGHT
+                && !self.wants_model()
+            {
+                self.send(queue, (writing.first + writing.in_flight) % CALLS_IN_FLIGHT, operation, entries)?;
+                writing.in_flight += 1;
+                self.ask_for_refresh(queue)?;
+            }
+            if writing.in_flight > 0 {
+                return Ok(true);
+            }
+            if writing.done.is_err() || entries.len() == 0 {
+                return Ok(false);
+            }
+            self.fetch_model(queue)?;
+        }
+    }
+
+    /// Waits for the oldest call in flight. All replies are awaited, whatever one of them says: no write
+    /// stays in flight behind a failure.
+    pub(super) fn take_oldest<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        writing: &mut Writing,
+        outcomes: &mut Vec<WriteOutcome>,
+    ) -> Result<(), XStoreError> {
+        let Writing { first, in_flight, done } = writing;
+        Lane::new(queue).await_reply(*first, &mut self.reply)?;
+        if done.is_ok() {
+            *done = self.take_outcomes(*first, outcomes);
+        }
+        (*first, *in_flight) = ((*first + 1) % CALLS_IN_FLIGHT, *in_flight - 1);
+        self.take_refresh(queue)
     }
 
     fn value_bytes(&self, operation: WriteOperation) -> usize {
@@ -90,7 +131,7 @@ impl XClient {
     }
 
     /// Before anything is sent: a value of the wrong size is nobody's business but the caller's.
-    fn check_values<'v>(
+    pub(super) fn check_values<'v>(
         &self,
         operation: WriteOperation,
         mut entries: impl Iterator<Item = (u64, &'v [u8])>,

@@ -1,0 +1,139 @@
+//! XStore over several servers, each with an ordered range of the keys (docs/protocol/xstore-d.md): a client
+//! for each of them, and what it takes to work with all at once.
+//!
+//! Invariant: a key is at one part, which the boundaries name, for as long as the table lives. So every
+//! answer is a part's own, and the parts' answers in the order of their ranges are the whole.
+//!
+//! Protocol: a batch is shared out to the parts. Where they are other machines its steps go side by side:
+//! each step is done at every part, with a doorbell there, before the next one waits for anything. Each file
+//! holds one operation.
+
+mod gets;
+mod scans;
+mod writes;
+
+use std::ops::AddAssign;
+use std::sync::Arc;
+
+use farsight_fabric::QueuePair;
+use farsight_fabric::chained::UnderWay;
+use farsight_index::{Answers, Counters, Pairs};
+
+use super::scan::Group;
+use super::{Access, CacheStats, ScanRequest, XCache, XClient, XStoreError};
+
+/// One session's engine for a table of several parts, with a queue pair to each of them.
+pub struct XParts {
+    /// The least key of each part but the first.
+    boundaries: Arc<[u64]>,
+    parts: Vec<Part>,
+    value_bytes: usize,
+    /// Scans answered; a part counts what it did of them.
+    scans: u64,
+    /// What each part found of each scan: scan, part, and the number that it has there.
+    found: Vec<(usize, usize, usize)>,
+}
+
+/// One part, and its share of a batch.
+struct Part {
+    client: XClient,
+    keys: Vec<u64>,
+    /// Where in the batch each of its keys or scans stands.
+    places: Vec<usize>,
+    answers: Answers,
+    /// The chains of a step.
+    chains: Option<UnderWay>,
+    scans: Vec<ScanRequest>,
+    /// Scans done, the first ones.
+    scanned: usize,
+    group: Option<Group>,
+    pairs: Pairs,
+}
+
+impl Part {
+    fn new(cache: &Arc<XCache>, access: Access) -> Self {
+        Self {
+            client: XClient::new(Arc::clone(cache), access),
+            keys: Vec::new(),
+            places: Vec::new(),
+            answers: Answers::default(),
+            chains: None,
+            scans: Vec::new(),
+            scanned: 0,
+            group: None,
+            pairs: Pairs::default(),
+        }
+    }
+}
+
+impl XParts {
+    /// An engine over the caches of a table's parts, which other sessions may share, in the order of their
+    /// ranges.
+    ///
+    /// # Panics
+    /// Unless there is one boundary less than there are parts, of which there is one at least.
+    #[must_use]
+    pub fn new(boundaries: Arc<[u64]>, caches: &[Arc<XCache>], access: Access) -> Self {
+        assert_eq!(caches.len(), boundaries.len() + 1, "a boundary between two parts");
+        Self {
+            boundaries,
+            value_bytes: caches[0].geometry().value_bytes(),
+            parts: caches.iter().map(|cache| Part::new(cache, access)).collect(),
+            scans: 0,
+            found: Vec::new(),
+        }
+    }
+
+    /// What this session did besides the fabric's verbs.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let mut sum = Counters::default();
+        for part in &self.parts {
+            sum += part.client.counters();
+        }
+        Counters { scans: self.scans, ..sum }
+    }
+
+    /// The value of `key` into `value`; returns its version, or `None` if the key is absent.
+    ///
+    /// # Errors
+    /// [`XStoreError`].
+    ///
+    /// # Panics
+    /// If `value` is not of the table's value size.
+    pub fn get<Q: QueuePair>(
+        &mut self,
+        queues: &mut [Q],
+        key: u64,
+        value: &mut [u8],
+    ) -> Result<Option<u64>, XStoreError> {
+        let part = self.part_of(key);
+        self.parts[part].client.get(&mut queues[part], key, value)
+    }
+
+    /// Fetches the whole models of all parts.
+    ///
+    /// # Errors
+    /// [`XStoreError`].
+    pub fn prefill<Q: QueuePair>(&mut self, queues: &mut [Q]) -> Result<(), XStoreError> {
+        self.parts.iter_mut().zip(queues).try_for_each(|(part, queue)| part.client.prefill(queue))
+    }
+
+    /// The part with this key: so many boundaries are not above it. All are looked at, which is faster than
+    /// to choose.
+    #[inline]
+    fn part_of(&self, key: u64) -> usize {
+        self.boundaries.iter().map(|boundary| usize::from(*boundary <= key)).sum()
+    }
+}
+
+impl AddAssign for CacheStats {
+    /// What several caches hold; the newest generation of any.
+    fn add_assign(&mut self, other: Self) {
+        self.generation = self.generation.max(other.generation);
+        self.sub_models += other.sub_models;
+        self.sub_models_filled += other.sub_models_filled;
+        self.model_bytes += other.model_bytes;
+        self.table_bytes += other.table_bytes;
+    }
+}
