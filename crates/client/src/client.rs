@@ -98,7 +98,7 @@ impl<P: Peers> Client<P> {
         &self.shared
     }
 
-    fn table(
+    pub(crate) fn table(
         &self,
         open: impl Fn(&P) -> Result<Arc<P::Open>, CatalogueError>,
     ) -> Result<Table<P>, CatalogueError> {

@@ -32,6 +32,7 @@ pub use connect::{Connected, connect};
 pub use error::{CatalogueError, EngineError, LoadError, OpenError, ReadError, WriteError};
 pub use farsight_index_rolex::Trained;
 pub use farsight_index_xstore::client::{Access, CacheStats, ScanRequest};
+pub use farsight_protocol::TableEngine;
 pub use peers::Peers;
 pub use pool::{PoolBulkLoad, PoolError, PoolLinks, PoolTrainer};
 pub use scan_cursor::ScanCursor;

@@ -7,23 +7,29 @@
 mod bulk_load;
 mod engine;
 mod error;
+mod loads;
 mod nodes;
+mod parts_load;
+mod rolex;
 mod trainer;
 
 use std::sync::Arc;
 
 use farsight_base::Epoch;
+use farsight_fabric::Connection;
 use farsight_fabric::lane::NODES_MAX;
-use farsight_fabric::{Connection, QueuePair};
-use farsight_index_rolex::{RolexCache, RolexSession};
-use farsight_protocol::{ComputeNode, MemoryNodeStats, POOL_NODES_MAX, PoolRequest, PoolTableInfo};
+use farsight_index_rolex::RolexCache;
+use farsight_protocol::{
+    ComputeNode, ControlRequest, MemoryNodeStats, POOL_NODES_MAX, PoolRequest, PoolTableInfo,
+    TableDefinition, TableEngine,
+};
 
 use crate::client::{Client, ClientOptions};
 use crate::table::Table;
 use crate::{CatalogueError, OpenError};
 
-pub use bulk_load::PoolBulkLoad;
 pub use error::PoolError;
+pub use loads::PoolBulkLoad;
 pub(crate) use nodes::Nodes;
 pub use trainer::PoolTrainer;
 
@@ -44,7 +50,8 @@ pub struct PoolLinks<Q> {
 }
 
 impl<C: Connection + 'static> Table<Nodes<C>> {
-    /// Begins a bulk load of ascending keys into this table, which must never have held a pair.
+    /// Begins a bulk load of ascending keys into this table, which must be empty; of ROLEX, never have held a
+    /// pair.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -57,15 +64,47 @@ impl<C: Connection + 'static> Client<Nodes<C>> {
     /// A client over connections to a pool's nodes, home first and in the order that all clients use.
     ///
     /// # Errors
-    /// [`PoolError::Count`], [`PoolError::Fabric`], and as [`Connection::open_queue`].
+    /// [`PoolError::Count`], and as [`Connection::open_queue`].
     pub fn of_pool(connections: Vec<C>, options: ClientOptions) -> Result<Self, CatalogueError> {
         if !(1..=NODES_MAX).contains(&connections.len()) {
             return Err(PoolError::Count { max: NODES_MAX, got: connections.len() }.into());
         }
-        if !RolexSession::is_served_by(&C::Queue::GUARANTEES) {
-            return Err(PoolError::Fabric { name: C::Queue::GUARANTEES.name }.into());
-        }
         Ok(Self::over(Nodes::new(connections)?, options))
+    }
+
+    /// Makes an XStore-D table, or finds the one of the same definition: with ranges that have the same
+    /// number of a sample's keys each.
+    ///
+    /// # Errors
+    /// As [`Client::create_table`], which makes a ROLEX table.
+    pub fn create_x_store_d(
+        &self,
+        definition: &TableDefinition,
+        sample: &[u64],
+    ) -> Result<Table<Nodes<C>>, CatalogueError> {
+        self.table(|nodes| {
+            let engine = TableEngine::x_store_d(sample.to_vec(), nodes.count());
+            nodes.create_table(definition, engine)
+        })
+    }
+
+    /// How the table of this name is worked with.
+    ///
+    /// # Errors
+    /// As [`Client::open_table`].
+    pub fn table_engine(&self, name: &str) -> Result<TableEngine, CatalogueError> {
+        self.shared().in_a_life(|nodes| Ok(nodes.open_table(name)?.infos[0].definition.engine.clone()))
+    }
+
+    /// Sub-models that wait to be retrained by the memory nodes, over all XStore-D tables.
+    ///
+    /// # Errors
+    /// Failures of the fabric.
+    pub fn pending_training(&self) -> Result<u64, CatalogueError> {
+        let pending = |nodes: &Arc<Nodes<C>>| {
+            (0..nodes.count()).map(|node| nodes.control::<u64>(node, &ControlRequest::PendingTraining)).sum()
+        };
+        self.shared().in_a_life(pending)
     }
 
     /// Looks at the newest connection to each node, for what only its fabric offers.

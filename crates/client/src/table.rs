@@ -137,6 +137,6 @@ impl<C: Connection> Table<Life<C>> {
     /// # Errors
     /// [`OpenError`].
     pub fn bulk_load(&self) -> Result<BulkLoad<C>, OpenError> {
-        Ok(BulkLoad::new(self.clone(), self.place()?))
+        Ok(BulkLoad::new(self.place()?))
     }
 }

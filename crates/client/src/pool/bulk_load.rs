@@ -1,6 +1,6 @@
-//! A load of ascending pairs into a pool's table that never held any.
+//! A load of ascending pairs into a ROLEX table that never held any.
 //!
-//! Invariant: its leaves are in no chain before [`PoolBulkLoad::finish`], so the table shows none of its
+//! Invariant: its leaves are in no chain before [`RolexBulkLoad::finish`], so the table shows none of its
 //! pairs until then, and then all at once. It belongs to one life of every node and ends with that.
 
 use std::sync::Arc;
@@ -9,29 +9,25 @@ use farsight_fabric::Connection;
 use farsight_index_rolex::{BulkLoadError, BulkLoader, HomeLines, RolexError, Trainer};
 use farsight_protocol::{ErrorCode, ServerError};
 
-use super::{Nodes, engine};
-use crate::table::{Place, Table};
-use crate::{EngineError, LoadError, OpenError};
+use super::{Nodes, rolex};
+use crate::table::Place;
+use crate::{CatalogueError, EngineError, LoadError};
 
 /// Leaves that a load asks a node for at once: the most that one call gives.
 const CHUNK_LEAVES: u32 = 1024;
 
-/// A load under way. Dropped before [`PoolBulkLoad::finish`], it leaves the table empty.
-pub struct PoolBulkLoad<C: Connection + 'static> {
+/// A load under way. Dropped before [`RolexBulkLoad::finish`], it leaves the table empty.
+pub(crate) struct RolexBulkLoad<C: Connection + 'static> {
     place: Place<Nodes<C>>,
     loader: BulkLoader,
     trainer: Trainer,
     source: HomeLines,
 }
 
-impl<C: Connection + 'static> PoolBulkLoad<C> {
-    pub(crate) fn new(table: &Table<Nodes<C>>) -> Result<Self, OpenError> {
-        let (place, session) = table.shared().in_a_life(|nodes| {
-            let place = table.place_in(nodes)?;
-            let session = engine::session(nodes, &place.open, CHUNK_LEAVES)?;
-            Ok::<_, OpenError>((place, session))
-        })?;
-        let cache = Arc::clone(&place.open.cache);
+impl<C: Connection + 'static> RolexBulkLoad<C> {
+    pub(crate) fn new(place: Place<Nodes<C>>) -> Result<Self, CatalogueError> {
+        let session = rolex::session(&place.life, &place.open, CHUNK_LEAVES)?;
+        let cache = Arc::clone(place.open.rolex_cache()?);
         Ok(Self {
             loader: BulkLoader::new(session),
             trainer: Trainer::new(cache.table().clone(), cache.meta()),
@@ -41,19 +37,13 @@ impl<C: Connection + 'static> PoolBulkLoad<C> {
     }
 
     /// Adds a pair, whose key must be greater than that of the pair before.
-    ///
-    /// # Errors
-    /// [`LoadError`].
-    pub fn push(&mut self, key: u64, value: &[u8]) -> Result<(), LoadError> {
+    pub(crate) fn push(&mut self, key: u64, value: &[u8]) -> Result<(), LoadError> {
         let Self { place, loader, .. } = self;
         loader.push(&mut place.links, key, value).map_err(|error| failed(place, loader.pairs(), error))
     }
 
     /// Writes what is left and makes the pairs visible, all at once. Returns their number.
-    ///
-    /// # Errors
-    /// [`LoadError`].
-    pub fn finish(self) -> Result<u64, LoadError> {
+    pub(crate) fn finish(self) -> Result<u64, LoadError> {
         let Self { mut place, loader, mut trainer, source } = self;
         let pairs = loader.pairs();
         let loaded = loader.finish(&mut place.links, &mut trainer, &source);

@@ -13,9 +13,10 @@ pub enum PoolError {
         /// Addresses given.
         got: usize,
     },
-    /// A fabric that does not keep what a pool's compute nodes need: WRITEs in order, READs behind atomics.
+    /// A fabric that does not keep what ROLEX's compute nodes need: WRITEs in order, READs behind atomics.
     #[error(
-        "the fabric {name} does not keep the order of WRITEs and of READs behind atomics, which a pool needs"
+        "the fabric {name} does not keep the order of WRITEs and of READs behind atomics, which ROLEX needs: make the \
+         table with XStore-D"
     )]
     Fabric {
         /// The fabric.
@@ -32,6 +33,12 @@ pub enum PoolError {
     NoPool {
         /// Its address.
         peer: String,
+    },
+    /// Something that only ROLEX's tables have was asked of another.
+    #[error("table {table:?} is not of ROLEX: its memory nodes train it themselves")]
+    NotRolex {
+        /// The table.
+        table: String,
     },
     /// Two addresses of one node.
     #[error("{first} and {second} are the same memory node: a pool names each of its nodes once")]

@@ -11,14 +11,15 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use farsight_base::{Epoch, LINE_BYTES};
+use farsight_base::{Epoch, LINE_BYTES, RegionId};
 use farsight_fabric::{Connection, FabricError, QueuePair};
-use farsight_index_rolex::{ComputeNodeLocks, MetaRegion, PoolTable, RolexCache};
-use farsight_layout::FORMAT_VERSION;
+use farsight_index_rolex::{ComputeNodeLocks, MetaRegion, PoolTable, RolexCache, RolexSession};
+use farsight_index_xstore::client::XCache;
 use farsight_layout::pool::BlockGeometry;
+use farsight_layout::{FORMAT_VERSION, Geometry};
 use farsight_protocol::{
-    ComputeNode, PoolDefinition, PoolHello, PoolPlace, PoolRequest, PoolTableInfo, Request, TableDefinition,
-    TableEngine, TableInfo,
+    ComputeNode, ControlRequest, PoolDefinition, PoolHello, PoolPlace, PoolRequest, PoolTableInfo, Request,
+    TableDefinition, TableEngine, TableInfo,
 };
 use serde::de::DeserializeOwned;
 
@@ -47,7 +48,25 @@ pub struct OpenTable {
     pub(crate) infos: Vec<PoolTableInfo>,
     /// The whole.
     pub(crate) info: Arc<TableInfo>,
-    pub(crate) cache: Arc<RolexCache>,
+    pub(crate) caches: Caches,
+}
+
+/// What this process's sessions share of a table, by its engine.
+pub(crate) enum Caches {
+    /// ROLEX: one cache of all nodes' leaves.
+    Rolex(Arc<RolexCache>),
+    /// XStore-D: one a node, and where their ranges begin.
+    XStoreD(Vec<Arc<XCache>>, Arc<[u64]>),
+}
+
+impl OpenTable {
+    /// The cache of a ROLEX table.
+    pub(crate) fn rolex_cache(&self) -> Result<&Arc<RolexCache>, PoolError> {
+        match &self.caches {
+            Caches::Rolex(cache) => Ok(cache),
+            Caches::XStoreD(..) => Err(PoolError::NotRolex { table: self.info.definition.name.clone() }),
+        }
+    }
 }
 
 impl<C: Connection> Nodes<C> {
@@ -78,6 +97,16 @@ impl<C: Connection> Nodes<C> {
     ) -> Result<T, CatalogueError> {
         let Node { connection, asker } = &self.all[node];
         asker.ask(connection, |frame| Request::pool(frame, request))
+    }
+
+    /// Asks one node what servers are asked, too.
+    pub(crate) fn control<T: DeserializeOwned>(
+        &self,
+        node: usize,
+        request: &ControlRequest,
+    ) -> Result<T, CatalogueError> {
+        let Node { connection, asker } = &self.all[node];
+        asker.ask(connection, |frame| Request::control(frame, request))
     }
 
     /// The nodes' lives, in their order.
@@ -144,11 +173,19 @@ impl<C: Connection> Nodes<C> {
     }
 
     /// Makes a table on all nodes, or finds the one of the same definition.
-    pub(crate) fn create_table(&self, table: &TableDefinition) -> Result<Arc<OpenTable>, CatalogueError> {
-        let geometry = BlockGeometry::new(usize::from(table.value_bytes))
-            .map_err(|source| CatalogueError::ValueSize { table: table.name.clone(), source })?;
-        let block_lines = geometry.lines() as u16;
-        let (table, engine, format_version) = (table.clone(), TableEngine::Rolex, FORMAT_VERSION);
+    pub(crate) fn create_table(
+        &self,
+        table: &TableDefinition,
+        engine: TableEngine,
+    ) -> Result<Arc<OpenTable>, CatalogueError> {
+        let value_bytes = usize::from(table.value_bytes);
+        let lines = match engine {
+            TableEngine::Rolex => BlockGeometry::new(value_bytes).map(|geometry| geometry.lines()),
+            TableEngine::XStoreD { .. } => Geometry::new(value_bytes).map(|geometry| geometry.leaf_lines()),
+        };
+        let lines =
+            lines.map_err(|source| CatalogueError::ValueSize { table: table.name.clone(), source })?;
+        let (table, block_lines, format_version) = (table.clone(), lines as u16, FORMAT_VERSION);
         let definition = PoolDefinition { table, engine, block_lines, format_version };
         let home = self.part(0, &definition, None)?;
         self.adopt(home)
@@ -176,9 +213,8 @@ impl<C: Connection> Nodes<C> {
     pub(crate) fn queues(&self, open: &OpenTable) -> Result<Vec<C::Queue>, FabricError> {
         let queue = |(node, info): (usize, &PoolTableInfo)| {
             let mut queue = self.connection(node).open_queue()?;
-            queue.attach(info.leaves())?;
-            if node == 0 {
-                queue.attach(info.meta())?;
+            for (region, _) in regions(info, node) {
+                queue.attach(region)?;
             }
             Ok(queue)
         };
@@ -188,9 +224,9 @@ impl<C: Connection> Nodes<C> {
     /// What it takes to work on a table below the engine.
     pub(crate) fn pool_links(&self, name: &str) -> Result<PoolLinks<C::Queue>, CatalogueError> {
         let open = self.open_table(name)?;
+        let cache = Arc::clone(open.rolex_cache()?);
         let queues = self.queues(&open)?;
         let (compute_node, _) = self.member()?;
-        let cache = Arc::clone(&open.cache);
         Ok(PoolLinks {
             queues,
             infos: open.infos.clone(),
@@ -216,23 +252,45 @@ impl<C: Connection> Nodes<C> {
 
     fn adopt(&self, home: PoolTableInfo) -> Result<Arc<OpenTable>, CatalogueError> {
         let definition = home.definition.clone();
+        if !definition.engine.is_sound(self.count()) {
+            let (peer, table) = (self.peer(0).to_owned(), definition.table.name);
+            return Err(PoolError::Unsound { peer, table }.into());
+        }
         self.check_part(0, &home, &definition, None)?;
-        let geometry = BlockGeometry::new(usize::from(definition.table.value_bytes))
-            .map_err(|source| CatalogueError::ValueSize { table: definition.table.name.clone(), source })?;
         let mut infos = vec![home];
         for node in 1..self.count() {
             infos.push(self.part(node, &definition, Some(&infos[0]))?);
         }
-        let region =
-            |info: &PoolTableInfo| (info.leaves(), u64::from(info.capacity_leaves) * info.block_bytes());
-        let table = PoolTable::new(geometry, &infos.iter().map(region).collect::<Vec<_>>());
-        let meta = MetaRegion { region: infos[0].meta(), lines: infos[0].meta_lines };
+        let caches = Self::caches(&definition, &infos)?;
         let mut tables = lock(&self.tables);
         let open = tables.entry(definition.table.name).or_insert_with(|| {
             let info = Arc::new(whole(&infos));
-            Arc::new(OpenTable { infos, info, cache: RolexCache::new(table, meta) })
+            Arc::new(OpenTable { infos, info, caches })
         });
         Ok(Arc::clone(open))
+    }
+
+    /// Empty caches of a table whose parts these are.
+    fn caches(definition: &PoolDefinition, infos: &[PoolTableInfo]) -> Result<Caches, CatalogueError> {
+        let name = || definition.table.name.clone();
+        match &definition.engine {
+            TableEngine::Rolex => {
+                if !RolexSession::is_served_by(&C::Queue::GUARANTEES) {
+                    return Err(PoolError::Fabric { name: C::Queue::GUARANTEES.name }.into());
+                }
+                let geometry = BlockGeometry::new(usize::from(definition.table.value_bytes))
+                    .map_err(|source| CatalogueError::ValueSize { table: name(), source })?;
+                let leaves: Vec<_> = infos.iter().map(|info| regions(info, 1)[0]).collect();
+                let meta = MetaRegion { region: infos[0].meta(), lines: infos[0].meta_lines };
+                Ok(Caches::Rolex(RolexCache::new(PoolTable::new(geometry, &leaves), meta)))
+            }
+            TableEngine::XStoreD { boundaries } => {
+                let cache = |info: &PoolTableInfo| XCache::new(&info.part(), regions(info, 1)[0].1);
+                let caches = infos.iter().map(cache).collect::<Result<_, _>>();
+                let caches = caches.map_err(|source| CatalogueError::Engine { table: name(), source })?;
+                Ok(Caches::XStoreD(caches, boundaries.as_slice().into()))
+            }
+        }
     }
 
     /// Refuses what a node says of a table if it cannot be.
@@ -244,15 +302,18 @@ impl<C: Connection> Nodes<C> {
         home: Option<&PoolTableInfo>,
     ) -> Result<(), CatalogueError> {
         let Node { connection, asker } = &self.all[node];
-        let mut regions = vec![(info.leaves(), u64::from(info.capacity_leaves) * info.block_bytes())];
-        if node == 0 {
-            regions.push((info.meta(), u64::from(info.meta_lines) * LINE_BYTES as u64));
-        }
-        let mut are_sound = info.definition == *definition
-            && usize::from(info.place.index) == node
-            && info.place.epochs == self.epochs()?
-            && home.is_none_or(|home| home.id == info.id);
-        for (region, bytes) in regions {
+        // Where ranges begin, home says.
+        let is_as_asked = match home {
+            None => {
+                let engine = info.definition.engine.clone();
+                info.definition.engine.is_like(&definition.engine)
+                    && info.definition == PoolDefinition { engine, ..definition.clone() }
+            }
+            Some(home) => info.definition == *definition && home.id == info.id,
+        };
+        let mut are_sound =
+            is_as_asked && usize::from(info.place.index) == node && info.place.epochs == self.epochs()?;
+        for (region, bytes) in regions(info, node) {
             are_sound &= asker.with_queue(connection, |queue| queue.attach(region))? >= bytes;
         }
         if are_sound {
@@ -261,6 +322,16 @@ impl<C: Connection> Nodes<C> {
         let (peer, table) = (self.peer(node).to_owned(), definition.table.name.clone());
         Err(PoolError::Unsound { peer, table }.into())
     }
+}
+
+/// The regions of a node's part, and the bytes that each has at least: leaves, and at a ROLEX table's home
+/// directory and models.
+fn regions(info: &PoolTableInfo, node: usize) -> Vec<(RegionId, u64)> {
+    let mut regions = vec![(info.leaves(), u64::from(info.capacity_leaves) * info.block_bytes())];
+    if node == 0 && info.definition.engine == TableEngine::Rolex {
+        regions.push((info.meta(), u64::from(info.meta_lines) * LINE_BYTES as u64));
+    }
+    regions
 }
 
 /// A table as its parts make it up.

@@ -1,0 +1,183 @@
+//! ROLEX over queue pairs to every node.
+//!
+//! Invariant: what the engine asks of the nodes' processors (leaves, fences) goes over queue pairs of its
+//! own, never over the session's, whose operations are under way meanwhile.
+
+use std::error::Error;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use farsight_fabric::{Connection, QueuePair};
+use farsight_index::{Answers, Counters, Pairs};
+use farsight_index_rolex::{CacheSession, PoolCalls, RolexError, RolexSession, Write};
+use farsight_index_xstore::client::ScanRequest;
+use farsight_protocol::{
+    Blocks, ComputeNode, ErrorCode, PoolRequest, Space, TableId, WriteOperation, WriteOutcome,
+};
+
+use super::nodes::{Nodes, OpenTable};
+use crate::{CatalogueError, EngineError};
+
+/// Leaves that a session takes at once, so that it hardly ever asks.
+const CHUNK_LEAVES: u32 = 64;
+/// How often a fence is asked for while the node has another one under way.
+const FENCE_TRIES: u32 = 200;
+/// The pause between.
+const FENCE_PAUSE: Duration = Duration::from_millis(10);
+
+/// One session's engine, with buffers that are reused.
+pub struct RolexEngine {
+    session: RolexSession,
+    expected_bytes: usize,
+    answers: Answers,
+    scans: Vec<(u64, usize)>,
+    done: Vec<Result<WriteOutcome, RolexError>>,
+}
+
+/// What the engine asks of the nodes' processors.
+struct Calls<C: Connection> {
+    nodes: Arc<Nodes<C>>,
+    table: TableId,
+    /// Leaves that are asked for at once.
+    chunk_leaves: u32,
+}
+
+/// A session of this compute node that asks for so many leaves at once.
+pub(super) fn session<C: Connection + 'static>(
+    nodes: &Arc<Nodes<C>>,
+    open: &OpenTable,
+    chunk_leaves: u32,
+) -> Result<RolexSession, CatalogueError> {
+    let calls = Calls { nodes: Arc::clone(nodes), table: open.info.id, chunk_leaves };
+    let hints = CacheSession::new(Arc::clone(open.rolex_cache()?));
+    Ok(RolexSession::new(hints, nodes.locks()?, Box::new(calls)))
+}
+
+type CallError = Box<dyn Error + Send + Sync>;
+
+impl<C: Connection> PoolCalls for Calls<C> {
+    fn more_leaves(&self, node: usize) -> Result<Range<u32>, CallError> {
+        let (space, count) = (Space::Leaves, self.chunk_leaves);
+        let request = PoolRequest::Allocate { table: self.table, space, count };
+        match self.nodes.ask::<Blocks>(node, &request) {
+            Ok(blocks) => Ok(blocks.first..blocks.first.saturating_add(blocks.count)),
+            Err(CatalogueError::Refused { source, .. }) if source.code == ErrorCode::RegionFull => Ok(0..0),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn fence(&self, compute_node: u16) -> Result<(), CallError> {
+        let home = self.nodes.epochs()?[0];
+        let request = PoolRequest::Fence { home, compute_node: ComputeNode(compute_node) };
+        for node in 0..self.nodes.count() {
+            let mut tries = 1;
+            while let Err(error) = self.nodes.ask::<()>(node, &request) {
+                let is_busy = matches!(
+                    &error,
+                    CatalogueError::Refused { source, .. } if source.code == ErrorCode::Contended
+                );
+                if !is_busy || tries == FENCE_TRIES {
+                    return Err(error.into());
+                }
+                tries += 1;
+                std::thread::sleep(FENCE_PAUSE);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl RolexEngine {
+    pub(crate) fn new<C: Connection + 'static>(
+        nodes: &Arc<Nodes<C>>,
+        open: &OpenTable,
+    ) -> Result<Self, CatalogueError> {
+        Ok(Self {
+            session: session(nodes, open, CHUNK_LEAVES)?,
+            expected_bytes: usize::from(open.info.definition.value_bytes),
+            answers: Answers::default(),
+            scans: Vec::new(),
+            done: Vec::new(),
+        })
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        self.session.counters()
+    }
+
+    pub(crate) fn get<Q: QueuePair>(
+        &mut self,
+        queues: &mut [Q],
+        key: u64,
+        value: &mut [u8],
+    ) -> Result<Option<u64>, RolexError> {
+        self.session.multi_get(queues, &[key], &mut self.answers)?;
+        Ok(self.answers.get(0).map(|(found, version)| {
+            value.copy_from_slice(found);
+            version
+        }))
+    }
+
+    pub(crate) fn multi_get<Q: QueuePair>(
+        &mut self,
+        queues: &mut [Q],
+        keys: &[u64],
+        answers: &mut Answers,
+    ) -> Result<(), RolexError> {
+        self.session.multi_get(queues, keys, answers)
+    }
+
+    pub(crate) fn scan_batch<Q: QueuePair>(
+        &mut self,
+        queues: &mut [Q],
+        scans: &[ScanRequest],
+        pairs: &mut Pairs,
+    ) -> Result<(), RolexError> {
+        self.scans.clear();
+        self.scans.extend(scans.iter().map(|scan| (scan.from, scan.limit)));
+        self.session.scan_batch(queues, &self.scans, pairs)
+    }
+
+    pub(crate) fn write<'v, Q: QueuePair>(
+        &mut self,
+        queues: &mut [Q],
+        operation: WriteOperation,
+        entries: impl ExactSizeIterator<Item = (u64, &'v [u8])>,
+        outcomes: &mut Vec<WriteOutcome>,
+    ) -> Result<(), EngineError> {
+        let expected = if operation.has_value() { self.expected_bytes } else { 0 };
+        let mut writes = Vec::with_capacity(entries.len());
+        for (index, (key, value)) in entries.enumerate() {
+            if value.len() != expected {
+                return Err(EngineError::ValueSize { index, expected, got: value.len() });
+            }
+            writes.push(Write { operation, key, value });
+        }
+        self.done.clear();
+        self.session.write_many(queues, &writes, &mut self.done);
+        gather(self.done.drain(..), outcomes)
+    }
+}
+
+/// Appends outcomes up to the first write whose outcome the fabric's failure left unknown, or that failed
+/// alone in its call: that is the error. What failed for a reason of its own beside others is an outcome.
+fn gather(
+    done: impl ExactSizeIterator<Item = Result<WriteOutcome, RolexError>>,
+    outcomes: &mut Vec<WriteOutcome>,
+) -> Result<(), EngineError> {
+    let is_alone = done.len() == 1;
+    for outcome in done {
+        match outcome {
+            Ok(outcome) => outcomes.push(outcome),
+            Err(RolexError::Contended { .. }) => {
+                outcomes.push(WriteOutcome::Failed(ErrorCode::Contended));
+            }
+            Err(RolexError::Astray { .. } | RolexError::Call { .. }) if !is_alone => {
+                outcomes.push(WriteOutcome::Failed(ErrorCode::OutOfResources));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
