@@ -17,7 +17,7 @@ use farsight_protocol::{MemoryNodeStats, ServerStats, TableDefinition, TableInfo
 #[cfg(not(feature = "verbs"))]
 use crate::NotBuilt;
 use crate::provider::{ProviderClient, ProviderTable, on_fabric, same_fabric};
-use crate::{Addresses, ConnectError, Key, ServerUrl, Table, TableError};
+use crate::{Addresses, ConnectError, Engine, Key, ServerUrl, Table, TableError, TableOptions};
 
 /// A client of one server. Cheap to clone and shared by threads; each thread opens a [`crate::Session`] of
 /// its own.
@@ -143,6 +143,21 @@ impl Client {
     /// # Errors
     /// [`TableError`]: a bad name, a size out of range, a table of that name with another definition.
     pub fn create_table<K: Key>(&self, name: &str, value_bytes: usize) -> Result<Table<K>, TableError> {
+        self.create_table_with(name, value_bytes, &TableOptions::default())
+    }
+
+    /// [`Client::create_table`] with more to say of the table if it is new. One that is there must be of the
+    /// same engine.
+    ///
+    /// # Errors
+    /// As [`Client::create_table`]; [`PoolError::NoPool`] or [`PoolError::NoServer`] for an engine
+    /// that is not at hand.
+    pub fn create_table_with<K: Key>(
+        &self,
+        name: &str,
+        value_bytes: usize,
+        options: &TableOptions<K>,
+    ) -> Result<Table<K>, TableError> {
         if !(VALUE_BYTES_MIN..=VALUE_BYTES_MAX).contains(&value_bytes) {
             return Err(TableError::ValueSize {
                 table: name.to_owned(),
@@ -153,10 +168,57 @@ impl Client {
         }
         let definition =
             TableDefinition { name: name.to_owned(), key_kind: K::KIND, value_bytes: value_bytes as u16 };
-        let provider = same_fabric!(ProviderClient => ProviderTable, &self.provider, client => {
-            client.create_table(definition)?
-        });
+        let is_pool = self.is_pool();
+        let provider = match options.engine {
+            Some(Engine::XStoreD) => {
+                let sample: Vec<u64> = options.sample.iter().map(|key| key.encode()).collect();
+                self.create_x_store_d(&definition, &sample)?
+            }
+            Some(Engine::XStore) if is_pool => return Err(self.no_server().into()),
+            Some(Engine::Rolex) if !is_pool => return Err(self.no_pool().into()),
+            _ => same_fabric!(ProviderClient => ProviderTable, &self.provider, client => {
+                client.create_table(definition)?
+            }),
+        };
         Table::new(provider)
+    }
+
+    fn create_x_store_d(
+        &self,
+        definition: &TableDefinition,
+        sample: &[u64],
+    ) -> Result<ProviderTable, CatalogueError> {
+        Ok(match &self.provider {
+            ProviderClient::PoolShm(client) => {
+                ProviderTable::PoolShm(client.create_x_store_d(definition, sample)?)
+            }
+            ProviderClient::PoolTcp(client) => {
+                ProviderTable::PoolTcp(client.create_x_store_d(definition, sample)?)
+            }
+            #[cfg(feature = "verbs")]
+            ProviderClient::PoolRdma(client) => {
+                ProviderTable::PoolRdma(client.create_x_store_d(definition, sample)?)
+            }
+            _ => return Err(self.no_pool()),
+        })
+    }
+
+    /// True for a client of a pool's memory nodes.
+    fn is_pool(&self) -> bool {
+        match &self.provider {
+            ProviderClient::Shm(_) | ProviderClient::Tcp(_) => false,
+            #[cfg(feature = "verbs")]
+            ProviderClient::Rdma(_) => false,
+            _ => true,
+        }
+    }
+
+    fn no_server(&self) -> CatalogueError {
+        PoolError::NoServer { peer: self.peer().to_owned() }.into()
+    }
+
+    fn no_pool(&self) -> CatalogueError {
+        PoolError::NoPool { peer: self.peer().to_owned() }.into()
     }
 
     /// Opens the table of this name.
@@ -195,7 +257,7 @@ impl Client {
             ProviderClient::Tcp(client) => client.stats(),
             #[cfg(feature = "verbs")]
             ProviderClient::Rdma(client) => client.stats(),
-            _ => Err(PoolError::NoServer { peer: self.peer().to_owned() }.into()),
+            _ => Err(self.no_server()),
         }
     }
 
@@ -213,29 +275,28 @@ impl Client {
         }
     }
 
-    /// Sub-models that wait to be retrained, over all tables: zero when the model has caught up with the
-    /// writes, and for a pool, which has no queue of them.
+    /// Sub-models that wait to be retrained by the server or the memory nodes, over all tables: zero when the
+    /// models have caught up with the writes. ROLEX's tables are not among them: who trains those keeps no
+    /// queue.
     ///
     /// # Errors
     /// Failures of the fabric.
     pub fn pending_training(&self) -> Result<u64, CatalogueError> {
-        match &self.provider {
-            ProviderClient::Shm(client) => client.pending_training(),
-            ProviderClient::Tcp(client) => client.pending_training(),
-            #[cfg(feature = "verbs")]
-            ProviderClient::Rdma(client) => client.pending_training(),
-            _ => Ok(0),
-        }
+        on_fabric!(ProviderClient, &self.provider, client => client.pending_training())
     }
 
-    /// A step of training of a pool's table of this name.
-    pub(crate) fn train_table(&self, name: &str) -> Result<TrainTable, CatalogueError> {
-        match &self.provider {
+    /// A step of training of a pool's table of this name; `None` for one that its memory nodes train.
+    pub(crate) fn train_table(&self, name: &str) -> Result<Option<TrainTable>, CatalogueError> {
+        let trainer = match &self.provider {
             ProviderClient::PoolShm(client) => client.trainer(name).map(train_table),
             ProviderClient::PoolTcp(client) => client.trainer(name).map(train_table),
             #[cfg(feature = "verbs")]
             ProviderClient::PoolRdma(client) => client.trainer(name).map(train_table),
-            _ => Err(PoolError::NoPool { peer: self.peer().to_owned() }.into()),
+            _ => Err(self.no_pool()),
+        };
+        match trainer {
+            Err(CatalogueError::Pool(PoolError::NotRolex { .. })) => Ok(None),
+            trainer => trainer.map(Some),
         }
     }
 

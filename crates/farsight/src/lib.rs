@@ -84,6 +84,7 @@ mod addresses;
 mod asynchronous;
 mod bulk_load;
 mod client;
+mod engine;
 mod error;
 mod key;
 mod memory_node;
@@ -100,6 +101,7 @@ pub use addresses::Addresses;
 pub use asynchronous::{AsyncError, AsyncTable};
 pub use bulk_load::BulkLoad;
 pub use client::{Client, ConnectOptions, connect};
+pub use engine::{Engine, TableOptions};
 pub use error::{ConnectError, NotBuilt, TableError};
 pub use farsight_base::Epoch;
 pub use farsight_client::{
@@ -112,8 +114,9 @@ pub use farsight_fabric_verbs::{DeviceReport as RdmaDevice, devices as rdma_devi
 pub use farsight_index::{Answers, Counters};
 pub use farsight_layout::{FORMAT_VERSION, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
 pub use farsight_protocol::{
-    ErrorCode, KeyKind, ListenerStats, MemoryNodeStats, ModelStats, PoolTableStats, RegionStats, ServerError,
-    ServerStats, SpaceStats, TableDefinition, TableInfo, TableStats, TreeStats, WriteOperation, WriteOutcome,
+    ErrorCode, KeyKind, ListenerStats, MemoryNodeStats, ModelStats, PartStats, PoolTableStats, RegionStats,
+    ServerError, ServerStats, SpaceStats, TableDefinition, TableEngine, TableInfo, TableStats, TreeStats,
+    WriteOperation, WriteOutcome,
 };
 pub use farsight_server::ShutdownError;
 pub use key::Key;

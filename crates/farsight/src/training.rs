@@ -28,7 +28,8 @@ pub struct PoolTraining {
 /// A pool's tables.
 struct Tables {
     client: Client,
-    trained: Vec<(String, TrainTable)>,
+    /// By name; without a step those that the memory nodes train.
+    trained: Vec<(String, Option<TrainTable>)>,
     rounds: u32,
 }
 
@@ -103,7 +104,7 @@ impl Tables {
         }
         self.rounds = self.rounds.wrapping_add(1);
         let mut is_busy = false;
-        for (_, train) in &mut self.trained {
+        for train in self.trained.iter_mut().filter_map(|(_, train)| train.as_mut()) {
             is_busy |= train()?;
         }
         Ok(is_busy)

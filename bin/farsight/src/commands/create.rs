@@ -5,9 +5,11 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use farsight::{Client, KeyKind, TableError};
+use farsight::{KeyKind, TableOptions};
 
 use crate::connection::Connection;
+use crate::key_text::TextKey;
+use crate::typed_table::{KindCommand, on_kind};
 
 /// Make a table
 ///
@@ -16,7 +18,8 @@ use crate::connection::Connection;
 #[command(after_help = "\
 Examples:
   farsight create prices
-  farsight create temperatures --keys f64 --value-size 32")]
+  farsight create temperatures --keys f64 --value-size 32
+  farsight create prices --engine xstore-d --connect tcp://10.0.0.1:7474,tcp://10.0.0.2:7474")]
 pub(crate) struct Create {
     #[command(flatten)]
     connection: Connection,
@@ -28,6 +31,22 @@ pub(crate) struct Create {
     /// Bytes of each value, 8 to 256
     #[arg(long, value_name = "BYTES", default_value_t = 8)]
     value_size: usize,
+    /// Who does what with it. In XStore-D each memory node gets a range of the kind's whole space of keys,
+    /// all of one width; `farsight load --engine xstore-d` makes the table with ranges that fit the keys
+    /// loaded [default: xstore at a server, rolex in a pool]
+    #[arg(long, value_enum)]
+    engine: Option<Engine>,
+}
+
+/// Engines.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Engine {
+    /// A server: clients read one-sided by a learned cache, its processor writes
+    Xstore,
+    /// A pool: compute nodes read and write one-sided
+    Rolex,
+    /// A pool: XStore's learned cache, the memory nodes' processors write
+    XstoreD,
 }
 
 /// Kinds of keys.
@@ -46,25 +65,35 @@ pub(crate) enum Kind {
 
 impl Create {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        make(&self.connection.open()?, &self.name, self.keys.into(), self.value_size)?;
+        on_kind(self.keys.into(), self)
+    }
+}
+
+impl KindCommand for Create {
+    type Output = ExitCode;
+
+    fn run<K: TextKey>(self) -> Result<ExitCode> {
+        let engine = self.engine.map(Into::into);
+        let options = TableOptions::<K> { engine, ..TableOptions::default() };
+        self.connection.open()?.create_table_with(&self.name, self.value_size, &options)?;
         writeln!(
             std::io::stdout().lock(),
             "table {} of {} keys with {} B values",
             self.name,
-            KeyKind::from(self.keys),
+            K::KIND,
             self.value_size
         )?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// Makes a table of a kind known at run time.
-pub(crate) fn make(client: &Client, name: &str, kind: KeyKind, value_bytes: usize) -> Result<(), TableError> {
-    match kind {
-        KeyKind::U64 => client.create_table::<u64>(name, value_bytes).map(drop),
-        KeyKind::I64 => client.create_table::<i64>(name, value_bytes).map(drop),
-        KeyKind::F64 => client.create_table::<f64>(name, value_bytes).map(drop),
-        KeyKind::Bytes8 => client.create_table::<[u8; 8]>(name, value_bytes).map(drop),
+impl From<Engine> for farsight::Engine {
+    fn from(engine: Engine) -> Self {
+        match engine {
+            Engine::Xstore => Self::XStore,
+            Engine::Rolex => Self::Rolex,
+            Engine::XstoreD => Self::XStoreD,
+        }
     }
 }
 

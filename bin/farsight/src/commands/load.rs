@@ -9,13 +9,13 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use farsight::{CatalogueError, Client, ErrorCode, KeyKind, Options, Table, TableInfo};
+use farsight::{CatalogueError, Client, ErrorCode, KeyKind, Options, TableInfo, TableOptions};
 use indicatif::HumanCount;
 
-use crate::commands::create::{Kind, make};
+use crate::commands::create::{Engine, Kind};
 use crate::connection::Connection;
 use crate::key_text::TextKey;
-use crate::typed_table::{TableCommand, on_table};
+use crate::typed_table::{KindCommand, on_kind};
 use crate::value_text::ValueFormat;
 
 /// Fill a table from a file or a named set of keys
@@ -42,7 +42,8 @@ up to the value's end: in a u64 table of 8 B values each key is its own value.
 Examples:
   farsight load places boundaries
   farsight load osm osm_cellids_200M_uint64 --value-size 16
-  farsight load prices prices.csv --format decimal")]
+  farsight load prices prices.csv --format decimal
+  farsight load places boundaries --engine xstore-d --connect tcp://10.0.0.1:7474,tcp://10.0.0.2:7474")]
 pub(crate) struct Load {
     #[command(flatten)]
     connection: Connection,
@@ -56,6 +57,10 @@ pub(crate) struct Load {
     /// What its keys are if the table is made now [default: u64]
     #[arg(long, value_enum)]
     kind: Option<Kind>,
+    /// Who does what with the table if it is made now; in XStore-D each memory node gets a range with as
+    /// many of these keys as the others [default: xstore at a server, rolex in a pool]
+    #[arg(long, value_enum)]
+    engine: Option<Engine>,
     /// How to read the values of a CSV file
     #[arg(long, value_enum, default_value_t)]
     format: ValueFormat,
@@ -70,21 +75,18 @@ pub(crate) struct Load {
 impl Load {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let client = self.connection.open()?;
-        let table = self.table.clone();
-        self.find_or_make(&client)?;
-        on_table(&client, &table, LoadInto { load: self })
-    }
-
-    /// Makes the table, or checks that the one there is what the arguments say.
-    fn find_or_make(&self, client: &Client) -> Result<()> {
         let kind = self.kind.map(KeyKind::from);
-        match client.describe_table(&self.table) {
-            Ok(info) => self.check(&info, kind),
-            Err(CatalogueError::Refused { source, .. }) if source.code == ErrorCode::UnknownTable => {
-                Ok(make(client, &self.table, kind.unwrap_or(KeyKind::U64), self.value_size.unwrap_or(8))?)
+        let (kind, value_bytes, is_there) = match client.describe_table(&self.table) {
+            Ok(info) => {
+                self.check(&info, kind)?;
+                (info.definition.key_kind, usize::from(info.definition.value_bytes), true)
             }
-            Err(error) => Err(error.into()),
-        }
+            Err(CatalogueError::Refused { source, .. }) if source.code == ErrorCode::UnknownTable => {
+                (kind.unwrap_or(KeyKind::U64), self.value_size.unwrap_or(8), false)
+            }
+            Err(error) => return Err(error.into()),
+        };
+        on_kind(kind, LoadInto { client, value_bytes, is_there, load: self })
     }
 
     fn check(&self, info: &TableInfo, kind: Option<KeyKind>) -> Result<()> {
@@ -101,18 +103,29 @@ impl Load {
 }
 
 struct LoadInto {
+    client: Client,
+    value_bytes: usize,
+    is_there: bool,
     load: Load,
 }
 
-impl TableCommand for LoadInto {
+impl KindCommand for LoadInto {
     type Output = ExitCode;
 
-    fn run<K: TextKey>(self, table: Table<K>) -> Result<ExitCode> {
-        let Load { source, format, keys, sort, .. } = self.load;
-        let request = pairs::Request { source: &source, format, keys, sort, table: table.name() };
-        let pairs = pairs::read::<K>(&request, table.value_bytes())
-            .with_context(|| format!("cannot load {source} into table {:?}", table.name()))?;
+    /// Makes the table, unless it is there, when the pairs are known: ranges fit them then.
+    fn run<K: TextKey>(self) -> Result<ExitCode> {
+        let Load { table: name, source, format, keys, sort, engine, .. } = self.load;
+        let request = pairs::Request { source: &source, format, keys, sort, table: &name };
+        let pairs = pairs::read::<K>(&request, self.value_bytes)
+            .with_context(|| format!("cannot load {source} into table {name:?}"))?;
         ensure!(!pairs.keys.is_empty(), "{source} has no keys");
+        let table = if self.is_there && engine.is_none() {
+            self.client.table::<K>(&name)?
+        } else {
+            let engine = engine.map(Into::into);
+            let options = TableOptions { engine, sample: pairs.sample().map(K::decode).collect() };
+            self.client.create_table_with::<K>(&name, self.value_bytes, &options)?
+        };
         let start = Instant::now();
         let first = table.session(Options::default())?.scan(..).next().transpose()?;
         let way = if first.is_none() && sink::bulk(&table, &pairs)? {

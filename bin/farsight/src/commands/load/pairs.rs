@@ -15,6 +15,10 @@ use crate::value_text::ValueFormat;
 /// The seed of samples: fixed, so that a load repeated is the same.
 const SAMPLE_SEED: u64 = 1;
 
+/// Keys by which a new table's ranges are chosen: of sixteen, each gets a sixteenth of the keys to within a
+/// few in a thousand.
+const SAMPLE_KEYS: usize = 1 << 14;
+
 /// Pairs in ascending order of their keys' encodings, which are distinct.
 pub(super) struct Pairs {
     pub(super) keys: Vec<u64>,
@@ -41,6 +45,11 @@ struct Unsorted {
 }
 
 impl Pairs {
+    /// Some of the keys, evenly spread over all.
+    pub(super) fn sample(&self) -> impl Iterator<Item = u64> {
+        self.keys.iter().copied().step_by(self.keys.len().div_ceil(SAMPLE_KEYS).max(1))
+    }
+
     /// The value of pair `index`, in `scratch` if it is derived from the key.
     pub(super) fn value<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> &'a [u8] {
         if self.values.is_empty() {

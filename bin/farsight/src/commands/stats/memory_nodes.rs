@@ -28,17 +28,26 @@ pub(super) fn print(nodes: &[MemoryNodeStats], table: Option<&str>, json: bool) 
     for (index, node) in nodes.iter().enumerate() {
         writeln!(out, "{}", node_text(index, node))?;
     }
-    let mut tables =
-        listing(["table", "node", "leaves", "with a compute node", "orphaned", "models", "huge pages"]);
+    let mut tables = listing([
+        "table",
+        "engine",
+        "node",
+        "leaves",
+        "with a compute node",
+        "orphaned",
+        "models",
+        "huge pages",
+    ]);
     for (index, node) in nodes.iter().enumerate() {
         for table in &node.tables {
             tables.add_row([
                 name_of(table).to_owned(),
+                table.info.definition.engine.to_string(),
                 index.to_string(),
                 used_text(&table.leaves),
                 table.leaves.owned.to_string(),
                 table.leaves.orphaned.to_string(),
-                if index == 0 { used_text(&table.meta) } else { String::new() },
+                models_text(index, table),
                 size::text(table.huge_page_bytes),
             ]);
         }
@@ -64,6 +73,21 @@ fn node_text(index: usize, node: &MemoryNodeStats) -> comfy_table::Table {
             ("calls", node.calls.to_string()),
         ],
     )
+}
+
+/// What a ROLEX table's home keeps for compute nodes; what an XStore-D part's clients cache of it, and how
+/// far its training lags.
+fn models_text(node: usize, table: &PoolTableStats) -> String {
+    match &table.part {
+        Some(part) => format!(
+            "{} of {} pairs, {} sub-models wait",
+            size::text(part.model.cache_bytes),
+            part.tree.pairs,
+            part.model.pending
+        ),
+        None if node == 0 => used_text(&table.meta),
+        None => String::new(),
+    }
 }
 
 fn used_text(space: &SpaceStats) -> String {
