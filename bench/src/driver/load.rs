@@ -47,6 +47,8 @@ pub struct Load {
     pub options: Options,
     /// The server's process.
     pub server_process_id: u32,
+    /// That process, if only this driver keeps it busy.
+    own_process_id: Option<u32>,
     report: LoadReport,
     // Behind the table, whose calls it answers.
     _server: Option<ServerProcess>,
@@ -107,7 +109,28 @@ impl Load {
             huge_page_bytes: client.collapse_to_huge_pages(),
         };
         let server_process_id = rested.process_id;
-        Ok(Self { client, table, options, server_process_id, report, _server: server })
+        let own_process_id = server.is_some().then_some(server_process_id);
+        Ok(Self { client, table, options, server_process_id, own_process_id, report, _server: server })
+    }
+
+    /// Another table of the same server, with the same `keys`, at rest.
+    ///
+    /// # Errors
+    /// [`DriverError`].
+    pub fn another(&self, keys: &[u64], cancellation: &Cancellation) -> Result<Table<u64>, DriverError> {
+        let name = format!("{}-beside", self.table.name());
+        let table = self.client.create_table::<u64>(&name, self.table.value_bytes())?;
+        fill(&table, keys, cancellation)?;
+        self.rest(&table, cancellation)?;
+        Ok(table)
+    }
+
+    /// Waits until the model of `table` is trained.
+    ///
+    /// # Errors
+    /// [`DriverError`].
+    pub fn rest(&self, table: &Table<u64>, cancellation: &Cancellation) -> Result<(), DriverError> {
+        rest(&self.client, table.name(), self.own_process_id, cancellation).map(drop)
     }
 
     /// What the load took.
