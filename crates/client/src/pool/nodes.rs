@@ -156,15 +156,16 @@ impl<C: Connection> Nodes<C> {
     /// This compute node, known to all nodes, and its lock values.
     fn member(&self) -> Result<(ComputeNode, ComputeNodeLocks), CatalogueError> {
         let home = self.epochs()?[0];
-        let mut known = lock(&self.compute_node);
-        if let Some(member) = &*known {
+        if let Some(member) = &*lock(&self.compute_node) {
             return Ok(member.clone());
         }
+        // No lock is held while an answer is awaited: of several that ask, all are told the same number.
         let compute_node: ComputeNode = self.ask(0, &PoolRequest::Register)?;
         for node in 1..self.count() {
             self.ask::<()>(node, &PoolRequest::Announce { home, compute_node })?;
         }
-        Ok(known.insert((compute_node, ComputeNodeLocks::new(compute_node.0))).clone())
+        let mut known = lock(&self.compute_node);
+        Ok(known.get_or_insert_with(|| (compute_node, ComputeNodeLocks::new(compute_node.0))).clone())
     }
 
     /// The lock values of this compute node.
