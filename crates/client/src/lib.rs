@@ -33,19 +33,27 @@ pub use error::{CatalogueError, EngineError, LoadError, OpenError, ReadError, Wr
 pub use farsight_index_rolex::Trained;
 pub use farsight_index_xstore::client::{Access, CacheStats, ScanRequest};
 pub use farsight_protocol::TableEngine;
+pub use life::Life;
 pub use peers::Peers;
-pub use pool::{PoolBulkLoad, PoolError, PoolLinks, PoolTrainer};
+pub use pool::{Nodes, PoolBulkLoad, PoolError, PoolLinks, PoolTrainer};
 pub use scan_cursor::ScanCursor;
 
+/// What a client, its tables and sessions are, whatever they are connected to.
+pub mod any {
+    pub use crate::client::Client;
+    pub use crate::session::Session;
+    pub use crate::table::Table;
+}
+
 /// A client of one server.
-pub type Client<C> = client::Client<life::Life<C>>;
+pub type Client<C> = client::Client<Life<C>>;
 /// A server's table.
-pub type Table<C> = table::Table<life::Life<C>>;
+pub type Table<C> = table::Table<Life<C>>;
 /// A session on a server's table.
-pub type Session<C> = session::Session<life::Life<C>>;
+pub type Session<C> = session::Session<Life<C>>;
 /// A client of one pool.
-pub type PoolClient<C> = client::Client<pool::Nodes<C>>;
+pub type PoolClient<C> = client::Client<Nodes<C>>;
 /// A pool's table.
-pub type PoolTable<C> = table::Table<pool::Nodes<C>>;
+pub type PoolTable<C> = table::Table<Nodes<C>>;
 /// A session on a pool's table.
-pub type PoolSession<C> = session::Session<pool::Nodes<C>>;
+pub type PoolSession<C> = session::Session<Nodes<C>>;

@@ -30,7 +30,7 @@ use crate::{CatalogueError, OpenError};
 
 pub use error::PoolError;
 pub use loads::PoolBulkLoad;
-pub(crate) use nodes::Nodes;
+pub use nodes::Nodes;
 pub use trainer::PoolTrainer;
 
 const _: () = assert!(NODES_MAX == POOL_NODES_MAX, "a lane reaches every node of a pool");
