@@ -41,10 +41,10 @@ impl State {
     /// A request arrives.
     pub(crate) fn request(&mut self, pair: usize, slot: Slot, serial: u64, bytes: Vec<u8>) {
         let client = &self.clients[self.pairs[pair].client];
-        let (host, is_fenced) = (client.host, client.is_fenced);
+        let (host, is_over) = (client.host, client.is_over);
         // Opened before there was a port: it gets one now.
         let port = self.pairs[pair].port.or_else(|| self.next_port(host));
-        let Some(port) = port.filter(|_| !is_fenced && self.hosts[host].is_alive) else { return };
+        let Some(port) = port.filter(|_| !is_over && self.hosts[host].is_alive) else { return };
         self.pairs[pair].port = Some(port);
         self.trace.note(self.now_ns, [6, pair as u64, slot as u64, digest_bytes(&bytes)], || {
             Words::new(Who::Pair(pair), format!("is heard by worker {port}, {} B, slot {slot}", bytes.len()))
@@ -63,7 +63,7 @@ impl State {
     /// The next request at a port that may be executed.
     pub(crate) fn take_request(&mut self, host: usize, port: usize) -> Option<Arrived> {
         while let Some(arrived) = self.hosts[host].ports[port].inbox.pop_front() {
-            if !self.clients[self.pairs[arrived.pair].client].is_fenced && self.hosts[host].is_alive {
+            if !self.clients[self.pairs[arrived.pair].client].is_over && self.hosts[host].is_alive {
                 return Some(arrived);
             }
         }

@@ -29,7 +29,8 @@ faults! {
     LateCompletion,
     /// A WRITE completes before all of it is in memory. Only a card that is asked for it does that.
     EarlyCompletion,
-    /// A queue breaks in the middle of a batch; verbs behind the break execute or not, none completes.
+    /// A queue breaks in the middle of a batch; none of its verbs completes. Those behind the break execute or
+    /// not; where WRITEs keep their order, not.
     BrokenQueue,
     /// The server's processor is taken away between two stores.
     SlowWriter,
@@ -55,7 +56,7 @@ faults! {
     DecayedBit,
     /// A program stops for a while, between any two verbs.
     PausedClient,
-    /// A program dies, between any two verbs.
+    /// A program dies, between any two verbs, also of one batch.
     KilledClient,
     /// A server stops for a while, between any two calls; its card goes on.
     PausedServer,
@@ -83,6 +84,13 @@ faults! {
     TornLine,
     /// Follows by itself: a READ completed behind one that was posted later.
     OvertakenRead,
+    /// Follows by itself: of a WRITE some words never reached memory, because its queue broke, or its client
+    /// was fenced or ended meanwhile.
+    TornWrite,
+    /// Follows by itself: a READ begins before a WRITE that was posted before it is in memory.
+    OvertakenWrite,
+    /// Follows by itself: a WRITE begins before a READ that was posted before it has ended.
+    EarlyWrite,
     /// Follows by itself: a completion or reply came for a slot that something else was posted to meanwhile.
     StaleReply,
 }
@@ -97,13 +105,13 @@ impl Fault {
     /// for as much longer.
     pub(crate) fn delays_verbs(self) -> bool {
         use Fault::{
-            CutProgram, CutServer, CutToProgram, CutToServer, FlappingLink, LateCompletion, SlowVerb,
-            SlowWriter, SpreadRead,
+            CutProgram, CutServer, CutToProgram, CutToServer, FlappingLink, LateCompletion, SlowWriter,
+            SpreadRead,
         };
+        // Not SlowVerb: what comes late begins late, and nobody asks for anything before it begins.
         matches!(
             self,
-            SlowVerb
-                | SpreadRead
+            SpreadRead
                 | LateCompletion
                 | SlowWriter
                 | CutServer

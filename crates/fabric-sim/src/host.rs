@@ -58,6 +58,14 @@ impl<K: Kind> SimHost<K> {
         self.world.tell();
     }
 
+    /// Clients that have ended since it was asked last: none of their verbs executes any more. What a card
+    /// does whose queue pairs are destroyed; [`Host::step`] names none, because requests of one that was cut
+    /// off may still be on their way.
+    #[must_use]
+    pub fn take_departed(&self) -> Vec<ClientId> {
+        self.world.state().take_departed(self.host)
+    }
+
     /// Its regions, in the order of their creation.
     #[must_use]
     pub fn regions(&self) -> Vec<Arc<SimRegion>> {
@@ -122,6 +130,7 @@ impl<K: Kind> Host for SimHost<K> {
         let known = state.clients.iter().position(|other| other.host == self.host && other.id == client);
         if let Some(client) = known {
             state.clients[client].is_fenced = true;
+            state.drain(client);
             state.lose(client, "the server fenced this client");
         }
         drop(state);

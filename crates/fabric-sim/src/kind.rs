@@ -34,6 +34,19 @@ impl Kind for Weakest {
     };
 }
 
+/// As little as a memory pool gets by with: words, but WRITEs in order and READs behind atomics.
+#[derive(Debug)]
+pub enum Ordered {}
+
+impl Kind for Ordered {
+    const GUARANTEES: Guarantees = Guarantees {
+        name: "sim-ordered",
+        writes_in_order: true,
+        read_after_atomic: true,
+        ..Weakest::GUARANTEES
+    };
+}
+
 /// A reliable connection of an InfiniBand card: lines arrive whole, WRITEs in order, a READ sees the atomics
 /// before it; a WRITE may overtake a READ unless fenced, and atomics hold against other verbs only.
 #[derive(Debug)]

@@ -49,7 +49,7 @@ mod world;
 pub use connection::SimConnection;
 pub use fault::{Fault, Rule, Strikes};
 pub use host::{SimHost, SimPort};
-pub use kind::{Kind, ReliableConnection, Weakest};
+pub use kind::{Kind, Ordered, ReliableConnection, Weakest};
 pub use leaks::Held;
 pub use prices::{LinkPrices, NicPrices, Prices, ThreadPrices, Usage, Utilization};
 pub use profile::{Constant, EnginePrices, Profile, ProfileError};

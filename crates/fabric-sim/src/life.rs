@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use farsight_base::prng::mix;
+#[cfg(planted)]
+use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_base::{ClientId, Epoch, RegionId};
 use farsight_fabric::{FabricError, Guarantees, RegionRights};
 
@@ -82,7 +84,16 @@ impl State {
         self.trace.note(self.now_ns, [9, client as u64, host as u64], || {
             Words::new(Who::Running(self.running), format!("connects: connection {client}, {id}"))
         });
-        self.clients.push(ClientState { host, id, lost: None, is_fenced: false, group, clock });
+        self.clients.push(ClientState {
+            host,
+            id,
+            lost: None,
+            is_fenced: false,
+            is_over: false,
+            is_departed: false,
+            group,
+            clock,
+        });
         Ok(client)
     }
 
@@ -228,6 +239,37 @@ impl State {
         }
         self.tempt_clock(process);
         self.tempt_network(self.pairs[pair].client);
+    }
+
+    /// The program that rings a doorbell now dies while its batch leaves: which, if a rule says so.
+    pub(crate) fn dies_in_batch(&mut self) -> Option<usize> {
+        let process = self.running.map(|process| &self.processes[process])?;
+        let group = Some(process.group).filter(|group| !process.is_killed && self.spared != Some(*group))?;
+        self.strike(Fault::KilledClient).map(|_| group)
+    }
+
+    /// Clients of `host` whose connections are lost and that it has not been told of: none of their verbs
+    /// executes any more.
+    pub(crate) fn take_departed(&mut self, host: usize) -> Vec<ClientId> {
+        let mut departed = Vec::new();
+        for index in 0..self.clients.len() {
+            let ClientState { host: of, is_departed, .. } = self.clients[index];
+            if of == host && self.clients[index].lost.is_some() && !is_departed {
+                self.drain(index);
+                self.clients[index].is_departed = true;
+                departed.push(self.clients[index].id);
+            }
+        }
+        departed
+    }
+
+    /// Nothing that a client has sent executes from now on.
+    pub(crate) fn drain(&mut self, client: usize) {
+        #[cfg(planted)]
+        if is_planted(Bug::FenceAnsweredEarly) {
+            return;
+        }
+        self.clients[client].is_over = true;
     }
 
     /// The clock of the program whose queue pair this is.

@@ -114,8 +114,12 @@ pub(crate) struct ClientState {
     pub(crate) id: ClientId,
     /// Why its connection is no more.
     pub(crate) lost: Option<String>,
-    /// None of its requests may execute any more.
+    /// The server has ended it, and lets it in no more.
     pub(crate) is_fenced: bool,
+    /// None of its verbs and requests executes any more.
+    pub(crate) is_over: bool,
+    /// Its server has been told that it is over.
+    pub(crate) is_departed: bool,
     /// The group of the process that connected.
     pub(crate) group: Option<usize>,
     /// The clock of its program, by number.

@@ -53,27 +53,40 @@ impl State {
             self.ring_priced(pair, posted);
             return Ok(());
         }
-        let breaks_at =
-            self.strike(Fault::BrokenQueue).map(|_| self.random.below(posted.len() as u64) as usize);
-        let client = self.pairs[pair].client as u64;
+        let dies = self.dies_in_batch();
+        let is_cut = dies.is_some() || self.strike(Fault::BrokenQueue).is_some();
+        let cut_at = is_cut.then(|| self.random.below(posted.len() as u64) as usize);
+        let client = self.pairs[pair].client;
+        let is_ordered = self.hosts[self.clients[client].host].guarantees.writes_in_order;
         for (index, (slot, serial, verb)) in posted.drain(..).enumerate() {
-            if breaks_at.is_none_or(|at| index < at) || self.random.below(2) == 0 {
-                self.trace.note(self.now_ns, [2, client, slot as u64, serial], || {
+            let is_launched = match cut_at {
+                Some(at) if index >= at => {
+                    // Half of the WRITE that the cut falls into may have left.
+                    let is_part = index == at && matches!(verb, Verb::Write { .. });
+                    (is_part || !is_ordered) && self.random.below(2) == 0
+                }
+                _ => true,
+            };
+            if is_launched {
+                self.trace.note(self.now_ns, [2, client as u64, slot as u64, serial], || {
                     trace::sent(pair, slot, &verb, self.pairs[pair].slots[slot].content)
                 });
-                self.launch(pair, slot, serial, verb);
+                self.launch(pair, slot, serial, verb, cut_at == Some(index));
             }
         }
         let own = &mut self.pairs[pair];
         own.posted = posted;
-        if breaks_at.is_some() {
+        if is_cut {
             own.break_down("the connection broke in the middle of a batch".to_owned(), None);
             own.flush();
+        }
+        if let Some(group) = dies {
+            self.kill_group(group);
         }
         Ok(())
     }
 
-    fn launch(&mut self, pair: usize, slot: Slot, serial: u64, verb: Verb) {
+    fn launch(&mut self, pair: usize, slot: Slot, serial: u64, verb: Verb, is_torn: bool) {
         let client = &self.clients[self.pairs[pair].client];
         let (host, guarantees) = (client.host, self.hosts[client.host].guarantees);
         let is_current = self.set_under_way(pair, slot, serial, matches!(verb, Verb::Call(_)));
@@ -86,7 +99,8 @@ impl State {
                 // How far behind its completion it is executed.
                 let behind_ns = self.strike(Fault::EarlyCompletion);
                 let start_ns = begins_ns + behind_ns.unwrap_or(0);
-                let end_ns = self.launch_write(pair, region, first, &words, start_ns, &guarantees);
+                let part = Part { region, first, words: &words, is_torn };
+                let end_ns = self.launch_write(pair, &part, start_ns, &guarantees);
                 self.schedule_completion(pair, slot, serial, behind_ns.map_or(end_ns, |_| begins_ns));
             }
             Verb::Atomic(atomic) => {
@@ -132,25 +146,24 @@ impl State {
         let end_ns = start_ns + within_ns + self.timing.words_ns;
         let own = &mut self.pairs[pair];
         own.read_until_ns = own.read_until_ns.max(end_ns);
+        if start_ns < own.write_until_ns {
+            self.note_strike(Fault::OvertakenWrite);
+        }
         self.schedule_completion(pair, slot, serial, end_ns);
     }
 
     /// Schedules the pieces of a WRITE; returns when the last of them is in place.
-    fn launch_write(
-        &mut self,
-        pair: usize,
-        region: usize,
-        first: usize,
-        words: &[u64],
-        begins_ns: u64,
-        guarantees: &Guarantees,
-    ) -> u64 {
+    fn launch_write(&mut self, pair: usize, part: &Part<'_>, begins_ns: u64, guarantees: &Guarantees) -> u64 {
+        let &Part { region, first, words, is_torn } = part;
         let mut start_ns = begins_ns;
         if guarantees.writes_in_order {
             start_ns = start_ns.max(self.pairs[pair].write_until_ns);
         }
         if guarantees.write_after_read {
             start_ns = start_ns.max(self.pairs[pair].read_until_ns);
+        }
+        if start_ns < self.pairs[pair].read_until_ns {
+            self.note_strike(Fault::EarlyWrite);
         }
         let mut pieces = Vec::new();
         let mut done = 0;
@@ -160,7 +173,11 @@ impl State {
             if guarantees.atomic_unit == AtomicUnit::Word {
                 count = 1 + self.random.below(count as u64) as usize;
             }
-            pieces.push(done..done + count);
+            if is_torn && self.random.below(2) == 0 {
+                self.note_strike(Fault::TornWrite);
+            } else {
+                pieces.push(done..done + count);
+            }
             done += count;
         }
         let lines_ns = self.timing.lines_ns.max(1);
@@ -189,11 +206,14 @@ impl State {
         }
     }
 
-    /// A piece of a WRITE reaches memory, unless its client was fenced meanwhile.
+    /// A piece of a WRITE reaches memory, unless its client is over.
     pub(crate) fn store(&mut self, client: usize, region: usize, first: usize, words: &[u64]) {
         let (now_ns, floor_ns) = (self.now_ns, self.floor_ns());
-        let ClientState { host, is_fenced, .. } = self.clients[client];
-        if is_fenced || !self.hosts[host].is_alive {
+        let ClientState { host, is_over, .. } = self.clients[client];
+        if is_over {
+            self.note_strike(Fault::TornWrite);
+        }
+        if is_over || !self.hosts[host].is_alive {
             return;
         }
         let (memory, history) = &mut self.hosts[host].regions[region];
@@ -213,10 +233,10 @@ impl State {
         });
     }
 
-    /// An atomic executes, unless its client was fenced meanwhile: then it returns false.
+    /// An atomic executes, unless its client is over: then it returns false.
     pub(crate) fn execute_atomic(&mut self, pair: usize, slot: Slot, serial: u64, atomic: Atomic) -> bool {
-        let ClientState { host, is_fenced, .. } = self.clients[self.pairs[pair].client];
-        if is_fenced || !self.hosts[host].is_alive {
+        let ClientState { host, is_over, .. } = self.clients[self.pairs[pair].client];
+        if is_over || !self.hosts[host].is_alive {
             return false;
         }
         let (now_ns, floor_ns) = (self.now_ns, self.floor_ns());
@@ -437,6 +457,14 @@ impl State {
         self.tell_stores(stored);
         last_ns
     }
+}
+
+/// Words that a WRITE stores; of a torn one, some of them.
+struct Part<'w> {
+    region: usize,
+    first: usize,
+    words: &'w [u64],
+    is_torn: bool,
 }
 
 /// A part of a time, from nothing to nearly all of it as `random` is small or great.

@@ -62,6 +62,24 @@ pub enum Bug {
     UnboundedRetry,
     /// A client follows a sibling wherever it points.
     BoundsNotChecked,
+    /// A fence is answered while verbs of the fenced client are still on their way.
+    FenceAnsweredEarly,
+    /// A pool's lock is taken over without a fence for its holder.
+    StolenUnfenced,
+    /// A pool's lock is released before the WRITEs that were made under it.
+    UnlockedFirst,
+    /// A pool's leaf is not READ again behind the lock: what was READ before counts.
+    NoRereadUnderLock,
+    /// A reader believes a block that is in no chain.
+    ClosedBelieved,
+    /// An image is published by a WRITE, whoever else has published one meanwhile.
+    PublishedByWrite,
+    /// A new image names the leaves of the old one and no other.
+    LeavesNotCarriedOver,
+    /// A trainer takes the lines of the old image before the new one is published.
+    LinesReusedEarly,
+    /// A compute node never fetches another image of a group that it has: that is no bug, but slow.
+    ImageKept,
 }
 
 thread_local! {
