@@ -3,11 +3,23 @@
 //! A lost connection is always the fabric's right. Everything else is an error that some rule has to explain:
 //! one that none does is a finding.
 
-use farsight_client::{CatalogueError, EngineError, OpenError, ReadError, WriteError};
+use farsight_client::{CatalogueError, EngineError, OpenError, PoolError, ReadError, WriteError};
 use farsight_fabric::FabricError;
 use farsight_fabric_sim::{Fault, Rule};
+use farsight_index_rolex::{LearnedError, LinesError, RolexError, TrainError};
 use farsight_index_xstore::client::XStoreError;
-use farsight_protocol::ErrorCode;
+use farsight_protocol::{ErrorCode, ServerError};
+
+/// What a failure means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Meaning {
+    /// The faults at work explain it: try again.
+    Explained,
+    /// The peers took this program for dead: only another connection is let in.
+    Fenced,
+    /// Nothing explains it.
+    Wrong,
+}
 
 /// The failures that may happen.
 #[derive(Clone, Copy, Default, Debug)]
@@ -18,82 +30,127 @@ pub(crate) struct Allowed {
     broken_frames: bool,
     /// Servers die, and their tables with them.
     other_lives: bool,
+    /// A program may seem dead to others: it stops, its verbs come late, its queues break under a lock.
+    fences: bool,
+}
+
+fn explained_if(is_explained: bool) -> Meaning {
+    if is_explained { Meaning::Explained } else { Meaning::Wrong }
 }
 
 impl Allowed {
-    /// What `rules` explain.
-    pub(crate) fn by(rules: &[Rule]) -> Self {
+    /// What `rules` explain; in a pool, where others may take a program for dead.
+    pub(crate) fn by(rules: &[Rule], is_pool: bool) -> Self {
         let any = |faults: &[Fault]| rules.iter().any(|rule| faults.contains(&rule.fault));
         Self {
-            timeouts: any(&[Fault::PausedServer, Fault::FrozenServer, Fault::LeapingClock]),
+            timeouts: any(&[Fault::PausedServer, Fault::FrozenServer, Fault::LeapingClock])
+                || is_pool && any(&[Fault::PausedClient]),
             broken_frames: any(&[Fault::TruncatedRequest, Fault::TruncatedReply]),
             other_lives: any(&[Fault::CrashedServer, Fault::FrozenServer]),
+            fences: is_pool && !rules.is_empty(),
         }
     }
 
-    pub(crate) fn fabric(self, error: &FabricError) -> bool {
+    pub(crate) fn fabric(self, error: &FabricError) -> Meaning {
         match error {
-            FabricError::Disconnected { .. } => true,
-            FabricError::TimedOut { .. } => self.timeouts,
-            _ => false,
+            FabricError::Disconnected { .. } => Meaning::Explained,
+            FabricError::TimedOut { .. } => explained_if(self.timeouts),
+            FabricError::Dismissed { .. } if self.fences => Meaning::Fenced,
+            _ => Meaning::Wrong,
         }
     }
 
-    fn engine(self, error: &EngineError) -> bool {
+    pub(crate) fn engine(self, error: &EngineError) -> Meaning {
         match error {
             EngineError::Fabric(error) => self.fabric(error),
             EngineError::XStore(error) => self.xstore(error),
-            _ => false,
+            EngineError::Rolex(error) => self.rolex(error),
+            EngineError::ValueSize { .. } => Meaning::Wrong,
         }
     }
 
-    fn xstore(self, error: &XStoreError) -> bool {
+    fn rolex(self, error: &RolexError) -> Meaning {
+        match error {
+            RolexError::Fabric(error)
+            | RolexError::Indeterminate { source: error, .. }
+            | RolexError::Learned(LearnedError::Fabric(error)) => self.fabric(error),
+            RolexError::Contended { .. } => explained_if(self.timeouts),
+            RolexError::Call { source, .. } => {
+                let known = source.downcast_ref::<CatalogueError>();
+                known.map_or(Meaning::Wrong, |error| self.catalogue(error))
+            }
+            RolexError::Learned(_) | RolexError::Astray { .. } => Meaning::Wrong,
+        }
+    }
+
+    fn xstore(self, error: &XStoreError) -> Meaning {
         match error {
             XStoreError::Fabric(error) => self.fabric(error),
-            XStoreError::Decode(_) => self.broken_frames,
-            XStoreError::Server(error) => self.broken_frames && error.code == ErrorCode::BadRequest,
-            _ => false,
+            XStoreError::Decode(_) => explained_if(self.broken_frames),
+            XStoreError::Server(error) => {
+                explained_if(self.broken_frames && error.code == ErrorCode::BadRequest)
+            }
+            _ => Meaning::Wrong,
         }
     }
 
-    pub(crate) fn catalogue(self, error: &CatalogueError) -> bool {
+    fn refusal(self, error: &ServerError) -> Meaning {
+        match error.code {
+            ErrorCode::UnknownTable | ErrorCode::OtherPool => explained_if(self.other_lives),
+            ErrorCode::BadRequest => explained_if(self.broken_frames),
+            ErrorCode::Fenced if self.fences => Meaning::Fenced,
+            _ => Meaning::Wrong,
+        }
+    }
+
+    pub(crate) fn catalogue(self, error: &CatalogueError) -> Meaning {
         match error {
             CatalogueError::Fabric(error) => self.fabric(error),
             CatalogueError::Engine { source, .. } => self.xstore(source),
-            CatalogueError::Decode { .. } => self.broken_frames,
-            CatalogueError::Refused { source, .. } => match source.code {
-                ErrorCode::UnknownTable => self.other_lives,
-                ErrorCode::BadRequest => self.broken_frames,
-                _ => false,
-            },
+            CatalogueError::Decode { .. } => explained_if(self.broken_frames),
+            CatalogueError::Refused { source, .. } => self.refusal(source),
+            CatalogueError::Pool(PoolError::NodeRestarted { .. } | PoolError::OtherList { .. }) => {
+                explained_if(self.other_lives)
+            }
             CatalogueError::FormatVersion { .. }
             | CatalogueError::ValueSize { .. }
-            | CatalogueError::Pool(_) => false,
+            | CatalogueError::Pool(_) => Meaning::Wrong,
         }
     }
 
-    pub(crate) fn opening(self, error: &OpenError) -> bool {
+    pub(crate) fn opening(self, error: &OpenError) -> Meaning {
         match error {
             OpenError::Catalogue(error) => self.catalogue(error),
-            OpenError::TableGone { .. } => self.other_lives,
-            OpenError::OtherDefinition { .. } => false,
+            OpenError::TableGone { .. } => explained_if(self.other_lives),
+            OpenError::OtherDefinition { .. } => Meaning::Wrong,
         }
     }
 
-    pub(crate) fn read(self, error: &ReadError) -> bool {
+    pub(crate) fn read(self, error: &ReadError) -> Meaning {
         match error {
             ReadError::Engine { source, .. } => self.engine(source),
             ReadError::Reopen { source, .. } => self.opening(source),
-            ReadError::WrongBufferSize { .. } | ReadError::ScanCut { .. } => false,
+            ReadError::WrongBufferSize { .. } | ReadError::ScanCut { .. } => Meaning::Wrong,
         }
     }
 
     /// Of a write that was not executed.
-    pub(crate) fn unsent(self, error: &WriteError) -> bool {
+    pub(crate) fn unsent(self, error: &WriteError) -> Meaning {
         match error {
             WriteError::Engine { source, .. } => self.engine(source),
             WriteError::Reopen { source, .. } => self.opening(source),
-            _ => false,
+            _ => Meaning::Wrong,
+        }
+    }
+
+    /// Of a step of training.
+    pub(crate) fn training(self, error: &TrainError<LinesError>) -> Meaning {
+        match error {
+            TrainError::Learned(LearnedError::Fabric(error))
+            | TrainError::Lines(LinesError::Fabric(error)) => self.fabric(error),
+            TrainError::Lines(LinesError::Refused(error)) => self.refusal(error),
+            TrainError::Lines(LinesError::Decode(_)) => explained_if(self.broken_frames),
+            TrainError::Learned(_) => Meaning::Wrong,
         }
     }
 }

@@ -62,6 +62,36 @@ pub const SCENARIOS: &[Named] = &[
         about: "the table's versions of 48 bits end while it is written",
         of_seed: Scenario::versions,
     },
+    Named {
+        name: "pool",
+        about: "memory nodes, compute nodes that join and leave, trainers; faults that last a moment",
+        of_seed: Scenario::pool,
+    },
+    Named {
+        name: "pool-deaths",
+        about: "compute nodes die between any two verbs, locks in their hands, and queues break",
+        of_seed: Scenario::pool_deaths,
+    },
+    Named {
+        name: "pool-leases",
+        about: "holders of locks stop, or their verbs are under way, for longer than a lease; clocks leap",
+        of_seed: Scenario::pool_leases,
+    },
+    Named {
+        name: "pool-network",
+        about: "the network between compute nodes and memory nodes is cut, or slow",
+        of_seed: Scenario::pool_network,
+    },
+    Named {
+        name: "pool-restarts",
+        about: "memory nodes die and come back empty, alone and all together",
+        of_seed: Scenario::pool_restarts,
+    },
+    Named {
+        name: "pool-full",
+        about: "the pool has no room for all that is written",
+        of_seed: Scenario::pool_full,
+    },
 ];
 
 /// The scenario of this name.

@@ -45,6 +45,12 @@ marks! {
     VersionsEnded,
     /// A server put right a leaf that memory had lost a bit of.
     Mended,
+    /// A compute node of a pool found itself fenced: others had taken it for dead.
+    Fenced,
+    /// A memory node was asked to fence a compute node.
+    HolderFenced,
+    /// Of two trainers that published one group, one lost.
+    LostPublication,
 }
 
 /// What shows that a class was met.

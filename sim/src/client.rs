@@ -5,18 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::prng::SplitMix64;
-use farsight_client::{Access, ReadError, ScanRequest, Session, Table, WriteError};
+use farsight_client::any::{Session, Table};
+use farsight_client::{Access, ReadError, ScanRequest, WriteError};
 use farsight_fabric::FabricError;
-use farsight_fabric_sim::{Kind, SimConnection, Simulation};
+use farsight_fabric_sim::Simulation;
 use farsight_index::{Answers, Counters, Pairs};
-use farsight_index_xstore::client::READS_MAX;
 use farsight_layout::FORMAT_VERSION;
 use farsight_protocol::{ErrorCode, WriteOperation, WriteOutcome};
 
-use crate::allowed::Allowed;
+use crate::allowed::{Allowed, Meaning};
 use crate::classes::Mark;
+use crate::cluster::Cluster;
 use crate::journal::{Action, Entry, Journal, NEVER, Seen, number_of, value_of};
-use crate::node::connect;
 use crate::program::{LOOK_AGAIN, LOOK_AGAIN_MAX, Opened, Programs};
 
 /// Keys of one batch at most.
@@ -30,19 +30,14 @@ const OPENINGS_MAX: usize = 20_000;
 /// The longest pause between two operations.
 const PAUSE_NS_MAX: u64 = 20_000;
 
-/// READs of a key on the straight way, before it is looked up by itself.
-const READS_OF_A_BATCH: u64 = 2;
-/// Times that a read may begin anew because its connection was lost.
-const BEGINNINGS_MAX: u64 = 3;
-
 /// What a client process is to do.
-pub(crate) struct Plan<K: Kind> {
+pub(crate) struct Plan<C: Cluster> {
     pub(crate) simulation: Simulation,
     pub(crate) journal: Journal,
-    pub(crate) programs: Arc<Programs<K>>,
+    pub(crate) programs: Arc<Programs<C>>,
     /// The program that it belongs to.
     pub(crate) group: usize,
-    pub(crate) address: &'static str,
+    pub(crate) addresses: &'static [&'static str],
     pub(crate) table: &'static str,
     pub(crate) keys: Arc<Vec<u64>>,
     /// Keys that half of the operations go to.
@@ -53,6 +48,8 @@ pub(crate) struct Plan<K: Kind> {
     pub(crate) allowed: Allowed,
     /// True where the region may be too small for what is written.
     pub(crate) may_be_full: bool,
+    /// Of the operations, one in so many is a process's last in its program: the rest is a newcomer's.
+    pub(crate) leaves_one_in: Option<u64>,
     /// True where the table's versions may end.
     pub(crate) versions_end: bool,
     /// Operations, counted by key.
@@ -65,15 +62,28 @@ pub(crate) struct Plan<K: Kind> {
 pub(crate) enum End {
     /// The connection is lost.
     Lost,
+    /// This program was taken for dead: it has to open the table anew.
+    Fenced,
     /// Something that must not happen; it has been complained of.
     Wrong,
 }
 
+/// Why a process stops working with a session.
+enum Stop {
+    /// Nothing is left to do, or something is wrong.
+    Done,
+    /// The program was killed, or the process leaves it: the rest is another's.
+    Gone,
+    Fenced,
+}
+
 /// A client process at work.
-pub(crate) struct Client<K: Kind> {
-    plan: Arc<Plan<K>>,
+pub(crate) struct Client<C: Cluster> {
+    plan: Arc<Plan<C>>,
     random: SplitMix64,
-    session: Session<SimConnection<K>>,
+    session: Session<C::Peers>,
+    /// Which opening of the program's table this is.
+    opening: u64,
     answers: Answers,
     pairs: Pairs,
     outcomes: Vec<WriteOutcome>,
@@ -83,59 +93,76 @@ pub(crate) struct Client<K: Kind> {
     values: Vec<u8>,
 }
 
-/// Runs `plan` to its end. Returns the operations that are left because the program was killed.
-pub(crate) fn run<K: Kind>(plan: &Arc<Plan<K>>) -> usize {
+/// Runs `plan` to its end. Returns the operations that are left to the program's successor: it was killed, or
+/// left.
+pub(crate) fn run<C: Cluster>(plan: &Arc<Plan<C>>) -> usize {
     let mut random = SplitMix64::new(plan.seed);
+    let mut left = plan.operations;
     plan.try_another_format();
     for _ in 0..OPENINGS_MAX {
         if plan.simulation.is_killed() {
-            return plan.operations;
+            return left;
         }
-        match Client::<K>::open(plan, random.next_u64()) {
+        match Client::<C>::open(plan, random.next_u64()) {
             Ok(mut client) => {
                 let life = client.session.epoch();
-                let left = client.work();
+                let stop = client.work(&mut left);
                 plan.journal.mark(Mark::OtherLife, u64::from(client.session.epoch() != life));
                 let Counters { sibling_steps, fallbacks, .. } = client.counters();
                 plan.journal.mark(Mark::StaleModel, sibling_steps + fallbacks);
-                return left;
+                match stop {
+                    Stop::Done => return 0,
+                    Stop::Gone => {
+                        plan.programs.leave(plan.group);
+                        return left;
+                    }
+                    Stop::Fenced => plan.programs.get(plan.group).close(client.opening),
+                }
             }
             Err(End::Wrong) => return 0,
-            Err(End::Lost) => plan.simulation.sleep(Duration::from_nanos(1_000 + random.below(50_000))),
+            Err(End::Lost | End::Fenced) => {
+                plan.simulation.sleep(Duration::from_nanos(1_000 + random.below(50_000)));
+            }
         }
     }
     plan.journal.complain(format!("process {}: {OPENINGS_MAX} connections broke", plan.process));
     0
 }
 
-impl<K: Kind> Plan<K> {
+impl<C: Cluster> Plan<C> {
     /// The same plan.
     pub(crate) fn again(&self) -> Self {
-        let Self { simulation, journal, programs, group, address, table, keys, .. } = self;
+        let Self { simulation, journal, programs, group, addresses, table, keys, .. } = self;
         Self {
             simulation: simulation.clone(),
             journal: journal.clone(),
             programs: Arc::clone(programs),
             keys: Arc::clone(keys),
             group: *group,
-            address,
+            addresses,
             table,
             ..*self
         }
     }
 
     /// What a failure means: it is complained of unless the faults at work explain it.
-    fn end(&self, what: &str, error: &dyn fmt::Debug, is_allowed: bool) -> End {
-        if is_allowed {
-            return End::Lost;
+    pub(crate) fn end(&self, what: &str, error: &dyn fmt::Debug, meaning: Meaning) -> End {
+        match meaning {
+            Meaning::Explained => End::Lost,
+            Meaning::Fenced => {
+                self.journal.mark(Mark::Fenced, 1);
+                End::Fenced
+            }
+            Meaning::Wrong => {
+                self.journal.complain(format!("{what} failed: {error:?}"));
+                End::Wrong
+            }
         }
-        self.journal.complain(format!("{what} failed: {error:?}"));
-        End::Wrong
     }
 
     /// A client of the next format is refused, whatever else happens.
     fn try_another_format(&self) {
-        match self.simulation.connect::<K>(self.address, FORMAT_VERSION + 1) {
+        match self.simulation.connect::<C::Kind>(self.addresses[0], FORMAT_VERSION + 1) {
             Ok(_) => self.journal.complain("a client of another format is let in".to_owned()),
             Err(FabricError::Refused { .. }) => self.journal.mark(Mark::OtherFormat, 1),
             Err(error) => drop(self.end("connecting", &error, self.allowed.fabric(&error))),
@@ -146,22 +173,23 @@ impl<K: Kind> Plan<K> {
         self.end("a read", error, self.allowed.read(error))
     }
 
-    fn open_table(&self) -> Result<Table<SimConnection<K>>, End> {
-        let client = connect::<K>(&self.simulation, self.address);
-        let client = client.map_err(|error| self.end("connecting", &error, self.allowed.fabric(&error)))?;
+    fn open_table(&self) -> Result<Table<C::Peers>, End> {
+        let client = C::connect(&self.simulation, self.addresses);
+        let client =
+            client.map_err(|error| self.end("connecting", &error, self.allowed.catalogue(&error)))?;
         let opened = client.open_table(self.table);
         opened.map_err(|error| self.end("opening the table", &error, self.allowed.catalogue(&error)))
     }
 }
 
-impl<K: Kind> Client<K> {
+impl<C: Cluster> Client<C> {
     /// A session on the program's table, which is opened if no other process has done so.
-    pub(crate) fn open(plan: &Arc<Plan<K>>, seed: u64) -> Result<Self, End> {
+    pub(crate) fn open(plan: &Arc<Plan<C>>, seed: u64) -> Result<Self, End> {
         let program = plan.programs.get(plan.group);
         let mut pause = LOOK_AGAIN;
-        let table = loop {
+        let (table, opening) = loop {
             match program.table() {
-                Opened::Open(table) => break table,
+                Opened::Open(table, opening) => break (table, opening),
                 Opened::ByAnother if plan.simulation.is_killed() => return Err(End::Lost),
                 Opened::ByAnother => {
                     plan.simulation.sleep(pause);
@@ -169,17 +197,23 @@ impl<K: Kind> Client<K> {
                 }
                 Opened::Nothing => {
                     let opened = plan.open_table();
-                    let table = opened.as_ref().map_or(Opened::Nothing, |table| Opened::Open(table.clone()));
-                    program.set_table(table);
-                    break opened?;
+                    let opening = program.set_table(opened.as_ref().ok().cloned());
+                    break (opened?, opening);
                 }
             }
         };
-        let session = table.session(plan.access);
+        let session = table.session(plan.access).map_err(|error| {
+            let end = plan.end("a session", &error, plan.allowed.opening(&error));
+            if matches!(end, End::Fenced) {
+                program.close(opening);
+            }
+            end
+        })?;
         Ok(Self {
             plan: Arc::clone(plan),
             random: SplitMix64::new(seed),
-            session: session.map_err(|error| plan.end("a session", &error, plan.allowed.opening(&error)))?,
+            session,
+            opening,
             answers: Answers::default(),
             pairs: Pairs::default(),
             outcomes: Vec::new(),
@@ -189,16 +223,16 @@ impl<K: Kind> Client<K> {
         })
     }
 
-    /// Works until the end, or until something is wrong; returns what is left when the program is killed.
-    fn work(&mut self) -> usize {
-        let mut left = self.plan.operations;
-        while left > 0 {
-            if self.plan.simulation.is_killed() {
-                return left;
+    /// Works until the end, or until something is wrong.
+    fn work(&mut self, left: &mut usize) -> Stop {
+        while *left > 0 {
+            let leaves = self.plan.leaves_one_in.is_some_and(|one_in| self.random.below(one_in) == 0);
+            if self.plan.simulation.is_killed() || leaves {
+                return Stop::Gone;
             }
             let batch = 1 + self.random.below(BATCH_MAX) as usize;
-            let count = if self.random.below(2) == 0 { 1 } else { batch.min(left) };
-            left -= count;
+            let count = if self.random.below(2) == 0 { 1 } else { batch.min(*left) };
+            *left -= count;
             let done = if self.random.below(100) < self.plan.writes_percent {
                 self.write(count)
             } else if self.random.below(SCANS_ONE_IN) == 0 {
@@ -207,14 +241,15 @@ impl<K: Kind> Client<K> {
                 self.read(count)
             };
             match done {
-                Err(End::Wrong) => return 0,
+                Err(End::Wrong) => return Stop::Done,
+                Err(End::Fenced) => return Stop::Fenced,
                 // The session connects again by itself.
                 Err(End::Lost) => self.pause(),
                 Ok(()) if self.random.below(4) == 0 => self.pause(),
                 Ok(()) => {}
             }
         }
-        0
+        Stop::Done
     }
 
     fn pause(&mut self) {
@@ -268,7 +303,7 @@ impl<K: Kind> Client<K> {
         let before = self.session.meters().reads;
         let done = self.read_and_note(keys);
         let reads = self.session.meters().reads - before;
-        let most = BEGINNINGS_MAX * (READS_OF_A_BATCH + READS_MAX as u64) * keys.len() as u64;
+        let most = C::READS_A_KEY_MAX.map_or(u64::MAX, |most| most * keys.len() as u64);
         if reads > most {
             let text = format!("{reads} READs for {} keys, where {most} are the bound", keys.len());
             self.plan.journal.complain(text);
@@ -413,11 +448,14 @@ impl<K: Kind> Client<K> {
                 self.note(keys[0], begin, end, write(0, Some(WriteOutcome::Failed(code))));
                 self.check_refusal(operation, code)
             }
-            Err(WriteError::Indeterminate { .. }) => {
+            Err(WriteError::Indeterminate { source, .. }) => {
                 self.plan.journal.mark(Mark::UnknownOutcome, (keys.len() - known) as u64);
                 (known..keys.len())
                     .for_each(|index| self.note(keys[index], begin, NEVER, write(index, None)));
-                Err(End::Lost)
+                // However it was lost: no answer is an answer.
+                let is_fenced = self.plan.allowed.engine(&source) == Meaning::Fenced;
+                let meaning = if is_fenced { Meaning::Fenced } else { Meaning::Explained };
+                Err(self.plan.end("a write", &source, meaning))
             }
             // Nothing of it was executed: the journal holds nothing, and a trace of it would be found.
             Err(error) => Err(self.plan.end("a write", &error, self.plan.allowed.unsent(&error))),

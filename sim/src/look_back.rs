@@ -18,6 +18,7 @@ use farsight_layout::{Geometry, OWNER_WORD};
 use farsight_protocol::TableStats;
 
 use crate::client::{Client, Plan};
+use crate::cluster::OneServer;
 use crate::node::Node;
 use crate::run::NEWCOMER;
 
@@ -33,14 +34,14 @@ const KEYS_A_LOOK: usize = 6;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 
 /// Fills the cache of the program of `plan`, with which it looks back at the end.
-pub(crate) fn remember<K: Kind>(node: &Node<K>, plan: &Arc<Plan<K>>) -> Result<(), String> {
+pub(crate) fn remember<K: Kind>(node: &Node<K>, plan: &Arc<Plan<OneServer<K>>>) -> Result<(), String> {
     await_training(node)?;
-    let filled = Client::<K>::open(plan, plan.seed).and_then(|mut reader| reader.prefill());
+    let filled = Client::<OneServer<K>>::open(plan, plan.seed).and_then(|mut reader| reader.prefill());
     filled.map_err(|_| broken(&"the first model cannot be fetched"))
 }
 
 /// Reads everything again, by the program of `plan`, which no rule met. Returns the pairs found.
-pub(crate) fn look_back<K: Kind>(node: &Node<K>, plan: &Arc<Plan<K>>) -> Result<usize, String> {
+pub(crate) fn look_back<K: Kind>(node: &Node<K>, plan: &Arc<Plan<OneServer<K>>>) -> Result<usize, String> {
     if let Some(failure) = node.failure() {
         return Err(format!("the server met a bug: {failure}"));
     }
@@ -50,10 +51,10 @@ pub(crate) fn look_back<K: Kind>(node: &Node<K>, plan: &Arc<Plan<K>>) -> Result<
 }
 
 /// Reads everything by calls and without, whatever memory has lost: the server mends what it meets.
-pub(crate) fn mend_all<K: Kind>(plan: &Arc<Plan<K>>) -> Result<(), String> {
+pub(crate) fn mend_all<K: Kind>(plan: &Arc<Plan<OneServer<K>>>) -> Result<(), String> {
     for access in [Access::Rpc, Access::OneSided] {
         let plan = Arc::new(Plan { access, ..plan.again() });
-        let mut reader = Client::<K>::open(&plan, plan.seed).map_err(|_| broken(&"no session"))?;
+        let mut reader = Client::<OneServer<K>>::open(&plan, plan.seed).map_err(|_| broken(&"no session"))?;
         for keys in plan.keys.chunks(BATCH_OF_READS) {
             reader.read_keys(keys).map_err(|_| broken(&"a read failed"))?;
         }
@@ -65,7 +66,7 @@ pub(crate) fn mend_all<K: Kind>(plan: &Arc<Plan<K>>) -> Result<(), String> {
 /// Where memory has lost bits, lines that nobody wants any more may still say what they like.
 pub(crate) fn check_left_over<K: Kind>(
     node: &Node<K>,
-    plan: &Plan<K>,
+    plan: &Plan<OneServer<K>>,
     pairs: usize,
     has_decayed: bool,
 ) -> Result<TableStats, String> {
@@ -94,8 +95,8 @@ fn await_training<K: Kind>(node: &Node<K>) -> Result<(), String> {
 }
 
 /// The program's cache is as old as the scenario ([`remember`]), or as the server's life.
-fn look_with_old_cache<K: Kind>(node: &Node<K>, plan: &Arc<Plan<K>>) -> Result<(), String> {
-    let mut reader = Client::<K>::open(plan, plan.seed).map_err(|_| broken(&"no session"))?;
+fn look_with_old_cache<K: Kind>(node: &Node<K>, plan: &Arc<Plan<OneServer<K>>>) -> Result<(), String> {
+    let mut reader = Client::<OneServer<K>>::open(plan, plan.seed).map_err(|_| broken(&"no session"))?;
     let mut walks_before = 0;
     for _ in 0..LOOKS_MAX {
         let some: Vec<u64> = plan.keys.iter().copied().step_by(KEYS_A_LOOK).collect();
@@ -111,9 +112,9 @@ fn look_with_old_cache<K: Kind>(node: &Node<K>, plan: &Arc<Plan<K>>) -> Result<(
     Err(format!("after {LOOKS_MAX} looks an old cache still leads astray: {:?}", reader.counters()))
 }
 
-fn look_with_fresh_cache<K: Kind>(plan: &Arc<Plan<K>>) -> Result<usize, String> {
+fn look_with_fresh_cache<K: Kind>(plan: &Arc<Plan<OneServer<K>>>) -> Result<usize, String> {
     let fresh = Arc::new(Plan { group: NEWCOMER, ..plan.again() });
-    let mut reader = Client::<K>::open(&fresh, plan.seed).map_err(|_| broken(&"no session"))?;
+    let mut reader = Client::<OneServer<K>>::open(&fresh, plan.seed).map_err(|_| broken(&"no session"))?;
     reader.prefill().map_err(|_| broken(&"the model cannot be fetched"))?;
     for keys in plan.keys.chunks(BATCH_OF_READS) {
         reader.read_keys(keys).map_err(|_| broken(&"a read failed"))?;

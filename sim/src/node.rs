@@ -6,12 +6,14 @@ use std::time::Duration;
 use farsight_base::clock::MonotonicNs;
 use farsight_base::prng::SplitMix64;
 use farsight_base::sync::{AtomicUsize, Ordering};
-use farsight_client::{Client, ClientOptions};
+use farsight_client::Client;
 use farsight_fabric::{FabricError, Host as _};
 use farsight_fabric_sim::{Kind, SimConnection, SimHost, SimRegion, Simulation};
 use farsight_layout::FORMAT_VERSION;
 use farsight_protocol::ServerStats;
 use farsight_server::{Background, BackgroundState, ServerOptions, ServerState, Worker};
+
+use crate::cluster::connect;
 
 /// Calls of one worker's step at most; drawn anew for each.
 const STEP_CALLS_MAX: u64 = 8;
@@ -123,17 +125,4 @@ impl<K: Kind> Drop for Node<K> {
     fn drop(&mut self) {
         self.host.kill();
     }
-}
-
-/// A client of whoever listens at `address`.
-///
-/// # Errors
-/// As [`Simulation::connect`] and [`Client::new`].
-pub fn connect<K: Kind>(
-    simulation: &Simulation,
-    address: &str,
-) -> Result<Client<SimConnection<K>>, FabricError> {
-    // To wait for a server takes real time, of which a simulated client has none.
-    let options = ClientOptions { reconnect_timeout: Duration::ZERO };
-    Client::new(simulation.connect::<K>(address, FORMAT_VERSION)?, options)
 }

@@ -6,8 +6,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use farsight_client::Table;
-use farsight_fabric_sim::{Kind, SimConnection};
+use farsight_client::any::Table;
+
+use crate::cluster::Cluster;
 
 /// Between the first two looks at what another process is doing; it doubles.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_micros(3);
@@ -15,40 +16,57 @@ pub(crate) const LOOK_AGAIN: Duration = Duration::from_micros(3);
 pub(crate) const LOOK_AGAIN_MAX: Duration = Duration::from_millis(1);
 
 /// A program of a scenario.
-pub(crate) struct Program<K: Kind> {
+pub(crate) struct Program<C: Cluster> {
     group: usize,
-    table: Mutex<Opened<K>>,
+    state: Mutex<State<C>>,
 }
 
-pub(crate) enum Opened<K: Kind> {
+struct State<C: Cluster> {
+    table: Opened<C>,
+    /// Counts the openings of the table.
+    openings: u64,
+}
+
+pub(crate) enum Opened<C: Cluster> {
     /// Not yet: whoever sees this opens it.
     Nothing,
     ByAnother,
-    Open(Table<SimConnection<K>>),
+    /// Here it is, and which opening that was.
+    Open(Table<C::Peers>, u64),
 }
 
 /// The programs of a scenario that have started; one that was killed has a successor.
-pub(crate) struct Programs<K: Kind>(Mutex<Vec<Arc<Program<K>>>>);
+pub(crate) struct Programs<C: Cluster>(Mutex<Vec<Arc<Program<C>>>>);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<K: Kind> Default for Programs<K> {
+impl<C: Cluster> Default for Programs<C> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<K: Kind> Programs<K> {
+impl<C: Cluster> Programs<C> {
     /// The program that is this group in the simulation; started if need be.
-    pub(crate) fn get(&self, group: usize) -> Arc<Program<K>> {
+    pub(crate) fn get(&self, group: usize) -> Arc<Program<C>> {
         let mut programs = lock(&self.0);
         if let Some(program) = programs.iter().find(|program| program.group == group) {
             return Arc::clone(program);
         }
-        programs.push(Arc::new(Program { group, table: Mutex::new(Opened::Nothing) }));
+        let state = State { table: Opened::Nothing, openings: 0 };
+        programs.push(Arc::new(Program { group, state: Mutex::new(state) }));
         Arc::clone(programs.last().expect("just pushed"))
+    }
+
+    /// Forgets a program: its connection ends with the last of its sessions.
+    pub(crate) fn leave(&self, group: usize) {
+        let mut programs = lock(&self.0);
+        let known = programs.iter().position(|program| program.group == group);
+        let left = known.map(|index| programs.swap_remove(index));
+        drop(programs);
+        drop(left);
     }
 
     /// Closes every program's connection.
@@ -58,22 +76,36 @@ impl<K: Kind> Programs<K> {
     }
 }
 
-impl<K: Kind> Program<K> {
+impl<C: Cluster> Program<C> {
     /// The table, or who is to open it: the caller, if nobody is at it.
-    pub(crate) fn table(&self) -> Opened<K> {
-        let mut table = lock(&self.table);
-        match &*table {
-            Opened::Open(open) => Opened::Open(open.clone()),
+    pub(crate) fn table(&self) -> Opened<C> {
+        let mut state = lock(&self.state);
+        match &state.table {
+            Opened::Open(open, opening) => Opened::Open(open.clone(), *opening),
             Opened::ByAnother => Opened::ByAnother,
             Opened::Nothing => {
-                *table = Opened::ByAnother;
+                state.table = Opened::ByAnother;
                 Opened::Nothing
             }
         }
     }
 
-    /// Puts the table there, or lets another try.
-    pub(crate) fn set_table(&self, table: Opened<K>) {
-        *lock(&self.table) = table;
+    /// Puts the table there, or lets another try. Returns which opening this was.
+    pub(crate) fn set_table(&self, table: Option<Table<C::Peers>>) -> u64 {
+        let mut state = lock(&self.state);
+        state.openings += 1;
+        let opening = state.openings;
+        state.table = table.map_or(Opened::Nothing, |table| Opened::Open(table, opening));
+        opening
+    }
+
+    /// Gives a table up whose connection nobody wants any more, unless another one is there already.
+    pub(crate) fn close(&self, opening: u64) {
+        let mut state = lock(&self.state);
+        let is_known = matches!(state.table, Opened::Open(_, known) if known == opening);
+        let closed = is_known.then(|| std::mem::replace(&mut state.table, Opened::Nothing));
+        drop(state);
+        // Its end talks to the simulation.
+        drop(closed);
     }
 }

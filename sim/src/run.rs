@@ -14,8 +14,9 @@ use farsight_base::sync::{AtomicUsize, Ordering};
 use farsight_base::{Stamp, WORDS_PER_LINE};
 use farsight_client::Access;
 use farsight_fabric::Region as _;
-use farsight_fabric_sim::{Fault, Kind, ReliableConnection, SimRegion, Simulation, Timing, Weakest};
+use farsight_fabric_sim::{Fault, Kind, Ordered, ReliableConnection, SimRegion, Simulation, Timing, Weakest};
 use farsight_layout::Geometry;
+use farsight_layout::pool::BlockGeometry;
 use farsight_protocol::WriteOperation;
 use farsight_server::ServerOptions;
 
@@ -23,32 +24,34 @@ use crate::Scenario;
 use crate::allowed::Allowed;
 use crate::classes::Mark;
 use crate::client::{self, Client, Plan};
+use crate::cluster::{Cluster, OneServer};
 use crate::journal::{Entry, Journal};
 use crate::linear::{self, Violation};
 use crate::look_back::{check_left_over, look_back, mend_all, remember};
 use crate::node::Node;
+use crate::pool;
 use crate::program::Programs;
 use crate::report::{Failure, Report};
 use crate::servers::{Servers, Setting};
 use crate::story::Story;
 
-const ADDRESS: &str = "sim://server";
-const TABLE: &str = "table";
+const ADDRESSES: &[&str] = &["sim://server"];
+pub(crate) const TABLE: &str = "table";
 /// No scenario lasts as long in virtual time.
-const LASTS_MAX: Duration = Duration::from_secs(600);
+pub(crate) const LASTS_MAX: Duration = Duration::from_secs(600);
 /// Entries of an operation, about: a scan has one for each key that it passes.
 const ENTRIES_AN_OPERATION: usize = 3;
 /// Keys of one write while the table is filled.
 const FILL_BATCH: usize = 64;
 /// Between two looks of whoever operates the servers.
-const LOOK_AFTER: Duration = Duration::from_micros(100);
+pub(crate) const LOOK_AFTER: Duration = Duration::from_micros(100);
 /// Of the keys, a later life of a server is given one in so many.
-const FILLED_AGAIN_ONE_IN: usize = 2;
+pub(crate) const FILLED_AGAIN_ONE_IN: usize = 2;
 /// Groups of processes that are nobody's program: the one that looks back, that with a fresh cache, and who
 /// operates the servers.
 pub(crate) const BYSTANDER: usize = usize::MAX;
 pub(crate) const NEWCOMER: usize = usize::MAX - 1;
-const OPERATOR: usize = usize::MAX - 2;
+pub(crate) const OPERATOR: usize = usize::MAX - 2;
 
 impl Scenario {
     /// Runs it.
@@ -57,10 +60,11 @@ impl Scenario {
     /// [`Failure`], with what happened in words if `keeps_trace`.
     pub fn run(&self, keeps_trace: bool) -> Result<Report, Box<Failure>> {
         let (simulation, journal) = self.begin(keeps_trace);
-        let done = if self.is_weakest {
-            self.run_on::<Weakest>(&simulation, &journal)
-        } else {
-            self.run_on::<ReliableConnection>(&simulation, &journal)
+        let done = match (self.pool, self.is_weakest) {
+            (None, true) => self.run_on::<Weakest>(&simulation, &journal),
+            (None, false) => self.run_on::<ReliableConnection>(&simulation, &journal),
+            (Some(shape), true) => pool::run_on::<Ordered>(self, shape, &simulation, &journal),
+            (Some(shape), false) => pool::run_on::<ReliableConnection>(self, shape, &simulation, &journal),
         };
         let entries = journal.take_entries(&self.keys);
         let judged = judge(done, &journal, &entries);
@@ -96,8 +100,14 @@ impl Scenario {
         Geometry::new(usize::from(self.value_bytes)).expect("a size that the format knows")
     }
 
+    /// Lines from one leaf's begin to the next one's.
+    pub(crate) fn leaf_lines(&self) -> usize {
+        let of_pool = |_| BlockGeometry::new(self.value_bytes.into()).expect("a size that the format knows");
+        self.pool.map(of_pool).map_or(self.geometry().leaf_lines(), |block| block.lines())
+    }
+
     /// Whether servers may die.
-    fn has_ends(&self) -> bool {
+    pub(crate) fn has_ends(&self) -> bool {
         self.rules.iter().any(|rule| matches!(rule.fault, Fault::CrashedServer | Fault::FrozenServer))
     }
 
@@ -106,7 +116,7 @@ impl Scenario {
         let options = ServerOptions { workers: self.workers, table_memory_bytes, ..ServerOptions::default() };
         Arc::new(Servers::start(Setting {
             simulation: simulation.clone(),
-            address: ADDRESS,
+            address: ADDRESSES[0],
             table: TABLE,
             options,
             value_bytes: self.value_bytes,
@@ -117,7 +127,7 @@ impl Scenario {
 
     fn run_on<K: Kind>(&self, simulation: &Simulation, journal: &Journal) -> Result<Report, String> {
         let servers = self.servers::<K>(simulation);
-        let bystander = Arc::new(self.plan::<K>(simulation, journal));
+        let bystander = Arc::new(self.plan::<OneServer<K>>(simulation, journal, ADDRESSES));
         servers.make_table().map_err(|error| error.to_string())?;
         self.fill(&bystander, 1).map_err(|_| "the table is not filled".to_owned())?;
         remember(&servers.current(), &bystander)?;
@@ -161,20 +171,26 @@ impl Scenario {
     }
 
     /// The plan of the program that fills the table and looks back, which no rule stops.
-    fn plan<K: Kind>(&self, simulation: &Simulation, journal: &Journal) -> Plan<K> {
+    pub(crate) fn plan<C: Cluster>(
+        &self,
+        simulation: &Simulation,
+        journal: &Journal,
+        addresses: &'static [&'static str],
+    ) -> Plan<C> {
         Plan {
             simulation: simulation.clone(),
             journal: journal.clone(),
-            programs: Arc::new(Programs::<K>::default()),
+            programs: Arc::new(Programs::<C>::default()),
             group: BYSTANDER,
-            address: ADDRESS,
+            addresses,
             table: TABLE,
             keys: Arc::new(self.keys.clone()),
             hot_keys: self.hot_keys,
             writes_percent: self.writes_percent,
             access: Access::OneSided,
-            allowed: Allowed::by(&self.rules),
+            allowed: Allowed::by(&self.rules, self.pool.is_some()),
             may_be_full: self.may_be_full,
+            leaves_one_in: self.pool.and_then(|shape| shape.leaves_one_in),
             versions_end: self.versions_left_out > 0,
             operations: self.operations / self.processes,
             process: self.processes,
@@ -183,8 +199,8 @@ impl Scenario {
     }
 
     /// Writes some keys, one in `one_in` of those that the first life has.
-    fn fill<K: Kind>(&self, plan: &Arc<Plan<K>>, one_in: usize) -> Result<(), client::End> {
-        let mut writer = Client::<K>::open(plan, self.seed)?;
+    pub(crate) fn fill<C: Cluster>(&self, plan: &Arc<Plan<C>>, one_in: usize) -> Result<(), client::End> {
+        let mut writer = Client::<C>::open(plan, self.seed)?;
         let mut random = SplitMix64::new(!self.seed);
         let filled: Vec<u64> = (0..self.filled_keys / one_in)
             .map(|_| self.keys[random.below(self.keys.len() as u64) as usize])
@@ -193,7 +209,12 @@ impl Scenario {
     }
 
     /// Starts who looks after the servers, until no client is left.
-    fn operate<K: Kind>(&self, servers: &Arc<Servers<K>>, bystander: &Arc<Plan<K>>, left: &Arc<AtomicUsize>) {
+    fn operate<K: Kind>(
+        &self,
+        servers: &Arc<Servers<K>>,
+        bystander: &Arc<Plan<OneServer<K>>>,
+        left: &Arc<AtomicUsize>,
+    ) {
         let (scenario, servers, left) = (self.clone(), Arc::clone(servers), Arc::clone(left));
         let plan = Arc::new(Plan { group: OPERATOR, process: self.processes + 1, ..bystander.again() });
         let simulation = plan.simulation.clone();
@@ -205,8 +226,9 @@ impl Scenario {
                 if !is_ready {
                     match servers.make_table() {
                         Ok(()) => is_ready = scenario.fill(&plan, FILLED_AGAIN_ONE_IN).is_ok(),
-                        Err(error) if plan.allowed.catalogue(&error) => {}
-                        Err(error) => plan.journal.complain(format!("no table can be made: {error}")),
+                        Err(error) => {
+                            drop(plan.end("making a table", &error, plan.allowed.catalogue(&error)))
+                        }
                     }
                 }
                 plan.simulation.sleep(LOOK_AFTER);
@@ -239,12 +261,12 @@ fn judge(done: Result<Report, String>, journal: &Journal, entries: &[Entry]) -> 
     Ok(report.with_entries(entries))
 }
 
-/// Starts a process; if its program is killed, the rest of its plan goes to the program's successor.
-fn start<K: Kind>(plan: Plan<K>, programs: usize, left: &Arc<AtomicUsize>) {
+/// Starts a process; if its program is killed, or it leaves it, the rest of its plan goes to a successor.
+pub(crate) fn start<C: Cluster>(plan: Plan<C>, programs: usize, left: &Arc<AtomicUsize>) {
     let (simulation, name) = (plan.simulation.clone(), format!("process {}", plan.process));
     let (plan, left) = (Arc::new(plan), Arc::clone(left));
     simulation.process(&name, plan.group, move || {
-        let operations = client::run::<K>(&plan);
+        let operations = client::run::<C>(&plan);
         if operations > 0 {
             let Some(plan) = Arc::into_inner(plan) else { unreachable!("its clients are gone") };
             let group = plan.group + programs;

@@ -44,10 +44,23 @@ pub struct Scenario {
     pub first_stamp: Stamp,
     /// The bits of a leaf's lines that may flip on their way to a reader.
     pub flips: Vec<Line>,
+    /// A pool of memory nodes instead of a server.
+    pub pool: Option<PoolShape>,
+}
+
+/// A pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PoolShape {
+    /// Memory nodes.
+    pub memory_nodes: usize,
+    /// Who trains, each a compute node of its own.
+    pub trainers: usize,
+    /// Of the operations, one in so many is a process's last in its compute node: a new one joins.
+    pub leaves_one_in: Option<u64>,
 }
 
 /// A kind of fault: one occasion in so many, lasting up to so long.
-type Choice = (Fault, u64, u64);
+pub(crate) type Choice = (Fault, u64, u64);
 
 /// What strikes verbs, calls, clients and servers for a moment.
 const MOMENTARY: [Choice; 12] = [
@@ -108,15 +121,26 @@ impl Scenario {
     /// The scenario of `seed`: faults that last a moment.
     #[must_use]
     pub fn of_seed(seed: u64) -> Self {
-        Self::with("mixed", seed, &[], 0)
+        Self::of_server("mixed", seed, &[], 0)
     }
 
-    /// Three kinds of fault, `count` of them from `special`.
-    fn with(name: &'static str, seed: u64, special: &[Choice], count: usize) -> Self {
+    /// Three kinds of fault at a server, `count` of them from `special`.
+    fn of_server(name: &'static str, seed: u64, special: &[Choice], count: usize) -> Self {
+        Self::with(name, seed, special, count, &MOMENTARY)
+    }
+
+    /// Three kinds of fault, `count` of them from `special`, the others from `usual`.
+    pub(crate) fn with(
+        name: &'static str,
+        seed: u64,
+        special: &[Choice],
+        count: usize,
+        usual: &[Choice],
+    ) -> Self {
         let mut random = SplitMix64::new(seed);
         let mut rules: Vec<Rule> = Vec::new();
         draw(&mut random, special, count, &mut rules);
-        draw(&mut random, &MOMENTARY, DRAWN - count, &mut rules);
+        draw(&mut random, usual, DRAWN - count, &mut rules);
         let count = 40 + random.below(260);
         let gap_max = [1, 3, 1 << 20, 1 << 50][random.below(4) as usize];
         let mut key = random.below(2) * random.below(1 << 60);
@@ -144,33 +168,34 @@ impl Scenario {
             versions_left_out: 0,
             first_stamp: Stamp(0),
             flips: Vec::new(),
+            pool: None,
             keys,
         }
     }
 
     pub(crate) fn restarts(seed: u64) -> Self {
-        Self::with("restarts", seed, &ENDS, 1 + seed as usize % 2)
+        Self::of_server("restarts", seed, &ENDS, 1 + seed as usize % 2)
     }
 
     pub(crate) fn network(seed: u64) -> Self {
-        Self::with("network", seed, &NETWORK, 2)
+        Self::of_server("network", seed, &NETWORK, 2)
     }
 
     pub(crate) fn clocks(seed: u64) -> Self {
-        Self::with("clocks", seed, &CLOCKS, 1 + seed as usize % 2)
+        Self::of_server("clocks", seed, &CLOCKS, 1 + seed as usize % 2)
     }
 
     pub(crate) fn stalls(seed: u64) -> Self {
-        Self::with("stalls", seed, &STALLS, 2)
+        Self::of_server("stalls", seed, &STALLS, 2)
     }
 
     pub(crate) fn frames(seed: u64) -> Self {
-        Self::with("frames", seed, &FRAMES, 1 + seed as usize % 2)
+        Self::of_server("frames", seed, &FRAMES, 1 + seed as usize % 2)
     }
 
     /// A table with room for a part of what is written.
     pub(crate) fn full(seed: u64) -> Self {
-        let plain = Self::with("full", seed, &[], 0);
+        let plain = Self::of_server("full", seed, &[], 0);
         Self { leaves: 2 + plain.keys.len() / 30, may_be_full: true, writes_percent: 60, ..plain }
     }
 
@@ -178,27 +203,27 @@ impl Scenario {
     pub(crate) fn wraps(seed: u64) -> Self {
         let left = seed as u32 % 8;
         let first_stamp = Stamp::new(u32::MAX - 1 - 2 * left, (1 << 24) - 1 - left % 4, 0);
-        Self { first_stamp, writes_percent: 60, ..Self::with("wraps", seed, &[], 0) }
+        Self { first_stamp, writes_percent: 60, ..Self::of_server("wraps", seed, &[], 0) }
     }
 
     /// The table's versions end while it is written.
     pub(crate) fn versions(seed: u64) -> Self {
         let left = 100 + SplitMix64::new(!seed).below(VERSIONS_LEFT_MAX);
         let versions_left_out = (1 << PAIR_VERSION_BITS) - left;
-        Self { versions_left_out, writes_percent: 60, ..Self::with("versions", seed, &[], 0) }
+        Self { versions_left_out, writes_percent: 60, ..Self::of_server("versions", seed, &[], 0) }
     }
 
     /// Bits flip in what leads a reader: the fields of stamps, and the number of the sibling. Not those that
     /// would make another true leaf of one: a bit of a key, a value, a fence or an occupancy is nothing that
     /// a reader can tell, nor are the low bits of an incarnation, which is the next one then.
     pub(crate) fn flips(seed: u64) -> Self {
-        Self::with("flips", seed, &FLIPS, 1).with_flips(u32::MAX)
+        Self::of_server("flips", seed, &FLIPS, 1).with_flips(u32::MAX)
     }
 
     /// The same bits flip in memory and stay so, but of versions the lowest alone: lines of one value that
     /// count on from different numbers may meet at one.
     pub(crate) fn decay(seed: u64) -> Self {
-        Self::with("decay", seed, &DECAY, 1).with_flips(1)
+        Self::of_server("decay", seed, &DECAY, 1).with_flips(1)
     }
 
     /// Whether memory loses bits.

@@ -12,7 +12,8 @@ use farsight_fabric_sim::{Kind, Simulation};
 use farsight_protocol::{KeyKind, TableDefinition};
 use farsight_server::ServerOptions;
 
-use crate::node::{Node, connect};
+use crate::cluster::connect;
+use crate::node::Node;
 
 /// The longest time for which nobody listens.
 const AWAY_NS_MAX: u64 = 400_000;

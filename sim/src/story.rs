@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
 
-use farsight_base::{LINE_BYTES, RegionId};
+use farsight_base::RegionId;
 use farsight_fabric_sim::{Place, Told};
 
 use crate::Scenario;
@@ -41,7 +41,7 @@ type Leaf = (RegionId, usize);
 
 impl Story {
     pub(crate) fn new(events: Vec<Told>, entries: Vec<Entry>, moments: Moments, scenario: &Scenario) -> Self {
-        let leaf_lines = scenario.geometry().leaf_bytes() / LINE_BYTES;
+        let leaf_lines = scenario.leaf_lines();
         Self { events, entries, moments, leaf_lines, processes: scenario.processes }
     }
 

@@ -51,7 +51,19 @@ const LAYERS: &[Layer] = &[
     ),
     (
         "sim",
-        &["base", "client", "fabric", "fabric-sim", "index", "index-xstore", "layout", "protocol", "server"],
+        &[
+            "base",
+            "client",
+            "fabric",
+            "fabric-sim",
+            "index",
+            "index-rolex",
+            "index-xstore",
+            "layout",
+            "memory-node",
+            "protocol",
+            "server",
+        ],
     ),
     // The harness: beside the facade, the layers whose limits it measures.
     (

@@ -1,0 +1,79 @@
+//! What a scenario's clients are connected to: a server, or the memory nodes of a pool.
+
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use farsight_client::any::Client;
+use farsight_client::{CatalogueError, ClientOptions, Life, Nodes, Peers};
+use farsight_fabric::FabricError;
+use farsight_fabric_sim::{Kind, SimConnection, Simulation};
+use farsight_index_xstore::client::READS_MAX;
+use farsight_layout::FORMAT_VERSION;
+
+/// Times that a read may begin anew because its connection was lost.
+const BEGINNINGS_MAX: u64 = 3;
+/// READs of a key on the straight way, before it is looked up by itself.
+const READS_OF_A_BATCH: u64 = 2;
+
+/// A kind of cluster.
+pub(crate) trait Cluster: Send + Sync + 'static {
+    /// Its cards.
+    type Kind: Kind;
+    /// What clients are connected to.
+    type Peers: Peers + 'static;
+    /// READs for one key at most; `None` where time is the bound.
+    const READS_A_KEY_MAX: Option<u64>;
+
+    /// A client of whoever listens at `addresses`.
+    fn connect(
+        simulation: &Simulation,
+        addresses: &[&'static str],
+    ) -> Result<Client<Self::Peers>, CatalogueError>;
+}
+
+/// To wait for a peer takes real time, of which a simulated client has none.
+const OPTIONS: ClientOptions = ClientOptions { reconnect_timeout: Duration::ZERO };
+
+/// One server.
+pub(crate) struct OneServer<K>(PhantomData<K>);
+
+impl<K: Kind> Cluster for OneServer<K> {
+    type Kind = K;
+    type Peers = Life<SimConnection<K>>;
+    const READS_A_KEY_MAX: Option<u64> = Some(BEGINNINGS_MAX * (READS_OF_A_BATCH + READS_MAX as u64));
+
+    fn connect(
+        simulation: &Simulation,
+        addresses: &[&'static str],
+    ) -> Result<Client<Self::Peers>, CatalogueError> {
+        Ok(connect(simulation, addresses[0])?)
+    }
+}
+
+/// A pool of memory nodes.
+pub(crate) struct MemoryPool<K>(PhantomData<K>);
+
+impl<K: Kind> Cluster for MemoryPool<K> {
+    type Kind = K;
+    type Peers = Nodes<SimConnection<K>>;
+    const READS_A_KEY_MAX: Option<u64> = None;
+
+    fn connect(
+        simulation: &Simulation,
+        addresses: &[&'static str],
+    ) -> Result<Client<Self::Peers>, CatalogueError> {
+        let connect = |address: &&str| simulation.connect::<K>(address, FORMAT_VERSION);
+        Client::of_pool(addresses.iter().map(connect).collect::<Result<_, _>>()?, OPTIONS)
+    }
+}
+
+/// A client of the server that listens at `address`.
+///
+/// # Errors
+/// As [`Simulation::connect`] and [`Client::new`].
+pub fn connect<K: Kind>(
+    simulation: &Simulation,
+    address: &str,
+) -> Result<Client<Life<SimConnection<K>>>, FabricError> {
+    Client::new(simulation.connect::<K>(address, FORMAT_VERSION)?, OPTIONS)
+}

@@ -1,0 +1,219 @@
+//! The judges that look at a pool after its last fault, when nothing is under way any more.
+
+use std::fmt;
+use std::sync::Arc;
+
+use farsight_base::sync::Ordering;
+use farsight_base::{Line, RegionId, WORDS_PER_LINE};
+use farsight_client::ScanRequest;
+use farsight_fabric::Region as _;
+use farsight_fabric_sim::{Fault, Held, Kind, SimRegion};
+use farsight_index_rolex::{LeafPlace, PoolTable};
+use farsight_layout::pool::{LockWord, lock_of};
+use farsight_layout::{KEY_LINES, KeyLines, LEAF_SLOTS, LeafSlot};
+use farsight_protocol::WriteOperation;
+
+use super::{Stage, connect};
+use crate::classes::{Coverage, Mark};
+use crate::client::{Client, End, Plan};
+use crate::cluster::MemoryPool;
+use crate::run::{NEWCOMER, TABLE};
+
+/// Keys of one batch while looking back.
+const BATCH: usize = 64;
+/// Tries of who looks back: connections that the last fault broke are noticed by the first.
+const TRIES: usize = 4;
+/// Steps of training within which nothing is left to train.
+const TRAINING_STEPS: usize = 200;
+/// Groups of one of them.
+const TRAINING_BUDGET: usize = 64;
+
+/// What the chain of leaves holds.
+#[derive(Debug)]
+struct Chain {
+    leaves: u64,
+    pairs: usize,
+}
+
+fn broken(error: &dyn fmt::Display) -> String {
+    format!("looking back: {error}")
+}
+
+impl<K: Kind> Stage<'_, K> {
+    /// Looks back. Returns how many leaves the table has. `met` is what the scenario met.
+    pub(super) fn look_back(&self, met: &Coverage) -> Result<u64, String> {
+        if self.pools.succeed(&self.bystander) {
+            self.pools.make_table().map_err(|error| broken(&error))?;
+        }
+        if let Some(failure) = self.pools.current().iter().find_map(|node| node.failure().map(str::to_owned))
+        {
+            return Err(format!("a memory node met a bug: {failure}"));
+        }
+        self.repair_all()?;
+        self.train()?;
+        let pairs = self.read_all(met)?;
+        let chain = self.check_memory()?;
+        if chain.pairs != pairs {
+            return Err(format!("the leaves hold {} pairs, a scan finds {pairs}", chain.pairs));
+        }
+        self.bystander.programs.close();
+        match self.bystander.simulation.held() {
+            held if held == Held::default() => Ok(chain.leaves),
+            left => Err(format!("all have gone, and this is still held: {left:?}")),
+        }
+    }
+
+    /// Writes to every leaf: whatever a dead holder left there is found, and put right.
+    fn repair_all(&self) -> Result<(), String> {
+        self.again(&self.bystander, |own, client| {
+            let keys = &own.bystander.keys;
+            keys.chunks(BATCH).try_for_each(|keys| client.write_keys(WriteOperation::Update, keys))
+        })
+    }
+
+    fn train(&self) -> Result<(), String> {
+        let client = connect(&self.bystander).map_err(|error| broken(&error))?;
+        let mut trainer = client.trainer(TABLE).map_err(|error| broken(&error))?;
+        for _ in 0..TRAINING_STEPS {
+            let done = trainer.step(TRAINING_BUDGET).map_err(|error| broken(&error))?;
+            if done.groups + done.lost + done.directories + done.waiting == 0 {
+                return Ok(());
+            }
+        }
+        Err(format!("training does not end within {TRAINING_STEPS} steps"))
+    }
+
+    /// Reads everything, by a cache that is as old as the scenario and by a fresh one; returns the pairs.
+    fn read_all(&self, met: &Coverage) -> Result<usize, String> {
+        self.again(&self.bystander, |own, client| {
+            own.bystander.keys.chunks(BATCH).try_for_each(|keys| client.read_keys(keys))
+        })?;
+        let fresh = Arc::new(Plan { group: NEWCOMER, ..self.bystander.again() });
+        let mut pairs = 0;
+        let mut counters = Default::default();
+        self.again(&fresh, |own, client| {
+            own.bystander.keys.chunks(BATCH).try_for_each(|keys| client.read_keys(keys))?;
+            counters = client.counters();
+            let everything = [ScanRequest { from: 0, limit: usize::MAX }];
+            pairs = client.scan_from(&everything)?;
+            Ok(())
+        })?;
+        // Who dies between a split and its count leaves a leaf that training does not hear of.
+        if counters.sibling_steps > 0 && !may_lose_counts(met) {
+            return Err(format!("what is trained leads astray: {counters:?}"));
+        }
+        Ok(pairs)
+    }
+
+    fn again(
+        &self,
+        plan: &Arc<Plan<MemoryPool<K>>>,
+        mut act: impl FnMut(&Self, &mut Client<MemoryPool<K>>) -> Result<(), End>,
+    ) -> Result<(), String> {
+        for _ in 0..TRIES {
+            let client = Client::<MemoryPool<K>>::open(plan, plan.seed);
+            match client.and_then(|mut client| act(self, &mut client)) {
+                Ok(()) => return Ok(()),
+                Err(End::Lost) => {}
+                Err(End::Fenced) => plan.programs.leave(plan.group),
+                Err(End::Wrong) => return Err(broken(&"something is wrong")),
+            }
+        }
+        Err(broken(&format!("{TRIES} connections broke")))
+    }
+
+    /// Leaves tile the keys, are at rest, and hold so many pairs; no block's lock is anybody's.
+    fn check_memory(&self) -> Result<Chain, String> {
+        let client = connect(&self.bystander).map_err(|error| broken(&error))?;
+        let links = client.links(TABLE).map_err(|error| broken(&error))?;
+        let table = links.cache.table();
+        let nodes = self.pools.current();
+        let region = |(node, id): (usize, RegionId)| {
+            nodes[node].regions().into_iter().find(|region| region.id() == id).ok_or("a region is gone")
+        };
+        let leaves = table.nodes().iter().map(|leaves| leaves.region).enumerate();
+        let regions: Vec<Arc<SimRegion>> = leaves.map(region).collect::<Result<_, _>>()?;
+        let memory = Memory { table, regions: &regions };
+        memory.check_locks()?;
+        memory.walk()
+    }
+}
+
+/// Whether something may have come between a split and its count.
+fn may_lose_counts(met: &Coverage) -> bool {
+    use Fault::{
+        BrokenQueue, CutProgram, CutServer, CutToProgram, CutToServer, FlappingLink, KilledClient, LostCall,
+        LostReply,
+    };
+    let losses = [
+        BrokenQueue,
+        CutProgram,
+        CutServer,
+        CutToProgram,
+        CutToServer,
+        FlappingLink,
+        KilledClient,
+        LostCall,
+        LostReply,
+    ];
+    met.seen(Mark::Fenced) > 0 || losses.iter().any(|fault| met.strikes.of(*fault) > 0)
+}
+
+/// The leaves of a pool as they stand in memory.
+struct Memory<'m> {
+    table: &'m PoolTable,
+    regions: &'m [Arc<SimRegion>],
+}
+
+impl Memory<'_> {
+    fn lines(&self, place: LeafPlace) -> Vec<Line> {
+        let words = self.table.geometry().lines() * WORDS_PER_LINE;
+        let first = place.number() as usize * words;
+        let (lines, _) = self.regions[place.node()].words()[first..first + words].as_chunks();
+        // Relaxed: nobody writes.
+        lines
+            .iter()
+            .map(|line: &[_; WORDS_PER_LINE]| Line(line.each_ref().map(|word| word.load(Ordering::Relaxed))))
+            .collect()
+    }
+
+    fn check_locks(&self) -> Result<(), String> {
+        for (node, leaves) in self.table.nodes().iter().enumerate() {
+            for place in (0..leaves.blocks).filter_map(|number| LeafPlace::new(node, number)) {
+                let lines = self.lines(place);
+                let key_lines = lines.first_chunk::<KEY_LINES>().expect("a block has a key part");
+                if let Some(owner) = lock_of(key_lines).owner() {
+                    return Err(format!("{place} is locked by compute node {owner} for ever"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn walk(&self) -> Result<Chain, String> {
+        let blocks: u64 = self.table.nodes().iter().map(|leaves| u64::from(leaves.blocks)).sum();
+        let mut chain = Chain { leaves: 0, pairs: 0 };
+        let mut place = LeafPlace::new(0, 0).expect("every pool has a first leaf");
+        let mut low = 0;
+        while chain.leaves < blocks {
+            chain.leaves += 1;
+            let lines = self.lines(place);
+            let leaf_lines = self.table.geometry().leaf().leaf_lines();
+            if lines[..leaf_lines].iter().any(|line| line.stamp().is_changing()) {
+                return Err(format!("{place} has a line that nobody is writing any more"));
+            }
+            let key_lines = lines.first_chunk::<KEY_LINES>().expect("a block has a key part");
+            let (lock, view) = (lock_of(key_lines), KeyLines(key_lines));
+            let fences = view.fences().filter(|fences| fences.low == low && lock == LockWord::FREE);
+            let Some(fences) = fences.filter(|_| view.incarnation().is_some()) else {
+                return Err(format!("{place} should be the open leaf from {low} on: {key_lines:x?}"));
+            };
+            let mut slots = [(0, LeafSlot::FIRST); LEAF_SLOTS];
+            chain.pairs += view.sorted(&mut slots);
+            let Some(high) = fences.high else { return Ok(chain) };
+            place = self.table.place(view.next()).ok_or_else(|| format!("{place} has no sibling"))?;
+            low = high;
+        }
+        Err(format!("the chain has no end within {blocks} leaves"))
+    }
+}

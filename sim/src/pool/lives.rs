@@ -1,0 +1,124 @@
+//! The memory nodes of a scenario and their successors, and who starts them.
+//!
+//! Invariant: a pool lives as long as all of its nodes. Once one has died its tables are gone: a successor at
+//! its address begins empty and is no node of that pool, which whoever connects is told; then all nodes are
+//! started again, and the table is made anew.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use farsight_base::prng::SplitMix64;
+use farsight_base::sync::{AtomicU64, Ordering};
+use farsight_client::CatalogueError;
+use farsight_fabric_sim::{Kind, Simulation};
+use farsight_memory_node::MemoryNodeOptions;
+use farsight_protocol::{KeyKind, TableDefinition};
+
+use super::memory_node::MemoryNode;
+use crate::client::Plan;
+use crate::cluster::{Cluster as _, MemoryPool};
+use crate::run::TABLE;
+
+/// The longest time between two steps of whoever starts nodes again.
+const AWAY_NS_MAX: u64 = 400_000;
+
+/// What memory nodes of a scenario are started with.
+pub(super) struct Setting {
+    pub(super) simulation: Simulation,
+    pub(super) addresses: &'static [&'static str],
+    pub(super) options: MemoryNodeOptions,
+    pub(super) value_bytes: u16,
+    pub(super) seed: u64,
+}
+
+/// The memory nodes of a scenario.
+pub(super) struct Pools<K: Kind> {
+    setting: Setting,
+    /// The newest at each address; a dead one stays until it has a successor.
+    nodes: Mutex<Vec<Arc<MemoryNode<K>>>>,
+    /// Nodes started.
+    starts: AtomicU64,
+    /// Fences that nodes which are gone had executed.
+    past_fenced: AtomicU64,
+}
+
+impl<K: Kind> Pools<K> {
+    /// The first pool, listening.
+    pub(super) fn start(setting: Setting) -> Self {
+        let count = setting.addresses.len();
+        let (starts, past_fenced) = (AtomicU64::new(0), AtomicU64::new(0));
+        let pools = Self { setting, nodes: Mutex::default(), starts, past_fenced };
+        let nodes = (0..count).map(|node| pools.start_node(node)).collect();
+        *pools.nodes() = nodes;
+        pools
+    }
+
+    /// The newest node at each address.
+    pub(super) fn current(&self) -> Vec<Arc<MemoryNode<K>>> {
+        self.nodes().clone()
+    }
+
+    /// Compute nodes that all nodes have fenced so far, each counted at each.
+    pub(super) fn fenced(&self) -> u64 {
+        // Relaxed, here and below: all of it happens on one thread.
+        let past = self.past_fenced.load(Ordering::Relaxed);
+        past + self.current().iter().map(|node| node.stats().fenced).sum::<u64>()
+    }
+
+    /// If a node is dead, waits a little and starts all of them again; perhaps the dead ones alone first. True
+    /// if it did. `plan` is that of who does it.
+    pub(super) fn succeed(&self, plan: &Plan<MemoryPool<K>>) -> bool {
+        let is_dead = |node: &usize| !self.nodes()[*node].is_alive();
+        let dead: Vec<usize> = (0..self.setting.addresses.len()).filter(is_dead).collect();
+        if dead.is_empty() {
+            return false;
+        }
+        let mut random = SplitMix64::new(self.setting.seed ^ self.starts.load(Ordering::Relaxed));
+        let mut wait = || self.setting.simulation.sleep(Duration::from_nanos(random.below(AWAY_NS_MAX)));
+        wait();
+        if dead.len() < self.setting.addresses.len() {
+            dead.iter().for_each(|node| self.replace(*node));
+            wait();
+            self.expect_refusal(plan);
+        }
+        (0..self.setting.addresses.len()).for_each(|node| self.replace(node));
+        true
+    }
+
+    /// Makes the table, as who looks after the pool.
+    pub(super) fn make_table(&self) -> Result<(), CatalogueError> {
+        let Setting { simulation, addresses, value_bytes, .. } = &self.setting;
+        let definition =
+            TableDefinition { name: TABLE.to_owned(), key_kind: KeyKind::U64, value_bytes: *value_bytes };
+        MemoryPool::<K>::connect(simulation, addresses)?.create_table(definition).map(drop)
+    }
+
+    /// A pool one of whose nodes has lost its memory is nobody's any more.
+    fn expect_refusal(&self, plan: &Plan<MemoryPool<K>>) {
+        let Setting { simulation, addresses, .. } = &self.setting;
+        let opened = MemoryPool::<K>::connect(simulation, addresses).and_then(|pool| pool.open_table(TABLE));
+        match opened {
+            Ok(_) => plan.journal.complain("a node lost its memory, and its pool can be opened".to_owned()),
+            Err(error) => drop(plan.end("opening the table", &error, plan.allowed.catalogue(&error))),
+        }
+    }
+
+    /// Ends the node at an address, if it lives, and starts another.
+    fn replace(&self, node: usize) {
+        let former = Arc::clone(&self.nodes()[node]);
+        self.past_fenced.fetch_add(former.stats().fenced, Ordering::Relaxed);
+        former.end();
+        let next = self.start_node(node);
+        self.nodes()[node] = next;
+    }
+
+    fn start_node(&self, node: usize) -> Arc<MemoryNode<K>> {
+        let Setting { simulation, addresses, options, seed, .. } = &self.setting;
+        let start = self.starts.fetch_add(1, Ordering::Relaxed);
+        Arc::new(MemoryNode::start(simulation, addresses[node], options, seed ^ (start << 16)))
+    }
+
+    fn nodes(&self) -> MutexGuard<'_, Vec<Arc<MemoryNode<K>>>> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

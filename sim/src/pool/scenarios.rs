@@ -1,0 +1,92 @@
+//! The scenarios of pools: what a seed decides in each.
+
+use farsight_base::prng::SplitMix64;
+use farsight_fabric_sim::Fault;
+
+use crate::Scenario;
+use crate::scenario::{Choice, PoolShape};
+
+/// What strikes verbs, calls, compute nodes and memory nodes for a moment.
+const MOMENTARY: [Choice; 11] = [
+    (Fault::SlowVerb, 20, 40_000),
+    (Fault::SpreadRead, 8, 20_000),
+    (Fault::LateCompletion, 20, 40_000),
+    (Fault::BrokenQueue, 800, 0),
+    (Fault::SlowCall, 4, 60_000),
+    (Fault::LostCall, 20, 0),
+    (Fault::SlowReply, 4, 60_000),
+    (Fault::LostReply, 20, 0),
+    (Fault::PausedClient, 400, 3_000_000),
+    (Fault::KilledClient, 3_000, 0),
+    (Fault::PausedServer, 10, 1_000_000),
+];
+/// Deaths, most of them under a lock.
+const DEATHS: [Choice; 2] = [(Fault::KilledClient, 400, 0), (Fault::BrokenQueue, 200, 0)];
+/// What lasts longer than a lease: holders that stop, or whose verbs are on their way; and clocks.
+const LEASES: [Choice; 4] = [
+    (Fault::PausedClient, 3_000, 3_000_000_000),
+    (Fault::SlowVerb, 1_500, 1_500_000_000),
+    (Fault::LeapingClock, 2_000, 2_000_000_000),
+    (Fault::DriftingClock, 200, 0),
+];
+/// What strikes the network: for less time than a card repeats, or for more.
+const NETWORK: [Choice; 6] = [
+    (Fault::CutServer, 8_000, 8_000_000),
+    (Fault::CutProgram, 4_000, 8_000_000),
+    (Fault::CutToServer, 4_000, 8_000_000),
+    (Fault::CutToProgram, 4_000, 8_000_000),
+    (Fault::FlappingLink, 4_000, 12_000_000),
+    (Fault::GrayServer, 4_000, 3_000_000),
+];
+const ENDS: [Choice; 1] = [(Fault::CrashedServer, 60, 0)];
+/// Blocks that a session takes at once.
+const BLOCKS_AT_ONCE: usize = 64;
+/// Sessions of a scenario, with those of successors, that take blocks of one node.
+const SESSIONS_MAX: usize = 48;
+
+impl Scenario {
+    /// Three kinds of fault in a pool, `count` of them from `special`.
+    fn in_pool(name: &'static str, seed: u64, special: &[Choice], count: usize) -> Self {
+        let plain = Self::with(name, seed, special, count, &MOMENTARY);
+        let mut random = SplitMix64::new(seed ^ 0x706f_6f6c);
+        let shape = PoolShape {
+            memory_nodes: 1 + random.below(3) as usize,
+            trainers: 1 + random.below(2) as usize,
+            leaves_one_in: (random.below(2) == 0).then_some(100),
+        };
+        let programs = 2 + random.below(3) as usize;
+        Self {
+            pool: Some(shape),
+            programs,
+            leaves: BLOCKS_AT_ONCE * SESSIONS_MAX,
+            writes_percent: plain.writes_percent.max(30),
+            ..plain
+        }
+    }
+
+    pub(crate) fn pool(seed: u64) -> Self {
+        Self::in_pool("pool", seed, &[], 0)
+    }
+
+    pub(crate) fn pool_deaths(seed: u64) -> Self {
+        Self::in_pool("pool-deaths", seed, &DEATHS, 1 + seed as usize % 2)
+    }
+
+    pub(crate) fn pool_leases(seed: u64) -> Self {
+        Self::in_pool("pool-leases", seed, &LEASES, 1 + seed as usize % 2)
+    }
+
+    pub(crate) fn pool_network(seed: u64) -> Self {
+        Self::in_pool("pool-network", seed, &NETWORK, 1 + seed as usize % 2)
+    }
+
+    pub(crate) fn pool_restarts(seed: u64) -> Self {
+        Self::in_pool("pool-restarts", seed, &ENDS, 1)
+    }
+
+    /// A pool with room for a part of what is written.
+    pub(crate) fn pool_full(seed: u64) -> Self {
+        let plain = Self::in_pool("pool-full", seed, &[], 0);
+        Self { leaves: 2 + plain.keys.len() / 40, may_be_full: true, writes_percent: 60, ..plain }
+    }
+}

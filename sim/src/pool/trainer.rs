@@ -1,0 +1,73 @@
+//! Who trains: a compute node that does nothing else. Several train the same table.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use farsight_base::prng::SplitMix64;
+use farsight_base::sync::{AtomicUsize, Ordering};
+use farsight_client::Trained;
+use farsight_fabric_sim::Kind;
+
+use super::connect;
+use crate::classes::Mark;
+use crate::client::{End, Plan};
+use crate::cluster::MemoryPool;
+use crate::run::TABLE;
+
+/// The group of the first trainer; the others' and their successors' are below.
+const FIRST_GROUP: usize = usize::MAX - 16;
+/// Groups of one step at most.
+const BUDGET_MAX: u64 = 4;
+/// The longest pause between two steps; it doubles while nothing is to be trained.
+const PAUSE_NS_MAX: u64 = 50_000;
+/// Doublings of that pause at most.
+const DOUBLINGS_MAX: u32 = 8;
+
+/// Starts trainer `number` of so many, which trains until no process has work left.
+pub(super) fn start<K: Kind>(
+    plan: &Arc<Plan<MemoryPool<K>>>,
+    number: usize,
+    trainers: usize,
+    left: &Arc<AtomicUsize>,
+) {
+    let (plan, left) = (Arc::clone(plan), Arc::clone(left));
+    let simulation = plan.simulation.clone();
+    let name = format!("trainer {number}");
+    simulation.process(&name, FIRST_GROUP - number, move || {
+        let mut random = SplitMix64::new(plan.seed ^ (number as u64) << 48);
+        // Relaxed: all of it happens on one thread.
+        while left.load(Ordering::Relaxed) > 0 {
+            if plan.simulation.is_killed() {
+                return start(&plan, number + trainers, trainers, &left);
+            }
+            if matches!(train(&plan, &mut random, &left), Err(End::Wrong)) {
+                return;
+            }
+            plan.simulation.sleep(Duration::from_nanos(random.below(PAUSE_NS_MAX)));
+        }
+    });
+}
+
+/// Trains with one connection, until that is lost.
+fn train<K: Kind>(
+    plan: &Plan<MemoryPool<K>>,
+    random: &mut SplitMix64,
+    left: &AtomicUsize,
+) -> Result<(), End> {
+    let refused = |error| plan.end("opening a trainer", &error, plan.allowed.catalogue(&error));
+    let client = connect(plan).map_err(refused)?;
+    let mut trainer = client.trainer(TABLE).map_err(refused)?;
+    let mut doublings = 0;
+    while left.load(Ordering::Relaxed) > 0 {
+        let budget = 1 + random.below(BUDGET_MAX) as usize;
+        let done = trainer.step(budget);
+        let Trained { groups, lost, directories, .. } =
+            done.map_err(|error| plan.end("training", &error, plan.allowed.training(&error)))?;
+        plan.journal.mark(Mark::Retrained, groups as u64);
+        plan.journal.mark(Mark::LostPublication, lost as u64);
+        let is_idle = groups + lost + directories == 0;
+        doublings = if is_idle { DOUBLINGS_MAX.min(doublings + 1) } else { 0 };
+        plan.simulation.sleep(Duration::from_nanos(random.below(PAUSE_NS_MAX << doublings)));
+    }
+    Ok(())
+}
