@@ -130,7 +130,7 @@ impl<C: Connection> Peers for Life<C> {
         Ok(XClient::new(Arc::clone(&open.cache), access))
     }
 
-    fn poll(queue: &mut C::Queue) -> Result<(), FabricError> {
+    fn poll(&self, queue: &mut C::Queue) -> Result<(), FabricError> {
         // Nothing is in flight between two calls: to poll is to look whether the queue lives.
         queue.poll().map(drop)
     }

@@ -91,11 +91,11 @@ pub trait Peers: Sized + Send + Sync {
         access: Access,
     ) -> Result<Self::Engine, CatalogueError>;
 
-    /// Fails if the links are known to be lost. Free where they are not.
+    /// Fails if the links are known to be lost, or this life to be given up. Free where they are not.
     ///
     /// # Errors
     /// As [`QueuePair::poll`](farsight_fabric::QueuePair::poll).
-    fn poll(links: &mut Self::Links) -> Result<(), FabricError>;
+    fn poll(&self, links: &mut Self::Links) -> Result<(), FabricError>;
 
     /// What went over the links.
     fn meters(links: &Self::Links) -> Meters;

@@ -7,6 +7,7 @@
 mod bulk_load;
 mod engine;
 mod error;
+mod given_up;
 mod loads;
 mod nodes;
 mod parts_load;

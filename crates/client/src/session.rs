@@ -6,6 +6,8 @@
 //! life, opens the table there and begins again. A write asks before it sends anything; once something was
 //! sent and the answer is lost, it is indeterminate.
 
+use std::sync::Arc;
+
 use farsight_base::Epoch;
 use farsight_fabric::{FabricError, Meters};
 use farsight_index::{Answers, Counters, Pairs};
@@ -176,7 +178,7 @@ impl<P: Peers> Session<P> {
     #[cold]
     fn renew_for_read(&mut self, beginnings: &mut u32, error: EngineError) -> Result<(), ReadError> {
         let name = || self.table.name().to_owned();
-        let Some(loss) = error.loss().cloned() else {
+        let Some(loss) = error.loss().cloned().or_else(|| self.ended_after(&error)) else {
             return Err(ReadError::Engine { table: name(), source: Box::new(error) });
         };
         self.renew(beginnings, loss).map_err(|error| match error {
@@ -187,11 +189,26 @@ impl<P: Peers> Session<P> {
         })
     }
 
+    /// Whether `error` dismisses a life that this client has replaced by another already: then that is the one
+    /// to go on in. A pool's life is given up while its connections stand, and fenced by the next.
+    fn is_superseded(&self, error: &FabricError) -> bool {
+        let is_dismissal = matches!(error, FabricError::Dismissed { .. });
+        is_dismissal && !Arc::ptr_eq(&self.table.shared().current(), &self.place.life)
+    }
+
+    /// The dismissal that is no end, if `error` is one.
+    fn ended_after(&self, error: &EngineError) -> Option<FabricError> {
+        match error {
+            EngineError::Fabric(error) if self.is_superseded(error) => Some(error.clone()),
+            _ => None,
+        }
+    }
+
     /// Makes sure that what is sent next is not sent over a connection that is known to be lost. One look at
     /// one word, if it is not.
     fn connect_for_write(&mut self) -> Result<(), WriteError> {
         let mut beginnings = 1;
-        while let Err(error) = P::poll(&mut self.place.links) {
+        while let Err(error) = self.place.life.poll(&mut self.place.links) {
             self.renew_for_write(&mut beginnings, error)?;
         }
         Ok(())
@@ -199,10 +216,8 @@ impl<P: Peers> Session<P> {
 
     #[cold]
     fn renew_for_write(&mut self, beginnings: &mut u32, error: FabricError) -> Result<(), WriteError> {
-        let renewed = match error.loss() {
-            Some(_) => self.renew(beginnings, error),
-            None => Err(error.into()),
-        };
+        let is_loss = error.loss().is_some() || self.is_superseded(&error);
+        let renewed = if is_loss { self.renew(beginnings, error) } else { Err(error.into()) };
         renewed.map_err(|error| match error {
             OpenError::Catalogue(CatalogueError::Fabric(error)) => {
                 WriteError::Engine { table: self.table.name().to_owned(), source: Box::new(error.into()) }

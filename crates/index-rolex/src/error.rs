@@ -46,7 +46,7 @@ pub enum RolexError {
         /// What it was.
         found: &'static str,
     },
-    /// A memory node refused a request of the operation.
+    /// A memory node refused a request of the operation. What the fabric failed in is [`RolexError::Fabric`].
     #[error("{what}: {source}")]
     Call {
         /// What was asked for.
@@ -54,4 +54,14 @@ pub enum RolexError {
         /// Its answer.
         source: Box<dyn Error + Send + Sync>,
     },
+}
+
+impl RolexError {
+    /// What a failed request means to the operation that made it.
+    pub(crate) fn of_call(what: &'static str, source: Box<dyn Error + Send + Sync>) -> Self {
+        match source.downcast::<FabricError>() {
+            Ok(error) => Self::Fabric(*error),
+            Err(source) => Self::Call { what, source },
+        }
+    }
 }

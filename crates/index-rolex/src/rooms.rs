@@ -60,7 +60,7 @@ impl RolexSession {
         let free = &mut rooms.free[node];
         if free.start == free.end {
             let what = "leaves for splits";
-            *free = self.calls.more_leaves(node).map_err(|source| RolexError::Call { what, source })?;
+            *free = self.calls.more_leaves(node).map_err(|source| RolexError::of_call(what, source))?;
         }
         Ok(free.next().and_then(|number| LeafPlace::new(node, number)))
     }

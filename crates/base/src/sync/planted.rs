@@ -66,12 +66,12 @@ pub enum Bug {
     FenceAnsweredEarly,
     /// A pool's lock is taken over without a fence for its holder.
     StolenUnfenced,
+    /// A compute node one of whose operations broke off goes on under its number.
+    NotGivenUp,
     /// A pool's lock is released before the WRITEs that were made under it.
     UnlockedFirst,
     /// A pool's leaf is not READ again behind the lock: what was READ before counts.
     NoRereadUnderLock,
-    /// A reader believes a block that is in no chain.
-    ClosedBelieved,
     /// An image is published by a WRITE, whoever else has published one meanwhile.
     PublishedByWrite,
     /// A new image names the leaves of the old one and no other.

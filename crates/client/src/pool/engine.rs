@@ -47,6 +47,7 @@ impl<C: Connection + 'static> Peers for Nodes<C> {
     }
 
     fn check(&self) -> Result<(), FabricError> {
+        self.given_up().check(Nodes::peer(self, 0))?;
         (0..self.count()).try_for_each(|node| self.connection(node).check())
     }
 
@@ -111,7 +112,8 @@ impl<C: Connection + 'static> Peers for Nodes<C> {
         })
     }
 
-    fn poll(queues: &mut Vec<C::Queue>) -> Result<(), FabricError> {
+    fn poll(&self, queues: &mut Vec<C::Queue>) -> Result<(), FabricError> {
+        self.given_up().check(Nodes::peer(self, 0))?;
         queues.iter_mut().try_for_each(|queue| queue.poll().map(drop))
     }
 

@@ -23,6 +23,7 @@ use farsight_protocol::{
 };
 use serde::de::DeserializeOwned;
 
+use super::given_up::GivenUp;
 use super::{PoolError, PoolLinks};
 use crate::CatalogueError;
 use crate::ask::Asker;
@@ -35,6 +36,8 @@ pub struct Nodes<C: Connection> {
     compute_node: Mutex<Option<(ComputeNode, ComputeNodeLocks)>>,
     /// By name.
     tables: Mutex<HashMap<String, Arc<OpenTable>>>,
+    /// Whether anything may begin here any more.
+    given_up: GivenUp,
 }
 
 struct Node<C: Connection> {
@@ -74,7 +77,8 @@ impl<C: Connection> Nodes<C> {
         let node = |connection: C| Ok(Node { asker: Asker::new(&connection)?, connection });
         let all = connections.into_iter().map(node).collect::<Result<_, FabricError>>()?;
         let (compute_node, tables) = (Mutex::default(), Mutex::default());
-        Ok(Self { all, epochs: OnceLock::new(), compute_node, tables })
+        let given_up = GivenUp::default();
+        Ok(Self { all, epochs: OnceLock::new(), compute_node, tables, given_up })
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -87,6 +91,11 @@ impl<C: Connection> Nodes<C> {
 
     pub(crate) fn peer(&self, node: usize) -> &str {
         self.connection(node).peer()
+    }
+
+    /// Whether this compute node was given up.
+    pub(super) fn given_up(&self) -> &GivenUp {
+        &self.given_up
     }
 
     /// Asks one node and waits for its answer.

@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use farsight_fabric::{Connection, QueuePair};
 use farsight_index::{Answers, Counters, Pairs};
-use farsight_index_rolex::{CacheSession, PoolCalls, RolexError, RolexSession, Write};
+use farsight_index_rolex::{CacheSession, LearnedError, PoolCalls, RolexError, RolexSession, Write};
 use farsight_index_xstore::client::ScanRequest;
 use farsight_protocol::{
     Blocks, ComputeNode, ErrorCode, PoolRequest, Space, TableId, WriteOperation, WriteOutcome,
 };
 
+use super::given_up::GivenUp;
 use super::nodes::{Nodes, OpenTable};
 use crate::{CatalogueError, EngineError};
 
@@ -29,6 +30,7 @@ const FENCE_PAUSE: Duration = Duration::from_millis(10);
 /// One session's engine, with buffers that are reused.
 pub struct RolexEngine {
     session: RolexSession,
+    given_up: GivenUp,
     expected_bytes: usize,
     answers: Answers,
     scans: Vec<(u64, usize)>,
@@ -56,6 +58,14 @@ pub(super) fn session<C: Connection + 'static>(
 
 type CallError = Box<dyn Error + Send + Sync>;
 
+/// A failure of the fabric as it is, because the engine knows what it means for its operation.
+fn call_error(error: CatalogueError) -> CallError {
+    match error {
+        CatalogueError::Fabric(error) => error.into(),
+        other => other.into(),
+    }
+}
+
 impl<C: Connection> PoolCalls for Calls<C> {
     fn more_leaves(&self, node: usize) -> Result<Range<u32>, CallError> {
         let (space, count) = (Space::Leaves, self.chunk_leaves);
@@ -63,7 +73,7 @@ impl<C: Connection> PoolCalls for Calls<C> {
         match self.nodes.ask::<Blocks>(node, &request) {
             Ok(blocks) => Ok(blocks.first..blocks.first.saturating_add(blocks.count)),
             Err(CatalogueError::Refused { source, .. }) if source.code == ErrorCode::RegionFull => Ok(0..0),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(call_error(error)),
         }
     }
 
@@ -78,7 +88,7 @@ impl<C: Connection> PoolCalls for Calls<C> {
                     CatalogueError::Refused { source, .. } if source.code == ErrorCode::Contended
                 );
                 if !is_busy || tries == FENCE_TRIES {
-                    return Err(error.into());
+                    return Err(call_error(error));
                 }
                 tries += 1;
                 std::thread::sleep(FENCE_PAUSE);
@@ -95,6 +105,7 @@ impl RolexEngine {
     ) -> Result<Self, CatalogueError> {
         Ok(Self {
             session: session(nodes, open, CHUNK_LEAVES)?,
+            given_up: nodes.given_up().clone(),
             expected_bytes: usize::from(open.info.definition.value_bytes),
             answers: Answers::default(),
             scans: Vec::new(),
@@ -112,7 +123,8 @@ impl RolexEngine {
         key: u64,
         value: &mut [u8],
     ) -> Result<Option<u64>, RolexError> {
-        self.session.multi_get(queues, &[key], &mut self.answers)?;
+        let got = self.session.multi_get(queues, &[key], &mut self.answers);
+        got.inspect_err(|error| self.given_up.note(error))?;
         Ok(self.answers.get(0).map(|(found, version)| {
             value.copy_from_slice(found);
             version
@@ -125,7 +137,7 @@ impl RolexEngine {
         keys: &[u64],
         answers: &mut Answers,
     ) -> Result<(), RolexError> {
-        self.session.multi_get(queues, keys, answers)
+        self.session.multi_get(queues, keys, answers).inspect_err(|error| self.given_up.note(error))
     }
 
     pub(crate) fn scan_batch<Q: QueuePair>(
@@ -136,7 +148,8 @@ impl RolexEngine {
     ) -> Result<(), RolexError> {
         self.scans.clear();
         self.scans.extend(scans.iter().map(|scan| (scan.from, scan.limit)));
-        self.session.scan_batch(queues, &self.scans, pairs)
+        let scanned = self.session.scan_batch(queues, &self.scans, pairs);
+        scanned.inspect_err(|error| self.given_up.note(error))
     }
 
     pub(crate) fn write<'v, Q: QueuePair>(
@@ -156,6 +169,7 @@ impl RolexEngine {
         }
         self.done.clear();
         self.session.write_many(queues, &writes, &mut self.done);
+        self.done.iter().filter_map(|done| done.as_ref().err()).for_each(|error| self.given_up.note(error));
         gather(self.done.drain(..), outcomes)
     }
 }
@@ -173,7 +187,11 @@ fn gather(
             Err(RolexError::Contended { .. }) => {
                 outcomes.push(WriteOutcome::Failed(ErrorCode::Contended));
             }
-            Err(RolexError::Astray { .. } | RolexError::Call { .. }) if !is_alone => {
+            Err(
+                RolexError::Astray { .. }
+                | RolexError::Call { .. }
+                | RolexError::Learned(LearnedError::Stale(_) | LearnedError::Unsettled { .. }),
+            ) if !is_alone => {
                 outcomes.push(WriteOutcome::Failed(ErrorCode::OutOfResources));
             }
             Err(error) => return Err(error.into()),
