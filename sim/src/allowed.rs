@@ -30,7 +30,7 @@ pub(crate) struct Allowed {
     broken_frames: bool,
     /// Servers die, and their tables with them.
     other_lives: bool,
-    /// A program may seem dead to others: it stops, its verbs come late, its queues break under a lock.
+    /// A program of a pool may stop or die under a lock, or seem to: its verbs come late, its queues break.
     fences: bool,
 }
 
@@ -150,7 +150,8 @@ impl Allowed {
             | TrainError::Lines(LinesError::Fabric(error)) => self.fabric(error),
             TrainError::Lines(LinesError::Refused(error)) => self.refusal(error),
             TrainError::Lines(LinesError::Decode(_)) => explained_if(self.broken_frames),
-            TrainError::Learned(_) => Meaning::Wrong,
+            // A leaf whose writer died, or stopped, does not come to rest until somebody repairs it.
+            TrainError::Learned(_) => explained_if(self.fences),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The scenarios by name, and how one seed of one of them is run.
 
+use farsight_base::prng::mix;
+
 use crate::{Failure, Report, Scenario};
 
 /// A scenario that has a name.
@@ -12,7 +14,7 @@ pub struct Named {
     of_seed: fn(u64) -> Scenario,
 }
 
-/// What seeds choose from, the one of each seed by itself first.
+/// What seeds choose from, the one of each seed by itself first; those of pools are the last.
 pub const SCENARIOS: &[Named] = &[
     Named { name: "any", about: "one of the others, by the seed", of_seed: any },
     Named {
@@ -62,6 +64,7 @@ pub const SCENARIOS: &[Named] = &[
         about: "the table's versions of 48 bits end while it is written",
         of_seed: Scenario::versions,
     },
+    Named { name: "pools", about: "one of those below, by the seed", of_seed: pools },
     Named {
         name: "pool",
         about: "memory nodes, compute nodes that join and leave, trainers; faults that last a moment",
@@ -100,9 +103,22 @@ pub fn named(name: &str) -> Option<&'static Named> {
     SCENARIOS.iter().find(|scenario| scenario.name == name)
 }
 
+/// Scenarios of servers, behind the first.
+const OF_SERVERS: usize = 11;
+
+/// A seed of a pool takes ten times as long as one of a server: one in twelve is.
 fn any(seed: u64) -> Scenario {
-    let others = &SCENARIOS[1..];
-    (others[seed as usize % others.len()].of_seed)(seed)
+    let of_servers = &SCENARIOS[1..=OF_SERVERS];
+    match of_servers.get(seed as usize % (OF_SERVERS + 1)) {
+        Some(scenario) => (scenario.of_seed)(seed),
+        None => pools(seed),
+    }
+}
+
+fn pools(seed: u64) -> Scenario {
+    let of_pools = &SCENARIOS[OF_SERVERS + 2..];
+    // Those of `any` are every twelfth seed.
+    (of_pools[mix(seed) as usize % of_pools.len()].of_seed)(seed)
 }
 
 impl Named {
@@ -119,4 +135,22 @@ impl Named {
 /// [`Failure`], with what happened in words if `keeps_trace`.
 pub fn run_seed(seed: u64, scenario: &Named, keeps_trace: bool) -> Result<Report, Box<Failure>> {
     scenario.scenario(seed).run(keeps_trace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_scenario_has_its_name() {
+        for scenario in SCENARIOS.iter().filter(|scenario| !["any", "pools"].contains(&scenario.name)) {
+            assert_eq!(scenario.scenario(7).name, scenario.name);
+        }
+        let is_of_pool = |scenario: &&Named| scenario.scenario(7).pool.is_some();
+        assert_eq!(SCENARIOS.iter().position(|scenario| is_of_pool(&scenario)), Some(OF_SERVERS + 1));
+        let mut chosen: Vec<&str> = (1..2_000).map(|seed| any(seed).name).collect();
+        chosen.sort_unstable();
+        chosen.dedup();
+        assert_eq!(chosen.len(), SCENARIOS.len() - 2, "{chosen:?}");
+    }
 }

@@ -57,6 +57,25 @@ found! {
     bounds_that_are_not_checked: BoundsNotChecked in "flips" within 20;
     an_answer_before_its_effect: AnsweredBeforeVisible in "mixed" within 100;
     no_second_look_at_a_stamp: NoSecondLook in "mixed" within 500;
+    a_lock_taken_over_without_a_fence: StolenUnfenced in "pool-leases" within 200;
+    a_lock_that_nobody_else_takes_over: NotGivenUp in "pool-deaths" within 100;
+    a_lock_released_before_the_writes: UnlockedFirst in "pool" within 50;
+    a_leaf_not_read_again_under_its_lock: NoRereadUnderLock in "pool" within 50;
+    a_fence_answered_early: FenceAnsweredEarly in "pool-leases" within 200;
+    an_image_published_by_a_write: PublishedByWrite in "pool" within 200;
+    leaves_that_are_not_carried_over: LeavesNotCarriedOver in "pool" within 50;
+    lines_used_again_too_early: LinesReusedEarly in "pool" within 200;
+}
+
+/// No bug, but what stands in for a compute node that never refreshes: its tables are stale for ever.
+#[test]
+fn a_table_that_is_never_fetched_again_is_only_slow() {
+    for seed in 1..=30 {
+        let run = plant(Bug::ImageKept, || run_seed(seed, named("pool").expect("a scenario"), false));
+        if let Err(failure) = run {
+            panic!("{failure}");
+        }
+    }
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn seeds_pass_and_meet_every_class_of_faults() {
     let sum = run_seeds(&SCENARIOS[0], 100_000, count);
     let never: Vec<&str> = sum.coverage.never_met().map(|class| class.name).collect();
     assert!(never.is_empty(), "{count} seeds met none of {never:?}");
-    // Calls are reliable where a server is told to be one, and engines WRITE nothing one-sided.
+    // Calls are reliable where a server is told to be one, and a completed WRITE is in memory.
     let never: Vec<Fault> =
         Fault::ALL.into_iter().filter(|fault| sum.coverage.strikes.of(*fault) == 0).collect();
     assert_eq!(never, [Fault::EarlyCompletion, Fault::DoubledCall], "{:?}", sum.coverage);

@@ -24,6 +24,8 @@ mod home;
 mod space;
 
 use farsight_base::WORDS_PER_LINE;
+#[cfg(planted)]
+use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{FabricError, QueuePair};
 use farsight_layout::learned::{
@@ -207,21 +209,63 @@ impl Trainer {
         if rest.is_some() || current.is_too_large(leaves.len()) {
             return Ok(Outcome::Grown { leaves, rest });
         }
+        #[cfg(planted)]
+        let leaves = self.planted_leaves(leaves, &known, seen.pointer);
         let time =
             GroupTime { generation: image.time().generation.wrapping_add(1), splits: seen.splits as u32 };
         let pointer = self.write_image(slot, source, time, &leaves).await?;
-        let at = self.slot_address(group);
-        slot.post_compare_swap(META_NODE, 0, at, seen.pointer.0, pointer.0);
-        slot.completed().await;
-        if slot.take_word(META_NODE, 0)? != seen.pointer.0 {
+        if !self.exchange(slot, group, seen.pointer, pointer).await? {
             self.free.give(pointer.line(), pointer.lines() as usize);
             return Ok(Outcome::Lost);
         }
-        self.free.give(seen.pointer.line(), seen.pointer.lines() as usize);
+        #[cfg(planted)]
+        let gives = !is_planted(Bug::LinesReusedEarly);
+        #[cfg(not(planted))]
+        let gives = true;
+        if gives {
+            self.free.give(seen.pointer.line(), seen.pointer.lines() as usize);
+        }
         if let Some(current) = self.current.as_mut() {
             current.note_trained(group, DirectorySlot { pointer, ..seen });
         }
         Ok(Outcome::Published { leaves: leaves.len() })
+    }
+
+    /// Publishes the image of a group in the place of `old`; false if another trainer was quicker.
+    async fn exchange<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        group: usize,
+        old: GroupPointer,
+        new: GroupPointer,
+    ) -> Result<bool, FabricError> {
+        let at = self.slot_address(group);
+        #[cfg(planted)]
+        if is_planted(Bug::PublishedByWrite) {
+            slot.post_write(META_NODE, 0, at, &[new.0]);
+            slot.completed().await;
+            return slot.take_word(META_NODE, 0).map(|_| true);
+        }
+        slot.post_compare_swap(META_NODE, 0, at, old.0, new.0);
+        slot.completed().await;
+        Ok(slot.take_word(META_NODE, 0)? == old.0)
+    }
+
+    /// What an image is made of where a bug in that is planted.
+    #[cfg(planted)]
+    fn planted_leaves(
+        &mut self,
+        mut leaves: Vec<Collected>,
+        known: &[LeafPlace],
+        old: GroupPointer,
+    ) -> Vec<Collected> {
+        if is_planted(Bug::LeavesNotCarriedOver) {
+            leaves.retain(|leaf| known.contains(&leaf.place));
+        }
+        if is_planted(Bug::LinesReusedEarly) {
+            self.free.give(old.line(), old.lines() as usize);
+        }
+        leaves
     }
 
     /// Writes the image of a group of these leaves into lines of this trainer's own.

@@ -10,6 +10,8 @@
 //! nothing happened; from then on the outcome is unknown.
 
 use farsight_base::Line;
+#[cfg(planted)]
+use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{FabricError, QueuePair, ReadMode};
 use farsight_layout::pool::{LockWord, LockedLeaf, Writes};
@@ -98,8 +100,11 @@ impl RolexSession {
         if let Some(wrong) = wrong {
             slot.post_write(wrong.node(), 0, table.address(wrong, OWNER_WORD), &[LockWord::FREE.0]);
         }
+        let read = || slot.post_read(node, 2, table.address(place, 0), block.len(), ReadMode::Plain);
+        #[cfg(planted)]
+        let read = first_if(is_planted(Bug::NoRereadUnderLock), read);
         slot.post_compare_swap(node, 1, table.address(place, OWNER_WORD), LockWord::FREE.0, lock.0);
-        slot.post_read(node, 2, table.address(place, 0), block.len(), ReadMode::Plain);
+        read();
         slot.completed().await;
         if let Some(wrong) = wrong {
             slot.take_word(wrong.node(), 0)?;
@@ -156,6 +161,10 @@ impl RolexSession {
             let found = "a leaf that no writer leaves";
             return Err(RolexError::Astray { key: write.key, place, steps: 1, found });
         };
+        #[cfg(planted)]
+        if is_planted(Bug::UnlockedFirst) {
+            writes.put_last_first();
+        }
         let indeterminate = |source| RolexError::Indeterminate { key: write.key, source };
         self.execute(slot, &writes).await.map_err(indeterminate)?;
         if let (Some(fences), Some((place, _))) = (born, room) {
@@ -222,4 +231,17 @@ fn other_owner<Q: QueuePair>(
         }
     }
     Ok(None)
+}
+
+/// `act`, or done already.
+#[cfg(planted)]
+fn first_if(is_first: bool, act: impl Fn()) -> impl Fn() {
+    if is_first {
+        act();
+    }
+    move || {
+        if !is_first {
+            act();
+        }
+    }
 }

@@ -8,6 +8,7 @@ use farsight_fabric::Host as _;
 use farsight_fabric_sim::{Kind, SimHost, SimRegion, Simulation};
 use farsight_layout::FORMAT_VERSION;
 use farsight_memory_node::{MemoryNodeOptions, NodeState, Worker};
+use farsight_node::Service as _;
 use farsight_protocol::MemoryNodeStats;
 
 /// Calls of one worker's step at most; drawn anew for each.
@@ -49,7 +50,7 @@ impl<K: Kind> MemoryNode<K> {
         host.run(move |now| {
             let departed = clients.take_departed();
             doublings = if departed.is_empty() { LOOK_DOUBLINGS_MAX.min(doublings + 1) } else { 0 };
-            own.note_departed(&departed);
+            own.note_departed(departed);
             Some(now.plus(Duration::from_nanos(1 + random.below(LOOK_NS_MAX << doublings))))
         });
         Self { simulation: simulation.clone(), host, state }

@@ -17,11 +17,11 @@ const MOMENTARY: [Choice; 11] = [
     (Fault::SlowReply, 4, 60_000),
     (Fault::LostReply, 20, 0),
     (Fault::PausedClient, 400, 3_000_000),
-    (Fault::KilledClient, 3_000, 0),
+    (Fault::KilledClient, 5_000, 0),
     (Fault::PausedServer, 10, 1_000_000),
 ];
 /// Deaths, most of them under a lock.
-const DEATHS: [Choice; 2] = [(Fault::KilledClient, 400, 0), (Fault::BrokenQueue, 200, 0)];
+const DEATHS: [Choice; 2] = [(Fault::KilledClient, 2_000, 0), (Fault::BrokenQueue, 400, 0)];
 /// What lasts longer than a lease: holders that stop, or whose verbs are on their way; and clocks.
 const LEASES: [Choice; 4] = [
     (Fault::PausedClient, 3_000, 3_000_000_000),
@@ -42,7 +42,9 @@ const ENDS: [Choice; 1] = [(Fault::CrashedServer, 60, 0)];
 /// Blocks that a session takes at once.
 const BLOCKS_AT_ONCE: usize = 64;
 /// Sessions of a scenario, with those of successors, that take blocks of one node.
-const SESSIONS_MAX: usize = 48;
+const SESSIONS_MAX: usize = 16;
+/// Operations, counted by key: fewer than of a server's clients, because each is several verbs.
+const OPERATIONS: usize = 600;
 
 impl Scenario {
     /// Three kinds of fault in a pool, `count` of them from `special`.
@@ -54,10 +56,11 @@ impl Scenario {
             trainers: 1 + random.below(2) as usize,
             leaves_one_in: (random.below(2) == 0).then_some(100),
         };
-        let programs = 2 + random.below(3) as usize;
+        let programs = 1 + random.below(4) as usize;
         Self {
             pool: Some(shape),
             programs,
+            operations: OPERATIONS,
             leaves: BLOCKS_AT_ONCE * SESSIONS_MAX,
             writes_percent: plain.writes_percent.max(30),
             ..plain

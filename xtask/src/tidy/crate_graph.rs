@@ -61,6 +61,7 @@ const LAYERS: &[Layer] = &[
             "index-xstore",
             "layout",
             "memory-node",
+            "node",
             "protocol",
             "server",
         ],

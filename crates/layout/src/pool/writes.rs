@@ -46,6 +46,12 @@ impl Writes {
         (0..self.len()).map(|index| self.get(index))
     }
 
+    /// The last WRITE before all others: what no plan does.
+    #[cfg(planted)]
+    pub fn put_last_first(&mut self) {
+        self.writes.rotate_right(1);
+    }
+
     /// Appends a WRITE of `words` at word `first` of `leaf`'s block.
     pub(super) fn push(&mut self, leaf: LeafNumber, first: usize, words: impl IntoIterator<Item = u64>) {
         let start = self.words.len();
