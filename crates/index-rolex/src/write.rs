@@ -100,7 +100,8 @@ impl RolexSession {
         if let Some(wrong) = wrong {
             slot.post_write(wrong.node(), 0, table.address(wrong, OWNER_WORD), &[LockWord::FREE.0]);
         }
-        let read = || slot.post_read(node, 2, table.address(place, 0), block.len(), ReadMode::Plain);
+        let (from, lines) = (table.address(place, 0), block.len());
+        let read = || slot.post_read(node, 2, from, lines, ReadMode::Plain);
         #[cfg(planted)]
         let read = first_if(is_planted(Bug::NoRereadUnderLock), read);
         slot.post_compare_swap(node, 1, table.address(place, OWNER_WORD), LockWord::FREE.0, lock.0);

@@ -7,9 +7,9 @@
 
 use std::sync::Arc;
 
-use farsight_base::sync::{AtomicBool, Ordering};
 #[cfg(planted)]
 use farsight_base::sync::planted::{Bug, is_planted};
+use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_fabric::FabricError;
 use farsight_index_rolex::{LearnedError, RolexError};
 
@@ -39,7 +39,8 @@ impl GivenUp {
         if !self.0.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let reason = "an operation broke off, perhaps under a lock: this compute node was given up".to_owned();
+        let reason =
+            "an operation broke off, perhaps under a lock: this compute node was given up".to_owned();
         Err(FabricError::Disconnected { peer: peer.to_owned(), reason })
     }
 }
