@@ -22,6 +22,7 @@ pub(crate) enum Meaning {
 }
 
 /// The failures that may happen.
+#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own, and any may be true")]
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Allowed {
     /// Somebody stops for longer than a client waits, or a clock says so.

@@ -15,15 +15,15 @@ use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
 use farsight_base::sync::{AtomicUsize, Ordering};
-use farsight_client::Access;
-use farsight_fabric_sim::{Fault, Kind, Simulation};
+use farsight_client::{Access, CatalogueError, PoolClient};
+use farsight_fabric_sim::{Fault, Kind, SimConnection, Simulation};
 use farsight_layout::pool::BlockGeometry;
 use farsight_memory_node::MemoryNodeOptions;
 
 use crate::Scenario;
 use crate::classes::Mark;
 use crate::client::{Client, End, Plan};
-use crate::cluster::MemoryPool;
+use crate::cluster::{Cluster as _, MemoryPool};
 use crate::journal::Journal;
 use crate::report::Report;
 use crate::run::{FILLED_AGAIN_ONE_IN, LASTS_MAX, LOOK_AFTER, OPERATOR, TABLE, start};
@@ -129,7 +129,7 @@ impl<K: Kind> Stage<'_, K> {
                     match pools.make_table() {
                         Ok(()) => is_ready = fill_again(&scenario, &plan),
                         Err(error) => {
-                            drop(plan.end("making a table", &error, plan.allowed.catalogue(&error)));
+                            plan.excuse("making a table", &error, plan.allowed.catalogue(&error));
                         }
                     }
                 }
@@ -148,11 +148,7 @@ fn fill_again<K: Kind>(scenario: &Scenario, plan: &Arc<Plan<MemoryPool<K>>>) -> 
 }
 
 /// A client of the pool that `plan` names, for what is done below sessions.
-fn connect<K: Kind>(
-    plan: &Plan<MemoryPool<K>>,
-) -> Result<farsight_client::PoolClient<farsight_fabric_sim::SimConnection<K>>, farsight_client::CatalogueError>
-{
-    use crate::cluster::Cluster as _;
+fn connect<K: Kind>(plan: &Plan<MemoryPool<K>>) -> Result<PoolClient<SimConnection<K>>, CatalogueError> {
     let client = MemoryPool::<K>::connect(&plan.simulation, plan.addresses)?;
     client.open_table(TABLE)?;
     Ok(client)

@@ -8,6 +8,7 @@ use farsight_base::{Line, RegionId, WORDS_PER_LINE};
 use farsight_client::ScanRequest;
 use farsight_fabric::Region as _;
 use farsight_fabric_sim::{Fault, Held, Kind, SimRegion};
+use farsight_index::Counters;
 use farsight_index_rolex::{LeafPlace, PoolTable};
 use farsight_layout::pool::{LockWord, lock_of};
 use farsight_layout::{KEY_LINES, KeyLines, LEAF_SLOTS, LeafSlot};
@@ -90,7 +91,7 @@ impl<K: Kind> Stage<'_, K> {
         })?;
         let fresh = Arc::new(Plan { group: NEWCOMER, ..self.bystander.again() });
         let mut pairs = 0;
-        let mut counters = Default::default();
+        let mut counters = Counters::default();
         self.again(&fresh, |own, client| {
             own.bystander.keys.chunks(BATCH).try_for_each(|keys| client.read_keys(keys))?;
             counters = client.counters();
