@@ -189,8 +189,8 @@ impl<P: Peers> Session<P> {
         })
     }
 
-    /// Whether `error` dismisses a life that this client has replaced by another already: then that is the one
-    /// to go on in. A pool's life is given up while its connections stand, and fenced by the next.
+    /// Whether `error` dismisses a life that this client has replaced by another already: then that is the
+    /// one to go on in. A pool's life is given up while its connections stand, and fenced by the next.
     fn is_superseded(&self, error: &FabricError) -> bool {
         let is_dismissal = matches!(error, FabricError::Dismissed { .. });
         is_dismissal && !Arc::ptr_eq(&self.table.shared().current(), &self.place.life)

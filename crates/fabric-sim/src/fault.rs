@@ -29,8 +29,8 @@ faults! {
     LateCompletion,
     /// A WRITE completes before all of it is in memory. Only a card that is asked for it does that.
     EarlyCompletion,
-    /// A queue breaks in the middle of a batch; none of its verbs completes. Those behind the break execute or
-    /// not; where WRITEs keep their order, not.
+    /// A queue breaks in the middle of a batch; none of its verbs completes. Those behind the break execute
+    /// or not; where WRITEs keep their order, not.
     BrokenQueue,
     /// The server's processor is taken away between two stores.
     SlowWriter,

@@ -65,8 +65,8 @@ impl<K: Kind> Pools<K> {
         past + self.current().iter().map(|node| node.stats().fenced).sum::<u64>()
     }
 
-    /// If a node is dead, waits a little and starts all of them again; perhaps the dead ones alone first. True
-    /// if it did. `plan` is that of who does it.
+    /// If a node is dead, waits a little and starts all of them again; perhaps the dead ones alone first.
+    /// True if it did. `plan` is that of who does it.
     pub(super) fn succeed(&self, plan: &Plan<MemoryPool<K>>) -> bool {
         let is_dead = |node: &usize| !self.nodes()[*node].is_alive();
         let dead: Vec<usize> = (0..self.setting.addresses.len()).filter(is_dead).collect();

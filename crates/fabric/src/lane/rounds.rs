@@ -179,8 +179,8 @@ impl<'q, Q: QueuePair> Rounds<'q, Q> {
             return Ok(());
         }
         if awaited.is_empty() {
-            // All operations pause: a completion that one of them saw before it was polled would end the sleep
-            // at once, again and again.
+            // All operations pause: a completion that one of them saw before it was polled would end the
+            // sleep at once, again and again.
             queues[0].poll()?;
         }
         stillness.wait(&mut queues, awaited, paused_until)
