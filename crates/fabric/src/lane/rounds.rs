@@ -207,8 +207,12 @@ impl Stillness {
             }
         }
         let turn = self.rounds as usize % queues.len();
-        // Where all operations pause, any queue's clock will do.
+        // Where all operations pause, any queue's clock will do; a completion that came behind its last poll
+        // would end each sleep on it at once.
         let node = if awaited.is_empty() { 0 } else { awaited.at_turn(turn) };
+        if awaited.is_empty() && queues[node].poll()? > 0 {
+            return Ok(());
+        }
         let mut step = if awaited.are_several() {
             TURN_MAX.min(TURN_MIN * (1 << (self.rounds / queues.len() as u32).min(10)))
         } else {
