@@ -12,7 +12,7 @@
 //!
 //! A thread's own work is told by the thread ([`crate::Simulation::charge`]).
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use farsight_base::Line;
 use farsight_base::words::CopyMode;
@@ -43,12 +43,21 @@ pub(crate) struct Pricing {
     call_price: CallPrice,
     /// By host.
     servers: Vec<Server>,
-    /// By client: a connection is a machine.
+    /// All connections that one group of processes made belong to one machine; one that was made outside of
+    /// processes is a machine by itself.
     machines: Vec<Machine>,
+    /// By group, or by client.
+    machine_of: HashMap<Whose, usize>,
     /// By queue pair.
     flights: Vec<Option<Flight>>,
     /// By process: until when its thread is busy, and for how long it was.
     threads: Vec<Thread>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Whose {
+    Group(usize),
+    Client(usize),
 }
 
 struct Server {
@@ -56,7 +65,6 @@ struct Server {
     cores: Station,
 }
 
-#[derive(Default)]
 struct Machine {
     nics: Vec<Nic>,
     /// Queue pairs so far: they take turns in belonging to its cards.
@@ -72,7 +80,7 @@ struct Thread {
 /// What a queue pair has under way.
 #[derive(Default)]
 struct Flight {
-    client: usize,
+    machine: usize,
     nic: usize,
     /// Whose thread takes the completions.
     process: Option<usize>,
@@ -84,8 +92,8 @@ struct Flight {
 
 impl Pricing {
     pub(crate) fn new(prices: Prices, call_price: CallPrice) -> Self {
-        let (servers, machines, flights, threads) = Default::default();
-        Self { prices, call_price, servers, machines, flights, threads }
+        let (servers, machines, machine_of, flights, threads) = Default::default();
+        Self { prices, call_price, servers, machines, machine_of, flights, threads }
     }
 
     fn nics(&self) -> Vec<Nic> {
@@ -101,21 +109,21 @@ impl Pricing {
         &mut self.servers[host]
     }
 
-    /// The flight of `pair`, which is a queue pair of `client`.
-    fn flight(&mut self, pair: usize, client: usize) -> &mut Flight {
-        while self.machines.len() <= client {
-            self.machines.push(Machine::default());
-        }
+    /// The flight of `pair`, which is a queue pair of this group or client.
+    fn flight(&mut self, pair: usize, whose: Whose) -> &mut Flight {
         if self.flights.len() <= pair {
             self.flights.resize_with(pair + 1, || None);
         }
         if self.flights[pair].is_none() {
-            if self.machines[client].nics.is_empty() {
-                self.machines[client].nics = self.nics();
+            let next = self.machines.len();
+            let machine = *self.machine_of.entry(whose).or_insert(next);
+            if machine == next {
+                let nics = self.nics();
+                self.machines.push(Machine { nics, pairs: 0 });
             }
-            let nic = self.machines[client].pairs % self.prices.nics;
-            self.machines[client].pairs += 1;
-            self.flights[pair] = Some(Flight { client, nic, ..Flight::default() });
+            let nic = self.machines[machine].pairs % self.prices.nics;
+            self.machines[machine].pairs += 1;
+            self.flights[pair] = Some(Flight { machine, nic, ..Flight::default() });
         }
         self.flights[pair].as_mut().expect("just put there")
     }
@@ -127,8 +135,8 @@ impl Pricing {
     /// The client's and the server's card of `pair`.
     fn cards(&mut self, pair: usize, host: usize) -> (&mut Nic, &mut Nic, &Prices) {
         self.server(host);
-        let &mut Flight { client, nic, .. } = self.under_way(pair);
-        (&mut self.machines[client].nics[nic], &mut self.servers[host].nics[nic], &self.prices)
+        let &mut Flight { machine, nic, .. } = self.under_way(pair);
+        (&mut self.machines[machine].nics[nic], &mut self.servers[host].nics[nic], &self.prices)
     }
 
     /// Work of a process's thread; returns until when it is busy then.
@@ -192,14 +200,20 @@ impl State {
         }
     }
 
+    /// Whose machine a queue pair belongs to.
+    fn whose(&self, pair: usize) -> Whose {
+        let client = self.pairs[pair].client;
+        self.clients[client].group.map_or(Whose::Client(client), Whose::Group)
+    }
+
     /// The verbs of a doorbell that is rung now leave once its thread has built them all.
     pub(crate) fn ring_priced(&mut self, pair: usize, verbs: Vec<(Slot, u64, Verb)>) {
-        let client = self.pairs[pair].client;
+        let whose = self.whose(pair);
         for (slot, serial, verb) in &verbs {
             self.set_under_way(pair, *slot, *serial, matches!(verb, Verb::Call(_)));
         }
         let process = self.running;
-        self.priced().flight(pair, client).process = process;
+        self.priced().flight(pair, whose).process = process;
         let prices = self.priced().prices.thread;
         let at_ns = self.charge_ns(prices.doorbell_ps + prices.post_ps * verbs.len() as u64);
         self.schedule(at_ns, Event::Leave { pair, verbs });
@@ -333,9 +347,9 @@ impl State {
 
     /// Says whether the thread of `pair` is about to wait for all of its verbs.
     pub(crate) fn set_settling(&mut self, pair: usize, is_settling: bool) {
-        let client = self.pairs[pair].client;
+        let whose = self.whose(pair);
         if let Some(pricing) = &mut self.pricing {
-            pricing.flight(pair, client).is_settling = is_settling;
+            pricing.flight(pair, whose).is_settling = is_settling;
         }
     }
 

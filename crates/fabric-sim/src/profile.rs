@@ -22,9 +22,10 @@ const OWN: [(&str, &str); 3] = [
 ];
 
 /// Every constant: its name, its unit, and whether it is a count.
-const CONSTANTS: [(&str, &str, bool); 25] = [
+const CONSTANTS: [(&str, &str, bool); 26] = [
     ("machine.cards", "cards", true),
     ("machine.server_cores", "cores", true),
+    ("machine.memory_node_cores", "cores", true),
     ("machine.client_cores", "cores", true),
     ("card.read_issued", "M/s", false),
     ("card.read_served", "M/s", false),
