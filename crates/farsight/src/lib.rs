@@ -114,9 +114,9 @@ pub use farsight_fabric_verbs::{DeviceReport as RdmaDevice, devices as rdma_devi
 pub use farsight_index::{Answers, Counters};
 pub use farsight_layout::{FORMAT_VERSION, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
 pub use farsight_protocol::{
-    ErrorCode, KeyKind, ListenerStats, MemoryNodeStats, ModelStats, PartStats, PoolTableStats, RegionStats,
-    ServerError, ServerStats, SpaceStats, TableDefinition, TableEngine, TableInfo, TableStats, TreeStats,
-    WriteOperation, WriteOutcome,
+    ErrorCode, KeyKind, ListenerStats, MemoryNodeStats, ModelStats, POOL_NODES_MAX, PartStats,
+    PoolTableStats, RegionStats, ServerError, ServerStats, SpaceStats, TableDefinition, TableEngine,
+    TableInfo, TableStats, TreeStats, WriteOperation, WriteOutcome,
 };
 pub use farsight_server::ShutdownError;
 pub use key::Key;

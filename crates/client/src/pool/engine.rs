@@ -7,6 +7,7 @@ use farsight_base::Epoch;
 use farsight_fabric::{Connection, FabricError, Meters, QueuePair};
 use farsight_index::{Answers, Counters, Pairs};
 use farsight_index_xstore::client::{Access, CacheStats, ScanRequest, XParts};
+use farsight_layout::learned::SEGMENT_WORDS;
 use farsight_protocol::{TableDefinition, TableEngine, TableInfo, WriteOperation, WriteOutcome};
 
 use super::nodes::{Caches, Nodes, OpenTable};
@@ -84,11 +85,12 @@ impl<C: Connection + 'static> Peers for Nodes<C> {
         match &open.caches {
             Caches::Rolex(cache) => {
                 let bytes = cache.bytes();
+                let model_bytes = bytes.segments * (SEGMENT_WORDS * size_of::<u64>()) as u64;
                 CacheStats {
                     sub_models: bytes.segments,
                     sub_models_filled: bytes.segments,
-                    model_bytes: bytes.learned,
-                    table_bytes: bytes.synonyms,
+                    model_bytes,
+                    table_bytes: bytes.learned - model_bytes + bytes.synonyms,
                     ..CacheStats::default()
                 }
             }
