@@ -76,6 +76,18 @@ fn an_update_and_a_removal_are_two_round_trips() {
     cost_of_removal.assert("removal", budgets(&cost_of_removal.total, [2.0, 1.0, 512.0, 2.0, 16.0, 1.0]));
 }
 
+/// Half look-ups, half updates, each alone.
+#[test]
+fn ycsb_a_is_one_round_trip_and_a_half() {
+    let cost = cost(|run| {
+        for index in 0..ASKED {
+            let key = index * 7 % KEYS * STEP;
+            run((index % 2 == 1).then_some((WriteOperation::Update, key)), key);
+        }
+    });
+    cost.assert("YCSB A", budgets(&cost.total, [1.8, 1.0, 480.0, 2.5, 56.0, 0.5]));
+}
+
 #[test]
 fn an_insert_is_two_round_trips_and_its_share_of_a_split() {
     let insert = |index: u64| Some((WriteOperation::Insert, index * 3 % KEYS * STEP + 7));
