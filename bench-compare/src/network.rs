@@ -175,7 +175,7 @@ impl Bench<'_> {
     ) -> Result<Contest> {
         let own = Entrant {
             name: "Farsight",
-            process_id: load.server_process_id,
+            process_id: load.server_process_ids[0],
             contestant: farsight::contestant(work, load)?,
         };
         let theirs = |command: resp::Command| -> Result<Entrant> {

@@ -31,7 +31,7 @@ mod worker;
 
 use std::sync::Arc;
 
-use farsight::{Access, Addresses, ServerUrl};
+use farsight::{Access, Addresses, Engine, ServerUrl};
 use farsight_base::sync::{AtomicBool, Ordering};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -85,6 +85,8 @@ pub struct Plan {
 pub enum ServerSource {
     /// Started here, and ended with the driver.
     Start(ServerCommand),
+    /// The memory nodes of a pool, so many, each started by this command; for tables of this engine.
+    StartPool(Engine, ServerCommand, usize),
     /// Already running on this host, or a pool's memory nodes. Tables made there stay until it ends.
     Connect(Addresses),
 }
@@ -94,7 +96,7 @@ impl ServerSource {
     #[must_use]
     pub fn fabric(&self) -> &'static str {
         let url = match self {
-            Self::Start(command) => command.network.as_ref(),
+            Self::Start(command) | Self::StartPool(_, command, _) => command.network.as_ref(),
             Self::Connect(addresses) => Some(&addresses.urls()[0]),
         };
         match url {
@@ -182,12 +184,12 @@ impl Plan {
         self.distribution.unwrap_or(workload.usual_distribution())
     }
 
-    fn setting(&self, workload: Workload, source: &ServerSource, keys_loaded: usize) -> Setting {
+    fn setting(&self, workload: Workload, source: &ServerSource, load: &LoadReport) -> Setting {
         Setting {
             workload: workload.name().to_owned(),
             distribution: self.distribution_of(workload).name().to_owned(),
             dataset: self.dataset.clone(),
-            keys: keys_loaded as u64,
+            keys: load.pairs,
             value_size: self.value_bytes as u32,
             threads: self.threads,
             batch: self.batch,
@@ -196,6 +198,8 @@ impl Plan {
                 Access::Rpc => "rpc".into(),
             },
             fabric: source.fabric().to_owned(),
+            engine: load.engine.to_string(),
+            memory_nodes: load.memory_nodes,
             seconds: self.seconds,
         }
     }
@@ -237,7 +241,7 @@ impl Driver<'_> {
                 ends.push(end);
             }
             notes.extend(self.note(workload, &ends));
-            results.push((self.plan.setting(workload, self.source, self.space.loaded().len()), ends));
+            results.push((self.plan.setting(workload, self.source, &report), ends));
         }
         machine.huge_page_bytes_mapped = machine.huge_page_bytes_mapped.max(load.report().huge_page_bytes);
         let records = results.into_iter().map(|(setting, ends)| {

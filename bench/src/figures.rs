@@ -1,33 +1,34 @@
 //! Results as pictures: SVG drawn from the JSON that benchmarks write.
 //!
 //! Invariant: a picture holds nothing that the results do not; every mark in it is computed from them. Text
-//! stays text, colours follow the reader's colour scheme, nothing is fetched. Blue is Farsight, orange what
-//! stands beside it; no meaning hangs on colour alone.
+//! stays text, colours follow the reader's colour scheme, nothing is fetched. Blue is Farsight, or ROLEX among
+//! its engines, orange what stands beside it; no meaning hangs on colour alone.
 
+mod engines;
 mod inserts;
+mod memory;
 mod model;
+mod scaling;
 mod svg;
 mod throughput;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::report::{Comparison, InsertRecord, ModelRecord};
+use crate::report::{Comparison, InsertRecord, ModelRecord, Record, SimulatedRecord};
+use engines::distinct;
 
 /// Why results could not be drawn.
 #[derive(Debug, thiserror::Error)]
 pub enum FigureError {
-    /// The file holds something else than one result.
-    #[error("expected an array of one result, got {got}")]
+    /// The file holds something else than one result, or results that are drawn together.
+    #[error("expected an array of one result, or of several of `farsight bench ycsb`, got {got}")]
     NotOneResult {
         /// What it holds.
         got: String,
     },
     /// The result is of a kind that has no picture.
-    #[error(
-        "no picture for this result: expected one of bench-compare, of `farsight bench model` or of `farsight \
-         bench inserts`"
-    )]
+    #[error("no picture for this result: expected one of bench-compare or of `farsight bench`")]
     UnknownKind,
     /// The result is of a known kind, and incomplete.
     #[error("a result of {kind} without {missing}")]
@@ -48,6 +49,9 @@ pub enum FigureError {
 /// [`FigureError`].
 pub fn draw(json: &str) -> Result<String, FigureError> {
     let results: Value = serde_json::from_str(json)?;
+    if let Some(picture) = of_several(&results) {
+        return picture;
+    }
     let Some([result]) = results.as_array().map(Vec::as_slice) else {
         let got =
             results.as_array().map_or("no array".to_owned(), |results| format!("{} results", results.len()));
@@ -65,13 +69,41 @@ pub fn draw(json: &str) -> Result<String, FigureError> {
     Err(FigureError::UnknownKind)
 }
 
+/// The picture of results of `farsight bench ycsb`: engines by workload, memory where datasets differ, and of
+/// simulated ones how they scale where compute nodes do.
+fn of_several(results: &Value) -> Option<Result<String, FigureError>> {
+    let all_have = |field: &str| {
+        let results = results.as_array().filter(|results| !results.is_empty());
+        results.is_some_and(|results| results.iter().all(|result| result.get(field).is_some()))
+    };
+    if all_have("virtual_seconds") {
+        return Some(Vec::<SimulatedRecord>::deserialize(results).map_err(FigureError::from).and_then(
+            |records| match distinct(records.iter().map(|record| record.machines)).len() {
+                1 => engines::draw_simulated(&records),
+                _ => scaling::draw(&records),
+            },
+        ));
+    }
+    if all_have("cache_bytes_per_key") && all_have("runs") {
+        return Some(Vec::<Record>::deserialize(results).map_err(FigureError::from).and_then(|records| {
+            match distinct(records.iter().map(|record| record.setting.dataset.as_str())).len() {
+                1 => engines::draw(&records),
+                _ => memory::draw(&records),
+            }
+        }));
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::histogram::LatencyNs;
     use crate::machine::Machine;
     use crate::model_survey::survey;
-    use crate::report::{ComparedStore, InsertPhase, InsertSample, InsertSetting, Rate, Work};
+    use crate::report::{
+        ComparedStore, InsertPhase, InsertSample, InsertSetting, Measured, Rate, Setting, Work,
+    };
 
     fn comparison() -> Comparison {
         let store = |name: &str, rate: f64| ComparedStore {
@@ -133,7 +165,7 @@ mod tests {
                 batch: 64,
                 seconds: 0.3,
             },
-            phases: ["insert", "read", "beside", "both"].map(phase).into(),
+            phases: ["read", "insert", "both"].map(phase).into(),
             machine: Machine::default(),
         }
     }
@@ -148,6 +180,89 @@ mod tests {
         let (opened, closed) = (picture.matches("<text ").count(), picture.matches("</text>").count());
         assert!(opened == closed && opened > 10, "{opened} texts, {closed} ends");
         picture
+    }
+
+    fn record(workload: &str, engine: &str, dataset: &str) -> Record {
+        let setting = Setting {
+            workload: workload.into(),
+            distribution: "uniform".into(),
+            dataset: dataset.into(),
+            keys: 1_000_000,
+            value_size: 8,
+            threads: 1,
+            batch: 64,
+            access: "one-sided".into(),
+            fabric: "shm".into(),
+            engine: engine.into(),
+            memory_nodes: 3,
+            seconds: 1.0,
+        };
+        let measured = Measured {
+            throughput_ops_per_s: 2.5e6,
+            cache_bytes_per_key: 0.8,
+            model_bytes_per_key: 0.2,
+            ..Measured::default()
+        };
+        Record::of_runs(setting, &[measured], Machine { cpu: "one & only".into(), ..Machine::default() })
+    }
+
+    fn simulated(engine: &str, machines: usize) -> SimulatedRecord {
+        SimulatedRecord {
+            fabric: "sim".into(),
+            profile: "cx5".into(),
+            engine: engine.into(),
+            memory_nodes: 3,
+            testbed: "a testbed".into(),
+            machines,
+            threads_per_machine: 24,
+            workload: "a".into(),
+            distribution: "uniform".into(),
+            dataset: "uniform".into(),
+            keys: 1_000_000,
+            value_size: 8,
+            batch: 8,
+            access: "one-sided".into(),
+            virtual_seconds: 0.002,
+            throughput_ops_per_s: 1e6 * machines as f64,
+            latency_ns: LatencyNs::default(),
+            reads_per_op: 1.0,
+            bytes_read_per_op: 448.0,
+            writes_per_op: 0.0,
+            atomics_per_op: 0.0,
+            calls_per_op: 0.0,
+            doorbells_per_op: 1.0,
+            fallbacks_per_op: 0.0,
+            bottleneck: None,
+            utilization: Vec::new(),
+            sensitivity: Vec::new(),
+        }
+    }
+
+    fn drawn_together(results: &[impl serde::Serialize]) -> String {
+        let picture = draw(&serde_json::to_string(results).expect("plain data")).expect("a picture");
+        assert!(picture.ends_with("</svg>\n") && !picture.contains("NaN"), "{picture}");
+        picture
+    }
+
+    #[test]
+    fn engines_are_drawn_beside_each_other() {
+        let both = ["xstore", "rolex"];
+        let bars = drawn_together(&both.map(|engine| record("c", engine, "uniform")));
+        assert!(
+            bars.contains(">ROLEX<") && bars.contains(">2.5<") && bars.contains("one &amp; only"),
+            "{bars}"
+        );
+        let datasets = ["uniform", "lognormal"].map(|dataset| record("c", "rolex", dataset));
+        let memory = drawn_together(&datasets);
+        assert!(memory.contains("0.800, of it tables 75.0 %") && memory.contains(">lognormal<"), "{memory}");
+        let bars = drawn_together(&both.map(|engine| simulated(engine, 3)));
+        assert!(bars.contains("3 compute nodes of 24 threads") && bars.contains(">3.0<"), "{bars}");
+        let lines = drawn_together(&[1, 2, 64].map(|machines| simulated("rolex", machines)));
+        assert!(lines.contains("ROLEX 64.0") && lines.contains(">compute nodes<"), "{lines}");
+        let mut none = record("c", "rolex", "uniform");
+        none.median.throughput_ops_per_s = 0.0;
+        let json = serde_json::to_string(&[none]).expect("plain data");
+        assert!(draw(&json).unwrap_err().to_string().ends_with("without positive rates"));
     }
 
     #[test]

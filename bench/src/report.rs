@@ -48,6 +48,12 @@ pub struct Setting {
     /// What carried the verbs: `shm`, `tcp` or `rdma`.
     #[serde(default = "shared_memory")]
     pub fabric: String,
+    /// `xstore`, `xstore-d` or `rolex`.
+    #[serde(default = "xstore")]
+    pub engine: String,
+    /// Memory nodes of the pool; of a server none.
+    #[serde(default)]
+    pub memory_nodes: usize,
     /// Measured time of a run, in s.
     pub seconds: f64,
 }
@@ -55,6 +61,20 @@ pub struct Setting {
 /// The fabric of results from before they named it.
 fn shared_memory() -> String {
     "shm".into()
+}
+
+/// An engine and where its table is.
+fn engine_text(engine: &str, memory_nodes: usize) -> String {
+    match memory_nodes {
+        0 => engine.to_owned(),
+        1 => format!("{engine} in 1 memory node"),
+        nodes => format!("{engine} in {nodes} memory nodes"),
+    }
+}
+
+/// The engine of results from before they named it.
+fn xstore() -> String {
+    "xstore".into()
 }
 
 /// What one run measured, over all client threads. A field that does not apply is zero.
@@ -78,6 +98,9 @@ pub struct Measured {
     pub fallbacks_per_op: f64,
     /// Client cache (model and table), bytes a key of the table.
     pub cache_bytes_per_key: f64,
+    /// Of it, the models; the rest are tables of leaves.
+    #[serde(default)]
+    pub model_bytes_per_key: f64,
     /// Server processor time a second of run; 1 is one core.
     pub server_cpu_fraction: f64,
     /// Processor time of the client threads a second of run; 1 unless others had their cores for a part of
@@ -153,6 +176,7 @@ impl Record {
             round_trips_per_op: of(|run| run.round_trips_per_op),
             fallbacks_per_op: of(|run| run.fallbacks_per_op),
             cache_bytes_per_key: of(|run| run.cache_bytes_per_key),
+            model_bytes_per_key: of(|run| run.model_bytes_per_key),
             server_cpu_fraction: of(|run| run.server_cpu_fraction),
             client_cpu_fraction: of(|run| run.client_cpu_fraction),
             random_read_limit_per_s: of(|run| run.random_read_limit_per_s),
@@ -234,6 +258,8 @@ pub(crate) mod tests {
             batch: 64,
             access: "one-sided".into(),
             fabric: "shm".into(),
+            engine: "xstore".into(),
+            memory_nodes: 0,
             seconds: 5.0,
         };
         let runs: Vec<_> = throughputs
@@ -247,6 +273,7 @@ pub(crate) mod tests {
                 round_trips_per_op: 0.03,
                 fallbacks_per_op: 0.0001,
                 cache_bytes_per_key: 0.87,
+                model_bytes_per_key: 0.09,
                 server_cpu_fraction: 0.0,
                 client_cpu_fraction: 1.0,
                 random_read_limit_per_s: 2e8,

@@ -1,4 +1,5 @@
-//! YCSB where verbs have prices: the real server, the real clients, and a testbed out of a profile.
+//! YCSB where verbs have prices: the real server or memory nodes, the real clients, and a testbed out of a
+//! profile.
 //!
 //! Invariant: nothing is extrapolated. As many sessions as the testbed has threads run the engine's own code,
 //! every answer is checked, and a result is the same each time. What is scaled down is the time (some
@@ -18,7 +19,7 @@ mod thread;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use farsight::{Access, Meters};
+use farsight::{Access, Engine, Meters};
 use farsight_base::sync::{AtomicUsize, Ordering};
 use farsight_fabric_sim::{Constant, Utilization};
 
@@ -48,6 +49,10 @@ const BUSY: f64 = 0.9;
 pub struct SimulatedPlan {
     /// The testbed.
     pub profile: Profile,
+    /// Whose table.
+    pub engine: Engine,
+    /// Memory nodes of a pool; of a server none.
+    pub memory_nodes: usize,
     /// Client machines.
     pub machines: usize,
     /// Threads of each.
@@ -95,8 +100,12 @@ impl SimulatedPlan {
             let profile = self.profile.name.clone();
             return Err(DriverError::TooManyThreads { threads: self.threads, cores, profile });
         }
-        let bed = Bed::new(self, space, cancellation)?;
-        let (ends, usage) = bed.run(self, space, cancellation)?;
+        let (ends, usage) = match self.engine {
+            Engine::XStore => Bed::of_server(self, space, cancellation)?.run(self, space, cancellation)?,
+            Engine::Rolex | Engine::XStoreD => {
+                Bed::of_pool(self, space, cancellation)?.run(self, space, cancellation)?
+            }
+        };
         check_answers(ends.iter().map(|end| &end.wrong), self.workload, operations_of(&ends))?;
         Ok(self.record(space, &ends, &usage))
     }
@@ -168,6 +177,8 @@ impl SimulatedPlan {
         SimulatedRecord {
             fabric: "sim".to_owned(),
             profile: self.profile.name.clone(),
+            engine: self.engine.to_string(),
+            memory_nodes: self.memory_nodes,
             testbed: self.profile.testbed.clone(),
             machines: self.machines,
             threads_per_machine: self.threads,
@@ -186,6 +197,8 @@ impl SimulatedPlan {
             latency_ns: latencies.quantiles(),
             reads_per_op: an_operation(meters.reads),
             bytes_read_per_op: an_operation(meters.read_bytes),
+            writes_per_op: an_operation(meters.writes),
+            atomics_per_op: an_operation(meters.atomics),
             calls_per_op: an_operation(meters.calls),
             doorbells_per_op: an_operation(meters.doorbells),
             fallbacks_per_op: an_operation(fallbacks),

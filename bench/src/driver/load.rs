@@ -2,12 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use farsight::{Access, Addresses, Client, ConnectOptions, MemoryNodeStats, Options, Table, TableStats};
+use farsight::{
+    Access, Addresses, Client, ConnectOptions, Engine, MemoryNodeStats, Options, PoolTableStats, Table,
+    TableOptions, TableStats,
+};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::server_process::ServerProcess;
+use super::server_process::{self, ServerProcess};
 use super::{Cancellation, DriverError, ServerSource, checked_value};
-use crate::machine::process_cpu_time;
+use crate::machine::{MachineError, process_cpu_time};
 
 /// Pairs between two steps of the progress bar.
 const BAR_STEP_PAIRS: usize = 8192;
@@ -15,6 +18,8 @@ const BAR_STEP_PAIRS: usize = 8192;
 const REST_TIMEOUT: Duration = Duration::from_secs(300);
 /// A server that uses at most [`REST_CPU_MAX`] in this time is at rest.
 const REST_WINDOW: Duration = Duration::from_millis(60);
+/// Keys of the sample by which a table's ranges are cut.
+const SAMPLE_KEYS: usize = 1 << 16;
 /// One tick of the kernel's accounting: answering the question costs as much.
 const REST_CPU_MAX: Duration = Duration::from_millis(10);
 
@@ -35,6 +40,10 @@ pub struct LoadReport {
     pub table_bytes: u64,
     /// Bytes of those that the client has mapped with huge pages.
     pub huge_page_bytes: u64,
+    /// Whose table it is.
+    pub engine: Engine,
+    /// Memory nodes that have it; of a server none.
+    pub memory_nodes: usize,
 }
 
 /// A loaded table with its client, and its server if that was started for it.
@@ -45,13 +54,11 @@ pub struct Load {
     pub table: Table<u64>,
     /// How sessions on it are opened.
     pub options: Options,
-    /// The server's process.
-    pub server_process_id: u32,
-    /// That process, if only this driver keeps it busy.
-    own_process_id: Option<u32>,
+    /// The processes that have the table: the server, or the memory nodes.
+    pub server_process_ids: Vec<u32>,
     report: LoadReport,
-    // Behind the table, whose calls it answers.
-    _server: Option<ServerProcess>,
+    // Behind the table, whose calls they answer.
+    _servers: Vec<ServerProcess>,
 }
 
 impl Load {
@@ -67,30 +74,31 @@ impl Load {
         number: usize,
         cancellation: &Cancellation,
     ) -> Result<Self, DriverError> {
-        let (server, url, name) = match source {
-            ServerSource::Start(command) => {
-                let server = ServerProcess::start(command)?;
-                let url = Addresses::from(server.url());
-                (Some(server), url, "ycsb".to_owned())
-            }
-            ServerSource::Connect(url) => {
-                (None, url.clone(), format!("ycsb-{}-{number}", std::process::id()))
-            }
+        let servers = match source {
+            ServerSource::Start(command) => vec![ServerProcess::start(command, None)?],
+            ServerSource::StartPool(_, command, nodes) => server_process::start_pool(command, *nodes)?,
+            ServerSource::Connect(_) => Vec::new(),
+        };
+        let (url, name) = if let ServerSource::Connect(url) = source {
+            (url.clone(), format!("ycsb-{}-{number}", std::process::id()))
+        } else {
+            let urls = servers.iter().map(|server| server.url().clone()).collect();
+            (Addresses::new(urls), "ycsb".to_owned())
         };
         // Nothing that was measured before would belong to a server that was started again.
         let client = Client::connect_with(
             &url,
             &ConnectOptions { reconnect_timeout: Duration::ZERO, ..ConnectOptions::default() },
         )?;
-        let table = client.create_table::<u64>(&name, value_bytes)?;
+        let table = client.create_table_with::<u64>(&name, value_bytes, &table_options(source, keys))?;
         let begun = Instant::now();
         fill(&table, keys, cancellation)?;
         let load_s = begun.elapsed().as_secs_f64();
 
         let rested = match client.memory_node_stats()? {
-            Some(nodes) => Rested::of_pool(&nodes, &name),
+            Some(_) => Rested::of_pool(&client, &name, cancellation)?,
             // Only of its own server the driver knows that nobody else keeps it busy.
-            None => Rested::wait(&client, &name, server.is_some(), cancellation)?,
+            None => Rested::wait(&client, &name, !servers.is_empty(), cancellation)?,
         };
         let options = Options { access };
         let begun = Instant::now();
@@ -107,30 +115,19 @@ impl Load {
             cache_bytes: cache.model_bytes + cache.table_bytes,
             table_bytes: rested.table_bytes,
             huge_page_bytes: client.collapse_to_huge_pages(),
+            engine: rested.engine,
+            memory_nodes: if rested.engine == Engine::XStore { 0 } else { rested.process_ids.len() },
         };
-        let server_process_id = rested.process_id;
-        let own_process_id = server.is_some().then_some(server_process_id);
-        Ok(Self { client, table, options, server_process_id, own_process_id, report, _server: server })
+        let server_process_ids = rested.process_ids;
+        Ok(Self { client, table, options, server_process_ids, report, _servers: servers })
     }
 
-    /// Another table of the same server, with the same `keys`, at rest.
+    /// Processor time so far of the processes that have the table.
     ///
     /// # Errors
-    /// [`DriverError`].
-    pub fn another(&self, keys: &[u64], cancellation: &Cancellation) -> Result<Table<u64>, DriverError> {
-        let name = format!("{}-beside", self.table.name());
-        let table = self.client.create_table::<u64>(&name, self.table.value_bytes())?;
-        fill(&table, keys, cancellation)?;
-        self.rest(&table, cancellation)?;
-        Ok(table)
-    }
-
-    /// Waits until the model of `table` is trained.
-    ///
-    /// # Errors
-    /// [`DriverError`].
-    pub fn rest(&self, table: &Table<u64>, cancellation: &Cancellation) -> Result<(), DriverError> {
-        rest(&self.client, table.name(), self.own_process_id, cancellation).map(drop)
+    /// [`MachineError`].
+    pub fn server_cpu_time(&self) -> Result<Duration, MachineError> {
+        self.server_process_ids.iter().map(|process_id| process_cpu_time(*process_id)).sum()
     }
 
     /// What the load took.
@@ -142,19 +139,45 @@ impl Load {
 
 /// What is known of whoever has the table, at rest.
 struct Rested {
-    /// Of a pool, home's.
-    process_id: u32,
+    engine: Engine,
+    process_ids: Vec<u32>,
     training_s: f64,
     table_bytes: u64,
 }
 
 impl Rested {
-    /// A pool's load has trained its models itself.
-    fn of_pool(nodes: &[MemoryNodeStats], name: &str) -> Self {
-        let parts = nodes.iter().flat_map(|node| &node.tables);
-        let of_table = parts.filter(|part| part.info.definition.table.name == name);
-        let table_bytes = of_table.map(|part| part.leaves.used * part.leaves.block_bytes).sum();
-        Self { process_id: nodes[0].process_id, training_s: 0.0, table_bytes }
+    /// A ROLEX load has trained its models itself; those of XStore-D are waited for.
+    fn of_pool(client: &Client, name: &str, cancellation: &Cancellation) -> Result<Self, DriverError> {
+        let begun = Instant::now();
+        loop {
+            cancellation.check()?;
+            let pending = client.pending_training()?;
+            let nodes = client.memory_node_stats()?.unwrap_or_default();
+            let tables = nodes.iter().flat_map(|node| &node.tables);
+            let of_table: Vec<&PoolTableStats> =
+                tables.filter(|table| table.info.definition.table.name == name).collect();
+            let untrained =
+                of_table.iter().filter_map(|table| table.part).filter(|part| part.model.generation == 0);
+            let untrained = untrained.count();
+            if pending == 0 && untrained == 0 {
+                return Ok(Self::of_nodes(&nodes, &of_table));
+            }
+            if begun.elapsed() > REST_TIMEOUT {
+                let evidence = format!("{untrained} parts have no model, {pending} sub-models wait");
+                return Err(DriverError::Restless { seconds: REST_TIMEOUT.as_secs(), evidence });
+            }
+            std::thread::sleep(REST_WINDOW);
+        }
+    }
+
+    fn of_nodes(nodes: &[MemoryNodeStats], of_table: &[&PoolTableStats]) -> Self {
+        let parts = || of_table.iter().filter_map(|table| table.part);
+        Self {
+            engine: if parts().next().is_some() { Engine::XStoreD } else { Engine::Rolex },
+            process_ids: nodes.iter().map(|node| node.process_id).collect(),
+            training_s: parts().map(|part| part.model.training_s).sum(),
+            table_bytes: of_table.iter().map(|table| table.leaves.used * table.leaves.block_bytes).sum(),
+        }
     }
 
     fn wait(
@@ -165,8 +188,20 @@ impl Rested {
     ) -> Result<Self, DriverError> {
         let process_id = client.stats()?.process_id;
         let stats = rest(client, name, is_own.then_some(process_id), cancellation)?;
-        Ok(Self { process_id, training_s: stats.model.training_s, table_bytes: stats.region.used_bytes })
+        Ok(Self {
+            engine: Engine::XStore,
+            process_ids: vec![process_id],
+            training_s: stats.model.training_s,
+            table_bytes: stats.region.used_bytes,
+        })
     }
+}
+
+/// What is said of the new table: its engine, if the source is for one, and of XStore-D a sample of its keys.
+fn table_options(source: &ServerSource, keys: &[u64]) -> TableOptions<u64> {
+    let ServerSource::StartPool(engine, ..) = source else { return TableOptions::default() };
+    let step = keys.len().div_ceil(SAMPLE_KEYS).max(1);
+    TableOptions { engine: Some(*engine), sample: keys.iter().copied().step_by(step).collect() }
 }
 
 fn fill(table: &Table<u64>, keys: &[u64], cancellation: &Cancellation) -> Result<(), DriverError> {

@@ -11,7 +11,6 @@ use super::worker::{Phase, Worker};
 use super::{Cancellation, DriverError, Placement, Plan};
 use crate::histogram::LatencyHistogram;
 use crate::limits::{LimitArrays, Limits};
-use crate::machine::process_cpu_time;
 use crate::report::Measured;
 use crate::workload::{Distribution, KeySpace, OperationStream, SLOTS_DEFAULT, Workload, WorkloadError};
 
@@ -61,14 +60,14 @@ impl Run<'_> {
         self.cancellation.check()?;
 
         let duration = Duration::from_secs_f64(self.plan.seconds);
-        let server_cpu = process_cpu_time(self.load.server_process_id)?;
+        let server_cpu = self.load.server_cpu_time()?;
         let begun = Instant::now();
         let ended = self.on_threads(workers, |mut worker| {
             let phase = worker.run(duration, self.cancellation)?;
             Ok((worker, phase))
         })?;
         let wall = begun.elapsed();
-        let server_cpu = process_cpu_time(self.load.server_process_id)?.saturating_sub(server_cpu);
+        let server_cpu = self.load.server_cpu_time()?.saturating_sub(server_cpu);
         self.cancellation.check()?;
 
         let (workers, phases): (Vec<_>, Vec<_>) = ended.into_iter().unzip();
@@ -146,6 +145,7 @@ impl Run<'_> {
             Access::OneSided => cache.model_bytes + cache.table_bytes,
             Access::Rpc => 0,
         };
+        let pairs = (self.load.report().pairs + inserted) as f64;
         Measured {
             // A thread that ended early counts with the rate that it had.
             throughput_ops_per_s: sum(|phase| {
@@ -157,7 +157,8 @@ impl Run<'_> {
             round_trips_per_op: an_operation(meters.doorbells),
             fallbacks_per_op: an_operation(count(|phase| phase.fallbacks)),
             extra_reads_per_get: count(|phase| phase.extra_reads) as f64 / reading,
-            cache_bytes_per_key: cache_bytes as f64 / (self.load.report().pairs + inserted) as f64,
+            cache_bytes_per_key: cache_bytes as f64 / pairs,
+            model_bytes_per_key: cache_bytes.min(cache.model_bytes) as f64 / pairs,
             server_cpu_fraction,
             client_cpu_fraction: sum(|phase| phase.cpu.as_secs_f64())
                 / sum(|phase| phase.elapsed.as_secs_f64()).max(1e-9),

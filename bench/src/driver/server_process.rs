@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use farsight::ServerUrl;
+use farsight::{Addresses, ServerUrl};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -36,10 +36,12 @@ pub struct ServerCommand {
     pub network: Option<ServerUrl>,
 }
 
-/// A running server.
+/// A running server, or memory node.
 pub(super) struct ServerProcess {
     child: Child,
     url: ServerUrl,
+    /// Where it listens on this host.
+    socket: ServerUrl,
     directory: TempDir,
 }
 
@@ -59,17 +61,34 @@ pub fn remove_directory_of(socket: &Path) {
     }
 }
 
+/// Starts so many memory nodes of a pool, home first; the last one trains.
+pub(super) fn start_pool(command: &ServerCommand, nodes: usize) -> Result<Vec<ServerProcess>, DriverError> {
+    let (mut started, mut sockets) = (Vec::new(), Vec::new());
+    for node in 0..nodes {
+        let trains = (node + 1 == nodes).then_some(&sockets[..]);
+        let server: ServerProcess = ServerProcess::start(command, trains)?;
+        sockets.push(server.socket.clone());
+        started.push(server);
+    }
+    Ok(started)
+}
+
 impl ServerProcess {
-    /// Starts a server and waits until clients can connect.
-    pub(super) fn start(command: &ServerCommand) -> Result<Self, DriverError> {
+    /// Starts a server and waits until clients can connect. One that is to train the tables of a pool gets
+    /// the addresses of all its nodes: these, then its own (`--train URL,URL`).
+    pub(super) fn start(command: &ServerCommand, trains: Option<&[ServerUrl]>) -> Result<Self, DriverError> {
         let directory = socket_directory()?;
         let socket = directory.path().join("server.sock");
         let log = directory.path().join(LOG);
         let stderr = File::create(&log).map_err(|source| DriverError::Directory { path: log, source })?;
         let network = command.network.as_ref().map(ToString::to_string);
+        let own = ServerUrl::shm(&socket);
+        let pool =
+            trains.map(|others| Addresses::new([others, std::slice::from_ref(&own)].concat()).to_string());
         let child = Command::new(&command.program)
             .args(&command.arguments)
             .args(network.iter().flat_map(|url| ["--listen", url]))
+            .args(pool.iter().flat_map(|pool| ["--train", pool]))
             .arg("--socket")
             .arg(&socket)
             .stdin(Stdio::null())
@@ -78,7 +97,7 @@ impl ServerProcess {
             .process_group(0)
             .spawn()
             .map_err(|source| DriverError::Spawn { program: command.program.clone(), source })?;
-        let mut server = Self { child, url: ServerUrl::shm(&socket), directory };
+        let mut server = Self { child, url: own.clone(), socket: own, directory };
         let line = server.child.stdout.take().and_then(first_line).unwrap_or_default();
         match command.network {
             None if line.starts_with("ready ") => return Ok(server),
@@ -163,11 +182,11 @@ mod tests {
 
     #[test]
     fn what_a_server_says_instead_is_the_error() {
-        let outcome = ServerProcess::start(&shell("echo no memory >&2; exit 1"));
+        let outcome = ServerProcess::start(&shell("echo no memory >&2; exit 1"), None);
         let error = outcome.err().expect("it is not ready").to_string();
         assert_eq!(error, "the server did not become ready: no memory");
         let missing = ServerCommand { program: "/nowhere/farsight".into(), ..shell("") };
-        let error = ServerProcess::start(&missing).err().expect("no such program").to_string();
+        let error = ServerProcess::start(&missing, None).err().expect("no such program").to_string();
         assert_eq!(error, "cannot start a server as /nowhere/farsight");
     }
 
@@ -177,16 +196,17 @@ mod tests {
         // The arguments behind the script are its name, --listen and the address.
         let script = "echo ready url=shm:///s url=${2%0}77 pid=1; exec sleep 600";
         let command = ServerCommand { network: Some(anywhere.clone()), ..shell(script) };
-        let server = ServerProcess::start(&command).expect("it says ready");
+        let server = ServerProcess::start(&command, None).expect("it says ready");
         assert_eq!(server.url().to_string(), "tcp://127.0.0.1:77");
         let silent = ServerCommand { network: Some(anywhere), ..shell("echo ready url=shm:///s pid=1") };
-        let error = ServerProcess::start(&silent).err().expect("no address").to_string();
+        let error = ServerProcess::start(&silent, None).err().expect("no address").to_string();
         assert_eq!(error, "the server did not become ready: ready url=shm:///s pid=1");
     }
 
     #[test]
     fn a_server_ends_with_its_handle() {
-        let server = ServerProcess::start(&shell("echo ready now; exec sleep 600")).expect("it says ready");
+        let server =
+            ServerProcess::start(&shell("echo ready now; exec sleep 600"), None).expect("it says ready");
         let process = PathBuf::from(format!("/proc/{}", server.child.id()));
         let directory = server.directory.path().to_owned();
         assert!(process.exists() && directory.exists());

@@ -20,6 +20,12 @@ pub struct SimulatedRecord {
     pub fabric: String,
     /// The profile's name.
     pub profile: String,
+    /// `xstore`, `xstore-d` or `rolex`.
+    #[serde(default = "super::xstore")]
+    pub engine: String,
+    /// Memory nodes of the pool; of a server none.
+    #[serde(default)]
+    pub memory_nodes: usize,
     /// What it describes.
     pub testbed: String,
     /// Client machines.
@@ -50,6 +56,12 @@ pub struct SimulatedRecord {
     pub reads_per_op: f64,
     /// Bytes that those READs carried, an operation.
     pub bytes_read_per_op: f64,
+    /// WRITEs an operation.
+    #[serde(default)]
+    pub writes_per_op: f64,
+    /// Compare-and-swaps and fetch-and-adds an operation.
+    #[serde(default)]
+    pub atomics_per_op: f64,
     /// Calls an operation.
     pub calls_per_op: f64,
     /// Doorbells an operation.
@@ -96,14 +108,23 @@ pub struct SensitivityRow {
     pub ops_per_s_at_high: f64,
 }
 
-/// The results for the eye; they are of one setting but for workload and distribution.
+/// The results for the eye, a table an engine and testbed; its results are of one setting but for workload and
+/// distribution.
 #[must_use]
 pub fn simulated_table(records: &[SimulatedRecord]) -> String {
+    let setting =
+        |record: &SimulatedRecord| (record.engine.clone(), record.machines, record.threads_per_machine);
+    let tables = records.chunk_by(|one, next| setting(one) == setting(next)).map(engine_table);
+    tables.collect::<Vec<_>>().join("\n")
+}
+
+fn engine_table(records: &[SimulatedRecord]) -> String {
     let Some(first) = records.first() else { return String::new() };
     let mut text = format!(
-        "profile {}: {}\n{} machines of {} threads; {}: {} keys, {} B values, batches of {}, {} access\n",
+        "profile {}: {}\n{}; {} machines of {} threads; {}: {} keys, {} B values, batches of {}, {} access\n",
         first.profile,
         first.testbed,
+        super::engine_text(&first.engine, first.memory_nodes),
         first.machines,
         first.threads_per_machine,
         first.dataset,
@@ -131,6 +152,7 @@ fn results(records: &[SimulatedRecord]) -> Table {
         "p99\nµs",
         "READs\n/op",
         "bytes\n/op",
+        "WRITEs\n/op",
         "calls\n/op",
         "rings\n/op",
         "falls\n/op",
@@ -146,13 +168,14 @@ fn results(records: &[SimulatedRecord]) -> Table {
             us(record.latency_ns.p99),
             format!("{:.3}", record.reads_per_op),
             format!("{:.1}", record.bytes_read_per_op),
+            format!("{:.3}", record.writes_per_op),
             format!("{:.3}", record.calls_per_op),
             format!("{:.3}", record.doorbells_per_op),
             format!("{:.4}", record.fallbacks_per_op),
             record.bottleneck.clone().unwrap_or_else(|| "waiting".to_owned()),
         ]
     });
-    table(&header, rows, &[0, 1, 10])
+    table(&header, rows, &[0, 1, 11])
 }
 
 fn utilization(records: &[SimulatedRecord]) -> Table {

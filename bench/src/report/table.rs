@@ -30,8 +30,10 @@ const TEXT_COLUMNS: usize = 2;
 /// Tables of the records, with their headings.
 #[must_use]
 pub fn table(records: &[Record]) -> String {
-    let groups =
-        records.chunk_by(|a, b| heading(&a.setting) == heading(&b.setting) && a.machine == b.machine);
+    // Loads differ in the pages that they got, machines do not.
+    let common =
+        |record: &Record| (heading(&record.setting), record.machine.cpu.clone(), record.machine.cores);
+    let groups = records.chunk_by(|a, b| common(a) == common(b));
     groups.map(group).collect::<Vec<_>>().join("\n")
 }
 
@@ -81,13 +83,14 @@ fn group(records: &[Record]) -> String {
 /// What a group has in common.
 fn heading(setting: &Setting) -> String {
     format!(
-        "{}: {} keys, {} B values, {} {}, batches of {}, {} access over {}",
+        "{}: {} keys, {} B values, {} {}, batches of {}, {}, {} access over {}",
         setting.dataset,
         thousands(setting.keys),
         setting.value_size,
         setting.threads,
         if setting.threads == 1 { "thread" } else { "threads" },
         setting.batch,
+        super::engine_text(&setting.engine, setting.memory_nodes),
         setting.access,
         setting.fabric
     )

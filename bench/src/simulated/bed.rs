@@ -1,16 +1,19 @@
-//! A simulated testbed, loaded and ready: one server, client machines with a connection and a cache each.
+//! A simulated testbed, loaded and ready: what has the table, and client machines with a cache each.
 
+mod pool;
+mod server;
+
+use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use farsight::Access;
+use farsight::LoadError;
 use farsight_base::clock::MonotonicNs;
-use farsight_client::{Client, Table};
-use farsight_fabric_sim::{ReliableConnection, SimConnection, Simulation, Utilization};
-use farsight_layout::Geometry;
+use farsight_client::Peers;
+use farsight_client::any::Table;
+use farsight_fabric_sim::{Profile, Simulation, Utilization};
+use farsight_layout::pool::BlockGeometry;
 use farsight_protocol::{KeyKind, TableDefinition};
-use farsight_server::ServerOptions;
-use farsight_sim::Node;
 
 use super::calls::core_ps;
 use super::session::PricedSession;
@@ -20,7 +23,6 @@ use crate::driver::executor::Executor;
 use crate::driver::{Cancellation, DriverError, checked_value};
 use crate::workload::{KeySpace, OperationStream};
 
-const ADDRESS: &str = "sim://server";
 const TABLE: &str = "ycsb";
 /// Pairs of a leaf after a bulk load, at least: what a table's memory is reckoned by.
 const LEAF_PAIRS: usize = 6;
@@ -28,9 +30,6 @@ const LEAF_PAIRS: usize = 6;
 const LEAVES_SPARE: usize = 1 << 12;
 /// Pairs between two looks at the cancellation.
 const LOOK_PAIRS: usize = 1 << 16;
-/// The most virtual time that training may take, and between two looks at it.
-const TRAINING_MAX: Duration = Duration::from_secs(60);
-const TRAINING_LOOK: Duration = Duration::from_millis(1);
 /// Virtual time between two looks at the cancellation.
 const LOOK_NS: u64 = 200_000;
 /// Between the first batches of two threads, which would otherwise all ring at one moment.
@@ -40,52 +39,15 @@ const LAST_BATCHES: Duration = Duration::from_secs(60);
 /// Operations that a thread's ring holds.
 const SLOTS: usize = 1 << 12;
 
-type Tables = Vec<Table<SimConnection<ReliableConnection>>>;
-
-/// The testbed. Dropped in this order: the clients before the server.
-pub(super) struct Bed {
+/// The testbed. Dropped in this order: the clients, which their tables keep, before what they talk to.
+pub(super) struct Bed<P: Peers> {
     /// One a machine.
-    tables: Tables,
-    _clients: Vec<Client<SimConnection<ReliableConnection>>>,
-    _node: Node<ReliableConnection>,
+    tables: Vec<Table<P>>,
+    _peers: Box<dyn Any>,
     simulation: Simulation,
 }
 
-impl Bed {
-    pub(super) fn new(
-        plan: &SimulatedPlan,
-        space: &KeySpace,
-        cancellation: &Cancellation,
-    ) -> Result<Self, DriverError> {
-        let engine = plan.profile.engine_prices();
-        let simulation =
-            Simulation::priced(plan.profile.prices(), move |request, reply| core_ps(&engine, request, reply));
-        let geometry = Geometry::new(plan.value_bytes).expect("a size that the format knows");
-        let pairs = space.loaded().len() + space.inserts().len();
-        let leaves = pairs / LEAF_PAIRS + LEAVES_SPARE;
-        // The cores are the fabric's; steps that share one thread need no more than one worker.
-        let options = ServerOptions {
-            workers: 1,
-            table_memory_bytes: (leaves * geometry.leaf_bytes()) as u64,
-            ..ServerOptions::default()
-        };
-        let node = Node::start(&simulation, ADDRESS, &options, SEED);
-        let clients = (0..plan.machines).map(|_| node.connect()).collect::<Result<Vec<_>, _>>()?;
-        let value_bytes = u16::try_from(plan.value_bytes).expect("a size that the format knows");
-        let definition = TableDefinition { name: TABLE.to_owned(), key_kind: KeyKind::U64, value_bytes };
-        load(&clients[0].create_table(definition)?, space.loaded(), cancellation)?;
-        await_training(&simulation, &clients[0])?;
-        let tables: Tables =
-            clients.iter().map(|client| client.open_table(TABLE)).collect::<Result<_, _>>()?;
-        if plan.access == Access::OneSided {
-            for table in &tables {
-                cancellation.check()?;
-                table.session(plan.access)?.prefill()?;
-            }
-        }
-        Ok(Self { tables, _clients: clients, _node: node, simulation })
-    }
-
+impl<P: Peers + 'static> Bed<P> {
     /// Runs every thread; returns what each did and how busy the testbed was within the window.
     pub(super) fn run(
         &self,
@@ -98,7 +60,7 @@ impl Bed {
         let warm_ns = begin_ns + (plan.seconds * WARM_UP_PART * 1e9) as u64;
         let end_ns = warm_ns + window_ns;
         let ends: Arc<Mutex<Vec<Result<ThreadEnd, DriverError>>>> = Arc::default();
-        // Its threads take turns in the machines, and a machine.s in its cards.
+        // Its threads take turns in the machines, and a machine's in its cards.
         let threads = plan.machines * plan.threads;
         for number in 0..threads {
             let table = &self.tables[number % plan.machines];
@@ -145,39 +107,39 @@ impl Bed {
     }
 }
 
-fn load(
-    table: &Table<SimConnection<ReliableConnection>>,
+/// A simulation whose verbs cost what the profile says.
+fn simulation(profile: &Profile) -> Simulation {
+    let engine = profile.engine_prices();
+    Simulation::priced(profile.prices(), move |request, reply| core_ps(&engine, request, reply))
+}
+
+/// The table.
+fn definition(plan: &SimulatedPlan) -> TableDefinition {
+    let value_bytes = u16::try_from(plan.value_bytes).expect("a size that the format knows");
+    TableDefinition { name: TABLE.to_owned(), key_kind: KeyKind::U64, value_bytes }
+}
+
+/// Memory for its leaves, those of keys that a run inserts among them.
+fn leaf_bytes(plan: &SimulatedPlan, space: &KeySpace) -> u64 {
+    let geometry = BlockGeometry::new(plan.value_bytes).expect("a size that the format knows");
+    let pairs = space.loaded().len() + space.inserts().len();
+    ((pairs / LEAF_PAIRS + LEAVES_SPARE) * geometry.bytes()) as u64
+}
+
+/// Gives `push` all keys with their first values.
+fn fill(
     keys: &[u64],
+    value_bytes: usize,
     cancellation: &Cancellation,
+    mut push: impl FnMut(u64, &[u8]) -> Result<(), LoadError>,
 ) -> Result<(), DriverError> {
-    let mut load = table.bulk_load()?;
-    let mut value = vec![0; table.value_bytes()];
+    let mut value = vec![0; value_bytes];
     for (index, &key) in keys.iter().enumerate() {
         checked_value::write(key, 0, &mut value);
-        load.push(key, &value)?;
+        push(key, &value)?;
         if index % LOOK_PAIRS == 0 {
             cancellation.check()?;
         }
     }
-    load.finish()?;
     Ok(())
-}
-
-fn await_training(
-    simulation: &Simulation,
-    client: &Client<SimConnection<ReliableConnection>>,
-) -> Result<(), DriverError> {
-    let deadline = simulation.now().plus(TRAINING_MAX);
-    loop {
-        let pending = client.pending_training()?;
-        let generation = client.stats()?.tables.first().map_or(0, |table| table.model.generation);
-        if pending == 0 && generation > 0 {
-            return Ok(());
-        }
-        if simulation.now() > deadline {
-            let evidence = format!("its model has generation {generation}, {pending} sub-models wait");
-            return Err(DriverError::Restless { seconds: TRAINING_MAX.as_secs(), evidence });
-        }
-        simulation.sleep(TRAINING_LOOK);
-    }
 }

@@ -3,20 +3,23 @@
 //! Of a look-up's work half is done before its READs, predicting, and half behind them, searching; the fabric
 //! adds what posting, ringing and completions take.
 
-use farsight::{Access, Answers, ReadError, WriteError, WriteOperation, WriteOutcome};
-use farsight_client::{OpenError, ScanRequest, Session, Table};
+use farsight::{Access, Answers, Engine, ReadError, WriteError, WriteOperation, WriteOutcome};
+use farsight_client::any::{Session, Table};
+use farsight_client::{OpenError, Peers, ScanRequest};
 use farsight_fabric::Meters;
-use farsight_fabric_sim::{EnginePrices, ReliableConnection, SimConnection, Simulation};
+use farsight_fabric_sim::{EnginePrices, Simulation};
 use farsight_index::Pairs;
 
 use super::SimulatedPlan;
 use crate::driver::checked_value::CheckedValue;
 use crate::driver::store::Store;
 
-pub(super) struct PricedSession {
+pub(super) struct PricedSession<P: Peers> {
     simulation: Simulation,
-    session: Session<SimConnection<ReliableConnection>>,
+    session: Session<P>,
     prices: EnginePrices,
+    /// The thread's work for a write.
+    write_ps: u64,
     is_one_sided: bool,
     /// A thread with one key at a time asks for it by itself.
     is_alone: bool,
@@ -24,16 +27,20 @@ pub(super) struct PricedSession {
     requests: Vec<ScanRequest>,
 }
 
-impl PricedSession {
+impl<P: Peers> PricedSession<P> {
     pub(super) fn open(
         simulation: &Simulation,
-        table: &Table<SimConnection<ReliableConnection>>,
+        table: &Table<P>,
         plan: &SimulatedPlan,
     ) -> Result<Self, OpenError> {
+        let prices = plan.profile.engine_prices();
+        // Who writes one-sided finds the leaf and searches it, as for a look-up, and then plans the change.
+        let finding_ps = if plan.engine == Engine::Rolex { prices.thread_get_ps } else { 0 };
         Ok(Self {
             simulation: simulation.clone(),
             session: table.session(plan.access)?,
-            prices: plan.profile.engine_prices(),
+            prices,
+            write_ps: prices.thread_write_entry_ps + finding_ps,
             is_one_sided: plan.access == Access::OneSided,
             is_alone: plan.batch == 1,
             value: vec![0; plan.value_bytes],
@@ -57,7 +64,7 @@ impl PricedSession {
     }
 }
 
-impl Store for PricedSession {
+impl<P: Peers> Store for PricedSession<P> {
     type Pairs = Pairs;
 
     fn multi_get(&mut self, keys: &[u64], answers: &mut Answers) -> Result<(), ReadError> {
@@ -94,7 +101,7 @@ impl Store for PricedSession {
         pairs: &[(u64, CheckedValue)],
         outcomes: &mut Vec<WriteOutcome>,
     ) -> Result<(), WriteError> {
-        self.charge(pairs.len(), self.prices.thread_write_entry_ps);
+        self.charge(pairs.len(), self.write_ps);
         let entries = pairs.iter().map(|(key, value)| (*key, value.as_ref()));
         self.session.write(operation, entries, outcomes)
     }

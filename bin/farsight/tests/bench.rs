@@ -178,6 +178,31 @@ fn every_workload_runs_over_tcp() {
     assert!(number(read_only, "round_trips_per_op") < 0.1, "{read_only}");
 }
 
+/// Every engine in turn, every answer checked; a pool's memory nodes are started and gone.
+#[test]
+fn engines_are_measured_in_turns() {
+    let (place, results) = (Place::new(), directory());
+    let json = results.path().join("results.json");
+    let json_text = json.to_str().expect("a text");
+    let shape = ["--engine", "xstore,xstore-d,rolex", "--dataset", "lognormal", "--keys", "20000"];
+    let more = ["--workload", "f", "--memory-nodes", "3", "--seconds", "0.1", "--runs", "1"];
+    let output = place.run(&[&shape[..], &more, &["--json", json_text]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let shown = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(shown.contains("xstore, one-sided") && shown.contains("rolex in 3 memory nodes"), "{shown}");
+    let records = records(&json);
+    let engines: Vec<_> = records.iter().map(|record| record["engine"].as_str()).collect();
+    assert_eq!(engines, ["xstore", "xstore-d", "rolex"].map(Some));
+    // Who writes one-sided READs what he locks.
+    for (record, reads) in records.iter().zip([2.0, 2.0, 1.5]) {
+        assert!((0.97 * reads..1.1 * reads).contains(&number(record, "reads_per_op")), "{record}");
+        let (models, cache) = (number(record, "model_bytes_per_key"), number(record, "cache_bytes_per_key"));
+        assert!(0.0 < models && models < cache, "{record}");
+    }
+    let refused = place.fails(&["--engine", "rolex", "--access", "rpc"]);
+    assert!(refused.contains("a memory node searches nothing"), "{refused}");
+}
+
 #[test]
 fn the_server_searches_when_called() {
     let (place, results) = (Place::new(), directory());

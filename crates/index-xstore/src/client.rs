@@ -61,7 +61,7 @@ pub struct XClient {
     cache: Arc<XCache>,
     access: Access,
     model: Option<Arc<CachedModel>>,
-    /// The model's edition; zero without one.
+    /// The model's generation; zero without one.
     pinned: u64,
     refreshes: Refreshes,
     sent: Box<Sent>,
@@ -80,11 +80,10 @@ impl XClient {
     #[must_use]
     pub fn new(cache: Arc<XCache>, access: Access) -> Self {
         let scratch = Box::new(Scratch::new(cache.geometry()));
-        // Before the model: one that is installed in between is taken up by the first operation.
-        let pinned = cache.edition();
+        let model = cache.current();
         Self {
-            pinned,
-            model: cache.current(),
+            pinned: model.as_ref().map_or(0, |model| model.generation()),
+            model,
             cache,
             access,
             refreshes: Refreshes::default(),
@@ -114,10 +113,9 @@ impl XClient {
     /// Takes up the newest generation: one comparison a batch.
     #[inline]
     fn pin(&mut self) {
-        let edition = self.cache.edition();
-        if edition != self.pinned {
+        if self.cache.generation() != self.pinned {
             self.model = self.cache.current();
-            self.pinned = edition;
+            self.pinned = self.model.as_ref().map_or(0, |model| model.generation());
         }
     }
 }

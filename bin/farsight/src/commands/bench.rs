@@ -10,20 +10,23 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand, ValueEnum};
-use farsight::{Access, Addresses, Endpoint, ServerUrl, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
+use farsight::{
+    Access, Addresses, Endpoint, Engine, POOL_NODES_MAX, ServerUrl, VALUE_BYTES_MAX, VALUE_BYTES_MIN,
+};
 use farsight_bench::dataset::Dataset;
 use farsight_bench::driver::{
     Cancellation, DriverError, LoadReport, Outcome, Placement, Plan, ServerCommand, ServerSource,
     remove_directory_of,
 };
 use farsight_bench::machine;
-use farsight_bench::report::{table, thousands, write_json};
+use farsight_bench::report::{Record, table, thousands, write_json};
 use farsight_bench::workload::{Distribution, Workload};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use super::memory_node::MemoryNode;
 use super::serve::Serve;
 use crate::key_set;
 use crate::size;
@@ -78,9 +81,11 @@ Workloads:
 How it measures:
   The server is a process of its own, kept on the first core and stopped at
   the end; client threads live in this process, on the other cores. With
-  --connect it uses a running server instead, in new tables, or a pool's memory
-  nodes, and then ROLEX. --fabric tcp has it listen on loopback, too, and
-  clients come that way: no limit of this machine's memory is shown beside that.
+  --engine rolex or xstore-d it starts memory nodes, all on the first core;
+  with several engines, all of them run each workload, one after the other.
+  With --connect it uses a running server instead, in new tables, or a pool's
+  memory nodes. --fabric tcp has it listen on loopback, too, and clients come
+  that way: no limit of this machine's memory is shown beside that.
 
   Before each run the client's cache is filled and the run warmed up. A batch
   is executed kind by kind (inserts, reads, scans, read-modify-writes,
@@ -103,6 +108,7 @@ Examples:
   farsight bench ycsb --distribution zipfian --json results.json
   farsight bench ycsb --workload c --batch 1   the latency of a single get
   farsight bench ycsb --fabric tcp --workload c --batch 256
+  farsight bench ycsb --engine xstore,xstore-d,rolex --dataset lognormal
   farsight bench ycsb --connect shm:///tmp/a,shm:///tmp/b   a pool of two memory nodes
 
 Without the hardware (docs/prices.md):
@@ -163,11 +169,25 @@ struct Ycsb {
     /// prices
     #[arg(long, value_enum, default_value_t)]
     fabric: FabricName,
+    /// Whose tables: xstore on a server, xstore-d or rolex in a pool of memory nodes; several with commas
+    /// between are run in turns [default: xstore]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "NAME[,NAME...]",
+        value_delimiter = ',',
+        conflicts_with = "connect"
+    )]
+    engine: Vec<EngineName>,
+    /// Memory nodes of a pool that is started here
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64)
+        .range(1..=POOL_NODES_MAX as u64))]
+    memory_nodes: u64,
     #[command(flatten)]
     testbed: simulated::Testbed,
 }
 
-/// A server for [`Ycsb`].
+/// A server or memory node for [`Ycsb`].
 #[derive(Debug, Args)]
 struct PinnedServer {
     /// The core, by its number
@@ -182,6 +202,12 @@ struct PinnedServer {
     /// An address besides
     #[arg(long)]
     listen: Option<ServerUrl>,
+    /// A memory node of a pool, not a server
+    #[arg(long)]
+    memory_node: bool,
+    /// Of a memory node: the pool whose tables it trains
+    #[arg(long, requires = "memory_node")]
+    train: Option<Addresses>,
 }
 
 #[derive(Debug, Clone)]
@@ -199,6 +225,23 @@ impl From<AccessName> for Access {
         match name {
             AccessName::OneSided => Self::OneSided,
             AccessName::Rpc => Self::Rpc,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum EngineName {
+    Xstore,
+    XstoreD,
+    Rolex,
+}
+
+impl From<EngineName> for Engine {
+    fn from(name: EngineName) -> Self {
+        match name {
+            EngineName::Xstore => Self::XStore,
+            EngineName::XstoreD => Self::XStoreD,
+            EngineName::Rolex => Self::Rolex,
         }
     }
 }
@@ -252,6 +295,12 @@ impl Bench {
 impl Ycsb {
     fn run(self) -> Result<ExitCode> {
         self.testbed.check(&self)?;
+        let is_searched_by_server = Access::from(self.access) == Access::Rpc;
+        if let Some(engine) =
+            self.engines().iter().find(|engine| is_searched_by_server && **engine == Engine::Rolex)
+        {
+            bail!("--access rpc has no meaning with --engine {engine}: a memory node searches nothing");
+        }
         let cancellation = cancellation()?;
         if let Some(path) = &self.json {
             check_writable(path)?;
@@ -266,23 +315,72 @@ impl Ycsb {
             return self.simulate(&dataset, &keys, &cancellation);
         }
         let placement = Placement::new(self.threads(), self.connect.is_some())?;
-        let source = source(self.connect.as_ref(), self.fabric.network(), &placement)?;
         let mut out = std::io::stdout().lock();
         writeln!(out, "YCSB on {} keys of {}; {placement}\n", thousands(keys.len() as u64), dataset.name())?;
         out.flush()?;
-        let outcome = match self.plan(&dataset).run(keys, &source, &placement, &cancellation) {
-            Err(DriverError::Cancelled) => {
+        let outcomes = match self.outcomes(&dataset, keys, &placement, &cancellation) {
+            Err(error) if matches!(error.downcast_ref(), Some(DriverError::Cancelled)) => {
                 eprintln!("interrupted; the server is stopped");
                 return Ok(ExitCode::from(EXIT_INTERRUPTED));
             }
             done => done?,
         };
+        let mut records: Vec<Record> = outcomes.iter().flat_map(|outcome| outcome.records.clone()).collect();
         if let Some(path) = &self.json {
-            write_json(path, &outcome.records)?;
+            write_json(path, &records)?;
         }
-        writeln!(out, "{}", table(&outcome.records))?;
-        out.write_all(self.remarks(&dataset, &outcome).as_bytes())?;
+        // A table an engine.
+        records.sort_by(|one, other| one.setting.engine.cmp(&other.setting.engine).reverse());
+        writeln!(out, "{}", table(&records))?;
+        out.write_all(self.remarks(&dataset, &outcomes).as_bytes())?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Runs all workloads; each of them on each engine in turn, if there are several.
+    fn outcomes(
+        &self,
+        dataset: &Dataset,
+        keys: Vec<u64>,
+        placement: &Placement,
+        cancellation: &Cancellation,
+    ) -> Result<Vec<Outcome>> {
+        let plan = self.plan(dataset);
+        if let Some(addresses) = &self.connect {
+            let source = ServerSource::Connect(addresses.clone());
+            return Ok(vec![plan.run(keys, &source, placement, cancellation)?]);
+        }
+        let engines = self.engines();
+        if let [engine] = engines[..] {
+            let source = self.source_of(engine, placement)?;
+            return Ok(vec![plan.run(keys, &source, placement, cancellation)?]);
+        }
+        let mut outcomes = Vec::new();
+        for &workload in &plan.workloads {
+            let plan = Plan { workloads: vec![workload], ..plan.clone() };
+            for &engine in &engines {
+                let source = self.source_of(engine, placement)?;
+                outcomes.push(plan.run(keys.clone(), &source, placement, cancellation)?);
+            }
+        }
+        Ok(outcomes)
+    }
+
+    /// The engines that were asked for.
+    fn engines(&self) -> Vec<Engine> {
+        match &self.engine[..] {
+            [] => vec![Engine::XStore],
+            names => names.iter().copied().map(Engine::from).collect(),
+        }
+    }
+
+    /// What is started for this engine.
+    fn source_of(&self, engine: Engine, placement: &Placement) -> Result<ServerSource> {
+        let mut command = server_command(self.fabric.network(), placement)?;
+        if engine == Engine::XStore {
+            return Ok(ServerSource::Start(command));
+        }
+        command.arguments.push("--memory-node".to_owned());
+        Ok(ServerSource::StartPool(engine, command, self.memory_nodes as usize))
     }
 
     fn threads(&self) -> usize {
@@ -304,12 +402,19 @@ impl Ycsb {
     }
 
     /// What stands below the table.
-    fn remarks(&self, dataset: &Dataset, outcome: &Outcome) -> String {
-        let mut text = load_text(&outcome.load);
-        for note in &outcome.notes {
-            let _ = writeln!(text, "{note}");
+    fn remarks(&self, dataset: &Dataset, outcomes: &[Outcome]) -> String {
+        let mut text = String::new();
+        let mut engines = Vec::new();
+        for Outcome { load, notes, .. } in outcomes {
+            if !engines.contains(&load.engine) {
+                engines.push(load.engine);
+                text.push_str(&load_text(load));
+            }
+            for note in notes {
+                let _ = writeln!(text, "{}, {note}", load.engine);
+            }
         }
-        let checked = thousands(outcome.operations_checked);
+        let checked = thousands(outcomes.iter().map(|outcome| outcome.operations_checked).sum());
         let _ = writeln!(text, "wrong answers: 0 in {checked} operations, each of them checked");
         if let Some(path) = &self.json {
             let _ = writeln!(text, "results: {}", path.display());
@@ -333,23 +438,23 @@ pub(super) fn cancellation() -> Result<Cancellation> {
     Ok(cancellation)
 }
 
-/// The server or pool at `connect`, or else this program as a server, for clients of this host or over
-/// `network`.
-fn source(
-    connect: Option<&Addresses>,
-    network: Option<ServerUrl>,
-    placement: &Placement,
-) -> Result<ServerSource> {
-    if let Some(url) = connect {
-        return Ok(ServerSource::Connect(url.clone()));
+/// The server at `connect`, or else this program as one.
+fn source(connect: Option<&Addresses>, placement: &Placement) -> Result<ServerSource> {
+    match connect {
+        Some(url) => Ok(ServerSource::Connect(url.clone())),
+        None => Ok(ServerSource::Start(server_command(None, placement)?)),
     }
+}
+
+/// This program as a server, for clients of this host or over `network`.
+fn server_command(network: Option<ServerUrl>, placement: &Placement) -> Result<ServerCommand> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let own_pid = std::process::id().to_string();
     let mut arguments: Vec<String> = ["bench", "server", "--parent", &own_pid].map(str::to_owned).into();
     if let Some(core) = placement.server_core() {
         arguments.extend(["--core".to_owned(), core.to_string()]);
     }
-    Ok(ServerSource::Start(ServerCommand { program, arguments, network }))
+    Ok(ServerCommand { program, arguments, network })
 }
 
 fn load_text(load: &LoadReport) -> String {
@@ -387,12 +492,18 @@ impl PinnedServer {
             machine::pin_to(&[core], 0)?;
         }
         let is_orphan = || getppid().map(|parent| parent.as_raw_nonzero().get()) != Some(self.parent);
-        let served = Serve::at(self.socket.clone(), self.listen).serve(|| {
+        let guarded = || {
             set_parent_process_death_signal(Some(Signal::TERM)).context("cannot follow the parent's end")?;
             // It may have died before.
             ensure!(!is_orphan(), "process {}, for which this server was started, has ended", self.parent);
             Ok(())
-        });
+        };
+        let settings = Serve::at(self.socket.clone(), self.listen);
+        let served = if self.memory_node {
+            MemoryNode::new(settings, self.train).serve(guarded)
+        } else {
+            settings.serve(guarded)
+        };
         // A failure is told in a file there, to the benchmark if it lives.
         if served.is_ok() || is_orphan() {
             remove_directory_of(&self.socket);

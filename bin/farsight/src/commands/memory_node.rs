@@ -30,8 +30,19 @@ pub(crate) struct MemoryNode {
 }
 
 impl MemoryNode {
+    /// A memory node with these settings that trains the tables of a pool, if one is given.
+    pub(crate) fn new(settings: Serve, train: Option<Addresses>) -> Self {
+        Self { settings, train }
+    }
+
     pub(crate) fn run(self) -> Result<ExitCode> {
+        self.serve(|| Ok(()))
+    }
+
+    /// Serves; calls `guarded` once signals are heard, before it begins.
+    pub(crate) fn serve(self, guarded: impl FnOnce() -> Result<()>) -> Result<ExitCode> {
         let mut signals = hear_signals()?;
+        guarded()?;
         let connect = self.settings.connect_options()?;
         let node = self.settings.builder()?.start_memory_node()?;
         let training = self.train.map(|pool| PoolTraining::start(pool, connect)).transpose()?;

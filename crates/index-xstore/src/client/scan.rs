@@ -17,6 +17,8 @@ use farsight_index::{Pair, Pairs};
 use farsight_layout::{Geometry, KEY_LINES, KeyLines, LEAF_SLOTS, LeafSlot, PairsRoom, SHORT_LEAF_LINES};
 use farsight_protocol::{DecodeError, PairsReader, Request, SubModelsReader};
 
+use super::block::CachedSubModel;
+use super::cache::CachedModel;
 use super::fill::call;
 use super::{Access, READS_MAX, XClient, XStoreError};
 
@@ -148,9 +150,6 @@ impl XClient {
             self.finish_scan(queue, index * group.slots, *scan, group.planned[index], pairs)?;
             pairs.end_scan();
         }
-        if !self.refreshes.is_idle() {
-            self.renew_model(queue, 0)?;
-        }
         self.counters.scans += scans.len() as u64;
         Ok(())
     }
@@ -159,8 +158,7 @@ impl XClient {
     fn prefetch_plans(&self, group: &[ScanRequest]) {
         let Some(model) = &self.model else { return };
         for scan in group {
-            let place = model.place(model.top().dispatch(scan.from));
-            model.prefetch(if place.is_nowhere() { model.place_before(scan.from) } else { place });
+            model.prefetch(model.place(model.top().dispatch(scan.from)));
         }
     }
 
@@ -168,14 +166,13 @@ impl XClient {
     /// Returns how many; zero without a route. A later plan of the same scan needs no more slots.
     fn plan<Q: QueuePair>(&mut self, queue: &mut Q, first_slot: Slot, key: u64, limit: usize) -> usize {
         let Some(model) = &self.model else { return 0 };
-        let Some(route) = model.route(key) else { return 0 };
-        if !model.is_newest(route.generation) {
-            self.refreshes.count_unfetched(model, model.top().dispatch(key));
-        }
+        let index = model.top().dispatch(key);
+        let Some(route) = model.route_by(index, key) else { return 0 };
         let (region, geometry) = (self.cache.region(), self.cache.geometry());
         // From the first candidate: on a tie one leaf more is read, and skipped if it ends before the cursor.
+        let leaves = planned_leaves(model, index, route.sub_model, route.first);
         let mut count = 0;
-        for leaf in route.leaves().take(leaves_wanted(limit) as usize) {
+        for leaf in leaves.take(leaves_wanted(limit) as usize) {
             let (slot, from) = (first_slot + count, geometry.address(region, leaf, 0));
             match geometry.leaf_lines() {
                 SHORT_LEAF_LINES => queue.post_read(slot, from, SHORT_LEAF_LINES, ReadMode::Stamped),
@@ -262,32 +259,17 @@ impl XClient {
                 queue.take_read(slot, lines)?;
             }
             match accept(&geometry, lines, cursor, pairs) {
-                Step::Behind(next) if index + 1 == planned => {
-                    cursor.leaf = next.some();
-                    self.note_stale(cursor.key);
-                }
+                Step::Behind(next) if index + 1 == planned => cursor.leaf = next.some(),
                 Step::Accepted | Step::Behind(_) => {}
                 Step::Changing => {
                     self.counters.retries += 1;
                     return Ok(());
                 }
                 // A split put a leaf between this one and the one before: its left neighbour named it.
-                Step::Elsewhere => {
-                    self.note_stale(cursor.key);
-                    return Ok(());
-                }
+                Step::Elsewhere => return Ok(()),
             }
         }
         Ok(())
-    }
-
-    /// After a plan that did not lead to the leaf of `key`.
-    #[cold]
-    fn note_stale(&mut self, key: u64) {
-        if let Some(model) = self.model.as_deref() {
-            self.refreshes.follow(model);
-            self.refreshes.count_walk(model.top().dispatch(key));
-        }
     }
 
     /// Lets the server answer one page.
@@ -353,6 +335,32 @@ impl XClient {
 /// Leaves that a scan of `limit` pairs should need: the first and the last are met in part.
 fn leaves_wanted(limit: usize) -> u32 {
     ((1 + limit.div_ceil(PAIRS_EXPECTED)).min(PLAN_MAX) * usize::from(limit > 0)) as u32
+}
+
+/// The leaves from `position` of sub-model `index` on, over as many sub-models as are cached; a leaf that two
+/// sub-models share once.
+fn planned_leaves<'a>(
+    model: &'a CachedModel,
+    mut index: u32,
+    mut sub_model: CachedSubModel<'a>,
+    mut position: u32,
+) -> impl Iterator<Item = LeafNumber> + 'a {
+    let mut previous = LeafNumber::NONE;
+    std::iter::from_fn(move || {
+        loop {
+            while position >= sub_model.leaf_count() {
+                index += 1;
+                sub_model = (index < model.top().sub_model_count()).then(|| model.sub_model(index))??;
+                position = 0;
+            }
+            let leaf = sub_model.leaf(position);
+            position += 1;
+            if leaf != previous {
+                previous = leaf;
+                return Some(leaf);
+            }
+        }
+    })
 }
 
 /// Appends the pairs of one leaf from the cursor on.

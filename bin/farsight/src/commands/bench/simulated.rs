@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Args;
+use farsight::Engine;
 use farsight_bench::dataset::Dataset;
 use farsight_bench::driver::{Cancellation, DriverError};
 use farsight_bench::report::{SimulatedRecord, simulated_table, write_json};
@@ -25,9 +26,10 @@ pub(super) struct Testbed {
     /// What cards, links and cores take, with --fabric sim: cx3, cx4x2, cx5 or a file [default: cx4x2]
     #[arg(long, value_name = "NAME|FILE")]
     profile: Option<String>,
-    /// Client machines and the threads of each, with --fabric sim [default: 15x24]
-    #[arg(long, value_name = "MxT", value_parser = clients)]
-    clients: Option<Clients>,
+    /// Client machines and the threads of each, with --fabric sim; several testbeds with commas between are
+    /// simulated one after the other [default: 15x24]
+    #[arg(long, value_name = "MxT[,MxT...]", value_parser = clients, value_delimiter = ',')]
+    clients: Vec<Clients>,
     /// Run again with each uncertain price at both ends of its band, with --fabric sim
     #[arg(long)]
     sensitivity: bool,
@@ -59,7 +61,7 @@ impl Testbed {
         let connect = [("--connect", ycsb.connect.is_some())];
         let of_testbeds = [
             ("--profile", self.profile.is_some()),
-            ("--clients", self.clients.is_some()),
+            ("--clients", !self.clients.is_empty()),
             ("--sensitivity", self.sensitivity),
         ];
         let (own, others) = match ycsb.fabric {
@@ -85,9 +87,17 @@ impl Ycsb {
     ) -> Result<ExitCode> {
         let profile = Profile::load(self.testbed.profile.as_deref().unwrap_or("cx4x2"))?;
         let mut records = Vec::new();
-        for &workload in &self.workload.0 {
-            let plan = self.simulated_plan(&profile, dataset, workload);
-            say(&format!("workload {workload}: loading and running in virtual time"));
+        let testbeds = match &self.testbed.clients[..] {
+            [] => vec![CLIENTS_DEFAULT],
+            given => given.to_vec(),
+        };
+        let engines = self.engines();
+        let of_testbed = |clients: Clients| engines.iter().map(move |engine| (clients, *engine));
+        let of_engine =
+            |(clients, engine)| self.workload.0.iter().map(move |workload| (clients, engine, *workload));
+        for (clients, engine, workload) in testbeds.into_iter().flat_map(of_testbed).flat_map(of_engine) {
+            let plan = self.simulated_plan(&profile, clients, engine, dataset, workload);
+            say(&format!("{engine}, workload {workload}: loading and running in virtual time"));
             match simulated(&plan, keys.to_vec(), self.testbed.sensitivity, cancellation) {
                 Err(DriverError::Cancelled) => {
                     say("");
@@ -111,10 +121,18 @@ impl Ycsb {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn simulated_plan(&self, profile: &Profile, dataset: &Dataset, workload: Workload) -> SimulatedPlan {
-        let Clients { machines, threads } = self.testbed.clients.unwrap_or(CLIENTS_DEFAULT);
+    fn simulated_plan(
+        &self,
+        profile: &Profile,
+        Clients { machines, threads }: Clients,
+        engine: Engine,
+        dataset: &Dataset,
+        workload: Workload,
+    ) -> SimulatedPlan {
         SimulatedPlan {
             profile: profile.clone(),
+            engine,
+            memory_nodes: if engine == Engine::XStore { 0 } else { self.memory_nodes as usize },
             machines,
             threads,
             workload,

@@ -1,0 +1,156 @@
+//! A testbed of a pool: memory nodes, whose few cores answer calls alone, and compute nodes with a connection
+//! to each of them and one cache.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use farsight::{Access, Engine};
+use farsight_base::clock::MonotonicNs;
+use farsight_client::any::Client;
+use farsight_client::{CatalogueError, ClientOptions, Nodes, PoolClient};
+use farsight_fabric_sim::{ReliableConnection, SimConnection, SimHost, Simulation};
+use farsight_index::Answers;
+use farsight_layout::FORMAT_VERSION;
+use farsight_memory_node::{MemoryNodeOptions, NodeState, Worker};
+use farsight_server::{Background, BackgroundState};
+
+use super::{Bed, definition, fill, leaf_bytes};
+use crate::driver::{Cancellation, DriverError};
+use crate::simulated::SimulatedPlan;
+use crate::workload::KeySpace;
+
+type Peers = Nodes<SimConnection<ReliableConnection>>;
+
+/// Calls of one step.
+const STEP_CALLS: usize = 8;
+/// Sub-models of one step of a node that trains parts of XStore-D tables, and its pause between two looks.
+const BACKGROUND_BUDGET: usize = 64;
+const BACKGROUND_PAUSE: Duration = Duration::from_micros(200);
+/// Keys of the sample by which XStore-D's ranges are cut.
+const SAMPLE_KEYS: usize = 1 << 12;
+/// Virtual time that compute nodes may take to join.
+const JOIN_MAX: Duration = Duration::from_secs(60);
+/// The most virtual time that training may take, and between two looks at it.
+const TRAINING_MAX: Duration = Duration::from_secs(60);
+const TRAINING_LOOK: Duration = Duration::from_millis(1);
+/// One key in so many is asked for to fill a cache: each group of leaves has more.
+const WARM_STEP: usize = 512;
+const WARM_BATCH: usize = 64;
+
+/// A memory node; it dies when dropped.
+struct MemoryNode {
+    host: Arc<SimHost<ReliableConnection>>,
+}
+
+impl MemoryNode {
+    fn start(simulation: &Simulation, address: &str, options: &MemoryNodeOptions) -> Self {
+        let host = Arc::new(simulation.listen::<ReliableConnection>(address, FORMAT_VERSION));
+        let state = NodeState::new(vec![host.clone()], options, simulation.now()).expect("a memory node");
+        let mut worker = Worker::open(&state, 0, "worker 0").expect("a port");
+        host.run_port(0, move |now: MonotonicNs| (worker.step(now, STEP_CALLS) == STEP_CALLS).then_some(now));
+        let mut background = Background::by_processor_time(Arc::clone(state.parts()), || Duration::ZERO);
+        host.run(move |now| match background.step(now, BACKGROUND_BUDGET) {
+            BackgroundState::Working => Some(MonotonicNs(now.0 + 1)),
+            BackgroundState::Idle { again_at } => {
+                let look_at = now.plus(BACKGROUND_PAUSE);
+                Some(again_at.map_or(look_at, |at| at.min(look_at).max(MonotonicNs(now.0 + 1))))
+            }
+        });
+        Self { host }
+    }
+}
+
+impl Drop for MemoryNode {
+    fn drop(&mut self) {
+        self.host.kill();
+    }
+}
+
+impl Bed<Peers> {
+    /// Memory nodes with a loaded table, and compute nodes that know where its leaves are.
+    pub(in crate::simulated) fn of_pool(
+        plan: &SimulatedPlan,
+        space: &KeySpace,
+        cancellation: &Cancellation,
+    ) -> Result<Self, DriverError> {
+        let cores = plan.profile.value("machine.memory_node_cores");
+        let simulation = super::simulation(&plan.profile.with("machine.server_cores", cores));
+        // Home has a group more, and no node is exactly as full as another.
+        let bytes = 2 * leaf_bytes(plan, space) / plan.memory_nodes as u64;
+        let options = MemoryNodeOptions { workers: 1, table_memory_bytes: bytes };
+        let addresses: Vec<String> =
+            (0..plan.memory_nodes).map(|node| format!("sim://memory-{node}")).collect();
+        let nodes: Vec<MemoryNode> =
+            addresses.iter().map(|address| MemoryNode::start(&simulation, address, &options)).collect();
+        let step = space.loaded().len().div_ceil(SAMPLE_KEYS).max(1);
+        let sample: Vec<u64> = space.loaded().iter().copied().step_by(step).collect();
+        let clients = (0..plan.machines)
+            .map(|machine| join(&simulation, machine, &addresses))
+            .collect::<Result<Vec<_>, CatalogueError>>()?;
+        let make = |client: &PoolClient<_>| match plan.engine {
+            Engine::XStoreD => client.create_x_store_d(&definition(plan), &sample),
+            _ => client.create_table(definition(plan)),
+        };
+        let tables = clients.iter().map(make).collect::<Result<Vec<_>, CatalogueError>>()?;
+        let mut load = tables[0].bulk_load()?;
+        fill(space.loaded(), plan.value_bytes, cancellation, |key, value| load.push(key, value))?;
+        load.finish()?;
+        await_training(&simulation, &clients[0])?;
+        let some: Vec<u64> = space.loaded().iter().copied().step_by(WARM_STEP).collect();
+        for table in &tables {
+            cancellation.check()?;
+            let mut session = table.session(Access::OneSided)?;
+            session.prefill()?;
+            let mut answers = Answers::default();
+            for keys in some.chunks(WARM_BATCH) {
+                session.multi_get(keys, &mut answers)?;
+            }
+        }
+        Ok(Self { tables, _peers: Box::new(nodes), simulation })
+    }
+}
+
+/// Waits until all parts of XStore-D tables have a model that knows every split.
+fn await_training(
+    simulation: &Simulation,
+    client: &PoolClient<SimConnection<ReliableConnection>>,
+) -> Result<(), DriverError> {
+    let deadline = simulation.now().plus(TRAINING_MAX);
+    loop {
+        let pending = client.pending_training()?;
+        let nodes = client.stats()?;
+        let parts = nodes.iter().flat_map(|node| &node.tables).filter_map(|table| table.part);
+        let untrained = parts.filter(|part| part.model.generation == 0).count();
+        if pending == 0 && untrained == 0 {
+            return Ok(());
+        }
+        if simulation.now() > deadline {
+            let evidence = format!("{untrained} parts have no model, {pending} sub-models wait");
+            return Err(DriverError::Restless { seconds: TRAINING_MAX.as_secs(), evidence });
+        }
+        simulation.sleep(TRAINING_LOOK);
+    }
+}
+
+/// Compute node `machine`'s client. Whoever connects in a process is of that process's machine, and so all of a
+/// compute node's connections share its cards.
+fn join(
+    simulation: &Simulation,
+    machine: usize,
+    addresses: &[String],
+) -> Result<PoolClient<SimConnection<ReliableConnection>>, CatalogueError> {
+    let joined = Arc::new(Mutex::new(None));
+    let (own, ours, addresses) = (simulation.clone(), Arc::clone(&joined), addresses.to_vec());
+    simulation.process("joins", machine, move || {
+        let connect = || {
+            let connections = addresses.iter().map(|address| own.connect(address, FORMAT_VERSION));
+            let options = ClientOptions { reconnect_timeout: Duration::ZERO };
+            Client::of_pool(connections.collect::<Result<_, _>>()?, options)
+        };
+        *ours.lock().unwrap_or_else(PoisonError::into_inner) = Some(connect());
+    });
+    let all_ended = simulation.run_processes(simulation.now().plus(JOIN_MAX));
+    assert!(all_ended, "a compute node joins for longer than {JOIN_MAX:?}");
+    let mut joined = joined.lock().unwrap_or_else(PoisonError::into_inner);
+    joined.take().expect("the process has ended")
+}
