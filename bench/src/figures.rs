@@ -1,8 +1,8 @@
 //! Results as pictures: SVG drawn from the JSON that benchmarks write.
 //!
 //! Invariant: a picture holds nothing that the results do not; every mark in it is computed from them. Text
-//! stays text, colours follow the reader's colour scheme, nothing is fetched. Blue is Farsight, or ROLEX among
-//! its engines, orange what stands beside it; no meaning hangs on colour alone.
+//! stays text, colours follow the reader's colour scheme, nothing is fetched. Blue is Farsight, or ROLEX
+//! among its engines, orange what stands beside it; no meaning hangs on colour alone.
 
 mod engines;
 mod inserts;

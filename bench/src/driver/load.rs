@@ -175,7 +175,7 @@ impl Rested {
         Self {
             engine: if parts().next().is_some() { Engine::XStoreD } else { Engine::Rolex },
             process_ids: nodes.iter().map(|node| node.process_id).collect(),
-            training_s: parts().map(|part| part.model.training_s).sum(),
+            training_s: parts().map(|part| part.model.training_s).fold(0.0, |sum, part| sum + part),
             table_bytes: of_table.iter().map(|table| table.leaves.used * table.leaves.block_bytes).sum(),
         }
     }

@@ -1,5 +1,5 @@
-//! Simulated throughput by the number of compute nodes, which doubles from tick to tick; a panel a workload, a
-//! line an engine.
+//! Simulated throughput by the number of compute nodes, which doubles from tick to tick; a panel a workload,
+//! a line an engine.
 
 use super::FigureError;
 use super::engines::{classes, distinct, title_of};

@@ -108,8 +108,8 @@ pub struct SensitivityRow {
     pub ops_per_s_at_high: f64,
 }
 
-/// The results for the eye, a table an engine and testbed; its results are of one setting but for workload and
-/// distribution.
+/// The results for the eye, a table an engine and testbed; its results are of one setting but for workload
+/// and distribution.
 #[must_use]
 pub fn simulated_table(records: &[SimulatedRecord]) -> String {
     let setting =

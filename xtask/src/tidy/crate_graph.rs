@@ -79,6 +79,7 @@ const LAYERS: &[Layer] = &[
             "index",
             "index-xstore",
             "layout",
+            "memory-node",
             "model",
             "protocol",
             "server",

@@ -132,8 +132,8 @@ fn await_training(
     }
 }
 
-/// Compute node `machine`'s client. Whoever connects in a process is of that process's machine, and so all of a
-/// compute node's connections share its cards.
+/// Compute node `machine`'s client. Whoever connects in a process is of that process's machine, and so all of
+/// a compute node's connections share its cards.
 fn join(
     simulation: &Simulation,
     machine: usize,
