@@ -9,7 +9,7 @@ use farsight_base::{ClientId, Epoch, RegionId};
 use farsight_fabric::{CallHandler, FabricError, Host, Region, RegionRights, ServerPort};
 
 /// Bytes of the longest message.
-const MESSAGE_BYTES_MAX: usize = 16 << 10;
+const MESSAGE_BYTES_MAX: usize = 32 << 10;
 
 struct HeapRegion {
     id: RegionId,
