@@ -26,6 +26,7 @@ pub mod seed;
 pub mod simulated;
 pub mod torture;
 pub mod witness;
+pub mod x_store_d;
 
 pub use seed::Seed;
 

@@ -16,6 +16,8 @@ pub mod meters;
 pub mod pool;
 pub mod reads;
 pub mod shm;
+pub mod sim;
+pub mod slow;
 pub mod tcp;
 pub mod tearing;
 #[cfg(feature = "verbs")]

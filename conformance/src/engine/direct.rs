@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use farsight::{Access, Answers, Counters, Meters, WriteOperation, WriteOutcome};
 use farsight_base::sync::{AtomicU64, Ordering};
-use farsight_client::{Client, ClientOptions, ScanCursor, ScanRequest, Session, Table, WriteError};
-use farsight_fabric::{Connection, Host, Listener};
+use farsight_client::{Client, ClientOptions, Life, Peers, ScanCursor, ScanRequest, Table, WriteError, any};
+use farsight_fabric::{Host, Listener};
 use farsight_index::Pairs;
 use farsight_layout::FORMAT_VERSION;
 use farsight_protocol::{KeyKind, TableDefinition};
@@ -136,27 +136,30 @@ impl<F: FabricUnderTest> DirectTable<F> {
     }
 }
 
-/// The suite's view of a session.
-pub struct DirectSession<C: Connection> {
-    session: Session<C>,
+/// The suite's view of a session of a server.
+pub type DirectSession<C> = SessionView<Life<C>>;
+
+/// The suite's view of a session, whatever its peers are.
+pub struct SessionView<P: Peers> {
+    session: any::Session<P>,
     answers: Answers,
     pairs: Pairs,
 }
 
-impl<C: Connection> DirectSession<C> {
+impl<P: Peers> SessionView<P> {
     /// Of `session`.
     #[must_use]
-    pub fn new(session: Session<C>) -> Self {
+    pub fn new(session: any::Session<P>) -> Self {
         Self { session, answers: Answers::default(), pairs: Pairs::default() }
     }
 
     /// What it is a view of.
-    pub fn session(&mut self) -> &mut Session<C> {
+    pub fn session(&mut self) -> &mut any::Session<P> {
         &mut self.session
     }
 }
 
-impl<C: Connection> MeteredSession for DirectSession<C> {
+impl<P: Peers> MeteredSession for SessionView<P> {
     fn prefill(&mut self) {
         self.session.prefill().expect("the model");
     }
@@ -170,7 +173,7 @@ impl<C: Connection> MeteredSession for DirectSession<C> {
     }
 }
 
-impl<C: Connection> SessionUnderTest for DirectSession<C> {
+impl<P: Peers> SessionUnderTest for SessionView<P> {
     fn write(&mut self, operation: WriteOperation, entries: &[(u64, Vec<u8>)]) -> Vec<WriteOutcome> {
         if let [(key, value)] = entries {
             return vec![match self.session.write_one(operation, *key, value) {

@@ -1,0 +1,26 @@
+//! A subject of which suites ask less: a verb wakes two processes, or is simulated.
+
+use farsight_fabric::FabricError;
+
+use super::FabricUnderTest;
+
+/// A subject that does a twentieth of the rounds.
+#[derive(Default)]
+pub struct Slow<F>(pub F);
+
+impl<F: FabricUnderTest> FabricUnderTest for Slow<F> {
+    type Host = F::Host;
+    type Connection = F::Connection;
+
+    fn listen(&self, format_version: u32) -> F::Host {
+        self.0.listen(format_version)
+    }
+
+    fn connect(&self, format_version: u32) -> Result<F::Connection, FabricError> {
+        self.0.connect(format_version)
+    }
+
+    fn rounds(&self, usual: usize) -> usize {
+        usual / 20
+    }
+}

@@ -1,0 +1,6 @@
+//! XStore-D: the suite of the engine contract over memory nodes on each fabric that needs no device; what it
+//! costs; and what is seen of memory nodes that are gone.
+
+mod costs;
+mod lives;
+mod suite;
