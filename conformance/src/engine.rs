@@ -23,6 +23,7 @@ pub mod processes;
 pub mod raw_pool;
 pub mod raw_table;
 pub mod seed;
+pub mod silent;
 pub mod simulated;
 pub mod torture;
 pub mod witness;
@@ -42,6 +43,12 @@ pub trait EngineUnderTest {
 
     /// How many of so many rounds a test of random operations does: fewer where a verb takes long.
     fn rounds(&self, usual: usize) -> usize {
+        usual
+    }
+
+    /// How many of so many pairs a test puts into a table, or asks for at once: fewer where a verb takes
+    /// long, but always more than a batch of the hot path and than many leaves hold.
+    fn pairs(&self, usual: usize) -> usize {
         usual
     }
 }

@@ -45,6 +45,11 @@ pub trait FabricUnderTest {
     fn rounds(&self, usual: usize) -> usize {
         usual
     }
+
+    /// How many of so many pairs a test of an engine puts into a table, or asks for at once.
+    fn pairs(&self, usual: usize) -> usize {
+        usual
+    }
 }
 
 /// Instantiates every test of the suite for the subject that `$make` makes anew for each; where the subject

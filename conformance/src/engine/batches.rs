@@ -11,6 +11,11 @@ const BATCHES: [usize; 6] = [0, 1, 63, 64, 65, 1_000];
 const LIMITS: [usize; 7] = [0, 1, 7, 100, 1_000, 100_000, usize::MAX];
 const ACCESSES: [Access; 2] = [Access::OneSided, Access::Rpc];
 
+/// [`BATCHES`], the longest as long as this engine's tests go.
+fn batches<E: EngineUnderTest>(engine: &E) -> impl Iterator<Item = usize> + Clone {
+    BATCHES.map(|count| engine.pairs(count)).into_iter()
+}
+
 fn entries(keys: &[u64], seed: &Seed, value_bytes: usize) -> Vec<(u64, Vec<u8>)> {
     let mut random = seed.random(2);
     keys.iter().map(|key| (*key, random_value(&mut random, value_bytes))).collect()
@@ -24,6 +29,7 @@ pub fn scans_of_every_length<E: EngineUnderTest>(engine: &E) {
     let mut writer = table.session(Access::OneSided);
     let mut model = Model::default();
     let keys = key_sets::tidied(sets.into_iter().flat_map(|(_, keys)| keys).collect());
+    let keys = key_sets::thinned(&keys, engine.pairs(keys.len()));
     model.write(&mut writer, WriteOperation::Insert, &entries(&keys, &seed, 24), false);
     table.await_training();
     let froms = keys.iter().flat_map(|key| [key.wrapping_sub(1), *key, key.wrapping_add(1)]);
@@ -75,13 +81,13 @@ pub fn gets_of_every_batch_size<E: EngineUnderTest>(engine: &E) {
         let table = engine.table(value_bytes);
         let mut writer = table.session(Access::Rpc);
         let mut model = Model::default();
-        let keys = key_sets::uniform(&mut random, 3_000);
+        let keys = key_sets::uniform(&mut random, engine.pairs(3_000));
         model.write(&mut writer, WriteOperation::Insert, &entries(&keys, &seed, value_bytes), false);
         for access in ACCESSES {
             // Once with an empty cache, once with a warm one.
             let mut session = table.session(access);
-            for count in BATCHES.iter().chain(&BATCHES) {
-                let mut wanted: Vec<u64> = (0..*count)
+            for count in batches(engine).chain(batches(engine)) {
+                let mut wanted: Vec<u64> = (0..count)
                     .map(|_| match random.below(4) {
                         0 => random.next_u64(),
                         1 => keys[random.below(5) as usize],
@@ -110,11 +116,11 @@ pub fn writes_of_every_batch_size<E: EngineUnderTest>(engine: &E) {
         let operations =
             [WriteOperation::Insert, WriteOperation::Put, WriteOperation::Update, WriteOperation::Remove];
         for operation in operations.into_iter().chain(operations) {
-            for count in BATCHES {
+            for (index, count) in batches(engine).enumerate() {
                 let bytes = if operation == WriteOperation::Remove { 0 } else { value_bytes };
                 let entries: Vec<(u64, Vec<u8>)> =
                     (0..count).map(|_| (random.below(700) << 40, random_value(&mut random, bytes))).collect();
-                let writer = &mut sessions[count % 2];
+                let writer = &mut sessions[index % 2];
                 model.write(writer, operation, &entries, false);
             }
             for session in &mut sessions {
@@ -128,7 +134,8 @@ pub fn writes_of_every_batch_size<E: EngineUnderTest>(engine: &E) {
 pub fn the_ends_of_the_key_space<E: EngineUnderTest>(engine: &E) {
     let seed = Seed::new("the ends of the key space");
     let ends = [0, 1, u64::MAX - 1, u64::MAX];
-    for others in [vec![], key_sets::extremes(), key_sets::uniform(&mut seed.random(1), 2_000)] {
+    for others in [vec![], key_sets::extremes(), key_sets::uniform(&mut seed.random(1), engine.pairs(2_000))]
+    {
         let table = engine.table(16);
         let mut sessions = ACCESSES.map(|access| table.session(access));
         let mut model = Model::default();
@@ -186,11 +193,12 @@ pub fn ascending_and_descending_keys<E: EngineUnderTest>(engine: &E) {
         let mut sessions = ACCESSES.map(|access| table.session(access));
         let mut model = Model::default();
         let key = |index: u64| if is_descending { u64::MAX - index } else { index };
-        for start in (0..engine.rounds(30).max(8) as u64 * 400).step_by(400) {
-            let grown: Vec<u64> = (start..start + 400).map(key).collect();
+        let step = engine.pairs(400) as u64;
+        for start in (0..engine.rounds(30).max(8) as u64 * step).step_by(step as usize) {
+            let grown: Vec<u64> = (start..start + step).map(key).collect();
             model.write(&mut sessions[0], WriteOperation::Insert, &entries(&grown, &seed, 9), false);
-            if start >= 2_000 {
-                let shrunk = (start - 2_000..start - 1_600).map(|index| (key(index), Vec::new()));
+            if let Some(first) = start.checked_sub(5 * step) {
+                let shrunk = (first..first + step).map(|index| (key(index), Vec::new()));
                 let shrunk: Vec<(u64, Vec<u8>)> = shrunk.collect();
                 model.write(&mut sessions[1], WriteOperation::Remove, &shrunk, false);
             }

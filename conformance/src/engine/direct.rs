@@ -88,6 +88,10 @@ impl<F: FabricUnderTest> EngineUnderTest for DirectStore<F> {
         self.subject.rounds(usual)
     }
 
+    fn pairs(&self, usual: usize) -> usize {
+        self.subject.pairs(usual)
+    }
+
     fn table(&self, value_bytes: usize) -> DirectTable<F> {
         // Relaxed: the number only has to differ.
         let name = format!("t{}", self.tables.fetch_add(1, Ordering::Relaxed));

@@ -43,6 +43,13 @@ pub fn uniform(random: &mut SplitMix64, count: usize) -> Vec<u64> {
     tidied((0..count).map(|_| random.next_u64()).collect())
 }
 
+/// `count` of the keys, evenly, with the first and the last; all of them if there are no more.
+#[must_use]
+pub fn thinned(keys: &[u64], count: usize) -> Vec<u64> {
+    let place = |index: usize| index * (keys.len() - 1) / (count - 1).max(1);
+    if count < keys.len() { (0..count).map(|index| keys[place(index)]).collect() } else { keys.to_vec() }
+}
+
 /// Each of these sets, with a name.
 #[must_use]
 pub fn all(random: &mut SplitMix64) -> Vec<(&'static str, Vec<u64>)> {

@@ -21,6 +21,8 @@ struct Run<'a, S> {
     random: SplitMix64,
     keys: &'a [u64],
     value_bytes: usize,
+    /// Writes of a batch that is a large one.
+    many: u64,
     sessions: [S; 3],
     model: Model,
 }
@@ -50,7 +52,7 @@ impl<S: SessionUnderTest> Run<'_, S> {
             (2, true) | (3.., false) => WriteOperation::Remove,
             _ => WriteOperation::Insert,
         };
-        let count = if self.random.below(30) == 0 { 300 } else { 1 + self.random.below(12) };
+        let count = if self.random.below(30) == 0 { self.many } else { 1 + self.random.below(12) };
         let entries: Vec<(u64, Vec<u8>)> = (0..count)
             .map(|_| {
                 let key = self.key();
@@ -100,7 +102,8 @@ fn values_of<E: EngineUnderTest>(engine: &E, value_bytes: usize) {
         let table = engine.table(value_bytes);
         let sessions = [Access::OneSided, Access::Rpc, Access::OneSided].map(|access| table.session(access));
         let random = seed.random(part as u64);
-        let mut run = Run { random, keys, value_bytes, sessions, model: Model::default() };
+        let many = engine.pairs(300) as u64;
+        let mut run = Run { random, keys, value_bytes, many, sessions, model: Model::default() };
         for step in 0..steps {
             if run.random.below(2) == 0 {
                 run.write((step * SWINGS / steps).is_multiple_of(2));

@@ -90,6 +90,10 @@ impl<F: FabricUnderTest> EngineUnderTest for RawPool<F> {
     fn rounds(&self, usual: usize) -> usize {
         self.nodes[0].0.rounds(usual)
     }
+
+    fn pairs(&self, usual: usize) -> usize {
+        self.nodes[0].0.pairs(usual)
+    }
 }
 
 /// A table in the pool.

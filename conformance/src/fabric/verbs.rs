@@ -12,6 +12,10 @@ use farsight_fabric_verbs::{ConnectOptions, ListenOptions, VerbsConnection, Verb
 
 use super::FabricUnderTest;
 
+/// Pairs, or keys at a time, of which there are at least so many where a test has more: several batches, and
+/// a dozen leaves.
+const PAIRS_MIN: usize = 200;
+
 /// One address.
 #[derive(Debug)]
 pub struct Verbs {
@@ -99,5 +103,9 @@ impl FabricUnderTest for Verbs {
     /// A software device under emulation takes milliseconds a READ.
     fn rounds(&self, usual: usize) -> usize {
         usual / 16
+    }
+
+    fn pairs(&self, usual: usize) -> usize {
+        usual.min((usual / 8).max(PAIRS_MIN))
     }
 }

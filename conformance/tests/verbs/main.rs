@@ -1,4 +1,4 @@
-//! The suites over RDMA: the verb contract, the engine, and what this fabric alone can do wrong.
+//! The suites over RDMA: the verb contract, both engines, and what this fabric alone can do wrong.
 
 #[path = "../tcp/certificates.rs"]
 mod certificates;
@@ -8,6 +8,7 @@ mod engine;
 mod hostile;
 mod litmus;
 mod one_sided;
+mod pool;
 mod program;
 mod restart;
 mod tls;

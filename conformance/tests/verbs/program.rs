@@ -31,18 +31,47 @@ fn the_facade_serves_and_connects() {
     server.shutdown().expect("its threads end");
 }
 
-/// A server in a process of its own; killed when it is dropped.
-struct Serving(Child);
+/// A server, or a memory node, in a process of its own; killed when it is dropped.
+pub(crate) struct Serving {
+    process: Child,
+    /// Where it listens.
+    pub(crate) url: String,
+}
 
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+impl Serving {
+    /// Starts `program` with these arguments, and waits until it says that it is ready.
+    pub(crate) fn start(program: &str, arguments: &[&str]) -> Self {
+        let mut command = Command::new(program);
+        let process = command.args(arguments).stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut serving = Self { process, url: String::new() };
+        let mut ready = String::new();
+        let output = serving.process.stdout.take().expect("a pipe");
+        BufReader::new(output).read_line(&mut ready).expect("a line");
+        let url = ready.split_whitespace().find_map(|word| word.strip_prefix("url="));
+        url.unwrap_or_else(|| panic!("its URL in {ready:?}")).clone_into(&mut serving.url);
+        serving
     }
 }
 
-/// The program, told that the network is trusted, and what it prints.
-fn run(program: &str, url: &str, arguments: &[&str]) -> String {
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The program, if there is one; says so if not.
+pub(crate) fn program() -> Option<String> {
+    let program = std::env::var("FARSIGHT_PROGRAM").ok();
+    if program.is_none() {
+        println!("NOT RUN: FARSIGHT_PROGRAM names no program; cargo xtask softroce builds one");
+        assert!(std::env::var_os("FARSIGHT_CI").is_none(), "FARSIGHT_PROGRAM is missing");
+    }
+    program
+}
+
+/// What the program prints, which must end well.
+pub(crate) fn run(program: &str, url: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).env("FARSIGHT_URL", url).output().expect("it starts");
     let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{arguments:?}: {}: {out}{error}", output.status);
@@ -54,19 +83,10 @@ fn the_program_serves_and_measures() {
     if !is_asked_for() {
         return;
     }
-    let Ok(program) = std::env::var("FARSIGHT_PROGRAM") else {
-        println!("NOT RUN: FARSIGHT_PROGRAM names no program; cargo xtask softroce builds one");
-        assert!(std::env::var_os("FARSIGHT_CI").is_none(), "FARSIGHT_PROGRAM is missing");
-        return;
-    };
-    let mut serving = Command::new(&program);
-    serving.args(["serve", "--listen", "rdma://127.0.0.1:0", "--memory", "16M"]).stdout(Stdio::piped());
-    let mut serving = Serving(serving.spawn().expect("it starts"));
-    let mut ready = String::new();
-    let output = serving.0.stdout.take().expect("a pipe");
-    BufReader::new(output).read_line(&mut ready).expect("a line");
-    let url = ready.split_whitespace().find_map(|word| word.strip_prefix("url=")).expect("its URL");
-    assert!(url.starts_with("rdma://127.0.0.1:"), "{ready}");
+    let Some(program) = program() else { return };
+    let serving = Serving::start(&program, &["serve", "--listen", "rdma://127.0.0.1:0", "--memory", "16M"]);
+    let url = serving.url.as_str();
+    assert!(url.starts_with("rdma://127.0.0.1:"), "{url}");
     run(&program, url, &["create", "prices", "--value-size", "8"]);
     assert_eq!(run(&program, url, &["put", "prices", "4711", "hello"]), "inserted, version 1\n");
     assert_eq!(run(&program, url, &["get", "prices", "4711"]), "hello\n");

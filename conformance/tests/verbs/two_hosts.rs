@@ -41,6 +41,10 @@ impl EngineUnderTest for Remote {
         self.subject.rounds(usual)
     }
 
+    fn pairs(&self, usual: usize) -> usize {
+        self.subject.pairs(usual)
+    }
+
     fn table(&self, value_bytes: usize) -> DirectTable<Verbs> {
         // Relaxed: the number only has to differ.
         let number = TABLES.fetch_add(1, Ordering::Relaxed);
