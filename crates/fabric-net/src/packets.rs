@@ -226,6 +226,12 @@ impl Packets {
         self.stream.socket()
     }
 
+    /// The certificate that the peer has shown, once it has said something; none in the clear.
+    #[must_use]
+    pub fn peer_certificate(&self) -> Option<&[u8]> {
+        self.stream.peer_certificate()
+    }
+
     /// The next packet.
     ///
     /// # Errors

@@ -32,6 +32,11 @@ impl Secure {
         Self { session, arrived: Box::default(), untaken: 0..0 }
     }
 
+    /// The peer's own certificate, once the handshake is through.
+    pub(crate) fn peer_certificate(&self) -> Option<&[u8]> {
+        self.session.peer_certificates()?.first().map(AsRef::as_ref)
+    }
+
     /// Takes plaintext, as far as `into` has room, and goes on with the handshake.
     pub(crate) fn receive(&mut self, socket: &OwnedFd, into: &mut [u8]) -> io::Result<Received> {
         let mut filled = 0;

@@ -41,6 +41,12 @@ impl Stream {
         &self.socket
     }
 
+    /// The certificate that the peer has shown, once the handshake is through; none in the clear.
+    #[must_use]
+    pub fn peer_certificate(&self) -> Option<&[u8]> {
+        self.secure.as_ref().and_then(|secure| secure.peer_certificate())
+    }
+
     /// Takes what has arrived, as far as `into` has room.
     ///
     /// # Errors

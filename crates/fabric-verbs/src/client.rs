@@ -9,3 +9,5 @@ pub(crate) mod queue;
 #[cfg(test)]
 mod refused;
 mod slots;
+#[cfg(test)]
+mod tenants;

@@ -19,9 +19,9 @@
 //! and after prove that nobody wrote in between.
 //!
 //! Trust: with certificates on both sides the control connection is encrypted, and strangers learn no keys.
-//! RDMA itself is not: keys, 32 bits each, and data travel in the clear between the cards. All clients of
-//! a host share its protection domain: a client that guesses another region's key reaches that region, as far
-//! as its registration allows.
+//! RDMA itself is not: keys, 32 bits each, and data travel in the clear between the cards. Clients with the
+//! same certificate are one tenant, with a protection domain of its own: a key opens nothing through a queue
+//! pair of another tenant. Without certificates all clients are one.
 
 #![cfg(feature = "verbs")]
 

@@ -30,6 +30,9 @@ const ENDED: u64 = 2;
 
 /// How long the server may take to answer on the control connection.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the server may take to register a region, which a client of another tenant may be the first to
+/// attach: large ones take their time.
+const ATTACH_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a queue whose card reports an error waits for the server's own reason.
 const FAREWELL_TIMEOUT: Duration = Duration::from_millis(200);
 
@@ -183,12 +186,17 @@ impl Link {
     }
 
     /// Asks the server for one thing and waits for its answer.
-    pub(crate) fn ask(&self, question: FromClient, what: &'static str) -> Result<FromServer, FabricError> {
+    pub(crate) fn ask(
+        &self,
+        question: FromClient,
+        what: &'static str,
+        timeout: Duration,
+    ) -> Result<FromServer, FabricError> {
         self.check()?;
         let answers = lock(&self.answers);
         let started = Instant::now();
         self.tell(question)?;
-        match answers.recv_timeout(ANSWER_TIMEOUT) {
+        match answers.recv_timeout(timeout) {
             Ok(answer) => Ok(answer),
             Err(RecvTimeoutError::Disconnected) => Err(self.ended_error()),
             Err(RecvTimeoutError::Timeout) => {
@@ -228,7 +236,7 @@ impl Link {
         if let Some(attached) = regions.get(&region) {
             return Ok(*attached);
         }
-        let attached = match self.ask(FromClient::Attach { region }, WHAT)? {
+        let attached = match self.ask(FromClient::Attach { region }, WHAT, ATTACH_TIMEOUT)? {
             FromServer::Attached { region: named, rights, length_bytes, address, key }
                 if named == region && address.checked_add(length_bytes).is_some() =>
             {

@@ -33,7 +33,7 @@ use rustix::event::PollFlags;
 use super::arena::Arena;
 use super::calls::{Calls, Windows};
 use super::chain::{Chain, Round};
-use super::link::{AttachedRegion, Link, failed};
+use super::link::{ANSWER_TIMEOUT, AttachedRegion, Link, failed};
 use super::slots::{Content, Slots};
 use crate::call_frame::{self, FRAME_BYTES, PAYLOAD_BYTES_MAX};
 use crate::control::{FromClient, FromServer};
@@ -126,11 +126,12 @@ impl VerbsQueue {
         for index in 0..CALLS_MAX {
             post_receive(&pair, &arena, index).map_err(|error| os::system_error(WHAT, &error, "A bug"))?;
         }
-        let (number, peer) = match link.ask(FromClient::OpenQueue { endpoint: pair.endpoint() }, WHAT)? {
-            FromServer::QueueOpened { queue, endpoint } => (queue, endpoint),
-            FromServer::Failed { text } => return Err(failed(WHAT, text)),
-            other => return Err(link.unintelligible(WHAT, format!("{other:?}"))),
-        };
+        let (number, peer) =
+            match link.ask(FromClient::OpenQueue { endpoint: pair.endpoint() }, WHAT, ANSWER_TIMEOUT)? {
+                FromServer::QueueOpened { queue, endpoint } => (queue, endpoint),
+                FromServer::Failed { text } => return Err(failed(WHAT, text)),
+                other => return Err(link.unintelligible(WHAT, format!("{other:?}"))),
+            };
         pair.connect(&peer)?;
         Ok(Self {
             pair,

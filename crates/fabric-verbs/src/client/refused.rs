@@ -10,6 +10,8 @@ use farsight_fabric::{
     CallHandler, Connection, FabricError, Host, QueuePair, ReadMode, Region, RegionRights, ServerPort,
 };
 
+use farsight_fabric_net::Tls;
+
 use super::queue::VerbsQueue;
 use crate::{ConnectOptions, ListenOptions, VerbsConnection, VerbsHost};
 
@@ -24,13 +26,13 @@ impl CallHandler for Echo {
 }
 
 /// Runs `test` with a server's host and address, its threads beside.
-fn with_server(test: impl FnOnce(&VerbsHost, &str)) {
+pub(super) fn with_server(tls: Option<Tls>, test: impl FnOnce(&VerbsHost, &str)) {
     if !std::env::var("FARSIGHT_VERBS").is_ok_and(|value| value == "1") {
         println!("NOT RUN: this needs an RDMA device; FARSIGHT_VERBS=1 asks for it");
         return;
     }
     let address = std::env::var("FARSIGHT_VERBS_ADDRESS").unwrap_or_else(|_| "127.0.0.1".to_owned());
-    let options = ListenOptions { allow_plaintext: true, ..ListenOptions::new(1) };
+    let options = ListenOptions { tls, allow_plaintext: true, ..ListenOptions::new(1) };
     let host = Arc::new(VerbsHost::listen(&format!("{address}:0"), &options).expect("a server"));
     let stop = AtomicBool::new(false);
     let mut port = host.open_port().expect("a port");
@@ -60,7 +62,7 @@ fn with_server(test: impl FnOnce(&VerbsHost, &str)) {
 }
 
 /// Waits for the end of a batch, whichever it is.
-fn outcome(queue: &mut VerbsQueue) -> Result<(), FabricError> {
+pub(super) fn outcome(queue: &mut VerbsQueue) -> Result<(), FabricError> {
     queue.doorbell()?;
     let started = Instant::now();
     while !queue.is_complete(0) {
@@ -99,7 +101,7 @@ fn read_by_a_wrong_key(queue: &mut VerbsQueue, region: &dyn Region) {
 #[test]
 fn the_card_refuses_what_the_client_does_not_check() {
     let lies: [Lie; 4] = [write_read_only, add_to_read_only, read_past_the_end, read_by_a_wrong_key];
-    with_server(|host, address| {
+    with_server(None, |host, address| {
         let region = host.create_region(1 << 20, RegionRights::ReadOnly).expect("a region");
         let honest = VerbsConnection::connect(
             address,

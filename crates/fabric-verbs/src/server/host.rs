@@ -23,13 +23,13 @@ use rustix::io::Errno;
 
 use super::port::{PortShared, VerbsPort};
 use super::queue::{RECEIVES, Receives, ServerQueue};
-use super::region::{OwnRegion, ServedRegion};
-use super::session::Session;
+use super::region::OwnRegion;
+use super::session::{Asked, Session};
+use super::tenants::{Offer, Tenants};
 use crate::call_frame::PAYLOAD_BYTES_MAX;
 use crate::control::{FABRIC_VERSION, FromClient, FromServer, MAGIC};
 use crate::ibv::device::Device;
 use crate::ibv::ffi::access;
-use crate::ibv::memory::ProtectionDomain;
 use crate::ibv::pair::{Endpoint, PairShape, RcPair};
 use crate::{CALLS_MAX, CONTROL_ALIVE, INLINE_BYTES, REGIONS_MAX};
 
@@ -91,11 +91,11 @@ pub struct VerbsHost {
     address: SocketAddr,
     manners: Manners,
     tls: Option<Tls>,
-    domain: Arc<ProtectionDomain>,
+    tenants: Tenants,
     epoll: OwnedFd,
     complaints: Arc<Complaints>,
     sessions: Mutex<Sessions>,
-    regions: Mutex<Vec<ServedRegion>>,
+    regions: Mutex<Vec<Offer>>,
     ports: Mutex<Ports>,
 }
 
@@ -172,7 +172,7 @@ impl VerbsHost {
                 format_version: options.format_version,
             },
             tls: options.tls.clone(),
-            domain: ProtectionDomain::new(device)?,
+            tenants: Tenants::new(device, options.tls.is_some())?,
             epoll,
             complaints: Arc::new(Complaints::new(wake)),
             sessions: Mutex::default(),
@@ -190,11 +190,11 @@ impl VerbsHost {
     /// The RDMA device in use.
     #[must_use]
     pub fn device(&self) -> &str {
-        &self.domain.device.name
+        &self.tenants.device().name
     }
 
     fn completions_max(&self) -> u32 {
-        COMPLETIONS_MAX.min(self.domain.device.attributes.completions_max)
+        COMPLETIONS_MAX.min(self.tenants.device().attributes.completions_max)
     }
 
     fn accept(&self) -> Result<(), FabricError> {
@@ -244,15 +244,18 @@ impl VerbsHost {
             let Some(session) = sessions.by_id.get_mut(&id) else { return };
             session.has_more = false;
             let greeted = session.hello_due.is_some();
-            let outcome = match session.listen(&self.manners) {
+            let outcome = match session.listen(&self.manners, &self.tenants) {
                 // A hello may have a question right behind it.
                 Ok(None) if greeted && session.hello_due.is_none() => Ok(()),
                 Ok(None) => return,
                 Ok(Some(FromClient::OpenQueue { endpoint })) => {
-                    session.asked = Some(endpoint);
-                    self.open_queue(sessions, id)
+                    session.asked = Some(Asked::Queue(endpoint));
+                    self.answer(sessions, id)
                 }
-                Ok(Some(FromClient::Attach { region })) => self.attach(session, region),
+                Ok(Some(FromClient::Attach { region })) => {
+                    session.asked = Some(Asked::Region(region));
+                    self.answer(sessions, id)
+                }
                 Ok(Some(FromClient::CloseQueue { queue })) => {
                     self.close_queue(session, queue);
                     Ok(())
@@ -271,27 +274,43 @@ impl VerbsHost {
         }
     }
 
+    /// Answers what the client asked, if that can be done now.
+    fn answer(&self, sessions: &mut Sessions, id: ClientId) -> Result<(), Ending> {
+        let Some(session) = sessions.by_id.get_mut(&id) else { return Ok(()) };
+        match session.asked {
+            None => Ok(()),
+            Some(Asked::Queue(peer)) => self.open_queue(sessions, id, peer),
+            Some(Asked::Region(region)) => self.attach(session, region),
+        }
+    }
+
+    /// Tells where a region is, if it is registered for the client's tenant.
     fn attach(&self, session: &mut Session, id: RegionId) -> Result<(), Ending> {
-        let regions = lock(&self.regions);
-        let answer = match regions.iter().find(|region| region.id == id) {
-            None => FromServer::NoSuchRegion { region: id },
-            Some(region) => FromServer::Attached {
+        let offer = lock(&self.regions).iter().find(|offer| offer.region.id() == id).cloned();
+        let (Some(offer), Some(tenant)) = (&offer, &session.tenant) else {
+            session.asked = None;
+            return session.tell(&FromServer::NoSuchRegion { region: id });
+        };
+        let Some(attached) = tenant.attach(offer, &self.complaints) else { return Ok(()) };
+        session.asked = None;
+        session.tell(&match attached {
+            Ok(region) => FromServer::Attached {
                 region: id,
                 rights: region.rights,
                 length_bytes: region.length_bytes(),
                 address: region.memory.address(),
                 key: region.memory.remote_key,
             },
-        };
-        session.tell(&answer)
+            Err(text) => FromServer::Failed { text },
+        })
     }
 
     /// Opens the queue that the client asked for, if there is a port.
-    fn open_queue(&self, sessions: &mut Sessions, id: ClientId) -> Result<(), Ending> {
+    fn open_queue(&self, sessions: &mut Sessions, id: ClientId, peer: Endpoint) -> Result<(), Ending> {
         let Some(port) = self.next_port() else { return Ok(()) };
         let planned = sessions.completions() + RECEIVES + CALLS_MAX;
         let Some(session) = sessions.by_id.get_mut(&id) else { return Ok(()) };
-        let Some(peer) = session.asked.take() else { return Ok(()) };
+        session.asked = None;
         let made = if planned > self.completions_max() as usize {
             Err("too many queues are open".to_owned())
         } else {
@@ -310,13 +329,15 @@ impl VerbsHost {
         port: &PortShared,
     ) -> Result<(u64, Endpoint), FabricError> {
         const WHAT: &str = "opening a queue";
+        let tenant = session.tenant.as_ref().expect("it has said hello");
+        let domain = Arc::clone(&tenant.domain);
         let random = || match os::random() {
             Ok(bytes) => Ok(u64::from_le_bytes(bytes)),
             Err(error) => Err(os::system_error(WHAT, &error, "A bug")),
         };
         let receives = match &session.receives {
             Some(receives) => Arc::clone(receives),
-            None => Receives::new(&self.domain, session.id)?,
+            None => Receives::new(&domain, session.id)?,
         };
         session.receives = Some(Arc::clone(&receives));
         let shape = PairShape {
@@ -326,9 +347,9 @@ impl VerbsHost {
             rights: access::REMOTE_READ | access::REMOTE_WRITE | access::REMOTE_ATOMIC,
             inline_bytes: INLINE_BYTES,
         };
-        let pair = RcPair::new(&self.domain, &port.completions, shape, random()? as u32)?;
+        let pair = RcPair::new(&domain, &port.completions, shape, random()? as u32)?;
         let endpoint = pair.endpoint();
-        let queue = Arc::new(ServerQueue::new(&self.domain, pair, random()?, receives)?);
+        let queue = Arc::new(ServerQueue::new(&domain, pair, random()?, receives)?);
         session.queues.push(Arc::clone(&queue));
         let number = queue.number;
         // The port knows it before the first request can come.
@@ -395,7 +416,7 @@ impl VerbsHost {
         let asked = sessions.by_id.values().filter(|session| session.asked.is_some());
         let asked: Vec<ClientId> = asked.map(|session| session.id).collect();
         for client in asked {
-            if let Err(ending) = self.open_queue(sessions, client) {
+            if let Err(ending) = self.answer(sessions, client) {
                 self.end(sessions, client, ending);
             }
         }
@@ -418,7 +439,7 @@ impl Host for VerbsHost {
     }
 
     fn create_region(&self, length_bytes: u64, rights: RegionRights) -> Result<Arc<dyn Region>, FabricError> {
-        let id = lock(&self.regions).iter().map(|region| region.id.0).max().unwrap_or(0) + 1;
+        let id = lock(&self.regions).iter().map(|offer| offer.region.id().0).max().unwrap_or(0) + 1;
         if id >= REGIONS_MAX {
             let error = std::io::Error::other(format!("there are {} already", id - 1));
             return Err(os::system_error("creating a region", &error, "Make fewer, larger regions"));
@@ -432,17 +453,20 @@ impl Host for VerbsHost {
     /// huge.
     fn export_region(&self, region: &Arc<dyn Region>, rights: RegionRights) -> Result<(), FabricError> {
         let mut regions = lock(&self.regions);
-        if regions.iter().any(|other| other.id == region.id()) {
+        if regions.iter().any(|other| other.region.id() == region.id()) {
             let error = std::io::Error::other("another region has that number");
             let what = format!("exporting {}", region.id());
             return Err(os::system_error(what, &error, "Create regions before others are exported here"));
         }
-        regions.push(ServedRegion::new(&self.domain, Arc::clone(region), rights)?);
+        let offer = Offer { region: Arc::clone(region), rights };
+        self.tenants.prepare(&offer)?;
+        regions.push(offer);
         Ok(())
     }
 
     fn open_port(&self) -> Result<VerbsPort, FabricError> {
-        let port = VerbsPort::new(&self.domain.device, self.completions_max(), Arc::clone(&self.complaints))?;
+        let port =
+            VerbsPort::new(self.tenants.device(), self.completions_max(), Arc::clone(&self.complaints))?;
         lock(&self.ports).open.push(Arc::downgrade(port.shared()));
         // Clients may be waiting for it.
         os::signal(&self.complaints.wake);

@@ -48,10 +48,9 @@ impl Region for OwnRegion {
     }
 }
 
-/// A region as clients may name it.
+/// A region as the clients of one tenant may name it.
 #[derive(Debug)]
 pub(super) struct ServedRegion {
-    pub(super) id: RegionId,
     pub(super) rights: RegionRights,
     pub(super) memory: Registered,
 }
@@ -69,9 +68,8 @@ impl ServedRegion {
                 access::LOCAL_WRITE | access::REMOTE_READ | access::REMOTE_WRITE | access::REMOTE_ATOMIC
             }
         };
-        let id = region.id();
         let memory = Registered::new(domain, Holder::Region(region), allowed)?;
-        Ok(Self { id, rights, memory })
+        Ok(Self { rights, memory })
     }
 
     pub(super) fn length_bytes(&self) -> u64 {

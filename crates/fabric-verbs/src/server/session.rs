@@ -3,16 +3,27 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use farsight_base::ClientId;
+use farsight_base::{ClientId, RegionId};
 use farsight_fabric_net::packets::{Next, Packets};
 use farsight_fabric_net::{Ending, Manners, os};
 
 use super::queue::{Receives, ServerQueue};
+use super::tenants::{Tenant, Tenants};
 use crate::control::{FromClient, FromServer};
 use crate::ibv::pair::Endpoint;
 
-/// How long a client may take to say hello.
-const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a client may take to say hello. It looks for its device in between, which takes a busy machine a
+/// while.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A question that waits for its answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Asked {
+    /// A queue, while there is no port.
+    Queue(Endpoint),
+    /// A region, while it is being registered.
+    Region(RegionId),
+}
 
 /// One client.
 #[derive(Debug)]
@@ -23,8 +34,9 @@ pub(super) struct Session {
     pub(super) hello_due: Option<Instant>,
     pub(super) queues: Vec<Arc<ServerQueue>>,
     pub(super) receives: Option<Arc<Receives>>,
-    /// A queue that it asked for when there was no port yet.
-    pub(super) asked: Option<Endpoint>,
+    pub(super) asked: Option<Asked>,
+    /// Whose client it is, once it has said hello.
+    pub(super) tenant: Option<Arc<Tenant>>,
     /// Its turn ended before all that it says was heard.
     pub(super) has_more: bool,
 }
@@ -38,12 +50,17 @@ impl Session {
             queues: Vec::new(),
             receives: None,
             asked: None,
+            tenant: None,
             has_more: false,
         }
     }
 
     /// The next question, `None` if there is none now. Greets a client that says hello.
-    pub(super) fn listen(&mut self, manners: &Manners) -> Result<Option<FromClient>, Ending> {
+    pub(super) fn listen(
+        &mut self,
+        manners: &Manners,
+        tenants: &Tenants,
+    ) -> Result<Option<FromClient>, Ending> {
         let packet = match self.packets.receive() {
             Ok(Next::Packet(packet)) => packet,
             Ok(Next::Nothing) => return Ok(None),
@@ -56,12 +73,15 @@ impl Session {
         match (message, self.hello_due) {
             (FromClient::Hello { magic, fabric_version, format_version }, Some(_)) => {
                 manners.check(magic, fabric_version, format_version)?;
+                let tenant = tenants.of(self.packets.peer_certificate());
+                self.tenant = Some(tenant.map_err(|error| Ending::Refused(error.to_string()))?);
                 self.hello_due = None;
                 self.tell(&FromServer::Welcome { epoch: manners.epoch.0, client: self.id.0 })?;
                 Ok(None)
             }
             (FromClient::Hello { .. }, None) => Err(Ending::Dismissed("a second hello".to_owned())),
             (_, Some(_)) => Err(Ending::Refused("the first message was no hello".to_owned())),
+            (question @ FromClient::CloseQueue { .. }, None) => Ok(Some(question)),
             (_, None) if self.asked.is_some() => {
                 Err(Ending::Dismissed("a question before the last one was answered".to_owned()))
             }

@@ -1,0 +1,150 @@
+//! Who shares a protection domain.
+//!
+//! Invariant: clients that show the same certificate are one *tenant*, and what a tenant's clients have
+//! (queue pairs, receives, keys of regions) belongs to that tenant's protection domain. So a key opens
+//! nothing through a queue pair of another tenant, however it was learned. Without certificates nobody can be
+//! told apart: all clients are one tenant. A tenant is there as long as one of its clients.
+//!
+//! Protocol: a region is registered for a tenant when a client of it first attaches it. That takes as long as
+//! the region is large, so a thread of its own does it, and whoever asked is answered when it is done. Where
+//! there are no certificates the only tenant is known from the beginning, and regions are registered when
+//! they are made.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use farsight_base::RegionId;
+use farsight_fabric::{FabricError, Region, RegionRights};
+use farsight_fabric_net::{Complaints, os};
+
+use super::region::ServedRegion;
+use crate::ibv::device::Device;
+use crate::ibv::memory::ProtectionDomain;
+
+/// A region that clients may attach.
+#[derive(Clone)]
+pub(super) struct Offer {
+    pub(super) region: Arc<dyn Region>,
+    pub(super) rights: RegionRights,
+}
+
+impl std::fmt::Debug for Offer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {:?}", self.region.id(), self.rights)
+    }
+}
+
+/// How far a region's registration is.
+#[derive(Clone, Debug)]
+enum Registration {
+    UnderWay,
+    Done(Arc<ServedRegion>),
+    Failed(String),
+}
+
+/// One tenant.
+#[derive(Debug)]
+pub(super) struct Tenant {
+    pub(super) domain: Arc<ProtectionDomain>,
+    regions: Mutex<HashMap<RegionId, Registration>>,
+}
+
+impl Tenant {
+    fn new(device: &Arc<Device>) -> Result<Arc<Self>, FabricError> {
+        let domain = ProtectionDomain::new(Arc::clone(device))?;
+        Ok(Arc::new(Self { domain, regions: Mutex::default() }))
+    }
+
+    fn regions(&self) -> MutexGuard<'_, HashMap<RegionId, Registration>> {
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn register(&self, offer: &Offer) -> Result<(), FabricError> {
+        let served = ServedRegion::new(&self.domain, Arc::clone(&offer.region), offer.rights)?;
+        self.regions().insert(offer.region.id(), Registration::Done(Arc::new(served)));
+        Ok(())
+    }
+
+    /// The region as this tenant's clients name it, or why there can be no such thing; `None` while it is
+    /// being registered, the end of which wakes the host.
+    pub(super) fn attach(
+        self: &Arc<Self>,
+        offer: &Offer,
+        complaints: &Arc<Complaints>,
+    ) -> Option<Result<Arc<ServedRegion>, String>> {
+        let id = offer.region.id();
+        let mut regions = self.regions();
+        match regions.get(&id) {
+            Some(Registration::Done(served)) => return Some(Ok(Arc::clone(served))),
+            Some(Registration::UnderWay) => return None,
+            Some(Registration::Failed(reason)) => {
+                let reason = reason.clone();
+                // Whoever asks next has it tried again.
+                regions.remove(&id);
+                return Some(Err(reason));
+            }
+            None => {}
+        }
+        regions.insert(id, Registration::UnderWay);
+        drop(regions);
+        let (tenant, offer, complaints) = (Arc::clone(self), offer.clone(), Arc::clone(complaints));
+        let registering = move || {
+            if let Err(error) = tenant.register(&offer) {
+                tenant.regions().insert(id, Registration::Failed(error.to_string()));
+            }
+            os::signal(&complaints.wake);
+        };
+        let started = std::thread::Builder::new().name("farsight-register".to_owned()).spawn(registering);
+        if let Err(error) = started {
+            self.regions().remove(&id);
+            return Some(Err(format!("registering {id}: {error}")));
+        }
+        None
+    }
+}
+
+/// All tenants of a host.
+#[derive(Debug)]
+pub(super) struct Tenants {
+    device: Arc<Device>,
+    /// The only one, where there are no certificates.
+    unnamed: Option<Arc<Tenant>>,
+    by_certificate: Mutex<HashMap<Vec<u8>, Weak<Tenant>>>,
+}
+
+impl Tenants {
+    /// Of a host whose clients show certificates, or do not.
+    pub(super) fn new(device: Arc<Device>, are_named: bool) -> Result<Self, FabricError> {
+        let unnamed = if are_named { None } else { Some(Tenant::new(&device)?) };
+        Ok(Self { device, unnamed, by_certificate: Mutex::default() })
+    }
+
+    pub(super) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// The tenant of a client that has shown this certificate, or none.
+    pub(super) fn of(&self, certificate: Option<&[u8]>) -> Result<Arc<Tenant>, FabricError> {
+        if let Some(unnamed) = &self.unnamed {
+            return Ok(Arc::clone(unnamed));
+        }
+        let certificate = certificate.unwrap_or_default();
+        let mut known = self.by_certificate.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tenant) = known.get(certificate).and_then(Weak::upgrade) {
+            return Ok(tenant);
+        }
+        known.retain(|_, tenant| tenant.strong_count() > 0);
+        let tenant = Tenant::new(&self.device)?;
+        known.insert(certificate.to_vec(), Arc::downgrade(&tenant));
+        Ok(tenant)
+    }
+
+    /// Registers a region for the only tenant, or once and in vain, so that a want of memory or rights shows
+    /// when a region is made and not when it is attached.
+    pub(super) fn prepare(&self, offer: &Offer) -> Result<(), FabricError> {
+        match &self.unnamed {
+            Some(tenant) => tenant.register(offer),
+            None => Tenant::new(&self.device)?.register(offer),
+        }
+    }
+}
