@@ -32,8 +32,11 @@ use machine::{Event, Machine};
 
 const USAGE: &str = "usage: cargo xtask softroce [--seconds N] [COMMAND... | --chain] | \
                      --two-hosts [--loss PERCENT] [--seconds N] [SERVER_COMMAND... -- CLIENT_COMMAND...]";
-/// Seconds that a command may take if nothing is said.
+/// Seconds that a command may take if nothing is said, and what runs between two hosts: without loss, and for
+/// each percent of it, because what is lost at a chain's end is waited for.
 const SECONDS: u64 = 300;
+const TWO_HOSTS_SECONDS: u64 = 600;
+const SECONDS_PER_PERCENT: f32 = 300.0;
 /// Seconds within which a machine must be up; it takes five to ten, many more on a busy machine.
 const BOOT_SECONDS: u64 = 300;
 /// Seconds within which the first of two machines must have its socket.
@@ -87,7 +90,7 @@ pub fn run(root: &Path, arguments: &[&str]) -> anyhow::Result<ExitCode> {
 }
 
 fn parse(arguments: &[&str]) -> anyhow::Result<Options> {
-    let (mut two_hosts, mut loss_percent, mut seconds) = (false, None, SECONDS);
+    let (mut two_hosts, mut loss_percent, mut seconds) = (false, None, None);
     let mut rest = arguments;
     while let [option, tail @ ..] = rest {
         rest = match (*option, tail) {
@@ -103,8 +106,10 @@ fn parse(arguments: &[&str]) -> anyhow::Result<Options> {
                 tail
             }
             ("--seconds", [number, tail @ ..]) => {
-                seconds = number.parse().with_context(|| format!("{number:?} is no number of seconds"))?;
-                ensure!(seconds > 0, "0 seconds are too few for any command");
+                let number: u64 =
+                    number.parse().with_context(|| format!("{number:?} is no number of seconds"))?;
+                ensure!(number > 0, "0 seconds are too few for any command");
+                seconds = Some(number);
                 tail
             }
             ("--chain", []) => break,
@@ -129,7 +134,12 @@ fn parse(arguments: &[&str]) -> anyhow::Result<Options> {
             command => What::Commands(vec![(Role::Alone, owned(command))]),
         }
     };
-    Ok(Options { what, loss_percent, seconds })
+    let usual = if what == What::TwoHosts {
+        TWO_HOSTS_SECONDS + (loss_percent.unwrap_or(0.0) * SECONDS_PER_PERCENT) as u64
+    } else {
+        SECONDS
+    };
+    Ok(Options { what, loss_percent, seconds: seconds.unwrap_or(usual) })
 }
 
 /// The name of an RDMA device that this machine has.
@@ -271,7 +281,8 @@ mod tests {
             vec![(Role::Server, owned(&["serve", "-v"])), (Role::Client, owned(&["ask", "--", "x"]))];
         assert_eq!(two, options(What::Commands(commands), Some(2.5), SECONDS));
         let between = parse(&["--two-hosts", "--loss", "1"]).unwrap();
-        assert_eq!(between, options(What::TwoHosts, Some(1.0), SECONDS));
+        assert_eq!(between, options(What::TwoHosts, Some(1.0), 900));
+        assert_eq!(parse(&["--two-hosts"]).unwrap().seconds, 600);
         assert_eq!(parse(&[]).unwrap(), options(What::Tests, None, SECONDS));
         assert_eq!(parse(&["--seconds", "9", "--chain"]).unwrap(), options(What::Chain, None, 9));
     }

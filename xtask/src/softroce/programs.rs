@@ -34,6 +34,8 @@ const CHAIN_IN_C: &str = "crates/fabric-verbs/benches/chain/chain.c";
 const PORT: u16 = 7474;
 const TABLE_MEMORY: &str = "8M";
 const REACHING_SECONDS: u32 = 60;
+/// Tests between two hosts that run side by side: while one waits for what was lost, others go on.
+const TESTS_AT_A_TIME: u32 = 4;
 
 /// What cargo made.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -69,7 +71,7 @@ pub(super) fn two_hosts(root: &Path) -> anyhow::Result<[Vec<String>; 2]> {
         "export FARSIGHT_VERBS_SERVER=$SOFTROCE_SERVER:{PORT}; tries={REACHING_SECONDS}; \
          until \"$0\" stats --connect rdma://$FARSIGHT_VERBS_SERVER --allow-plaintext >/dev/null 2>&1; do \
          tries=$((tries - 1)); [ $tries -gt 0 ] || exit 1; sleep 1; done; \
-         exec \"$1\" two_hosts --test-threads=1"
+         exec \"$1\" two_hosts --test-threads={TESTS_AT_A_TIME}"
     );
     let words = |script: &str| ["sh", "-c", script, &program].map(str::to_owned).to_vec();
     let mut client = words(&ask);
