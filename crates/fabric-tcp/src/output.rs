@@ -38,6 +38,11 @@ impl Output {
         self.lines.len() - self.used
     }
 
+    /// Lines that wait to be sent, or to be forgotten with them.
+    pub(crate) fn used_lines(&self) -> usize {
+        self.used
+    }
+
     /// The next lines, to be filled; there must be room.
     #[inline]
     pub(crate) fn next(&mut self, line_count: usize) -> &mut [Line] {

@@ -320,6 +320,11 @@ impl QueuePair for TcpQueue {
     }
 
     #[inline]
+    fn settle_slot(&mut self, slot: Slot) -> Result<(), FabricError> {
+        if self.slots[slot].content == Content::Awaited { self.await_slot(slot) } else { Ok(()) }
+    }
+
+    #[inline]
     fn is_complete(&self, slot: Slot) -> bool {
         let held = &self.slots[slot];
         match held.content {

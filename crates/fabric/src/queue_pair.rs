@@ -126,6 +126,16 @@ pub trait QueuePair {
     /// [`FabricError::Disconnected`], [`FabricError::TimedOut`].
     fn settle(&mut self) -> Result<(), FabricError>;
 
+    /// Waits until the READ, WRITE or atomic in `slot`, which has been rung, is complete: a caller who takes
+    /// results in the order of posting need not wait for those behind. A provider may wait for them, too.
+    ///
+    /// # Errors
+    /// As [`QueuePair::settle`].
+    #[inline]
+    fn settle_slot(&mut self, _slot: Slot) -> Result<(), FabricError> {
+        self.settle()
+    }
+
     /// True when the slot's result can be taken.
     fn is_complete(&self, slot: Slot) -> bool;
 

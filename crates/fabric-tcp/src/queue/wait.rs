@@ -3,11 +3,11 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use farsight_fabric::FabricError;
+use farsight_fabric::{FabricError, Slot};
 use farsight_fabric::lane::STALL_TIMEOUT;
 use rustix::event::PollFlags;
 
-use super::{FRAMES_MAX, TcpQueue, UNSENT_BYTES_MAX};
+use super::{Content, FRAMES_MAX, TcpQueue, UNSENT_BYTES_MAX};
 use farsight_fabric_net::{Received, os};
 
 /// The longest single sleep of a wait whose end is a time-out.
@@ -36,27 +36,20 @@ impl TcpQueue {
         Ok(())
     }
 
-    /// Sends and receives without waiting. True if anything arrived.
+    /// Sends, and receives once, without waiting. True if anything arrived.
     pub(super) fn advance(&mut self) -> Result<bool, FabricError> {
         self.send()?;
-        let mut has_arrived = false;
-        loop {
-            if self.staged == 0 && self.inbox.is_drained() {
-                self.inbox.make_room();
-            } else if self.inbox.is_cramped() {
-                self.copy_out();
-                self.inbox.make_room();
-            }
-            match self.inbox.receive(&mut self.stream) {
-                Ok(Received::Bytes(_)) => has_arrived = true,
-                Ok(Received::Nothing) => return Ok(has_arrived),
-                Ok(Received::End) => return Err(self.lost("its connection ended")),
-                Err(error) => return Err(self.lost(&error.to_string())),
-            }
-            self.parse()?;
-            if self.under_way.is_empty() {
-                return Ok(true);
-            }
+        if self.staged == 0 && self.inbox.is_cheaply_emptied() {
+            self.inbox.make_room();
+        } else if self.inbox.is_cramped() {
+            self.copy_out();
+            self.inbox.make_room();
+        }
+        match self.inbox.receive(&mut self.stream) {
+            Ok(Received::Bytes(_)) => self.parse().map(|()| true),
+            Ok(Received::Nothing) => Ok(false),
+            Ok(Received::End) => Err(self.lost("its connection ended")),
+            Err(error) => Err(self.lost(&error.to_string())),
         }
     }
 
@@ -110,6 +103,11 @@ impl TcpQueue {
     /// Waits until no verb is under way.
     pub(super) fn await_verbs(&mut self) -> Result<(), FabricError> {
         self.await_until("a batch of verbs", |queue| queue.verbs_under_way == 0)
+    }
+
+    /// Waits until the verb in `slot` is no longer under way.
+    pub(super) fn await_slot(&mut self, slot: Slot) -> Result<(), FabricError> {
+        self.await_until("a verb", |queue| queue.slots[slot].content != Content::Awaited)
     }
 
     /// Waits until the server has taken and answered enough for another batch.

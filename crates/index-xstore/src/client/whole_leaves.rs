@@ -6,7 +6,8 @@
 //! lane.
 //!
 //! Protocol: keys are taken as many at a time as the queue pair has slots for; a doorbell goes out for each
-//! piece of them, so that the server works on the first while the others are predicted.
+//! piece of them, so that the server works on the first while the others are predicted, and on the others while
+//! the leaves of the first are searched.
 
 use farsight_base::LeafNumber;
 use farsight_fabric::{CostClass, QueuePair, ReadMode};
@@ -80,7 +81,6 @@ impl XClient {
         answers: &mut Answers,
         first: usize,
     ) -> Result<(), XStoreError> {
-        queue.settle()?;
         let mut irregular = std::mem::take(&mut self.irregular);
         let mut done = self.take_whole_leaves(queue, keys, answers, first, &mut irregular);
         self.counters.irregular += irregular.len() as u64;
@@ -137,6 +137,7 @@ impl XClient {
             if *leaf == LeafNumber::NONE {
                 continue;
             }
+            queue.settle_slot(index)?;
             let lines = queue.view_read(index, lines)?;
             let key_lines = lines.first_chunk().expect("a leaf has a key part");
             match KeyLines(key_lines).search(*key) {
