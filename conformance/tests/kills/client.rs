@@ -41,14 +41,14 @@ pub(crate) fn write_word(file: &File, word: u64, value: u64) {
 
 /// The whole life of a client.
 pub(crate) fn run() {
-    let socket: PathBuf = argument("SOCKET");
+    let url: ServerUrl = argument("URL");
     let file = File::options().read(true).write(true).open(argument::<PathBuf>("FILE")).expect("its file");
     let (number, seed): (u64, u64) = (argument("NUMBER"), argument("SEED"));
     let options = ConnectOptions { reconnect_timeout: PATIENCE, ..ConnectOptions::default() };
     // The server may be dead at this moment.
     let begun = Instant::now();
     let client = loop {
-        match Client::connect_with(ServerUrl::shm(&socket), &options) {
+        match Client::connect_with(url.clone(), &options) {
             Ok(client) => break client,
             Err(error) => assert!(begun.elapsed() < PATIENCE, "no server: {error}"),
         }

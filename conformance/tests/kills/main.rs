@@ -1,4 +1,4 @@
-//! Clients and servers killed, stopped and started again in a loop, under load.
+//! Clients and servers killed, stopped and started again in a loop, under load, over shared memory and TCP.
 //!
 //! `FARSIGHT_KILL_ROUNDS` sets the number of rounds (50), `FARSIGHT_TEST_SEED` replays the choices of a run;
 //! the instants are the scheduler's.
@@ -8,13 +8,12 @@ mod oracle;
 mod process;
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use farsight::{Client, Server};
+use farsight::{Client, Server, ServerUrl};
 use farsight_base::prng::SplitMix64;
 use farsight_conformance::engine::Seed;
-use farsight_conformance::engine::harness::{Directory, PATIENCE, connect, eventually};
+use farsight_conformance::engine::harness::{Directory, PATIENCE, eventually};
 use farsight_conformance::engine::processes::{Player, argument, role, say};
 use rustix::process::Signal;
 use signal_hook::consts::SIGTERM;
@@ -24,6 +23,8 @@ use client::{FILE_WORDS, FINISH, THREADS, read_word, write_word};
 use process::Footprint;
 
 const ROUNDS: u64 = 50;
+/// Over TCP: what differs from shared memory is how an end is noticed.
+const ROUNDS_TCP: u64 = 25;
 /// Clients at work at any time.
 const CLIENTS: usize = 3;
 /// Steps that each thread of each client must get done after every round.
@@ -36,26 +37,26 @@ const SERVING: &str = "serving";
 fn play() {
     match role().as_deref() {
         None => {}
-        Some("server") => serve(&argument::<PathBuf>("SOCKET")),
+        Some("server") => serve(argument("URL")),
         Some("client") => client::run(),
-        Some("loader") => load_for_ever(&argument::<PathBuf>("SOCKET")),
+        Some("loader") => load_for_ever(&argument("URL")),
         Some(other) => panic!("there is no role {other}"),
     }
 }
 
 /// Serves until SIGTERM.
-fn serve(socket: &Path) {
+fn serve(url: ServerUrl) {
     let mut signals = Signals::new([SIGTERM]).expect("signals");
-    let builder = Server::builder().socket(socket).workers(2).table_memory_bytes(64 << 20);
+    let builder = Server::builder().listen(url).workers(2).table_memory_bytes(64 << 20);
     let server = builder.start().expect("a server");
-    say(SERVING);
+    say(&format!("{SERVING} {}", server.url()));
     signals.forever().next();
     server.shutdown().expect("its threads end");
 }
 
 /// Begins one bulk load after the other and finishes none.
-fn load_for_ever(socket: &Path) {
-    let table = connect(socket).create_table::<u64>(LOADED, 8).expect("a table");
+fn load_for_ever(url: &ServerUrl) {
+    let table = connect(url).create_table::<u64>(LOADED, 8).expect("a table");
     loop {
         let mut load = table.bulk_load().expect("a load");
         for key in 0..50_000 {
@@ -63,6 +64,10 @@ fn load_for_ever(socket: &Path) {
         }
         say("loading");
     }
+}
+
+fn connect(url: &ServerUrl) -> Client {
+    farsight::connect(&url.to_string()).expect("a connection")
 }
 
 /// A client process and the file over which it and the test talk.
@@ -88,7 +93,7 @@ impl Worker {
 /// The server, the clients, and where the choices come from.
 struct Scene {
     directory: Directory,
-    socket: PathBuf,
+    url: ServerUrl,
     random: SplitMix64,
     clients_ever: u64,
     server: Player,
@@ -96,11 +101,21 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(random: SplitMix64) -> Self {
+    fn over_shared_memory(random: SplitMix64) -> Self {
         let directory = Directory::new();
-        let socket = directory.file("socket");
-        let server = start_server(&socket);
-        let mut scene = Self { directory, socket, random, clients_ever: 0, server, workers: Vec::new() };
+        let url = ServerUrl::shm(directory.file("socket"));
+        Self::new(directory, &url, random)
+    }
+
+    fn over_tcp(random: SplitMix64) -> Self {
+        // At a port of the system's choice, which the servers that follow take again.
+        let url = "tcp://127.0.0.1:0".parse().expect("an address");
+        Self::new(Directory::new(), &url, random)
+    }
+
+    fn new(directory: Directory, url: &ServerUrl, random: SplitMix64) -> Self {
+        let (server, url) = start_server(url);
+        let mut scene = Self { directory, url, random, clients_ever: 0, server, workers: Vec::new() };
         while scene.workers.len() < CLIENTS {
             scene.start_client();
         }
@@ -113,7 +128,7 @@ impl Scene {
         let file = File::options().read(true).write(true).create_new(true).open(&path).expect("a file");
         (0..FILE_WORDS).for_each(|word| write_word(&file, word, 0));
         let arguments = [
-            ("SOCKET", self.socket.display().to_string()),
+            ("URL", self.url.to_string()),
             ("FILE", path.display().to_string()),
             ("NUMBER", self.clients_ever.to_string()),
             ("SEED", self.random.next_u64().to_string()),
@@ -165,7 +180,7 @@ impl Scene {
     fn restart_server(&mut self) {
         self.server.await_end();
         self.pause(Duration::from_millis(40));
-        self.server = start_server(&self.socket);
+        self.server = start_server(&self.url).0;
     }
 
     fn server_footprint(&self) -> Footprint {
@@ -173,18 +188,37 @@ impl Scene {
     }
 }
 
-fn start_server(socket: &Path) -> Player {
-    let mut server = Player::start("server", &[("SOCKET", socket.display().to_string())]);
-    assert_eq!(server.hear().as_deref(), Some(SERVING), "a server starts over the remains of another");
-    server
+/// A server, and where it listens.
+fn start_server(url: &ServerUrl) -> (Player, ServerUrl) {
+    let mut server = Player::start("server", &[("URL", url.to_string())]);
+    let said = server.hear().expect("a server starts over the remains of another");
+    let url = said.strip_prefix(SERVING).expect("it serves").trim();
+    (server, url.parse().expect("its address"))
+}
+
+/// As many rounds as were asked for, or as many as usual.
+fn rounds(usual: u64) -> u64 {
+    let rounds = std::env::var("FARSIGHT_KILL_ROUNDS");
+    rounds.map_or(usual, |rounds| rounds.parse().expect("a number of rounds"))
 }
 
 #[test]
 fn kills_under_load_lose_nothing_that_was_acknowledged_and_leak_nothing() {
-    let rounds = std::env::var("FARSIGHT_KILL_ROUNDS");
-    let rounds = rounds.map_or(ROUNDS, |rounds| rounds.parse().expect("a number of rounds"));
     let seed = Seed::new("kills");
-    let mut scene = Scene::new(seed.random(0));
+    let scene = Scene::over_shared_memory(seed.random(0));
+    let directory = kill_under_load(scene, rounds(ROUNDS));
+    // A server that is told to stop leaves no file of its own.
+    assert!(!directory.file("socket").exists() && !directory.file("socket.lock").exists());
+}
+
+#[test]
+fn kills_under_load_over_tcp() {
+    let seed = Seed::new("kills over TCP");
+    let scene = Scene::over_tcp(seed.random(0));
+    kill_under_load(scene, rounds(ROUNDS_TCP));
+}
+
+fn kill_under_load(mut scene: Scene, rounds: u64) -> Directory {
     scene.workers.iter_mut().for_each(Worker::await_progress);
     for _ in 0..rounds {
         scene.round();
@@ -198,18 +232,26 @@ fn kills_under_load_lose_nothing_that_was_acknowledged_and_leak_nothing() {
     }
     println!("{rounds} rounds, {} clients, the last of them in {lives:?}", scene.clients_ever);
 
-    // A server that is told to stop leaves no file of its own.
     scene.server.signal(Signal::TERM);
     scene.server.await_end();
-    assert!(!scene.socket.exists() && !scene.directory.file("socket.lock").exists());
+    scene.directory
 }
 
 #[test]
 fn killed_clients_leave_a_server_as_it_was() {
-    const KILLED: u64 = 16;
     let seed = Seed::new("kills in one life");
-    let mut scene = Scene::new(seed.random(1));
-    let observer = connect(&scene.socket);
+    kill_clients_of(Scene::over_shared_memory(seed.random(1)));
+}
+
+#[test]
+fn killed_clients_over_tcp_leave_a_server_as_it_was() {
+    let seed = Seed::new("kills in one life over TCP");
+    kill_clients_of(Scene::over_tcp(seed.random(1)));
+}
+
+fn kill_clients_of(mut scene: Scene) {
+    const KILLED: u64 = 16;
+    let observer = connect(&scene.url);
     scene.workers.iter_mut().for_each(Worker::await_progress);
     observer.create_table::<u64>(LOADED, 8).expect("a table");
     let empty_bytes = loaded_bytes(&observer);
@@ -218,7 +260,7 @@ fn killed_clients_leave_a_server_as_it_was() {
 
     let mut most_bytes = 0;
     for _ in 0..KILLED {
-        let loader = [("SOCKET", scene.socket.display().to_string())];
+        let loader = [("URL", scene.url.to_string())];
         let mut loader = Player::start("loader", &loader);
         assert_eq!(loader.hear().as_deref(), Some("loading"));
         while scene.workers.len() < CLIENTS {

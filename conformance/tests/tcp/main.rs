@@ -3,6 +3,7 @@
 mod certificates;
 mod crowd;
 mod engine;
+mod engine_suite;
 mod hostile;
 mod life;
 mod raw;
