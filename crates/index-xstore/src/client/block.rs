@@ -124,6 +124,20 @@ impl<'a> CachedSubModel<'a> {
         first..self.last_at_most(&window, perhaps).max(first) + 1
     }
 
+    /// What part of the range of the leaf at `position` lies before `key`, in 256ths, as far as hints tell; as
+    /// good as all of it if that is not known.
+    #[inline(always)]
+    pub(super) fn part_before(&self, position: u32, key: u64) -> u32 {
+        let end = position as usize + 1;
+        if end >= self.model.leaf_count as usize {
+            return 256;
+        }
+        let low = u32::from(lane(self.hints, position as usize));
+        let high = u32::from(lane(self.hints, end));
+        let passed = u32::from(self.model.greatest_hint(key)).saturating_sub(low);
+        256 * passed.min(high.saturating_sub(low)) / high.saturating_sub(low).max(1)
+    }
+
     /// Where to look for the owner of `key`.
     #[inline(always)]
     fn window(&self, key: u64) -> Range<u32> {

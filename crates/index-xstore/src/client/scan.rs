@@ -33,6 +33,9 @@ pub(super) const SCAN_SLOTS: usize = GROUP * PLAN_MAX;
 /// Pairs that a leaf is expected to hold; bulk loads leave twelve, splits eight to sixteen. One leaf
 /// is planned besides, for the first and the last are met in part.
 const PAIRS_EXPECTED: usize = 12;
+/// A scan is looked for in one leaf alone if that should hold so many pairs more. Of 64 scans for a pair each,
+/// at any keys, every ninth time one goes on to the next leaf, which costs a round trip.
+const PAIRS_SPARE: usize = 2;
 /// Pairs asked of the server at a time.
 const PAGE: usize = 256;
 
@@ -171,8 +174,12 @@ impl XClient {
         let (region, geometry) = (self.cache.region(), self.cache.geometry());
         // From the first candidate: on a tie one leaf more is read, and skipped if it ends before the cursor.
         let leaves = planned_leaves(model, index, route.sub_model, route.first);
+        let mut wanted = leaves_wanted(limit);
+        if matches!(Q::GUARANTEES.cost_class, CostClass::Socket) && route.first == route.last {
+            wanted = wanted.min(leaves_from(route.sub_model.part_before(route.last, key), limit));
+        }
         let mut count = 0;
-        for leaf in leaves.take(leaves_wanted(limit) as usize) {
+        for leaf in leaves.take(wanted as usize) {
             let (slot, from) = (first_slot + count, geometry.address(region, leaf, 0));
             match geometry.leaf_lines() {
                 SHORT_LEAF_LINES => queue.post_read(slot, from, SHORT_LEAF_LINES, ReadMode::Stamped),
@@ -335,6 +342,13 @@ impl XClient {
 /// Leaves that a scan of `limit` pairs should need: the first and the last are met in part.
 fn leaves_wanted(limit: usize) -> u32 {
     ((1 + limit.div_ceil(PAIRS_EXPECTED)).min(PLAN_MAX) * usize::from(limit > 0)) as u32
+}
+
+/// Leaves that should hold `limit` pairs from a key on that stands behind `part_before` 256ths of its leaf: the
+/// first alone, or as many as [`leaves_wanted`] says.
+fn leaves_from(part_before: u32, limit: usize) -> u32 {
+    let pairs_before = part_before as usize * PAIRS_EXPECTED / 256;
+    if pairs_before + limit.saturating_add(PAIRS_SPARE) <= PAIRS_EXPECTED { 1 } else { leaves_wanted(limit) }
 }
 
 /// The leaves from `position` of sub-model `index` on, over as many sub-models as are cached; a leaf that two
