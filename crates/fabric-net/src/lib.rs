@@ -25,6 +25,7 @@ pub use approach::Approach;
 pub use complaints::Complaints;
 pub use greeting::{Ending, Manners};
 pub use listen::{ListenError, bind};
+pub use secure::Session;
 pub use stream::{Received, Stream};
 pub use tls::{Tls, TlsError};
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
-use crate::secure::Secure;
+use crate::secure::{Secure, Session};
 
 /// What a look for bytes found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,7 +30,7 @@ pub struct Stream {
 impl Stream {
     /// A stream in the clear, or through a TLS session that begins.
     #[must_use]
-    pub fn new(socket: OwnedFd, session: Option<rustls::Connection>) -> Self {
+    pub fn new(socket: OwnedFd, session: Option<Session>) -> Self {
         let secure = session.map(|session| Box::new(Secure::new(session)));
         Self { socket: Arc::new(socket), secure }
     }

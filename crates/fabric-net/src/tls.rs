@@ -8,12 +8,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustls::client::UnbufferedClientConnection;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{UnbufferedServerConnection, WebPkiClientVerifier};
 use rustls::version::TLS13;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+use crate::secure::Session;
 
 /// Who this side is, and whom it believes: for listening and for connecting.
 #[derive(Clone, Debug)]
@@ -122,19 +125,19 @@ impl Tls {
     ///
     /// # Errors
     /// For want of memory alone.
-    pub fn accept(&self) -> io::Result<rustls::Connection> {
-        let session = ServerConnection::new(Arc::clone(&self.server)).map_err(io::Error::other)?;
-        Ok(session.into())
+    pub fn accept(&self) -> io::Result<Session> {
+        let session = UnbufferedServerConnection::new(Arc::clone(&self.server));
+        session.map(Session::Server).map_err(io::Error::other)
     }
 
     /// The client's side of a new connection to `host`, a name or an address.
     ///
     /// # Errors
     /// If `host` is neither.
-    pub fn connect(&self, host: &str) -> io::Result<rustls::Connection> {
+    pub fn connect(&self, host: &str) -> io::Result<Session> {
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-        let session = ClientConnection::new(Arc::clone(&self.client), name).map_err(io::Error::other)?;
-        Ok(session.into())
+        let session = UnbufferedClientConnection::new(Arc::clone(&self.client), name);
+        session.map(Session::Client).map_err(io::Error::other)
     }
 }
 
