@@ -48,6 +48,7 @@ impl Connection {
             tls: self.tls.read()?,
             rdma_device: self.rdma_device.clone(),
             allow_plaintext: self.allow_plaintext,
+            ..ConnectOptions::default()
         };
         Ok(Client::connect_with(self.url(), &options)?)
     }

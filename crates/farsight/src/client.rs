@@ -8,7 +8,7 @@ use farsight_client::{
 };
 use farsight_fabric::{Connection, QueuePair};
 use farsight_fabric_shm::ShmConnection;
-use farsight_fabric_tcp::{TcpConnection, Tls};
+use farsight_fabric_tcp::{TcpConnection, Tls, Waiting};
 #[cfg(feature = "verbs")]
 use farsight_fabric_verbs::VerbsConnection;
 use farsight_layout::{FORMAT_VERSION, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
@@ -48,6 +48,8 @@ pub struct ConnectOptions {
     /// Connects without certificates to other machines, where whoever is on the way can read and change
     /// everything.
     pub allow_plaintext: bool,
+    /// How sessions over TCP wait for answers.
+    pub waiting: Waiting,
 }
 
 impl Default for ConnectOptions {
@@ -57,6 +59,7 @@ impl Default for ConnectOptions {
             tls: None,
             rdma_device: None,
             allow_plaintext: false,
+            waiting: Waiting::default(),
         }
     }
 }
@@ -102,6 +105,7 @@ impl Client {
             ServerUrl::Tcp(_) => {
                 let mut tcp_options = farsight_fabric_tcp::ConnectOptions::new(FORMAT_VERSION);
                 tcp_options.allow_plaintext = options.allow_plaintext;
+                tcp_options.waiting = options.waiting;
                 tcp_options.tls.clone_from(&options.tls);
                 let connected = connect_to(&to, options, |url| match url {
                     ServerUrl::Tcp(endpoint) => {

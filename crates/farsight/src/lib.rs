@@ -108,7 +108,7 @@ pub use farsight_client::{
     Access, CacheStats, CatalogueError, EngineError, LoadError, OpenError, PoolError, ReadError, WriteError,
 };
 pub use farsight_fabric::{FabricError, Meters};
-pub use farsight_fabric_tcp::{Tls, TlsError};
+pub use farsight_fabric_tcp::{Tls, TlsError, Waiting};
 #[cfg(feature = "verbs")]
 pub use farsight_fabric_verbs::{DeviceReport as RdmaDevice, devices as rdma_devices};
 pub use farsight_index::{Answers, Counters};

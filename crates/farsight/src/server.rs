@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use farsight_fabric::{FabricError, Listener};
 use farsight_fabric_shm::ShmHost;
-use farsight_fabric_tcp::{TcpHost, Tls};
+use farsight_fabric_tcp::{TcpHost, Tls, Waiting};
 use farsight_layout::FORMAT_VERSION;
 use farsight_memory_node::MemoryNodeOptions;
 use farsight_protocol::ServerStats;
@@ -29,6 +29,7 @@ pub struct ServerBuilder {
     tls: Option<Tls>,
     rdma_device: Option<String>,
     allow_plaintext: bool,
+    waiting: Waiting,
     options: ServerOptions,
 }
 
@@ -92,6 +93,7 @@ impl Server {
             tls: None,
             rdma_device: None,
             allow_plaintext: false,
+            waiting: Waiting::default(),
             options: ServerOptions::default(),
         }
     }
@@ -149,6 +151,12 @@ impl ServerBuilder {
     /// that with which connections are set up, and not what the cards send.
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
+        self
+    }
+
+    /// How workers wait for what clients send over TCP.
+    pub fn waiting(mut self, waiting: Waiting) -> Self {
+        self.waiting = waiting;
         self
     }
 
@@ -242,6 +250,7 @@ impl ServerBuilder {
                 let mut options = farsight_fabric_tcp::ListenOptions::new(FORMAT_VERSION);
                 options.allow_plaintext = self.allow_plaintext;
                 options.tls.clone_from(&self.tls);
+                options.waiting = self.waiting;
                 let host = TcpHost::listen(&endpoint.to_string(), &options)?;
                 let endpoint = Endpoint { port: host.local_address().port(), ..endpoint.clone() };
                 Ok((ServerUrl::Tcp(endpoint), Arc::new(host)))

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use farsight::{
     Answers, Client, ConnectError, ConnectOptions, Endpoint, Options, Server, ServerBuilder, ServerUrl,
-    Session, StartError, Tls, WriteOutcome,
+    Session, StartError, Tls, Waiting, WriteOutcome,
 };
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
@@ -102,6 +102,23 @@ fn tasks_wait_for_tcp_as_for_memory() {
         table.put(5, &[5; 8]).await.unwrap();
         assert_eq!(table.get(5).await.unwrap().unwrap().value, [5; 8]);
     });
+}
+
+/// However either side waits, the other is heard; after a pause, too, in which both sleep if they may.
+#[test]
+fn each_way_of_waiting_hears_the_other_side() {
+    let ways = [Waiting::Briefly, Waiting::Asleep, Waiting::Spinning];
+    for (of_server, of_client) in ways.into_iter().flat_map(|way| ways.map(|other| (way, other))) {
+        let server = builder().listen(tcp(0)).waiting(of_server).start().unwrap();
+        let options = ConnectOptions { waiting: of_client, ..ConnectOptions::default() };
+        let client = Client::connect_with(server.url(), &options).unwrap();
+        let mut session = client.create_table::<u64>("t", 8).unwrap().session(Options::default()).unwrap();
+        for value in 0..3_u8 {
+            session.put(7, &[value; 8]).unwrap();
+            std::thread::sleep(Duration::from_millis(2));
+            assert_eq!(session.get(7).unwrap().unwrap().value, [value; 8], "{of_server:?}, {of_client:?}");
+        }
+    }
 }
 
 #[test]
