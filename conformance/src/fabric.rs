@@ -16,6 +16,7 @@ pub mod meters;
 pub mod pool;
 pub mod reads;
 pub mod shm;
+pub mod sieved;
 pub mod sim;
 pub mod slow;
 pub mod tcp;
@@ -64,6 +65,8 @@ macro_rules! fabric_suite {
             reads: read_sees_what_the_server_wrote, read_of_many_lines, reads_of_a_full_batch,
                 a_read_alone_is_a_batch_of_one, a_slot_may_be_posted_again, line_being_written_comes_back_odd,
                 write_is_seen_by_server_and_reader, the_lane_reads;
+            sieved: sieved_reads_bring_what_is_wanted, sieved_reads_are_refused_as_reads_are,
+                results_are_taken_in_the_order_of_posting;
             chained: chains_fetch_what_their_reads_would, chains_see_lines_being_written,
                 chains_are_refused_as_reads_are, a_part_of_a_read_is_the_wholes;
             tearing: stamped_lines_do_not_tear, plain_words_do_not_tear, writes_stay_in_order;

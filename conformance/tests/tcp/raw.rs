@@ -8,7 +8,7 @@ use farsight_conformance::fabric::harness::{FORMAT, PATIENCE};
 
 /// The hello of a client.
 pub(crate) fn hello(purpose: &[u8]) -> Vec<u8> {
-    let fixed = [&1_u32.to_le_bytes()[..], b"farsight", &1_u32.to_le_bytes(), &FORMAT.to_le_bytes(), purpose];
+    let fixed = [&1_u32.to_le_bytes()[..], b"farsight", &2_u32.to_le_bytes(), &FORMAT.to_le_bytes(), purpose];
     packet(&fixed.concat())
 }
 
@@ -20,6 +20,11 @@ pub(crate) fn packet(body: &[u8]) -> Vec<u8> {
 /// One verb's sixteen bytes.
 pub(crate) fn verb(kind: u8, region: u8, count: u32, offset_bytes: u64) -> Vec<u8> {
     [&[kind, region, 0, 0][..], &count.to_le_bytes(), &offset_bytes.to_le_bytes()].concat()
+}
+
+/// What a sieved READ carries: the word wanted, and a sieve for these words with parts of so many lines.
+pub(crate) fn sieve(words: u32, parts_begin: u8, part_lines: u8) -> Vec<u8> {
+    [&9_u64.to_le_bytes()[..], &words.to_le_bytes(), &[parts_begin, part_lines, 0, 0]].concat()
 }
 
 /// A batch with its header.

@@ -13,14 +13,19 @@ use farsight_base::sync::{AtomicU64, Ordering, fence};
 use farsight_base::words::{CopyMode, copy_lines, prefetch};
 use farsight_base::{LINE_BYTES, WORDS_PER_LINE};
 use farsight_fabric::RegionRights;
+use farsight_fabric::sieve::{SIEVED_LINES, Sieve};
 
-use crate::frames::{Batch, Denial, FRAME_REGIONS_MAX, Heading, Verb, VerbKind, lines_of_bytes};
+use crate::BATCH_VERBS_MAX;
+use crate::frames::{Batch, Denial, FRAME_REGIONS_MAX, Heading, NOT_PICKED, Verb, VerbKind, lines_of_bytes};
 use crate::grants::{Grants, HeldGrants};
 use crate::output::Output;
 use farsight_fabric_net::Stream;
 
 /// Lines asked for ahead of the one that is copied: more would push each other out of the nearest caches.
 const PREFETCH_LINES_MAX: usize = 4096;
+
+/// Lines of the longest heading, with what sieved READs found.
+const HEADING_LINES_MAX: usize = 1 + BATCH_VERBS_MAX / LINE_BYTES;
 
 /// How far a batch has come.
 #[derive(Debug, Default)]
@@ -35,6 +40,9 @@ pub(crate) struct Cursor {
     payload_at: usize,
     /// Lines of a READ that are copied.
     lines_done: usize,
+    /// What sieved READs found, and how many of them are executed.
+    picks: Vec<u8>,
+    sieved: usize,
     /// What atomics found.
     found: Vec<u64>,
     found_sent: bool,
@@ -47,6 +55,8 @@ struct Survey {
     denial: Option<Denial>,
     lines: u32,
     words: u32,
+    /// Sieved READs; their lines are not counted.
+    sieved: u32,
 }
 
 /// What became of an attempt to go on.
@@ -80,13 +90,17 @@ impl Cursor {
         let survey = if let Some(survey) = self.surveyed {
             survey
         } else {
-            if output.room() == 0 && !output.flush(stream)? {
+            if output.room() < HEADING_LINES_MAX && !output.flush(stream)? {
                 return Ok(Progress::Blocked);
             }
-            let survey = survey(batch, &regions, &mut self.asked);
-            let Survey { executed, denial, lines, words } = survey;
-            let (executed, sequence) = (executed as u32, batch.header.sequence);
-            output.push(&Heading::Completions { sequence, executed, denial, lines, words });
+            let mut survey = survey(batch, &regions, &mut self.asked);
+            if survey.sieved > 0 {
+                survey.lines += pick(batch, &regions, survey.executed, &mut self.picks);
+            }
+            let Survey { executed, denial, lines, words, sieved } = survey;
+            let (executed, sequence, picks) = (executed as u32, batch.header.sequence, sieved);
+            output.push(&Heading::Completions { sequence, executed, denial, lines, words, picks });
+            output.push_bytes(&self.picks);
             *self.surveyed.insert(survey)
         };
         while self.verb < survey.executed {
@@ -102,14 +116,21 @@ impl Cursor {
                 }
                 self.asked += 1;
             }
-            if verb.kind.is_read() {
-                if !self.read(&verb, words, output, stream)? {
-                    return Ok(Progress::Blocked);
+            let is_done = match verb.kind {
+                VerbKind::ReadPlain | VerbKind::ReadStamped => self.read(&verb, words, output, stream)?,
+                VerbKind::ReadSieved => {
+                    let (_, sieve) = batch.sieve(self.payload_at, &verb);
+                    self.read_sieved(sieve, words, output, stream)?
                 }
-            } else {
-                self.change(&verb, words, batch.payload(self.payload_at, &verb));
-                self.payload_at += verb.payload_bytes();
+                _ => {
+                    self.change(&verb, words, batch.payload(self.payload_at, &verb));
+                    true
+                }
+            };
+            if !is_done {
+                return Ok(Progress::Blocked);
             }
+            self.payload_at += verb.payload_bytes();
             self.verb += 1;
         }
         if output.room() < lines_of_bytes(self.found.len() * 8) && !output.flush(stream)? {
@@ -141,6 +162,34 @@ impl Cursor {
             self.lines_done += count;
         }
         self.lines_done = 0;
+        Ok(true)
+    }
+
+    /// Copies what a sieved READ picked, if there is room for all of it.
+    #[inline]
+    fn read_sieved(
+        &mut self,
+        sieve: Sieve,
+        words: &[AtomicU64],
+        output: &mut Output,
+        stream: &mut Stream,
+    ) -> io::Result<bool> {
+        let word = usize::from(self.picks[self.sieved]);
+        let is_picked = sieve.names(word);
+        if output.room() < sieve.lines_back(is_picked) && !output.flush(stream)? {
+            return Ok(false);
+        }
+        let mut copy = |line: usize, count: usize| {
+            let range = line * WORDS_PER_LINE..(line + count) * WORDS_PER_LINE;
+            copy_lines(&words[range], output.next(count), CopyMode::Stamped);
+        };
+        if is_picked {
+            copy(Sieve::line_of(word), 1);
+            copy(sieve.part_of(word), usize::from(sieve.part_lines));
+        } else {
+            copy(0, SIEVED_LINES);
+        }
+        self.sieved += 1;
         Ok(true)
     }
 
@@ -214,11 +263,14 @@ fn survey(batch: &Batch<'_>, regions: &Regions<'_>, asked: &mut usize) -> Survey
         let verb = batch.verb(index);
         match place(&verb, regions) {
             Ok(words) => {
+                let is_sieved = verb.kind == VerbKind::ReadSieved;
                 if prefetched < PREFETCH_LINES_MAX {
-                    prefetched += prefetch_lines(words, PREFETCH_LINES_MAX - prefetched);
+                    let most = if is_sieved { SIEVED_LINES } else { usize::MAX };
+                    prefetched += prefetch_lines(words, most.min(PREFETCH_LINES_MAX - prefetched));
                     *asked += 1;
                 }
-                survey.lines += if verb.kind.is_read() { verb.count } else { 0 };
+                survey.sieved += u32::from(is_sieved);
+                survey.lines += if verb.kind.is_read() && !is_sieved { verb.count } else { 0 };
                 survey.words += u32::from(verb.kind.is_atomic());
             }
             Err(denial) => {
@@ -229,6 +281,30 @@ fn survey(batch: &Batch<'_>, regions: &Regions<'_>, asked: &mut usize) -> Survey
         survey.executed += 1;
     }
     survey
+}
+
+/// Looks through the lines of the sieved READs among the first `executed` verbs, and asks for the parts of the words
+/// found; returns the lines that all of it comes to, those of `picks` among them.
+fn pick(batch: &Batch<'_>, regions: &Regions<'_>, executed: usize, picks: &mut Vec<u8>) -> u32 {
+    let (mut payload_at, mut lines) = (0, 0);
+    for index in 0..executed {
+        let verb = batch.verb(index);
+        if verb.kind == VerbKind::ReadSieved
+            && let Ok(words) = place(&verb, regions)
+        {
+            let (wanted, sieve) = batch.sieve(payload_at, &verb);
+            let first = words.as_chunks::<WORDS_PER_LINE>().0.first_chunk().expect("a sieve's lines");
+            let word = sieve.pick(first, wanted);
+            if let Some(word) = word {
+                let part = &words[sieve.part_of(word) * WORDS_PER_LINE..];
+                prefetch_lines(part, usize::from(sieve.part_lines));
+            }
+            lines += sieve.lines_back(word.is_some());
+            picks.push(word.map_or(NOT_PICKED, |word| word as u8));
+        }
+        payload_at += verb.payload_bytes();
+    }
+    (lines + lines_of_bytes(picks.len())) as u32
 }
 
 /// The words that a verb names, if it may touch them.

@@ -5,6 +5,7 @@
 //! its execution.
 
 use farsight_base::{LINE_BYTES, Line};
+use farsight_fabric::sieve::Sieve;
 
 use crate::grants::{TOKEN_BYTES, Token};
 use crate::{BATCH_VERBS_MAX, MESSAGE_BYTES_MAX};
@@ -17,6 +18,8 @@ pub(crate) const VERB_BYTES: usize = 16;
 pub(crate) const FRAME_BYTES_MAX: usize = 96 << 10;
 /// Regions that one batch names.
 pub(crate) const FRAME_REGIONS_MAX: usize = 16;
+/// What stands for a sieved READ that found nothing, where others have the number of a word.
+pub(crate) const NOT_PICKED: u8 = u8::MAX;
 /// Lines of the longest READ.
 pub(crate) const READ_LINES_MAX: usize = 1 << 16;
 
@@ -39,6 +42,7 @@ pub(crate) enum VerbKind {
     CompareSwap = 4,
     FetchAdd = 5,
     Call = 6,
+    ReadSieved = 7,
 }
 
 impl VerbKind {
@@ -51,6 +55,7 @@ impl VerbKind {
             4 => Self::CompareSwap,
             5 => Self::FetchAdd,
             6 => Self::Call,
+            7 => Self::ReadSieved,
             _ => return None,
         })
     }
@@ -58,7 +63,7 @@ impl VerbKind {
     /// True for what a READ is.
     #[inline]
     pub(crate) fn is_read(self) -> bool {
-        matches!(self, Self::ReadPlain | Self::ReadStamped)
+        matches!(self, Self::ReadPlain | Self::ReadStamped | Self::ReadSieved)
     }
 
     /// True for what yields the word that it found.
@@ -108,7 +113,7 @@ impl Verb {
         match self.kind {
             VerbKind::ReadPlain | VerbKind::ReadStamped => 0,
             VerbKind::Write => self.count as usize * 8,
-            VerbKind::CompareSwap => 16,
+            VerbKind::CompareSwap | VerbKind::ReadSieved => 16,
             VerbKind::FetchAdd => 8,
             VerbKind::Call => (self.count as usize).next_multiple_of(8),
         }
@@ -117,7 +122,7 @@ impl Verb {
     #[inline]
     fn check(&self, region_count: usize) -> Result<(), Malformed> {
         let most = match self.kind {
-            VerbKind::ReadPlain | VerbKind::ReadStamped => READ_LINES_MAX,
+            VerbKind::ReadPlain | VerbKind::ReadStamped | VerbKind::ReadSieved => READ_LINES_MAX,
             VerbKind::Write => FRAME_BYTES_MAX / 8,
             VerbKind::CompareSwap | VerbKind::FetchAdd => 1,
             VerbKind::Call => MESSAGE_BYTES_MAX,
@@ -229,11 +234,21 @@ impl<'f> Batch<'f> {
         let (described, payload) = body.split_at_checked(described_bytes).ok_or(short(described_bytes))?;
         let (tokens, verbs) = described.split_at(tokens_bytes);
         let mut batch = Self { header, tokens, verbs: verbs.as_chunks().0, payload, one_sided: 0 };
-        let (mut payload_bytes, mut has_calls) = (0, false);
+        let (mut payload_bytes, mut has_calls, mut checked_sieve) = (0, false, None);
         for index in 0..batch.len() {
             let verb = Verb::decode(&batch.verbs[index])?;
             verb.check(usize::from(header.region_count))?;
             let end = payload_bytes + verb.payload_bytes();
+            if verb.kind == VerbKind::ReadSieved {
+                let payload = payload.get(payload_bytes..end).ok_or(short(described_bytes + end))?;
+                let (_, sieve) = sieve_words(payload);
+                // One is nearly always as the one before.
+                if checked_sieve != Some((sieve, verb.count)) {
+                    let found = Sieve::decode(sieve, verb.count as usize);
+                    found.ok_or(Malformed::Verb { what: "sieve", got: sieve })?;
+                    checked_sieve = Some((sieve, verb.count));
+                }
+            }
             if verb.kind == VerbKind::Call {
                 has_calls = true;
                 let padding = payload.get(payload_bytes + verb.count as usize..end);
@@ -268,10 +283,24 @@ impl<'f> Batch<'f> {
         &self.payload[at..at + length_bytes]
     }
 
+    /// What a sieved READ wants, and its sieve, which was checked; its payload begins at `at`.
+    #[inline]
+    pub(crate) fn sieve(&self, at: usize, verb: &Verb) -> (u64, Sieve) {
+        let (wanted, sieve) = sieve_words(&self.payload[at..at + verb.payload_bytes()]);
+        (wanted, Sieve::from_word(sieve))
+    }
+
     /// The tokens of the regions that the batch names.
     pub(crate) fn tokens(&self) -> impl Iterator<Item = &'f Token> {
         self.tokens.chunks_exact(TOKEN_BYTES).map(|token| token.try_into().expect("chunks of a token"))
     }
+}
+
+/// The payload of a sieved READ: the word wanted, and the sieve's.
+#[inline(always)]
+fn sieve_words(payload: &[u8]) -> (u64, u64) {
+    let word = |bytes: Option<&[u8; 8]>| u64::from_le_bytes(*bytes.expect("16 bytes"));
+    (word(payload.first_chunk()), word(payload.last_chunk()))
 }
 
 /// Why a verb was not executed, as the server's frame says it.
@@ -305,15 +334,19 @@ impl Denial {
 /// The line with which a frame of the server begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Heading {
-    /// Results of a batch's verbs follow: lines of READs, then words of atomics, padded to lines.
+    /// Results of a batch's verbs follow: a byte for each sieved READ, padded to lines, lines of READs, then words
+    /// of atomics, padded to lines.
     Completions {
         sequence: u64,
         /// How many verbs of the batch were executed.
         executed: u32,
         /// Why the next one was not. The connection ends then.
         denial: Option<Denial>,
+        /// Those of the bytes and of the READs.
         lines: u32,
         words: u32,
+        /// Sieved READs among the verbs executed.
+        picks: u32,
     },
     /// The reply to a call follows, padded to lines.
     Reply {
@@ -330,13 +363,13 @@ impl Heading {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let mut line = Line::ZERO;
         match *self {
-            Self::Completions { sequence, executed, denial, lines, words } => {
+            Self::Completions { sequence, executed, denial, lines, words, picks } => {
                 let denial = denial.map_or(0, |denial| denial as u32);
                 line.0[..4].copy_from_slice(&[
                     pair(KIND_COMPLETIONS, executed),
                     sequence,
                     pair(denial, lines),
-                    pair(words, 0),
+                    pair(words, picks),
                 ]);
             }
             Self::Reply { sequence, verb, length_bytes } => {
@@ -357,7 +390,8 @@ impl Heading {
                     0 => None,
                     code => Some(Denial::ALL.into_iter().find(|denial| *denial as u32 == code)?),
                 };
-                Self::Completions { sequence, executed: first, denial, lines, words: halves(3).0 }
+                let (words, picks) = halves(3);
+                Self::Completions { sequence, executed: first, denial, lines, words, picks }
             }
             KIND_REPLY => Self::Reply { sequence, verb: first, length_bytes: halves(2).0 },
             _ => return None,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use farsight_base::sync::Ordering;
 use farsight_base::{ClientId, Epoch, Line, RegionId, RemoteAddress};
+use farsight_fabric::sieve::Sieve;
 use farsight_fabric::{CallHandler, FabricError, QueuePair as _, ReadMode, Region, RegionRights};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 
@@ -213,6 +214,9 @@ fn check_answers(arrived: &[u8], expected: &[(u64, usize, Vec<usize>)], ended: O
     assert_eq!(next(), None, "an answer to nothing");
 }
 
+/// Of a record of seven lines.
+const SIEVE: Sieve = Sieve { words: 0b1110_0000, parts_begin: 3, part_lines: 1, sharing_log2: 0 };
+
 /// Batches of every verb, alone and together.
 #[must_use]
 pub fn batch_seeds() -> Vec<Vec<u8>> {
@@ -222,6 +226,7 @@ pub fn batch_seeds() -> Vec<Vec<u8>> {
         (VerbKind::Write, 2, &[1, 2]),
         (VerbKind::CompareSwap, 1, &[0, 9]),
         (VerbKind::FetchAdd, 1, &[5]),
+        (VerbKind::ReadSieved, 7, &[3, SIEVE.encode()]),
     ];
     let mut seeds = Vec::new();
     for count in 1..=verbs.len() {
@@ -229,10 +234,12 @@ pub fn batch_seeds() -> Vec<Vec<u8>> {
             let (mut open, mut output) = (OpenBatch::default(), Vec::new());
             for round in 0..2 {
                 for (slot, (kind, count, words)) in verbs[..count].iter().enumerate() {
-                    let awaited = Awaited { slot, serial: 1, kind: *kind, count: *count, completes: true };
+                    let (sieve, completes) = (SIEVE, true);
+                    let awaited = Awaited { slot, serial: 1, kind: *kind, count: *count, sieve, completes };
                     open.add(awaited, &mark(rights), 64 * round, words);
                 }
-                let call = Awaited { slot: 9, serial: 1, kind: VerbKind::Call, count: 1, completes: true };
+                let (kind, completes) = (VerbKind::Call, true);
+                let call = Awaited { slot: 9, serial: 1, kind, count: 1, sieve: SIEVE, completes };
                 open.add_call(call, &b"a request"[..count]);
                 open.finish(&mut output, |_| {});
             }
@@ -264,7 +271,7 @@ pub fn answers(data: &[u8]) {
         if let Err(error) = queue.poll() {
             break error;
         }
-        if (0..6).all(|slot| queue.is_complete(slot)) {
+        if (0..7).all(|slot| queue.is_complete(slot)) {
             break FabricError::Forked;
         }
     };
@@ -274,6 +281,9 @@ pub fn answers(data: &[u8]) {
         if queue.is_complete(slot) || !is_done {
             let _ = queue.take_read(slot, &mut lines);
         }
+    }
+    if queue.is_complete(6) || !is_done {
+        let _ = queue.view_sieved(6, &mut [Line::ZERO; 7]);
     }
     for slot in 2..5 {
         let _ = queue.take_word(slot);
@@ -288,6 +298,7 @@ fn post_all(queue: &mut TcpQueue) {
     queue.post_write(2, at(8), &[1, 2, 3]);
     queue.post_compare_swap(3, at(16), 0, 1);
     queue.post_fetch_add(4, at(24), 1);
+    queue.post_sieved_read(6, at(192), 7, 3, SIEVE);
     queue.post_call(5, b"hello").expect("it fits");
 }
 
@@ -295,11 +306,13 @@ fn post_all(queue: &mut TcpQueue) {
 #[must_use]
 pub fn answer_seeds() -> Vec<Vec<u8>> {
     let bytes = |lines: &[Line]| farsight_base::words::bytes_of(lines).to_vec();
-    let good = Heading::Completions { sequence: 1, executed: 5, denial: None, lines: 8, words: 2 };
+    // A line of findings, eight of READs, two of the part picked.
+    let good = Heading::Completions { sequence: 1, executed: 6, denial: None, lines: 11, words: 2, picks: 1 };
     let denial = Some(crate::frames::Denial::NoGrant);
-    let denied = Heading::Completions { sequence: 1, executed: 2, denial, lines: 8, words: 0 };
-    let reply = Heading::Reply { sequence: 1, verb: 5, length_bytes: 5 };
-    let results = [Line([3; 8]); 9];
+    let denied = Heading::Completions { sequence: 1, executed: 2, denial, lines: 8, words: 0, picks: 0 };
+    let reply = Heading::Reply { sequence: 1, verb: 6, length_bytes: 5 };
+    let mut results = [Line([3; 8]); 12];
+    results[0] = Line([5, 0, 0, 0, 0, 0, 0, 0]);
     vec![
         [bytes(&[good.encode()]), bytes(&results), bytes(&[reply.encode(), Line([1; 8])])].concat(),
         [bytes(&[denied.encode()]), bytes(&results[..8])].concat(),

@@ -56,6 +56,14 @@ impl Output {
         self.next(1)[0] = heading.encode();
     }
 
+    /// Bytes, padded to lines with zeros; there must be room.
+    pub(crate) fn push_bytes(&mut self, bytes: &[u8]) {
+        let into = bytes_of_mut(self.next(lines_of_bytes(bytes.len())));
+        let (text, padding) = into.split_at_mut(bytes.len());
+        text.copy_from_slice(bytes);
+        padding.fill(0);
+    }
+
     /// Words, padded to lines with zeros.
     pub(crate) fn push_words(&mut self, words: &[u64]) {
         let lines = words.chunks(Line::ZERO.0.len());
@@ -69,10 +77,7 @@ impl Output {
     /// A reply, padded to lines with zeros.
     pub(crate) fn push_reply(&mut self, sequence: u64, verb: u32, reply: &[u8]) {
         self.push(&Heading::Reply { sequence, verb, length_bytes: reply.len() as u32 });
-        let bytes = bytes_of_mut(self.next(lines_of_bytes(reply.len())));
-        let (text, padding) = bytes.split_at_mut(reply.len());
-        text.copy_from_slice(reply);
-        padding.fill(0);
+        self.push_bytes(reply);
     }
 
     /// Sends what is gathered. False if the kernel did not take all of it.

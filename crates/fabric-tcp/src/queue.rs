@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use farsight_base::clock::{Clock, MonotonicNs, SystemClock};
 use farsight_base::{LINE_BYTES, Line, RegionId, RemoteAddress};
+use farsight_fabric::sieve::{Sieve, Sieved};
 use farsight_fabric::{FabricError, Guarantees, Meters, QueuePair, ReadMode, RegionRights, Slot};
 use farsight_fabric_net::Stream;
 
@@ -69,6 +70,8 @@ struct Held {
     batch: u64,
     at: u64,
     line_count: u32,
+    /// What a sieved READ found, if it is [`Content::Staged`] or [`Content::Copied`].
+    pick: Option<u8>,
     /// Where a verb is aimed, for the error that names it.
     address: RemoteAddress,
 }
@@ -79,6 +82,7 @@ const NOTHING: Held = Held {
     batch: 0,
     at: 0,
     line_count: 0,
+    pick: None,
     address: RemoteAddress { region: RegionId(0), offset_bytes: 0 },
 };
 
@@ -106,6 +110,8 @@ pub struct TcpQueue {
     verbs_under_way: usize,
     inbox: Inbox,
     arriving: Arriving,
+    /// What the sieved READs of the oldest frame found.
+    picks: Vec<u8>,
     /// Slots whose lines are staged.
     staged: usize,
     copied: Vec<Vec<Line>>,
@@ -136,6 +142,7 @@ impl TcpQueue {
             verbs_under_way: 0,
             inbox: Inbox::new(),
             arriving: Arriving::Heading,
+            picks: Vec::new(),
             staged: 0,
             copied: vec![Vec::new(); SLOTS],
             replies: vec![Vec::new(); SLOTS],
@@ -159,7 +166,7 @@ impl TcpQueue {
 
     /// The lines of the completed READ in `slot`, where they lie until anything else arrives.
     #[inline]
-    fn take_lines(&mut self, slot: Slot, line_count: usize) -> Result<&[Line], FabricError> {
+    fn take_lines(&mut self, slot: Slot) -> Result<&[Line], FabricError> {
         let held = self.slots[slot];
         let is_staged = held.content == Content::Staged;
         if !is_staged && held.content != Content::Copied {
@@ -168,13 +175,8 @@ impl TcpQueue {
         self.staged -= usize::from(is_staged);
         self.slots[slot].content = Content::Nothing;
         let first = held.at as usize;
-        let lines = if is_staged {
-            self.inbox.lines(first..first + held.line_count as usize)
-        } else {
-            &self.copied[slot]
-        };
-        assert!(lines.len() == line_count, "as many lines are taken as were posted");
-        Ok(lines)
+        let lines = first..first + held.line_count as usize;
+        Ok(if is_staged { self.inbox.lines(lines) } else { &self.copied[slot] })
     }
 
     /// Makes the slot hold a new posting.
@@ -190,6 +192,20 @@ impl TcpQueue {
     /// Posts a verb of `length_bytes` that is aimed at `address` and carries `words`.
     #[inline]
     fn post(&mut self, slot: Slot, kind: VerbKind, address: RemoteAddress, length_bytes: u64, words: &[u64]) {
+        self.post_with(slot, kind, address, length_bytes, words, Sieve::default());
+    }
+
+    /// [`TcpQueue::post`], with the sieve of a sieved READ.
+    #[inline]
+    fn post_with(
+        &mut self,
+        slot: Slot,
+        kind: VerbKind,
+        address: RemoteAddress,
+        length_bytes: u64,
+        words: &[u64],
+        sieve: Sieve,
+    ) {
         let region = match self.permit(kind, address, length_bytes) {
             Ok(region) => region,
             Err(refusal) => return self.refuse(slot, refusal, kind, address, length_bytes),
@@ -197,7 +213,7 @@ impl TcpQueue {
         let held = self.hold(slot, Content::Awaited, address);
         held.line_count = if kind.is_read() { (length_bytes / LINE_BYTES as u64) as u32 } else { 0 };
         let (count, serial) = (if kind.is_read() { held.line_count } else { 1 }, held.serial);
-        let awaited = Awaited { slot, serial, kind, count, completes: true };
+        let awaited = Awaited { slot, serial, kind, count, sieve, completes: true };
         if kind != VerbKind::Write {
             return self.open.add(awaited, &region.token, address.offset_bytes, words);
         }
@@ -251,6 +267,21 @@ impl QueuePair for TcpQueue {
         self.post(slot, kind, from, length_bytes, &[]);
     }
 
+    #[inline]
+    fn post_sieved_read(
+        &mut self,
+        slot: Slot,
+        from: RemoteAddress,
+        line_count: usize,
+        wanted: u64,
+        sieve: Sieve,
+    ) {
+        assert!(sieve.is_within(line_count), "{sieve:?} goes beyond {line_count} lines");
+        let length_bytes = (line_count as u64).saturating_mul(LINE_BYTES as u64);
+        let words = [wanted, sieve.encode()];
+        self.post_with(slot, VerbKind::ReadSieved, from, length_bytes, &words, sieve);
+    }
+
     fn post_write(&mut self, slot: Slot, to: RemoteAddress, words: &[u64]) {
         self.post(slot, VerbKind::Write, to, words.len() as u64 * 8, words);
     }
@@ -277,7 +308,8 @@ impl QueuePair for TcpQueue {
         let serial = self.hold(slot, Content::Awaited, nowhere).serial;
         self.batch_meters.calls += 1;
         self.batch_meters.call_bytes += request.len() as u64;
-        self.open.add_call(Awaited { slot, serial, kind, count: 1, completes: true }, request);
+        let sieve = Sieve::default();
+        self.open.add_call(Awaited { slot, serial, kind, count: 1, sieve, completes: true }, request);
         Ok(())
     }
 
@@ -337,13 +369,29 @@ impl QueuePair for TcpQueue {
     #[inline]
     fn take_read(&mut self, slot: Slot, into: &mut [Line]) -> Result<(), FabricError> {
         let line_count = into.len();
-        into.copy_from_slice(self.take_lines(slot, line_count)?);
+        let lines = self.take_lines(slot)?;
+        assert!(lines.len() == line_count, "as many lines are taken as were posted");
+        into.copy_from_slice(lines);
         Ok(())
     }
 
     #[inline]
     fn view_read<'a>(&'a mut self, slot: Slot, room: &'a mut [Line]) -> Result<&'a [Line], FabricError> {
-        self.take_lines(slot, room.len())
+        let line_count = room.len();
+        let lines = self.take_lines(slot)?;
+        assert!(lines.len() == line_count, "as many lines are taken as were posted");
+        Ok(lines)
+    }
+
+    #[inline]
+    fn view_sieved<'a>(&'a mut self, slot: Slot, _: &'a mut [Line]) -> Result<Sieved<'a>, FabricError> {
+        let pick = self.slots[slot].pick;
+        let lines = self.take_lines(slot)?;
+        let missed = || Sieved::Missed(lines.first_chunk().expect("a READ that found nothing has its lines"));
+        Ok(match (pick, lines) {
+            (Some(word), [line, part @ ..]) => Sieved::Picked { word: usize::from(word), line, part },
+            _ => missed(),
+        })
     }
 
     fn take_word(&mut self, slot: Slot) -> Result<u64, FabricError> {
@@ -371,7 +419,7 @@ impl QueuePair for TcpQueue {
 #[inline]
 fn count(meters: &mut Meters, kind: VerbKind, length_bytes: u64) {
     match kind {
-        VerbKind::ReadPlain | VerbKind::ReadStamped => {
+        VerbKind::ReadPlain | VerbKind::ReadStamped | VerbKind::ReadSieved => {
             meters.reads += 1;
             meters.read_bytes += length_bytes;
         }

@@ -27,6 +27,7 @@ mod meters;
 mod queue_pair;
 mod region;
 mod server;
+pub mod sieve;
 
 pub use error::FabricError;
 pub use gate::Gate;

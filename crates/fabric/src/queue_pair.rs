@@ -7,6 +7,7 @@ use farsight_base::words::SharedLine;
 use farsight_base::{Epoch, Line, RegionId, RemoteAddress};
 
 use crate::chained::{Chains, line_address, read_by_slots};
+use crate::sieve::{Sieve, Sieved};
 use crate::{FabricError, Guarantees, Meters};
 
 /// A place in a queue pair's batch, below [`QueuePair::SLOTS`]. A slot holds one verb from its posting until
@@ -85,6 +86,23 @@ pub trait QueuePair {
     /// Posts a READ of `line_count` lines at the line-aligned `from`. Over shared memory this prefetches.
     /// A wrong address is reported when the slot is taken.
     fn post_read(&mut self, slot: Slot, from: RemoteAddress, line_count: usize, mode: ReadMode);
+
+    /// Posts a stamped READ of `line_count` lines at `from`, of which what `sieve` picks by the word `wanted` is
+    /// enough; the slot is taken by [`QueuePair::view_sieved`].
+    ///
+    /// # Panics
+    /// Perhaps, if the sieve's parts end beyond the READ.
+    #[inline]
+    fn post_sieved_read(
+        &mut self,
+        slot: Slot,
+        from: RemoteAddress,
+        line_count: usize,
+        _wanted: u64,
+        _sieve: Sieve,
+    ) {
+        self.post_read(slot, from, line_count, ReadMode::Stamped);
+    }
 
     /// Posts a WRITE of `words` at the word-aligned `to`.
     fn post_write(&mut self, slot: Slot, to: RemoteAddress, words: &[u64]);
@@ -232,6 +250,15 @@ pub trait QueuePair {
     fn view_read<'a>(&'a mut self, slot: Slot, room: &'a mut [Line]) -> Result<&'a [Line], FabricError> {
         self.take_read(slot, room)?;
         Ok(room)
+    }
+
+    /// What the completed sieved READ in `slot` brought; `room` is as long as all of the READ.
+    ///
+    /// # Errors
+    /// As [`QueuePair::take_read`].
+    #[inline]
+    fn view_sieved<'a>(&'a mut self, slot: Slot, room: &'a mut [Line]) -> Result<Sieved<'a>, FabricError> {
+        self.view_read(slot, room).map(Sieved::Whole)
     }
 
     /// The word that the completed atomic in `slot` found, or zero for a completed WRITE.

@@ -233,6 +233,20 @@ impl KeyLines<'_> {
     }
 }
 
+/// What one line of a key part proves of a key: its slot and the incarnation under which its value must be found, if
+/// `line` holds it in the key part's word `word`.
+#[inline]
+#[must_use]
+pub fn hit_in_line(line: &Line, word: usize, key: u64) -> Option<(LeafSlot, u32)> {
+    let (stamp, place) = (line.stamp(), word % WORDS_PER_LINE);
+    let is_hit = word < KEY_LINES * WORDS_PER_LINE
+        && KEY_WORDS_MASK >> word & 1 == 1
+        && line.0[place] == key
+        && stamp.occupancy() >> place & 1 == 1
+        && !stamp.is_changing();
+    is_hit.then(|| (LeafSlot::of_key_word(word), stamp.incarnation()))
+}
+
 /// Of words that equal a key, those that are occupied, by their lines' stamps.
 #[inline(always)]
 pub(crate) fn found_words(equal: u32, [first, second, third]: [Stamp; KEY_LINES]) -> u32 {
@@ -240,8 +254,8 @@ pub(crate) fn found_words(equal: u32, [first, second, third]: [Stamp; KEY_LINES]
     equal & occupied as u32 & KEY_WORDS_MASK
 }
 
-/// The words of the key part that hold keys.
-const KEY_WORDS_MASK: u32 = 0b0111_1110_1111_1110_1110_0000;
+/// The words of the key part that hold keys, a bit each, the first line's first word lowest.
+pub const KEY_WORDS_MASK: u32 = 0b0111_1110_1111_1110_1110_0000;
 
 #[cfg(test)]
 mod tests {
@@ -274,6 +288,25 @@ mod tests {
         let lines = [Line::ZERO; KEY_LINES];
         assert_eq!(KeyLines(&lines).search(0), KeySearch::Foreign);
         assert_eq!(KeyLines(&lines).search(u64::MAX), KeySearch::Foreign);
+    }
+
+    /// One line says what the whole key part says of a hit.
+    #[test]
+    fn a_line_alone_proves_its_hits() {
+        let mut random = SplitMix64::new(5);
+        for _ in 0..2_000 {
+            let mut lines = [Line::ZERO; KEY_LINES];
+            for word in lines.iter_mut().flat_map(|line| &mut line.0) {
+                *word = random.next_u64();
+            }
+            for word in 0..40 {
+                let key = if word < 24 { lines[word / 8].0[word % 8] } else { 7 };
+                let alone = lines.get(word / 8).and_then(|line| hit_in_line(line, word, key));
+                let is_key = KEY_WORDS_MASK.checked_shr(word as u32).is_some_and(|mask| mask & 1 == 1);
+                assert_eq!(alone, if is_key { KeyLines(&lines).hit(key) } else { None }, "word {word}");
+                assert_eq!(hit_in_line(&lines[0], word, 3), None);
+            }
+        }
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub use entry::TableEntry;
 pub use geometry::{Geometry, GeometryError, LeafSlot, ValuePlace};
 pub use image::LeafImage;
 pub use in_place::{ShortPair, find_short};
-pub use key_lines::{Fences, KeyLines, KeySearch};
+pub use key_lines::{Fences, KEY_WORDS_MASK, KeyLines, KeySearch, hit_in_line};
 pub use short_pairs::{PairsRoom, SHORT_LEAF_LINES};
 pub use sub_model::SubModelRecord;
 pub use value::{ValueFault, read_short_value};

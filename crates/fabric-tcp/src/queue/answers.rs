@@ -11,15 +11,24 @@ use farsight_fabric::FabricError;
 use super::{Content, Held, TcpQueue};
 use crate::MESSAGE_BYTES_MAX;
 use crate::batch::{Awaited, Sent};
-use crate::frames::{Denial, Heading, lines_of_bytes};
+use crate::frames::{Denial, Heading, NOT_PICKED, VerbKind, lines_of_bytes};
 
 /// What arrives next.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Arriving {
     Heading,
-    /// Lines of the oldest frame's READs from verb `next` on, then the words of its atomics.
+    /// What the oldest frame's sieved READs found; then as many `lines` in all.
+    Picks {
+        executed: usize,
+        denial: Option<Denial>,
+        picks: usize,
+        lines: u64,
+    },
+    /// Lines of the oldest frame's READs from verb `next` on, before which `sieved` are sieved, then the words of
+    /// its atomics.
     Verbs {
         next: usize,
+        sieved: usize,
         executed: usize,
         denial: Option<Denial>,
     },
@@ -29,12 +38,30 @@ pub(super) enum Arriving {
     },
 }
 
-/// Lines and words that the first `executed` verbs of a frame yield.
+/// Words and sieved READs' findings that the first `executed` verbs of a frame yield.
 fn yields(sent: &Sent, executed: usize) -> (u64, u64) {
-    sent.verbs[..executed].iter().fold((0, 0), |(lines, words), verb| {
-        let line_count = if verb.kind.is_read() { u64::from(verb.count) } else { 0 };
-        (lines + line_count, words + u64::from(verb.kind.is_atomic()))
+    sent.verbs[..executed].iter().fold((0, 0), |(words, picks), verb| {
+        (words + u64::from(verb.kind.is_atomic()), picks + u64::from(verb.kind == VerbKind::ReadSieved))
     })
+}
+
+/// Lines that the first `executed` verbs of a frame yield, findings among them; `None` if one is impossible.
+fn yields_lines(sent: &Sent, executed: usize, picks: &[u8]) -> Option<u64> {
+    let mut found = picks.iter();
+    let mut lines = lines_of_bytes(picks.len());
+    for verb in &sent.verbs[..executed] {
+        if verb.kind == VerbKind::ReadSieved {
+            let word = *found.next()?;
+            let is_picked = verb.sieve.names(usize::from(word));
+            if !is_picked && word != NOT_PICKED {
+                return None;
+            }
+            lines += verb.sieve.lines_back(is_picked);
+        } else if verb.kind.is_read() {
+            lines += verb.count as usize;
+        }
+    }
+    Some(lines as u64)
 }
 
 impl TcpQueue {
@@ -43,7 +70,12 @@ impl TcpQueue {
         loop {
             let goes_on = match self.arriving {
                 Arriving::Heading => self.take_heading()?,
-                Arriving::Verbs { next, executed, denial } => self.take_results(next, executed, denial),
+                Arriving::Picks { executed, denial, picks, lines } => {
+                    self.take_picks(executed, denial, picks, lines)?
+                }
+                Arriving::Verbs { next, sieved, executed, denial } => {
+                    self.take_results(next, sieved, executed, denial)
+                }
                 Arriving::Reply { length_bytes } => self.take_answer(length_bytes),
             };
             if !goes_on {
@@ -60,15 +92,15 @@ impl TcpQueue {
         };
         let heading = Heading::decode(&line);
         self.arriving = match heading {
-            Some(Heading::Completions { sequence, executed, denial, lines, words })
+            Some(Heading::Completions { sequence, executed, denial, lines, words, picks })
                 if oldest.awaits_verbs && sequence == oldest.sequence =>
             {
                 let (executed, total) = (executed as usize, oldest.verbs.len());
                 let is_possible = if denial.is_none() { executed == total } else { executed < total };
-                if !is_possible || yields(oldest, executed) != (u64::from(lines), u64::from(words)) {
+                if !is_possible || yields(oldest, executed) != (u64::from(words), u64::from(picks)) {
                     return Err(self.unintelligible("completions", format!("{heading:?}")));
                 }
-                Arriving::Verbs { next: 0, executed, denial }
+                Arriving::Picks { executed, denial, picks: picks as usize, lines: u64::from(lines) }
             }
             Some(Heading::Reply { sequence, verb, length_bytes })
                 if !oldest.awaits_verbs
@@ -83,20 +115,53 @@ impl TcpQueue {
         Ok(true)
     }
 
+    /// Takes what sieved READs found. False if more has to arrive first.
+    fn take_picks(
+        &mut self,
+        executed: usize,
+        denial: Option<Denial>,
+        count: usize,
+        lines: u64,
+    ) -> Result<bool, FabricError> {
+        let Some(range) = self.inbox.next(lines_of_bytes(count)) else { return Ok(false) };
+        self.picks.clear();
+        self.picks.extend_from_slice(&self.inbox.bytes(range)[..count]);
+        let oldest = self.under_way.front().expect("a frame is being answered");
+        if yields_lines(oldest, executed, &self.picks) != Some(lines) {
+            let got = format!("{lines} lines, and for sieved READs {:?}", self.picks);
+            return Err(self.unintelligible("completions", got));
+        }
+        self.arriving = Arriving::Verbs { next: 0, sieved: 0, executed, denial };
+        Ok(true)
+    }
+
     /// Takes READs' lines, and at last what atomics found. False if more has to arrive first.
     #[inline]
-    fn take_results(&mut self, mut next: usize, executed: usize, denial: Option<Denial>) -> bool {
+    fn take_results(
+        &mut self,
+        mut next: usize,
+        mut sieved: usize,
+        executed: usize,
+        denial: Option<Denial>,
+    ) -> bool {
         let sent = self.under_way.front().expect("a frame is being answered");
         while next < executed {
             let verb = sent.verbs[next];
             if verb.kind.is_read() {
-                let Some(lines) = self.inbox.next(verb.count as usize) else {
-                    self.arriving = Arriving::Verbs { next, executed, denial };
+                let (mut count, mut pick) = (verb.count as usize, None);
+                if verb.kind == VerbKind::ReadSieved {
+                    pick = Some(self.picks[sieved]).filter(|pick| *pick != NOT_PICKED);
+                    count = verb.sieve.lines_back(pick.is_some());
+                }
+                let Some(lines) = self.inbox.next(count) else {
+                    self.arriving = Arriving::Verbs { next, sieved, executed, denial };
                     return false;
                 };
+                sieved += usize::from(verb.kind == VerbKind::ReadSieved);
                 let held = &mut self.slots[verb.slot];
                 if held.serial == verb.serial {
                     (held.content, held.at) = (Content::Staged, lines.start as u64);
+                    (held.line_count, held.pick) = (count as u32, pick);
                     self.staged += 1;
                     self.completed += 1;
                 }
@@ -105,7 +170,7 @@ impl TcpQueue {
         }
         let word_count = yields_words(sent, executed);
         let Some(words) = self.inbox.next(word_count.div_ceil(WORDS_PER_LINE)) else {
-            self.arriving = Arriving::Verbs { next, executed, denial };
+            self.arriving = Arriving::Verbs { next, sieved, executed, denial };
             return false;
         };
         self.finish_verbs(executed, denial, words);

@@ -3,8 +3,8 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use farsight_fabric::{FabricError, Slot};
 use farsight_fabric::lane::STALL_TIMEOUT;
+use farsight_fabric::{FabricError, Slot};
 use rustix::event::PollFlags;
 
 use super::{Content, FRAMES_MAX, TcpQueue, UNSENT_BYTES_MAX};

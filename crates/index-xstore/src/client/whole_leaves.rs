@@ -1,18 +1,21 @@
-//! GETs of many keys where a round trip costs more than the bytes that it brings: each key's leaf is fetched
-//! *whole*, so that key and value come in one round trip instead of two.
+//! GETs of many keys where a round trip costs more than the bytes that it brings: each key's leaf is READ
+//! *whole*, so that key and value come in one round trip instead of two. The READ is *sieved*: where the server's
+//! processor executes it, only the key's line and its value's come back, and of a key that is not there the key
+//! part.
 //!
 //! Lines of one READ may be of different instants in any order; why what they prove is still linearizable is
-//! in docs/protocol/xstore.md, where a single GET does the same. What does not come out clean goes to the
-//! lane.
+//! in docs/protocol/xstore.md, where a single GET does the same. The lines that come back prove what they say
+//! by themselves, so a sieve is believed nothing. What does not come out clean goes to the lane.
 //!
 //! Protocol: keys are taken as many at a time as the queue pair has slots for; a doorbell goes out for each
 //! piece of them, so that the server works on the first while the others are predicted, and on the others while
 //! the leaves of the first are searched.
 
 use farsight_base::LeafNumber;
-use farsight_fabric::{CostClass, QueuePair, ReadMode};
+use farsight_fabric::sieve::{Sieve, Sieved};
+use farsight_fabric::{CostClass, QueuePair};
 use farsight_index::Answers;
-use farsight_layout::{KeyLines, KeySearch};
+use farsight_layout::{Geometry, KEY_LINES, KEY_WORDS_MASK, KeyLines, KeySearch, hit_in_line};
 
 use super::lookup::Start;
 use super::multi_get::{Locate as _, Predicted};
@@ -99,6 +102,7 @@ impl XClient {
         irregular: &mut Vec<(usize, Start)>,
     ) -> Result<(), XStoreError> {
         let (region, geometry) = (self.cache.region(), *self.cache.geometry());
+        let sieve = sieve(&geometry);
         self.leaves.clear();
         for (batch, of_batch) in keys.chunks(BATCH).enumerate() {
             let predicted = self.model.as_deref().map(|model| Predicted::new(model, of_batch));
@@ -111,7 +115,7 @@ impl XClient {
                     irregular.push((slot, Start::Unrouted));
                 } else {
                     let from = geometry.address(region, leaf, 0);
-                    queue.post_read(slot, from, geometry.leaf_lines(), ReadMode::Stamped);
+                    queue.post_sieved_read(slot, from, geometry.leaf_lines(), *key, sieve);
                 }
             }
             let done = batch * BATCH + of_batch.len();
@@ -138,22 +142,66 @@ impl XClient {
                 continue;
             }
             queue.settle_slot(index)?;
-            let lines = queue.view_read(index, lines)?;
-            let key_lines = lines.first_chunk().expect("a leaf has a key part");
-            match KeyLines(key_lines).search(*key) {
-                KeySearch::Hit { slot, incarnation } => {
-                    let place = geometry.value_place(slot);
-                    let value_lines = &lines[place.line..][..geometry.lines_per_value()];
-                    let into = answers.value_mut(first + index);
-                    match geometry.read_value(value_lines, place, incarnation, into) {
-                        Ok(version) => answers.set_version(first + index, version),
-                        Err(_) => irregular.push((index, Start::Again(*leaf))),
-                    }
-                }
-                KeySearch::Absent => {}
-                other => irregular.push((index, Start::after(*leaf, other))),
+            let into = answers.value_mut(first + index);
+            match search(&geometry, &queue.view_sieved(index, lines)?, *key, into) {
+                Search::Value(version) => answers.set_version(first + index, version),
+                Search::Absent => {}
+                Search::Again => irregular.push((index, Start::Again(*leaf))),
+                Search::Elsewhere(found) => irregular.push((index, Start::after(*leaf, found))),
             }
         }
         Ok(())
     }
+}
+
+/// What a leaf's lines say of a key.
+enum Search {
+    /// It is there, of this version; its value has been copied.
+    Value(u64),
+    Absent,
+    /// The lines prove nothing.
+    Again,
+    /// What is neither a hit nor a proof of absence.
+    Elsewhere(KeySearch),
+}
+
+/// Of a leaf a GET needs the line that holds its key, and its value's lines.
+fn sieve(geometry: &Geometry) -> Sieve {
+    Sieve {
+        words: KEY_WORDS_MASK,
+        parts_begin: KEY_LINES as u8,
+        part_lines: geometry.lines_per_value() as u8,
+        sharing_log2: geometry.values_per_line().ilog2() as u8,
+    }
+}
+
+/// Looks `key` up in what came of its leaf, and copies its value.
+#[inline]
+fn search(geometry: &Geometry, sieved: &Sieved<'_>, key: u64, into: &mut [u8]) -> Search {
+    let (found, value_lines) = match *sieved {
+        Sieved::Picked { word, line, part } => match hit_in_line(line, word, key) {
+            Some((slot, incarnation)) => (KeySearch::Hit { slot, incarnation }, Some(part)),
+            None => return Search::Again,
+        },
+        Sieved::Missed(key_lines) => (KeyLines(key_lines).search(key), None),
+        Sieved::Whole(lines) => {
+            let found = KeyLines(lines.first_chunk().expect("a leaf has a key part")).search(key);
+            let KeySearch::Hit { slot, .. } = found else { return without_hit(found) };
+            let place = geometry.value_place(slot);
+            (found, Some(&lines[place.line..][..geometry.lines_per_value()]))
+        }
+    };
+    match (found, value_lines) {
+        (KeySearch::Hit { slot, incarnation }, Some(value_lines)) => {
+            let place = geometry.value_place(slot);
+            geometry.read_value(value_lines, place, incarnation, into).map_or(Search::Again, Search::Value)
+        }
+        // It came between the look and the copy.
+        (KeySearch::Hit { .. }, None) => Search::Again,
+        (found, _) => without_hit(found),
+    }
+}
+
+fn without_hit(found: KeySearch) -> Search {
+    if found == KeySearch::Absent { Search::Absent } else { Search::Elsewhere(found) }
 }

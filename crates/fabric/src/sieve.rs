@@ -1,0 +1,182 @@
+//! Sieved READs: of a record whose first lines say which of its other lines matter, only what a caller needs.
+//!
+//! Invariant: a sieve leaves lines out and changes none, and what it leaves in is stamped as any READ's lines
+//! are. So whoever proves what it was told by the lines themselves loses nothing if a sieve picked the wrong
+//! ones, or none: it READs again.
+//!
+//! Protocol: a READ begins with [`SIEVED_LINES`] stamped lines. Of the words in them that the sieve names, the
+//! first that holds the *wanted* word, and is occupied by its line's stamp, is *picked*: its line comes back, and
+//! behind it the *part* that belongs to it. Without one the sieved lines come back. A provider whose memory's
+//! side has no processor to look brings all lines, and so may any provider at any time.
+
+use farsight_base::search::{SEARCH_LINES, equal_words_stamped};
+use farsight_base::words::SharedLine;
+use farsight_base::{Line, WORDS_PER_LINE};
+
+/// Lines that a sieve looks through.
+pub const SIEVED_LINES: usize = SEARCH_LINES;
+/// Words in them.
+const WORDS: usize = SIEVED_LINES * WORDS_PER_LINE;
+
+/// Which words may be picked, and which lines belong to each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sieve {
+    /// The words that may be picked, a bit each, the first line's first word lowest; no line's stamp.
+    pub words: u32,
+    /// The line of the READ where the first word's part begins.
+    pub parts_begin: u8,
+    /// Lines of a part.
+    pub part_lines: u8,
+    /// Binary logarithm of the words, one behind the other, that share a part.
+    pub sharing_log2: u8,
+}
+
+/// What came of a sieved READ.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sieved<'a> {
+    /// All lines of the READ.
+    Whole(&'a [Line]),
+    /// The sieved lines: the wanted word was not among them.
+    Missed(&'a [Line; SIEVED_LINES]),
+    /// The wanted word.
+    Picked {
+        /// Which of the sieved lines' words it is; one that the sieve names.
+        word: usize,
+        /// The line that holds it.
+        line: &'a Line,
+        /// Its part.
+        part: &'a [Line],
+    },
+}
+
+impl Sieve {
+    /// The words that a sieve may name: all but stamps.
+    const NAMEABLE: u32 = 0x00fe_fefe;
+
+    /// Its bits in a word.
+    #[must_use]
+    pub fn encode(self) -> u64 {
+        let [begin, lines, sharing] = [self.parts_begin, self.part_lines, self.sharing_log2].map(u64::from);
+        u64::from(self.words) | begin << 32 | lines << 40 | sharing << 48
+    }
+
+    /// The sieve in a word, if it is one that [`Sieve::encode`] writes and that a READ of `line_count` lines can
+    /// go through.
+    #[must_use]
+    pub fn decode(word: u64, line_count: usize) -> Option<Self> {
+        let sieve = Self::from_word(word);
+        (sieve.encode() == word && sieve.is_within(line_count)).then_some(sieve)
+    }
+
+    /// The sieve in a word that was found to be one.
+    #[inline]
+    #[must_use]
+    pub fn from_word(word: u64) -> Self {
+        let byte = |at: u32| (word >> at) as u8;
+        let [parts_begin, part_lines, sharing_log2] = [byte(32), byte(40), byte(48)];
+        Self { words: word as u32, parts_begin, part_lines, sharing_log2 }
+    }
+
+    /// True if every word has its part within a READ of so many lines.
+    #[must_use]
+    pub fn is_within(self, line_count: usize) -> bool {
+        let names_words = self.words != 0 && self.words & !Self::NAMEABLE == 0;
+        let parts = || ((self.words.count_ones() as usize - 1) >> self.sharing_log2) + 1;
+        names_words
+            && usize::from(self.sharing_log2) < WORDS
+            && line_count >= SIEVED_LINES
+            && usize::from(self.parts_begin) + parts() * usize::from(self.part_lines) <= line_count
+    }
+
+    /// The word to be picked among lines where they lie.
+    #[inline(always)]
+    #[must_use]
+    pub fn pick(self, lines: &[SharedLine; SIEVED_LINES], wanted: u64) -> Option<usize> {
+        let found = equal_words_stamped(lines, wanted);
+        let occupied = [found.first, found.second, found.third].map(|stamp| u32::from(stamp.occupancy()));
+        let found = found.equal & self.words & (occupied[0] | occupied[1] << 8 | occupied[2] << 16);
+        (found != 0).then(|| found.trailing_zeros() as usize)
+    }
+
+    /// True if `word` is one that may be picked.
+    #[inline]
+    #[must_use]
+    pub fn names(self, word: usize) -> bool {
+        word < WORDS && self.words >> word & 1 == 1
+    }
+
+    /// The line of a word.
+    #[inline]
+    #[must_use]
+    pub fn line_of(word: usize) -> usize {
+        word / WORDS_PER_LINE
+    }
+
+    /// The line where the part of a word begins that the sieve names.
+    #[inline]
+    #[must_use]
+    pub fn part_of(self, word: usize) -> usize {
+        let before = (self.words & ((1 << word) - 1)).count_ones() as usize;
+        usize::from(self.parts_begin) + (before >> self.sharing_log2) * usize::from(self.part_lines)
+    }
+
+    /// Lines that come back with a word that was picked, and without one.
+    #[inline]
+    #[must_use]
+    pub fn lines_back(self, is_picked: bool) -> usize {
+        if is_picked { 1 + usize::from(self.part_lines) } else { SIEVED_LINES }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farsight_base::sync::AtomicU64;
+
+    use super::*;
+
+    const SIEVE: Sieve = Sieve { words: 0b0110_0000_0110, parts_begin: 3, part_lines: 2, sharing_log2: 1 };
+
+    #[test]
+    fn a_word_has_its_line_and_part() {
+        assert!(SIEVE.is_within(7) && !SIEVE.is_within(6));
+        let places = [1, 2, 9, 10].map(|word| (Sieve::line_of(word), SIEVE.part_of(word)));
+        assert_eq!(places, [(0, 3), (0, 3), (1, 5), (1, 5)]);
+        assert!([1, 2, 9, 10].iter().all(|word| SIEVE.names(*word)));
+        assert!(![0, 3, 8, 11, 23, 24, 255].iter().any(|word| SIEVE.names(*word)));
+    }
+
+    #[test]
+    fn what_is_no_sieve_is_refused() {
+        assert_eq!(Sieve::decode(SIEVE.encode(), 7), Some(SIEVE));
+        assert_eq!(Sieve::decode(SIEVE.encode(), 6), None, "a part ends beyond the READ");
+        let without = |change: fn(&mut Sieve)| {
+            let mut sieve = SIEVE;
+            change(&mut sieve);
+            Sieve::decode(sieve.encode(), 7)
+        };
+        assert_eq!(without(|sieve| sieve.words = 0), None);
+        assert_eq!(without(|sieve| sieve.words |= 1 << 8), None, "a stamp");
+        assert_eq!(without(|sieve| sieve.words |= 1 << 24), None, "a fourth line");
+        assert_eq!(without(|sieve| sieve.sharing_log2 = 64), None);
+        assert_eq!(Sieve::decode(SIEVE.encode() | 1 << 56, 7), None, "a bit that means nothing");
+    }
+
+    #[test]
+    fn the_first_occupied_word_is_picked() {
+        let lines: [SharedLine; SIEVED_LINES] = std::array::from_fn(|_| [const { AtomicU64::new(0) }; 8]);
+        let set = |word: usize, value: u64| {
+            lines[word / 8][word % 8].store(value, farsight_base::sync::Ordering::Relaxed);
+        };
+        set(3, 77);
+        set(9, 77);
+        set(10, 77);
+        assert_eq!(SIEVE.pick(&lines, 77), None, "nothing is occupied, and word 3 is not named");
+        set(8, 0b100 << 56);
+        assert_eq!(SIEVE.pick(&lines, 77), Some(10));
+        set(8, 0b110 << 56);
+        assert_eq!(SIEVE.pick(&lines, 77), Some(9));
+        assert_eq!(SIEVE.pick(&lines, 78), None);
+        set(8, 0b110 << 56 | 1);
+        assert_eq!(SIEVE.pick(&lines, 77), None, "the line is being written");
+    }
+}
