@@ -1,12 +1,12 @@
 //! XStore over TCP: one round trip for many GETs, whole leaves in it, and the same answers as a map gives.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use farsight_base::prng::SplitMix64;
-use farsight_client::{Access, Client, ClientOptions, Session};
+use farsight_client::{Access, Client, ClientOptions, ScanRequest, Session};
 use farsight_fabric_tcp::{ConnectOptions, ListenOptions, TcpConnection, TcpHost};
-use farsight_index::Answers;
+use farsight_index::{Answers, Pairs};
 use farsight_layout::FORMAT_VERSION;
 use farsight_protocol::{KeyKind, TableDefinition, WriteOperation};
 use farsight_server::{Server, ServerHandle, ServerOptions};
@@ -98,6 +98,43 @@ fn run(value_bytes: u16, whole_lines: Option<u64>) {
     }
     expected.retain(|key, _| removed.binary_search(key).is_err());
     check(&mut fresh, &stored, &expected);
+}
+
+/// Looking for the next pair READs the next leaf only from near a leaf's end, and answers are a map's all the same.
+#[test]
+fn short_scans_read_one_leaf_where_that_should_do() {
+    const SCANS: usize = 640;
+    let (_server, client) = serve();
+    let definition = TableDefinition { name: "t".to_owned(), key_kind: KeyKind::U64, value_bytes: 8 };
+    let table = client.create_table(definition).expect("a table");
+    let mut random = SplitMix64::new(12);
+    let stored: BTreeSet<u64> = (0..KEYS).map(|_| random.next_u64()).collect();
+    let mut load = table.bulk_load().expect("a load");
+    for key in &stored {
+        load.push(*key, &value_of(*key, 8)).expect("a pair");
+    }
+    load.finish().expect("a table");
+    farsight_conformance::engine::harness::eventually("training", || {
+        client.pending_training().expect("an answer") == 0
+    });
+    let mut session = table.session(Access::OneSided).expect("a session");
+    session.prefill().expect("the model");
+    for limit in [1, 3, 9, 12] {
+        let scans: Vec<ScanRequest> =
+            (0..SCANS).map(|_| ScanRequest { from: random.next_u64(), limit }).collect();
+        let before = session.meters();
+        let mut pairs = Pairs::default();
+        session.scan_batch(&scans, &mut pairs).expect("answers");
+        let reads = (session.meters() - before).reads as usize;
+        for (index, scan) in scans.iter().enumerate() {
+            let found: Vec<u64> = pairs.scan(index).map(|pair| pair.key).collect();
+            let expected: Vec<u64> = stored.range(scan.from..).take(limit).copied().collect();
+            assert_eq!(found, expected, "{limit} from {}", scan.from);
+        }
+        // One leaf of three quarters of the keys, two of the others.
+        let most = if limit == 1 { SCANS * 14 / 10 } else { SCANS * 21 / 10 };
+        assert!(reads >= SCANS && reads <= most, "{reads} READs for {SCANS} scans of {limit}");
+    }
 }
 
 #[test]
