@@ -1,6 +1,6 @@
-//! READs over TCP, against the most that a network card in software can do on this machine: one message with
-//! the places of a whole batch, one with their lines, nothing checked, nothing kept. Server and client on a
-//! core each, both sides of either in turns, the same bytes.
+//! READs over TCP, against the most that a network card in software can do on this machine: a message with the
+//! places of a batch (of 256 at most), one with their lines, nothing checked, nothing kept. Server and client on a
+//! core each, both sides of either in turns, the same bytes. Besides, READs that are sieved, as those of GETs are.
 //!
 //!     cargo bench -p farsight-bench --bench tcp [-- LINES [ROUNDS [MEBIBYTES [DEPTH]]]]
 
@@ -14,6 +14,7 @@ use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
 use farsight_base::words::{CopyMode, bytes_of, bytes_of_mut, copy_lines, prefetch};
 use farsight_base::{ClientId, LINE_BYTES, Line, RegionId, RemoteAddress, WORDS_PER_LINE};
 use farsight_bench::machine::{allowed_cores, pin_to, thread_cpu_time};
+use farsight_fabric::sieve::{Sieve, Sieved};
 use farsight_fabric::{CallHandler, Connection, Host, QueuePair, ReadMode, Region, RegionRights, ServerPort};
 use farsight_fabric_shm::ShmHost;
 use farsight_fabric_tcp::{ConnectOptions, ListenOptions, TcpConnection, TcpHost, TcpQueue, Tls, Waiting};
@@ -21,8 +22,18 @@ use farsight_fabric_tcp::{ConnectOptions, ListenOptions, TcpConnection, TcpHost,
 const FORMAT: u32 = 1;
 /// READs under way together.
 const DEPTHS: [usize; 5] = [1, 16, 64, 256, 1024];
+/// READs of one message: of many the server works on the next while the client takes the last.
+const PIECE: usize = 256;
 /// How long each figure is measured at a time: all in turns, so that what else the machine does meets all.
 const TIME: Duration = Duration::from_millis(40);
+
+/// The word of a record's first line that sieved READs look for, and what it holds.
+const WANTED_WORD: usize = 5;
+const SIEVE: Sieve = Sieve { words: 1 << WANTED_WORD, parts_begin: 3, part_lines: 1, sharing_log2: 0 };
+
+fn wanted(offset_bytes: u64) -> u64 {
+    offset_bytes + 1
+}
 
 struct NoCalls;
 
@@ -166,19 +177,27 @@ impl Limit {
             filled -= depth * 16;
             true
         });
-        Self { socket, server, request: Vec::new(), answer: vec![Line::ZERO; 1024 * line_count], line_count }
+        Self { socket, server, request: Vec::new(), answer: vec![Line::ZERO; 1024], line_count }
     }
 
     fn measure(&mut self, depth: usize, places: &mut impl FnMut() -> u64) -> Found {
         let Self { socket, server, request, answer, line_count } = self;
         measure(server, depth, || {
-            request.clear();
-            for _ in 0..depth {
-                request.extend_from_slice(&(places() / 8).to_le_bytes());
-                request.extend_from_slice(&[0; 8]);
+            for begin in (0..depth).step_by(PIECE) {
+                request.clear();
+                for _ in begin..depth.min(begin + PIECE) {
+                    request.extend_from_slice(&(places() / 8).to_le_bytes());
+                    request.extend_from_slice(&[0; 8]);
+                }
+                give(socket, request);
             }
-            give(socket, request);
-            assert!(take(socket, bytes_of_mut(&mut answer[..depth * *line_count])), "the server went");
+            // Whoever looks at lines as they come needs no room for all of them.
+            let mut lines = depth * *line_count;
+            while lines > 0 {
+                let piece = lines.min(answer.len());
+                assert!(take(socket, bytes_of_mut(&mut answer[..piece])), "the server went");
+                lines -= piece;
+            }
         })
     }
 }
@@ -221,18 +240,29 @@ impl Own {
         Self { server, _control: control, host, _connection: connection, queue, region, line_count }
     }
 
-    fn measure(&mut self, depth: usize, places: &mut impl FnMut() -> u64) -> Found {
+    fn measure(&mut self, depth: usize, is_sieved: bool, places: &mut impl FnMut() -> u64) -> Found {
         let Self { server, queue, region, line_count, .. } = self;
         let mut lines = vec![Line::ZERO; *line_count];
         measure(server, depth, || {
             for slot in 0..depth {
                 let from = RemoteAddress { region: *region, offset_bytes: places() };
-                queue.post_read(slot, from, *line_count, ReadMode::Stamped);
+                if is_sieved {
+                    queue.post_sieved_read(slot, from, *line_count, wanted(from.offset_bytes), SIEVE);
+                } else {
+                    queue.post_read(slot, from, *line_count, ReadMode::Stamped);
+                }
+                if (slot + 1).is_multiple_of(PIECE) || slot + 1 == depth {
+                    queue.doorbell().expect("a doorbell");
+                }
             }
-            queue.doorbell().expect("a doorbell");
-            queue.settle().expect("READs");
             for slot in 0..depth {
-                queue.take_read(slot, &mut lines).expect("a READ");
+                queue.settle_slot(slot).expect("a READ");
+                if is_sieved {
+                    let sieved = queue.view_sieved(slot, &mut lines).expect("a READ");
+                    assert!(matches!(sieved, Sieved::Picked { word: WANTED_WORD, .. }), "{sieved:?}");
+                } else {
+                    std::hint::black_box(queue.view_read(slot, &mut lines).expect("a READ"));
+                }
             }
         })
     }
@@ -265,8 +295,10 @@ fn main() {
     let memory = memory.expect("a host of the region");
     let bytes = (mebibytes as u64) << 20;
     let region = memory.create_region(bytes, RegionRights::ReadOnly).expect("memory");
-    for line in region.words().chunks(WORDS_PER_LINE) {
-        line[0].store(2, Ordering::Relaxed);
+    for (index, line) in region.words().chunks(WORDS_PER_LINE).enumerate() {
+        // Word 5 of each line is occupied and has the line's place in it: a record begins anywhere.
+        line[0].store(2 | 1 << (56 + WANTED_WORD), Ordering::Relaxed);
+        line[WANTED_WORD].store(wanted((index * LINE_BYTES) as u64), Ordering::Relaxed);
     }
     let huge = region.collapse_to_huge_pages(bytes);
     println!("READs of {line_count} lines from {mebibytes} MiB, {} MiB on huge pages", huge >> 20);
@@ -275,25 +307,33 @@ fn main() {
     let pieces = bytes / (line_count * LINE_BYTES) as u64;
     let mut places = move || random.below(pieces) * (line_count * LINE_BYTES) as u64;
     let tls = certificates();
-    let names = ["limit, asleep", "limit, spinning", "asleep", "briefly", "spinning", "TLS, briefly"];
+    let own = [
+        ("asleep", Waiting::Asleep, None, false),
+        ("briefly", Waiting::Briefly, None, false),
+        ("spinning", Waiting::Spinning, None, false),
+        ("TLS, briefly", Waiting::Briefly, Some(&tls), false),
+        ("sieved", Waiting::Briefly, None, true),
+        ("sieved, TLS", Waiting::Briefly, Some(&tls), true),
+    ];
+    let names = ["limit, asleep", "limit, spinning"].into_iter().chain(own.iter().map(|own| own.0));
+    let names: Vec<&str> = names.collect();
     let depths = numbers.get(3).map_or(&DEPTHS[..], std::slice::from_ref);
     for &depth in depths {
         assert!((1..=1024).contains(&depth), "a queue pair has 1024 slots");
         let mut found: Vec<Vec<Found>> = vec![Vec::new(); names.len()];
         for _ in 0..rounds {
             for (index, found) in found.iter_mut().enumerate() {
-                let own = |waiting, tls| Own::start(&region, line_count, waiting, tls);
-                found.push(match index {
-                    0 | 1 => Limit::start(&region, line_count, index == 1).measure(depth, &mut places),
-                    2 => own(Waiting::Asleep, None).measure(depth, &mut places),
-                    3 => own(Waiting::Briefly, None).measure(depth, &mut places),
-                    4 => own(Waiting::Spinning, None).measure(depth, &mut places),
-                    _ => own(Waiting::Briefly, Some(&tls)).measure(depth, &mut places),
-                });
+                found.push(
+                    if let Some((_, waiting, tls, is_sieved)) = index.checked_sub(2).map(|index| own[index]) {
+                        Own::start(&region, line_count, waiting, tls).measure(depth, is_sieved, &mut places)
+                    } else {
+                        Limit::start(&region, line_count, index == 1).measure(depth, &mut places)
+                    },
+                );
             }
         }
         let limit = |round: usize| found[0][round].reads_per_s.max(found[1][round].reads_per_s);
-        for (found, name) in found.iter().zip(names) {
+        for (found, name) in found.iter().zip(&names) {
             let fractions = found.iter().enumerate().map(|(round, found)| found.reads_per_s / limit(round));
             let fraction = median(fractions.collect());
             let rate = median(found.iter().map(|found| found.reads_per_s).collect()) / 1e6;
