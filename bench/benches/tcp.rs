@@ -1,6 +1,7 @@
-//! READs over TCP, against the most that a network card in software can do on this machine: a message with the
-//! places of a batch (of 256 at most), one with their lines, nothing checked, nothing kept. Server and client on a
-//! core each, both sides of either in turns, the same bytes. Besides, READs that are sieved, as those of GETs are.
+//! READs over TCP, against the most that a network card in software can do on this machine: a message with
+//! the places of a batch (of 256 at most), one with their lines, nothing checked, nothing kept. Server and
+//! client on a core each, both sides of either in turns, the same bytes. Besides, READs that are sieved, as
+//! those of GETs are.
 //!
 //!     cargo bench -p farsight-bench --bench tcp [-- LINES [ROUNDS [MEBIBYTES [DEPTH]]]]
 

@@ -8,8 +8,8 @@ use farsight_fabric::{FabricError, QueuePair, ReadMode, Region, RegionRights};
 use super::FabricUnderTest;
 use super::harness::{Bench, QueueOf, at, ring_and_wait};
 
-/// A record of seven lines: words 5 to 7 of the first line and 1 to 3 of the second may be wanted, two share a part
-/// of one line.
+/// A record of seven lines: words 5 to 7 of the first line and 1 to 3 of the second may be wanted, two
+/// share a part of one line.
 const SIEVE: Sieve = Sieve { words: 0b1110_1110_0000, parts_begin: 3, part_lines: 1, sharing_log2: 1 };
 const RECORD_LINES: usize = 7;
 /// The words of [`SIEVE`].

@@ -100,7 +100,8 @@ fn run(value_bytes: u16, whole_lines: Option<u64>) {
     check(&mut fresh, &stored, &expected);
 }
 
-/// Looking for the next pair READs the next leaf only from near a leaf's end, and answers are a map's all the same.
+/// Looking for the next pair READs the next leaf only from near a leaf's end, and answers are a map's all
+/// the same.
 #[test]
 fn short_scans_read_one_leaf_where_that_should_do() {
     const SCANS: usize = 640;

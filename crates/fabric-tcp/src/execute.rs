@@ -283,8 +283,8 @@ fn survey(batch: &Batch<'_>, regions: &Regions<'_>, asked: &mut usize) -> Survey
     survey
 }
 
-/// Looks through the lines of the sieved READs among the first `executed` verbs, and asks for the parts of the words
-/// found; returns the lines that all of it comes to, those of `picks` among them.
+/// Looks through the lines of the sieved READs among the first `executed` verbs, and asks for the parts of
+/// the words found; returns the lines that all of it comes to, those of `picks` among them.
 fn pick(batch: &Batch<'_>, regions: &Regions<'_>, executed: usize, picks: &mut Vec<u8>) -> u32 {
     let (mut payload_at, mut lines) = (0, 0);
     for index in 0..executed {

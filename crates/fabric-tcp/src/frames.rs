@@ -334,8 +334,8 @@ impl Denial {
 /// The line with which a frame of the server begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Heading {
-    /// Results of a batch's verbs follow: a byte for each sieved READ, padded to lines, lines of READs, then words
-    /// of atomics, padded to lines.
+    /// Results of a batch's verbs follow: a byte for each sieved READ, padded to lines, lines of READs,
+    /// then words of atomics, padded to lines.
     Completions {
         sequence: u64,
         /// How many verbs of the batch were executed.

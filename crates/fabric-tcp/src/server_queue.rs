@@ -21,7 +21,8 @@ use farsight_fabric_net::{Received, Stream, os};
 /// Bytes taken from one queue before the next has its turn. Whatever a queue has left over from a visit, a
 /// frame fits beside it.
 const INPUT_BYTES: usize = 2 * FRAME_BYTES_MAX;
-/// From so many lines on, a batch's results do not wait for those of the next: the client takes them meanwhile.
+/// From so many lines on, a batch's results do not wait for those of the next: the client takes them
+/// meanwhile.
 const SENT_LINES_MIN: usize = 512;
 /// A request from this length on takes so long that results gathered so far do not wait for its own.
 const LONG_REQUEST_BYTES: usize = 1024;

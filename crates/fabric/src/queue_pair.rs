@@ -87,8 +87,8 @@ pub trait QueuePair {
     /// A wrong address is reported when the slot is taken.
     fn post_read(&mut self, slot: Slot, from: RemoteAddress, line_count: usize, mode: ReadMode);
 
-    /// Posts a stamped READ of `line_count` lines at `from`, of which what `sieve` picks by the word `wanted` is
-    /// enough; the slot is taken by [`QueuePair::view_sieved`].
+    /// Posts a stamped READ of `line_count` lines at `from`, of which what `sieve` picks by the word
+    /// `wanted` is enough; the slot is taken by [`QueuePair::view_sieved`].
     ///
     /// # Panics
     /// Perhaps, if the sieve's parts end beyond the READ.

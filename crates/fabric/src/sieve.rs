@@ -4,10 +4,10 @@
 //! are. So whoever proves what it was told by the lines themselves loses nothing if a sieve picked the wrong
 //! ones, or none: it READs again.
 //!
-//! Protocol: a READ begins with [`SIEVED_LINES`] stamped lines. Of the words in them that the sieve names, the
-//! first that holds the *wanted* word, and is occupied by its line's stamp, is *picked*: its line comes back, and
-//! behind it the *part* that belongs to it. Without one the sieved lines come back. A provider whose memory's
-//! side has no processor to look brings all lines, and so may any provider at any time.
+//! Protocol: a READ begins with [`SIEVED_LINES`] stamped lines. Of the words in them that the sieve names,
+//! the first that holds the *wanted* word, and is occupied by its line's stamp, is *picked*: its line comes
+//! back, and behind it the *part* that belongs to it. Without one the sieved lines come back. A provider
+//! whose memory's side has no processor to look brings all lines, and so may any provider at any time.
 
 use farsight_base::search::{SEARCH_LINES, equal_words_stamped};
 use farsight_base::words::SharedLine;
@@ -60,8 +60,8 @@ impl Sieve {
         u64::from(self.words) | begin << 32 | lines << 40 | sharing << 48
     }
 
-    /// The sieve in a word, if it is one that [`Sieve::encode`] writes and that a READ of `line_count` lines can
-    /// go through.
+    /// The sieve in a word, if it is one that [`Sieve::encode`] writes and that a READ of `line_count`
+    /// lines can go through.
     #[must_use]
     pub fn decode(word: u64, line_count: usize) -> Option<Self> {
         let sieve = Self::from_word(word);

@@ -233,8 +233,8 @@ impl KeyLines<'_> {
     }
 }
 
-/// What one line of a key part proves of a key: its slot and the incarnation under which its value must be found, if
-/// `line` holds it in the key part's word `word`.
+/// What one line of a key part proves of a key: its slot and the incarnation under which its value must be
+/// found, if `line` holds it in the key part's word `word`.
 #[inline]
 #[must_use]
 pub fn hit_in_line(line: &Line, word: usize, key: u64) -> Option<(LeafSlot, u32)> {

@@ -24,8 +24,8 @@ pub(super) enum Arriving {
         picks: usize,
         lines: u64,
     },
-    /// Lines of the oldest frame's READs from verb `next` on, before which `sieved` are sieved, then the words of
-    /// its atomics.
+    /// Lines of the oldest frame's READs from verb `next` on, before which `sieved` are sieved, then the
+    /// words of its atomics.
     Verbs {
         next: usize,
         sieved: usize,

@@ -124,8 +124,8 @@ impl<'a> CachedSubModel<'a> {
         first..self.last_at_most(&window, perhaps).max(first) + 1
     }
 
-    /// What part of the range of the leaf at `position` lies before `key`, in 256ths, as far as hints tell; as
-    /// good as all of it if that is not known.
+    /// What part of the range of the leaf at `position` lies before `key`, in 256ths, as far as hints tell;
+    /// as good as all of it if that is not known.
     #[inline(always)]
     pub(super) fn part_before(&self, position: u32, key: u64) -> u32 {
         let end = position as usize + 1;

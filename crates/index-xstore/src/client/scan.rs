@@ -33,8 +33,8 @@ pub(super) const SCAN_SLOTS: usize = GROUP * PLAN_MAX;
 /// Pairs that a leaf is expected to hold; bulk loads leave twelve, splits eight to sixteen. One leaf
 /// is planned besides, for the first and the last are met in part.
 const PAIRS_EXPECTED: usize = 12;
-/// A scan is looked for in one leaf alone if that should hold so many pairs more. Of 64 scans for a pair each,
-/// at any keys, every ninth time one goes on to the next leaf, which costs a round trip.
+/// A scan is looked for in one leaf alone if that should hold so many pairs more. Of 64 scans for a pair
+/// each, at any keys, every ninth time one goes on to the next leaf, which costs a round trip.
 const PAIRS_SPARE: usize = 2;
 /// Pairs asked of the server at a time.
 const PAGE: usize = 256;
@@ -344,8 +344,8 @@ fn leaves_wanted(limit: usize) -> u32 {
     ((1 + limit.div_ceil(PAIRS_EXPECTED)).min(PLAN_MAX) * usize::from(limit > 0)) as u32
 }
 
-/// Leaves that should hold `limit` pairs from a key on that stands behind `part_before` 256ths of its leaf: the
-/// first alone, or as many as [`leaves_wanted`] says.
+/// Leaves that should hold `limit` pairs from a key on that stands behind `part_before` 256ths of its leaf:
+/// the first alone, or as many as [`leaves_wanted`] says.
 fn leaves_from(part_before: u32, limit: usize) -> u32 {
     let pairs_before = part_before as usize * PAIRS_EXPECTED / 256;
     if pairs_before + limit.saturating_add(PAIRS_SPARE) <= PAIRS_EXPECTED { 1 } else { leaves_wanted(limit) }

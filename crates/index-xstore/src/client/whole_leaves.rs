@@ -1,15 +1,15 @@
 //! GETs of many keys where a round trip costs more than the bytes that it brings: each key's leaf is READ
-//! *whole*, so that key and value come in one round trip instead of two. The READ is *sieved*: where the server's
-//! processor executes it, only the key's line and its value's come back, and of a key that is not there the key
-//! part.
+//! *whole*, so that key and value come in one round trip instead of two. The READ is *sieved*: where the
+//! server's processor executes it, only the key's line and its value's come back, and of a key that is not
+//! there the key part.
 //!
 //! Lines of one READ may be of different instants in any order; why what they prove is still linearizable is
 //! in docs/protocol/xstore.md, where a single GET does the same. The lines that come back prove what they say
 //! by themselves, so a sieve is believed nothing. What does not come out clean goes to the lane.
 //!
 //! Protocol: keys are taken as many at a time as the queue pair has slots for; a doorbell goes out for each
-//! piece of them, so that the server works on the first while the others are predicted, and on the others while
-//! the leaves of the first are searched.
+//! piece of them, so that the server works on the first while the others are predicted, and on the others
+//! while the leaves of the first are searched.
 
 use farsight_base::LeafNumber;
 use farsight_fabric::sieve::{Sieve, Sieved};
