@@ -31,6 +31,9 @@ const CLIENTS: usize = 4;
 /// A compute node: home's life and number.
 type Identity = (u64, ComputeNode);
 
+/// Who has a block that is settled.
+const NOBODY: Identity = (u64::MAX, ComputeNode(0));
+
 struct Stepped {
     host: Arc<LocalHost>,
     state: Arc<NodeState>,
@@ -88,19 +91,25 @@ impl Stepped {
                     self.twin.give(client, *table, *space, &[given]);
                 }
             }
-            PoolRequest::TakeOrphans { table, space } => {
+            PoolRequest::TakeOrphans { table, space, .. } => {
                 if let Ok(given) = answer::<Vec<Blocks>>(&reply) {
                     self.twin.give(client, *table, *space, &given);
                 }
             }
             PoolRequest::Free { table, space, blocks } => {
+                if let Ok(count) = answer::<u64>(&reply) {
+                    let freed = self.twin.take(client, *table, *space, blocks, None);
+                    assert_eq!(count, freed, "{request:?}");
+                }
+            }
+            PoolRequest::Settle { table, space, blocks } => {
                 if answer::<()>(&reply).is_ok() {
-                    let freed = |block: u32| {
-                        blocks.iter().any(|run| (run.first..run.first + run.count).contains(&block))
-                    };
-                    let is_meta = *space == Space::Meta;
-                    let of_table = |key: &(u16, bool, u32)| (key.0, key.1) == (table.0, is_meta);
-                    self.twin.blocks.retain(|key, _| !(of_table(key) && freed(key.2)));
+                    self.twin.take(client, *table, *space, blocks, Some(NOBODY));
+                }
+            }
+            PoolRequest::Adopt { table, space, blocks } => {
+                if answer::<()>(&reply).is_ok() {
+                    self.twin.adopt(client, *table, *space, blocks);
                 }
             }
             PoolRequest::Fence { home, compute_node } => {
@@ -125,6 +134,36 @@ impl Twin {
             let had = self.blocks.insert((table.0, space == Space::Meta, block), owner);
             assert_eq!(had, None, "block {block} of {table:?} is given to {owner:?}");
         }
+    }
+
+    /// Takes those of the blocks that are the client's away from it, for somebody else; how many.
+    fn take(
+        &mut self,
+        client: ClientId,
+        table: TableId,
+        space: Space,
+        blocks: &[Blocks],
+        to: Option<Identity>,
+    ) -> u64 {
+        let owner = *self.identities.get(&client.0).expect("a known compute node");
+        let mut taken = 0;
+        for block in blocks.iter().flat_map(|run| run.first..run.first + run.count) {
+            let key = (table.0, space == Space::Meta, block);
+            if self.blocks.get(&key) == Some(&owner) {
+                self.blocks.remove(&key);
+                self.blocks.extend(to.map(|to| (key, to)));
+                taken += 1;
+            }
+        }
+        taken
+    }
+
+    /// Makes blocks, whoever has them, the client's.
+    fn adopt(&mut self, client: ClientId, table: TableId, space: Space, blocks: &[Blocks]) {
+        for block in blocks.iter().flat_map(|run| run.first..run.first + run.count) {
+            self.blocks.remove(&(table.0, space == Space::Meta, block));
+        }
+        self.give(client, table, space, blocks);
     }
 
     fn leave(&mut self, client: ClientId) {

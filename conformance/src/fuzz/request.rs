@@ -159,7 +159,7 @@ fn definition(source: &mut Source<'_>) -> TableDefinition {
 
 /// A request to a memory node, within its bounds or not.
 pub(super) fn pool(source: &mut Source<'_>) -> PoolRequest {
-    let (kind, table) = (source.below(11), TableId(source.below(3) as u16));
+    let (kind, table) = (source.below(12), TableId(source.below(3) as u16));
     let space = if source.below(4) == 0 { Space::Meta } else { Space::Leaves };
     let compute_node = ComputeNode(source.below(5) as u16);
     let home = source.below(3) as u64;
@@ -190,12 +190,18 @@ pub(super) fn pool(source: &mut Source<'_>) -> PoolRequest {
                 count: source.below(20) as u32,
             };
             let count = source.below(6);
-            PoolRequest::Free { table, space, blocks: (0..count).map(|_| run(source)).collect() }
+            let blocks = (0..count).map(|_| run(source)).collect();
+            match source.below(3) {
+                0 => PoolRequest::Adopt { table, space, blocks },
+                1 => PoolRequest::Settle { table, space, blocks },
+                _ => PoolRequest::Free { table, space, blocks },
+            }
         }
-        7 => PoolRequest::TakeOrphans { table, space },
+        7 => PoolRequest::TakeOrphans { table, space, of: compute_node },
         8 => PoolRequest::Hello,
         9 => PoolRequest::Fence { home, compute_node },
-        _ => PoolRequest::Stats,
+        10 => PoolRequest::Stats,
+        _ => PoolRequest::Ended { table, space },
     }
 }
 

@@ -90,11 +90,19 @@ impl Calls {
                 answer.push_control(&tables.get(table)?.allocate(owner()?, space, count)?);
             }
             PoolRequest::Free { table, space, blocks } => {
-                owner()?;
-                tables.get(table)?.free(space, &blocks)?;
+                answer.push_control(&tables.get(table)?.free(owner()?, space, &blocks)?);
             }
-            PoolRequest::TakeOrphans { table, space } => {
-                answer.push_control(&tables.get(table)?.take_orphans(owner()?, space)?);
+            PoolRequest::Adopt { table, space, blocks } => {
+                tables.get(table)?.adopt(owner()?, space, &blocks)?;
+            }
+            PoolRequest::Settle { table, space, blocks } => {
+                tables.get(table)?.settle(owner()?, space, &blocks)?;
+            }
+            PoolRequest::Ended { table, space } => {
+                answer.push_control(&tables.get(table)?.ended(space)?);
+            }
+            PoolRequest::TakeOrphans { table, space, of } => {
+                answer.push_control(&tables.get(table)?.take_orphans(owner()?, space, of)?);
             }
             PoolRequest::Fence { home, compute_node } => {
                 let identity = Identity { home: Epoch(home), compute_node };

@@ -40,6 +40,11 @@ impl<Tag: Copy + PartialEq> Runs<Tag> {
         self.iter().next().map(|(run, _)| run)
     }
 
+    /// The first run with this tag.
+    pub(crate) fn first_of(&self, tag: Tag) -> Option<Blocks> {
+        self.iter().find(|(_, other)| *other == tag).map(|(run, _)| run)
+    }
+
     /// A block that is in `run` and in these runs.
     pub(crate) fn overlap(&self, run: Blocks) -> Option<u32> {
         let before = self.by_first.range(..=run.first).next_back();
@@ -50,6 +55,19 @@ impl<Tag: Copy + PartialEq> Runs<Tag> {
         }
         let (first, _) = self.by_first.range(run.first..).next()?;
         (u64::from(*first) < end(run)).then_some(*first)
+    }
+
+    /// What of `run` is in these runs, in pieces of one tag, ascending.
+    pub(crate) fn within(&self, run: Blocks) -> Vec<(Blocks, Tag)> {
+        let before = self.by_first.range(..run.first).next_back();
+        let behind = self.by_first.range(run.first..).take_while(|(first, _)| u64::from(**first) < end(run));
+        let clip = |(first, (count, tag)): (&u32, &(u32, Tag))| {
+            let from = (*first).max(run.first);
+            let to = end(Blocks { first: *first, count: *count }).min(end(run));
+            let count = to.saturating_sub(from.into()) as u32;
+            (count > 0).then_some((Blocks { first: from, count }, *tag))
+        };
+        before.into_iter().chain(behind).filter_map(clip).collect()
     }
 
     /// Adds a run that overlaps none.
@@ -111,6 +129,11 @@ mod tests {
                 let numbers = run.first..run.first + run.count;
                 let overlap = numbers.clone().find(|number| twin.contains_key(number));
                 assert_eq!(runs.overlap(run), overlap, "{run:?} in {runs:?}");
+                let within = runs.within(run).into_iter().flat_map(|(piece, tag)| {
+                    (piece.first..piece.first + piece.count).map(move |number| (number, tag))
+                });
+                let expected = twin.range(run.first..run.first + run.count);
+                assert!(within.eq(expected.map(|(number, tag)| (*number, *tag))), "{run:?} of {runs:?}");
                 if overlap.is_none() {
                     let tag = below(2) as u8;
                     runs.insert(run, tag);

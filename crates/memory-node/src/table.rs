@@ -207,14 +207,39 @@ impl Table {
             .map_err(|error| ServerError::new(error.code, format!("table {:?}: {}", self.name(), error.text)))
     }
 
-    /// Takes blocks back.
-    pub(crate) fn free(&self, space: Space, runs: &[Blocks]) -> Result<(), ServerError> {
-        self.part(space)?.blocks().free(runs)
+    /// Takes blocks of `owner` back; how many.
+    pub(crate) fn free(&self, owner: ComputeNode, space: Space, runs: &[Blocks]) -> Result<u64, ServerError> {
+        self.part(space)?.blocks().free(owner, runs)
     }
 
-    /// Gives a compute node those of ended ones, to look at.
-    pub(crate) fn take_orphans(&self, owner: ComputeNode, space: Space) -> Result<Vec<Blocks>, ServerError> {
-        Ok(self.part(space)?.blocks().take_orphans(owner, POOL_BLOCKS_MAX as u32))
+    /// Makes blocks `owner`'s.
+    pub(crate) fn adopt(&self, owner: ComputeNode, space: Space, runs: &[Blocks]) -> Result<(), ServerError> {
+        self.part(space)?.blocks().adopt(owner, runs)
+    }
+
+    /// Makes blocks of `owner` the table's for good.
+    pub(crate) fn settle(
+        &self,
+        owner: ComputeNode,
+        space: Space,
+        runs: &[Blocks],
+    ) -> Result<(), ServerError> {
+        self.part(space)?.blocks().settle(owner, runs)
+    }
+
+    /// Compute nodes that have ended and left blocks.
+    pub(crate) fn ended(&self, space: Space) -> Result<Vec<ComputeNode>, ServerError> {
+        Ok(self.part(space)?.blocks().ended())
+    }
+
+    /// Gives a compute node blocks of an ended one, to look at.
+    pub(crate) fn take_orphans(
+        &self,
+        owner: ComputeNode,
+        space: Space,
+        of: ComputeNode,
+    ) -> Result<Vec<Blocks>, ServerError> {
+        Ok(self.part(space)?.blocks().take_orphans(owner, of, POOL_BLOCKS_MAX as u32))
     }
 
     /// Takes over what a compute node had, none of whose verbs can execute any more.

@@ -17,6 +17,9 @@ pub const POOL_NODES_MAX: usize = 16;
 /// Blocks that one call gives, takes or names at most.
 pub const POOL_BLOCKS_MAX: usize = 1024;
 
+/// Ended compute nodes that one call names at most.
+pub const POOL_ENDED_MAX: usize = 64;
+
 /// What answers at an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum NodeKind {
@@ -246,7 +249,8 @@ pub enum PoolRequest {
         /// How many, up to [`POOL_BLOCKS_MAX`] leaves.
         count: u32,
     },
-    /// Gives blocks back that nothing leads to any more, whoever had them. Answered by nothing.
+    /// Gives back those of the blocks that are this connection's compute node's; nothing leads to them any
+    /// more. Answered by their number, a `u64`.
     Free {
         /// The table.
         table: TableId,
@@ -255,14 +259,44 @@ pub enum PoolRequest {
         /// Up to [`POOL_BLOCKS_MAX`] runs.
         blocks: Vec<Blocks>,
     },
-    /// Takes over blocks of compute nodes that have ended, which may be in use or not: who takes them finds
-    /// out, and frees the others. Answered by a `Vec<Blocks>` of at most [`POOL_BLOCKS_MAX`] blocks, empty if
-    /// there are none.
+    /// Makes given blocks this connection's compute node's, whoever has them: it alone may free them from now
+    /// on. All of them or none; a block that is free is refused. Answered by nothing.
+    Adopt {
+        /// The table.
+        table: TableId,
+        /// What they are.
+        space: Space,
+        /// Up to [`POOL_BLOCKS_MAX`] runs.
+        blocks: Vec<Blocks>,
+    },
+    /// Makes blocks of this connection's compute node the table's own: nobody frees them any more, unless
+    /// they are adopted. Answered by nothing.
+    Settle {
+        /// The table.
+        table: TableId,
+        /// What they are.
+        space: Space,
+        /// Up to [`POOL_BLOCKS_MAX`] runs.
+        blocks: Vec<Blocks>,
+    },
+    /// Compute nodes that have ended and left blocks that may be in use or not. Answered by a
+    /// `Vec<ComputeNode>` of at most [`POOL_ENDED_MAX`], empty if there are none.
+    Ended {
+        /// The table.
+        table: TableId,
+        /// What they are.
+        space: Space,
+    },
+    /// Takes over blocks of a compute node that has ended: who takes them, and has fenced it at every node,
+    /// finds out which are in use, and frees the others. Answered by a `Vec<Blocks>` of at most
+    /// [`POOL_BLOCKS_MAX`] blocks, empty if there are none.
     TakeOrphans {
         /// The table.
         table: TableId,
         /// What they are.
         space: Space,
+        /// Whose they were.
+        of: ComputeNode,
     },
     /// Ends every connection of that compute node with this node. The answer, nothing, comes when none of its
     /// verbs can execute here any more.
@@ -313,8 +347,10 @@ impl PoolRequest {
                 refuse(format!("a call gives 1 to {POOL_BLOCKS_MAX} leaves, not {count}"))
             }
             Self::Allocate { count: 0, .. } => refuse("no lines were asked for".to_owned()),
-            Self::Free { blocks, .. } if blocks.len() > POOL_BLOCKS_MAX => {
-                refuse(format!("a call frees at most {POOL_BLOCKS_MAX} runs, not {}", blocks.len()))
+            Self::Free { blocks, .. } | Self::Adopt { blocks, .. } | Self::Settle { blocks, .. }
+                if blocks.len() > POOL_BLOCKS_MAX =>
+            {
+                refuse(format!("a call names at most {POOL_BLOCKS_MAX} runs, not {}", blocks.len()))
             }
             _ => Ok(()),
         }
