@@ -119,6 +119,13 @@ impl KeyLines<'_> {
         high.is_none_or(|high| low < high).then_some(Fences { low, high })
     }
 
+    /// True if no slot is occupied, as far as these lines are of one moment.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|line| line.stamp().occupancy() == 0)
+    }
+
     /// The right sibling, of line 0 alone.
     #[inline]
     #[must_use]

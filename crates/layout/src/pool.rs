@@ -18,7 +18,7 @@ mod search;
 mod writes;
 
 pub use block::BlockGeometry;
-pub use journal::{CHECK_WORD, FLOOR_WORD, Journal, Neighbour, Rewrite};
+pub use journal::{ANCHOR_BIT, CHECK_WORD, FLOOR_WORD, Journal, Neighbour, Rewrite};
 pub use lock::{CLOSED_BIT, COMPUTE_NODE_BITS, LOCK_SEQUENCE_BITS, LockWord};
 pub use locked::LockedLeaf;
 pub use search::{BlockSearch, lock_of, search_block};

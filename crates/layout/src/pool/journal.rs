@@ -17,6 +17,8 @@ use crate::{Geometry, INFINITE_FLAG_BIT, LeafSlot, PAIR_VERSION_BITS};
 
 /// Word of the control lines that no version in the leaf may fall below, though no slot shows it any more.
 pub const FLOOR_WORD: usize = 0;
+/// The bit of that word that says that the leaf is never merged into another.
+pub const ANCHOR_BIT: u32 = 63;
 /// Word of the control lines that holds the check over the lock word and the journal's other words.
 pub const CHECK_WORD: usize = 1;
 /// Word of the control lines that holds the journal's kind and the small fields.

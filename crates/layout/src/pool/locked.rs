@@ -9,10 +9,13 @@
 
 use farsight_base::{LeafNumber, Line, Stamp, WORDS_PER_LINE};
 
-use super::journal::{CHECK_WORD, FLOOR_WORD, Journal};
+use super::journal::{ANCHOR_BIT, CHECK_WORD, FLOOR_WORD, Journal};
 use super::{BlockGeometry, LockWord, Writes};
 use crate::value::{body_place, short_version, short_version_word, with_short_version};
-use crate::{Fences, KEY_LINES, KeyLines, KeySearch, LEAF_SLOTS, LeafSlot, OWNER_WORD, PERMUTATION_WORD};
+use crate::{
+    Fences, KEY_LINES, KeyLines, KeySearch, LEAF_SLOTS, LeafSlot, OWNER_WORD, PAIR_VERSION_BITS,
+    PERMUTATION_WORD,
+};
 
 /// A locked leaf.
 #[derive(Debug)]
@@ -95,8 +98,27 @@ impl<'a> LockedLeaf<'a> {
     /// The greatest version that any key here ever had.
     #[must_use]
     pub fn newest_version(&self) -> u64 {
-        let floor = self.word(self.geometry.first_control_word() + FLOOR_WORD);
+        let floor = self.word(self.floor_word()) & ((1 << PAIR_VERSION_BITS) - 1);
         LeafSlot::all().map(|slot| self.version(slot)).fold(floor, u64::max)
+    }
+
+    /// True if no slot is occupied.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.key_lines().is_empty()
+    }
+
+    /// True if a group of the learned index may begin here: then the leaf is never merged into another.
+    #[must_use]
+    pub fn is_anchored(&self) -> bool {
+        self.word(self.floor_word()) >> ANCHOR_BIT & 1 == 1
+    }
+
+    /// Anchors the leaf, for good.
+    pub fn anchor(&mut self, writes: &mut Writes) {
+        let floor = self.floor_word();
+        self.set_word(floor, self.word(floor) | 1 << ANCHOR_BIT);
+        self.write(floor..floor + 1, writes);
     }
 
     /// The value in a slot.
@@ -175,6 +197,11 @@ impl<'a> LockedLeaf<'a> {
 
     pub(super) fn set_word(&mut self, word: usize, content: u64) {
         self.lines[word / WORDS_PER_LINE].0[word % WORDS_PER_LINE] = content;
+    }
+
+    /// The word of the block that holds floor and anchor.
+    pub(super) fn floor_word(&self) -> usize {
+        self.geometry.first_control_word() + FLOOR_WORD
     }
 
     /// The control words.

@@ -10,7 +10,7 @@
 use farsight_base::words::next_incarnation;
 use farsight_base::{LeafNumber, Line, Stamp, WORDS_PER_LINE};
 
-use super::journal::{CHECK_WORD, FLOOR_WORD, Journal};
+use super::journal::{ANCHOR_BIT, CHECK_WORD, Journal};
 use super::locked::words_of;
 use super::{BlockGeometry, LockWord, LockedLeaf, Neighbour, Rewrite, Writes};
 use crate::{
@@ -108,6 +108,7 @@ impl LockedLeaf<'_> {
     /// it is closed before anything else changes. The caller ends the change.
     pub fn merge(&mut self, right: &mut LockedLeaf<'_>, holder: LockWord, writes: &mut Writes) {
         debug_assert_eq!(self.next(), right.number(), "the right sibling");
+        debug_assert!(right.is_empty() && !right.is_anchored(), "a leaf that stays");
         let rewrite = Rewrite {
             incarnation: next_incarnation(self.incarnation()),
             next: right.word(NEXT_WORD),
@@ -204,8 +205,8 @@ impl LockedLeaf<'_> {
 
     /// All of a rewrite but its journal, from wherever it stands.
     fn finish_rewrite(&mut self, rewrite: &Rewrite, writes: &mut Writes) {
-        let floor = self.geometry.first_control_word() + FLOOR_WORD;
-        self.set_word(floor, self.word(floor).max(rewrite.floor));
+        let (floor, anchor) = (self.floor_word(), self.word(self.floor_word()) & 1 << ANCHOR_BIT);
+        self.set_word(floor, anchor | (self.word(floor) ^ anchor).max(rewrite.floor));
         self.write(floor..floor + 1, writes);
         let is_kept = |slot: LeafSlot| self.key_lines().key(slot).is_some_and(|key| rewrite.keeps(key));
         let kept: [bool; LEAF_SLOTS] =
@@ -269,7 +270,7 @@ impl LockedLeaf<'_> {
         self.set_word(LOW_FENCE_WORD, low);
         self.set_word(HIGH_FENCE_WORD, high.unwrap_or(u64::MAX));
         self.set_word(OWNER_WORD, LockWord::CLOSED.0);
-        self.set_word(self.geometry.first_control_word() + FLOOR_WORD, floor);
+        self.set_word(self.floor_word(), floor);
         for (slot, index) in LeafSlot::all().zip(0..image.len()) {
             let (key, version, value) = image.pair(index);
             self.set_word(slot.key_word(), key);
