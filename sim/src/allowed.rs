@@ -70,12 +70,17 @@ impl Allowed {
         }
     }
 
+    /// A leaf that stayed busy for longer than a write waits.
+    pub(crate) fn contention(self) -> Meaning {
+        explained_if(self.timeouts)
+    }
+
     fn rolex(self, error: &RolexError) -> Meaning {
         match error {
             RolexError::Fabric(error)
             | RolexError::Indeterminate { source: error, .. }
             | RolexError::Learned(LearnedError::Fabric(error)) => self.fabric(error),
-            RolexError::Contended { .. } => explained_if(self.timeouts),
+            RolexError::Contended { .. } => self.contention(),
             RolexError::Call { source, .. } => {
                 let known = source.downcast_ref::<CatalogueError>();
                 known.map_or(Meaning::Wrong, |error| self.catalogue(error))
@@ -152,7 +157,12 @@ impl Allowed {
             TrainError::Lines(LinesError::Refused(error)) => self.refusal(error),
             TrainError::Lines(LinesError::Decode(_)) => explained_if(self.broken_frames),
             // A leaf whose writer died, or stopped, does not come to rest until somebody repairs it.
-            TrainError::Learned(_) => explained_if(self.fences),
+            TrainError::Learned(_)
+            | TrainError::Session(
+                RolexError::Learned(LearnedError::Stale(_) | LearnedError::Unsettled { .. })
+                | RolexError::Contended { .. },
+            ) => explained_if(self.fences),
+            TrainError::Session(error) => self.rolex(error),
         }
     }
 }
