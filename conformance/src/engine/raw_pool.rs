@@ -2,7 +2,6 @@
 //! is this harness.
 
 use std::convert::Infallible;
-use std::error::Error;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
@@ -13,10 +12,11 @@ use farsight_fabric::lane::{PoolLane, PoolSlot};
 use farsight_fabric::{Connection, Host, Meters, QueuePair, RegionRights};
 use farsight_index::{Answers, Counters, Pairs};
 use farsight_index_rolex::{
-    CacheSession, ComputeNodeLocks, LineSource, MetaRegion, PoolCalls, PoolTable, RolexCache, RolexError,
-    RolexSession, Trainer, Write,
+    CacheSession, CallResult, ComputeNodeLocks, LineSource, MetaRegion, PoolCalls, PoolTable, RolexCache,
+    RolexError, RolexSession, TrainError, Trained, Trainer, Write,
 };
 use farsight_layout::pool::BlockGeometry;
+use farsight_protocol::{Blocks, Space};
 
 use super::{EngineUnderTest, SessionUnderTest, Stored, TableUnderTest};
 use crate::fabric::FabricUnderTest;
@@ -36,6 +36,8 @@ const LEAVES_A_CALL: u32 = 16;
 /// The compute node whose sessions may die: what a dead one has posted was executed, so there is nothing to
 /// fence.
 pub const MORTAL: u16 = u16::MAX;
+/// The compute node that trains.
+const TRAINER: u16 = MORTAL - 1;
 
 /// Memory nodes, each a server with regions.
 pub struct RawPool<F: FabricUnderTest> {
@@ -75,14 +77,18 @@ impl<F: FabricUnderTest> EngineUnderTest for RawPool<F> {
         let regions: Vec<(RegionId, u64)> =
             regions.iter().map(|region| (region.id(), self.table_bytes)).collect();
         let table = PoolTable::new(geometry, &regions);
-        let given = (0..regions.len()).map(|node| AtomicU32::new(u32::from(node == 0))).collect();
+        let given: Vec<Given> = regions.iter().map(|_| Given::default()).collect();
+        // Relaxed: as above. Home's first leaf is the table's.
+        given[0].next.store(1, Ordering::Relaxed);
+        let given = Arc::new(given);
+        let trainer = session(&table, meta, &given, ComputeNodeLocks::new(TRAINER));
         RawPoolTable {
             nodes: Arc::clone(&self.nodes),
-            trainer: Mutex::new(Trainer::new(table.clone(), meta)),
+            trainer: Mutex::new(Trainer::new(trainer)),
             lines: Lines { next: AtomicU32::new(1), end: meta.lines },
             table,
             meta,
-            given: Arc::new(given),
+            given,
             compute_nodes: Arc::clone(&self.compute_nodes),
         }
     }
@@ -101,33 +107,78 @@ pub struct RawPoolTable<F: FabricUnderTest> {
     nodes: Arc<Vec<(F, Running<F::Host>)>>,
     table: PoolTable,
     meta: MetaRegion,
-    /// Leaves given out, by memory node.
-    given: Arc<Vec<AtomicU32>>,
+    /// By memory node.
+    given: Arc<Vec<Given>>,
     compute_nodes: Arc<AtomicU64>,
     trainer: Mutex<Trainer>,
     lines: Lines,
 }
 
+/// Leaves of one memory node.
+#[derive(Default)]
+struct Given {
+    /// Those from here on were never given out.
+    next: AtomicU32,
+    /// Those that came back.
+    free: Mutex<Vec<u32>>,
+}
+
 /// What a session asks of memory nodes.
 struct Calls {
     table: PoolTable,
-    given: Arc<Vec<AtomicU32>>,
+    given: Arc<Vec<Given>>,
 }
 
 impl PoolCalls for Calls {
-    fn more_leaves(&self, node: usize) -> Result<Range<u32>, Box<dyn Error + Send + Sync>> {
-        let blocks = self.table.nodes()[node].blocks;
+    fn more_leaves(&self, node: usize) -> CallResult<Range<u32>> {
+        let (blocks, given) = (self.table.nodes()[node].blocks, &self.given[node]);
+        if let Some(block) = given.free.lock().expect("no thread panics").pop() {
+            return Ok(block..block + 1);
+        }
         // Relaxed: ranges have to differ only.
-        let first = self.given[node].fetch_add(LEAVES_A_CALL, Ordering::Relaxed).min(blocks);
+        let first = given.next.fetch_add(LEAVES_A_CALL, Ordering::Relaxed).min(blocks);
         Ok(first..(first + LEAVES_A_CALL).min(blocks))
     }
 
-    fn fence(&self, compute_node: u16) -> Result<(), Box<dyn Error + Send + Sync>> {
+    fn fence(&self, compute_node: u16) -> CallResult<()> {
         if compute_node == MORTAL {
             return Ok(());
         }
         Err(format!("compute node {compute_node} lives").into())
     }
+
+    fn adopt(&self, _node: usize, _space: Space, _blocks: &[Blocks]) -> CallResult<()> {
+        Ok(())
+    }
+
+    fn settle(&self, _node: usize, _space: Space, _blocks: &[Blocks]) -> CallResult<()> {
+        Ok(())
+    }
+
+    fn free(&self, node: usize, _space: Space, blocks: &[Blocks]) -> CallResult<()> {
+        let numbers = blocks.iter().flat_map(|run| run.first..run.first + run.count);
+        self.given[node].free.lock().expect("no thread panics").extend(numbers);
+        Ok(())
+    }
+
+    fn ended(&self, _node: usize, _space: Space) -> CallResult<Vec<u16>> {
+        Ok(Vec::new())
+    }
+
+    fn take_orphans(&self, _node: usize, _space: Space, _of: u16) -> CallResult<Vec<Blocks>> {
+        Ok(Vec::new())
+    }
+}
+
+fn session(
+    table: &PoolTable,
+    meta: MetaRegion,
+    given: &Arc<Vec<Given>>,
+    locks: ComputeNodeLocks,
+) -> RolexSession {
+    let cache = RolexCache::new(table.clone(), meta);
+    let calls = Calls { table: table.clone(), given: Arc::clone(given) };
+    RolexSession::new(CacheSession::new(cache), locks, Box::new(calls))
 }
 
 impl<F: FabricUnderTest> TableUnderTest for RawPoolTable<F> {
@@ -161,12 +212,31 @@ impl<F: FabricUnderTest> RawPoolTable<F> {
         compute_node: u16,
         wrap: impl Fn(QueueOf<F>) -> Q,
     ) -> RawPoolSession<F, Q> {
-        let cache = RolexCache::new(self.table.clone(), self.meta);
         let (queues, connections) = self.queues(wrap);
-        let calls = Calls { table: self.table.clone(), given: Arc::clone(&self.given) };
-        let locks = ComputeNodeLocks::new(compute_node);
-        let session = RolexSession::new(CacheSession::new(cache), locks, Box::new(calls));
+        let session = session(&self.table, self.meta, &self.given, ComputeNodeLocks::new(compute_node));
         RawPoolSession { session, queues, _connections: connections }
+    }
+
+    /// Blocks that sessions have, whether their leaves are linked or not.
+    #[must_use]
+    pub fn leaves_in_use(&self) -> usize {
+        let used = |given: &Given| {
+            let free = given.free.lock().expect("no thread panics").len();
+            // Relaxed: whoever allocates is at rest.
+            given.next.load(Ordering::Relaxed) as usize - free
+        };
+        self.given.iter().map(used).sum()
+    }
+
+    /// A trainer whose locks are `locks`', over its queue pairs as `wrap` has them.
+    pub fn trainer_of<Q: QueuePair>(
+        &self,
+        locks: ComputeNodeLocks,
+        wrap: impl Fn(QueueOf<F>) -> Q,
+    ) -> RawPoolTrainer<'_, F, Q> {
+        let (queues, connections) = self.queues(wrap);
+        let trainer = Trainer::new(session(&self.table, self.meta, &self.given, locks));
+        RawPoolTrainer { trainer, queues, lines: &self.lines, _connections: connections }
     }
 
     /// A queue pair a memory node, with the table's regions, and the connections that they need.
@@ -183,7 +253,7 @@ impl<F: FabricUnderTest> RawPoolTable<F> {
     }
 }
 
-/// Lines of the meta region for its trainer.
+/// Lines of the meta region for its trainers.
 struct Lines {
     next: AtomicU32,
     end: u32,
@@ -202,6 +272,25 @@ impl LineSource for &Lines {
         let first = self.next.fetch_add(lines, Ordering::Relaxed);
         assert!(first + lines <= self.end, "the meta region is full");
         Ok(first..first + lines)
+    }
+}
+
+/// A trainer of the table.
+pub struct RawPoolTrainer<'t, F: FabricUnderTest, Q> {
+    trainer: Trainer,
+    queues: Vec<Q>,
+    lines: &'t Lines,
+    _connections: Vec<F::Connection>,
+}
+
+impl<F: FabricUnderTest, Q: QueuePair> RawPoolTrainer<'_, F, Q> {
+    /// A step of training.
+    ///
+    /// # Errors
+    /// As the trainer.
+    pub fn step(&mut self) -> Result<Trained, TrainError<Infallible>> {
+        let Self { trainer, queues, lines, .. } = self;
+        PoolLane::new(queues).block_on(async |slot| trainer.step(&slot, lines, GROUPS_A_STEP).await)?
     }
 }
 

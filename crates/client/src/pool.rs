@@ -127,7 +127,7 @@ impl<C: Connection + 'static> Client<Nodes<C>> {
     /// # Errors
     /// As [`Client::links`].
     pub fn trainer(&self, name: &str) -> Result<PoolTrainer<C::Queue>, CatalogueError> {
-        self.links(name).map(PoolTrainer::new)
+        self.shared().in_a_life(|nodes| PoolTrainer::of(nodes, name))
     }
 
     /// Asks one node, by its index, and waits for its answer.

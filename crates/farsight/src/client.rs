@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use farsight_base::Epoch;
 use farsight_client::{
-    CatalogueError, ClientOptions, Connected, PoolClient, PoolError, PoolTrainer, Trained,
+    CatalogueError, ClientOptions, Connected, PoolClient, PoolError, PoolTrainer, Reclaimed, Trained,
 };
 use farsight_fabric::{Connection, QueuePair};
 use farsight_fabric_shm::ShmConnection;
@@ -333,13 +333,22 @@ impl Client {
     }
 }
 
+/// Steps of training from one look at what compute nodes left that have ended to the next.
+const STEPS_A_LOOK: u32 = 16;
 /// Groups of one step of training.
 const TRAIN_BUDGET: usize = 64;
 
 fn train_table<Q: QueuePair + Send + 'static>(mut trainer: PoolTrainer<Q>) -> TrainTable {
-    Box::new(move || match trainer.step(TRAIN_BUDGET) {
-        Ok(step) => Ok(step != Trained::default()),
-        Err(error) => Err(error.to_string()),
+    let mut steps = 0_u32;
+    let mut has_reclaimed = false;
+    Box::new(move || {
+        let step = trainer.step(TRAIN_BUDGET).map_err(|error| error.to_string())?;
+        if has_reclaimed || steps.is_multiple_of(STEPS_A_LOOK) {
+            let found = trainer.reclaim().map_err(|error| error.to_string())?;
+            has_reclaimed = found != Reclaimed::default();
+        }
+        steps = steps.wrapping_add(1);
+        Ok(step != Trained::default() || has_reclaimed)
     })
 }
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use common::Pool;
 use farsight_fabric::lane::PoolLane;
-use farsight_index_rolex::{CacheSession, RolexCache, Trainer, Write};
+use farsight_index_rolex::{CacheSession, RolexCache, Write};
 use farsight_layout::LEAF_SLOTS;
 use farsight_protocol::WriteOperation;
 
@@ -20,7 +20,7 @@ fn main() {
     let pool = Pool::new(1, 1_000, 10_000);
     let mut queues = pool.queues();
     let session = CacheSession::new(RolexCache::new(pool.table.clone(), pool.meta));
-    let mut trainer = Trainer::new(pool.table.clone(), pool.meta);
+    let mut trainer = pool.trainer();
     // Ascending inserts leave full leaves; uneven keys make some segments.
     let writer = pool.session(1);
     let mut random = farsight_base::prng::SplitMix64::new(1);

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::error::Error;
 
 use farsight_base::words::next_incarnation;
-use farsight_base::{LeafNumber, Line, Stamp, WORDS_PER_LINE};
+use farsight_base::{LeafNumber, Line, WORDS_PER_LINE};
 use farsight_fabric::lane::{PoolLane, PoolSlot};
 use farsight_fabric::{FabricError, QueuePair, ReadMode};
 use farsight_layout::pool::{LockWord, LockedLeaf, Writes};
@@ -207,30 +207,22 @@ impl BulkLoader {
     /// Takes blocks of every memory node and keeps those that never were leaves: of others somebody may have
     /// a hint. In turns, so that neighbouring leaves are on different nodes.
     async fn find_blocks<Q: QueuePair>(&mut self, slot: &PoolSlot<'_, '_, Q>) -> Result<(), RolexError> {
-        let table = self.session.table();
-        let lines = table.geometry().lines();
-        let mut found: Vec<Vec<LeafPlace>> = vec![Vec::new(); table.nodes().len()];
-        for (node, found) in found.iter_mut().enumerate() {
-            while found.len() < BLOCKS_AT_ONCE.min(slot.verbs()) {
-                let Some(place) = self.session.free_block(node)? else { break };
-                slot.post_read(node, found.len(), table.address(place, 0), lines, ReadMode::Plain);
-                found.push(place);
-            }
-        }
-        slot.completed().await;
-        let mut block = vec![Line::ZERO; lines];
-        for (node, found) in found.iter_mut().enumerate() {
-            let mut fresh = Vec::new();
-            for (verb, place) in found.iter().enumerate() {
-                slot.take_read(node, verb, &mut block)?;
-                if block.iter().all(|line| line.stamp() == Stamp(0)) {
-                    fresh.push(*place);
+        let nodes = self.session.table().nodes().len();
+        let (mut fresh, mut touched) = (vec![Vec::new(); nodes], Vec::new());
+        for (node, fresh) in fresh.iter_mut().enumerate() {
+            for _ in 0..BLOCKS_AT_ONCE {
+                match self.session.free_room(slot, node).await? {
+                    Some(room) if room.is_untouched() => fresh.push(room.place),
+                    Some(room) => touched.push(room),
+                    None => break,
                 }
             }
-            *found = fresh;
+        }
+        for room in touched {
+            self.session.give_room(room);
         }
         for turn in 0..BLOCKS_AT_ONCE {
-            self.fresh.extend(found.iter().filter_map(|found| found.get(turn)));
+            self.fresh.extend(fresh.iter().filter_map(|fresh| fresh.get(turn)));
         }
         Ok(())
     }

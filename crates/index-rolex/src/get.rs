@@ -6,7 +6,7 @@
 use farsight_base::Line;
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{QueuePair, ReadMode};
-use farsight_layout::pool::{BlockSearch, LockWord, lock_of, search_block};
+use farsight_layout::pool::{BlockGeometry, BlockSearch, LockWord, lock_of, search_block};
 use farsight_layout::{KEY_LINES, KeyLines};
 
 use crate::cache::Candidates;
@@ -28,31 +28,31 @@ impl RolexSession {
         slot.completed().await;
         let mut walk = Walk::new(self, key);
         let mut place = candidates.leaves()[candidates.likeliest()];
-        let mut seen = (LockWord::FREE, Seen::Left);
+        let (mut lock, mut seen) = (LockWord::FREE, Seen::Left);
         // The last candidate whose keys do not all lie right of this one.
         for (index, candidate) in candidates.leaves().iter().enumerate().rev() {
             slot.take_read(candidate.node(), index, &mut lines)?;
-            match seen_of(search_block(&geometry, &lines, key, value), &lines) {
-                Ok(version) => return Ok(version),
-                Err((_, Seen::Left | Seen::Closed)) => {}
-                Err(other) => {
-                    (place, seen) = (*candidate, other);
+            match search_leaf(&geometry, &lines, key, value) {
+                (_, Ok(version)) => return Ok(version),
+                (_, Err(Seen::Left | Seen::Closed)) => {}
+                (found, Err(other)) => {
+                    (place, lock, seen) = (*candidate, found, other);
                     break;
                 }
             }
         }
         self.count(|counters| counters.irregular += 1);
         loop {
-            place = walk.next(slot, place, seen.0, seen.1).await?;
+            place = walk.next(slot, place, lock, seen).await?;
             self.post_leaves(slot, &[place], lines.len());
             slot.completed().await;
             slot.take_read(place.node(), 0, &mut lines)?;
-            match seen_of(search_block(&geometry, &lines, key, value), &lines) {
-                Ok(version) => {
+            match search_leaf(&geometry, &lines, key, value) {
+                (_, Ok(version)) => {
                     self.learn(slot, &walk, &candidates, &lines, place, key).await;
                     return Ok(version);
                 }
-                Err(other) => seen = other,
+                (found, Err(other)) => (lock, seen) = (found, other),
             }
         }
     }
@@ -89,15 +89,21 @@ impl RolexSession {
     }
 }
 
-/// The answer of a leaf, or what else it was; with its lock.
-fn seen_of(found: BlockSearch, lines: &[Line]) -> Result<u64, (LockWord, Seen)> {
-    let lock = lock_of(lines.first_chunk().expect("a leaf has a key part"));
-    match found {
+/// A leaf's lock, and its answer or what else it was.
+pub(crate) fn search_leaf(
+    geometry: &BlockGeometry,
+    lines: &[Line],
+    key: u64,
+    value: &mut [u8],
+) -> (LockWord, Result<u64, Seen>) {
+    let key_lines = lines.first_chunk().expect("a leaf has a key part");
+    let found = match search_block(geometry, lines, key, value) {
         BlockSearch::Hit(version) => Ok(version),
         BlockSearch::Absent => Ok(0),
-        BlockSearch::Right(next) => Err((lock, Seen::Right(next))),
-        BlockSearch::Left => Err((lock, Seen::Left)),
-        BlockSearch::Changing => Err((lock, Seen::Busy)),
-        BlockSearch::Closed => Err((lock, Seen::Closed)),
-    }
+        BlockSearch::Right(next) => Err(Seen::right_of(KeyLines(key_lines).fences(), next)),
+        BlockSearch::Left => Err(Seen::Left),
+        BlockSearch::Changing => Err(Seen::Busy),
+        BlockSearch::Closed => Err(Seen::Closed),
+    };
+    (lock_of(key_lines), found)
 }

@@ -28,9 +28,9 @@ pub use cache::{
     MetaRegion, PostedSplit, RolexCache,
 };
 pub use error::RolexError;
-pub use member::{ComputeNodeLocks, PoolCalls};
+pub use member::{CallResult, ComputeNodeLocks, PoolCalls};
 pub use place::{LeafPlace, NODES_MAX, NodeLeaves, PoolTable};
 pub use plan::{Planned, Write, plan};
 pub use session::RolexSession;
-pub use train::{GROUP_LEAVES, HomeLines, LineSource, LinesError, TrainError, Trained, Trainer};
+pub use train::{GROUP_LEAVES, HomeLines, LineSource, LinesError, Reclaimed, TrainError, Trained, Trainer};
 pub use walk::LEASE;

@@ -11,23 +11,38 @@ use std::sync::Arc;
 
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_layout::pool::LockWord;
+use farsight_protocol::{Blocks, Space};
 
 /// Lock values that a session draws at once.
 const RANGE: u64 = 1 << 20;
 
+/// What a call came to; an error is the memory node's, or the fabric's.
+pub type CallResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
 /// What operations ask of the memory nodes' processors, hardly ever.
+#[expect(clippy::missing_errors_doc, reason = "each fails as its call does, and as nothing else")]
 pub trait PoolCalls: Send {
     /// Leaves of memory node `node` that nobody uses, as many as one call gives; empty if there are none.
-    ///
-    /// # Errors
-    /// As the call.
-    fn more_leaves(&self, node: usize) -> Result<Range<u32>, Box<dyn Error + Send + Sync>>;
+    fn more_leaves(&self, node: usize) -> CallResult<Range<u32>>;
 
-    /// Ends a compute node at every memory node; returns when none of its verbs can execute any more.
-    ///
-    /// # Errors
-    /// As the calls: then it may have verbs left.
-    fn fence(&self, compute_node: u16) -> Result<(), Box<dyn Error + Send + Sync>>;
+    /// Ends a compute node at every memory node; returns when none of its verbs can execute any more. After
+    /// an error it may have verbs left.
+    fn fence(&self, compute_node: u16) -> CallResult<()>;
+
+    /// Makes given blocks of memory node `node` this compute node's, whoever has them.
+    fn adopt(&self, node: usize, space: Space, blocks: &[Blocks]) -> CallResult<()>;
+
+    /// Makes blocks that are this compute node's the table's own for good.
+    fn settle(&self, node: usize, space: Space, blocks: &[Blocks]) -> CallResult<()>;
+
+    /// Gives blocks back that are this compute node's and that nothing leads to.
+    fn free(&self, node: usize, space: Space, blocks: &[Blocks]) -> CallResult<()>;
+
+    /// Compute nodes that have ended and left blocks at memory node `node`.
+    fn ended(&self, node: usize, space: Space) -> CallResult<Vec<u16>>;
+
+    /// Takes over blocks of a compute node that has ended and is fenced; none when all are taken.
+    fn take_orphans(&self, node: usize, space: Space, of: u16) -> CallResult<Vec<Blocks>>;
 }
 
 /// The lock values of a compute node, shared by its sessions.

@@ -5,6 +5,7 @@
 
 use farsight_layout::pool::{LockWord, LockedLeaf, Writes};
 use farsight_layout::{KeySearch, LEAF_SLOTS, LeafSlot, PAIR_VERSION_BITS};
+use farsight_model::shortest_fence;
 use farsight_protocol::{ErrorCode, WriteOperation, WriteOutcome};
 
 /// What is to be written.
@@ -121,12 +122,16 @@ fn insert_into_free(
 }
 
 /// Where a full leaf is split for `key`: in the middle, but at the end of all keys behind the last, so that
-/// ascending inserts leave full leaves. `None` if its keys do not lie between its fences.
+/// ascending inserts leave full leaves; at the separator with the most trailing zeros there, so that the
+/// fence hints of tables tell neighbours apart. `None` if its keys do not lie between its fences.
 fn separator(leaf: &LockedLeaf<'_>, pairs: &[(u64, LeafSlot)], key: u64) -> Option<u64> {
     let fences = leaf.fences()?;
     let separator = match pairs.last() {
-        Some((last, _)) if fences.high.is_none() && *last < key => key,
-        _ => pairs[pairs.len() / 2].0,
+        Some((last, _)) if fences.high.is_none() && *last < key => shortest_fence(*last, key),
+        _ => {
+            let [left, right] = [pairs.len() / 2 - 1, pairs.len() / 2].map(|index| pairs[index].0);
+            (left < right).then(|| shortest_fence(left, right))?
+        }
     };
     (fences.low < separator && fences.contain(separator)).then_some(separator)
 }

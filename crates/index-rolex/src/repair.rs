@@ -28,17 +28,7 @@ impl RolexSession {
             // Another session of this process, which is slow: nobody fences itself.
             return Ok(());
         }
-        if !self.fenced.borrow().contains(&owner) {
-            let what = "fencing a compute node whose lock stands still";
-            #[cfg(planted)]
-            let is_skipped = is_planted(Bug::StolenUnfenced);
-            #[cfg(not(planted))]
-            let is_skipped = false;
-            if !is_skipped {
-                self.calls.fence(owner).map_err(|source| RolexError::of_call(what, source))?;
-            }
-            self.fenced.borrow_mut().insert(owner);
-        }
+        self.fence(owner)?;
         let own = self.locks.draw();
         let mut block = vec![Line::ZERO; self.table().geometry().lines()];
         if self.exchange_and_read(slot, place, [lock, own], &mut block).await? != lock {
@@ -63,6 +53,22 @@ impl RolexSession {
         leaf.clear_journal(&mut writes);
         leaf.unlock(LockWord::FREE, &mut writes);
         Ok(self.execute(slot, &writes).await?)
+    }
+
+    /// Fences a compute node, unless that was done.
+    pub(crate) fn fence(&self, owner: u16) -> Result<(), RolexError> {
+        if !self.fenced.borrow().contains(&owner) {
+            let what = "fencing a compute node that is taken for dead";
+            #[cfg(planted)]
+            let is_skipped = is_planted(Bug::StolenUnfenced);
+            #[cfg(not(planted))]
+            let is_skipped = false;
+            if !is_skipped {
+                self.calls.fence(owner).map_err(|source| RolexError::of_call(what, source))?;
+            }
+            self.fenced.borrow_mut().insert(owner);
+        }
+        Ok(())
     }
 
     /// False if the change was a merge that had not begun, or is long done: its right leaf is neither closed

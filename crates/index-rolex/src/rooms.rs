@@ -1,11 +1,12 @@
 //! Blocks for the right halves of splits: a session's own, taken from memory nodes many at a time.
 //!
-//! Invariant: a block in here is in no chain, and no other session has it. When the session ends they are its
-//! compute node's still; its memory nodes give them out again once that has ended.
+//! Invariant: a block in here is in no chain, and no other session has it: so what was READ of it when it came
+//! stays true, and a split need not look. When the session ends they are its compute node's still; its memory
+//! nodes give them out again once that has ended.
 
-use std::ops::Range;
+use std::collections::VecDeque;
 
-use farsight_base::Line;
+use farsight_base::{Line, Stamp};
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{QueuePair, ReadMode};
 
@@ -14,16 +15,36 @@ use crate::{LeafPlace, RolexError, RolexSession};
 /// One split in so many puts its right half on another memory node, so that leaves spread over all of them.
 const SPLITS_PER_MOVE: u32 = 8;
 
+/// A free block.
+#[derive(Debug)]
+pub(crate) struct Room {
+    pub(crate) place: LeafPlace,
+    /// What stands in it; nothing if it was never a leaf.
+    lines: Vec<Line>,
+}
+
+impl Room {
+    /// True if the block was never a leaf: nobody has a hint of it.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// What stands in the block, which has so many lines.
+    pub(crate) fn into_lines(self, lines: usize) -> Vec<Line> {
+        if self.is_untouched() { vec![Line::ZERO; lines] } else { self.lines }
+    }
+}
+
 /// Free blocks, by memory node.
 #[derive(Debug)]
 pub(crate) struct Rooms {
-    free: Vec<Range<u32>>,
+    free: Vec<VecDeque<Room>>,
     splits: u32,
 }
 
 impl Rooms {
     pub(crate) fn new(nodes: usize) -> Self {
-        Self { free: vec![0..0; nodes], splits: 0 }
+        Self { free: (0..nodes).map(|_| VecDeque::new()).collect(), splits: 0 }
     }
 
     /// The memory nodes in the order in which they are asked for a block, for a leaf of `node`.
@@ -37,31 +58,52 @@ impl Rooms {
 }
 
 impl RolexSession {
-    /// A block for the right half of a leaf of `node`, and what stands in it; `None` if all memory nodes are
-    /// full.
+    /// A block for the right half of a leaf of `node`; `None` if all memory nodes are full.
     pub(crate) async fn take_room<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
         node: usize,
-    ) -> Result<Option<(LeafPlace, Vec<Line>)>, RolexError> {
+    ) -> Result<Option<Room>, RolexError> {
         let order = self.rooms.borrow_mut().order(node);
         for node in order {
-            let Some(place) = self.free_block(node)? else { continue };
-            let mut lines = vec![Line::ZERO; self.table().geometry().lines()];
-            slot.read(node, self.table().address(place, 0), &mut lines, ReadMode::Plain).await?;
-            return Ok(Some((place, lines)));
+            if let Some(room) = self.free_room(slot, node).await? {
+                return Ok(Some(room));
+            }
         }
         Ok(None)
     }
 
     /// A free block of a memory node, if it has one.
-    pub(crate) fn free_block(&self, node: usize) -> Result<Option<LeafPlace>, RolexError> {
-        let mut rooms = self.rooms.borrow_mut();
-        let free = &mut rooms.free[node];
-        if free.start == free.end {
-            let what = "leaves for splits";
-            *free = self.calls.more_leaves(node).map_err(|source| RolexError::of_call(what, source))?;
+    pub(crate) async fn free_room<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        node: usize,
+    ) -> Result<Option<Room>, RolexError> {
+        if let Some(room) = self.rooms.borrow_mut().free[node].pop_front() {
+            return Ok(Some(room));
         }
-        Ok(free.next().and_then(|number| LeafPlace::new(node, number)))
+        let what = "leaves for splits";
+        let numbers = self.calls.more_leaves(node).map_err(|source| RolexError::of_call(what, source))?;
+        let places: Vec<LeafPlace> = numbers.filter_map(|number| LeafPlace::new(node, number)).collect();
+        let lines = self.table().geometry().lines();
+        let mut block = vec![Line::ZERO; lines];
+        for places in places.chunks(slot.verbs()) {
+            for (verb, place) in places.iter().enumerate() {
+                slot.post_read(node, verb, self.table().address(*place, 0), lines, ReadMode::Plain);
+            }
+            slot.completed().await;
+            for (verb, place) in places.iter().enumerate() {
+                slot.take_read(node, verb, &mut block)?;
+                let is_untouched = block.iter().all(|line| line.stamp() == Stamp(0));
+                let lines = if is_untouched { Vec::new() } else { block.clone() };
+                self.rooms.borrow_mut().free[node].push_back(Room { place: *place, lines });
+            }
+        }
+        Ok(self.rooms.borrow_mut().free[node].pop_front())
+    }
+
+    /// Puts a block back that [`RolexSession::free_room`] gave.
+    pub(crate) fn give_room(&self, room: Room) {
+        self.rooms.borrow_mut().free[room.place.node()].push_back(room);
     }
 }

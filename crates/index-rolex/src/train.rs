@@ -2,13 +2,15 @@
 //! compute node may do it, or a memory node by loop-back; several at once do not hurt each other.
 //!
 //! Invariant: an image or a directory is written whole into lines that its trainer alone has, then
-//! published by one compare-and-swap of the word that names it. Whoever exchanges a word owns the lines
-//! that it named before; whoever loses keeps its own. No record moves and no leaf is written, so
-//! operations never wait.
+//! published by one compare-and-swap of the word that names it. Lines are their trainer's as long as it
+//! lives, published or not: it takes an image's back once the newest directory does not name it any more,
+//! whoever replaced it. No record moves, so operations never wait.
 //!
 //! Protocol, group by group: the split counter is READ before the leaves are; every split adds to it
-//! after the right leaf is linked. So an image whose counter is the slot's knows of every split that was
-//! counted, and one that a split overtook is trained again.
+//! while the leaf is locked, or after its right leaf is linked. So an image whose counter is the slot's knows
+//! of every split that was counted, unless a leaf was locked when it was READ: then the image says that it is
+//! older, and is trained again, as is one that a split overtook. Empty leaves are merged on the way
+//! ([`merge`]); a group's first leaf is anchored before the group is published ([`anchor`]).
 //!
 //! A new directory: the old one's slots are frozen first, so that nobody exchanges a pointer in it any
 //! more and the images that both name have one owner, the new one; then it is published; then splits that
@@ -16,12 +18,17 @@
 //! READs the root behind its count, and counts again if there is a new directory, so none is missed.
 //! Frozen slots serve readers as before; if their trainer died, another one makes the new directory. A
 //! directory's memory is never used anew, because splits are counted in it by whoever does not know
-//! better yet.
+//! better yet: it is the table's own before it is published.
 
+mod anchor;
 mod collect;
 mod directory;
 mod home;
+mod merge;
+mod reclaim;
 mod space;
+
+use std::collections::HashSet;
 
 use farsight_base::WORDS_PER_LINE;
 #[cfg(planted)]
@@ -36,11 +43,12 @@ use farsight_layout::learned::{
 use crate::cache::fetch::{META_NODE, read_directory, read_group, read_root, read_slots};
 use crate::cache::{Group, LearnedError, MetaRegion};
 use crate::transfer::write_words;
-use crate::{LeafPlace, PoolTable};
+use crate::{LeafPlace, PoolTable, RolexError, RolexSession};
 use collect::{Collected, Stretch, collect};
 use space::FreeLines;
 
 pub use home::{HomeLines, LinesError};
+pub use reclaim::Reclaimed;
 pub use space::LineSource;
 
 /// Leaves of a group when it is cut.
@@ -53,12 +61,18 @@ const GROWTH_SHARE: u64 = 8;
 /// Steps that find slots frozen before a trainer takes the other one's work over.
 const FROZEN_STEPS_MAX: u32 = 4;
 
+/// Times in a row that a group is trained whose leaves do not come to rest.
+const UNSETTLED_MAX: u8 = 4;
+
 /// Why a step of training ended.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum TrainError<E> {
     /// The learned index or the leaves could not be READ or written.
     #[error(transparent)]
     Learned(#[from] LearnedError),
+    /// A leaf could not be merged or anchored.
+    #[error(transparent)]
+    Session(#[from] RolexError),
     /// There are no more lines.
     #[error("a trainer gets no lines of the meta region: {0}")]
     Lines(E),
@@ -83,14 +97,19 @@ pub struct Trained {
     pub directories: usize,
     /// Groups that wait for their turn.
     pub waiting: usize,
+    /// Empty leaves merged into their left neighbours.
+    pub merged: usize,
 }
 
 /// One trainer of one table.
-#[derive(Debug)]
 pub struct Trainer {
+    /// What locks leaves and asks memory nodes.
+    session: RolexSession,
     table: PoolTable,
     meta: MetaRegion,
     free: FreeLines,
+    /// Images in lines of this trainer's own, as the newest directory named them when it was looked at last.
+    published: Vec<GroupPointer>,
     current: Option<Current>,
 }
 
@@ -103,6 +122,8 @@ struct Current {
     leaves: u64,
     /// By group: the slot as it was when nothing was left to train.
     trained: Vec<Option<DirectorySlot>>,
+    /// By group: how often in a row its leaves were not at rest when they were READ.
+    unsettled: Vec<u8>,
     /// The group to look at next.
     turn: usize,
     /// Steps in a row that found frozen slots: another trainer's unfinished directory.
@@ -115,6 +136,7 @@ enum Outcome {
     Current,
     Published {
         leaves: usize,
+        merged: usize,
     },
     Lost,
     /// It has too many leaves: these, and the first one behind them if there were more.
@@ -125,10 +147,11 @@ enum Outcome {
 }
 
 impl Trainer {
-    /// A trainer that knows nothing yet.
+    /// A trainer that knows nothing yet, of the session's table.
     #[must_use]
-    pub fn new(table: PoolTable, meta: MetaRegion) -> Self {
-        Self { table, meta, free: FreeLines::default(), current: None }
+    pub fn new(session: RolexSession) -> Self {
+        let (table, meta) = (session.table().clone(), session.hints.cache().meta());
+        Self { session, table, meta, free: FreeLines::default(), published: Vec::new(), current: None }
     }
 
     /// Trains up to `budget` groups that need it.
@@ -149,6 +172,7 @@ impl Trainer {
         }
         let Some(current) = self.current.as_mut() else { return Ok(Trained::default()) };
         let slots = read_slots(slot, self.meta, line, current.boundaries.len()).await?;
+        take_back(&mut self.published, &mut self.free, &slots);
         if current.is_abandoned(&slots) {
             let published = self.replace_directory(slot, source, None).await?;
             return Ok(Trained { directories: usize::from(published), ..Trained::default() });
@@ -159,14 +183,18 @@ impl Trainer {
         for group in due {
             match self.train_group(slot, source, group, slots[group]).await? {
                 Outcome::Current => {}
-                Outcome::Published { leaves } => {
+                Outcome::Published { leaves, merged } => {
                     trained.groups += 1;
                     trained.leaves += leaves;
+                    trained.merged += merged;
                 }
                 Outcome::Lost => trained.lost += 1,
                 Outcome::Grown { leaves, rest } => {
                     let splits = slots[group].splits;
-                    let pieces = self.cut(slot, source, &leaves, rest, splits).await?;
+                    let Some(pieces) = self.cut(slot, source, &leaves, rest, splits).await? else {
+                        trained.lost += 1;
+                        continue;
+                    };
                     let published = self.replace_directory(slot, source, Some((group, pieces))).await?;
                     trained.directories += usize::from(published);
                     trained.groups += usize::from(published);
@@ -205,30 +233,43 @@ impl Trainer {
         let end = current.boundaries.get(group + 1).copied();
         let stretch =
             Stretch { first: known[0], low: boundary, end, known: &known, leaves_max: GROUP_LEAVES_MAX };
-        let (leaves, rest) = collect(slot, &self.table, &stretch).await?;
+        let (mut leaves, rest) = collect(slot, &self.session, &stretch).await?;
         if rest.is_some() || current.is_too_large(leaves.len()) {
             return Ok(Outcome::Grown { leaves, rest });
         }
         #[cfg(planted)]
-        let leaves = self.planted_leaves(leaves, &known, seen.pointer);
-        let time =
-            GroupTime { generation: image.time().generation.wrapping_add(1), splits: seen.splits as u32 };
+        let mut leaves = self.planted_leaves(leaves, &known, seen.pointer);
+        let found = leaves.len();
+        let splits = seen.splits + self.merge_empty(slot, group, &mut leaves).await?;
+        let merged = found - leaves.len();
+        let is_settled = self.note_leaves(group, &leaves, merged > 0);
+        let trained_at = (splits as u32).wrapping_sub(u32::from(!is_settled));
+        let time = GroupTime { generation: image.time().generation.wrapping_add(1), splits: trained_at };
         let pointer = self.write_image(slot, source, time, &leaves).await?;
         if !self.exchange(slot, group, seen.pointer, pointer).await? {
             self.free.give(pointer.line(), pointer.lines() as usize);
             return Ok(Outcome::Lost);
         }
-        #[cfg(planted)]
-        let gives = !is_planted(Bug::LinesReusedEarly);
-        #[cfg(not(planted))]
-        let gives = true;
-        if gives {
-            self.free.give(seen.pointer.line(), seen.pointer.lines() as usize);
+        self.published.push(pointer);
+        if let Some(current) = self.current.as_mut().filter(|_| is_settled) {
+            current.note_trained(group, DirectorySlot { pointer, splits });
         }
-        if let Some(current) = self.current.as_mut() {
-            current.note_trained(group, DirectorySlot { pointer, ..seen });
+        Ok(Outcome::Published { leaves: leaves.len(), merged })
+    }
+
+    /// Whether these leaves of a group were at rest, and none of them waits to be merged; or have not been for
+    /// too long, without anything having been achieved.
+    fn note_leaves(&mut self, group: usize, leaves: &[Collected], is_progress: bool) -> bool {
+        let is_at_rest =
+            leaves.iter().all(|leaf| !leaf.is_locked) && leaves[1..].iter().all(|leaf| !leaf.is_empty);
+        let Some(current) = self.current.as_mut() else { return is_at_rest };
+        let unsettled = &mut current.unsettled[group];
+        *unsettled = if is_at_rest || is_progress { 0 } else { *unsettled + 1 };
+        if *unsettled < UNSETTLED_MAX {
+            return is_at_rest;
         }
-        Ok(Outcome::Published { leaves: leaves.len() })
+        *unsettled = 0;
+        true
     }
 
     /// Publishes the image of a group in the place of `old`; false if another trainer was quicker.
@@ -263,6 +304,7 @@ impl Trainer {
             leaves.retain(|leaf| known.contains(&leaf.place));
         }
         if is_planted(Bug::LinesReusedEarly) {
+            self.published.retain(|published| *published != old);
             self.free.give(old.line(), old.lines() as usize);
         }
         leaves
@@ -307,6 +349,21 @@ impl Trainer {
     }
 }
 
+/// Gives those lines of published images to the free ones that no slot of the newest directory names.
+fn take_back(published: &mut Vec<GroupPointer>, free: &mut FreeLines, slots: &[DirectorySlot]) {
+    if published.is_empty() {
+        return;
+    }
+    let named: HashSet<u64> = slots.iter().map(|slot| slot.pointer.thawed().0).collect();
+    published.retain(|pointer| {
+        let is_named = named.contains(&pointer.0);
+        if !is_named {
+            free.give(pointer.line(), pointer.lines() as usize);
+        }
+        is_named
+    });
+}
+
 impl Current {
     fn of(root: RootWord, directory: Directory) -> Self {
         let groups = directory.boundaries.len();
@@ -318,6 +375,7 @@ impl Current {
             boundaries: directory.boundaries,
             leaves,
             trained: vec![None; groups],
+            unsettled: vec![0; groups],
             turn: 0,
             frozen_steps: 0,
         }

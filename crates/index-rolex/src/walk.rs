@@ -4,10 +4,12 @@
 //! [`WAIT_MAX`] in all; a lock whose word stood unchanged for [`LEASE`] has its holder fenced and its leaf
 //! repaired, by whoever waits.
 //!
-//! Right of a leaf is its sibling. Left of it, or where a block is no leaf of the chain, the walk begins at
-//! the group's first leaf, which is never merged and from which the chain leads to every key. A sibling that
-//! is closed was just made, or is being merged, by whoever holds the leaf before it: so that one's lock is
-//! what the walk waits for.
+//! Right of a leaf is its sibling. Left of it, or where a block is no leaf of the chain any more, the walk
+//! goes on at leaves further and further left in the group's image: one position, three, seven, at last the
+//! group's first leaf, which is never merged and from which the chain leads to every key. A sibling that is
+//! closed was just made, or is being merged, by whoever holds the leaf before it: so that one's lock is what
+//! the walk waits for. A block that the cache names may be another leaf by now, far from the key. It is the
+//! leaf meant if the cache names it for its own low fence, too; otherwise the walk goes left.
 
 use std::time::Duration;
 
@@ -15,6 +17,8 @@ use farsight_base::LeafNumber;
 use farsight_base::clock::MonotonicNs;
 use farsight_fabric::QueuePair;
 use farsight_fabric::lane::PoolSlot;
+use farsight_layout::Fences;
+use farsight_layout::learned::GROUP_LEAVES_MAX;
 use farsight_layout::pool::LockWord;
 
 use crate::{LeafPlace, RolexError, RolexSession};
@@ -24,6 +28,8 @@ pub const LEASE: Duration = Duration::from_millis(500);
 
 /// Leaves that one operation looks at, at most.
 const STEPS_MAX: u32 = 1 << 20;
+/// Times that an operation goes left before it begins at the first leaf of the group.
+const LEFTS_MAX: u32 = GROUP_LEAVES_MAX.ilog2() + 1;
 /// How long one operation waits for busy leaves.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 /// The first pause before a busy leaf is looked at again; each one after it is twice as long.
@@ -34,14 +40,26 @@ const PAUSE_MAX: Duration = Duration::from_millis(1);
 /// What a leaf turned out to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Seen {
-    /// The key belongs to the right; that is the sibling.
-    Right(LeafNumber),
+    /// The key belongs to the right.
+    Right {
+        /// The sibling.
+        next: LeafNumber,
+        /// The leaf's low fence.
+        low: u64,
+    },
     /// The key belongs to the left.
     Left,
     /// It is locked, or its lines were changing.
     Busy,
     /// It is no leaf of the chain now.
     Closed,
+}
+
+impl Seen {
+    /// A leaf of these fences, left of the key, and its sibling.
+    pub(crate) fn right_of(fences: Option<Fences>, next: LeafNumber) -> Self {
+        fences.map_or(Self::Closed, |fences| Self::Right { next, low: fences.low })
+    }
 }
 
 /// One operation's way.
@@ -54,16 +72,23 @@ pub(crate) struct Walk<'s> {
     /// The leaf whose sibling is looked at now, and its lock when that was read.
     before: Option<(LeafPlace, LockWord)>,
     watched: Option<(LeafPlace, LockWord, MonotonicNs)>,
+    /// How often the walk went left.
+    lefts: u32,
     has_walked: bool,
 }
 
 impl<'s> Walk<'s> {
     pub(crate) fn new(session: &'s RolexSession, key: u64) -> Self {
         let (begun, before, watched) = (None, None, None);
-        Self { session, key, begun, steps: 0, pauses: 0, before, watched, has_walked: false }
+        Self { session, key, begun, steps: 0, pauses: 0, before, watched, lefts: 0, has_walked: false }
     }
 
-    /// True if the walk went to a sibling: the cache does not know this leaf.
+    /// Begins at a leaf of the chain that was READ at rest, with this lock.
+    pub(crate) fn come_from(&mut self, leaf: LeafPlace, lock: LockWord) {
+        self.before = Some((leaf, lock));
+    }
+
+    /// True if the walk went to a leaf beside that of the cache, which knows another one at this place.
     pub(crate) fn has_walked(&self) -> bool {
         self.has_walked
     }
@@ -82,14 +107,17 @@ impl<'s> Walk<'s> {
             return Err(astray("no leaf that owns the key"));
         }
         match seen {
-            Seen::Right(next) => {
+            Seen::Right { low, .. } if self.before.is_none() && !self.is_meant(at, low) => {
+                self.further_left(slot, at).await
+            }
+            Seen::Right { next, .. } => {
                 self.session.count(|counters| counters.sibling_steps += 1);
                 let next = self.session.table().place(next).ok_or_else(|| astray("a sibling outside"))?;
                 self.before = Some((at, lock));
                 self.has_walked = true;
                 Ok(next)
             }
-            Seen::Left => self.first_leaf(slot).await,
+            Seen::Left => self.further_left(slot, at).await,
             Seen::Busy => {
                 self.wait(slot, at, lock).await?;
                 Ok(at)
@@ -99,27 +127,38 @@ impl<'s> Walk<'s> {
                     self.wait(slot, left, lock).await?;
                     Ok(left)
                 }
-                None => self.first_leaf(slot).await,
+                None => self.further_left(slot, at).await,
             },
         }
     }
 
-    /// The first leaf of the key's group.
-    async fn first_leaf<Q: QueuePair>(
+    /// Whether `at`, whose low fence is `low`, is the leaf that the cache believes to be there; the first leaf
+    /// of a group always is.
+    fn is_meant(&self, at: LeafPlace, low: u64) -> bool {
+        self.lefts == LEFTS_MAX || self.session.hints.names(low, at)
+    }
+
+    /// A leaf further left of the key than `at` and all before, at last the first one of its group.
+    async fn further_left<Q: QueuePair>(
         &mut self,
         slot: &PoolSlot<'_, '_, Q>,
+        at: LeafPlace,
     ) -> Result<LeafPlace, RolexError> {
-        self.before = None;
+        self.session.hints.forget_synonym(self.key, at);
+        (self.before, self.has_walked) = (None, true);
+        self.session.count(|counters| counters.sibling_steps += 1);
+        self.lefts = (self.lefts + 1).min(LEFTS_MAX);
+        let positions = (1 << self.lefts) - 1;
         loop {
-            if let Some(first) = self.session.hints.first_leaf(self.key) {
-                return Ok(first);
+            if let Some(left) = self.session.hints.leaf_left_of(self.key, positions) {
+                return Ok(left);
             }
             self.session.candidates(slot, self.key).await?;
         }
     }
 
     /// Waits a moment for whoever holds `lock`; repairs the leaf if that has lasted too long.
-    async fn wait<Q: QueuePair>(
+    pub(crate) async fn wait<Q: QueuePair>(
         &mut self,
         slot: &PoolSlot<'_, '_, Q>,
         place: LeafPlace,

@@ -4,7 +4,8 @@
 //! Protocol: the first doorbell locks the likeliest candidate and READs it whole behind the lock, beside the
 //! key lines of the other candidates. Is the key another leaf's, that one is locked with the wrong one's
 //! release. What the WRITEs are, in which order, and when the change takes effect is the plan's
-//! ([`plan`](crate::plan)).
+//! ([`plan`](crate::plan)). A split, and a removal that leaves nothing, is counted for the trainer in the
+//! doorbell of its last WRITE.
 //!
 //! A lock that cannot be had is waited for ([`Walk`]). Until the first WRITE is posted an error means that
 //! nothing happened; from then on the outcome is unknown.
@@ -18,10 +19,13 @@ use farsight_layout::pool::{LockWord, LockedLeaf, Writes};
 use farsight_layout::{KEY_LINES, KeyLines, KeySearch, OWNER_WORD};
 use farsight_protocol::{ErrorCode, WriteOutcome};
 
-use crate::cache::Candidates;
+use crate::cache::{Candidates, GroupId};
 use crate::plan::{Planned, Write, plan};
 use crate::walk::{Seen, Walk};
 use crate::{LeafPlace, RolexError, RolexSession};
+
+/// Verbs that a count takes ([`CacheSession::post_split`](crate::CacheSession::post_split)).
+const COUNT_VERBS: usize = 2;
 
 impl RolexSession {
     /// Executes one write.
@@ -50,7 +54,7 @@ impl RolexSession {
                         self.learn(slot, &walk, &candidates, &block, place, write.key).await;
                         return Ok(outcome);
                     }
-                    KeySearch::Right(next) => Seen::Right(next),
+                    KeySearch::Right(next) => Seen::right_of(leaf.fences(), next),
                     KeySearch::Left => Seen::Left,
                     KeySearch::Changing | KeySearch::Foreign => Seen::Closed,
                 };
@@ -140,16 +144,16 @@ impl RolexSession {
         let mut writes = Writes::default();
         let mut planned = plan(&mut leaf, None, write, &mut writes);
         let mut room = None;
+        let geometry = *self.table().geometry();
         if planned == Planned::NeedsBlock {
             room = match self.take_room(slot, place.node()).await {
-                Ok(Some(room)) => Some(room),
+                Ok(Some(room)) => Some((room.place, room.into_lines(geometry.lines()))),
                 refused => {
                     self.release(slot, place).await?;
                     return refused.map(|_| WriteOutcome::Failed(ErrorCode::RegionFull));
                 }
             };
         }
-        let geometry = *self.table().geometry();
         let right =
             room.as_mut().map(|(place, lines)| LockedLeaf::new(&geometry, place.leaf_number(), lines));
         let mut born = None;
@@ -167,9 +171,13 @@ impl RolexSession {
             writes.put_last_first();
         }
         let indeterminate = |source| RolexError::Indeterminate { key: write.key, source };
-        self.execute(slot, &writes).await.map_err(indeterminate)?;
+        let is_news = born.is_some() || matches!(outcome, WriteOutcome::Removed(_)) && is_to_be_merged(&leaf);
+        let counted_in = is_news.then_some(candidates.group);
+        let is_counted = self.execute_and_count(slot, &writes, counted_in).await.map_err(indeterminate)?;
         if let (Some(fences), Some((place, _))) = (born, room) {
             self.hints.note_synonym(candidates.group, fences.low, place);
+        }
+        if is_news && !is_counted {
             // The write is done. A split that nobody counts costs walks; a fabric that failed says so to the
             // next operation.
             let _ = self.hints.count_split(slot, write.key).await;
@@ -195,17 +203,35 @@ impl RolexSession {
         slot: &PoolSlot<'_, '_, Q>,
         writes: &Writes,
     ) -> Result<(), FabricError> {
+        self.execute_and_count(slot, writes, None).await.map(drop)
+    }
+
+    /// [`RolexSession::execute`]; counts a change of a leaf of `counted_in` in the last doorbell. True if that
+    /// is where a trainer looks.
+    ///
+    /// The count may execute before the WRITEs, which may go to another memory node: a trainer that sees the
+    /// one and not the others sees the leaf locked, and looks again.
+    async fn execute_and_count<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        writes: &Writes,
+        counted_in: Option<GroupId>,
+    ) -> Result<bool, FabricError> {
         let place_of = |index| self.table().place(writes.get(index).0).expect("a leaf of the table");
-        let mut begin = 0;
+        let verbs = slot.verbs() - if counted_in.is_some() { COUNT_VERBS } else { 0 };
+        let (mut begin, mut posted) = (0, None);
         while begin < writes.len() {
             let node = place_of(begin).node();
             let end = (begin..writes.len())
-                .take(slot.verbs())
+                .take(verbs)
                 .find(|index| place_of(*index).node() != node)
-                .unwrap_or((begin + slot.verbs()).min(writes.len()));
+                .unwrap_or((begin + verbs).min(writes.len()));
             for (verb, index) in (begin..end).enumerate() {
                 let (_, word, words) = writes.get(index);
                 slot.post_write(node, verb, self.table().address(place_of(index), word), words);
+            }
+            if end == writes.len() {
+                posted = counted_in.and_then(|group| self.hints.post_split(slot, verbs, group));
             }
             slot.completed().await;
             for verb in 0..end - begin {
@@ -213,8 +239,13 @@ impl RolexSession {
             }
             begin = end;
         }
-        Ok(())
+        self.hints.is_counted(slot, posted)
     }
+}
+
+/// Whether the trainer is to look at a leaf that lost a pair: it is empty, and may be merged into another.
+fn is_to_be_merged(leaf: &LockedLeaf<'_>) -> bool {
+    leaf.is_empty() && !leaf.is_anchored() && leaf.fences().is_some_and(|fences| fences.low > 0)
 }
 
 /// The candidate whose fences, as READ, hold the key.

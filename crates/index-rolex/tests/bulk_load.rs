@@ -7,7 +7,7 @@ mod common;
 use common::{Pool, Queue};
 use farsight_fabric::QueuePair as _;
 use farsight_index::Answers;
-use farsight_index_rolex::{BulkLoadError, BulkLoaded, BulkLoader, Trainer, Write};
+use farsight_index_rolex::{BulkLoadError, BulkLoaded, BulkLoader, Write};
 use farsight_protocol::WriteOperation;
 
 fn load(pool: &Pool, queues: &mut [Queue], keys: &[u64]) -> Result<BulkLoaded, BulkLoadError> {
@@ -15,7 +15,7 @@ fn load(pool: &Pool, queues: &mut [Queue], keys: &[u64]) -> Result<BulkLoaded, B
     for key in keys {
         loader.push(queues, *key, &key.wrapping_mul(3).to_le_bytes())?;
     }
-    let mut trainer = Trainer::new(pool.table.clone(), pool.meta);
+    let mut trainer = pool.trainer();
     loader.finish(queues, &mut trainer, &pool.lines())
 }
 

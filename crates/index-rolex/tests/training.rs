@@ -1,7 +1,6 @@
 //! Training over a pool: what trainers publish leads every key to its leaf, however they race, and readers
 //! that hold anything older are led there too.
 
-#[expect(dead_code, reason = "a load's tests use more of it")]
 mod common;
 
 use std::sync::Arc;
@@ -74,7 +73,7 @@ fn check_exact(pool: &Pool, session: &CacheSession, queues: &mut [Queue]) -> f64
 fn a_table_grows_from_one_leaf_through_directories() {
     let pool = Pool::new(3, 20_000, 60_000);
     let mut queues = pool.queues();
-    let mut trainer = Trainer::new(pool.table.clone(), pool.meta);
+    let mut trainer = pool.trainer();
     let writer = session(&pool);
     assert_eq!(train(&pool, &mut trainer, &mut queues), Trained::default(), "there is nothing to train");
     check_exact(&pool, &session(&pool), &mut queues);
@@ -97,7 +96,7 @@ fn a_table_grows_from_one_leaf_through_directories() {
 fn a_reader_with_an_old_cache_is_led_left_of_its_key_or_right() {
     let pool = Pool::new(2, 4_000, 20_000);
     let mut queues = pool.queues();
-    let mut trainer = Trainer::new(pool.table.clone(), pool.meta);
+    let mut trainer = pool.trainer();
     let (writer, old) = (session(&pool), session(&pool));
     let mut random = SplitMix64::new(2);
     for _ in 0..300 {
@@ -114,7 +113,7 @@ fn a_reader_with_an_old_cache_is_led_left_of_its_key_or_right() {
     for index in 0..5_000 {
         let key = random.next_u64();
         let (home, found) = (owner(&chain, key), old.predict(key).expect("was fetched"));
-        let first = old.first_leaf(key).expect("was fetched");
+        let first = old.leaf_left_of(key, u32::MAX).expect("was fetched");
         assert!(position(first) <= position(home), "the group's first leaf is right of {key}");
         assert!(position(found.leaves()[0]) <= position(home), "the way to {key} leads left");
         // What a walk finds is known to all sessions of the process.
@@ -140,7 +139,7 @@ fn a_reader_with_an_old_cache_is_led_left_of_its_key_or_right() {
 fn several_trainers_lose_nothing() {
     let pool = Pool::new(2, 20_000, 400_000);
     let mut queues: Vec<Vec<Queue>> = (0..3).map(|_| pool.queues()).collect();
-    let mut trainers: Vec<Trainer> = (0..3).map(|_| Trainer::new(pool.table.clone(), pool.meta)).collect();
+    let mut trainers: Vec<Trainer> = (0..3).map(|_| pool.trainer()).collect();
     let writer = session(&pool);
     let mut random = SplitMix64::new(3);
     let mut lost = 0;
@@ -177,7 +176,7 @@ fn race(pool: &Pool, trainers: &mut [Trainer], queues: &mut [Queue], random: &mu
 fn frozen_slots_of_a_trainer_that_died_are_taken_over() {
     let pool = Pool::new(1, 4_000, 40_000);
     let mut queues = pool.queues();
-    let mut trainer = Trainer::new(pool.table.clone(), pool.meta);
+    let mut trainer = pool.trainer();
     let writer = session(&pool);
     let mut random = SplitMix64::new(4);
     for _ in 0..400 {
@@ -215,7 +214,7 @@ fn freeze_all(pool: &Pool) {
 fn training_costs_few_round_trips_and_the_tables_few_bytes() {
     let pool = Pool::new(2, 10_000, 40_000);
     let mut queues = pool.queues();
-    let mut trainer = Trainer::new(pool.table.clone(), pool.meta);
+    let mut trainer = pool.trainer();
     let writer = session(&pool);
     let mut random = SplitMix64::new(5);
     for _ in 0..3_000 {

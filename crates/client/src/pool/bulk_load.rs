@@ -3,8 +3,6 @@
 //! Invariant: its leaves are in no chain before [`RolexBulkLoad::finish`], so the table shows none of its
 //! pairs until then, and then all at once. It belongs to one life of every node and ends with that.
 
-use std::sync::Arc;
-
 use farsight_fabric::Connection;
 use farsight_index_rolex::{BulkLoadError, BulkLoader, HomeLines, RolexError, Trainer};
 use farsight_protocol::{ErrorCode, ServerError};
@@ -26,11 +24,11 @@ pub(crate) struct RolexBulkLoad<C: Connection + 'static> {
 
 impl<C: Connection + 'static> RolexBulkLoad<C> {
     pub(crate) fn new(place: Place<Nodes<C>>) -> Result<Self, CatalogueError> {
-        let session = rolex::session(&place.life, &place.open, CHUNK_LEAVES)?;
-        let cache = Arc::clone(place.open.rolex_cache()?);
+        let session = || rolex::session(&place.life, &place.open, CHUNK_LEAVES);
+        let [loader, trainer] = [session()?, session()?];
         Ok(Self {
-            loader: BulkLoader::new(session),
-            trainer: Trainer::new(cache.table().clone(), cache.meta()),
+            loader: BulkLoader::new(loader),
+            trainer: Trainer::new(trainer),
             source: HomeLines::new(place.open.info.id),
             place,
         })

@@ -10,11 +10,14 @@ use std::time::Duration;
 
 use farsight_fabric::{Connection, QueuePair};
 use farsight_index::{Answers, Counters, Pairs};
-use farsight_index_rolex::{CacheSession, LearnedError, PoolCalls, RolexError, RolexSession, Write};
+use farsight_index_rolex::{
+    CacheSession, CallResult, LearnedError, PoolCalls, RolexError, RolexSession, Write,
+};
 use farsight_index_xstore::client::ScanRequest;
 use farsight_protocol::{
     Blocks, ComputeNode, ErrorCode, PoolRequest, Space, TableId, WriteOperation, WriteOutcome,
 };
+use serde::de::DeserializeOwned;
 
 use super::given_up::GivenUp;
 use super::nodes::{Nodes, OpenTable};
@@ -56,10 +59,14 @@ pub(super) fn session<C: Connection + 'static>(
     Ok(RolexSession::new(hints, nodes.locks()?, Box::new(calls)))
 }
 
-type CallError = Box<dyn Error + Send + Sync>;
+impl<C: Connection> Calls<C> {
+    fn ask<T: DeserializeOwned>(&self, node: usize, request: &PoolRequest) -> CallResult<T> {
+        self.nodes.ask(node, request).map_err(call_error)
+    }
+}
 
 /// A failure of the fabric as it is, because the engine knows what it means for its operation.
-fn call_error(error: CatalogueError) -> CallError {
+fn call_error(error: CatalogueError) -> Box<dyn Error + Send + Sync> {
     match error {
         CatalogueError::Fabric(error) => error.into(),
         other => other.into(),
@@ -67,7 +74,7 @@ fn call_error(error: CatalogueError) -> CallError {
 }
 
 impl<C: Connection> PoolCalls for Calls<C> {
-    fn more_leaves(&self, node: usize) -> Result<Range<u32>, CallError> {
+    fn more_leaves(&self, node: usize) -> CallResult<Range<u32>> {
         let (space, count) = (Space::Leaves, self.chunk_leaves);
         let request = PoolRequest::Allocate { table: self.table, space, count };
         match self.nodes.ask::<Blocks>(node, &request) {
@@ -77,7 +84,7 @@ impl<C: Connection> PoolCalls for Calls<C> {
         }
     }
 
-    fn fence(&self, compute_node: u16) -> Result<(), CallError> {
+    fn fence(&self, compute_node: u16) -> CallResult<()> {
         let home = self.nodes.epochs()?[0];
         let request = PoolRequest::Fence { home, compute_node: ComputeNode(compute_node) };
         for node in 0..self.nodes.count() {
@@ -95,6 +102,28 @@ impl<C: Connection> PoolCalls for Calls<C> {
             }
         }
         Ok(())
+    }
+
+    fn adopt(&self, node: usize, space: Space, blocks: &[Blocks]) -> CallResult<()> {
+        self.ask(node, &PoolRequest::Adopt { table: self.table, space, blocks: blocks.to_vec() })
+    }
+
+    fn settle(&self, node: usize, space: Space, blocks: &[Blocks]) -> CallResult<()> {
+        self.ask(node, &PoolRequest::Settle { table: self.table, space, blocks: blocks.to_vec() })
+    }
+
+    fn free(&self, node: usize, space: Space, blocks: &[Blocks]) -> CallResult<()> {
+        let request = PoolRequest::Free { table: self.table, space, blocks: blocks.to_vec() };
+        self.ask::<u64>(node, &request).map(drop)
+    }
+
+    fn ended(&self, node: usize, space: Space) -> CallResult<Vec<u16>> {
+        let ended: Vec<ComputeNode> = self.ask(node, &PoolRequest::Ended { table: self.table, space })?;
+        Ok(ended.into_iter().map(|compute_node| compute_node.0).collect())
+    }
+
+    fn take_orphans(&self, node: usize, space: Space, of: u16) -> CallResult<Vec<Blocks>> {
+        self.ask(node, &PoolRequest::TakeOrphans { table: self.table, space, of: ComputeNode(of) })
     }
 }
 

@@ -1,32 +1,43 @@
 //! Training of a pool's table, by any process that is asked to.
 
-use farsight_fabric::QueuePair;
+use std::sync::Arc;
+
 use farsight_fabric::lane::PoolLane;
-use farsight_index_rolex::{HomeLines, LinesError, TrainError, Trained, Trainer};
+use farsight_fabric::{Connection, QueuePair};
+use farsight_index_rolex::{HomeLines, LinesError, Reclaimed, TrainError, Trained, Trainer};
 
-use super::PoolLinks;
+use super::{Nodes, rolex};
+use crate::CatalogueError;
 
-/// A trainer of one table, with queue pairs of its own.
+/// Leaves that its session asks for at once, if ever: it splits none.
+const LEAVES_A_CALL: u32 = 1;
+
+/// A trainer of one table, with queue pairs of its own, one a memory node.
 pub struct PoolTrainer<Q> {
-    links: PoolLinks<Q>,
+    queues: Vec<Q>,
     trainer: Trainer,
     source: HomeLines,
 }
 
 impl<Q: QueuePair> PoolTrainer<Q> {
-    pub(crate) fn new(links: PoolLinks<Q>) -> Self {
-        let trainer = Trainer::new(links.cache.table().clone(), links.cache.meta());
-        let source = HomeLines::new(links.infos[0].id);
-        Self { links, trainer, source }
+    pub(crate) fn of<C: Connection<Queue = Q> + 'static>(
+        nodes: &Arc<Nodes<C>>,
+        table: &str,
+    ) -> Result<Self, CatalogueError> {
+        let open = nodes.open_table(table)?;
+        let queues = nodes.queues(&open).map_err(CatalogueError::from)?;
+        let trainer = Trainer::new(rolex::session(nodes, &open, LEAVES_A_CALL)?);
+        Ok(Self { queues, trainer, source: HomeLines::new(open.info.id) })
     }
 
-    /// Trains up to `budget` groups whose leaves have split.
+    /// Trains up to `budget` groups whose leaves have split or lost their last pair; the latter are merged
+    /// into others.
     ///
     /// # Errors
     /// [`TrainError`]. What was published stays, and other trainers go on.
     pub fn step(&mut self, budget: usize) -> Result<Trained, TrainError<LinesError>> {
-        let Self { links, trainer, source } = self;
-        let lane = PoolLane::new(&mut links.queues);
+        let Self { queues, trainer, source } = self;
+        let lane = PoolLane::new(queues);
         lane.block_on(async |slot| trainer.step(&slot, source, budget).await)?
     }
 
@@ -42,5 +53,16 @@ impl<Q: QueuePair> PoolTrainer<Q> {
             }
         }
         Ok(())
+    }
+
+    /// Looks at some of what compute nodes that have ended left of the table, and gives back what is of no
+    /// use.
+    ///
+    /// # Errors
+    /// As [`PoolTrainer::step`].
+    pub fn reclaim(&mut self) -> Result<Reclaimed, TrainError<LinesError>> {
+        let Self { queues, trainer, .. } = self;
+        let lane = PoolLane::new(queues);
+        lane.block_on(async |slot| trainer.reclaim(&slot).await)?
     }
 }

@@ -175,14 +175,53 @@ impl CachedGroup {
     pub(super) fn with(&self, low: u64, place: LeafPlace) -> Option<Self> {
         let synonym = Synonym::of(&self.group, low, place);
         let at = self.synonyms.partition_point(|other| other.low < synonym.low);
+        let known = self.synonyms.get(at).copied().filter(|other| other.low == low);
+        if known == Some(synonym) || known.is_none() && self.synonyms.len() == SYNONYMS_MAX {
+            return None;
+        }
         let mut synonyms = self.synonyms.clone();
-        match synonyms.get(at).copied().filter(|other| other.low == low) {
-            Some(same) if same == synonym => return None,
+        match known {
             Some(_) => synonyms[at] = synonym,
-            None if synonyms.len() == SYNONYMS_MAX => return None,
             None => synonyms.insert(at, synonym),
         }
         Some(Self { group: Arc::clone(&self.group), synonyms })
+    }
+
+    /// This group without the synonyms at `place`; `None` if there is none.
+    pub(super) fn without(&self, place: LeafPlace) -> Option<Self> {
+        let is_another = |synonym: &&Synonym| synonym.place != place;
+        if self.synonyms.iter().all(|synonym| is_another(&synonym)) {
+            return None;
+        }
+        let synonyms = self.synonyms.iter().filter(is_another).copied().collect();
+        Some(Self { group: Arc::clone(&self.group), synonyms })
+    }
+
+    /// Up to `count` leaves from the one at or below `key` on, in key order: the group's own, and those that
+    /// split off from them.
+    pub(super) fn range(&self, table: &PoolTable, key: u64, count: usize, leaves: &mut Vec<LeafPlace>) {
+        let first = self.group.positions(key).end - 1;
+        leaves.push(self.place(table, first, key));
+        let mut behind = self.synonyms[self.synonyms.partition_point(|synonym| synonym.low <= key)..].iter();
+        let mut next = behind.next();
+        for position in first..self.group.entries.len() as u32 {
+            if position > first && leaves.len() < count {
+                leaves.push(self.own_place(table, position));
+            }
+            while let Some(synonym) = next.filter(|synonym| synonym.position <= position)
+                && leaves.len() < count
+            {
+                leaves.push(synonym.place);
+                next = behind.next();
+            }
+            if leaves.len() >= count {
+                return;
+            }
+        }
+    }
+
+    fn own_place(&self, table: &PoolTable, position: u32) -> LeafPlace {
+        table.place(self.group.entries[position as usize].place()).expect("places were checked")
     }
 
     /// The place at `position` for `key`: the group's leaf, or the last known leaf that split off from it at
@@ -192,7 +231,7 @@ impl CachedGroup {
         let below = self.synonyms.partition_point(|synonym| synonym.low <= key);
         match self.synonyms[..below].last().filter(|synonym| synonym.position == position) {
             Some(synonym) => synonym.place,
-            None => table.place(self.group.entries[position as usize].place()).expect("places were checked"),
+            None => self.own_place(table, position),
         }
     }
 }

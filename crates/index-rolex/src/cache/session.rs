@@ -93,15 +93,47 @@ impl CacheSession {
         })
     }
 
-    /// The leaf that holds the least key of the group of `key`: from there the chain leads to every leaf of
-    /// the group. `None` as in [`CacheSession::predict`].
+    /// The leaf that the group of `key` names so many positions left of where it predicts the key; with
+    /// fewer there, its first leaf, from which the chain leads to every leaf of the group. `None` as in
+    /// [`CacheSession::predict`].
     #[must_use]
-    pub fn first_leaf(&self, key: u64) -> Option<LeafPlace> {
+    pub fn leaf_left_of(&self, key: u64, positions: u32) -> Option<LeafPlace> {
         let mut view = self.view.borrow_mut();
         view.catch_up(&self.cache);
         let number = view.directory.group_of(key);
-        let group = view.group(number)?;
-        group.group.places(&self.cache.table).next()
+        let group = &view.group(number)?.group;
+        let position = (group.positions(key).end - 1).saturating_sub(positions);
+        group.places(&self.cache.table).nth(position as usize)
+    }
+
+    /// True if `place` is a leaf that is predicted for `key`.
+    pub(crate) fn names(&self, key: u64, place: LeafPlace) -> bool {
+        self.predict(key).is_some_and(|candidates| candidates.leaves().contains(&place))
+    }
+
+    /// Forgets, for all sessions of the process, that the leaf at `place` split off in the group of `key`: it
+    /// is no leaf any more, or another one.
+    pub(crate) fn forget_synonym(&self, key: u64, place: LeafPlace) {
+        let view = self.view.borrow();
+        let number = view.directory.group_of(key);
+        view.directory.groups[number].change(|content| {
+            let without = content.fetched.as_ref().and_then(|fetched| fetched.without(place));
+            let is_news = without.is_some();
+            content.fetched = without.map(Arc::new).or_else(|| content.fetched.take());
+            is_news
+        });
+    }
+
+    /// Leaves that most likely hold the keys from `key` on, in key order and up to `count` of the group of
+    /// `key`, into `leaves`; none as in [`CacheSession::predict`].
+    pub(crate) fn predict_range(&self, key: u64, count: usize, leaves: &mut Vec<LeafPlace>) {
+        let mut view = self.view.borrow_mut();
+        view.catch_up(&self.cache);
+        let number = view.directory.group_of(key);
+        leaves.clear();
+        if let Some(group) = view.group(number) {
+            group.range(&self.cache.table, key, count, leaves);
+        }
     }
 
     /// The address, at the first memory node, of the word that a split of a leaf of `group` adds 1 to.

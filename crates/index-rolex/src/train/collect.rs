@@ -7,7 +7,8 @@
 //!
 //! Protocol: the leaves that are known beforehand are READ in as few doorbells as they fit; then those that
 //! they name and that are not known, until the chain is closed. So leaves that split once since they were
-//! known cost one round trip more, whatever their number.
+//! known cost one round trip more, whatever their number. A leaf that changes again and again is waited for,
+//! and repaired if its holder is dead.
 
 use std::collections::HashMap;
 
@@ -15,19 +16,35 @@ use farsight_base::{LeafNumber, Line};
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{FabricError, QueuePair, ReadMode};
 use farsight_layout::learned::ImageError;
+use farsight_layout::pool::{LockWord, lock_of};
 use farsight_layout::{Fences, KEY_LINES, KeyLines};
 
 use crate::cache::LearnedError;
-use crate::{LeafPlace, PoolTable};
+use crate::walk::Walk;
+use crate::{LeafPlace, PoolTable, RolexError, RolexSession};
 
 /// Times that leaves are READ which change under the READ, or do not tile.
 const TRIES_MAX: u32 = 64;
+
+/// Of these, those after which whoever holds such a leaf is waited for.
+const TRIES_AT_ONCE: u32 = 8;
 
 /// A leaf of the chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Collected {
     pub(super) place: LeafPlace,
     pub(super) low: u64,
+    /// It holds no pair.
+    pub(super) is_empty: bool,
+    /// Somebody holds its lock: it may be changing, and the change may have been counted already.
+    pub(super) is_locked: bool,
+}
+
+impl Collected {
+    /// A leaf of which no more is known than where it stands and begins.
+    pub(super) fn at(place: LeafPlace, low: u64) -> Self {
+        Self { place, low, is_empty: false, is_locked: false }
+    }
 }
 
 /// What became of a READ of a block's key lines.
@@ -42,6 +59,8 @@ enum Read {
 struct Seen {
     fences: Fences,
     next: LeafNumber,
+    is_empty: bool,
+    is_locked: bool,
 }
 
 /// Which leaves to collect.
@@ -61,23 +80,27 @@ pub(super) struct Stretch<'a> {
 /// Collects the leaves of a stretch; and the leaf behind the last of them, if the stretch ended early.
 pub(super) async fn collect<Q: QueuePair>(
     slot: &PoolSlot<'_, '_, Q>,
-    table: &PoolTable,
+    session: &RolexSession,
     stretch: &Stretch<'_>,
-) -> Result<(Vec<Collected>, Option<Collected>), LearnedError> {
+) -> Result<(Vec<Collected>, Option<Collected>), RolexError> {
+    let table = session.table();
     let mut seen: HashMap<LeafPlace, Option<Seen>> = HashMap::new();
     let mut unread: Vec<LeafPlace> = stretch.known.to_vec();
     unread.push(stretch.first);
     let mut last = stale("leaf", stretch.low, 0);
-    for _ in 0..TRIES_MAX {
+    for tries in 0..TRIES_MAX {
         // Each round at least one leaf further, so bounded by the leaves.
         while !unread.is_empty() && seen.len() <= 2 * stretch.leaves_max + stretch.known.len() {
-            read_leaves(slot, table, &unread, &mut seen).await?;
+            read_leaves(slot, session, &unread, &mut seen).await?;
             unread = unknown(table, stretch, &seen);
         }
         match tile(table, stretch, &seen) {
             Ok(tiled) => return Ok(tiled),
             Err((error, doubtful)) => {
                 last = error;
+                if tries >= TRIES_AT_ONCE {
+                    session.await_rest(slot, doubtful[0]).await?;
+                }
                 for place in &doubtful {
                     seen.remove(place);
                 }
@@ -85,7 +108,7 @@ pub(super) async fn collect<Q: QueuePair>(
             }
         }
     }
-    Err(LearnedError::Unsettled { tries: TRIES_MAX, last })
+    Err(LearnedError::Unsettled { tries: TRIES_MAX, last }.into())
 }
 
 fn stale(what: &'static str, expected: u64, got: u64) -> ImageError {
@@ -116,7 +139,7 @@ fn tile(
     seen: &HashMap<LeafPlace, Option<Seen>>,
 ) -> Result<Tiled, (ImageError, Vec<LeafPlace>)> {
     let mut tiles = Vec::new();
-    let mut next = Collected { place: stretch.first, low: stretch.low };
+    let mut next = Collected::at(stretch.first, stretch.low);
     loop {
         let before = tiles.last().map(|leaf: &Collected| leaf.place);
         let again = |error| Err((error, before.into_iter().chain([next.place]).collect()));
@@ -124,7 +147,7 @@ fn tile(
         if leaf.fences.low != next.low {
             return again(stale("low fence", next.low, leaf.fences.low));
         }
-        tiles.push(next);
+        tiles.push(Collected { is_empty: leaf.is_empty, is_locked: leaf.is_locked, ..next });
         let Some(high) = leaf.fences.high.filter(|high| stretch.end.is_none_or(|end| *high < end)) else {
             let end = leaf.fences.high;
             if end != stretch.end {
@@ -135,7 +158,7 @@ fn tile(
         let Some(place) = table.place(leaf.next) else {
             return again(stale("right sibling", 0, leaf.next.0.into()));
         };
-        next = Collected { place, low: high };
+        next = Collected::at(place, high);
         if tiles.len() == stretch.leaves_max {
             return Ok((tiles, Some(next)));
         }
@@ -145,15 +168,15 @@ fn tile(
 /// READs the key lines of leaves, again those that change under the READ.
 async fn read_leaves<Q: QueuePair>(
     slot: &PoolSlot<'_, '_, Q>,
-    table: &PoolTable,
+    session: &RolexSession,
     places: &[LeafPlace],
     seen: &mut HashMap<LeafPlace, Option<Seen>>,
-) -> Result<(), LearnedError> {
+) -> Result<(), RolexError> {
     let mut waiting = places.to_vec();
-    for _ in 0..TRIES_MAX {
+    for tries in 0..TRIES_MAX {
         let mut again = Vec::new();
         while !waiting.is_empty() {
-            let posted = post_leaves(slot, table, &mut waiting);
+            let posted = post_leaves(slot, session.table(), &mut waiting);
             slot.completed().await;
             for (verb, place) in posted {
                 match take_leaf(slot, verb, place)? {
@@ -163,13 +186,35 @@ async fn read_leaves<Q: QueuePair>(
                 }
             }
         }
-        if again.is_empty() {
-            return Ok(());
+        let Some(first) = again.first() else { return Ok(()) };
+        if tries >= TRIES_AT_ONCE {
+            session.await_rest(slot, *first).await?;
         }
         waiting = again;
     }
     let last = stale("leaf at rest", 0, waiting[0].leaf_number().0.into());
-    Err(LearnedError::Unsettled { tries: TRIES_MAX, last })
+    Err(LearnedError::Unsettled { tries: TRIES_MAX, last }.into())
+}
+
+impl RolexSession {
+    /// Waits until nobody holds the lock of the block at `place`; repairs it if its holder is dead.
+    async fn await_rest<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        place: LeafPlace,
+    ) -> Result<(), RolexError> {
+        let mut lines = [Line::ZERO; KEY_LINES];
+        let mut walk = Walk::new(self, 0);
+        loop {
+            let at = self.table().address(place, 0);
+            slot.read(place.node(), at, &mut lines, ReadMode::Plain).await?;
+            let lock = lock_of(&lines);
+            if lock.owner().is_none() {
+                return Ok(());
+            }
+            walk.wait(slot, place, lock).await?;
+        }
+    }
 }
 
 /// Posts READs of as many of `waiting` as the operation has verbs for.
@@ -205,5 +250,9 @@ fn take_leaf<Q: QueuePair>(
     if view.incarnation().is_none() {
         return Ok(Read::Changing);
     }
-    Ok(view.fences().map_or(Read::Foreign, |fences| Read::Leaf(Seen { fences, next: view.next() })))
+    let lock = lock_of(&lines);
+    // One that is closed is no leaf, or is just being made or merged: whether it is one, its neighbours say.
+    let Some(fences) = view.fences() else { return Ok(Read::Foreign) };
+    let (is_empty, is_locked) = (view.is_empty(), lock != LockWord::FREE);
+    Ok(Read::Leaf(Seen { fences, next: view.next(), is_empty, is_locked }))
 }

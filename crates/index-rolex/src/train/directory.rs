@@ -7,12 +7,13 @@ use farsight_layout::learned::{
     Directory, DirectorySlot, GROUP_LEAVES_MAX, GroupPointer, GroupTime, ROOT_SPLITS_WORD, ROOT_WORD,
     RootWord,
 };
+use farsight_protocol::{Blocks, Space};
 
 use super::collect::{Collected, Stretch, collect};
 use super::{Current, GROUP_LEAVES, LineSource, TrainError, Trained, Trainer};
-use crate::LeafPlace;
 use crate::cache::fetch::{META_NODE, read_slots};
 use crate::transfer::read_words;
+use crate::{LeafPlace, RolexError};
 
 /// Times that slots are tried to be frozen: each failure is another trainer's success there.
 const FREEZES_MAX: u32 = 64;
@@ -33,16 +34,13 @@ impl Trainer {
         }
         let first = LeafPlace::new(0, 0).expect("every pool has a first leaf");
         let stretch = Stretch { first, low: 0, end: None, known: &[], leaves_max: GROUP_LEAVES_MAX };
-        let (leaves, rest) = collect(slot, &self.table, &stretch).await?;
-        let groups = self.cut(slot, source, &leaves, rest, splits).await?;
-        let published = usize::from(self.publish_first(slot, source, groups, splits).await?);
-        Ok(Trained {
-            groups: published,
-            leaves: leaves.len(),
-            lost: 1 - published,
-            directories: published,
-            waiting: 0,
-        })
+        let (leaves, rest) = collect(slot, &self.session, &stretch).await?;
+        let published = match self.cut(slot, source, &leaves, rest, splits).await? {
+            Some(groups) => usize::from(self.publish_first(slot, source, groups, splits).await?),
+            None => 0,
+        };
+        let (groups, leaves, lost) = (published, leaves.len(), 1 - published);
+        Ok(Trained { groups, leaves, lost, directories: published, ..Trained::default() })
     }
 
     /// Publishes the directory of a table that has none and whose leaves, all of them, are these. False if
@@ -57,9 +55,11 @@ impl Trainer {
         leaves: &[(u64, LeafPlace)],
     ) -> Result<bool, TrainError<S::Error>> {
         let splits = self.root_splits(slot).await?;
-        let leaves: Vec<Collected> = leaves.iter().map(|&(low, place)| Collected { place, low }).collect();
-        let groups = self.cut(slot, source, &leaves, None, splits).await?;
-        self.publish_first(slot, source, groups, splits).await
+        let leaves: Vec<Collected> = leaves.iter().map(|&(low, place)| Collected::at(place, low)).collect();
+        match self.cut(slot, source, &leaves, None, splits).await? {
+            Some(groups) => self.publish_first(slot, source, groups, splits).await,
+            None => Ok(false),
+        }
     }
 
     async fn publish_first<Q: QueuePair, S: LineSource>(
@@ -73,6 +73,7 @@ impl Trainer {
         let pointers: Vec<GroupPointer> = groups.iter().map(|(_, slot)| slot.pointer).collect();
         let published = self.publish(slot, source, RootWord::default(), groups).await?;
         if published {
+            self.published.extend(pointers);
             let missed = self.root_splits(slot).await?.wrapping_sub(splits);
             self.count_again(slot, (0..count).map(|group| (group, missed))).await?;
         } else {
@@ -96,12 +97,10 @@ impl Trainer {
             self.give_images(&pieces);
             return Ok(false);
         };
-        let mut cut_image = None;
         // The groups of the new directory, and where each was counted in the old one.
         let (mut groups, mut origin) = (Groups::new(), Vec::new());
         for (group, (boundary, slot)) in boundaries.iter().zip(&old).enumerate() {
             if cut_group == Some(group) {
-                cut_image = Some(slot.pointer);
                 origin.extend(cut_pieces.iter().map(|_| group));
                 groups.append(&mut cut_pieces);
             } else {
@@ -114,7 +113,7 @@ impl Trainer {
             self.give_images(&pieces);
             return Ok(false);
         }
-        self.give_images(cut_image.as_slice());
+        self.published.extend(pieces);
         let now = read_slots(slot, self.meta, line, boundaries.len()).await?;
         let missed = origin.iter().zip(counted).map(|(old, counted)| now[*old].splits.wrapping_sub(counted));
         self.count_again(slot, missed.enumerate()).await?;
@@ -122,7 +121,7 @@ impl Trainer {
     }
 
     /// Writes images of about [`GROUP_LEAVES`] leaves each; the leaf behind them begins a group whose other
-    /// leaves are to be found out.
+    /// leaves are to be found out. Nothing if one of the leaves at which a group would begin is none any more.
     pub(super) async fn cut<Q: QueuePair, S: LineSource>(
         &mut self,
         slot: &PoolSlot<'_, '_, Q>,
@@ -130,19 +129,27 @@ impl Trainer {
         leaves: &[Collected],
         rest: Option<Collected>,
         splits: u64,
-    ) -> Result<Groups, TrainError<S::Error>> {
+    ) -> Result<Option<Groups>, TrainError<S::Error>> {
         let count = leaves.len().div_ceil(GROUP_LEAVES).max(1);
         let size = leaves.len().div_ceil(count).max(1);
         let mut groups = Groups::new();
-        let known = leaves.chunks(size).map(|piece| (piece, splits as u32));
         // An image that says it is older than the counter is trained again.
-        let unknown = rest.as_ref().map(|leaf| (std::slice::from_ref(leaf), (splits as u32).wrapping_sub(1)));
+        let before = (splits as u32).wrapping_sub(1);
+        let is_at_rest = |leaf: &Collected| !leaf.is_locked && !leaf.is_empty;
+        let time_of = |piece: &[Collected]| if piece.iter().all(is_at_rest) { splits as u32 } else { before };
+        let known = leaves.chunks(size).map(|piece| (piece, time_of(piece)));
+        let unknown = rest.as_ref().map(|leaf| (std::slice::from_ref(leaf), before));
         for (piece, trained_at) in known.chain(unknown) {
+            if !self.session.anchor(slot, piece[0].place, piece[0].low).await? {
+                let pointers: Vec<GroupPointer> = groups.iter().map(|(_, slot)| slot.pointer).collect();
+                self.give_images(&pointers);
+                return Ok(None);
+            }
             let time = GroupTime { generation: 1, splits: trained_at };
             let pointer = self.write_image(slot, source, time, piece).await?;
             groups.push((piece[0].low, DirectorySlot { pointer, splits }));
         }
-        Ok(groups)
+        Ok(Some(groups))
     }
 
     /// Publishes a directory in the place of the one that `old` names; false if another trainer was quicker.
@@ -158,11 +165,15 @@ impl Trainer {
         let directory = Directory { number, boundaries, slots };
         let words = directory.to_words();
         let line = self.write_lines(slot, source, &words).await?;
+        let lines = [Blocks { first: line, count: (words.len() / WORDS_PER_LINE) as u32 }];
+        let failed = |source| RolexError::of_call("lines of a directory", source);
+        self.session.calls.settle(META_NODE, Space::Meta, &lines).map_err(failed)?;
         let root = RootWord::new(line, number);
         slot.post_compare_swap(META_NODE, 0, self.meta.address(0, ROOT_WORD), old.0, root.0);
         slot.completed().await;
         if slot.take_word(META_NODE, 0)? != old.0 {
             // It was never published, so nobody counts in it.
+            self.session.calls.adopt(META_NODE, Space::Meta, &lines).map_err(failed)?;
             self.free.give(line, words.len() / WORDS_PER_LINE);
             return Ok(false);
         }

@@ -1,8 +1,7 @@
 //! Lines of the meta region that belong to one trainer.
 //!
-//! Invariant: lines are in the free list, or in use by this trainer's own unpublished pieces, or published.
-//! Published lines belong to whoever exchanges the word that names them for another; so no lines are ever in
-//! two free lists.
+//! Invariant: lines that the memory node gave are in the free list, or in use by this trainer's own pieces,
+//! published or not, for as long as it lives. So no lines are ever in two free lists.
 
 use std::ops::Range;
 
@@ -33,7 +32,7 @@ pub(super) struct FreeLines {
 }
 
 /// Lines that a piece of so many takes up.
-fn rounded(lines: usize) -> u32 {
+pub(super) fn rounded(lines: usize) -> u32 {
     (lines as u32).next_multiple_of(GRAIN_LINES)
 }
 
@@ -66,7 +65,7 @@ impl FreeLines {
         }
     }
 
-    /// Gives back what [`FreeLines::take`] took, or what another trainer had taken.
+    /// Gives back what [`FreeLines::take`] took, or what a trainer that has ended had taken.
     pub(super) fn give(&mut self, first: u32, lines: usize) {
         self.add(first..first + rounded(lines));
     }

@@ -2,23 +2,24 @@
 
 use std::cell::Cell;
 use std::convert::Infallible;
-use std::error::Error;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use farsight_base::Stamp;
 use farsight_base::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{Connection as _, Host as _, QueuePair, Region as _, RegionRights};
 use farsight_fabric_shm::{ConnectOptions, ListenOptions, ShmConnection, ShmHost};
 use farsight_index_rolex::{
-    CacheSession, ComputeNodeLocks, LeafPlace, LineSource, MetaRegion, PoolCalls, PoolTable, RolexCache,
-    RolexSession,
+    CacheSession, CallResult, ComputeNodeLocks, LeafPlace, LineSource, MetaRegion, PoolCalls, PoolTable,
+    RolexCache, RolexSession, Trainer,
 };
 use farsight_layout::pool::BlockGeometry;
-use farsight_layout::{HIGH_FENCE_WORD, INFINITE_FLAG_BIT, KEY_LINES, LOW_FENCE_WORD, NEXT_WORD};
+use farsight_layout::{HIGH_FENCE_WORD, INFINITE_FLAG_BIT, LOW_FENCE_WORD, LeafSlot, NEXT_WORD};
+use farsight_protocol::{Blocks, Space};
 
 pub(crate) type Queue = <ShmConnection as farsight_fabric::Connection>::Queue;
 type HostRegion = Arc<dyn farsight_fabric::Region>;
@@ -26,7 +27,7 @@ type HostRegion = Arc<dyn farsight_fabric::Region>;
 const FORMAT: u32 = 5;
 const EVEN_OF_INCARNATION_1: u64 = 1 << 32 | 2;
 
-/// Memory nodes with a table whose leaves hold no pairs.
+/// Memory nodes with a table whose leaves hold a key each, and no values.
 pub(crate) struct Pool {
     pub(crate) table: PoolTable,
     pub(crate) meta: MetaRegion,
@@ -74,14 +75,34 @@ struct Calls {
 }
 
 impl PoolCalls for Calls {
-    fn more_leaves(&self, node: usize) -> Result<Range<u32>, Box<dyn Error + Send + Sync>> {
+    fn more_leaves(&self, node: usize) -> CallResult<Range<u32>> {
         // Relaxed: ranges only have to differ.
         let first = self.used[node].fetch_add(16, Ordering::Relaxed).min(self.leaves);
         Ok(first..(first + 16).min(self.leaves))
     }
 
-    fn fence(&self, compute_node: u16) -> Result<(), Box<dyn Error + Send + Sync>> {
+    fn fence(&self, compute_node: u16) -> CallResult<()> {
         Err(format!("compute node {compute_node} lives").into())
+    }
+
+    fn adopt(&self, _node: usize, _space: Space, _blocks: &[Blocks]) -> CallResult<()> {
+        Ok(())
+    }
+
+    fn settle(&self, _node: usize, _space: Space, _blocks: &[Blocks]) -> CallResult<()> {
+        Ok(())
+    }
+
+    fn free(&self, _node: usize, _space: Space, _blocks: &[Blocks]) -> CallResult<()> {
+        Ok(())
+    }
+
+    fn ended(&self, _node: usize, _space: Space) -> CallResult<Vec<u16>> {
+        Ok(Vec::new())
+    }
+
+    fn take_orphans(&self, _node: usize, _space: Space, _of: u16) -> CallResult<Vec<Blocks>> {
+        Ok(Vec::new())
     }
 }
 
@@ -159,6 +180,13 @@ impl Pool {
         RolexSession::new(hints, ComputeNodeLocks::new(compute_node), Box::new(calls))
     }
 
+    /// A trainer: a compute node of its own.
+    pub(crate) fn trainer(&self) -> Trainer {
+        static COUNT: AtomicU64 = AtomicU64::new(1_000);
+        // Relaxed: the number only has to differ.
+        Trainer::new(self.session(COUNT.fetch_add(1, Ordering::Relaxed) as u16))
+    }
+
     /// A block of `node` that is no leaf yet.
     pub(crate) fn new_leaf(&self, node: usize) -> LeafPlace {
         // Relaxed: numbers only have to differ.
@@ -166,15 +194,18 @@ impl Pool {
         LeafPlace::new(node, number).expect("a small number")
     }
 
-    /// Writes a leaf without pairs.
+    /// Writes a leaf that shows its least key, so that nobody merges it.
     pub(crate) fn write_leaf(&self, place: LeafPlace, low: u64, high: Option<u64>, next: Option<LeafPlace>) {
         let next = u64::from(next.map_or(u32::MAX, |next| next.leaf_number().0));
         let infinite = u64::from(high.is_none()) << INFINITE_FLAG_BIT;
         self.store(place, LOW_FENCE_WORD, low);
         self.store(place, HIGH_FENCE_WORD, high.unwrap_or_default());
         self.store(place, NEXT_WORD, next | infinite);
-        for line in 0..KEY_LINES {
-            self.store(place, line * 8, EVEN_OF_INCARNATION_1);
+        self.store(place, LeafSlot::FIRST.key_word(), low);
+        for line in 0..self.table.geometry().leaf().leaf_lines() {
+            let is_keys = line == LeafSlot::FIRST.key_line();
+            let occupancy = if is_keys { LeafSlot::FIRST.occupancy_bit() } else { 0 };
+            self.store(place, line * 8, Stamp(EVEN_OF_INCARNATION_1).with_occupancy(occupancy).0);
         }
     }
 

@@ -1,0 +1,140 @@
+//! Merges: a leaf that lost its last pair goes back to its memory node, and its keys to its left neighbour.
+//!
+//! Invariant: a leaf is merged under both locks, taken from left to right, and only if it is empty and not
+//! anchored then. It is this compute node's before it is closed, so that nobody else gives it back, and a
+//! trainer that dies leaves it to whoever looks at its orphans.
+//!
+//! Protocol: whoever removes a leaf's last pair counts that as a split is counted; the trainer that looks
+//! at the group finds the leaf empty. It adds the merges to come to the counter, so that the group is trained
+//! again if the trainer dies on the way; takes the leaves over; merges them one by one, unless somebody else
+//! holds a lock; gives the merged ones back; and publishes an image without them.
+
+use farsight_base::{Line, WORDS_PER_LINE};
+use farsight_fabric::QueuePair;
+use farsight_fabric::lane::PoolSlot;
+use farsight_layout::learned::{ROOT_WORD, RootWord};
+use farsight_layout::pool::{LockWord, LockedLeaf, Writes};
+use farsight_protocol::{Blocks, Space};
+
+use super::collect::Collected;
+use super::{TrainError, Trainer};
+use crate::cache::fetch::META_NODE;
+use crate::{LeafPlace, RolexError, RolexSession};
+
+/// Leaves of a group that are merged at once.
+const MERGES_MAX: usize = 64;
+
+impl Trainer {
+    /// Merges empty ones of a group's leaves into their left neighbours, and takes them out of the list.
+    /// Returns what was added to the group's counter for that.
+    pub(super) async fn merge_empty<Q: QueuePair, E>(
+        &mut self,
+        slot: &PoolSlot<'_, '_, Q>,
+        group: usize,
+        leaves: &mut Vec<Collected>,
+    ) -> Result<u64, TrainError<E>> {
+        let is_empty = |leaf: &&Collected| leaf.is_empty && !leaf.is_locked;
+        let empty: Vec<LeafPlace> =
+            leaves[1..].iter().filter(is_empty).map(|leaf| leaf.place).take(MERGES_MAX).collect();
+        if empty.is_empty() {
+            return Ok(0);
+        }
+        let added = empty.len() as u64;
+        if !self.count_ahead(slot, group, added).await? {
+            return Ok(added);
+        }
+        self.of_each_node(&empty, |node, blocks| self.session.calls.adopt(node, Space::Leaves, blocks))?;
+        let mut merged = Vec::new();
+        let mut left = leaves[0].place;
+        for leaf in &leaves[1..] {
+            if empty.contains(&leaf.place) && self.session.merge(slot, left, leaf.place).await? {
+                merged.push(leaf.place);
+            } else {
+                left = leaf.place;
+            }
+        }
+        self.of_each_node(&merged, |node, blocks| self.session.calls.free(node, Space::Leaves, blocks))?;
+        leaves.retain(|leaf| !merged.contains(&leaf.place));
+        Ok(added)
+    }
+
+    /// Adds to a group's counter. False if there is a newer directory meanwhile, where nobody counted it.
+    async fn count_ahead<Q: QueuePair, E>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        group: usize,
+        splits: u64,
+    ) -> Result<bool, TrainError<E>> {
+        let mut at = self.slot_address(group);
+        at.offset_bytes += 8;
+        slot.post_fetch_add(META_NODE, 0, at, splits);
+        let root = self.meta.address(0, 0);
+        slot.post_read(META_NODE, 1, root, 1, farsight_fabric::ReadMode::Plain);
+        slot.completed().await;
+        slot.take_word(META_NODE, 0)?;
+        let mut line = [Line::ZERO];
+        slot.take_read(META_NODE, 1, &mut line)?;
+        Ok(self.current.as_ref().is_some_and(|current| current.root == RootWord(line[0].0[ROOT_WORD])))
+    }
+
+    /// Calls each memory node of these leaves with its own.
+    pub(super) fn of_each_node(
+        &self,
+        leaves: &[LeafPlace],
+        call: impl Fn(usize, &[Blocks]) -> crate::CallResult<()>,
+    ) -> Result<(), RolexError> {
+        for node in 0..self.table.nodes().len() {
+            let own = leaves.iter().filter(|place| place.node() == node);
+            let blocks: Vec<Blocks> = own.map(|place| Blocks { first: place.number(), count: 1 }).collect();
+            if !blocks.is_empty() {
+                let what = "taking leaves over, or giving them back";
+                call(node, &blocks).map_err(|source| RolexError::of_call(what, source))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl RolexSession {
+    /// Merges `right`, an empty leaf, into its left sibling. False, and nothing changed, if they are not such
+    /// leaves any more, or somebody holds one of them.
+    pub(crate) async fn merge<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        left: LeafPlace,
+        right: LeafPlace,
+    ) -> Result<bool, RolexError> {
+        let geometry = *self.table().geometry();
+        let mut left_block = vec![Line::ZERO; geometry.lines()];
+        if self.lock_and_read(slot, left, self.locks.draw(), None, &mut left_block).await? != LockWord::FREE {
+            return Ok(false);
+        }
+        let mut leaf = LockedLeaf::new(&geometry, left.leaf_number(), &mut left_block);
+        if !leaf.is_at_rest() || leaf.next() != right.leaf_number() {
+            self.release(slot, left).await?;
+            return Ok(false);
+        }
+        let holder = self.locks.draw();
+        let mut right_block = vec![Line::ZERO; geometry.lines()];
+        if self.lock_and_read(slot, right, holder, None, &mut right_block).await? != LockWord::FREE {
+            self.release(slot, left).await?;
+            return Ok(false);
+        }
+        let mut empty = LockedLeaf::new(&geometry, right.leaf_number(), &mut right_block);
+        let ends = |fences: farsight_layout::Fences| fences.high;
+        let is_sibling = leaf.fences().and_then(ends) == empty.fences().map(|fences| fences.low);
+        if !empty.is_at_rest() || !empty.is_empty() || empty.is_anchored() || !is_sibling {
+            self.release(slot, right).await?;
+            self.release(slot, left).await?;
+            return Ok(false);
+        }
+        let mut writes = Writes::default();
+        leaf.merge(&mut empty, holder, &mut writes);
+        leaf.clear_journal(&mut writes);
+        leaf.unlock(LockWord::FREE, &mut writes);
+        self.execute(slot, &writes).await?;
+        Ok(true)
+    }
+}
+
+const _: () = assert!(ROOT_WORD < WORDS_PER_LINE);
