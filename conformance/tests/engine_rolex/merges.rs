@@ -1,0 +1,161 @@
+//! Leaves that lose their last pair go back to their memory nodes: under readers, scans and inserts beside,
+//! and though the trainer that merges them dies between any two of its changes.
+
+use std::collections::BTreeMap;
+
+use farsight::{Access, WriteOperation};
+use farsight_base::prng::SplitMix64;
+use farsight_conformance::engine::dying::{DyingQueue, Life};
+use farsight_conformance::engine::model::{Model, random_value};
+use farsight_conformance::engine::raw_pool::{MORTAL, RawPool, RawPoolTable};
+use farsight_conformance::engine::{
+    EngineUnderTest as _, Seed, SessionUnderTest as _, Stored, TableUnderTest,
+};
+use farsight_conformance::fabric::shm::Shm;
+use farsight_index_rolex::ComputeNodeLocks;
+
+/// Leaves that sessions keep for splits to come, at most, in each of these tests.
+const KEPT_LEAVES: usize = 150;
+
+type Session = <RawPoolTable<Shm> as TableUnderTest>::Session;
+
+fn put(model: &mut Model, session: &mut Session, keys: impl Iterator<Item = u64>, random: &mut SplitMix64) {
+    let entries: Vec<(u64, Vec<u8>)> = keys.map(|key| (key, random_value(random, 8))).collect();
+    model.write(session, WriteOperation::Put, &entries, false);
+}
+
+fn remove(model: &mut Model, session: &mut Session, keys: impl Iterator<Item = u64>) {
+    let entries: Vec<(u64, Vec<u8>)> = keys.map(|key| (key, Vec::new())).collect();
+    model.write(session, WriteOperation::Remove, &entries, false);
+}
+
+#[test]
+fn what_is_emptied_goes_back_and_is_used_again() {
+    const KEYS: u64 = 6_000;
+    const STEP: u64 = 1 << 40;
+    let seed = Seed::new("what is emptied goes back");
+    let mut random = seed.random(0);
+    let pool = RawPool::start([Shm::new(), Shm::new(), Shm::new()], 2 << 20);
+    let table = pool.table(8);
+    let [mut session, mut old] = [(); 2].map(|()| table.session(Access::OneSided));
+    let mut model = Model::default();
+    put(&mut model, &mut session, (0..KEYS).map(|key| key * STEP), &mut random);
+    table.await_training();
+    let full = table.leaves_in_use();
+    model.check_all(&mut old);
+    for cycle in 0..5 {
+        // All but every hundredth key, from another one on each time.
+        let first = random.below(KEYS);
+        let doomed = (0..KEYS).map(|key| (key + first) % KEYS).filter(|key| key % 100 != cycle);
+        remove(&mut model, &mut session, doomed.map(|key| key * STEP));
+        model.check_scans(&mut session, &[(0, 50), (random.next_u64(), 20)]);
+        table.await_training();
+        let emptied = table.leaves_in_use();
+        // Each pair left may keep a leaf, and each group its first.
+        let expected = KEYS as usize / 100 + full / 256 + KEPT_LEAVES;
+        assert!(emptied < expected, "cycle {cycle}: {emptied} leaves of {full}, {expected} expected");
+        // A compute node whose hints are older than any of this.
+        model.check_scans(&mut old, &[(0, 100), (random.next_u64(), 100)]);
+        let asked: Vec<u64> = (0..200).map(|_| random.below(KEYS) * STEP).collect();
+        model.check_multi_get(&mut old, &asked);
+        let beside = cycle + 1;
+        put(&mut model, &mut session, (0..KEYS).map(|key| key * 7 % KEYS * STEP + beside), &mut random);
+        model.check_all(&mut session);
+        assert!(table.leaves_in_use() < 2 * full, "cycle {cycle}: {} leaves", table.leaves_in_use());
+        remove(&mut model, &mut session, (0..KEYS).map(|key| key * STEP + beside));
+        put(&mut model, &mut session, (0..KEYS).map(|key| key * STEP), &mut random);
+    }
+    model.check_all(&mut old);
+}
+
+/// One compute node that fills a stretch of its own keys and empties it again, among those of others.
+fn come_and_go(table: &RawPoolTable<Shm>, own: u64, workers: u64, random: &mut SplitMix64) -> Model {
+    const KEYS: u64 = 3_000;
+    let mut session = table.session(Access::OneSided);
+    let mut model = Model::default();
+    for round in 0..60 {
+        let first = random.below(KEYS);
+        let stretch = move || (first..first + 120).map(move |key| key * workers + own);
+        put(&mut model, &mut session, stretch(), random);
+        let asked: Vec<u64> = (0..30).map(|_| random.below(KEYS) * workers + own).collect();
+        model.check_multi_get(&mut session, &asked);
+        if round % 8 < 7 {
+            remove(&mut model, &mut session, stretch());
+        }
+        let pairs = session.scan_batch(&[(first * workers, 100)]).pop().expect("a scan");
+        assert!(pairs.is_sorted_by(|(one, _), (other, _)| one < other), "a scan in order");
+        let end = if pairs.len() == 100 { pairs.last().map(|(key, _)| *key) } else { None };
+        let mine = pairs.into_iter().filter(|(key, _)| key % workers == own);
+        let expected = model.pairs().range(first * workers..);
+        let expected = expected.filter(|(key, _)| end.is_none_or(|end| **key <= end));
+        let expected: Vec<(u64, Stored)> = expected.map(|(key, stored)| (*key, stored.clone())).collect();
+        assert_eq!(mine.collect::<Vec<_>>(), expected, "own pairs of a scan");
+    }
+    model
+}
+
+#[test]
+fn beside_readers_scans_and_inserts() {
+    const WORKERS: u64 = 3;
+    let seed = Seed::new("merges beside others");
+    let pool = RawPool::start([Shm::new(), Shm::new(), Shm::new()], 16 << 20);
+    let table = pool.table(8);
+    let mut merged = 0;
+    let models: Vec<Model> = std::thread::scope(|scope| {
+        let start = |own| {
+            let (table, mut random) = (&table, seed.random(own));
+            scope.spawn(move || come_and_go(table, own, WORKERS, &mut random))
+        };
+        let workers: Vec<_> = (0..WORKERS).map(start).collect();
+        let mut trainer = table.trainer_of(ComputeNodeLocks::new(MORTAL - 2), |queue| queue);
+        while !workers.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+            merged += trainer.step().expect("training works").merged;
+        }
+        workers.into_iter().map(|worker| worker.join().expect("a worker")).collect()
+    });
+    let expected: BTreeMap<u64, Stored> = models.iter().flat_map(|model| model.pairs().clone()).collect();
+    table.await_training();
+    let found: BTreeMap<u64, Stored> = table.session(Access::OneSided).scan_all(0).into_iter().collect();
+    assert_eq!(found, expected);
+    assert!(merged > 0, "no leaf was merged beside the others");
+}
+
+#[test]
+fn a_trainer_that_dies_anywhere_loses_nothing() {
+    const KEYS: u64 = 900;
+    const TRIALS: usize = 120;
+    let seed = Seed::new("trainers die in merges");
+    let mut random = seed.random(0);
+    let pool = RawPool::start([Shm::new(), Shm::new()], 4 << 20);
+    let table = pool.table(8);
+    let mut session = table.session(Access::OneSided);
+    let mut model = Model::default();
+    put(&mut model, &mut session, 0..KEYS, &mut random);
+    table.await_training();
+    let locks = ComputeNodeLocks::new(MORTAL);
+    let (mut deaths, mut merged) = (0, 0);
+    for trial in 0..TRIALS {
+        let first = random.below(KEYS - 200);
+        remove(&mut model, &mut session, first..first + 100 + random.below(100));
+        let life = Life::new();
+        let mut mortal = table.trainer_of(locks.clone(), |queue| DyingQueue::new(queue, life.clone()));
+        life.renew(random.below(260));
+        for _ in 0..4 {
+            let Ok(step) = mortal.step() else {
+                deaths += 1;
+                break;
+            };
+            merged += step.merged;
+        }
+        // Whoever comes by goes on: under locks that nobody gives back, among journals.
+        let asked: Vec<u64> = (0..40).map(|_| random.below(KEYS)).collect();
+        model.check_multi_get(&mut session, &asked);
+        put(&mut model, &mut session, (first..first + 200).step_by(1 + trial % 5), &mut random);
+        if trial % 10 == 0 {
+            model.check_all(&mut session);
+            table.await_training();
+        }
+    }
+    model.check_all(&mut table.session(Access::OneSided));
+    assert!(deaths > TRIALS / 4 && merged > 20, "{deaths} deaths, {merged} leaves merged");
+}
