@@ -125,8 +125,9 @@ impl Approach<'_> {
             let refused = || {
                 let scheme = self.scheme;
                 format!(
-                    "Nobody listens there: is the server running? \
-                     Start it with: farsight serve --listen {scheme}://{peer}"
+                    "Nobody listens there: is the server running? Start it with: \
+                     farsight serve --listen {scheme}://{peer}; or a pool's memory node: \
+                     farsight memory-node --listen {scheme}://{peer}"
                 )
             };
             let remedy = match error.kind() {

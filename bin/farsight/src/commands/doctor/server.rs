@@ -4,7 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use farsight::FORMAT_VERSION;
+use anyhow::Result;
+use farsight::{Client, FORMAT_VERSION, ServerUrl};
 
 use super::Finding;
 use crate::connection::Connection;
@@ -55,15 +56,33 @@ pub(super) fn server(connection: &Connection) -> Finding {
     if connection.socket().is_some_and(|socket| !socket.exists()) {
         return Finding::ok(what, format!("none at {url}; start one with: farsight serve"));
     }
-    match connection.open().and_then(|client| Ok(client.stats()?)) {
-        Ok(stats) if stats.version != VERSION => Finding::warn(
-            what,
-            format!("version {} at {url}, this program is {VERSION}", stats.version),
-            "install the same version on both sides",
-        ),
-        Ok(stats) => Finding::ok(what, format!("answers at {url}, process {}", stats.process_id)),
+    match connection.open().and_then(|client| answerers(&client)) {
+        Ok(found) => {
+            if let Some((version, _)) = found.iter().find(|(version, _)| version != VERSION) {
+                let text = format!("version {version} at {url}, this program is {VERSION}");
+                return Finding::warn(what, text, "install the same version on both sides");
+            }
+            let processes: Vec<String> = found.iter().map(|(_, process)| process.to_string()).collect();
+            Finding::ok(what, format!("answers at {url}, process {}", processes.join(", ")))
+        }
         Err(error) => {
-            Finding::warn(what, error_text::chain(&error), format!("farsight serve --listen {url}"))
+            let remedy = match url.urls() {
+                [one] => format!("farsight serve --listen {one}"),
+                nodes => {
+                    let listen = |node: &ServerUrl| format!("farsight memory-node --listen {node}");
+                    nodes.iter().map(listen).collect::<Vec<_>>().join("; ")
+                }
+            };
+            Finding::warn(what, error_text::chain(&error), remedy)
         }
     }
+}
+
+/// Version and process of the server, or of each of a pool's memory nodes.
+fn answerers(client: &Client) -> Result<Vec<(String, u32)>> {
+    if let Some(nodes) = client.memory_node_stats()? {
+        return Ok(nodes.into_iter().map(|node| (node.version, node.process_id)).collect());
+    }
+    let stats = client.stats()?;
+    Ok(vec![(stats.version, stats.process_id)])
 }
