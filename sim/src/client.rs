@@ -468,7 +468,7 @@ impl<C: Cluster> Client<C> {
     }
 
     /// Nothing but want of room or of versions is a reason to refuse a write here: only one that adds a pair
-    /// wants the one, and only one that stores a value the other. Or a leaf that stayed locked for as long as a
+    /// wants the one, and only one that stores a value the other. Or a leaf that stayed locked as long as a
     /// clock says.
     fn check_refusal(&self, operation: WriteOperation, code: ErrorCode) -> Result<(), End> {
         if code == ErrorCode::Contended && self.plan.allowed.contention() == Meaning::Explained {

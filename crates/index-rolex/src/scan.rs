@@ -1,10 +1,10 @@
 //! SCAN(from, limit): whole leaves in key order, each proved by one READ; their fences tile the keys scanned.
 //!
 //! Protocol: the cursor begins at `from`. The leaves that the cache names from there on, as many as the pairs
-//! wanted take up, are READ in one doorbell and taken in key order; behind each, its high fence is the cursor.
-//! What lies between two of them, or behind the last, is READ by sibling. A leaf is accepted if all its lines
-//! are even and of one incarnation, it is not closed, and its fences hold the cursor. So no key is skipped and
-//! none is seen twice; each pair was there at an instant of its leaf's READ.
+//! wanted take up, are READ in one doorbell and taken in key order; behind each, its high fence is the
+//! cursor. What lies between two of them, or behind the last, is READ by sibling. A leaf is accepted if all
+//! its lines are even and of one incarnation, it is not closed, and its fences hold the cursor. So no key is
+//! skipped and none is seen twice; each pair was there at an instant of its leaf's READ.
 
 use farsight_base::Line;
 use farsight_fabric::lane::PoolSlot;

@@ -257,8 +257,8 @@ impl Trainer {
         Ok(Outcome::Published { leaves: leaves.len(), merged })
     }
 
-    /// Whether these leaves of a group were at rest, and none of them waits to be merged; or have not been for
-    /// too long, without anything having been achieved.
+    /// Whether these leaves of a group were at rest, and none waits to be merged; or have not been for too
+    /// long, without anything having been achieved.
     fn note_leaves(&mut self, group: usize, leaves: &[Collected], is_progress: bool) -> bool {
         let is_at_rest =
             leaves.iter().all(|leaf| !leaf.is_locked) && leaves[1..].iter().all(|leaf| !leaf.is_empty);

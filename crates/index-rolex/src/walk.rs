@@ -132,8 +132,8 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// Whether `at`, whose low fence is `low`, is the leaf that the cache believes to be there; the first leaf
-    /// of a group always is.
+    /// Whether `at`, whose low fence is `low`, is the leaf that the cache believes there; the first leaf of
+    /// a group always is.
     fn is_meant(&self, at: LeafPlace, low: u64) -> bool {
         self.lefts == LEFTS_MAX || self.session.hints.names(low, at)
     }

@@ -206,8 +206,8 @@ impl RolexSession {
         self.execute_and_count(slot, writes, None).await.map(drop)
     }
 
-    /// [`RolexSession::execute`]; counts a change of a leaf of `counted_in` in the last doorbell. True if that
-    /// is where a trainer looks.
+    /// [`RolexSession::execute`]; counts a change in `counted_in` in the last doorbell. True if that is
+    /// where a trainer looks.
     ///
     /// The count may execute before the WRITEs, which may go to another memory node: a trainer that sees the
     /// one and not the others sees the leaf locked, and looks again.

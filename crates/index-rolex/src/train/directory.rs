@@ -121,7 +121,7 @@ impl Trainer {
     }
 
     /// Writes images of about [`GROUP_LEAVES`] leaves each; the leaf behind them begins a group whose other
-    /// leaves are to be found out. Nothing if one of the leaves at which a group would begin is none any more.
+    /// leaves are to be found out. Nothing if a leaf at which a group would begin is none any more.
     pub(super) async fn cut<Q: QueuePair, S: LineSource>(
         &mut self,
         slot: &PoolSlot<'_, '_, Q>,
