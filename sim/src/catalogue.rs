@@ -86,6 +86,11 @@ pub const SCENARIOS: &[Named] = &[
         of_seed: Scenario::pool_network,
     },
     Named {
+        name: "pool-trainers",
+        about: "several trainers at once, which stop and die, and compute nodes that join with empty caches",
+        of_seed: Scenario::pool_trainers,
+    },
+    Named {
         name: "pool-restarts",
         about: "memory nodes die and come back empty, alone and all together",
         of_seed: Scenario::pool_restarts,

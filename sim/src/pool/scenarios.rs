@@ -1,7 +1,7 @@
 //! The scenarios of pools: what a seed decides in each.
 
 use farsight_base::prng::SplitMix64;
-use farsight_fabric_sim::Fault;
+use farsight_fabric_sim::{Fault, Rule};
 
 use crate::Scenario;
 use crate::scenario::{Choice, PoolShape};
@@ -38,6 +38,8 @@ const NETWORK: [Choice; 6] = [
     (Fault::FlappingLink, 4_000, 12_000_000),
     (Fault::GrayServer, 4_000, 3_000_000),
 ];
+/// What stops trainers between any two of their verbs.
+const STOPS: [Choice; 2] = [(Fault::PausedClient, 100, 3_000_000), (Fault::KilledClient, 2_000, 0)];
 const ENDS: [Choice; 1] = [(Fault::CrashedServer, 60, 0)];
 /// Blocks that a session takes at once.
 const BLOCKS_AT_ONCE: usize = 64;
@@ -71,8 +73,17 @@ impl Scenario {
         Self::in_pool("pool", seed, &[], 0)
     }
 
+    /// Where there is one compute node, it stays the only one: its queues break, its connections do not, so
+    /// nobody else takes its locks over.
     pub(crate) fn pool_deaths(seed: u64) -> Self {
-        Self::in_pool("pool-deaths", seed, &DEATHS, 1 + seed as usize % 2)
+        let mut plain = Self::in_pool("pool-deaths", seed, &DEATHS, 1 + seed as usize % 2);
+        if let (1, Some(shape)) = (plain.programs, &mut plain.pool) {
+            shape.leaves_one_in = None;
+            let loses = |fault| matches!(fault, Fault::KilledClient | Fault::LostCall | Fault::LostReply);
+            plain.rules.retain(|rule| !loses(rule.fault));
+            plain.rules.push(Rule::always(Fault::BrokenQueue, 200, 0));
+        }
+        plain
     }
 
     pub(crate) fn pool_leases(seed: u64) -> Self {
@@ -81,6 +92,14 @@ impl Scenario {
 
     pub(crate) fn pool_network(seed: u64) -> Self {
         Self::in_pool("pool-network", seed, &NETWORK, 1 + seed as usize % 2)
+    }
+
+    /// Several trainers, beside compute nodes that come with empty caches and ask for what is published.
+    pub(crate) fn pool_trainers(seed: u64) -> Self {
+        let plain = Self::in_pool("pool-trainers", seed, &STOPS, 1 + seed as usize % 2);
+        let trainers = 3 + (seed / 2) as usize % 2;
+        let shape = plain.pool.map(|shape| PoolShape { trainers, leaves_one_in: Some(25), ..shape });
+        Self { pool: shape, writes_percent: 60, ..plain }
     }
 
     pub(crate) fn pool_restarts(seed: u64) -> Self {
