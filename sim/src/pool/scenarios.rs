@@ -1,5 +1,7 @@
 //! The scenarios of pools: what a seed decides in each.
 
+use std::ops::Range;
+
 use farsight_base::prng::SplitMix64;
 use farsight_fabric_sim::{Fault, Rule};
 
@@ -41,6 +43,8 @@ const NETWORK: [Choice; 6] = [
 /// What stops trainers between any two of their verbs.
 const STOPS: [Choice; 2] = [(Fault::PausedClient, 100, 3_000_000), (Fault::KilledClient, 2_000, 0)];
 const ENDS: [Choice; 1] = [(Fault::CrashedServer, 60, 0)];
+/// When the queues of a lonely compute node break.
+const BREAKS_NS: Range<u64> = 0..15_000_000;
 /// Blocks that a session takes at once.
 const BLOCKS_AT_ONCE: usize = 64;
 /// Sessions of a scenario, with those of successors, that take blocks of one node.
@@ -74,14 +78,16 @@ impl Scenario {
     }
 
     /// Where there is one compute node, it stays the only one: its queues break, its connections do not, so
-    /// nobody else takes its locks over.
+    /// nobody else takes its locks over. They break for a while, or who waits for a lock would be cut off, too.
     pub(crate) fn pool_deaths(seed: u64) -> Self {
+        use Fault::{BrokenQueue, KilledClient, LostCall, LostReply};
         let mut plain = Self::in_pool("pool-deaths", seed, &DEATHS, 1 + seed as usize % 2);
         if let (1, Some(shape)) = (plain.programs, &mut plain.pool) {
             shape.leaves_one_in = None;
-            let loses = |fault| matches!(fault, Fault::KilledClient | Fault::LostCall | Fault::LostReply);
-            plain.rules.retain(|rule| !loses(rule.fault));
-            plain.rules.push(Rule::always(Fault::BrokenQueue, 200, 0));
+            plain
+                .rules
+                .retain(|rule| ![BrokenQueue, KilledClient, LostCall, LostReply].contains(&rule.fault));
+            plain.rules.push(Rule { during_ns: BREAKS_NS, ..Rule::always(BrokenQueue, 200, 0) });
         }
         plain
     }
