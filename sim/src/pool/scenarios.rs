@@ -78,7 +78,8 @@ impl Scenario {
     }
 
     /// Where there is one compute node, it stays the only one: its queues break, its connections do not, so
-    /// nobody else takes its locks over. They break for a while, or who waits for a lock would be cut off, too.
+    /// nobody else takes its locks over. They break for a while: or who waits for a lock would be cut off,
+    /// too.
     pub(crate) fn pool_deaths(seed: u64) -> Self {
         use Fault::{BrokenQueue, KilledClient, LostCall, LostReply};
         let mut plain = Self::in_pool("pool-deaths", seed, &DEATHS, 1 + seed as usize % 2);
