@@ -1,5 +1,6 @@
 //! A queue's own registered memory, in parts: words that atomics found, lines that READs fetched, words that
-//! WRITEs carry, frames of calls.
+//! WRITEs carry, frames of calls. READs of one line land side by side, so that a batch of them touches few
+//! pages.
 //!
 //! Invariant: a slot's places are its own until its batch is complete. What does not fit gets memory of its
 //! own, which is kept until the batch that used it is complete.
@@ -17,6 +18,8 @@ use crate::{CALLS_MAX, SLOTS};
 /// Lines of a READ that land in the slot's own place.
 const LANDING_LINES: usize = 12;
 const WORD_BYTES: usize = SLOTS * 8;
+/// Bytes of one copy of all slots' READs of a single line.
+const SINGLES_BYTES: usize = SLOTS * LINE_BYTES;
 /// Bytes of WRITEs under way.
 const STAGING_BYTES: usize = 64 << 10;
 
@@ -48,8 +51,7 @@ pub(super) struct Landing {
 impl Arena {
     /// With room for `copies` of each READ.
     pub(super) fn new(domain: &Arc<ProtectionDomain>, copies: usize) -> Result<Self, FabricError> {
-        let landing_bytes = SLOTS * copies * LANDING_LINES * LINE_BYTES;
-        let bytes = WORD_BYTES + landing_bytes + STAGING_BYTES + 2 * CALLS_MAX * FRAME_BYTES;
+        let bytes = staging_start(copies) + STAGING_BYTES + 2 * CALLS_MAX * FRAME_BYTES;
         Ok(Self {
             memory: Registered::private(domain, bytes)?,
             domain: Arc::clone(domain),
@@ -66,13 +68,18 @@ impl Arena {
         self.memory.piece(slot * 8, 8)
     }
 
-    fn staging_start(&self) -> usize {
-        WORD_BYTES + SLOTS * self.copies * LANDING_LINES * LINE_BYTES
-    }
-
     /// The first word of a place for a request (`0..CALLS_MAX`) or a reply (from there on).
     pub(super) fn frame(&self, index: usize) -> usize {
-        (self.staging_start() + STAGING_BYTES) / 8 + index * FRAME_WORDS
+        (staging_start(self.copies) + STAGING_BYTES) / 8 + index * FRAME_WORDS
+    }
+
+    /// Where a READ that is not long begins to land, and the bytes to its next copy.
+    fn place(&self, slot: usize, line_count: usize) -> (usize, usize) {
+        if line_count <= 1 {
+            return (WORD_BYTES + slot * LINE_BYTES, SINGLES_BYTES);
+        }
+        let stride = LANDING_LINES * LINE_BYTES;
+        (WORD_BYTES + self.copies * (SINGLES_BYTES + slot * stride), stride)
     }
 
     /// Where a READ of `line_count` lines into `slot` lands, in a batch of this number.
@@ -84,8 +91,8 @@ impl Arena {
     ) -> Result<Landing, FabricError> {
         let bytes = line_count * LINE_BYTES;
         if line_count <= LANDING_LINES {
-            let stride = LANDING_LINES * LINE_BYTES;
-            let piece = self.memory.piece(WORD_BYTES + slot * self.copies * stride, bytes);
+            let (start, stride) = self.place(slot, line_count);
+            let piece = self.memory.piece(start, bytes);
             return Ok(Landing { piece, stride_bytes: stride as u64, is_long: false });
         }
         let wanted = bytes * self.copies;
@@ -111,8 +118,8 @@ impl Arena {
         let (memory, first, stride) = if is_long {
             (self.long[slot].as_ref().expect("a long READ was posted"), 0, words)
         } else {
-            let stride = LANDING_LINES * LINE_BYTES / 8;
-            (&self.memory, WORD_BYTES / 8 + slot * self.copies * stride, stride)
+            let (start, stride) = self.place(slot, line_count);
+            (&self.memory, start / 8, stride / 8)
         };
         &memory.words()[first + copy * stride..][..words]
     }
@@ -134,7 +141,7 @@ impl Arena {
             return Ok(piece);
         }
         self.staged = end;
-        let start = self.staging_start() + at as usize;
+        let start = staging_start(self.copies) + at as usize;
         store(&self.memory, start / 8, words);
         Ok(self.memory.piece(start, bytes))
     }
@@ -151,6 +158,11 @@ impl Arena {
             self.retired.retain(|(user, _)| *user >= batch);
         }
     }
+}
+
+/// Where the words of WRITEs begin, behind the places where READs land.
+fn staging_start(copies: usize) -> usize {
+    WORD_BYTES + copies * (SINGLES_BYTES + SLOTS * LANDING_LINES * LINE_BYTES)
 }
 
 fn store(memory: &Registered, first: usize, words: &[u64]) {

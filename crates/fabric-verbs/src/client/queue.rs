@@ -342,11 +342,12 @@ impl VerbsQueue {
     /// Posts what is left of the chain, as `piece`, in as many parts as the room in the card's queue makes
     /// necessary.
     fn send(&mut self, mut piece: UnderWay) -> Result<(), FabricError> {
-        let begun = Instant::now();
+        // Asked for only when there is something to wait for: some machines take microseconds to tell.
+        let mut begun = None;
         while self.chain.left() > 0 {
             let count = self.chain.left().min(self.sends_max - self.works_under_way);
             if count == 0 {
-                self.await_room(begun)?;
+                self.await_room(*begun.get_or_insert_with(Instant::now))?;
                 continue;
             }
             // SAFETY: pieces lie in the arena or in memory that it keeps until their batch is complete; the
@@ -427,7 +428,7 @@ impl VerbsQueue {
 
     /// Looks for completions for a little while, then sleeps until one may have come.
     fn look_and_sleep(&mut self, timeout: Duration) -> Result<(), FabricError> {
-        let started = Instant::now();
+        let mut started = None;
         loop {
             for _ in 0..LOOKS_PER_CLOCK {
                 if self.collect()? {
@@ -435,6 +436,7 @@ impl VerbsQueue {
                 }
                 std::hint::spin_loop();
             }
+            let started = started.get_or_insert_with(Instant::now);
             if started.elapsed() >= SPIN.min(timeout) {
                 return self.sleep(timeout.saturating_sub(started.elapsed()));
             }
@@ -616,11 +618,11 @@ impl QueuePair for VerbsQueue {
     }
 
     fn settle(&mut self) -> Result<(), FabricError> {
-        let begun = Instant::now();
+        let mut begun = None;
         while self.slots.complete_before < self.slots.batch {
             self.slots.check(&self.link, 1)?;
             self.look_and_sleep(ROOM_STEP)?;
-            let waited = begun.elapsed();
+            let waited = begun.get_or_insert_with(Instant::now).elapsed();
             if self.slots.complete_before < self.slots.batch && waited > STALL_TIMEOUT {
                 return Err(FabricError::TimedOut {
                     peer: self.link.peer().to_owned(),
