@@ -40,6 +40,12 @@ impl Pool {
     fn fails(&self, arguments: &[&str]) -> String {
         self.run(arguments).into_error(arguments)
     }
+
+    /// Ends a node, if it has not ended, and starts another in its place.
+    fn start_again(&mut self, node: usize) {
+        let former = self.0.remove(node);
+        self.0.insert(node, former.start_again_as_memory_node());
+    }
 }
 
 #[test]
@@ -79,21 +85,85 @@ fn a_memory_node_that_lost_its_memory_is_named() {
     let mut pool = Pool::start(2);
     pool.ok(&["create", "t"]);
     pool.ok(&["put", "t", "1", "00000001"]);
-    let lost = pool.0.pop().expect("two nodes");
-    let address = lost.socket().display().to_string();
-    pool.0.push(lost.start_again_as_memory_node());
+    let address = pool.0[1].socket().display().to_string();
+    pool.start_again(1);
     for arguments in [&["get", "t", "1"][..], &["put", "t", "1", "00000002"], &["create", "u"]] {
         let error = pool.fails(arguments);
         assert!(error.contains(&address) && error.contains("was started again"), "{arguments:?}: {error}");
     }
-    let home = pool.0.remove(0);
-    pool.0.insert(0, home.start_again_as_memory_node());
-    let other = pool.0.pop().expect("two nodes");
-    pool.0.push(other.start_again_as_memory_node());
+    pool.start_again(0);
+    pool.start_again(1);
     assert!(pool.fails(&["get", "t", "1"]).contains("no table is called"), "all memory is lost");
     pool.ok(&["create", "t"]);
     pool.ok(&["put", "t", "1", "00000003"]);
     assert_eq!(pool.ok(&["get", "t", "1"]), "00000003\n");
+}
+
+/// What each node says of the pool's only table.
+fn parts(pool: &Pool) -> Vec<serde_json::Value> {
+    let stats: serde_json::Value = serde_json::from_str(&pool.ok(&["stats", "--json"])).expect("JSON");
+    stats.as_array().expect("nodes").iter().map(|node| node["tables"][0]["part"].clone()).collect()
+}
+
+#[test]
+fn xstore_d_has_a_range_of_the_keys_at_each_node() {
+    let pool = Pool::start(3);
+    let said = pool.ok(&["load", "t", "normal", "--keys", "60000", "--engine", "xstore-d"]);
+    assert!(said.starts_with("60,000 pairs into table t in bulk"), "{said}");
+    for part in parts(&pool) {
+        let pairs = part["tree"]["pairs"].as_u64().expect("a count");
+        assert!((19_900..=20_100).contains(&pairs), "{pairs} of 60,000 pairs on one of three nodes");
+    }
+    assert!(pool.ok(&["stats"]).contains("xstore-d"), "its engine");
+    let scanned = pool.ok(&["scan", "t", "--limit", "100000"]);
+    let keys: Vec<u64> = scanned
+        .lines()
+        .map(|line| line.split_whitespace().next().expect("a key").parse().expect("a number"))
+        .collect();
+    assert_eq!(keys.len(), 60_000);
+    assert!(keys.is_sorted(), "ranges come in order");
+    for key in keys.iter().step_by(20_001).map(u64::to_string) {
+        pool.ok(&["put", "t", &key, "replaced"]);
+        assert_eq!(pool.ok(&["get", "t", &key]), "replaced\n");
+        pool.ok(&["delete", "t", &key]);
+        assert_eq!(pool.run(&["get", "t", &key]).code, Some(3));
+    }
+    // The same engine is fine, and neither another one nor a server's.
+    pool.ok(&["create", "t", "--engine", "xstore-d"]);
+    assert!(
+        pool.fails(&["create", "t", "--engine", "rolex"]).contains("exists in xstore-d"),
+        "another engine"
+    );
+    assert!(pool.fails(&["create", "u", "--engine", "xstore"]).contains("no server"), "a server's engine");
+}
+
+#[test]
+fn a_node_of_xstore_d_that_was_killed_is_named() {
+    let mut pool = Pool::start(3);
+    for node in 0..3 {
+        pool.ok(&["load", "t", "uniform", "--keys", "3000", "--engine", "xstore-d"]);
+        let first = pool.ok(&["scan", "t", "--limit", "1"]);
+        let key = first.split_whitespace().next().expect("a key").to_owned();
+        let address = pool.0[node].socket().display().to_string();
+        pool.0[node].kill();
+        let error = pool.fails(&["get", "t", &key]);
+        assert!(error.contains(&address), "{error}");
+        // Without its part no key is absent.
+        pool.start_again(node);
+        for arguments in
+            [&["get", "t", &key][..], &["get", "t", "1"], &["put", "t", "1", "00000001"], &["scan", "t"]]
+        {
+            let error = pool.fails(arguments);
+            assert!(
+                error.contains(&address) && error.contains("was started again"),
+                "{arguments:?}: {error}"
+            );
+        }
+        for other in (0..3).filter(|other| *other != node) {
+            pool.start_again(other);
+        }
+        assert!(pool.fails(&["get", "t", &key]).contains("no table is called"), "all memory is lost");
+    }
 }
 
 /// Bytes of directory and models at home.
