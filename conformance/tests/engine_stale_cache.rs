@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use farsight::{Access, Answers, Counters, Options, Pairs, Session, Table};
+use farsight::{Access, Answers, CacheStats, Counters, Options, Pairs, Session, Table};
 use farsight_base::prng::{SplitMix64, mix};
 use farsight_conformance::engine::harness::{Directory, connect};
 use farsight_conformance::engine::raw_table::UntrainedServer;
@@ -182,4 +182,52 @@ fn reused_blocks_lose_no_key() {
         assert!(siblings > 0 && fallbacks > 0, "the cache was not stale: {siblings}, {fallbacks}");
         check_scans(&mut stale, &mut random, &keys);
     }
+}
+
+/// The table triples and is trained anew. Whoever reads on finds every key by the generation before until the
+/// new one's sub-models are there; then nothing is left of the one before.
+#[test]
+fn a_new_generation_is_fetched_without_a_fall_back() {
+    const LOADED: usize = 40_000;
+    const ROUNDS_MAX: usize = 400;
+    let seed = Seed::new("a new generation");
+    let directory = Directory::new();
+    let socket = directory.file("socket");
+    let mut server = UntrainedServer::start(&socket, TABLE_BYTES);
+    let mut random = seed.random(0);
+    let mut keys: BTreeSet<u64> = key_sets::uniform(&mut random, LOADED).into_iter().collect();
+    drop(load(&mut server, &socket, &keys));
+    let table = connect(&socket).table("t").expect("the table");
+    let mut stale = session(&table);
+    stale.prefill().expect("the model");
+    let first = table.cache_stats();
+    let mut writer = session(&connect(&socket).table("t").expect("the table"));
+    let new: Vec<u64> = (0..2 * LOADED).map(|_| random.next_u64()).collect();
+    insert(&mut writer, &new);
+    keys.extend(&new);
+    server.train();
+
+    let all: Vec<u64> = keys.iter().copied().collect();
+    let start = stale.counters();
+    let is_fetched = |stats: &CacheStats| {
+        stats.generation > first.generation && stats.sub_models_filled == stats.sub_models
+    };
+    for round in 0.. {
+        assert!(round < ROUNDS_MAX, "{first:?}, and after {ROUNDS_MAX} rounds {:?}", table.cache_stats());
+        let wanted: Vec<u64> = (0..20_000).map(|_| all[random.below(all.len() as u64) as usize]).collect();
+        check(&mut stale, &wanted, &keys);
+        if is_fetched(&table.cache_stats()) {
+            break;
+        }
+    }
+    check_scans(&mut stale, &mut random, &keys);
+    let (irregular, siblings, fallbacks) = since(&stale, start);
+    println!("{irregular} irregular, {siblings} sibling steps, {fallbacks} fall-backs");
+    assert!(siblings > 0, "the cache was not stale");
+    assert_eq!(fallbacks, 0);
+    let other = connect(&socket).table("t").expect("the table");
+    session(&other).prefill().expect("the model");
+    let fresh = other.cache_stats();
+    assert!(fresh.sub_models > first.sub_models, "{first:?}, {fresh:?}");
+    assert_eq!(table.cache_stats(), fresh, "nothing is left of the generation before");
 }

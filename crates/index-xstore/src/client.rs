@@ -61,7 +61,7 @@ pub struct XClient {
     cache: Arc<XCache>,
     access: Access,
     model: Option<Arc<CachedModel>>,
-    /// The model's generation; zero without one.
+    /// The model's edition; zero without one.
     pinned: u64,
     refreshes: Refreshes,
     sent: Box<Sent>,
@@ -80,10 +80,11 @@ impl XClient {
     #[must_use]
     pub fn new(cache: Arc<XCache>, access: Access) -> Self {
         let scratch = Box::new(Scratch::new(cache.geometry()));
-        let model = cache.current();
+        // Before the model: one that is installed in between is taken up by the first operation.
+        let pinned = cache.edition();
         Self {
-            pinned: model.as_ref().map_or(0, |model| model.generation()),
-            model,
+            pinned,
+            model: cache.current(),
             cache,
             access,
             refreshes: Refreshes::default(),
@@ -113,9 +114,10 @@ impl XClient {
     /// Takes up the newest generation: one comparison a batch.
     #[inline]
     fn pin(&mut self) {
-        if self.cache.generation() != self.pinned {
+        let edition = self.cache.edition();
+        if edition != self.pinned {
             self.model = self.cache.current();
-            self.pinned = self.model.as_ref().map_or(0, |model| model.generation());
+            self.pinned = edition;
         }
     }
 }

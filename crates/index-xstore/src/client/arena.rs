@@ -22,11 +22,13 @@ use farsight_base::{
 #[cfg(not(any(loom, shuttle)))]
 pub(super) const CHUNK_LINES: usize = HUGE_PAGE_BYTES / LINE_BYTES;
 #[cfg(any(loom, shuttle))]
-pub(super) const CHUNK_LINES: usize = 6;
+pub(super) const CHUNK_LINES: usize = 10;
 /// Lines in the first chunk: small tables have no other, and should not cost a huge page.
 const FIRST_CHUNK_LINES: usize = if cfg!(any(loom, shuttle)) { CHUNK_LINES } else { 512 };
-/// Chunks at most: as many lines as 32 bits can name.
-const CHUNKS_MAX: usize = if cfg!(any(loom, shuttle)) { 4 } else { (1 << 32) / CHUNK_LINES };
+/// Lines at most: as many as a place can name.
+pub(super) const LINES_MAX: usize = 1 << 30;
+/// Chunks at most.
+const CHUNKS_MAX: usize = if cfg!(any(loom, shuttle)) { 4 } else { LINES_MAX / CHUNK_LINES };
 
 /// Lines that never move.
 #[cfg(not(any(loom, shuttle)))]
@@ -61,7 +63,7 @@ impl Chunk {
 
 /// Words from a block's start on that are there to be looked at, whatever the block's length: those of most
 /// blocks.
-pub(super) const VIEW_WORDS: usize = 4 * WORDS_PER_LINE;
+pub(super) const VIEW_WORDS: usize = 8 * WORDS_PER_LINE;
 /// Lines at a chunk's end in which no block begins.
 const SPARE_LINES: usize = VIEW_WORDS / WORDS_PER_LINE - 1;
 

@@ -8,7 +8,9 @@
 //! A block's lines are neighbours so that all of them can be asked for at once, before the record says which
 //! are wanted: a GET waits for its sub-model and for its part of the translation table together. Hints stand
 //! apart from leaf numbers because a processor with vectors compares those of a whole sub-model at once;
-//! then it needs no prediction. Others compare what the prediction leaves.
+//! then it needs no prediction. Others compare what the prediction leaves. A table that grows has sub-models
+//! of ever more leaves, until it has doubled and is trained anew: those of twice as many as a fresh one are
+//! compared at once, too.
 //!
 //! Words: the record's, hints four to a word, leaf numbers two to a word, each from the lowest bits on.
 
@@ -26,31 +28,75 @@ use super::arena::VIEW_WORDS;
 
 const LEAVES_PER_WORD: usize = 2;
 
-/// Leaves of the longest sub-model whose hints are compared at once: the first is never looked at.
+/// Leaves of the longest sub-model whose hints one vector holds: the first is never looked at.
 const SHORT_LEAVES_MAX: u32 = LANES_MAX as u32 + 1;
-/// Words of such a sub-model's hints.
-const SHORT_HINT_WORDS: usize = (SHORT_LEAVES_MAX as usize).div_ceil(LANES_PER_WORD);
+/// Leaves of the longest sub-model whose hints are compared at once, by two vectors.
+const AT_ONCE_LEAVES_MAX: u32 = 2 * LANES_MAX as u32 + 1;
 
-const _: () = assert!(block_length(SHORT_LEAVES_MAX) <= VIEW_WORDS && VIEW_WORDS.is_power_of_two());
+const _: () = assert!(block_length(AT_ONCE_LEAVES_MAX) <= VIEW_WORDS && VIEW_WORDS.is_power_of_two());
 
 /// [`CachedSubModel::likeliest`] of the sub-model whose block begins so, if its hints can be compared at
 /// once; most can.
 #[inline(always)]
 pub(super) fn likeliest_at_once(view: &[AtomicU64; VIEW_WORDS], key: u64) -> Option<LeafNumber> {
-    let (record, hints) = view.split_first_chunk::<SUB_MODEL_WORDS>()?;
-    // Relaxed, as in `CachedSubModel::at`.
-    let record = SubModelRecord::from_words(record.each_ref().map(|word| word.load(Ordering::Relaxed)));
-    let is_short = record.leaf_count.wrapping_sub(1) < SHORT_LEAVES_MAX;
-    if !is_short || !Moves::are_widest() {
+    let record = record_in(view.first_chunk()?);
+    if !Moves::are_widest() {
         return None;
     }
+    if record.leaf_count.wrapping_sub(1) < SHORT_LEAVES_MAX {
+        return Some(chosen::<SHORT_LEAVES_MAX>(view, &record, key));
+    }
+    likeliest_of_grown(view, &record, key)
+}
+
+/// The record in a block's first words.
+#[inline(always)]
+fn record_in(words: &[AtomicU64; SUB_MODEL_WORDS]) -> SubModelRecord {
+    let mut record = [0; SUB_MODEL_WORDS];
+    // A loop, because `map` is not inlined for sure. Relaxed, as all loads here: words of two sub-models do
+    // no harm.
+    for (into, word) in record.iter_mut().zip(words) {
+        *into = word.load(Ordering::Relaxed);
+    }
+    SubModelRecord::from_words(record)
+}
+
+/// [`likeliest_at_once`] of a sub-model whose hints take two vectors.
+#[inline(never)]
+fn likeliest_of_grown(
+    view: &[AtomicU64; VIEW_WORDS],
+    record: &SubModelRecord,
+    key: u64,
+) -> Option<LeafNumber> {
+    let is_at_once = record.leaf_count.wrapping_sub(1) < AT_ONCE_LEAVES_MAX;
+    is_at_once.then(|| chosen::<AT_ONCE_LEAVES_MAX>(view, record, key))
+}
+
+/// The leaf that the hints of a sub-model of up to `LEAVES_MAX` leaves choose.
+#[inline(always)]
+fn chosen<const LEAVES_MAX: u32>(
+    view: &[AtomicU64; VIEW_WORDS],
+    record: &SubModelRecord,
+    key: u64,
+) -> LeafNumber {
     let leaves = record.leaf_count as usize;
-    let perhaps = model_of(&record).greatest_hint(key);
-    let position = lanes_at_most(&hints[..SHORT_HINT_WORDS], 1..leaves, perhaps) as usize;
+    let hints = &view[SUB_MODEL_WORDS..][..(LEAVES_MAX as usize).div_ceil(LANES_PER_WORD)];
+    let perhaps = model_of(record).greatest_hint(key);
+    let position = match LEAVES_MAX {
+        SHORT_LEAVES_MAX => lanes_at_most(hints, 1..leaves, perhaps),
+        _ => at_most_in_two(hints, 1..leaves, perhaps),
+    } as usize;
     let place = SUB_MODEL_WORDS + leaves.div_ceil(LANES_PER_WORD) + position / LEAVES_PER_WORD;
     // All places are in the view, by the assertion above; the mask says so to the compiler.
     let word = view[place % VIEW_WORDS].load(Ordering::Relaxed);
-    Some(LeafNumber((word >> (32 * (position % LEAVES_PER_WORD))) as u32))
+    LeafNumber((word >> (32 * (position % LEAVES_PER_WORD))) as u32)
+}
+
+/// [`lanes_at_most`] of twice as many lanes: where the first half is not passed, nothing of the second is.
+#[inline(always)]
+fn at_most_in_two(hints: &[AtomicU64], lanes: Range<usize>, bound: u16) -> u32 {
+    let middle = lanes.end.min(lanes.start + LANES_MAX);
+    lanes_at_most(hints, lanes.start..middle, bound) + lanes_at_most(hints, middle..lanes.end, bound)
 }
 
 /// A view of a sub-model's block.
@@ -87,8 +133,7 @@ impl<'a> CachedSubModel<'a> {
     #[inline(always)]
     pub(super) fn at(words: &'a [AtomicU64]) -> Option<Self> {
         let (record, rest) = words.split_first_chunk::<SUB_MODEL_WORDS>()?;
-        // Relaxed, as all loads here: words of two sub-models do no harm.
-        let record = SubModelRecord::from_words(record.each_ref().map(|word| word.load(Ordering::Relaxed)));
+        let record = record_in(record);
         let leaves = record.leaf_count as usize;
         let (hints, rest) = rest.split_at_checked(leaves.div_ceil(LANES_PER_WORD))?;
         let leaves = rest.get(..leaves.div_ceil(LEAVES_PER_WORD)).filter(|leaves| !leaves.is_empty())?;
@@ -141,16 +186,16 @@ impl<'a> CachedSubModel<'a> {
     /// Where to look for the owner of `key`.
     #[inline(always)]
     fn window(&self, key: u64) -> Range<u32> {
-        let is_short = self.model.leaf_count <= SHORT_LEAVES_MAX;
-        if is_short && Moves::are_widest() { 0..self.model.leaf_count } else { self.model.predict(key) }
+        let is_at_once = self.model.leaf_count <= AT_ONCE_LEAVES_MAX;
+        if is_at_once && Moves::are_widest() { 0..self.model.leaf_count } else { self.model.predict(key) }
     }
 
     /// The last position of the window whose hint is at most `bound`, or the first.
     #[inline(always)]
     fn last_at_most(&self, window: &Range<u32>, bound: u16) -> u32 {
         let rest = window.start as usize + 1..window.end as usize;
-        let passed = if rest.len() <= LANES_MAX {
-            lanes_at_most(self.hints, rest, bound)
+        let passed = if rest.len() <= 2 * LANES_MAX {
+            at_most_in_two(self.hints, rest, bound)
         } else {
             halved(self.hints, rest, bound)
         };
@@ -194,7 +239,8 @@ mod tests {
             .iter()
             .map(|fence| TableEntry::new(LeafNumber(random.next_u64() as u32), 7, model.leaf_hint(*fence)).0)
             .collect();
-        let words = block_words(&record_of(&model), &entries).chain([u64::MAX; 33]).map(AtomicU64::new);
+        let words =
+            block_words(&record_of(&model), &entries).chain([u64::MAX; VIEW_WORDS]).map(AtomicU64::new);
         (model, entries, words.collect())
     }
 
@@ -203,7 +249,7 @@ mod tests {
         let mut random = SplitMix64::new(6);
         for leaves in (1..70).chain([500]) {
             let (model, entries, words) = example(leaves, &mut random);
-            assert_eq!(words.len() - 33, block_length(leaves));
+            assert_eq!(words.len() - VIEW_WORDS, block_length(leaves));
             let cached = CachedSubModel::at(&words).expect("it was put there");
             assert_eq!(cached.leaf_count(), leaves);
             for _ in 0..200 {
@@ -215,7 +261,7 @@ mod tests {
                 let leaf = |position: u32| TableEntry(entries[position as usize]).leaf();
                 assert_eq!(cached.likeliest(key), leaf(candidates.end - 1));
                 let at_once = likeliest_at_once(words.first_chunk().unwrap(), key);
-                let can = leaves <= SHORT_LEAVES_MAX && Moves::are_widest();
+                let can = leaves <= AT_ONCE_LEAVES_MAX && Moves::are_widest();
                 assert_eq!(at_once, can.then(|| leaf(candidates.end - 1)));
                 assert!(candidates.into_iter().all(|position| cached.leaf(position) == leaf(position)));
             }
@@ -226,7 +272,7 @@ mod tests {
     fn any_words_lead_to_a_leaf_of_the_block() {
         let mut random = SplitMix64::new(8);
         for round in 0..20_000 {
-            let leaves = 1 + random.below(40) as u32;
+            let leaves = 1 + random.below(80) as u32;
             let length = block_length(leaves);
             let words: Vec<AtomicU64> = (0..length.max(VIEW_WORDS))
                 .map(|word| match word {

@@ -8,7 +8,8 @@
 //! Protocol: a *generation* is one top model with room for its sub-models, each in a block of the [`Arena`]
 //! that its *place* names. A refreshed sub-model is put in another block, then its place is stored anew, then
 //! the old block is given back, for sub-models of as many leaves. Sessions take nothing and wait for nobody.
-//! A new generation replaces the whole; a session notices by comparing one number a batch.
+//! A new generation replaces the whole; a session notices by comparing one number a batch. The generation
+//! *before* stays, and routes the keys whose sub-models were not fetched anew yet, until all are.
 
 use std::sync::{Arc, PoisonError};
 
@@ -22,24 +23,27 @@ use farsight_model::TopModel;
 use farsight_protocol::{DecodeError, SentSubModel, TableInfo};
 
 use super::XStoreError;
-use super::arena::Arena;
+use super::arena::{Arena, LINES_MAX, VIEW_WORDS};
 use super::block::{CachedSubModel, block_length, block_words, likeliest_at_once};
 
 #[cfg(all(test, any(loom, shuttle)))]
 mod models;
 
-/// Lines asked for of a block, which are all that most have.
+/// Lines asked for of any block, which are all that one of a freshly trained model has, and of a *long* one.
 const ASKED_LINES: usize = 3;
+const LONG_ASKED_LINES: usize = 7;
 /// Sub-models for each leaf of the region at most. Training makes about one for every two dozen.
 const SUB_MODELS_PER_LEAF_MAX: u64 = 2;
+/// How many times the sub-models of the generation before there may be for that to be of use.
+const GROWTH_MAX: u32 = 4;
 /// Lines for each leaf of the region at most, with all that blocks for other numbers of leaves leave unused.
 /// Training makes about an eighth of one.
 const LINES_PER_LEAF_MAX: u64 = 4;
 
 /// One generation of a table's model, as far as it was fetched.
-pub(super) struct CachedModel {
-    generation: u64,
-    top: TopModel,
+pub(super) struct Generation {
+    number: u64,
+    pub(super) top: TopModel,
     /// Each sub-model's place.
     places: Box<[AtomicU32]>,
     arena: Arena,
@@ -47,7 +51,13 @@ pub(super) struct CachedModel {
     filled: Mutex<u64>,
 }
 
-/// Where a sub-model's block begins; by default nowhere.
+/// What routes keys: a generation, and the one before for the keys of sub-models not fetched yet.
+pub(super) struct CachedModel {
+    newest: Arc<Generation>,
+    before: Option<Arc<Generation>>,
+}
+
+/// Where a sub-model's block begins, and in which generation; by default nowhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Place(u32);
 
@@ -56,9 +66,17 @@ pub struct XCache {
     table: TableInfo,
     geometry: Geometry,
     region_leaves: u32,
-    generation: AtomicU64,
+    edition: AtomicU64,
     current: Mutex<Option<Arc<CachedModel>>>,
 }
+
+/// A generation's edition: the second is the one that no longer needs the generation before.
+const fn edition(generation: u64, is_second: bool) -> u64 {
+    generation << 1 | is_second as u64
+}
+
+/// The last generation that has editions.
+const GENERATION_MAX: u64 = u64::MAX >> 1;
 
 /// What a cache holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -88,7 +106,7 @@ impl XCache {
             table: table.clone(),
             geometry,
             region_leaves,
-            generation: AtomicU64::new(0),
+            edition: AtomicU64::new(0),
             current: Mutex::new(None),
         }))
     }
@@ -100,6 +118,7 @@ impl XCache {
     }
 
     /// Where things stand in the table's leaves.
+    #[inline]
     #[must_use]
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
@@ -109,18 +128,23 @@ impl XCache {
     #[must_use]
     pub fn stats(&self) -> CacheStats {
         let Some(model) = self.current() else { return CacheStats::default() };
-        let filled = *model.filled.lock().unwrap_or_else(PoisonError::into_inner);
-        let top_bytes = 8 * model.top.to_words().len() + size_of_val(&*model.places);
-        let record_bytes = filled as usize * 8 * SUB_MODEL_WORDS;
-        CacheStats {
-            generation: model.generation,
-            sub_models: u64::from(model.top.sub_model_count()),
-            sub_models_filled: filled,
-            model_bytes: (top_bytes + record_bytes) as u64,
-            table_bytes: (model.arena.live_lines() * LINE_BYTES - record_bytes) as u64,
+        let mut stats = CacheStats {
+            generation: model.generation(),
+            sub_models: u64::from(model.top().sub_model_count()),
+            sub_models_filled: model.newest.filled(),
+            ..CacheStats::default()
+        };
+        for generation in std::iter::once(&model.newest).chain(&model.before) {
+            let top_bytes = 8 * generation.top.to_words().len() + size_of_val(&*generation.places);
+            let record_bytes = generation.filled() as usize * 8 * SUB_MODEL_WORDS;
+            stats.model_bytes += (top_bytes + record_bytes) as u64;
+            let block_bytes = generation.arena.live_lines() * LINE_BYTES;
+            stats.table_bytes += block_bytes.saturating_sub(record_bytes) as u64;
         }
+        stats
     }
 
+    #[inline]
     pub(super) fn region(&self) -> RegionId {
         self.table.region()
     }
@@ -128,8 +152,14 @@ impl XCache {
     /// The newest generation installed; zero: none.
     #[inline]
     pub(super) fn generation(&self) -> u64 {
+        self.edition() >> 1
+    }
+
+    /// The newest generation's edition; zero: none.
+    #[inline]
+    pub(super) fn edition(&self) -> u64 {
         // Relaxed: only a hint to look; `current` synchronizes by its mutex.
-        self.generation.load(Ordering::Relaxed)
+        self.edition.load(Ordering::Relaxed)
     }
 
     pub(super) fn current(&self) -> Option<Arc<CachedModel>> {
@@ -145,16 +175,36 @@ impl XCache {
             let expected = format!("up to {most} sub-models in a region of {leaves} leaves");
             return Err(DecodeError::new("a top model", 8, expected, count.to_string()).into());
         }
+        if generation > GENERATION_MAX {
+            let expected = format!("up to {GENERATION_MAX}");
+            return Err(DecodeError::new("a generation", 0, expected, generation.to_string()).into());
+        }
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         #[cfg(planted)]
         if is_planted(Bug::StaleModelKept) && current.is_some() {
             return Ok(());
         }
-        if current.as_ref().is_none_or(|model| model.generation < generation) {
-            *current = Some(Arc::new(CachedModel::new(generation, top, leaves)));
-            self.generation.store(generation, Ordering::Relaxed);
+        if current.as_ref().is_none_or(|model| model.generation() < generation) {
+            let newest = Arc::new(Generation::new(generation, top, leaves));
+            // After a bulk load the one before knows next to nothing: its keys would walk long chains.
+            let knows_most = |before: &&Arc<CachedModel>| {
+                u64::from(before.top().sub_model_count()) * u64::from(GROWTH_MAX) >= count
+            };
+            let before = current.as_ref().filter(knows_most).map(|model| Arc::clone(&model.newest));
+            *current = Some(Arc::new(CachedModel { newest, before }));
+            self.edition.store(edition(generation, false), Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Lets the generation before `complete` go, which no key needs any more.
+    fn forget_before(&self, complete: &CachedModel) {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_current = |model: &&Arc<CachedModel>| Arc::ptr_eq(&model.newest, &complete.newest);
+        if current.as_ref().filter(is_current).is_some_and(|model| model.before.is_some()) {
+            *current = Some(Arc::new(CachedModel { newest: Arc::clone(&complete.newest), before: None }));
+            self.edition.store(edition(complete.generation(), true), Ordering::Relaxed);
+        }
     }
 
     /// True if a READ of this leaf stays inside the region.
@@ -173,7 +223,7 @@ impl XCache {
         model: &CachedModel,
         sent: &SentSubModel<'_>,
     ) -> Result<(), XStoreError> {
-        let count = model.top.sub_model_count();
+        let count = model.top().sub_model_count();
         let Some(index) = u32::try_from(sent.index).ok().filter(|index| *index < count) else {
             let expected = format!("below {count}");
             return Err(DecodeError::new("a sub-model's number", 0, expected, sent.index.to_string()).into());
@@ -185,21 +235,24 @@ impl XCache {
             return Err(DecodeError::new("a table entry", 0, expected, entry.leaf().to_string()).into());
         }
         #[cfg(planted)]
-        if is_planted(Bug::StaleModelKept) && model.place(index).is_some() {
+        if is_planted(Bug::StaleModelKept) && !model.place(index).is_nowhere() {
             return Ok(());
         }
-        if sent.record.leaf_count > 0 {
-            model.put(index, &sent.record, &entries);
+        if sent.record.leaf_count > 0
+            && model.newest.put(index, &sent.record, &entries) == Some(u64::from(count))
+            && model.before.is_some()
+        {
+            self.forget_before(model);
         }
         Ok(())
     }
 }
 
-impl CachedModel {
-    /// A model of a region with so many `leaves`.
-    fn new(generation: u64, top: TopModel, leaves: u64) -> Self {
+impl Generation {
+    /// A generation of a region with so many `leaves`.
+    fn new(number: u64, top: TopModel, leaves: u64) -> Self {
         Self {
-            generation,
+            number,
             places: (0..top.sub_model_count()).map(|_| AtomicU32::new(0)).collect(),
             top,
             arena: Arena::new((LINES_PER_LEAF_MAX * leaves) as usize),
@@ -207,64 +260,18 @@ impl CachedModel {
         }
     }
 
-    pub(super) fn generation(&self) -> u64 {
-        self.generation
-    }
-
-    #[inline(always)]
-    pub(super) fn top(&self) -> &TopModel {
-        &self.top
-    }
-
     /// The place of sub-model `index`; by default nowhere, if it was not fetched.
     #[inline(always)]
-    pub(super) fn place(&self, index: u32) -> Place {
+    fn place(&self, index: u32) -> Place {
         // Acquire: a block is read after it was written. Partner: the Release store in `put`.
         Place(self.places[index as usize].load(Ordering::Acquire))
     }
 
-    /// Asks for a sub-model's block.
+    /// The sub-model in a place of this generation, or another one that was put there since; `None` if that
+    /// is nowhere.
     #[inline(always)]
-    pub(super) fn prefetch(&self, place: Place) {
-        if place != Place::default() {
-            prefetch_lines::<ASKED_LINES>(&self.arena.view(place.0)[0]);
-        }
-    }
-
-    /// The sub-model in a place, or another one that was put there since; `None` if that is nowhere.
-    #[inline(always)]
-    pub(super) fn at(&self, place: Place) -> Option<CachedSubModel<'_>> {
-        if place == Place::default() { None } else { CachedSubModel::at(self.arena.words_from(place.0)) }
-    }
-
-    /// The likeliest leaf of `key`, whose sub-model is not asked for yet; [`LeafNumber::NONE`] if it was not
-    /// fetched.
-    #[inline(always)]
-    pub(super) fn likeliest_now(&self, key: u64) -> LeafNumber {
-        let place = self.place(self.top.dispatch(key));
-        if place == Place::default() {
-            return LeafNumber::NONE;
-        }
-        let view = self.arena.view(place.0);
-        prefetch_lines::<ASKED_LINES>(&view[0]);
-        let at_once = likeliest_at_once(view, key);
-        if let Some(leaf) = at_once { leaf } else { self.likeliest_of_many(place, key) }
-    }
-
-    /// The likeliest leaf of `key`, by the sub-model in a place, which is its own; [`LeafNumber::NONE`] if
-    /// that is nowhere.
-    #[inline(always)]
-    pub(super) fn likeliest(&self, place: Place, key: u64) -> LeafNumber {
-        if place == Place::default() {
-            return LeafNumber::NONE;
-        }
-        let at_once = likeliest_at_once(self.arena.view(place.0), key);
-        if let Some(leaf) = at_once { leaf } else { self.likeliest_of_many(place, key) }
-    }
-
-    #[inline(never)]
-    fn likeliest_of_many(&self, place: Place, key: u64) -> LeafNumber {
-        self.at(place).map_or(LeafNumber::NONE, |sub_model| sub_model.likeliest(key))
+    fn at(&self, place: Place) -> Option<CachedSubModel<'_>> {
+        if place.is_nowhere() { None } else { CachedSubModel::at(self.arena.words_from(place.line())) }
     }
 
     /// Sub-model `index`, if it was fetched.
@@ -273,27 +280,166 @@ impl CachedModel {
         self.at(self.place(index))
     }
 
-    fn put(&self, index: u32, record: &SubModelRecord, entries: &[u64]) {
+    /// Asks for the block in a place of this generation, which is somewhere.
+    #[inline(always)]
+    fn prefetch(&self, place: Place) {
+        let view: &[AtomicU64; VIEW_WORDS] = self.arena.view(place.line());
+        prefetch_lines::<ASKED_LINES>(&view[0]);
+        if place.is_long() {
+            prefetch_lines::<{ LONG_ASKED_LINES - ASKED_LINES }>(&view[ASKED_LINES * WORDS_PER_LINE]);
+        }
+    }
+
+    /// The likeliest leaf of `key`, by the sub-model in a place of this generation, which is its own.
+    #[inline(always)]
+    fn likeliest(&self, place: Place, key: u64) -> LeafNumber {
+        let at_once = likeliest_at_once(self.arena.view(place.line()), key);
+        if let Some(leaf) = at_once { leaf } else { self.likeliest_of_many(place, key) }
+    }
+
+    #[inline(never)]
+    fn likeliest_of_many(&self, place: Place, key: u64) -> LeafNumber {
+        self.at(place).map_or(LeafNumber::NONE, |sub_model| sub_model.likeliest(key))
+    }
+
+    /// Sub-models fetched.
+    fn filled(&self) -> u64 {
+        *self.filled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a sub-model into its place. Returns how many have been fetched if this one had not.
+    fn put(&self, index: u32, record: &SubModelRecord, entries: &[u64]) -> Option<u64> {
         let mut filled = self.filled.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.place(index);
         // Too large for the arena: the sub-model stays unfetched, its keys are the server's to look up.
-        let Some(line) = self.arena.put(record.leaf_count, block_words(record, entries)) else { return };
+        let line = self.arena.put(record.leaf_count, block_words(record, entries))?;
+        let place = Place::of_block(line, record.leaf_count);
         // Release: the block was written before it is named. Partner: the Acquire load in `place`.
-        self.places[index as usize].store(line, Ordering::Release);
-        match self.at(old) {
-            Some(sub_model) => {
-                let leaves = sub_model.leaf_count();
-                self.arena.free(old.0, leaves, block_length(leaves).div_ceil(WORDS_PER_LINE));
-            }
-            None => *filled += 1,
+        self.places[index as usize].store(place.0, Ordering::Release);
+        if let Some(sub_model) = self.at(old) {
+            let leaves = sub_model.leaf_count();
+            self.arena.free(old.line(), leaves, block_length(leaves).div_ceil(WORDS_PER_LINE));
+            return None;
         }
+        *filled += 1;
+        Some(*filled)
+    }
+}
+
+impl CachedModel {
+    pub(super) fn generation(&self) -> u64 {
+        self.newest.number
+    }
+
+    #[inline(always)]
+    pub(super) fn top(&self) -> &TopModel {
+        &self.newest.top
+    }
+
+    /// The place of sub-model `index`; by default nowhere, if it was not fetched.
+    #[inline(always)]
+    pub(super) fn place(&self, index: u32) -> Place {
+        self.newest.place(index)
+    }
+
+    /// Where the generation before has the sub-model of `key`; by default nowhere.
+    #[cold]
+    pub(super) fn place_before(&self, key: u64) -> Place {
+        self.before
+            .as_ref()
+            .map_or(Place::default(), |before| before.place(before.top.dispatch(key)).before())
+    }
+
+    /// Asks for a sub-model's block.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, place: Place) {
+        if place.is_newest() {
+            self.newest.prefetch(place);
+        } else {
+            self.prefetch_before(place);
+        }
+    }
+
+    #[cold]
+    fn prefetch_before(&self, place: Place) {
+        if let Some(before) = self.before.as_ref().filter(|_| !place.is_nowhere()) {
+            before.prefetch(place);
+        }
+    }
+
+    /// The likeliest leaf of `key`, whose sub-model is not asked for yet; [`LeafNumber::NONE`] if it was not
+    /// fetched of the newest generation.
+    #[inline(always)]
+    pub(super) fn likeliest_now(&self, key: u64) -> LeafNumber {
+        let place = self.place(self.top().dispatch(key));
+        if place.is_nowhere() {
+            return LeafNumber::NONE;
+        }
+        self.newest.prefetch(place);
+        self.newest.likeliest(place, key)
+    }
+
+    /// The likeliest leaf of `key`, by the sub-model in a place, which is its own; [`LeafNumber::NONE`] if
+    /// that is nowhere.
+    #[inline(always)]
+    pub(super) fn likeliest(&self, place: Place, key: u64) -> LeafNumber {
+        if place.is_newest() { self.newest.likeliest(place, key) } else { self.likeliest_before(place, key) }
+    }
+
+    #[cold]
+    fn likeliest_before(&self, place: Place, key: u64) -> LeafNumber {
+        let before = self.before.as_ref().filter(|_| !place.is_nowhere());
+        before.map_or(LeafNumber::NONE, |before| before.likeliest(place, key))
+    }
+
+    /// True if `generation`, one of this model's, is the newest.
+    pub(super) fn is_newest(&self, generation: &Generation) -> bool {
+        generation.number == self.newest.number
+    }
+
+    /// The generations that route keys, the newest first.
+    pub(super) fn generations(&self) -> impl Iterator<Item = &Generation> {
+        std::iter::once(&self.newest).chain(&self.before).map(|generation| &**generation)
     }
 }
 
 impl Place {
-    /// True if something was fetched there.
-    #[cfg(planted)]
-    fn is_some(self) -> bool {
-        self != Self::default()
+    /// A place in the generation before.
+    const BEFORE: u32 = 1 << 31;
+    /// A block of more lines than [`ASKED_LINES`].
+    const LONG: u32 = 1 << 30;
+
+    fn of_block(line: u32, leaves: u32) -> Self {
+        const { assert!(LINES_MAX <= Self::LONG as usize, "a place names any line") };
+        let is_long = block_length(leaves) > ASKED_LINES * WORDS_PER_LINE;
+        Self(line | if is_long { Self::LONG } else { 0 })
+    }
+
+    /// The same place, of the generation before; by default nowhere.
+    fn before(self) -> Self {
+        if self == Self::default() { self } else { Self(self.0 | Self::BEFORE) }
+    }
+
+    /// The block's first line.
+    #[inline(always)]
+    fn line(self) -> u32 {
+        self.0 & (Self::LONG - 1)
+    }
+
+    #[inline(always)]
+    fn is_long(self) -> bool {
+        self.0 & Self::LONG != 0
+    }
+
+    /// True if it is somewhere, and in the newest generation.
+    #[inline(always)]
+    fn is_newest(self) -> bool {
+        self.0.wrapping_sub(1) < Self::BEFORE - 1
+    }
+
+    /// True if nothing was fetched there.
+    #[inline(always)]
+    pub(super) fn is_nowhere(self) -> bool {
+        self == Self::default()
     }
 }

@@ -110,6 +110,8 @@ impl XClient {
         leaf: LeafNumber,
         value: &mut [u8],
     ) -> Result<Option<u64>, XStoreError> {
+        let is_unfetched = leaf == LeafNumber::NONE;
+        let leaf = if is_unfetched { self.leaf_before(key) } else { leaf };
         let first = if leaf == LeafNumber::NONE {
             First::Irregular(Start::Unrouted)
         } else {
@@ -120,12 +122,25 @@ impl XClient {
             }?
         };
         match first {
-            First::Answer(version) => Ok(version),
+            First::Answer(version) => {
+                if is_unfetched {
+                    self.renew_model(queue, 0)?;
+                }
+                Ok(version)
+            }
             First::Irregular(start) => {
                 self.counters.irregular += 1;
                 self.lookup_one(queue, key, start, value)
             }
         }
+    }
+
+    /// The likeliest leaf of `key` by the generation before, because the newest one's sub-model is not there.
+    #[cold]
+    fn leaf_before(&mut self, key: u64) -> LeafNumber {
+        let Some(model) = self.model.as_deref() else { return LeafNumber::NONE };
+        self.refreshes.count_unfetched(model, model.top().dispatch(key));
+        model.likeliest(model.place_before(key), key)
     }
 
     /// From one READ of a whole leaf, of `LINES` lines.

@@ -32,14 +32,15 @@ impl<const KEYS: usize> HintBatch<KEYS> {
         for ((key, sub_model), place) in keys.iter().zip(&mut self.sub_models).zip(&mut places) {
             *sub_model = model.top().dispatch(*key);
             *place = model.place(*sub_model);
+            if place.is_nowhere() {
+                refreshes.count_unfetched(model, *sub_model);
+                *place = model.place_before(*key);
+            }
             model.prefetch(*place);
         }
-        let found = keys.iter().zip(&self.sub_models).zip(places).zip(&mut self.leaves);
-        for (((key, sub_model), place), leaf) in found {
+        let found = keys.iter().zip(places).zip(&mut self.leaves);
+        for ((key, place), leaf) in found {
             *leaf = model.likeliest(place, *key);
-            if *leaf == LeafNumber::NONE {
-                refreshes.count_miss(*sub_model);
-            }
         }
     }
 }

@@ -20,6 +20,7 @@ use farsight_protocol::{PairsReader, Request};
 
 use super::cache::{CachedModel, Place};
 use super::lookup::Start;
+use super::refresh::Refreshes;
 use super::{Access, BATCH, XClient, XStoreError};
 
 const _: () = assert!(BATCH <= CHAINS_MAX, "a batch is READ in one chain a key");
@@ -60,10 +61,15 @@ pub(super) struct Predicted<'a> {
 
 impl<'a> Predicted<'a> {
     #[inline(always)]
-    pub(super) fn new(model: &'a CachedModel, keys: &[u64]) -> Self {
+    pub(super) fn new(model: &'a CachedModel, keys: &[u64], refreshes: &mut Refreshes) -> Self {
         let mut places = [Place::default(); BATCH];
         for (place, key) in places.iter_mut().zip(keys) {
-            *place = model.place(model.top().dispatch(*key));
+            let sub_model = model.top().dispatch(*key);
+            *place = model.place(sub_model);
+            if place.is_nowhere() {
+                refreshes.count_unfetched(model, sub_model);
+                *place = model.place_before(*key);
+            }
             model.prefetch(*place);
         }
         Self { model, places }
@@ -251,7 +257,7 @@ impl XClient {
         self.pin();
         self.scratch.irregular.clear();
         if let Some(model) = self.model.take() {
-            let predicted = Predicted::new(&model, keys);
+            let predicted = Predicted::new(&model, keys, &mut self.refreshes);
             let done = self.read_leaves(queue, keys, answers.part_mut(first, keys.len()), &predicted);
             self.model = Some(model);
             done?;

@@ -126,6 +126,13 @@ impl Refreshes {
         }
     }
 
+    /// Counts an operation for which `sub_model` was not there.
+    #[cold]
+    pub(super) fn count_unfetched(&mut self, model: &CachedModel, sub_model: u32) {
+        self.follow(model);
+        self.count_miss(sub_model);
+    }
+
     /// Counts a GET that had to walk from a leaf that `sub_model` named.
     pub(super) fn count_walk(&mut self, sub_model: u32) {
         self.walked = Some(sub_model);

@@ -3,11 +3,15 @@
 use farsight_base::LeafNumber;
 
 use super::block::CachedSubModel;
-use super::cache::CachedModel;
+use super::cache::{CachedModel, Generation};
 
 /// The positions of one sub-model's table that may own a key; the last is the likeliest.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(super) struct Route<'a> {
+    /// Whose sub-model it is, the newest generation's or that of the one before.
+    pub(super) generation: &'a Generation,
+    /// The sub-model's number there.
+    pub(super) index: u32,
     pub(super) sub_model: CachedSubModel<'a>,
     /// First candidate.
     pub(super) first: u32,
@@ -17,19 +21,47 @@ pub(super) struct Route<'a> {
     pub(super) leaf: LeafNumber,
 }
 
+impl Generation {
+    #[inline(always)]
+    fn route(&self, key: u64) -> Option<Route<'_>> {
+        let index = self.top.dispatch(key);
+        let sub_model = self.sub_model(index)?;
+        let candidates = sub_model.candidates(key);
+        let last = candidates.end - 1;
+        let leaf = sub_model.leaf(last);
+        Some(Route { generation: self, index, sub_model, first: candidates.start, last, leaf })
+    }
+}
+
 impl CachedModel {
     /// The route of `key`, or `None` if its sub-model has to be fetched first.
     #[inline]
     pub(super) fn route(&self, key: u64) -> Option<Route<'_>> {
-        self.route_by(self.top().dispatch(key), key)
+        self.generations().find_map(|generation| generation.route(key))
     }
+}
 
-    /// The route of `key` by sub-model `index`, which is its own.
-    #[inline(always)]
-    pub(super) fn route_by(&self, index: u32, key: u64) -> Option<Route<'_>> {
-        let sub_model = self.sub_model(index)?;
-        let candidates = sub_model.candidates(key);
-        let last = candidates.end - 1;
-        Some(Route { sub_model, first: candidates.start, last, leaf: sub_model.leaf(last) })
+impl Route<'_> {
+    /// The leaves from the first candidate on, over as many sub-models as are cached; a leaf that two
+    /// sub-models share once.
+    pub(super) fn leaves(self) -> impl Iterator<Item = LeafNumber> {
+        let Self { generation, mut index, mut sub_model, first: mut position, .. } = self;
+        let mut previous = LeafNumber::NONE;
+        std::iter::from_fn(move || {
+            loop {
+                while position >= sub_model.leaf_count() {
+                    index += 1;
+                    sub_model =
+                        (index < generation.top.sub_model_count()).then(|| generation.sub_model(index))??;
+                    position = 0;
+                }
+                let leaf = sub_model.leaf(position);
+                position += 1;
+                if leaf != previous {
+                    previous = leaf;
+                    return Some(leaf);
+                }
+            }
+        })
     }
 }

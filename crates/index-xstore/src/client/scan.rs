@@ -17,8 +17,6 @@ use farsight_index::{Pair, Pairs};
 use farsight_layout::{Geometry, KEY_LINES, KeyLines, LEAF_SLOTS, LeafSlot, PairsRoom, SHORT_LEAF_LINES};
 use farsight_protocol::{DecodeError, PairsReader, Request, SubModelsReader};
 
-use super::block::CachedSubModel;
-use super::cache::CachedModel;
 use super::fill::call;
 use super::{Access, READS_MAX, XClient, XStoreError};
 
@@ -153,6 +151,9 @@ impl XClient {
             self.finish_scan(queue, index * group.slots, *scan, group.planned[index], pairs)?;
             pairs.end_scan();
         }
+        if !self.refreshes.is_idle() {
+            self.renew_model(queue, 0)?;
+        }
         self.counters.scans += scans.len() as u64;
         Ok(())
     }
@@ -161,7 +162,8 @@ impl XClient {
     fn prefetch_plans(&self, group: &[ScanRequest]) {
         let Some(model) = &self.model else { return };
         for scan in group {
-            model.prefetch(model.place(model.top().dispatch(scan.from)));
+            let place = model.place(model.top().dispatch(scan.from));
+            model.prefetch(if place.is_nowhere() { model.place_before(scan.from) } else { place });
         }
     }
 
@@ -169,17 +171,18 @@ impl XClient {
     /// Returns how many; zero without a route. A later plan of the same scan needs no more slots.
     fn plan<Q: QueuePair>(&mut self, queue: &mut Q, first_slot: Slot, key: u64, limit: usize) -> usize {
         let Some(model) = &self.model else { return 0 };
-        let index = model.top().dispatch(key);
-        let Some(route) = model.route_by(index, key) else { return 0 };
+        let Some(route) = model.route(key) else { return 0 };
+        if !model.is_newest(route.generation) {
+            self.refreshes.count_unfetched(model, model.top().dispatch(key));
+        }
         let (region, geometry) = (self.cache.region(), self.cache.geometry());
         // From the first candidate: on a tie one leaf more is read, and skipped if it ends before the cursor.
-        let leaves = planned_leaves(model, index, route.sub_model, route.first);
         let mut wanted = leaves_wanted(limit);
         if matches!(Q::GUARANTEES.cost_class, CostClass::Socket) && route.first == route.last {
             wanted = wanted.min(leaves_from(route.sub_model.part_before(route.last, key), limit));
         }
         let mut count = 0;
-        for leaf in leaves.take(wanted as usize) {
+        for leaf in route.leaves().take(wanted as usize) {
             let (slot, from) = (first_slot + count, geometry.address(region, leaf, 0));
             match geometry.leaf_lines() {
                 SHORT_LEAF_LINES => queue.post_read(slot, from, SHORT_LEAF_LINES, ReadMode::Stamped),
@@ -266,17 +269,32 @@ impl XClient {
                 queue.take_read(slot, lines)?;
             }
             match accept(&geometry, lines, cursor, pairs) {
-                Step::Behind(next) if index + 1 == planned => cursor.leaf = next.some(),
+                Step::Behind(next) if index + 1 == planned => {
+                    cursor.leaf = next.some();
+                    self.note_stale(cursor.key);
+                }
                 Step::Accepted | Step::Behind(_) => {}
                 Step::Changing => {
                     self.counters.retries += 1;
                     return Ok(());
                 }
                 // A split put a leaf between this one and the one before: its left neighbour named it.
-                Step::Elsewhere => return Ok(()),
+                Step::Elsewhere => {
+                    self.note_stale(cursor.key);
+                    return Ok(());
+                }
             }
         }
         Ok(())
+    }
+
+    /// After a plan that did not lead to the leaf of `key`.
+    #[cold]
+    fn note_stale(&mut self, key: u64) {
+        if let Some(model) = self.model.as_deref() {
+            self.refreshes.follow(model);
+            self.refreshes.count_walk(model.top().dispatch(key));
+        }
     }
 
     /// Lets the server answer one page.
@@ -349,32 +367,6 @@ fn leaves_wanted(limit: usize) -> u32 {
 fn leaves_from(part_before: u32, limit: usize) -> u32 {
     let pairs_before = part_before as usize * PAIRS_EXPECTED / 256;
     if pairs_before + limit.saturating_add(PAIRS_SPARE) <= PAIRS_EXPECTED { 1 } else { leaves_wanted(limit) }
-}
-
-/// The leaves from `position` of sub-model `index` on, over as many sub-models as are cached; a leaf that two
-/// sub-models share once.
-fn planned_leaves<'a>(
-    model: &'a CachedModel,
-    mut index: u32,
-    mut sub_model: CachedSubModel<'a>,
-    mut position: u32,
-) -> impl Iterator<Item = LeafNumber> + 'a {
-    let mut previous = LeafNumber::NONE;
-    std::iter::from_fn(move || {
-        loop {
-            while position >= sub_model.leaf_count() {
-                index += 1;
-                sub_model = (index < model.top().sub_model_count()).then(|| model.sub_model(index))??;
-                position = 0;
-            }
-            let leaf = sub_model.leaf(position);
-            position += 1;
-            if leaf != previous {
-                previous = leaf;
-                return Some(leaf);
-            }
-        }
-    })
 }
 
 /// Appends the pairs of one leaf from the cursor on.

@@ -89,6 +89,8 @@ impl XClient {
         self.counters.irregular += irregular.len() as u64;
         if done.is_ok() && !irregular.is_empty() {
             done = self.lookup_each(queue, keys, &irregular, answers, first);
+        } else if done.is_ok() && !self.refreshes.is_idle() {
+            done = self.renew_model(queue, 0);
         }
         self.irregular = irregular;
         done
@@ -105,7 +107,8 @@ impl XClient {
         let sieve = sieve(&geometry);
         self.leaves.clear();
         for (batch, of_batch) in keys.chunks(BATCH).enumerate() {
-            let predicted = self.model.as_deref().map(|model| Predicted::new(model, of_batch));
+            let refreshes = &mut self.refreshes;
+            let predicted = self.model.as_deref().map(|model| Predicted::new(model, of_batch, refreshes));
             for (index, key) in of_batch.iter().enumerate() {
                 let leaf =
                     predicted.as_ref().map_or(LeafNumber::NONE, |predicted| predicted.leaf(index, *key));

@@ -34,13 +34,13 @@ fn top() -> TopModel {
     train(&[0, 1 << 40], TrainOptions::default()).expect("two leaves").top
 }
 
-fn new_model() -> Arc<CachedModel> {
-    let mut model = CachedModel::new(1, top(), 2);
+fn new_model() -> Arc<Generation> {
+    let mut model = Generation::new(1, top(), 2);
     model.places = (0..2).map(|_| AtomicU32::new(0)).collect();
     Arc::new(model)
 }
 
-fn put(model: &CachedModel, index: u32, fetched: Fetched) {
+fn put(model: &Generation, index: u32, fetched: Fetched) {
     model.put(index, &fetched.record(), &fetched.entries());
 }
 

@@ -126,7 +126,7 @@ impl XClient {
             self.leave_unrouted(keys.len());
             return Ok(None);
         };
-        let predicted = Predicted::new(&model, keys);
+        let predicted = Predicted::new(&model, keys, &mut self.refreshes);
         let region = self.cache.region();
         let into = answers.part_mut(first, keys.len());
         let mut steps = self.scratch.steps(self.cache.geometry(), keys, into, &predicted);
