@@ -165,7 +165,7 @@ mod tests {
                 batch: 64,
                 seconds: 0.3,
             },
-            phases: ["read", "insert", "both"].map(phase).into(),
+            phases: ["insert", "read", "beside", "both"].map(phase).into(),
             machine: Machine::default(),
         }
     }

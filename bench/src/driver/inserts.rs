@@ -3,9 +3,15 @@
 //! Invariants: every insert must find its key absent and every read its key present, or there is no result;
 //! nothing is done between two phases, so the table only grows.
 //!
-//! Protocol: three phases over one table, of equal length. A reader alone; a writer alone; both. Each thread
-//! counts what it does, and every [`SAMPLE_INTERVAL`] the counts and the server's statistics become a sample:
-//! rates over time, sub-models retrained, and how far training lags.
+//! Protocol: first a writer alone. Then, in [`ROUNDS`] rounds, three phases in turn: a reader alone; the same
+//! reader *beside* a writer that works on another table of the same server; *both* on one table. What the
+//! second takes longer than the first is the machine's doing: memory, caches and cores are shared, but there
+//! is nothing to wait for, nothing to be out of date. What the third takes longer than the second is what
+//! reading a table costs because it is written. Each phase begins with the models trained and the reader's
+//! cache fresh.
+//!
+//! Each thread counts what it does, and every [`SAMPLE_INTERVAL`] the counts and the server's statistics
+//! become a sample: rates over time, sub-models retrained, and how far training lags.
 //!
 //! A reader's batch is timed by the wall and by its own processor time. The latter is what the reader itself
 //! had to do, retries included; the former includes the waits for a core that others use. On two cores the
@@ -14,7 +20,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use farsight::{Access, Session, TableStats, WriteOutcome};
+use farsight::{Access, Session, Table, TableStats, WriteOutcome};
 use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
 
 use super::executor::{WrongAnswers, check_read};
@@ -31,8 +37,10 @@ use crate::workload::{
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// Inserts prepared for a second: more than one thread can send.
 const INSERTS_PER_S_MAX: f64 = 6e6;
-/// Phases that insert.
+/// Phases that insert into one table.
 const INSERTING_PHASES: f64 = 2.0;
+/// Rounds of the phases with a reader, which share their time.
+const ROUNDS: usize = 3;
 /// Keys of a reader's batch.
 const READ_BATCH: usize = 64;
 
@@ -70,7 +78,7 @@ pub struct InsertPlan {
     pub value_bytes: usize,
     /// Inserts that the writer hands over together.
     pub batch: usize,
-    /// Time of a phase.
+    /// Time of a phase, of all rounds together.
     pub seconds: f64,
 }
 
@@ -103,7 +111,7 @@ struct Reads {
 }
 
 impl InsertPlan {
-    /// Loads `keys`, which are ascending and distinct, and runs the three phases.
+    /// Loads `keys`, which are ascending and distinct, and runs the phases.
     ///
     /// # Errors
     /// [`DriverError`]; the server that was started for this has ended then, too.
@@ -119,13 +127,18 @@ impl InsertPlan {
         let table = (self.value_bytes, Access::OneSided);
         let load = Load::new(source, table, space.loaded(), 1, cancellation)?;
         let bench = Bench { plan: self, load: &load, placement, cancellation };
+        let inserts: Arc<[u64]> = inserts.into();
         let mut reader = bench.reader(&space)?;
-        let mut writer = bench.writer(inserts)?;
-        let phases = vec![
-            bench.phase("read", Some(&mut reader), None)?,
-            bench.phase("insert", None, Some(&mut writer))?,
-            bench.phase("both", Some(&mut reader), Some(&mut writer))?,
-        ];
+        let mut writer = bench.writer(&load.table, &inserts)?;
+        let mut phases = vec![bench.phase("insert", self.seconds, None, Some(&mut writer))?];
+        let beside = load.another(space.loaded(), cancellation)?;
+        let mut elsewhere = bench.writer(&beside, &inserts)?;
+        let round_s = self.seconds / ROUNDS as f64;
+        for _ in 0..ROUNDS {
+            phases.push(bench.phase("read", round_s, Some(&mut reader), None)?);
+            phases.push(bench.phase("beside", round_s, Some(&mut reader), Some(&mut elsewhere))?);
+            phases.push(bench.phase("both", round_s, Some(&mut reader), Some(&mut writer))?);
+        }
         let machine = Machine { huge_page_bytes_mapped: load.report().huge_page_bytes, ..Machine::detect() };
         let setting = InsertSetting {
             order: self.order.name().to_owned(),
@@ -138,7 +151,7 @@ impl InsertPlan {
         Ok(InsertOutcome {
             record: InsertRecord { setting, phases, machine },
             load: load.report(),
-            operations_checked: reader.operations + writer.operations,
+            operations_checked: reader.operations + writer.operations + elsewhere.operations,
         })
     }
 
@@ -187,10 +200,13 @@ impl Bench<'_> {
         })
     }
 
-    fn writer(&self, keys: Vec<u64>) -> Result<Writer, DriverError> {
+    fn writer(&self, table: &Table<u64>, keys: &Arc<[u64]>) -> Result<Writer, DriverError> {
+        let mut session = table.session(self.load.options)?;
+        session.prefill()?;
         Ok(Writer {
-            session: self.load.table.session(self.load.options)?,
-            keys,
+            table: table.clone(),
+            session,
+            keys: Arc::clone(keys),
             batch: self.plan.batch,
             value_bytes: self.plan.value_bytes,
             values: Vec::new(),
@@ -199,21 +215,27 @@ impl Bench<'_> {
         })
     }
 
-    fn table_stats(&self) -> Result<TableStats, DriverError> {
-        let name = self.load.table.name();
+    fn table_stats(&self, table: &Table<u64>) -> Result<TableStats, DriverError> {
+        let name = table.name();
         let tables = self.load.client.stats()?.tables;
         Ok(tables.into_iter().find(|table| table.info.definition.name == name).expect("this run's table"))
     }
 
-    /// One phase: the threads run, this one samples.
+    /// One phase of so many seconds: the threads run, this one samples.
     fn phase(
         &self,
         name: &'static str,
-        reader: Option<&mut Reader>,
+        seconds: f64,
+        mut reader: Option<&mut Reader>,
         writer: Option<&mut Writer>,
     ) -> Result<InsertPhase, DriverError> {
         let progress = Progress::default();
-        let before = self.table_stats()?;
+        let written = writer.as_ref().map_or(&self.load.table, |writer| &writer.table).clone();
+        self.load.rest(&written, self.cancellation)?;
+        if let Some(reader) = &mut reader {
+            reader.session.prefill()?;
+        }
+        let before = self.table_stats(&written)?;
         let server_cpu = self.load.server_cpu_time()?;
         let begun = Instant::now();
         let (samples, reads) = std::thread::scope(|scope| {
@@ -233,7 +255,7 @@ impl Bench<'_> {
                     reader.run(progress)
                 })
             });
-            let samples = self.sample(begun, &before, progress);
+            let samples = self.sample(seconds, begun, (&written, &before), progress);
             // Relaxed: the flag publishes nothing but itself.
             progress.is_over.store(true, Ordering::Relaxed);
             let written = writing.map(|thread| thread.join().expect("the writer does not panic"));
@@ -242,21 +264,21 @@ impl Bench<'_> {
             Ok::<_, DriverError>((samples?, read.transpose()?.unwrap_or_default()))
         })?;
         self.cancellation.check()?;
-        let seconds = begun.elapsed().as_secs_f64();
+        let elapsed_s = begun.elapsed().as_secs_f64();
         let server_cpu = self.load.server_cpu_time()?.saturating_sub(server_cpu);
         let gets = reads.wall.operations();
         let a_get = |count: u64| if gets == 0 { 0.0 } else { count as f64 / gets as f64 };
-        let after = self.table_stats()?;
+        let after = self.table_stats(&written)?;
         Ok(InsertPhase {
             phase: name.to_owned(),
-            inserts_per_s: progress.inserts.load(Ordering::Relaxed) as f64 / seconds,
-            gets_per_s: gets as f64 / seconds,
+            inserts_per_s: progress.inserts.load(Ordering::Relaxed) as f64 / elapsed_s,
+            gets_per_s: gets as f64 / elapsed_s,
             get_latency_ns: reads.wall.quantiles(),
             get_processor_ns: reads.processor.quantiles(),
             reads_per_get: a_get(reads.read_verbs),
             fallbacks_per_get: a_get(reads.fallbacks),
-            server_cpu_fraction: server_cpu.as_secs_f64() / seconds,
-            training_cpu_fraction: (after.model.training_s - before.model.training_s) / seconds,
+            server_cpu_fraction: server_cpu.as_secs_f64() / elapsed_s,
+            training_cpu_fraction: (after.model.training_s - before.model.training_s) / elapsed_s,
             splits: after.tree.splits - before.tree.splits,
             hint_hits: after.tree.hint_hits - before.tree.hint_hits,
             descents: after.tree.descents - before.tree.descents,
@@ -268,21 +290,22 @@ impl Bench<'_> {
 
     fn sample(
         &self,
+        seconds: f64,
         begun: Instant,
-        before: &TableStats,
+        (written, before): (&Table<u64>, &TableStats),
         progress: &Progress,
     ) -> Result<Vec<InsertSample>, DriverError> {
         let mut samples: Vec<InsertSample> = Vec::new();
         let (mut last_s, mut inserts, mut gets) = (0.0, 0, 0);
         let mut model = before.model;
-        while last_s < self.plan.seconds {
+        while last_s < seconds {
             self.cancellation.check()?;
             std::thread::sleep(SAMPLE_INTERVAL);
             // Relaxed: counts of about one moment.
             let inserts_now = progress.inserts.load(Ordering::Relaxed);
             let gets_now = progress.gets.load(Ordering::Relaxed);
             let at_s = begun.elapsed().as_secs_f64();
-            let stats = self.table_stats()?;
+            let stats = self.table_stats(written)?;
             let elapsed_s = at_s - last_s;
             samples.push(InsertSample {
                 at_s,
@@ -352,9 +375,10 @@ impl Reader {
 
 /// Inserts new keys, each once.
 struct Writer {
+    table: Table<u64>,
     session: Session<u64>,
     /// New keys; those before `operations` are stored.
-    keys: Vec<u64>,
+    keys: Arc<[u64]>,
     batch: usize,
     value_bytes: usize,
     /// The values of a batch, one after the other.

@@ -58,7 +58,7 @@ pub struct Load {
     pub server_process_ids: Vec<u32>,
     report: LoadReport,
     // Behind the table, whose calls they answer.
-    _servers: Vec<ServerProcess>,
+    servers: Vec<ServerProcess>,
 }
 
 impl Load {
@@ -119,7 +119,7 @@ impl Load {
             memory_nodes: if rested.engine == Engine::XStore { 0 } else { rested.process_ids.len() },
         };
         let server_process_ids = rested.process_ids;
-        Ok(Self { client, table, options, server_process_ids, report, _servers: servers })
+        Ok(Self { client, table, options, server_process_ids, report, servers })
     }
 
     /// Processor time so far of the processes that have the table.
@@ -128,6 +128,28 @@ impl Load {
     /// [`MachineError`].
     pub fn server_cpu_time(&self) -> Result<Duration, MachineError> {
         self.server_process_ids.iter().map(|process_id| process_cpu_time(*process_id)).sum()
+    }
+
+    /// Another table of the same server, with the same `keys`, at rest.
+    ///
+    /// # Errors
+    /// [`DriverError`].
+    pub fn another(&self, keys: &[u64], cancellation: &Cancellation) -> Result<Table<u64>, DriverError> {
+        let name = format!("{}-beside", self.table.name());
+        let table = self.client.create_table::<u64>(&name, self.table.value_bytes())?;
+        fill(&table, keys, cancellation)?;
+        self.rest(&table, cancellation)?;
+        Ok(table)
+    }
+
+    /// Waits until the model of `table`, of a server, is trained.
+    ///
+    /// # Errors
+    /// [`DriverError`].
+    pub fn rest(&self, table: &Table<u64>, cancellation: &Cancellation) -> Result<(), DriverError> {
+        // Only its own server nobody else keeps busy.
+        let own_process_id = self.servers.first().map(|_| self.server_process_ids[0]);
+        rest(&self.client, table.name(), own_process_id, cancellation).map(drop)
     }
 
     /// What the load took.

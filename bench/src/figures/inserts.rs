@@ -83,8 +83,9 @@ pub(super) fn draw(record: &InsertRecord) -> Result<String, FigureError> {
     }
     let height = TOP + HEIGHTS.iter().sum::<f64>() + GAP * 2.0 + 40.0;
     let title = "Throughput while the table grows";
-    let description = "Rates of GETs and inserts over three phases: a reader alone, a writer alone, both; below, \
-                       sub-models retrained, and the age of the oldest one that waits.";
+    let description = "Rates of GETs and inserts: a writer alone; then, three times in turn, a reader alone, beside a \
+                       writer on another table, and both on one; below, sub-models retrained, and the age of \
+                       the oldest one that waits.";
     let mut svg = Svg::new(WIDTH, height, title, description);
     svg.text(14.0, 22.0, Anchor::Start, "head", title);
     let setting = &record.setting;
@@ -143,9 +144,8 @@ fn rates(svg: &mut Svg, record: &InsertRecord, samples: &[Vec<Timed<'_>>], end_s
     for (phase, timed) in record.phases.iter().zip(samples) {
         let phase_end_s = timed.last().map_or(begin_s, |last| last.end_s);
         let name = match phase.phase.as_str() {
-            "read" => "a reader alone",
+            "read" => "reader",
             "insert" => "a writer alone",
-            "both" => "both",
             other => other,
         };
         let (middle, _) = panel.point(f64::midpoint(begin_s, phase_end_s), 0.0);

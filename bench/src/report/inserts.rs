@@ -1,4 +1,4 @@
-//! The record of a benchmark of inserts: three phases, each with its course over time.
+//! The record of a benchmark of inserts: its phases, each with its course over time.
 
 use std::fmt::Write as _;
 
@@ -22,14 +22,15 @@ pub struct InsertSetting {
     pub value_size: u32,
     /// Inserts that the writer handed over together.
     pub batch: usize,
-    /// Time of a phase, in s.
+    /// Time of a phase, of all rounds together, in s.
     pub seconds: f64,
 }
 
 /// One phase.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InsertPhase {
-    /// `read`, `insert` or `both`.
+    /// `insert` (a writer alone), `read` (a reader alone), `beside` (a reader beside a writer on another
+    /// table) or `both` (on one table).
     pub phase: String,
     /// New keys stored a second.
     pub inserts_per_s: f64,
@@ -96,8 +97,8 @@ pub struct InsertRecord {
 
 const HEADER: [&str; 12] = [
     "phase",
-    "M inserts\n/s",
-    "M GETs\n/s",
+    "inserts\nM/s",
+    "GETs\nM/s",
     "p50",
     "p99",
     "own\np50",
@@ -118,8 +119,8 @@ pub fn insert_table(record: &InsertRecord) -> String {
         Cell::new(text).set_alignment(if column == 0 { CellAlignment::Left } else { CellAlignment::Right })
     };
     table.set_header(HEADER.iter().enumerate().map(|(column, name)| cell(column, name)));
-    for phase in &record.phases {
-        table.add_row(row(phase).iter().enumerate().map(|(column, text)| cell(column, text)));
+    for phases in by_name(record) {
+        table.add_row(row(&phases).iter().enumerate().map(|(column, text)| cell(column, text)));
     }
     for column in table.column_iter_mut() {
         column.set_padding((0, 1));
@@ -138,30 +139,73 @@ pub fn insert_table(record: &InsertRecord) -> String {
     )
 }
 
-fn row(phase: &InsertPhase) -> [String; HEADER.len()] {
-    let (inserts, gets) = (phase.inserts_per_s > 0.0, phase.gets_per_s > 0.0);
+/// The phases of each name, in the order of their first.
+fn by_name(record: &InsertRecord) -> Vec<Vec<&InsertPhase>> {
+    let mut found: Vec<Vec<&InsertPhase>> = Vec::new();
+    for phase in &record.phases {
+        match found.iter_mut().find(|phases| phases[0].phase == phase.phase) {
+            Some(phases) => phases.push(phase),
+            None => found.push(vec![phase]),
+        }
+    }
+    found
+}
+
+fn named<'a>(record: &'a InsertRecord, name: &str) -> Vec<&'a InsertPhase> {
+    record.phases.iter().filter(|phase| phase.phase == name).collect()
+}
+
+/// The median of some figure.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+fn row(phases: &[&InsertPhase]) -> [String; HEADER.len()] {
+    let median = |of: fn(&InsertPhase) -> f64| median(phases.iter().map(|phase| of(phase)).collect());
+    let time_of = |of: fn(&InsertPhase) -> u64| {
+        let mut times: Vec<u64> = phases.iter().map(|phase| of(phase)).collect();
+        times.sort_unstable();
+        time(times[times.len() / 2])
+    };
+    let (inserts, gets) = (median(|phase| phase.inserts_per_s), median(|phase| phase.gets_per_s));
     let of = |is_there: bool, text: String| if is_there { text } else { "-".to_owned() };
+    let lag_ns = phases.iter().map(|phase| phase.lag_ns_max).max().unwrap_or(0);
     [
-        phase.phase.clone(),
-        of(inserts, millions(phase.inserts_per_s)),
-        of(gets, millions(phase.gets_per_s)),
-        of(gets, time(phase.get_latency_ns.p50)),
-        of(gets, time(phase.get_latency_ns.p99)),
-        of(gets, time(phase.get_processor_ns.p50)),
-        of(gets, time(phase.get_processor_ns.p99)),
-        of(gets, format!("{:.2}", phase.reads_per_get)),
-        of(gets, format!("{:.4}", phase.fallbacks_per_get)),
-        format!("{:.2}", phase.server_cpu_fraction),
-        format!("{:.2}", phase.training_cpu_fraction),
-        of(phase.lag_ns_max > 0, time(phase.lag_ns_max)),
+        phases[0].phase.clone(),
+        of(inserts > 0.0, millions(inserts)),
+        of(gets > 0.0, millions(gets)),
+        of(gets > 0.0, time_of(|phase| phase.get_latency_ns.p50)),
+        of(gets > 0.0, time_of(|phase| phase.get_latency_ns.p99)),
+        of(gets > 0.0, time_of(|phase| phase.get_processor_ns.p50)),
+        of(gets > 0.0, time_of(|phase| phase.get_processor_ns.p99)),
+        of(gets > 0.0, format!("{:.2}", median(|phase| phase.reads_per_get))),
+        of(gets > 0.0, format!("{:.4}", median(|phase| phase.fallbacks_per_get))),
+        format!("{:.2}", median(|phase| phase.server_cpu_fraction)),
+        format!("{:.2}", median(|phase| phase.training_cpu_fraction)),
+        of(lag_ns > 0, time(lag_ns)),
     ]
 }
 
+/// How much longer a GET's batch takes in the phases of the first name than in those of the second: p50 and
+/// p99, the medians over the rounds.
+fn slower(record: &InsertRecord, names: [&str; 2]) -> Option<[f64; 2]> {
+    let [slow, plain] = names.map(|name| named(record, name));
+    let ratios = |of: fn(&LatencyNs) -> u64| {
+        let pairs = slow.iter().zip(&plain);
+        let ratio = |(slow, plain): (&&InsertPhase, &&InsertPhase)| {
+            of(&slow.get_latency_ns) as f64 / of(&plain.get_latency_ns).max(1) as f64
+        };
+        median(pairs.map(ratio).collect())
+    };
+    let is_there = !slow.is_empty() && !plain.is_empty();
+    is_there.then(|| [ratios(|latency| latency.p50), ratios(|latency| latency.p99)])
+}
+
 fn remarks(record: &InsertRecord) -> String {
-    let phase = |name: &str| record.phases.iter().find(|phase| phase.phase == name);
     let mut text =
         String::from("own: the reader's processor time; lag: the oldest sub-model waiting for training\n");
-    if let Some(alone) = phase("insert") {
+    if let Some(alone) = named(record, "insert").first() {
         let _ = writeln!(
             text,
             "inserts alone: {} splits, {} of {} writes by hint, {} sub-models waited at most",
@@ -171,17 +215,18 @@ fn remarks(record: &InsertRecord) -> String {
             thousands(alone.pending_max)
         );
     }
-    if let (Some(alone), Some(both)) = (phase("read"), phase("both")) {
-        let ratio = |of: fn(&InsertPhase) -> u64| of(both) as f64 / of(alone).max(1) as f64;
-        let _ = writeln!(
-            text,
-            "GETs beside a writer: p99 {:.2} times that without, {:.2} times by the reader's processor time",
-            ratio(|phase| phase.get_latency_ns.p99),
-            ratio(|phase| phase.get_processor_ns.p99)
-        );
-        if record.machine.cores == 2 {
-            text.push_str("(two cores: beside a reader the writer shared the server's)\n");
+    let comparisons = [
+        (["beside", "read"], "GETs beside a writer on another table", "without"),
+        (["both", "beside"], "GETs of a table that is written", "beside another"),
+        (["both", "read"], "GETs of a table that is written", "without"),
+    ];
+    for (names, what, than) in comparisons {
+        if let Some([p50, p99]) = slower(record, names) {
+            let _ = writeln!(text, "{what}: p50 {p50:.2}, p99 {p99:.2} times those {than}");
         }
+    }
+    if record.machine.cores == 2 {
+        text.push_str("(two cores: beside a reader the writer shared the server's)\n");
     }
     text
 }
@@ -230,7 +275,10 @@ mod tests {
             batch: 2048,
             seconds: 5.0,
         };
-        let phases = vec![phase("read", 100_000), phase("insert", 0), phase("both", 150_000)];
+        let round =
+            |scale: u64| [phase("read", scale * 10), phase("beside", scale * 20), phase("both", scale * 30)];
+        let phases = [phase("insert", 0)].into_iter().chain([100, 999_949, 200].into_iter().flat_map(round));
+        let phases = phases.collect();
         let machine = Machine { cpu: "Example 9000".into(), cores: 2, ..Machine::default() };
         InsertRecord { setting, phases, machine }
     }
@@ -241,7 +289,10 @@ mod tests {
         for line in text.lines() {
             assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
         }
-        assert!(text.contains("p99 1.50 times that without, 1.50 times by"), "{text}");
+        assert!(text.contains("on another table: p50 1.00, p99 2.00 times those without"), "{text}");
+        assert!(text.contains("is written: p50 1.00, p99 1.50 times those beside another"), "{text}");
+        assert!(text.contains("is written: p50 1.00, p99 3.00 times those without"), "{text}");
+        assert_eq!(text.matches("both").count(), 1, "rounds share a row: {text}");
         assert!(text.contains("900 of 1,000 writes by hint"), "{text}");
         assert!(text.contains("the writer shared the server's"), "{text}");
     }

@@ -16,8 +16,11 @@ use super::{cancellation, check_writable, load_text, seconds, source};
 use crate::key_set;
 
 const HELP: &str = "\
-Three phases over one table: a reader alone, a writer alone, both. Every
-answer is checked: inserts must find their keys absent, reads theirs present.
+First a writer alone; then, three times in turn, a reader alone (read), the
+same beside a writer on another table of the same server (beside), and both on
+one table. So what the machine's shared memory and cores cost a reader, and what
+it costs it that its own table is written, are told apart. Every answer is
+checked: inserts must find their keys absent, reads theirs present.
 
 The server has the first core, the writer the second, the reader the third;
 on two cores the writer shares the server's when there is a reader, and gets
@@ -53,7 +56,7 @@ pub(super) struct Inserts {
     #[arg(long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u64)
         .range(1..=BATCH_MAX))]
     batch: u64,
-    /// Time of a phase
+    /// Time of a phase, of its three rounds together
     #[arg(long, value_name = "S", default_value_t = 3.0, value_parser = seconds)]
     seconds: f64,
     /// A file for the results, as a JSON array of one object
