@@ -31,7 +31,7 @@ mod worker;
 
 use std::sync::Arc;
 
-use farsight::{Access, Addresses, Engine, ServerUrl};
+use farsight::{Access, Addresses, ConnectOptions, Engine, ServerUrl};
 use farsight_base::sync::{AtomicBool, Ordering};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -87,8 +87,9 @@ pub enum ServerSource {
     Start(ServerCommand),
     /// The memory nodes of a pool, so many, each started by this command; for tables of this engine.
     StartPool(Engine, ServerCommand, usize),
-    /// Already running on this host, or a pool's memory nodes. Tables made there stay until it ends.
-    Connect(Addresses),
+    /// Already running, on this host or another, or a pool's memory nodes. Tables made there stay until it
+    /// ends.
+    Connect(Addresses, ConnectOptions),
 }
 
 impl ServerSource {
@@ -97,7 +98,7 @@ impl ServerSource {
     pub fn fabric(&self) -> &'static str {
         let url = match self {
             Self::Start(command) | Self::StartPool(_, command, _) => command.network.as_ref(),
-            Self::Connect(addresses) => Some(&addresses.urls()[0]),
+            Self::Connect(addresses, _) => Some(&addresses.urls()[0]),
         };
         match url {
             None | Some(ServerUrl::Shm(_)) => "shm",

@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use farsight::{
-    Access, Addresses, Client, ConnectOptions, Engine, MemoryNodeStats, Options, PoolTableStats, Table,
-    TableOptions, TableStats,
+    Access, Addresses, Client, ConnectOptions, Engine, MemoryNodeStats, Options, PoolTableStats, ServerUrl,
+    Table, TableOptions, TableStats,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::server_process::{self, ServerProcess};
 use super::{Cancellation, DriverError, ServerSource, checked_value};
-use crate::machine::{MachineError, process_cpu_time};
+use crate::machine::process_cpu_time;
 
 /// Pairs between two steps of the progress bar.
 const BAR_STEP_PAIRS: usize = 8192;
@@ -56,6 +56,8 @@ pub struct Load {
     pub options: Options,
     /// The processes that have the table: the server, or the memory nodes.
     pub server_process_ids: Vec<u32>,
+    /// True if they are this host's.
+    is_here: bool,
     report: LoadReport,
     // Behind the table, whose calls they answer.
     servers: Vec<ServerProcess>,
@@ -77,19 +79,17 @@ impl Load {
         let servers = match source {
             ServerSource::Start(command) => vec![ServerProcess::start(command, None)?],
             ServerSource::StartPool(_, command, nodes) => server_process::start_pool(command, *nodes)?,
-            ServerSource::Connect(_) => Vec::new(),
+            ServerSource::Connect(..) => Vec::new(),
         };
-        let (url, name) = if let ServerSource::Connect(url) = source {
-            (url.clone(), format!("ycsb-{}-{number}", std::process::id()))
+        let (url, options, name) = if let ServerSource::Connect(url, options) = source {
+            (url.clone(), options.clone(), format!("ycsb-{}-{number}", std::process::id()))
         } else {
             let urls = servers.iter().map(|server| server.url().clone()).collect();
-            (Addresses::new(urls), "ycsb".to_owned())
+            (Addresses::new(urls), ConnectOptions::default(), "ycsb".to_owned())
         };
         // Nothing that was measured before would belong to a server that was started again.
-        let client = Client::connect_with(
-            &url,
-            &ConnectOptions { reconnect_timeout: Duration::ZERO, ..ConnectOptions::default() },
-        )?;
+        let options = ConnectOptions { reconnect_timeout: Duration::ZERO, ..options };
+        let client = Client::connect_with(&url, &options)?;
         let table = client.create_table_with::<u64>(&name, value_bytes, &table_options(source, keys))?;
         let begun = Instant::now();
         fill(&table, keys, cancellation)?;
@@ -119,15 +119,25 @@ impl Load {
             memory_nodes: if rested.engine == Engine::XStore { 0 } else { rested.process_ids.len() },
         };
         let server_process_ids = rested.process_ids;
-        Ok(Self { client, table, options, server_process_ids, report, servers })
+        let is_here = !servers.is_empty() || url.urls().iter().all(|url| matches!(url, ServerUrl::Shm(_)));
+        Ok(Self { client, table, options, server_process_ids, is_here, report, servers })
     }
 
-    /// Processor time so far of the processes that have the table.
+    /// Processor time so far of the processes that have the table, as this host's kernel counts it; those
+    /// that may be elsewhere say it themselves, which costs a call.
     ///
     /// # Errors
-    /// [`MachineError`].
-    pub fn server_cpu_time(&self) -> Result<Duration, MachineError> {
-        self.server_process_ids.iter().map(|process_id| process_cpu_time(*process_id)).sum()
+    /// [`DriverError`].
+    pub fn server_cpu_time(&self) -> Result<Duration, DriverError> {
+        if self.is_here {
+            let times = self.server_process_ids.iter().map(|process_id| process_cpu_time(*process_id));
+            return Ok(times.sum::<Result<Duration, _>>()?);
+        }
+        let seconds = match self.client.memory_node_stats()? {
+            Some(nodes) => nodes.iter().map(|node| node.cpu_s).sum(),
+            None => self.client.stats()?.cpu_s,
+        };
+        Ok(Duration::from_secs_f64(seconds))
     }
 
     /// Another table of the same server, with the same `keys`, at rest.

@@ -16,6 +16,13 @@ pub(crate) struct Connection {
     /// between, always in the same order [default: the default socket of this user]
     #[arg(long = "connect", value_name = "URL[,URL...]", env = "FARSIGHT_URL")]
     url: Option<Addresses>,
+    #[command(flatten)]
+    way: Way,
+}
+
+/// How it is reached.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Way {
     /// Connect unprotected to another machine: whoever is on the way can read and change everything
     #[arg(long)]
     allow_plaintext: bool,
@@ -24,6 +31,29 @@ pub(crate) struct Connection {
     /// The RDMA device for rdma:// URLs [default: the one with the address of this side]
     #[arg(long, value_name = "NAME")]
     rdma_device: Option<String>,
+}
+
+impl Way {
+    /// One of these options that was given.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        let options = [
+            ("--allow-plaintext", self.allow_plaintext),
+            ("--tls-certificate", self.tls.is_given()),
+            ("--rdma-device", self.rdma_device.is_some()),
+        ];
+        options.into_iter().find(|(_, is_given)| *is_given).map(|(option, _)| option)
+    }
+
+    /// What a command has begun means nothing to a server that was started again: it does not wait for one.
+    pub(crate) fn options(&self) -> Result<ConnectOptions> {
+        Ok(ConnectOptions {
+            reconnect_timeout: Duration::ZERO,
+            tls: self.tls.read()?,
+            rdma_device: self.rdma_device.clone(),
+            allow_plaintext: self.allow_plaintext,
+            ..ConnectOptions::default()
+        })
+    }
 }
 
 impl Connection {
@@ -41,15 +71,6 @@ impl Connection {
     }
 
     pub(crate) fn open(&self) -> Result<Client> {
-        // What a command has begun means nothing to a server that was started again: it does not wait for
-        // one.
-        let options = ConnectOptions {
-            reconnect_timeout: Duration::ZERO,
-            tls: self.tls.read()?,
-            rdma_device: self.rdma_device.clone(),
-            allow_plaintext: self.allow_plaintext,
-            ..ConnectOptions::default()
-        };
-        Ok(Client::connect_with(self.url(), &options)?)
+        Ok(Client::connect_with(self.url(), &self.way.options()?)?)
     }
 }

@@ -28,6 +28,11 @@ pub(crate) struct TlsFiles {
 }
 
 impl TlsFiles {
+    /// True if one of them was given.
+    pub(crate) fn is_given(&self) -> bool {
+        self.certificate.is_some() || self.key.is_some() || self.authorities.is_some()
+    }
+
     /// What the files hold; `None` if none was given.
     pub(crate) fn read(&self) -> Result<Option<Tls>> {
         let (Some(certificate), Some(key), Some(authorities)) =

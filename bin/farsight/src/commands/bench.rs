@@ -28,6 +28,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::memory_node::MemoryNode;
 use super::serve::Serve;
+use crate::connection::Way;
 use crate::key_set;
 use crate::size;
 
@@ -57,9 +58,33 @@ pub(crate) struct Bench {
     ycsb: Ycsb,
 }
 
+/// A server that runs already.
+#[derive(Debug, Args)]
+struct Running {
+    /// A running server, or a pool's memory nodes with commas between, instead of a server started and
+    /// stopped here
+    #[arg(long, value_name = "URL[,URL...]")]
+    connect: Option<Addresses>,
+    #[command(flatten)]
+    way: Way,
+}
+
+impl Running {
+    /// The server, if one is named.
+    fn source(&self) -> Result<Option<ServerSource>> {
+        let Some(addresses) = &self.connect else {
+            if let Some(option) = self.way.given() {
+                bail!("{option} has no meaning without --connect: the server started here is this host's");
+            }
+            return Ok(None);
+        };
+        Ok(Some(ServerSource::Connect(addresses.clone(), self.way.options()?)))
+    }
+}
+
 #[derive(Debug, Subcommand)]
 enum Action {
-    Ycsb(Ycsb),
+    Ycsb(Box<Ycsb>),
     Inserts(inserts::Inserts),
     Model(model::Model),
     /// Run `serve` on one core, as long as the process lives that started it
@@ -110,6 +135,7 @@ Examples:
   farsight bench ycsb --fabric tcp --workload c --batch 256
   farsight bench ycsb --engine xstore,xstore-d,rolex --dataset lognormal
   farsight bench ycsb --connect shm:///tmp/a,shm:///tmp/b   a pool of two memory nodes
+  farsight bench ycsb --connect rdma://10.0.0.1:7474 --allow-plaintext   another host
 
 Without the hardware (docs/prices.md):
   --fabric sim runs the same server and as many sessions as the testbed of
@@ -161,10 +187,8 @@ struct Ycsb {
     /// A file for the results, as a JSON array of one object a workload
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// A running server, or a pool's memory nodes with commas between, instead of a server started and
-    /// stopped here
-    #[arg(long, value_name = "URL[,URL...]")]
-    connect: Option<Addresses>,
+    #[command(flatten)]
+    running: Running,
     /// What carries the verbs: this host's memory, TCP on loopback, or a simulated network whose cards have
     /// prices
     #[arg(long, value_enum, default_value_t)]
@@ -314,7 +338,7 @@ impl Ycsb {
         if is_simulated {
             return self.simulate(&dataset, &keys, &cancellation);
         }
-        let placement = Placement::new(self.threads(), self.connect.is_some())?;
+        let placement = Placement::new(self.threads(), self.running.connect.is_some())?;
         let mut out = std::io::stdout().lock();
         writeln!(out, "YCSB on {} keys of {}; {placement}\n", thousands(keys.len() as u64), dataset.name())?;
         out.flush()?;
@@ -345,8 +369,7 @@ impl Ycsb {
         cancellation: &Cancellation,
     ) -> Result<Vec<Outcome>> {
         let plan = self.plan(dataset);
-        if let Some(addresses) = &self.connect {
-            let source = ServerSource::Connect(addresses.clone());
+        if let Some(source) = self.running.source()? {
             return Ok(vec![plan.run(keys, &source, placement, cancellation)?]);
         }
         let engines = self.engines();
@@ -436,14 +459,6 @@ pub(super) fn cancellation() -> Result<Cancellation> {
         signal_hook::flag::register(signal, cancellation.flag()).context("cannot handle signals")?;
     }
     Ok(cancellation)
-}
-
-/// The server at `connect`, or else this program as one.
-fn source(connect: Option<&Addresses>, placement: &Placement) -> Result<ServerSource> {
-    match connect {
-        Some(url) => Ok(ServerSource::Connect(url.clone())),
-        None => Ok(ServerSource::Start(server_command(None, placement)?)),
-    }
 }
 
 /// This program as a server, for clients of this host or over `network`.

@@ -6,13 +6,13 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
-use farsight::{Addresses, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
+use farsight::{VALUE_BYTES_MAX, VALUE_BYTES_MIN};
 use farsight_bench::dataset::Dataset;
-use farsight_bench::driver::{DriverError, InsertOrder, InsertPlan, Placement};
+use farsight_bench::driver::{DriverError, InsertOrder, InsertPlan, Placement, ServerSource};
 use farsight_bench::report::{insert_table, thousands, write_json};
 
-use super::{BATCH_MAX, EXIT_INTERRUPTED, SEED};
-use super::{cancellation, check_writable, load_text, seconds, source};
+use super::{BATCH_MAX, EXIT_INTERRUPTED, Running, SEED};
+use super::{cancellation, check_writable, load_text, seconds, server_command};
 use crate::key_set;
 
 const HELP: &str = "\
@@ -62,9 +62,8 @@ pub(super) struct Inserts {
     /// A file for the results, as a JSON array of one object
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// A running server of this host, instead of one started and stopped here
-    #[arg(long, value_name = "URL")]
-    connect: Option<Addresses>,
+    #[command(flatten)]
+    running: Running,
 }
 
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
@@ -87,8 +86,11 @@ impl Inserts {
         let dataset = Dataset::parse(&self.dataset)?;
         let keys = key_set::generate(&dataset, self.keys.map(|keys| keys as usize), SEED, false)?.keys;
         ensure!(!keys.is_empty(), "{} has no keys", self.dataset);
-        let placement = Placement::new(2, self.connect.is_some())?;
-        let source = source(self.connect.as_ref(), &placement)?;
+        let placement = Placement::new(2, self.running.connect.is_some())?;
+        let source = match self.running.source()? {
+            Some(source) => source,
+            None => ServerSource::Start(server_command(None, &placement)?),
+        };
         let plan = InsertPlan {
             order: match self.order {
                 OrderName::Random => InsertOrder::Random,

@@ -58,7 +58,7 @@ impl Testbed {
     pub(super) fn check(&self, ycsb: &Ycsb) -> Result<()> {
         let of_runs = [("--threads", ycsb.threads.is_some()), ("--runs", ycsb.runs.is_some())];
         // An address says itself which fabric it is of.
-        let connect = [("--connect", ycsb.connect.is_some())];
+        let connect = [("--connect", ycsb.running.connect.is_some())];
         let of_testbeds = [
             ("--profile", self.profile.is_some()),
             ("--clients", !self.clients.is_empty()),
