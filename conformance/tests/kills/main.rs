@@ -5,6 +5,7 @@
 
 mod client;
 mod oracle;
+mod pool;
 mod process;
 
 use std::fs::File;
@@ -40,6 +41,7 @@ fn play() {
         Some("server") => serve(argument("URL")),
         Some("client") => client::run(),
         Some("loader") => load_for_ever(&argument("URL")),
+        Some("pool worker") => pool::work(),
         Some(other) => panic!("there is no role {other}"),
     }
 }
