@@ -163,7 +163,8 @@ mod tests {
 
     #[test]
     fn the_first_occupied_word_is_picked() {
-        let lines: [SharedLine; SIEVED_LINES] = std::array::from_fn(|_| [const { AtomicU64::new(0) }; 8]);
+        let lines: [SharedLine; SIEVED_LINES] =
+            std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0)));
         let set = |word: usize, value: u64| {
             lines[word / 8][word % 8].store(value, farsight_base::sync::Ordering::Relaxed);
         };
