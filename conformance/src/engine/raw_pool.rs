@@ -9,7 +9,7 @@ use farsight::{Access, WriteOperation, WriteOutcome};
 use farsight_base::RegionId;
 use farsight_base::sync::{AtomicU32, AtomicU64, Ordering};
 use farsight_fabric::lane::{PoolLane, PoolSlot};
-use farsight_fabric::{Connection, Host, Meters, QueuePair, RegionRights};
+use farsight_fabric::{Connection, FabricError, Host, Meters, QueuePair, RegionRights};
 use farsight_index::{Answers, Counters, Pairs};
 use farsight_index_rolex::{
     CacheSession, CallResult, ComputeNodeLocks, LineSource, MetaRegion, PoolCalls, PoolTable, RolexCache,
@@ -138,6 +138,10 @@ impl PoolCalls for Calls {
         // Relaxed: ranges have to differ only.
         let first = given.next.fetch_add(LEAVES_A_CALL, Ordering::Relaxed).min(blocks);
         Ok(first..(first + LEAVES_A_CALL).min(blocks))
+    }
+
+    fn standing(&self) -> Result<(), FabricError> {
+        Ok(())
     }
 
     fn fence(&self, compute_node: u16) -> CallResult<()> {

@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use farsight_base::sync::{AtomicU64, Ordering};
+use farsight_fabric::FabricError;
 use farsight_layout::pool::LockWord;
 use farsight_protocol::{Blocks, Space};
 
@@ -24,6 +25,10 @@ pub type CallResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
 pub trait PoolCalls: Send {
     /// Leaves of memory node `node` that nobody uses, as many as one call gives; empty if there are none.
     fn more_leaves(&self, node: usize) -> CallResult<Range<u32>>;
+
+    /// Fails if this compute node was given up, because an operation of one of its sessions broke off: a lock
+    /// that it has may be that operation's, which only another compute node takes over.
+    fn standing(&self) -> Result<(), FabricError>;
 
     /// Ends a compute node at every memory node; returns when none of its verbs can execute any more. After
     /// an error it may have verbs left.

@@ -48,7 +48,7 @@ impl<C: Connection + 'static> Peers for Nodes<C> {
     }
 
     fn check(&self) -> Result<(), FabricError> {
-        self.given_up().check(Nodes::peer(self, 0))?;
+        self.standing()?;
         (0..self.count()).try_for_each(|node| self.connection(node).check())
     }
 
@@ -115,7 +115,7 @@ impl<C: Connection + 'static> Peers for Nodes<C> {
     }
 
     fn poll(&self, queues: &mut Vec<C::Queue>) -> Result<(), FabricError> {
-        self.given_up().check(Nodes::peer(self, 0))?;
+        self.standing()?;
         queues.iter_mut().try_for_each(|queue| queue.poll().map(drop))
     }
 

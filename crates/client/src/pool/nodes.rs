@@ -98,6 +98,11 @@ impl<C: Connection> Nodes<C> {
         &self.given_up
     }
 
+    /// Fails if this compute node was given up.
+    pub(super) fn standing(&self) -> Result<(), FabricError> {
+        self.given_up.check(Nodes::peer(self, 0))
+    }
+
     /// Asks one node and waits for its answer.
     pub(crate) fn ask<T: DeserializeOwned>(
         &self,

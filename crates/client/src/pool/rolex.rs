@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farsight_fabric::{Connection, QueuePair};
+use farsight_fabric::{Connection, FabricError, QueuePair};
 use farsight_index::{Answers, Counters, Pairs};
 use farsight_index_rolex::{
     CacheSession, CallResult, LearnedError, PoolCalls, RolexError, RolexSession, Write,
@@ -74,6 +74,10 @@ fn call_error(error: CatalogueError) -> Box<dyn Error + Send + Sync> {
 }
 
 impl<C: Connection> PoolCalls for Calls<C> {
+    fn standing(&self) -> Result<(), FabricError> {
+        self.nodes.standing()
+    }
+
     fn more_leaves(&self, node: usize) -> CallResult<Range<u32>> {
         let (space, count) = (Space::Leaves, self.chunk_leaves);
         let request = PoolRequest::Allocate { table: self.table, space, count };

@@ -11,7 +11,7 @@ use std::time::Duration;
 use farsight_base::Stamp;
 use farsight_base::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use farsight_fabric::lane::PoolSlot;
-use farsight_fabric::{Connection as _, Host as _, QueuePair, Region as _, RegionRights};
+use farsight_fabric::{Connection as _, FabricError, Host as _, QueuePair, Region as _, RegionRights};
 use farsight_fabric_shm::{ConnectOptions, ListenOptions, ShmConnection, ShmHost};
 use farsight_index_rolex::{
     CacheSession, CallResult, ComputeNodeLocks, LeafPlace, LineSource, MetaRegion, PoolCalls, PoolTable,
@@ -79,6 +79,10 @@ impl PoolCalls for Calls {
         // Relaxed: ranges only have to differ.
         let first = self.used[node].fetch_add(16, Ordering::Relaxed).min(self.leaves);
         Ok(first..(first + 16).min(self.leaves))
+    }
+
+    fn standing(&self) -> Result<(), FabricError> {
+        Ok(())
     }
 
     fn fence(&self, compute_node: u16) -> CallResult<()> {
