@@ -25,8 +25,8 @@ impl RolexSession {
     ) -> Result<(), RolexError> {
         let Some(owner) = lock.owner() else { return Ok(()) };
         if owner == self.locks.compute_node() {
-            // Nobody fences itself. It is another session of this process, which is slow; or an operation that
-            // broke off, and then this one ends before it began, to begin again as another compute node's.
+            // Nobody fences itself. It is another session of this process, which is slow; or an operation
+            // that broke off: then this one ends before it began, to begin again as another compute node's.
             return Ok(self.calls.standing()?);
         }
         self.fence(owner)?;
