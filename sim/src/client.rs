@@ -26,7 +26,7 @@ const SCAN_MAX: u64 = 30;
 /// Of the reads, one in so many is a scan.
 const SCANS_ONE_IN: u64 = 8;
 /// Times that a process tries to open the table: far more than any rule prevents.
-const OPENINGS_MAX: usize = 20_000;
+const OPENINGS_MAX: usize = 2_000;
 /// The longest pause between two operations.
 const PAUSE_NS_MAX: u64 = 20_000;
 
