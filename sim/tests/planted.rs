@@ -62,7 +62,6 @@ found! {
     a_lock_released_before_the_writes: UnlockedFirst in "pool" within 50;
     a_leaf_not_read_again_under_its_lock: NoRereadUnderLock in "pool" within 50;
     a_fence_answered_early: FenceAnsweredEarly in "pool-leases" within 200;
-    an_image_published_by_a_write: PublishedByWrite in "pool-trainers" within 400;
     leaves_that_are_not_carried_over: LeavesNotCarriedOver in "pool" within 50;
     lines_used_again_too_early: LinesReusedEarly in "pool-trainers" within 400;
 }

@@ -72,8 +72,6 @@ pub enum Bug {
     UnlockedFirst,
     /// A pool's leaf is not READ again behind the lock: what was READ before counts.
     NoRereadUnderLock,
-    /// An image is published by a WRITE, whoever else has published one meanwhile.
-    PublishedByWrite,
     /// A new image names the leaves of the old one and no other.
     LeavesNotCarriedOver,
     /// A trainer takes the lines of the old image before the new one is published.
