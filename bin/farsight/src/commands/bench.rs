@@ -70,14 +70,17 @@ struct Running {
 }
 
 impl Running {
+    /// Options that nothing makes use of are mistakes, told before any work.
+    fn check(&self) -> Result<()> {
+        if let (None, Some(option)) = (&self.connect, self.way.given()) {
+            bail!("{option} has no meaning without --connect: the server started here is this host's");
+        }
+        Ok(())
+    }
+
     /// The server, if one is named.
     fn source(&self) -> Result<Option<ServerSource>> {
-        let Some(addresses) = &self.connect else {
-            if let Some(option) = self.way.given() {
-                bail!("{option} has no meaning without --connect: the server started here is this host's");
-            }
-            return Ok(None);
-        };
+        let Some(addresses) = &self.connect else { return Ok(None) };
         Ok(Some(ServerSource::Connect(addresses.clone(), self.way.options()?)))
     }
 }
@@ -325,6 +328,7 @@ impl Ycsb {
         {
             bail!("--access rpc has no meaning with --engine {engine}: a memory node searches nothing");
         }
+        self.running.check()?;
         let cancellation = cancellation()?;
         if let Some(path) = &self.json {
             check_writable(path)?;

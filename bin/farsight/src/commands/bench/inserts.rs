@@ -79,6 +79,7 @@ enum OrderName {
 
 impl Inserts {
     pub(super) fn run(self) -> Result<ExitCode> {
+        self.running.check()?;
         let cancellation = cancellation()?;
         if let Some(path) = &self.json {
             check_writable(path)?;
