@@ -3,7 +3,7 @@
 use farsight_base::sync::Ordering;
 use farsight_base::words::{begin_write, end_write};
 use farsight_base::{LINE_BYTES, Line, RegionId, WORDS_PER_LINE};
-use farsight_fabric::chained::{CHAINS_MAX, Chains};
+use farsight_fabric::chained::{CHAINS_MAX, Chains, line_address};
 use farsight_fabric::{FabricError, QueuePair, ReadMode, Region, RegionRights};
 
 use super::FabricUnderTest;
@@ -157,7 +157,17 @@ pub fn a_part_of_a_read_is_the_wholes<F: FabricUnderTest>(subject: &F) {
         let keep = |chosen, part: &[Line; 2]| (chosen, *part);
         let kept = bench.queue.read_part::<7, 3, 2, _, _>(region, 13, choose, keep).expect("a READ");
         assert_eq!(kept, Some(("chosen", [whole[begin], whole[begin + 1]])));
-        assert_eq!(bench.queue.meters() - between, between - begun);
+        let cost = between - begun;
+        assert_eq!(bench.queue.meters() - between, cost);
+        // The same of a READ in a slot.
+        let between = bench.queue.meters();
+        let mut room = [Line::ZERO; 7];
+        bench.queue.post_read(5, line_address(region, 13), room.len(), ReadMode::Stamped);
+        bench.queue.doorbell().expect("a living connection");
+        bench.queue.settle().expect("an end");
+        let kept = bench.queue.take_part::<3, 2, _, _>(5, &mut room, choose, keep).expect("a READ");
+        assert_eq!(kept, Some(("chosen", [whole[begin], whole[begin + 1]])));
+        assert_eq!(bench.queue.meters() - between, cost);
     }
     let nothing = |_: &[Line; 3]| None::<(usize, ())>;
     let keep = |(), _: &[Line; 1]| panic!("nothing was chosen");

@@ -131,6 +131,17 @@ impl ShmQueue {
         self.regions.get(region.0 as usize)?.as_ref()
     }
 
+    /// The `line_count` lines of the READ in `slot`, which was rung.
+    #[inline(always)]
+    fn posted_lines(&self, slot: Slot, line_count: usize) -> &[SharedLine] {
+        let posted = &self.slots[slot];
+        debug_assert!(posted.batch != self.batch, "slot {slot} is taken before its doorbell");
+        assert!(usize::from(posted.line_count) == line_count, "as many lines are taken as were posted");
+        let region = self.regions[usize::from(posted.region)].as_ref().expect("regions stay attached");
+        let first_line = posted.place as usize / WORDS_PER_LINE;
+        &region.words.words().as_chunks().0[first_line..first_line + line_count]
+    }
+
     /// The words of `line_count` lines at `from`, if a READ may fetch them.
     #[inline(always)]
     fn readable(&self, from: RemoteAddress, line_count: usize) -> Option<&[AtomicU64]> {
@@ -572,19 +583,34 @@ impl QueuePair for ShmQueue {
 
     #[inline(always)]
     fn take_read(&mut self, slot: Slot, into: &mut [Line]) -> Result<(), FabricError> {
-        let posted = &self.slots[slot];
+        let posted = self.slots[slot];
         let mode = match posted.content {
             Content::StampedRead => CopyMode::Stamped,
             Content::PlainRead => CopyMode::Plain,
             _ => return Err(self.slot_error(slot, "a READ")),
         };
-        debug_assert!(posted.batch != self.batch, "slot {slot} is taken before its doorbell");
-        assert!(usize::from(posted.line_count) == into.len(), "as many lines are taken as were posted");
-        let region = self.regions[usize::from(posted.region)].as_ref().expect("regions stay attached");
-        let first = posted.place as usize;
-        let words = &region.words.words()[first..first + into.len() * WORDS_PER_LINE];
-        copy_lines(words, into, mode);
+        copy_lines(self.posted_lines(slot, into.len()).as_flattened(), into, mode);
         Ok(())
+    }
+
+    /// Only what the caller looks at is copied.
+    #[inline(always)]
+    fn take_part<const FIRST: usize, const PART: usize, Chosen, Kept>(
+        &mut self,
+        slot: Slot,
+        room: &mut [Line],
+        choose: impl FnOnce(&[Line; FIRST]) -> Option<(usize, Chosen)>,
+        keep: impl FnOnce(Chosen, &[Line; PART]) -> Kept,
+    ) -> Result<Option<Kept>, FabricError> {
+        if self.slots[slot].content != Content::StampedRead {
+            return Err(self.slot_error(slot, "a stamped READ"));
+        }
+        let lines = self.posted_lines(slot, room.len());
+        let (moves, mut copy) = (Moves::detect(), MaybeUninit::uninit());
+        let first = lines.first_chunk().expect("the first lines are some of all");
+        let Some((begin, chosen)) = choose(moves.copy_to(first, &mut copy)) else { return Ok(None) };
+        let part = lines[begin..].first_chunk().expect("a part of all lines");
+        Ok(Some(keep(chosen, moves.copy_to(part, &mut MaybeUninit::uninit()))))
     }
 
     fn take_word(&mut self, slot: Slot) -> Result<u64, FabricError> {

@@ -252,6 +252,30 @@ pub trait QueuePair {
         Ok(room)
     }
 
+    /// [`QueuePair::take_read`] for a caller who needs but a part of a completed stamped READ and finds out
+    /// which from its first lines: `choose` sees `FIRST` lines and says where among all of them `PART` lines
+    /// begin, which `keep` sees; its answer is returned, or nothing if `choose` says nothing. `room` is as
+    /// long as the READ.
+    ///
+    /// # Errors
+    /// As [`QueuePair::take_read`].
+    ///
+    /// # Panics
+    /// If the READ has fewer than `FIRST` lines, or the part reaches beyond it.
+    #[inline]
+    fn take_part<const FIRST: usize, const PART: usize, Chosen, Kept>(
+        &mut self,
+        slot: Slot,
+        room: &mut [Line],
+        choose: impl FnOnce(&[Line; FIRST]) -> Option<(usize, Chosen)>,
+        keep: impl FnOnce(Chosen, &[Line; PART]) -> Kept,
+    ) -> Result<Option<Kept>, FabricError> {
+        let lines = self.view_read(slot, room)?;
+        let chosen = choose(lines.first_chunk().expect("the first lines are some of all"));
+        let Some((begin, chosen)) = chosen else { return Ok(None) };
+        Ok(Some(keep(chosen, lines[begin..].first_chunk().expect("a part of all lines"))))
+    }
+
     /// What the completed sieved READ in `slot` brought; `room` is as long as all of the READ.
     ///
     /// # Errors
