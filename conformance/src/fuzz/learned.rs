@@ -41,7 +41,7 @@ fn trained(source: &mut Source<'_>) {
     let segments = fit_segments(&fences, BOUND);
     let count = fences.len() as u32;
     let entry = |(position, fence): (usize, &u64)| {
-        let hint = segment_of(&segments, count, *fence).0.leaf_hint(*fence);
+        let hint = segment_of(&segments, count, *fence, |segment| *segment).0.leaf_hint(*fence);
         GroupEntry::new(LeafNumber(position as u32), hint)
     };
     let entries = fences.iter().enumerate().map(entry).collect();
@@ -53,7 +53,7 @@ fn trained(source: &mut Source<'_>) {
     for key in fences.iter().flat_map(|fence| [*fence, fence.saturating_add(1), fence.saturating_sub(1)]) {
         let key = key.max(fences[0]);
         let owner = fences.partition_point(|fence| *fence <= key) as u32 - 1;
-        let (segment, end) = segment_of(&segments, count, key);
+        let (segment, end) = segment_of(&segments, count, key, |segment| *segment);
         let hint_at = |position: u32| image.entries[position as usize].hint();
         let chosen = segment.choose(key, segment.predict(key, end, BOUND).window, hint_at);
         assert!(chosen.contains(&owner), "key {key}: leaf {owner} is not in {chosen:?}");

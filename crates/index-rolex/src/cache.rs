@@ -25,6 +25,7 @@ use farsight_layout::learned::{Directory, GroupPointer, ROOT_SPLITS_WORD};
 
 pub use fetch::{LearnedError, PostedSplit};
 pub use group::{CANDIDATES_MAX, ERROR_BOUND, Group};
+pub(crate) use session::BATCH;
 pub use session::{CacheSession, Candidates};
 
 use crate::PoolTable;
@@ -95,7 +96,7 @@ struct GroupCell {
 struct GroupContent {
     /// Where the newest image was when last heard of.
     pointer: GroupPointer,
-    fetched: Option<Arc<CachedGroup>>,
+    fetched: Option<CachedGroup>,
 }
 
 /// What a cache holds, in bytes.
@@ -141,8 +142,8 @@ impl RolexCache {
             if let Some(group) = cell.content().fetched {
                 bytes.leaves += group.group.leaf_count() as u64;
                 bytes.segments += group.group.segment_count() as u64;
-                let shared = 2 * size_of::<[usize; 2]>() + size_of::<CachedGroup>() + size_of::<Group>();
-                bytes.learned += (shared + group.group.heap_bytes()) as u64;
+                // Beside what is shared stand two counts of those who share it.
+                bytes.learned += (size_of::<[usize; 2]>() + group.group.heap_bytes()) as u64;
                 bytes.synonyms += group.synonym_bytes() as u64;
             }
         }
@@ -150,6 +151,7 @@ impl RolexCache {
     }
 
     /// The number of the directory installed.
+    #[inline]
     fn number(&self) -> u64 {
         // Relaxed: only a hint to look; `directory` synchronizes by its lock.
         self.number.load(Ordering::Relaxed)
@@ -181,6 +183,7 @@ impl CachedDirectory {
     }
 
     /// The group of `key`.
+    #[inline]
     fn group_of(&self, key: u64) -> usize {
         self.boundaries.partition_point(|boundary| *boundary <= key) - 1
     }
@@ -210,10 +213,20 @@ impl CachedDirectory {
             if old.is_some_and(|old| old.group.time().generation >= fetched.time().generation) {
                 return false;
             }
-            let next = CachedGroup::new(fetched, old.map(|old| &**old));
-            *content = GroupContent { pointer, fetched: Some(Arc::new(next)) };
+            let next = CachedGroup::new(fetched, old);
+            *content = GroupContent { pointer, fetched: Some(next) };
             true
         });
+    }
+}
+
+impl GroupContent {
+    /// Puts what `change` makes of the group in its place; false if that is nothing.
+    fn replace(&mut self, change: impl FnOnce(&CachedGroup) -> Option<CachedGroup>) -> bool {
+        let changed = self.fetched.as_ref().and_then(change);
+        let is_changed = changed.is_some();
+        self.fetched = changed.or_else(|| self.fetched.take());
+        is_changed
     }
 }
 

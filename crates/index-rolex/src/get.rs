@@ -6,41 +6,43 @@
 use farsight_base::Line;
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{QueuePair, ReadMode};
-use farsight_layout::pool::{BlockGeometry, BlockSearch, LockWord, lock_of, search_block};
+use farsight_layout::pool::{BlockGeometry, BlockSearch, LockWord, lock_of, miss_in_block, search_block};
 use farsight_layout::{KEY_LINES, KeyLines};
 
 use crate::cache::Candidates;
 use crate::walk::{Seen, Walk};
 use crate::{LeafPlace, RolexError, RolexSession};
 
+/// What a leaf that was looked at turned out to be, instead of the key's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Looked {
+    pub(crate) place: LeafPlace,
+    pub(crate) lock: LockWord,
+    pub(crate) seen: Seen,
+}
+
 impl RolexSession {
-    /// The version of `key`, its value in `value`; 0: it is absent.
+    /// The version of `key`, its value in `value`; 0: it is absent. If the leaves that are predicted were
+    /// looked at already, the way begins behind what came of that.
     pub(crate) async fn get<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
         key: u64,
+        looked: Option<Looked>,
         value: &mut [u8],
     ) -> Result<u64, RolexError> {
         let geometry = *self.table().geometry();
         let candidates = self.candidates(slot, key).await?;
         let mut lines = vec![Line::ZERO; geometry.leaf().leaf_lines()];
-        self.post_leaves(slot, candidates.leaves(), lines.len());
-        slot.completed().await;
+        let looked = match looked {
+            Some(looked) => looked,
+            None => match self.look_at(slot, &candidates, key, &mut lines, value).await? {
+                Ok(version) => return Ok(version),
+                Err(looked) => looked,
+            },
+        };
         let mut walk = Walk::new(self, key);
-        let mut place = candidates.leaves()[candidates.likeliest()];
-        let (mut lock, mut seen) = (LockWord::FREE, Seen::Left);
-        // The last candidate whose keys do not all lie right of this one.
-        for (index, candidate) in candidates.leaves().iter().enumerate().rev() {
-            slot.take_read(candidate.node(), index, &mut lines)?;
-            match search_leaf(&geometry, &lines, key, value) {
-                (_, Ok(version)) => return Ok(version),
-                (_, Err(Seen::Left | Seen::Closed)) => {}
-                (found, Err(other)) => {
-                    (place, lock, seen) = (*candidate, found, other);
-                    break;
-                }
-            }
-        }
+        let Looked { mut place, mut lock, mut seen } = looked;
         self.count(|counters| counters.irregular += 1);
         loop {
             place = walk.next(slot, place, lock, seen).await?;
@@ -55,6 +57,28 @@ impl RolexSession {
                 (found, Err(other)) => (lock, seen) = (found, other),
             }
         }
+    }
+
+    /// READs all candidates; the answer, or the last of them whose keys do not all lie right of this one.
+    async fn look_at<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        candidates: &Candidates,
+        key: u64,
+        lines: &mut [Line],
+        value: &mut [u8],
+    ) -> Result<Result<u64, Looked>, RolexError> {
+        self.post_leaves(slot, candidates.leaves(), lines.len());
+        slot.completed().await;
+        for (index, place) in candidates.leaves().iter().enumerate().rev() {
+            slot.take_read(place.node(), index, lines)?;
+            match search_leaf(self.table().geometry(), lines, key, value) {
+                (_, Ok(version)) => return Ok(Ok(version)),
+                (_, Err(Seen::Left | Seen::Closed)) => {}
+                (lock, Err(seen)) => return Ok(Err(Looked { place: *place, lock, seen })),
+            }
+        }
+        Ok(Err(Looked::left_of(candidates.leaves()[candidates.likeliest()])))
     }
 
     /// Posts READs of whole leaves, verb by verb.
@@ -89,6 +113,24 @@ impl RolexSession {
     }
 }
 
+impl Looked {
+    /// All candidates lie right of the key, or are no leaves; the likeliest stands at `place`.
+    fn left_of(place: LeafPlace) -> Self {
+        Self { place, lock: LockWord::FREE, seen: Seen::Left }
+    }
+
+    /// What the key part of the one candidate, READ at `place`, says of a key that is not there; `None`: the
+    /// key is absent.
+    #[cold]
+    pub(crate) fn at(place: LeafPlace, key_lines: &[Line; KEY_LINES], key: u64) -> Option<Self> {
+        match seen_in(miss_in_block(key_lines, key), key_lines) {
+            Ok(_) => None,
+            Err(Seen::Left | Seen::Closed) => Some(Self::left_of(place)),
+            Err(seen) => Some(Self { place, lock: lock_of(key_lines), seen }),
+        }
+    }
+}
+
 /// A leaf's lock, and its answer or what else it was.
 pub(crate) fn search_leaf(
     geometry: &BlockGeometry,
@@ -97,13 +139,16 @@ pub(crate) fn search_leaf(
     value: &mut [u8],
 ) -> (LockWord, Result<u64, Seen>) {
     let key_lines = lines.first_chunk().expect("a leaf has a key part");
-    let found = match search_block(geometry, lines, key, value) {
+    (lock_of(key_lines), seen_in(search_block(geometry, lines, key, value), key_lines))
+}
+
+fn seen_in(found: BlockSearch, key_lines: &[Line; KEY_LINES]) -> Result<u64, Seen> {
+    match found {
         BlockSearch::Hit(version) => Ok(version),
         BlockSearch::Absent => Ok(0),
         BlockSearch::Right(next) => Err(Seen::right_of(KeyLines(key_lines).fences(), next)),
         BlockSearch::Left => Err(Seen::Left),
         BlockSearch::Changing => Err(Seen::Busy),
         BlockSearch::Closed => Err(Seen::Closed),
-    };
-    (lock_of(key_lines), found)
+    }
 }

@@ -21,6 +21,7 @@ mod train;
 mod transfer;
 mod walk;
 mod write;
+mod write_staged;
 
 pub use bulk_load::{BulkLoadError, BulkLoaded, BulkLoader};
 pub use cache::{

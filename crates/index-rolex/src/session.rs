@@ -8,17 +8,21 @@ use farsight_fabric::{FabricError, Guarantees, QueuePair};
 use farsight_index::{Answers, Counters, Pairs};
 use farsight_protocol::WriteOutcome;
 
-use crate::cache::Candidates;
+use crate::cache::{BATCH, Candidates};
+use crate::get::Looked;
 use crate::member::{ComputeNodeLocks, Locks, PoolCalls};
 use crate::rooms::Rooms;
 use crate::{CacheSession, PoolTable, RolexError, Write};
 
 /// GETs of one doorbell, and side by side.
-const GETS: usize = 64;
+const GETS: usize = BATCH;
 /// Scans side by side.
 const SCANS: usize = 16;
 /// Writes side by side.
 const WRITES: usize = 8;
+
+/// What became of a write.
+pub(crate) type Written = Result<WriteOutcome, RolexError>;
 
 /// A session. The queue pairs, one a memory node and in the pool's order, are the caller's.
 pub struct RolexSession {
@@ -70,9 +74,9 @@ impl RolexSession {
             self.get_staged(queues, keys, chunk * GETS, answers, &mut irregular)?;
         }
         let answers = RefCell::new(answers);
-        run(queues, GETS, irregular.into_iter(), &async |slot, index: usize| {
+        run(queues, GETS, irregular.into_iter(), &async |slot, (index, looked): (usize, Option<Looked>)| {
             let mut value = vec![0; value_bytes];
-            let version = self.get(&slot, keys[index], &mut value).await?;
+            let version = self.get(&slot, keys[index], looked, &mut value).await?;
             let mut answers = answers.borrow_mut();
             answers.value_mut(index).copy_from_slice(&value);
             answers.set_version(index, version);
@@ -114,14 +118,13 @@ impl RolexSession {
         &self,
         queues: &mut [Q],
         writes: &[Write<'_>],
-        outcomes: &mut Vec<Result<WriteOutcome, RolexError>>,
+        outcomes: &mut Vec<Written>,
     ) {
         self.count(|counters| counters.writes += writes.len() as u64);
         let mut rest = writes;
         while !rest.is_empty() {
             // As many as have different keys: two writes of one key would have no order.
-            let mut keys = HashSet::new();
-            let count = rest.iter().take_while(|write| keys.insert(write.key)).count();
+            let count = distinct(rest);
             self.write_distinct(queues, &rest[..count], outcomes);
             rest = &rest[count..];
         }
@@ -131,18 +134,25 @@ impl RolexSession {
         &self,
         queues: &mut [Q],
         writes: &[Write<'_>],
-        outcomes: &mut Vec<Result<WriteOutcome, RolexError>>,
+        outcomes: &mut Vec<Written>,
     ) {
-        let done = RefCell::new((0..writes.len()).map(|_| None).collect::<Vec<_>>());
-        let lane = PoolLane::new(queues);
-        let outcome =
-            lane.run(WRITES.min(writes.len()), writes.iter().enumerate(), |slot, (index, write)| {
-                let done = &done;
-                async move {
-                    let outcome = self.write(&slot, write).await;
-                    done.borrow_mut()[index] = Some(outcome);
-                }
-            });
+        let mut done: Vec<Option<Written>> = (0..writes.len()).map(|_| None).collect();
+        let staged = if writes.len() > 1 { self.write_staged(queues, writes, &mut done) } else { Ok(()) };
+        let left: Vec<usize> = (0..writes.len()).filter(|index| done[*index].is_none()).collect();
+        let done = RefCell::new(done);
+        let outcome = match staged {
+            Ok(()) if left.is_empty() => Ok(()),
+            Ok(()) => {
+                PoolLane::new(queues).run(WRITES.min(left.len()), left.iter().copied(), |slot, index| {
+                    let done = &done;
+                    async move {
+                        let outcome = self.write(&slot, &writes[index]).await;
+                        done.borrow_mut()[index] = Some(outcome);
+                    }
+                })
+            }
+            Err(error) => Err(error),
+        };
         let source = outcome.err();
         outcomes.extend(done.into_inner().into_iter().zip(writes).map(|(outcome, write)| {
             let lost = || source.clone().expect("a lane ends with all operations or with an error");
@@ -171,6 +181,17 @@ impl RolexSession {
         change(&mut counters);
         self.counters.set(counters);
     }
+}
+
+/// How many of these writes, from the first on, are of different keys.
+fn distinct(writes: &[Write<'_>]) -> usize {
+    let mut sorted: Vec<u64> = writes.iter().map(|write| write.key).collect();
+    sorted.sort_unstable();
+    if sorted.is_sorted_by(|one, next| one < next) {
+        return writes.len();
+    }
+    let mut keys = HashSet::new();
+    writes.iter().take_while(|write| keys.insert(write.key)).count()
 }
 
 /// Runs reads side by side; the first error is the batch's.

@@ -1,8 +1,11 @@
-//! Words of a memory node, many at a time: one doorbell moves as many pieces as an operation has verbs.
+//! What operations share of moving words: many of a memory node's with few doorbells, and one doorbell for
+//! what a batch has posted to each.
 
 use farsight_base::{LINE_BYTES, Line, RemoteAddress, WORDS_PER_LINE};
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{FabricError, QueuePair, ReadMode};
+
+use crate::{LeafPlace, NODES_MAX};
 
 /// Lines that one verb moves.
 const LINES_PER_VERB: usize = 64;
@@ -59,6 +62,26 @@ pub(crate) async fn write_words<Q: QueuePair>(
         }
     }
     Ok(())
+}
+
+/// The memory nodes that a batch has posted to.
+#[derive(Default)]
+pub(crate) struct PostedTo([bool; NODES_MAX]);
+
+impl PostedTo {
+    pub(crate) fn note(&mut self, place: LeafPlace) {
+        self.0[place.node()] = true;
+    }
+
+    /// Rings for all of them, then waits for all of them.
+    pub(crate) fn ring<Q: QueuePair>(self, queues: &mut [Q]) -> Result<(), FabricError> {
+        let mut each = |act: fn(&mut Q) -> Result<(), FabricError>| {
+            let mut posted = queues.iter_mut().zip(self.0).filter(|(_, is_posted)| *is_posted);
+            posted.try_for_each(|(queue, _)| act(queue))
+        };
+        each(Q::doorbell)?;
+        each(Q::settle)
+    }
 }
 
 fn behind(address: RemoteAddress, lines: usize) -> RemoteAddress {

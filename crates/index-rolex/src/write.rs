@@ -244,7 +244,7 @@ impl RolexSession {
 }
 
 /// Whether the trainer is to look at a leaf that lost a pair: it is empty, and may be merged into another.
-fn is_to_be_merged(leaf: &LockedLeaf<'_>) -> bool {
+pub(crate) fn is_to_be_merged(leaf: &LockedLeaf<'_>) -> bool {
     leaf.is_empty() && !leaf.is_anchored() && leaf.fences().is_some_and(|fences| fences.low > 0)
 }
 

@@ -4,7 +4,7 @@
 #[expect(dead_code, reason = "training's tests use more of it")]
 mod common;
 
-use common::{Pool, Queue};
+use common::{Pool, Queue, owner};
 use farsight_fabric::QueuePair as _;
 use farsight_index::Answers;
 use farsight_index_rolex::{BulkLoadError, BulkLoaded, BulkLoader, Write};
@@ -43,6 +43,50 @@ fn every_pair_is_found_by_one_read() {
     let leaves_a_key = (reads(&queues) - before) as f64 / keys.len() as f64;
     println!("{leaves_a_key:.4} leaves READ a GET, {} leaves", loaded.leaves);
     assert!(leaves_a_key <= 1.01, "{leaves_a_key} leaves READ a GET");
+}
+
+/// A leaf that split off since a compute node fetched the model is a *synonym* that it does not know: a GET
+/// of one of its keys takes a round trip more, once.
+#[test]
+fn an_unknown_synonym_is_a_second_round_trip_once() {
+    const STEP: u64 = 1 << 20;
+    let pool = Pool::new(1, 2_000, 20_000);
+    let mut queues = pool.queues();
+    let keys: Vec<u64> = (1..2_000).map(|key| key * STEP).collect();
+    load(&pool, &mut queues, &keys).expect("the pool has room");
+    let (reader, writer) = (pool.session(2), pool.session(3));
+    let mut answers = Answers::default();
+    reader.multi_get(&mut queues, &keys, &mut answers).expect("GETs");
+    let before = pool.chain();
+    let new: Vec<u64> = (1..=8).map(|key| 1_000 * STEP + key).collect();
+    for key in &new {
+        let write = Write { operation: WriteOperation::Insert, key: *key, value: &[7; 8] };
+        let mut outcomes = Vec::new();
+        writer.write_many(&mut queues, &[write], &mut outcomes);
+        outcomes.pop().expect("an outcome").expect("a write");
+    }
+    let chain = pool.chain();
+    let at = chain.iter().position(|leaf| !before.contains(leaf)).expect("a leaf has split");
+    let of = |leaf: usize| -> Vec<u64> {
+        let all = keys.iter().chain(&new).copied();
+        all.filter(|key| owner(&chain, *key) == chain[leaf].1).collect()
+    };
+    let (stayed, moved) = (of(at - 1), of(at));
+    let mut costs_of = |keys: &[u64]| -> Vec<(u64, u64)> {
+        let mut cost = |key: &u64| {
+            let before = queues[0].meters();
+            reader.multi_get(&mut queues, &[*key], &mut answers).expect("a GET");
+            assert!(answers.get(0).is_some(), "key {key} is there");
+            let cost = queues[0].meters() - before;
+            (cost.doorbells, cost.reads)
+        };
+        keys.iter().map(&mut cost).collect()
+    };
+    assert!(stayed.len() + moved.len() == 20 && moved.len() > 2, "{} and {} keys", stayed.len(), moved.len());
+    let costs = costs_of(&moved);
+    assert_eq!(costs[0], (2, 2), "round trips and READs, of a leaf that the reader does not know");
+    assert!(costs[1..].iter().all(|cost| *cost == (1, 1)), "now it knows: {costs:?}");
+    assert!(costs_of(&stayed).iter().all(|cost| *cost == (1, 1)), "in the leaf where they were");
 }
 
 #[test]

@@ -21,5 +21,5 @@ pub use block::BlockGeometry;
 pub use journal::{ANCHOR_BIT, CHECK_WORD, FLOOR_WORD, Journal, Neighbour, Rewrite};
 pub use lock::{CLOSED_BIT, COMPUTE_NODE_BITS, LOCK_SEQUENCE_BITS, LockWord};
 pub use locked::LockedLeaf;
-pub use search::{BlockSearch, lock_of, search_block};
+pub use search::{BlockSearch, hit_in_block, lock_of, miss_in_block, search_block};
 pub use writes::Writes;

@@ -12,6 +12,25 @@ use farsight_base::{Line, WORDS_PER_LINE};
 
 use crate::{Geometry, LeafSlot, SHORT_VALUE_BYTES, SHORT_VALUES_PER_LINE, ValuePlace};
 
+/// Evaluates an expression in which the lines of a value of this [`Geometry`] are a constant, for loops and
+/// arrays of a known length.
+#[macro_export]
+macro_rules! with_value_lines {
+    ($geometry:expr, $lines:ident => $body:expr) => {
+        match $geometry.lines_per_value() {
+            1 => $crate::with_value_lines!(@constant $lines, 1, $body),
+            2 => $crate::with_value_lines!(@constant $lines, 2, $body),
+            3 => $crate::with_value_lines!(@constant $lines, 3, $body),
+            4 => $crate::with_value_lines!(@constant $lines, 4, $body),
+            _ => $crate::with_value_lines!(@constant $lines, $crate::VALUE_LINES_MAX, $body),
+        }
+    };
+    (@constant $lines:ident, $count:expr, $body:expr) => {{
+        const $lines: usize = $count;
+        $body
+    }};
+}
+
 /// Why lines are not the value asked for. All of these mean: look the key up again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ValueFault {

@@ -42,7 +42,7 @@ pub use fit::train_sub_model;
 pub use hint::{KeyHint, shortest_fence};
 pub use linear::LinearTop;
 pub use piecewise::{
-    ERROR_RECORDS_MAX, ErrorBound, Prediction, Segment, SegmentPlace, fit_segments, segment_of,
+    ERROR_RECORDS_MAX, ErrorBound, KeyQuanta, Prediction, Segment, SegmentPlace, fit_segments, segment_of,
 };
 pub use radix::RadixTop;
 pub use sub_model::{LEAVES_PER_SUB_MODEL_MAX, SubModel};

@@ -99,11 +99,19 @@ impl Segment {
     /// The segment of these words, if they are such as trained ones have: the slope finite and not negative,
     /// the intercept finite, the shift below 64.
     #[must_use]
-    pub fn from_words([first_key, slope, small]: [u64; 3]) -> Option<Self> {
-        let (slope, intercept) = (f64::from_bits(slope), f32::from_bits((small >> 32) as u32));
-        let place = SegmentPlace(small as u32);
+    pub fn from_words(words: [u64; 3]) -> Option<Self> {
+        let segment = Self::from_checked_words(words);
+        let Self { slope, intercept, place, .. } = segment;
         let is_line = slope.is_finite() && slope.is_sign_positive() && intercept.is_finite();
-        (is_line && place.0 >> 24 < 64).then_some(Self { first_key, slope, intercept, place })
+        (is_line && place.0 >> 24 < 64).then_some(segment)
+    }
+
+    /// The segment of words that [`Segment::from_words`] took before.
+    #[inline]
+    #[must_use]
+    pub fn from_checked_words([first_key, slope, small]: [u64; 3]) -> Self {
+        let (slope, intercept) = (f64::from_bits(slope), f32::from_bits((small >> 32) as u32));
+        Self { first_key, slope, intercept, place: SegmentPlace(small as u32) }
     }
 
     /// Position of the run's first leaf.
@@ -126,14 +134,15 @@ impl Segment {
         let distance = key.saturating_sub(self.first_key) as f64;
         let record = self.slope * distance + f64::from(self.intercept);
         let (error, slots) = (f64::from(bound.records), f64::from(bound.slots));
-        // Conversions saturate: below zero and no number give 0.
-        let at = |leaf: f64| {
+        let at = |leaf: u32| {
             let last = end.saturating_sub(1).max(self.first_position());
-            self.first_position().saturating_add(leaf as u32).min(last)
+            self.first_position().saturating_add(leaf).min(last)
         };
-        let start = at(((record - error) / slots).ceil() - 1.0);
-        let last = at((record + error) / slots).max(start);
-        Prediction { window: start..last.saturating_add(1), likeliest: at(record / slots).clamp(start, last) }
+        // Conversions saturate: below zero and no number give 0.
+        let start = at(whole_below((record - error) / slots));
+        let last = at(((record + error) / slots) as u32).max(start);
+        let likeliest = at((record / slots) as u32).clamp(start, last);
+        Prediction { window: start..last.saturating_add(1), likeliest }
     }
 
     /// The hint of a leaf of this run: the first *quantum* of `2^hint_shift` keys at or above its low fence,
@@ -146,7 +155,36 @@ impl Segment {
         ((below >> shift) + 1 - (self.first_key >> shift)).min(LEAF_HINT_MAX) as u32
     }
 
-    /// The positions of `window` whose leaf can own `key`: one, or two if a fence lies in the key's own
+    /// The positions of `window` whose leaf can own `key`: [`KeyQuanta::choose`].
+    #[inline]
+    #[must_use]
+    pub fn choose(&self, key: u64, window: Range<u32>, hint_at: impl Fn(u32) -> u32) -> Range<u32> {
+        self.quanta(key).choose(window, hint_at)
+    }
+
+    /// A key as the hints of this run's leaves see it.
+    #[inline]
+    #[must_use]
+    pub fn quanta(&self, key: u64) -> KeyQuanta {
+        let shift = self.hint_shift();
+        let surely = (key >> shift).saturating_sub(self.first_key >> shift);
+        KeyQuanta { surely, perhaps: surely + u64::from(shift != 0) }
+    }
+}
+
+/// A key as the hints of a run's leaves see it: the greatest hint of leaves that begin at or below the key
+/// surely, and perhaps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeyQuanta {
+    surely: u64,
+    perhaps: u64,
+}
+
+impl KeyQuanta {
+    /// A key of no run.
+    pub const NONE: Self = Self { surely: 0, perhaps: 0 };
+
+    /// The positions of `window` whose leaf can own the key: one, or two if a fence lies in the key's own
     /// quantum. `hint_at(position)` is [`Segment::leaf_hint`] of that leaf.
     ///
     /// If the key's owner is in `window`, it is in the answer: a leaf whose hint is at most the key's begins
@@ -154,31 +192,49 @@ impl Segment {
     /// the window, and not empty.
     #[inline]
     #[must_use]
-    pub fn choose(&self, key: u64, window: Range<u32>, hint_at: impl Fn(u32) -> u32) -> Range<u32> {
-        let shift = self.hint_shift();
-        let surely = (key >> shift).saturating_sub(self.first_key >> shift);
-        let perhaps = surely + u64::from(shift != 0);
-        let rest = window.start.saturating_add(1)..window.end;
+    pub fn choose(self, window: Range<u32>, hint_at: impl Fn(u32) -> u32) -> Range<u32> {
+        let behind = window.end.saturating_sub(1).max(window.start);
         let (mut first, mut last) = (window.start, window.start);
-        for position in rest {
+        let mut look_at = |position: u32| {
             let hint = u64::from(hint_at(position));
-            first = if hint <= surely { position } else { first };
-            last = if hint <= perhaps { position } else { last };
+            first = if hint <= self.surely { position } else { first };
+            last = if hint <= self.perhaps { position } else { last };
+        };
+        if behind - window.start <= 2 {
+            // Nearly every window. To look at its last leaf twice costs less than a branch by its length,
+            // which nobody can foretell.
+            look_at(behind.min(window.start.saturating_add(1)));
+            look_at(behind);
+        } else {
+            (window.start + 1..=behind).for_each(look_at);
         }
         first.min(last)..last + 1
     }
 }
 
+/// The greatest whole number below `x`, at least 0; of no number 0.
+#[inline]
+fn whole_below(x: f64) -> u32 {
+    let whole = x as u32;
+    whole.saturating_sub(u32::from(f64::from(whole) >= x))
+}
+
 /// The segment of `segments` that `key` belongs to, and the position at which its run ends; of keys below the
-/// first the first segment.
+/// first the first segment. They are kept in any form that `segment` reads.
 ///
 /// # Panics
 /// If there are no segments.
 #[inline]
 #[must_use]
-pub fn segment_of(segments: &[Segment], leaf_count: u32, key: u64) -> (&Segment, u32) {
-    let index = segments.partition_point(|segment| segment.first_key <= key).saturating_sub(1);
-    (&segments[index], segments.get(index + 1).map_or(leaf_count, Segment::first_position))
+pub fn segment_of<Kept>(
+    segments: &[Kept],
+    leaf_count: u32,
+    key: u64,
+    segment: impl Fn(&Kept) -> Segment,
+) -> (Segment, u32) {
+    let index = segments.partition_point(|kept| segment(kept).first_key <= key).saturating_sub(1);
+    let end = segments.get(index + 1).map_or(leaf_count, |next| segment(next).first_position());
+    (segment(&segments[index]), end)
 }
 
 /// Cuts leaves with these low fences, strictly increasing, into the fewest segments whose predictions keep

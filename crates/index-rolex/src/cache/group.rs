@@ -3,8 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use farsight_layout::learned::{GroupEntry, GroupImage, GroupTime, ImageError};
-use farsight_model::{ErrorBound, Segment, fit_segments, segment_of};
+use farsight_base::words::prefetch;
+use farsight_layout::learned::{GroupEntry, GroupImage, GroupTime, ImageError, SEGMENT_WORDS};
+use farsight_model::{ErrorBound, KeyQuanta, Segment, fit_segments, segment_of};
 
 use crate::{LeafPlace, PoolTable};
 
@@ -17,15 +18,34 @@ pub const CANDIDATES_MAX: usize = 3;
 /// Synonyms that are remembered of one group; what splits beyond is found by walking again.
 const SYNONYMS_MAX: usize = 1024;
 
-/// A group's model and its leaves in key order, all of them places of the table.
+/// A group's model and its leaves in key order, all of them places of the table. A copy shares both.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Group {
     time: GroupTime,
-    segments: Box<[Segment]>,
-    entries: Box<[GroupEntry]>,
+    segment_count: u32,
+    /// The segments' words, then an entry a leaf: together, so that a prediction follows one pointer.
+    words: Arc<[u64]>,
+}
+
+/// What is left of a group's leaves when a key's segment has been found.
+#[derive(Clone, Debug)]
+pub(super) struct Window {
+    positions: Range<u32>,
+    quanta: KeyQuanta,
+}
+
+impl Window {
+    /// No leaf.
+    pub(super) const NONE: Self = Self { positions: 0..0, quanta: KeyQuanta::NONE };
 }
 
 impl Group {
+    fn new(time: GroupTime, segments: &[Segment], entries: impl Iterator<Item = GroupEntry>) -> Self {
+        let segment_count = u32::try_from(segments.len()).expect("a group has few segments");
+        let words = segments.iter().flat_map(Segment::to_words).chain(entries.map(|entry| entry.0)).collect();
+        Self { time, segment_count, words }
+    }
+
     /// The group of a table that has no directory yet.
     pub(super) fn of_first_leaf(first: LeafPlace) -> Self {
         Self::train(GroupTime { generation: 1, splits: 0 }, &[(0, first)])
@@ -48,14 +68,14 @@ impl Group {
             };
             entries.extend(run.iter().map(entry));
         }
-        Self { time, segments: segments.into(), entries: entries.into() }
+        Self::new(time, &segments, entries.into_iter())
     }
 
     /// The words of its image.
     #[must_use]
     pub fn to_words(&self) -> Vec<u64> {
-        let segments = self.segments.iter().map(Segment::to_words).collect();
-        GroupImage { time: self.time, segments, entries: self.entries.to_vec() }.to_words()
+        let entries = self.entries().iter().map(|entry| GroupEntry(*entry)).collect();
+        GroupImage { time: self.time, segments: self.segments().to_vec(), entries }.to_words()
     }
 
     /// The group that these words are the image of, if all of its leaves are places of `table`.
@@ -83,8 +103,23 @@ impl Group {
         if let Some(entry) = image.entries.iter().find(|entry| table.place(entry.place()).is_none()) {
             return Err(wrong("leaf's place", 0, entry.place().0.into()));
         }
-        let (segments, entries) = (segments.into(), image.entries.into());
-        Ok(Self { time: image.time, segments, entries })
+        Ok(Self::new(image.time, &segments, image.entries.into_iter()))
+    }
+
+    #[inline]
+    fn segments(&self) -> &[[u64; SEGMENT_WORDS]] {
+        self.words[..self.segment_count as usize * SEGMENT_WORDS].as_chunks().0
+    }
+
+    /// The entries' words.
+    #[inline]
+    fn entries(&self) -> &[u64] {
+        &self.words[self.segment_count as usize * SEGMENT_WORDS..]
+    }
+
+    #[inline]
+    fn entry(&self, position: u32) -> GroupEntry {
+        GroupEntry(self.entries()[position as usize])
     }
 
     /// When it was trained.
@@ -96,40 +131,72 @@ impl Group {
     /// The group's least key: which group it is.
     #[must_use]
     pub fn boundary(&self) -> u64 {
-        self.segments[0].first_key
+        self.words[0]
     }
 
     /// Its leaves.
     #[must_use]
     pub fn leaf_count(&self) -> usize {
-        self.entries.len()
+        self.entries().len()
     }
 
     /// Its segments.
     #[must_use]
     pub fn segment_count(&self) -> usize {
-        self.segments.len()
+        self.segment_count as usize
     }
 
     /// The places of its leaves, in key order; the first one holds the group's least key.
     pub fn places(&self, table: &PoolTable) -> impl Iterator<Item = LeafPlace> {
-        self.entries.iter().map(|entry| table.place(entry.place()).expect("places were checked"))
+        let place = |entry: &u64| table.place(GroupEntry(*entry).place());
+        self.entries().iter().map(move |entry| place(entry).expect("places were checked"))
     }
 
     /// Bytes of its segments and entries.
     pub(super) fn heap_bytes(&self) -> usize {
-        size_of_val(&*self.segments) + size_of_val(&*self.entries)
+        size_of_val(&*self.words)
+    }
+
+    /// Asks for the lines that a search for a key's segment by halves looks at first.
+    #[inline]
+    pub(super) fn prefetch_segments(&self) {
+        let segments = self.segments();
+        for quarter in 1..4 {
+            prefetch(&segments[segments.len() * quarter / 4]);
+        }
+    }
+
+    /// What the line of the segment of `key` leaves.
+    #[inline]
+    pub(super) fn window(&self, key: u64) -> Window {
+        let leaf_count = self.entries().len() as u32;
+        let (segment, end) =
+            segment_of(self.segments(), leaf_count, key, |words| Segment::from_checked_words(*words));
+        let positions = segment.predict(key, end, ERROR_BOUND).window;
+        Window { positions, quanta: segment.quanta(key) }
+    }
+
+    /// Asks for the entries of a window.
+    #[inline]
+    pub(super) fn prefetch_entries(&self, window: &Window) {
+        let entries = self.entries();
+        prefetch(&entries[window.positions.start as usize]);
+        prefetch(&entries[window.positions.end as usize - 1]);
+    }
+
+    /// The positions of `window` that hints leave: those of the leaves that can own the key.
+    #[inline]
+    pub(super) fn choose(&self, window: &Window) -> Range<u32> {
+        let chosen = window.quanta.choose(window.positions.clone(), |position| self.entry(position).hint());
+        // Of more than are READ at once (hints that say nothing) the last. If the key lies left of them, the
+        // group's first leaf leads to it.
+        chosen.start.max(chosen.end.saturating_sub(CANDIDATES_MAX as u32))..chosen.end
     }
 
     /// The positions of the leaves that can own `key`.
     #[inline]
     pub(super) fn positions(&self, key: u64) -> Range<u32> {
-        let (segment, end) = segment_of(&self.segments, self.entries.len() as u32, key);
-        let window = segment.predict(key, end, ERROR_BOUND).window;
-        let chosen = segment.choose(key, window, |position| self.entries[position as usize].hint());
-        // Of more than are READ at once (hints that say nothing) the last. If the key lies left of them, the
-        // group's first leaf leads to it.
-        chosen.start.max(chosen.end.saturating_sub(CANDIDATES_MAX as u32))..chosen.end
+        self.choose(&self.window(key))
     }
 }
 
@@ -149,26 +216,27 @@ impl Synonym {
     }
 }
 
-/// A group with what was found beside it.
-#[derive(Debug)]
+/// A group with what was found beside it; a copy shares both.
+#[derive(Clone, Debug)]
 pub(super) struct CachedGroup {
-    pub(super) group: Arc<Group>,
+    pub(super) group: Group,
     /// By their low fences.
-    synonyms: Vec<Synonym>,
+    synonyms: Arc<[Synonym]>,
 }
 
 impl CachedGroup {
     /// A new image; of the synonyms known before, those that it does not name.
     pub(super) fn new(group: Group, before: Option<&Self>) -> Self {
-        let named: std::collections::HashSet<u32> = group.entries.iter().map(|it| it.place().0).collect();
+        let named: std::collections::HashSet<u32> =
+            group.entries().iter().map(|entry| GroupEntry(*entry).place().0).collect();
         let old = before.map_or(&[][..], |before| &before.synonyms);
         let kept = old.iter().filter(|synonym| !named.contains(&synonym.place.leaf_number().0));
-        let synonyms = kept.map(|synonym| Synonym::of(&group, synonym.low, synonym.place));
-        Self { synonyms: synonyms.collect(), group: Arc::new(group) }
+        let synonyms = kept.map(|synonym| Synonym::of(&group, synonym.low, synonym.place)).collect();
+        Self { group, synonyms }
     }
 
     pub(super) fn synonym_bytes(&self) -> usize {
-        self.synonyms.capacity() * size_of::<Synonym>()
+        size_of_val(&*self.synonyms)
     }
 
     /// This group with one more synonym; `None` if nothing is new.
@@ -179,12 +247,12 @@ impl CachedGroup {
         if known == Some(synonym) || known.is_none() && self.synonyms.len() == SYNONYMS_MAX {
             return None;
         }
-        let mut synonyms = self.synonyms.clone();
+        let mut synonyms = self.synonyms.to_vec();
         match known {
             Some(_) => synonyms[at] = synonym,
             None => synonyms.insert(at, synonym),
         }
-        Some(Self { group: Arc::clone(&self.group), synonyms })
+        Some(Self { group: self.group.clone(), synonyms: synonyms.into() })
     }
 
     /// This group without the synonyms at `place`; `None` if there is none.
@@ -194,7 +262,7 @@ impl CachedGroup {
             return None;
         }
         let synonyms = self.synonyms.iter().filter(is_another).copied().collect();
-        Some(Self { group: Arc::clone(&self.group), synonyms })
+        Some(Self { group: self.group.clone(), synonyms })
     }
 
     /// Up to `count` leaves from the one at or below `key` on, in key order: the group's own, and those that
@@ -204,7 +272,7 @@ impl CachedGroup {
         leaves.push(self.place(table, first, key));
         let mut behind = self.synonyms[self.synonyms.partition_point(|synonym| synonym.low <= key)..].iter();
         let mut next = behind.next();
-        for position in first..self.group.entries.len() as u32 {
+        for position in first..self.group.leaf_count() as u32 {
             if position > first && leaves.len() < count {
                 leaves.push(self.own_place(table, position));
             }
@@ -220,8 +288,9 @@ impl CachedGroup {
         }
     }
 
+    #[inline]
     fn own_place(&self, table: &PoolTable, position: u32) -> LeafPlace {
-        table.place(self.group.entries[position as usize].place()).expect("places were checked")
+        table.place(self.group.entry(position).place()).expect("places were checked")
     }
 
     /// The place at `position` for `key`: the group's leaf, or the last known leaf that split off from it at

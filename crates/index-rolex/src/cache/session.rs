@@ -3,14 +3,18 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use farsight_base::RemoteAddress;
+use farsight_base::words::prefetch;
+use farsight_base::{LINE_BYTES, RemoteAddress};
 
-use super::group::{CANDIDATES_MAX, CachedGroup};
+use super::group::{CANDIDATES_MAX, CachedGroup, Window};
 use super::{CachedDirectory, GroupId, RolexCache};
 use crate::LeafPlace;
 
 /// Walks in a group after which one of its sessions asks for a newer image.
 const WALKS_PER_REFRESH: u32 = 8;
+
+/// Keys that are predicted together.
+pub(crate) const BATCH: usize = 64;
 
 /// Where to look for a key first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,13 +53,16 @@ struct View {
     groups: Vec<Seen>,
 }
 
-/// What was seen of one group.
+/// What was seen of one group; one line of memory.
 #[derive(Clone, Debug, Default)]
+#[repr(align(64))]
 struct Seen {
     version: u64,
-    group: Option<Arc<CachedGroup>>,
+    group: Option<CachedGroup>,
     walks: u32,
 }
+
+const _: () = assert!(size_of::<Seen>() == LINE_BYTES);
 
 impl CacheSession {
     /// A view of `cache`.
@@ -111,17 +118,48 @@ impl CacheSession {
         self.predict(key).is_some_and(|candidates| candidates.leaves().contains(&place))
     }
 
+    /// The leaf of each of `keys` into `leaves`, as long; none where [`CacheSession::predict`] says nothing,
+    /// or names several. Each step is taken for all keys before the next, so that lines which one of them
+    /// waits for come while others are worked on.
+    ///
+    /// # Panics
+    /// With more than [`BATCH`] keys.
+    pub(crate) fn predict_each(&self, keys: &[u64], leaves: &mut [Option<LeafPlace>]) {
+        let view = &mut *self.view.borrow_mut();
+        view.catch_up(&self.cache);
+        let mut numbers = [0; BATCH];
+        for (number, key) in numbers[..keys.len()].iter_mut().zip(keys) {
+            *number = view.directory.group_of(*key);
+            prefetch(&view.groups[*number]);
+            prefetch(&view.directory.groups[*number].version);
+        }
+        for number in &numbers[..keys.len()] {
+            if let Some(group) = view.group(*number) {
+                group.group.prefetch_segments();
+            }
+        }
+        let group = |number: usize| view.groups[number].group.as_ref();
+        let mut windows = [const { Window::NONE }; BATCH];
+        for ((window, number), key) in windows.iter_mut().zip(&numbers).zip(keys) {
+            if let Some(cached) = group(*number) {
+                *window = cached.group.window(*key);
+                cached.group.prefetch_entries(window);
+            }
+        }
+        for (((leaf, window), number), key) in leaves.iter_mut().zip(&windows).zip(&numbers).zip(keys) {
+            *leaf = group(*number).and_then(|cached| {
+                let positions = cached.group.choose(window);
+                (positions.len() == 1).then(|| cached.place(&self.cache.table, positions.start, *key))
+            });
+        }
+    }
+
     /// Forgets, for all sessions of the process, that the leaf at `place` split off in the group of `key`: it
     /// is no leaf any more, or another one.
     pub(crate) fn forget_synonym(&self, key: u64, place: LeafPlace) {
         let view = self.view.borrow();
         let number = view.directory.group_of(key);
-        view.directory.groups[number].change(|content| {
-            let without = content.fetched.as_ref().and_then(|fetched| fetched.without(place));
-            let is_news = without.is_some();
-            content.fetched = without.map(Arc::new).or_else(|| content.fetched.take());
-            is_news
-        });
+        view.directory.groups[number].change(|content| content.replace(|fetched| fetched.without(place)));
     }
 
     /// Leaves that most likely hold the keys from `key` on, in key order and up to `count` of the group of
@@ -153,12 +191,7 @@ impl CacheSession {
             return false;
         }
         let number = group.group as usize;
-        view.directory.groups[number].change(|content| {
-            let with = content.fetched.as_ref().and_then(|fetched| fetched.with(low, place));
-            let is_new = with.is_some();
-            content.fetched = with.map(Arc::new).or_else(|| content.fetched.take());
-            is_new
-        });
+        view.directory.groups[number].change(|content| content.replace(|fetched| fetched.with(low, place)));
         let walks = &mut view.groups[number].walks;
         *walks += 1;
         let is_time = *walks >= WALKS_PER_REFRESH;
@@ -201,6 +234,6 @@ impl View {
             let (version, content) = cell.versioned();
             (seen.version, seen.group) = (version, content.fetched);
         }
-        seen.group.as_deref()
+        seen.group.as_ref()
     }
 }

@@ -14,7 +14,7 @@ use farsight_fabric::chained::{CHAINS_MAX, Chains};
 use farsight_fabric::{FabricError, QueuePair};
 use farsight_index::Answers;
 use farsight_layout::{
-    Geometry, KEY_LINES, KeyLines, KeySearch, LeafSlot, SHORT_VALUE_BYTES, VALUE_LINES_MAX, read_short_value,
+    Geometry, KEY_LINES, KeyLines, KeySearch, LeafSlot, SHORT_VALUE_BYTES, read_short_value, with_value_lines,
 };
 use farsight_protocol::{PairsReader, Request};
 
@@ -184,24 +184,6 @@ impl<L> Steps<'_, L> {
         self.irregular.push((index, start));
     }
 }
-
-/// Evaluates an expression with the lines of a value as a constant.
-macro_rules! with_value_lines {
-    ($geometry:expr, $lines:ident => $body:expr) => {
-        match $geometry.lines_per_value() {
-            1 => with_value_lines!(@constant $lines, 1, $body),
-            2 => with_value_lines!(@constant $lines, 2, $body),
-            3 => with_value_lines!(@constant $lines, 3, $body),
-            4 => with_value_lines!(@constant $lines, 4, $body),
-            _ => with_value_lines!(@constant $lines, VALUE_LINES_MAX, $body),
-        }
-    };
-    (@constant $lines:ident, $count:expr, $body:expr) => {{
-        const $lines: usize = $count;
-        $body
-    }};
-}
-pub(super) use with_value_lines;
 
 impl Scratch {
     /// The steps of a batch whose answers go to these versions and values.

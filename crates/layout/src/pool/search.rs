@@ -8,7 +8,7 @@
 use farsight_base::{LeafNumber, Line, WORDS_PER_LINE};
 
 use super::{BlockGeometry, LockWord};
-use crate::{KEY_LINES, KeyLines, KeySearch, OWNER_WORD};
+use crate::{KEY_LINES, KeyLines, KeySearch, LeafSlot, OWNER_WORD};
 
 /// What a leaf's lines say about a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,29 +37,46 @@ pub fn search_block(geometry: &BlockGeometry, lines: &[Line], key: u64, into: &m
     let leaf = geometry.leaf();
     assert_eq!(lines.len(), leaf.leaf_lines(), "lines of a leaf");
     let key_lines = lines.first_chunk::<KEY_LINES>().expect("a leaf has a key part");
+    let Some((slot, incarnation)) = hit_in_block(key_lines, key) else {
+        return miss_in_block(key_lines, key);
+    };
+    let place = leaf.value_place(slot);
+    let value_lines = &lines[place.line..][..leaf.lines_per_value()];
+    leaf.read_value(value_lines, place, incarnation, into).map_or(BlockSearch::Changing, BlockSearch::Hit)
+}
+
+/// The slot of `key` and the incarnation under which its value must be found, if it is in this key part of a
+/// leaf of the chain: the only part of [`search_block`] that most keys need.
+#[inline(always)]
+#[must_use]
+pub fn hit_in_block(key_lines: &[Line; KEY_LINES], key: u64) -> Option<(LeafSlot, u32)> {
+    let (slot, incarnation) = KeyLines(key_lines).hit(key)?;
+    let lock_line = key_lines[KEY_LINES - 1].stamp();
+    let is_proved = !lock_line.is_changing()
+        && lock_line.incarnation() == incarnation
+        && lock_of(key_lines) != LockWord::CLOSED;
+    is_proved.then_some((slot, incarnation))
+}
+
+/// What a key part says of a key that [`hit_in_block`] does not find there; never [`BlockSearch::Hit`].
+#[inline(never)]
+#[must_use]
+pub fn miss_in_block(key_lines: &[Line; KEY_LINES], key: u64) -> BlockSearch {
     if lock_of(key_lines) == LockWord::CLOSED {
         return BlockSearch::Closed;
     }
     match KeyLines(key_lines).search(key) {
-        KeySearch::Hit { slot, incarnation } => {
-            let lock_line = key_lines[KEY_LINES - 1].stamp();
-            if lock_line.is_changing() || lock_line.incarnation() != incarnation {
-                return BlockSearch::Changing;
-            }
-            let place = leaf.value_place(slot);
-            let value_lines = &lines[place.line..][..leaf.lines_per_value()];
-            leaf.read_value(value_lines, place, incarnation, into)
-                .map_or(BlockSearch::Changing, BlockSearch::Hit)
-        }
         KeySearch::Absent => BlockSearch::Absent,
         KeySearch::Right(next) => BlockSearch::Right(next),
         KeySearch::Left => BlockSearch::Left,
-        KeySearch::Changing => BlockSearch::Changing,
+        // A hit that the lock's line does not bear out.
+        KeySearch::Hit { .. } | KeySearch::Changing => BlockSearch::Changing,
         KeySearch::Foreign => BlockSearch::Closed,
     }
 }
 
 /// The lock word in a key part.
+#[inline]
 #[must_use]
 pub fn lock_of(key_lines: &[Line; KEY_LINES]) -> LockWord {
     LockWord(key_lines[OWNER_WORD / WORDS_PER_LINE].0[OWNER_WORD % WORDS_PER_LINE])

@@ -3,9 +3,9 @@
 use farsight_fabric::chained::UnderWay;
 use farsight_fabric::{CostClass, QueuePair};
 use farsight_index::Answers;
-use farsight_layout::{KEY_LINES, VALUE_LINES_MAX};
+use farsight_layout::{KEY_LINES, with_value_lines};
 
-use super::super::multi_get::{Nowhere, Predicted, with_value_lines};
+use super::super::multi_get::{Nowhere, Predicted};
 use super::super::whole_leaves::keys_together;
 use super::super::{Access, BATCH, XClient, XStoreError};
 use super::{Part, XParts};
