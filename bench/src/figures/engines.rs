@@ -84,14 +84,10 @@ pub(super) fn draw_simulated(records: &[SimulatedRecord]) -> Result<String, Figu
         return Err(FigureError::Incomplete { kind: "farsight bench ycsb --fabric sim", missing: "results" });
     };
     let text = format!(
-        "{} compute nodes of {} threads, {} memory nodes, profile {}; {} {} keys, batches of {}",
+        "{} compute nodes of {} threads, {}",
         first.machines,
         first.threads_per_machine,
-        records.iter().map(|record| record.memory_nodes).max().unwrap_or_default(),
-        first.profile,
-        thousands(first.keys),
-        first.dataset,
-        first.batch
+        simulated_setting(records, first)
     );
     let bars = records.iter().map(|record| Bar {
         workload: &record.workload,
@@ -99,6 +95,18 @@ pub(super) fn draw_simulated(records: &[SimulatedRecord]) -> Result<String, Figu
         ops_per_s: record.throughput_ops_per_s,
     });
     panels("Engines by workload, simulated, M operations/s", &text, &bars.collect::<Vec<_>>())
+}
+
+/// What results of one setting have in common besides compute nodes; `first` is one of them.
+pub(super) fn simulated_setting(records: &[SimulatedRecord], first: &SimulatedRecord) -> String {
+    format!(
+        "{} memory nodes, profile {}; {} {} keys, batches of {}",
+        records.iter().map(|record| record.memory_nodes).max().unwrap_or_default(),
+        first.profile,
+        thousands(first.keys),
+        first.dataset,
+        first.batch
+    )
 }
 
 fn panels(title: &str, setting: &str, bars: &[Bar<'_>]) -> Result<String, FigureError> {

@@ -2,9 +2,9 @@
 //! a line an engine.
 
 use super::FigureError;
-use super::engines::{classes, distinct, title_of};
+use super::engines::{classes, distinct, simulated_setting, title_of};
 use super::svg::{Anchor, Svg, plain, short, ticks};
-use crate::report::{SimulatedRecord, thousands};
+use crate::report::SimulatedRecord;
 
 const WIDTH: f64 = 800.0;
 const LEFT: f64 = 56.0;
@@ -27,13 +27,9 @@ pub(super) fn draw(records: &[SimulatedRecord]) -> Result<String, FigureError> {
     let height = TOP + workloads.len().div_ceil(COLUMNS) as f64 * (PANEL_HEIGHT + PANEL_FOOT) - 14.0;
     let title = "Throughput by compute nodes, simulated, M operations/s";
     let setting = format!(
-        "{} threads a compute node, {} memory nodes, profile {}; {} {} keys, batches of {}",
+        "{} threads a compute node, {}",
         first.threads_per_machine,
-        records.iter().map(|record| record.memory_nodes).max().unwrap_or_default(),
-        first.profile,
-        thousands(first.keys),
-        first.dataset,
-        first.batch
+        simulated_setting(records, first)
     );
     let mut svg = Svg::new(WIDTH, height, title, &format!("{title}: {setting}."));
     svg.text(14.0, 22.0, Anchor::Start, "head", title);
