@@ -160,7 +160,10 @@ impl Approach<'_> {
         let sent = packets.send(hello);
         let lost = |reason: String| FabricError::Disconnected {
             peer: peer.to_owned(),
-            reason: format!("{reason}, during {HANDSHAKE}"),
+            reason: format!(
+                "{reason}, during {HANDSHAKE} (is it a farsight server, and does it listen for {}:// there?)",
+                self.scheme
+            ),
         };
         match packets.await_next(self.started + self.timeout) {
             Ok(Next::Packet(packet)) => Ok((packets, packet)),

@@ -30,7 +30,10 @@ pub enum ListenError {
         address: SocketAddr,
     },
     /// The operating system said no.
-    #[error("listening at {address}: {step} failed: {source}")]
+    #[error(
+        "listening at {address}: {step} failed: {source}. Is the address this machine's (`ip address`), and may \
+         this user have the port?"
+    )]
     System {
         /// The address as it was given.
         address: String,

@@ -32,6 +32,16 @@ pub fn system_error(what: impl Into<String>, error: &io::Error, remedy: &str) ->
     FabricError::System { what: what.into(), source_text: error.to_string(), remedy: remedy.to_owned() }
 }
 
+/// Puts the step that a user knows, with its peer, before the one that failed in it.
+pub fn during(step: String) -> impl Fn(FabricError) -> FabricError {
+    move |error| match error {
+        FabricError::System { what, source_text, remedy } => {
+            FabricError::System { what: format!("{step}: {what}"), source_text, remedy }
+        }
+        other => other,
+    }
+}
+
 /// Prepares a connected socket: nothing blocks, small frames go at once, and a dead peer is noticed.
 ///
 /// # Errors

@@ -227,7 +227,7 @@ fn greet(
         other => {
             let error = other.err().or(sent.err());
             let reason = error.map_or("the server closed it".to_owned(), |error| error.to_string());
-            let reason = format!("{reason}, during the handshake");
+            let reason = format!("{reason}, during the handshake (is it a farsight server?)");
             return Err(FabricError::Disconnected { peer: peer.to_owned(), reason });
         }
     };

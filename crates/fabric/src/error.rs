@@ -29,7 +29,8 @@ pub enum FabricError {
     },
     /// The peer lives but did not answer in time.
     #[error(
-        "{peer} did not answer {what} within {waited:?}. Is the server overloaded or stopped? Outcome unknown"
+        "{peer} did not answer {what} within {waited:?}. Is the server overloaded or stopped, or the way there cut? \
+         Outcome unknown"
     )]
     TimedOut {
         /// The peer's address.
@@ -76,7 +77,10 @@ pub enum FabricError {
     )]
     Forked,
     /// The peer broke the protocol: what it sent is not what this version understands.
-    #[error("{peer} sent something unintelligible: {what} (expected {expected}, got {got})")]
+    #[error(
+        "{peer} sent something unintelligible: {what} (expected {expected}, got {got}). Is it a farsight server of \
+         the same version, at one of the URLs that it printed?"
+    )]
     Protocol {
         /// The peer's address.
         peer: String,
