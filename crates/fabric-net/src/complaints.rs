@@ -5,14 +5,14 @@ use std::sync::{Mutex, PoisonError};
 
 use farsight_base::ClientId;
 
-use crate::os;
+use crate::{Ending, os};
 
-/// Clients that broke the rules, and how; whoever files one wakes the host.
+/// Clients that have to go, and why; whoever files one wakes the host.
 #[derive(Debug)]
 pub struct Complaints {
     /// Wakes the host.
     pub wake: OwnedFd,
-    list: Mutex<Vec<(ClientId, String)>>,
+    list: Mutex<Vec<(ClientId, Ending)>>,
 }
 
 impl Complaints {
@@ -23,14 +23,14 @@ impl Complaints {
     }
 
     /// Tells the host that `client` has to go.
-    pub fn file(&self, client: ClientId, reason: String) {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner).push((client, reason));
+    pub fn file(&self, client: ClientId, ending: Ending) {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner).push((client, ending));
         os::signal(&self.wake);
     }
 
     /// What was filed since the last time.
     #[must_use]
-    pub fn take(&self) -> Vec<(ClientId, String)> {
+    pub fn take(&self) -> Vec<(ClientId, Ending)> {
         std::mem::take(&mut self.list.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

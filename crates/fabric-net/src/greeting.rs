@@ -24,6 +24,8 @@ pub enum Ending {
     Refused(String),
     /// It broke the protocol, or was fenced.
     Dismissed(String),
+    /// What connects it broke, and neither side did it: it may come back.
+    Broken(String),
     /// The server stops.
     Stopped,
 }

@@ -20,6 +20,7 @@ pub mod packets;
 mod secure;
 mod stream;
 mod tls;
+mod waiting;
 
 pub use approach::Approach;
 pub use complaints::Complaints;
@@ -28,6 +29,7 @@ pub use listen::{ListenError, bind};
 pub use secure::Session;
 pub use stream::{Received, Stream};
 pub use tls::{Tls, TlsError};
+pub use waiting::Waiting;
 
 // Numbers go over the wire as they lie in memory.
 const _: () = assert!(cfg!(target_endian = "little"), "these fabrics' bytes are little-endian");

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use farsight_base::{ClientId, Epoch};
 use farsight_fabric::{Connection, FabricError};
 use farsight_fabric_net::packets::Packets;
-use farsight_fabric_net::{Approach, Tls};
+use farsight_fabric_net::{Approach, Tls, Waiting};
 
+use crate::alive::ALIVE;
 use crate::control::{ClientMessage, FABRIC_VERSION, MAGIC, Purpose, ServerMessage};
 use crate::link::{ANSWER_TIMEOUT, Link, Welcome};
 use crate::queue::TcpQueue;
-use crate::waiting::{ALIVE, Waiting};
 
 /// How a client connects.
 #[derive(Clone, Debug)]

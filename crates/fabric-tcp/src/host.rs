@@ -17,17 +17,17 @@ use std::time::{Duration, Instant};
 use farsight_base::{ClientId, Epoch, RegionId};
 use farsight_fabric::{FabricError, Host, Region, RegionRights};
 use farsight_fabric_net::packets::Packets;
-use farsight_fabric_net::{Complaints, Ending, ListenError, Manners, Stream, Tls, bind, os};
+use farsight_fabric_net::{Complaints, Ending, ListenError, Manners, Stream, Tls, Waiting, bind, os};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
+use crate::alive::ALIVE;
 use crate::control::{ClientMessage, FABRIC_VERSION, MAGIC, Purpose, ServerMessage};
 use crate::grants::{ServedRegion, Token};
 use crate::port::{PortShared, TcpPort};
 use crate::region::HeapRegion;
 use crate::server_queue::{QueueHandle, ServerQueue};
 use crate::session::{Client, Greeting};
-use crate::waiting::{ALIVE, Waiting};
 use crate::{MESSAGE_BYTES_MAX, REGIONS_MAX};
 
 /// How long a fence waits for requests that execute.
@@ -351,8 +351,8 @@ impl TcpHost {
     }
 
     fn attend_to_time_and_complaints(&self, sessions: &mut Sessions) {
-        for (client, reason) in self.complaints.take() {
-            self.end(sessions, client, Ending::Dismissed(reason));
+        for (client, ending) in self.complaints.take() {
+            self.end(sessions, client, ending);
         }
         let now = Instant::now();
         // In the order in which they came, and so in that in which they are due.

@@ -21,9 +21,8 @@ use crate::link::{AttachedRegion, Link, Welcome};
 use crate::queue::TcpQueue;
 use crate::region::HeapRegion;
 use crate::server_queue::{Buffers, ServerQueue, Visit, Work};
-use crate::waiting::Waiting;
 use farsight_fabric_net::packets::{Packets, first_packet};
-use farsight_fabric_net::{Received, Stream};
+use farsight_fabric_net::{Received, Stream, Waiting};
 
 const REGION: RegionId = RegionId(1);
 const REGION_BYTES: u64 = 1 << 16;

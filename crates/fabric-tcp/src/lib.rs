@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+mod alive;
 mod batch;
 mod connection;
 mod control;
@@ -30,16 +31,14 @@ mod queue;
 mod region;
 mod server_queue;
 mod session;
-mod waiting;
 
 use farsight_fabric::{AtomicUnit, CostClass, Guarantees};
 
 pub use connection::{ConnectOptions, TcpConnection};
-pub use farsight_fabric_net::{ListenError, Tls, TlsError};
+pub use farsight_fabric_net::{ListenError, Tls, TlsError, Waiting};
 pub use host::{ListenOptions, TcpHost};
 pub use port::TcpPort;
 pub use queue::TcpQueue;
-pub use waiting::Waiting;
 
 /// Verbs that one batch holds: where a round trip is dear, many share one.
 const BATCH_VERBS_MAX: usize = 1024;

@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_fabric::{CallHandler, ServerPort};
-use farsight_fabric_net::{Complaints, os};
+use farsight_fabric_net::{Complaints, Ending, Waiting, os};
 use rustix::event::epoll;
 
+use crate::alive::BRIEF;
 use crate::server_queue::{Buffers, ServerQueue, Visit, Work};
-use crate::waiting::Waiting;
 
 /// Events taken at a time.
 const EVENTS: usize = 64;
@@ -111,7 +111,8 @@ impl TcpPort {
                 Ok(()) => self.queues[place] = Some(queue),
                 Err(error) => {
                     self.vacant.push(place);
-                    self.complaints.file(queue.client, format!("epoll took no more queues: {error}"));
+                    let reason = format!("epoll took no more queues: {error}");
+                    self.complaints.file(queue.client, Ending::Broken(reason));
                 }
             }
         }
@@ -173,7 +174,7 @@ impl TcpPort {
             Visit::Ended | Visit::Denied => self.remove(place),
             Visit::Disorder(reason) => {
                 let reason = format!("this client broke the protocol: {reason}");
-                self.complaints.file(queue.client, reason);
+                self.complaints.file(queue.client, Ending::Dismissed(reason));
                 // The host dismisses the client, which hears the reason before its queues end.
                 queue.handle.gate.close();
                 let _ = epoll::delete(&self.shared.epoll, queue.socket());
@@ -215,7 +216,7 @@ impl ServerPort for TcpPort {
     fn wait(&mut self, timeout: Duration) {
         self.apply_changes();
         let started = Instant::now();
-        let awake = self.waiting.awake(timeout);
+        let awake = self.waiting.awake(timeout, BRIEF);
         if self.is_direct() && started.duration_since(*self.idle_since.get_or_insert(started)) < awake {
             // The next visits are the look.
             return;

@@ -23,13 +23,12 @@ use farsight_base::clock::{Clock, MonotonicNs, SystemClock};
 use farsight_base::{LINE_BYTES, Line, RegionId, RemoteAddress};
 use farsight_fabric::sieve::{Sieve, Sieved};
 use farsight_fabric::{FabricError, Guarantees, Meters, QueuePair, ReadMode, RegionRights, Slot};
-use farsight_fabric_net::Stream;
+use farsight_fabric_net::{Stream, Waiting};
 
 use crate::batch::{Awaited, OpenBatch, Sent, WRITE_WORDS_MAX};
 use crate::frames::VerbKind;
 use crate::inbox::Inbox;
 use crate::link::{AttachedRegion, Link};
-use crate::waiting::Waiting;
 use crate::{GUARANTEES, MESSAGE_BYTES_MAX, REGIONS_MAX, SLOTS};
 
 use answers::Arriving;

@@ -129,6 +129,7 @@ fn farewell(mut packets: Packets, ending: Ending) {
         Ending::Gone => None,
         Ending::Refused(text) => Some(ServerMessage::Refusal { text }),
         Ending::Dismissed(text) => Some(ServerMessage::Dismissal { text }),
+        Ending::Broken(text) => Some(ServerMessage::Goodbye { text }),
         Ending::Stopped => Some(ServerMessage::Goodbye { text: "the server stopped".to_owned() }),
     };
     // A peer that does not read misses the reason, not the end.

@@ -1,5 +1,6 @@
 //! Fuzz targets of what this crate keeps to itself: control messages, and frames of calls against a client's
-//! windows.
+//! windows; and a fault of a client's card ([`VerbsHost::break_queue_pairs`](crate::VerbsHost) is one of the
+//! server's).
 //!
 //! For tests alone (feature `hostile`). Each target is a function of its bytes that panics exactly if a
 //! promise is broken; `conformance` runs them among those of the other crates. Neither needs a device.
@@ -12,10 +13,18 @@ use crate::call_frame::{CallHeader, HEADER_BYTES, HEADER_WORDS};
 use crate::client::calls::Calls;
 use crate::control::{FABRIC_VERSION, FromClient, FromServer, MAGIC};
 use crate::ibv::pair::Endpoint;
-use crate::{CALLS_MAX, SLOTS};
+use crate::{CALLS_MAX, SLOTS, VerbsQueue};
 
 /// The queue whose calls are played.
 const QUEUE: u64 = 9;
+
+/// Puts the queue pair into error, and tells nobody.
+///
+/// # Panics
+/// If the card will not.
+pub fn break_queue_pair(queue: &VerbsQueue) {
+    queue.pair.break_off().expect("every queue pair can be put into error");
+}
 
 /// A packet that decodes as a message is the one that the message encodes to; texts are mended once.
 pub fn control(data: &[u8]) {

@@ -10,6 +10,8 @@ use rustix::event::PollFlags;
 use super::{Content, FRAMES_MAX, TcpQueue, UNSENT_BYTES_MAX};
 use farsight_fabric_net::{Received, os};
 
+use crate::alive::BRIEF;
+
 /// The longest single sleep of a wait whose end is a time-out.
 const SLEEP_STEP: Duration = Duration::from_millis(100);
 
@@ -56,7 +58,7 @@ impl TcpQueue {
     /// Looks for an arrival for a little while, then sleeps until there may be one. `timeout` bounds both.
     fn await_arrival(&mut self, timeout: Duration) -> Result<bool, FabricError> {
         let started = Instant::now();
-        let awake = self.waiting.awake(timeout);
+        let awake = self.waiting.awake(timeout, BRIEF);
         loop {
             if self.advance()? {
                 return Ok(true);

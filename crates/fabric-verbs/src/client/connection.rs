@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use farsight_base::{ClientId, Epoch};
 use farsight_fabric::{Connection, FabricError};
 use farsight_fabric_net::packets::Packets;
-use farsight_fabric_net::{Approach, Tls, os};
+use farsight_fabric_net::{Approach, Tls, Waiting, os};
 
 use super::link::{ANSWER_TIMEOUT, Link, Welcome};
 use super::queue::VerbsQueue;
@@ -33,13 +33,15 @@ pub struct ConnectOptions {
     /// Connects to other machines without certificates: whoever is on the way learns the keys, or plays the
     /// server.
     pub allow_plaintext: bool,
+    /// How sessions wait for completions.
+    pub waiting: Waiting,
 }
 
 impl ConnectOptions {
     /// The device that fits, to this machine alone.
     #[must_use]
     pub fn new(format_version: u32) -> Self {
-        Self { format_version, device: None, tls: None, allow_plaintext: false }
+        Self { format_version, device: None, tls: None, allow_plaintext: false, waiting: Waiting::default() }
     }
 }
 
@@ -79,11 +81,13 @@ impl VerbsConnection {
             started: Instant::now(),
             timeout,
         };
+        let connecting = os::during(format!("connecting to {address}"));
         let (domain, packets, welcome) = approach.at_any_address(|server| {
             let socket = approach.connect(server)?;
             // Before anything is said: a server need not hear of a client that has no device.
-            let device = Device::choose(options.device.as_deref(), own_address(&socket, server)?)?;
-            let domain = ProtectionDomain::new(device)?;
+            let own = own_address(&socket, server)?;
+            let device = Device::choose(options.device.as_deref(), own).map_err(&connecting)?;
+            let domain = ProtectionDomain::new(device).map_err(&connecting)?;
             let (packets, welcome) = greet(&approach, socket, options.format_version)?;
             Ok((domain, packets, welcome))
         })?;
@@ -125,7 +129,8 @@ impl Connection for VerbsConnection {
 
     fn open_queue(&self) -> Result<VerbsQueue, FabricError> {
         self.check()?;
-        VerbsQueue::open(&self.link)
+        let opening = os::during(format!("opening a queue to {}", self.address));
+        VerbsQueue::open(&self.link, self.options.waiting).map_err(opening)
     }
 
     fn check(&self) -> Result<(), FabricError> {

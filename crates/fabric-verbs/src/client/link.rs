@@ -243,7 +243,9 @@ impl Link {
                 AttachedRegion { rights, length_bytes, address, key }
             }
             FromServer::NoSuchRegion { region: named } if named == region => return Err(unknown()),
-            FromServer::Failed { text } => return Err(failed(WHAT, text)),
+            FromServer::Failed { text } => {
+                return Err(failed(&format!("attaching {region} of {}", self.peer), text));
+            }
             other => return Err(self.unintelligible(WHAT, format!("{other:?}"))),
         };
         regions.insert(region, attached);

@@ -27,7 +27,7 @@ use farsight_base::words::{CopyMode, copy_lines};
 use farsight_base::{LINE_BYTES, Line, RegionId, RemoteAddress, WORDS_PER_LINE};
 use farsight_fabric::lane::STALL_TIMEOUT;
 use farsight_fabric::{FabricError, Guarantees, Meters, QueuePair, ReadMode, RegionRights, Slot};
-use farsight_fabric_net::os;
+use farsight_fabric_net::{Waiting, os};
 use rustix::event::PollFlags;
 
 use super::arena::Arena;
@@ -40,16 +40,16 @@ use crate::control::{FromClient, FromServer};
 use crate::ibv::completion::CompletionQueue;
 use crate::ibv::ffi::{self, Piece, SendWork, WorkCompletion};
 use crate::ibv::pair::{PairShape, RcPair};
-use crate::{CALLS_MAX, COMPLETIONS_PER_POLL, GUARANTEES, INLINE_BYTES, SLOTS};
+use crate::{BRIEF, CALLS_MAX, COMPLETIONS_PER_POLL, GUARANTEES, INLINE_BYTES, SLOTS};
 
 /// Work that the card's queue holds: a batch of stamped READs done three times, and calls.
 const SENDS_MAX: u32 = 3 * SLOTS as u32 + 2 * CALLS_MAX as u32;
 /// Marks the completion of a receive; the rest of its id is the receive's place.
 const RECEIVE: u64 = 1 << 63;
-/// How long a waiting queue looks for completions before it sleeps.
-const SPIN: Duration = Duration::from_micros(20);
 /// Looks for completions between two at the clock, which takes about as long as one.
 const LOOKS_PER_CLOCK: usize = 16;
+/// What may be wrong where the peer's card does not answer.
+const UNREACHED: &str = " (do the cards reach each other: `rdma link`, the way between, UDP to port 4791?)";
 /// One sleep of a doorbell that waits for room.
 const ROOM_STEP: Duration = Duration::from_millis(50);
 
@@ -78,7 +78,7 @@ struct DueRound {
 #[derive(Debug)]
 pub struct VerbsQueue {
     // Before the memory that it may use: it is dropped first.
-    pair: RcPair,
+    pub(crate) pair: RcPair,
     completions: Arc<CompletionQueue>,
     arena: Arena,
     link: Arc<Link>,
@@ -95,6 +95,7 @@ pub struct VerbsQueue {
     completed: usize,
     meters: Meters,
     reads_lines_whole: bool,
+    waiting: Waiting,
     scratch: Vec<u8>,
     /// Where completions are put that are polled for.
     found: Box<[WorkCompletion; COMPLETIONS_PER_POLL]>,
@@ -102,7 +103,7 @@ pub struct VerbsQueue {
 }
 
 impl VerbsQueue {
-    pub(super) fn open(link: &Arc<Link>) -> Result<Self, FabricError> {
+    pub(super) fn open(link: &Arc<Link>, waiting: Waiting) -> Result<Self, FabricError> {
         const WHAT: &str = "opening a queue";
         let domain = &link.domain;
         let device = &domain.device;
@@ -111,10 +112,11 @@ impl VerbsQueue {
         let sends_max = SENDS_MAX.min(device.attributes.queue_work_max);
         if sends_max < SLOTS as u32 {
             let error = std::io::Error::other(format!("its queue pairs hold {sends_max} works"));
-            return Err(os::system_error(WHAT, &error, "Use another device: a batch has 256"));
+            return Err(os::system_error(&device.name, &error, "Use another device: a batch has 256"));
         }
         let completions = CompletionQueue::new(device, sends_max + 2 * CALLS_MAX as u32)?;
-        let sequence = os::random().map_err(|error| os::system_error(WHAT, &error, "A bug"))?;
+        let a_bug = |error| os::system_error("preparing a queue pair", &error, "A bug");
+        let sequence = os::random().map_err(a_bug)?;
         let shape = PairShape {
             sends_max,
             receives_max: CALLS_MAX as u32,
@@ -124,12 +126,12 @@ impl VerbsQueue {
         };
         let pair = RcPair::new(domain, &completions, shape, u32::from_le_bytes(sequence))?;
         for index in 0..CALLS_MAX {
-            post_receive(&pair, &arena, index).map_err(|error| os::system_error(WHAT, &error, "A bug"))?;
+            post_receive(&pair, &arena, index).map_err(a_bug)?;
         }
         let (number, peer) =
             match link.ask(FromClient::OpenQueue { endpoint: pair.endpoint() }, WHAT, ANSWER_TIMEOUT)? {
                 FromServer::QueueOpened { queue, endpoint } => (queue, endpoint),
-                FromServer::Failed { text } => return Err(failed(WHAT, text)),
+                FromServer::Failed { text } => return Err(failed("the server's part", text)),
                 other => return Err(link.unintelligible(WHAT, format!("{other:?}"))),
             };
         pair.connect(&peer)?;
@@ -150,6 +152,7 @@ impl VerbsQueue {
             completed: 0,
             meters: Meters::default(),
             reads_lines_whole,
+            waiting,
             scratch: Vec::new(),
             found: Box::new([WorkCompletion::default(); COMPLETIONS_PER_POLL]),
             clock: SystemClock::new(),
@@ -269,9 +272,10 @@ impl VerbsQueue {
             } else {
                 "a receive".into()
             };
-            return Err(
-                self.fail(format!("the network card reports {status} for {what} (its own code {vendor:#x})"))
-            );
+            let hint = if completion.status == ffi::STATUS_RETRIES_EXCEEDED { UNREACHED } else { "" };
+            let reason =
+                format!("the network card reports {status} for {what}, its own code {vendor:#x}{hint}");
+            return Err(self.fail(reason));
         }
         if completion.id & RECEIVE != 0 {
             return self.complete_call((completion.id & !RECEIVE) as usize, completion.length_bytes as usize);
@@ -429,6 +433,7 @@ impl VerbsQueue {
     /// Looks for completions for a little while, then sleeps until one may have come.
     fn look_and_sleep(&mut self, timeout: Duration) -> Result<(), FabricError> {
         let mut started = None;
+        let awake = self.waiting.awake(timeout, BRIEF);
         loop {
             for _ in 0..LOOKS_PER_CLOCK {
                 if self.collect()? {
@@ -436,10 +441,12 @@ impl VerbsQueue {
                 }
                 std::hint::spin_loop();
             }
-            let started = started.get_or_insert_with(Instant::now);
-            if started.elapsed() >= SPIN.min(timeout) {
-                return self.sleep(timeout.saturating_sub(started.elapsed()));
+            let waited = started.get_or_insert_with(Instant::now).elapsed();
+            if waited >= awake {
+                return self.sleep(timeout.saturating_sub(waited));
             }
+            // Who never sleeps sees only here that the connection is over.
+            self.link.check()?;
         }
     }
 

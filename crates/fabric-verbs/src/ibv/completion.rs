@@ -60,6 +60,11 @@ impl CompletionQueue {
         Ok(Arc::new(queue))
     }
 
+    /// Whose it is.
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
     pub(crate) fn raw(&self) -> *mut ffi::Cq {
         self.raw.as_ptr()
     }

@@ -143,7 +143,8 @@ impl Device {
                 format!("finding the RDMA device {name}")
             }),
             source_text: "no such device has an active port with a RoCE v2 or InfiniBand address".to_owned(),
-            remedy: "See `rdma link`; `rdma link add rxe0 type rxe netdev eth0` makes one in software"
+            remedy: "See `rdma link` (`rdma link add rxe0 type rxe netdev eth0` makes one in software), and \
+                     whether this user may open /dev/infiniband"
                 .to_owned(),
         })
     }

@@ -413,3 +413,5 @@ pub(crate) struct WorkCompletion {
 const _: () = assert!(size_of::<WorkCompletion>() == 48 && offset_of!(WorkCompletion, queue_pair) == 28);
 
 pub(crate) const STATUS_SUCCESS: c_int = 0;
+/// Nobody acknowledged what was sent again and again.
+pub(crate) const STATUS_RETRIES_EXCEEDED: c_int = 12;

@@ -14,10 +14,12 @@ use super::completion::CompletionQueue;
 use super::ffi::{self, Piece, QpCapacity, QpChange, QpInit, ReceiveWork, SendWork, change};
 use super::memory::ProtectionDomain;
 
-/// 4.096 µs times two to this: how long an acknowledgement is waited for, 268 ms. Eight of them end the
+/// 4.096 µs times two to this: how long an acknowledgement is waited for, 268 ms. Seven of them end the
 /// connection; that a peer died is told sooner, by the control channel.
 const ACKNOWLEDGEMENT_TIMEOUT: u8 = 16;
-const RETRIES: u8 = 7;
+/// Not seven, the most that there is: Soft-RoCE takes that for ever, as every card does where a receiver is
+/// not ready.
+const RETRIES: u8 = 6;
 /// For ever: a peer without receives is slow, not dead.
 const RECEIVER_NOT_READY_RETRIES: u8 = 7;
 /// The code of 0.64 ms.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use farsight_base::{ClientId, Epoch, RegionId};
 use farsight_fabric::{FabricError, Host, Region, RegionRights};
 use farsight_fabric_net::packets::Packets;
-use farsight_fabric_net::{Complaints, Ending, Manners, Stream, Tls, bind, os};
+use farsight_fabric_net::{Complaints, Ending, Manners, Stream, Tls, Waiting, bind, os};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
@@ -63,13 +63,15 @@ pub struct ListenOptions {
     /// Listens beyond this machine without certificates: whoever reaches the port is let in, and whoever is
     /// on the way learns the keys.
     pub allow_plaintext: bool,
+    /// How workers wait for calls.
+    pub waiting: Waiting,
 }
 
 impl ListenOptions {
     /// The device that fits, for clients on this machine.
     #[must_use]
     pub fn new(format_version: u32) -> Self {
-        Self { format_version, device: None, tls: None, allow_plaintext: false }
+        Self { format_version, device: None, tls: None, allow_plaintext: false, waiting: Waiting::default() }
     }
 }
 
@@ -91,6 +93,7 @@ pub struct VerbsHost {
     address: SocketAddr,
     manners: Manners,
     tls: Option<Tls>,
+    waiting: Waiting,
     tenants: Tenants,
     epoll: OwnedFd,
     complaints: Arc<Complaints>,
@@ -155,7 +158,8 @@ impl VerbsHost {
         };
         let listener = bind(address, options.tls.is_some(), options.allow_plaintext)?;
         let bound = listener.local_addr().map_err(failed("A bug"))?;
-        let device = Device::choose(options.device.as_deref(), bound.ip())?;
+        let listening = os::during(format!("listening at {address}"));
+        let device = Device::choose(options.device.as_deref(), bound.ip()).map_err(&listening)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|error| failed("Are descriptors left (ulimit -n)?")(error.into()))?;
         let wake = os::wake_descriptor().map_err(failed("Are descriptors left (ulimit -n)?"))?;
@@ -172,7 +176,8 @@ impl VerbsHost {
                 format_version: options.format_version,
             },
             tls: options.tls.clone(),
-            tenants: Tenants::new(device, options.tls.is_some())?,
+            waiting: options.waiting,
+            tenants: Tenants::new(device, options.tls.is_some()).map_err(&listening)?,
             epoll,
             complaints: Arc::new(Complaints::new(wake)),
             sessions: Mutex::default(),
@@ -191,6 +196,16 @@ impl VerbsHost {
     #[must_use]
     pub fn device(&self) -> &str {
         &self.tenants.device().name
+    }
+
+    /// Puts every client's queue pairs into error, as a fault of the card does: nobody is told, and
+    /// connections stand.
+    #[cfg(feature = "hostile")]
+    pub fn break_queue_pairs(&self) {
+        for queue in lock(&self.sessions).by_id.values().flat_map(|session| &session.queues) {
+            // One that is gone needs no breaking.
+            let _ = queue.with_pair(RcPair::break_off);
+        }
     }
 
     fn completions_max(&self) -> u32 {
@@ -232,7 +247,8 @@ impl VerbsHost {
         let id = ClientId(sessions.last_id);
         let session = Session::new(id, packets);
         if sessions.by_id.len() >= SESSIONS_MAX {
-            session.end(Ending::Refused(format!("{SESSIONS_MAX} clients are connected already")));
+            let reason = format!("{SESSIONS_MAX} clients are connected already: let some of them end");
+            session.end(Ending::Refused(reason));
         } else if watch(&self.epoll, session.packets.socket(), id.0 + FIRST_CLIENT_TOKEN).is_ok() {
             sessions.by_id.insert(id, session);
         }
@@ -399,8 +415,8 @@ impl VerbsHost {
     }
 
     fn attend_to_time_and_complaints(&self, sessions: &mut Sessions) {
-        for (client, reason) in self.complaints.take() {
-            self.end(sessions, client, Ending::Dismissed(reason));
+        for (client, ending) in self.complaints.take() {
+            self.end(sessions, client, ending);
         }
         let now = Instant::now();
         let late = |session: &&Session| session.hello_due.is_some_and(|due| due <= now);
@@ -465,8 +481,8 @@ impl Host for VerbsHost {
     }
 
     fn open_port(&self) -> Result<VerbsPort, FabricError> {
-        let port =
-            VerbsPort::new(self.tenants.device(), self.completions_max(), Arc::clone(&self.complaints))?;
+        let complaints = Arc::clone(&self.complaints);
+        let port = VerbsPort::new(self.tenants.device(), self.completions_max(), complaints, self.waiting)?;
         lock(&self.ports).open.push(Arc::downgrade(port.shared()));
         // Clients may be waiting for it.
         os::signal(&self.complaints.wake);

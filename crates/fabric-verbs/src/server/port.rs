@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_fabric::{CallHandler, FabricError, ServerPort};
-use farsight_fabric_net::{Complaints, os};
+use farsight_fabric_net::{Complaints, Ending, Waiting, os};
 use rustix::event::PollFlags;
 
 use super::queue::{Completed, ServerQueue};
@@ -24,12 +24,12 @@ use crate::ibv::completion::CompletionQueue;
 use crate::ibv::device::Device;
 use crate::ibv::ffi::{self, WorkCompletion};
 use crate::ibv::pair::RcPair;
-use crate::{CALLS_MAX, COMPLETIONS_PER_POLL};
+use crate::{BRIEF, CALLS_MAX, COMPLETIONS_PER_POLL};
 
 /// Requests taken from one queue before the next has its turn.
 const CALLS_PER_VISIT: usize = 16;
-/// How long a waiting worker looks for requests before it sleeps.
-const SPIN: Duration = Duration::from_micros(20);
+/// Looks for completions between two at whatever else may wake a worker.
+const LOOKS_PER_WAKE: usize = 16;
 
 /// What the host shares with a port.
 #[derive(Debug)]
@@ -76,6 +76,7 @@ struct Served {
 pub struct VerbsPort {
     shared: Arc<PortShared>,
     complaints: Arc<Complaints>,
+    waiting: Waiting,
     /// By the queue pair's number.
     queues: HashMap<u32, Served>,
     /// Queues with requests and room for replies.
@@ -89,6 +90,7 @@ impl VerbsPort {
         device: &Arc<Device>,
         completions_max: u32,
         complaints: Arc<Complaints>,
+        waiting: Waiting,
     ) -> Result<Self, FabricError> {
         let wake = os::wake_descriptor().map_err(|error| {
             os::system_error("opening a port", &error, "Are descriptors left (ulimit -n)?")
@@ -102,6 +104,7 @@ impl VerbsPort {
         Ok(Self {
             shared: Arc::new(shared),
             complaints,
+            waiting,
             queues: HashMap::new(),
             line: VecDeque::new(),
             request: Vec::new(),
@@ -192,8 +195,11 @@ impl VerbsPort {
         if completion.status != ffi::STATUS_SUCCESS {
             if !served.queue.gate.is_closed() {
                 served.queue.gate.close();
-                let reason = format!("its queue pair is in error: status {} of the card", completion.status);
-                self.complaints.file(served.queue.client, reason);
+                // Mostly it is the network: what a reply met with until the card gave up. So the client may
+                // come back, on another queue pair.
+                let status = self.shared.completions.device().library.0.status(completion.status);
+                let reason = format!("the server's network card reports {status} for its queue pair");
+                self.complaints.file(served.queue.client, Ending::Broken(reason));
             }
             return;
         }
@@ -216,6 +222,8 @@ impl VerbsPort {
         served.is_in_line = false;
         let queue = Arc::clone(&served.queue);
         let Some(_serving) = queue.gate.enter() else { return 0 };
+        let disorder =
+            |reason: String| Ending::Dismissed(format!("this client's calls are broken: {reason}"));
         let mut answered = 0;
         while answered < limit
             && !served.free_replies.is_empty()
@@ -229,15 +237,16 @@ impl VerbsPort {
                     handler.handle(queue.client, &self.request, &mut self.reply);
                     assert!(self.reply.len() <= PAYLOAD_BYTES_MAX, "a reply of {} B", self.reply.len());
                     let place = served.free_replies.pop().expect("there is one");
-                    queue.reply(place, header, &self.reply).map_err(|error| error.to_string())
+                    let replied = queue.reply(place, header, &self.reply);
+                    replied.map_err(|error| Ending::Broken(format!("posting a reply failed: {error}")))
                 }
-                (Ok(header), Ok(())) => Err(format!("a call names queue {:#x}", header.queue)),
-                (Err(disorder), _) => Err(disorder.to_string()),
-                (_, Err(error)) => Err(format!("posting a receive failed: {error}")),
+                (Ok(header), Ok(())) => Err(disorder(format!("one names queue {:#x}", header.queue))),
+                (Err(broken), _) => Err(disorder(broken.to_string())),
+                (_, Err(error)) => Err(Ending::Broken(format!("posting a receive failed: {error}"))),
             };
-            if let Err(reason) = outcome {
+            if let Err(ending) = outcome {
                 queue.gate.close();
-                self.complaints.file(queue.client, format!("this client's calls are broken: {reason}"));
+                self.complaints.file(queue.client, ending);
                 return answered;
             }
             answered += 1;
@@ -247,6 +256,31 @@ impl VerbsPort {
             self.line.push_back(number);
         }
         answered
+    }
+
+    /// Looks for work for as long as this port stays awake. True if there is some, or it was woken.
+    fn look(&mut self, timeout: Duration) -> bool {
+        let (started, awake) = (Instant::now(), self.waiting.awake(timeout, BRIEF));
+        loop {
+            for _ in 0..LOOKS_PER_WAKE {
+                if self.has_work() {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            let elapsed = started.elapsed();
+            if elapsed >= awake {
+                return false;
+            }
+            // Only who stays awake for long has to look for what otherwise ends its sleep.
+            if elapsed > BRIEF
+                && let Ok([woken]) = os::poll([(self.shared.wake.as_fd(), PollFlags::IN)], Duration::ZERO)
+                && !woken.is_empty()
+            {
+                os::drain(&self.shared.wake);
+                return true;
+            }
+        }
     }
 
     fn has_work(&mut self) -> bool {
@@ -275,18 +309,16 @@ impl ServerPort for VerbsPort {
     fn wait(&mut self, timeout: Duration) {
         self.apply_changes();
         let started = Instant::now();
-        while started.elapsed() < SPIN.min(timeout) {
-            if self.has_work() {
-                return;
-            }
-            std::hint::spin_loop();
+        if self.look(timeout) {
+            return self.apply_changes();
         }
         // A port whose card sends no events still wakes now and then.
         let deaf = self.shared.completions.request_event().is_err();
         if self.has_work() {
             return;
         }
-        let timeout = timeout.min(if deaf { Duration::from_millis(1) } else { os::SLEEP_MAX });
+        let left = timeout.saturating_sub(started.elapsed());
+        let timeout = left.min(if deaf { Duration::from_millis(1) } else { os::SLEEP_MAX });
         let events = (self.shared.completions.descriptor(), PollFlags::IN);
         let wake = (self.shared.wake.as_fd(), PollFlags::IN);
         if let Ok([has_events, woken]) = os::poll([events, wake], timeout) {

@@ -108,6 +108,7 @@ impl Session {
             Ending::Gone => None,
             Ending::Refused(text) => Some(FromServer::Refusal { text }),
             Ending::Dismissed(text) => Some(FromServer::Dismissal { text }),
+            Ending::Broken(text) => Some(FromServer::Goodbye { text }),
             Ending::Stopped => Some(FromServer::Goodbye { text: "the server stopped".to_owned() }),
         };
         // A client that does not read misses the reason, not the end.
