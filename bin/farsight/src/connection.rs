@@ -8,6 +8,7 @@ use clap::Args;
 use farsight::{Addresses, Client, ConnectOptions, ServerUrl, default_socket};
 
 use crate::tls_files::TlsFiles;
+use crate::waiting::{WaitingName, waiting};
 
 /// Where the server is.
 #[derive(Debug, Clone, Args)]
@@ -31,6 +32,9 @@ pub(crate) struct Way {
     /// The RDMA device for rdma:// URLs [default: the one with the address of this side]
     #[arg(long, value_name = "NAME")]
     rdma_device: Option<String>,
+    /// How to wait for answers over tcp:// and rdma:// [default: briefly]
+    #[arg(long, value_enum, value_name = "HOW")]
+    waiting: Option<WaitingName>,
 }
 
 impl Way {
@@ -40,6 +44,7 @@ impl Way {
             ("--allow-plaintext", self.allow_plaintext),
             ("--tls-certificate", self.tls.is_given()),
             ("--rdma-device", self.rdma_device.is_some()),
+            ("--waiting", self.waiting.is_some()),
         ];
         options.into_iter().find(|(_, is_given)| *is_given).map(|(option, _)| option)
     }
@@ -51,7 +56,7 @@ impl Way {
             tls: self.tls.read()?,
             rdma_device: self.rdma_device.clone(),
             allow_plaintext: self.allow_plaintext,
-            ..ConnectOptions::default()
+            waiting: waiting(self.waiting),
         })
     }
 }

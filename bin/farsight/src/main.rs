@@ -19,6 +19,7 @@ mod text_properties;
 mod tls_files;
 mod typed_table;
 mod value_text;
+mod waiting;
 
 use std::process::ExitCode;
 

@@ -1,10 +1,12 @@
 //! `farsight bench` from outside: what it measures, what it refuses, and that it leaves nothing behind.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -145,6 +147,7 @@ fn every_workload_is_measured() {
     }
     let read_only = &records[2];
     assert!((2.0..2.3).contains(&number(read_only, "reads_per_op")), "{read_only}");
+    assert!((256.0..300.0).contains(&number(read_only, "bytes_read_per_op")), "{read_only}");
     assert!(number(read_only, "fallbacks_per_op") < 0.001, "{read_only}");
     assert!(number(read_only, "server_cpu_fraction") < 0.2, "{read_only}");
     assert!((1.0 / 64.0..0.5).contains(&number(read_only, "round_trips_per_op")), "{read_only}");
@@ -160,11 +163,57 @@ fn every_workload_runs_over_tcp() {
     let json_text = json.to_str().expect("a text");
     let shape = ["--fabric", "tcp", "--keys", "20000", "--seconds", "0.1", "--runs", "1"];
     let output = place.run(&[&shape[..], &["--json", json_text]].concat());
-    let shown = String::from_utf8(output.stdout).expect("UTF-8");
+    check_tcp(&output, &json);
+}
+
+/// A server's certificate, which is its clients', too: arguments for either side, with files in `directory`.
+fn certificates(directory: &Path) -> Vec<String> {
+    let mut parameters = CertificateParams::new(Vec::new()).expect("no names");
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority_key = KeyPair::generate().expect("a key");
+    let authority = parameters.self_signed(&authority_key).expect("a certificate").pem();
+    let issuer = Issuer::new(parameters, authority_key);
+    let key = KeyPair::generate().expect("a key");
+    let names = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("a name");
+    let certificate = names.signed_by(&key, &issuer).expect("a certificate").pem();
+    let files = [("certificate", certificate), ("key", key.serialize_pem()), ("authorities", authority)];
+    let argument = |(what, pem): (&str, String)| {
+        let path = directory.join(what);
+        std::fs::write(&path, pem).expect("a file can be written");
+        [format!("--tls-{what}"), path.to_str().expect("temporary paths are text").to_owned()]
+    };
+    files.into_iter().flat_map(argument).collect()
+}
+
+/// The same through TLS, against a server that runs already.
+#[test]
+fn every_workload_runs_through_tls() {
+    let (place, servers) = (Place::new(), directory());
+    let certificates = certificates(servers.path());
+    let mut serve = Command::new(env!("CARGO_BIN_EXE_farsight"));
+    serve.args(["serve", "--memory", "256M", "--listen", "tcp://127.0.0.1:0"]).args(&certificates);
+    let mut server = serve.stdout(Stdio::piped()).spawn().expect("the server starts");
+    let mut ready = String::new();
+    let out = server.stdout.take().expect("a pipe");
+    BufReader::new(out).read_line(&mut ready).expect("the server says that it is ready");
+    let url = ready.split_whitespace().find_map(|word| word.strip_prefix("url=")).expect("its URL");
+    let json = servers.path().join("results.json");
+    let json_text = json.to_str().expect("a text");
+    let shape = ["--connect", url, "--keys", "20000", "--seconds", "0.1", "--runs", "1", "--json", json_text];
+    let shape = shape.into_iter().chain(certificates.iter().map(String::as_str));
+    let output = place.run(&shape.collect::<Vec<_>>());
+    kill_process(Pid::from_child(&server), Signal::TERM).expect("it runs");
+    server.wait().expect("it ends");
+    check_tcp(&output, &json);
+}
+
+/// What YCSB costs over TCP, in the clear or not.
+fn check_tcp(output: &Output, json: &Path) {
+    let shown = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(shown.contains("one-sided access over tcp"), "{shown}");
     assert!(shown.contains("wrong answers: 0") && !shown.contains("limits of this machine"), "{shown}");
-    let records = records(&json);
+    let records = records(json);
     let workloads: Vec<_> = records.iter().map(|record| record["workload"].as_str()).collect();
     assert_eq!(workloads, ["a", "b", "c", "d", "e", "f"].map(Some));
     for record in &records {
@@ -176,6 +225,7 @@ fn every_workload_runs_over_tcp() {
     assert!((1.0..1.1).contains(&number(read_only, "reads_per_op")), "{read_only}");
     assert!((448.0..500.0).contains(&number(read_only, "bytes_read_per_op")), "{read_only}");
     assert!(number(read_only, "round_trips_per_op") < 0.1, "{read_only}");
+    assert!(number(read_only, "fallbacks_per_op") < 0.001, "{read_only}");
 }
 
 /// Every engine in turn, every answer checked; a pool's memory nodes are started and gone.
@@ -348,7 +398,10 @@ fn a_testbed_is_simulated() {
         assert!(number(record, "throughput_ops_per_s") > 1e5, "{record}");
         assert!(number(&record["latency_ns"], "p50") > 2_000.0, "longer than a round trip: {record}");
     }
-    assert!((2.0..2.3).contains(&number(&records[2], "reads_per_op")), "{}", records[2]);
+    let read_only = &records[2];
+    assert!((2.0..2.3).contains(&number(read_only, "reads_per_op")), "{read_only}");
+    assert!((256.0..300.0).contains(&number(read_only, "bytes_read_per_op")), "{read_only}");
+    assert!(number(read_only, "fallbacks_per_op") < 0.001, "{read_only}");
 }
 
 #[test]

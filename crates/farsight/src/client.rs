@@ -48,7 +48,7 @@ pub struct ConnectOptions {
     /// Connects without certificates to other machines, where whoever is on the way can read and change
     /// everything.
     pub allow_plaintext: bool,
-    /// How sessions over TCP wait for answers.
+    /// How sessions over TCP and RDMA wait for answers.
     pub waiting: Waiting,
 }
 
@@ -123,6 +123,7 @@ impl Client {
                 let mut verbs_options = farsight_fabric_verbs::ConnectOptions::new(FORMAT_VERSION);
                 verbs_options.device.clone_from(&options.rdma_device);
                 verbs_options.allow_plaintext = options.allow_plaintext;
+                verbs_options.waiting = options.waiting;
                 verbs_options.tls.clone_from(&options.tls);
                 let connected = connect_to(&to, options, |url| match url {
                     ServerUrl::Rdma(endpoint) => {

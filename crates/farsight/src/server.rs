@@ -154,7 +154,7 @@ impl ServerBuilder {
         self
     }
 
-    /// How workers wait for what clients send over TCP.
+    /// How workers wait for what clients send over TCP and RDMA.
     pub fn waiting(mut self, waiting: Waiting) -> Self {
         self.waiting = waiting;
         self
@@ -261,6 +261,7 @@ impl ServerBuilder {
                 options.device.clone_from(&self.rdma_device);
                 options.allow_plaintext = self.allow_plaintext;
                 options.tls.clone_from(&self.tls);
+                options.waiting = self.waiting;
                 let listening = farsight_fabric_verbs::VerbsHost::listen(&endpoint.to_string(), &options);
                 let host = listening.map_err(|error| match error {
                     farsight_fabric_verbs::ListenError::Address(error) => StartError::Tcp(error),

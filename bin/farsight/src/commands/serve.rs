@@ -12,6 +12,7 @@ use signal_hook::iterator::Signals;
 
 use crate::size;
 use crate::tls_files::TlsFiles;
+use crate::waiting::{WaitingName, waiting};
 
 /// Run a server until SIGINT or SIGTERM
 ///
@@ -39,6 +40,9 @@ pub(crate) struct Serve {
     /// The RDMA device for rdma:// addresses [default: the one with that address]
     #[arg(long, value_name = "NAME")]
     rdma_device: Option<String>,
+    /// How workers wait for what comes over tcp:// and rdma:// [default: briefly]
+    #[arg(long, value_enum, value_name = "HOW")]
+    waiting: Option<WaitingName>,
     /// Threads at each address that execute writes and calls; reads over shared memory need none
     #[arg(long, value_name = "N", default_value_t = 1)]
     workers: usize,
@@ -59,6 +63,7 @@ impl Serve {
             allow_plaintext: false,
             tls: TlsFiles::default(),
             rdma_device: None,
+            waiting: None,
             workers: 1,
             memory: None,
             allow_uid: Vec::new(),
@@ -86,13 +91,15 @@ impl Serve {
             tls: self.tls.read()?,
             rdma_device: self.rdma_device.clone(),
             allow_plaintext: self.allow_plaintext,
+            waiting: waiting(self.waiting),
             ..ConnectOptions::default()
         })
     }
 
     /// The settings that were given.
     pub(crate) fn builder(self) -> Result<ServerBuilder> {
-        let mut builder = Server::builder().workers(self.workers).allow_plaintext(self.allow_plaintext);
+        let builder = Server::builder().workers(self.workers).allow_plaintext(self.allow_plaintext);
+        let mut builder = builder.waiting(waiting(self.waiting));
         if let Some(tls) = self.tls.read()? {
             builder = builder.tls(tls);
         }

@@ -1,5 +1,7 @@
 //! Servers at several addresses, and commands that use another than the socket.
 
+use std::time::{Duration, Instant};
+
 use crate::process::{Ended, Serve, program, start, wait};
 
 /// A server that listens at its socket and at a port that the system chooses, and the latter's URL.
@@ -39,7 +41,8 @@ fn an_address_that_nobody_serves_is_named_with_what_to_do() {
     let error = run(&url, &["stats"]).into_error("stats");
     assert!(error.contains(&url["tcp://".len()..]) && error.contains("farsight serve"), "{error}");
     let error = run("rdma://127.0.0.1:7474", &["stats"]).into_error("stats");
-    assert!(error.contains("RDMA"), "{error}");
+    let remedy = if cfg!(feature = "verbs") { "--listen rdma://127.0.0.1" } else { "--features verbs" };
+    assert!(error.contains("127.0.0.1:7474") && error.contains(remedy), "{error}");
 }
 
 #[test]
@@ -51,4 +54,34 @@ fn certificates_come_together_and_are_named_when_they_are_not_there() {
     let all = [&["stats"], &files[..], &["--tls-authorities", "/nowhere/a.pem"]].concat();
     let error = run("tcp://127.0.0.1:1", &all).into_error("stats");
     assert!(error.contains("/nowhere/c.pem"), "{error}");
+}
+
+/// Processor time that a process has used, in ticks of the kernel's.
+fn ticks(process: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("it runs");
+    let fields: Vec<&str> = stat.rsplit(") ").next().expect("its state").split(' ').collect();
+    // In the kernel's list user and system time are the 14th and 15th; two stand before the bracket.
+    [11, 12].iter().map(|index| fields[*index].parse::<u64>().expect("a number")).sum()
+}
+
+/// A server that is told never to sleep does not, though nobody asks it anything; whichever way the sides
+/// wait they hear each other.
+#[test]
+fn sides_wait_as_they_are_told() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let serve = Serve::start_with(directory, &["--listen", "tcp://127.0.0.1:0", "--waiting", "spinning"]);
+    let url = serve.ready.split_whitespace().find_map(|word| word.strip_prefix("url=tcp")).expect("its URL");
+    let url = format!("tcp{url}");
+    let (before, begun) = (ticks(serve.child.id()), Instant::now());
+    while ticks(serve.child.id()) < before + 20 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the server sleeps");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    for how in ["briefly", "asleep", "spinning"] {
+        let ended = run(&url, &["stats", "--waiting", how]);
+        assert_eq!((ended.code, ended.error.as_str()), (Some(0), ""), "{how}");
+    }
+    let usage = run(&url, &["stats", "--waiting", "never"]);
+    assert_eq!(usage.code, Some(2), "{usage:?}");
+    assert!(usage.error.contains("briefly, asleep, spinning"), "{usage:?}");
 }
