@@ -31,7 +31,7 @@ use job::{Job, Role};
 use machine::{Event, Machine};
 
 const USAGE: &str = "usage: cargo xtask softroce [--seconds N] [COMMAND... | --chain] | \
-                     --two-hosts [--loss PERCENT] [--seconds N] [SERVER_COMMAND... -- CLIENT_COMMAND...]";
+                     --two-hosts [--loss PERCENT] [--seconds N] [--short | SERVER_COMMAND... -- CLIENT_COMMAND...]";
 /// Seconds that a command may take if nothing is said, and what runs between two hosts: without loss, and for
 /// each percent of it, because what is lost at a chain's end is waited for.
 const SECONDS: u64 = 300;
@@ -51,8 +51,9 @@ enum What {
     Tests,
     /// The comparison with plain C.
     Chain,
-    /// The engine's suite between two machines.
-    TwoHosts,
+    /// YCSB and a disturbed way between two machines, and the engine's suite before, unless it is to be
+    /// short.
+    TwoHosts { is_short: bool },
     /// The commands of one machine, or of server and client.
     Commands(Vec<(Role, Vec<String>)>),
 }
@@ -73,8 +74,8 @@ pub fn run(root: &Path, arguments: &[&str]) -> anyhow::Result<ExitCode> {
     let commands = match &options.what {
         What::Tests => vec![(Role::Alone, programs::tests(root)?)],
         What::Chain => vec![(Role::Alone, programs::chain(root)?)],
-        What::TwoHosts => {
-            let [server, client] = programs::two_hosts(root)?;
+        What::TwoHosts { is_short } => {
+            let [server, client] = programs::two_hosts(root, *is_short)?;
             vec![(Role::Server, server), (Role::Client, client)]
         }
         What::Commands(commands) => commands.clone(),
@@ -90,12 +91,16 @@ pub fn run(root: &Path, arguments: &[&str]) -> anyhow::Result<ExitCode> {
 }
 
 fn parse(arguments: &[&str]) -> anyhow::Result<Options> {
-    let (mut two_hosts, mut loss_percent, mut seconds) = (false, None, None);
+    let (mut two_hosts, mut is_short, mut loss_percent, mut seconds) = (false, false, None, None);
     let mut rest = arguments;
     while let [option, tail @ ..] = rest {
         rest = match (*option, tail) {
             ("--two-hosts", _) => {
                 two_hosts = true;
+                tail
+            }
+            ("--short", _) => {
+                is_short = true;
                 tail
             }
             ("--loss", [number, tail @ ..]) => {
@@ -118,8 +123,9 @@ fn parse(arguments: &[&str]) -> anyhow::Result<Options> {
         };
     }
     let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    ensure!(!is_short || (two_hosts && rest.is_empty()), "--short goes with --two-hosts alone; {USAGE}");
     let what = if two_hosts && rest.is_empty() {
-        What::TwoHosts
+        What::TwoHosts { is_short }
     } else if two_hosts {
         let middle = rest.iter().position(|word| *word == "--").with_context(|| format!("no --; {USAGE}"))?;
         let (server, client) = (owned(&rest[..middle]), owned(&rest[middle + 1..]));
@@ -134,7 +140,7 @@ fn parse(arguments: &[&str]) -> anyhow::Result<Options> {
             command => What::Commands(vec![(Role::Alone, owned(command))]),
         }
     };
-    let usual = if what == What::TwoHosts {
+    let usual = if what == (What::TwoHosts { is_short: false }) {
         TWO_HOSTS_SECONDS + (loss_percent.unwrap_or(0.0) * SECONDS_PER_PERCENT) as u64
     } else {
         SECONDS
@@ -281,7 +287,9 @@ mod tests {
             vec![(Role::Server, owned(&["serve", "-v"])), (Role::Client, owned(&["ask", "--", "x"]))];
         assert_eq!(two, options(What::Commands(commands), Some(2.5), SECONDS));
         let between = parse(&["--two-hosts", "--loss", "1"]).unwrap();
-        assert_eq!(between, options(What::TwoHosts, Some(1.0), 900));
+        assert_eq!(between, options(What::TwoHosts { is_short: false }, Some(1.0), 900));
+        let short = options(What::TwoHosts { is_short: true }, None, SECONDS);
+        assert_eq!(parse(&["--two-hosts", "--short"]).unwrap(), short);
         assert_eq!(parse(&["--two-hosts"]).unwrap().seconds, 600);
         assert_eq!(parse(&[]).unwrap(), options(What::Tests, None, SECONDS));
         assert_eq!(parse(&["--seconds", "9", "--chain"]).unwrap(), options(What::Chain, None, 9));
@@ -290,6 +298,7 @@ mod tests {
     #[test]
     fn wrong_arguments_are_named() {
         assert!(error(&["--chain", "ls"]).contains("unexpected \"--chain\""));
+        assert!(error(&["--short"]).contains("--two-hosts"));
         assert!(error(&["--two-hosts", "a"]).starts_with("no --"));
         assert!(error(&["--two-hosts", "a", "--"]).starts_with("a command is missing"));
         assert!(error(&["--loss", "1", "a"]).contains("--two-hosts"));

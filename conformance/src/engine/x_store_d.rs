@@ -81,6 +81,10 @@ impl<F: FabricUnderTest<Connection: 'static>> EngineUnderTest for PartStore<F> {
         self.subjects[0].rounds(usual)
     }
 
+    fn pairs(&self, usual: usize) -> usize {
+        self.subjects[0].pairs(usual)
+    }
+
     fn table(&self, value_bytes: usize) -> PartTable<F> {
         // Relaxed: the number only has to differ.
         let name = format!("t{}", self.tables.fetch_add(1, Ordering::Relaxed));

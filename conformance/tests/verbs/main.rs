@@ -1,5 +1,9 @@
 //! The suites over RDMA: the verb contract, both engines, and what this fabric alone can do wrong.
 
+mod broken_pairs;
+mod cables;
+#[path = "../set_up/causes.rs"]
+mod causes;
 #[path = "../tcp/certificates.rs"]
 mod certificates;
 mod contract;
@@ -11,8 +15,10 @@ mod one_sided;
 mod pool;
 mod program;
 mod restart;
+mod set_up;
 mod tls;
 mod two_hosts;
+mod ycsb;
 
 use farsight_conformance::engine::processes;
 

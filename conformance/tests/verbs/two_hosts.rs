@@ -1,5 +1,5 @@
-//! The engine's suite against a server of another machine, whose address `FARSIGHT_VERBS_SERVER` names:
-//! `cargo xtask softroce --two-hosts` sets up both.
+//! The engine's suite, and YCSB, against a server of another machine, whose address `FARSIGHT_VERBS_SERVER`
+//! names: `cargo xtask softroce --two-hosts` sets up both.
 
 use std::sync::Arc;
 
@@ -8,6 +8,9 @@ use farsight_conformance::engine::EngineUnderTest;
 use farsight_conformance::engine::direct::DirectTable;
 use farsight_conformance::fabric::FabricUnderTest as _;
 use farsight_conformance::fabric::verbs::Verbs;
+
+use crate::program::program;
+use crate::ycsb;
 
 /// The number of tables that this process has made.
 static TABLES: AtomicU64 = AtomicU64::new(0);
@@ -18,7 +21,7 @@ struct Remote {
 }
 
 /// The server's address; says so if there is none.
-fn server() -> Option<String> {
+pub(crate) fn server() -> Option<String> {
     let server = std::env::var("FARSIGHT_VERBS_SERVER").ok();
     if server.is_none() {
         println!(
@@ -53,3 +56,9 @@ impl EngineUnderTest for Remote {
 }
 
 farsight_conformance::engine_suite!(Remote::connect(), if server().is_some());
+
+#[test]
+fn every_workload_is_measured() {
+    let (Some(server), Some(program)) = (server(), program()) else { return };
+    ycsb::measure(&program, &format!("rdma://{server}"));
+}

@@ -17,6 +17,8 @@ pub(super) enum Role {
 /// Addresses of the two, by which the commands know them.
 const SERVER_ADDRESS: &str = "10.77.0.1";
 const CLIENT_ADDRESS: &str = "10.77.0.2";
+/// The card of each.
+const CABLE: &str = "eth0";
 
 impl Role {
     /// Stands before its lines of output.
@@ -49,8 +51,8 @@ impl Role {
     fn devices(self, loss_percent: Option<f32>) -> String {
         let (interface, address) = match self {
             Self::Alone => ("dummy0", SERVER_ADDRESS),
-            Self::Server => ("eth0", SERVER_ADDRESS),
-            Self::Client => ("eth0", CLIENT_ADDRESS),
+            Self::Server => (CABLE, SERVER_ADDRESS),
+            Self::Client => (CABLE, CLIENT_ADDRESS),
         };
         let mut script = String::from("ip link set lo up\n");
         if self == Self::Alone {
@@ -98,7 +100,7 @@ impl Job<'_> {
         script.push_str(&self.role.devices(self.loss_percent));
         let _ = writeln!(script, "export SOFTROCE_SERVER={SERVER_ADDRESS} FARSIGHT_VERBS=1");
         if self.role != Role::Alone {
-            let _ = writeln!(script, "export SOFTROCE_CLIENT={CLIENT_ADDRESS}");
+            let _ = writeln!(script, "export SOFTROCE_CLIENT={CLIENT_ADDRESS} FARSIGHT_VERBS_CABLE={CABLE}");
         }
         let _ = writeln!(script, "ulimit -l unlimited\ncd {}", quoted(&self.directory.to_string_lossy()));
         let _ = writeln!(script, "printf '%s ready\\n' {}\nread -r go <&4\nset +e", self.token);

@@ -30,9 +30,14 @@ const MODULES: &[&str] = &[
     "rdma_rxe",
     "dummy",
     "sch_netem",
+    "sch_ingress",
+    "cls_matchall",
+    "act_gact",
 ];
 const SUMS: &str = "SHA256SUMS";
 const ORDER: &str = "order";
+/// What was kept was kept for these [`MODULES`].
+const WANTED: &str = "wanted";
 const INIT: &str = include_str!("init.sh");
 
 /// What QEMU boots.
@@ -85,9 +90,11 @@ fn remove(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// True if all files are there as they were written.
+/// True if all files are there as they were written, and all that are wanted.
 fn is_whole(kernel: &Path) -> bool {
-    kernel.join(SUMS).exists()
+    let wanted = fs::read_to_string(kernel.join(WANTED));
+    wanted.is_ok_and(|wanted| wanted == MODULES.join("\n"))
+        && kernel.join(SUMS).exists()
         && tools::run(Command::new("sha256sum").args(["--check", "--quiet", SUMS]).current_dir(kernel))
             .is_ok()
 }
@@ -128,6 +135,7 @@ fn gather(directory: &Path, version: &str) -> anyhow::Result<()> {
     }
     let names: String = order.iter().flat_map(|path| [file_name(path), "\n"]).collect();
     fs::write(kept.join(ORDER), names).context("keeping the modules' order")?;
+    fs::write(kept.join(WANTED), MODULES.join("\n")).context("keeping what was wanted")?;
     fs::copy(unpacked.join(format!("boot/vmlinuz-{version}")), kept.join("vmlinuz"))
         .context("keeping the kernel")?;
     let sums = tools::run(Command::new("sh").args(["-c", "sha256sum *"]).current_dir(&kept))?;

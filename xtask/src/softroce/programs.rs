@@ -34,6 +34,8 @@ const CHAIN_IN_C: &str = "crates/fabric-verbs/benches/chain/chain.c";
 const PORT: u16 = 7474;
 const TABLE_MEMORY: &str = "8M";
 const REACHING_SECONDS: u32 = 60;
+/// Of the tests between two hosts the one that runs YCSB.
+const YCSB: &str = "two_hosts::every_workload_is_measured";
 /// Tests between two hosts that run side by side: while one waits for what was lost, others go on.
 const TESTS_AT_A_TIME: u32 = 4;
 
@@ -57,8 +59,9 @@ pub(super) fn tests(root: &Path) -> anyhow::Result<Vec<String>> {
     Ok(words.chain(suite.tests).chain(unit_tests.tests).collect())
 }
 
-/// The commands of a server and of a client on another host that puts the engine's suite to it.
-pub(super) fn two_hosts(root: &Path) -> anyhow::Result<[Vec<String>; 2]> {
+/// The commands of a server and of a client on another host, which puts the engine's suite, unless it is to
+/// be short, and YCSB to it, and then disturbs the way between.
+pub(super) fn two_hosts(root: &Path, is_short: bool) -> anyhow::Result<[Vec<String>; 2]> {
     let suite = build(root, SUITE)?;
     let program = suite.program.context("cargo built no program farsight")?;
     let [test] = &suite.tests[..] else {
@@ -67,11 +70,12 @@ pub(super) fn two_hosts(root: &Path) -> anyhow::Result<[Vec<String>; 2]> {
     let serve = format!(
         "exec \"$0\" serve --listen rdma://$SOFTROCE_SERVER:{PORT} --allow-plaintext --memory {TABLE_MEMORY}"
     );
+    let tests = if is_short { YCSB } else { "two_hosts" };
     let ask = format!(
-        "export FARSIGHT_VERBS_SERVER=$SOFTROCE_SERVER:{PORT}; tries={REACHING_SECONDS}; \
+        "export FARSIGHT_PROGRAM=$0 FARSIGHT_VERBS_SERVER=$SOFTROCE_SERVER:{PORT}; tries={REACHING_SECONDS}; \
          until \"$0\" stats --connect rdma://$FARSIGHT_VERBS_SERVER --allow-plaintext >/dev/null 2>&1; do \
          tries=$((tries - 1)); [ $tries -gt 0 ] || exit 1; sleep 1; done; \
-         exec \"$1\" two_hosts --test-threads={TESTS_AT_A_TIME}"
+         \"$1\" {tests} --test-threads={TESTS_AT_A_TIME} && exec \"$1\" cables --test-threads=1"
     );
     let words = |script: &str| ["sh", "-c", script, &program].map(str::to_owned).to_vec();
     let mut client = words(&ask);
