@@ -6,9 +6,10 @@
 //! Protocol. *Ring*: the thread is busy for its verbs and its doorbell; then they leave. *Leave*: the
 //! client's engine, the link, the way; a READ beyond those that may be under way waits for one of them.
 //! *Arrive*: the server's link and engine; memory is read or written; the answer takes the server's link and
-//! the way back. A call takes a core between its arrival and its answer, for as long as the caller of
-//! [`crate::Simulation::priced`] says. *Return*: the thread takes the completion, and if it waits, goes on
-//! once it has taken all that it waits for.
+//! the way back. An atomic takes the engine twice and holds its word's lock between; the verbs behind it on
+//! its queue pair are looked at when it has done. A call takes a core between its arrival and its answer, for
+//! as long as the caller of [`crate::Simulation::priced`] says. *Return*: the thread takes the completion,
+//! and if it waits, goes on once it has taken all that it waits for.
 //!
 //! A thread's own work is told by the thread ([`crate::Simulation::charge`]).
 
@@ -20,7 +21,7 @@ use farsight_fabric::Slot;
 
 use crate::history::present_lines;
 use crate::pair::{Content, Verb};
-use crate::prices::{ADDRESS_BYTES, ATOMIC_BYTES, PartUsage, Prices, Usage};
+use crate::prices::{ADDRESS_BYTES, ATOMIC_BYTES, PartUsage, Prices, Usage, WORD_BYTES};
 use crate::state::{Arrived, Event, State};
 use crate::station::Station;
 use crate::trace::{Who, Words, digest_lines};
@@ -31,10 +32,13 @@ pub(crate) type CallPrice = Box<dyn Fn(&[u8], &[u8]) -> u64 + Send>;
 const PS_PER_NS: u64 = 1_000;
 
 /// A card and its link.
+#[derive(Clone)]
 struct Nic {
     engine: Station,
     link_out: Station,
     link_in: Station,
+    /// What keeps atomics on one word from each other.
+    atomic_locks: Station,
 }
 
 /// What verbs cost, and what is busy with them.
@@ -86,6 +90,9 @@ struct Flight {
     process: Option<usize>,
     reads: usize,
     waiting: VecDeque<(Slot, u64, Verb)>,
+    /// At the server's card: an atomic is under way, and these are behind it.
+    is_behind_atomic: bool,
+    behind_atomic: VecDeque<(Slot, u64, Verb)>,
     /// Its thread waits for all verbs, not for the first.
     is_settling: bool,
 }
@@ -97,8 +104,10 @@ impl Pricing {
     }
 
     fn nics(&self) -> Vec<Nic> {
-        let nic = || Nic { engine: Station::new(1), link_out: Station::new(1), link_in: Station::new(1) };
-        (0..self.prices.nics).map(|_| nic()).collect()
+        let atomic_locks = Station::new(self.prices.nic.atomic_locks);
+        let one = Station::new(1);
+        let nic = Nic { engine: one.clone(), link_out: one.clone(), link_in: one, atomic_locks };
+        vec![nic; self.prices.nics]
     }
 
     fn server(&mut self, host: usize) -> &mut Server {
@@ -162,10 +171,13 @@ impl Pricing {
         };
         let left = |thread: &Thread| thread.busy_until_ps.saturating_sub(now_ps).min(thread.work_ps);
         let threads = self.threads.iter().map(|thread| (1, thread.work_ps - left(thread))).collect();
+        let locks = self.servers.iter().flat_map(|server| &server.nics).map(|nic| &nic.atomic_locks);
+        let atomic_locks = locks.map(|locks| (locks.used_units().max(1), locks.done_ps(now_ps))).collect();
         let parts = [
             ("server: card", server(|nic| &nic.engine)),
             ("server: link out", server(|nic| &nic.link_out)),
             ("server: link in", server(|nic| &nic.link_in)),
+            ("server: atomics' locks", atomic_locks),
             ("server: cores", work(&mut self.servers.iter().map(|server| &server.cores))),
             ("clients: card", client(|nic| &nic.engine)),
             ("clients: link out", client(|nic| &nic.link_out)),
@@ -252,10 +264,22 @@ impl State {
         let (now_ps, host) = (self.now_ps(), self.host_of(pair));
         let (_, card, prices) = self.priced().cards(pair, host);
         let came_ps = card.link_in.pass(now_ps, prices.link.message_ps(request_bytes(&verb)));
+        let flight = self.priced().under_way(pair);
+        if flight.is_behind_atomic {
+            flight.behind_atomic.push_back((slot, serial, verb));
+        } else {
+            self.serve(pair, slot, serial, verb, came_ps);
+        }
+    }
+
+    /// The server's card takes a verb that came at `came_ps`.
+    fn serve(&mut self, pair: usize, slot: Slot, serial: u64, verb: Verb, came_ps: u64) {
+        let host = self.host_of(pair);
+        let (_, card, prices) = self.priced().cards(pair, host);
         let work_ps = match &verb {
             Verb::Read => prices.nic.read_served_ps,
             Verb::Write { .. } => prices.nic.write_served_ps,
-            Verb::Atomic(_) => prices.nic.atomic_served_ps,
+            Verb::Atomic(_) => prices.nic.atomic_served_ps / 2,
             Verb::Call(_) => prices.nic.message_ps,
         };
         let served_ps = card.engine.serve(came_ps, work_ps);
@@ -267,8 +291,11 @@ impl State {
                 0
             }
             Verb::Atomic(atomic) => {
+                let lock = atomic.word % prices.nic.atomic_locks;
+                let free_ps = card.atomic_locks.serve_by(lock, served_ps, prices.nic.atomic_held_ps);
                 self.execute_atomic(pair, slot, serial, atomic);
-                8
+                self.priced().under_way(pair).is_behind_atomic = true;
+                return self.schedule(free_ps.div_ceil(PS_PER_NS), Event::Unlock { pair, slot, serial });
             }
             Verb::Call(bytes) => {
                 let at_ns = served_ps.div_ceil(PS_PER_NS);
@@ -277,6 +304,21 @@ impl State {
         };
         let at_ns = self.answer_ns(pair, served_ps, answer_bytes);
         self.schedule(at_ns, Event::Return { pair, slot, serial, is_limited });
+    }
+
+    /// An atomic has done with its lock: it is answered, and those behind it are looked at.
+    pub(crate) fn unlock(&mut self, pair: usize, slot: Slot, serial: u64) {
+        let (now_ps, host) = (self.now_ps(), self.host_of(pair));
+        let (_, card, prices) = self.priced().cards(pair, host);
+        let ready_ps = card.engine.serve(now_ps, prices.nic.atomic_served_ps.div_ceil(2));
+        let at_ns = self.answer_ns(pair, ready_ps, WORD_BYTES);
+        self.schedule(at_ns, Event::Return { pair, slot, serial, is_limited: true });
+        self.priced().under_way(pair).is_behind_atomic = false;
+        while !self.priced().under_way(pair).is_behind_atomic {
+            let next = self.priced().under_way(pair).behind_atomic.pop_front();
+            let Some((slot, serial, verb)) = next else { break };
+            self.serve(pair, slot, serial, verb, now_ps);
+        }
     }
 
     /// When an answer of so many bytes that is ready at `ready_ps` reaches its client.

@@ -33,8 +33,13 @@ pub struct NicPrices {
     pub write_issued_ps: u64,
     /// A WRITE, at the server's card.
     pub write_served_ps: u64,
-    /// An atomic, at the server's card. The client's takes it for a READ.
+    /// An atomic, at the server's card, one half when it comes and one half when its lock is free again. The
+    /// client's takes it for a READ.
     pub atomic_served_ps: u64,
+    /// How long an atomic holds its lock, at the server's card.
+    pub atomic_held_ps: u64,
+    /// Such locks; a word's is the remainder of its number.
+    pub atomic_locks: usize,
     /// A message of a call, at either end.
     pub message_ps: u64,
 }
@@ -67,6 +72,8 @@ pub struct ThreadPrices {
 pub(crate) const ADDRESS_BYTES: u64 = 16;
 /// Bytes of an atomic's address and operands (its AtomicETH).
 pub(crate) const ATOMIC_BYTES: u64 = 28;
+/// Bytes of the word that an atomic brings back.
+pub(crate) const WORD_BYTES: u64 = 8;
 
 impl LinkPrices {
     /// What `payload_bytes` occupy a link.

@@ -22,7 +22,7 @@ const OWN: [(&str, &str); 3] = [
 ];
 
 /// Every constant: its name, its unit, and whether it is a count.
-const CONSTANTS: [(&str, &str, bool); 26] = [
+const CONSTANTS: [(&str, &str, bool); 28] = [
     ("machine.cards", "cards", true),
     ("machine.server_cores", "cores", true),
     ("machine.memory_node_cores", "cores", true),
@@ -32,6 +32,8 @@ const CONSTANTS: [(&str, &str, bool); 26] = [
     ("card.write_issued", "M/s", false),
     ("card.write_served", "M/s", false),
     ("card.atomic_served", "M/s", false),
+    ("card.atomic_held", "ns", false),
+    ("card.atomic_locks", "locks", true),
     ("card.message", "M/s", false),
     ("card.reads_in_flight", "READs", true),
     ("link.rate", "Gb/s", false),
@@ -236,6 +238,8 @@ impl Profile {
                 write_issued_ps: self.each_ps("card.write_issued"),
                 write_served_ps: self.each_ps("card.write_served"),
                 atomic_served_ps: self.each_ps("card.atomic_served"),
+                atomic_held_ps: self.ps("card.atomic_held"),
+                atomic_locks: self.count("card.atomic_locks"),
                 message_ps: self.each_ps("card.message"),
             },
             link: LinkPrices {

@@ -51,7 +51,9 @@ pub(crate) enum Event {
     Leave { pair: usize, verbs: Vec<(usize, u64, Verb)> },
     /// One of them reaches the server's card.
     Arrive { pair: usize, slot: usize, serial: u64, verb: Verb },
-    /// Its answer is back.
+    /// An atomic has done with its lock.
+    Unlock { pair: usize, slot: usize, serial: u64 },
+    /// A verb's answer is back.
     Return { pair: usize, slot: usize, serial: u64, is_limited: bool },
     /// A core has done with a call.
     Respond { pair: usize, slot: usize, serial: u64, bytes: Vec<u8> },

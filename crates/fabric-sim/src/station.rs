@@ -22,10 +22,16 @@ impl Station {
 
     /// Takes work that comes at `now_ps`; returns when it is done. Callers ask in the order of their times.
     pub(crate) fn serve(&mut self, now_ps: u64, work_ps: u64) -> u64 {
-        let unit = self.free_ps.iter_mut().min().expect("a part has units");
-        *unit = now_ps.max(*unit) + work_ps;
+        let unit = (0..self.free_ps.len()).min_by_key(|unit| self.free_ps[*unit]).expect("a part has units");
+        self.serve_by(unit, now_ps, work_ps)
+    }
+
+    /// [`Station::serve`] of work that one unit alone can do.
+    pub(crate) fn serve_by(&mut self, unit: usize, now_ps: u64, work_ps: u64) -> u64 {
+        let free_ps = &mut self.free_ps[unit];
+        *free_ps = now_ps.max(*free_ps) + work_ps;
         self.work_ps += work_ps;
-        *unit
+        *free_ps
     }
 
     /// [`Station::serve`] for a link's far end: the packet whose last bit comes at `last_bit_ps` began to
@@ -36,6 +42,11 @@ impl Station {
 
     pub(crate) fn units(&self) -> usize {
         self.free_ps.len()
+    }
+
+    /// Units that had work.
+    pub(crate) fn used_units(&self) -> usize {
+        self.free_ps.iter().filter(|free_ps| **free_ps > 0).count()
     }
 
     /// Work done until `now_ps`, by all units. What is left of what came is done without a pause.
@@ -58,6 +69,13 @@ mod tests {
         assert_eq!(station.done_ps(15), 15 + 15, "both units were busy all the time");
         assert_eq!(station.serve(100, 1), 101, "idle in between");
         assert_eq!(station.done_ps(200), 51);
+    }
+
+    #[test]
+    fn work_for_one_unit_waits_for_that() {
+        let mut station = Station::new(3);
+        assert_eq!([(2, 0), (2, 4), (0, 4)].map(|(unit, now)| station.serve_by(unit, now, 10)), [10, 20, 14]);
+        assert_eq!((station.used_units(), station.done_ps(12)), (2, 12 + 8));
     }
 
     #[test]

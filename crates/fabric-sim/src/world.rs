@@ -171,6 +171,7 @@ impl World {
             }
             Event::Leave { pair, verbs } => state.leave(pair, verbs),
             Event::Arrive { pair, slot, serial, verb } => state.arrive(pair, slot, serial, verb),
+            Event::Unlock { pair, slot, serial } => state.unlock(pair, slot, serial),
             Event::Return { pair, slot, serial, is_limited } => {
                 state.return_answer(pair, slot, serial, is_limited);
             }

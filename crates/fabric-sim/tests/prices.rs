@@ -14,7 +14,7 @@ use farsight_fabric_sim::{
     LinkPrices, NicPrices, Prices, ReliableConnection, SimHost, SimQueue, Simulation, ThreadPrices,
 };
 
-const REGION_LINES: usize = 1 << 10;
+const REGION_LINES: usize = 1 << 11;
 const CALL_PS: u64 = 400_000;
 const MESSAGE_BYTES: usize = 100;
 
@@ -27,7 +27,9 @@ const PRICES: Prices = Prices {
         read_served_ps: 13_000,
         write_issued_ps: 17_000,
         write_served_ps: 19_000,
-        atomic_served_ps: 230_000,
+        atomic_served_ps: 46_000,
+        atomic_held_ps: 230_000,
+        atomic_locks: 512,
         message_ps: 29_000,
     },
     link: LinkPrices { byte_ps: 80, packet_overhead_bytes: 30, payload_bytes_max: 4_096, way_ps: 1_000_000 },
@@ -45,10 +47,23 @@ impl CallHandler for Echo {
 
 #[derive(Clone, Copy, Debug)]
 enum Work {
-    Read { lines: usize },
-    Write { words: usize },
-    FetchAdd,
+    Read {
+        lines: usize,
+    },
+    Write {
+        words: usize,
+    },
+    /// A batch's additions are to words so far from each other.
+    FetchAdd {
+        apart_words: usize,
+    },
+    /// An addition, then READs of a line.
+    FetchAddThenReads,
     Call,
+}
+
+fn words_behind(at: RemoteAddress, words: usize) -> RemoteAddress {
+    RemoteAddress { offset_bytes: at.offset_bytes + words as u64 * 8, ..at }
 }
 
 /// A batch of `count` verbs of a kind, and its end awaited.
@@ -57,7 +72,11 @@ fn batch(queue: &mut SimQueue<ReliableConnection>, at: RemoteAddress, work: Work
         match work {
             Work::Read { lines } => queue.post_read(slot, at, lines, ReadMode::Plain),
             Work::Write { words } => queue.post_write(slot, at, &vec![7; words]),
-            Work::FetchAdd => queue.post_fetch_add(slot, at, 1),
+            Work::FetchAdd { apart_words } => {
+                queue.post_fetch_add(slot, words_behind(at, slot * apart_words), 1);
+            }
+            Work::FetchAddThenReads if slot == 0 => queue.post_fetch_add(slot, at, 1),
+            Work::FetchAddThenReads => queue.post_read(slot, at, 1, ReadMode::Plain),
             Work::Call => queue.post_call(slot, &[5; MESSAGE_BYTES]).expect("a short message"),
         }
     }
@@ -75,7 +94,12 @@ fn batch(queue: &mut SimQueue<ReliableConnection>, at: RemoteAddress, work: Work
                 queue.take_reply(slot, &mut reply).expect("a reply");
                 assert_eq!(reply, [5; MESSAGE_BYTES]);
             }
-            Work::Write { .. } | Work::FetchAdd => {
+            Work::FetchAddThenReads if slot > 0 => {
+                let mut line = [Line::ZERO];
+                queue.take_read(slot, &mut line).expect("a line");
+                assert!(line[0].0[0] > 0, "a READ shows the addition before it");
+            }
+            Work::Write { .. } | Work::FetchAdd { .. } | Work::FetchAddThenReads => {
                 queue.take_word(slot).expect("an end");
             }
         }
@@ -107,10 +131,13 @@ impl Bed {
             let connection =
                 self.simulation.connect::<ReliableConnection>("sim://server", 1).expect("a client");
             let connection = Arc::new(connection);
-            for _ in 0..threads {
+            for thread in 0..threads {
                 let mut queue = connection.open_queue().expect("a queue pair");
                 queue.attach(self.at.region).expect("a region");
-                let (simulation, ends, at) = (self.simulation.clone(), Arc::clone(&ends), self.at);
+                let (simulation, ends, mut at) = (self.simulation.clone(), Arc::clone(&ends), self.at);
+                if let Work::FetchAdd { apart_words } = work {
+                    at = words_behind(at, (machine * threads + thread) * count * apart_words);
+                }
                 let connection = Arc::clone(&connection);
                 self.simulation.process("thread", machine, move || {
                     while simulation.now() < MonotonicNs(until_ns) {
@@ -139,13 +166,14 @@ impl Bed {
 #[test]
 fn a_lonely_verb_takes_the_sum_of_its_parts() {
     let Prices { nic, link, thread, .. } = PRICES;
+    let lonely_add = Work::FetchAdd { apart_words: 0 };
     // Work, issuing and serving engine, bytes there and back (with the address that a request carries), core.
     let rows = [
         (Work::Read { lines: 1 }, nic.read_issued_ps, nic.read_served_ps, 16, 64, 0),
         (Work::Read { lines: 64 }, nic.read_issued_ps, nic.read_served_ps, 16, 4_096, 0),
         (Work::Read { lines: 65 }, nic.read_issued_ps, nic.read_served_ps, 16, 4_160, 0),
         (Work::Write { words: 5 }, nic.write_issued_ps, nic.write_served_ps, 16 + 40, 0, 0),
-        (Work::FetchAdd, nic.read_issued_ps, nic.atomic_served_ps, 28, 8, 0),
+        (lonely_add, nic.read_issued_ps, nic.atomic_served_ps + nic.atomic_held_ps, 28, 8, 0),
         (Work::Call, nic.message_ps, 2 * nic.message_ps, 100, 100, CALL_PS),
     ];
     for (work, issued_ps, served_ps, there_bytes, back_bytes, core_ps) in rows {
@@ -167,12 +195,30 @@ fn saturated_the_rate_is_that_of_the_bottleneck() {
     let messages_ps = link.message_ps(16) + link.message_ps(64);
     let flight_ps = (2 * link.way_ps + nic.read_issued_ps + nic.read_served_ps + messages_ps) as f64;
     let many = (12, 6);
+    let adds = |apart_words| Work::FetchAdd { apart_words };
     let slow_issue = Prices { nic: NicPrices { read_issued_ps: 60_000, ..nic }, ..PRICES };
     let rows = [
         ("the server's card", PRICES, many, Work::Read { lines: 1 }, 16, nic.read_served_ps as f64),
         ("the server's link", PRICES, many, Work::Read { lines: 8 }, 16, link.message_ps(512) as f64),
         ("WRITEs, the server's card", PRICES, many, Work::Write { words: 1 }, 16, nic.write_served_ps as f64),
-        ("atomics, the server's card", PRICES, many, Work::FetchAdd, 2, nic.atomic_served_ps as f64),
+        ("atomics, the server's card", PRICES, many, adds(1), 2, nic.atomic_served_ps as f64),
+        ("atomics on one word", PRICES, many, adds(0), 2, nic.atomic_held_ps as f64),
+        (
+            "atomics on words of one lock",
+            PRICES,
+            (12, 1),
+            adds(nic.atomic_locks),
+            2,
+            nic.atomic_held_ps as f64,
+        ),
+        (
+            "on words of two locks",
+            PRICES,
+            (12, 2),
+            adds(nic.atomic_locks / 2),
+            2,
+            nic.atomic_held_ps as f64 / 2.0,
+        ),
         ("the server's cores", PRICES, many, Work::Call, 2, CALL_PS as f64 / 4.0),
         ("the client's card", slow_issue, (1, 12), Work::Read { lines: 1 }, 16, 60_000.0),
         ("READs in flight", PRICES, (1, 1), Work::Read { lines: 1 }, 256, built_ps + flight_ps / 16.0),
@@ -198,6 +244,15 @@ fn a_queue_pair_sends_so_many_reads_and_the_rest_behind_them() {
 }
 
 #[test]
+fn reads_behind_an_atomic_wait_for_it() {
+    let time_of = |work, count| Bed::new(PRICES).run((1, 1), work, count, 1)[0];
+    let alone_ns = time_of(Work::FetchAdd { apart_words: 0 }, 1);
+    let with_reads_ns = time_of(Work::FetchAddThenReads, 3);
+    let reads_ns = 2 * (PRICES.nic.read_served_ps / 1_000);
+    assert!(with_reads_ns >= alone_ns + reads_ns, "{with_reads_ns} ns with two READs, {alone_ns} alone");
+}
+
+#[test]
 fn usage_is_work_by_time() {
     let bed = Bed::new(PRICES);
     let before = bed.simulation.usage().expect("prices");
@@ -210,6 +265,7 @@ fn usage_is_work_by_time() {
         ("server: card", verbs * PRICES.nic.read_served_ps as f64),
         ("server: link out", verbs * PRICES.link.message_ps(512) as f64),
         ("server: link in", verbs * PRICES.link.message_ps(16) as f64),
+        ("server: atomics' locks", 0.0),
         ("server: cores", 0.0),
         ("clients: card", verbs * PRICES.nic.read_issued_ps as f64),
         ("clients: threads", verbs * (31_000.0 + 37_000.0) + ends.len() as f64 * 97_000.0),
