@@ -19,6 +19,9 @@ pub mod key_sets;
 pub mod model;
 pub mod operations;
 pub mod past_reads;
+pub mod pool;
+pub mod pool_lives;
+pub mod pool_store;
 pub mod processes;
 pub mod raw_pool;
 pub mod raw_table;
@@ -27,7 +30,6 @@ pub mod silent;
 pub mod simulated;
 pub mod torture;
 pub mod witness;
-pub mod x_store_d;
 
 pub use seed::Seed;
 

@@ -35,9 +35,9 @@ const LEAVES_A_CALL: u32 = 16;
 
 /// The compute node whose sessions may die: what a dead one has posted was executed, so there is nothing to
 /// fence.
-pub const MORTAL: u16 = u16::MAX;
+pub const MORTAL: u32 = u32::MAX;
 /// The compute node that trains.
-const TRAINER: u16 = MORTAL - 1;
+const TRAINER: u32 = MORTAL - 1;
 
 /// Memory nodes, each a server with regions.
 pub struct RawPool<F: FabricUnderTest> {
@@ -144,7 +144,7 @@ impl PoolCalls for Calls {
         Ok(())
     }
 
-    fn fence(&self, compute_node: u16) -> CallResult<()> {
+    fn fence(&self, compute_node: u32) -> CallResult<()> {
         if compute_node == MORTAL {
             return Ok(());
         }
@@ -165,11 +165,11 @@ impl PoolCalls for Calls {
         Ok(())
     }
 
-    fn ended(&self, _node: usize, _space: Space) -> CallResult<Vec<u16>> {
+    fn ended(&self, _node: usize, _space: Space) -> CallResult<Vec<u32>> {
         Ok(Vec::new())
     }
 
-    fn take_orphans(&self, _node: usize, _space: Space, _of: u16) -> CallResult<Vec<Blocks>> {
+    fn take_orphans(&self, _node: usize, _space: Space, _of: u32) -> CallResult<Vec<Blocks>> {
         Ok(Vec::new())
     }
 }
@@ -191,7 +191,7 @@ impl<F: FabricUnderTest> TableUnderTest for RawPoolTable<F> {
     fn session(&self, _access: Access) -> Self::Session {
         // Relaxed: the numbers have to differ only.
         let number = self.compute_nodes.fetch_add(1, Ordering::Relaxed);
-        self.session_of(u16::try_from(number).expect("few sessions"), |queue| queue)
+        self.session_of(u32::try_from(number).expect("few sessions"), |queue| queue)
     }
 
     fn await_training(&self) {
@@ -213,7 +213,7 @@ impl<F: FabricUnderTest> RawPoolTable<F> {
     /// A session of a compute node, the only one of that number, over its queue pairs as `wrap` has them.
     pub fn session_of<Q: QueuePair>(
         &self,
-        compute_node: u16,
+        compute_node: u32,
         wrap: impl Fn(QueueOf<F>) -> Q,
     ) -> RawPoolSession<F, Q> {
         let (queues, connections) = self.queues(wrap);

@@ -1,36 +1,19 @@
 //! A compute node that holds a leaf's lock and does nothing more, over real memory nodes: the next one that
 //! needs the lock has it fenced, and only then takes the lock over.
 
-use std::sync::Arc;
-
 use farsight::{Access, WriteOperation, WriteOutcome};
-use farsight_client::{CatalogueError, ClientOptions, PoolClient};
+use farsight_client::CatalogueError;
 use farsight_fabric::lane::PoolLane;
-use farsight_fabric::{FabricError, Listener, QueuePair};
+use farsight_fabric::{FabricError, QueuePair};
 use farsight_index_rolex::LeafPlace;
+use farsight_layout::OWNER_WORD;
 use farsight_layout::pool::LockWord;
-use farsight_layout::{FORMAT_VERSION, OWNER_WORD};
-use farsight_memory_node::{MemoryNode, MemoryNodeHandle, MemoryNodeOptions};
-use farsight_protocol::{KeyKind, TableDefinition};
 
+use super::pool_store::PoolStore;
 use crate::fabric::FabricUnderTest;
 
 const TABLE: &str = "t";
 const TABLE_BYTES: u64 = 1 << 20;
-
-fn start<F: FabricUnderTest>(subject: &F) -> MemoryNodeHandle {
-    let listener: Arc<dyn Listener> = Arc::new(subject.listen(FORMAT_VERSION));
-    let options = MemoryNodeOptions { workers: 1, table_memory_bytes: TABLE_BYTES };
-    MemoryNode::start(vec![listener], &options).expect("a memory node")
-}
-
-fn connect<F: FabricUnderTest>(subjects: &[F]) -> PoolClient<F::Connection>
-where
-    F::Connection: 'static,
-{
-    let connections = subjects.iter().map(|subject| subject.connect(FORMAT_VERSION).expect("a connection"));
-    PoolClient::of_pool(connections.collect(), ClientOptions::default()).expect("a client of the pool")
-}
 
 /// What comes of WRITEs at a leaf's lock, one a node, by a compute node that has been fenced.
 fn write_late<Q: QueuePair>(queues: &mut [Q], regions: &[farsight_base::RemoteAddress]) -> Vec<FabricError> {
@@ -51,18 +34,16 @@ fn write_late<Q: QueuePair>(queues: &mut [Q], regions: &[farsight_base::RemoteAd
 ///
 /// # Panics
 /// If a promise is broken.
-pub fn a_silent_lock_holder_is_fenced_everywhere<F: FabricUnderTest>(subjects: &[F])
-where
-    F::Connection: 'static,
-{
-    let nodes: Vec<MemoryNodeHandle> = subjects.iter().map(start).collect();
-    let silent = connect(subjects);
-    let (name, value_bytes) = (TABLE.to_owned(), 8);
-    silent.create_table(TableDefinition { name, key_kind: KeyKind::U64, value_bytes }).expect("a table");
+pub fn a_silent_lock_holder_is_fenced_everywhere<F: FabricUnderTest<Connection: 'static>>(
+    subjects: impl IntoIterator<Item = F>,
+) {
+    let pool = PoolStore::rolex(subjects, TABLE_BYTES);
+    drop(pool.create(TABLE, 8));
+    let silent = pool.connect();
     let mut links = silent.links(TABLE).expect("the table");
     let table = links.cache.table().clone();
     let lock_at = |node, leaf| table.address(LeafPlace::new(node, leaf).expect("a leaf"), OWNER_WORD);
-    let locked = LockWord::of(links.compute_node.0, 1).0;
+    let locked = LockWord::of(links.locks.compute_node(), 1 + links.locks.draw(1)).0;
     let found = PoolLane::new(&mut links.queues).block_on(async |slot| {
         slot.post_compare_swap(0, 0, lock_at(0, 0), LockWord::FREE.0, locked);
         slot.completed().await;
@@ -70,16 +51,16 @@ where
     });
     assert_eq!(found.expect("a lane").expect("an atomic"), LockWord::FREE.0, "the first leaf was locked");
 
-    let other = connect(subjects);
+    let other = pool.connect();
     let table = other.open_table(TABLE).expect("the table");
     let mut session = table.session(Access::OneSided).expect("a session");
     let written = session.write_one(WriteOperation::Put, 7, b"survivor").expect("a put");
     assert!(matches!(written, WriteOutcome::Inserted(_)), "{written:?}");
-    for node in &nodes {
+    for node in pool.nodes() {
         let stats = node.stats();
         assert_eq!((stats.fenced, stats.compute_nodes), (1, 1), "{stats:?}");
     }
-    let locks: Vec<_> = (0..subjects.len()).map(|node| lock_at(node, 0)).collect();
+    let locks: Vec<_> = (0..pool.nodes().len()).map(|node| lock_at(node, 0)).collect();
     for error in write_late(&mut links.queues, &locks) {
         assert!(matches!(error, FabricError::Dismissed { .. }), "{error}");
     }
@@ -92,7 +73,7 @@ where
         Err(CatalogueError::Fabric(FabricError::Dismissed { .. })) => {}
         other => panic!("a fenced compute node goes on: {other:?}"),
     }
-    let table = connect(subjects).open_table(TABLE).expect("the table");
+    let table = pool.connect().open_table(TABLE).expect("the table");
     let mut session = table.session(Access::OneSided).expect("a session");
     session.get(7, &mut value).expect("a get").expect("the pair");
     session.write_one(WriteOperation::Put, 7, b"anew----").expect("a put");

@@ -161,7 +161,7 @@ fn definition(source: &mut Source<'_>) -> TableDefinition {
 pub(super) fn pool(source: &mut Source<'_>) -> PoolRequest {
     let (kind, table) = (source.below(12), TableId(source.below(3) as u16));
     let space = if source.below(4) == 0 { Space::Meta } else { Space::Leaves };
-    let compute_node = ComputeNode(source.below(5) as u16);
+    let compute_node = ComputeNode(source.below(5) as u32);
     let home = source.below(3) as u64;
     match kind {
         0 => PoolRequest::Register,

@@ -1,11 +1,16 @@
-//! What operations cost, in verbs, round trips and bytes: docs/costs.md.
+//! What operations cost, in verbs, round trips and bytes, on each fabric the same: docs/costs.md.
 
 use farsight::{Access, WriteOperation};
 use farsight_conformance::engine::raw_pool::RawPool;
 use farsight_conformance::engine::{EngineUnderTest as _, SessionUnderTest as _, TableUnderTest as _};
+use farsight_conformance::fabric::FabricUnderTest;
 use farsight_conformance::fabric::shm::Shm;
+use farsight_conformance::fabric::sim::SimNode;
+use farsight_conformance::fabric::tcp::Tcp;
 use farsight_fabric::Meters;
+use farsight_fabric_sim::ReliableConnection;
 
+const TABLE_BYTES: u64 = 4 << 20;
 const KEYS: u64 = 2_000;
 const STEP: u64 = 16;
 const ASKED: u64 = 400;
@@ -25,9 +30,39 @@ impl Cost {
     }
 }
 
+/// Each test on each fabric, with memory nodes that this makes.
+macro_rules! costs_suite {
+    ($name:ident: $make:expr) => {
+        mod $name {
+            use super::*;
+
+            costs_suite!(@tests $make;
+                a_get_is_one_round_trip, an_update_and_a_removal_are_two_round_trips,
+                ycsb_a_is_one_round_trip_and_a_half, an_insert_is_two_round_trips_and_its_share_of_a_split,
+                an_insert_is_two_round_trips_though_its_leaf_splits_and_never_more_than_three,
+                a_scan_reads_the_leaves_that_are_predicted_in_one_doorbell);
+        }
+    };
+    (@tests $make:expr; $($test:ident),+) => {
+        $(
+            #[test]
+            fn $test() {
+                super::$test($make);
+            }
+        )+
+    };
+}
+
+costs_suite!(over_shared_memory: |nodes| (0..nodes).map(|_| Shm::new()).collect::<Vec<_>>());
+costs_suite!(over_tcp: |nodes| (0..nodes).map(|_| Tcp::default()).collect::<Vec<_>>());
+costs_suite!(over_simulated_cards: |nodes| Vec::from_iter(SimNode::<ReliableConnection>::several(1, nodes)));
+
 /// The costs of one kind of operation on keys that the cache knows, one after the other.
-fn cost(run: impl Fn(&mut dyn FnMut(Option<(WriteOperation, u64)>, u64))) -> Cost {
-    let pool = RawPool::start([Shm::new(), Shm::new()], 16 << 20);
+fn cost<F: FabricUnderTest>(
+    make: impl Fn(usize) -> Vec<F>,
+    run: impl Fn(&mut dyn FnMut(Option<(WriteOperation, u64)>, u64)),
+) -> Cost {
+    let pool = RawPool::start(make(2), TABLE_BYTES);
     let table = pool.table(8);
     let mut session = table.session(Access::OneSided);
     let keys: Vec<u64> = (0..KEYS).map(|key| (key.wrapping_mul(0x9e37_79b9) % KEYS) * STEP).collect();
@@ -59,27 +94,24 @@ fn budgets(
     ]
 }
 
-#[test]
-fn a_get_is_one_round_trip() {
-    let cost = cost(|run| (0..ASKED).for_each(|index| run(None, index * 3 % KEYS * STEP)));
+fn a_get_is_one_round_trip<F: FabricUnderTest>(make: impl Fn(usize) -> Vec<F>) {
+    let cost = cost(&make, |run| (0..ASKED).for_each(|index| run(None, index * 3 % KEYS * STEP)));
     cost.assert("GET", budgets(&cost.total, [1.0, 1.0, 448.0, 0.0, 0.0, 0.0]));
 }
 
-#[test]
-fn an_update_and_a_removal_are_two_round_trips() {
+fn an_update_and_a_removal_are_two_round_trips<F: FabricUnderTest>(make: impl Fn(usize) -> Vec<F>) {
     let update = |index: u64| Some((WriteOperation::Update, index * 3 % KEYS * STEP));
-    let cost_of_update = cost(|run| (0..ASKED).for_each(|index| run(update(index), 0)));
+    let cost_of_update = cost(&make, |run| (0..ASKED).for_each(|index| run(update(index), 0)));
     let budget = [2.0, 1.0, 512.0, 5.0, 112.0, 1.0];
     cost_of_update.assert("update", budgets(&cost_of_update.total, budget));
     let remove = |index: u64| Some((WriteOperation::Remove, index * 3 % KEYS * STEP));
-    let cost_of_removal = cost(|run| (0..ASKED).for_each(|index| run(remove(index), 0)));
+    let cost_of_removal = cost(&make, |run| (0..ASKED).for_each(|index| run(remove(index), 0)));
     cost_of_removal.assert("removal", budgets(&cost_of_removal.total, [2.0, 1.0, 512.0, 2.0, 16.0, 1.0]));
 }
 
 /// Half look-ups, half updates, each alone.
-#[test]
-fn ycsb_a_is_one_round_trip_and_a_half() {
-    let cost = cost(|run| {
+fn ycsb_a_is_one_round_trip_and_a_half<F: FabricUnderTest>(make: impl Fn(usize) -> Vec<F>) {
+    let cost = cost(&make, |run| {
         for index in 0..ASKED {
             let key = index * 7 % KEYS * STEP;
             run((index % 2 == 1).then_some((WriteOperation::Update, key)), key);
@@ -88,16 +120,16 @@ fn ycsb_a_is_one_round_trip_and_a_half() {
     cost.assert("YCSB A", budgets(&cost.total, [1.8, 1.0, 480.0, 2.5, 56.0, 0.5]));
 }
 
-#[test]
-fn an_insert_is_two_round_trips_and_its_share_of_a_split() {
+fn an_insert_is_two_round_trips_and_its_share_of_a_split<F: FabricUnderTest>(make: impl Fn(usize) -> Vec<F>) {
     let insert = |index: u64| Some((WriteOperation::Insert, index * 3 % KEYS * STEP + 7));
-    let cost = cost(|run| (0..ASKED).for_each(|index| run(insert(index), 0)));
+    let cost = cost(&make, |run| (0..ASKED).for_each(|index| run(insert(index), 0)));
     cost.assert("insert", budgets(&cost.total, [2.3, 1.5, 900.0, 12.0, 400.0, 1.2]));
 }
 
-#[test]
-fn an_insert_is_two_round_trips_though_its_leaf_splits_and_never_more_than_three() {
-    let pool = RawPool::start([Shm::new()], 16 << 20);
+fn an_insert_is_two_round_trips_though_its_leaf_splits_and_never_more_than_three<F: FabricUnderTest>(
+    make: impl Fn(usize) -> Vec<F>,
+) {
+    let pool = RawPool::start(make(1), TABLE_BYTES);
     let table = pool.table(8);
     let mut session = table.session(Access::OneSided);
     let (mut splits, mut in_two) = (0, 0);
@@ -117,9 +149,10 @@ fn an_insert_is_two_round_trips_though_its_leaf_splits_and_never_more_than_three
     assert!(splits > 120 && in_two * 10 > splits * 9, "{in_two} of {splits} splits in two round trips");
 }
 
-#[test]
-fn a_scan_reads_the_leaves_that_are_predicted_in_one_doorbell() {
-    let pool = RawPool::start([Shm::new()], 16 << 20);
+fn a_scan_reads_the_leaves_that_are_predicted_in_one_doorbell<F: FabricUnderTest>(
+    make: impl Fn(usize) -> Vec<F>,
+) {
+    let pool = RawPool::start(make(1), TABLE_BYTES);
     let table = pool.table(8);
     let mut session = table.session(Access::OneSided);
     for key in 0..KEYS {

@@ -4,6 +4,7 @@
 
 mod costs;
 mod deaths;
+mod lives;
 mod merges;
 mod orders;
 mod silent;

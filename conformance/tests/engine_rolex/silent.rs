@@ -5,5 +5,5 @@ use farsight_conformance::fabric::tcp::Tcp;
 
 #[test]
 fn over_tcp() {
-    silent::a_silent_lock_holder_is_fenced_everywhere(&[Tcp::default(), Tcp::default()]);
+    silent::a_silent_lock_holder_is_fenced_everywhere([Tcp::default(), Tcp::default()]);
 }

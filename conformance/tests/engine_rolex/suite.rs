@@ -1,6 +1,7 @@
 //! The suite.
 
 use farsight_conformance::engine::Seed;
+use farsight_conformance::engine::pool_store::PoolStore;
 use farsight_conformance::engine::raw_pool::RawPool;
 use farsight_conformance::fabric::shm::Shm;
 use farsight_conformance::fabric::sim::SimNode;
@@ -24,10 +25,17 @@ mod three_memory_nodes {
     farsight_conformance::engine_suite!(RawPool::start([Shm::new(), Shm::new(), Shm::new()], TABLE_BYTES));
 }
 
+/// The same as programs use it: memory nodes with processors, clients with numbers.
+mod real_memory_nodes {
+    use super::*;
+
+    farsight_conformance::engine_suite!(PoolStore::rolex([Shm::new(), Shm::new()], TABLE_BYTES));
+}
+
 mod over_tcp {
     use super::*;
 
-    farsight_conformance::engine_suite!(RawPool::start(
+    farsight_conformance::engine_suite!(PoolStore::rolex(
         [Slow::<Tcp>::default(), Slow::default()],
         TABLE_BYTES
     ));

@@ -8,7 +8,7 @@ use farsight_client::Nodes;
 use farsight_conformance::engine::SessionUnderTest;
 use farsight_conformance::engine::costs::MeteredSession;
 use farsight_conformance::engine::direct::SessionView;
-use farsight_conformance::engine::x_store_d::{PartStore, await_training};
+use farsight_conformance::engine::pool_store::{PoolStore, await_training};
 use farsight_conformance::fabric::FabricUnderTest;
 use farsight_conformance::fabric::shm::Shm;
 use farsight_conformance::fabric::sim::SimNode;
@@ -24,14 +24,14 @@ type View<F> = SessionView<Nodes<<F as FabricUnderTest>::Connection>>;
 
 /// A loaded and trained table.
 struct Loaded<F: FabricUnderTest<Connection: 'static>> {
-    store: PartStore<F>,
+    store: PoolStore<F>,
     keys: Vec<u64>,
     session: View<F>,
 }
 
 impl<F: FabricUnderTest<Connection: 'static>> Loaded<F> {
     fn new(subjects: impl IntoIterator<Item = F>, keys: u64, table_memory_bytes: u64) -> Self {
-        let store = PartStore::start(subjects, &THIRDS, table_memory_bytes);
+        let store = PoolStore::x_store_d(subjects, &THIRDS, table_memory_bytes);
         let table = store.create("t", 8);
         let pairs: BTreeMap<u64, u64> = (0..keys).map(|index| (mix(index) & !1, index)).collect();
         let mut load = table.bulk_load().expect("a load");

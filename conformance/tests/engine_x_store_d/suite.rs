@@ -1,7 +1,7 @@
 //! The suite, with ranges that part its sets of keys.
 
 use farsight_conformance::engine::Seed;
-use farsight_conformance::engine::x_store_d::PartStore;
+use farsight_conformance::engine::pool_store::PoolStore;
 use farsight_conformance::fabric::shm::Shm;
 use farsight_conformance::fabric::sim::SimNode;
 use farsight_conformance::fabric::slow::Slow;
@@ -17,13 +17,13 @@ const BOUNDARIES: [u64; 3] = [1 << 53, 1 << 63, u64::MAX - 150];
 mod one_memory_node {
     use super::*;
 
-    farsight_conformance::engine_suite!(PartStore::start([Shm::new()], &[], TABLE_BYTES));
+    farsight_conformance::engine_suite!(PoolStore::x_store_d([Shm::new()], &[], TABLE_BYTES));
 }
 
 mod four_memory_nodes {
     use super::*;
 
-    farsight_conformance::engine_suite!(PartStore::start(
+    farsight_conformance::engine_suite!(PoolStore::x_store_d(
         [(); 4].map(|()| Shm::new()),
         &BOUNDARIES,
         TABLE_BYTES
@@ -33,17 +33,17 @@ mod four_memory_nodes {
 mod over_tcp {
     use super::*;
 
-    farsight_conformance::engine_suite!(PartStore::start(
+    farsight_conformance::engine_suite!(PoolStore::x_store_d(
         [(); 3].map(|()| Slow::<Tcp>::default()),
         &BOUNDARIES[..2],
         TABLE_BYTES
     ));
 }
 
-fn simulated<K: Kind>() -> PartStore<Slow<SimNode<K>>> {
+fn simulated<K: Kind>() -> PoolStore<Slow<SimNode<K>>> {
     let seed = Seed::new("XStore-D over simulated cards").random(0).next_u64();
     let nodes = SimNode::several(seed, 3).into_iter().map(Slow);
-    PartStore::start(nodes, &BOUNDARIES[1..], SIMULATED_TABLE_BYTES)
+    PoolStore::x_store_d(nodes, &BOUNDARIES[1..], SIMULATED_TABLE_BYTES)
 }
 
 mod over_reliable_connections {

@@ -8,12 +8,11 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use farsight::{
-    Addresses, Client, ConnectOptions, MemoryNode, Options, PoolTraining, Server, ServerUrl, Session,
-};
+use farsight::{Addresses, Client, ConnectOptions, Options, ServerUrl, Session};
 use farsight_base::prng::SplitMix64;
 use farsight_conformance::engine::Seed;
 use farsight_conformance::engine::harness::{Directory, PATIENCE, eventually};
+use farsight_conformance::engine::pool::{Pool, over_shared_memory, over_tcp};
 use farsight_conformance::engine::processes::{Player, argument};
 use farsight_conformance::engine::witness::Witness;
 
@@ -78,8 +77,8 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(directory: &Directory, urls: &str, number: u64, seed: u64) -> Self {
-        let path = directory.file(&format!("worker-{number}"));
+    fn start(pool: &Pool, urls: &str, number: u64, seed: u64) -> Self {
+        let path = pool.file(&format!("worker-{number}"));
         let file = File::options().read(true).write(true).create_new(true).open(&path).expect("a file");
         (0..begun_word(KEYS)).for_each(|word| write_word(&file, word, 0));
         let arguments = [
@@ -119,30 +118,19 @@ impl Worker {
     }
 }
 
-/// Blocks of leaves whose compute nodes have ended, at all nodes.
-fn orphans(nodes: &[MemoryNode]) -> u64 {
-    nodes.iter().flat_map(|node| node.stats().tables).map(|table| table.leaves.orphaned).sum()
-}
-
 fn kill_and_go_on(test: &str, url: impl Fn(&Directory, usize) -> ServerUrl) {
     let seed = Seed::new(test);
     let mut random = seed.random(0);
-    let directory = Directory::new();
-    let start = |node| {
-        let builder = Server::builder().listen(url(&directory, node)).table_memory_bytes(8 << 20);
-        builder.start_memory_node().expect("a memory node")
-    };
-    let nodes = [0, 1].map(start);
-    let urls = nodes.iter().map(|node| node.url().to_string()).collect::<Vec<_>>().join(",");
+    let pool = Pool::start(2, 8 << 20, url);
+    let urls = pool.addresses().to_string();
     let client = connect(&urls);
     let table = client.create_table::<u64>(TABLE, VALUE_BYTES).expect("a table");
-    let training = PoolTraining::start(urls.parse().expect("addresses"), ConnectOptions::default());
-    let training = training.expect("a thread");
+    let _training = pool.train();
     let mut session = table.session(Options::default()).expect("a session");
     let mut numbers = 0..NUMBERS_MAX;
     let mut start = |random: &mut SplitMix64| {
         let number = numbers.next().expect("few workers");
-        Worker::start(&directory, &urls, number, random.next_u64())
+        Worker::start(&pool, &urls, number, random.next_u64())
     };
     let mut workers: Vec<Worker> = (0..WORKERS).map(|_| start(&mut random)).collect();
     workers.iter_mut().for_each(Worker::await_progress);
@@ -162,24 +150,20 @@ fn kill_and_go_on(test: &str, url: impl Fn(&Directory, usize) -> ServerUrl) {
         worker.player.await_end();
         worker.judge(&mut session);
     }
-    let used =
-        || nodes.iter().flat_map(|node| node.stats().tables).map(|table| table.leaves.used).sum::<u64>();
-    eventually("the blocks of the dead", || orphans(&nodes) == 0);
+    let used = || pool.sum(|table| table.leaves.used);
+    eventually("the blocks of the dead", || pool.sum(|table| table.leaves.orphaned) == 0);
     let pairs = session.scan(0..).count() as u64;
     println!("{} leaves for {pairs} pairs, behind {} deaths", used(), KILLS + WORKERS);
     // Leaves that are at least a quarter full, and those that this session keeps.
     assert!(used() < pairs / 4 + 200, "{} leaves for {pairs} pairs", used());
-    drop(training);
 }
 
 #[test]
 fn compute_nodes_over_shared_memory() {
-    kill_and_go_on("compute nodes are killed, shm", |directory, node| {
-        ServerUrl::shm(directory.file(&format!("node-{node}")))
-    });
+    kill_and_go_on("compute nodes are killed, shm", over_shared_memory);
 }
 
 #[test]
 fn compute_nodes_over_tcp() {
-    kill_and_go_on("compute nodes are killed, tcp", |_, _| "tcp://127.0.0.1:0".parse().expect("an address"));
+    kill_and_go_on("compute nodes are killed, tcp", over_tcp);
 }

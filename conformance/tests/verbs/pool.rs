@@ -59,7 +59,7 @@ farsight_conformance::engine_suite!(
 #[test]
 fn a_silent_lock_holder_is_fenced() {
     if is_asked_for() {
-        silent::a_silent_lock_holder_is_fenced_everywhere(&[Verbs::new(), Verbs::new()]);
+        silent::a_silent_lock_holder_is_fenced_everywhere([Verbs::new(), Verbs::new()]);
     }
 }
 

@@ -58,8 +58,9 @@ impl fmt::Display for ClientId {
     }
 }
 
-/// One life of a server. A restart has another, so whatever a client cached before it is void.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+/// One life of a server. A restart has another, so whatever a client cached before it is void. Their order
+/// means nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Epoch(pub u64);
 
 impl fmt::Display for Epoch {

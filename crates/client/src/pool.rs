@@ -19,10 +19,9 @@ use std::sync::Arc;
 use farsight_base::Epoch;
 use farsight_fabric::Connection;
 use farsight_fabric::lane::NODES_MAX;
-use farsight_index_rolex::RolexCache;
+use farsight_index_rolex::{ComputeNodeLocks, RolexCache};
 use farsight_protocol::{
-    ComputeNode, ControlRequest, MemoryNodeStats, POOL_NODES_MAX, PoolRequest, PoolTableInfo,
-    TableDefinition, TableEngine,
+    ControlRequest, MemoryNodeStats, POOL_NODES_MAX, PoolRequest, PoolTableInfo, TableDefinition, TableEngine,
 };
 
 use crate::client::{Client, ClientOptions};
@@ -46,8 +45,9 @@ pub struct PoolLinks<Q> {
     pub cache: Arc<RolexCache>,
     /// Home's life, which is the pool's.
     pub home: Epoch,
-    /// This process among the pool's compute nodes, for as long as these connections live.
-    pub compute_node: ComputeNode,
+    /// The lock values of this process among the pool's compute nodes, for as long as these connections
+    /// live.
+    pub locks: ComputeNodeLocks,
 }
 
 impl<C: Connection + 'static> Table<Nodes<C>> {

@@ -3,6 +3,9 @@
 //!
 //! Invariant: a lock value is drawn once in the compute node's life. Sessions draw ranges from one counter,
 //! and values from their range.
+//!
+//! A number has 2^31 lock values. When half of them are drawn the compute node is to be given up and to go on
+//! under another number, which its sessions do with their next writes, long before the other half is drawn.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -11,11 +14,13 @@ use std::sync::Arc;
 
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_fabric::FabricError;
-use farsight_layout::pool::LockWord;
+use farsight_layout::pool::{LOCK_SEQUENCE_BITS, LockWord};
 use farsight_protocol::{Blocks, Space};
 
 /// Lock values that a session draws at once.
-const RANGE: u64 = 1 << 20;
+const RANGE: u64 = 1 << 10;
+/// Lock values of a number that are drawn before another number is due.
+const DUE: u64 = 1 << (LOCK_SEQUENCE_BITS - 1);
 
 /// What a call came to; an error is the memory node's, or the fabric's.
 pub type CallResult<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -26,13 +31,14 @@ pub trait PoolCalls: Send {
     /// Leaves of memory node `node` that nobody uses, as many as one call gives; empty if there are none.
     fn more_leaves(&self, node: usize) -> CallResult<Range<u32>>;
 
-    /// Fails if this compute node was given up, because an operation of one of its sessions broke off: a lock
-    /// that it has may be that operation's, which only another compute node takes over.
+    /// Fails if this compute node was given up: because an operation of one of its sessions broke off, so
+    /// that a lock that it has may be that operation's, which only another compute node takes over; or
+    /// because its lock values run out.
     fn standing(&self) -> Result<(), FabricError>;
 
     /// Ends a compute node at every memory node; returns when none of its verbs can execute any more. After
     /// an error it may have verbs left.
-    fn fence(&self, compute_node: u16) -> CallResult<()>;
+    fn fence(&self, compute_node: u32) -> CallResult<()>;
 
     /// Makes given blocks of memory node `node` this compute node's, whoever has them.
     fn adopt(&self, node: usize, space: Space, blocks: &[Blocks]) -> CallResult<()>;
@@ -44,24 +50,44 @@ pub trait PoolCalls: Send {
     fn free(&self, node: usize, space: Space, blocks: &[Blocks]) -> CallResult<()>;
 
     /// Compute nodes that have ended and left blocks at memory node `node`.
-    fn ended(&self, node: usize, space: Space) -> CallResult<Vec<u16>>;
+    fn ended(&self, node: usize, space: Space) -> CallResult<Vec<u32>>;
 
     /// Takes over blocks of a compute node that has ended and is fenced; none when all are taken.
-    fn take_orphans(&self, node: usize, space: Space, of: u16) -> CallResult<Vec<Blocks>>;
+    fn take_orphans(&self, node: usize, space: Space, of: u32) -> CallResult<Vec<Blocks>>;
 }
 
 /// The lock values of a compute node, shared by its sessions.
 #[derive(Clone, Debug)]
 pub struct ComputeNodeLocks {
-    compute_node: u16,
+    compute_node: u32,
     drawn: Arc<AtomicU64>,
 }
 
 impl ComputeNodeLocks {
     /// Those of the compute node that was given this number, none of them drawn.
     #[must_use]
-    pub fn new(compute_node: u16) -> Self {
+    pub fn new(compute_node: u32) -> Self {
         Self { compute_node, drawn: Arc::new(AtomicU64::new(0)) }
+    }
+
+    /// The compute node's number.
+    #[must_use]
+    pub fn compute_node(&self) -> u32 {
+        self.compute_node
+    }
+
+    /// Draws so many lock values; the sequence before the first of them.
+    #[must_use]
+    pub fn draw(&self, count: u64) -> u64 {
+        // Relaxed: the ranges only have to differ.
+        self.drawn.fetch_add(count, Ordering::Relaxed)
+    }
+
+    /// True once so many are drawn that the compute node should go on under another number.
+    #[must_use]
+    pub fn are_running_out(&self) -> bool {
+        // Relaxed: who sees it late draws a few more, of which there are as many again.
+        self.drawn.load(Ordering::Relaxed) >= DUE
     }
 }
 
@@ -79,18 +105,17 @@ impl Locks {
     }
 
     /// The compute node.
-    pub(crate) fn compute_node(&self) -> u16 {
-        self.all.compute_node
+    pub(crate) fn compute_node(&self) -> u32 {
+        self.all.compute_node()
     }
 
     /// A lock value that was never one.
     ///
     /// # Panics
-    /// After 2^47 of them, which at a million locks a second takes four years.
+    /// After 2^31 of them: its sessions were to be given up 2^30 earlier.
     pub(crate) fn draw(&self) -> LockWord {
         if self.next.get() == self.end.get() {
-            // Relaxed: the ranges only have to differ.
-            let first = self.all.drawn.fetch_add(RANGE, Ordering::Relaxed);
+            let first = self.all.draw(RANGE);
             self.next.set(first);
             self.end.set(first + RANGE);
         }
@@ -116,5 +141,17 @@ mod tests {
             assert_eq!(lock.owner(), Some(9));
             assert!(drawn.insert(lock.0), "{lock:?} twice");
         }
+    }
+
+    #[test]
+    fn there_are_as_many_locks_behind_the_last_warning_as_before() {
+        let all = ComputeNodeLocks::new(u32::MAX);
+        assert_eq!(all.draw(DUE - 1), 0);
+        assert!(!all.are_running_out());
+        let session = Locks::new(all.clone());
+        assert_eq!(session.draw(), LockWord::of(u32::MAX, DUE));
+        assert!(all.are_running_out());
+        assert_eq!(all.draw(DUE - RANGE - 1), DUE - 1 + RANGE);
+        assert_eq!(Locks::new(all).draw().owner(), Some(u32::MAX));
     }
 }

@@ -48,8 +48,9 @@ impl LeafPlace {
 }
 
 impl std::fmt::Display for LeafPlace {
+    /// Counts the pool's memory nodes from 1, as people do.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "leaf {} of memory node {}", self.number(), self.node())
+        write!(f, "leaf {} of the pool's memory node {}", self.number(), self.node() + 1)
     }
 }
 

@@ -15,6 +15,9 @@ use farsight_layout::pool::{LockWord, LockedLeaf, Neighbour, Writes};
 
 use crate::{LeafPlace, RolexError, RolexSession};
 
+/// Fenced compute nodes that a session remembers; to fence one again costs a call and is done at once.
+const FENCED_KNOWN_MAX: usize = 1 << 16;
+
 impl RolexSession {
     /// Takes the leaf over from the holder of `lock`, whose lease is over, and brings it to rest.
     pub(crate) async fn repair<Q: QueuePair>(
@@ -57,7 +60,7 @@ impl RolexSession {
     }
 
     /// Fences a compute node, unless that was done.
-    pub(crate) fn fence(&self, owner: u16) -> Result<(), RolexError> {
+    pub(crate) fn fence(&self, owner: u32) -> Result<(), RolexError> {
         if !self.fenced.borrow().contains(&owner) {
             let what = "fencing a compute node that is taken for dead";
             #[cfg(planted)]
@@ -67,7 +70,11 @@ impl RolexSession {
             if !is_skipped {
                 self.calls.fence(owner).map_err(|source| RolexError::of_call(what, source))?;
             }
-            self.fenced.borrow_mut().insert(owner);
+            let mut fenced = self.fenced.borrow_mut();
+            if fenced.len() >= FENCED_KNOWN_MAX {
+                fenced.clear();
+            }
+            fenced.insert(owner);
         }
         Ok(())
     }

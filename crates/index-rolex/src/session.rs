@@ -31,7 +31,7 @@ pub struct RolexSession {
     pub(crate) calls: Box<dyn PoolCalls>,
     pub(crate) rooms: RefCell<Rooms>,
     /// Compute nodes that this session knows to be fenced.
-    pub(crate) fenced: RefCell<HashSet<u16>>,
+    pub(crate) fenced: RefCell<HashSet<u32>>,
     counters: Cell<Counters>,
 }
 
@@ -54,6 +54,18 @@ impl RolexSession {
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters.get()
+    }
+
+    /// Fetches the whole learned index as it is now into the cache: the directory, and each group's image
+    /// that is not here.
+    ///
+    /// # Errors
+    /// [`RolexError`].
+    pub fn prefill<Q: QueuePair>(&self, queues: &mut [Q]) -> Result<(), RolexError> {
+        let fetch = async |slot: PoolSlot<'_, '_, Q>, key: u64| Ok(self.hints.fetch(&slot, key).await?);
+        // The first brings the directory.
+        run(queues, 1, std::iter::once(0), &fetch)?;
+        run(queues, GETS, self.hints.boundaries().into_iter(), &fetch)
     }
 
     /// The values of `keys` into `answers`.

@@ -164,6 +164,7 @@ impl Trainer {
         source: &S,
         budget: usize,
     ) -> Result<Trained, TrainError<S::Error>> {
+        self.session.calls.standing()?;
         let root = read_root(slot, self.meta).await?;
         let Some(line) = root.line() else { return self.first_directory(slot, source).await };
         if self.current.as_ref().is_none_or(|current| current.root != root) {

@@ -32,8 +32,8 @@ fn every_pair_is_found_by_one_read() {
     assert_eq!(loaded.pairs, keys.len() as u64);
     let session = pool.session(2);
     let mut answers = Answers::default();
-    // The first batch fetches the directory and the groups.
-    session.multi_get(&mut queues, &keys, &mut answers).expect("GETs");
+    // The directory and all groups.
+    session.prefill(&mut queues).expect("the learned index");
     let reads = |queues: &[Queue]| queues.iter().map(|queue| queue.meters().reads).sum::<u64>();
     let before = reads(&queues);
     session.multi_get(&mut queues, &keys, &mut answers).expect("GETs");

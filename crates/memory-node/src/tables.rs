@@ -107,7 +107,7 @@ impl Tables {
         if named == self.epoch {
             return Ok(());
         }
-        let text = format!("node {} of the pool is {named}, this is {}", place.index, self.epoch);
+        let text = format!("the pool's node {place} is {named}, this is {}", self.epoch);
         Err(ServerError::new(ErrorCode::OtherPool, text))
     }
 
@@ -123,13 +123,9 @@ fn other_pool(own: &PoolPlace, wanted: &PoolPlace) -> ServerError {
         lives.join(", ")
     };
     let text = format!(
-        "this node is number {} of a pool of {} [{}], not number {} of {} [{}]. Every client names the same nodes in \
-         the same order; a node that lost its pool must be started again",
-        own.index,
-        own.epochs.len(),
+        "this node is {own} in its pool [{}], not {wanted} [{}]. Every client names the same nodes in the same order; a \
+         node that lost its pool must be started again",
         lives(own),
-        wanted.index,
-        wanted.epochs.len(),
         lives(wanted)
     );
     ServerError::new(ErrorCode::OtherPool, text)

@@ -31,7 +31,7 @@ pub enum NodeKind {
 
 /// A compute node, by the number that home gave it. Never given twice in home's life, never zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-pub struct ComputeNode(pub u16);
+pub struct ComputeNode(pub u32);
 
 impl std::fmt::Display for ComputeNode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -59,6 +59,13 @@ impl PoolPlace {
     #[must_use]
     pub fn home(&self) -> Epoch {
         Epoch(self.epochs[0])
+    }
+}
+
+impl std::fmt::Display for PoolPlace {
+    /// Counts from 1, as people do; home is number 1.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "number {} of {}", u32::from(self.index) + 1, self.epochs.len())
     }
 }
 

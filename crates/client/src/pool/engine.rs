@@ -170,11 +170,7 @@ impl<C: Connection + 'static> Peers for Nodes<C> {
         }
     }
 
-    /// Of ROLEX nothing to do: groups are fetched with the first key that needs them, in one round trip.
     fn prefill(engine: &mut PoolEngine, queues: &mut Vec<C::Queue>) -> Result<(), EngineError> {
-        match engine {
-            PoolEngine::Rolex(_) => Ok(()),
-            PoolEngine::XStoreD(parts) => Ok(parts.prefill(queues)?),
-        }
+        on_engine!(engine, engine => engine.prefill(queues).map_err(EngineError::from))
     }
 }

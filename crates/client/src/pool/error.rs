@@ -63,17 +63,19 @@ pub enum PoolError {
     },
     /// A node that stands elsewhere in the list of its pool, or in another pool.
     #[error(
-        "memory node {peer} is number {index} of a pool of {count}, here it is number {got_index} of {got_count}, or \
-         stands beside other nodes: every client of a pool names the same nodes in the same order"
+        "memory node {peer} is number {} of a pool of {count}, here it is number {} of {got_count}, or stands beside \
+         other nodes: every client of a pool names the same nodes in the same order",
+        .index + 1,
+        .got_index + 1
     )]
     OtherList {
         /// Its address.
         peer: String,
-        /// Its index in its pool.
+        /// Its index in its pool, from 0; in words it is numbered from 1.
         index: usize,
         /// Nodes of its pool.
         count: usize,
-        /// Its index in this list.
+        /// Its index in this list, from 0.
         got_index: usize,
         /// Nodes of this list.
         got_count: usize,

@@ -32,8 +32,8 @@ use crate::ask::Asker;
 pub struct Nodes<C: Connection> {
     all: Vec<Node<C>>,
     epochs: OnceLock<Vec<u64>>,
-    /// This process, once it has asked for its number.
-    compute_node: Mutex<Option<(ComputeNode, ComputeNodeLocks)>>,
+    /// The lock values of this process, once it has asked for its number.
+    locks: OnceLock<ComputeNodeLocks>,
     /// By name.
     tables: Mutex<HashMap<String, Arc<OpenTable>>>,
     /// Whether anything may begin here any more.
@@ -76,9 +76,8 @@ impl<C: Connection> Nodes<C> {
     pub(crate) fn new(connections: Vec<C>) -> Result<Self, FabricError> {
         let node = |connection: C| Ok(Node { asker: Asker::new(&connection)?, connection });
         let all = connections.into_iter().map(node).collect::<Result<_, FabricError>>()?;
-        let (compute_node, tables) = (Mutex::default(), Mutex::default());
-        let given_up = GivenUp::default();
-        Ok(Self { all, epochs: OnceLock::new(), compute_node, tables, given_up })
+        let (epochs, locks) = (OnceLock::new(), OnceLock::new());
+        Ok(Self { all, epochs, locks, tables: Mutex::default(), given_up: GivenUp::default() })
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -98,9 +97,16 @@ impl<C: Connection> Nodes<C> {
         &self.given_up
     }
 
-    /// Fails if this compute node was given up.
+    /// Fails if this compute node was given up, or is to be because its lock values run out.
     pub(super) fn standing(&self) -> Result<(), FabricError> {
-        self.given_up.check(Nodes::peer(self, 0))
+        let peer = Nodes::peer(self, 0);
+        self.given_up.check(peer)?;
+        if !self.locks.get().is_some_and(ComputeNodeLocks::are_running_out) {
+            return Ok(());
+        }
+        let reason =
+            "the lock values of this compute node run out: it goes on under another number".to_owned();
+        Err(FabricError::Disconnected { peer: peer.to_owned(), reason })
     }
 
     /// Asks one node and waits for its answer.
@@ -167,24 +173,18 @@ impl<C: Connection> Nodes<C> {
         Err(other.into())
     }
 
-    /// This compute node, known to all nodes, and its lock values.
-    fn member(&self) -> Result<(ComputeNode, ComputeNodeLocks), CatalogueError> {
+    /// The lock values of this compute node, which all nodes know then.
+    pub(crate) fn locks(&self) -> Result<ComputeNodeLocks, CatalogueError> {
         let home = self.epochs()?[0];
-        if let Some(member) = &*lock(&self.compute_node) {
-            return Ok(member.clone());
+        if let Some(locks) = self.locks.get() {
+            return Ok(locks.clone());
         }
         // No lock is held while an answer is awaited: of several that ask, all are told the same number.
         let compute_node: ComputeNode = self.ask(0, &PoolRequest::Register)?;
         for node in 1..self.count() {
             self.ask::<()>(node, &PoolRequest::Announce { home, compute_node })?;
         }
-        let mut known = lock(&self.compute_node);
-        Ok(known.get_or_insert_with(|| (compute_node, ComputeNodeLocks::new(compute_node.0))).clone())
-    }
-
-    /// The lock values of this compute node.
-    pub(crate) fn locks(&self) -> Result<ComputeNodeLocks, CatalogueError> {
-        self.member().map(|(_, locks)| locks)
+        Ok(self.locks.get_or_init(|| ComputeNodeLocks::new(compute_node.0)).clone())
     }
 
     /// Makes a table on all nodes, or finds the one of the same definition.
@@ -241,14 +241,8 @@ impl<C: Connection> Nodes<C> {
         let open = self.open_table(name)?;
         let cache = Arc::clone(open.rolex_cache()?);
         let queues = self.queues(&open)?;
-        let (compute_node, _) = self.member()?;
-        Ok(PoolLinks {
-            queues,
-            infos: open.infos.clone(),
-            cache,
-            home: Epoch(self.epochs()?[0]),
-            compute_node,
-        })
+        let (home, locks) = (Epoch(self.epochs()?[0]), self.locks()?);
+        Ok(PoolLinks { queues, infos: open.infos.clone(), cache, home, locks })
     }
 
     fn part(

@@ -88,7 +88,7 @@ impl<C: Connection> PoolCalls for Calls<C> {
         }
     }
 
-    fn fence(&self, compute_node: u16) -> CallResult<()> {
+    fn fence(&self, compute_node: u32) -> CallResult<()> {
         let home = self.nodes.epochs()?[0];
         let request = PoolRequest::Fence { home, compute_node: ComputeNode(compute_node) };
         for node in 0..self.nodes.count() {
@@ -121,12 +121,12 @@ impl<C: Connection> PoolCalls for Calls<C> {
         self.ask::<u64>(node, &request).map(drop)
     }
 
-    fn ended(&self, node: usize, space: Space) -> CallResult<Vec<u16>> {
+    fn ended(&self, node: usize, space: Space) -> CallResult<Vec<u32>> {
         let ended: Vec<ComputeNode> = self.ask(node, &PoolRequest::Ended { table: self.table, space })?;
         Ok(ended.into_iter().map(|compute_node| compute_node.0).collect())
     }
 
-    fn take_orphans(&self, node: usize, space: Space, of: u16) -> CallResult<Vec<Blocks>> {
+    fn take_orphans(&self, node: usize, space: Space, of: u32) -> CallResult<Vec<Blocks>> {
         self.ask(node, &PoolRequest::TakeOrphans { table: self.table, space, of: ComputeNode(of) })
     }
 }
@@ -148,6 +148,10 @@ impl RolexEngine {
 
     pub(crate) fn counters(&self) -> Counters {
         self.session.counters()
+    }
+
+    pub(crate) fn prefill<Q: QueuePair>(&mut self, queues: &mut [Q]) -> Result<(), RolexError> {
+        self.session.prefill(queues).inspect_err(|error| self.given_up.note(error))
     }
 
     pub(crate) fn get<Q: QueuePair>(

@@ -24,6 +24,7 @@ impl<Q: QueuePair> PoolTrainer<Q> {
         nodes: &Arc<Nodes<C>>,
         table: &str,
     ) -> Result<Self, CatalogueError> {
+        nodes.standing()?;
         let open = nodes.open_table(table)?;
         let queues = nodes.queues(&open).map_err(CatalogueError::from)?;
         let trainer = Trainer::new(rolex::session(nodes, &open, LEAVES_A_CALL)?);

@@ -58,18 +58,32 @@ impl CacheSession {
         slot: &PoolSlot<'_, '_, Q>,
         key: u64,
     ) -> Result<Candidates, LearnedError> {
-        let mut tries = 0;
         loop {
             if let Some(candidates) = self.predict(key) {
                 return Ok(candidates);
             }
+            self.fetch(slot, key).await?;
+        }
+    }
+
+    /// [`CacheSession::refresh`], again while what was READ is replaced.
+    ///
+    /// # Errors
+    /// [`LearnedError::Fabric`]; [`LearnedError::Unsettled`].
+    pub(crate) async fn fetch<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        key: u64,
+    ) -> Result<(), LearnedError> {
+        let mut tries = 0;
+        loop {
             tries += 1;
             match self.refresh(slot, key).await {
                 Err(LearnedError::Stale(last)) if tries >= FETCHES_MAX => {
                     return Err(LearnedError::Unsettled { tries, last });
                 }
-                Ok(()) | Err(LearnedError::Stale(_)) => {}
-                Err(error) => return Err(error),
+                Err(LearnedError::Stale(_)) => {}
+                done => return done,
             }
         }
     }

@@ -201,6 +201,11 @@ impl CacheSession {
         is_time
     }
 
+    /// The least key of each group.
+    pub(crate) fn boundaries(&self) -> Vec<u64> {
+        self.directory().boundaries.clone()
+    }
+
     /// The directory that the view holds.
     pub(super) fn directory(&self) -> Arc<CachedDirectory> {
         let mut view = self.view.borrow_mut();

@@ -85,7 +85,7 @@ impl PoolCalls for Calls {
         Ok(())
     }
 
-    fn fence(&self, compute_node: u16) -> CallResult<()> {
+    fn fence(&self, compute_node: u32) -> CallResult<()> {
         Err(format!("compute node {compute_node} lives").into())
     }
 
@@ -101,11 +101,11 @@ impl PoolCalls for Calls {
         Ok(())
     }
 
-    fn ended(&self, _node: usize, _space: Space) -> CallResult<Vec<u16>> {
+    fn ended(&self, _node: usize, _space: Space) -> CallResult<Vec<u32>> {
         Ok(Vec::new())
     }
 
-    fn take_orphans(&self, _node: usize, _space: Space, _of: u16) -> CallResult<Vec<Blocks>> {
+    fn take_orphans(&self, _node: usize, _space: Space, _of: u32) -> CallResult<Vec<Blocks>> {
         Ok(Vec::new())
     }
 }
@@ -178,7 +178,7 @@ impl Pool {
     }
 
     /// A session of a compute node of its own.
-    pub(crate) fn session(&self, compute_node: u16) -> RolexSession {
+    pub(crate) fn session(&self, compute_node: u32) -> RolexSession {
         let hints = CacheSession::new(RolexCache::new(self.table.clone(), self.meta));
         let calls = Calls { used: Arc::clone(&self.used), leaves: self.table.nodes()[0].blocks };
         RolexSession::new(hints, ComputeNodeLocks::new(compute_node), Box::new(calls))
@@ -188,7 +188,7 @@ impl Pool {
     pub(crate) fn trainer(&self) -> Trainer {
         static COUNT: AtomicU64 = AtomicU64::new(1_000);
         // Relaxed: the number only has to differ.
-        Trainer::new(self.session(COUNT.fetch_add(1, Ordering::Relaxed) as u16))
+        Trainer::new(self.session(COUNT.fetch_add(1, Ordering::Relaxed) as u32))
     }
 
     /// A block of `node` that is no leaf yet.

@@ -5,9 +5,9 @@
 //! taken it from that holder alone.
 
 /// Bits of the sequence in a lock word.
-pub const LOCK_SEQUENCE_BITS: u32 = 47;
+pub const LOCK_SEQUENCE_BITS: u32 = 31;
 /// Bits of the compute node's number in a lock word.
-pub const COMPUTE_NODE_BITS: u32 = 16;
+pub const COMPUTE_NODE_BITS: u32 = 32;
 /// The bit of the lock word of a block outside the chain of leaves: nobody locks it, no reader believes it.
 pub const CLOSED_BIT: u32 = 63;
 
@@ -28,16 +28,16 @@ impl LockWord {
     /// # Panics
     /// If `sequence` is 0 or has more than [`LOCK_SEQUENCE_BITS`].
     #[must_use]
-    pub fn of(compute_node: u16, sequence: u64) -> Self {
+    pub fn of(compute_node: u32, sequence: u64) -> Self {
         assert!(sequence != 0 && sequence >> LOCK_SEQUENCE_BITS == 0, "lock sequence {sequence:#x}");
         Self(u64::from(compute_node) << LOCK_SEQUENCE_BITS | sequence)
     }
 
     /// The compute node whose session holds the lock, if one does.
     #[must_use]
-    pub fn owner(self) -> Option<u16> {
+    pub fn owner(self) -> Option<u32> {
         let is_held = self != Self::FREE && self.0 >> CLOSED_BIT == 0;
-        is_held.then_some((self.0 >> LOCK_SEQUENCE_BITS) as u16)
+        is_held.then_some((self.0 >> LOCK_SEQUENCE_BITS) as u32)
     }
 }
 
@@ -48,8 +48,9 @@ mod tests {
     #[test]
     fn owners_come_back_and_nobody_is_nobody() {
         assert_eq!(LockWord::of(0, 1).owner(), Some(0));
-        assert_eq!(LockWord::of(u16::MAX, (1 << 47) - 1).owner(), Some(u16::MAX));
-        assert_eq!(LockWord::of(u16::MAX, (1 << 47) - 1).0 >> CLOSED_BIT, 0);
+        let last = LockWord::of(u32::MAX, (1 << LOCK_SEQUENCE_BITS) - 1);
+        assert_eq!((last.owner(), last.0 >> CLOSED_BIT), (Some(u32::MAX), 0));
+        assert_eq!(LockWord::of(u32::MAX, 1).owner(), Some(u32::MAX));
         assert_eq!(LockWord::FREE.owner(), None);
         assert_eq!(LockWord::CLOSED.owner(), None);
     }

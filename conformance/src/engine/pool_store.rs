@@ -1,4 +1,5 @@
-//! XStore-D as the suite sees it: memory nodes with threads of their own, over any fabric.
+//! A pool as the suite sees it: memory nodes with threads of their own, over any fabric, and tables of either
+//! engine.
 
 use std::sync::Arc;
 
@@ -15,32 +16,54 @@ use super::harness::eventually;
 use super::{EngineUnderTest, TableUnderTest};
 use crate::fabric::FabricUnderTest;
 
+/// Steps that no training takes.
+const STEPS_MAX: usize = 10_000;
+/// Groups that a step trains.
+const GROUPS_A_STEP: usize = 64;
+
 /// Memory nodes over `F`, with as many tables as the tests make.
-pub struct PartStore<F: FabricUnderTest> {
+pub struct PoolStore<F: FabricUnderTest> {
     subjects: Arc<Vec<F>>,
     nodes: Vec<MemoryNodeHandle>,
-    sample: Vec<u64>,
+    /// Keys that tell ranges apart, of XStore-D; `None`: tables are of ROLEX.
+    sample: Option<Vec<u64>>,
     tables: AtomicU64,
 }
 
-impl<F: FabricUnderTest<Connection: 'static>> PartStore<F> {
-    /// A memory node a subject, whose parts hold up to `table_memory_bytes` each and begin at 0 and at
-    /// `boundaries`.
+impl<F: FabricUnderTest<Connection: 'static>> PoolStore<F> {
+    /// A memory node a subject, with up to `table_memory_bytes` of each table, which are of ROLEX.
     ///
     /// # Panics
     /// If one does not start.
     #[must_use]
-    pub fn start(subjects: impl IntoIterator<Item = F>, boundaries: &[u64], table_memory_bytes: u64) -> Self {
+    pub fn rolex(subjects: impl IntoIterator<Item = F>, table_memory_bytes: u64) -> Self {
+        Self::start(subjects.into_iter().collect(), None, table_memory_bytes)
+    }
+
+    /// The same with tables of XStore-D, whose parts begin at 0 and at `boundaries`.
+    ///
+    /// # Panics
+    /// If a node does not start.
+    #[must_use]
+    pub fn x_store_d(
+        subjects: impl IntoIterator<Item = F>,
+        boundaries: &[u64],
+        table_memory_bytes: u64,
+    ) -> Self {
         let subjects: Vec<F> = subjects.into_iter().collect();
         assert_eq!(subjects.len(), boundaries.len() + 1, "a boundary between two nodes");
+        // As many keys as nodes: each of them begins a range.
+        let sample = [0].iter().chain(boundaries).copied().collect();
+        Self::start(subjects, Some(sample), table_memory_bytes)
+    }
+
+    fn start(subjects: Vec<F>, sample: Option<Vec<u64>>, table_memory_bytes: u64) -> Self {
         let options = MemoryNodeOptions { workers: 1, table_memory_bytes };
         let start = |subject: &F| {
             let host = Arc::new(subject.listen(FORMAT_VERSION));
             MemoryNode::start(vec![host], &options).expect("a memory node")
         };
         let nodes = subjects.iter().map(start).collect();
-        // As many keys as nodes: each of them begins a range.
-        let sample = [0].iter().chain(boundaries).copied().collect();
         Self { subjects: Arc::new(subjects), nodes, sample, tables: AtomicU64::new(0) }
     }
 
@@ -64,7 +87,12 @@ impl<F: FabricUnderTest<Connection: 'static>> PartStore<F> {
     pub fn create(&self, name: &str, value_bytes: usize) -> PoolTable<F::Connection> {
         let value_bytes = u16::try_from(value_bytes).expect("a short value");
         let definition = TableDefinition { name: name.to_owned(), key_kind: KeyKind::U64, value_bytes };
-        self.connect().create_x_store_d(&definition, &self.sample).expect("a new table")
+        let client = self.connect();
+        let table = match &self.sample {
+            None => client.create_table(definition),
+            Some(sample) => client.create_x_store_d(&definition, sample),
+        };
+        table.expect("a new table")
     }
 }
 
@@ -74,8 +102,8 @@ fn connect<F: FabricUnderTest<Connection: 'static>>(subjects: &[F]) -> PoolClien
     PoolClient::of_pool(connections, ClientOptions::default()).expect("a client")
 }
 
-impl<F: FabricUnderTest<Connection: 'static>> EngineUnderTest for PartStore<F> {
-    type Table = PartTable<F>;
+impl<F: FabricUnderTest<Connection: 'static>> EngineUnderTest for PoolStore<F> {
+    type Table = StoredTable<F>;
 
     fn rounds(&self, usual: usize) -> usize {
         self.subjects[0].rounds(usual)
@@ -85,22 +113,24 @@ impl<F: FabricUnderTest<Connection: 'static>> EngineUnderTest for PartStore<F> {
         self.subjects[0].pairs(usual)
     }
 
-    fn table(&self, value_bytes: usize) -> PartTable<F> {
+    fn table(&self, value_bytes: usize) -> StoredTable<F> {
         // Relaxed: the number only has to differ.
         let name = format!("t{}", self.tables.fetch_add(1, Ordering::Relaxed));
         drop(self.create(&name, value_bytes));
-        PartTable { subjects: Arc::clone(&self.subjects), client: self.connect(), name }
+        let (subjects, is_rolex) = (Arc::clone(&self.subjects), self.sample.is_none());
+        StoredTable { subjects, client: self.connect(), name, is_rolex }
     }
 }
 
 /// A table of it.
-pub struct PartTable<F: FabricUnderTest<Connection: 'static>> {
+pub struct StoredTable<F: FabricUnderTest<Connection: 'static>> {
     subjects: Arc<Vec<F>>,
     client: PoolClient<F::Connection>,
     name: String,
+    is_rolex: bool,
 }
 
-impl<F: FabricUnderTest<Connection: 'static>> TableUnderTest for PartTable<F> {
+impl<F: FabricUnderTest<Connection: 'static>> TableUnderTest for StoredTable<F> {
     type Session = SessionView<Nodes<F::Connection>>;
 
     fn session(&self, access: Access) -> Self::Session {
@@ -109,11 +139,15 @@ impl<F: FabricUnderTest<Connection: 'static>> TableUnderTest for PartTable<F> {
     }
 
     fn await_training(&self) {
-        await_training(&self.client);
+        if !self.is_rolex {
+            return await_training(&self.client);
+        }
+        let mut trainer = self.client.trainer(&self.name).expect("a trainer");
+        trainer.catch_up(STEPS_MAX, GROUPS_A_STEP).expect("training");
     }
 }
 
-/// Waits until the models of all parts have caught up with the writes.
+/// Waits until the models of all parts of XStore-D tables have caught up with the writes.
 ///
 /// # Panics
 /// If that takes longer than [`PATIENCE`](super::harness::PATIENCE).

@@ -1,0 +1,297 @@
+//! Memory nodes and compute nodes that come, go, fill up and use themselves up, as programs see it: over any
+//! fabric, and with tables of either engine of a pool.
+//!
+//! Invariant: whatever is answered is right. What cannot be answered is an error that names the cause.
+
+use farsight::{
+    Access, Answers, Engine, ErrorCode, Options, ServerUrl, Session, TableOptions, WriteError,
+    WriteOperation, WriteOutcome,
+};
+use farsight_base::prng::mix;
+use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
+use farsight_layout::pool::LOCK_SEQUENCE_BITS;
+
+use super::harness::{Directory, eventually};
+use super::pool::Pool;
+use super::pool_store::PoolStore;
+use crate::fabric::FabricUnderTest;
+
+const TABLE: &str = "t";
+/// Keys of the tests of memory nodes; three ranges of XStore-D begin at 0 and at each third of them.
+const KEYS: u64 = 3_000;
+const MEMORY_NODES: usize = 3;
+
+/// Compute nodes that join and leave, and keys of each.
+const VISITORS: u64 = 24;
+const VISITOR_KEYS: u64 = 40;
+/// Compute nodes that stay, and keys of each.
+const RESIDENTS: u64 = 2;
+const RESIDENT_KEYS: u64 = 300;
+
+/// Bytes of a value that fills small tables soon.
+const LARGE_VALUE_BYTES: usize = 256;
+
+/// A session on the table, made with ranges that have the same number of [`KEYS`].
+fn session_on_new_table(pool: &Pool, engine: Engine, value_bytes: usize) -> Session<u64> {
+    let options = TableOptions { engine: Some(engine), sample: (0..KEYS).step_by(100).collect() };
+    let table = pool.connect().create_table_with::<u64>(TABLE, value_bytes, &options).expect("a table");
+    table.session(Options::default()).expect("a session")
+}
+
+fn session_on(pool: &Pool) -> Session<u64> {
+    let table = pool.connect().table::<u64>(TABLE).expect("the table");
+    table.session(Options::default()).expect("a session")
+}
+
+/// All of an error's reasons.
+fn words(error: &dyn std::error::Error) -> String {
+    let reasons = std::iter::successors(Some(error), |error| error.source());
+    reasons.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+fn is_restart_of(error: &dyn std::error::Error, node: &str) -> bool {
+    let words = words(error);
+    words.contains(node) && words.contains("was started again")
+}
+
+/// A memory node ends, and comes back empty, under a session that is open: it is named, nothing is answered in
+/// its place, and what the others hold is theirs still, and right.
+///
+/// # Panics
+/// If a promise is broken.
+pub fn a_lost_memory_node_is_named(engine: Engine, url: impl Fn(&Directory, usize) -> ServerUrl) {
+    for lost in 0..MEMORY_NODES {
+        let mut pool = Pool::start(MEMORY_NODES, 16 << 20, &url);
+        let mut session = session_on_new_table(&pool, engine, 8);
+        let pairs: Vec<(u64, [u8; 8])> = (0..KEYS).map(|key| (key, key.to_le_bytes())).collect();
+        let mut outcomes = Vec::new();
+        session.put_many(&pairs, &mut outcomes).expect("puts");
+        assert!(outcomes.iter().all(|outcome| matches!(outcome, WriteOutcome::Inserted(_))), "{outcomes:?}");
+
+        pool.stop(lost);
+        let url = pool.url(lost).to_string();
+        let (_, name) = url.split_once("://").expect("a URL");
+        // The others' keys are READ as before, and over shared memory those of a node that ended just now, until
+        // the loss is known.
+        let mut answers = Answers::default();
+        let everywhere: Vec<u64> = (0..KEYS).step_by(100).collect();
+        eventually("the loss", || match session.multi_get(&everywhere, &mut answers) {
+            Ok(()) => {
+                check(&everywhere, &answers);
+                false
+            }
+            Err(error) => {
+                assert!(words(&error).contains(name), "{}", words(&error));
+                true
+            }
+        });
+
+        pool.start_again(lost);
+        let mut refused = 0;
+        for &key in &everywhere {
+            match session.get(key) {
+                Ok(found) => assert_eq!(found.map(|entry| entry.value), Some(key.to_le_bytes().to_vec())),
+                Err(error) => {
+                    assert!(is_restart_of(&error, name), "{}", words(&error));
+                    refused += 1;
+                }
+            }
+            let error = session.put(key, b"anything").expect_err("the pool has lost a part");
+            assert!(!matches!(error, WriteError::Indeterminate { .. }), "nothing was sent: {error}");
+            assert!(is_restart_of(&error, name), "{}", words(&error));
+        }
+        assert!(refused > 0, "node {lost} held nothing");
+        let failures: Vec<_> = session.scan(..).filter_map(Result::err).collect();
+        assert!(matches!(&failures[..], [error] if is_restart_of(error, name)), "{failures:?}");
+        let error = pool.connect().table::<u64>(TABLE).err().expect("the pool has lost a part");
+        assert!(is_restart_of(&error, name), "{}", words(&error));
+    }
+}
+
+/// Each key is its own value.
+fn check(keys: &[u64], answers: &Answers) {
+    for (key, answer) in keys.iter().zip(answers.iter()) {
+        assert_eq!(answer.map(|(value, _)| value), Some(&key.to_le_bytes()[..]), "key {key}");
+    }
+}
+
+/// Puts ascending keys from `from` on until the pool has no more room; returns the keys that were stored.
+fn fill(session: &mut Session<u64>, from: u64) -> Vec<u64> {
+    let mut stored = Vec::new();
+    for key in (from..).map(mix) {
+        match session.insert(key, &value_of(key)) {
+            Ok(outcome) => {
+                assert!(matches!(outcome, WriteOutcome::Inserted(_)), "{outcome:?}");
+                stored.push(key);
+            }
+            Err(WriteError::Refused { code: ErrorCode::RegionFull, .. }) => return stored,
+            Err(error) => panic!("a full pool says another thing: {}", words(&error)),
+        }
+    }
+    unreachable!("keys do not end")
+}
+
+fn value_of(key: u64) -> [u8; LARGE_VALUE_BYTES] {
+    let mut value = [0; LARGE_VALUE_BYTES];
+    value[..8].copy_from_slice(&key.to_le_bytes());
+    value
+}
+
+fn check_all(session: &mut Session<u64>, stored: &[u64]) {
+    let mut answers = Answers::default();
+    session.multi_get(stored, &mut answers).expect("reads go on");
+    for (key, answer) in stored.iter().zip(answers.iter()) {
+        assert_eq!(answer.map(|(value, _)| value), Some(&value_of(*key)[..]), "key {key}");
+    }
+    let scanned: Vec<u64> = session.scan(..).map(|pair| pair.expect("scans go on").0).collect();
+    assert!(scanned.len() == stored.len() && scanned.is_sorted(), "{} of {}", scanned.len(), stored.len());
+}
+
+/// A full pool refuses what needs room, by name, and does everything else; when pairs are removed it has room
+/// again.
+///
+/// # Panics
+/// If a promise is broken.
+pub fn a_full_pool_goes_on(engine: Engine, url: impl Fn(&Directory, usize) -> ServerUrl) {
+    let pool = Pool::start(2, 256 << 10, url);
+    let mut session = session_on_new_table(&pool, engine, LARGE_VALUE_BYTES);
+    let stored = fill(&mut session, 0);
+    assert!(stored.len() > 100, "{} pairs in 512 KiB", stored.len());
+    check_all(&mut session, &stored);
+    check_all(&mut session_on(&pool), &stored);
+    for key in stored.iter().step_by(7) {
+        let outcome = session.update(*key, &value_of(*key)).expect("updates need no room");
+        assert!(matches!(outcome, WriteOutcome::Replaced(_)), "{outcome:?}");
+    }
+    assert!(session.get(mix(1 << 40)).expect("reads go on").is_none());
+    check_all(&mut session, &stored);
+
+    let mut outcomes = Vec::new();
+    session.remove_many(&stored, &mut outcomes).expect("removals need no room");
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, WriteOutcome::Removed(_))), "{outcomes:?}");
+    let _training = pool.train();
+    let mut again = Vec::new();
+    eventually("room again", || {
+        again.extend(fill(&mut session, (1 << 20) + again.len() as u64));
+        again.len() > stored.len() / 2
+    });
+    check_all(&mut session_on(&pool), &again);
+}
+
+/// One compute node that writes and reads keys of its own, which lie between everybody's. Returns what it
+/// leaves: each key with the sequence in its value.
+fn work(pool: &Pool, own: u64, keys: u64, mut go_on: impl FnMut(u64) -> bool) -> Vec<(u64, u64)> {
+    let mut session = session_on(pool);
+    let key_of = |index: u64| index * (VISITORS + RESIDENTS) + own;
+    let mut rounds = 0;
+    while go_on(rounds) {
+        rounds += 1;
+        let pairs: Vec<(u64, [u8; 8])> =
+            (0..keys).map(|index| (key_of(index), rounds.to_le_bytes())).collect();
+        let mut outcomes = Vec::new();
+        session.put_many(&pairs, &mut outcomes).expect("puts");
+        let removed: Vec<u64> = (0..keys).step_by(3).map(key_of).collect();
+        session.remove_many(&removed, &mut outcomes).expect("removals");
+        let asked: Vec<u64> = (0..keys).map(key_of).collect();
+        let mut answers = Answers::default();
+        session.multi_get(&asked, &mut answers).expect("GETs");
+        for (index, answer) in answers.iter().enumerate() {
+            let expected = (index % 3 != 0).then(|| rounds.to_le_bytes());
+            assert_eq!(answer.map(|(value, _)| value), expected.as_ref().map(|value| &value[..]), "{own}");
+        }
+    }
+    (0..keys).filter(|index| index % 3 != 0).map(|index| (key_of(index), rounds)).collect()
+}
+
+/// Compute nodes join and leave while others work in the same leaves: nobody is held up or loses anything, and
+/// what those that left had goes back.
+///
+/// # Panics
+/// If a promise is broken.
+pub fn compute_nodes_join_and_leave_under_load(url: impl Fn(&Directory, usize) -> ServerUrl) {
+    let pool = Pool::start(2, 16 << 20, url);
+    drop(session_on_new_table(&pool, Engine::Rolex, 8));
+    let training = pool.train();
+    let (has_begun, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let mut left: Vec<(u64, u64)> = Vec::new();
+    std::thread::scope(|scope| {
+        let residents: Vec<_> = (0..RESIDENTS)
+            .map(|own| {
+                let (pool, has_begun, stop) = (&pool, &has_begun, &stop);
+                // Relaxed, here and below: the words carry nothing with them.
+                let go_on = move |rounds| {
+                    has_begun.fetch_add(u64::from(rounds == 1), Ordering::Relaxed);
+                    rounds < 2 || !stop.load(Ordering::Relaxed)
+                };
+                scope.spawn(move || work(pool, own, RESIDENT_KEYS, go_on))
+            })
+            .collect();
+        eventually("load", || has_begun.load(Ordering::Relaxed) == RESIDENTS);
+        for visitor in 0..VISITORS {
+            left.extend(work(&pool, RESIDENTS + visitor, VISITOR_KEYS, |rounds| rounds < 1));
+        }
+        stop.store(true, Ordering::Relaxed);
+        left.extend(residents.into_iter().flat_map(|resident| resident.join().expect("a resident")));
+    });
+    left.sort_unstable();
+    let mut session = session_on(&pool);
+    let found: Vec<(u64, u64)> = session
+        .scan(..)
+        .map(|pair| pair.expect("a scan"))
+        .map(|(key, entry)| (key, u64::from_le_bytes(entry.value.try_into().expect("8 B"))))
+        .collect();
+    assert_eq!(found, left);
+    // This session's compute node, and the trainer's.
+    eventually("those that left are gone", || pool.nodes().all(|node| node.stats().compute_nodes == 2));
+    eventually("what they had", || pool.sum(|table| table.leaves.orphaned) == 0);
+    drop(training);
+}
+
+/// A compute node that runs out of lock values goes on under another number: its sessions with their next
+/// writes, in which nobody notices anything; its trainers end, and new ones work.
+///
+/// # Panics
+/// If a promise is broken.
+pub fn a_compute_node_changes_its_number<F: FabricUnderTest<Connection: 'static>>(
+    subjects: impl IntoIterator<Item = F>,
+) {
+    let pool = PoolStore::rolex(subjects, 1 << 20);
+    drop(pool.create(TABLE, 8));
+    let client = pool.connect();
+    let table = client.open_table(TABLE).expect("the table");
+    let mut sessions = [(); 2].map(|()| table.session(Access::OneSided).expect("a session"));
+    let mut trainer = client.trainer(TABLE).expect("a trainer");
+    let mut put = |session: usize, key: u64| {
+        let outcome = sessions[session].write_one(WriteOperation::Put, key, &key.to_le_bytes());
+        assert!(matches!(outcome, Ok(WriteOutcome::Inserted(_))), "key {key}: {outcome:?}");
+    };
+    let number = || client.links(TABLE).expect("the table").locks.compute_node();
+    let first = number();
+    (0..200).for_each(|key| put(0, key));
+    (200..400).for_each(|key| put(1, key));
+    trainer.catch_up(100, 64).expect("training");
+    assert_eq!(number(), first, "there are lock values left");
+
+    let drawn = client.links(TABLE).expect("the table").locks.draw(1 << (LOCK_SEQUENCE_BITS - 1));
+    assert!(drawn >= 400, "{drawn} lock values for 400 writes");
+    trainer.step(64).map(drop).expect_err("its compute node is to be given up");
+    put(0, 400);
+    let second = number();
+    assert_ne!(second, first, "another number");
+    // The other session reads under its former number, and moves over when it writes.
+    let mut value = [0; 8];
+    for key in 0..=400 {
+        sessions[1].get(key, &mut value).expect("a GET").expect("the pair");
+        assert_eq!(u64::from_le_bytes(value), key);
+    }
+    sessions[1].write_one(WriteOperation::Put, 401, &[1; 8]).expect("a put");
+    assert_eq!(number(), second, "both are the same compute node again");
+    drop(trainer);
+    eventually("the former number's connections end", || {
+        pool.nodes().iter().all(|node| node.stats().compute_nodes == 1)
+    });
+    client.trainer(TABLE).expect("a trainer").catch_up(100, 64).expect("training");
+    for session in &mut sessions {
+        session.get(401, &mut value).expect("a GET").expect("the pair");
+    }
+}
