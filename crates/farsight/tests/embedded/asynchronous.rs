@@ -6,10 +6,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use async_executor::Executor;
-use farsight::{Answers, AsyncTable, Key, Options, WriteError, WriteOutcome};
+use farsight::{Answers, AsyncTable, Engine, Key, Options, WriteError, WriteOutcome};
 use farsight_base::prng::SplitMix64;
 
 use crate::server::TestServer;
+use crate::store::{TestStore, on_every_engine};
 
 const MEMORY_BYTES: u64 = 64 << 20;
 const TASKS: u64 = 10_000;
@@ -25,6 +26,12 @@ fn table<K: Key>(server: &TestServer, value_bytes: usize) -> AsyncTable<K> {
     let table = server.connect().create_table::<K>("t", value_bytes).expect("a table");
     table.asynchronous(Options::default()).expect("a driver")
 }
+
+fn table_of<K: Key>(store: &TestStore, value_bytes: usize) -> AsyncTable<K> {
+    store.create_table::<K>("t", value_bytes).asynchronous(Options::default()).expect("a driver")
+}
+
+on_every_engine!(ten_thousand_tasks_on_tokio, tasks_go_on_in_the_next_life);
 
 /// One task: random operations on keys of its own, each checked at once. Returns what it leaves.
 async fn check_own_keys(table: AsyncTable<u64>, task: u64) -> Model {
@@ -74,10 +81,9 @@ async fn check_table(table: &AsyncTable<u64>, expected: &Model) {
     assert!(meters.calls < calls_of_writes_alone, "{} calls for {} writes", meters.calls, counters.writes);
 }
 
-#[test]
-fn ten_thousand_tasks_on_tokio() {
-    let server = TestServer::start(MEMORY_BYTES);
-    let table = table(&server, 8);
+fn ten_thousand_tasks_on_tokio(engine: Engine) {
+    let store = TestStore::start(engine, MEMORY_BYTES);
+    let table = table_of(&store, 8);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build();
     let runtime = runtime.expect("a runtime");
     runtime.block_on(async {
@@ -226,13 +232,12 @@ fn all_tasks_learn_that_the_server_is_gone() {
     drop(directory);
 }
 
-#[test]
-fn tasks_go_on_in_the_servers_next_life() {
-    let server = TestServer::start(MEMORY_BYTES);
-    let table = table::<u64>(&server, 8);
+fn tasks_go_on_in_the_next_life(engine: Engine) {
+    let store = TestStore::start(engine, MEMORY_BYTES);
+    let table = table_of::<u64>(&store, 8);
     pollster::block_on(table.put(1, &[1; 8])).expect("a write succeeds");
-    let server = server.restart();
-    server.connect().create_table::<u64>("t", 8).expect("a table");
+    let store = store.restart();
+    drop(store.create_table::<u64>("t", 8));
     pollster::block_on(async {
         assert_eq!(table.scan(.., 10).await.expect("a read succeeds").len(), 0);
         assert_eq!(table.put(1, &[2; 8]).await.expect("a write succeeds"), WriteOutcome::Inserted(1));

@@ -1,4 +1,4 @@
-//! The facade against a server embedded in the test's process.
+//! The facade against a server embedded in the test's process, and against a pool's memory nodes.
 
 mod addresses;
 mod asynchronous;
@@ -6,3 +6,4 @@ mod faults;
 mod operations;
 mod restarts;
 mod server;
+mod store;

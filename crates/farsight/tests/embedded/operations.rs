@@ -1,12 +1,13 @@
-//! Every operation of the facade against `BTreeMap`, for each kind of key and each access, in one process
-//! with an embedded server.
+//! Every operation of the facade against `BTreeMap`, for each kind of key, each access and each engine, in one
+//! process with an embedded server or memory nodes.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::time::{Duration, Instant};
 
 use crate::server::TestServer;
-use farsight::{Access, Answers, Key, Options, Pairs, Session, Table, WriteOutcome};
+use crate::store::{TestStore, on_every_engine};
+use farsight::{Access, Answers, Engine, Key, Options, Pairs, Session, Table, WriteOutcome};
 use farsight_base::prng::SplitMix64;
 
 const MEMORY_BYTES: u64 = 32 << 20;
@@ -108,9 +109,9 @@ fn check_reads<K: Key>(session: &mut Session<K>, model: &Model, random: &mut Spl
     }
 }
 
-fn check<K: Key>(value_bytes: usize, access: Access, seed: u64) {
-    let server = TestServer::start(MEMORY_BYTES);
-    let table = server.connect().create_table::<K>("t", value_bytes).unwrap();
+fn check<K: Key>(engine: Engine, value_bytes: usize, access: Access, seed: u64) {
+    let store = TestStore::start(engine, MEMORY_BYTES);
+    let table = store.create_table::<K>("t", value_bytes);
     let mut session = table.session(Options { access }).unwrap();
     let mut random = SplitMix64::new(seed);
     let mut model = Model::new();
@@ -123,36 +124,42 @@ fn check<K: Key>(value_bytes: usize, access: Access, seed: u64) {
     assert!(model.len() > 100, "the run has stored too little to say anything");
 }
 
-#[test]
-fn integers_one_sided() {
-    check::<u64>(8, Access::OneSided, 1);
+fn integers_one_sided(engine: Engine) {
+    check::<u64>(engine, 8, Access::OneSided, 1);
 }
 
 #[test]
 fn integers_by_calls() {
-    check::<u64>(8, Access::Rpc, 2);
+    check::<u64>(Engine::XStore, 8, Access::Rpc, 2);
 }
 
-#[test]
-fn signed_integers() {
-    check::<i64>(24, Access::OneSided, 3);
+fn signed_integers(engine: Engine) {
+    check::<i64>(engine, 24, Access::OneSided, 3);
 }
 
-#[test]
-fn floats() {
-    check::<f64>(256, Access::OneSided, 4);
+fn floats(engine: Engine) {
+    check::<f64>(engine, 256, Access::OneSided, 4);
 }
 
-#[test]
-fn eight_bytes() {
-    check::<[u8; 8]>(13, Access::Rpc, 5);
+fn eight_bytes(engine: Engine) {
+    check::<[u8; 8]>(engine, 13, Access::Rpc, 5);
 }
+
+on_every_engine!(
+    integers_one_sided,
+    signed_integers,
+    floats,
+    eight_bytes,
+    a_long_scan_pages_through_the_table,
+    pairs_written_between_two_pages_are_found_once,
+    batches_longer_than_any_window_keep_their_order,
+    versions_grow_and_survive_removal,
+);
 
 /// Long enough for several pages of every size and for many leaves.
 const MANY: u64 = 30_000;
 
-fn filled(server: &TestServer) -> Table<u64> {
-    let table = server.connect().create_table::<u64>("many", 8).unwrap();
+fn filled(table: Table<u64>) -> Table<u64> {
     let mut load = table.bulk_load().unwrap();
     for key in 0..MANY {
         load.push(3 * key, &key.to_le_bytes()).unwrap();
@@ -161,10 +168,9 @@ fn filled(server: &TestServer) -> Table<u64> {
     table
 }
 
-#[test]
-fn a_long_scan_pages_through_the_table() {
-    let server = TestServer::start(MEMORY_BYTES);
-    let table = filled(&server);
+fn a_long_scan_pages_through_the_table(engine: Engine) {
+    let store = TestStore::start(engine, MEMORY_BYTES);
+    let table = filled(store.create_table("many", 8));
     for access in [Access::OneSided, Access::Rpc] {
         let mut session = table.session(Options { access }).unwrap();
         let mut expected = 0u64;
@@ -180,10 +186,9 @@ fn a_long_scan_pages_through_the_table() {
     }
 }
 
-#[test]
-fn pairs_written_between_two_pages_are_found_once() {
-    let server = TestServer::start(MEMORY_BYTES);
-    let table = filled(&server);
+fn pairs_written_between_two_pages_are_found_once(engine: Engine) {
+    let store = TestStore::start(engine, MEMORY_BYTES);
+    let table = filled(store.create_table("many", 8));
     let mut writer = table.session(Options::default()).unwrap();
     let mut reader = table.session(Options::default()).unwrap();
     let mut scan = reader.scan(..);
@@ -198,10 +203,9 @@ fn pairs_written_between_two_pages_are_found_once() {
     assert_eq!(keys.len() as u64 + 1, MANY + 1000);
 }
 
-#[test]
-fn batches_longer_than_any_window_keep_their_order() {
-    let server = TestServer::start(MEMORY_BYTES);
-    let table = server.connect().create_table::<u64>("t", 8).unwrap();
+fn batches_longer_than_any_window_keep_their_order(engine: Engine) {
+    let store = TestStore::start(engine, MEMORY_BYTES);
+    let table = store.create_table::<u64>("t", 8);
     let mut session = table.session(Options::default()).unwrap();
     let pairs: Vec<(u64, [u8; 8])> = (0..5000u64).map(|key| (key * 7919 % 5000, key.to_le_bytes())).collect();
     let mut outcomes = Vec::new();
@@ -225,10 +229,9 @@ fn batches_longer_than_any_window_keep_their_order() {
     assert!(outcomes.is_empty());
 }
 
-#[test]
-fn versions_grow_and_survive_removal() {
-    let server = TestServer::start(MEMORY_BYTES);
-    let table = server.connect().create_table::<i64>("t", 8).unwrap();
+fn versions_grow_and_survive_removal(engine: Engine) {
+    let store = TestStore::start(engine, MEMORY_BYTES);
+    let table = store.create_table::<i64>("t", 8);
     let mut session = table.session(Options::default()).unwrap();
     let mut last = 0;
     for _ in 0..10 {
@@ -256,7 +259,7 @@ fn wait_until_trained(server: &TestServer) {
 #[test]
 fn sessions_share_one_cache_and_threads_one_client() {
     let server = TestServer::start(MEMORY_BYTES);
-    let table = filled(&server);
+    let table = filled(server.connect().create_table("many", 8).unwrap());
     wait_until_trained(&server);
     let mut first = table.session(Options::default()).unwrap();
     first.prefill().unwrap();

@@ -3,8 +3,10 @@
 use std::time::{Duration, Instant};
 
 use crate::server::TestServer;
+use crate::store::{TestStore, on_every_engine};
 use farsight::{
-    Client, ConnectOptions, LoadError, OpenError, Options, ReadError, Session, WriteError, WriteOutcome,
+    Client, ConnectOptions, Engine, LoadError, OpenError, Options, ReadError, Session, WriteError,
+    WriteOutcome,
 };
 
 const MEMORY_BYTES: u64 = 1 << 20;
@@ -35,11 +37,16 @@ fn insert(session: &mut Session<u64>) -> WriteOutcome {
     }
 }
 
-#[test]
-fn everything_goes_on_in_the_next_life() {
-    let mut server = TestServer::start(MEMORY_BYTES);
-    let client = server.connect();
-    let table = client.create_table::<u64>("t", 8).unwrap();
+on_every_engine!(
+    everything_goes_on_in_the_next_life,
+    a_table_that_is_gone_is_named_until_it_is_there_again,
+    a_table_that_is_defined_otherwise_is_refused,
+);
+
+fn everything_goes_on_in_the_next_life(engine: Engine) {
+    let mut store = TestStore::start(engine, MEMORY_BYTES);
+    let client = store.connect();
+    let table = store.create_table_by::<u64>(&client, "t", 8);
     let mut session = table.session(Options::default()).unwrap();
     let mut epochs = vec![client.epoch()];
     for life in 1..=4_u8 {
@@ -50,8 +57,8 @@ fn everything_goes_on_in_the_next_life() {
         let (counters, meters) = (session.counters(), session.meters());
         assert!(counters.writes >= u64::from(life), "counted over all lives: {counters:?}");
 
-        server = server.restart();
-        server.connect().create_table::<u64>("t", 8).unwrap();
+        store = store.restart();
+        drop(store.create_table::<u64>("t", 8));
         // What finds the loss first differs from life to life.
         match life {
             1 => assert_eq!(get(&mut session, 1), None, "data of a former life"),
@@ -66,16 +73,19 @@ fn everything_goes_on_in_the_next_life() {
         assert!(session.counters().gets > counters.gets && session.meters().doorbells > meters.doorbells);
         assert!(table.cache_stats().generation < 2, "the cache began empty");
     }
-    assert_eq!(server.server.stats().clients, 1, "one connection for the client and its session");
+    let begun = Instant::now();
+    while store.clients().iter().any(|clients| *clients != 1) {
+        assert!(begun.elapsed() < PATIENCE, "one connection for the client and its session");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
-#[test]
-fn a_table_that_is_gone_is_named_until_it_is_there_again() {
-    let server = TestServer::start(MEMORY_BYTES);
-    let table = server.connect().create_table::<u64>("prices", 8).unwrap();
+fn a_table_that_is_gone_is_named_until_it_is_there_again(engine: Engine) {
+    let store = TestStore::start(engine, MEMORY_BYTES);
+    let table = store.create_table::<u64>("prices", 8);
     let mut session = table.session(Options::default()).unwrap();
     session.put(1, &[1; 8]).unwrap();
-    let server = server.restart();
+    let store = store.restart();
 
     for _ in 0..2 {
         let error = session.get(1).unwrap_err();
@@ -89,20 +99,19 @@ fn a_table_that_is_gone_is_named_until_it_is_there_again() {
         assert!(matches!(table.session(Options::default()).err(), Some(OpenError::TableGone { .. })));
         assert!(matches!(table.bulk_load().err(), Some(OpenError::TableGone { .. })));
     }
-    server.connect().create_table::<u64>("prices", 8).unwrap();
+    drop(store.create_table::<u64>("prices", 8));
     assert_eq!(get(&mut session, 1), None);
     assert_eq!(session.put(1, &[3; 8]).unwrap(), WriteOutcome::Inserted(1), "the refused put was not done");
     assert_eq!(get(&mut session, 1), Some(vec![3; 8]));
 }
 
-#[test]
-fn a_table_that_is_defined_otherwise_is_refused() {
-    let server = TestServer::start(MEMORY_BYTES);
-    let client = server.connect();
-    let mut session = client.create_table::<u64>("t", 8).unwrap().session(Options::default()).unwrap();
+fn a_table_that_is_defined_otherwise_is_refused(engine: Engine) {
+    let store = TestStore::start(engine, MEMORY_BYTES);
+    let client = store.connect();
+    let mut session = store.create_table_by::<u64>(&client, "t", 8).session(Options::default()).unwrap();
     session.put(1, &[1; 8]).unwrap();
-    let server = server.restart();
-    server.connect().create_table::<u64>("t", 16).unwrap();
+    let store = store.restart();
+    drop(store.create_table::<u64>("t", 16));
 
     for _ in 0..2 {
         let error = session.get(1).unwrap_err();
