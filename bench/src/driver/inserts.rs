@@ -20,7 +20,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use farsight::{Access, Session, Table, TableStats, WriteOutcome};
+use farsight::{Access, Client, Session, Table, TableStats, WriteOutcome};
 use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
 
 use super::executor::{WrongAnswers, check_read};
@@ -122,6 +122,10 @@ impl InsertPlan {
         placement: &Placement,
         cancellation: &Cancellation,
     ) -> Result<InsertOutcome, DriverError> {
+        if let ServerSource::Connect(url, options) = source {
+            // What training does is asked of a server: a pool is refused before anything is loaded.
+            Client::connect_with(url, options)?.stats()?;
+        }
         let key_count = keys.len() as u64;
         let (space, inserts) = self.new_keys(keys)?;
         let table = (self.value_bytes, Access::OneSided);

@@ -5,13 +5,13 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use farsight::TableInfo;
+use farsight::{MemoryNodeStats, PoolTableStats, SpaceStats, TableInfo};
 
 use crate::connection::Connection;
 use crate::listing::listing;
 use crate::size;
 
-/// List the server's tables
+/// List the tables of the server, or of the pool
 #[derive(Debug, Args)]
 pub(crate) struct Tables {
     #[command(flatten)]
@@ -24,8 +24,8 @@ pub(crate) struct Tables {
 impl Tables {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let client = self.connection.open()?;
-        if client.memory_node_stats()?.is_some() {
-            return self.print_of_pool(&client.tables()?);
+        if let Some(nodes) = client.memory_node_stats()? {
+            return self.print_of_pool(&client.tables()?, &nodes);
         }
         let stats = client.stats()?;
         let mut out = std::io::stdout().lock();
@@ -51,20 +51,29 @@ impl Tables {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Nobody counts a pool's pairs: its memory nodes do not see them come.
-    fn print_of_pool(&self, tables: &[TableInfo]) -> Result<ExitCode> {
+    /// Nobody counts a ROLEX table's pairs: its memory nodes do not see them come.
+    fn print_of_pool(&self, tables: &[TableInfo], nodes: &[MemoryNodeStats]) -> Result<ExitCode> {
         let mut out = std::io::stdout().lock();
         if self.json {
             serde_json::to_writer_pretty(&mut out, tables)?;
             writeln!(out)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let mut listing = listing(["table", "keys", "value"]);
+        let mut listing = listing(["table", "keys", "value", "engine", "memory used", "memory at most"]);
         for TableInfo { definition, .. } in tables {
+            let is_part = |part: &&PoolTableStats| part.info.definition.table.name == definition.name;
+            let parts: Vec<_> = nodes.iter().flat_map(|node| node.tables.iter().filter(is_part)).collect();
+            let sum = |blocks: fn(&SpaceStats) -> u64| {
+                let bytes = |space: &SpaceStats| blocks(space) * space.block_bytes;
+                size::text(parts.iter().map(|part| bytes(&part.leaves) + bytes(&part.meta)).sum())
+            };
             listing.add_row([
                 definition.name.clone(),
                 definition.key_kind.to_string(),
                 format!("{} B", definition.value_bytes),
+                parts.first().map_or_else(String::new, |part| part.info.definition.engine.to_string()),
+                sum(|space| space.used),
+                sum(|space| space.capacity),
             ]);
         }
         writeln!(out, "{listing}")?;

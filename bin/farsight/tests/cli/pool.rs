@@ -60,9 +60,15 @@ fn a_pool_is_used_as_a_server_is() {
     pool.ok(&["delete", "t", "7"]);
     assert_eq!(pool.run(&["get", "t", "7"]).code, Some(3));
     assert!(pool.ok(&["scan", "t"]).contains("0000-008"));
-    assert!(pool.ok(&["tables"]).contains("u64"));
+    let tables = pool.ok(&["tables"]);
+    assert!(tables.contains("u64") && tables.contains("rolex"), "{tables}");
     let stats = pool.ok(&["stats"]);
-    assert!(stats.contains("number 2 of 3"), "{stats}");
+    for (node, place) in ["number 1 of 3, home", "number 2 of 3", "number 3 of 3"].iter().enumerate() {
+        assert!(stats.contains(place), "{stats}");
+        let titled = format!("memory node {},", url(&pool.0[node].socket()));
+        assert!(stats.contains(&titled), "{titled} {stats}");
+    }
+    assert!(pool.fails(&["stats", "u"]).contains("it has t"), "statistics of another table");
     assert!(pool.fails(&["get", "u", "1"]).contains("no table is called"), "another table");
 }
 
@@ -91,6 +97,8 @@ fn a_memory_node_that_lost_its_memory_is_named() {
         let error = pool.fails(arguments);
         assert!(error.contains(&address) && error.contains("was started again"), "{arguments:?}: {error}");
     }
+    let doctor = pool.run(&["doctor"]);
+    assert!(doctor.code == Some(1) && doctor.out.contains("was started again"), "{}", doctor.out);
     pool.start_again(0);
     pool.start_again(1);
     assert!(pool.fails(&["get", "t", "1"]).contains("no table is called"), "all memory is lost");

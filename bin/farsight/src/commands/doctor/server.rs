@@ -81,6 +81,8 @@ pub(super) fn server(connection: &Connection) -> Finding {
 /// Version and process of the server, or of each of a pool's memory nodes.
 fn answerers(client: &Client) -> Result<Vec<(String, u32)>> {
     if let Some(nodes) = client.memory_node_stats()? {
+        // Nodes that answer, one of which has lost its memory, are no pool.
+        client.tables()?;
         return Ok(nodes.into_iter().map(|node| (node.version, node.process_id)).collect());
     }
     let stats = client.stats()?;

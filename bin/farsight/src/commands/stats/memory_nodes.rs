@@ -4,20 +4,33 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
-use farsight::{MemoryNodeStats, PoolTableStats, SpaceStats};
+use farsight::{MemoryNodeStats, PoolTableStats, ServerUrl, SpaceStats};
+use indicatif::HumanCount;
 
 use super::{duration, facts};
 use crate::listing::listing;
 use crate::size;
 
-/// Prints the statistics of all nodes, or their parts of one table.
-pub(super) fn print(nodes: &[MemoryNodeStats], table: Option<&str>, json: bool) -> Result<ExitCode> {
-    let mut nodes = nodes.to_vec();
+/// Prints the statistics of all nodes, or their parts of one table. Nodes are called by the addresses that
+/// the user gave, in that order.
+pub(super) fn print(
+    urls: &[ServerUrl],
+    mut nodes: Vec<MemoryNodeStats>,
+    table: Option<&str>,
+    json: bool,
+) -> Result<ExitCode> {
     if let Some(name) = table {
+        let mut names: Vec<&str> = nodes.iter().flat_map(|node| &node.tables).map(name_of).collect();
+        names.sort_unstable();
+        names.dedup();
+        ensure!(
+            names.contains(&name),
+            "the pool has no table {name:?}; it has {}",
+            if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+        );
         for node in &mut nodes {
             node.tables.retain(|table| name_of(table) == name);
         }
-        ensure!(nodes.iter().any(|node| !node.tables.is_empty()), "the pool has no table {name:?}");
     }
     let mut out = std::io::stdout().lock();
     if json {
@@ -25,8 +38,8 @@ pub(super) fn print(nodes: &[MemoryNodeStats], table: Option<&str>, json: bool) 
         writeln!(out)?;
         return Ok(ExitCode::SUCCESS);
     }
-    for (index, node) in nodes.iter().enumerate() {
-        writeln!(out, "{}", node_text(index, node))?;
+    for (url, node) in urls.iter().zip(&nodes) {
+        writeln!(out, "{}", node_text(url, node))?;
     }
     let mut tables = listing([
         "table",
@@ -38,16 +51,16 @@ pub(super) fn print(nodes: &[MemoryNodeStats], table: Option<&str>, json: bool) 
         "models",
         "huge pages",
     ]);
-    for (index, node) in nodes.iter().enumerate() {
+    for (url, node) in urls.iter().zip(&nodes) {
         for table in &node.tables {
             tables.add_row([
                 name_of(table).to_owned(),
                 table.info.definition.engine.to_string(),
-                index.to_string(),
+                url.to_string(),
                 used_text(&table.leaves),
                 table.leaves.owned.to_string(),
                 table.leaves.orphaned.to_string(),
-                models_text(index, table),
+                models_text(table),
                 size::text(table.huge_page_bytes),
             ]);
         }
@@ -56,28 +69,29 @@ pub(super) fn print(nodes: &[MemoryNodeStats], table: Option<&str>, json: bool) 
     Ok(ExitCode::SUCCESS)
 }
 
-fn node_text(index: usize, node: &MemoryNodeStats) -> comfy_table::Table {
+fn node_text(url: &ServerUrl, node: &MemoryNodeStats) -> comfy_table::Table {
     let addresses: Vec<&str> = node.listeners.iter().map(|listener| listener.address.as_str()).collect();
     let place = node.place.as_ref().map_or("no pool yet".to_owned(), |place| {
-        format!("number {} of {}", place.index, place.epochs.len())
+        let is_home = if place.index == 0 { ", home" } else { "" };
+        format!("{place}{is_home}")
     });
     facts(
-        &format!("memory node {index}, farsight {}", node.version),
+        &format!("memory node {url}, farsight {}", node.version),
         [
-            ("address", addresses.join("\n")),
+            ("listens at", addresses.join("\n")),
             ("place", place),
             ("process", node.process_id.to_string()),
             ("up", duration(node.uptime_s)),
             ("processor time", duration(node.cpu_s)),
             ("compute nodes", format!("{}, {} fenced", node.compute_nodes, node.fenced)),
-            ("calls", node.calls.to_string()),
+            ("calls", HumanCount(node.calls).to_string()),
         ],
     )
 }
 
 /// What a ROLEX table's home keeps for compute nodes; what an XStore-D part's clients cache of it, and how
 /// far its training lags.
-fn models_text(node: usize, table: &PoolTableStats) -> String {
+fn models_text(table: &PoolTableStats) -> String {
     match &table.part {
         Some(part) => format!(
             "{} of {} pairs, {} sub-models wait",
@@ -85,7 +99,7 @@ fn models_text(node: usize, table: &PoolTableStats) -> String {
             part.tree.pairs,
             part.model.pending
         ),
-        None if node == 0 => used_text(&table.meta),
+        None if table.info.place.index == 0 => used_text(&table.meta),
         None => String::new(),
     }
 }
