@@ -2,12 +2,12 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use farsight::{Addresses, CatalogueError, ConnectOptions, KeyKind, TableInfo};
+use farsight::{Addresses, ConnectOptions, Engine, KeyKind, TableInfo};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::error;
-use crate::table::Table;
+use crate::table::{Table, copied};
 use crate::typed_table::{self, Operations};
 
 /// A client of one server or pool, until it is closed.
@@ -34,9 +34,19 @@ impl Client {
         &self.url
     }
 
-    /// Makes a table, or opens the one of the same definition.
-    fn create_table(&self, py: Python<'_>, name: &str, kind: &str, value_bytes: usize) -> PyResult<Table> {
+    /// Makes a table, or opens the one of the same definition. `sample` has the bits of keys.
+    fn create_table(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        kind: &str,
+        value_bytes: usize,
+        engine: Option<&str>,
+        sample: &Bound<'_, PyAny>,
+    ) -> PyResult<Table> {
         let client = self.client()?;
+        let engine = engine.map(engine_of).transpose()?;
+        let sample = copied::<u64>(py, sample)?;
         let create = match kind {
             "u64" => typed_table::create::<u64>,
             "i64" => typed_table::create::<i64>,
@@ -44,7 +54,7 @@ impl Client {
             "bytes8" => typed_table::create::<[u8; 8]>,
             _ => return Err(PyValueError::new_err(format!("no such kind of keys: {kind:?}"))),
         };
-        opened(py.detach(|| create(&client, name, value_bytes)))
+        opened(py.detach(|| create(&client, name, value_bytes, engine, &sample)))
     }
 
     /// Opens a table, whatever its keys are.
@@ -62,7 +72,8 @@ impl Client {
 
     /// Name, kind of keys and bytes of a value of each table.
     fn tables(&self, py: Python<'_>) -> PyResult<Vec<(String, String, usize)>> {
-        let tables = self.ask(py, farsight::Client::tables)?;
+        let client = self.client()?;
+        let tables = py.detach(|| client.tables()).map_err(|error| error::catalogue(&error))?;
         let row = |info: TableInfo| {
             let definition = info.definition;
             (definition.name, definition.key_kind.to_string(), usize::from(definition.value_bytes))
@@ -70,10 +81,16 @@ impl Client {
         Ok(tables.into_iter().map(row).collect())
     }
 
-    /// The server's statistics as JSON.
+    /// The statistics as JSON: a server's, or a list of those of a pool's memory nodes.
     fn stats(&self, py: Python<'_>) -> PyResult<String> {
-        let stats = self.ask(py, farsight::Client::stats)?;
-        serde_json::to_string(&stats).map_err(|error| PyValueError::new_err(error.to_string()))
+        let client = self.client()?;
+        let failed = |error: serde_json::Error| PyValueError::new_err(error.to_string());
+        let nodes = py.detach(|| client.memory_node_stats()).map_err(|error| error::catalogue(&error))?;
+        if let Some(nodes) = nodes {
+            return serde_json::to_string(&nodes).map_err(failed);
+        }
+        let stats = py.detach(|| client.stats()).map_err(|error| error::catalogue(&error))?;
+        serde_json::to_string(&stats).map_err(failed)
     }
 
     /// Ends the connection, once the last table of it is gone too.
@@ -88,15 +105,14 @@ impl Client {
         open.clone()
             .ok_or_else(|| error::ConnectError::new_err(format!("the client of {} is closed", self.url)))
     }
+}
 
-    fn ask<T: Send>(
-        &self,
-        py: Python<'_>,
-        question: fn(&farsight::Client) -> Result<T, CatalogueError>,
-    ) -> PyResult<T> {
-        let client = self.client()?;
-        py.detach(|| question(&client)).map_err(|error| error::catalogue(&error))
-    }
+fn engine_of(name: &str) -> PyResult<Engine> {
+    let known = [Engine::XStore, Engine::Rolex, Engine::XStoreD];
+    known.into_iter().find(|engine| engine.to_string() == name).ok_or_else(|| {
+        let names: Vec<String> = known.iter().map(ToString::to_string).collect();
+        PyValueError::new_err(format!("no such engine: {name:?}; it is one of {}", names.join(", ")))
+    })
 }
 
 fn opened(result: Result<Box<dyn Operations>, farsight::TableError>) -> PyResult<Table> {

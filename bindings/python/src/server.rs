@@ -1,7 +1,9 @@
-//! A server inside the Python process.
+//! Servers and memory nodes inside the Python process.
 
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
+use farsight::{Addresses, ConnectOptions, PoolTraining, ServerBuilder, ServerUrl};
 use pyo3::prelude::*;
 
 use crate::error;
@@ -11,13 +13,52 @@ use crate::error;
 pub(crate) struct Server {
     urls: Vec<String>,
     /// `None` once it was stopped.
-    running: std::sync::Mutex<Option<farsight::Server>>,
+    running: Mutex<Option<farsight::Server>>,
+}
+
+/// A memory node of a pool with threads of its own.
+#[pyclass(frozen)]
+pub(crate) struct MemoryNode {
+    urls: Vec<String>,
+    connect: ConnectOptions,
+    /// `None` once it was stopped. What trains goes before the node does.
+    running: Mutex<Option<(Vec<PoolTraining>, farsight::MemoryNode)>>,
+}
+
+fn builder(
+    socket: Option<PathBuf>,
+    workers: Option<usize>,
+    table_memory_bytes: Option<u64>,
+    listen: Vec<String>,
+    allow_plaintext: bool,
+) -> PyResult<ServerBuilder> {
+    let mut builder = farsight::Server::builder().allow_plaintext(allow_plaintext);
+    for url in listen {
+        builder = builder.listen(url.parse().map_err(|error| error::address(&error))?);
+    }
+    if let Some(socket) = socket {
+        builder = builder.socket(socket);
+    }
+    if let Some(workers) = workers {
+        builder = builder.workers(workers);
+    }
+    if let Some(bytes) = table_memory_bytes {
+        builder = builder.table_memory_bytes(bytes);
+    }
+    Ok(builder)
+}
+
+fn texts(urls: &[ServerUrl]) -> Vec<String> {
+    urls.iter().map(ToString::to_string).collect()
+}
+
+fn stopped(result: Result<(), farsight::ShutdownError>) -> PyResult<()> {
+    result.map_err(|error| error::Error::new_err(error.to_string()))
 }
 
 #[pymethods]
 impl Server {
     #[new]
-    #[pyo3(signature = (socket, workers, table_memory_bytes, listen, allow_plaintext))]
     fn new(
         py: Python<'_>,
         socket: Option<PathBuf>,
@@ -26,22 +67,9 @@ impl Server {
         listen: Vec<String>,
         allow_plaintext: bool,
     ) -> PyResult<Self> {
-        let mut builder = farsight::Server::builder().allow_plaintext(allow_plaintext);
-        for url in listen {
-            builder = builder.listen(url.parse().map_err(|error| error::address(&error))?);
-        }
-        if let Some(socket) = socket {
-            builder = builder.socket(socket);
-        }
-        if let Some(workers) = workers {
-            builder = builder.workers(workers);
-        }
-        if let Some(bytes) = table_memory_bytes {
-            builder = builder.table_memory_bytes(bytes);
-        }
+        let builder = builder(socket, workers, table_memory_bytes, listen, allow_plaintext)?;
         let server = py.detach(|| builder.start()).map_err(|error| error::starting(&error))?;
-        let urls = server.urls().iter().map(ToString::to_string).collect();
-        Ok(Self { urls, running: std::sync::Mutex::new(Some(server)) })
+        Ok(Self { urls: texts(server.urls()), running: Mutex::new(Some(server)) })
     }
 
     /// All addresses, the best first.
@@ -52,10 +80,58 @@ impl Server {
 
     /// Stops it; nothing if it is stopped.
     fn shutdown(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| {
-            let running = self.running.lock().expect("no holder of the lock panics").take();
+        stopped(py.detach(|| {
+            let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
             running.map_or(Ok(()), farsight::Server::shutdown)
-        })
-        .map_err(|error| error::Error::new_err(error.to_string()))
+        }))
+    }
+}
+
+#[pymethods]
+impl MemoryNode {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        socket: Option<PathBuf>,
+        workers: Option<usize>,
+        table_memory_bytes: Option<u64>,
+        listen: Vec<String>,
+        allow_plaintext: bool,
+    ) -> PyResult<Self> {
+        let builder = builder(socket, workers, table_memory_bytes, listen, allow_plaintext)?;
+        let node = py.detach(|| builder.start_memory_node()).map_err(|error| error::starting(&error))?;
+        let connect = ConnectOptions { allow_plaintext, ..ConnectOptions::default() };
+        Ok(Self { urls: texts(node.urls()), connect, running: Mutex::new(Some((Vec::new(), node))) })
+    }
+
+    /// All addresses, the best first.
+    #[getter]
+    fn urls(&self) -> Vec<String> {
+        self.urls.clone()
+    }
+
+    /// Trains the tables of the pool at these addresses, on a thread that ends with the node.
+    fn train(&self, pool: &str) -> PyResult<()> {
+        let pool: Addresses = pool.parse().map_err(|error| error::address(&error))?;
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((trainings, _)) = running.as_mut() else {
+            return Err(error::ConnectError::new_err(format!(
+                "the memory node at {} is stopped",
+                self.urls[0]
+            )));
+        };
+        trainings.push(PoolTraining::start(pool, self.connect.clone())?);
+        Ok(())
+    }
+
+    /// Stops it; nothing if it is stopped.
+    fn shutdown(&self, py: Python<'_>) -> PyResult<()> {
+        stopped(py.detach(|| {
+            let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+            running.map_or(Ok(()), |(trainings, node)| {
+                drop(trainings);
+                node.shutdown()
+            })
+        }))
     }
 }

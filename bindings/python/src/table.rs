@@ -132,7 +132,10 @@ impl Table {
 }
 
 /// What a buffer holds, copied, so that nobody can change it while the interpreter's lock is released.
-fn copied<T: pyo3::buffer::Element>(py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Vec<T>> {
+pub(crate) fn copied<T: pyo3::buffer::Element>(
+    py: Python<'_>,
+    object: &Bound<'_, PyAny>,
+) -> PyResult<Vec<T>> {
     PyBuffer::<T>::get(object)?.to_vec(py)
 }
 

@@ -6,7 +6,8 @@
 use std::sync::{Mutex, PoisonError};
 
 use farsight::{
-    Answers, Client, Key, Options, Pairs, ReadError, Session, Table, TableError, WriteOperation, WriteOutcome,
+    Answers, Client, Engine, Key, Options, Pairs, ReadError, Session, Table, TableError, TableOptions,
+    WriteOperation, WriteOutcome,
 };
 use pyo3::PyErr;
 
@@ -98,8 +99,12 @@ pub(crate) fn create<K: NumpyKey>(
     client: &Client,
     name: &str,
     value_bytes: usize,
+    engine: Option<Engine>,
+    sample: &[u64],
 ) -> Result<Box<dyn Operations>, TableError> {
-    Ok(Box::new(TypedTable { table: client.create_table::<K>(name, value_bytes)?, idle: Mutex::default() }))
+    let options = TableOptions { engine, sample: typed::<K>(sample) };
+    let table = client.create_table_with::<K>(name, value_bytes, &options)?;
+    Ok(Box::new(TypedTable { table, idle: Mutex::default() }))
 }
 
 struct TypedTable<K> {

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import farsight
+from conftest import Store
 
 KEYS: dict[str, Callable[[random.Random], Any]] = {
     "uint64": lambda rng: rng.choice([0, 1, 2**63, 2**64 - 1, rng.randrange(200)]),
@@ -24,6 +25,13 @@ VALUES: dict[str, tuple[Any, Callable[[random.Random], Any]]] = {
     "structured": (TICK, lambda rng: np.array((rng.random(), rng.randrange(99), b"XETR"), TICK)[()]),
     "complex": (np.complex128, lambda rng: np.complex128(complex(rng.random(), -1))),
 }
+
+
+@pytest.fixture(params=["xstore", "rolex", "xstore-d"])
+def store(request: pytest.FixtureRequest, pool_urls: Callable[[str], str]) -> Store:
+    """Each engine, where its tables are."""
+    engine: str = request.param
+    return Store(request.getfixturevalue("url") if engine == "xstore" else pool_urls(engine), engine)
 
 
 @pytest.mark.parametrize("key_type", KEYS)
@@ -133,14 +141,20 @@ def test_threads_share_a_table(new_table: Any) -> None:
     assert len(table.scan(limit=100_000)[0]) == 8_000
 
 
-def test_tables_and_statistics(client: farsight.Client, new_table: Any) -> None:
+def test_tables_and_statistics(client: farsight.Client, new_table: Any, store: Store) -> None:
     table = new_table(16, key="S8")
     table.put(b"a", bytes(16))
     infos = {info.name: info for info in client.tables()}
     assert infos[table.name] == (table.name, np.dtype("S8"), 16)
     statistics = client.stats()
-    mine = [one for one in statistics["tables"] if one["info"]["definition"]["name"] == table.name]
-    assert mine[0]["tree"]["pairs"] == 1
+    if store.engine == "xstore":
+        mine = [one for one in statistics["tables"] if one["info"]["definition"]["name"] == table.name]
+        assert mine[0]["tree"]["pairs"] == 1
+    else:
+        for place, node in enumerate(statistics["memory_nodes"]):
+            tables = [one["info"] for one in node["tables"]]
+            mine = [one for one in tables if one["definition"]["table"]["name"] == table.name]
+            assert mine[0]["place"]["index"] == place
     again = client.table(table.name)
     assert again.dtype == np.dtype("V16") and again.key_dtype == np.dtype("S8")
     assert again[b"a"] == bytes(16)

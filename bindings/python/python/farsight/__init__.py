@@ -6,7 +6,8 @@
     prices.put_many(np.arange(1000), np.sqrt(np.arange(1000)))
     values, found = prices.multi_get([4, 9, 5000])
 
-Keys and values travel as numpy arrays. Calls release the interpreter's lock; tables may be shared by threads.
+`connect` takes the addresses of a pool's memory nodes, too, with commas between. Keys and values travel as numpy
+arrays. Calls release the interpreter's lock; tables may be shared by threads.
 A client belongs to the process that connected it, not to its forked children.
 """
 
@@ -22,7 +23,7 @@ from ._native import (
     WriteError,
     __version__,
 )
-from ._server import Server
+from ._server import MemoryNode, Server
 from ._table import Table
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Error",
     "IndeterminateError",
     "LoadError",
+    "MemoryNode",
     "ReadError",
     "RefusedError",
     "Server",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import ArrayLike, DTypeLike
 
 from . import _convert, _native
 from ._table import Table
@@ -26,6 +26,9 @@ class TableInfo(NamedTuple):
 def connect(url: str, *, allow_plaintext: bool = False) -> Client:
     """Connects to the server at `url`, as in ``shm:///run/user/1000/farsight.sock`` or ``tcp://127.0.0.1:7474``.
 
+    The memory nodes of a pool are named with commas between, always in the same order:
+    ``tcp://10.0.0.1:7474,tcp://10.0.0.2:7474``.
+
     `allow_plaintext` connects over TCP to another machine, where whoever is on the way can read and change
     everything. Raises `ConnectError` if nobody answers there, `ValueError` for a URL that is none.
     """
@@ -33,7 +36,7 @@ def connect(url: str, *, allow_plaintext: bool = False) -> Client:
 
 
 class Client:
-    """A client of one server, made by `connect`. Threads may share it; forked children may not.
+    """A client of one server or pool, made by `connect`. Threads may share it; forked children may not.
 
     As a context manager it closes itself. Tables that were opened before keep their connection until they are
     gone.
@@ -47,17 +50,32 @@ class Client:
         """The server's address, as it was given."""
         return self._native.url
 
-    def create_table(self, name: str, value: DTypeLike | int, key: DTypeLike = np.uint64) -> Table:
+    def create_table(
+        self,
+        name: str,
+        value: DTypeLike | int,
+        key: DTypeLike = np.uint64,
+        *,
+        engine: Literal["xstore", "rolex", "xstore-d"] | None = None,
+        sample: ArrayLike = (),
+    ) -> Table:
         """Makes a table, or opens the one that is already defined so.
 
         `value` is the type of its values, or a number of bytes; a value has 8 to 256 B. `key` is uint64, int64,
         float64 or S8. The server knows the type of keys and the size of values; what the bytes of a value mean
         is for its clients to agree on.
 
-        Raises `TableError` for a bad name and for a table of that name with another definition.
+        A server's tables are of the engine ``xstore``. A pool's are of ``rolex``, which clients read and write
+        without the memory nodes' processors, or of ``xstore-d``: each memory node has a range of the keys and
+        writes there for the clients. The ranges never change; they get as many keys of `sample` each, or are of
+        one width without one.
+
+        Raises `TableError` for a bad name, for a table of that name with another definition, and for an engine
+        that is not to be had here.
         """
-        dtype = _convert.value_dtype(value)
-        return Table(self._native.create_table(name, _convert.key_kind(key), dtype.itemsize), dtype)
+        dtype, kind = _convert.value_dtype(value), _convert.key_kind(key)
+        bits = _convert.array(sample, _convert.KEY_DTYPES[kind], "keys of the sample").view(np.uint64)
+        return Table(self._native.create_table(name, kind, dtype.itemsize, engine, bits), dtype)
 
     def table(self, name: str, value: DTypeLike | None = None) -> Table:
         """Opens a table, with values of type `value`; without one, as raw bytes.
@@ -73,16 +91,20 @@ class Client:
         return Table(native, dtype)
 
     def tables(self) -> list[TableInfo]:
-        """All tables of the server."""
+        """All tables of the server or pool."""
         return [
             TableInfo(name, _convert.KEY_DTYPES[kind], value_bytes)
             for name, kind, value_bytes in self._native.tables()
         ]
 
     def stats(self) -> dict[str, Any]:
-        """The server's statistics: itself, and under ``tables`` the tree, model and memory of each table."""
-        statistics: dict[str, Any] = json.loads(self._native.stats())
-        return statistics
+        """The server's statistics: itself, and under ``tables`` the tree, model and memory of each table.
+
+        Those of a pool: under ``memory_nodes``, in the order of their addresses, each node, and its part of the
+        tables.
+        """
+        statistics: dict[str, Any] | list[Any] = json.loads(self._native.stats())
+        return {"memory_nodes": statistics} if isinstance(statistics, list) else statistics
 
     def close(self) -> None:
         """Ends the connection; nothing if it is closed."""

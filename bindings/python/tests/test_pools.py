@@ -1,0 +1,113 @@
+"""Pools of memory nodes: how they are made, what is refused, and what is seen of a node that is gone."""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import farsight
+from conftest import PATIENCE_S
+
+ENGINES = ["rolex", "xstore-d"]
+
+
+class Pool:
+    """Memory nodes in this process."""
+
+    def __init__(self, directory: Path, table_memory_bytes: int = 16 << 20) -> None:
+        self.directory, self.bytes = directory, table_memory_bytes
+        self.nodes = [self.start(node) for node in range(2)]
+        self.url = ",".join(node.url for node in self.nodes)
+
+    def start(self, node: int) -> farsight.MemoryNode:
+        return farsight.MemoryNode(self.directory / f"node-{node}", table_memory_bytes=self.bytes)
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Iterator[Pool]:
+    with ExitStack() as stack:
+        pool = Pool(tmp_path)
+        stack.callback(lambda: [node.shutdown() for node in pool.nodes])
+        yield pool
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_nodes_in_this_process(pool: Pool, engine: str) -> None:
+    client = farsight.connect(pool.url)
+    keys = np.arange(0, 30_000, 3)
+    table = client.create_table("t", np.int64, engine=engine, sample=keys[::100])
+    table.load(keys, -keys)
+    table.put_many(keys + 1, keys)
+    values, found = table.multi_get(np.arange(30_000))
+    assert found.tolist() == [True, True, False] * 10_000
+    assert (values[::3] == -keys).all() and (values[1::3] == keys).all()
+    assert len(table.scan(limit=100_000)[0]) == 20_000
+    nodes = client.stats()["memory_nodes"]
+    used = [node["tables"][0]["leaves"]["used"] for node in nodes]
+    assert min(used) > max(used) / 4, "both nodes hold leaves"
+    # Another client finds it, and a definition of its own is refused.
+    other = farsight.connect(pool.url)
+    assert other.table("t", np.int64)[30] == -30
+    with pytest.raises(farsight.TableError, match=engine):
+        other.create_table("t", np.int64, engine="rolex" if engine == "xstore-d" else "xstore-d")
+
+
+def test_a_node_trains(pool: Pool) -> None:
+    pool.nodes[1].train(pool.url)
+    client = farsight.connect(pool.url)
+    table = client.create_table("t", np.uint64)
+    keys = np.arange(5_000, dtype=np.uint64)
+    table.put_many(keys, keys)
+    deadline = time.monotonic() + PATIENCE_S
+    while client.stats()["memory_nodes"][0]["tables"][0]["meta"]["used"] == 0:
+        assert time.monotonic() < deadline, "nobody trains"
+        time.sleep(0.01)
+    assert table.multi_get(keys)[1].all()
+    pool.nodes[1].shutdown()
+    with pytest.raises(farsight.ConnectError, match="stopped"):
+        pool.nodes[1].train(pool.url)
+
+
+def test_engines_that_are_not_to_be_had(pool: Pool, client: farsight.Client) -> None:
+    with pytest.raises(farsight.TableError, match="no server"):
+        farsight.connect(pool.url).create_table("t", 8, engine="xstore")
+    for engine in ENGINES:
+        with pytest.raises(farsight.TableError, match="not a pool"):
+            client.create_table("t", 8, engine=engine)
+    with pytest.raises(ValueError, match="xstore, rolex, xstore-d"):
+        client.create_table("t", 8, engine="flexkv")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_full_pool_refuses_writes_and_answers_reads(tmp_path: Path, engine: str) -> None:
+    pool = Pool(tmp_path, 1 << 16)
+    table = farsight.connect(pool.url).create_table("small", 256, engine=engine)
+    keys, values = np.arange(10_000), np.zeros(10_000, "V256")
+    with pytest.raises(farsight.RefusedError, match="did not take .* of 10000 writes"):
+        table.put_many(keys, values)
+    stored = table.scan(limit=10_000)[0]
+    assert 0 < len(stored) < 10_000
+    assert table.multi_get(keys)[1].sum() == len(stored)
+    with pytest.raises(farsight.RefusedError, match="is full"):
+        table.put_many(np.arange(10_000, 20_000), values)
+        table.put(1 << 40, bytes(256))
+    for node in pool.nodes:
+        node.shutdown()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_node_that_lost_its_memory_is_named(pool: Pool, engine: str) -> None:
+    client = farsight.connect(pool.url)
+    table = client.create_table("t", np.uint64, engine=engine)
+    keys = np.arange(1_000, dtype=np.uint64)
+    table.put_many(keys, keys)
+    lost = str(pool.directory / "node-1")
+    pool.nodes[1].shutdown()
+    pool.nodes[1] = pool.start(1)
+    with pytest.raises(farsight.WriteError, match=f"{lost} was started again"):
+        table.put(1, 2)
+    with pytest.raises(farsight.TableError, match=f"{lost} was started again"):
+        client.create_table("u", 8)
