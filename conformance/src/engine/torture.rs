@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use farsight::{Access, Answers, Options, Pairs, Session, WriteOutcome};
 use farsight_base::prng::SplitMix64;
 
-use super::harness::connect;
 use super::processes::argument;
 use super::witness::{Bounds, Entry, Ledger, Witness};
 
@@ -25,8 +24,8 @@ const RUN_MAX: u64 = 64;
 /// What the processes of one test agree on.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The server's socket.
-    pub socket: PathBuf,
+    /// The server's URL, or those of a pool's memory nodes.
+    pub url: String,
     /// The ledger's file.
     pub ledger: PathBuf,
     /// Bytes of a value.
@@ -48,7 +47,7 @@ impl Plan {
     #[must_use]
     pub fn arguments(&self) -> Vec<(&'static str, String)> {
         vec![
-            ("PLAN_SOCKET", self.socket.display().to_string()),
+            ("PLAN_URL", self.url.clone()),
             ("PLAN_LEDGER", self.ledger.display().to_string()),
             ("PLAN_VALUE_BYTES", self.value_bytes.to_string()),
             ("PLAN_KEYS", self.keys.to_string()),
@@ -63,7 +62,7 @@ impl Plan {
     #[must_use]
     pub fn of_role() -> Self {
         Self {
-            socket: argument("PLAN_SOCKET"),
+            url: argument("PLAN_URL"),
             ledger: argument("PLAN_LEDGER"),
             value_bytes: argument("PLAN_VALUE_BYTES"),
             keys: argument("PLAN_KEYS"),
@@ -87,7 +86,8 @@ impl Plan {
     }
 
     fn session(&self, access: Access) -> Session<u64> {
-        let table = connect(&self.socket).table(TABLE).expect("the table");
+        let client = farsight::connect(&self.url).expect("a connection");
+        let table = client.table(TABLE).expect("the table");
         table.session(Options { access }).expect("a session")
     }
 }

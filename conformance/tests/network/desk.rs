@@ -1,43 +1,61 @@
-//! A server process in its namespace, and clients that work each in theirs while a test tells them what to
-//! do.
+//! A server process in its namespace, or one that is all memory nodes of a pool, and clients that work each in
+//! theirs while a test tells them what to do.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use farsight_client::{Access, Client, ClientOptions, ReadError, Session, WriteError};
+use farsight::{
+    Addresses, Client, ConnectOptions, Engine, Options, ReadError, Server, Session, TableOptions, WriteError,
+    WriteOutcome,
+};
 use farsight_conformance::engine::harness::PATIENCE;
-use farsight_conformance::engine::processes::{Player, say};
-use farsight_fabric_tcp::{ConnectOptions, ListenOptions, TcpConnection, TcpHost};
-use farsight_layout::FORMAT_VERSION;
-use farsight_protocol::{KeyKind, TableDefinition, WriteOperation, WriteOutcome};
-use farsight_server::{Server, ServerOptions};
+use farsight_conformance::engine::processes::{Player, argument, say};
 
 use crate::namespaces::Network;
 
-/// Where the server listens, in a namespace that has no other.
+/// Where the server, or the first memory node, listens, in a namespace that has no other.
 const PORT: u16 = 7474;
+const MEMORY_NODES: u16 = 2;
+const TABLE_BYTES: u64 = 64 << 20;
 pub(crate) const VALUE_BYTES: usize = 16;
 /// How long a call waits for a server that is gone: short, so that tests see both the loss and the return.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The role: serves until it is killed.
-pub(crate) fn serve() {
-    let mut listen = ListenOptions::new(FORMAT_VERSION);
-    listen.allow_plaintext = true;
-    let host = TcpHost::listen(&format!("0.0.0.0:{PORT}"), &listen).expect("its port");
-    let options = ServerOptions { workers: 2, table_memory_bytes: 64 << 20, ..ServerOptions::default() };
-    let server = Server::start(vec![Arc::new(host)], &options).expect("a server");
-    say("serving");
-    // The test's end, or its kill, comes first.
-    std::thread::sleep(10 * PATIENCE);
-    drop(server);
+/// The ports of the server, or of the memory nodes.
+fn ports(engine: Engine) -> impl Iterator<Item = u16> {
+    PORT..PORT + if engine == Engine::XStore { 1 } else { MEMORY_NODES }
 }
 
-/// A server process in the server's namespace. Killed when it is dropped.
-pub(crate) fn start_server(network: &Network) -> Player {
+/// The role: serves until it is killed.
+pub(crate) fn serve() {
+    let is_pool = argument::<bool>("IS_POOL");
+    let engine = if is_pool { Engine::Rolex } else { Engine::XStore };
+    let builder = |port: u16| {
+        let url = format!("tcp://0.0.0.0:{port}").parse().expect("an address");
+        let builder = Server::builder().listen(url).allow_plaintext(true).workers(2);
+        builder.table_memory_bytes(TABLE_BYTES)
+    };
+    if is_pool {
+        let nodes = ports(engine).map(|port| builder(port).start_memory_node().expect("a memory node"));
+        stay(nodes.collect::<Vec<_>>());
+    } else {
+        stay(builder(PORT).start().expect("a server"));
+    }
+}
+
+/// Keeps what serves; the test's end, or its kill, comes first.
+fn stay<T>(serving: T) {
+    say("serving");
+    std::thread::sleep(10 * PATIENCE);
+    drop(serving);
+}
+
+/// A process in the server's namespace that has tables of `engine`. Killed when it is dropped.
+pub(crate) fn start_server(network: &Network, engine: Engine) -> Player {
     network.on_server(|| {
-        let mut server = Player::start("server", &[]);
+        let is_pool = engine != Engine::XStore;
+        let mut server = Player::start("server", &[("IS_POOL", is_pool.to_string())]);
         assert_eq!(server.hear().as_deref(), Some("serving"), "the server starts");
         server
     })
@@ -45,31 +63,34 @@ pub(crate) fn start_server(network: &Network) -> Player {
 
 /// What a client works with: one session on one table.
 pub(crate) struct Desk {
-    pub(crate) client: Client<TcpConnection>,
-    pub(crate) session: Session<TcpConnection>,
+    pub(crate) client: Client,
+    pub(crate) session: Session<u64>,
+    engine: Engine,
 }
 
 impl Desk {
-    fn new(client: usize) -> Self {
-        let mut options = ConnectOptions::new(FORMAT_VERSION);
-        options.allow_plaintext = true;
-        let address = format!("{}:{PORT}", Network::server_address(client));
-        let connection = TcpConnection::connect(&address, options).expect("a connection");
-        let options = ClientOptions { reconnect_timeout: RECONNECT_TIMEOUT };
-        let client = Client::new(connection, options).expect("a client");
-        let session = make_session(&client);
-        Self { client, session }
+    fn new(client: usize, engine: Engine) -> Self {
+        let address = Network::server_address(client);
+        let urls = ports(engine).map(|port| format!("tcp://{address}:{port}").parse().expect("an address"));
+        let options = ConnectOptions {
+            reconnect_timeout: RECONNECT_TIMEOUT,
+            allow_plaintext: true,
+            ..ConnectOptions::default()
+        };
+        let client = Client::connect_with(Addresses::new(urls.collect()), &options).expect("a client");
+        let session = make_session(&client, engine);
+        Self { client, session, engine }
     }
 
     /// Puts a value that tells its key and `sequence`.
     pub(crate) fn put(&mut self, key: u64, sequence: u64) -> Result<WriteOutcome, WriteError> {
-        self.session.write_one(WriteOperation::Put, key, &value_of(key, sequence))
+        self.session.put(key, &value_of(key, sequence))
     }
 
     /// The sequence in the value of `key`.
     pub(crate) fn get(&mut self, key: u64) -> Result<Option<u64>, ReadError> {
         let mut value = [0; VALUE_BYTES];
-        let found = self.session.get(key, &mut value)?;
+        let found = self.session.get_into(key, &mut value)?;
         Ok(found.map(|_| sequence_of(key, &value)))
     }
 
@@ -84,17 +105,26 @@ impl Desk {
         }
     }
 
+    /// How many clients the server has, or each memory node.
+    pub(crate) fn clients(&mut self) -> Vec<u64> {
+        match self.client.memory_node_stats().expect("an answer") {
+            None => vec![self.client.stats().expect("an answer").clients],
+            Some(nodes) => {
+                nodes.iter().map(|node| node.listeners.iter().map(|one| one.clients).sum()).collect()
+            }
+        }
+    }
+
     /// Another session, on the same table made again if need be.
     pub(crate) fn begin_anew(&mut self) {
-        self.session = make_session(&self.client);
+        self.session = make_session(&self.client, self.engine);
     }
 }
 
-fn make_session(client: &Client<TcpConnection>) -> Session<TcpConnection> {
-    let (name, value_bytes) = ("t".to_owned(), VALUE_BYTES as u16);
-    let definition = TableDefinition { name, key_kind: KeyKind::U64, value_bytes };
-    let table = client.create_table(definition).expect("a table");
-    table.session(Access::OneSided).expect("a session")
+fn make_session(client: &Client, engine: Engine) -> Session<u64> {
+    let options = TableOptions { engine: Some(engine), ..TableOptions::default() };
+    let table = client.create_table_with::<u64>("t", VALUE_BYTES, &options).expect("a table");
+    table.session(Options::default()).expect("a session")
 }
 
 pub(crate) fn value_of(key: u64, sequence: u64) -> [u8; VALUE_BYTES] {
@@ -119,13 +149,13 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    /// Connects to the server.
-    pub(crate) fn start(network: &Arc<Network>, client: usize) -> Self {
+    /// Connects to what [`start_server`] started.
+    pub(crate) fn start(network: &Arc<Network>, client: usize, engine: Engine) -> Self {
         let (jobs, orders) = mpsc::channel::<Job>();
         let network = Arc::clone(network);
         std::thread::spawn(move || {
             network.on_client(client, move || {
-                let mut desk = Desk::new(client);
+                let mut desk = Desk::new(client, engine);
                 for job in orders {
                     job(&mut desk);
                 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use farsight_client::WriteError;
+use farsight::{Engine, WriteError};
 use farsight_conformance::engine::harness::{PATIENCE, eventually};
 
 use crate::desk::{Desk, Pending, Remote, start_server};
@@ -72,8 +72,8 @@ fn check_recovered(desk: &mut Desk, client: usize, doubtful: &[u64], failed: Opt
 fn writes_without_an_answer_are_in_doubt_and_clients_come_back_by_themselves() {
     let Some(network) = Network::with_clients(5) else { return };
     let network = Arc::new(network);
-    let server = start_server(&network);
-    let clients: Vec<Remote> = (0..5).map(|client| Remote::start(&network, client)).collect();
+    let server = start_server(&network, Engine::XStore);
+    let clients: Vec<Remote> = (0..5).map(|client| Remote::start(&network, client, Engine::XStore)).collect();
     for (client, remote) in clients.iter().enumerate() {
         remote.ask(move |desk| {
             for key in first_key(client)..first_key(client) + WELL {
@@ -129,8 +129,56 @@ fn writes_without_an_answer_are_in_doubt_and_clients_come_back_by_themselves() {
         assert_eq!(was_executed, client == DEAF, "client {client}: only answers were lost, or only requests");
     }
     // The server has let go of those that vanished.
-    eventually("five clients", || {
-        clients[WHOLE].ask(|desk| desk.client.stats().expect("an answer").clients) == 5
-    });
+    eventually("five clients", || clients[WHOLE].ask(Desk::clients) == [5]);
     drop(server);
+}
+
+/// A compute node that is cut off in the middle of its writes, perhaps under a lock: others in the same leaves
+/// go on, what it was told stands, and it comes back under another number.
+#[test]
+fn a_compute_node_that_is_cut_off_holds_nobody_up() {
+    const CUT: usize = 0;
+    const OTHER: usize = 1;
+    let Some(network) = Network::with_clients(2) else { return };
+    let network = Arc::new(network);
+    let _server = start_server(&network, Engine::Rolex);
+    let clients: Vec<Remote> = (0..2).map(|client| Remote::start(&network, client, Engine::Rolex)).collect();
+    // Odd keys are its own, even ones the other's. It writes them in turns, and says how many it was told of.
+    let cut = clients[CUT].begin(|desk| {
+        for sequence in 0.. {
+            if let Err(error) = desk.put(sequence % WELL * 2 + 1, sequence) {
+                return (sequence, error);
+            }
+        }
+        unreachable!("sequences do not end")
+    });
+    eventually("writes", || {
+        clients[OTHER].ask(|desk| desk.get(1).expect("a get")).is_some_and(|sequence| sequence > WELL)
+    });
+    network.cut(CUT);
+    clients[OTHER].ask(|desk| {
+        for sequence in 0..10 * WELL {
+            desk.put(sequence % WELL * 2, sequence).expect("a put beside one who was cut off");
+        }
+    });
+    let (doubtful, error) = cut.wait();
+    assert!(!matches!(error, WriteError::Refused { .. }), "{error}");
+    network.heal(CUT);
+    let check = move |desk: &mut Desk| {
+        assert!(desk.get_at_last(0).is_some());
+        for place in 0..WELL {
+            let found = desk.get(place * 2 + 1).expect("a get").expect("it was written");
+            let told =
+                (0..doubtful).rev().find(|sequence| sequence % WELL == place).expect("writes in turns");
+            let is_doubtful = doubtful % WELL == place && found == doubtful;
+            assert!(found == told || is_doubtful, "key {place}: {found}, {told} was acknowledged");
+            assert_eq!(desk.get(place * 2).expect("a get"), Some(9 * WELL + place));
+        }
+    };
+    clients[OTHER].ask(check);
+    clients[CUT].ask(move |desk| {
+        check(desk);
+        desk.put(1, doubtful + WELL).expect("writes go on");
+    });
+    eventually("two compute nodes", || clients[OTHER].ask(Desk::clients) == [2, 2]);
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use farsight::{Engine, OpenError, WriteError};
 use farsight_base::sync::{AtomicBool, Ordering};
-use farsight_client::{OpenError, WriteError};
 use farsight_conformance::engine::harness::PATIENCE;
 
 use crate::desk::{Desk, Remote, start_server};
@@ -79,10 +79,19 @@ fn work(desk: &mut Desk, first: u64, finish: &AtomicBool, progress: &dyn Fn(Seen
 
 #[test]
 fn clients_outlive_their_server() {
+    clients_outlive(Engine::XStore);
+}
+
+#[test]
+fn compute_nodes_outlive_their_pool() {
+    clients_outlive(Engine::Rolex);
+}
+
+fn clients_outlive(engine: Engine) {
     let Some(network) = Network::with_clients(CLIENTS) else { return };
     let network = Arc::new(network);
-    let mut server = start_server(&network);
-    let clients: Vec<Remote> = (0..CLIENTS).map(|client| Remote::start(&network, client)).collect();
+    let mut server = start_server(&network, engine);
+    let clients: Vec<Remote> = (0..CLIENTS).map(|client| Remote::start(&network, client, engine)).collect();
     let finish = Arc::new(AtomicBool::new(false));
     let (sender, steps) = std::sync::mpsc::channel();
     let working: Vec<_> = clients
@@ -107,7 +116,7 @@ fn clients_outlive_their_server() {
             assert!(begun.elapsed() < PATIENCE, "life {restart} is not found by all: {lives:?}");
         }
         server.kill();
-        server = start_server(&network);
+        server = start_server(&network, engine);
     }
     finish.store(true, Ordering::Relaxed);
     for pending in working {

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use farsight_index::Answers;
-use farsight_protocol::WriteOperation;
+use farsight::{Answers, Engine};
 
 use crate::desk::{Desk, Remote, sequence_of, start_server, value_of};
 use crate::namespaces::{Network, Way};
@@ -18,8 +17,7 @@ const LOSS_PERCENT: u32 = 5;
 fn work(desk: &mut Desk, first: u64) {
     let entries: Vec<_> = (first..first + KEYS).map(|key| (key, value_of(key, 1))).collect();
     let mut outcomes = Vec::new();
-    let writes = entries.iter().map(|(key, value)| (*key, value.as_slice()));
-    desk.session.write(WriteOperation::Put, writes, &mut outcomes).expect("a batch of puts");
+    desk.session.put_many(&entries, &mut outcomes).expect("a batch of puts");
     for key in (first..first + KEYS).step_by(50) {
         desk.put(key, 2).expect("a put");
     }
@@ -42,8 +40,8 @@ fn work(desk: &mut Desk, first: u64) {
 fn slow_and_lossy_cables_cost_time_and_nothing_else() {
     let Some(network) = Network::with_clients(3) else { return };
     let network = Arc::new(network);
-    let _server = start_server(&network);
-    let clients: Vec<Remote> = (0..3).map(|client| Remote::start(&network, client)).collect();
+    let _server = start_server(&network, Engine::XStore);
+    let clients: Vec<Remote> = (0..3).map(|client| Remote::start(&network, client, Engine::XStore)).collect();
     let queues = clients.iter().map(|remote| remote.ask(|desk| desk.session.epoch())).collect::<Vec<_>>();
     network.slow_down(SLOW, KILOBITS_PER_SECOND);
     network.lose(LOSSY, Way::ToServer, LOSS_PERCENT);
@@ -59,6 +57,5 @@ fn slow_and_lossy_cables_cost_time_and_nothing_else() {
     let lives = clients.iter().map(|remote| remote.ask(|desk| desk.session.epoch())).collect::<Vec<_>>();
     assert_eq!(queues, lives);
     // Nobody connected again, so nobody's time-outs took slowness for death.
-    let stats = clients[2].ask(|desk| desk.client.stats().expect("an answer"));
-    assert_eq!(stats.clients, 3);
+    assert_eq!(clients[2].ask(Desk::clients), [3]);
 }
