@@ -54,8 +54,8 @@ fn is_restart_of(error: &dyn std::error::Error, node: &str) -> bool {
     words.contains(node) && words.contains("was started again")
 }
 
-/// A memory node ends, and comes back empty, under a session that is open: it is named, nothing is answered in
-/// its place, and what the others hold is theirs still, and right.
+/// A memory node ends, and comes back empty, under a session that is open: it is named, nothing is answered
+/// in its place, and what the others hold is theirs still, and right.
 ///
 /// # Panics
 /// If a promise is broken.
@@ -71,8 +71,8 @@ pub fn a_lost_memory_node_is_named(engine: Engine, url: impl Fn(&Directory, usiz
         pool.stop(lost);
         let url = pool.url(lost).to_string();
         let (_, name) = url.split_once("://").expect("a URL");
-        // The others' keys are READ as before, and over shared memory those of a node that ended just now, until
-        // the loss is known.
+        // The others' keys are READ as before, and over shared memory those of a node that ended just now,
+        // until the loss is known.
         let mut answers = Answers::default();
         let everywhere: Vec<u64> = (0..KEYS).step_by(100).collect();
         eventually("the loss", || match session.multi_get(&everywhere, &mut answers) {
@@ -203,8 +203,8 @@ fn work(pool: &Pool, own: u64, keys: u64, mut go_on: impl FnMut(u64) -> bool) ->
     (0..keys).filter(|index| index % 3 != 0).map(|index| (key_of(index), rounds)).collect()
 }
 
-/// Compute nodes join and leave while others work in the same leaves: nobody is held up or loses anything, and
-/// what those that left had goes back.
+/// Compute nodes join and leave while others work in the same leaves: nobody is held up or loses anything,
+/// and what those that left had goes back.
 ///
 /// # Panics
 /// If a promise is broken.

@@ -1,5 +1,5 @@
-//! Every operation of the facade against `BTreeMap`, for each kind of key, each access and each engine, in one
-//! process with an embedded server or memory nodes.
+//! Every operation of the facade against `BTreeMap`, for each kind of key, each access and each engine, in
+//! one process with an embedded server or memory nodes.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
