@@ -44,6 +44,7 @@ impl State {
             wakes: 0,
             busy_until_ns: 0,
             atomic_until_ns: 0,
+            lost: Vec::new(),
         });
         host
     }
@@ -90,7 +91,7 @@ impl State {
             lost: None,
             is_fenced: false,
             is_over: false,
-            is_departed: false,
+            pairs: Vec::new(),
             group,
             clock,
         });
@@ -127,12 +128,11 @@ impl State {
         self.trace.note(self.now_ns, [10, client as u64], || {
             Words::new(Who::Client(client), format!("is cut off: {why}"))
         });
-        self.clients[client].lost = Some(why.to_owned());
-        for pair in 0..self.pairs.len() {
-            if self.pairs[pair].client == client {
-                self.wake_pair(pair);
-            }
-        }
+        let own = &mut self.clients[client];
+        own.lost = Some(why.to_owned());
+        let (host, pairs) = (own.host, std::mem::take(&mut own.pairs));
+        self.hosts[host].lost.push(client);
+        pairs.into_iter().for_each(|pair| self.wake_pair(pair));
     }
 
     /// The server dies: with it go its memory and every connection.
@@ -251,16 +251,14 @@ impl State {
     /// Clients of `host` whose connections are lost and that it has not been told of: none of their verbs
     /// executes any more.
     pub(crate) fn take_departed(&mut self, host: usize) -> Vec<ClientId> {
-        let mut departed = Vec::new();
-        for index in 0..self.clients.len() {
-            let ClientState { host: of, is_departed, .. } = self.clients[index];
-            if of == host && self.clients[index].lost.is_some() && !is_departed {
-                self.drain(index);
-                self.clients[index].is_departed = true;
-                departed.push(self.clients[index].id);
-            }
-        }
+        let departed = std::mem::take(&mut self.hosts[host].lost);
         departed
+            .into_iter()
+            .map(|client| {
+                self.drain(client);
+                self.clients[client].id
+            })
+            .collect()
     }
 
     /// Nothing that a client has sent executes from now on.

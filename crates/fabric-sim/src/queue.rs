@@ -52,6 +52,7 @@ impl<K: Kind> SimQueue<K> {
         let opened_by = state.running;
         state.pairs.push(Pair::new(client, opened_by, port));
         let pair = state.pairs.len() - 1;
+        state.clients[client].pairs.push(pair);
         Ok(Self { world: Arc::clone(world), pair, peer: peer.to_owned(), kind: PhantomData })
     }
 

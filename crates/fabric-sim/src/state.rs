@@ -109,6 +109,8 @@ pub(crate) struct HostState {
     /// One processor: its next call or step begins then.
     pub(crate) busy_until_ns: u64,
     pub(crate) atomic_until_ns: u64,
+    /// Clients whose connections are lost, of which it has not been told.
+    pub(crate) lost: Vec<usize>,
 }
 
 pub(crate) struct ClientState {
@@ -120,8 +122,8 @@ pub(crate) struct ClientState {
     pub(crate) is_fenced: bool,
     /// None of its verbs and requests executes any more.
     pub(crate) is_over: bool,
-    /// Its server has been told that it is over.
-    pub(crate) is_departed: bool,
+    /// Its queue pairs, until it is lost.
+    pub(crate) pairs: Vec<usize>,
     /// The group of the process that connected.
     pub(crate) group: Option<usize>,
     /// The clock of its program, by number.
