@@ -1,15 +1,20 @@
 //! Many seeds of one scenario, on several threads.
 //!
-//! Invariant: seeds are begun in ascending order and every one that was begun is finished, so what a campaign
+//! Invariant: seeds are begun, and counted, in ascending order, each with all before it. So what a campaign
 //! has run is a range, and another can go on behind it. A seed that panics has failed; the others go on.
+//!
+//! A campaign that is over finishes the seeds that it has begun; one that is stopped drops them, and what was
+//! finished behind the first of them.
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_fabric_sim::Fault;
 
-use crate::{Coverage, Failure, Named, Report, Story, run_seed};
+use crate::{Coverage, Failure, Named, Report, Story};
 
 /// Which seeds of what.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +57,7 @@ impl Tally {
         Fault::ALL.into_iter().map(|fault| self.coverage.strikes.of(fault)).sum()
     }
 
-    fn add(&mut self, outcome: Result<Report, Box<Failure>>) {
+    fn add(&mut self, outcome: Outcome) {
         self.seeds += 1;
         match outcome {
             Ok(report) => {
@@ -68,45 +73,70 @@ impl Tally {
     }
 }
 
+type Outcome = Result<Report, Box<Failure>>;
+
 /// What the threads share.
 #[derive(Default)]
 struct Progress {
     begun: u64,
     tally: Tally,
+    /// What came of seeds behind one that is still under way, by how many stand before each.
+    ahead: BTreeMap<u64, Outcome>,
+}
+
+impl Progress {
+    /// Counts what came of the seed that so many stand before, once it has come of all of these.
+    fn note(&mut self, before: u64, outcome: Outcome) {
+        self.ahead.insert(before, outcome);
+        while let Some(next) = self.ahead.remove(&self.tally.seeds) {
+            self.tally.add(next);
+        }
+    }
 }
 
 impl Campaign {
-    /// Runs the seeds, until all are done or `is_over`. `seen` is told after each.
+    /// Runs the seeds, until all are done or `is_over`: then those that have begun are finished. Once `stop` is
+    /// true, they are not. `seen` is told after each.
     ///
     /// # Panics
     /// If there are no threads.
-    pub fn run(&self, is_over: impl Fn() -> bool + Sync, seen: impl Fn(&Tally) + Sync) -> Tally {
+    pub fn run(
+        &self,
+        is_over: impl Fn() -> bool + Sync,
+        stop: &Arc<AtomicBool>,
+        seen: impl Fn(&Tally) + Sync,
+    ) -> Tally {
         assert!(self.threads > 0, "somebody has to run the seeds");
         let progress = Mutex::new(Progress::default());
         std::thread::scope(|scope| {
             for _ in 0..self.threads {
                 scope.spawn(|| {
-                    while let Some(seed) = self.begin(&progress, &is_over) {
-                        let outcome = run_caught(seed, self.scenario);
+                    // Relaxed, here and below: the flag carries nothing with it.
+                    let is_stopped = || stop.load(Ordering::Relaxed);
+                    while let Some(before) = self.begin(&progress, || is_stopped() || is_over()) {
+                        let outcome = run_caught(self.first + before, self.scenario, stop);
+                        if is_stopped() {
+                            return;
+                        }
                         let mut progress = lock(&progress);
-                        progress.tally.add(outcome);
+                        progress.note(before, outcome);
                         seen(&progress.tally);
                     }
                 });
             }
         });
-        let mut tally = progress.into_inner().unwrap_or_else(PoisonError::into_inner).tally;
-        tally.failures.sort_by_key(|failure| failure.seed);
-        tally
+        progress.into_inner().unwrap_or_else(PoisonError::into_inner).tally
     }
 
+    /// The next seed, by how many stand before it.
     fn begin(&self, progress: &Mutex<Progress>, is_over: impl Fn() -> bool) -> Option<u64> {
         let mut progress = lock(progress);
-        if progress.begun == self.seeds || is_over() {
+        let before = progress.begun;
+        if before == self.seeds || self.first.checked_add(before).is_none() || is_over() {
             return None;
         }
         progress.begun += 1;
-        self.first.checked_add(progress.begun - 1)
+        Some(before)
     }
 }
 
@@ -114,8 +144,8 @@ fn lock(progress: &Mutex<Progress>) -> MutexGuard<'_, Progress> {
     progress.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn run_caught(seed: u64, scenario: &Named) -> Result<Report, Box<Failure>> {
-    catch_unwind(AssertUnwindSafe(|| run_seed(seed, scenario, false))).unwrap_or_else(|panic| {
+fn run_caught(seed: u64, scenario: &Named, stop: &Arc<AtomicBool>) -> Outcome {
+    catch_unwind(AssertUnwindSafe(|| scenario.scenario(seed).run(false, stop))).unwrap_or_else(|panic| {
         let said = panic.downcast_ref::<String>().map(String::as_str);
         let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("nothing");
         let what = format!("it panicked: {said}");
@@ -129,20 +159,40 @@ mod tests {
     use super::*;
     use crate::SCENARIOS;
 
+    fn run(campaign: Campaign) -> Tally {
+        campaign.run(|| false, &Arc::default(), |_| ())
+    }
+
     #[test]
     fn threads_share_the_seeds() {
         let campaign = Campaign { scenario: &SCENARIOS[1], first: 5, seeds: 6, threads: 3 };
-        let whole = campaign.run(|| false, |_| ());
-        let one_by_one = Campaign { threads: 1, ..campaign }.run(|| false, |_| ());
+        let whole = run(campaign);
+        let one_by_one = run(Campaign { threads: 1, ..campaign });
         assert_eq!((whole.seeds, whole.events), (6, one_by_one.events), "the same seeds");
         assert!(whole.operations > 0 && whole.faults() > 0 && whole.failures.is_empty(), "{whole:?}");
         // It ends behind the seeds that were begun.
         let cut = Campaign { threads: 1, ..campaign };
         let done = Mutex::new(0);
-        let tally = cut.run(|| *done.lock().unwrap() == 2, |tally| *done.lock().unwrap() = tally.seeds);
+        let is_over = || *done.lock().unwrap() == 2;
+        let tally = cut.run(is_over, &Arc::default(), |tally| *done.lock().unwrap() = tally.seeds);
         assert_eq!(tally.seeds, 2);
         // No seed lies behind the last number.
-        let last = Campaign { first: u64::MAX, seeds: 3, ..cut };
-        assert_eq!(last.run(|| false, |_| ()).seeds, 1);
+        assert_eq!(run(Campaign { first: u64::MAX, seeds: 3, ..cut }).seeds, 1);
+    }
+
+    #[test]
+    fn what_was_begun_when_it_is_stopped_does_not_count() {
+        let endless = Campaign { scenario: &SCENARIOS[1], first: 1, seeds: u64::MAX, threads: 3 };
+        let stop = Arc::new(AtomicBool::new(false));
+        let tally = endless.run(|| false, &stop, |tally| stop.store(tally.seeds >= 9, Ordering::Relaxed));
+        assert!(tally.failures.is_empty(), "{:?}", tally.failures);
+        // Each thread may have finished one more, or be the one that all the others waited for.
+        assert!(tally.seeds >= 9, "{} seeds", tally.seeds);
+        let same = run(Campaign { seeds: tally.seeds, ..endless });
+        assert_eq!(
+            (same.events, same.operations),
+            (tally.events, tally.operations),
+            "a range from the first"
+        );
     }
 }

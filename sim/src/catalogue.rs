@@ -1,5 +1,7 @@
 //! The scenarios by name, and how one seed of one of them is run.
 
+use std::sync::Arc;
+
 use farsight_base::prng::mix;
 
 use crate::{Failure, Report, Scenario};
@@ -139,7 +141,7 @@ impl Named {
 /// # Errors
 /// [`Failure`], with what happened in words if `keeps_trace`.
 pub fn run_seed(seed: u64, scenario: &Named, keeps_trace: bool) -> Result<Report, Box<Failure>> {
-    scenario.scenario(seed).run(keeps_trace)
+    scenario.scenario(seed).run(keeps_trace, &Arc::default())
 }
 
 #[cfg(test)]

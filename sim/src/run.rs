@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
 use farsight_base::prng::SplitMix64;
-use farsight_base::sync::{AtomicUsize, Ordering};
+use farsight_base::sync::{AtomicBool, AtomicUsize, Ordering};
 use farsight_base::{Stamp, WORDS_PER_LINE};
 use farsight_client::Access;
 use farsight_fabric::Region as _;
@@ -54,12 +54,13 @@ pub(crate) const NEWCOMER: usize = usize::MAX - 1;
 pub(crate) const OPERATOR: usize = usize::MAX - 2;
 
 impl Scenario {
-    /// Runs it.
+    /// Runs it. Once `stop` is true it ends early, and what it returns means nothing.
     ///
     /// # Errors
     /// [`Failure`], with what happened in words if `keeps_trace`.
-    pub fn run(&self, keeps_trace: bool) -> Result<Report, Box<Failure>> {
+    pub fn run(&self, keeps_trace: bool, stop: &Arc<AtomicBool>) -> Result<Report, Box<Failure>> {
         let (simulation, journal) = self.begin(keeps_trace);
+        simulation.stop_by(stop);
         let done = match (self.pool, self.is_weakest) {
             (None, true) => self.run_on::<Weakest>(&simulation, &journal),
             (None, false) => self.run_on::<ReliableConnection>(&simulation, &journal),

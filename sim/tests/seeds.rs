@@ -1,9 +1,10 @@
 //! Seeds: each has one trace, all of them pass, and together they meet every class of faults.
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 
 use farsight_fabric_sim::Fault;
-use farsight_sim::{Campaign, Named, SCENARIOS, Tally, named, run_seed};
+use farsight_sim::{Campaign, Named, PoolShape, SCENARIOS, Tally, named, run_seed};
 
 /// Seeds of any scenario, and those of `mixed` that the gate runs besides.
 const SEEDS: u64 = 2_000;
@@ -30,7 +31,7 @@ fn a_seed_has_one_trace() {
 /// Runs `seeds` seeds from `first` on, on every core.
 fn run_seeds(scenario: &'static Named, first: u64, seeds: u64) -> Tally {
     let threads = std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(THREADS_MAX);
-    let tally = Campaign { scenario, first, seeds, threads }.run(|| false, |_| ());
+    let tally = Campaign { scenario, first, seeds, threads }.run(|| false, &Arc::default(), |_| ());
     if let Some(failure) = tally.failures.first() {
         panic!("{} of {seeds} seeds failed, the first so: {failure}", tally.failures.len());
     }

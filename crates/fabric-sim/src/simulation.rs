@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::clock::{MonotonicNs, SystemClock};
+use farsight_base::sync::AtomicBool;
 use farsight_base::{Epoch, Line, Stamp};
 use farsight_fabric::FabricError;
 
@@ -88,7 +89,8 @@ impl Simulation {
         self.world.add_process(name, group, body);
     }
 
-    /// Lets time pass until every process has ended; false if some still run at `until`.
+    /// Lets time pass until every process has ended; false if some still run at `until`, or when the simulation
+    /// is stopped.
     #[must_use]
     pub fn run_processes(&self, until: MonotonicNs) -> bool {
         let all_ended = |state: &State| state.processes_left == 0;
@@ -167,6 +169,12 @@ impl Simulation {
         self.world.state().first_stamp = stamp.0;
     }
 
+    /// Lets another thread end the simulation: once `stop` is true no event happens any more. What a program
+    /// waits for does not come, however much time passes for it, and what it finds means nothing.
+    pub fn stop_by(&self, stop: &Arc<AtomicBool>) {
+        self.world.state().stop = Some(Arc::clone(stop));
+    }
+
     /// Spares a group of processes: no rule stops or kills it. The others hold.
     pub fn spare(&self, group: usize) {
         self.world.state().spared = Some(group);
@@ -212,5 +220,31 @@ impl Simulation {
     #[must_use]
     pub fn told(&self) -> Vec<Told> {
         self.world.state().told()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farsight_base::sync::Ordering;
+
+    use super::*;
+
+    #[test]
+    fn what_never_ends_is_stopped() {
+        let simulation = Simulation::new(1, Timing::default(), Vec::new());
+        let stop = Arc::new(AtomicBool::new(false));
+        simulation.stop_by(&stop);
+        let sleeper = simulation.clone();
+        simulation.process("sleeper", 0, move || {
+            for slept in 0_u64.. {
+                // Relaxed: all of it happens on one thread.
+                stop.store(slept == 1_000, Ordering::Relaxed);
+                sleeper.sleep(Duration::from_micros(1));
+            }
+        });
+        let hour = MonotonicNs(3_600_000_000_000);
+        assert!(!simulation.run_processes(hour), "it has ended");
+        assert!(simulation.now() < MonotonicNs(2_000_000), "it went on to {:?}", simulation.now());
+        assert!(!simulation.run_processes(hour), "it has ended later");
     }
 }

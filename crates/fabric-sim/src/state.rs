@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use farsight_base::prng::SplitMix64;
+use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_base::{ClientId, Epoch, Line};
 use farsight_fabric::{FabricError, Guarantees};
 
@@ -194,6 +195,8 @@ pub(crate) struct State {
     pub(crate) floor_age_ns: u64,
     /// What verbs cost, where they have prices: then no faults strike.
     pub(crate) pricing: Option<Pricing>,
+    /// Set by another thread once nobody wants to know what comes of this.
+    pub(crate) stop: Option<Arc<AtomicBool>>,
 }
 
 impl State {
@@ -226,9 +229,17 @@ impl State {
             steps: Vec::new(),
             spare_bytes: Vec::new(),
             pricing: None,
+            stop: None,
         };
         state.set_rules(rules);
         state
+    }
+
+    /// True once somebody has stopped the simulation.
+    #[inline]
+    pub(crate) fn is_stopped(&self) -> bool {
+        // Relaxed: the flag carries nothing with it.
+        self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 
     pub(crate) fn set_rules(&mut self, rules: Vec<Rule>) {

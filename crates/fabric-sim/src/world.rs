@@ -144,7 +144,8 @@ impl World {
         state.schedule(now_ns, Event::Resume { process, turn: 0 });
     }
 
-    /// Lets events happen, one after the other, until `is_over`; false if that does not come by `until_ns`.
+    /// Lets events happen, one after the other, until `is_over`; false if that does not come by `until_ns`, or
+    /// the simulation is stopped before.
     pub(crate) fn run_until<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -152,7 +153,8 @@ impl World {
         is_over: impl Fn(&State) -> bool,
     ) -> (MutexGuard<'a, State>, bool) {
         while !is_over(&state) {
-            let Some(event) = state.take_event(until_ns) else { return (state, false) };
+            let event = if state.is_stopped() { None } else { state.take_event(until_ns) };
+            let Some(event) = event else { return (state, false) };
             state = self.happen(state, event);
             self.tell();
         }

@@ -76,7 +76,7 @@ is that key's story: all that clients did while they asked for it, and every
 store into a leaf that they looked at.
 
 Seeds are independent. A run that is cut short, by --minutes or an interrupt,
-says with which seed to go on.
+says with which seed to go on. An interrupt drops the seeds that have begun.
 
 Examples:
   farsight simulate                                1,000 seeds of everything
@@ -127,7 +127,7 @@ impl Simulate {
         let begun = Instant::now();
         let limit = self.minutes.map(|minutes| Duration::from_secs_f64(60.0 * minutes));
         let is_late = || limit.is_some_and(|limit| begun.elapsed() >= limit);
-        let tally = campaign.run(|| cancellation.is_cancelled() || is_late(), |tally| show(&bar, tally));
+        let tally = campaign.run(is_late, &cancellation.flag(), |tally| show(&bar, tally));
         bar.finish_and_clear();
         let record = Record::of(&campaign, &tally, begun.elapsed());
         let mut out = std::io::stdout().lock();

@@ -1,5 +1,8 @@
 //! Clusters in virtual time, from the command line.
 
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::process::{Ended, program, start, wait};
@@ -47,6 +50,28 @@ fn time_ends_a_run_that_says_how_to_go_on() {
         text.contains(&format!("go on with: farsight simulate --scenario any --seed {next}\n")),
         "{text}"
     );
+}
+
+#[test]
+fn a_signal_ends_a_run_that_says_how_to_go_on() {
+    for patience_ms in [300, 1_000, 4_000, 16_000] {
+        let run = start(program().args(["simulate", "--scenario", "pools", "--seeds", "1000000000"]));
+        std::thread::sleep(Duration::from_millis(patience_ms));
+        kill_process(Pid::from_child(&run), Signal::TERM).expect("it runs");
+        let ended = wait(run);
+        // As long as it does not listen to signals, one kills it.
+        if ended.code.is_none() {
+            continue;
+        }
+        assert_eq!((ended.code, ended.error.as_str()), (Some(0), ""), "{}", ended.out);
+        assert!(
+            ended.out.contains("go on with: farsight simulate --scenario pools --seed "),
+            "{}",
+            ended.out
+        );
+        return;
+    }
+    panic!("the program does not come to listen to signals");
 }
 
 #[test]
