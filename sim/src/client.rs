@@ -231,8 +231,7 @@ impl<C: Cluster> Client<C> {
     /// Works until the end, or until something is wrong.
     fn work(&mut self, left: &mut usize) -> Stop {
         while *left > 0 {
-            let leaves = self.plan.leaves_one_in.is_some_and(|one_in| self.random.below(one_in) == 0);
-            if self.plan.simulation.is_killed() || leaves {
+            if self.plan.simulation.is_killed() {
                 return Stop::Gone;
             }
             let batch = 1 + self.random.below(BATCH_MAX) as usize;
@@ -252,6 +251,11 @@ impl<C: Cluster> Client<C> {
                 Err(End::Lost) => self.pause(),
                 Ok(()) if self.random.below(4) == 0 => self.pause(),
                 Ok(()) => {}
+            }
+            // Behind an operation, so that newcomers come to an end.
+            let leaves = self.plan.leaves_one_in.is_some_and(|one_in| self.random.below(one_in) == 0);
+            if leaves && *left > 0 {
+                return Stop::Gone;
             }
         }
         Stop::Done

@@ -268,8 +268,8 @@ pub(crate) fn start<C: Cluster>(plan: Plan<C>, programs: usize, left: &Arc<Atomi
         let operations = client::run::<C>(&plan);
         if operations > 0 {
             let Some(plan) = Arc::into_inner(plan) else { unreachable!("its clients are gone") };
-            let group = plan.group + programs;
-            start(Plan { group, operations, seed: !plan.seed, ..plan }, programs, &left);
+            let (group, seed) = (plan.group + programs, SplitMix64::new(plan.seed).next_u64());
+            start(Plan { group, operations, seed, ..plan }, programs, &left);
         } else {
             // Relaxed: all of it happens on one thread.
             left.fetch_sub(1, Ordering::Relaxed);

@@ -56,6 +56,20 @@ fn seeds_pass_and_meet_every_class_of_faults() {
     assert!(operations > 2_000 * SEEDS, "{operations} operations");
 }
 
+/// Whoever joins a pool does something before it leaves. (Seed 10,366 of `pool-trainers` was one whose newcomers
+/// left at once, for ever.)
+#[test]
+fn newcomers_come_to_an_end() {
+    let mut scenario = named("pool").expect("a scenario").scenario(3);
+    scenario.pool = scenario.pool.map(|shape| PoolShape { leaves_one_in: Some(1), ..shape });
+    scenario.operations = 80;
+    for scenario in [scenario, named("pool-trainers").expect("a scenario").scenario(10_366)] {
+        if let Err(failure) = scenario.run(false, &Arc::default()) {
+            panic!("{failure}");
+        }
+    }
+}
+
 #[test]
 fn every_scenario_passes_by_its_name() {
     for scenario in SCENARIOS {
