@@ -197,6 +197,27 @@ fn frozen_slots_of_a_trainer_that_died_are_taken_over() {
     assert!(check_exact(&pool, &session(&pool), &mut queues) <= 1.01);
 }
 
+/// A block that was merged away, and that somebody died in while it was being made a leaf again, is still named
+/// by the image: closed, and odd for ever.
+#[test]
+fn a_closed_block_that_a_dead_writer_left_odd_holds_no_trainer_up() {
+    let pool = Pool::new(1, 4_000, 20_000);
+    let mut queues = pool.queues();
+    let (mut trainer, writer) = (pool.trainer(), session(&pool));
+    for key in [1 << 40, 2 << 40, 3 << 40, 4 << 40] {
+        split(&pool, &writer, &mut queues, key);
+    }
+    train(&pool, &mut trainer, &mut queues);
+    let [(low, left), (_, gone), (high, right), ..] = pool.chain()[1..] else { panic!("a chain of five") };
+    pool.write_leaf(left, low, Some(high), Some(right));
+    pool.begin_leaf(gone);
+    split(&pool, &writer, &mut queues, 5 << 40);
+    let done = train(&pool, &mut trainer, &mut queues);
+    assert_eq!((done.groups, done.leaves), (1, 5), "{done:?}");
+    assert!(pool.chain().iter().all(|(_, place)| *place != gone));
+    check_exact(&pool, &session(&pool), &mut queues);
+}
+
 /// Sets the frozen bit in every slot of the directory that the root names.
 fn freeze_all(pool: &Pool) {
     use farsight_base::sync::Ordering::Relaxed;

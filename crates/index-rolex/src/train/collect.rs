@@ -8,7 +8,8 @@
 //! Protocol: the leaves that are known beforehand are READ in as few doorbells as they fit; then those that
 //! they name and that are not known, until the chain is closed. So leaves that split once since they were
 //! known cost one round trip more, whatever their number. A leaf that changes again and again is waited for,
-//! and repaired if its holder is dead.
+//! and repaired if its holder is dead. A closed block whose lines are being written is waited for if a leaf of
+//! the stretch names it: it is that leaf whose lock is somebody's.
 
 use std::collections::HashMap;
 
@@ -246,11 +247,11 @@ fn take_leaf<Q: QueuePair>(
 ) -> Result<Read, FabricError> {
     let mut lines = [Line::ZERO; KEY_LINES];
     slot.take_read(place.node(), verb, &mut lines)?;
-    let view = KeyLines(&lines);
+    let (view, lock) = (KeyLines(&lines), lock_of(&lines));
     if view.incarnation().is_none() {
-        return Ok(Read::Changing);
+        // Whoever was writing a closed block may be dead, and nobody repairs that but with the leaf before it.
+        return Ok(if lock == LockWord::CLOSED { Read::Foreign } else { Read::Changing });
     }
-    let lock = lock_of(&lines);
     // One that is closed is no leaf, or is just being made or merged: whether it is one, its neighbours say.
     let Some(fences) = view.fences() else { return Ok(Read::Foreign) };
     let (is_empty, is_locked) = (view.is_empty(), lock != LockWord::FREE);

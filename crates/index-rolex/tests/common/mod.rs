@@ -17,8 +17,10 @@ use farsight_index_rolex::{
     CacheSession, CallResult, ComputeNodeLocks, LeafPlace, LineSource, MetaRegion, PoolCalls, PoolTable,
     RolexCache, RolexSession, Trainer,
 };
-use farsight_layout::pool::BlockGeometry;
-use farsight_layout::{HIGH_FENCE_WORD, INFINITE_FLAG_BIT, LOW_FENCE_WORD, LeafSlot, NEXT_WORD};
+use farsight_layout::pool::{BlockGeometry, LockWord};
+use farsight_layout::{
+    HIGH_FENCE_WORD, INFINITE_FLAG_BIT, KEY_LINES, LOW_FENCE_WORD, LeafSlot, NEXT_WORD, OWNER_WORD,
+};
 use farsight_protocol::{Blocks, Space};
 
 pub(crate) type Queue = <ShmConnection as farsight_fabric::Connection>::Queue;
@@ -211,6 +213,14 @@ impl Pool {
             let occupancy = if is_keys { LeafSlot::FIRST.occupancy_bit() } else { 0 };
             self.store(place, line * 8, Stamp(EVEN_OF_INCARNATION_1).with_occupancy(occupancy).0);
         }
+    }
+
+    /// Closes a block and leaves its key lines odd.
+    pub(crate) fn begin_leaf(&self, place: LeafPlace) {
+        for line in 0..KEY_LINES {
+            self.store(place, line * 8, EVEN_OF_INCARNATION_1 + 1);
+        }
+        self.store(place, OWNER_WORD, LockWord::CLOSED.0);
     }
 
     /// Splits a leaf, whose high fence and right sibling are these, at `key`; gives the right half's place.
