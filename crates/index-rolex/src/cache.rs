@@ -17,7 +17,7 @@ mod session;
 
 use std::sync::{Arc, PoisonError};
 
-#[cfg(planted)]
+#[cfg(any(loom, shuttle, planted))]
 use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_base::sync::{AtomicU64, Mutex, Ordering};
 use farsight_base::{LINE_BYTES, RegionId, RemoteAddress, WORDS_PER_LINE};
@@ -244,11 +244,25 @@ impl GroupCell {
     }
 
     fn versioned(&self) -> (u64, GroupContent) {
+        #[cfg(any(loom, shuttle))]
+        if is_planted(Bug::VersionTakenLate) {
+            let content = self.content();
+            return (self.version(), content);
+        }
         let content = self.content.lock().unwrap_or_else(PoisonError::into_inner);
         (self.version(), content.clone())
     }
 
     fn change(&self, change: impl FnOnce(&mut GroupContent) -> bool) {
+        #[cfg(any(loom, shuttle))]
+        if is_planted(Bug::ChangedUnlocked) {
+            let mut changed = self.content();
+            if change(&mut changed) {
+                *self.content.lock().unwrap_or_else(PoisonError::into_inner) = changed;
+                self.version.store(self.version() + 1, Ordering::Relaxed);
+            }
+            return;
+        }
         let mut content = self.content.lock().unwrap_or_else(PoisonError::into_inner);
         if change(&mut content) {
             // Relaxed: readers take the lock before they rely on it.

@@ -78,6 +78,20 @@ pub enum Bug {
     LinesReusedEarly,
     /// A compute node never fetches another image of a group that it has: that is no bug, but slow.
     ImageKept,
+    /// An image is published by a WRITE, whoever else has published one meanwhile.
+    PublishedByWrite,
+    /// A merge leaves the right leaf open.
+    MergedUnclosed,
+    /// What a compute node that has ended left is given back without a look whether anything leads to it.
+    LinkedFreed,
+    /// A scan that comes to the end of a part takes it for the end of the table.
+    ScanEndsWithPart,
+    /// A memory node that was started again is taken for the one before.
+    LivesNotCompared,
+    /// What is known of a group is taken, changed, and put back, without the lock in between.
+    ChangedUnlocked,
+    /// A group's version is taken behind its content.
+    VersionTakenLate,
 }
 
 thread_local! {

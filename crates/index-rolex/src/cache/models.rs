@@ -1,10 +1,11 @@
 //! Models of what the sessions of a process share: groups and directories that one of them puts in while
-//! others predict, and synonyms that several find at once.
+//! others predict, and synonyms that several find, and find to be none, at once.
 
 use std::sync::Arc;
 
 use farsight_base::RegionId;
 use farsight_base::sync::model::{check, thread};
+use farsight_base::sync::planted::{Bug, assert_found};
 use farsight_layout::learned::{DirectorySlot, GroupTime};
 use farsight_layout::pool::BlockGeometry;
 
@@ -57,7 +58,7 @@ fn groups_are_swapped_whole() {
     for installer in installers {
         installer.join().unwrap();
     }
-    assert_eq!(seen(&CacheSession::new(cache)), 4);
+    assert_eq!([seen(&session), seen(&CacheSession::new(cache))], [4, 4]);
 }
 
 /// No synonym that two sessions find at once is lost, nor one that is found while a group is put in.
@@ -77,6 +78,61 @@ fn synonyms_are_all_kept() {
     for (key, number) in [(0, 30), (70, 50), (79, 50), (80, 60), (1 << 40, 31)] {
         assert_eq!(session.predict(key).expect("a group is there").leaves(), [place(number)], "key {key}");
     }
+}
+
+/// The range that a session predicts from key 0 on: the places, by number.
+fn range(session: &CacheSession) -> Vec<u32> {
+    let mut leaves = Vec::new();
+    session.predict_range(0, 10, &mut leaves);
+    leaves.into_iter().map(LeafPlace::number).collect()
+}
+
+/// A synonym that is forgotten is not seen again by whoever begins behind that, though another is found, and
+/// a group put in, meanwhile; and none of these is lost.
+fn the_forgotten_stay_forgotten() {
+    let cache = new_cache();
+    cache.directory().install(0, GroupPointer::default(), group(2));
+    let id = GroupId { directory: 0, group: 0 };
+    let session = CacheSession::new(Arc::clone(&cache));
+    let _ = session.note_synonym(id, 70, place(50));
+    assert_eq!(range(&session), [20, 50, 21]);
+    let forgetful = CacheSession::new(Arc::clone(&cache));
+    let finder = CacheSession::new(Arc::clone(&cache));
+    let others = [
+        thread::spawn(move || forgetful.forget_synonym(70, place(50))),
+        thread::spawn(move || _ = finder.note_synonym(id, 80, place(60))),
+    ];
+    cache.directory().install(0, GroupPointer::default(), group(3));
+    for other in others {
+        other.join().unwrap();
+    }
+    assert_eq!(range(&session), [30, 60, 31]);
+}
+
+/// A range is of one group and its synonyms: in key order, none twice, and never older than one before.
+fn ranges_are_of_one_group() {
+    let cache = new_cache();
+    cache.directory().install(0, GroupPointer::default(), group(2));
+    let id = GroupId { directory: 0, group: 0 };
+    let (installed, found) = (Arc::clone(&cache), CacheSession::new(Arc::clone(&cache)));
+    let others = [
+        thread::spawn(move || installed.directory().install(0, GroupPointer::default(), group(3))),
+        thread::spawn(move || _ = found.note_synonym(id, 70, place(50))),
+    ];
+    let session = CacheSession::new(cache);
+    let steps = [vec![20, 21], vec![20, 50, 21], vec![30, 31], vec![30, 50, 31]];
+    let mut before: Vec<u32> = Vec::new();
+    for _ in 0..2 {
+        let now = range(&session);
+        assert!(steps.contains(&now), "{now:?} is of no group");
+        let is_newer = now[0] >= before.first().copied().unwrap_or_default();
+        assert!(is_newer && (now.contains(&50) || !before.contains(&50)), "{now:?} after {before:?}");
+        before = now;
+    }
+    for other in others {
+        other.join().unwrap();
+    }
+    assert_eq!(range(&session), [30, 50, 31]);
 }
 
 /// A session takes up a directory whole, and goes on with the one it has until then.
@@ -106,4 +162,19 @@ fn what_sessions_share_is_swapped_whole() {
     check(3, groups_are_swapped_whole);
     check(2, synonyms_are_all_kept);
     check(3, directories_are_taken_up_in_order);
+}
+
+#[test]
+fn synonyms_and_ranges_are_of_one_moment() {
+    check(2, the_forgotten_stay_forgotten);
+    check(2, ranges_are_of_one_group);
+}
+
+#[test]
+fn the_lock_of_a_group_is_needed() {
+    assert_found(Bug::ChangedUnlocked, || check(2, synonyms_are_all_kept));
+    assert_found(Bug::ChangedUnlocked, || check(2, the_forgotten_stay_forgotten));
+    for model in [groups_are_swapped_whole, ranges_are_of_one_group] {
+        assert_found(Bug::VersionTakenLate, || check(2, model));
+    }
 }
