@@ -82,6 +82,8 @@ pub enum Bug {
     PublishedByWrite,
     /// A merge leaves the right leaf open.
     MergedUnclosed,
+    /// A leaf that is to be merged is taken over before it is locked.
+    AdoptedUnlocked,
     /// What a compute node that has ended left is given back without a look whether anything leads to it.
     LinkedFreed,
     /// A scan that comes to the end of a part takes it for the end of the table.

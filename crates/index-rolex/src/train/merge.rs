@@ -2,13 +2,16 @@
 //!
 //! Invariant: a leaf is merged under both locks, taken from left to right, and only if it is empty and not
 //! anchored then. It is this compute node's before it is closed, so that nobody else gives it back, and a
-//! trainer that dies leaves it to whoever looks at its orphans.
+//! trainer that dies leaves it to whoever looks at its orphans. It is taken over under both locks: a block that
+//! was a leaf when somebody looked may be another compute node's now, which has not linked it yet.
 //!
 //! Protocol: whoever removes a leaf's last pair counts that as a split is counted; the trainer that looks
 //! at the group finds the leaf empty. It adds the merges to come to the counter, so that the group is trained
-//! again if the trainer dies on the way; takes the leaves over; merges them one by one, unless somebody else
-//! holds a lock; gives the merged ones back; and publishes an image without them.
+//! again if the trainer dies on the way; merges them one by one, unless somebody else holds a lock; gives the
+//! merged ones back; and publishes an image without them.
 
+#[cfg(planted)]
+use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_base::{Line, WORDS_PER_LINE};
 use farsight_fabric::QueuePair;
 use farsight_fabric::lane::PoolSlot;
@@ -23,6 +26,16 @@ use crate::{LeafPlace, RolexError, RolexSession};
 
 /// Leaves of a group that are merged at once.
 const MERGES_MAX: usize = 64;
+
+/// What became of a merge.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Merge {
+    Done,
+    /// They are not such leaves any more, or somebody holds one of them.
+    NotNow,
+    /// The right one is anchored.
+    Never,
+}
 
 impl Trainer {
     /// Merges empty ones of a group's leaves into their left neighbours, and takes them out of the list.
@@ -43,15 +56,23 @@ impl Trainer {
         if !self.count_ahead(slot, group, added).await? {
             return Ok(added);
         }
-        self.of_each_node(&empty, |node, blocks| self.session.calls.adopt(node, Space::Leaves, blocks))?;
         let mut merged = Vec::new();
         let mut left = leaves[0].place;
-        for leaf in &leaves[1..] {
-            if empty.contains(&leaf.place) && self.session.merge(slot, left, leaf.place).await? {
-                merged.push(leaf.place);
-            } else {
-                left = leaf.place;
+        for leaf in &mut leaves[1..] {
+            let outcome = match empty.contains(&leaf.place) {
+                true => self.session.merge(slot, left, leaf.place).await?,
+                false => Merge::NotNow,
+            };
+            match outcome {
+                Merge::Done => {
+                    merged.push(leaf.place);
+                    continue;
+                }
+                // As good as full: it is there to stay.
+                Merge::Never => leaf.is_empty = false,
+                Merge::NotNow => {}
             }
+            left = leaf.place;
         }
         self.of_each_node(&merged, |node, blocks| self.session.calls.free(node, Space::Leaves, blocks))?;
         leaves.retain(|leaf| !merged.contains(&leaf.place));
@@ -87,7 +108,7 @@ impl Trainer {
             let own = leaves.iter().filter(|place| place.node() == node);
             let blocks: Vec<Blocks> = own.map(|place| Blocks { first: place.number(), count: 1 }).collect();
             if !blocks.is_empty() {
-                let what = "taking leaves over, or giving them back";
+                let what = "giving merged leaves back";
                 call(node, &blocks).map_err(|source| RolexError::of_call(what, source))?;
             }
         }
@@ -96,29 +117,32 @@ impl Trainer {
 }
 
 impl RolexSession {
-    /// Merges `right`, an empty leaf, into its left sibling. False, and nothing changed, if they are not such
-    /// leaves any more, or somebody holds one of them.
+    /// Merges `right`, an empty leaf, into its left sibling, if that can be.
     pub(crate) async fn merge<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
         left: LeafPlace,
         right: LeafPlace,
-    ) -> Result<bool, RolexError> {
+    ) -> Result<Merge, RolexError> {
+        #[cfg(planted)]
+        if is_planted(Bug::AdoptedUnlocked) {
+            self.take_over(right)?;
+        }
         let geometry = *self.table().geometry();
         let mut left_block = vec![Line::ZERO; geometry.lines()];
         if self.lock_and_read(slot, left, self.locks.draw(), None, &mut left_block).await? != LockWord::FREE {
-            return Ok(false);
+            return Ok(Merge::NotNow);
         }
         let mut leaf = LockedLeaf::new(&geometry, left.leaf_number(), &mut left_block);
         if !leaf.is_at_rest() || leaf.next() != right.leaf_number() {
             self.release(slot, left).await?;
-            return Ok(false);
+            return Ok(Merge::NotNow);
         }
         let holder = self.locks.draw();
         let mut right_block = vec![Line::ZERO; geometry.lines()];
         if self.lock_and_read(slot, right, holder, None, &mut right_block).await? != LockWord::FREE {
             self.release(slot, left).await?;
-            return Ok(false);
+            return Ok(Merge::NotNow);
         }
         let mut empty = LockedLeaf::new(&geometry, right.leaf_number(), &mut right_block);
         let ends = |fences: farsight_layout::Fences| fences.high;
@@ -126,14 +150,30 @@ impl RolexSession {
         if !empty.is_at_rest() || !empty.is_empty() || empty.is_anchored() || !is_sibling {
             self.release(slot, right).await?;
             self.release(slot, left).await?;
-            return Ok(false);
+            return Ok(if empty.is_anchored() { Merge::Never } else { Merge::NotNow });
+        }
+        if let Err(error) = self.take_over(right) {
+            self.release(slot, right).await?;
+            self.release(slot, left).await?;
+            return Err(error);
         }
         let mut writes = Writes::default();
         leaf.merge(&mut empty, holder, &mut writes);
+        #[cfg(planted)]
+        if is_planted(Bug::MergedUnclosed) {
+            empty.unlock(LockWord::FREE, &mut writes);
+        }
         leaf.clear_journal(&mut writes);
         leaf.unlock(LockWord::FREE, &mut writes);
         self.execute(slot, &writes).await?;
-        Ok(true)
+        Ok(Merge::Done)
+    }
+
+    /// Makes a leaf this compute node's, which holds its lock.
+    fn take_over(&self, leaf: LeafPlace) -> Result<(), RolexError> {
+        let block = Blocks { first: leaf.number(), count: 1 };
+        let taken = self.calls.adopt(leaf.node(), Space::Leaves, &[block]);
+        taken.map_err(|source| RolexError::of_call("taking over a leaf that is to be merged", source))
     }
 }
 

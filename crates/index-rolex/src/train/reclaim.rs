@@ -11,6 +11,8 @@
 //! so it is never among them. What is in use stays the looker's, and is looked at again when that has ended.
 
 use farsight_base::Line;
+#[cfg(planted)]
+use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_fabric::QueuePair;
 use farsight_fabric::ReadMode;
 use farsight_fabric::lane::PoolSlot;
@@ -82,7 +84,10 @@ impl Trainer {
                 lows.push(lines[0].0[LOW_FENCE_WORD]);
             }
             for (place, low) in places.iter().zip(lows) {
-                if self.session.settled_owner(slot, low).await? != *place {
+                let is_linked = self.session.settled_owner(slot, low).await? == *place;
+                #[cfg(planted)]
+                let is_linked = is_linked && !is_planted(Bug::LinkedFreed);
+                if !is_linked {
                     free.push(Blocks { first: place.number(), count: 1 });
                 }
             }
