@@ -201,7 +201,7 @@ impl<F: FabricUnderTest> TableUnderTest for RawPoolTable<F> {
             let step = PoolLane::new(&mut queues)
                 .block_on(async |slot| trainer.step(&slot, &&self.lines, GROUPS_A_STEP).await);
             let step = step.expect("the fabric works").expect("training works");
-            if step.groups + step.lost + step.directories + step.waiting == 0 {
+            if step.is_all() {
                 return;
             }
         }

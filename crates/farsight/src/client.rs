@@ -349,7 +349,8 @@ fn train_table<Q: QueuePair + Send + 'static>(mut trainer: PoolTrainer<Q>) -> Tr
             has_reclaimed = found != Reclaimed::default();
         }
         steps = steps.wrapping_add(1);
-        Ok(step != Trained::default() || has_reclaimed)
+        // Nobody hurries for leaves that do not come to rest.
+        Ok(Trained { resting: 0, ..step } != Trained::default() || has_reclaimed)
     })
 }
 

@@ -61,8 +61,10 @@ const GROWTH_SHARE: u64 = 8;
 /// Steps that find slots frozen before a trainer takes the other one's work over.
 const FROZEN_STEPS_MAX: u32 = 4;
 
-/// Times in a row that a group is trained whose leaves do not come to rest.
-const UNSETTLED_MAX: u8 = 4;
+/// Times in a row that a group is trained whose leaves do not come to rest, without a pause.
+const UNSETTLED_MAX: u32 = 4;
+/// Doublings of the steps that such a group is passed over for from then on.
+const REST_DOUBLINGS_MAX: u32 = 6;
 
 /// Why a step of training ended.
 #[derive(Debug, thiserror::Error)]
@@ -97,8 +99,18 @@ pub struct Trained {
     pub directories: usize,
     /// Groups that wait for their turn.
     pub waiting: usize,
+    /// Groups some of whose leaves do not come to rest: they are trained again some steps later.
+    pub resting: usize,
     /// Empty leaves merged into their left neighbours.
     pub merged: usize,
+}
+
+impl Trained {
+    /// True if nothing was done and nothing is left to do.
+    #[must_use]
+    pub fn is_all(&self) -> bool {
+        self.groups + self.lost + self.directories + self.waiting + self.resting == 0
+    }
 }
 
 /// One trainer of one table.
@@ -122,12 +134,21 @@ struct Current {
     leaves: u64,
     /// By group: the slot as it was when nothing was left to train.
     trained: Vec<Option<DirectorySlot>>,
-    /// By group: how often in a row its leaves were not at rest when they were READ.
-    unsettled: Vec<u8>,
+    /// By group: whether its leaves come to rest.
+    rests: Vec<Rest>,
     /// The group to look at next.
     turn: usize,
     /// Steps in a row that found frozen slots: another trainer's unfinished directory.
     frozen_steps: u32,
+}
+
+/// Whether a group's leaves come to rest.
+#[derive(Clone, Copy, Default, Debug)]
+struct Rest {
+    /// How often in a row they were not at rest when they were READ.
+    unsettled: u32,
+    /// Steps for which the group is passed over.
+    steps: u32,
 }
 
 /// What became of one group.
@@ -178,8 +199,9 @@ impl Trainer {
             let published = self.replace_directory(slot, source, None).await?;
             return Ok(Trained { directories: usize::from(published), ..Trained::default() });
         }
-        let mut due = current.due(&slots);
-        let mut trained = Trained { waiting: due.len().saturating_sub(budget), ..Trained::default() };
+        let (mut due, resting) = current.due(&slots);
+        let waiting = due.len().saturating_sub(budget);
+        let mut trained = Trained { waiting, resting, ..Trained::default() };
         due.truncate(budget);
         for group in due {
             match self.train_group(slot, source, group, slots[group]).await? {
@@ -260,19 +282,22 @@ impl Trainer {
         Ok(Outcome::Published { leaves: leaves.len(), merged })
     }
 
-    /// Whether these leaves of a group were at rest, and none waits to be merged; or have not been for too
-    /// long, without anything having been achieved.
+    /// Whether these leaves of a group were at rest, and none waits to be merged. If that is so again and again,
+    /// without anything having been achieved, the group is left alone for a while.
     fn note_leaves(&mut self, group: usize, leaves: &[Collected], is_progress: bool) -> bool {
         let is_at_rest =
             leaves.iter().all(|leaf| !leaf.is_locked) && leaves[1..].iter().all(|leaf| !leaf.is_empty);
         let Some(current) = self.current.as_mut() else { return is_at_rest };
-        let unsettled = &mut current.unsettled[group];
-        *unsettled = if is_at_rest || is_progress { 0 } else { *unsettled + 1 };
-        if *unsettled < UNSETTLED_MAX {
+        let rest = &mut current.rests[group];
+        if is_at_rest || is_progress {
+            *rest = Rest::default();
             return is_at_rest;
         }
-        *unsettled = 0;
-        true
+        rest.unsettled += 1;
+        if let Some(doublings) = rest.unsettled.checked_sub(UNSETTLED_MAX) {
+            rest.steps = 1 << doublings.min(REST_DOUBLINGS_MAX);
+        }
+        is_at_rest
     }
 
     /// Publishes the image of a group in the place of `old`; false if another trainer was quicker.
@@ -284,6 +309,12 @@ impl Trainer {
         new: GroupPointer,
     ) -> Result<bool, FabricError> {
         let at = self.slot_address(group);
+        #[cfg(planted)]
+        if is_planted(Bug::PublishedByWrite) {
+            slot.post_write(META_NODE, 0, at, &[new.0]);
+            slot.completed().await;
+            return slot.take_word(META_NODE, 0).map(|_| true);
+        }
         slot.post_compare_swap(META_NODE, 0, at, old.0, new.0);
         slot.completed().await;
         Ok(slot.take_word(META_NODE, 0)? == old.0)
@@ -372,19 +403,30 @@ impl Current {
             boundaries: directory.boundaries,
             leaves,
             trained: vec![None; groups],
-            unsettled: vec![0; groups],
+            rests: vec![Rest::default(); groups],
             turn: 0,
             frozen_steps: 0,
         }
     }
 
-    /// The groups that are not known to be trained, in turn.
-    fn due(&mut self, slots: &[DirectorySlot]) -> Vec<usize> {
+    /// The groups that are not known to be trained, in turn; and how many of them are passed over.
+    fn due(&mut self, slots: &[DirectorySlot]) -> (Vec<usize>, usize) {
         let groups = slots.len();
-        let order = (self.turn..groups).chain(0..self.turn);
-        let due: Vec<usize> = order.filter(|group| self.trained[*group] != Some(slots[*group])).collect();
+        let (mut due, mut resting) = (Vec::new(), 0);
+        for group in (self.turn..groups).chain(0..self.turn) {
+            let rest = &mut self.rests[group];
+            if self.trained[group] == Some(slots[group]) {
+                continue;
+            }
+            if rest.steps > 0 {
+                rest.steps -= 1;
+                resting += 1;
+            } else {
+                due.push(group);
+            }
+        }
         self.turn = due.first().map_or(0, |group| (group + 1) % groups);
-        due
+        (due, resting)
     }
 
     /// Whether slots stay frozen for longer than a trainer that lives needs for its directory.

@@ -19,7 +19,7 @@ fn train(pool: &Pool, trainer: &mut Trainer, queues: &mut [Queue]) -> Trained {
         sum.groups += step.groups;
         sum.leaves += step.leaves;
         sum.directories += step.directories;
-        if step.groups + step.lost + step.directories + step.waiting == 0 {
+        if step.is_all() {
             return sum;
         }
     }

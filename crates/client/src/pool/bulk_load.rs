@@ -29,7 +29,7 @@ impl<C: Connection + 'static> RolexBulkLoad<C> {
         Ok(Self {
             loader: BulkLoader::new(loader),
             trainer: Trainer::new(trainer),
-            source: HomeLines::new(place.open.info.id),
+            source: HomeLines::new(place.open.info.id, place.open.infos[0].meta_lines),
             place,
         })
     }

@@ -28,7 +28,7 @@ impl<Q: QueuePair> PoolTrainer<Q> {
         let open = nodes.open_table(table)?;
         let queues = nodes.queues(&open).map_err(CatalogueError::from)?;
         let trainer = Trainer::new(rolex::session(nodes, &open, LEAVES_A_CALL)?);
-        Ok(Self { queues, trainer, source: HomeLines::new(open.info.id) })
+        Ok(Self { queues, trainer, source: HomeLines::new(open.info.id, open.infos[0].meta_lines) })
     }
 
     /// Trains up to `budget` groups whose leaves have split or lost their last pair; the latter are merged
@@ -48,8 +48,7 @@ impl<Q: QueuePair> PoolTrainer<Q> {
     /// As [`PoolTrainer::step`].
     pub fn catch_up(&mut self, steps: usize, budget: usize) -> Result<(), TrainError<LinesError>> {
         for _ in 0..steps {
-            let Trained { groups, lost, directories, waiting, .. } = self.step(budget)?;
-            if groups + lost + directories + waiting == 0 {
+            if self.step(budget)?.is_all() {
                 break;
             }
         }

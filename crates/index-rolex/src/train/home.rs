@@ -11,13 +11,17 @@ use farsight_protocol::{
 use super::LineSource;
 use crate::cache::fetch::META_NODE;
 
-/// Lines that are asked for at once, so that calls are rare.
+/// Lines that are asked for at once, so that calls are rare; of a small region a part, so that several trainers
+/// get some.
 const LINES_A_CALL: u32 = 4096;
+const SHARE_OF_A_CALL: u32 = 32;
 
 /// Lines of one table's meta region, from home.
 #[derive(Clone, Copy, Debug)]
 pub struct HomeLines {
     table: TableId,
+    /// Lines that are asked for at once.
+    lines_a_call: u32,
 }
 
 /// Why there are no more lines.
@@ -35,10 +39,10 @@ pub enum LinesError {
 }
 
 impl HomeLines {
-    /// Lines of this table.
+    /// Lines of this table, whose meta region has so many.
     #[must_use]
-    pub fn new(table: TableId) -> Self {
-        Self { table }
+    pub fn new(table: TableId, region_lines: u32) -> Self {
+        Self { table, lines_a_call: LINES_A_CALL.min(region_lines / SHARE_OF_A_CALL) }
     }
 
     async fn ask<Q: QueuePair>(
@@ -62,7 +66,7 @@ impl LineSource for HomeLines {
         slot: &PoolSlot<'_, '_, Q>,
         lines: u32,
     ) -> Result<Range<u32>, LinesError> {
-        let plenty = lines.max(LINES_A_CALL);
+        let plenty = lines.max(self.lines_a_call);
         match self.ask(slot, plenty).await {
             Err(LinesError::Refused(error)) if error.code == ErrorCode::RegionFull && plenty > lines => {
                 self.ask(slot, lines).await
