@@ -309,12 +309,6 @@ impl Trainer {
         new: GroupPointer,
     ) -> Result<bool, FabricError> {
         let at = self.slot_address(group);
-        #[cfg(planted)]
-        if is_planted(Bug::PublishedByWrite) {
-            slot.post_write(META_NODE, 0, at, &[new.0]);
-            slot.completed().await;
-            return slot.take_word(META_NODE, 0).map(|_| true);
-        }
         slot.post_compare_swap(META_NODE, 0, at, old.0, new.0);
         slot.completed().await;
         Ok(slot.take_word(META_NODE, 0)? == old.0)

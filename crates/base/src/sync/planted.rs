@@ -78,8 +78,6 @@ pub enum Bug {
     LinesReusedEarly,
     /// A compute node never fetches another image of a group that it has: that is no bug, but slow.
     ImageKept,
-    /// An image is published by a WRITE, whoever else has published one meanwhile.
-    PublishedByWrite,
     /// A merge leaves the right leaf open.
     MergedUnclosed,
     /// A leaf that is to be merged is taken over before it is locked.
