@@ -40,15 +40,16 @@ fn explained_if(is_explained: bool) -> Meaning {
 }
 
 impl Allowed {
-    /// What `rules` explain; in a pool, where others may take a program for dead.
-    pub(crate) fn by(rules: &[Rule], is_pool: bool) -> Self {
+    /// What `rules` explain; of ROLEX, where programs wait for each other's locks, and may take each other for
+    /// dead.
+    pub(crate) fn by(rules: &[Rule], is_rolex: bool) -> Self {
         let any = |faults: &[Fault]| rules.iter().any(|rule| faults.contains(&rule.fault));
         Self {
             timeouts: any(&[Fault::PausedServer, Fault::FrozenServer, Fault::LeapingClock])
-                || is_pool && any(&[Fault::PausedClient]),
+                || is_rolex && any(&[Fault::PausedClient]),
             broken_frames: any(&[Fault::TruncatedRequest, Fault::TruncatedReply]),
             other_lives: any(&[Fault::CrashedServer, Fault::FrozenServer]),
-            fences: is_pool && !rules.is_empty(),
+            fences: is_rolex && !rules.is_empty(),
         }
     }
 
@@ -156,12 +157,12 @@ impl Allowed {
             | TrainError::Lines(LinesError::Fabric(error)) => self.fabric(error),
             TrainError::Lines(LinesError::Refused(error)) => self.refusal(error),
             TrainError::Lines(LinesError::Decode(_)) => explained_if(self.broken_frames),
-            // A leaf whose writer died, or stopped, does not come to rest until somebody repairs it.
-            TrainError::Learned(_)
+            // Images are replaced by others, and a leaf whose writer stopped does not come to rest for a while.
+            TrainError::Learned(LearnedError::Stale(_))
             | TrainError::Session(
-                RolexError::Learned(LearnedError::Stale(_) | LearnedError::Unsettled { .. })
-                | RolexError::Contended { .. },
+                RolexError::Learned(LearnedError::Stale(_)) | RolexError::Contended { .. },
             ) => explained_if(self.fences),
+            TrainError::Learned(LearnedError::Unsettled { .. }) => Meaning::Wrong,
             TrainError::Session(error) => self.rolex(error),
         }
     }

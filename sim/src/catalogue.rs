@@ -93,6 +93,11 @@ pub const SCENARIOS: &[Named] = &[
         of_seed: Scenario::pool_trainers,
     },
     Named {
+        name: "pool-merges",
+        about: "tables that are filled and emptied again and again, so that trainers merge leaves",
+        of_seed: Scenario::pool_merges,
+    },
+    Named {
         name: "pool-restarts",
         about: "memory nodes die and come back empty, alone and all together",
         of_seed: Scenario::pool_restarts,
@@ -101,6 +106,26 @@ pub const SCENARIOS: &[Named] = &[
         name: "pool-full",
         about: "the pool has no room for all that is written",
         of_seed: Scenario::pool_full,
+    },
+    Named {
+        name: "parts",
+        about: "XStore-D: parts of a table at several memory nodes; faults that last a moment",
+        of_seed: Scenario::parts,
+    },
+    Named {
+        name: "parts-network",
+        about: "the network between XStore-D's clients and its parts is cut, or slow",
+        of_seed: Scenario::parts_network,
+    },
+    Named {
+        name: "parts-restarts",
+        about: "XStore-D's memory nodes die, some with cards that go on, and come back empty",
+        of_seed: Scenario::parts_restarts,
+    },
+    Named {
+        name: "parts-stalls",
+        about: "XStore-D's clients and memory nodes stop for longer than anybody waits, and go on",
+        of_seed: Scenario::parts_stalls,
     },
 ];
 

@@ -47,10 +47,12 @@ marks! {
     Mended,
     /// A compute node of a pool found itself fenced: others had taken it for dead.
     Fenced,
-    /// A memory node was asked to fence a compute node.
-    HolderFenced,
     /// Of two trainers that published one group, one lost.
     LostPublication,
+    /// Blocks of a compute node that had ended were given back.
+    Reclaimed,
+    /// An empty leaf was merged into its left neighbour.
+    Merged,
 }
 
 /// What shows that a class was met.
@@ -198,7 +200,11 @@ pub const CLASSES: &[Class] = &[
         "a server that is slow, or stops for a while",
         &[Struck(Fault::PausedServer), Struck(Fault::SlowWriter)],
     ),
-    by("16", "a client that dies between any two verbs", &[Struck(Fault::KilledClient)]),
+    by(
+        "16",
+        "a client that dies between any two verbs",
+        &[Struck(Fault::KilledClient), Seen(Mark::Reclaimed)],
+    ),
     nothing("17", "death between a log's append and an index's update", "there is no log yet"),
     by(
         "18",
@@ -222,12 +228,16 @@ pub const CLASSES: &[Class] = &[
     by("29", "a server a hundred times as slow", &[Struck(Fault::GrayServer)]),
     by("30a", "clocks that drift by a tenth", &[Struck(Fault::DriftingClock)]),
     by("30b", "clocks that leap", &[Struck(Fault::LeapingClock)]),
-    by("31", "a lease that ends under its holder", &[Seen(Mark::HolderFenced), Seen(Mark::Fenced)]),
+    by("31", "a lease that ends under its holder", &[Seen(Mark::Fenced)]),
     by("32a", "counters that begin again", &[Seen(Mark::Wrapped)]),
     by("32b", "versions that end", &[Seen(Mark::VersionsEnded)]),
     nothing("37", "the control store down", "there is no control store yet"),
     nothing("38", "a new leader of the control store", "there is no control store yet"),
     nothing("39", "gaps in what the control store tells", "there is no control store yet"),
-    by("40a", "training under any of these", &[Seen(Mark::Retrained), Seen(Mark::LostPublication)]),
+    by(
+        "40a",
+        "training under any of these",
+        &[Seen(Mark::Retrained), Seen(Mark::LostPublication), Seen(Mark::Merged)],
+    ),
     by("40b", "a client of another version", &[Seen(Mark::OtherFormat)]),
 ];

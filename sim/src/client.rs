@@ -44,6 +44,8 @@ pub(crate) struct Plan<C: Cluster> {
     pub(crate) hot_keys: usize,
     /// Writes of a hundred operations.
     pub(crate) writes_percent: u64,
+    /// Where what is written comes in waves: of so many writes, in every second one of which most are removals.
+    pub(crate) wave_writes: Option<u64>,
     pub(crate) access: Access,
     pub(crate) allowed: Allowed,
     /// True where the region may be too small for what is written.
@@ -396,7 +398,10 @@ impl<C: Cluster> Client<C> {
     }
 
     fn write(&mut self, count: usize) -> Result<(), End> {
+        let written = self.plan.journal.writes();
+        let is_ebb = self.plan.wave_writes.is_some_and(|wave| written / wave % 2 == 1);
         let operation = match self.random.below(10) {
+            1.. if is_ebb => WriteOperation::Remove,
             0..3 => WriteOperation::Insert,
             3..5 => WriteOperation::Update,
             5..8 => WriteOperation::Put,

@@ -14,6 +14,8 @@ use farsight_layout::FORMAT_VERSION;
 const BEGINNINGS_MAX: u64 = 3;
 /// READs of a key on the straight way, before it is looked up by itself.
 const READS_OF_A_BATCH: u64 = 2;
+/// READs for one key of XStore.
+const READS_OF_X_STORE_MAX: u64 = BEGINNINGS_MAX * (READS_OF_A_BATCH + READS_MAX as u64);
 
 /// A kind of cluster.
 pub(crate) trait Cluster: Send + Sync + 'static {
@@ -29,6 +31,9 @@ pub(crate) trait Cluster: Send + Sync + 'static {
         simulation: &Simulation,
         addresses: &[&'static str],
     ) -> Result<Client<Self::Peers>, CatalogueError>;
+
+    /// Sub-models that wait to be trained again.
+    fn pending_training(client: &Client<Self::Peers>) -> Result<u64, CatalogueError>;
 }
 
 /// To wait for a peer takes real time, of which a simulated client has none.
@@ -40,7 +45,7 @@ pub(crate) struct OneServer<K>(PhantomData<K>);
 impl<K: Kind> Cluster for OneServer<K> {
     type Kind = K;
     type Peers = Life<SimConnection<K>>;
-    const READS_A_KEY_MAX: Option<u64> = Some(BEGINNINGS_MAX * (READS_OF_A_BATCH + READS_MAX as u64));
+    const READS_A_KEY_MAX: Option<u64> = Some(READS_OF_X_STORE_MAX);
 
     fn connect(
         simulation: &Simulation,
@@ -48,23 +53,42 @@ impl<K: Kind> Cluster for OneServer<K> {
     ) -> Result<Client<Self::Peers>, CatalogueError> {
         Ok(connect(simulation, addresses[0])?)
     }
+
+    fn pending_training(client: &Client<Self::Peers>) -> Result<u64, CatalogueError> {
+        client.pending_training()
+    }
 }
 
-/// A pool of memory nodes.
-pub(crate) struct MemoryPool<K>(PhantomData<K>);
+macro_rules! pool {
+    ($(#[doc = $doc:literal] $name:ident, $reads:expr;)+) => {$(
+        #[doc = $doc]
+        pub(crate) struct $name<K>(PhantomData<K>);
 
-impl<K: Kind> Cluster for MemoryPool<K> {
-    type Kind = K;
-    type Peers = Nodes<SimConnection<K>>;
-    const READS_A_KEY_MAX: Option<u64> = None;
+        impl<K: Kind> Cluster for $name<K> {
+            type Kind = K;
+            type Peers = Nodes<SimConnection<K>>;
+            const READS_A_KEY_MAX: Option<u64> = $reads;
 
-    fn connect(
-        simulation: &Simulation,
-        addresses: &[&'static str],
-    ) -> Result<Client<Self::Peers>, CatalogueError> {
-        let connect = |address: &&str| simulation.connect::<K>(address, FORMAT_VERSION);
-        Client::of_pool(addresses.iter().map(connect).collect::<Result<_, _>>()?, OPTIONS)
-    }
+            fn connect(
+                simulation: &Simulation,
+                addresses: &[&'static str],
+            ) -> Result<Client<Self::Peers>, CatalogueError> {
+                let connect = |address: &&str| simulation.connect::<K>(address, FORMAT_VERSION);
+                Client::of_pool(addresses.iter().map(connect).collect::<Result<_, _>>()?, OPTIONS)
+            }
+
+            fn pending_training(client: &Client<Self::Peers>) -> Result<u64, CatalogueError> {
+                client.pending_training()
+            }
+        }
+    )+};
+}
+
+pool! {
+    /// A pool of memory nodes with a ROLEX table.
+    MemoryPool, None;
+    /// A pool of memory nodes with an XStore-D table.
+    PartedPool, Some(READS_OF_X_STORE_MAX);
 }
 
 /// A client of the server that listens at `address`.

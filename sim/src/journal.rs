@@ -129,6 +129,11 @@ impl Journal {
         pages.writes
     }
 
+    /// Writes so far.
+    pub(crate) fn writes(&self) -> u64 {
+        self.pages().writes
+    }
+
     /// Notes an entry.
     pub fn note(&self, entry: Entry) {
         self.pages().entries.push(entry);

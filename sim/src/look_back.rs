@@ -13,12 +13,12 @@ use farsight_base::sync::Ordering;
 use farsight_base::{RegionId, Stamp, WORDS_PER_LINE};
 use farsight_client::{Access, ScanRequest};
 use farsight_fabric::Region as _;
-use farsight_fabric_sim::{Held, Kind};
+use farsight_fabric_sim::{Held, Kind, SimRegion};
 use farsight_layout::{Geometry, OWNER_WORD};
-use farsight_protocol::TableStats;
+use farsight_protocol::{ServerStats, TableStats};
 
 use crate::client::{Client, Plan};
-use crate::cluster::OneServer;
+use crate::cluster::{Cluster, OneServer};
 use crate::node::Node;
 use crate::run::NEWCOMER;
 
@@ -34,19 +34,16 @@ const KEYS_A_LOOK: usize = 6;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 
 /// Fills the cache of the program of `plan`, with which it looks back at the end.
-pub(crate) fn remember<K: Kind>(node: &Node<K>, plan: &Arc<Plan<OneServer<K>>>) -> Result<(), String> {
-    await_training(node)?;
-    let filled = Client::<OneServer<K>>::open(plan, plan.seed).and_then(|mut reader| reader.prefill());
+pub(crate) fn remember<C: Cluster>(plan: &Arc<Plan<C>>) -> Result<(), String> {
+    await_training(plan)?;
+    let filled = Client::<C>::open(plan, plan.seed).and_then(|mut reader| reader.prefill());
     filled.map_err(|_| broken(&"the first model cannot be fetched"))
 }
 
 /// Reads everything again, by the program of `plan`, which no rule met. Returns the pairs found.
-pub(crate) fn look_back<K: Kind>(node: &Node<K>, plan: &Arc<Plan<OneServer<K>>>) -> Result<usize, String> {
-    if let Some(failure) = node.failure() {
-        return Err(format!("the server met a bug: {failure}"));
-    }
-    await_training(node)?;
-    look_with_old_cache(node, plan)?;
+pub(crate) fn look_back<C: Cluster>(plan: &Arc<Plan<C>>) -> Result<usize, String> {
+    await_training(plan)?;
+    look_with_old_cache(plan)?;
     look_with_fresh_cache(plan)
 }
 
@@ -70,10 +67,27 @@ pub(crate) fn check_left_over<K: Kind>(
     pairs: usize,
     has_decayed: bool,
 ) -> Result<TableStats, String> {
-    let stats = check_counts(node, pairs, has_decayed)?;
+    let client = node.connect().map_err(|error| broken(&error))?;
+    let stats = check_counts(client.stats().map_err(|error| broken(&error))?, &node.regions(), has_decayed)?;
+    drop(client);
+    check_pairs(stats.tree.pairs, pairs)?;
+    check_all_gone(plan)?;
+    Ok(stats)
+}
+
+/// A cluster counts as many pairs as were found.
+pub(crate) fn check_pairs(counted: u64, found: usize) -> Result<(), String> {
+    if counted == found as u64 {
+        return Ok(());
+    }
+    Err(format!("the server counts {counted} pairs, a scan finds {found}"))
+}
+
+/// Once all programs have gone, nothing is held.
+pub(crate) fn check_all_gone<C: Cluster>(plan: &Plan<C>) -> Result<(), String> {
     plan.programs.close();
-    match node.simulation().held() {
-        held if held == Held::default() => Ok(stats),
+    match plan.simulation.held() {
+        held if held == Held::default() => Ok(()),
         left => Err(format!("all have gone, and this is still held: {left:?}")),
     }
 }
@@ -82,21 +96,22 @@ fn broken(error: &dyn fmt::Display) -> String {
     format!("looking back: {error}")
 }
 
-fn await_training<K: Kind>(node: &Node<K>) -> Result<(), String> {
-    let client = node.connect().map_err(|error| broken(&error))?;
-    let deadline = node.simulation().now().plus(TRAINING_MAX);
-    while client.pending_training().map_err(|error| broken(&error))? > 0 {
-        if node.simulation().now() > deadline {
+fn await_training<C: Cluster>(plan: &Plan<C>) -> Result<(), String> {
+    let simulation = &plan.simulation;
+    let client = C::connect(simulation, plan.addresses).map_err(|error| broken(&error))?;
+    let deadline = simulation.now().plus(TRAINING_MAX);
+    while C::pending_training(&client).map_err(|error| broken(&error))? > 0 {
+        if simulation.now() > deadline {
             return Err(format!("training does not end within {TRAINING_MAX:?}"));
         }
-        node.simulation().sleep(Duration::from_micros(100));
+        simulation.sleep(Duration::from_micros(100));
     }
     Ok(())
 }
 
 /// The program's cache is as old as the scenario ([`remember`]), or as the server's life.
-fn look_with_old_cache<K: Kind>(node: &Node<K>, plan: &Arc<Plan<OneServer<K>>>) -> Result<(), String> {
-    let mut reader = Client::<OneServer<K>>::open(plan, plan.seed).map_err(|_| broken(&"no session"))?;
+fn look_with_old_cache<C: Cluster>(plan: &Arc<Plan<C>>) -> Result<(), String> {
+    let mut reader = Client::<C>::open(plan, plan.seed).map_err(|_| broken(&"no session"))?;
     let mut walks_before = 0;
     for _ in 0..LOOKS_MAX {
         let some: Vec<u64> = plan.keys.iter().copied().step_by(KEYS_A_LOOK).collect();
@@ -107,14 +122,14 @@ fn look_with_old_cache<K: Kind>(node: &Node<K>, plan: &Arc<Plan<OneServer<K>>>) 
             return Ok(());
         }
         walks_before = walks;
-        node.simulation().sleep(BETWEEN_LOOKS);
+        plan.simulation.sleep(BETWEEN_LOOKS);
     }
     Err(format!("after {LOOKS_MAX} looks an old cache still leads astray: {:?}", reader.counters()))
 }
 
-fn look_with_fresh_cache<K: Kind>(plan: &Arc<Plan<OneServer<K>>>) -> Result<usize, String> {
+fn look_with_fresh_cache<C: Cluster>(plan: &Arc<Plan<C>>) -> Result<usize, String> {
     let fresh = Arc::new(Plan { group: NEWCOMER, ..plan.again() });
-    let mut reader = Client::<OneServer<K>>::open(&fresh, plan.seed).map_err(|_| broken(&"no session"))?;
+    let mut reader = Client::<C>::open(&fresh, plan.seed).map_err(|_| broken(&"no session"))?;
     reader.prefill().map_err(|_| broken(&"the model cannot be fetched"))?;
     for keys in plan.keys.chunks(BATCH_OF_READS) {
         reader.read_keys(keys).map_err(|_| broken(&"a read failed"))?;
@@ -127,34 +142,31 @@ fn look_with_fresh_cache<K: Kind>(plan: &Arc<Plan<OneServer<K>>>) -> Result<usiz
     reader.scan_from(&everything).map_err(|_| broken(&"a scan failed"))
 }
 
-/// The server counts as many pairs as were found, as many leaves as its region holds, and as many regions as
-/// it has tables.
-fn check_counts<K: Kind>(node: &Node<K>, pairs: usize, has_decayed: bool) -> Result<TableStats, String> {
-    let client = node.connect().map_err(|error| broken(&error))?;
-    let mut stats = client.stats().map_err(|error| broken(&error))?;
-    let regions = node.regions();
+/// A server counts as many leaves as its region holds, and has as many regions as tables. Returns what it says
+/// of the last of these.
+pub(crate) fn check_counts(
+    mut stats: ServerStats,
+    regions: &[Arc<SimRegion>],
+    has_decayed: bool,
+) -> Result<TableStats, String> {
     if regions.len() != stats.tables.len() {
         return Err(format!("{} tables have {} regions", stats.tables.len(), regions.len()));
     }
     for table in &stats.tables {
-        check_leaves(node, table, has_decayed)?;
+        check_leaves(regions, table, has_decayed)?;
     }
-    let table = stats.tables.pop().ok_or("no table is left")?;
-    if table.tree.pairs != pairs as u64 {
-        return Err(format!("the server counts {} pairs, a scan finds {pairs}", table.tree.pairs));
-    }
-    Ok(table)
+    stats.tables.pop().ok_or_else(|| "no table is left".to_owned())
 }
 
 /// No leaf's latch is taken, no line is being written, and every block in use is a leaf of the tree.
-fn check_leaves<K: Kind>(node: &Node<K>, table: &TableStats, has_decayed: bool) -> Result<(), String> {
+fn check_leaves(regions: &[Arc<SimRegion>], table: &TableStats, has_decayed: bool) -> Result<(), String> {
     let geometry = Geometry::new(usize::from(table.info.definition.value_bytes)).map_err(|e| broken(&e))?;
     let used = table.region.used_bytes / geometry.leaf_bytes() as u64;
     if used != table.tree.leaves {
         return Err(format!("{used} blocks are in use for {} leaves", table.tree.leaves));
     }
     let id = RegionId(table.info.leaf_region);
-    let region = node.regions().into_iter().find(|region| region.id() == id).ok_or("its region is gone")?;
+    let region = regions.iter().find(|region| region.id() == id).ok_or("its region is gone")?;
     for (number, words) in region.words().chunks_exact(geometry.leaf_words()).enumerate() {
         // Relaxed: nobody writes.
         if words[OWNER_WORD].load(Ordering::Relaxed) & 1 == 1 {

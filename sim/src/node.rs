@@ -10,8 +10,9 @@ use farsight_client::Client;
 use farsight_fabric::{FabricError, Host as _};
 use farsight_fabric_sim::{Kind, SimConnection, SimHost, SimRegion, Simulation};
 use farsight_layout::FORMAT_VERSION;
+use farsight_node::{Service, Worker};
 use farsight_protocol::ServerStats;
-use farsight_server::{Background, BackgroundState, ServerOptions, ServerState, Worker};
+use farsight_server::{Background, BackgroundState, ServerOptions, ServerState};
 
 use crate::cluster::connect;
 
@@ -23,6 +24,56 @@ const BACKGROUND_BUDGET: usize = 64;
 const BACKGROUND_PAUSE_NS: u64 = 400_000;
 /// Doublings of that pause at most.
 const BACKGROUND_DOUBLINGS_MAX: u32 = 7;
+
+/// Lets workers of whatever is reached at `host` execute calls; how their steps are cut follows from `seed`.
+/// Returns the calls so far, as they will be.
+pub(crate) fn run_workers<K: Kind, S: Service>(
+    host: &SimHost<K>,
+    state: &Arc<S>,
+    workers: usize,
+    seed: u64,
+) -> Arc<AtomicUsize> {
+    // Relaxed, here and below: all of it happens on one thread.
+    let calls = Arc::new(AtomicUsize::new(0));
+    for index in 0..workers {
+        let calls = Arc::clone(&calls);
+        let mut worker = Worker::open(state, 0, &format!("worker {index}")).expect("a port");
+        let mut random = SplitMix64::new(seed ^ index as u64);
+        host.run_port(index, move |now| {
+            let budget = 1 + random.below(STEP_CALLS_MAX) as usize;
+            let done = worker.step(now, budget);
+            calls.fetch_add(done, Ordering::Relaxed);
+            (done == budget).then_some(now)
+        });
+    }
+    calls
+}
+
+/// Lets a server's background train, more often while there are `calls`.
+pub(crate) fn run_background<K: Kind>(
+    host: &SimHost<K>,
+    state: &Arc<ServerState>,
+    calls: Arc<AtomicUsize>,
+    seed: u64,
+) {
+    let mut background = Background::by_processor_time(Arc::clone(state), || Duration::ZERO);
+    let mut random = SplitMix64::new(!seed);
+    let (mut calls_before, mut doublings) = (0, 0);
+    host.run(move |now| {
+        let calls = calls.load(Ordering::Relaxed);
+        doublings = if calls == calls_before { BACKGROUND_DOUBLINGS_MAX.min(doublings + 1) } else { 0 };
+        calls_before = calls;
+        let pause = Duration::from_nanos(1 + random.below(BACKGROUND_PAUSE_NS << doublings));
+        match background.step(now, BACKGROUND_BUDGET) {
+            BackgroundState::Working => Some(MonotonicNs(now.0 + 1)),
+            // Roused by nobody, it looks often enough.
+            BackgroundState::Idle { again_at } => {
+                let look_at = now.plus(pause);
+                Some(again_at.map_or(look_at, |at| at.min(look_at).max(MonotonicNs(now.0 + 1))))
+            }
+        }
+    });
+}
 
 /// A running server; it dies when dropped.
 pub struct Node<K: Kind> {
@@ -41,36 +92,8 @@ impl<K: Kind> Node<K> {
     pub fn start(simulation: &Simulation, address: &str, options: &ServerOptions, seed: u64) -> Self {
         let host = Arc::new(simulation.listen::<K>(address, FORMAT_VERSION));
         let state = ServerState::new(vec![host.clone()], options, simulation.now()).expect("a server");
-        // Calls so far: all of it happens on one thread.
-        let calls = Arc::new(AtomicUsize::new(0));
-        for index in 0..options.workers {
-            let calls = Arc::clone(&calls);
-            let mut worker = Worker::open(&state, 0, &format!("worker {index}")).expect("a port");
-            let mut random = SplitMix64::new(seed ^ index as u64);
-            host.run_port(index, move |now| {
-                let budget = 1 + random.below(STEP_CALLS_MAX) as usize;
-                let done = worker.step(now, budget);
-                calls.fetch_add(done, Ordering::Relaxed);
-                (done == budget).then_some(now)
-            });
-        }
-        let mut background = Background::by_processor_time(Arc::clone(&state), || Duration::ZERO);
-        let mut random = SplitMix64::new(!seed);
-        let (mut calls_before, mut doublings) = (0, 0);
-        host.run(move |now| {
-            let calls = calls.load(Ordering::Relaxed);
-            doublings = if calls == calls_before { BACKGROUND_DOUBLINGS_MAX.min(doublings + 1) } else { 0 };
-            calls_before = calls;
-            let pause = Duration::from_nanos(1 + random.below(BACKGROUND_PAUSE_NS << doublings));
-            match background.step(now, BACKGROUND_BUDGET) {
-                BackgroundState::Working => Some(MonotonicNs(now.0 + 1)),
-                // Roused by nobody, it looks often enough.
-                BackgroundState::Idle { again_at } => {
-                    let look_at = now.plus(pause);
-                    Some(again_at.map_or(look_at, |at| at.min(look_at).max(MonotonicNs(now.0 + 1))))
-                }
-            }
-        });
+        let calls = run_workers(&host, &state, options.workers, seed);
+        run_background(&host, &state, calls, seed);
         Self { simulation: simulation.clone(), address: address.to_owned(), host, state }
     }
 

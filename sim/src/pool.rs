@@ -1,29 +1,29 @@
-//! A scenario in a memory pool: several memory nodes, several compute nodes, several trainers.
+//! A scenario in a memory pool: several memory nodes, several compute nodes, of ROLEX several trainers.
 //!
-//! The judges are those of a server's scenarios, in each of the pool's lives; and when all is quiet: every
-//! leaf that the chain leads to is at rest and nobody's, the leaves tile the keys, they hold what a scan
-//! finds, training ends, and what is trained leads every GET to its leaf.
+//! The judges are those of a server's scenarios, in each of the pool's lives; and when all is quiet those of
+//! its engine: [`judge`], [`parts`].
 
 mod judge;
 mod lives;
 mod memory_node;
+mod parts;
 mod scenarios;
 mod trainer;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use farsight_base::LINE_BYTES;
 use farsight_base::clock::MonotonicNs;
 use farsight_base::sync::{AtomicUsize, Ordering};
-use farsight_client::{Access, CatalogueError, PoolClient};
+use farsight_client::{Access, CatalogueError, Nodes, PoolClient};
 use farsight_fabric_sim::{Fault, Kind, SimConnection, Simulation};
-use farsight_layout::pool::BlockGeometry;
 use farsight_memory_node::MemoryNodeOptions;
 
 use crate::Scenario;
-use crate::classes::Mark;
-use crate::client::{Client, End, Plan};
-use crate::cluster::{Cluster as _, MemoryPool};
+use crate::classes::Coverage;
+use crate::client::{End, Plan};
+use crate::cluster::Cluster;
 use crate::journal::Journal;
 use crate::report::Report;
 use crate::run::{FILLED_AGAIN_ONE_IN, LASTS_MAX, LOOK_AFTER, OPERATOR, TABLE, start};
@@ -33,39 +33,53 @@ use lives::{Pools, Setting};
 /// Where memory nodes listen, home first; a scenario has the first few.
 const ADDRESSES: &[&str] = &["sim://a", "sim://b", "sim://c", "sim://d"];
 
+/// A pool, and how it is judged.
+pub(crate) trait JudgedPool<K: Kind>:
+    Cluster<Kind = K, Peers = Nodes<SimConnection<K>>> + Sized
+{
+    /// Lets the bystander learn what there is to know at the beginning.
+    fn remember(stage: &Stage<'_, K, Self>) -> Result<(), String>;
+
+    /// Looks back, when all is quiet. Returns how often a leaf was split, at least. `met` is what the scenario
+    /// met.
+    fn look_back(stage: &Stage<'_, K, Self>, met: &Coverage) -> Result<u64, String>;
+}
+
 /// What a pool's part of a scenario needs besides its plan.
-struct Stage<'s, K: Kind> {
+pub(crate) struct Stage<'s, K: Kind, C: Cluster> {
     scenario: &'s Scenario,
     pools: Arc<Pools<K>>,
     /// Of who fills the table and looks back: a compute node from the beginning that no rule stops.
-    bystander: Arc<Plan<MemoryPool<K>>>,
+    bystander: Arc<Plan<C>>,
     /// Processes that have work left.
     left: Arc<AtomicUsize>,
 }
 
 /// Runs `scenario`.
-pub(crate) fn run_on<K: Kind>(
+pub(crate) fn run_on<K: Kind, C: JudgedPool<K>>(
     scenario: &Scenario,
     shape: PoolShape,
     simulation: &Simulation,
     journal: &Journal,
 ) -> Result<Report, String> {
     let addresses = &ADDRESSES[..shape.memory_nodes];
-    let geometry = BlockGeometry::new(scenario.value_bytes.into()).map_err(|error| error.to_string())?;
     let pools = Arc::new(Pools::<K>::start(Setting {
         simulation: simulation.clone(),
         addresses,
         options: MemoryNodeOptions {
             workers: scenario.workers,
-            table_memory_bytes: (scenario.leaves * geometry.bytes()) as u64,
+            table_memory_bytes: (scenario.leaves * scenario.leaf_lines() * LINE_BYTES) as u64,
         },
         value_bytes: scenario.value_bytes,
+        sample: shape.is_x_store_d.then(|| scenario.sample()),
         seed: scenario.seed,
     }));
-    let bystander = Arc::new(scenario.plan::<MemoryPool<K>>(simulation, journal, addresses));
+    let bystander = Arc::new(scenario.plan::<C>(simulation, journal, addresses));
     let left = Arc::new(AtomicUsize::new(scenario.processes));
     let stage = Stage { scenario, pools, bystander, left };
-    stage.begin()?;
+    stage.pools.make_table().map_err(|error| error.to_string())?;
+    scenario.fill(&stage.bystander, 1).map_err(|_| "the table is not filled".to_owned())?;
+    C::remember(&stage)?;
     simulation.set_rules(scenario.rules.clone());
     stage.start_processes(shape.trainers);
     let all_ended = simulation.run_processes(MonotonicNs(0).plus(LASTS_MAX));
@@ -78,35 +92,36 @@ pub(crate) fn run_on<K: Kind>(
     if !all_ended {
         return Err(format!("a process still waits after {LASTS_MAX:?}"));
     }
-    let leaves = stage.look_back(&coverage)?;
+    let splits = stage.look_back(&coverage)?;
     let (events, trace_hash) = (simulation.events(), simulation.trace_hash());
     let lasted = simulation.now().since(MonotonicNs(0));
-    journal.mark(Mark::HolderFenced, stage.pools.fenced());
     let mut coverage = journal.coverage();
     coverage.strikes = simulation.strikes();
-    Ok(Report { splits: leaves - 1, events, trace_hash, lasted, coverage, ..Report::default() })
+    Ok(Report { splits, events, trace_hash, lasted, coverage, ..Report::default() })
 }
 
-impl<K: Kind> Stage<'_, K> {
-    /// Makes the table, fills it, and lets the bystander learn what there is to know at the beginning.
-    fn begin(&self) -> Result<(), String> {
-        self.pools.make_table().map_err(|error| error.to_string())?;
-        let (scenario, bystander) = (self.scenario, &self.bystander);
-        scenario.fill(bystander, 1).map_err(|_| "the table is not filled".to_owned())?;
-        let reader = Client::<MemoryPool<K>>::open(bystander, bystander.seed);
-        let known = reader.and_then(|mut reader| reader.read_keys(&scenario.keys));
-        known.map_err(|_| "the table cannot be read".to_owned())
+impl<K: Kind, C: JudgedPool<K>> Stage<'_, K, C> {
+    fn look_back(&self, met: &Coverage) -> Result<u64, String> {
+        if self.pools.succeed(&self.bystander) {
+            self.pools.make_table().map_err(|error| format!("looking back: {error}"))?;
+        }
+        if let Some(failure) = self.pools.current().iter().find_map(|node| node.failure().map(str::to_owned))
+        {
+            return Err(format!("a memory node met a bug: {failure}"));
+        }
+        C::look_back(self, met)
     }
 
     fn start_processes(&self, trainers: usize) {
         let Scenario { processes, programs, seed, .. } = *self.scenario;
         for process in 0..processes {
             let (group, seed) = (process % programs, seed ^ (process as u64) << 32);
-            let plan = Plan { group, access: Access::OneSided, process, seed, ..self.bystander.again() };
+            let access = if process % 4 == 3 { Access::Rpc } else { Access::OneSided };
+            let plan = Plan { group, access, process, seed, ..self.bystander.again() };
             start(plan, programs, &self.left);
         }
         for trainer in 0..trainers {
-            trainer::start(&self.bystander, trainer, trainers, &self.left);
+            trainer::start::<K, C>(&self.bystander, trainer, trainers, &self.left);
         }
         if self.scenario.has_ends() {
             self.operate();
@@ -139,7 +154,7 @@ impl<K: Kind> Stage<'_, K> {
     }
 }
 
-fn fill_again<K: Kind>(scenario: &Scenario, plan: &Arc<Plan<MemoryPool<K>>>) -> bool {
+fn fill_again<C: Cluster>(scenario: &Scenario, plan: &Arc<Plan<C>>) -> bool {
     let filled = scenario.fill(plan, FILLED_AGAIN_ONE_IN);
     if matches!(filled, Err(End::Fenced)) {
         plan.programs.leave(plan.group);
@@ -148,8 +163,10 @@ fn fill_again<K: Kind>(scenario: &Scenario, plan: &Arc<Plan<MemoryPool<K>>>) -> 
 }
 
 /// A client of the pool that `plan` names, for what is done below sessions.
-fn connect<K: Kind>(plan: &Plan<MemoryPool<K>>) -> Result<PoolClient<SimConnection<K>>, CatalogueError> {
-    let client = MemoryPool::<K>::connect(&plan.simulation, plan.addresses)?;
+fn connect<K: Kind, C: JudgedPool<K>>(
+    plan: &Plan<C>,
+) -> Result<PoolClient<SimConnection<K>>, CatalogueError> {
+    let client = C::connect(&plan.simulation, plan.addresses)?;
     client.open_table(TABLE)?;
     Ok(client)
 }

@@ -24,7 +24,7 @@ use crate::Scenario;
 use crate::allowed::Allowed;
 use crate::classes::Mark;
 use crate::client::{self, Client, Plan};
-use crate::cluster::{Cluster, OneServer};
+use crate::cluster::{Cluster, MemoryPool, OneServer, PartedPool};
 use crate::journal::{Entry, Journal};
 use crate::linear::{self, Violation};
 use crate::look_back::{check_left_over, look_back, mend_all, remember};
@@ -32,6 +32,7 @@ use crate::node::Node;
 use crate::pool;
 use crate::program::Programs;
 use crate::report::{Failure, Report};
+use crate::scenario::PoolShape;
 use crate::servers::{Servers, Setting};
 use crate::story::Story;
 
@@ -64,8 +65,7 @@ impl Scenario {
         let done = match (self.pool, self.is_weakest) {
             (None, true) => self.run_on::<Weakest>(&simulation, &journal),
             (None, false) => self.run_on::<ReliableConnection>(&simulation, &journal),
-            (Some(shape), true) => pool::run_on::<Ordered>(self, shape, &simulation, &journal),
-            (Some(shape), false) => pool::run_on::<ReliableConnection>(self, shape, &simulation, &journal),
+            (Some(shape), _) => self.run_in_pool(shape, &simulation, &journal),
         };
         let entries = journal.take_entries(&self.keys);
         let judged = judge(done, &journal, &entries);
@@ -78,6 +78,25 @@ impl Scenario {
             Ok(report) => Ok(Report { story, ..report }),
             Err(Violation { what, entries, .. }) => {
                 Err(Box::new(Failure { scenario: self.name, seed: self.seed, what, entries, story }))
+            }
+        }
+    }
+
+    /// ROLEX asks for what a card need not promise; XStore, also of several parts, for nothing.
+    fn run_in_pool(
+        &self,
+        shape: PoolShape,
+        simulation: &Simulation,
+        journal: &Journal,
+    ) -> Result<Report, String> {
+        match (shape.is_x_store_d, self.is_weakest) {
+            (false, true) => pool::run_on::<_, MemoryPool<Ordered>>(self, shape, simulation, journal),
+            (false, false) => {
+                pool::run_on::<_, MemoryPool<ReliableConnection>>(self, shape, simulation, journal)
+            }
+            (true, true) => pool::run_on::<_, PartedPool<Weakest>>(self, shape, simulation, journal),
+            (true, false) => {
+                pool::run_on::<_, PartedPool<ReliableConnection>>(self, shape, simulation, journal)
             }
         }
     }
@@ -103,8 +122,15 @@ impl Scenario {
 
     /// Lines from one leaf's begin to the next one's.
     pub(crate) fn leaf_lines(&self) -> usize {
-        let of_pool = |_| BlockGeometry::new(self.value_bytes.into()).expect("a size that the format knows");
-        self.pool.map(of_pool).map_or(self.geometry().leaf_lines(), |block| block.lines())
+        if !self.is_rolex() {
+            return self.geometry().leaf_lines();
+        }
+        BlockGeometry::new(self.value_bytes.into()).expect("a size that the format knows").lines()
+    }
+
+    /// Whether compute nodes write leaves themselves, under locks.
+    pub(crate) fn is_rolex(&self) -> bool {
+        self.pool.is_some_and(|shape| !shape.is_x_store_d)
     }
 
     /// Whether servers may die.
@@ -131,7 +157,7 @@ impl Scenario {
         let bystander = Arc::new(self.plan::<OneServer<K>>(simulation, journal, ADDRESSES));
         servers.make_table().map_err(|error| error.to_string())?;
         self.fill(&bystander, 1).map_err(|_| "the table is not filled".to_owned())?;
-        remember(&servers.current(), &bystander)?;
+        remember(&bystander)?;
         simulation.set_rules(self.rules.clone());
         let left = Arc::new(AtomicUsize::new(self.processes));
         for process in 0..self.processes {
@@ -159,7 +185,10 @@ impl Scenario {
         if self.decays() {
             mend_all(&bystander)?;
         }
-        let pairs = look_back(&node, &bystander)?;
+        if let Some(failure) = node.failure() {
+            return Err(format!("the server met a bug: {failure}"));
+        }
+        let pairs = look_back(&bystander)?;
         let (events, trace_hash) = (simulation.events(), simulation.trace_hash());
         let lasted = simulation.now().since(MonotonicNs(0));
         let stats = check_left_over(&node, &bystander, pairs, self.decays())?;
@@ -188,8 +217,9 @@ impl Scenario {
             keys: Arc::new(self.keys.clone()),
             hot_keys: self.hot_keys,
             writes_percent: self.writes_percent,
+            wave_writes: self.wave_writes,
             access: Access::OneSided,
-            allowed: Allowed::by(&self.rules, self.pool.is_some()),
+            allowed: Allowed::by(&self.rules, self.is_rolex()),
             may_be_full: self.may_be_full,
             leaves_one_in: self.pool.and_then(|shape| shape.leaves_one_in),
             versions_end: self.versions_left_out > 0,

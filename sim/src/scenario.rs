@@ -28,6 +28,8 @@ pub struct Scenario {
     pub value_bytes: u16,
     /// Writes of a hundred operations.
     pub writes_percent: u64,
+    /// Where what is written comes in waves: of so many writes, in every second one of which most are removals.
+    pub wave_writes: Option<u64>,
     /// Keys that may be written, ascending.
     pub keys: Vec<u64>,
     /// The first of them, which half of the operations go to.
@@ -53,6 +55,8 @@ pub struct Scenario {
 pub struct PoolShape {
     /// Memory nodes.
     pub memory_nodes: usize,
+    /// XStore's parts, which the memory nodes' processors write and train, instead of ROLEX.
+    pub is_x_store_d: bool,
     /// Who trains, each a compute node of its own.
     pub trainers: usize,
     /// Of the operations, one in so many is a process's last in its compute node: a new one joins.
@@ -63,7 +67,7 @@ pub struct PoolShape {
 pub(crate) type Choice = (Fault, u64, u64);
 
 /// What strikes verbs, calls, clients and servers for a moment.
-const MOMENTARY: [Choice; 12] = [
+pub(crate) const MOMENTARY: [Choice; 12] = [
     (Fault::SlowVerb, 20, 40_000),
     (Fault::SpreadRead, 8, 20_000),
     (Fault::LateCompletion, 20, 40_000),
@@ -78,9 +82,9 @@ const MOMENTARY: [Choice; 12] = [
     (Fault::PausedServer, 60, 1_000_000),
 ];
 /// Ends of servers.
-const ENDS: [Choice; 2] = [(Fault::CrashedServer, 800, 0), (Fault::FrozenServer, 800, 500_000)];
+pub(crate) const ENDS: [Choice; 2] = [(Fault::CrashedServer, 800, 0), (Fault::FrozenServer, 800, 500_000)];
 /// What strikes the network: for less time than a card repeats, or for more.
-const NETWORK: [Choice; 6] = [
+pub(crate) const NETWORK: [Choice; 6] = [
     (Fault::CutServer, 1_500, 8_000_000),
     (Fault::CutProgram, 600, 8_000_000),
     (Fault::CutToServer, 600, 8_000_000),
@@ -91,7 +95,7 @@ const NETWORK: [Choice; 6] = [
 /// What strikes clocks: leaps beyond every timeout.
 const CLOCKS: [Choice; 2] = [(Fault::DriftingClock, 200, 0), (Fault::LeapingClock, 500, 9_000_000_000)];
 /// Stops that are longer than anybody waits.
-const STALLS: [Choice; 3] = [
+pub(crate) const STALLS: [Choice; 3] = [
     (Fault::PausedClient, 1_500, 20_000_000_000),
     (Fault::PausedServer, 800, 12_000_000_000),
     (Fault::SlowWriter, 400, 1_000_000),
@@ -165,6 +169,7 @@ impl Scenario {
             filled_keys: random.below(count) as usize,
             leaves: LEAVES_SPARE + keys.len() / 4,
             may_be_full: false,
+            wave_writes: None,
             versions_left_out: 0,
             first_stamp: Stamp(0),
             flips: Vec::new(),

@@ -3,6 +3,8 @@
 
 #![cfg(planted)]
 
+use std::sync::Arc;
+
 use farsight_base::sync::planted::{Bug, plant};
 use farsight_fabric_sim::{Fault, Rule};
 use farsight_sim::{Failure, named, run_seed};
@@ -62,6 +64,11 @@ found! {
     a_lock_released_before_the_writes: UnlockedFirst in "pool" within 50;
     a_leaf_not_read_again_under_its_lock: NoRereadUnderLock in "pool" within 50;
     a_fence_answered_early: FenceAnsweredEarly in "pool-leases" within 200;
+    a_merged_leaf_left_open: MergedUnclosed in "pool-merges" within 50;
+    a_leaf_taken_over_before_it_is_locked: AdoptedUnlocked in "pool-merges" within 50;
+    leaves_in_use_given_back: LinkedFreed in "pool" within 50;
+    a_scan_that_ends_with_a_part: ScanEndsWithPart in "parts" within 10;
+    a_node_that_lost_its_memory: LivesNotCompared in "parts-restarts" within 50;
     leaves_that_are_not_carried_over: LeavesNotCarriedOver in "pool" within 50;
     lines_used_again_too_early: LinesReusedEarly in "pool-trainers" within 400;
 }
@@ -82,6 +89,6 @@ fn a_call_executed_twice() {
     assert_found("DoubledCall", 10, |seed| {
         let mut scenario = named("mixed").expect("a scenario").scenario(seed);
         scenario.rules.push(Rule::always(Fault::DoubledCall, 10, 0));
-        scenario.run(false).map(drop)
+        scenario.run(false, &Arc::default()).map(drop)
     });
 }

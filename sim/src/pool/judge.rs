@@ -1,23 +1,29 @@
-//! The judges that look at a pool after its last fault, when nothing is under way any more.
+//! The judges that look at a ROLEX table after its last fault, when nothing is under way any more.
+//!
+//! Every leaf that the chain leads to is at rest and nobody's, the leaves tile the keys, they hold what a scan
+//! finds, training ends, what is trained leads every GET to its leaf; and once all compute nodes have gone,
+//! trainers give back whatever is not in the chain.
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use farsight_base::sync::Ordering;
 use farsight_base::{Line, RegionId, WORDS_PER_LINE};
-use farsight_client::ScanRequest;
+use farsight_client::{Reclaimed, ScanRequest};
 use farsight_fabric::Region as _;
-use farsight_fabric_sim::{Fault, Held, Kind, SimRegion};
+use farsight_fabric_sim::{Fault, Kind, SimRegion};
 use farsight_index::Counters;
 use farsight_index_rolex::{LeafPlace, PoolTable};
 use farsight_layout::pool::{LockWord, lock_of};
 use farsight_layout::{KEY_LINES, KeyLines, LEAF_SLOTS, LeafSlot};
 use farsight_protocol::WriteOperation;
 
-use super::{Stage, connect};
+use super::{JudgedPool, Stage, connect};
 use crate::classes::{Coverage, Mark};
 use crate::client::{Client, End, Plan};
 use crate::cluster::MemoryPool;
+use crate::look_back::check_all_gone;
 use crate::run::{NEWCOMER, TABLE};
 
 /// Keys of one batch while looking back.
@@ -29,41 +35,52 @@ const TRAINING_STEPS: usize = 200;
 /// Groups of one of them.
 const TRAINING_BUDGET: usize = 64;
 
+/// Looks at what ended compute nodes left within which nothing is left to look at: one looks at one of them.
+const LOOKS_MAX: usize = 2_000;
+/// As long as a memory node takes to notice that a compute node has ended.
+const ENDS_NOTICED: Duration = Duration::from_millis(60);
+
 /// What the chain of leaves holds.
 #[derive(Debug)]
 struct Chain {
-    leaves: u64,
+    /// Its leaves, by memory node.
+    leaves: Vec<u64>,
     pairs: usize,
+}
+
+impl Chain {
+    fn leaves(&self) -> u64 {
+        self.leaves.iter().sum()
+    }
 }
 
 fn broken(error: &dyn fmt::Display) -> String {
     format!("looking back: {error}")
 }
 
-impl<K: Kind> Stage<'_, K> {
-    /// Looks back. Returns how many leaves the table has. `met` is what the scenario met.
-    pub(super) fn look_back(&self, met: &Coverage) -> Result<u64, String> {
-        if self.pools.succeed(&self.bystander) {
-            self.pools.make_table().map_err(|error| broken(&error))?;
-        }
-        if let Some(failure) = self.pools.current().iter().find_map(|node| node.failure().map(str::to_owned))
-        {
-            return Err(format!("a memory node met a bug: {failure}"));
-        }
-        self.repair_all()?;
-        self.train()?;
-        let pairs = self.read_all(met)?;
-        let chain = self.check_memory()?;
+impl<K: Kind> JudgedPool<K> for MemoryPool<K> {
+    fn remember(stage: &Stage<'_, K, Self>) -> Result<(), String> {
+        let reader = Client::<Self>::open(&stage.bystander, stage.bystander.seed);
+        let known = reader.and_then(|mut reader| reader.read_keys(&stage.scenario.keys));
+        known.map_err(|_| "the table cannot be read".to_owned())
+    }
+
+    fn look_back(stage: &Stage<'_, K, Self>, met: &Coverage) -> Result<u64, String> {
+        stage.repair_all()?;
+        stage.train()?;
+        let pairs = stage.read_all(met)?;
+        let chain = stage.check_memory()?;
         if chain.pairs != pairs {
             return Err(format!("the leaves hold {} pairs, a scan finds {pairs}", chain.pairs));
         }
-        self.bystander.programs.close();
-        match self.bystander.simulation.held() {
-            held if held == Held::default() => Ok(chain.leaves),
-            left => Err(format!("all have gone, and this is still held: {left:?}")),
-        }
+        stage.bystander.programs.close();
+        stage.check_reclaimed(&chain)?;
+        check_all_gone(&stage.bystander)?;
+        Ok(chain.leaves() - 1)
     }
+}
 
+impl<K: Kind> Stage<'_, K, MemoryPool<K>> {
     /// Writes to every leaf: whatever a dead holder left there is found, and put right.
     fn repair_all(&self) -> Result<(), String> {
         self.again(&self.bystander, |own, client| {
@@ -76,8 +93,7 @@ impl<K: Kind> Stage<'_, K> {
         let client = connect(&self.bystander).map_err(|error| broken(&error))?;
         let mut trainer = client.trainer(TABLE).map_err(|error| broken(&error))?;
         for _ in 0..TRAINING_STEPS {
-            let done = trainer.step(TRAINING_BUDGET).map_err(|error| broken(&error))?;
-            if done.groups + done.lost + done.directories + done.waiting == 0 {
+            if trainer.step(TRAINING_BUDGET).map_err(|error| broken(&error))?.is_all() {
                 return Ok(());
             }
         }
@@ -104,6 +120,29 @@ impl<K: Kind> Stage<'_, K> {
             return Err(format!("what is trained leads astray: {counters:?}"));
         }
         Ok(pairs)
+    }
+
+    /// Once all compute nodes have ended, whatever nothing leads to is given back: what is left is the chain.
+    fn check_reclaimed(&self, chain: &Chain) -> Result<(), String> {
+        self.bystander.simulation.sleep(ENDS_NOTICED);
+        let client = connect(&self.bystander).map_err(|error| broken(&error))?;
+        let mut trainer = client.trainer(TABLE).map_err(|error| broken(&error))?;
+        let mut looks = 0;
+        while trainer.reclaim().map_err(|error| broken(&error))? != Reclaimed::default() {
+            looks += 1;
+            if looks == LOOKS_MAX {
+                return Err(format!("after {LOOKS_MAX} looks ended compute nodes still have blocks"));
+            }
+        }
+        for (index, node) in self.pools.current().iter().enumerate() {
+            let used = node.stats().tables.first().map_or(0, |table| table.leaves.used);
+            // Home's first leaf was never given out.
+            let linked = chain.leaves[index] - u64::from(index == 0);
+            if used != linked {
+                return Err(format!("memory node {index}: {used} blocks are in use for {linked} leaves"));
+            }
+        }
+        Ok(())
     }
 
     fn again(
@@ -193,11 +232,11 @@ impl Memory<'_> {
 
     fn walk(&self) -> Result<Chain, String> {
         let blocks: u64 = self.table.nodes().iter().map(|leaves| u64::from(leaves.blocks)).sum();
-        let mut chain = Chain { leaves: 0, pairs: 0 };
+        let mut chain = Chain { leaves: vec![0; self.regions.len()], pairs: 0 };
         let mut place = LeafPlace::new(0, 0).expect("every pool has a first leaf");
         let mut low = 0;
-        while chain.leaves < blocks {
-            chain.leaves += 1;
+        while chain.leaves() < blocks {
+            chain.leaves[place.node()] += 1;
             let lines = self.lines(place);
             let leaf_lines = self.table.geometry().leaf().leaf_lines();
             if lines[..leaf_lines].iter().any(|line| line.stamp().is_changing()) {

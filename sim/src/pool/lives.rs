@@ -16,7 +16,7 @@ use farsight_protocol::{KeyKind, TableDefinition};
 
 use super::memory_node::MemoryNode;
 use crate::client::Plan;
-use crate::cluster::{Cluster as _, MemoryPool};
+use crate::cluster::{Cluster, MemoryPool};
 use crate::run::TABLE;
 
 /// The longest time between two steps of whoever starts nodes again.
@@ -28,6 +28,8 @@ pub(super) struct Setting {
     pub(super) addresses: &'static [&'static str],
     pub(super) options: MemoryNodeOptions,
     pub(super) value_bytes: u16,
+    /// Keys by which an XStore-D table's ranges are cut; `None`: the table is ROLEX's.
+    pub(super) sample: Option<Vec<u64>>,
     pub(super) seed: u64,
 }
 
@@ -38,16 +40,13 @@ pub(super) struct Pools<K: Kind> {
     nodes: Mutex<Vec<Arc<MemoryNode<K>>>>,
     /// Nodes started.
     starts: AtomicU64,
-    /// Fences that nodes which are gone had executed.
-    past_fenced: AtomicU64,
 }
 
 impl<K: Kind> Pools<K> {
     /// The first pool, listening.
     pub(super) fn start(setting: Setting) -> Self {
         let count = setting.addresses.len();
-        let (starts, past_fenced) = (AtomicU64::new(0), AtomicU64::new(0));
-        let pools = Self { setting, nodes: Mutex::default(), starts, past_fenced };
+        let pools = Self { setting, nodes: Mutex::default(), starts: AtomicU64::new(0) };
         let nodes = (0..count).map(|node| pools.start_node(node)).collect();
         *pools.nodes() = nodes;
         pools
@@ -58,21 +57,15 @@ impl<K: Kind> Pools<K> {
         self.nodes().clone()
     }
 
-    /// Compute nodes that all nodes have fenced so far, each counted at each.
-    pub(super) fn fenced(&self) -> u64 {
-        // Relaxed, here and below: all of it happens on one thread.
-        let past = self.past_fenced.load(Ordering::Relaxed);
-        past + self.current().iter().map(|node| node.stats().fenced).sum::<u64>()
-    }
-
     /// If a node is dead, waits a little and starts all of them again; perhaps the dead ones alone first.
     /// True if it did. `plan` is that of who does it.
-    pub(super) fn succeed(&self, plan: &Plan<MemoryPool<K>>) -> bool {
+    pub(super) fn succeed<C: Cluster>(&self, plan: &Plan<C>) -> bool {
         let is_dead = |node: &usize| !self.nodes()[*node].is_alive();
         let dead: Vec<usize> = (0..self.setting.addresses.len()).filter(is_dead).collect();
         if dead.is_empty() {
             return false;
         }
+        // Relaxed, here and below: all of it happens on one thread.
         let mut random = SplitMix64::new(self.setting.seed ^ self.starts.load(Ordering::Relaxed));
         let mut wait = || self.setting.simulation.sleep(Duration::from_nanos(random.below(AWAY_NS_MAX)));
         wait();
@@ -89,14 +82,18 @@ impl<K: Kind> Pools<K> {
 
     /// Makes the table, as who looks after the pool.
     pub(super) fn make_table(&self) -> Result<(), CatalogueError> {
-        let Setting { simulation, addresses, value_bytes, .. } = &self.setting;
+        let Setting { simulation, addresses, value_bytes, sample, .. } = &self.setting;
         let definition =
             TableDefinition { name: TABLE.to_owned(), key_kind: KeyKind::U64, value_bytes: *value_bytes };
-        MemoryPool::<K>::connect(simulation, addresses)?.create_table(definition).map(drop)
+        let client = MemoryPool::<K>::connect(simulation, addresses)?;
+        match sample {
+            None => client.create_table(definition).map(drop),
+            Some(sample) => client.create_x_store_d(&definition, sample).map(drop),
+        }
     }
 
     /// A pool one of whose nodes has lost its memory is nobody's any more.
-    fn expect_refusal(&self, plan: &Plan<MemoryPool<K>>) {
+    fn expect_refusal<C: Cluster>(&self, plan: &Plan<C>) {
         let Setting { simulation, addresses, .. } = &self.setting;
         let opened = MemoryPool::<K>::connect(simulation, addresses).and_then(|pool| pool.open_table(TABLE));
         match opened {
@@ -108,7 +105,6 @@ impl<K: Kind> Pools<K> {
     /// Ends the node at an address, if it lives, and starts another.
     fn replace(&self, node: usize) {
         let former = Arc::clone(&self.nodes()[node]);
-        self.past_fenced.fetch_add(former.stats().fenced, Ordering::Relaxed);
         former.end();
         let next = self.start_node(node);
         self.nodes()[node] = next;

@@ -7,12 +7,12 @@ use farsight_base::prng::SplitMix64;
 use farsight_fabric::Host as _;
 use farsight_fabric_sim::{Kind, SimHost, SimRegion, Simulation};
 use farsight_layout::FORMAT_VERSION;
-use farsight_memory_node::{MemoryNodeOptions, NodeState, Worker};
+use farsight_memory_node::{MemoryNodeOptions, NodeState};
 use farsight_node::Service as _;
-use farsight_protocol::MemoryNodeStats;
+use farsight_protocol::{MemoryNodeStats, ServerStats};
 
-/// Calls of one worker's step at most; drawn anew for each.
-const STEP_CALLS_MAX: u64 = 8;
+use crate::node::{run_background, run_workers};
+
 /// The longest pause between two looks for clients that have ended; it doubles while there are none.
 const LOOK_NS_MAX: u64 = 400_000;
 /// Doublings of that pause at most.
@@ -35,15 +35,8 @@ impl<K: Kind> MemoryNode<K> {
     ) -> Self {
         let host = Arc::new(simulation.listen::<K>(address, FORMAT_VERSION));
         let state = NodeState::new(vec![host.clone()], options, simulation.now()).expect("a memory node");
-        for index in 0..options.workers {
-            let mut worker = Worker::open(&state, 0, &format!("worker {index}")).expect("a port");
-            let mut random = SplitMix64::new(seed ^ index as u64);
-            host.run_port(index, move |now| {
-                let budget = 1 + random.below(STEP_CALLS_MAX) as usize;
-                let done = worker.step(now, budget);
-                (done == budget).then_some(now)
-            });
-        }
+        let calls = run_workers(&host, &state, options.workers, seed);
+        run_background(&host, state.parts(), calls, seed ^ 0x7061_7274);
         let (own, clients) = (Arc::clone(&state), Arc::clone(&host));
         let mut random = SplitMix64::new(!seed);
         let mut doublings = 0;
@@ -79,6 +72,11 @@ impl<K: Kind> MemoryNode<K> {
     /// What it counted, asked without a call.
     pub(super) fn stats(&self) -> MemoryNodeStats {
         self.state.stats(self.simulation.now())
+    }
+
+    /// What it counted of the parts that its processor keeps, of XStore-D tables.
+    pub(super) fn stats_of_parts(&self) -> ServerStats {
+        self.state.parts().stats(self.simulation.now())
     }
 }
 

@@ -6,7 +6,7 @@ use farsight_base::prng::SplitMix64;
 use farsight_fabric_sim::{Fault, Rule};
 
 use crate::Scenario;
-use crate::scenario::{Choice, PoolShape};
+use crate::scenario::{self, Choice, PoolShape};
 
 /// What strikes verbs, calls, compute nodes and memory nodes for a moment.
 const MOMENTARY: [Choice; 11] = [
@@ -49,6 +49,10 @@ const BREAKS_NS: Range<u64> = 0..15_000_000;
 const BLOCKS_AT_ONCE: usize = 64;
 /// Sessions of a scenario, with those of successors, that take blocks of one node.
 const SESSIONS_MAX: usize = 16;
+/// Keys of a scenario whose leaves empty, at most.
+const KEYS_OF_WAVES: usize = 60;
+/// Writes of a wave there: enough to write, or to remove, nearly all keys.
+const WAVE_WRITES: u64 = 250;
 /// Operations, counted by key: fewer than of a server's clients, because each is several verbs.
 const OPERATIONS: usize = 600;
 
@@ -59,6 +63,7 @@ impl Scenario {
         let mut random = SplitMix64::new(seed ^ 0x706f_6f6c);
         let shape = PoolShape {
             memory_nodes: 1 + random.below(3) as usize,
+            is_x_store_d: false,
             trainers: 1 + random.below(2) as usize,
             leaves_one_in: (random.below(2) == 0).then_some(100),
         };
@@ -71,6 +76,42 @@ impl Scenario {
             writes_percent: plain.writes_percent.max(30),
             ..plain
         }
+    }
+
+    /// XStore's parts at two to four memory nodes; otherwise as at one server.
+    fn in_parts(name: &'static str, seed: u64, special: &[Choice], count: usize) -> Self {
+        let plain = Self::with(name, seed, special, count, &scenario::MOMENTARY);
+        let mut random = SplitMix64::new(seed ^ 0x7061_7274);
+        let shape = PoolShape {
+            memory_nodes: 2 + random.below(3) as usize,
+            is_x_store_d: true,
+            trainers: 0,
+            leaves_one_in: (random.below(2) == 0).then_some(200),
+        };
+        Self { pool: Some(shape), ..plain }
+    }
+
+    /// The sample by which an XStore-D table's ranges are cut: of all keys, of the first ones, so that most are
+    /// the last node's, or none.
+    pub(crate) fn sample(&self) -> Vec<u64> {
+        let of_them = [self.keys.len(), self.keys.len().div_ceil(4), 0];
+        self.keys[..of_them[(self.seed % 3) as usize]].to_vec()
+    }
+
+    pub(crate) fn parts(seed: u64) -> Self {
+        Self::in_parts("parts", seed, &[], 0)
+    }
+
+    pub(crate) fn parts_network(seed: u64) -> Self {
+        Self::in_parts("parts-network", seed, &scenario::NETWORK, 2)
+    }
+
+    pub(crate) fn parts_restarts(seed: u64) -> Self {
+        Self::in_parts("parts-restarts", seed, &scenario::ENDS, 1 + seed as usize % 2)
+    }
+
+    pub(crate) fn parts_stalls(seed: u64) -> Self {
+        Self::in_parts("parts-stalls", seed, &scenario::STALLS, 2)
     }
 
     pub(crate) fn pool(seed: u64) -> Self {
@@ -107,6 +148,22 @@ impl Scenario {
         let trainers = 3 + (seed / 2) as usize % 2;
         let shape = plain.pool.map(|shape| PoolShape { trainers, leaves_one_in: Some(25), ..shape });
         Self { pool: shape, writes_percent: 60, ..plain }
+    }
+
+    /// Few keys, which are all written and all removed in turns, so that leaves empty.
+    pub(crate) fn pool_merges(seed: u64) -> Self {
+        let plain = Self::in_pool("pool-merges", seed, &STOPS, seed as usize % 2);
+        let keys: Vec<u64> = plain.keys.into_iter().take(KEYS_OF_WAVES).collect();
+        Self {
+            pool: plain.pool.map(|shape| PoolShape { trainers: 4, leaves_one_in: None, ..shape }),
+            hot_keys: keys.len(),
+            filled_keys: keys.len(),
+            writes_percent: 80,
+            wave_writes: Some(WAVE_WRITES),
+            operations: 3 * OPERATIONS,
+            keys,
+            ..plain
+        }
     }
 
     pub(crate) fn pool_restarts(seed: u64) -> Self {

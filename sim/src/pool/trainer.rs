@@ -8,10 +8,9 @@ use farsight_base::sync::{AtomicUsize, Ordering};
 use farsight_client::Trained;
 use farsight_fabric_sim::Kind;
 
-use super::connect;
+use super::{JudgedPool, connect};
 use crate::classes::Mark;
 use crate::client::{End, Plan};
-use crate::cluster::MemoryPool;
 use crate::run::TABLE;
 
 /// The group of the first trainer; the others' and their successors' are below.
@@ -22,10 +21,12 @@ const BUDGET_MAX: u64 = 4;
 const PAUSE_NS_MAX: u64 = 50_000;
 /// Doublings of that pause at most.
 const DOUBLINGS_MAX: u32 = 8;
+/// Of the steps, one in so many is followed by a look at what ended compute nodes left.
+const LOOKS_ONE_IN: u64 = 8;
 
 /// Starts trainer `number` of so many, which trains until no process has work left.
-pub(super) fn start<K: Kind>(
-    plan: &Arc<Plan<MemoryPool<K>>>,
+pub(super) fn start<K: Kind, C: JudgedPool<K>>(
+    plan: &Arc<Plan<C>>,
     number: usize,
     trainers: usize,
     left: &Arc<AtomicUsize>,
@@ -38,9 +39,9 @@ pub(super) fn start<K: Kind>(
         // Relaxed: all of it happens on one thread.
         while left.load(Ordering::Relaxed) > 0 {
             if plan.simulation.is_killed() {
-                return start(&plan, number + trainers, trainers, &left);
+                return start::<K, C>(&plan, number + trainers, trainers, &left);
             }
-            if matches!(train(&plan, &mut random, &left), Err(End::Wrong)) {
+            if matches!(train::<K, C>(&plan, &mut random, &left), Err(End::Wrong)) {
                 return;
             }
             plan.simulation.sleep(Duration::from_nanos(random.below(PAUSE_NS_MAX)));
@@ -49,8 +50,8 @@ pub(super) fn start<K: Kind>(
 }
 
 /// Trains with one connection, until that is lost.
-fn train<K: Kind>(
-    plan: &Plan<MemoryPool<K>>,
+fn train<K: Kind, C: JudgedPool<K>>(
+    plan: &Plan<C>,
     random: &mut SplitMix64,
     left: &AtomicUsize,
 ) -> Result<(), End> {
@@ -60,11 +61,15 @@ fn train<K: Kind>(
     let mut doublings = 0;
     while left.load(Ordering::Relaxed) > 0 {
         let budget = 1 + random.below(BUDGET_MAX) as usize;
-        let done = trainer.step(budget);
-        let Trained { groups, lost, directories, .. } =
-            done.map_err(|error| plan.end("training", &error, plan.allowed.training(&error)))?;
+        let wrong = |error| plan.end("training", &error, plan.allowed.training(&error));
+        let Trained { groups, lost, directories, merged, .. } = trainer.step(budget).map_err(wrong)?;
+        if random.below(LOOKS_ONE_IN) == 0 {
+            let found = trainer.reclaim().map_err(wrong)?;
+            plan.journal.mark(Mark::Reclaimed, found.freed);
+        }
         plan.journal.mark(Mark::Retrained, groups as u64);
         plan.journal.mark(Mark::LostPublication, lost as u64);
+        plan.journal.mark(Mark::Merged, merged as u64);
         let is_idle = groups + lost + directories == 0;
         doublings = if is_idle { DOUBLINGS_MAX.min(doublings + 1) } else { 0 };
         plan.simulation.sleep(Duration::from_nanos(random.below(PAUSE_NS_MAX << doublings)));
