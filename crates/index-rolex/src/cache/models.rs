@@ -174,6 +174,12 @@ fn synonyms_and_ranges_are_of_one_moment() {
 fn the_lock_of_a_group_is_needed() {
     assert_found(Bug::ChangedUnlocked, || check(2, synonyms_are_all_kept));
     assert_found(Bug::ChangedUnlocked, || check(2, the_forgotten_stay_forgotten));
+}
+
+/// loom forgets the load of a version that others have loaded since.
+#[cfg(shuttle)]
+#[test]
+fn the_version_of_a_group_is_taken_with_its_content() {
     for model in [groups_are_swapped_whole, ranges_are_of_one_group] {
         assert_found(Bug::VersionTakenLate, || check(2, model));
     }
