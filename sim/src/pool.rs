@@ -97,7 +97,7 @@ pub(crate) fn run_on<K: Kind, C: JudgedPool<K>>(
     let lasted = simulation.now().since(MonotonicNs(0));
     let mut coverage = journal.coverage();
     coverage.strikes = simulation.strikes();
-    Ok(Report { splits, events, trace_hash, lasted, coverage, ..Report::default() })
+    Ok(Report { splits, events, lasted, trace_hash, coverage, ..Report::default() })
 }
 
 impl<K: Kind, C: JudgedPool<K>> Stage<'_, K, C> {

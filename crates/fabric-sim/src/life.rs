@@ -132,7 +132,9 @@ impl State {
         own.lost = Some(why.to_owned());
         let (host, pairs) = (own.host, std::mem::take(&mut own.pairs));
         self.hosts[host].lost.push(client);
-        pairs.into_iter().for_each(|pair| self.wake_pair(pair));
+        for pair in pairs {
+            self.wake_pair(pair);
+        }
     }
 
     /// The server dies: with it go its memory and every connection.

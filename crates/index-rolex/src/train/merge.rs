@@ -59,11 +59,8 @@ impl Trainer {
         let mut merged = Vec::new();
         let mut left = leaves[0].place;
         for leaf in &mut leaves[1..] {
-            let outcome = match empty.contains(&leaf.place) {
-                true => self.session.merge(slot, left, leaf.place).await?,
-                false => Merge::NotNow,
-            };
-            match outcome {
+            let is_due = empty.contains(&leaf.place);
+            match if is_due { self.session.merge(slot, left, leaf.place).await? } else { Merge::NotNow } {
                 Merge::Done => {
                     merged.push(leaf.place);
                     continue;
