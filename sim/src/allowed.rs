@@ -40,8 +40,8 @@ fn explained_if(is_explained: bool) -> Meaning {
 }
 
 impl Allowed {
-    /// What `rules` explain; of ROLEX, where programs wait for each other's locks, and may take each other for
-    /// dead.
+    /// What `rules` explain; of ROLEX, where programs wait for each other's locks, and may take each other
+    /// for dead.
     pub(crate) fn by(rules: &[Rule], is_rolex: bool) -> Self {
         let any = |faults: &[Fault]| rules.iter().any(|rule| faults.contains(&rule.fault));
         Self {
@@ -157,7 +157,8 @@ impl Allowed {
             | TrainError::Lines(LinesError::Fabric(error)) => self.fabric(error),
             TrainError::Lines(LinesError::Refused(error)) => self.refusal(error),
             TrainError::Lines(LinesError::Decode(_)) => explained_if(self.broken_frames),
-            // Images are replaced by others, and a leaf whose writer stopped does not come to rest for a while.
+            // Images are replaced by others, and a leaf whose writer stopped does not come to rest for a
+            // while.
             TrainError::Learned(LearnedError::Stale(_))
             | TrainError::Session(
                 RolexError::Learned(LearnedError::Stale(_)) | RolexError::Contended { .. },

@@ -95,8 +95,8 @@ impl Progress {
 }
 
 impl Campaign {
-    /// Runs the seeds, until all are done or `is_over`: then those that have begun are finished. Once `stop` is
-    /// true, they are not. `seen` is told after each.
+    /// Runs the seeds, until all are done or `is_over`: then those that have begun are finished. Once `stop`
+    /// is true, they are not. `seen` is told after each.
     ///
     /// # Panics
     /// If there are no threads.

@@ -44,7 +44,8 @@ pub(crate) struct Plan<C: Cluster> {
     pub(crate) hot_keys: usize,
     /// Writes of a hundred operations.
     pub(crate) writes_percent: u64,
-    /// Where what is written comes in waves: of so many writes, in every second one of which most are removals.
+    /// Where what is written comes in waves: of so many writes, in every second one of which most are
+    /// removals.
     pub(crate) wave_writes: Option<u64>,
     pub(crate) access: Access,
     pub(crate) allowed: Allowed,

@@ -142,8 +142,8 @@ fn look_with_fresh_cache<C: Cluster>(plan: &Arc<Plan<C>>) -> Result<usize, Strin
     reader.scan_from(&everything).map_err(|_| broken(&"a scan failed"))
 }
 
-/// A server counts as many leaves as its region holds, and has as many regions as tables. Returns what it says
-/// of the last of these.
+/// A server counts as many leaves as its region holds, and has as many regions as tables. Returns what it
+/// says of the last of these.
 pub(crate) fn check_counts(
     mut stats: ServerStats,
     regions: &[Arc<SimRegion>],

@@ -40,8 +40,8 @@ pub(crate) trait JudgedPool<K: Kind>:
     /// Lets the bystander learn what there is to know at the beginning.
     fn remember(stage: &Stage<'_, K, Self>) -> Result<(), String>;
 
-    /// Looks back, when all is quiet. Returns how often a leaf was split, at least. `met` is what the scenario
-    /// met.
+    /// Looks back, when all is quiet. Returns how often a leaf was split, at least. `met` is what the
+    /// scenario met.
     fn look_back(stage: &Stage<'_, K, Self>, met: &Coverage) -> Result<u64, String>;
 }
 

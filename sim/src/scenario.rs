@@ -28,7 +28,8 @@ pub struct Scenario {
     pub value_bytes: u16,
     /// Writes of a hundred operations.
     pub writes_percent: u64,
-    /// Where what is written comes in waves: of so many writes, in every second one of which most are removals.
+    /// Where what is written comes in waves: of so many writes, in every second one of which most are
+    /// removals.
     pub wave_writes: Option<u64>,
     /// Keys that may be written, ascending.
     pub keys: Vec<u64>,

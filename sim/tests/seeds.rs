@@ -56,8 +56,8 @@ fn seeds_pass_and_meet_every_class_of_faults() {
     assert!(operations > 2_000 * SEEDS, "{operations} operations");
 }
 
-/// Whoever joins a pool does something before it leaves. (Seed 10,366 of `pool-trainers` was one whose newcomers
-/// left at once, for ever.)
+/// Whoever joins a pool does something before it leaves. (Seed 10,366 of `pool-trainers` was one whose
+/// newcomers left at once, for ever.)
 #[test]
 fn newcomers_come_to_an_end() {
     let mut scenario = named("pool").expect("a scenario").scenario(3);

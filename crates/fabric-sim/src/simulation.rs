@@ -89,8 +89,8 @@ impl Simulation {
         self.world.add_process(name, group, body);
     }
 
-    /// Lets time pass until every process has ended; false if some still run at `until`, or when the simulation
-    /// is stopped.
+    /// Lets time pass until every process has ended; false if some still run at `until`, or when the
+    /// simulation is stopped.
     #[must_use]
     pub fn run_processes(&self, until: MonotonicNs) -> bool {
         let all_ended = |state: &State| state.processes_left == 0;

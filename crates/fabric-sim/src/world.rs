@@ -144,8 +144,8 @@ impl World {
         state.schedule(now_ns, Event::Resume { process, turn: 0 });
     }
 
-    /// Lets events happen, one after the other, until `is_over`; false if that does not come by `until_ns`, or
-    /// the simulation is stopped before.
+    /// Lets events happen, one after the other, until `is_over`; false if that does not come by `until_ns`,
+    /// or the simulation is stopped before.
     pub(crate) fn run_until<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,

@@ -282,8 +282,8 @@ impl Trainer {
         Ok(Outcome::Published { leaves: leaves.len(), merged })
     }
 
-    /// Whether these leaves of a group were at rest, and none waits to be merged. If that is so again and again,
-    /// without anything having been achieved, the group is left alone for a while.
+    /// Whether these leaves of a group were at rest, and none waits to be merged. If that is so again and
+    /// again, without anything having been achieved, the group is left alone for a while.
     fn note_leaves(&mut self, group: usize, leaves: &[Collected], is_progress: bool) -> bool {
         let is_at_rest =
             leaves.iter().all(|leaf| !leaf.is_locked) && leaves[1..].iter().all(|leaf| !leaf.is_empty);

@@ -1,8 +1,8 @@
 //! The judges that look at a ROLEX table after its last fault, when nothing is under way any more.
 //!
-//! Every leaf that the chain leads to is at rest and nobody's, the leaves tile the keys, they hold what a scan
-//! finds, training ends, what is trained leads every GET to its leaf; and once all compute nodes have gone,
-//! trainers give back whatever is not in the chain.
+//! Every leaf that the chain leads to is at rest and nobody's, the leaves tile the keys, they hold what a
+//! scan finds, training ends, what is trained leads every GET to its leaf; and once all compute nodes have
+//! gone, trainers give back whatever is not in the chain.
 
 use std::fmt;
 use std::sync::Arc;

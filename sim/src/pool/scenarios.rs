@@ -91,8 +91,8 @@ impl Scenario {
         Self { pool: Some(shape), ..plain }
     }
 
-    /// The sample by which an XStore-D table's ranges are cut: of all keys, of the first ones, so that most are
-    /// the last node's, or none.
+    /// The sample by which an XStore-D table's ranges are cut: of all keys, of the first ones, so that most
+    /// are the last node's, or none.
     pub(crate) fn sample(&self) -> Vec<u64> {
         let of_them = [self.keys.len(), self.keys.len().div_ceil(4), 0];
         self.keys[..of_them[(self.seed % 3) as usize]].to_vec()

@@ -8,8 +8,8 @@
 //! Protocol: the leaves that are known beforehand are READ in as few doorbells as they fit; then those that
 //! they name and that are not known, until the chain is closed. So leaves that split once since they were
 //! known cost one round trip more, whatever their number. A leaf that changes again and again is waited for,
-//! and repaired if its holder is dead. A closed block whose lines are being written is waited for if a leaf of
-//! the stretch names it: it is that leaf whose lock is somebody's.
+//! and repaired if its holder is dead. A closed block whose lines are being written is waited for if a leaf
+//! of the stretch names it: it is that leaf whose lock is somebody's.
 
 use std::collections::HashMap;
 
@@ -249,7 +249,8 @@ fn take_leaf<Q: QueuePair>(
     slot.take_read(place.node(), verb, &mut lines)?;
     let (view, lock) = (KeyLines(&lines), lock_of(&lines));
     if view.incarnation().is_none() {
-        // Whoever was writing a closed block may be dead, and nobody repairs that but with the leaf before it.
+        // Whoever was writing a closed block may be dead, and nobody repairs that but with the leaf before
+        // it.
         return Ok(if lock == LockWord::CLOSED { Read::Foreign } else { Read::Changing });
     }
     // One that is closed is no leaf, or is just being made or merged: whether it is one, its neighbours say.

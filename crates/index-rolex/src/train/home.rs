@@ -11,8 +11,8 @@ use farsight_protocol::{
 use super::LineSource;
 use crate::cache::fetch::META_NODE;
 
-/// Lines that are asked for at once, so that calls are rare; of a small region a part, so that several trainers
-/// get some.
+/// Lines that are asked for at once, so that calls are rare; of a small region a part, so that several
+/// trainers get some.
 const LINES_A_CALL: u32 = 4096;
 const SHARE_OF_A_CALL: u32 = 32;
 

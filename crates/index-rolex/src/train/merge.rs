@@ -2,8 +2,8 @@
 //!
 //! Invariant: a leaf is merged under both locks, taken from left to right, and only if it is empty and not
 //! anchored then. It is this compute node's before it is closed, so that nobody else gives it back, and a
-//! trainer that dies leaves it to whoever looks at its orphans. It is taken over under both locks: a block that
-//! was a leaf when somebody looked may be another compute node's now, which has not linked it yet.
+//! trainer that dies leaves it to whoever looks at its orphans. It is taken over under both locks: a block
+//! that was a leaf when somebody looked may be another compute node's now, which has not linked it yet.
 //!
 //! Protocol: whoever removes a leaf's last pair counts that as a split is counted; the trainer that looks
 //! at the group finds the leaf empty. It adds the merges to come to the counter, so that the group is trained
