@@ -143,6 +143,8 @@ fn what_is_not_relied_on() {
         ),
         "checks the bounds of both. None is used here",
     );
+    tell("seven retries without an answer", "Soft-RoCE goes on for ever", "gives up. Six are asked for here");
+    tell("a fence between works", "Soft-RoCE may forget to go on", "goes on. None is used here");
     let absent = if report.registers_absent_memory { "registers" } else { "refuses" };
     tell(
         "memory that is not there",
