@@ -1,4 +1,4 @@
-//! The suites over RDMA: the verb contract, both engines, and what this fabric alone can do wrong.
+//! The suites over RDMA: the verb contract, the engines, and what this fabric alone can do wrong.
 
 mod broken_pairs;
 mod cables;
@@ -18,6 +18,7 @@ mod restart;
 mod set_up;
 mod tls;
 mod two_hosts;
+mod x_store_d;
 mod ycsb;
 
 use farsight_conformance::engine::processes;
