@@ -1,7 +1,7 @@
 //! XStore-D over RDMA: a range of the keys at each of two memory nodes. What is particular of it over queue
 //! pairs is that a batch goes to two of them; the rest of its suite is what XStore's is over one.
 
-use farsight_conformance::engine::x_store_d::PartStore;
+use farsight_conformance::engine::pool_store::PoolStore;
 use farsight_conformance::engine::{batches, operations};
 use farsight_conformance::fabric::verbs::{Verbs, is_asked_for};
 
@@ -10,8 +10,8 @@ const TABLE_BYTES: u64 = 4 << 20;
 /// Half of all keys lie on either side.
 const BOUNDARY: u64 = 1 << 63;
 
-fn store() -> PartStore<Verbs> {
-    PartStore::start([Verbs::new(), Verbs::new()], &[BOUNDARY], TABLE_BYTES)
+fn store() -> PoolStore<Verbs> {
+    PoolStore::x_store_d([Verbs::new(), Verbs::new()], &[BOUNDARY], TABLE_BYTES)
 }
 
 #[test]
