@@ -343,11 +343,12 @@ fn train_table<Q: QueuePair + Send + 'static>(mut trainer: PoolTrainer<Q>) -> Tr
     let mut steps = 0_u32;
     let mut has_reclaimed = false;
     Box::new(move || {
-        let step = trainer.step(TRAIN_BUDGET).map_err(|error| error.to_string())?;
+        // First, for training may want the very lines that dead trainers left.
         if has_reclaimed || steps.is_multiple_of(STEPS_A_LOOK) {
             let found = trainer.reclaim().map_err(|error| error.to_string())?;
             has_reclaimed = found != Reclaimed::default();
         }
+        let step = trainer.step(TRAIN_BUDGET).map_err(|error| error.to_string())?;
         steps = steps.wrapping_add(1);
         // Nobody hurries for leaves that do not come to rest.
         Ok(Trained { resting: 0, ..step } != Trained::default() || has_reclaimed)

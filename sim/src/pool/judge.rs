@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use farsight_base::sync::Ordering;
 use farsight_base::{Line, RegionId, WORDS_PER_LINE};
-use farsight_client::{Reclaimed, ScanRequest};
+use farsight_client::{PoolTrainer, Reclaimed, ScanRequest};
 use farsight_fabric::Region as _;
-use farsight_fabric_sim::{Fault, Kind, SimRegion};
+use farsight_fabric_sim::{Fault, Kind, SimQueue, SimRegion};
 use farsight_index::Counters;
 use farsight_index_rolex::{LeafPlace, PoolTable};
 use farsight_layout::pool::{LockWord, lock_of};
@@ -92,6 +92,7 @@ impl<K: Kind> Stage<'_, K, MemoryPool<K>> {
     fn train(&self) -> Result<(), String> {
         let client = connect(&self.bystander).map_err(|error| broken(&error))?;
         let mut trainer = client.trainer(TABLE).map_err(|error| broken(&error))?;
+        give_back_all(&mut trainer)?;
         for _ in 0..TRAINING_STEPS {
             if trainer.step(TRAINING_BUDGET).map_err(|error| broken(&error))?.is_all() {
                 return Ok(());
@@ -127,13 +128,7 @@ impl<K: Kind> Stage<'_, K, MemoryPool<K>> {
         self.bystander.simulation.sleep(ENDS_NOTICED);
         let client = connect(&self.bystander).map_err(|error| broken(&error))?;
         let mut trainer = client.trainer(TABLE).map_err(|error| broken(&error))?;
-        let mut looks = 0;
-        while trainer.reclaim().map_err(|error| broken(&error))? != Reclaimed::default() {
-            looks += 1;
-            if looks == LOOKS_MAX {
-                return Err(format!("after {LOOKS_MAX} looks ended compute nodes still have blocks"));
-            }
-        }
+        give_back_all(&mut trainer)?;
         for (index, node) in self.pools.current().iter().enumerate() {
             let used = node.stats().tables.first().map_or(0, |table| table.leaves.used);
             // Home's first leaf was never given out.
@@ -177,6 +172,16 @@ impl<K: Kind> Stage<'_, K, MemoryPool<K>> {
         memory.check_locks()?;
         memory.walk()
     }
+}
+
+/// Looks at all that ended compute nodes left.
+fn give_back_all<K: Kind>(trainer: &mut PoolTrainer<SimQueue<K>>) -> Result<(), String> {
+    for _ in 0..LOOKS_MAX {
+        if trainer.reclaim().map_err(|error| broken(&error))? == Reclaimed::default() {
+            return Ok(());
+        }
+    }
+    Err(format!("after {LOOKS_MAX} looks ended compute nodes still have blocks"))
 }
 
 /// Whether something may have come between a split and its count.

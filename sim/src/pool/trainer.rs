@@ -21,7 +21,7 @@ const BUDGET_MAX: u64 = 4;
 const PAUSE_NS_MAX: u64 = 50_000;
 /// Doublings of that pause at most.
 const DOUBLINGS_MAX: u32 = 8;
-/// Of the steps, one in so many is followed by a look at what ended compute nodes left.
+/// Of the steps, one in so many comes after a look at what ended compute nodes left.
 const LOOKS_ONE_IN: u64 = 8;
 
 /// Starts trainer `number` of so many, which trains until no process has work left.
@@ -58,15 +58,17 @@ fn train<K: Kind, C: JudgedPool<K>>(
     let refused = |error| plan.end("opening a trainer", &error, plan.allowed.catalogue(&error));
     let client = connect(plan).map_err(refused)?;
     let mut trainer = client.trainer(TABLE).map_err(refused)?;
-    let mut doublings = 0;
+    let (mut doublings, mut looks) = (0, 0);
     while left.load(Ordering::Relaxed) > 0 {
         let budget = 1 + random.below(BUDGET_MAX) as usize;
         let wrong = |error| plan.end("training", &error, plan.allowed.training(&error));
-        let Trained { groups, lost, directories, merged, .. } = trainer.step(budget).map_err(wrong)?;
-        if random.below(LOOKS_ONE_IN) == 0 {
+        // First, and with a new connection in any case: training may want the lines that dead trainers left.
+        if looks == 0 || random.below(LOOKS_ONE_IN) == 0 {
             let found = trainer.reclaim().map_err(wrong)?;
             plan.journal.mark(Mark::Reclaimed, found.freed);
+            looks += 1;
         }
+        let Trained { groups, lost, directories, merged, .. } = trainer.step(budget).map_err(wrong)?;
         plan.journal.mark(Mark::Retrained, groups as u64);
         plan.journal.mark(Mark::LostPublication, lost as u64);
         plan.journal.mark(Mark::Merged, merged as u64);
