@@ -64,8 +64,8 @@ found! {
     a_lock_released_before_the_writes: UnlockedFirst in "pool" within 50;
     a_leaf_not_read_again_under_its_lock: NoRereadUnderLock in "pool" within 50;
     a_fence_answered_early: FenceAnsweredEarly in "pool-leases" within 200;
-    a_merged_leaf_left_open: MergedUnclosed in "pool-merges" within 50;
-    a_leaf_taken_over_before_it_is_locked: AdoptedUnlocked in "pool-merges" within 50;
+    a_merged_leaf_left_open: MergedUnclosed in "pool-merges" within 200;
+    a_leaf_taken_over_before_it_is_locked: AdoptedUnlocked in "pool-merges" within 200;
     leaves_in_use_given_back: LinkedFreed in "pool" within 50;
     a_scan_that_ends_with_a_part: ScanEndsWithPart in "parts" within 10;
     a_node_that_lost_its_memory: LivesNotCompared in "parts-restarts" within 50;
