@@ -19,9 +19,9 @@
 
 use farsight_base::WORDS_PER_LINE;
 use farsight_base::prng::{SplitMix64, mix};
-use farsight_base::search::equal_words_unchecked;
+use farsight_base::search::{SEARCH_LINES, equal_words_unchecked};
 use farsight_base::sync::{AtomicU64, Ordering};
-use farsight_base::words::{prefetch, prefetch_passing};
+use farsight_base::words::{Moves, Widest, prefetch, prefetch_passing};
 use farsight_layout::LeafSlot;
 use std::hint::black_box;
 
@@ -119,9 +119,10 @@ impl<'a> LimitArrays<'a> {
         Self { leaves, leaf_count, spacing, models, table }
     }
 
-    /// Measures both limits on the calling thread.
+    /// Measures all limits on the calling thread.
     #[must_use]
     pub fn measure(&self) -> Limits {
+        let _ = Moves::detect();
         let plain = best(|round| self.plain_reads(round));
         let prefetched = best(|round| self.prefetched_reads(round));
         Limits {
@@ -197,7 +198,7 @@ impl<'a> LimitArrays<'a> {
                 prefetch_passing(&self.leaves[leaf + line * WORDS_PER_LINE]);
             }
             let words = self.leaves[leaf..].first_chunk().expect("a leaf has a key part");
-            let word = equal_words_unchecked(words, key).trailing_zeros() as usize;
+            let word = equal_words(words, key).trailing_zeros() as usize;
             let value = leaf + (KEY_LINES + word % (LEAF_LINES - KEY_LINES)) * WORDS_PER_LINE;
             sum ^= self.leaves[value].load(Ordering::Relaxed);
         }
@@ -272,7 +273,7 @@ impl<'a> LimitArrays<'a> {
                 let words = self.leaves[*at..].first_chunk().expect("a leaf has a key part");
                 // A key at a leaf's edge may be predicted into its neighbour; a value line is read all the
                 // same.
-                let word = equal_words_unchecked(words, *key).trailing_zeros() as usize;
+                let word = equal_words(words, *key).trailing_zeros() as usize;
                 *at += (KEY_LINES + word % (LEAF_LINES - KEY_LINES)) * WORDS_PER_LINE;
                 prefetch(&self.leaves[*at]);
             }
@@ -290,6 +291,16 @@ fn best(mut round: impl FnMut(u64) -> u64) -> f64 {
         round(number + 1) as f64 / thread_cpu_time().saturating_sub(begun).as_secs_f64()
     });
     rates.fold(0.0, f64::max)
+}
+
+/// The words of a key part that equal `key`, one bit each, by the widest moves there are.
+#[inline(always)]
+fn equal_words(words: &[AtomicU64; SEARCH_LINES * WORDS_PER_LINE], key: u64) -> u32 {
+    if let Some(widest) = Widest::if_known() {
+        return equal_words_unchecked(words, key, widest);
+    }
+    let equal = |(index, word): (usize, &AtomicU64)| u32::from(word.load(Ordering::Relaxed) == key) << index;
+    words.iter().enumerate().map(equal).sum()
 }
 
 #[cfg(test)]
@@ -310,7 +321,7 @@ mod tests {
         let found = arrays.table.iter().filter(|leaf| {
             let first = leaf.load(Ordering::Relaxed) as usize * LEAF_WORDS;
             let words = arrays.leaves[first..].first_chunk().expect("a leaf has a key part");
-            equal_words_unchecked(words, words[5].load(Ordering::Relaxed)) & 1 << 5 != 0
+            equal_words(words, words[5].load(Ordering::Relaxed)) & 1 << 5 != 0
         });
         assert_eq!(found.count(), arrays.table.len(), "every leaf holds its keys");
         assert_eq!(arrays.walks(1) % WALKS as u64, 0);

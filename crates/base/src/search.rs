@@ -9,7 +9,7 @@ use std::ops::Range;
 use crate::sync::{AtomicU64, Ordering};
 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
 use crate::words::{LINE_BYTES, leave_avx};
-use crate::words::{Line, Moves, SharedLine, Stamp, WORDS_PER_LINE};
+use crate::words::{Line, Moves, SharedLine, Stamp, WORDS_PER_LINE, Widest};
 use std::mem::MaybeUninit;
 
 /// Lines searched at once: a leaf's key part.
@@ -31,22 +31,23 @@ pub fn equal_words(lines: &[Line; SEARCH_LINES], key: u64) -> u32 {
 }
 
 /// The words of shared memory that equal `key`, in place: no copy, no stamps, so the answer may mix two
-/// moments of a line and proves nothing. What benchmarks measure the cost of proofs against.
+/// moments of a line and proves nothing: who wants a proof reads what was found between two looks at a stamp.
 #[inline(always)]
 #[must_use]
-pub fn equal_words_unchecked(words: &[AtomicU64; SEARCH_LINES * WORDS_PER_LINE], key: u64) -> u32 {
+pub fn equal_words_unchecked(
+    words: &[AtomicU64; SEARCH_LINES * WORDS_PER_LINE],
+    key: u64,
+    widest: Widest,
+) -> u32 {
     #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
-    if std::is_x86_feature_detected!("avx512f") {
+    {
+        let Widest { .. } = widest;
         // SAFETY: the 192 B of `words` are readable and written by atomics alone, each 8 B of which a vector
-        // move loads whole; AVX-512F was detected.
-        return unsafe { equal_words_avx512(words.as_ptr().cast(), key) };
-    } else if std::is_x86_feature_detected!("avx2") {
-        // SAFETY: the 192 B of `words` are readable and written by atomics alone, each 8 B of which a vector
-        // move loads whole; AVX2 was detected.
-        return unsafe { equal_words_avx2(words.as_ptr().cast(), key) };
+        // move loads whole; `widest` proves AVX-512F.
+        unsafe { equal_words_avx512(words.as_ptr().cast(), key) }
     }
-    let equal = |(index, word): (usize, &AtomicU64)| u32::from(word.load(Ordering::Relaxed) == key) << index;
-    words.iter().enumerate().map(equal).sum()
+    #[cfg(not(all(target_arch = "x86_64", not(any(miri, portable_words)))))]
+    widest.never((words, key))
 }
 
 /// What a search of stamped lines where they lie found. The lines' stamps are fields, not an array: an array
@@ -150,6 +151,8 @@ unsafe fn equal_words_stamped_avx512(
 pub const LANES_MAX: usize = 32;
 /// Lanes of sixteen bits in a word.
 pub const LANES_PER_WORD: usize = 4;
+/// Lanes of sixteen bits in a line.
+pub const LANES_PER_LINE: usize = LANES_PER_WORD * WORDS_PER_LINE;
 
 /// How many of these lanes of sixteen bits, at most [`LANES_MAX`] in ascending order, stand before the first
 /// that is above `bound`; all if there is none. Lanes are counted from the lowest bits of the first word on.
@@ -160,15 +163,36 @@ pub const LANES_PER_WORD: usize = 4;
 #[inline(always)]
 #[must_use]
 pub fn lanes_at_most(words: &[AtomicU64], lanes: Range<usize>, bound: u16) -> u32 {
+    if let Some(widest) = Widest::if_known() {
+        return lanes_at_most_widest(words, lanes, bound, widest);
+    }
+    assert_lanes(words, &lanes);
+    lanes_at_most_portable(words, lanes, bound)
+}
+
+#[inline(always)]
+fn assert_lanes(words: &[AtomicU64], lanes: &Range<usize>) {
     assert!(lanes.len() <= LANES_MAX && lanes.end <= words.len() * LANES_PER_WORD, "lanes to compare");
+}
+
+/// [`lanes_at_most`] for one who knows the processor.
+///
+/// # Panics
+/// As that.
+#[inline(always)]
+#[must_use]
+pub fn lanes_at_most_widest(words: &[AtomicU64], lanes: Range<usize>, bound: u16, widest: Widest) -> u32 {
+    assert_lanes(words, &lanes);
     #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
-    if Moves::are_widest() {
-        // SAFETY: at most 32 lanes, all of them in the words, by the assertion; AVX-512BW was detected.
+    {
+        let Widest { .. } = widest;
+        // SAFETY: at most 32 lanes, all of them in the words, by the assertion; `widest` proves AVX-512BW.
         let at_most = unsafe { lanes_at_most_avx512(words, lanes, bound) };
         // In 64 bits there is always one behind the last lane that is not.
-        return (!u64::from(at_most)).trailing_zeros();
+        (!u64::from(at_most)).trailing_zeros()
     }
-    lanes_at_most_portable(words, lanes, bound)
+    #[cfg(not(all(target_arch = "x86_64", not(any(miri, portable_words)))))]
+    widest.never(bound)
 }
 
 /// Lane `lane`.
@@ -177,6 +201,24 @@ pub fn lanes_at_most(words: &[AtomicU64], lanes: Range<usize>, bound: u16) -> u3
 pub fn lane(words: &[AtomicU64], lane: usize) -> u16 {
     // Relaxed: whoever searches words that are written meanwhile proves what it finds by other means.
     (words[lane / LANES_PER_WORD].load(Ordering::Relaxed) >> (16 * (lane % LANES_PER_WORD))) as u16
+}
+
+/// [`lanes_at_most`] of all lanes of a line from lane `FIRST` on. The line is loaded whole, at its place: a
+/// vector move that reaches into the next one waits for that, too.
+#[inline(always)]
+#[must_use]
+pub fn lanes_at_most_in_line<const FIRST: usize>(line: &SharedLine, bound: u16, widest: Widest) -> u32 {
+    const { assert!(FIRST < LANES_PER_LINE) };
+    #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+    {
+        let Widest { .. } = widest;
+        // SAFETY: `widest` proves AVX-512BW.
+        let above = unsafe { lanes_above_in_line_avx512(line, bound) } >> FIRST;
+        // One behind the last lane, where there is none above.
+        (above | 1 << (LANES_PER_LINE - FIRST)).trailing_zeros()
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(any(miri, portable_words)))))]
+    widest.never((line, bound))
 }
 
 fn lanes_at_most_portable(words: &[AtomicU64], lanes: Range<usize>, bound: u16) -> u32 {
@@ -212,6 +254,32 @@ unsafe fn lanes_at_most_avx512(words: &[AtomicU64], lanes: Range<usize>, bound: 
         );
     }
     at_most
+}
+
+/// The lanes of a line that are above `bound`, one bit each.
+///
+/// # Safety
+/// The processor has AVX-512BW.
+#[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+#[inline(always)]
+unsafe fn lanes_above_in_line_avx512(line: &SharedLine, bound: u16) -> u64 {
+    let above: u64;
+    // SAFETY: the block reads the 64 B of `line`, which is borrowed, and which atomics alone write; a vector
+    // compare loads each lane whole. The caller has AVX-512BW. Registers are declared, stack and flags stay
+    // untouched. It is not `pure`: shared memory may differ the next time.
+    unsafe {
+        std::arch::asm!(
+            "vpbroadcastw zmm16, {bound:e}",
+            "vpcmpltuw k1, zmm16, [{line}]",
+            "kmovd {above:e}, k1",
+            bound = in(reg) u32::from(bound),
+            line = in(reg) line.as_ptr(),
+            above = out(reg) above,
+            out("zmm16") _, out("k1") _,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    above
 }
 
 /// Words of a search tree's node.
@@ -355,6 +423,7 @@ mod tests {
 
     #[test]
     fn every_word_alone_and_many_at_once() {
+        let _ = Moves::detect();
         let mut random = SplitMix64::new(7);
         for _ in 0..2_000 {
             let mut lines = [Line::ZERO; 3];
@@ -367,7 +436,10 @@ mod tests {
             let expected = equal_words_portable(&lines, key);
             assert_eq!(equal_words(&lines, key), expected, "{lines:?} {key}");
             let shared = std::array::from_fn(|word| AtomicU64::new(lines[word / 8].0[word % 8]));
-            assert_eq!(equal_words_unchecked(&shared, key), expected, "{lines:?} {key}, in place");
+            if let Some(widest) = Widest::if_known() {
+                let found = equal_words_unchecked(&shared, key, widest);
+                assert_eq!(found, expected, "{lines:?} {key}, in place");
+            }
             #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
             if std::is_x86_feature_detected!("avx2") {
                 // SAFETY: the lines are borrowed; AVX2 was detected.
@@ -437,6 +509,20 @@ mod tests {
             assert_eq!(lanes_at_most(&words, lanes.clone(), bound), expected, "{sorted:?} {bound}");
             assert_eq!(lanes_at_most_portable(&words, lanes.clone(), bound), expected, "{sorted:?} {bound}");
             assert!(lanes.map(|index| lane(&words, index)).eq(sorted));
+        }
+    }
+
+    #[test]
+    fn lanes_of_a_line_are_those_that_a_walk_finds() {
+        let mut random = SplitMix64::new(13);
+        let _ = Moves::detect();
+        let Some(widest) = Widest::if_known() else { return };
+        for _ in 0..20_000 {
+            let line: SharedLine =
+                std::array::from_fn(|_| AtomicU64::new(random.next_u64() & 0x0007_0007_0007_0007));
+            let bound = random.below(9) as u16;
+            let expected = lanes_at_most_portable(&line, 8..LANES_PER_LINE, bound);
+            assert_eq!(lanes_at_most_in_line::<8>(&line, bound, widest), expected, "{line:?} {bound}");
         }
     }
 

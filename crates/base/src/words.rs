@@ -230,6 +230,36 @@ enum Width {
 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
 static DETECTED: AtomicU8 = AtomicU8::new(0);
 
+/// A proof that the processor has the widest moves: AVX-512 with compares of bytes and words (F and BW). What
+/// takes one needs not look again.
+#[derive(Clone, Copy, Debug)]
+pub struct Widest(Has);
+
+#[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+type Has = ();
+#[cfg(not(all(target_arch = "x86_64", not(any(miri, portable_words)))))]
+type Has = std::convert::Infallible;
+
+impl Widest {
+    /// The proof, if the processor was asked ([`Moves::detect`]) and has them. Asks nothing itself: a path
+    /// without a call keeps what it has in registers.
+    #[inline(always)]
+    #[must_use]
+    pub fn if_known() -> Option<Self> {
+        // Relaxed: as in `Moves::detect`.
+        #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+        return (DETECTED.load(Ordering::Relaxed) == 3).then_some(Self(()));
+        #[cfg(not(all(target_arch = "x86_64", not(any(miri, portable_words)))))]
+        None
+    }
+
+    /// What to do where there is never a proof.
+    #[cfg(not(all(target_arch = "x86_64", not(any(miri, portable_words)))))]
+    pub(crate) fn never<T, R>(self, _unused: T) -> R {
+        match self.0 {}
+    }
+}
+
 impl Moves {
     /// Asks the processor, the first time.
     #[inline(always)]

@@ -111,9 +111,16 @@ impl XClient {
         &self.cache
     }
 
-    /// Takes up the newest generation: one comparison a batch.
+    /// True if the model is the newest: one comparison a batch.
+    #[inline(always)]
+    fn is_pinned(&self) -> bool {
+        self.cache.edition() == self.pinned
+    }
+
+    /// Takes up the newest generation.
     #[inline]
     fn pin(&mut self) {
+        // The edition before the model: one installed in between is seen the next time.
         let edition = self.cache.edition();
         if edition != self.pinned {
             self.model = self.cache.current();

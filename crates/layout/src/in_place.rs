@@ -5,12 +5,12 @@
 //! and the value's each at rest while it was looked at, both of one incarnation. What is not plainly there is
 //! no answer; the caller READs copies.
 
-use farsight_base::search::equal_words_stamped;
-use farsight_base::words::{SharedLine, Stamp, read_stamped_words};
+use farsight_base::WORDS_PER_LINE;
+use farsight_base::search::equal_words_unchecked;
+use farsight_base::words::{SharedLine, Stamp, Widest, read_stamped_words};
 
-use crate::key_lines::found_words;
 use crate::value::{short_version_of, short_version_word};
-use crate::{KEY_LINES, LeafSlot, SHORT_LEAF_LINES, SHORT_VALUES_PER_LINE};
+use crate::{KEY_LINES, KEY_WORDS_MASK, LeafSlot, SHORT_LEAF_LINES, SHORT_VALUES_PER_LINE};
 
 /// A pair whose value is one word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,26 +21,32 @@ pub struct ShortPair {
     pub value: u64,
 }
 
-/// The pair of `key`, if it is in this leaf and its lines are at rest.
+/// The pair of `key`, if it is in this leaf, in one word of it, and its lines are at rest.
+///
+/// A search of all lines without looking at their stamps says where the key would be; what it is taken for is
+/// read of that line and of the value's, each between two looks at its stamp. So few instructions wait for
+/// the leaf, and what a processor does ahead of them is the next GET's.
 #[inline(always)]
 #[must_use]
-pub fn find_short(lines: &[SharedLine; SHORT_LEAF_LINES], key: u64) -> Option<ShortPair> {
+pub fn find_short(lines: &[SharedLine; SHORT_LEAF_LINES], key: u64, widest: Widest) -> Option<ShortPair> {
     let (key_lines, value_lines) = lines.split_first_chunk::<KEY_LINES>()?;
-    let seen = equal_words_stamped(key_lines, key);
-    let found = found_words(seen.equal, [seen.first, seen.second, seen.third]);
-    if found == 0 {
+    let equal = equal_words_unchecked(key_lines.as_flattened().first_chunk()?, key, widest) & KEY_WORDS_MASK;
+    // A key that was removed and inserted again stands in two words.
+    if !equal.is_power_of_two() {
         return None;
     }
-    let word = found.trailing_zeros() as usize;
+    let word = equal.trailing_zeros() as usize;
+    let line = &key_lines[word / WORDS_PER_LINE % KEY_LINES];
+    let [stamp, again] = read_stamped_words(line, [0, word % WORDS_PER_LINE])?;
+    if again != key || Stamp(stamp).occupancy() >> (word % WORDS_PER_LINE) & 1 == 0 {
+        return None;
+    }
     let slot = LeafSlot::of_key_word(word).number();
     let (line, index) = (slot / SHORT_VALUES_PER_LINE, slot % SHORT_VALUES_PER_LINE);
     let line = &value_lines[line % (SHORT_LEAF_LINES - KEY_LINES)];
     let low = short_version_word(index);
-    let [stamp, value, version_low, version_high] = read_stamped_words(line, [0, 1 + index, low, 7])?;
-    // Of all lines, not only the key's: to choose that one would be a branch that nobody can foretell, and
-    // all that the processor does ahead of it, the next GET's waiting, would be in vain.
-    let differing = (seen.first.0 ^ stamp) | (seen.second.0 ^ stamp) | (seen.third.0 ^ stamp);
-    if Stamp(differing).incarnation() != 0 {
+    let [value_stamp, value, version_low, version_high] = read_stamped_words(line, [0, 1 + index, low, 7])?;
+    if Stamp(stamp ^ value_stamp).incarnation() != 0 {
         return None;
     }
     let version = short_version_of([version_low, version_high], index);
@@ -53,6 +59,7 @@ mod tests {
     use super::*;
     use crate::{Fences, Geometry, KeyLines, LeafImage, LeafWriter, read_short_value};
     use farsight_base::sync::{AtomicU64, Ordering};
+    use farsight_base::words::Moves;
     use farsight_base::{LeafNumber, Line};
 
     fn leaf() -> [SharedLine; SHORT_LEAF_LINES] {
@@ -61,6 +68,8 @@ mod tests {
 
     #[test]
     fn it_finds_what_a_search_of_copies_finds() {
+        let _ = Moves::detect();
+        let Some(widest) = Widest::if_known() else { return };
         let geometry = Geometry::new(8).unwrap();
         for pairs in 0..=16 {
             let leaf = leaf();
@@ -82,13 +91,15 @@ mod tests {
                     ShortPair { version, value: u64::from_le_bytes(value) }
                 });
                 assert_eq!(expected.is_some(), key % 10 == 0 && key / 10 < pairs);
-                assert_eq!(find_short(&leaf, key), expected, "{key} of {pairs} pairs");
+                assert_eq!(find_short(&leaf, key, widest), expected, "{key} of {pairs} pairs");
             }
         }
     }
 
     #[test]
     fn what_is_not_at_rest_or_of_another_incarnation_is_no_answer() {
+        let _ = Moves::detect();
+        let Some(widest) = Widest::if_known() else { return };
         let geometry = Geometry::new(8).unwrap();
         let fences = Fences { low: 0, high: None };
         let mut image = LeafImage::new(&geometry, 5, LeafNumber::NONE, fences);
@@ -97,7 +108,7 @@ mod tests {
             let leaf = leaf();
             LeafWriter::latch(leaf.as_flattened(), &geometry, 5).expect("nobody else writes").rewrite(&image);
             spoil(&leaf);
-            find_short(&leaf, 10)
+            find_short(&leaf, 10, widest)
         };
         let with_stamp = |line: usize, change: fn(Stamp) -> Stamp| {
             spoiled(&|leaf| {

@@ -45,7 +45,7 @@ pub use piecewise::{
     ERROR_RECORDS_MAX, ErrorBound, KeyQuanta, Prediction, Segment, SegmentPlace, fit_segments, segment_of,
 };
 pub use radix::RadixTop;
-pub use sub_model::{LEAVES_PER_SUB_MODEL_MAX, SubModel};
+pub use sub_model::{ERROR_WHOLE, LEAVES_PER_SUB_MODEL_MAX, SubModel};
 pub use top::TopModel;
 pub use train::{
     Progress, TopKind, TrainError, TrainOptions, TrainedModel, TrainedSubModel, Training, train,

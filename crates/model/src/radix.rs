@@ -140,14 +140,29 @@ impl RadixTop {
     #[inline]
     #[must_use]
     pub fn dispatch(&self, key: u64) -> u32 {
+        let (word, at_once) = self.dispatch_by_root(key);
+        if let Some(sub_model) = at_once { sub_model } else { self.dispatch_below(word, key) }
+    }
+
+    /// [`RadixTop::dispatch`] if the root's bucket says it, as it does for most keys that are spread evenly.
+    #[inline(always)]
+    #[must_use]
+    pub fn dispatch_at_once(&self, key: u64) -> Option<u32> {
+        self.dispatch_by_root(key).1
+    }
+
+    /// The word of the root's bucket of `key`, and what it says.
+    #[inline(always)]
+    fn dispatch_by_root(&self, key: u64) -> (u64, Option<u32>) {
         let distance = self.root.distance(key);
         let word = self.words[self.root.bucket(distance)];
-        match Bucket::from_word(word) {
+        let at_once = match Bucket::from_word(word) {
             Bucket::Pieces { first_sub_model, pieces } => {
-                first_sub_model + piece(distance, self.root.bucket_bits, pieces)
+                Some(first_sub_model + piece(distance, self.root.bucket_bits, pieces))
             }
-            _ => self.dispatch_below(word, key),
-        }
+            _ => None,
+        };
+        (word, at_once)
     }
 
     fn dispatch_below(&self, word: u64, key: u64) -> u32 {

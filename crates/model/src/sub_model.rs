@@ -11,7 +11,7 @@ use std::ops::Range;
 pub const LEAVES_PER_SUB_MODEL_MAX: usize = (1 << 24) - 1;
 
 /// The error that stands for "anywhere in the sub-model".
-pub(crate) const ERROR_WHOLE: u16 = u16::MAX;
+pub const ERROR_WHOLE: u16 = u16::MAX;
 
 /// A linear model from the keys of one dispatch interval to positions in `0..leaf_count`.
 ///

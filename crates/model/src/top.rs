@@ -39,6 +39,16 @@ impl TopModel {
         }
     }
 
+    /// [`TopModel::dispatch`] if that takes no more than one look at the model.
+    #[inline(always)]
+    #[must_use]
+    pub fn dispatch_at_once(&self, key: u64) -> Option<u32> {
+        match self {
+            Self::Radix(top) => top.dispatch_at_once(key),
+            Self::Linear(top) => Some(top.dispatch(key)),
+        }
+    }
+
     /// Sub-models; at least one.
     #[must_use]
     pub fn sub_model_count(&self) -> u32 {

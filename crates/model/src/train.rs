@@ -30,7 +30,7 @@ pub struct TrainOptions {
 
 impl Default for TrainOptions {
     fn default() -> Self {
-        Self { top: TopKind::Radix, target_leaves_per_sub_model: 24 }
+        Self { top: TopKind::Radix, target_leaves_per_sub_model: 18 }
     }
 }
 

@@ -1,21 +1,23 @@
 //! Where a client keeps its sub-models: blocks of lines in chunks that never move.
 //!
-//! Invariant: a block holds a sub-model of the same number of leaves for as long as the arena lives,
-//! whichever that is, each word of it checked when it was put there. So a session that still reads a block
-//! after it was given to another sub-model sees words of two that are laid out alike: wrong leaves, which
-//! their own fences expose, and never anything worse. Readers need no epochs, and a paused one holds nothing
-//! back.
+//! Invariant: a block holds a sub-model of the same [`Shape`] for as long as the arena lives, whichever that
+//! is, each word of it checked when it was put there. So a session that still reads a block after it was
+//! given to another sub-model sees words of two that are laid out alike: wrong leaves, which their own fences
+//! expose, and never anything worse. Readers need no epochs, and a paused one holds nothing back.
 
 use std::collections::HashMap;
 use std::sync::{OnceLock, PoisonError};
 
 use farsight_base::WORDS_PER_LINE;
 use farsight_base::sync::{AtomicU64, Mutex, Ordering};
+use farsight_base::words::SharedLine;
 #[cfg(not(any(loom, shuttle)))]
 use farsight_base::{
     LINE_BYTES,
     heap::{HUGE_PAGE_BYTES, HeapWords},
 };
+
+use super::block::Shape;
 
 /// Lines in a chunk but the first, a huge page; no block crosses a chunk's end. A model has no room for as
 /// many.
@@ -26,7 +28,7 @@ pub(super) const CHUNK_LINES: usize = 10;
 /// Lines in the first chunk: small tables have no other, and should not cost a huge page.
 const FIRST_CHUNK_LINES: usize = if cfg!(any(loom, shuttle)) { CHUNK_LINES } else { 512 };
 /// Lines at most: as many as a place can name.
-pub(super) const LINES_MAX: usize = 1 << 30;
+pub(super) const LINES_MAX: usize = 1 << 29;
 /// Chunks at most.
 const CHUNKS_MAX: usize = if cfg!(any(loom, shuttle)) { 4 } else { LINES_MAX / CHUNK_LINES };
 
@@ -75,8 +77,8 @@ pub(super) struct Arena {
 
 struct ArenaState {
     next: usize,
-    /// Blocks that were given back, by the number of leaves that they are for.
-    free: HashMap<u32, Vec<u32>>,
+    /// Blocks that were given back, by what they are for.
+    free: HashMap<Shape, Vec<u32>>,
     live_lines: usize,
 }
 
@@ -90,14 +92,15 @@ impl Arena {
         Self { chunks, state: Mutex::new(state) }
     }
 
-    /// Puts `words` in a block for sub-models of `leaves` leaves, all of which have as many, and returns its
-    /// first line; `None` if they are more than a chunk holds, the arena is full, or there is no memory left.
-    pub(super) fn put(&self, leaves: u32, words: impl ExactSizeIterator<Item = u64>) -> Option<u32> {
-        let line = self.allocate(leaves, words.len().div_ceil(WORDS_PER_LINE))?;
+    /// Puts `words` in a block of this shape, which has room for them, and returns its first line; `None` if
+    /// it has more lines than a chunk holds, the arena is full, or there is no memory left.
+    pub(super) fn put(&self, shape: Shape, words: &[u64]) -> Option<u32> {
+        debug_assert!(words.len() <= shape.lines() * WORDS_PER_LINE, "{} words in {shape:?}", words.len());
+        let line = self.allocate(shape)?;
         for (place, word) in self.words_from(line).iter().zip(words) {
             // Relaxed: the block is named by a Release store, or is read by sessions that take it for
             // another.
-            place.store(word, Ordering::Relaxed);
+            place.store(*word, Ordering::Relaxed);
         }
         Some(line)
     }
@@ -108,9 +111,28 @@ impl Arena {
     /// If no block ever reached there.
     #[inline(always)]
     pub(super) fn words_from(&self, first: u32) -> &[AtomicU64] {
-        let first = first as usize;
-        let chunk = self.chunks[first / CHUNK_LINES].get().expect("sub-models lie in existing chunks");
-        &chunk.words()[first % CHUNK_LINES * WORDS_PER_LINE..]
+        self.lines_from(first).as_flattened()
+    }
+
+    #[inline(always)]
+    fn lines_from(&self, first: u32) -> &[SharedLine] {
+        &self.chunk(first)[first as usize % CHUNK_LINES..]
+    }
+
+    /// The line where a block begins.
+    ///
+    /// # Panics
+    /// If no block ever began there.
+    #[inline(always)]
+    pub(super) fn line(&self, first: u32) -> &SharedLine {
+        &self.chunk(first)[first as usize % CHUNK_LINES]
+    }
+
+    /// The lines of the chunk in which line `first` lies.
+    #[inline(always)]
+    fn chunk(&self, first: u32) -> &[SharedLine] {
+        let chunk = self.chunks[first as usize / CHUNK_LINES].get();
+        chunk.expect("sub-models lie in existing chunks").words().as_chunks().0
     }
 
     /// The first words from line `first` of a block on, which may be more than it has.
@@ -122,11 +144,11 @@ impl Arena {
         self.words_from(first).first_chunk().expect("a block does not begin in a chunk's spare lines")
     }
 
-    /// Gives a block of `lines` lines for `leaves` leaves back.
-    pub(super) fn free(&self, first: u32, leaves: u32, lines: usize) {
+    /// Gives a block of this shape back.
+    pub(super) fn free(&self, first: u32, shape: Shape) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.live_lines -= lines;
-        state.free.entry(leaves).or_default().push(first);
+        state.live_lines -= shape.lines();
+        state.free.entry(shape).or_default().push(first);
     }
 
     /// Lines in use.
@@ -134,12 +156,13 @@ impl Arena {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).live_lines
     }
 
-    fn allocate(&self, leaves: u32, lines: usize) -> Option<u32> {
+    fn allocate(&self, shape: Shape) -> Option<u32> {
+        let lines = shape.lines();
         if lines > CHUNK_LINES - SPARE_LINES {
             return None;
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(first) = state.free.get_mut(&leaves).and_then(Vec::pop) {
+        if let Some(first) = state.free.get_mut(&shape).and_then(Vec::pop) {
             state.live_lines += lines;
             return Some(first);
         }
@@ -169,25 +192,33 @@ mod tests {
     #[test]
     fn blocks_do_not_overlap_and_come_back() {
         let arena = Arena::new(8 * CHUNK_LINES);
-        let all = (CHUNK_LINES - SPARE_LINES) * WORDS_PER_LINE;
-        let lengths = [3, all / 2 - 9, all / 2 - 9, all / 2, 17, all];
-        let blocks: Vec<_> = lengths
-            .map(|length| {
-                (length, arena.put(length as u32, (0..length).map(|word| word as u64 + 7)).unwrap())
-            })
-            .into();
-        for (length, first) in &blocks {
-            assert_ne!(*first, 0);
-            let _ = arena.view(*first);
-            let stored = arena.words_from(*first)[..*length].iter();
-            assert!(stored.map(|word| word.load(Ordering::Relaxed)).eq(7..*length as u64 + 7));
+        let shapes = [
+            Shape::InALine(3),
+            Shape::InLines(3),
+            Shape::InALine(9),
+            Shape::InLines(100),
+            Shape::InLines(101),
+            Shape::InLines(30_000),
+            Shape::InLines(300_000),
+        ];
+        let words_of = |shape: Shape| (0..shape.lines() * WORDS_PER_LINE).map(|word| word as u64 + 7);
+        let blocks = shapes.map(|shape| {
+            let words: Vec<u64> = words_of(shape).collect();
+            (shape, arena.put(shape, &words).unwrap())
+        });
+        for (shape, first) in blocks {
+            assert_ne!(first, 0);
+            let _ = arena.view(first);
+            let stored = arena.words_from(first).iter().map(|word| word.load(Ordering::Relaxed));
+            assert!(stored.take(shape.lines() * WORDS_PER_LINE).eq(words_of(shape)));
         }
-        let (length, first) = blocks[1];
-        let lines = length.div_ceil(WORDS_PER_LINE);
-        arena.free(first, length as u32, lines);
-        let other = arena.put(length as u32 - 1, std::iter::repeat_n(0, length - 1)).unwrap();
+        let (shape, first) = blocks[3];
+        arena.free(first, shape);
+        let other = arena.put(Shape::InLines(99), &[0; 3]).unwrap();
         assert_ne!(other, first, "a block for other numbers of leaves stays one");
-        assert_eq!(arena.put(length as u32, std::iter::repeat_n(0, length)), Some(first), "it is used again");
-        assert!(arena.put(1, std::iter::repeat_n(0, all + 1)).is_none());
+        assert_eq!(arena.put(shape, &[0; 3]), Some(first), "it is used again");
+        arena.free(blocks[0].1, blocks[0].0);
+        assert_ne!(arena.put(blocks[1].0, &[0; 3]), Some(blocks[0].1), "nor for another form");
+        assert!(arena.put(Shape::InLines(400_000), &[0; 3]).is_none());
     }
 }

@@ -1,28 +1,39 @@
-//! A sub-model as a client keeps it: its record, its leaves' hints and its leaves' numbers, one behind the
-//! other from a line's start on.
+//! A sub-model as a client keeps it, in a block of lines, in one of two forms.
 //!
 //! Invariant: whatever words a block holds, they can be evaluated, and lead to one of its own leaves. They
 //! may be those of two sub-models, if a session reads while the block is given to another
-//! ([`Arena`](super::arena::Arena)): nothing here is a proof, for the leaf's own fences decide.
+//! ([`Arena`](super::arena::Arena)), but both of the block's [`Shape`]: nothing here is a proof, for the
+//! leaf's own fences decide.
 //!
-//! A block's lines are neighbours so that all of them can be asked for at once, before the record says which
-//! are wanted: a GET waits for its sub-model and for its part of the translation table together. Hints stand
-//! apart from leaf numbers because a processor with vectors compares those of a whole sub-model at once;
-//! then it needs no prediction. Others compare what the prediction leaves. A table that grows has sub-models
-//! of ever more leaves, until it has doubled and is trained anew: those of twice as many as a fresh one are
-//! compared at once, too.
+//! *In a line*: a sub-model of few leaves that have consecutive numbers, as bulk loads and ascending inserts
+//! leave them, is one line: all that a GET waits for, and a third of the memory, so that the model of a large
+//! table stays in a processor's caches. Words: the base in hints' quanta; the first leaf's number 32, leaf
+//! count 8, hint shift 8, lowest bits first; then *bounds*, four to a word: for each leaf behind the first
+//! the least hint of a key from which on the leaf is the likelier, which is its own hint, or one less where
+//! quanta are of many keys; and [`NO_LEAF`] where there is no leaf. There is no line to predict by: a vector
+//! compares all bounds.
 //!
-//! Words: the record's, hints four to a word, leaf numbers two to a word, each from the lowest bits on.
+//! *In lines*: any other, its record, its leaves' hints and its leaves' numbers, one behind the other from a
+//! line's start on: four hints and two leaf numbers to a word, each from the lowest bits on. A block's lines
+//! are neighbours so that all of them can be asked for at once, before the record says which are wanted: a
+//! GET waits for its sub-model and for its part of the translation table together. Hints stand apart from
+//! leaf numbers because a processor with vectors compares those of a whole sub-model at once; then it needs
+//! no prediction. Others compare what the prediction leaves. A table that grows has sub-models of ever more
+//! leaves, until it has doubled and is trained anew: those of twice as many as a fresh one are compared at
+//! once, too.
 
 use std::ops::Range;
 
-use farsight_base::LeafNumber;
-use farsight_base::search::{LANES_MAX, LANES_PER_WORD, lane, lanes_at_most};
+use farsight_base::search::{
+    LANES_MAX, LANES_PER_LINE, LANES_PER_WORD, lane, lanes_at_most, lanes_at_most_in_line,
+    lanes_at_most_widest,
+};
 use farsight_base::sync::{AtomicU64, Ordering};
-use farsight_base::words::Moves;
+use farsight_base::words::{SharedLine, Widest};
+use farsight_base::{LeafNumber, WORDS_PER_LINE};
 use farsight_index::model_of;
 use farsight_layout::{SUB_MODEL_WORDS, SubModelRecord, TableEntry};
-use farsight_model::SubModel;
+use farsight_model::{ERROR_WHOLE, SubModel};
 
 use super::arena::VIEW_WORDS;
 
@@ -33,28 +44,112 @@ const SHORT_LEAVES_MAX: u32 = LANES_MAX as u32 + 1;
 /// Leaves of the longest sub-model whose hints are compared at once, by two vectors.
 const AT_ONCE_LEAVES_MAX: u32 = 2 * LANES_MAX as u32 + 1;
 
+/// Words of a line before its hints, and lanes.
+const LINE_HEADER_WORDS: usize = 2;
+const LINE_HEADER_LANES: usize = LINE_HEADER_WORDS * LANES_PER_WORD;
+/// Leaves of the longest sub-model in a line: the first has no bound there.
+const LINE_LEAVES_MAX: u32 = (LANES_PER_LINE - LINE_HEADER_LANES) as u32 + 1;
+/// The bound of a leaf that does not exist; a key's hint counts as less.
+const NO_LEAF: u16 = u16::MAX;
+
+/// What a block is for: sub-models of so many leaves in the same form.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Shape {
+    /// One line.
+    InALine(u32),
+    /// As many lines as it takes.
+    InLines(u32),
+}
+
+impl Shape {
+    /// Lines of the block.
+    pub(super) const fn lines(self) -> usize {
+        match self {
+            Self::InALine(_) => 1,
+            Self::InLines(leaves) => block_length(leaves).div_ceil(WORDS_PER_LINE),
+        }
+    }
+
+    /// Words of the block before its hints.
+    pub(super) const fn record_words(self) -> u64 {
+        match self {
+            Self::InALine(_) => LINE_HEADER_WORDS as u64,
+            Self::InLines(_) => SUB_MODEL_WORDS as u64,
+        }
+    }
+}
+
 const _: () = assert!(block_length(AT_ONCE_LEAVES_MAX) <= VIEW_WORDS && VIEW_WORDS.is_power_of_two());
+
+/// [`CachedSubModel::likeliest`] of the sub-model in this line.
+#[inline(always)]
+pub(super) fn likeliest_in_line(line: &SharedLine, key: u64, widest: Widest) -> LeafNumber {
+    let LineHeader { base_quantum, first_leaf, hint_shift, .. } = LineHeader::of(line);
+    let quantum = (key >> hint_shift).saturating_sub(base_quantum);
+    let hint = quantum.min(u64::from(NO_LEAF - 1)) as u16;
+    // No more leaves than there are: what is behind them has no bound that a hint reaches.
+    let passed = lanes_at_most_in_line::<LINE_HEADER_LANES>(line, hint, widest);
+    LeafNumber(first_leaf.wrapping_add(passed))
+}
+
+/// What stands before the hints of a sub-model in a line.
+struct LineHeader {
+    base_quantum: u64,
+    first_leaf: u32,
+    leaf_count: u32,
+    hint_shift: u8,
+}
+
+impl LineHeader {
+    #[inline(always)]
+    fn of(line: &SharedLine) -> Self {
+        let [base_quantum, shape, ..] = line;
+        // Relaxed, as all loads here: words of two sub-models do no harm. One word tells the first leaf and
+        // how many there are, so the last is one of the block's own, too.
+        let (base_quantum, shape) = (base_quantum.load(Ordering::Relaxed), shape.load(Ordering::Relaxed));
+        Self {
+            base_quantum,
+            first_leaf: shape as u32,
+            leaf_count: u32::from((shape >> 32) as u8),
+            hint_shift: (shape >> 40) as u8 & 63,
+        }
+    }
+
+    fn to_words(&self) -> [u64; LINE_HEADER_WORDS] {
+        let Self { base_quantum, first_leaf, leaf_count, hint_shift } = *self;
+        [base_quantum, u64::from(first_leaf) | u64::from(leaf_count) << 32 | u64::from(hint_shift) << 40]
+    }
+}
 
 /// [`CachedSubModel::likeliest`] of the sub-model whose block begins so, if its hints can be compared at
 /// once; most can.
 #[inline(always)]
-pub(super) fn likeliest_at_once(view: &[AtomicU64; VIEW_WORDS], key: u64) -> Option<LeafNumber> {
+pub(super) fn likeliest_at_once(
+    view: &[AtomicU64; VIEW_WORDS],
+    key: u64,
+    widest: Widest,
+) -> Option<LeafNumber> {
+    let of_few = likeliest_of_few(view, key, widest);
+    if of_few.is_some() { of_few } else { likeliest_of_grown(view, key, widest) }
+}
+
+/// [`likeliest_at_once`] if the hints take one vector.
+#[inline(always)]
+pub(super) fn likeliest_of_few(
+    view: &[AtomicU64; VIEW_WORDS],
+    key: u64,
+    widest: Widest,
+) -> Option<LeafNumber> {
     let record = record_in(view.first_chunk()?);
-    if !Moves::are_widest() {
-        return None;
-    }
-    if record.leaf_count.wrapping_sub(1) < SHORT_LEAVES_MAX {
-        return Some(chosen::<SHORT_LEAVES_MAX>(view, &record, key));
-    }
-    likeliest_of_grown(view, &record, key)
+    let can = record.leaf_count.wrapping_sub(1) < SHORT_LEAVES_MAX;
+    can.then(|| chosen::<SHORT_LEAVES_MAX>(view, &record, key, widest))
 }
 
 /// The record in a block's first words.
 #[inline(always)]
 fn record_in(words: &[AtomicU64; SUB_MODEL_WORDS]) -> SubModelRecord {
     let mut record = [0; SUB_MODEL_WORDS];
-    // A loop, because `map` is not inlined for sure. Relaxed, as all loads here: words of two sub-models do
-    // no harm.
+    // A loop, because `map` is not inlined for sure. Relaxed: as in a line.
     for (into, word) in record.iter_mut().zip(words) {
         *into = word.load(Ordering::Relaxed);
     }
@@ -63,13 +158,10 @@ fn record_in(words: &[AtomicU64; SUB_MODEL_WORDS]) -> SubModelRecord {
 
 /// [`likeliest_at_once`] of a sub-model whose hints take two vectors.
 #[inline(never)]
-fn likeliest_of_grown(
-    view: &[AtomicU64; VIEW_WORDS],
-    record: &SubModelRecord,
-    key: u64,
-) -> Option<LeafNumber> {
-    let is_at_once = record.leaf_count.wrapping_sub(1) < AT_ONCE_LEAVES_MAX;
-    is_at_once.then(|| chosen::<AT_ONCE_LEAVES_MAX>(view, record, key))
+fn likeliest_of_grown(view: &[AtomicU64; VIEW_WORDS], key: u64, widest: Widest) -> Option<LeafNumber> {
+    let record = record_in(view.first_chunk()?);
+    let can = record.leaf_count.wrapping_sub(1) < AT_ONCE_LEAVES_MAX;
+    can.then(|| chosen::<AT_ONCE_LEAVES_MAX>(view, &record, key, widest))
 }
 
 /// The leaf that the hints of a sub-model of up to `LEAVES_MAX` leaves choose.
@@ -78,12 +170,13 @@ fn chosen<const LEAVES_MAX: u32>(
     view: &[AtomicU64; VIEW_WORDS],
     record: &SubModelRecord,
     key: u64,
+    widest: Widest,
 ) -> LeafNumber {
     let leaves = record.leaf_count as usize;
     let hints = &view[SUB_MODEL_WORDS..][..(LEAVES_MAX as usize).div_ceil(LANES_PER_WORD)];
     let perhaps = model_of(record).greatest_hint(key);
     let position = match LEAVES_MAX {
-        SHORT_LEAVES_MAX => lanes_at_most(hints, 1..leaves, perhaps),
+        SHORT_LEAVES_MAX => lanes_at_most_widest(hints, 1..leaves, perhaps, widest),
         _ => at_most_in_two(hints, 1..leaves, perhaps),
     } as usize;
     let place = SUB_MODEL_WORDS + leaves.div_ceil(LANES_PER_WORD) + position / LEAVES_PER_WORD;
@@ -104,40 +197,110 @@ fn at_most_in_two(hints: &[AtomicU64], lanes: Range<usize>, bound: u16) -> u32 {
 pub(super) struct CachedSubModel<'a> {
     model: SubModel,
     hints: &'a [AtomicU64],
-    leaves: &'a [AtomicU64],
+    /// Where the hint of position 0 stands, or would.
+    first_lane: usize,
+    /// By how much hints there are less than those of leaves.
+    less: u16,
+    leaves: Leaves<'a>,
 }
 
-/// The words of a block with this record and table.
-pub(super) fn block_words(record: &SubModelRecord, entries: &[u64]) -> std::vec::IntoIter<u64> {
-    let packed = |per_word: usize, field: fn(TableEntry) -> u64| {
-        let bits = 64 / per_word;
-        entries.chunks(per_word).map(move |entries| {
-            let fields = entries.iter().rev().map(|entry| field(TableEntry(*entry)));
-            fields.fold(0, |word, field| word << bits | field)
-        })
-    };
-    let hints = packed(LANES_PER_WORD, |entry| u64::from(entry.hint()));
-    let leaves = packed(LEAVES_PER_WORD, |entry| u64::from(entry.leaf().0));
-    let words: Vec<u64> = record.to_words().into_iter().chain(hints).chain(leaves).collect();
-    words.into_iter()
+/// The leaves' numbers.
+#[derive(Clone, Copy, Debug)]
+enum Leaves<'a> {
+    From(LeafNumber),
+    Each(&'a [AtomicU64]),
 }
 
-/// Words of a block for so many leaves.
-pub(super) const fn block_length(leaves: u32) -> usize {
+/// The words of a block with this record and table, and the block's shape.
+pub(super) fn block_words(record: &SubModelRecord, entries: &[u64]) -> (Shape, Vec<u64>) {
+    match words_in_line(record, entries) {
+        Some(words) => (Shape::InALine(record.leaf_count), words),
+        None => (Shape::InLines(record.leaf_count), words_in_lines(record, entries)),
+    }
+}
+
+/// The words of one line, if they suffice.
+fn words_in_line(record: &SubModelRecord, entries: &[u64]) -> Option<Vec<u64>> {
+    let (first, rest) = entries.split_first().filter(|_| record.leaf_count <= LINE_LEAVES_MAX)?;
+    let first_leaf = TableEntry(*first).leaf().0;
+    let mut consecutive = rest.iter().zip(first_leaf.checked_add(1)?..);
+    if !consecutive.all(|(entry, leaf)| TableEntry(*entry).leaf().0 == leaf) {
+        return None;
+    }
+    let hint_shift = record.hint_shift & 63;
+    let blur = blur(hint_shift);
+    let bound = |entry: &u64| TableEntry(*entry).hint().saturating_sub(blur);
+    if rest.iter().any(|entry| bound(entry) == NO_LEAF) {
+        return None;
+    }
+    let base_quantum = record.base >> hint_shift;
+    let header = LineHeader { base_quantum, first_leaf, leaf_count: record.leaf_count, hint_shift };
+    let bounds = rest.iter().map(bound).chain(std::iter::repeat(NO_LEAF));
+    let bounds: Vec<u16> = bounds.take(LANES_PER_LINE - LINE_HEADER_LANES).collect();
+    let packed = bounds
+        .chunks(LANES_PER_WORD)
+        .map(|bounds| bounds.iter().rev().fold(0, |word, bound| word << 16 | u64::from(*bound)));
+    Some(header.to_words().into_iter().chain(packed).collect())
+}
+
+/// By how much hints of keys may be too small to tell that a key lies behind a fence: one, where a quantum is
+/// of many keys, some of which lie before a fence in it and others behind.
+#[inline(always)]
+fn blur(hint_shift: u8) -> u16 {
+    u16::from(hint_shift != 0)
+}
+
+fn words_in_lines(record: &SubModelRecord, entries: &[u64]) -> Vec<u64> {
+    let hints = packed(entries, LANES_PER_WORD, |entry| u64::from(entry.hint()));
+    let leaves = packed(entries, LEAVES_PER_WORD, |entry| u64::from(entry.leaf().0));
+    record.to_words().into_iter().chain(hints).chain(leaves).collect()
+}
+
+/// A field of each entry, so many to a word.
+fn packed(entries: &[u64], per_word: usize, field: fn(TableEntry) -> u64) -> impl Iterator<Item = u64> {
+    let bits = 64 / per_word;
+    entries.chunks(per_word).map(move |entries| {
+        let fields = entries.iter().rev().map(|entry| field(TableEntry(*entry)));
+        fields.fold(0, |word, field| word << bits | field)
+    })
+}
+
+/// Words of a block in lines for so many leaves.
+const fn block_length(leaves: u32) -> usize {
     let leaves = leaves as usize;
     SUB_MODEL_WORDS + leaves.div_ceil(LANES_PER_WORD) + leaves.div_ceil(LEAVES_PER_WORD)
 }
 
 impl<'a> CachedSubModel<'a> {
+    /// The sub-model in this line.
+    #[inline(always)]
+    pub(super) fn in_line(line: &'a SharedLine) -> Self {
+        let LineHeader { base_quantum, first_leaf, leaf_count, hint_shift } = LineHeader::of(line);
+        let (error_low, error_high) = (ERROR_WHOLE, ERROR_WHOLE);
+        let base = base_quantum << hint_shift;
+        let model = SubModel { base, leaf_count, hint_shift, error_low, error_high, ..SubModel::default() };
+        let first_lane = LINE_HEADER_LANES - 1;
+        let leaves = Leaves::From(LeafNumber(first_leaf));
+        Self { model, hints: line, first_lane, less: blur(hint_shift), leaves }
+    }
+
     /// The sub-model in the block that begins with `words`; `None` if there is none.
     #[inline(always)]
-    pub(super) fn at(words: &'a [AtomicU64]) -> Option<Self> {
+    pub(super) fn in_lines(words: &'a [AtomicU64]) -> Option<Self> {
         let (record, rest) = words.split_first_chunk::<SUB_MODEL_WORDS>()?;
         let record = record_in(record);
         let leaves = record.leaf_count as usize;
         let (hints, rest) = rest.split_at_checked(leaves.div_ceil(LANES_PER_WORD))?;
         let leaves = rest.get(..leaves.div_ceil(LEAVES_PER_WORD)).filter(|leaves| !leaves.is_empty())?;
-        Some(Self { model: model_of(&record), hints, leaves })
+        Some(Self { model: model_of(&record), hints, first_lane: 0, less: 0, leaves: Leaves::Each(leaves) })
+    }
+
+    /// What its block is for.
+    pub(super) fn shape(&self) -> Shape {
+        match self.leaves {
+            Leaves::From(_) => Shape::InALine(self.model.leaf_count),
+            Leaves::Each(_) => Shape::InLines(self.model.leaf_count),
+        }
     }
 
     /// Its leaves.
@@ -149,8 +312,13 @@ impl<'a> CachedSubModel<'a> {
     /// The leaf of a position.
     #[inline(always)]
     pub(super) fn leaf(&self, position: u32) -> LeafNumber {
-        let word = self.leaves[position as usize / LEAVES_PER_WORD].load(Ordering::Relaxed);
-        LeafNumber((word >> (32 * (position as usize % LEAVES_PER_WORD))) as u32)
+        match self.leaves {
+            Leaves::From(first) => LeafNumber(first.0.wrapping_add(position)),
+            Leaves::Each(leaves) => {
+                let word = leaves[position as usize / LEAVES_PER_WORD].load(Ordering::Relaxed);
+                LeafNumber((word >> (32 * (position as usize % LEAVES_PER_WORD))) as u32)
+            }
+        }
     }
 
     /// The likeliest leaf of `key`.
@@ -177,8 +345,11 @@ impl<'a> CachedSubModel<'a> {
         if end >= self.model.leaf_count as usize {
             return 256;
         }
-        let low = u32::from(lane(self.hints, position as usize));
-        let high = u32::from(lane(self.hints, end));
+        // In a line there is none for the first leaf, which begins where hints do.
+        let less = u32::from(self.less);
+        let hint = |position: usize| u32::from(lane(self.hints, self.first_lane + position)) + less;
+        let low = if position == 0 { 0 } else { hint(position as usize) };
+        let high = hint(end);
         let passed = u32::from(self.model.greatest_hint(key)).saturating_sub(low);
         256 * passed.min(high.saturating_sub(low)) / high.saturating_sub(low).max(1)
     }
@@ -187,13 +358,18 @@ impl<'a> CachedSubModel<'a> {
     #[inline(always)]
     fn window(&self, key: u64) -> Range<u32> {
         let is_at_once = self.model.leaf_count <= AT_ONCE_LEAVES_MAX;
-        if is_at_once && Moves::are_widest() { 0..self.model.leaf_count } else { self.model.predict(key) }
+        if is_at_once && Widest::if_known().is_some() {
+            0..self.model.leaf_count
+        } else {
+            self.model.predict(key)
+        }
     }
 
     /// The last position of the window whose hint is at most `bound`, or the first.
     #[inline(always)]
     fn last_at_most(&self, window: &Range<u32>, bound: u16) -> u32 {
-        let rest = window.start as usize + 1..window.end as usize;
+        let Some(bound) = bound.checked_sub(self.less) else { return window.start };
+        let rest = self.first_lane + window.start as usize + 1..self.first_lane + window.end as usize;
         let passed = if rest.len() <= 2 * LANES_MAX {
             at_most_in_two(self.hints, rest, bound)
         } else {
@@ -222,48 +398,83 @@ fn halved(hints: &[AtomicU64], lanes: Range<usize>, bound: u16) -> u32 {
 mod tests {
     use super::*;
     use farsight_base::prng::SplitMix64;
+    use farsight_base::words::Moves;
     use farsight_index::record_of;
 
-    /// A sub-model of so many leaves, a thousand keys each, and the words of its block.
-    fn example(leaves: u32, random: &mut SplitMix64) -> (SubModel, Vec<u64>, Vec<AtomicU64>) {
+    /// A sub-model of so many leaves, a thousand keys each, and the words of its block. Leaves have
+    /// consecutive numbers, or any.
+    fn example(
+        leaves: u32,
+        consecutive: bool,
+        random: &mut SplitMix64,
+    ) -> (SubModel, Vec<u64>, Shape, Vec<AtomicU64>) {
         let fences: Vec<u64> = (0..u64::from(leaves)).map(|leaf| leaf * 1_000 + random.below(900)).collect();
+        let hint_shift = if leaves < 60 { 2 * random.below(2) as u8 } else { 6 };
         let model = SubModel {
+            base: fences.get(1).map_or(0, |first| first - 1 - (1 << hint_shift)),
             slope: 0.001,
-            error_low: 2,
-            error_high: 2,
+            error_low: 3,
+            error_high: 3,
             leaf_count: leaves,
-            hint_shift: if leaves < 60 { 0 } else { 6 },
+            hint_shift,
             ..SubModel::default()
         };
-        let entries: Vec<u64> = fences
-            .iter()
-            .map(|fence| TableEntry::new(LeafNumber(random.next_u64() as u32), 7, model.leaf_hint(*fence)).0)
+        let first = random.next_u64() as u32 >> 1;
+        let number = |index: u32, random: &mut SplitMix64| {
+            if consecutive { first + index } else { random.next_u64() as u32 }
+        };
+        let entries: Vec<u64> = (0..leaves)
+            .zip(&fences)
+            .map(|(index, fence)| {
+                TableEntry::new(LeafNumber(number(index, random)), 7, model.leaf_hint(*fence)).0
+            })
             .collect();
-        let words =
-            block_words(&record_of(&model), &entries).chain([u64::MAX; VIEW_WORDS]).map(AtomicU64::new);
-        (model, entries, words.collect())
+        let (shape, words) = block_words(&record_of(&model), &entries);
+        let words = words.into_iter().chain([u64::MAX; VIEW_WORDS]).map(AtomicU64::new);
+        (model, entries, shape, words.collect())
+    }
+
+    fn cached(shape: Shape, words: &[AtomicU64]) -> CachedSubModel<'_> {
+        match shape {
+            Shape::InALine(_) => CachedSubModel::in_line(words.first_chunk().expect("a line")),
+            Shape::InLines(_) => CachedSubModel::in_lines(words).expect("it was put there"),
+        }
+    }
+
+    fn at_once(shape: Shape, words: &[AtomicU64], key: u64) -> Option<LeafNumber> {
+        let _ = Moves::detect();
+        let widest = Widest::if_known()?;
+        match shape {
+            Shape::InALine(_) => Some(likeliest_in_line(words.first_chunk().expect("a line"), key, widest)),
+            Shape::InLines(_) => likeliest_at_once(words.first_chunk().expect("a view"), key, widest),
+        }
     }
 
     #[test]
     fn a_block_gives_what_its_entries_give() {
+        let _ = Moves::detect();
         let mut random = SplitMix64::new(6);
-        for leaves in (1..70).chain([500]) {
-            let (model, entries, words) = example(leaves, &mut random);
-            assert_eq!(words.len() - VIEW_WORDS, block_length(leaves));
-            let cached = CachedSubModel::at(&words).expect("it was put there");
-            assert_eq!(cached.leaf_count(), leaves);
+        for (leaves, consecutive) in (1..70).chain([500]).flat_map(|leaves| [(leaves, true), (leaves, false)])
+        {
+            let (model, entries, shape, words) = example(leaves, consecutive, &mut random);
+            let fits_a_line = leaves == 1 || consecutive && leaves <= LINE_LEAVES_MAX;
+            assert_eq!(shape == Shape::InALine(leaves), fits_a_line, "{shape:?}");
+            assert_eq!((words.len() - VIEW_WORDS).div_ceil(WORDS_PER_LINE), shape.lines());
+            let cached = cached(shape, &words);
+            assert_eq!((cached.leaf_count(), cached.shape()), (leaves, shape));
             for _ in 0..200 {
                 let key = random.below(u64::from(leaves) * 1_000 + 500);
                 let hint_at = |position: u32| TableEntry(entries[position as usize]).hint();
                 let expected = model.choose(key, model.predict(key), hint_at);
                 let candidates = cached.candidates(key);
-                assert_eq!(candidates, expected, "{key} of {leaves} leaves");
+                assert_eq!(candidates, expected, "{key} of {leaves} leaves, {shape:?}");
                 let leaf = |position: u32| TableEntry(entries[position as usize]).leaf();
                 assert_eq!(cached.likeliest(key), leaf(candidates.end - 1));
-                let at_once = likeliest_at_once(words.first_chunk().unwrap(), key);
-                let can = leaves <= AT_ONCE_LEAVES_MAX && Moves::are_widest();
-                assert_eq!(at_once, can.then(|| leaf(candidates.end - 1)));
+                let can = leaves <= AT_ONCE_LEAVES_MAX && Widest::if_known().is_some();
+                assert_eq!(at_once(shape, &words, key), can.then(|| leaf(candidates.end - 1)));
                 assert!(candidates.into_iter().all(|position| cached.leaf(position) == leaf(position)));
+                let parts = (0..leaves).map(|position| cached.part_before(position, key));
+                assert!(parts.into_iter().all(|part| part <= 256));
             }
         }
     }
@@ -281,15 +492,49 @@ mod tests {
                 })
                 .map(AtomicU64::new)
                 .collect();
-            let cached = CachedSubModel::at(&words).expect("as many words as the record asks for");
+            let cached = CachedSubModel::in_lines(&words).expect("as many words as the record asks for");
             let key = random.next_u64() >> random.below(64);
             let candidates = cached.candidates(key);
             assert!(candidates.start < candidates.end && candidates.end <= leaves, "round {round}");
             let leaf = cached.likeliest(key);
-            let at_once = likeliest_at_once(words.first_chunk().unwrap(), key);
+            let at_once = at_once(Shape::InLines(leaves), &words, key);
             assert!(at_once.is_none_or(|at_once| at_once == leaf), "round {round}");
-            assert!(CachedSubModel::at(&words[..length - 1]).is_none(), "words are missing");
+            assert!(CachedSubModel::in_lines(&words[..length - 1]).is_none(), "words are missing");
         }
-        assert!(CachedSubModel::at(&[AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0)]).is_none());
+        let none = [0; SUB_MODEL_WORDS].map(AtomicU64::new);
+        assert!(CachedSubModel::in_lines(&none).is_none());
+    }
+
+    #[test]
+    fn any_words_of_a_line_lead_to_one_of_its_leaves() {
+        let mut random = SplitMix64::new(14);
+        for round in 0..20_000 {
+            let leaves = 1 + random.below(u64::from(LINE_LEAVES_MAX)) as u32;
+            let first = random.next_u64() as u32 >> 1;
+            let shape = u64::from(first) | u64::from(leaves) << 32 | random.next_u64() << 40;
+            let line: SharedLine = std::array::from_fn(|word| {
+                let any = random.next_u64() >> random.below(64);
+                AtomicU64::new(match word {
+                    0 => any >> (shape >> 40 & 63),
+                    1 => shape,
+                    _ => any & 0xfffe_fffe_fffe_fffe,
+                })
+            });
+            // Behind the last leaf no block of this shape ever has a bound, before it each has one.
+            for lane in LINE_HEADER_LANES + leaves as usize - 1..LANES_PER_LINE {
+                line[lane / LANES_PER_WORD]
+                    .fetch_or(0xffff << (16 * (lane % LANES_PER_WORD)), Ordering::Relaxed);
+            }
+            let key = random.next_u64() >> random.below(64);
+            let cached = CachedSubModel::in_line(&line);
+            let candidates = cached.candidates(key);
+            assert!(candidates.start < candidates.end && candidates.end <= leaves, "round {round}");
+            let leaf = cached.likeliest(key);
+            assert!((first..first + leaves).contains(&leaf.0), "round {round}");
+            assert!(
+                at_once(Shape::InALine(leaves), &line, key).is_none_or(|at_once| at_once == leaf),
+                "round {round}"
+            );
+        }
     }
 }

@@ -16,20 +16,22 @@ use std::sync::{Arc, PoisonError};
 #[cfg(planted)]
 use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_base::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
-use farsight_base::words::prefetch_lines;
+use farsight_base::words::{Widest, prefetch_lines};
 use farsight_base::{LINE_BYTES, LeafNumber, RegionId, WORDS_PER_LINE};
-use farsight_layout::{Geometry, SUB_MODEL_WORDS, SubModelRecord, TableEntry};
+use farsight_layout::{Geometry, SubModelRecord, TableEntry};
 use farsight_model::TopModel;
 use farsight_protocol::{DecodeError, SentSubModel, TableInfo};
 
 use super::XStoreError;
 use super::arena::{Arena, LINES_MAX, VIEW_WORDS};
-use super::block::{CachedSubModel, block_length, block_words, likeliest_at_once};
+use super::block::{
+    CachedSubModel, Shape, block_words, likeliest_at_once, likeliest_in_line, likeliest_of_few,
+};
 
 #[cfg(all(test, any(loom, shuttle)))]
 mod models;
 
-/// Lines asked for of any block, which are all that one of a freshly trained model has, and of a *long* one.
+/// Lines asked for of any block of more than one, and of a *long* one.
 const ASKED_LINES: usize = 3;
 const LONG_ASKED_LINES: usize = 7;
 /// Sub-models for each leaf of the region at most. Training makes about one for every two dozen.
@@ -48,7 +50,15 @@ pub(super) struct Generation {
     places: Box<[AtomicU32]>,
     arena: Arena,
     /// Serializes installers; readers never take it.
-    filled: Mutex<u64>,
+    filled: Mutex<Filled>,
+}
+
+/// How far a generation was fetched.
+#[derive(Clone, Copy, Default)]
+struct Filled {
+    sub_models: u64,
+    /// Words of their records.
+    record_words: u64,
 }
 
 /// What routes keys: a generation, and the one before for the keys of sub-models not fetched yet.
@@ -131,12 +141,12 @@ impl XCache {
         let mut stats = CacheStats {
             generation: model.generation(),
             sub_models: u64::from(model.top().sub_model_count()),
-            sub_models_filled: model.newest.filled(),
+            sub_models_filled: model.newest.filled().sub_models,
             ..CacheStats::default()
         };
         for generation in std::iter::once(&model.newest).chain(&model.before) {
             let top_bytes = 8 * generation.top.to_words().len() + size_of_val(&*generation.places);
-            let record_bytes = generation.filled() as usize * 8 * SUB_MODEL_WORDS;
+            let record_bytes = generation.filled().record_words as usize * 8;
             stats.model_bytes += (top_bytes + record_bytes) as u64;
             let block_bytes = generation.arena.live_lines() * LINE_BYTES;
             stats.table_bytes += block_bytes.saturating_sub(record_bytes) as u64;
@@ -256,7 +266,7 @@ impl Generation {
             places: (0..top.sub_model_count()).map(|_| AtomicU32::new(0)).collect(),
             top,
             arena: Arena::new((LINES_PER_LEAF_MAX * leaves) as usize),
-            filled: Mutex::new(0),
+            filled: Mutex::default(),
         }
     }
 
@@ -271,7 +281,13 @@ impl Generation {
     /// is nowhere.
     #[inline(always)]
     fn at(&self, place: Place) -> Option<CachedSubModel<'_>> {
-        if place.is_nowhere() { None } else { CachedSubModel::at(self.arena.words_from(place.line())) }
+        if place.is_nowhere() {
+            None
+        } else if place.is_in_a_line() {
+            Some(CachedSubModel::in_line(self.arena.line(place.line())))
+        } else {
+            CachedSubModel::in_lines(self.arena.words_from(place.line()))
+        }
     }
 
     /// Sub-model `index`, if it was fetched.
@@ -283,6 +299,9 @@ impl Generation {
     /// Asks for the block in a place of this generation, which is somewhere.
     #[inline(always)]
     fn prefetch(&self, place: Place) {
+        if place.is_in_a_line() {
+            return prefetch_lines::<1>(&self.arena.line(place.line())[0]);
+        }
         let view: &[AtomicU64; VIEW_WORDS] = self.arena.view(place.line());
         prefetch_lines::<ASKED_LINES>(&view[0]);
         if place.is_long() {
@@ -293,7 +312,11 @@ impl Generation {
     /// The likeliest leaf of `key`, by the sub-model in a place of this generation, which is its own.
     #[inline(always)]
     fn likeliest(&self, place: Place, key: u64) -> LeafNumber {
-        let at_once = likeliest_at_once(self.arena.view(place.line()), key);
+        let Some(widest) = Widest::if_known() else { return self.likeliest_of_many(place, key) };
+        if place.is_in_a_line() {
+            return likeliest_in_line(self.arena.line(place.line()), key, widest);
+        }
+        let at_once = likeliest_at_once(self.arena.view(place.line()), key, widest);
         if let Some(leaf) = at_once { leaf } else { self.likeliest_of_many(place, key) }
     }
 
@@ -302,8 +325,8 @@ impl Generation {
         self.at(place).map_or(LeafNumber::NONE, |sub_model| sub_model.likeliest(key))
     }
 
-    /// Sub-models fetched.
-    fn filled(&self) -> u64 {
+    /// What was fetched.
+    fn filled(&self) -> Filled {
         *self.filled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -312,17 +335,19 @@ impl Generation {
         let mut filled = self.filled.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.place(index);
         // Too large for the arena: the sub-model stays unfetched, its keys are the server's to look up.
-        let line = self.arena.put(record.leaf_count, block_words(record, entries))?;
-        let place = Place::of_block(line, record.leaf_count);
+        let (shape, words) = block_words(record, entries);
+        let line = self.arena.put(shape, &words)?;
+        let place = Place::of_block(line, shape);
         // Release: the block was written before it is named. Partner: the Acquire load in `place`.
         self.places[index as usize].store(place.0, Ordering::Release);
+        filled.record_words += shape.record_words();
         if let Some(sub_model) = self.at(old) {
-            let leaves = sub_model.leaf_count();
-            self.arena.free(old.line(), leaves, block_length(leaves).div_ceil(WORDS_PER_LINE));
+            filled.record_words -= sub_model.shape().record_words();
+            self.arena.free(old.line(), sub_model.shape());
             return None;
         }
-        *filled += 1;
-        Some(*filled)
+        filled.sub_models += 1;
+        Some(filled.sub_models)
     }
 }
 
@@ -379,6 +404,23 @@ impl CachedModel {
         self.newest.likeliest(place, key)
     }
 
+    /// [`CachedModel::likeliest_now`], or [`LeafNumber::NONE`] if that takes more than a glance at the top
+    /// model and at a sub-model of few leaves. Calls nothing: what a caller has in registers stays there.
+    #[inline(always)]
+    pub(super) fn likeliest_at_a_glance(&self, key: u64, widest: Widest) -> LeafNumber {
+        let Some(sub_model) = self.top().dispatch_at_once(key) else { return LeafNumber::NONE };
+        let place = self.place(sub_model);
+        if place.is_in_a_line() {
+            let line = self.newest.arena.line(place.line());
+            return likeliest_in_line(line, key, widest);
+        }
+        if place.is_nowhere() || place.is_long() {
+            return LeafNumber::NONE;
+        }
+        self.newest.prefetch(place);
+        likeliest_of_few(self.newest.arena.view(place.line()), key, widest).unwrap_or(LeafNumber::NONE)
+    }
+
     /// The likeliest leaf of `key`, by the sub-model in a place, which is its own; [`LeafNumber::NONE`] if
     /// that is nowhere.
     #[inline(always)]
@@ -408,11 +450,16 @@ impl Place {
     const BEFORE: u32 = 1 << 31;
     /// A block of more lines than [`ASKED_LINES`].
     const LONG: u32 = 1 << 30;
+    /// A block in a line.
+    const IN_A_LINE: u32 = 1 << 29;
 
-    fn of_block(line: u32, leaves: u32) -> Self {
-        const { assert!(LINES_MAX <= Self::LONG as usize, "a place names any line") };
-        let is_long = block_length(leaves) > ASKED_LINES * WORDS_PER_LINE;
-        Self(line | if is_long { Self::LONG } else { 0 })
+    fn of_block(line: u32, shape: Shape) -> Self {
+        const { assert!(LINES_MAX <= Self::IN_A_LINE as usize, "a place names any line") };
+        Self(match shape {
+            Shape::InALine(_) => line | Self::IN_A_LINE,
+            Shape::InLines(_) if shape.lines() > ASKED_LINES => line | Self::LONG,
+            Shape::InLines(_) => line,
+        })
     }
 
     /// The same place, of the generation before; by default nowhere.
@@ -423,7 +470,12 @@ impl Place {
     /// The block's first line.
     #[inline(always)]
     fn line(self) -> u32 {
-        self.0 & (Self::LONG - 1)
+        self.0 & (Self::IN_A_LINE - 1)
+    }
+
+    #[inline(always)]
+    fn is_in_a_line(self) -> bool {
+        self.0 & Self::IN_A_LINE != 0
     }
 
     #[inline(always)]

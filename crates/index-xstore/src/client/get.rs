@@ -11,6 +11,7 @@
 //! takes, the more of the next one's waiting lies beside this one's. What does not come out clean goes to the
 //! lane.
 
+use farsight_base::words::Widest;
 use farsight_base::{LeafNumber, Line};
 use farsight_fabric::{FabricError, QueuePair, ReadMode};
 use farsight_layout::{
@@ -66,16 +67,20 @@ impl XClient {
         key: u64,
         value: &mut [u8],
     ) -> Result<Option<u64>, XStoreError> {
-        if self.access == Access::Rpc {
-            return self.get_by_call(queue, key, value);
-        }
-        self.pin();
-        self.counters.gets += 1;
-        let leaf = self.model.as_deref().map_or(LeafNumber::NONE, |model| model.likeliest_now(key));
+        let leaf = Widest::if_known().map_or(LeafNumber::NONE, |widest| self.leaf_at_a_glance(key, widest));
         if let Some(version) = self.get_in_place(queue, key, leaf, value) {
             return Ok(Some(version));
         }
         self.get_from(queue, key, leaf, value)
+    }
+
+    /// The likeliest leaf of `key`, or [`LeafNumber::NONE`] if that takes a closer look.
+    #[inline(always)]
+    fn leaf_at_a_glance(&self, key: u64, widest: Widest) -> LeafNumber {
+        match self.model.as_deref() {
+            Some(model) if self.is_pinned() => model.likeliest_at_a_glance(key, widest),
+            _ => LeafNumber::NONE,
+        }
     }
 
     /// The version of a pair whose value is one word, if the fabric has the leaf in its own memory and `key`
@@ -88,6 +93,7 @@ impl XClient {
         leaf: LeafNumber,
         value: &mut [u8],
     ) -> Option<u64> {
+        let widest = Widest::if_known()?;
         let geometry = self.cache.geometry();
         if geometry.value_bytes() != SHORT_VALUE_BYTES {
             return None;
@@ -95,23 +101,39 @@ impl XClient {
         let value: &mut [u8; SHORT_VALUE_BYTES] = value.try_into().expect("a value is of the table's size");
         let line = u64::from(leaf.0) * SHORT_LEAF_LINES as u64;
         let lines = queue.lines_in_place::<SHORT_LEAF_LINES>(self.cache.region(), line)?;
-        let found = find_short(lines, key)?;
+        let found = find_short(lines, key, widest)?;
         queue.count_read_in_place(SHORT_LEAF_LINES);
+        self.counters.gets += 1;
         *value = found.value.to_le_bytes();
         Some(found.version)
     }
 
-    /// The value of `key` from `leaf`, or wherever the first look at that leads.
+    /// The value of `key` from `leaf`, or wherever the first look at that leads; from the leaf that a closer
+    /// look at the model finds if it is [`LeafNumber::NONE`].
     #[inline(never)]
     fn get_from<Q: QueuePair>(
         &mut self,
         queue: &mut Q,
         key: u64,
-        leaf: LeafNumber,
+        mut leaf: LeafNumber,
         value: &mut [u8],
     ) -> Result<Option<u64>, XStoreError> {
-        let is_unfetched = leaf == LeafNumber::NONE;
-        let leaf = if is_unfetched { self.leaf_before(key) } else { leaf };
+        if self.access == Access::Rpc {
+            return self.get_by_call(queue, key, value);
+        }
+        let mut is_unfetched = false;
+        if leaf == LeafNumber::NONE {
+            self.pin();
+            leaf = self.model.as_deref().map_or(LeafNumber::NONE, |model| model.likeliest_now(key));
+            is_unfetched = leaf == LeafNumber::NONE;
+            if is_unfetched {
+                leaf = self.leaf_before(key);
+            }
+            if let Some(version) = self.get_in_place(queue, key, leaf, value) {
+                return self.end_of_get(queue, is_unfetched, Some(version));
+            }
+        }
+        self.counters.gets += 1;
         let first = if leaf == LeafNumber::NONE {
             First::Irregular(Start::Unrouted)
         } else {
@@ -122,17 +144,25 @@ impl XClient {
             }?
         };
         match first {
-            First::Answer(version) => {
-                if is_unfetched {
-                    self.renew_model(queue, 0)?;
-                }
-                Ok(version)
-            }
+            First::Answer(version) => self.end_of_get(queue, is_unfetched, version),
             First::Irregular(start) => {
                 self.counters.irregular += 1;
                 self.lookup_one(queue, key, start, value)
             }
         }
+    }
+
+    /// Renews what was missed of the model, and answers.
+    fn end_of_get<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        is_unfetched: bool,
+        version: Option<u64>,
+    ) -> Result<Option<u64>, XStoreError> {
+        if is_unfetched {
+            self.renew_model(queue, 0)?;
+        }
+        Ok(version)
     }
 
     /// The likeliest leaf of `key` by the generation before, because the newest one's sub-model is not there.

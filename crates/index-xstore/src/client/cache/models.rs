@@ -12,9 +12,12 @@ use farsight_protocol::{KeyKind, TableDefinition, TableId};
 use super::super::{Access, XClient};
 use super::*;
 
-/// A sub-model of two leaves that can be told apart from all others.
+/// A sub-model of two leaves that can be told apart from all others; their numbers are so far apart. Those of
+/// neighbours stand in a line, others in lines.
 #[derive(Clone, Copy, PartialEq, Debug)]
-struct Fetched(u32);
+struct Fetched(u32, u32);
+
+const FORMS: [u32; 2] = [1, 2];
 
 impl Fetched {
     fn record(self) -> SubModelRecord {
@@ -22,7 +25,7 @@ impl Fetched {
     }
 
     fn leaves(self) -> [LeafNumber; 2] {
-        [LeafNumber(self.0 << 8), LeafNumber(self.0 << 8 | 1)]
+        [LeafNumber(self.0 << 8), LeafNumber(self.0 << 8 | self.1)]
     }
 
     fn entries(self) -> [u64; 2] {
@@ -46,42 +49,49 @@ fn put(model: &Generation, index: u32, fetched: Fetched) {
 
 /// A session sees blocks as some installer wrote them, never half empty: each leaf is of the sub-model, or of
 /// one that got the block later.
-fn blocks_are_seen_written() {
+fn blocks_are_seen_written(form: u32) {
     let model = new_model();
-    put(&model, 0, Fetched(1));
+    put(&model, 0, Fetched(1, form));
     let filled = Arc::clone(&model);
     let installer = thread::spawn(move || {
-        put(&filled, 0, Fetched(2));
+        put(&filled, 0, Fetched(2, form));
         // The first one's block is used again.
-        put(&filled, 1, Fetched(3));
+        put(&filled, 1, Fetched(3, form));
     });
     for _ in 0..2 {
         let read = model.sub_model(0).expect("it was there from the beginning");
+        // Looks at the hints, too.
+        let likeliest = read.likeliest(5);
         assert_eq!(read.leaf_count(), 2, "a block stays one for two leaves");
         for position in 0..2 {
-            let known = [1, 2, 3].map(|fetched| Fetched(fetched).leaves()[position as usize]);
+            let known = [1, 2, 3].map(|fetched| Fetched(fetched, form).leaves()[position as usize]);
             let leaf = read.leaf(position);
             assert!(known.contains(&leaf), "{leaf} at {position}");
         }
+        let known = [1, 2, 3].map(|fetched| Fetched(fetched, form).leaves()).concat();
+        assert!(known.contains(&likeliest), "{likeliest} is of none");
     }
     installer.join().unwrap();
-    for (index, last) in [(0, Fetched(2)), (1, Fetched(3))] {
+    for (index, last) in [(0, Fetched(2, form)), (1, Fetched(3, form))] {
         let read = model.sub_model(index).expect("nobody writes any more");
         assert_eq!([0, 1].map(|position| read.leaf(position)), last.leaves());
     }
 }
 
 /// Two sessions that fetched at the same time: one after the other is installed, no block is lost.
-fn installers_take_turns() {
+fn installers_take_turns(form: u32) {
     let model = new_model();
     let filled = Arc::clone(&model);
-    let installer = thread::spawn(move || put(&filled, 0, Fetched(1)));
-    put(&model, 0, Fetched(2));
+    let installer = thread::spawn(move || put(&filled, 0, Fetched(1, form)));
+    put(&model, 0, Fetched(2, form));
     installer.join().unwrap();
     let read = model.sub_model(0).expect("two were installed");
     let leaves = [0, 1].map(|position| read.leaf(position));
-    assert!([Fetched(1), Fetched(2)].iter().any(|fetched| fetched.leaves() == leaves), "{leaves:?}");
-    assert_eq!(*model.filled.lock().unwrap(), 1);
+    assert!(
+        [Fetched(1, form), Fetched(2, form)].iter().any(|fetched| fetched.leaves() == leaves),
+        "{leaves:?}"
+    );
+    assert_eq!(model.filled().sub_models, 1);
     assert_eq!(model.arena.live_lines(), 1, "a block is lost");
 }
 
@@ -115,8 +125,10 @@ fn a_session_takes_up_generations_in_order() {
 
 #[test]
 fn sessions_read_what_was_installed() {
-    check(3, blocks_are_seen_written);
-    check(3, installers_take_turns);
+    for form in FORMS {
+        check(3, move || blocks_are_seen_written(form));
+        check(3, move || installers_take_turns(form));
+    }
 }
 
 #[test]
@@ -129,6 +141,8 @@ fn generations_are_swapped_whole() {
 #[test]
 fn each_ordering_of_the_cache_is_needed() {
     for bug in [Bug::AcquireLoads, Bug::ReleaseStores] {
-        assert_found(bug, || check(2, blocks_are_seen_written));
+        for form in FORMS {
+            assert_found(bug, || check(2, move || blocks_are_seen_written(form)));
+        }
     }
 }
