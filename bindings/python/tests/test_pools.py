@@ -100,8 +100,8 @@ def test_a_full_pool_refuses_writes_and_answers_reads(tmp_path: Path, engine: st
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_node_that_lost_its_memory_is_named(pool: Pool, engine: str) -> None:
     client = farsight.connect(pool.url)
-    table = client.create_table("t", np.uint64, engine=engine)
     keys = np.arange(1_000, dtype=np.uint64)
+    table = client.create_table("t", np.uint64, engine=engine, sample=keys)
     table.put_many(keys, keys)
     lost = str(pool.directory / "node-1")
     pool.nodes[1].shutdown()
