@@ -20,6 +20,7 @@ pub mod model;
 pub mod operations;
 pub mod past_reads;
 pub mod pool;
+pub mod pool_costs;
 pub mod pool_lives;
 pub mod pool_store;
 pub mod processes;

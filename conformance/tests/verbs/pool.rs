@@ -1,4 +1,4 @@
-//! ROLEX over memory nodes by RDMA: the suites of lane and engine, a lock whose holder does nothing more,
+//! ROLEX over memory nodes by RDMA: the suites of lane, engine and costs, a lock whose holder does nothing more,
 //! and memory nodes and compute nodes as processes of the program.
 
 use std::process::Command;
@@ -49,6 +49,15 @@ mod lane {
     use super::*;
 
     farsight_conformance::pool_lane_suite!([Verbs::new(), Verbs::new(), Verbs::new()], if is_asked_for());
+}
+
+mod costs {
+    use super::*;
+
+    farsight_conformance::pool_costs_suite!(
+        |nodes| (0..nodes).map(|_| Node(Verbs::new())).collect::<Vec<_>>(),
+        if is_asked_for()
+    );
 }
 
 farsight_conformance::engine_suite!(
