@@ -8,7 +8,7 @@ use farsight_sim::{Campaign, Named, PoolShape, SCENARIOS, Tally, named, run_seed
 
 /// Seeds of any scenario, and those of `mixed` that the gate runs besides.
 const SEEDS: u64 = 2_000;
-const SEEDS_OF_THE_GATE: u64 = 10_000;
+const SEEDS_OF_THE_GATE: u64 = 4_000;
 /// A machine is not believed to have more cores.
 const THREADS_MAX: usize = 64;
 
