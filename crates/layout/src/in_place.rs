@@ -21,7 +21,8 @@ pub struct ShortPair {
     pub value: u64,
 }
 
-/// The pair of `key`, if it is in this leaf, in one word of it, and its lines are at rest.
+/// The pair of `key`, if it is in this leaf, in the first of the words that hold the key, and its lines are
+/// at rest.
 ///
 /// A search of all lines without looking at their stamps says where the key would be; what it is taken for is
 /// read of that line and of the value's, each between two looks at its stamp. So few instructions wait for
@@ -31,10 +32,11 @@ pub struct ShortPair {
 pub fn find_short(lines: &[SharedLine; SHORT_LEAF_LINES], key: u64, widest: Widest) -> Option<ShortPair> {
     let (key_lines, value_lines) = lines.split_first_chunk::<KEY_LINES>()?;
     let equal = equal_words_unchecked(key_lines.as_flattened().first_chunk()?, key, widest) & KEY_WORDS_MASK;
-    // A key that was removed and inserted again stands in two words.
-    if !equal.is_power_of_two() {
+    if equal == 0 {
         return None;
     }
+    // Of several words all but one are of pairs that were removed, or of none; if that is the first, nothing
+    // is plain.
     let word = equal.trailing_zeros() as usize;
     let line = &key_lines[word / WORDS_PER_LINE % KEY_LINES];
     let [stamp, again] = read_stamped_words(line, [0, word % WORDS_PER_LINE])?;
