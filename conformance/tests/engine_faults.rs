@@ -9,7 +9,7 @@ use farsight::{
 };
 use farsight_base::prng::SplitMix64;
 use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
-use farsight_conformance::engine::harness::{Directory, PATIENCE, XStore, connect, eventually};
+use farsight_conformance::engine::harness::{Directory, PATIENCE, XStore, connect, eventually, words_of};
 use farsight_conformance::engine::model::{Model, random_value};
 use farsight_conformance::engine::processes::{Player, argument, role, say};
 use farsight_conformance::engine::witness::Witness;
@@ -246,16 +246,8 @@ fn until_failed<E>(
     }
 }
 
-fn is_disconnected(error: &(dyn std::error::Error + 'static)) -> bool {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        // The engine's error shows the fabric's as its own.
-        if error.to_string().contains("is lost") {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
+fn is_disconnected(error: &dyn std::error::Error) -> bool {
+    words_of(error).contains("is lost")
 }
 
 fn check_read_error(what: &str, (error, after): (ReadError, Duration)) {

@@ -11,7 +11,7 @@ use farsight_base::prng::mix;
 use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
 use farsight_layout::pool::LOCK_SEQUENCE_BITS;
 
-use super::harness::{Directory, eventually};
+use super::harness::{Directory, eventually, words_of};
 use super::pool::Pool;
 use super::pool_store::PoolStore;
 use crate::fabric::FabricUnderTest;
@@ -43,14 +43,8 @@ fn session_on(pool: &Pool) -> Session<u64> {
     table.session(Options::default()).expect("a session")
 }
 
-/// All of an error's reasons.
-fn words(error: &dyn std::error::Error) -> String {
-    let reasons = std::iter::successors(Some(error), |error| error.source());
-    reasons.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}
-
 fn is_restart_of(error: &dyn std::error::Error, node: &str) -> bool {
-    let words = words(error);
+    let words = words_of(error);
     words.contains(node) && words.contains("was started again")
 }
 
@@ -81,7 +75,7 @@ pub fn a_lost_memory_node_is_named(engine: Engine, url: impl Fn(&Directory, usiz
                 false
             }
             Err(error) => {
-                assert!(words(&error).contains(name), "{}", words(&error));
+                assert!(words_of(&error).contains(name), "{}", words_of(&error));
                 true
             }
         });
@@ -92,19 +86,19 @@ pub fn a_lost_memory_node_is_named(engine: Engine, url: impl Fn(&Directory, usiz
             match session.get(key) {
                 Ok(found) => assert_eq!(found.map(|entry| entry.value), Some(key.to_le_bytes().to_vec())),
                 Err(error) => {
-                    assert!(is_restart_of(&error, name), "{}", words(&error));
+                    assert!(is_restart_of(&error, name), "{}", words_of(&error));
                     refused += 1;
                 }
             }
             let error = session.put(key, b"anything").expect_err("the pool has lost a part");
             assert!(!matches!(error, WriteError::Indeterminate { .. }), "nothing was sent: {error}");
-            assert!(is_restart_of(&error, name), "{}", words(&error));
+            assert!(is_restart_of(&error, name), "{}", words_of(&error));
         }
         assert!(refused > 0, "node {lost} held nothing");
         let failures: Vec<_> = session.scan(..).filter_map(Result::err).collect();
         assert!(matches!(&failures[..], [error] if is_restart_of(error, name)), "{failures:?}");
         let error = pool.connect().table::<u64>(TABLE).err().expect("the pool has lost a part");
-        assert!(is_restart_of(&error, name), "{}", words(&error));
+        assert!(is_restart_of(&error, name), "{}", words_of(&error));
     }
 }
 
@@ -125,7 +119,7 @@ fn fill(session: &mut Session<u64>, from: u64) -> Vec<u64> {
                 stored.push(key);
             }
             Err(WriteError::Refused { code: ErrorCode::RegionFull, .. }) => return stored,
-            Err(error) => panic!("a full pool says another thing: {}", words(&error)),
+            Err(error) => panic!("a full pool says another thing: {}", words_of(&error)),
         }
     }
     unreachable!("keys do not end")

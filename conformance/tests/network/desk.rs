@@ -9,7 +9,7 @@ use farsight::{
     Addresses, Client, ConnectOptions, Engine, Options, ReadError, Server, Session, TableOptions, WriteError,
     WriteOutcome,
 };
-use farsight_conformance::engine::harness::PATIENCE;
+use farsight_conformance::engine::harness::{PATIENCE, words_of};
 use farsight_conformance::engine::processes::{Player, argument, say};
 
 use crate::namespaces::Network;
@@ -100,7 +100,10 @@ impl Desk {
         loop {
             match self.get(key) {
                 Ok(found) => return found,
-                Err(error) => assert!(begun.elapsed() < PATIENCE, "the server was not found again: {error}"),
+                Err(error) => {
+                    let error = words_of(&error);
+                    assert!(begun.elapsed() < PATIENCE, "the server was not found again: {error}");
+                }
             }
         }
     }
