@@ -30,6 +30,12 @@ pub trait Peers: Sized + Send + Sync {
     /// The life to which the tables belong.
     fn epoch(&self) -> Epoch;
 
+    /// Whether a client whose connections ended so goes on by new ones.
+    #[must_use]
+    fn is_loss(error: &FabricError) -> bool {
+        matches!(error, FabricError::Disconnected { .. })
+    }
+
     /// Fails once one of the connections is lost.
     ///
     /// # Errors

@@ -1,8 +1,9 @@
 //! Connecting again after the server has gone.
 //!
 //! Invariant: at any time a client has one current life; whoever finds it lost replaces it, one session for
-//! all of them. A client that was dismissed (fenced, or thrown out for breaking a rule) or forked is never
-//! connected again by itself.
+//! all of them. A server's client that was dismissed (fenced, or thrown out for breaking a rule) is never
+//! connected again by itself; nor is one that was forked. A pool's is, under another number: its nodes fence
+//! a compute node because another one waits for a lock of it.
 //!
 //! Protocol: the loss is noticed by a call. Until the *reconnect timeout* has passed since then, a call that
 //! needs the server tries to connect, with pauses that grow; calls after that try once each. So nobody waits
@@ -43,33 +44,38 @@ struct Outage {
     failed: Option<(Instant, FabricError)>,
 }
 
-/// Errors that may be a lost connection.
-pub(crate) trait Loss {
-    /// The fabric's error, if it is one that a new connection may mend.
-    fn loss(&self) -> Option<&FabricError>;
-}
+/// Errors that may be the fabric's.
+pub(crate) trait OfFabric {
+    /// The fabric's error, if it is one.
+    fn fabric(&self) -> Option<&FabricError>;
 
-impl Loss for FabricError {
-    fn loss(&self) -> Option<&FabricError> {
-        matches!(self, Self::Disconnected { .. }).then_some(self)
+    /// The fabric's error, if it is one that a new connection to such peers may mend.
+    fn loss<P: Peers>(&self) -> Option<&FabricError> {
+        self.fabric().filter(|error| P::is_loss(error))
     }
 }
 
-impl Loss for CatalogueError {
-    fn loss(&self) -> Option<&FabricError> {
-        if let Self::Fabric(error) = self { error.loss() } else { None }
+impl OfFabric for FabricError {
+    fn fabric(&self) -> Option<&FabricError> {
+        Some(self)
     }
 }
 
-impl Loss for OpenError {
-    fn loss(&self) -> Option<&FabricError> {
-        if let Self::Catalogue(error) = self { error.loss() } else { None }
+impl OfFabric for CatalogueError {
+    fn fabric(&self) -> Option<&FabricError> {
+        if let Self::Fabric(error) = self { Some(error) } else { None }
     }
 }
 
-impl Loss for EngineError {
-    fn loss(&self) -> Option<&FabricError> {
-        if let Self::Fabric(error) = self { error.loss() } else { None }
+impl OfFabric for OpenError {
+    fn fabric(&self) -> Option<&FabricError> {
+        if let Self::Catalogue(error) = self { error.fabric() } else { None }
+    }
+}
+
+impl OfFabric for EngineError {
+    fn fabric(&self) -> Option<&FabricError> {
+        if let Self::Fabric(error) = self { Some(error) } else { None }
     }
 }
 
@@ -84,7 +90,7 @@ impl<P: Peers> Shared<P> {
     }
 
     /// Runs something that can be repeated in the current life, and again in the next if that is lost.
-    pub(crate) fn in_a_life<T, E: Loss + From<FabricError>>(
+    pub(crate) fn in_a_life<T, E: OfFabric + From<FabricError>>(
         &self,
         mut run: impl FnMut(&Arc<P>) -> Result<T, E>,
     ) -> Result<T, E> {
@@ -94,7 +100,7 @@ impl<P: Peers> Shared<P> {
                 Ok(done) => return Ok(done),
                 Err(error) => error,
             };
-            let Some(loss) = error.loss() else { return Err(error) };
+            let Some(loss) = error.loss::<P>() else { return Err(error) };
             life = self.renew(loss)?;
         }
         run(&life)
@@ -109,7 +115,7 @@ impl<P: Peers> Shared<P> {
         match current.check() {
             // Another session has connected again, or a queue pair broke and not the connection.
             Ok(()) => return Ok(current),
-            Err(error) if error.loss().is_none() => return Err(error),
+            Err(error) if error.loss::<P>().is_none() => return Err(error),
             Err(_) => {}
         }
         if let Some((_, failure)) = outage.failed.as_ref().filter(|(at, _)| *at > asked) {
@@ -150,7 +156,9 @@ fn connect_again<P: Peers>(former: &P, loss: &FabricError, until: Instant) -> Re
 }
 
 fn unreachable(loss: &FabricError, attempts: u32, failure: &FabricError) -> FabricError {
-    let FabricError::Disconnected { peer, reason } = loss else { return failure.clone() };
+    let (FabricError::Disconnected { peer, reason } | FabricError::Dismissed { peer, reason }) = loss else {
+        return failure.clone();
+    };
     let times = if attempts == 1 { "time" } else { "times" };
     let reason = format!("{reason}. Connecting again failed {attempts} {times}, at last so: {failure}");
     FabricError::Disconnected { peer: peer.clone(), reason }

@@ -6,8 +6,6 @@
 //! life, opens the table there and begins again. A write asks before it sends anything; once something was
 //! sent and the answer is lost, it is indeterminate.
 
-use std::sync::Arc;
-
 use farsight_base::Epoch;
 use farsight_fabric::{FabricError, Meters};
 use farsight_index::{Answers, Counters, Pairs};
@@ -15,7 +13,7 @@ use farsight_index_xstore::client::{Access, ScanRequest};
 use farsight_protocol::{WriteOperation, WriteOutcome};
 
 use crate::peers::Peers;
-use crate::reconnect::{BEGINNINGS_MAX, Loss};
+use crate::reconnect::{BEGINNINGS_MAX, OfFabric};
 use crate::table::{Place, Table};
 use crate::{CatalogueError, EngineError, OpenError, ReadError, WriteError};
 
@@ -178,7 +176,7 @@ impl<P: Peers> Session<P> {
     #[cold]
     fn renew_for_read(&mut self, beginnings: &mut u32, error: EngineError) -> Result<(), ReadError> {
         let name = || self.table.name().to_owned();
-        let Some(loss) = error.loss().cloned().or_else(|| self.ended_after(&error)) else {
+        let Some(loss) = error.loss::<P>().cloned() else {
             return Err(ReadError::Engine { table: name(), source: Box::new(error) });
         };
         self.renew(beginnings, loss).map_err(|error| match error {
@@ -187,21 +185,6 @@ impl<P: Peers> Session<P> {
             }
             other => ReadError::Reopen { table: self.table.name().to_owned(), source: Box::new(other) },
         })
-    }
-
-    /// Whether `error` dismisses a life that this client has replaced by another already: then that is the
-    /// one to go on in. A pool's life is given up while its connections stand, and fenced by the next.
-    fn is_superseded(&self, error: &FabricError) -> bool {
-        let is_dismissal = matches!(error, FabricError::Dismissed { .. });
-        is_dismissal && !Arc::ptr_eq(&self.table.shared().current(), &self.place.life)
-    }
-
-    /// The dismissal that is no end, if `error` is one.
-    fn ended_after(&self, error: &EngineError) -> Option<FabricError> {
-        match error {
-            EngineError::Fabric(error) if self.is_superseded(error) => Some(error.clone()),
-            _ => None,
-        }
     }
 
     /// Makes sure that what is sent next is not sent over a connection that is known to be lost. One look at
@@ -216,8 +199,7 @@ impl<P: Peers> Session<P> {
 
     #[cold]
     fn renew_for_write(&mut self, beginnings: &mut u32, error: FabricError) -> Result<(), WriteError> {
-        let is_loss = error.loss().is_some() || self.is_superseded(&error);
-        let renewed = if is_loss { self.renew(beginnings, error) } else { Err(error.into()) };
+        let renewed = if P::is_loss(&error) { self.renew(beginnings, error) } else { Err(error.into()) };
         renewed.map_err(|error| match error {
             OpenError::Catalogue(CatalogueError::Fabric(error)) => {
                 WriteError::Engine { table: self.table.name().to_owned(), source: Box::new(error.into()) }
@@ -235,7 +217,7 @@ impl<P: Peers> Session<P> {
             let settled = self.table.place_in(&life).and_then(|place| self.settle(place));
             match settled {
                 Ok(()) => return Ok(()),
-                Err(error) => match error.loss() {
+                Err(error) => match error.loss::<P>() {
                     Some(again) => loss = again.clone(),
                     None => return Err(error),
                 },

@@ -66,7 +66,8 @@
 //!   on once the table is there again.
 //! - A [`Scan`] that had begun ends with [`ReadError::ScanCut`] in another life, because its pairs would be
 //!   of two; after a loss of nothing but the connection it goes on where it was. A [`BulkLoad`] ends.
-//! - A client that its server fenced ([`FabricError::Dismissed`]) or that was forked stays out.
+//! - A client that its server fenced ([`FabricError::Dismissed`]) or that was forked stays out. One of a
+//!   memory pool whose nodes fenced it, because others waited for a lock of it, goes on as after a loss.
 //!
 //! A session that is not used after its server's death keeps the dead server's memory mapped until it is used
 //! again or dropped.
