@@ -1,8 +1,9 @@
 //! A pool's learned index: group images and directories from anyone, and trained ones on their way.
 
-use farsight_base::LeafNumber;
+use farsight_base::{LeafNumber, WORDS_PER_LINE};
 use farsight_layout::learned::{
-    Directory, DirectorySlot, GroupEntry, GroupImage, GroupPointer, GroupTime, SEGMENT_WORDS,
+    DIRECTORY_SLOT_WORDS, Directory, DirectoryShape, DirectorySlot, GroupEntry, GroupImage, GroupPointer,
+    GroupTime, SEGMENT_WORDS,
 };
 use farsight_model::{ErrorBound, Segment, fit_segments, segment_of};
 
@@ -17,18 +18,25 @@ pub(super) fn run(data: &[u8]) {
     if let Ok(image) = GroupImage::from_words(&words) {
         assert_eq!(image.to_words(), words);
     }
-    if let Ok(directory) = Directory::from_words(&words) {
-        let again = directory.to_words();
-        // Behind the last slot the line may hold anything.
-        let used = Directory::slot_word(directory.boundaries.len(), directory.boundaries.len());
-        assert_eq!(again[..used], words[..used]);
-    }
+    directory(&words);
     for words in words.as_chunks::<SEGMENT_WORDS>().0 {
         if let Some(segment) = Segment::from_words(*words) {
             assert_eq!(segment.to_words(), *words);
         }
     }
     trained(&mut Source::new(data));
+}
+
+/// The words of a directory: its head, and its slots right behind.
+fn directory(words: &[u64]) {
+    let Ok(shape) = DirectoryShape::of_header(words) else { return };
+    let Some((head, slots)) = words.split_at_checked(shape.head_lines() * WORDS_PER_LINE) else { return };
+    if let Ok(directory) = Directory::from_words(head, slots) {
+        assert_eq!((directory.shape(), &*directory.head_words()), (shape, head));
+        // Behind the last slot the line may hold anything.
+        let used = shape.groups() * DIRECTORY_SLOT_WORDS;
+        assert_eq!(directory.slot_words()[..used], slots[..used]);
+    }
 }
 
 fn trained(source: &mut Source<'_>) {
@@ -67,10 +75,10 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
     let time = GroupTime { generation: 3, splits: 4 };
     let entries = (0..60).map(|leaf| GroupEntry::new(LeafNumber(leaf), leaf * 9)).collect();
     let slots = vec![DirectorySlot { pointer: GroupPointer::new(8, 3, 1), splits: 5 }; 3];
-    let directory = Directory { number: 2, boundaries: vec![0, 77, 1 << 60], slots };
+    let directory = Directory { number: 2, capacity: 16, boundaries: vec![0, 77, 1 << 60], slots };
     vec![
         bytes(GroupImage { time, segments: segments.clone(), entries }.to_words()),
-        bytes(directory.to_words()),
+        bytes([directory.head_words(), directory.slot_words()].concat()),
         bytes(segments.into_iter().flatten().collect()),
         (0..200).map(|byte: u8| byte.wrapping_mul(37)).collect(),
     ]

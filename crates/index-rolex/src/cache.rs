@@ -21,7 +21,7 @@ use std::sync::{Arc, PoisonError};
 use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_base::sync::{AtomicU64, Mutex, Ordering};
 use farsight_base::{LINE_BYTES, RegionId, RemoteAddress, WORDS_PER_LINE};
-use farsight_layout::learned::{Directory, GroupPointer, ROOT_SPLITS_WORD};
+use farsight_layout::learned::{Directory, DirectoryShape, DirectorySlot, GroupPointer, ROOT_SPLITS_WORD};
 
 pub use fetch::{LearnedError, PostedSplit};
 pub use group::{CANDIDATES_MAX, ERROR_BOUND, Group};
@@ -81,6 +81,7 @@ struct CachedDirectory {
     number: u32,
     /// Its first line in the meta region.
     line: u32,
+    shape: DirectoryShape,
     boundaries: Vec<u64>,
     groups: Vec<GroupCell>,
 }
@@ -116,7 +117,9 @@ impl RolexCache {
     /// A cache that knows nothing yet.
     #[must_use]
     pub fn new(table: PoolTable, meta: MetaRegion) -> Arc<Self> {
-        let directory = CachedDirectory::new(0, 0, vec![0], vec![GroupPointer::default()]);
+        let slots = vec![DirectorySlot::default()];
+        let none = Directory { number: 0, capacity: 0, boundaries: vec![0], slots };
+        let directory = CachedDirectory::new(0, &none);
         Arc::new(Self { table, meta, directory: Mutex::new(Arc::new(directory)), number: AtomicU64::new(0) })
     }
 
@@ -163,8 +166,7 @@ impl RolexCache {
 
     /// Makes a directory that begins at `line` the newest, unless that or a newer one is there already.
     fn install_directory(&self, line: u32, directory: &Directory) {
-        let pointers = directory.slots.iter().map(|slot| slot.pointer).collect();
-        let cached = CachedDirectory::new(directory.number, line, directory.boundaries.clone(), pointers);
+        let cached = CachedDirectory::new(line, directory);
         let mut current = self.directory.lock().unwrap_or_else(PoisonError::into_inner);
         if current.number < directory.number {
             *current = Arc::new(cached);
@@ -174,12 +176,18 @@ impl RolexCache {
 }
 
 impl CachedDirectory {
-    fn new(number: u32, line: u32, boundaries: Vec<u64>, pointers: Vec<GroupPointer>) -> Self {
-        let cell = |pointer| GroupCell {
+    fn new(line: u32, directory: &Directory) -> Self {
+        let cell = |slot: &DirectorySlot| GroupCell {
             version: AtomicU64::new(0),
-            content: Mutex::new(GroupContent { pointer, fetched: None }),
+            content: Mutex::new(GroupContent { pointer: slot.pointer, fetched: None }),
         };
-        Self { number, line, boundaries, groups: pointers.into_iter().map(cell).collect() }
+        Self {
+            number: directory.number,
+            line,
+            shape: directory.shape(),
+            boundaries: directory.boundaries.clone(),
+            groups: directory.slots.iter().map(cell).collect(),
+        }
     }
 
     /// The group of `key`.
@@ -190,7 +198,7 @@ impl CachedDirectory {
 
     /// The address of a group's slot in the meta region.
     fn slot_address(&self, meta: MetaRegion, group: usize) -> RemoteAddress {
-        meta.address(self.line, Directory::slot_word(self.groups.len(), group))
+        meta.address(self.line, self.shape.slot_word(group))
     }
 
     /// The address of the word that counts the splits of a group's leaves.
@@ -198,7 +206,7 @@ impl CachedDirectory {
         if self.number == 0 {
             return meta.address(0, ROOT_SPLITS_WORD);
         }
-        meta.address(self.line, Directory::slot_word(self.groups.len(), group) + 1)
+        meta.address(self.line, self.shape.slot_word(group) + 1)
     }
 
     /// Puts a group in that stands at `pointer`, unless as new a one is there. Synonyms that it does not name

@@ -33,5 +33,5 @@ pub use member::{CallResult, ComputeNodeLocks, PoolCalls};
 pub use place::{LeafPlace, NODES_MAX, NodeLeaves, PoolTable};
 pub use plan::{Planned, Write, plan};
 pub use session::RolexSession;
-pub use train::{GROUP_LEAVES, HomeLines, LineSource, LinesError, Reclaimed, TrainError, Trained, Trainer};
+pub use train::{GroupSizes, HomeLines, LineSource, LinesError, Reclaimed, TrainError, Trained, Trainer};
 pub use walk::LEASE;

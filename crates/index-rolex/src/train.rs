@@ -1,24 +1,25 @@
 //! Training: groups whose leaves have split get new images, and a table that has grown a new directory. Any
 //! compute node may do it, or a memory node by loop-back; several at once do not hurt each other.
 //!
-//! Invariant: an image or a directory is written whole into lines that its trainer alone has, then
+//! Invariant: an image or a directory is written whole into lines that its trainer alone writes, then
 //! published by one compare-and-swap of the word that names it. Lines are their trainer's as long as it
-//! lives, published or not: it takes an image's back once the newest directory does not name it any more,
-//! whoever replaced it. No record moves, so operations never wait.
+//! lives, published or not: it takes an image's back once the newest directory does not name it, whether it
+//! was replaced or never published. No record moves, so operations never wait.
 //!
 //! Protocol, group by group: the split counter is READ before the leaves are; every split adds to it
 //! while the leaf is locked, or after its right leaf is linked. So an image whose counter is the slot's knows
 //! of every split that was counted, unless a leaf was locked when it was READ: then the image says that it is
 //! older, and is trained again, as is one that a split overtook. Empty leaves are merged on the way
-//! ([`merge`]); a group's first leaf is anchored before the group is published ([`anchor`]).
+//! ([`merge`]), but for the one at which the group begins ([`anchor`]).
 //!
 //! A new directory: the old one's slots are frozen first, so that nobody exchanges a pointer in it any
 //! more and the images that both name have one owner, the new one; then it is published; then splits that
 //! were counted in the old slots meanwhile are counted again in the new ones. A split's own doorbell
 //! READs the root behind its count, and counts again if there is a new directory, so none is missed.
 //! Frozen slots serve readers as before; if their trainer died, another one makes the new directory. A
-//! directory's memory is never used anew, because splits are counted in it by whoever does not know
-//! better yet: it is the table's own before it is published.
+//! directory's memory is used for directories alone ([`runs`]), because splits are counted in it by whoever
+//! does not know better yet. One is made when a group has grown, when many have shrunk ([`together`]), and
+//! when a slot was frozen by a trainer that died.
 
 mod anchor;
 mod collect;
@@ -26,9 +27,14 @@ mod directory;
 mod home;
 mod merge;
 mod reclaim;
+mod runs;
 mod space;
+mod stale;
+mod together;
 
 use std::collections::HashSet;
+use std::ops::Range;
+use std::time::Duration;
 
 use farsight_base::WORDS_PER_LINE;
 #[cfg(planted)]
@@ -36,30 +42,50 @@ use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{FabricError, QueuePair};
 use farsight_layout::learned::{
-    DIRECTORY_SLOT_WORDS, Directory, DirectorySlot, GROUP_LEAVES_MAX, GroupPointer, GroupTime, ImageError,
-    RootWord,
+    Directory, DirectoryShape, DirectorySlot, GROUP_HEADER_WORDS, GROUP_LEAVES_MAX, GroupPointer, GroupTime,
+    ImageError, RootWord, SEGMENT_WORDS,
 };
 
 use crate::cache::fetch::{META_NODE, read_directory, read_group, read_root, read_slots};
 use crate::cache::{Group, LearnedError, MetaRegion};
 use crate::transfer::write_words;
 use crate::{LeafPlace, PoolTable, RolexError, RolexSession};
-use collect::{Collected, Stretch, collect};
+use collect::{Collected, Stretch, Tiled, collect};
+use directory::Replacement;
+use runs::Runs;
 use space::FreeLines;
 
 pub use home::{HomeLines, LinesError};
 pub use reclaim::Reclaimed;
 pub use space::LineSource;
 
-/// Leaves of a group when it is cut.
-pub const GROUP_LEAVES: usize = 512;
-/// A group with more leaves is cut, once the table has grown enough for a new directory.
-const GROUP_LEAVES_GROWN: usize = 2 * GROUP_LEAVES;
+/// How large groups are, and when small ones are put together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GroupSizes {
+    /// Leaves of a group when it is cut or put together, at most. With twice as many it is cut, once the
+    /// table has grown enough for a new directory.
+    pub leaves: usize,
+    /// Groups that have to be saved by putting others together.
+    pub saved_min: usize,
+}
+
+impl GroupSizes {
+    /// What suits tables of any size.
+    pub const USUAL: Self = Self { leaves: 512, saved_min: 8 };
+}
+
 /// A new directory is worth its memory once one group has grown by this share of all leaves.
 const GROWTH_SHARE: u64 = 8;
 
-/// Steps that find slots frozen before a trainer takes the other one's work over.
+/// Steps that find slots frozen, and wait, before a trainer takes the other one's work over.
 const FROZEN_STEPS_MAX: u32 = 4;
+/// The pause of the first of them, and for each group, all of which that one may be at work on; each one
+/// after it is four times as long.
+const FROZEN_PAUSE: Duration = Duration::from_millis(1);
+const FROZEN_PAUSE_PER_GROUP: Duration = Duration::from_micros(1);
+
+/// Times that a trainer looks for the newest directory's slots: each failure is another new directory.
+const LOOKS_MAX: u32 = 64;
 
 /// Times in a row that a group is trained whose leaves do not come to rest, without a pause.
 const UNSETTLED_MAX: u32 = 4;
@@ -105,6 +131,22 @@ pub struct Trained {
     pub merged: usize,
 }
 
+impl std::ops::Add for Trained {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            groups: self.groups + other.groups,
+            leaves: self.leaves + other.leaves,
+            lost: self.lost + other.lost,
+            directories: self.directories + other.directories,
+            waiting: self.waiting + other.waiting,
+            resting: self.resting + other.resting,
+            merged: self.merged + other.merged,
+        }
+    }
+}
+
 impl Trained {
     /// True if nothing was done and nothing is left to do.
     #[must_use]
@@ -119,9 +161,12 @@ pub struct Trainer {
     session: RolexSession,
     table: PoolTable,
     meta: MetaRegion,
+    sizes: GroupSizes,
     free: FreeLines,
-    /// Images in lines of this trainer's own, as the newest directory named them when it was looked at last.
-    published: Vec<GroupPointer>,
+    runs: Runs,
+    /// Images in lines of this trainer's own: those that the newest directory named when it was looked at
+    /// last, and those written since.
+    images: Vec<GroupPointer>,
     current: Option<Current>,
 }
 
@@ -129,6 +174,7 @@ pub struct Trainer {
 #[derive(Debug)]
 struct Current {
     root: RootWord,
+    shape: DirectoryShape,
     boundaries: Vec<u64>,
     /// Leaves that its groups had when it was first seen, as far as their images' lines tell.
     leaves: u64,
@@ -138,7 +184,7 @@ struct Current {
     rests: Vec<Rest>,
     /// The group to look at next.
     turn: usize,
-    /// Steps in a row that found frozen slots: another trainer's unfinished directory.
+    /// Steps that found frozen slots: another trainer's unfinished directory.
     frozen_steps: u32,
 }
 
@@ -149,6 +195,8 @@ struct Rest {
     unsettled: u32,
     /// Steps for which the group is passed over.
     steps: u32,
+    /// The pointer under which no image of the group was found, and how often in a row.
+    stale: (GroupPointer, u32),
 }
 
 /// What became of one group.
@@ -171,11 +219,18 @@ impl Trainer {
     /// A trainer that knows nothing yet, of the session's table.
     #[must_use]
     pub fn new(session: RolexSession) -> Self {
-        let (table, meta) = (session.table().clone(), session.hints.cache().meta());
-        Self { session, table, meta, free: FreeLines::default(), published: Vec::new(), current: None }
+        Self::with_sizes(session, GroupSizes::USUAL)
     }
 
-    /// Trains up to `budget` groups that need it.
+    /// The same, with other groups than the usual ones: so small, that a small table has many.
+    #[must_use]
+    pub fn with_sizes(session: RolexSession, sizes: GroupSizes) -> Self {
+        let (table, meta) = (session.table().clone(), session.hints.cache().meta());
+        let (free, runs) = (FreeLines::default(), Runs::default());
+        Self { session, table, meta, sizes, free, runs, images: Vec::new(), current: None }
+    }
+
+    /// Trains up to `budget` groups that need it, and puts small ones together if none is left.
     ///
     /// # Errors
     /// [`TrainError`]. What was published stays; the next step goes on.
@@ -186,25 +241,22 @@ impl Trainer {
         budget: usize,
     ) -> Result<Trained, TrainError<S::Error>> {
         self.session.calls.standing()?;
-        let root = read_root(slot, self.meta).await?;
-        let Some(line) = root.line() else { return self.first_directory(slot, source).await };
-        if self.current.as_ref().is_none_or(|current| current.root != root) {
-            let directory = read_directory(slot, self.meta, root).await?;
-            self.current = Some(Current::of(root, directory));
-        }
+        let Some(slots) = self.look(slot).await? else { return self.first_directory(slot, source).await };
+        take_back(&mut self.images, &mut self.free, &slots);
         let Some(current) = self.current.as_mut() else { return Ok(Trained::default()) };
-        let slots = read_slots(slot, self.meta, line, current.boundaries.len()).await?;
-        take_back(&mut self.published, &mut self.free, &slots);
-        if current.is_abandoned(&slots) {
-            let published = self.replace_directory(slot, source, None).await?;
-            return Ok(Trained { directories: usize::from(published), ..Trained::default() });
+        if slots.iter().any(|slot| slot.pointer.is_frozen()) {
+            let Some(pause) = current.frozen_pause() else {
+                return self.replace_directory(slot, source, Vec::new()).await;
+            };
+            slot.pause(pause).await;
+            return Ok(Trained { lost: 1, ..Trained::default() });
         }
         let (mut due, resting) = current.due(&slots);
         let waiting = due.len().saturating_sub(budget);
         let mut trained = Trained { waiting, resting, ..Trained::default() };
         due.truncate(budget);
         for group in due {
-            match self.train_group(slot, source, group, slots[group]).await? {
+            match self.train_group(slot, source, group, &slots).await? {
                 Outcome::Current => {}
                 Outcome::Published { leaves, merged } => {
                     trained.groups += 1;
@@ -213,21 +265,57 @@ impl Trainer {
                 }
                 Outcome::Lost => trained.lost += 1,
                 Outcome::Grown { leaves, rest } => {
-                    let splits = slots[group].splits;
-                    let Some(pieces) = self.cut(slot, source, &leaves, rest, splits).await? else {
-                        trained.lost += 1;
-                        continue;
-                    };
-                    let published = self.replace_directory(slot, source, Some((group, pieces))).await?;
-                    trained.directories += usize::from(published);
-                    trained.groups += usize::from(published);
-                    trained.leaves += leaves.len();
+                    let pieces = self.cut(slot, source, &leaves, rest, slots[group].splits).await?;
+                    let grown = Replacement { groups: group..group + 1, pieces };
                     // The slots READ above are another directory's now.
-                    break;
+                    return Ok(trained + self.replace_directory(slot, source, vec![grown]).await?);
                 }
             }
         }
+        if waiting > 0 {
+            return Ok(trained);
+        }
+        let together = self.put_together(slot, source, &slots).await?;
+        if !together.is_empty() {
+            trained = trained + self.replace_directory(slot, source, together).await?;
+        }
         Ok(trained)
+    }
+
+    /// The slots of the newest directory, which is the current one from then on; nothing if there is none.
+    ///
+    /// The root is READ behind them. A directory that is the newest then was it before, so its run held it,
+    /// and not yet another, when the slots were READ: what they do not name is in use nowhere.
+    async fn look<Q: QueuePair>(
+        &mut self,
+        slot: &PoolSlot<'_, '_, Q>,
+    ) -> Result<Option<Vec<DirectorySlot>>, LearnedError> {
+        let mut last = ImageError { piece: "directory", what: "number", expected: 0, got: 0 };
+        for _ in 0..LOOKS_MAX {
+            let slots = match &self.current {
+                Some(current) => read_slots(slot, self.meta, current.line(), current.shape).await?,
+                None => Vec::new(),
+            };
+            let root = read_root(slot, self.meta).await?;
+            if root.line().is_none() {
+                return Ok(None);
+            }
+            if self.current.as_ref().is_some_and(|current| current.root == root) {
+                return Ok(Some(slots));
+            }
+            match read_directory(slot, self.meta, root).await {
+                Ok(directory) => self.current = Some(Current::of(root, directory)),
+                Err(LearnedError::Stale(error)) => last = error,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(LearnedError::Unsettled { tries: LOOKS_MAX, last })
+    }
+
+    /// True if the current directory is the newest.
+    async fn is_newest<Q: QueuePair>(&self, slot: &PoolSlot<'_, '_, Q>) -> Result<bool, FabricError> {
+        let root = read_root(slot, self.meta).await?;
+        Ok(self.current.as_ref().is_some_and(|current| current.root == root))
     }
 
     async fn train_group<Q: QueuePair, S: LineSource>(
@@ -235,17 +323,14 @@ impl Trainer {
         slot: &PoolSlot<'_, '_, Q>,
         source: &S,
         group: usize,
-        seen: DirectorySlot,
+        slots: &[DirectorySlot],
     ) -> Result<Outcome, TrainError<S::Error>> {
-        let Some(current) = self.current.as_mut() else { return Ok(Outcome::Current) };
-        if seen.pointer.is_frozen() {
-            return Ok(Outcome::Lost);
-        }
+        let seen = slots[group];
+        let Some(current) = self.current.as_mut() else { return Ok(Outcome::Lost) };
         let boundary = current.boundaries[group];
         let image = match read_group(slot, &self.table, self.meta, seen.pointer, boundary).await {
             Ok(image) => image,
-            // Another trainer has put another in its place meanwhile.
-            Err(LearnedError::Stale(_)) => return Ok(Outcome::Lost),
+            Err(LearnedError::Stale(_)) => return self.note_stale(slot, source, group, slots).await,
             Err(error) => return Err(error.into()),
         };
         if image.time().splits == seen.splits as u32 {
@@ -253,11 +338,10 @@ impl Trainer {
             return Ok(Outcome::Current);
         }
         let known: Vec<LeafPlace> = image.places(&self.table).collect();
-        let end = current.boundaries.get(group + 1).copied();
-        let stretch =
-            Stretch { first: known[0], low: boundary, end, known: &known, leaves_max: GROUP_LEAVES_MAX };
-        let (mut leaves, rest) = collect(slot, &self.session, &stretch).await?;
-        if rest.is_some() || current.is_too_large(leaves.len()) {
+        let Some((mut leaves, rest)) = self.collect_groups(slot, group..group + 1, &known).await? else {
+            return Ok(Outcome::Lost);
+        };
+        if rest.is_some() || self.is_too_large(leaves.len()) {
             return Ok(Outcome::Grown { leaves, rest });
         }
         #[cfg(planted)]
@@ -272,14 +356,31 @@ impl Trainer {
         let time = GroupTime { generation: image.time().generation.wrapping_add(1), splits: trained_at };
         let pointer = self.write_image(slot, source, time, &leaves).await?;
         if !self.exchange(slot, group, seen.pointer, pointer).await? {
-            self.free.give(pointer.line(), pointer.lines() as usize);
             return Ok(Outcome::Lost);
         }
-        self.published.push(pointer);
         if let Some(current) = self.current.as_mut().filter(|_| is_settled) {
             current.note_trained(group, DirectorySlot { pointer, splits });
         }
         Ok(Outcome::Published { leaves: leaves.len(), merged })
+    }
+
+    /// The leaves of neighbouring groups, of which these are known. Nothing if the directory is not the
+    /// newest any more: the leaf at which one of its groups began may have been merged.
+    async fn collect_groups<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        groups: Range<usize>,
+        known: &[LeafPlace],
+    ) -> Result<Option<Tiled>, RolexError> {
+        let Some(Current { boundaries, .. }) = &self.current else { return Ok(None) };
+        let (low, end) = (boundaries[groups.start], boundaries.get(groups.end).copied());
+        let stretch = Stretch { first: known[0], low, end, known, leaves_max: GROUP_LEAVES_MAX };
+        let collected = collect(slot, &self.session, &stretch).await;
+        let is_unsettled = matches!(&collected, Err(RolexError::Learned(LearnedError::Unsettled { .. })));
+        if is_unsettled && !self.is_newest(slot).await? {
+            return Ok(None);
+        }
+        collected.map(Some)
     }
 
     /// Whether these leaves of a group were at rest, and none waits to be merged. If that is so again and
@@ -326,7 +427,7 @@ impl Trainer {
             leaves.retain(|leaf| known.contains(&leaf.place));
         }
         if is_planted(Bug::LinesReusedEarly) {
-            self.published.retain(|published| *published != old);
+            self.images.retain(|image| *image != old);
             self.free.give(old.line(), old.lines() as usize);
         }
         leaves
@@ -342,42 +443,55 @@ impl Trainer {
     ) -> Result<GroupPointer, TrainError<S::Error>> {
         let leaves: Vec<(u64, LeafPlace)> = leaves.iter().map(|leaf| (leaf.low, leaf.place)).collect();
         let words = Group::train(time, &leaves).to_words();
-        let line = self.write_lines(slot, source, &words).await?;
-        Ok(GroupPointer::new(line, (words.len() / WORDS_PER_LINE) as u32, time.generation))
+        let lines = words.len() / WORDS_PER_LINE;
+        let line = self.take_lines(slot, source, lines).await?;
+        let pointer = GroupPointer::new(line, lines as u32, time.generation);
+        self.images.push(pointer);
+        write_words(slot, META_NODE, self.meta.address(line, 0), &words).await?;
+        Ok(pointer)
     }
 
-    /// Writes whole lines into lines of this trainer's own; they stand there when this returns.
-    async fn write_lines<Q: QueuePair, S: LineSource>(
+    /// Lines of this trainer's own that nothing stands in.
+    async fn take_lines<Q: QueuePair, S: LineSource>(
         &mut self,
         slot: &PoolSlot<'_, '_, Q>,
         source: &S,
-        words: &[u64],
+        lines: usize,
     ) -> Result<u32, TrainError<S::Error>> {
-        let lines = words.len() / WORDS_PER_LINE;
         let line = self.free.take_or_ask(slot, lines, source).await.map_err(TrainError::Lines)?;
         if !self.meta.holds(line, lines) {
             let (expected, got) = (self.meta.lines.into(), line.into());
             let error = ImageError { piece: "lines given to a trainer", what: "first line", expected, got };
             return Err(LearnedError::Stale(error).into());
         }
-        write_words(slot, META_NODE, self.meta.address(line, 0), words).await?;
         Ok(line)
+    }
+
+    /// Whether a group of so many leaves is to be cut.
+    fn is_too_large(&self, leaves: usize) -> bool {
+        let all = self.current.as_ref().map_or(0, |current| current.leaves);
+        let is_grown = leaves as u64 > 2 * self.sizes.leaves as u64 + all / GROWTH_SHARE;
+        is_grown || leaves > GROUP_LEAVES_MAX / 2
     }
 
     fn slot_address(&self, group: usize) -> farsight_base::RemoteAddress {
         let current = self.current.as_ref().expect("a group belongs to a directory");
-        let line = current.root.line().expect("a directory stands somewhere");
-        self.meta.address(line, Directory::slot_word(current.boundaries.len(), group))
+        self.meta.address(current.line(), current.shape.slot_word(group))
     }
 }
 
-/// Gives those lines of published images to the free ones that no slot of the newest directory names.
-fn take_back(published: &mut Vec<GroupPointer>, free: &mut FreeLines, slots: &[DirectorySlot]) {
-    if published.is_empty() {
+/// Leaves of the group of an image of one segment, at most; of more segments, about.
+fn leaves_of(image: GroupPointer) -> usize {
+    (image.lines() as usize * WORDS_PER_LINE).saturating_sub(GROUP_HEADER_WORDS + SEGMENT_WORDS)
+}
+
+/// Gives those lines of images to the free ones that no slot of the newest directory names.
+fn take_back(images: &mut Vec<GroupPointer>, free: &mut FreeLines, slots: &[DirectorySlot]) {
+    if images.is_empty() {
         return;
     }
     let named: HashSet<u64> = slots.iter().map(|slot| slot.pointer.thawed().0).collect();
-    published.retain(|pointer| {
+    images.retain(|pointer| {
         let is_named = named.contains(&pointer.0);
         if !is_named {
             free.give(pointer.line(), pointer.lines() as usize);
@@ -389,18 +503,21 @@ fn take_back(published: &mut Vec<GroupPointer>, free: &mut FreeLines, slots: &[D
 impl Current {
     fn of(root: RootWord, directory: Directory) -> Self {
         let groups = directory.boundaries.len();
-        // An image has hardly more than a word a leaf.
-        let lines: u64 = directory.slots.iter().map(|slot| u64::from(slot.pointer.lines())).sum();
-        let leaves = lines * WORDS_PER_LINE as u64;
         Self {
             root,
+            shape: directory.shape(),
+            leaves: directory.slots.iter().map(|slot| leaves_of(slot.pointer) as u64).sum(),
             boundaries: directory.boundaries,
-            leaves,
             trained: vec![None; groups],
             rests: vec![Rest::default(); groups],
             turn: 0,
             frozen_steps: 0,
         }
+    }
+
+    /// The first line of its run.
+    fn line(&self) -> u32 {
+        self.root.line().expect("a directory stands somewhere")
     }
 
     /// The groups that are not known to be trained, in turn; and how many of them are passed over.
@@ -423,22 +540,18 @@ impl Current {
         (due, resting)
     }
 
-    /// Whether slots stay frozen for longer than a trainer that lives needs for its directory.
-    fn is_abandoned(&mut self, slots: &[DirectorySlot]) -> bool {
-        let is_frozen = slots.iter().any(|slot| slot.pointer.is_frozen());
-        self.frozen_steps = if is_frozen { self.frozen_steps + 1 } else { 0 };
-        self.frozen_steps > FROZEN_STEPS_MAX
+    /// How long to wait for whoever has frozen slots; nothing if that was long enough.
+    fn frozen_pause(&mut self) -> Option<Duration> {
+        let step = self.frozen_steps;
+        self.frozen_steps += 1;
+        let groups = self.boundaries.len() as u32;
+        let first = FROZEN_PAUSE + FROZEN_PAUSE_PER_GROUP.saturating_mul(groups);
+        (step < FROZEN_STEPS_MAX).then(|| first.saturating_mul(1 << (2 * step)))
     }
 
     fn note_trained(&mut self, group: usize, slot: DirectorySlot) {
         self.trained[group] = Some(slot);
     }
-
-    /// Whether a group of so many leaves is to be cut.
-    fn is_too_large(&self, leaves: usize) -> bool {
-        let is_grown = leaves as u64 > GROUP_LEAVES_GROWN as u64 + self.leaves / GROWTH_SHARE;
-        is_grown || leaves > GROUP_LEAVES_MAX / 2
-    }
 }
 
-const _: () = assert!(DIRECTORY_SLOT_WORDS == 2 && GROUP_LEAVES_GROWN < GROUP_LEAVES_MAX);
+const _: () = assert!(2 * GroupSizes::USUAL.leaves < GROUP_LEAVES_MAX);

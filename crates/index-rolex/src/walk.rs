@@ -6,10 +6,16 @@
 //!
 //! Right of a leaf is its sibling. Left of it, or where a block is no leaf of the chain any more, the walk
 //! goes on at leaves further and further left in the group's image: one position, three, seven, at last the
-//! group's first leaf, which is never merged and from which the chain leads to every key. A sibling that is
+//! group's first leaf, from which the chain leads to every key of the group. A sibling that is
 //! closed was just made, or is being merged, by whoever holds the leaf before it: so that one's lock is what
 //! the walk waits for. A block that the cache names may be another leaf by now, far from the key. It is the
 //! leaf meant if the cache names it for its own low fence, too; otherwise the walk goes left.
+//!
+//! The first leaf of a group of the newest directory is always in the chain; that of an older one may have
+//! been merged, and its block be any leaf. Then the walk asks for what is newest and begins anew, after a
+//! pause. Whoever merges such a leaf has seen a newer directory published, so what is fetched then is newer
+//! than what led astray: the walk goes on in circles only as long as directories are published, or until it
+//! has paused for [`WAIT_MAX`].
 
 use std::time::Duration;
 
@@ -132,13 +138,17 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// Whether `at`, whose low fence is `low`, is the leaf that the cache believes there; the first leaf of
-    /// a group always is.
+    /// Whether `at`, whose low fence is `low`, is the leaf that the cache believes there; as the first leaf
+    /// of the key's group any serves that is in the group.
     fn is_meant(&self, at: LeafPlace, low: u64) -> bool {
-        self.lefts == LEFTS_MAX || self.session.hints.names(low, at)
+        if self.lefts == LEFTS_MAX {
+            return low >= self.session.hints.boundary_of(self.key);
+        }
+        self.session.hints.names(low, at)
     }
 
-    /// A leaf further left of the key than `at` and all before, at last the first one of its group.
+    /// A leaf further left of the key than `at` and all before, at last the first one of its group; behind
+    /// that, the one that is predicted by what is newest.
     async fn further_left<Q: QueuePair>(
         &mut self,
         slot: &PoolSlot<'_, '_, Q>,
@@ -147,7 +157,13 @@ impl<'s> Walk<'s> {
         self.session.hints.forget_synonym(self.key, at);
         (self.before, self.has_walked) = (None, true);
         self.session.count(|counters| counters.sibling_steps += 1);
-        self.lefts = (self.lefts + 1).min(LEFTS_MAX);
+        if self.lefts == LEFTS_MAX {
+            self.pause(slot, at).await?;
+            self.session.hints.fetch(slot, self.key).await?;
+            self.lefts = 0;
+        } else {
+            self.lefts += 1;
+        }
         let positions = (1 << self.lefts) - 1;
         loop {
             if let Some(left) = self.session.hints.leaf_left_of(self.key, positions) {
@@ -164,26 +180,47 @@ impl<'s> Walk<'s> {
         place: LeafPlace,
         lock: LockWord,
     ) -> Result<(), RolexError> {
-        self.session.count(|counters| counters.retries += 1);
         let now = slot.now();
-        let waited = now.since(*self.begun.get_or_insert(now));
-        if waited > WAIT_MAX {
-            return Err(RolexError::Contended { key: self.key, place, waited });
-        }
         match self.watched {
             Some((watched, word, since)) if watched == place && word == lock => {
                 let is_fenced =
                     lock.owner().is_some_and(|owner| self.session.fenced.borrow().contains(&owner));
                 if lock.owner().is_some() && (is_fenced || now.since(since) >= LEASE) {
                     self.watched = None;
+                    self.check_patience(slot, place)?;
                     return self.session.repair(slot, place, lock).await;
                 }
             }
             _ => self.watched = Some((place, lock, now)),
         }
+        self.pause(slot, place).await
+    }
+
+    /// Waits a moment, longer each time, before the leaf at `place` is looked at again, or another.
+    async fn pause<Q: QueuePair>(
+        &mut self,
+        slot: &PoolSlot<'_, '_, Q>,
+        place: LeafPlace,
+    ) -> Result<(), RolexError> {
+        self.check_patience(slot, place)?;
         let pause = PAUSE_MIN.saturating_mul(1 << self.pauses.min(16)).min(PAUSE_MAX);
         self.pauses += 1;
         slot.pause(pause).await;
+        Ok(())
+    }
+
+    /// Fails if the operation has waited for too long.
+    fn check_patience<Q: QueuePair>(
+        &mut self,
+        slot: &PoolSlot<'_, '_, Q>,
+        place: LeafPlace,
+    ) -> Result<(), RolexError> {
+        self.session.count(|counters| counters.retries += 1);
+        let now = slot.now();
+        let waited = now.since(*self.begun.get_or_insert(now));
+        if waited > WAIT_MAX {
+            return Err(RolexError::Contended { key: self.key, place, waited });
+        }
         Ok(())
     }
 }

@@ -243,9 +243,10 @@ impl RolexSession {
     }
 }
 
-/// Whether the trainer is to look at a leaf that lost a pair: it is empty, and may be merged into another.
+/// Whether the trainer is to look at a leaf that lost a pair: it is empty, and may be merged into another;
+/// but for the table's first one, any may, if not in this directory then in a later one.
 pub(crate) fn is_to_be_merged(leaf: &LockedLeaf<'_>) -> bool {
-    leaf.is_empty() && !leaf.is_anchored() && leaf.fences().is_some_and(|fences| fences.low > 0)
+    leaf.is_empty() && leaf.fences().is_some_and(|fences| fences.low > 0)
 }
 
 /// The candidate whose fences, as READ, hold the key.

@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use common::{Pool, Queue, owner};
 use farsight_base::prng::SplitMix64;
+use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_fabric::QueuePair as _;
 use farsight_fabric::lane::PoolLane;
-use farsight_index_rolex::{CacheSession, LeafPlace, RolexCache, Trained, Trainer};
+use farsight_index_rolex::{CacheSession, GroupSizes, LeafPlace, RolexCache, Trained, Trainer};
+use farsight_layout::learned::{DIRECTORY_HEADER_WORDS, DirectoryShape, ROOT_WORD, RootWord};
 
 /// Steps of training, until there is nothing left to do.
 fn train(pool: &Pool, trainer: &mut Trainer, queues: &mut [Queue]) -> Trained {
@@ -221,14 +223,52 @@ fn a_closed_block_that_a_dead_writer_left_odd_holds_no_trainer_up() {
 /// Sets the frozen bit in every slot of the directory that the root names.
 fn freeze_all(pool: &Pool) {
     use farsight_base::sync::Ordering::Relaxed;
-    use farsight_layout::learned::{Directory, POINTER_FROZEN_BIT, ROOT_WORD, RootWord};
-    let words = pool.meta_words();
-    let line = RootWord(words[ROOT_WORD].load(Relaxed)).line().expect("a directory") as usize;
-    let groups = (words[line * 8].load(Relaxed) >> 32) as usize;
-    for group in 0..groups {
+    use farsight_layout::learned::POINTER_FROZEN_BIT;
+    for pointer in pointers(pool) {
         // Relaxed: nobody else is at work.
-        words[line * 8 + Directory::slot_word(groups, group)].fetch_or(1 << POINTER_FROZEN_BIT, Relaxed);
+        pointer.fetch_or(1 << POINTER_FROZEN_BIT, Relaxed);
     }
+}
+
+/// The words of the newest directory's slots that name the groups' images.
+fn pointers(pool: &Pool) -> Vec<&AtomicU64> {
+    let words = pool.meta_words();
+    // Relaxed: nobody else is at work.
+    let line = RootWord(words[ROOT_WORD].load(Ordering::Relaxed)).line().expect("a directory") as usize;
+    let header: Vec<u64> =
+        words[line * 8..][..DIRECTORY_HEADER_WORDS].iter().map(|word| word.load(Ordering::Relaxed)).collect();
+    let shape = DirectoryShape::of_header(&header).expect("a directory's header");
+    (0..shape.groups()).map(|group| &words[line * 8 + shape.slot_word(group)]).collect()
+}
+
+/// As an exchange leaves it that was on its way while directories took each other's place in the same run.
+#[test]
+fn a_slot_that_names_no_image_of_its_group_is_mended() {
+    let pool = Pool::new(2, 4_000, 40_000);
+    let mut queues = pool.queues();
+    let mut trainer = pool.trainer_of(GroupSizes { leaves: 16, saved_min: 8 });
+    let writer = session(&pool);
+    let mut random = SplitMix64::new(6);
+    for _ in 0..400 {
+        split(&pool, &writer, &mut queues, random.next_u64());
+    }
+    train(&pool, &mut trainer, &mut queues);
+    let slots = pointers(&pool);
+    assert!(slots.len() > 12, "{} groups", slots.len());
+    // Relaxed: nobody else is at work.
+    let named: Vec<u64> = slots.iter().map(|pointer| pointer.load(Ordering::Relaxed)).collect();
+    // The first two, of which one's leaves are found from the other's; one between; the last.
+    for (group, wrong) in [(0, named[5]), (1, u64::MAX >> 1), (6, named[5]), (named.len() - 1, 0)] {
+        slots[group].store(wrong, Ordering::Relaxed);
+    }
+    let asked = PoolLane::new(&mut queues)
+        .block_on(async |slot| session(&pool).candidates(&slot, u64::MAX).await)
+        .expect("the fabric works");
+    assert!(asked.is_err(), "an image of another group is believed");
+    let done = train(&pool, &mut trainer, &mut queues);
+    assert_eq!((done.groups, done.directories), (8, 0), "each, and once more with its counter: {done:?}");
+    let named_one = check_exact(&pool, &session(&pool), &mut queues);
+    assert!(named_one <= 1.01, "{named_one} candidates a key");
 }
 
 #[test]

@@ -9,7 +9,7 @@
 mod directory;
 mod group;
 
-pub use directory::{Directory, DirectorySlot, GroupPointer, RootWord};
+pub use directory::{Directory, DirectoryShape, DirectorySlot, GroupPointer, RootWord};
 pub use group::{GroupEntry, GroupImage, GroupTime};
 
 use farsight_base::prng::mix;
@@ -31,6 +31,8 @@ pub const GROUP_MAGIC: u64 = 0x6772_6f75;
 pub const DIRECTORY_HEADER_WORDS: usize = 8;
 /// Groups of a directory at most.
 pub const DIRECTORY_GROUPS_MAX: usize = 1 << 24;
+/// Groups that a directory's run of lines has room for, at least.
+pub const DIRECTORY_CAPACITY_MIN: u32 = 8;
 /// The low half of a directory's first word.
 pub const DIRECTORY_MAGIC: u64 = 0x6469_7265;
 /// Words of a directory's slot.

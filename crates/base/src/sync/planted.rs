@@ -82,6 +82,8 @@ pub enum Bug {
     MergedUnclosed,
     /// A leaf that is to be merged is taken over before it is locked.
     AdoptedUnlocked,
+    /// A leaf at which a group begins is merged without a look whether it still does.
+    AnchorTakenBlind,
     /// What a compute node that has ended left is given back without a look whether anything leads to it.
     LinkedFreed,
     /// A scan that comes to the end of a part takes it for the end of the table.

@@ -3,14 +3,18 @@
 //! Invariant: a directory or an image is installed only if every word of it is what its writer wrote (its
 //! checksum) and it is the one that was asked for (its number; its boundary and generation). So memory
 //! that is used anew while it is READ costs another try, and whoever writes images at any speed cannot
-//! make a reader believe half of one.
+//! make a reader believe half of one. A directory's slots are no part of that: what one of them points to is
+//! believed if it is an image of the group's boundary, wherever the slot's words came from.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use farsight_base::{Line, WORDS_PER_LINE};
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{FabricError, QueuePair, ReadMode};
-use farsight_layout::learned::{Directory, DirectorySlot, GroupPointer, ImageError, ROOT_WORD, RootWord};
+use farsight_layout::learned::{
+    Directory, DirectoryShape, DirectorySlot, GroupPointer, ImageError, ROOT_WORD, RootWord,
+};
 
 use super::{CacheSession, CachedDirectory, Candidates, Group, GroupId, MetaRegion};
 use crate::transfer::read_words;
@@ -21,6 +25,11 @@ pub(crate) const META_NODE: usize = 0;
 
 /// Times that a directory or an image is fetched before the operation gives up.
 const FETCHES_MAX: u32 = 64;
+/// The pause behind the first of them that fails; each one after it is twice as long.
+const PAUSE_MIN: Duration = Duration::from_micros(1);
+/// The longest pause: all together are longer than trainers take to find that a slot names an image of
+/// another group, and to train that group anew.
+const PAUSE_MAX: Duration = Duration::from_millis(64);
 
 /// Why a compute node cannot say where to look.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -82,7 +91,9 @@ impl CacheSession {
                 Err(LearnedError::Stale(last)) if tries >= FETCHES_MAX => {
                     return Err(LearnedError::Unsettled { tries, last });
                 }
-                Err(LearnedError::Stale(_)) => {}
+                Err(LearnedError::Stale(_)) => {
+                    slot.pause(PAUSE_MIN.saturating_mul(1 << (tries - 1).min(16)).min(PAUSE_MAX)).await;
+                }
                 done => return done,
             }
         }
@@ -249,12 +260,13 @@ pub(crate) async fn read_directory<Q: QueuePair>(
         return Err(outside(Directory::HEADER_LINES).into());
     }
     let header = read_words(slot, META_NODE, meta.address(first, 0), Directory::HEADER_LINES).await?;
-    let lines = Directory::lines(&header)?;
-    if !meta.holds(first, lines) {
-        return Err(outside(lines).into());
+    let shape = DirectoryShape::of_header(&header)?;
+    if !meta.holds(first, shape.run_lines()) {
+        return Err(outside(shape.run_lines()).into());
     }
-    let words = read_words(slot, META_NODE, meta.address(first, 0), lines).await?;
-    let directory = Directory::from_words(&words)?;
+    let head = read_words(slot, META_NODE, meta.address(first, 0), shape.head_lines()).await?;
+    let slots = read_slot_words(slot, meta, first, shape).await?;
+    let directory = Directory::from_words(&head, &slots)?;
     if directory.number != root.number() {
         let (expected, got) = (root.number().into(), directory.number.into());
         return Err(ImageError { piece: "directory", what: "number", expected, got }.into());
@@ -262,18 +274,25 @@ pub(crate) async fn read_directory<Q: QueuePair>(
     Ok(directory)
 }
 
-/// READs the slots of a directory as they are now.
+/// READs the slots of the directory of this shape that begins at `first_line`, as they are now.
 pub(crate) async fn read_slots<Q: QueuePair>(
     slot: &PoolSlot<'_, '_, Q>,
     meta: MetaRegion,
     first_line: u32,
-    groups: usize,
+    shape: DirectoryShape,
 ) -> Result<Vec<DirectorySlot>, FabricError> {
-    let begin = Directory::slot_word(groups, 0);
-    let lines = (Directory::slot_word(groups, groups) - begin).div_ceil(WORDS_PER_LINE);
-    let words = read_words(slot, META_NODE, meta.address(first_line, begin), lines).await?;
-    let slots = words.as_chunks().0[..groups].iter();
-    Ok(slots.map(|&[pointer, splits]| DirectorySlot { pointer: GroupPointer(pointer), splits }).collect())
+    let words = read_slot_words(slot, meta, first_line, shape).await?;
+    Ok(DirectorySlot::of_words(&words, shape.groups()))
+}
+
+async fn read_slot_words<Q: QueuePair>(
+    slot: &PoolSlot<'_, '_, Q>,
+    meta: MetaRegion,
+    first_line: u32,
+    shape: DirectoryShape,
+) -> Result<Vec<u64>, FabricError> {
+    let from = meta.address(first_line, shape.slot_word(0));
+    read_words(slot, META_NODE, from, shape.slot_lines()).await
 }
 
 /// READs the image of the group of this boundary that stands at `pointer`.

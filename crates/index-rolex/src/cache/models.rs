@@ -29,7 +29,7 @@ fn group(generation: u32) -> Group {
 }
 
 fn directory(number: u32) -> Directory {
-    Directory { number, boundaries: vec![0], slots: vec![DirectorySlot::default()] }
+    Directory { number, capacity: 8, boundaries: vec![0], slots: vec![DirectorySlot::default()] }
 }
 
 /// The generation that a session sees: the same in both leaves, and never an older one than before.

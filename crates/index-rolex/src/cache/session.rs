@@ -101,7 +101,8 @@ impl CacheSession {
     }
 
     /// The leaf that the group of `key` names so many positions left of where it predicts the key; with
-    /// fewer there, its first leaf, from which the chain leads to every leaf of the group. `None` as in
+    /// fewer there, its first leaf, from which, in the newest directory, the chain leads to every leaf of the
+    /// group. `None` as in
     /// [`CacheSession::predict`].
     #[must_use]
     pub fn leaf_left_of(&self, key: u64, positions: u32) -> Option<LeafPlace> {
@@ -199,6 +200,13 @@ impl CacheSession {
             *walks = 0;
         }
         is_time
+    }
+
+    /// The least key of the group of `key`.
+    pub(crate) fn boundary_of(&self, key: u64) -> u64 {
+        let mut view = self.view.borrow_mut();
+        view.catch_up(&self.cache);
+        view.directory.boundaries[view.directory.group_of(key)]
     }
 
     /// The least key of each group.

@@ -1,16 +1,51 @@
-//! Anchors: a leaf at which a group begins says so itself, under its lock, before the group is published.
+//! Anchors: a leaf at which a group begins says so itself, under its lock.
 //!
-//! Invariant: an anchored leaf is never merged into another, by whichever compute node, and however old the
-//! directory is that this one knows. So the first leaf of every group of every directory is in the chain. A
-//! leaf that was anchored for a directory that was not published stays so.
+//! Invariant: the first leaf of every group of the newest directory is in the chain.
+//!
+//! Protocol: whoever makes a directory freezes all slots of the one before; then anchors, each under its
+//! lock, the leaves at which new groups begin; then publishes, if all of them still are leaves of the chain.
+//! Whoever merges a leaf that is anchored, and that is not the first of its group, holds its lock and READs
+//! its group's slot, then, behind that, the root: the slot must not be frozen, and the root must name the
+//! directory in which the leaf is not a first one.
+//!
+//! Why that suffices: that directory was the newest at the root's READ, so it was it at the slot's, and the
+//! slot was READ in it. No maker of the next directory had frozen all slots then. So each comes to this
+//! leaf's lock later, and the one whose leaf it would be finds it merged, or, if the merge's holder died
+//! before it began, repairs it and anchors it again, and the merge is given up. A leaf that is not anchored
+//! is no group's first yet: whoever is about to make it one comes to its lock before or after the merge, and
+//! sees it merged or is seen by its anchor. And nobody merges the first leaves of groups that stay: they are
+//! first ones in the directory that is frozen, too.
+//!
+//! An anchor goes with its leaf. One that was made for a directory that was not published, or is superseded,
+//! costs the two READs of who merges the leaf.
 
-use farsight_base::Line;
-use farsight_fabric::QueuePair;
+#[cfg(planted)]
+use farsight_base::sync::planted::{Bug, is_planted};
+use farsight_base::{LINE_BYTES, Line, RemoteAddress};
 use farsight_fabric::lane::PoolSlot;
+use farsight_fabric::{FabricError, QueuePair, ReadMode};
+use farsight_layout::learned::{GroupPointer, RootWord};
 use farsight_layout::pool::{LockWord, LockedLeaf, Writes};
 
+use super::Trainer;
+use crate::cache::fetch::{META_NODE, read_root};
 use crate::walk::Walk;
 use crate::{LeafPlace, RolexError, RolexSession};
+
+/// Where a group's slot is, of which directory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GroupAt {
+    root: RootWord,
+    slot: RemoteAddress,
+}
+
+impl Trainer {
+    /// Where this group of the current directory has its slot.
+    pub(super) fn group_at(&self, group: usize) -> GroupAt {
+        let root = self.current.as_ref().expect("a group belongs to a directory").root;
+        GroupAt { root, slot: self.slot_address(group) }
+    }
+}
 
 impl RolexSession {
     /// Anchors the leaf at `place`, if it begins at `low`; false if it does not any more.
@@ -42,5 +77,26 @@ impl RolexSession {
             self.execute(slot, &writes).await?;
             return Ok(is_it);
         }
+    }
+
+    /// Whether a leaf of this group that is anchored, and not its first, may be merged; its lock is this
+    /// session's.
+    pub(super) async fn may_go<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        group: GroupAt,
+    ) -> Result<bool, FabricError> {
+        #[cfg(planted)]
+        if is_planted(Bug::AnchorTakenBlind) {
+            return Ok(true);
+        }
+        let mut line = [Line::ZERO];
+        let word = group.slot.offset_bytes % LINE_BYTES as u64;
+        let from = RemoteAddress { offset_bytes: group.slot.offset_bytes - word, ..group.slot };
+        slot.read(META_NODE, from, &mut line, ReadMode::Plain).await?;
+        let pointer = GroupPointer(line[0].0[word as usize / 8]);
+        // Not before the slot: once another directory is the newest, the slot may be that of any group.
+        let root = read_root(slot, self.hints.cache().meta()).await?;
+        Ok(!pointer.is_frozen() && root == group.root)
     }
 }

@@ -83,7 +83,7 @@ pub(super) async fn collect<Q: QueuePair>(
     slot: &PoolSlot<'_, '_, Q>,
     session: &RolexSession,
     stretch: &Stretch<'_>,
-) -> Result<(Vec<Collected>, Option<Collected>), RolexError> {
+) -> Result<Tiled, RolexError> {
     let table = session.table();
     let mut seen: HashMap<LeafPlace, Option<Seen>> = HashMap::new();
     let mut unread: Vec<LeafPlace> = stretch.known.to_vec();
@@ -131,7 +131,8 @@ fn unknown(
     unknown
 }
 
-type Tiled = (Vec<Collected>, Option<Collected>);
+/// Leaves of a stretch, and the one behind the last of them if it ended early.
+pub(super) type Tiled = (Vec<Collected>, Option<Collected>);
 
 /// The leaves from the first on, each where the one before ends; or the leaves to READ again.
 fn tile(

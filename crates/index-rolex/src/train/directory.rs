@@ -1,16 +1,21 @@
-//! New directories: the first one, that of a bulk load, and one in which a group that has grown is several.
+//! New directories: the first one, that of a bulk load, and those in which others take the place of groups.
+//!
+//! Invariant: the leaf at which a new group begins is anchored, in the chain, when the directory is published
+//! ([`anchor`](super::anchor)), behind the freeze of the one before. A replacement one of whose leaves is
+//! gone by then is given up, and the old groups stay.
 
-use farsight_base::WORDS_PER_LINE;
+use std::ops::Range;
+
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{FabricError, QueuePair};
 use farsight_layout::learned::{
-    Directory, DirectorySlot, GROUP_LEAVES_MAX, GroupPointer, GroupTime, ROOT_SPLITS_WORD, ROOT_WORD,
-    RootWord,
+    Directory, DirectoryShape, DirectorySlot, GROUP_LEAVES_MAX, GroupPointer, GroupTime, ROOT_SPLITS_WORD,
+    ROOT_WORD, RootWord,
 };
-use farsight_protocol::{Blocks, Space};
 
 use super::collect::{Collected, Stretch, collect};
-use super::{Current, GROUP_LEAVES, LineSource, TrainError, Trained, Trainer};
+use super::{Current, LineSource, TrainError, Trained, Trainer};
+use crate::cache::LearnedError;
 use crate::cache::fetch::{META_NODE, read_slots};
 use crate::transfer::read_words;
 use crate::{LeafPlace, RolexError};
@@ -18,8 +23,63 @@ use crate::{LeafPlace, RolexError};
 /// Times that slots are tried to be frozen: each failure is another trainer's success there.
 const FREEZES_MAX: u32 = 64;
 
-/// Groups of a directory to come: boundaries and slots.
-pub(super) type Groups = Vec<(u64, DirectorySlot)>;
+/// A group to come, whose image is written.
+pub(super) struct Piece {
+    /// Its boundary.
+    low: u64,
+    /// The leaf that begins there.
+    first: LeafPlace,
+    leaves: usize,
+    slot: DirectorySlot,
+}
+
+/// Neighbouring groups, and what takes their place.
+pub(super) struct Replacement {
+    pub(super) groups: Range<usize>,
+    /// Each counts as many splits as all of the groups together did before their leaves were READ.
+    pub(super) pieces: Vec<Piece>,
+}
+
+/// Groups of a directory to come.
+#[derive(Default)]
+struct Groups {
+    boundaries: Vec<u64>,
+    slots: Vec<DirectorySlot>,
+    /// The groups of the directory before in which each one's splits were counted.
+    origins: Vec<Range<usize>>,
+}
+
+impl Groups {
+    fn push(&mut self, boundary: u64, slot: DirectorySlot, origin: Range<usize>) {
+        self.boundaries.push(boundary);
+        self.slots.push(slot);
+        self.origins.push(origin);
+    }
+
+    /// The groups of the directory of these boundaries and slots, where `replacements`, ascending, take the
+    /// place of some.
+    fn replaced(boundaries: &[u64], slots: &[DirectorySlot], replacements: &[Replacement]) -> Self {
+        let (mut groups, mut group) = (Self::default(), 0);
+        let mut replacements = replacements.iter().peekable();
+        while group < boundaries.len() {
+            let Some(replaced) = replacements.next_if(|replaced| replaced.groups.start == group) else {
+                groups.push(boundaries[group], slots[group], group..group + 1);
+                group += 1;
+                continue;
+            };
+            for piece in &replaced.pieces {
+                groups.push(piece.low, piece.slot, replaced.groups.clone());
+            }
+            group = replaced.groups.end;
+        }
+        groups
+    }
+}
+
+/// What all of these groups' slots count.
+pub(super) fn splits_of(slots: &[DirectorySlot]) -> u64 {
+    slots.iter().fold(0, |sum, slot| sum.wrapping_add(slot.splits))
+}
 
 impl Trainer {
     /// Makes a directory for a table that has none, once a leaf of it has split.
@@ -35,12 +95,9 @@ impl Trainer {
         let first = LeafPlace::new(0, 0).expect("every pool has a first leaf");
         let stretch = Stretch { first, low: 0, end: None, known: &[], leaves_max: GROUP_LEAVES_MAX };
         let (leaves, rest) = collect(slot, &self.session, &stretch).await?;
-        let published = match self.cut(slot, source, &leaves, rest, splits).await? {
-            Some(groups) => usize::from(self.publish_first(slot, source, groups, splits).await?),
-            None => 0,
-        };
-        let (groups, leaves, lost) = (published, leaves.len(), 1 - published);
-        Ok(Trained { groups, leaves, lost, directories: published, ..Trained::default() })
+        let pieces = self.cut(slot, source, &leaves, rest, splits).await?;
+        let is_published = self.publish_first(slot, source, &pieces, splits).await?;
+        Ok(Trained::directory(is_published, &pieces))
     }
 
     /// Publishes the directory of a table that has none and whose leaves, all of them, are these. False if
@@ -56,72 +113,70 @@ impl Trainer {
     ) -> Result<bool, TrainError<S::Error>> {
         let splits = self.root_splits(slot).await?;
         let leaves: Vec<Collected> = leaves.iter().map(|&(low, place)| Collected::at(place, low)).collect();
-        match self.cut(slot, source, &leaves, None, splits).await? {
-            Some(groups) => self.publish_first(slot, source, groups, splits).await,
-            None => Ok(false),
-        }
+        let pieces = self.cut(slot, source, &leaves, None, splits).await?;
+        self.publish_first(slot, source, &pieces, splits).await
     }
 
     async fn publish_first<Q: QueuePair, S: LineSource>(
         &mut self,
         slot: &PoolSlot<'_, '_, Q>,
         source: &S,
-        groups: Groups,
+        pieces: &[Piece],
         splits: u64,
     ) -> Result<bool, TrainError<S::Error>> {
-        let count = groups.len();
-        let pointers: Vec<GroupPointer> = groups.iter().map(|(_, slot)| slot.pointer).collect();
-        let published = self.publish(slot, source, RootWord::default(), groups).await?;
-        if published {
-            self.published.extend(pointers);
-            let missed = self.root_splits(slot).await?.wrapping_sub(splits);
-            self.count_again(slot, (0..count).map(|group| (group, missed))).await?;
-        } else {
-            self.give_images(&pointers);
+        // As long as there is no directory nobody merges what is anchored, so there is nothing to freeze.
+        if !self.anchor_all(slot, pieces).await? {
+            return Ok(false);
         }
-        Ok(published)
+        let mut groups = Groups::default();
+        for piece in pieces {
+            groups.push(piece.low, piece.slot, 0..0);
+        }
+        if !self.publish(slot, source, RootWord::default(), 0, groups).await? {
+            return Ok(false);
+        }
+        let missed = self.root_splits(slot).await?.wrapping_sub(splits);
+        self.count_again(slot, (0..pieces.len()).map(|group| (group, missed))).await?;
+        Ok(true)
     }
 
-    /// Publishes a directory in the place of the one known: the same groups, but for one of them these.
+    /// Publishes a directory in the place of the one known: the same groups, but for these replacements.
     pub(super) async fn replace_directory<Q: QueuePair, S: LineSource>(
         &mut self,
         slot: &PoolSlot<'_, '_, Q>,
         source: &S,
-        cut: Option<(usize, Groups)>,
-    ) -> Result<bool, TrainError<S::Error>> {
-        let Some(Current { root, boundaries, .. }) = self.current.take() else { return Ok(false) };
-        let Some(line) = root.line() else { return Ok(false) };
-        let (cut_group, mut cut_pieces) = cut.map_or((None, Groups::new()), |(group, it)| (Some(group), it));
-        let pieces: Vec<GroupPointer> = cut_pieces.iter().map(|(_, slot)| slot.pointer).collect();
-        let Some(old) = self.freeze(slot, line, boundaries.len()).await? else {
-            self.give_images(&pieces);
-            return Ok(false);
-        };
-        // The groups of the new directory, and where each was counted in the old one.
-        let (mut groups, mut origin) = (Groups::new(), Vec::new());
-        for (group, (boundary, slot)) in boundaries.iter().zip(&old).enumerate() {
-            if cut_group == Some(group) {
-                origin.extend(cut_pieces.iter().map(|_| group));
-                groups.append(&mut cut_pieces);
-            } else {
-                origin.push(group);
-                groups.push((*boundary, *slot));
+        replacements: Vec<Replacement>,
+    ) -> Result<Trained, TrainError<S::Error>> {
+        let lost = Trained::directory(false, &[]);
+        let Some(Current { root, shape, boundaries, .. }) = self.current.take() else { return Ok(lost) };
+        let Some(line) = root.line() else { return Ok(lost) };
+        let Some(old) = self.freeze(slot, line, shape).await? else { return Ok(lost) };
+        let mut kept = Vec::new();
+        for replacement in replacements {
+            if self.anchor_all(slot, &replacement.pieces).await? {
+                kept.push(replacement);
             }
         }
-        let counted: Vec<u64> = groups.iter().map(|(_, slot)| slot.splits).collect();
-        if !self.publish(slot, source, root, groups).await? {
-            self.give_images(&pieces);
-            return Ok(false);
+        let groups = Groups::replaced(&boundaries, &old, &kept);
+        let origins = groups.origins.clone();
+        let counted: Vec<u64> = groups.slots.iter().map(|slot| slot.splits).collect();
+        if !self.publish(slot, source, root, shape.capacity(), groups).await? {
+            return Ok(lost);
         }
-        self.published.extend(pieces);
-        let now = read_slots(slot, self.meta, line, boundaries.len()).await?;
-        let missed = origin.iter().zip(counted).map(|(old, counted)| now[*old].splits.wrapping_sub(counted));
+        let now = read_slots(slot, self.meta, line, shape).await?;
+        // The old run is used again behind the next directory but one, at the earliest: as long as this one
+        // is the newest, behind the READ, it was READ as it was left.
+        let is_newest = self.is_newest(slot).await?;
+        let missed = origins.into_iter().zip(counted).map(|(origin, counted)| {
+            if is_newest { splits_of(&now[origin]).wrapping_sub(counted) } else { 1 }
+        });
         self.count_again(slot, missed.enumerate()).await?;
-        Ok(true)
+        let pieces: Vec<Piece> = kept.into_iter().flat_map(|replacement| replacement.pieces).collect();
+        Ok(Trained::directory(true, &pieces))
     }
 
-    /// Writes images of about [`GROUP_LEAVES`] leaves each; the leaf behind them begins a group whose other
-    /// leaves are to be found out. Nothing if a leaf at which a group would begin is none any more.
+    /// Writes images of about as many leaves each as groups shall have; the leaf behind them begins a group
+    /// whose other leaves are to be found out.
     pub(super) async fn cut<Q: QueuePair, S: LineSource>(
         &mut self,
         slot: &PoolSlot<'_, '_, Q>,
@@ -129,54 +184,60 @@ impl Trainer {
         leaves: &[Collected],
         rest: Option<Collected>,
         splits: u64,
-    ) -> Result<Option<Groups>, TrainError<S::Error>> {
-        let count = leaves.len().div_ceil(GROUP_LEAVES).max(1);
+    ) -> Result<Vec<Piece>, TrainError<S::Error>> {
+        let count = leaves.len().div_ceil(self.sizes.leaves).max(1);
         let size = leaves.len().div_ceil(count).max(1);
-        let mut groups = Groups::new();
         // An image that says it is older than the counter is trained again.
         let before = (splits as u32).wrapping_sub(1);
         let is_at_rest = |leaf: &Collected| !leaf.is_locked && !leaf.is_empty;
         let time_of = |piece: &[Collected]| if piece.iter().all(is_at_rest) { splits as u32 } else { before };
         let known = leaves.chunks(size).map(|piece| (piece, time_of(piece)));
         let unknown = rest.as_ref().map(|leaf| (std::slice::from_ref(leaf), before));
-        for (piece, trained_at) in known.chain(unknown) {
-            if !self.session.anchor(slot, piece[0].place, piece[0].low).await? {
-                let pointers: Vec<GroupPointer> = groups.iter().map(|(_, slot)| slot.pointer).collect();
-                self.give_images(&pointers);
-                return Ok(None);
-            }
+        let mut pieces = Vec::new();
+        for (leaves, trained_at) in known.chain(unknown) {
             let time = GroupTime { generation: 1, splits: trained_at };
-            let pointer = self.write_image(slot, source, time, piece).await?;
-            groups.push((piece[0].low, DirectorySlot { pointer, splits }));
+            let pointer = self.write_image(slot, source, time, leaves).await?;
+            let Collected { place: first, low, .. } = leaves[0];
+            pieces.push(Piece { low, first, leaves: leaves.len(), slot: DirectorySlot { pointer, splits } });
         }
-        Ok(Some(groups))
+        Ok(pieces)
     }
 
-    /// Publishes a directory in the place of the one that `old` names; false if another trainer was quicker.
+    /// Anchors the leaf at which each of these groups begins; false if one of them is none any more.
+    async fn anchor_all<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        pieces: &[Piece],
+    ) -> Result<bool, RolexError> {
+        for piece in pieces {
+            if !self.session.anchor(slot, piece.first, piece.low).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Publishes a directory in the place of the one that `old` names, whose run has this capacity; false if
+    /// another trainer was quicker.
     async fn publish<Q: QueuePair, S: LineSource>(
         &mut self,
         slot: &PoolSlot<'_, '_, Q>,
         source: &S,
         old: RootWord,
+        capacity: u32,
         groups: Groups,
     ) -> Result<bool, TrainError<S::Error>> {
         let number = old.number() + 1;
-        let (boundaries, slots) = groups.into_iter().unzip();
-        let directory = Directory { number, boundaries, slots };
-        let words = directory.to_words();
-        let line = self.write_lines(slot, source, &words).await?;
-        let lines = [Blocks { first: line, count: (words.len() / WORDS_PER_LINE) as u32 }];
-        let failed = |source| RolexError::of_call("lines of a directory", source);
-        self.session.calls.settle(META_NODE, Space::Meta, &lines).map_err(failed)?;
+        let capacity = DirectoryShape::new(groups.boundaries.len(), capacity).capacity();
+        let directory = Directory { number, capacity, boundaries: groups.boundaries, slots: groups.slots };
+        let line = self.write_directory(slot, source, &directory).await?;
         let root = RootWord::new(line, number);
         slot.post_compare_swap(META_NODE, 0, self.meta.address(0, ROOT_WORD), old.0, root.0);
         slot.completed().await;
         if slot.take_word(META_NODE, 0)? != old.0 {
-            // It was never published, so nobody counts in it.
-            self.session.calls.adopt(META_NODE, Space::Meta, &lines).map_err(failed)?;
-            self.free.give(line, words.len() / WORDS_PER_LINE);
             return Ok(false);
         }
+        self.runs.note_published(root);
         self.current = Some(Current::of(root, directory));
         Ok(true)
     }
@@ -184,14 +245,14 @@ impl Trainer {
     /// Freezes all slots of the directory at `line`; gives them as they were last, thawed. Nothing if other
     /// trainers go on publishing there.
     async fn freeze<Q: QueuePair>(
-        &mut self,
+        &self,
         slot: &PoolSlot<'_, '_, Q>,
         line: u32,
-        groups: usize,
+        shape: DirectoryShape,
     ) -> Result<Option<Vec<DirectorySlot>>, FabricError> {
-        let mut slots = read_slots(slot, self.meta, line, groups).await?;
+        let mut slots = read_slots(slot, self.meta, line, shape).await?;
         for _ in 0..FREEZES_MAX {
-            let open = (0..groups).filter(|group| !slots[*group].pointer.is_frozen());
+            let open = (0..slots.len()).filter(|group| !slots[*group].pointer.is_frozen());
             let open: Vec<usize> = open.collect();
             if open.is_empty() {
                 for slot in &mut slots {
@@ -201,7 +262,7 @@ impl Trainer {
             }
             for piece in open.chunks(slot.verbs()) {
                 for (verb, &group) in piece.iter().enumerate() {
-                    let (at, old) = (Directory::slot_word(groups, group), slots[group].pointer);
+                    let (at, old) = (shape.slot_word(group), slots[group].pointer);
                     slot.post_compare_swap(
                         META_NODE,
                         verb,
@@ -221,13 +282,17 @@ impl Trainer {
         Ok(None)
     }
 
-    /// Adds splits to groups of the directory that this trainer has just published.
+    /// Adds splits to groups of the directory that this trainer has published; if another one has its maker's
+    /// last look behind it, in that one.
     async fn count_again<Q: QueuePair>(
-        &mut self,
+        &self,
         slot: &PoolSlot<'_, '_, Q>,
         missed: impl Iterator<Item = (usize, u64)>,
-    ) -> Result<(), FabricError> {
+    ) -> Result<(), LearnedError> {
         let missed: Vec<(usize, u64)> = missed.filter(|(_, splits)| *splits > 0).collect();
+        if missed.is_empty() {
+            return Ok(());
+        }
         for piece in missed.chunks(slot.verbs()) {
             for (verb, &(group, splits)) in piece.iter().enumerate() {
                 let mut at = self.slot_address(group);
@@ -239,6 +304,13 @@ impl Trainer {
                 slot.take_word(META_NODE, verb)?;
             }
         }
+        if self.is_newest(slot).await? {
+            return Ok(());
+        }
+        let Some(Current { boundaries, .. }) = &self.current else { return Ok(()) };
+        for (group, _) in missed {
+            self.session.hints.count_split(slot, boundaries[group]).await?;
+        }
         Ok(())
     }
 
@@ -247,11 +319,15 @@ impl Trainer {
         let line = read_words(slot, META_NODE, self.meta.address(0, 0), 1).await?;
         Ok(line[ROOT_SPLITS_WORD])
     }
+}
 
-    /// Takes back the lines of images that no directory names.
-    fn give_images(&mut self, pointers: &[GroupPointer]) {
-        for pointer in pointers {
-            self.free.give(pointer.line(), pointer.lines() as usize);
+impl Trained {
+    /// A directory with these groups new in it, published or lost.
+    fn directory(is_published: bool, pieces: &[Piece]) -> Self {
+        if !is_published {
+            return Self { lost: 1, ..Self::default() };
         }
+        let leaves = pieces.iter().map(|piece| piece.leaves).sum();
+        Self { groups: pieces.len(), leaves, directories: 1, ..Self::default() }
     }
 }

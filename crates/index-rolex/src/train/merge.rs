@@ -1,7 +1,8 @@
 //! Merges: a leaf that lost its last pair goes back to its memory node, and its keys to its left neighbour.
 //!
-//! Invariant: a leaf is merged under both locks, taken from left to right, and only if it is empty and not
-//! anchored then. It is this compute node's before it is closed, so that nobody else gives it back, and a
+//! Invariant: a leaf is merged under both locks, taken from left to right, and only if it is empty and no
+//! group of the newest directory begins there, nor one of a directory that is about to be published
+//! ([`anchor`]). It is this compute node's before it is closed, so that nobody else gives it back, and a
 //! trainer that dies leaves it to whoever looks at its orphans. It is taken over under both locks: a block
 //! that was a leaf when somebody looked may be another compute node's now, which has not linked it yet.
 //!
@@ -9,6 +10,8 @@
 //! at the group finds the leaf empty. It adds the merges to come to the counter, so that the group is trained
 //! again if the trainer dies on the way; merges them one by one, unless somebody else holds a lock; gives the
 //! merged ones back; and publishes an image without them.
+//!
+//! [`anchor`]: super::anchor
 
 #[cfg(planted)]
 use farsight_base::sync::planted::{Bug, is_planted};
@@ -19,6 +22,7 @@ use farsight_layout::learned::{ROOT_WORD, RootWord};
 use farsight_layout::pool::{LockWord, LockedLeaf, Writes};
 use farsight_protocol::{Blocks, Space};
 
+use super::anchor::GroupAt;
 use super::collect::Collected;
 use super::{TrainError, Trainer};
 use crate::cache::fetch::META_NODE;
@@ -26,16 +30,6 @@ use crate::{LeafPlace, RolexError, RolexSession};
 
 /// Leaves of a group that are merged at once.
 const MERGES_MAX: usize = 64;
-
-/// What became of a merge.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Merge {
-    Done,
-    /// They are not such leaves any more, or somebody holds one of them.
-    NotNow,
-    /// The right one is anchored.
-    Never,
-}
 
 impl Trainer {
     /// Merges empty ones of a group's leaves into their left neighbours, and takes them out of the list.
@@ -56,20 +50,15 @@ impl Trainer {
         if !self.count_ahead(slot, group, added).await? {
             return Ok(added);
         }
+        let group = self.group_at(group);
         let mut merged = Vec::new();
         let mut left = leaves[0].place;
-        for leaf in &mut leaves[1..] {
-            let is_due = empty.contains(&leaf.place);
-            match if is_due { self.session.merge(slot, left, leaf.place).await? } else { Merge::NotNow } {
-                Merge::Done => {
-                    merged.push(leaf.place);
-                    continue;
-                }
-                // As good as full: it is there to stay.
-                Merge::Never => leaf.is_empty = false,
-                Merge::NotNow => {}
+        for leaf in &leaves[1..] {
+            if empty.contains(&leaf.place) && self.session.merge(slot, group, left, leaf.place).await? {
+                merged.push(leaf.place);
+            } else {
+                left = leaf.place;
             }
-            left = leaf.place;
         }
         self.of_each_node(&merged, |node, blocks| self.session.calls.free(node, Space::Leaves, blocks))?;
         leaves.retain(|leaf| !merged.contains(&leaf.place));
@@ -114,13 +103,15 @@ impl Trainer {
 }
 
 impl RolexSession {
-    /// Merges `right`, an empty leaf, into its left sibling, if that can be.
-    pub(crate) async fn merge<Q: QueuePair>(
+    /// Merges `right`, an empty leaf of this group but not its first, into its left sibling. False if they
+    /// are not such leaves any more, if somebody holds one of them, or if a directory is being made.
+    pub(super) async fn merge<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
+        group: GroupAt,
         left: LeafPlace,
         right: LeafPlace,
-    ) -> Result<Merge, RolexError> {
+    ) -> Result<bool, RolexError> {
         #[cfg(planted)]
         if is_planted(Bug::AdoptedUnlocked) {
             self.take_over(right)?;
@@ -128,26 +119,27 @@ impl RolexSession {
         let geometry = *self.table().geometry();
         let mut left_block = vec![Line::ZERO; geometry.lines()];
         if self.lock_and_read(slot, left, self.locks.draw(), None, &mut left_block).await? != LockWord::FREE {
-            return Ok(Merge::NotNow);
+            return Ok(false);
         }
         let mut leaf = LockedLeaf::new(&geometry, left.leaf_number(), &mut left_block);
         if !leaf.is_at_rest() || leaf.next() != right.leaf_number() {
             self.release(slot, left).await?;
-            return Ok(Merge::NotNow);
+            return Ok(false);
         }
         let holder = self.locks.draw();
         let mut right_block = vec![Line::ZERO; geometry.lines()];
         if self.lock_and_read(slot, right, holder, None, &mut right_block).await? != LockWord::FREE {
             self.release(slot, left).await?;
-            return Ok(Merge::NotNow);
+            return Ok(false);
         }
         let mut empty = LockedLeaf::new(&geometry, right.leaf_number(), &mut right_block);
         let ends = |fences: farsight_layout::Fences| fences.high;
         let is_sibling = leaf.fences().and_then(ends) == empty.fences().map(|fences| fences.low);
-        if !empty.is_at_rest() || !empty.is_empty() || empty.is_anchored() || !is_sibling {
+        let is_to_go = empty.is_at_rest() && empty.is_empty() && is_sibling;
+        if !is_to_go || empty.is_anchored() && !self.may_go(slot, group).await? {
             self.release(slot, right).await?;
             self.release(slot, left).await?;
-            return Ok(if empty.is_anchored() { Merge::Never } else { Merge::NotNow });
+            return Ok(false);
         }
         if let Err(error) = self.take_over(right) {
             self.release(slot, right).await?;
@@ -163,7 +155,7 @@ impl RolexSession {
         leaf.clear_journal(&mut writes);
         leaf.unlock(LockWord::FREE, &mut writes);
         self.execute(slot, &writes).await?;
-        Ok(Merge::Done)
+        Ok(true)
     }
 
     /// Makes a leaf this compute node's, which holds its lock.

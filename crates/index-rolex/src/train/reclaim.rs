@@ -23,7 +23,7 @@ use farsight_protocol::{Blocks, POOL_BLOCKS_MAX, Space};
 
 use super::space::rounded;
 use super::{TrainError, Trainer};
-use crate::cache::fetch::{META_NODE, read_directory, read_root};
+use crate::cache::fetch::META_NODE;
 use crate::get::search_leaf;
 use crate::walk::{Seen, Walk};
 use crate::{LeafPlace, RolexError, RolexSession};
@@ -102,11 +102,7 @@ impl Trainer {
         slot: &PoolSlot<'_, '_, Q>,
         orphans: &[Blocks],
     ) -> Result<Vec<Blocks>, TrainError<E>> {
-        let root = read_root(slot, self.meta).await?;
-        let slots = match root.line() {
-            Some(_) => read_directory(slot, self.meta, root).await?.slots,
-            None => Vec::new(),
-        };
+        let slots = self.look(slot).await?.unwrap_or_default();
         let mut named: Vec<GroupPointer> =
             slots.iter().map(|slot: &DirectorySlot| slot.pointer.thawed()).collect();
         named.sort_unstable_by_key(|pointer| pointer.line());
@@ -124,8 +120,8 @@ impl Trainer {
                 }
                 next = behind.min(end);
                 // One that lies in two calls' lines may be two compute nodes' now: it stays until they end.
-                if (run.first..=end).contains(&first) && behind <= end && !self.published.contains(pointer) {
-                    self.published.push(*pointer);
+                if (run.first..=end).contains(&first) && behind <= end && !self.images.contains(pointer) {
+                    self.images.push(*pointer);
                 }
             }
             if next < end {

@@ -14,8 +14,8 @@ use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{Connection as _, FabricError, Host as _, QueuePair, Region as _, RegionRights};
 use farsight_fabric_shm::{ConnectOptions, ListenOptions, ShmConnection, ShmHost};
 use farsight_index_rolex::{
-    CacheSession, CallResult, ComputeNodeLocks, LeafPlace, LineSource, MetaRegion, PoolCalls, PoolTable,
-    RolexCache, RolexSession, Trainer,
+    CacheSession, CallResult, ComputeNodeLocks, GroupSizes, LeafPlace, LineSource, MetaRegion, PoolCalls,
+    PoolTable, RolexCache, RolexSession, Trainer,
 };
 use farsight_layout::pool::{BlockGeometry, LockWord};
 use farsight_layout::{
@@ -188,9 +188,14 @@ impl Pool {
 
     /// A trainer: a compute node of its own.
     pub(crate) fn trainer(&self) -> Trainer {
+        self.trainer_of(GroupSizes::USUAL)
+    }
+
+    /// The same, with groups of these sizes.
+    pub(crate) fn trainer_of(&self, sizes: GroupSizes) -> Trainer {
         static COUNT: AtomicU64 = AtomicU64::new(1_000);
         // Relaxed: the number only has to differ.
-        Trainer::new(self.session(COUNT.fetch_add(1, Ordering::Relaxed) as u32))
+        Trainer::with_sizes(self.session(COUNT.fetch_add(1, Ordering::Relaxed) as u32), sizes)
     }
 
     /// A block of `node` that is no leaf yet.

@@ -3,8 +3,9 @@
 use farsight_base::WORDS_PER_LINE;
 
 use super::{
-    DIRECTORY_GROUPS_MAX, DIRECTORY_HEADER_WORDS, DIRECTORY_MAGIC, DIRECTORY_SLOT_WORDS, ImageError,
-    POINTER_FROZEN_BIT, POINTER_GENERATION_BITS, POINTER_LINES_BITS, checksum, demand, too_short,
+    DIRECTORY_CAPACITY_MIN, DIRECTORY_GROUPS_MAX, DIRECTORY_HEADER_WORDS, DIRECTORY_MAGIC,
+    DIRECTORY_SLOT_WORDS, ImageError, POINTER_FROZEN_BIT, POINTER_GENERATION_BITS, POINTER_LINES_BITS,
+    checksum, demand, too_short,
 };
 
 const PIECE: &str = "directory";
@@ -14,6 +15,8 @@ const CHECKSUM_WORD: usize = 2;
 const GENERATION_MASK: u32 = (1 << POINTER_GENERATION_BITS) - 1;
 /// Bits of a line's number.
 const LINE_BITS: u32 = 32;
+/// Bits of a directory's number.
+const NUMBER_BITS: u32 = 32;
 
 /// The root word: `{line of the directory 32, number of the directory 32}`, lowest bits first; zero: there is
 /// none yet.
@@ -116,11 +119,106 @@ pub struct DirectorySlot {
     pub splits: u64,
 }
 
+impl DirectorySlot {
+    /// The first `groups` of the slots that these words are.
+    ///
+    /// # Panics
+    /// If they are fewer.
+    #[must_use]
+    pub fn of_words(words: &[u64], groups: usize) -> Vec<Self> {
+        let slots = words.as_chunks::<DIRECTORY_SLOT_WORDS>().0[..groups].iter();
+        slots.map(|&[pointer, splits]| Self { pointer: GroupPointer(pointer), splits }).collect()
+    }
+}
+
+/// How many groups a directory has, and how many its *run* of lines has room for. Where its words stand in
+/// the run follows from the capacity alone: so in a run that is used again, by a directory of the same
+/// capacity, a pointer's word stays one, and a counter's, whoever still knows the directory before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DirectoryShape {
+    groups: usize,
+    capacity: u32,
+}
+
+impl DirectoryShape {
+    /// The shape for so many groups, of at least this capacity, which is 0 or another directory's.
+    ///
+    /// # Panics
+    /// If there is no group, or too many.
+    #[must_use]
+    pub fn new(groups: usize, capacity_min: u32) -> Self {
+        assert!((1..=DIRECTORY_GROUPS_MAX).contains(&groups), "a directory of {groups} groups");
+        let capacity = (groups as u32).next_power_of_two().max(DIRECTORY_CAPACITY_MIN).max(capacity_min);
+        Self { groups, capacity }
+    }
+
+    /// The shape of the directory that begins with these words.
+    ///
+    /// # Errors
+    /// [`ImageError`]: they are no directory.
+    pub fn of_header(header: &[u64]) -> Result<Self, ImageError> {
+        let Some([shape, sizes, ..]) = header.first_chunk::<DIRECTORY_HEADER_WORDS>() else {
+            return Err(too_short(PIECE, DIRECTORY_HEADER_WORDS, header.len()));
+        };
+        demand(PIECE, "magic", DIRECTORY_MAGIC, shape & 0xffff_ffff)?;
+        let (groups, capacity) = ((shape >> 32) as usize, (sizes >> NUMBER_BITS) as u32);
+        let wrong = |what, expected: usize, got: u64| {
+            Err(ImageError { piece: PIECE, what, expected: expected as u64, got })
+        };
+        if !(1..=DIRECTORY_GROUPS_MAX).contains(&groups) {
+            return wrong("groups", DIRECTORY_GROUPS_MAX, groups as u64);
+        }
+        let least = Self::new(groups, 0).capacity;
+        if !capacity.is_power_of_two() || !(least..=DIRECTORY_GROUPS_MAX as u32).contains(&capacity) {
+            return wrong("capacity", least as usize, capacity.into());
+        }
+        Ok(Self { groups, capacity })
+    }
+
+    /// The directory's groups.
+    #[must_use]
+    pub fn groups(self) -> usize {
+        self.groups
+    }
+
+    /// Groups that the run has room for.
+    #[must_use]
+    pub fn capacity(self) -> u32 {
+        self.capacity
+    }
+
+    /// Lines of the run.
+    #[must_use]
+    pub fn run_lines(self) -> usize {
+        self.slot_word(self.capacity as usize) / WORDS_PER_LINE
+    }
+
+    /// Lines that header and boundaries take up, at the run's begin.
+    #[must_use]
+    pub fn head_lines(self) -> usize {
+        (DIRECTORY_HEADER_WORDS + self.groups).div_ceil(WORDS_PER_LINE)
+    }
+
+    /// Lines that the groups' slots take up.
+    #[must_use]
+    pub fn slot_lines(self) -> usize {
+        (self.groups * DIRECTORY_SLOT_WORDS).div_ceil(WORDS_PER_LINE)
+    }
+
+    /// The word of the run at which the slot of `group` begins; that of group 0 begins a line.
+    #[must_use]
+    pub fn slot_word(self, group: usize) -> usize {
+        DIRECTORY_HEADER_WORDS + self.capacity as usize + group * DIRECTORY_SLOT_WORDS
+    }
+}
+
 /// A directory: its number, the groups' boundaries, and their slots as they were when it was READ.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Directory {
     /// Its number: greater than that of any directory before.
     pub number: u32,
+    /// Groups that its run has room for.
+    pub capacity: u32,
     /// The least key of each group: 0 first, strictly increasing. Never changes.
     pub boundaries: Vec<u64>,
     /// The groups' slots.
@@ -131,82 +229,75 @@ impl Directory {
     /// Lines of the header.
     pub const HEADER_LINES: usize = DIRECTORY_HEADER_WORDS / WORDS_PER_LINE;
 
-    /// The directory's words: whole lines.
+    /// Its shape.
     ///
     /// # Panics
-    /// If there is no group, or too many, or not a slot to each.
+    /// If there is no group, or too many.
     #[must_use]
-    pub fn to_words(&self) -> Vec<u64> {
-        let groups = self.boundaries.len();
-        assert!((1..=DIRECTORY_GROUPS_MAX).contains(&groups), "a directory of {groups} groups");
-        assert_eq!(self.slots.len(), groups, "a slot to each group");
+    pub fn shape(&self) -> DirectoryShape {
+        DirectoryShape::new(self.boundaries.len(), self.capacity)
+    }
+
+    /// The words of header and boundaries: whole lines, [`DirectoryShape::head_lines`].
+    ///
+    /// # Panics
+    /// As [`Directory::shape`], or if the capacity is not that of its shape.
+    #[must_use]
+    pub fn head_words(&self) -> Vec<u64> {
+        let shape = self.shape();
+        assert_eq!(shape.capacity, self.capacity, "the capacity for {} groups", shape.groups);
         let mut words = vec![0; DIRECTORY_HEADER_WORDS];
-        words[0] = DIRECTORY_MAGIC | (groups as u64) << 32;
-        words[1] = self.number.into();
+        words[0] = DIRECTORY_MAGIC | (shape.groups as u64) << 32;
+        words[1] = u64::from(self.number) | u64::from(self.capacity) << NUMBER_BITS;
         words[CHECKSUM_WORD] = checksum(words[..CHECKSUM_WORD].iter().chain(&self.boundaries));
         words.extend(&self.boundaries);
-        words.resize(slots_word(groups), 0);
-        words.extend(self.slots.iter().flat_map(|slot| [slot.pointer.0, slot.splits]));
-        words.resize(words.len().next_multiple_of(WORDS_PER_LINE), 0);
+        words.resize(shape.head_lines() * WORDS_PER_LINE, 0);
         words
     }
 
-    /// Lines of the whole directory whose header these words begin with.
+    /// The words of the slots: whole lines, [`DirectoryShape::slot_lines`].
     ///
-    /// # Errors
-    /// [`ImageError`]: they are no directory.
-    pub fn lines(header: &[u64]) -> Result<usize, ImageError> {
-        let Some(shape) = header.first().filter(|_| header.len() >= DIRECTORY_HEADER_WORDS) else {
-            return Err(too_short(PIECE, DIRECTORY_HEADER_WORDS, header.len()));
-        };
-        demand(PIECE, "magic", DIRECTORY_MAGIC, shape & 0xffff_ffff)?;
-        let groups = (shape >> 32) as usize;
-        if !(1..=DIRECTORY_GROUPS_MAX).contains(&groups) {
-            let (expected, got) = (DIRECTORY_GROUPS_MAX as u64, groups as u64);
-            return Err(ImageError { piece: PIECE, what: "groups", expected, got });
-        }
-        Ok((slots_word(groups) + groups * DIRECTORY_SLOT_WORDS).div_ceil(WORDS_PER_LINE))
+    /// # Panics
+    /// As [`Directory::shape`], or if there is not a slot to each group.
+    #[must_use]
+    pub fn slot_words(&self) -> Vec<u64> {
+        assert_eq!(self.slots.len(), self.boundaries.len(), "a slot to each group");
+        let mut words: Vec<u64> = self.slots.iter().flat_map(|slot| [slot.pointer.0, slot.splits]).collect();
+        words.resize(self.shape().slot_lines() * WORDS_PER_LINE, 0);
+        words
     }
 
-    /// The directory that these words are.
+    /// The directory of this head and these slots.
     ///
     /// # Errors
     /// [`ImageError`]: they are none.
-    pub fn from_words(words: &[u64]) -> Result<Self, ImageError> {
-        demand(PIECE, "words", (Self::lines(words)? * WORDS_PER_LINE) as u64, words.len() as u64)?;
-        let groups = (words[0] >> 32) as usize;
-        let (header, rest) = words.split_at(DIRECTORY_HEADER_WORDS);
-        let boundaries = &rest[..groups];
+    pub fn from_words(head: &[u64], slots: &[u64]) -> Result<Self, ImageError> {
+        let shape = DirectoryShape::of_header(head)?;
+        let lines_of = |lines: usize| (lines * WORDS_PER_LINE) as u64;
+        demand(PIECE, "words of the head", lines_of(shape.head_lines()), head.len() as u64)?;
+        demand(PIECE, "words of the slots", lines_of(shape.slot_lines()), slots.len() as u64)?;
+        let (header, rest) = head.split_at(DIRECTORY_HEADER_WORDS);
+        let (boundaries, behind) = rest.split_at(shape.groups);
         let sum = checksum(header[..CHECKSUM_WORD].iter().chain(boundaries));
         demand(PIECE, "checksum", sum, header[CHECKSUM_WORD])?;
-        let spare = header[CHECKSUM_WORD + 1..].iter().fold(header[1] >> 32, |all, word| all | word);
-        demand(PIECE, "spare bits of the header", 0, spare)?;
-        let behind = &words[DIRECTORY_HEADER_WORDS + groups..slots_word(groups)];
-        demand(PIECE, "words behind the boundaries", 0, behind.iter().fold(0, |all, word| all | word))?;
+        let any = |words: &[u64]| words.iter().fold(0, |all, word| all | word);
+        demand(PIECE, "spare words of the header", 0, any(&header[CHECKSUM_WORD + 1..]))?;
+        demand(PIECE, "words behind the boundaries", 0, any(behind))?;
         demand(PIECE, "first boundary", 0, boundaries[0])?;
         if let Some(pair) = boundaries.windows(2).find(|pair| pair[0] >= pair[1]) {
             return Err(ImageError { piece: PIECE, what: "boundary", expected: pair[0], got: pair[1] });
         }
-        let slots = words[slots_word(groups)..].as_chunks::<DIRECTORY_SLOT_WORDS>().0;
-        let slot = |&[pointer, splits]: &[u64; 2]| DirectorySlot { pointer: GroupPointer(pointer), splits };
         Ok(Self {
             number: header[1] as u32,
+            capacity: shape.capacity,
             boundaries: boundaries.to_vec(),
-            slots: slots[..groups].iter().map(slot).collect(),
+            slots: DirectorySlot::of_words(slots, shape.groups),
         })
     }
-
-    /// The word of a directory of `groups` groups at which the slot of `group` begins.
-    #[must_use]
-    pub fn slot_word(groups: usize, group: usize) -> usize {
-        slots_word(groups) + group * DIRECTORY_SLOT_WORDS
-    }
-}
-
-/// The word at which the slots of so many groups begin.
-fn slots_word(groups: usize) -> usize {
-    (DIRECTORY_HEADER_WORDS + groups).next_multiple_of(WORDS_PER_LINE)
 }
 
 const _: () = assert!(DIRECTORY_HEADER_WORDS.is_multiple_of(WORDS_PER_LINE) && DIRECTORY_MAGIC >> 32 == 0);
+// So boundaries and slots begin lines, and a run is whole lines, whatever the capacity.
+const _: () = assert!((DIRECTORY_CAPACITY_MIN as usize).is_multiple_of(WORDS_PER_LINE));
+const _: () = assert!(DIRECTORY_CAPACITY_MIN.is_power_of_two() && DIRECTORY_GROUPS_MAX.is_power_of_two());
 const _: () = assert!(LINE_BITS + POINTER_LINES_BITS + POINTER_GENERATION_BITS == POINTER_FROZEN_BIT);

@@ -118,13 +118,14 @@ impl<'a> LockedLeaf<'a> {
         self.key_lines().is_empty()
     }
 
-    /// True if a group of the learned index may begin here: then the leaf is never merged into another.
+    /// True if a group of the learned index may begin here: then the leaf is not merged into another, unless
+    /// a look at the index shows that none does.
     #[must_use]
     pub fn is_anchored(&self) -> bool {
         self.word(self.floor_word()) >> ANCHOR_BIT & 1 == 1
     }
 
-    /// Anchors the leaf, for good.
+    /// Anchors the leaf, for as long as it is one.
     pub fn anchor(&mut self, writes: &mut Writes) {
         let floor = self.floor_word();
         self.set_word(floor, self.word(floor) | 1 << ANCHOR_BIT);

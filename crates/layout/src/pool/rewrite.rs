@@ -108,7 +108,7 @@ impl LockedLeaf<'_> {
     /// it is closed before anything else changes. The caller ends the change.
     pub fn merge(&mut self, right: &mut LockedLeaf<'_>, holder: LockWord, writes: &mut Writes) {
         debug_assert_eq!(self.next(), right.number(), "the right sibling");
-        debug_assert!(right.is_empty() && !right.is_anchored(), "a leaf that stays");
+        debug_assert!(right.is_empty(), "a leaf that stays");
         let rewrite = Rewrite {
             incarnation: next_incarnation(self.incarnation()),
             next: right.word(NEXT_WORD),
