@@ -7,15 +7,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use farsight::{Access, WriteOperation, WriteOutcome};
-use farsight_base::RegionId;
 use farsight_base::sync::{AtomicU32, AtomicU64, Ordering};
+use farsight_base::{RegionId, WORDS_PER_LINE};
 use farsight_fabric::lane::{PoolLane, PoolSlot};
-use farsight_fabric::{Connection, FabricError, Host, Meters, QueuePair, RegionRights};
+use farsight_fabric::{Connection, FabricError, Host, Meters, QueuePair, Region, RegionRights};
 use farsight_index::{Answers, Counters, Pairs};
 use farsight_index_rolex::{
-    CacheSession, CallResult, ComputeNodeLocks, LineSource, MetaRegion, PoolCalls, PoolTable, RolexCache,
-    RolexError, RolexSession, TrainError, Trained, Trainer, Write,
+    CacheSession, CallResult, ComputeNodeLocks, GroupSizes, LineSource, MetaRegion, PoolCalls, PoolTable,
+    RolexCache, RolexError, RolexSession, TrainError, Trained, Trainer, Write,
 };
+use farsight_layout::learned::{DIRECTORY_HEADER_WORDS, DirectoryShape, ROOT_WORD, RootWord};
 use farsight_layout::pool::BlockGeometry;
 use farsight_protocol::{Blocks, Space};
 
@@ -46,6 +47,7 @@ const TRAINER: u32 = MORTAL - 1;
 pub struct RawPool<F: FabricUnderTest> {
     nodes: Arc<Vec<(F, Running<F::Host>)>>,
     table_bytes: u64,
+    sizes: GroupSizes,
     compute_nodes: Arc<AtomicU64>,
 }
 
@@ -53,12 +55,18 @@ impl<F: FabricUnderTest> RawPool<F> {
     /// A memory node a subject, with up to `table_bytes` of leaves a table.
     #[must_use]
     pub fn start(subjects: impl IntoIterator<Item = F>, table_bytes: u64) -> Self {
+        Self::with_sizes(subjects, table_bytes, GroupSizes::USUAL)
+    }
+
+    /// The same; trainers make groups of these sizes.
+    #[must_use]
+    pub fn with_sizes(subjects: impl IntoIterator<Item = F>, table_bytes: u64, sizes: GroupSizes) -> Self {
         let start = |subject: F| {
             let running = Running::start(subject.listen(FORMAT), 1);
             (subject, running)
         };
         let nodes = Arc::new(subjects.into_iter().map(start).collect());
-        Self { nodes, table_bytes, compute_nodes: Arc::new(AtomicU64::new(1)) }
+        Self { nodes, table_bytes, sizes, compute_nodes: Arc::new(AtomicU64::new(1)) }
     }
 }
 
@@ -75,8 +83,8 @@ impl<F: FabricUnderTest> EngineUnderTest for RawPool<F> {
             // Relaxed: sessions are opened later, and by this thread.
             word.store(content, Ordering::Relaxed);
         }
-        let meta = create(&self.nodes[0].1, META_BYTES);
-        let meta = MetaRegion { region: meta.id(), lines: (META_BYTES / 64) as u32 };
+        let meta_words = create(&self.nodes[0].1, META_BYTES);
+        let meta = MetaRegion { region: meta_words.id(), lines: (META_BYTES / 64) as u32 };
         let regions: Vec<(RegionId, u64)> =
             regions.iter().map(|region| (region.id(), self.table_bytes)).collect();
         let table = PoolTable::new(geometry, &regions);
@@ -87,10 +95,12 @@ impl<F: FabricUnderTest> EngineUnderTest for RawPool<F> {
         let trainer = session(&table, meta, &given, ComputeNodeLocks::new(TRAINER));
         RawPoolTable {
             nodes: Arc::clone(&self.nodes),
-            trainer: Mutex::new(Trainer::new(trainer)),
+            trainer: Mutex::new(Trainer::with_sizes(trainer, self.sizes)),
+            sizes: self.sizes,
             lines: Lines { next: AtomicU32::new(1), end: meta.lines },
             table,
             meta,
+            meta_words,
             given,
             compute_nodes: Arc::clone(&self.compute_nodes),
         }
@@ -110,9 +120,11 @@ pub struct RawPoolTable<F: FabricUnderTest> {
     nodes: Arc<Vec<(F, Running<F::Host>)>>,
     table: PoolTable,
     meta: MetaRegion,
+    meta_words: Arc<dyn Region>,
     /// By memory node.
     given: Arc<Vec<Given>>,
     compute_nodes: Arc<AtomicU64>,
+    sizes: GroupSizes,
     trainer: Mutex<Trainer>,
     lines: Lines,
 }
@@ -239,6 +251,29 @@ impl<F: FabricUnderTest> RawPoolTable<F> {
         self.given.iter().map(used).sum()
     }
 
+    /// Lines of the meta region that trainers have.
+    #[must_use]
+    pub fn lines_in_use(&self) -> u32 {
+        // Relaxed: as above.
+        self.lines.next.load(Ordering::Relaxed)
+    }
+
+    /// The newest directory's number, and how many groups it has.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
+    pub fn directory(&self) -> (u32, usize) {
+        // Relaxed: as above.
+        let word = |line: u32, word: usize| -> u64 {
+            self.meta_words.words()[line as usize * WORDS_PER_LINE + word].load(Ordering::Relaxed)
+        };
+        let root = RootWord(word(0, ROOT_WORD));
+        let line = root.line().expect("a directory");
+        let header: Vec<u64> = (0..DIRECTORY_HEADER_WORDS).map(|at| word(line, at)).collect();
+        (root.number(), DirectoryShape::of_header(&header).expect("a directory's header").groups())
+    }
+
     /// A trainer whose locks are `locks`', over its queue pairs as `wrap` has them.
     pub fn trainer_of<Q: QueuePair>(
         &self,
@@ -246,7 +281,8 @@ impl<F: FabricUnderTest> RawPoolTable<F> {
         wrap: impl Fn(QueueOf<F>) -> Q,
     ) -> RawPoolTrainer<'_, F, Q> {
         let (queues, connections) = self.queues(wrap);
-        let trainer = Trainer::new(session(&self.table, self.meta, &self.given, locks));
+        let session = session(&self.table, self.meta, &self.given, locks);
+        let trainer = Trainer::with_sizes(session, self.sizes);
         RawPoolTrainer { trainer, queues, lines: &self.lines, _connections: connections }
     }
 

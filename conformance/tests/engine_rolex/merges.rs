@@ -12,7 +12,10 @@ use farsight_conformance::engine::{
     EngineUnderTest as _, Seed, SessionUnderTest as _, Stored, TableUnderTest,
 };
 use farsight_conformance::fabric::shm::Shm;
-use farsight_index_rolex::ComputeNodeLocks;
+use farsight_index_rolex::{ComputeNodeLocks, GroupSizes};
+
+/// Groups so small that a small table has many.
+const SMALL_GROUPS: GroupSizes = GroupSizes { leaves: 12, saved_min: 2 };
 
 /// Leaves that sessions keep for splits to come, at most, in each of these tests.
 const KEPT_LEAVES: usize = 150;
@@ -96,9 +99,19 @@ fn come_and_go(table: &RawPoolTable<Shm>, own: u64, workers: u64, random: &mut S
 
 #[test]
 fn beside_readers_scans_and_inserts() {
+    come_and_go_beside_others(GroupSizes::USUAL);
+}
+
+/// The same, while groups come and go.
+#[test]
+fn beside_readers_scans_and_inserts_in_many_directories() {
+    come_and_go_beside_others(SMALL_GROUPS);
+}
+
+fn come_and_go_beside_others(sizes: GroupSizes) {
     const WORKERS: u64 = 3;
     let seed = Seed::new("merges beside others");
-    let pool = RawPool::start([Shm::new(), Shm::new(), Shm::new()], 16 << 20);
+    let pool = RawPool::with_sizes([Shm::new(), Shm::new(), Shm::new()], 16 << 20, sizes);
     let table = pool.table(8);
     let mut merged = 0;
     let models: Vec<Model> = std::thread::scope(|scope| {
@@ -118,20 +131,33 @@ fn beside_readers_scans_and_inserts() {
     let found: BTreeMap<u64, Stored> = table.session(Access::OneSided).scan_all(0).into_iter().collect();
     assert_eq!(found, expected);
     assert!(merged > 0, "no leaf was merged beside the others");
+    assert!(sizes == GroupSizes::USUAL || table.directory().0 > 5, "{} directories", table.directory().0);
 }
 
 #[test]
 fn a_trainer_that_dies_anywhere_loses_nothing() {
+    assert!(die_anywhere(GroupSizes::USUAL) > 20);
+}
+
+/// The same, among directories that replace one another.
+#[test]
+fn nor_does_one_that_makes_directories() {
+    die_anywhere(SMALL_GROUPS);
+}
+
+/// Trainers that die after some of their changes; gives how many leaves they merged.
+fn die_anywhere(sizes: GroupSizes) -> usize {
     const KEYS: u64 = 900;
     const TRIALS: usize = 120;
     let seed = Seed::new("trainers die in merges");
     let mut random = seed.random(0);
-    let pool = RawPool::start([Shm::new(), Shm::new()], 4 << 20);
+    let pool = RawPool::with_sizes([Shm::new(), Shm::new()], 4 << 20, sizes);
     let table = pool.table(8);
-    let mut session = table.session(Access::OneSided);
+    let [mut session, mut old] = [(); 2].map(|()| table.session(Access::OneSided));
     let mut model = Model::default();
     put(&mut model, &mut session, 0..KEYS, &mut random);
     table.await_training();
+    model.check_all(&mut old);
     let locks = ComputeNodeLocks::new(MORTAL);
     let (mut deaths, mut merged) = (0, 0);
     for trial in 0..TRIALS {
@@ -140,7 +166,8 @@ fn a_trainer_that_dies_anywhere_loses_nothing() {
         let life = Life::new();
         let mut mortal = table.trainer_of(locks.clone(), |queue| DyingQueue::new(queue, life.clone()));
         life.renew(random.below(260));
-        for _ in 0..4 {
+        // More than it takes to take over what another one froze.
+        for _ in 0..8 {
             let Ok(step) = mortal.step() else {
                 deaths += 1;
                 break;
@@ -157,5 +184,7 @@ fn a_trainer_that_dies_anywhere_loses_nothing() {
         }
     }
     model.check_all(&mut table.session(Access::OneSided));
-    assert!(deaths > TRIALS / 4 && merged > 20, "{deaths} deaths, {merged} leaves merged");
+    model.check_all(&mut old);
+    assert!(deaths > TRIALS / 4, "{deaths} deaths, {merged} leaves merged");
+    merged
 }
