@@ -98,6 +98,11 @@ pub const SCENARIOS: &[Named] = &[
         of_seed: Scenario::pool_merges,
     },
     Named {
+        name: "pool-groups",
+        about: "the same, with trainers that cut groups into leaves and others that put them together",
+        of_seed: Scenario::pool_groups,
+    },
+    Named {
         name: "pool-restarts",
         about: "memory nodes die and come back empty, alone and all together",
         of_seed: Scenario::pool_restarts,

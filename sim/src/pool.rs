@@ -81,7 +81,7 @@ pub(crate) fn run_on<K: Kind, C: JudgedPool<K>>(
     scenario.fill(&stage.bystander, 1).map_err(|_| "the table is not filled".to_owned())?;
     C::remember(&stage)?;
     simulation.set_rules(scenario.rules.clone());
-    stage.start_processes(shape.trainers);
+    stage.start_processes(shape);
     let all_ended = simulation.run_processes(MonotonicNs(0).plus(LASTS_MAX));
     let mut coverage = journal.coverage();
     coverage.strikes = simulation.strikes();
@@ -112,7 +112,7 @@ impl<K: Kind, C: JudgedPool<K>> Stage<'_, K, C> {
         C::look_back(self, met)
     }
 
-    fn start_processes(&self, trainers: usize) {
+    fn start_processes(&self, shape: PoolShape) {
         let Scenario { processes, programs, seed, .. } = *self.scenario;
         for process in 0..processes {
             let (group, seed) = (process % programs, seed ^ (process as u64) << 32);
@@ -120,8 +120,10 @@ impl<K: Kind, C: JudgedPool<K>> Stage<'_, K, C> {
             let plan = Plan { group, access, process, seed, ..self.bystander.again() };
             start(plan, programs, &self.left);
         }
+        let PoolShape { trainers, group_sizes, .. } = shape;
         for trainer in 0..trainers {
-            trainer::start::<K, C>(&self.bystander, trainer, trainers, &self.left);
+            let sizes = group_sizes[trainer % group_sizes.len()];
+            trainer::start::<K, C>(&self.bystander, trainer, (trainers, sizes), &self.left);
         }
         if self.scenario.has_ends() {
             self.operate();

@@ -2,6 +2,7 @@
 
 use farsight_base::prng::SplitMix64;
 use farsight_base::{Line, Stamp};
+use farsight_client::GroupSizes;
 use farsight_fabric_sim::{Fault, Rule};
 use farsight_layout::{NEXT_WORD, PAIR_VERSION_BITS};
 
@@ -60,6 +61,8 @@ pub struct PoolShape {
     pub is_x_store_d: bool,
     /// Who trains, each a compute node of its own.
     pub trainers: usize,
+    /// The sizes of groups that they make, in turns.
+    pub group_sizes: [GroupSizes; 2],
     /// Of the operations, one in so many is a process's last in its compute node: a new one joins.
     pub leaves_one_in: Option<u64>,
 }

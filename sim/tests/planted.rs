@@ -66,6 +66,7 @@ found! {
     a_fence_answered_early: FenceAnsweredEarly in "pool-leases" within 200;
     a_merged_leaf_left_open: MergedUnclosed in "pool-merges" within 200;
     a_leaf_taken_over_before_it_is_locked: AdoptedUnlocked in "pool-merges" within 200;
+    a_leaf_at_which_a_group_begins_merged: AnchorTakenBlind in "pool-groups" within 200;
     leaves_in_use_given_back: LinkedFreed in "pool" within 50;
     a_scan_that_ends_with_a_part: ScanEndsWithPart in "parts" within 10;
     a_node_that_lost_its_memory: LivesNotCompared in "parts-restarts" within 50;

@@ -9,6 +9,7 @@ use farsight::{
 };
 use farsight_base::prng::mix;
 use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
+use farsight_client::GroupSizes;
 use farsight_layout::pool::LOCK_SEQUENCE_BITS;
 
 use super::harness::{Directory, eventually, words_of};
@@ -254,7 +255,7 @@ pub fn a_compute_node_changes_its_number<F: FabricUnderTest<Connection: 'static>
     let client = pool.connect();
     let table = client.open_table(TABLE).expect("the table");
     let mut sessions = [(); 2].map(|()| table.session(Access::OneSided).expect("a session"));
-    let mut trainer = client.trainer(TABLE).expect("a trainer");
+    let mut trainer = client.trainer(TABLE, GroupSizes::USUAL).expect("a trainer");
     let mut put = |session: usize, key: u64| {
         let outcome = sessions[session].write_one(WriteOperation::Put, key, &key.to_le_bytes());
         assert!(matches!(outcome, Ok(WriteOutcome::Inserted(_))), "key {key}: {outcome:?}");
@@ -284,7 +285,7 @@ pub fn a_compute_node_changes_its_number<F: FabricUnderTest<Connection: 'static>
     eventually("the former number's connections end", || {
         pool.nodes().iter().all(|node| node.stats().compute_nodes == 1)
     });
-    client.trainer(TABLE).expect("a trainer").catch_up(100, 64).expect("training");
+    client.trainer(TABLE, GroupSizes::USUAL).expect("a trainer").catch_up(100, 64).expect("training");
     for session in &mut sessions {
         session.get(401, &mut value).expect("a GET").expect("the pair");
     }

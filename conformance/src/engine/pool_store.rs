@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use farsight::Access;
 use farsight_base::sync::{AtomicU64, Ordering};
-use farsight_client::{ClientOptions, Nodes, PoolClient, PoolTable};
+use farsight_client::{ClientOptions, GroupSizes, Nodes, PoolClient, PoolTable};
 use farsight_fabric::Connection;
 use farsight_layout::FORMAT_VERSION;
 use farsight_memory_node::{MemoryNode, MemoryNodeHandle, MemoryNodeOptions};
@@ -142,7 +142,7 @@ impl<F: FabricUnderTest<Connection: 'static>> TableUnderTest for StoredTable<F> 
         if !self.is_rolex {
             return await_training(&self.client);
         }
-        let mut trainer = self.client.trainer(&self.name).expect("a trainer");
+        let mut trainer = self.client.trainer(&self.name, GroupSizes::USUAL).expect("a trainer");
         trainer.catch_up(STEPS_MAX, GROUPS_A_STEP).expect("training");
     }
 }

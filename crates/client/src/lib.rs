@@ -30,7 +30,7 @@ pub use bulk_load::BulkLoad;
 pub use client::ClientOptions;
 pub use connect::{Connected, connect};
 pub use error::{CatalogueError, EngineError, LoadError, OpenError, ReadError, WriteError};
-pub use farsight_index_rolex::{Reclaimed, Trained};
+pub use farsight_index_rolex::{GroupSizes, Reclaimed, Trained};
 pub use farsight_index_xstore::client::{Access, CacheStats, ScanRequest};
 pub use farsight_protocol::TableEngine;
 pub use life::Life;

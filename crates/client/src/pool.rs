@@ -19,7 +19,7 @@ use std::sync::Arc;
 use farsight_base::Epoch;
 use farsight_fabric::Connection;
 use farsight_fabric::lane::NODES_MAX;
-use farsight_index_rolex::{ComputeNodeLocks, RolexCache};
+use farsight_index_rolex::{ComputeNodeLocks, GroupSizes, RolexCache};
 use farsight_protocol::{
     ControlRequest, MemoryNodeStats, POOL_NODES_MAX, PoolRequest, PoolTableInfo, TableDefinition, TableEngine,
 };
@@ -122,12 +122,13 @@ impl<C: Connection + 'static> Client<Nodes<C>> {
         self.shared().in_a_life(|nodes| nodes.pool_links(name))
     }
 
-    /// A trainer of the table of this name.
+    /// A trainer of the table of this name, of which groups have these sizes; all of its trainers have the
+    /// same.
     ///
     /// # Errors
     /// As [`Client::links`].
-    pub fn trainer(&self, name: &str) -> Result<PoolTrainer<C::Queue>, CatalogueError> {
-        self.shared().in_a_life(|nodes| PoolTrainer::of(nodes, name))
+    pub fn trainer(&self, name: &str, sizes: GroupSizes) -> Result<PoolTrainer<C::Queue>, CatalogueError> {
+        self.shared().in_a_life(|nodes| PoolTrainer::of(nodes, name, sizes))
     }
 
     /// Asks one node, by its index, and waits for its answer.

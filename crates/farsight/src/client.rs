@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use farsight_base::Epoch;
 use farsight_client::{
-    CatalogueError, ClientOptions, Connected, PoolClient, PoolError, PoolTrainer, Reclaimed, Trained,
+    CatalogueError, ClientOptions, Connected, GroupSizes, PoolClient, PoolError, PoolTrainer, Reclaimed,
+    Trained,
 };
 use farsight_fabric::{Connection, QueuePair};
 use farsight_fabric_shm::ShmConnection;
@@ -293,10 +294,10 @@ impl Client {
     /// A step of training of a pool's table of this name; `None` for one that its memory nodes train.
     pub(crate) fn train_table(&self, name: &str) -> Result<Option<TrainTable>, CatalogueError> {
         let trainer = match &self.provider {
-            ProviderClient::PoolShm(client) => client.trainer(name).map(train_table),
-            ProviderClient::PoolTcp(client) => client.trainer(name).map(train_table),
+            ProviderClient::PoolShm(client) => client.trainer(name, GroupSizes::USUAL).map(train_table),
+            ProviderClient::PoolTcp(client) => client.trainer(name, GroupSizes::USUAL).map(train_table),
             #[cfg(feature = "verbs")]
-            ProviderClient::PoolRdma(client) => client.trainer(name).map(train_table),
+            ProviderClient::PoolRdma(client) => client.trainer(name, GroupSizes::USUAL).map(train_table),
             _ => Err(self.no_pool()),
         };
         match trainer {

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use farsight_base::sync::Ordering;
 use farsight_base::{Line, RegionId, WORDS_PER_LINE};
-use farsight_client::{PoolTrainer, Reclaimed, ScanRequest};
+use farsight_client::{GroupSizes, PoolClient, PoolTrainer, Reclaimed, ScanRequest};
 use farsight_fabric::Region as _;
-use farsight_fabric_sim::{Fault, Kind, SimQueue, SimRegion};
+use farsight_fabric_sim::{Fault, Kind, SimConnection, SimQueue, SimRegion};
 use farsight_index::Counters;
 use farsight_index_rolex::{LeafPlace, PoolTable};
 use farsight_layout::pool::{LockWord, lock_of};
@@ -89,9 +89,14 @@ impl<K: Kind> Stage<'_, K, MemoryPool<K>> {
         })
     }
 
+    fn trainer(&self, client: &PoolClient<SimConnection<K>>) -> Result<PoolTrainer<SimQueue<K>>, String> {
+        let sizes = self.scenario.pool.map_or(GroupSizes::USUAL, |shape| shape.group_sizes[1]);
+        client.trainer(TABLE, sizes).map_err(|error| broken(&error))
+    }
+
     fn train(&self) -> Result<(), String> {
         let client = connect(&self.bystander).map_err(|error| broken(&error))?;
-        let mut trainer = client.trainer(TABLE).map_err(|error| broken(&error))?;
+        let mut trainer = self.trainer(&client)?;
         give_back_all(&mut trainer)?;
         for _ in 0..TRAINING_STEPS {
             if trainer.step(TRAINING_BUDGET).map_err(|error| broken(&error))?.is_all() {
@@ -127,7 +132,7 @@ impl<K: Kind> Stage<'_, K, MemoryPool<K>> {
     fn check_reclaimed(&self, chain: &Chain) -> Result<(), String> {
         self.bystander.simulation.sleep(ENDS_NOTICED);
         let client = connect(&self.bystander).map_err(|error| broken(&error))?;
-        let mut trainer = client.trainer(TABLE).map_err(|error| broken(&error))?;
+        let mut trainer = self.trainer(&client)?;
         give_back_all(&mut trainer)?;
         for (index, node) in self.pools.current().iter().enumerate() {
             let used = node.stats().tables.first().map_or(0, |table| table.leaves.used);

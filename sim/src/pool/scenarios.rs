@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use farsight_base::prng::SplitMix64;
+use farsight_client::GroupSizes;
 use farsight_fabric_sim::{Fault, Rule};
 
 use crate::Scenario;
@@ -53,6 +54,9 @@ const SESSIONS_MAX: usize = 16;
 const KEYS_OF_WAVES: usize = 60;
 /// Writes of a wave there: enough to write, or to remove, nearly all keys.
 const WAVE_WRITES: u64 = 250;
+/// Groups of every second trainer, each of a leaf, and of the others, which put them together again.
+const CONTRARY_GROUPS: [GroupSizes; 2] =
+    [GroupSizes { leaves: 1, saved_min: usize::MAX }, GroupSizes { leaves: 16, saved_min: 1 }];
 /// Operations, counted by key: fewer than of a server's clients, because each is several verbs.
 const OPERATIONS: usize = 600;
 
@@ -65,6 +69,7 @@ impl Scenario {
             memory_nodes: 1 + random.below(3) as usize,
             is_x_store_d: false,
             trainers: 1 + random.below(2) as usize,
+            group_sizes: [GroupSizes::USUAL; 2],
             leaves_one_in: (random.below(2) == 0).then_some(100),
         };
         let programs = 1 + random.below(4) as usize;
@@ -86,6 +91,7 @@ impl Scenario {
             memory_nodes: 2 + random.below(3) as usize,
             is_x_store_d: true,
             trainers: 0,
+            group_sizes: [GroupSizes::USUAL; 2],
             leaves_one_in: (random.below(2) == 0).then_some(200),
         };
         Self { pool: Some(shape), ..plain }
@@ -164,6 +170,13 @@ impl Scenario {
             keys,
             ..plain
         }
+    }
+
+    /// The same, with trainers that disagree: one cuts groups into leaves, the next puts them together.
+    pub(crate) fn pool_groups(seed: u64) -> Self {
+        let plain = Self::pool_merges(seed);
+        let shape = plain.pool.map(|shape| PoolShape { group_sizes: CONTRARY_GROUPS, ..shape });
+        Self { name: "pool-groups", pool: shape, ..plain }
     }
 
     pub(crate) fn pool_restarts(seed: u64) -> Self {

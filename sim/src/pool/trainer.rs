@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use farsight_base::prng::SplitMix64;
 use farsight_base::sync::{AtomicUsize, Ordering};
-use farsight_client::Trained;
+use farsight_client::{GroupSizes, Trained};
 use farsight_fabric_sim::Kind;
 
 use super::{JudgedPool, connect};
@@ -28,7 +28,7 @@ const LOOKS_ONE_IN: u64 = 8;
 pub(super) fn start<K: Kind, C: JudgedPool<K>>(
     plan: &Arc<Plan<C>>,
     number: usize,
-    trainers: usize,
+    (trainers, sizes): (usize, GroupSizes),
     left: &Arc<AtomicUsize>,
 ) {
     let (plan, left) = (Arc::clone(plan), Arc::clone(left));
@@ -39,9 +39,9 @@ pub(super) fn start<K: Kind, C: JudgedPool<K>>(
         // Relaxed: all of it happens on one thread.
         while left.load(Ordering::Relaxed) > 0 {
             if plan.simulation.is_killed() {
-                return start::<K, C>(&plan, number + trainers, trainers, &left);
+                return start::<K, C>(&plan, number + trainers, (trainers, sizes), &left);
             }
-            if matches!(train::<K, C>(&plan, &mut random, &left), Err(End::Wrong)) {
+            if matches!(train::<K, C>(&plan, sizes, &mut random, &left), Err(End::Wrong)) {
                 return;
             }
             plan.simulation.sleep(Duration::from_nanos(random.below(PAUSE_NS_MAX)));
@@ -52,12 +52,13 @@ pub(super) fn start<K: Kind, C: JudgedPool<K>>(
 /// Trains with one connection, until that is lost.
 fn train<K: Kind, C: JudgedPool<K>>(
     plan: &Plan<C>,
+    sizes: GroupSizes,
     random: &mut SplitMix64,
     left: &AtomicUsize,
 ) -> Result<(), End> {
     let refused = |error| plan.end("opening a trainer", &error, plan.allowed.catalogue(&error));
     let client = connect(plan).map_err(refused)?;
-    let mut trainer = client.trainer(TABLE).map_err(refused)?;
+    let mut trainer = client.trainer(TABLE, sizes).map_err(refused)?;
     let (mut doublings, mut looks) = (0, 0);
     while left.load(Ordering::Relaxed) > 0 {
         let budget = 1 + random.below(BUDGET_MAX) as usize;

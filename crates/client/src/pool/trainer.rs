@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use farsight_fabric::lane::PoolLane;
 use farsight_fabric::{Connection, QueuePair};
-use farsight_index_rolex::{HomeLines, LinesError, Reclaimed, TrainError, Trained, Trainer};
+use farsight_index_rolex::{GroupSizes, HomeLines, LinesError, Reclaimed, TrainError, Trained, Trainer};
 
 use super::{Nodes, rolex};
 use crate::CatalogueError;
@@ -23,11 +23,13 @@ impl<Q: QueuePair> PoolTrainer<Q> {
     pub(crate) fn of<C: Connection<Queue = Q> + 'static>(
         nodes: &Arc<Nodes<C>>,
         table: &str,
+        sizes: GroupSizes,
     ) -> Result<Self, CatalogueError> {
         nodes.standing()?;
         let open = nodes.open_table(table)?;
         let queues = nodes.queues(&open).map_err(CatalogueError::from)?;
-        let trainer = Trainer::new(rolex::session(nodes, &open, LEAVES_A_CALL)?);
+        let session = rolex::session(nodes, &open, LEAVES_A_CALL)?;
+        let trainer = Trainer::with_sizes(session, sizes);
         Ok(Self { queues, trainer, source: HomeLines::new(open.info.id, open.infos[0].meta_lines) })
     }
 
