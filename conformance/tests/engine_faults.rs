@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use farsight::{
     Access, Answers, Client, ConnectOptions, FabricError, Options, Pairs, ReadError, Server, ServerUrl,
-    Session, WriteError, WriteOperation, WriteOutcome,
+    Session, WriteError, WriteOperation, WriteOutcome, with_causes,
 };
 use farsight_base::prng::SplitMix64;
 use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
-use farsight_conformance::engine::harness::{Directory, PATIENCE, XStore, connect, eventually, words_of};
+use farsight_conformance::engine::harness::{Directory, PATIENCE, XStore, connect, eventually};
 use farsight_conformance::engine::model::{Model, random_value};
 use farsight_conformance::engine::processes::{Player, argument, role, say};
 use farsight_conformance::engine::witness::Witness;
@@ -246,8 +246,8 @@ fn until_failed<E>(
     }
 }
 
-fn is_disconnected(error: &dyn std::error::Error) -> bool {
-    words_of(error).contains("is lost")
+fn is_disconnected(error: &(dyn std::error::Error + 'static)) -> bool {
+    with_causes(error).contains("is lost")
 }
 
 fn check_read_error(what: &str, (error, after): (ReadError, Duration)) {

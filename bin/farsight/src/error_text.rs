@@ -1,20 +1,7 @@
-//! Errors as one line.
+//! What an error is below its words.
 
 use std::error::Error;
 use std::io;
-
-/// The messages of an error and its causes, joined; a cause that its effect repeats already is left out.
-pub(crate) fn chain(error: &anyhow::Error) -> String {
-    let mut text = error.to_string();
-    for cause in error.chain().skip(1) {
-        let cause = cause.to_string();
-        if !text.contains(&cause) {
-            text.push_str(": ");
-            text.push_str(&cause);
-        }
-    }
-    text
-}
 
 /// True if the error is a write to a pipe that nobody reads.
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -34,13 +21,6 @@ mod tests {
     use anyhow::Context;
 
     use super::*;
-
-    #[test]
-    fn a_repeated_cause_is_said_once() {
-        let error =
-            anyhow::anyhow!("no such file").context("cannot read x: no such file").context("cannot load");
-        assert_eq!(chain(&error), "cannot load: cannot read x: no such file");
-    }
 
     #[test]
     fn a_closed_pipe_is_known_below_context() {

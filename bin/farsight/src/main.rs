@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         // Whoever read our output has enough, as in `farsight scan t | head`.
         Err(error) if error_text::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}", error_text::chain(&error));
+            eprintln!("error: {}", farsight::with_causes(&*error));
             ExitCode::FAILURE
         }
     }

@@ -2,6 +2,7 @@
 
 use farsight::{
     CatalogueError, ConnectError as Connecting, OpenError, StartError, UrlError, WriteError as Writing,
+    with_causes,
 };
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyValueError};
@@ -26,67 +27,53 @@ create_exception!(
 );
 create_exception!(farsight, LoadError, Error, "A bulk load failed. The table is as empty as before.");
 
-/// An error with all its sources, in one line.
-fn text(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let next = error.to_string();
-        if !text.ends_with(&next) {
-            text = format!("{text}: {next}");
-        }
-        source = error.source();
-    }
-    text
-}
-
 pub(crate) fn address(error: &UrlError) -> PyErr {
-    PyValueError::new_err(text(error))
+    PyValueError::new_err(with_causes(error))
 }
 
 pub(crate) fn connecting(error: &Connecting) -> PyErr {
-    ConnectError::new_err(text(error))
+    ConnectError::new_err(with_causes(error))
 }
 
 pub(crate) fn starting(error: &StartError) -> PyErr {
-    ConnectError::new_err(text(error))
+    ConnectError::new_err(with_causes(error))
 }
 
 pub(crate) fn catalogue(error: &CatalogueError) -> PyErr {
     match error {
-        CatalogueError::Fabric(_) => ConnectError::new_err(text(error)),
-        _ => TableError::new_err(text(error)),
+        CatalogueError::Fabric(_) => ConnectError::new_err(with_causes(error)),
+        _ => TableError::new_err(with_causes(error)),
     }
 }
 
 pub(crate) fn table(error: &farsight::TableError) -> PyErr {
     match error {
-        farsight::TableError::ValueSize { .. } => PyValueError::new_err(text(error)),
+        farsight::TableError::ValueSize { .. } => PyValueError::new_err(with_causes(error)),
         farsight::TableError::Catalogue(error) => catalogue(error),
-        farsight::TableError::KeyKind { .. } => TableError::new_err(text(error)),
+        farsight::TableError::KeyKind { .. } => TableError::new_err(with_causes(error)),
     }
 }
 
 pub(crate) fn opening(error: &OpenError) -> PyErr {
     match error {
-        OpenError::Catalogue(CatalogueError::Fabric(_)) => ConnectError::new_err(text(error)),
-        _ => TableError::new_err(text(error)),
+        OpenError::Catalogue(CatalogueError::Fabric(_)) => ConnectError::new_err(with_causes(error)),
+        _ => TableError::new_err(with_causes(error)),
     }
 }
 
 pub(crate) fn reading(error: &farsight::ReadError) -> PyErr {
-    ReadError::new_err(text(error))
+    ReadError::new_err(with_causes(error))
 }
 
 pub(crate) fn writing(error: &Writing) -> PyErr {
     match error {
-        Writing::WrongValueSize { .. } => PyValueError::new_err(text(error)),
-        Writing::Refused { .. } => RefusedError::new_err(text(error)),
-        Writing::Indeterminate { .. } => IndeterminateError::new_err(text(error)),
-        _ => WriteError::new_err(text(error)),
+        Writing::WrongValueSize { .. } => PyValueError::new_err(with_causes(error)),
+        Writing::Refused { .. } => RefusedError::new_err(with_causes(error)),
+        Writing::Indeterminate { .. } => IndeterminateError::new_err(with_causes(error)),
+        _ => WriteError::new_err(with_causes(error)),
     }
 }
 
 pub(crate) fn loading(error: &farsight::LoadError) -> PyErr {
-    LoadError::new_err(text(error))
+    LoadError::new_err(with_causes(error))
 }

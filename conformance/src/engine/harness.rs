@@ -58,13 +58,6 @@ pub fn connect(socket: &Path) -> Client {
     farsight::connect(&format!("shm://{}", socket.display())).expect("a connection")
 }
 
-/// An error with all of its causes.
-#[must_use]
-pub fn words_of(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}
-
 /// Waits until `reached` is true.
 ///
 /// # Panics

@@ -5,14 +5,14 @@
 
 use farsight::{
     Access, Answers, Engine, ErrorCode, Options, ServerUrl, Session, TableOptions, WriteError,
-    WriteOperation, WriteOutcome,
+    WriteOperation, WriteOutcome, with_causes,
 };
 use farsight_base::prng::mix;
 use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
 use farsight_client::GroupSizes;
 use farsight_layout::pool::LOCK_SEQUENCE_BITS;
 
-use super::harness::{Directory, eventually, words_of};
+use super::harness::{Directory, eventually};
 use super::pool::Pool;
 use super::pool_store::PoolStore;
 use crate::fabric::FabricUnderTest;
@@ -44,8 +44,8 @@ fn session_on(pool: &Pool) -> Session<u64> {
     table.session(Options::default()).expect("a session")
 }
 
-fn is_restart_of(error: &dyn std::error::Error, node: &str) -> bool {
-    let words = words_of(error);
+fn is_restart_of(error: &(dyn std::error::Error + 'static), node: &str) -> bool {
+    let words = with_causes(error);
     words.contains(node) && words.contains("was started again")
 }
 
@@ -76,7 +76,7 @@ pub fn a_lost_memory_node_is_named(engine: Engine, url: impl Fn(&Directory, usiz
                 false
             }
             Err(error) => {
-                assert!(words_of(&error).contains(name), "{}", words_of(&error));
+                assert!(with_causes(&error).contains(name), "{}", with_causes(&error));
                 true
             }
         });
@@ -87,19 +87,19 @@ pub fn a_lost_memory_node_is_named(engine: Engine, url: impl Fn(&Directory, usiz
             match session.get(key) {
                 Ok(found) => assert_eq!(found.map(|entry| entry.value), Some(key.to_le_bytes().to_vec())),
                 Err(error) => {
-                    assert!(is_restart_of(&error, name), "{}", words_of(&error));
+                    assert!(is_restart_of(&error, name), "{}", with_causes(&error));
                     refused += 1;
                 }
             }
             let error = session.put(key, b"anything").expect_err("the pool has lost a part");
             assert!(!matches!(error, WriteError::Indeterminate { .. }), "nothing was sent: {error}");
-            assert!(is_restart_of(&error, name), "{}", words_of(&error));
+            assert!(is_restart_of(&error, name), "{}", with_causes(&error));
         }
         assert!(refused > 0, "node {lost} held nothing");
         let failures: Vec<_> = session.scan(..).filter_map(Result::err).collect();
         assert!(matches!(&failures[..], [error] if is_restart_of(error, name)), "{failures:?}");
         let error = pool.connect().table::<u64>(TABLE).err().expect("the pool has lost a part");
-        assert!(is_restart_of(&error, name), "{}", words_of(&error));
+        assert!(is_restart_of(&error, name), "{}", with_causes(&error));
     }
 }
 
@@ -120,7 +120,7 @@ fn fill(session: &mut Session<u64>, from: u64) -> Vec<u64> {
                 stored.push(key);
             }
             Err(WriteError::Refused { code: ErrorCode::RegionFull, .. }) => return stored,
-            Err(error) => panic!("a full pool says another thing: {}", words_of(&error)),
+            Err(error) => panic!("a full pool says another thing: {}", with_causes(&error)),
         }
     }
     unreachable!("keys do not end")

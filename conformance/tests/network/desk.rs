@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use farsight::{
     Addresses, Client, ConnectOptions, Engine, Options, ReadError, Server, Session, TableOptions, WriteError,
-    WriteOutcome,
+    WriteOutcome, with_causes,
 };
-use farsight_conformance::engine::harness::{PATIENCE, words_of};
+use farsight_conformance::engine::harness::PATIENCE;
 use farsight_conformance::engine::processes::{Player, argument, say};
 
 use crate::namespaces::Network;
@@ -101,7 +101,7 @@ impl Desk {
             match self.get(key) {
                 Ok(found) => return found,
                 Err(error) => {
-                    let error = words_of(&error);
+                    let error = with_causes(&error);
                     assert!(begun.elapsed() < PATIENCE, "the server was not found again: {error}");
                 }
             }

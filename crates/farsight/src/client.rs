@@ -31,8 +31,10 @@ pub struct Client {
     provider: ProviderClient,
 }
 
-/// Trains a little; true if there was something to train, words if that failed.
-pub(crate) type TrainTable = Box<dyn FnMut() -> Result<bool, String> + Send>;
+/// Any failure of training.
+pub(crate) type BoxedError = Box<dyn std::error::Error + Send + Sync>;
+/// Trains a little; true if there was something to train.
+pub(crate) type TrainTable = Box<dyn FnMut() -> Result<bool, BoxedError> + Send>;
 
 /// How a client connects, and connects again.
 #[derive(Clone, Debug)]
@@ -346,10 +348,10 @@ fn train_table<Q: QueuePair + Send + 'static>(mut trainer: PoolTrainer<Q>) -> Tr
     Box::new(move || {
         // First, for training may want the very lines that dead trainers left.
         if has_reclaimed || steps.is_multiple_of(STEPS_A_LOOK) {
-            let found = trainer.reclaim().map_err(|error| error.to_string())?;
+            let found = trainer.reclaim()?;
             has_reclaimed = found != Reclaimed::default();
         }
-        let step = trainer.step(TRAIN_BUDGET).map_err(|error| error.to_string())?;
+        let step = trainer.step(TRAIN_BUDGET)?;
         steps = steps.wrapping_add(1);
         // Nobody hurries for leaves that do not come to rest.
         Ok(Trained { resting: 0, ..step } != Trained::default() || has_reclaimed)

@@ -7,6 +7,19 @@ use farsight_protocol::KeyKind;
 
 use crate::{ServerUrl, UrlError};
 
+/// An error and its causes in one line; a cause that its effect repeats already is left out.
+#[must_use]
+pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    for cause in std::iter::successors(error.source(), |cause| cause.source()) {
+        let cause = cause.to_string();
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
 /// An address of a fabric that this program does not contain.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
@@ -73,4 +86,24 @@ pub enum TableError {
         /// The most that the format takes.
         max_bytes: usize,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{words}")]
+    struct Caused {
+        words: &'static str,
+        source: Option<Box<Caused>>,
+    }
+
+    #[test]
+    fn a_repeated_cause_is_said_once() {
+        let caused = |words, source: Option<Caused>| Caused { words, source: source.map(Box::new) };
+        let file = caused("no such file", None);
+        let error = caused("cannot load", Some(caused("cannot read x: no such file", Some(file))));
+        assert_eq!(with_causes(&error), "cannot load: cannot read x: no such file");
+    }
 }

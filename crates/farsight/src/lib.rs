@@ -103,7 +103,7 @@ pub use asynchronous::{AsyncError, AsyncTable};
 pub use bulk_load::BulkLoad;
 pub use client::{Client, ConnectOptions, connect};
 pub use engine::{Engine, TableOptions};
-pub use error::{ConnectError, NotBuilt, TableError};
+pub use error::{ConnectError, NotBuilt, TableError, with_causes};
 pub use farsight_base::Epoch;
 pub use farsight_client::{
     Access, CacheStats, CatalogueError, EngineError, LoadError, OpenError, PoolError, ReadError, WriteError,

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use farsight_base::sync::{AtomicBool, Ordering};
 
-use crate::client::TrainTable;
-use crate::{Addresses, Client, ConnectOptions};
+use crate::client::{BoxedError, TrainTable};
+use crate::{Addresses, Client, ConnectOptions, with_causes};
 
 /// The pause when nothing was left to train.
 const IDLE_PAUSE: Duration = Duration::from_millis(20);
@@ -74,9 +74,10 @@ fn run(pool: &Addresses, options: &ConnectOptions, stop: &AtomicBool) {
             Ok(true) => {}
             Ok(false) => std::thread::sleep(IDLE_PAUSE),
             Err(error) => {
-                if error != told {
-                    eprintln!("farsight: training of {pool} waits: {error}");
-                    told = error;
+                let why = with_causes(&*error);
+                if why != told {
+                    eprintln!("farsight: training of {pool} waits: {why}");
+                    told = why;
                 }
                 tables = None;
                 std::thread::sleep(FAILURE_PAUSE);
@@ -86,18 +87,18 @@ fn run(pool: &Addresses, options: &ConnectOptions, stop: &AtomicBool) {
 }
 
 impl Tables {
-    fn connect(pool: &Addresses, options: &ConnectOptions) -> Result<Self, String> {
-        let client = Client::connect_with(pool, options).map_err(|error| error.to_string())?;
+    fn connect(pool: &Addresses, options: &ConnectOptions) -> Result<Self, BoxedError> {
+        let client = Client::connect_with(pool, options)?;
         Ok(Self { client, trained: Vec::new(), rounds: 0 })
     }
 
     /// One step for each table. True if any of them had something to train.
-    fn round(&mut self) -> Result<bool, String> {
+    fn round(&mut self) -> Result<bool, BoxedError> {
         if self.rounds.is_multiple_of(ROUNDS_A_LIST) {
-            for table in self.client.tables().map_err(|error| error.to_string())? {
+            for table in self.client.tables()? {
                 let name = table.definition.name;
                 if !self.trained.iter().any(|(known, _)| *known == name) {
-                    let train = self.client.train_table(&name).map_err(|error| error.to_string())?;
+                    let train = self.client.train_table(&name)?;
                     self.trained.push((name, train));
                 }
             }

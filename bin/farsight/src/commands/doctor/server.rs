@@ -9,7 +9,6 @@ use farsight::{Client, FORMAT_VERSION, ServerUrl};
 
 use super::Finding;
 use crate::connection::Connection;
-use crate::error_text;
 
 /// Permission bits: others may write here, and only owners may delete here.
 const OTHERS_WRITE: u32 = 0o002;
@@ -73,7 +72,7 @@ pub(super) fn server(connection: &Connection) -> Finding {
                     nodes.iter().map(listen).collect::<Vec<_>>().join("; ")
                 }
             };
-            Finding::warn(what, error_text::chain(&error), remedy)
+            Finding::warn(what, farsight::with_causes(&*error), remedy)
         }
     }
 }
