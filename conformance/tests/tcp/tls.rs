@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::OnceLock;
 
 use farsight_conformance::fabric::FabricUnderTest;
-use farsight_conformance::fabric::harness::{FORMAT, Running, call};
-use farsight_fabric::{Connection as _, FabricError, Host as _};
+use farsight_conformance::fabric::harness::{Ask, FORMAT, Running, call, request, ring_and_wait};
+use farsight_fabric::{Connection as _, FabricError, Host as _, QueuePair as _};
 use farsight_fabric_tcp::{
     ConnectOptions, ListenError, ListenOptions, TcpConnection, TcpHost, Tls, TlsError,
 };
@@ -104,6 +104,30 @@ fn a_server_that_is_another_is_not_believed() {
     }
     let reason = refusal(&server(None), client());
     assert!(reason.contains("does the server speak TLS"), "{reason}");
+}
+
+/// More calls than a worker executes at a time, and more bytes than it takes at a time: what it has decrypted
+/// besides shows in no socket.
+#[test]
+fn what_was_decrypted_beside_a_full_buffer_is_not_forgotten() {
+    let authority = Authority::new();
+    let server = server(Some(authority.side(LOCALHOST)));
+    let client = connect(&server, Some(authority.side("client"))).expect("its certificate is good");
+    // So many queues that the worker asks the system which of them has something.
+    let mut queues: Vec<_> = (0..4).map(|_| client.open_queue().expect("a queue")).collect();
+    let slots: Vec<usize> = (0..400).collect();
+    for round in 0..10 {
+        // All of it arrives while the worker is busy elsewhere.
+        queues[0].post_call(0, &request(Ask::Sleep, &[50])).expect("the request fits");
+        queues[0].doorbell().expect("the doorbell rings");
+        for slot in &slots {
+            let mut asked = request(Ask::Pattern, &[8, round]);
+            asked.resize(500, 0);
+            queues[1].post_call(*slot, &asked).expect("the request fits");
+        }
+        ring_and_wait(&mut queues[1], &slots);
+        ring_and_wait(&mut queues[0], &[0]);
+    }
 }
 
 /// A client without a certificate gets no answer to anything that it says.

@@ -138,7 +138,8 @@ impl ServerQueue {
         // What was left over, and behind it what arrives now.
         let mut filled = self.input.len();
         work.buffers.input[..filled].copy_from_slice(&self.input);
-        let mut is_more = false;
+        // Behind whole frames that were left over there may be more, decrypted and unseen by epoll.
+        let mut is_more = true;
         if !matches!(first_frame(&self.input), Ok(Some(_))) {
             match self.stream.receive(&mut work.buffers.input[filled..])? {
                 Received::Bytes(length_bytes) => filled += length_bytes,
