@@ -23,6 +23,9 @@ use crate::stream::Received;
 
 /// Bytes of ciphertext that have arrived and not been decrypted: several records.
 const ARRIVED_BYTES: usize = 64 << 10;
+/// Looks for ciphertext of one [`Secure::receive`] at most: records may hold no plaintext at all, and come
+/// without end.
+const LOOKS_MAX: usize = 16;
 /// Bytes of plaintext that are taken before the session is ready for them.
 const EARLY_BYTES: usize = 64 << 10;
 /// Bytes of plaintext in the longest record of TLS, and what a record needs besides.
@@ -105,9 +108,10 @@ impl Secure {
         certificates?.first().map(AsRef::as_ref)
     }
 
-    /// Takes plaintext, as far as `into` has room, and goes on with the handshake.
+    /// Takes plaintext, as far as `into` has room, and goes on with the handshake. What of a busy peer's
+    /// ciphertext is not taken stays with the kernel, which shows it.
     pub(crate) fn receive(&mut self, socket: &OwnedFd, into: &mut [u8]) -> io::Result<Received> {
-        let mut received = self.take_plaintext(into);
+        let (mut received, mut looks) = (self.take_plaintext(into), 0);
         while received < into.len() {
             let wants = match self.process(&mut into[received..]) {
                 Ok((bytes, wants)) => {
@@ -126,7 +130,11 @@ impl Secure {
             let found = match wants {
                 Wants::Nothing => continue,
                 Wants::End => Ok(Received::End),
-                Wants::Handshake | Wants::Traffic => flushed.and_then(|()| self.take_ciphertext(socket)),
+                Wants::Handshake | Wants::Traffic if looks == LOOKS_MAX => Ok(Received::Nothing),
+                Wants::Handshake | Wants::Traffic => {
+                    looks += 1;
+                    flushed.and_then(|()| self.take_ciphertext(socket))
+                }
             };
             match found {
                 Ok(Received::Bytes(_)) => {}
