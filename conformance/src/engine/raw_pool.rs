@@ -359,9 +359,20 @@ impl<F: FabricUnderTest, Q: QueuePair> RawPoolSession<F, Q> {
         key: u64,
         value: &[u8],
     ) -> Result<WriteOutcome, RolexError> {
+        self.try_writes(operation, &[(key, value)]).pop().expect("an outcome a write")
+    }
+
+    /// Writes of one call, each of which may fail.
+    pub fn try_writes(
+        &mut self,
+        operation: WriteOperation,
+        entries: &[(u64, &[u8])],
+    ) -> Vec<Result<WriteOutcome, RolexError>> {
+        let writes: Vec<Write<'_>> =
+            entries.iter().map(|(key, value)| Write { operation, key: *key, value }).collect();
         let mut outcomes = Vec::new();
-        self.session.write_many(&mut self.queues, &[Write { operation, key, value }], &mut outcomes);
-        outcomes.pop().expect("an outcome a write")
+        self.session.write_many(&mut self.queues, &writes, &mut outcomes);
+        outcomes
     }
 
     /// What all queues have sent.
@@ -382,10 +393,8 @@ impl<F: FabricUnderTest, Q: QueuePair> RawPoolSession<F, Q> {
 
 impl<F: FabricUnderTest, Q: QueuePair> SessionUnderTest for RawPoolSession<F, Q> {
     fn write(&mut self, operation: WriteOperation, entries: &[(u64, Vec<u8>)]) -> Vec<WriteOutcome> {
-        let writes: Vec<Write<'_>> =
-            entries.iter().map(|(key, value)| Write { operation, key: *key, value }).collect();
-        let mut outcomes = Vec::new();
-        self.session.write_many(&mut self.queues, &writes, &mut outcomes);
+        let entries: Vec<(u64, &[u8])> = entries.iter().map(|(key, value)| (*key, &value[..])).collect();
+        let outcomes = self.try_writes(operation, &entries);
         outcomes.into_iter().map(|outcome| outcome.expect("a write")).collect()
     }
 

@@ -107,3 +107,19 @@ fn with_three_memory_nodes() {
 fn with_values_of_several_lines() {
     die_again_and_again("deaths with values of several lines", 3, 100);
 }
+
+#[test]
+fn a_fabric_that_failed_is_not_asked_for_the_rest_of_a_call() {
+    let pool = RawPool::start([Shm::new()], 16 << 20);
+    let table = pool.table(8);
+    let life = Life::new();
+    let mut mortal = table.session_of(MORTAL, |queue| DyingQueue::new(queue, life.clone()));
+    let value = [7; 8];
+    mortal.try_write(WriteOperation::Put, 7, &value).expect("a put");
+    life.renew(0);
+    let before = mortal.meters().doorbells;
+    // One behind the other, for they are of one key: each could wait as long as the fabric lets it.
+    let outcomes = mortal.try_writes(WriteOperation::Put, &[(7, &value[..]); 5]);
+    assert!(outcomes.len() == 5 && outcomes.iter().all(Result::is_err), "{outcomes:?}");
+    assert_eq!(mortal.meters().doorbells - before, 1);
+}

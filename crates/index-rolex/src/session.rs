@@ -136,18 +136,24 @@ impl RolexSession {
         let mut rest = writes;
         while !rest.is_empty() {
             // As many as have different keys: two writes of one key would have no order.
-            let count = distinct(rest);
-            self.write_distinct(queues, &rest[..count], outcomes);
-            rest = &rest[count..];
+            let (now, later) = rest.split_at(distinct(rest));
+            if let Err(error) = self.write_distinct(queues, now, outcomes) {
+                // Those that follow would wait for the same fabric, one behind the other.
+                outcomes.extend(later.iter().map(|_| Err(RolexError::Fabric(error.clone()))));
+                return;
+            }
+            rest = later;
         }
     }
 
+    /// Writes of different keys. What became of each is in `outcomes`, also if the fabric fails them
+    /// together.
     fn write_distinct<Q: QueuePair>(
         &self,
         queues: &mut [Q],
         writes: &[Write<'_>],
         outcomes: &mut Vec<Written>,
-    ) {
+    ) -> Result<(), FabricError> {
         let mut done: Vec<Option<Written>> = (0..writes.len()).map(|_| None).collect();
         let staged = if writes.len() > 1 { self.write_staged(queues, writes, &mut done) } else { Ok(()) };
         let left: Vec<usize> = (0..writes.len()).filter(|index| done[*index].is_none()).collect();
@@ -165,11 +171,11 @@ impl RolexSession {
             }
             Err(error) => Err(error),
         };
-        let source = outcome.err();
-        outcomes.extend(done.into_inner().into_iter().zip(writes).map(|(outcome, write)| {
-            let lost = || source.clone().expect("a lane ends with all operations or with an error");
-            outcome.unwrap_or_else(|| Err(RolexError::Indeterminate { key: write.key, source: lost() }))
+        outcomes.extend(done.into_inner().into_iter().zip(writes).map(|(done, write)| {
+            let lost = || outcome.clone().expect_err("a lane ends with all operations or with an error");
+            done.unwrap_or_else(|| Err(RolexError::Indeterminate { key: write.key, source: lost() }))
         }));
+        outcome
     }
 
     pub(crate) fn table(&self) -> &PoolTable {
