@@ -10,9 +10,7 @@ use std::time::Duration;
 
 use farsight_fabric::{Connection, FabricError, QueuePair};
 use farsight_index::{Answers, Counters, Pairs};
-use farsight_index_rolex::{
-    CacheSession, CallResult, LearnedError, PoolCalls, RolexError, RolexSession, Write,
-};
+use farsight_index_rolex::{CacheSession, CallResult, PoolCalls, RolexError, RolexSession, Write};
 use farsight_index_xstore::client::ScanRequest;
 use farsight_protocol::{
     Blocks, ComputeNode, ErrorCode, PoolRequest, Space, TableId, WriteOperation, WriteOutcome,
@@ -102,7 +100,7 @@ impl<C: Connection> PoolCalls for Calls<C> {
                     return Err(call_error(error));
                 }
                 tries += 1;
-                std::thread::sleep(FENCE_PAUSE);
+                self.nodes.pause(node, FENCE_PAUSE)?;
             }
         }
         Ok(())
@@ -211,28 +209,83 @@ impl RolexEngine {
     }
 }
 
-/// Appends outcomes up to the first write whose outcome the fabric's failure left unknown, or that failed
-/// alone in its call: that is the error. What failed for a reason of its own beside others is an outcome.
+/// Appends outcomes up to the first write whose outcome is unknown: that is the error. A write that failed
+/// and changed nothing is an outcome beside others; if all of them are such, the first one's reason is the
+/// call's.
 fn gather(
     done: impl ExactSizeIterator<Item = Result<WriteOutcome, RolexError>>,
     outcomes: &mut Vec<WriteOutcome>,
 ) -> Result<(), EngineError> {
-    let is_alone = done.len() == 1;
+    let mut refused: Option<EngineError> = None;
+    let (calls, before) = (done.len(), outcomes.len());
+    let mut refusals = 0;
     for outcome in done {
-        match outcome {
-            Ok(outcome) => outcomes.push(outcome),
-            Err(RolexError::Contended { .. }) => {
-                outcomes.push(WriteOutcome::Failed(ErrorCode::Contended));
+        let failed = match outcome.map_err(EngineError::from) {
+            Ok(outcome) => outcome,
+            Err(error) if error.is_indeterminate() => return Err(error),
+            Err(EngineError::Rolex(error)) if matches!(*error, RolexError::Contended { .. }) => {
+                WriteOutcome::Failed(ErrorCode::Contended)
             }
-            Err(
-                RolexError::Astray { .. }
-                | RolexError::Call { .. }
-                | RolexError::Learned(LearnedError::Stale(_) | LearnedError::Unsettled { .. }),
-            ) if !is_alone => {
-                outcomes.push(WriteOutcome::Failed(ErrorCode::OutOfResources));
+            Err(error) => {
+                refusals += 1;
+                refused.get_or_insert(error);
+                WriteOutcome::Failed(ErrorCode::OutOfResources)
             }
-            Err(error) => return Err(error.into()),
+        };
+        outcomes.push(failed);
+    }
+    match refused {
+        Some(error) if refusals == calls => {
+            outcomes.truncate(before);
+            Err(error)
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DONE: WriteOutcome = WriteOutcome::Inserted(7);
+
+    /// No descriptors are left to ask a memory node for leaves.
+    fn refused() -> Result<WriteOutcome, RolexError> {
+        let [what, source_text, remedy] =
+            ["opening a queue", "none left", "raise the limit"].map(str::to_owned);
+        Err(FabricError::System { what, source_text, remedy }.into())
+    }
+
+    fn unknown(key: u64) -> Result<WriteOutcome, RolexError> {
+        let source = FabricError::Disconnected { peer: "p".to_owned(), reason: "it died".to_owned() };
+        Err(RolexError::Indeterminate { key, source })
+    }
+
+    fn gathered(done: Vec<Result<WriteOutcome, RolexError>>) -> (Vec<WriteOutcome>, Option<EngineError>) {
+        let mut outcomes = vec![DONE];
+        let error = gather(done.into_iter(), &mut outcomes).err();
+        assert_eq!(outcomes.remove(0), DONE, "what was there stays");
+        (outcomes, error)
+    }
+
+    #[test]
+    fn a_write_that_changed_nothing_hides_no_other_one() {
+        let failed = WriteOutcome::Failed(ErrorCode::OutOfResources);
+        let (outcomes, error) = gathered(vec![refused(), Ok(DONE)]);
+        assert_eq!(outcomes, [failed, DONE]);
+        assert!(error.is_none(), "{error:?}");
+        // The outcome of one is unknown: the error must not say that nothing was executed.
+        let (outcomes, error) = gathered(vec![refused(), unknown(2), Ok(DONE)]);
+        assert_eq!(outcomes, [failed]);
+        assert!(error.is_some_and(|error| error.is_indeterminate()));
+    }
+
+    #[test]
+    fn a_call_of_which_nothing_was_done_has_its_reason() {
+        for count in [1, 3] {
+            let (outcomes, error) = gathered((0..count).map(|_| refused()).collect());
+            assert_eq!(outcomes, []);
+            assert!(matches!(error, Some(EngineError::Fabric(FabricError::System { .. }))), "{error:?}");
         }
     }
-    Ok(())
 }
