@@ -135,7 +135,7 @@ pub(crate) fn strangers(scheme: &'static str, host: &'static str) -> Vec<Cause> 
             to("192.0.2.1:7474".to_owned()).fails("refused the connection", "--allow-plaintext")
         }),
         Cause::new("silence", move || {
-            to(listener(host, outlast)).fails("the handshake", "Is the server overloaded or stopped")
+            to(listener(host, outlast)).fails("the handshake", "Is it overloaded or stopped")
         }),
         Cause::new("somebody hangs up", move || {
             to(listener(host, drop)).fails("the handshake", "is it a farsight server")

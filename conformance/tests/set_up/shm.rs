@@ -53,7 +53,7 @@ fn every_error_names_peer_step_and_remedy() {
         }),
         Cause::new("a name that is too long", move || to(&long).fails("connecting to", "use a shorter one")),
         Cause::new("silence", move || {
-            let said = to(&silent).fails("the handshake", "Is the server overloaded or stopped");
+            let said = to(&silent).fails("the handshake", "Is it overloaded or stopped");
             drop(unheard);
             said
         }),

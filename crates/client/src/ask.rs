@@ -6,7 +6,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use farsight_fabric::{Connection, FabricError};
-use farsight_protocol::Reply;
+use farsight_protocol::{NodeKind, Reply};
 use serde::de::DeserializeOwned;
 
 use crate::CatalogueError;
@@ -14,6 +14,8 @@ use crate::call::call;
 
 /// The queue pair for rare requests.
 pub(crate) struct Asker<C: Connection> {
+    /// What is asked, for its refusals.
+    kind: NodeKind,
     idle: Mutex<Option<Kept<C::Queue>>>,
 }
 
@@ -25,8 +27,8 @@ struct Kept<Q> {
 }
 
 impl<C: Connection> Asker<C> {
-    pub(crate) fn new(connection: &C) -> Result<Self, FabricError> {
-        Ok(Self { idle: Mutex::new(Some(Kept::new(connection.open_queue()?))) })
+    pub(crate) fn new(connection: &C, kind: NodeKind) -> Result<Self, FabricError> {
+        Ok(Self { kind, idle: Mutex::new(Some(Kept::new(connection.open_queue()?))) })
     }
 
     /// Sends what `write` writes and waits for the answer.
@@ -41,7 +43,7 @@ impl<C: Connection> Asker<C> {
         // A queue pair whose call failed is not used again.
         call(queue, request, reply)?;
         let peer = || connection.peer().to_owned();
-        let refused = |source| CatalogueError::Refused { peer: peer(), source };
+        let refused = |source| CatalogueError::Refused { kind: self.kind, peer: peer(), source };
         let unintelligible = |source| CatalogueError::Decode { peer: peer(), source };
         let answer = Reply::decode(reply)
             .map_err(unintelligible)

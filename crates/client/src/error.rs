@@ -7,7 +7,7 @@ use farsight_fabric::FabricError;
 use farsight_index_rolex::{LearnedError, RolexError};
 use farsight_index_xstore::client::XStoreError;
 use farsight_layout::GeometryError;
-use farsight_protocol::{DecodeError, ErrorCode, ServerError, TableDefinition, WriteOperation};
+use farsight_protocol::{DecodeError, ErrorCode, NodeKind, ServerError, TableDefinition, WriteOperation};
 
 use crate::PoolError;
 
@@ -17,10 +17,12 @@ pub enum CatalogueError {
     /// The connection failed.
     #[error(transparent)]
     Fabric(#[from] FabricError),
-    /// The server said no: [`ServerError::code`] tells programs why.
-    #[error("the server at {peer} refused")]
+    /// The server or memory node said no: [`ServerError::code`] tells programs why.
+    #[error("the {kind} at {peer} refused")]
     Refused {
-        /// The server.
+        /// What it is.
+        kind: NodeKind,
+        /// Its address.
         peer: String,
         /// Its words.
         source: ServerError,
@@ -132,13 +134,15 @@ pub enum OpenError {
     /// The server could not be reached, or refused.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
-    /// The server was started again and does not have the table.
+    /// The server, or a pool's home, was started again and does not have the table.
     #[error(
-        "the server at {peer} was started again ({is}, it was {was}) and has no table {table:?}: what was in memory \
+        "the {kind} at {peer} was started again ({is}, it was {was}) and has no table {table:?}: what was in memory \
          ended with its former life. Make the table and load it again"
     )]
     TableGone {
-        /// The server.
+        /// What was started again.
+        kind: NodeKind,
+        /// Its address.
         peer: String,
         /// The table.
         table: String,
@@ -146,7 +150,7 @@ pub enum OpenError {
         was: Epoch,
         /// The life that does not have it.
         is: Epoch,
-        /// The server's words.
+        /// Its words.
         source: ServerError,
     },
     /// The server has a table of this name that is defined otherwise.
@@ -202,7 +206,9 @@ pub enum ReadError {
     },
     /// The server was started again in the middle of a scan: what it has now does not belong to the pairs
     /// that the scan has returned.
-    #[error("the scan of table {table:?} was cut off: its server was started again ({is}, it was {was})")]
+    #[error(
+        "the scan of table {table:?} was cut off: its server or pool was started again ({is}, it was {was})"
+    )]
     ScanCut {
         /// The table.
         table: String,
@@ -359,18 +365,18 @@ pub enum LoadError {
 fn reason(code: ErrorCode) -> &'static str {
     match code {
         ErrorCode::RegionFull => {
-            "its region is full. Remove pairs, or restart the server with more memory a table"
+            "its region is full. Remove pairs, or start its server or memory nodes again with more memory a table"
         }
         ErrorCode::Contended => "its leaf stayed latched beyond the bound. Try again",
         ErrorCode::VersionsExhausted => "its versions are used up. Load it into a new table",
-        ErrorCode::OutOfResources => "the server is out of memory",
-        ErrorCode::UnknownTable => "the server no longer has it",
+        ErrorCode::OutOfResources => "its server or memory node is out of memory",
+        ErrorCode::UnknownTable => "its server or memory node no longer has it",
         ErrorCode::WrongValueSize => "its values have another size",
         ErrorCode::Fenced => "this process was taken for dead. Connect anew",
         ErrorCode::BadRequest
         | ErrorCode::TableExists
         | ErrorCode::BadName
         | ErrorCode::BadLoad
-        | ErrorCode::OtherPool => "the server did not understand the request",
+        | ErrorCode::OtherPool => "its server or memory node did not understand the request",
     }
 }

@@ -12,7 +12,9 @@ use farsight_fabric::{Connection, FabricError, Meters, QueuePair};
 use farsight_index::{Answers, Counters, Pairs};
 use farsight_index_xstore::client::{Access, CacheStats, ScanRequest, XCache, XClient};
 use farsight_layout::FORMAT_VERSION;
-use farsight_protocol::{ControlRequest, Request, TableDefinition, TableInfo, WriteOperation, WriteOutcome};
+use farsight_protocol::{
+    ControlRequest, NodeKind, Request, TableDefinition, TableInfo, WriteOperation, WriteOutcome,
+};
 use serde::de::DeserializeOwned;
 
 use crate::ask::Asker;
@@ -35,7 +37,7 @@ pub struct OpenTable {
 
 impl<C: Connection> Life<C> {
     pub(crate) fn new(connection: C) -> Result<Self, FabricError> {
-        Ok(Self { asker: Asker::new(&connection)?, connection, tables: Mutex::default() })
+        Ok(Self { asker: Asker::new(&connection, NodeKind::Server)?, connection, tables: Mutex::default() })
     }
 
     /// Asks the server and waits for its answer.

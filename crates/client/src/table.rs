@@ -120,11 +120,11 @@ impl<P: Peers> Table<P> {
     /// What it means that the table cannot be opened in this life.
     fn gone(&self, life: &P, error: CatalogueError) -> OpenError {
         match error {
-            CatalogueError::Refused { peer, source }
+            CatalogueError::Refused { kind, peer, source }
                 if source.code == ErrorCode::UnknownTable && life.epoch() != self.opened.epoch =>
             {
                 let (was, is) = (self.opened.epoch, life.epoch());
-                OpenError::TableGone { peer, table: self.name().to_owned(), was, is, source }
+                OpenError::TableGone { kind, peer, table: self.name().to_owned(), was, is, source }
             }
             other => other.into(),
         }

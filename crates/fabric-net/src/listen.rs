@@ -24,7 +24,7 @@ pub enum ListenError {
         address: SocketAddr,
     },
     /// Somebody listens there.
-    #[error("{address} is in use: stop the other server, or choose another port")]
+    #[error("{address} is in use: stop what listens there, or choose another port")]
     InUse {
         /// The address.
         address: SocketAddr,

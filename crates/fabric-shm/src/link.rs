@@ -34,7 +34,7 @@ pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long whoever saw the socket hang up lets a question under way read the server's reason.
 const FAREWELL_TIMEOUT: Duration = Duration::from_millis(100);
 
-const GONE: &str = "the server closed the connection or died";
+const GONE: &str = "the peer closed the connection or died";
 
 /// What the server told about itself.
 #[derive(Clone, Copy, Debug)]

@@ -460,7 +460,7 @@ impl QueuePair for ShmQueue {
             Ok(Woken::Perhaps) => {}
             Ok(Woken::LinkEnded) => self.link.hung_up(),
             Ok(Woken::QueueEnded) => {
-                self.break_down("the server closed this queue or died".to_owned(), None);
+                self.break_down("the peer closed this queue or died".to_owned(), None);
             }
             Err(error) => {
                 self.break_down(format!("waiting failed: {error}"), None);

@@ -153,7 +153,7 @@ impl State {
         }
         for client in 0..self.clients.len() {
             if self.clients[client].host == host {
-                self.lose(client, "the server closed the connection or died");
+                self.lose(client, "the peer closed the connection or died");
             }
         }
     }

@@ -154,7 +154,7 @@ impl Link {
                 }),
                 Err(error) => Err(self.unintelligible("a farewell", error.to_string())),
             },
-            Ok(Next::End) => Err(self.end(self.disconnected("the server closed the connection or died"))),
+            Ok(Next::End) => Err(self.end(self.disconnected("the peer closed the connection or died"))),
             Ok(Next::Unintelligible(error)) => Err(self.unintelligible("a farewell", error.to_string())),
             Err(error) => Err(self.end(self.disconnected(&format!("the connection failed: {error}")))),
         }
@@ -198,7 +198,7 @@ impl Link {
                 return Err(FabricError::TimedOut { peer: self.peer.clone(), what: WHAT, waited });
             }
             Ok(Next::End) => {
-                return Err(self.end(self.disconnected("the server closed the connection or died")));
+                return Err(self.end(self.disconnected("the peer closed the connection or died")));
             }
             Ok(Next::Unintelligible(error)) => return Err(self.unintelligible(WHAT, error.to_string())),
             Err(error) => {

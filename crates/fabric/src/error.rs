@@ -11,7 +11,7 @@ pub enum FabricError {
     /// The peer is gone: it died, stopped, or closed the connection. A server may be back at its address, in
     /// a new life.
     #[error(
-        "the connection to {peer} is lost: {reason}. What a server holds there from now on is of another epoch"
+        "the connection to {peer} is lost: {reason}. Whatever answers there from now on may be of another epoch"
     )]
     Disconnected {
         /// The peer's address, as the user gave it.
@@ -29,7 +29,7 @@ pub enum FabricError {
     },
     /// The peer lives but did not answer in time.
     #[error(
-        "{peer} did not answer {what} within {waited:?}. Is the server overloaded or stopped, or the way there cut? \
+        "{peer} did not answer {what} within {waited:?}. Is it overloaded or stopped, or the way there cut? \
          Outcome unknown"
     )]
     TimedOut {

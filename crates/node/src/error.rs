@@ -6,23 +6,23 @@ use farsight_fabric::FabricError;
 
 use crate::{LISTENERS_MAX, WORKERS_MAX};
 
-/// Why a server did not start.
+/// Why a server or memory node did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A number of workers that makes no sense.
-    #[error("a server has 1 to {WORKERS_MAX} worker threads at each address, not {got}")]
+    #[error("1 to {WORKERS_MAX} worker threads serve each address, not {got}")]
     Workers {
         /// The number asked for.
         got: usize,
     },
     /// A number of listeners that makes no sense.
-    #[error("a server listens at 1 to {LISTENERS_MAX} addresses, not {got}")]
+    #[error("one process listens at 1 to {LISTENERS_MAX} addresses, not {got}")]
     Listeners {
         /// The number asked for.
         got: usize,
     },
     /// A fabric whose messages cannot carry one pair.
-    #[error("the fabric of {address} carries messages of {got} B, the server needs {expected} B")]
+    #[error("the fabric of {address} carries messages of {got} B, at least {expected} B are needed")]
     MessagesTooShort {
         /// The listener's address.
         address: String,
@@ -49,9 +49,9 @@ pub enum StartError {
     },
 }
 
-/// A server's threads did not all end in time.
+/// The threads of a server or memory node did not all end in time.
 #[derive(Debug, thiserror::Error)]
-#[error("after {waited:?} these threads of the server still run: {threads}")]
+#[error("after {waited:?} these threads still run: {threads}")]
 pub struct ShutdownError {
     /// Their names.
     pub threads: String,

@@ -1,4 +1,4 @@
-//! A server's one-way door into refusing everything: a bug that some thread met.
+//! A process's one-way door into refusing everything: a bug that some thread met.
 //!
 //! Invariant: the first failure stays. It was written to stderr before any call is refused because of it.
 
@@ -17,7 +17,7 @@ impl Failure {
     /// Records what `who` met. Only the first call has an effect.
     pub fn record(&self, who: &str, what: &str) {
         self.text.get_or_init(|| {
-            let text = format!("the server stopped answering calls: {who} failed: {what}. Restart it");
+            let text = format!("this process stopped answering calls: {who} failed: {what}. Restart it");
             eprintln!("farsight: {text}");
             text
         });
@@ -59,7 +59,7 @@ mod tests {
         let error = failure.check().unwrap_err();
         assert_eq!(
             error.text,
-            "the server stopped answering calls: worker 0 failed: a bug, panic \"no block 7\". Restart it"
+            "this process stopped answering calls: worker 0 failed: a bug, panic \"no block 7\". Restart it"
         );
     }
 }

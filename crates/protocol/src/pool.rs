@@ -29,6 +29,15 @@ pub enum NodeKind {
     MemoryNode,
 }
 
+impl std::fmt::Display for NodeKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Server => "server",
+            Self::MemoryNode => "memory node",
+        })
+    }
+}
+
 /// A compute node, by the number that home gave it. Never given twice in home's life, never zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct ComputeNode(pub u32);
@@ -420,7 +429,8 @@ pub struct SpaceStats {
     pub capacity: u64,
     /// Bytes of a block.
     pub block_bytes: u64,
-    /// Blocks given out and not given back.
+    /// Blocks given out and not given back, and those that are the table's from its beginning: its first
+    /// leaf, its root line.
     pub used: u64,
     /// Of those, blocks whose compute nodes live.
     pub owned: u64,

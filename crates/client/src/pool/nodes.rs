@@ -22,8 +22,8 @@ use farsight_index_xstore::client::XCache;
 use farsight_layout::pool::BlockGeometry;
 use farsight_layout::{FORMAT_VERSION, Geometry};
 use farsight_protocol::{
-    ComputeNode, ControlRequest, PoolDefinition, PoolHello, PoolPlace, PoolRequest, PoolTableInfo, Request,
-    TableDefinition, TableEngine, TableInfo,
+    ComputeNode, ControlRequest, NodeKind, PoolDefinition, PoolHello, PoolPlace, PoolRequest, PoolTableInfo,
+    Request, TableDefinition, TableEngine, TableInfo,
 };
 use serde::de::DeserializeOwned;
 
@@ -78,7 +78,8 @@ impl OpenTable {
 
 impl<C: Connection> Nodes<C> {
     pub(crate) fn new(connections: Vec<C>) -> Result<Self, FabricError> {
-        let node = |connection: C| Ok(Node { asker: Asker::new(&connection)?, connection });
+        let node =
+            |connection: C| Ok(Node { asker: Asker::new(&connection, NodeKind::MemoryNode)?, connection });
         let all = connections.into_iter().map(node).collect::<Result<_, FabricError>>()?;
         let (epochs, locks) = (OnceLock::new(), OnceLock::new());
         Ok(Self { all, epochs, locks, tables: Mutex::default(), given_up: GivenUp::default() })

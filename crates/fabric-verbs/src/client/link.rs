@@ -36,7 +36,7 @@ const ATTACH_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a queue whose card reports an error waits for the server's own reason.
 const FAREWELL_TIMEOUT: Duration = Duration::from_millis(200);
 
-const GONE: &str = "the server closed the connection or died";
+const GONE: &str = "the peer closed the connection or died";
 
 /// What the server told about itself.
 #[derive(Clone, Copy, Debug)]

@@ -11,10 +11,10 @@ pub enum XStoreError {
     #[error(transparent)]
     Fabric(#[from] FabricError),
     /// The server refused.
-    #[error("the server refused: {0}")]
+    #[error("the server or memory node refused: {0}")]
     Server(#[from] ServerError),
     /// The server answered with bytes that this version does not understand.
-    #[error("the server's answer is unintelligible: {0}")]
+    #[error("the answer is unintelligible: {0}")]
     Decode(#[from] DecodeError),
     /// The table's description is unusable.
     #[error("the table cannot be used: {0}")]
