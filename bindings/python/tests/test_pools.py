@@ -62,7 +62,7 @@ def test_a_node_trains(pool: Pool) -> None:
     keys = np.arange(5_000, dtype=np.uint64)
     table.put_many(keys, keys)
     deadline = time.monotonic() + PATIENCE_S
-    while client.stats()["memory_nodes"][0]["tables"][0]["meta"]["used"] == 0:
+    while client.stats()["memory_nodes"][0]["tables"][0]["meta"]["used"] == 1:
         assert time.monotonic() < deadline, "nobody trains"
         time.sleep(0.01)
     assert table.multi_get(keys)[1].all()

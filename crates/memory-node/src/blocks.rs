@@ -190,7 +190,7 @@ impl BlockSpace {
         SpaceStats {
             capacity: u64::from(self.capacity),
             block_bytes,
-            used: u64::from(self.next - self.reserved) - self.free.blocks(),
+            used: u64::from(self.next) - self.free.blocks(),
             owned: self.owned.blocks(),
             orphaned: self.orphans.blocks(),
         }

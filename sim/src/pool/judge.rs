@@ -136,8 +136,7 @@ impl<K: Kind> Stage<'_, K, MemoryPool<K>> {
         give_back_all(&mut trainer)?;
         for (index, node) in self.pools.current().iter().enumerate() {
             let used = node.stats().tables.first().map_or(0, |table| table.leaves.used);
-            // Home's first leaf was never given out.
-            let linked = chain.leaves[index] - u64::from(index == 0);
+            let linked = chain.leaves[index];
             if used != linked {
                 return Err(format!("memory node {index}: {used} blocks are in use for {linked} leaves"));
             }
