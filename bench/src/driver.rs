@@ -43,7 +43,7 @@ use crate::workload::{Distribution, InsertSupply, KeySpace, Workload, WorkloadEr
 pub use error::DriverError;
 pub use inserts::{InsertOrder, InsertOutcome, InsertPlan};
 pub use limit_region::LimitRegion;
-pub use load::{Load, LoadReport};
+pub use load::{Load, LoadReport, table_names};
 pub use placement::Placement;
 pub use server_process::{ServerCommand, remove_directory_of};
 
@@ -87,8 +87,8 @@ pub enum ServerSource {
     Start(ServerCommand),
     /// The memory nodes of a pool, so many, each started by this command; for tables of this engine.
     StartPool(Engine, ServerCommand, usize),
-    /// Already running, on this host or another, or a pool's memory nodes. Tables made there stay until it
-    /// ends.
+    /// Already running, on this host or another, or a pool's memory nodes. Tables made there, named by
+    /// [`table_names`], stay until it ends.
     Connect(Addresses, ConnectOptions),
 }
 

@@ -39,6 +39,12 @@ pub enum DriverError {
     /// No connection.
     #[error(transparent)]
     Connect(#[from] ConnectError),
+    /// Clients were to ask by RPC where nobody answers.
+    #[error("{peer} are memory nodes, which search nothing: access by RPC has no meaning there")]
+    NobodySearches {
+        /// Their addresses.
+        peer: String,
+    },
     /// No table.
     #[error(transparent)]
     Table(#[from] TableError),

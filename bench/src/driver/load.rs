@@ -82,7 +82,7 @@ impl Load {
             ServerSource::Connect(..) => Vec::new(),
         };
         let (url, options, name) = if let ServerSource::Connect(url, options) = source {
-            (url.clone(), options.clone(), format!("ycsb-{}-{number}", std::process::id()))
+            (url.clone(), options.clone(), format!("{}-{number}", table_names()))
         } else {
             let urls = servers.iter().map(|server| server.url().clone()).collect();
             (Addresses::new(urls), ConnectOptions::default(), "ycsb".to_owned())
@@ -90,6 +90,10 @@ impl Load {
         // Nothing that was measured before would belong to a server that was started again.
         let options = ConnectOptions { reconnect_timeout: Duration::ZERO, ..options };
         let client = Client::connect_with(&url, &options)?;
+        let is_rolex = matches!(source, ServerSource::Connect(..)) && client.memory_node_stats()?.is_some();
+        if access == Access::Rpc && is_rolex {
+            return Err(DriverError::NobodySearches { peer: client.peer().to_owned() });
+        }
         let table = client.create_table_with::<u64>(&name, value_bytes, &table_options(source, keys))?;
         let begun = Instant::now();
         fill(&table, keys, cancellation)?;
@@ -227,6 +231,12 @@ impl Rested {
             table_bytes: stats.region.used_bytes,
         })
     }
+}
+
+/// What the names of this process's tables on servers that ran before begin with.
+#[must_use]
+pub fn table_names() -> String {
+    format!("farsight-bench-{}", std::process::id())
 }
 
 /// What is said of the new table: its engine, if the source is for one, and of XStore-D a sample of its keys.

@@ -1,7 +1,7 @@
 //! `farsight bench` from outside: what it measures, what it refuses, and that it leaves nothing behind.
 
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -205,6 +205,9 @@ fn every_workload_runs_through_tls() {
     kill_process(Pid::from_child(&server), Signal::TERM).expect("it runs");
     server.wait().expect("it ends");
     check_tcp(&output, &json);
+    let shown = String::from_utf8_lossy(&output.stdout);
+    let kept = format!("its tables at {url}, farsight-bench-");
+    assert!(shown.contains(&kept) && shown.contains("stay until that is stopped"), "{shown}");
 }
 
 /// What YCSB costs over TCP, in the clear or not.
@@ -284,30 +287,62 @@ fn keys_without_gaps_are_held_back_for_inserts() {
     assert!(shown.contains("d: each run began with 30,000 pairs"), "{shown}");
 }
 
-#[test]
-fn a_running_server_is_used_and_left_running() {
-    let (place, servers) = (Place::new(), directory());
-    let socket = servers.path().join("s");
-    let mut server = Command::new(env!("CARGO_BIN_EXE_farsight"))
-        .args(["serve", "--memory", "256M", "--socket"])
+/// A server or memory node of this host that listens in `directory`, which ends with this.
+struct Listening {
+    process: Child,
+    socket: PathBuf,
+}
+
+impl Listening {
+    fn url(&self) -> String {
+        format!("shm://{}", self.socket.display())
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        // One that has ended already is what is wanted.
+        let _ = kill_process(Pid::from_child(&self.process), Signal::TERM);
+        let _ = self.process.wait();
+    }
+}
+
+fn listen(command: &str, directory: &Path) -> Listening {
+    let socket = directory.join("s");
+    let process = Command::new(env!("CARGO_BIN_EXE_farsight"))
+        .args([command, "--memory", "256M", "--socket"])
         .arg(&socket)
         .stdout(Stdio::piped())
         .spawn()
-        .expect("the server starts");
+        .expect("it starts");
     let begun = Instant::now();
     while !socket.exists() {
         assert!(begun.elapsed() < END_TIMEOUT, "no socket appears");
         std::thread::sleep(Duration::from_millis(5));
     }
-    let url = format!("shm://{}", socket.display());
+    Listening { process, socket }
+}
+
+#[test]
+fn memory_nodes_are_not_asked_to_search() {
+    let (place, nodes) = (Place::new(), directory());
+    let node = listen("memory-node", nodes.path());
+    let error = place.fails(&["--keys", "1000", "--access", "rpc", "--connect", &node.url()]);
+    let peer = node.socket.display().to_string();
+    assert!(error.contains("search nothing") && error.contains(&peer), "{error}");
+}
+
+#[test]
+fn a_running_server_is_used_and_left_running() {
+    let (place, servers) = (Place::new(), directory());
+    let mut server = listen("serve", servers.path());
+    let url = server.url();
     let shape = ["--workload", "c", "--keys", "20000", "--seconds", "0.1", "--runs", "1", "--connect", &url];
     for _ in 0..2 {
         let output = place.run(&shape);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
-    assert_eq!(server.try_wait().expect("a child can be asked"), None, "the server was stopped");
-    kill_process(Pid::from_child(&server), Signal::TERM).expect("it runs");
-    server.wait().expect("it ends");
+    assert_eq!(server.process.try_wait().expect("a child can be asked"), None, "the server was stopped");
 }
 
 #[test]

@@ -18,7 +18,8 @@ pub struct Table<K> {
 /// How a session works.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Who searches the table: the client by one-sided READs (the default), or the server by calls.
+    /// Who searches the table: the client by one-sided READs (the default), or the server by calls. A ROLEX
+    /// table is searched by the client alone, whatever this says.
     pub access: Access,
 }
 

@@ -18,7 +18,7 @@ use farsight::{
 use farsight_bench::dataset::Dataset;
 use farsight_bench::driver::{
     Cancellation, DriverError, LoadReport, Outcome, Placement, Plan, ServerCommand, ServerSource,
-    remove_directory_of,
+    remove_directory_of, table_names,
 };
 use farsight_bench::machine;
 use farsight_bench::report::{Record, table, thousands, write_json};
@@ -83,6 +83,20 @@ impl Running {
         let Some(addresses) = &self.connect else { return Ok(None) };
         Ok(Some(ServerSource::Connect(addresses.clone(), self.way.options()?)))
     }
+
+    /// What stays behind there.
+    fn remains(&self) -> String {
+        self.connect.as_ref().map_or_else(String::new, |addresses| {
+            format!("its tables at {addresses}, {}-1 and so on, stay until that is stopped\n", table_names())
+        })
+    }
+
+    /// Says that a signal ended the benchmark.
+    fn interrupted(&self) -> ExitCode {
+        let servers = if self.connect.is_some() { "its tables stay" } else { "the server is stopped" };
+        eprintln!("interrupted; {servers}");
+        ExitCode::from(EXIT_INTERRUPTED)
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -111,9 +125,11 @@ How it measures:
   the end; client threads live in this process, on the other cores. With
   --engine rolex or xstore-d it starts memory nodes, all on the first core;
   with several engines, all of them run each workload, one after the other.
-  With --connect it uses a running server instead, in new tables, or a pool's
-  memory nodes. --fabric tcp has it listen on loopback, too, and clients come
-  that way: no limit of this machine's memory is shown beside that.
+  With --connect it uses a running server instead, or a pool's memory nodes, in
+  new tables, one for each run of a workload that inserts. Nothing drops them:
+  they take memory until the server is stopped.
+  --fabric tcp has the server listen on loopback, too, and clients come that
+  way: no limit of this machine's memory is shown beside that.
 
   Before each run the client's cache is filled and the run warmed up. A batch
   is executed kind by kind (inserts, reads, scans, read-modify-writes,
@@ -344,12 +360,12 @@ impl Ycsb {
         }
         let placement = Placement::new(self.threads(), self.running.connect.is_some())?;
         let mut out = std::io::stdout().lock();
-        writeln!(out, "YCSB on {} keys of {}; {placement}\n", thousands(keys.len() as u64), dataset.name())?;
+        writeln!(out, "YCSB on {} keys of {}; {placement}", thousands(keys.len() as u64), dataset.name())?;
+        writeln!(out, "{}", self.running.remains())?;
         out.flush()?;
         let outcomes = match self.outcomes(&dataset, keys, &placement, &cancellation) {
             Err(error) if matches!(error.downcast_ref(), Some(DriverError::Cancelled)) => {
-                eprintln!("interrupted; the server is stopped");
-                return Ok(ExitCode::from(EXIT_INTERRUPTED));
+                return Ok(self.running.interrupted());
             }
             done => done?,
         };

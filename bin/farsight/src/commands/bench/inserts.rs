@@ -11,7 +11,7 @@ use farsight_bench::dataset::Dataset;
 use farsight_bench::driver::{DriverError, InsertOrder, InsertPlan, Placement, ServerSource};
 use farsight_bench::report::{insert_table, thousands, write_json};
 
-use super::{BATCH_MAX, EXIT_INTERRUPTED, Running, SEED};
+use super::{BATCH_MAX, Running, SEED};
 use super::{cancellation, check_writable, load_text, seconds, server_command};
 use crate::key_set;
 
@@ -29,6 +29,9 @@ for a core.
 
 The JSON has, besides, what happened in each tenth of a second: inserts, GETs,
 sub-models trained again, sub-models waiting, the age of the oldest.
+
+With --connect its two tables stay on that server, and take memory there until
+it is stopped.
 
 Examples:
   farsight bench inserts
@@ -104,15 +107,13 @@ impl Inserts {
             seconds: self.seconds,
         };
         let outcome = match plan.run(keys, &source, &placement, &cancellation) {
-            Err(DriverError::Cancelled) => {
-                eprintln!("interrupted; the server is stopped");
-                return Ok(ExitCode::from(EXIT_INTERRUPTED));
-            }
+            Err(DriverError::Cancelled) => return Ok(self.running.interrupted()),
             done => done?,
         };
         let mut out = std::io::stdout().lock();
         write!(out, "{}{}", insert_table(&outcome.record), load_text(&outcome.load))?;
         writeln!(out, "wrong answers: 0 in {} operations", thousands(outcome.operations_checked))?;
+        write!(out, "{}", self.running.remains())?;
         if let Some(path) = &self.json {
             write_json(path, &[outcome.record])?;
             writeln!(out, "results: {}", path.display())?;
