@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 from . import _native
 
@@ -14,6 +14,18 @@ class _Listening:
     """What clients connect to, until it is shut down."""
 
     _native: _native.Server | _native.MemoryNode
+    _started: ClassVar[type[_native.Server | _native.MemoryNode]]
+
+    def __init__(
+        self,
+        socket: str | PathLike[str] | None = None,
+        *,
+        workers: int | None = None,
+        table_memory_bytes: int | None = None,
+        listen: Sequence[str] = (),
+        allow_plaintext: bool = False,
+    ) -> None:
+        self._native = self._started(socket, workers, table_memory_bytes, list(listen), allow_plaintext)
 
     @property
     def url(self) -> str:
@@ -52,16 +64,7 @@ class Server(_Listening):
     Raises `ConnectError` if it cannot listen there, `ValueError` for a URL that is none.
     """
 
-    def __init__(
-        self,
-        socket: str | PathLike[str] | None = None,
-        *,
-        workers: int | None = None,
-        table_memory_bytes: int | None = None,
-        listen: Sequence[str] = (),
-        allow_plaintext: bool = False,
-    ) -> None:
-        self._native = _native.Server(socket, workers, table_memory_bytes, list(listen), allow_plaintext)
+    _started = _native.Server
 
 
 class MemoryNode(_Listening):
@@ -73,17 +76,7 @@ class MemoryNode(_Listening):
     """
 
     _native: _native.MemoryNode
-
-    def __init__(
-        self,
-        socket: str | PathLike[str] | None = None,
-        *,
-        workers: int | None = None,
-        table_memory_bytes: int | None = None,
-        listen: Sequence[str] = (),
-        allow_plaintext: bool = False,
-    ) -> None:
-        self._native = _native.MemoryNode(socket, workers, table_memory_bytes, list(listen), allow_plaintext)
+    _started = _native.MemoryNode
 
     def train(self, pool: str) -> None:
         """Trains the ROLEX tables of the pool at these addresses, until this node stops.
