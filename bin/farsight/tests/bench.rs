@@ -368,6 +368,8 @@ fn what_cannot_be_run_is_refused_at_once() {
     assert!(error.contains("/nowhere/s"), "{error}");
     let error = place.fails(&["--fabric", "tcp", "--connect", "tcp://127.0.0.1:1"]);
     assert!(error.contains("--connect has no meaning with --fabric tcp"), "{error}");
+    let error = place.fails(&["--memory-nodes", "3", "--connect", "tcp://127.0.0.1:1"]);
+    assert!(error.contains("cannot be used with"), "{error}");
 }
 
 #[test]

@@ -28,8 +28,8 @@ fn write_late<Q: QueuePair>(queues: &mut [Q], regions: &[farsight_base::RemoteAd
     queues.iter_mut().zip(regions).map(late).collect()
 }
 
-/// The lock is taken over, nothing that the fenced compute node posts executes at any memory node any more, it
-/// is told why, and its process goes on as another compute node.
+/// The lock is taken over, nothing that the fenced compute node posts executes at any memory node any more,
+/// it is told why, and its process goes on as another compute node.
 ///
 /// # Panics
 /// If a promise is broken.

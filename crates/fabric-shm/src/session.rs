@@ -153,7 +153,7 @@ impl Session {
             Ending::Gone => None,
             Ending::Refused(text) => Some(FromServer::Refusal { text }),
             Ending::Dismissed(text) => Some(FromServer::Dismissal { text }),
-            Ending::Stopped => Some(FromServer::Goodbye { text: "the server stopped".to_owned() }),
+            Ending::Stopped => Some(FromServer::Goodbye { text: "the peer stopped".to_owned() }),
         };
         // A client that does not read misses the reason, not the end.
         let _ = message.map(|message| self.tell(&message));

@@ -130,7 +130,7 @@ fn farewell(mut packets: Packets, ending: Ending) {
         Ending::Refused(text) => Some(ServerMessage::Refusal { text }),
         Ending::Dismissed(text) => Some(ServerMessage::Dismissal { text }),
         Ending::Broken(text) => Some(ServerMessage::Goodbye { text }),
-        Ending::Stopped => Some(ServerMessage::Goodbye { text: "the server stopped".to_owned() }),
+        Ending::Stopped => Some(ServerMessage::Goodbye { text: "the peer stopped".to_owned() }),
     };
     // A peer that does not read misses the reason, not the end.
     let _ = message.map(|message| packets.send(&message.encode()));

@@ -55,8 +55,8 @@ impl Tables {
     pub(crate) fn open(&self, name: &str) -> Result<&Table, ServerError> {
         self.find(name).ok_or_else(|| {
             let shortened: String = name.chars().take(TABLE_NAME_BYTES_MAX).collect();
-            let count = self.iter().count();
-            let text = format!("no table is called {shortened:?}; this node has {count} tables");
+            let text =
+                format!("no table is called {shortened:?}; `farsight tables` lists those that there are");
             ServerError::new(ErrorCode::UnknownTable, text)
         })
     }

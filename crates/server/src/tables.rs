@@ -50,9 +50,8 @@ impl Tables {
     pub(crate) fn open(&self, name: &str) -> Result<&Table, ServerError> {
         self.find(name).ok_or_else(|| {
             let text = format!(
-                "no table is called {:?}; the server has {} tables",
-                shortened(name),
-                self.iter().count()
+                "no table is called {:?}; `farsight tables` lists those that there are",
+                shortened(name)
             );
             ServerError::new(ErrorCode::UnknownTable, text)
         })

@@ -57,7 +57,7 @@ fn tables_that_cannot_be_made_or_found_are_refused_by_name() {
     assert_refused(create(definition("small", 7)), ErrorCode::WrongValueSize, &["7 B", "8 to 256 B"]);
     assert_refused(create(definition("large", 257)), ErrorCode::WrongValueSize, &["257 B"]);
     let open = |name: &str| client.control::<TableInfo>(&ControlRequest::OpenTable(name.into()));
-    assert_refused(open("nobody"), ErrorCode::UnknownTable, &["nobody", "1 table"]);
+    assert_refused(open("nobody"), ErrorCode::UnknownTable, &["nobody", "farsight tables"]);
     let long = "x".repeat(10_000);
     assert!(open(&long).unwrap_err().text.len() < 200, "a long name is not sent back whole");
     for index in 1..TABLES_MAX {

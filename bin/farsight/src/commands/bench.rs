@@ -223,8 +223,8 @@ struct Ycsb {
     )]
     engine: Vec<EngineName>,
     /// Memory nodes of a pool that is started here
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64)
-        .range(1..=POOL_NODES_MAX as u64))]
+    #[arg(long, value_name = "N", default_value_t = 2, conflicts_with = "connect",
+        value_parser = clap::value_parser!(u64).range(1..=POOL_NODES_MAX as u64))]
     memory_nodes: u64,
     #[command(flatten)]
     testbed: simulated::Testbed,

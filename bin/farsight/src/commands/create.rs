@@ -19,7 +19,7 @@ use crate::typed_table::{KindCommand, on_kind};
 Examples:
   farsight create prices
   farsight create temperatures --keys f64 --value-size 32
-  farsight create prices --engine xstore-d --connect tcp://10.0.0.1:7474,tcp://10.0.0.2:7474")]
+  farsight create prices --engine xstore-d --connect tcp://127.0.0.1:7474,tcp://127.0.0.1:7475")]
 pub(crate) struct Create {
     #[command(flatten)]
     connection: Connection,

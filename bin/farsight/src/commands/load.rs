@@ -43,7 +43,8 @@ Examples:
   farsight load places boundaries
   farsight load osm osm_cellids_200M_uint64 --value-size 16
   farsight load prices prices.csv --format decimal
-  farsight load places boundaries --engine xstore-d --connect tcp://10.0.0.1:7474,tcp://10.0.0.2:7474")]
+  farsight load places boundaries --engine xstore-d \\
+      --connect tcp://127.0.0.1:7474,tcp://127.0.0.1:7475")]
 pub(crate) struct Load {
     #[command(flatten)]
     connection: Connection,

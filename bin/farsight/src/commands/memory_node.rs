@@ -16,10 +16,12 @@ use super::serve::{Serve, hear_signals, print_ready};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  farsight memory-node --listen tcp://10.0.0.1:7474 --memory 16G \\
-      --train tcp://10.0.0.1:7474,tcp://10.0.0.2:7474
-  farsight create prices --connect tcp://10.0.0.1:7474,tcp://10.0.0.2:7474
-  farsight put prices 100 '8 bytes.' --connect tcp://10.0.0.1:7474,tcp://10.0.0.2:7474")]
+  export FARSIGHT_URL=tcp://10.0.0.1:7474,tcp://10.0.0.2:7474
+  farsight memory-node --listen tcp://10.0.0.1:7474 --memory 16G --allow-plaintext \\
+      --train $FARSIGHT_URL
+  farsight memory-node --listen tcp://10.0.0.2:7474 --memory 16G --allow-plaintext
+  farsight create prices --allow-plaintext
+  farsight put prices 100 '8 bytes.' --allow-plaintext")]
 pub(crate) struct MemoryNode {
     #[command(flatten)]
     settings: Serve,

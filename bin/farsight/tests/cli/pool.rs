@@ -88,6 +88,21 @@ fn a_list_in_another_order_is_refused_by_name() {
 }
 
 #[test]
+fn servers_are_no_pool_and_a_pool_is_no_server() {
+    let servers = [Serve::start(), Serve::start()];
+    let urls = format!("{},{}", url(&servers[0].socket()), url(&servers[1].socket()));
+    let mut command = program();
+    command.args(["tables", "--connect", &urls]);
+    let error = wait(start(&mut command)).into_error(&urls);
+    let first = servers[0].socket().display().to_string();
+    assert!(error.contains(&format!("{first} is a server, and this needs a pool")), "{error}");
+    let error = servers[0].fails(&["create", "t", "--engine", "rolex"]);
+    assert!(error.contains("is a server, and this needs a pool"), "{error}");
+    let error = Pool::start(1).fails(&["create", "t", "--engine", "xstore"]);
+    assert!(error.contains("is a pool of memory nodes, and this needs a server"), "{error}");
+}
+
+#[test]
 fn a_memory_node_that_lost_its_memory_is_named() {
     let mut pool = Pool::start(2);
     pool.ok(&["create", "t"]);
@@ -143,7 +158,7 @@ fn xstore_d_has_a_range_of_the_keys_at_each_node() {
         pool.fails(&["create", "t", "--engine", "rolex"]).contains("exists in xstore-d"),
         "another engine"
     );
-    assert!(pool.fails(&["create", "u", "--engine", "xstore"]).contains("no server"), "a server's engine");
+    assert!(pool.fails(&["create", "u", "--engine", "xstore"]).contains("needs a server"), "its engine");
 }
 
 #[test]

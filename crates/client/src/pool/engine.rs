@@ -47,8 +47,8 @@ impl<C: Connection + 'static> Peers for Nodes<C> {
         self.connection(0).epoch()
     }
 
-    /// After a fence, too: whoever waited for a lock of this compute node took it for dead. Its number is over,
-    /// and what it was doing in doubt; under another it can go on.
+    /// After a fence, too: whoever waited for a lock of this compute node took it for dead. Its number is
+    /// over, and what it was doing in doubt; under another it can go on.
     fn is_loss(error: &FabricError) -> bool {
         matches!(error, FabricError::Disconnected { .. } | FabricError::Dismissed { .. })
     }

@@ -22,8 +22,8 @@ use farsight_index_xstore::client::XCache;
 use farsight_layout::pool::BlockGeometry;
 use farsight_layout::{FORMAT_VERSION, Geometry};
 use farsight_protocol::{
-    ComputeNode, ControlRequest, NodeKind, PoolDefinition, PoolHello, PoolPlace, PoolRequest, PoolTableInfo,
-    Request, TableDefinition, TableEngine, TableInfo,
+    ComputeNode, ControlRequest, ErrorCode, NodeKind, PoolDefinition, PoolHello, PoolPlace, PoolRequest,
+    PoolTableInfo, Request, TableDefinition, TableEngine, TableInfo,
 };
 use serde::de::DeserializeOwned;
 
@@ -121,7 +121,21 @@ impl<C: Connection> Nodes<C> {
         request: &PoolRequest,
     ) -> Result<T, CatalogueError> {
         let Node { connection, asker } = &self.all[node];
-        asker.ask(connection, |frame| Request::pool(frame, request))
+        let answer = asker.ask(connection, |frame| Request::pool(frame, request));
+        answer.map_err(|error| self.why_refused(node, error))
+    }
+
+    /// Why a node refused a request: perhaps it is none.
+    #[cold]
+    fn why_refused(&self, node: usize, error: CatalogueError) -> CatalogueError {
+        let CatalogueError::Refused { source, .. } = &error else { return error };
+        if source.code != ErrorCode::BadRequest {
+            return error;
+        }
+        match self.control(node, &ControlRequest::Identify) {
+            Ok(NodeKind::Server) => PoolError::NoPool { peer: self.peer(node).to_owned() }.into(),
+            _ => error,
+        }
     }
 
     /// Asks one node what servers are asked, too.
