@@ -1,40 +1,92 @@
-//! A queue pair whose owner dies: after so many changes it sends nothing more, in the middle of a batch.
+//! A queue pair whose owner dies, or stops for a while: after so many changes it sends nothing more, in the
+//! middle of a batch.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farsight_base::clock::MonotonicNs;
-use farsight_base::sync::{AtomicU64, Ordering};
+use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
 use farsight_base::{Line, RegionId, RemoteAddress};
 use farsight_fabric::{FabricError, Guarantees, Meters, QueuePair, ReadMode, Slot};
 
-/// How many changes (WRITEs and atomics) the owner still makes, over all of its queues.
+/// How long an owner waits at a stop, at most.
+const STOP_MAX: Duration = Duration::from_secs(10);
+/// Between two looks whether it is over.
+const LOOK_AGAIN: Duration = Duration::from_micros(50);
+
+/// Where an owner waits between two changes until somebody else lets it go on.
+#[derive(Clone, Debug, Default)]
+pub struct Stop {
+    is_reached: Arc<AtomicBool>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Stop {
+    /// True once the owner waits there.
+    #[must_use]
+    pub fn is_reached(&self) -> bool {
+        // Relaxed, here and below: what the owner changed is in shared memory, which has orderings of its own.
+        self.is_reached.load(Ordering::Relaxed)
+    }
+
+    /// Lets the owner go on, also one that comes later.
+    pub fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    fn wait(&self) {
+        self.is_reached.store(true, Ordering::Relaxed);
+        let begun = Instant::now();
+        while !self.is_over.load(Ordering::Relaxed) {
+            assert!(begun.elapsed() < STOP_MAX, "nobody ends a stop");
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+}
+
+/// How many changes (WRITEs and atomics) the owner still makes, over all of its queues; then it dies, or waits
+/// at a stop.
 #[derive(Clone, Debug)]
-pub struct Life(Arc<AtomicU64>);
+pub struct Life {
+    left: Arc<AtomicU64>,
+    stop: Option<Stop>,
+}
 
 impl Life {
     /// Without end.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "a life is no default")]
     pub fn new() -> Self {
-        Self(Arc::new(AtomicU64::new(u64::MAX)))
+        Self { left: Arc::new(AtomicU64::new(u64::MAX)), stop: None }
+    }
+
+    /// Without end, but for a stop behind so many changes.
+    #[must_use]
+    pub fn with_stop(stop: Stop, changes: u64) -> Self {
+        Self { left: Arc::new(AtomicU64::new(changes + 1)), stop: Some(stop) }
     }
 
     /// So many changes from now on.
     pub fn renew(&self, changes: u64) {
         // Relaxed, here and below: one thread owns all of it. One more than there are; 0 when it is over.
-        self.0.store(changes + 1, Ordering::Relaxed);
+        self.left.store(changes + 1, Ordering::Relaxed);
     }
 
     /// Takes one change; false if none is left.
     fn spend(&self) -> bool {
-        let left = self.0.load(Ordering::Relaxed).saturating_sub(1);
-        self.0.store(left, Ordering::Relaxed);
+        let mut left = self.left.load(Ordering::Relaxed).saturating_sub(1);
+        if left == 0
+            && let Some(stop) = &self.stop
+        {
+            stop.wait();
+            left = u64::MAX;
+        }
+        self.left.store(left, Ordering::Relaxed);
         left > 0
     }
 
     fn is_over(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == 0
+        self.left.load(Ordering::Relaxed) == 0
     }
 }
 

@@ -96,7 +96,6 @@ impl<F: FabricUnderTest> EngineUnderTest for RawPool<F> {
         RawPoolTable {
             nodes: Arc::clone(&self.nodes),
             trainer: Mutex::new(Trainer::with_sizes(trainer, self.sizes)),
-            sizes: self.sizes,
             lines: Lines { next: AtomicU32::new(1), end: meta.lines },
             table,
             meta,
@@ -124,7 +123,6 @@ pub struct RawPoolTable<F: FabricUnderTest> {
     /// By memory node.
     given: Arc<Vec<Given>>,
     compute_nodes: Arc<AtomicU64>,
-    sizes: GroupSizes,
     trainer: Mutex<Trainer>,
     lines: Lines,
 }
@@ -274,15 +272,16 @@ impl<F: FabricUnderTest> RawPoolTable<F> {
         (root.number(), DirectoryShape::of_header(&header).expect("a directory's header").groups())
     }
 
-    /// A trainer whose locks are `locks`', over its queue pairs as `wrap` has them.
+    /// A trainer of groups of these sizes, whose locks are `locks`', over its queue pairs as `wrap` has them.
     pub fn trainer_of<Q: QueuePair>(
         &self,
         locks: ComputeNodeLocks,
+        sizes: GroupSizes,
         wrap: impl Fn(QueueOf<F>) -> Q,
     ) -> RawPoolTrainer<'_, F, Q> {
         let (queues, connections) = self.queues(wrap);
         let session = session(&self.table, self.meta, &self.given, locks);
-        let trainer = Trainer::with_sizes(session, self.sizes);
+        let trainer = Trainer::with_sizes(session, sizes);
         RawPoolTrainer { trainer, queues, lines: &self.lines, _connections: connections }
     }
 

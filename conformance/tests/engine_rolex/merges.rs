@@ -2,10 +2,11 @@
 //! and though the trainer that merges them dies between any two of its changes.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use farsight::{Access, WriteOperation};
 use farsight_base::prng::SplitMix64;
-use farsight_conformance::engine::dying::{DyingQueue, Life};
+use farsight_conformance::engine::dying::{DyingQueue, Life, Stop};
 use farsight_conformance::engine::model::{Model, random_value};
 use farsight_conformance::engine::raw_pool::{MORTAL, RawPool, RawPoolTable};
 use farsight_conformance::engine::{
@@ -19,6 +20,9 @@ const SMALL_GROUPS: GroupSizes = GroupSizes { leaves: 12, saved_min: 2 };
 
 /// Leaves that sessions keep for splits to come, at most, in each of these tests.
 const KEPT_LEAVES: usize = 150;
+
+/// How long one waits for a lock before it is clear that it does: far less than a lease.
+const LOCK_WAIT: Duration = Duration::from_millis(10);
 
 type Session = <RawPoolTable<Shm> as TableUnderTest>::Session;
 
@@ -120,7 +124,7 @@ fn come_and_go_beside_others(sizes: GroupSizes) {
             scope.spawn(move || come_and_go(table, own, WORKERS, &mut random))
         };
         let workers: Vec<_> = (0..WORKERS).map(start).collect();
-        let mut trainer = table.trainer_of(ComputeNodeLocks::new(MORTAL - 2), |queue| queue);
+        let mut trainer = table.trainer_of(ComputeNodeLocks::new(MORTAL - 2), sizes, |queue| queue);
         while !workers.iter().all(std::thread::ScopedJoinHandle::is_finished) {
             merged += trainer.step().expect("training works").merged;
         }
@@ -164,7 +168,7 @@ fn die_anywhere(sizes: GroupSizes) -> usize {
         let first = random.below(KEYS - 200);
         remove(&mut model, &mut session, first..first + 100 + random.below(100));
         let life = Life::new();
-        let mut mortal = table.trainer_of(locks.clone(), |queue| DyingQueue::new(queue, life.clone()));
+        let mut mortal = table.trainer_of(locks.clone(), sizes, |queue| DyingQueue::new(queue, life.clone()));
         life.renew(random.below(260));
         // More than it takes to take over what another one froze.
         for _ in 0..8 {
@@ -187,4 +191,56 @@ fn die_anywhere(sizes: GroupSizes) -> usize {
     model.check_all(&mut old);
     assert!(deaths > TRIALS / 4, "{deaths} deaths, {merged} leaves merged");
     merged
+}
+
+/// A trainer that merges leaves stops between two of its changes, and another one makes each of those leaves the
+/// first of a group of its own, which the first one does not hear of.
+#[test]
+fn no_leaf_is_merged_at_which_a_group_begins_meanwhile() {
+    const KEYS: u64 = 200;
+    const STOPS: u64 = 90;
+    const CHANGES: u64 = 4;
+    let [whole, of_a_leaf] =
+        [(64, 1), (1, usize::MAX)].map(|(leaves, saved_min)| GroupSizes { leaves, saved_min });
+    let mut random = Seed::new("stops in merges").random(0);
+    let pool = RawPool::with_sizes([Shm::new(), Shm::new()], 4 << 20, whole);
+    let table = pool.table(8);
+    let [mut session, mut old] = [(); 2].map(|()| table.session(Access::OneSided));
+    let mut model = Model::default();
+    let locks = [MORTAL - 2, MORTAL - 3].map(ComputeNodeLocks::new);
+    let (mut merged, mut cut) = (0, 0);
+    for changes in (0..STOPS).map(|stop| stop * CHANGES + random.below(CHANGES)).collect::<Vec<_>>() {
+        put(&mut model, &mut session, 0..KEYS, &mut random);
+        table.await_training();
+        remove(&mut model, &mut session, KEYS / 8..KEYS * 7 / 8);
+        let stop = Stop::default();
+        let life = Life::with_stop(stop.clone(), changes);
+        let wrap = |queue| DyingQueue::new(queue, life.clone());
+        std::thread::scope(|scope| {
+            let (table, locks) = (&table, &locks);
+            let merge = || {
+                let mut trainer = table.trainer_of(locks[0].clone(), whole, wrap);
+                trainer.step().expect("training works").merged
+            };
+            let merging = scope.spawn(merge);
+            while !stop.is_reached() && !merging.is_finished() {
+                std::thread::yield_now();
+            }
+            let cutting = scope.spawn(|| {
+                let mut trainer = table.trainer_of(locks[1].clone(), of_a_leaf, |queue| queue);
+                trainer.step().expect("training works").directories
+            });
+            // If it waits for a lock, the one that stopped has that.
+            let begun = Instant::now();
+            while !cutting.is_finished() && begun.elapsed() < LOCK_WAIT {
+                std::thread::yield_now();
+            }
+            stop.end();
+            merged += merging.join().expect("the one that merges");
+            cut += cutting.join().expect("the one that cuts");
+        });
+        model.check_all(&mut session);
+        model.check_all(&mut old);
+    }
+    assert!(merged > 50 && cut > STOPS as usize / 2, "{merged} leaves merged, {cut} directories");
 }
