@@ -25,7 +25,8 @@ impl Stop {
     /// True once the owner waits there.
     #[must_use]
     pub fn is_reached(&self) -> bool {
-        // Relaxed, here and below: what the owner changed is in shared memory, which has orderings of its own.
+        // Relaxed, here and below: what the owner changed is in shared memory, which has orderings of its
+        // own.
         self.is_reached.load(Ordering::Relaxed)
     }
 
@@ -44,8 +45,8 @@ impl Stop {
     }
 }
 
-/// How many changes (WRITEs and atomics) the owner still makes, over all of its queues; then it dies, or waits
-/// at a stop.
+/// How many changes (WRITEs and atomics) the owner still makes, over all of its queues; then it dies, or
+/// waits at a stop.
 #[derive(Clone, Debug)]
 pub struct Life {
     left: Arc<AtomicU64>,

@@ -193,8 +193,8 @@ fn die_anywhere(sizes: GroupSizes) -> usize {
     merged
 }
 
-/// A trainer that merges leaves stops between two of its changes, and another one makes each of those leaves the
-/// first of a group of its own, which the first one does not hear of.
+/// A trainer that merges leaves stops between two of its changes, and another one makes each of those leaves
+/// the first of a group of its own, which the first one does not hear of.
 #[test]
 fn no_leaf_is_merged_at_which_a_group_begins_meanwhile() {
     const KEYS: u64 = 200;
