@@ -9,8 +9,9 @@
 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
 use std::arch::x86_64::{
     __m512i, _mm512_alignr_epi64, _mm512_and_si512, _mm512_cmplt_epu64_mask, _mm512_loadu_si512,
-    _mm512_maskz_permutex2var_epi16, _mm512_maskz_permutex2var_epi32, _mm512_or_si512,
-    _mm512_permutex2var_epi64, _mm512_set1_epi64, _mm512_slli_epi64, _mm512_srlv_epi64, _mm512_storeu_si512,
+    _mm512_mask_add_epi64, _mm512_maskz_permutex2var_epi16, _mm512_maskz_permutex2var_epi32,
+    _mm512_maskz_sllv_epi64, _mm512_or_si512, _mm512_permutex2var_epi64, _mm512_reduce_or_epi64,
+    _mm512_set1_epi64, _mm512_setzero_si512, _mm512_slli_epi64, _mm512_srlv_epi64, _mm512_storeu_si512,
     _mm512_test_epi64_mask,
 };
 
@@ -86,6 +87,52 @@ pub fn take(
     let _ = (places, lines, occupied, permutation, from, into);
     Outcome::Unavailable
 }
+
+/// The permutation of the slots of `occupied` (a bit each) that puts their keys in order, four bits a slot.
+/// Means nothing if two of them are equal.
+#[inline]
+#[must_use]
+pub fn order_of(keys: &[u64; SLOTS], occupied: u16) -> u64 {
+    #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+    if std::is_x86_feature_detected!("avx512f") {
+        // SAFETY: the processor has this feature.
+        return unsafe { order_avx512(keys, occupied) };
+    }
+    order_by_words(keys, occupied)
+}
+
+fn order_by_words(keys: &[u64; SLOTS], occupied: u16) -> u64 {
+    let slots = || (0..SLOTS).filter(|slot| occupied >> slot & 1 == 1);
+    slots().fold(0, |order, slot| {
+        let place = slots().filter(|other| keys[*other] < keys[slot]).count();
+        order | (slot as u64) << (4 * place)
+    })
+}
+
+/// [`order_by_words`], all slots side by side: a key's place is how many keys are less.
+#[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+#[target_feature(enable = "avx512f")]
+fn order_avx512(keys: &[u64; SLOTS], occupied: u16) -> u64 {
+    let is_occupied = [occupied as u8, (occupied >> 8) as u8];
+    let all = halves(keys);
+    let four = _mm512_set1_epi64(4);
+    let mut shifts = [_mm512_setzero_si512(); 2];
+    for (slot, key) in keys.iter().enumerate() {
+        let key = _mm512_set1_epi64(*key as i64);
+        let counts = 0_u8.wrapping_sub((occupied >> slot & 1) as u8);
+        for half in 0..2 {
+            let greater = _mm512_cmplt_epu64_mask(key, all[half]) & counts;
+            shifts[half] = _mm512_mask_add_epi64(shifts[half], greater, shifts[half], four);
+        }
+    }
+    let [first, second] = halves(&SLOT_NUMBERS);
+    let first = _mm512_maskz_sllv_epi64(is_occupied[0], first, shifts[0]);
+    let second = _mm512_maskz_sllv_epi64(is_occupied[1], second, shifts[1]);
+    _mm512_reduce_or_epi64(_mm512_or_si512(first, second)) as u64
+}
+
+#[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+const SLOT_NUMBERS: [u64; SLOTS] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
 #[target_feature(enable = "avx512f,avx512bw,popcnt")]
@@ -184,5 +231,32 @@ fn store<Word>(into: &mut [[Word; 8]], words: [__m512i; 2]) {
         // SAFETY: eight words of eight bytes are 64 writable bytes, in which any bits may stand: the words
         // are integers or bytes. The move needs no alignment.
         unsafe { _mm512_storeu_si512(into.as_mut_ptr().cast(), words) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prng::SplitMix64;
+
+    #[test]
+    fn the_order_is_that_of_the_keys() {
+        let mut random = SplitMix64::new(3);
+        for round in 0..10_000 {
+            let bits = 64 - random.below(58) as u32;
+            let mut keys: [u64; SLOTS] = std::array::from_fn(|_| random.next_u64() >> (64 - bits));
+            if round % 3 == 0 {
+                keys[random.below(16) as usize] = [0, u64::MAX][random.below(2) as usize];
+            }
+            let occupied = random.next_u64() as u16;
+            let mut slots: Vec<usize> = (0..SLOTS).filter(|slot| occupied >> slot & 1 == 1).collect();
+            slots.sort_by_key(|slot| keys[*slot]);
+            if slots.windows(2).any(|pair| keys[pair[0]] == keys[pair[1]]) {
+                continue;
+            }
+            let expected = slots.iter().rev().fold(0, |order, slot| order << 4 | *slot as u64);
+            assert_eq!(order_of(&keys, occupied), expected, "{keys:?} {occupied:#x}");
+            assert_eq!(order_by_words(&keys, occupied), expected, "{keys:?} {occupied:#x}");
+        }
     }
 }

@@ -9,9 +9,9 @@
 use farsight_base::Line;
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{QueuePair, ReadMode};
-use farsight_index::Pairs;
+use farsight_index::{LeafAtRest, Pairs};
 use farsight_layout::pool::{BlockGeometry, LockWord, lock_of};
-use farsight_layout::{KEY_LINES, KeyLines, LEAF_SLOTS, LeafSlot};
+use farsight_layout::{KEY_LINES, KeyLines, LEAF_SLOTS};
 
 use crate::walk::{Seen, Walk};
 use crate::{LeafPlace, RolexError, RolexSession};
@@ -26,8 +26,8 @@ struct Progress<'p> {
     /// Pairs when it is complete.
     end: usize,
     pairs: &'p mut Pairs,
-    /// The leaf taken last, and what was READ of it: the cursor's leaf is its sibling.
-    last: Option<(LeafPlace, Vec<Line>)>,
+    /// The leaf taken last, and its key part as it was READ: the cursor's leaf is its sibling.
+    last: Option<(LeafPlace, [Line; KEY_LINES])>,
 }
 
 impl Progress<'_> {
@@ -39,19 +39,14 @@ impl Progress<'_> {
     /// Takes the leaf that was READ into `lines`, if it is the cursor's and at rest.
     fn take(&mut self, geometry: &BlockGeometry, place: LeafPlace, lines: &[Line]) -> Result<(), Seen> {
         let Some(cursor) = self.cursor else { return Ok(()) };
-        let before = self.pairs.len();
-        match take(geometry, lines, cursor, self.end, self.pairs) {
-            Ok(high) => {
-                self.cursor = high;
-                self.last = Some((place, lines.to_vec()));
-                Ok(())
-            }
-            Err(seen) => {
-                self.pairs.truncate(before);
-                Err(seen)
-            }
-        }
+        self.cursor = take(geometry, lines, cursor, self.end - self.pairs.len(), self.pairs)?;
+        self.last = Some((place, key_lines(lines)));
+        Ok(())
     }
+}
+
+fn key_lines(lines: &[Line]) -> [Line; KEY_LINES] {
+    *lines.first_chunk().expect("a leaf has a key part")
 }
 
 impl RolexSession {
@@ -72,8 +67,8 @@ impl RolexSession {
             let leaves = (end - progress.pairs.len()).div_ceil(PAIRS_PER_LEAF) + 1;
             self.candidates(slot, cursor).await?;
             self.hints.predict_range(cursor, leaves, &mut predicted);
-            let is_last = |(last, _): &(LeafPlace, Vec<Line>)| predicted.first() == Some(last);
-            if is_unknown || predicted.is_empty() || progress.last.as_ref().is_some_and(is_last) {
+            let last = progress.last.as_ref().map(|(place, _)| place);
+            if is_unknown || predicted.is_empty() || predicted.first() == last {
                 self.scan_on(slot, None, &mut progress).await?;
             } else {
                 self.scan_leaves(slot, &predicted, &mut progress).await?;
@@ -106,21 +101,20 @@ impl RolexSession {
             posted.push((*place, verb));
         }
         slot.completed().await;
-        let mut leaves = Vec::with_capacity(posted.len());
-        for (place, verb) in posted {
-            let mut lines = vec![Line::ZERO; leaf_lines];
-            slot.take_read(place.node(), verb, &mut lines)?;
-            leaves.push((place, lines));
+        // All are taken out before a walk posts others.
+        let mut leaves = vec![Line::ZERO; posted.len() * leaf_lines];
+        for ((place, verb), lines) in posted.iter().zip(leaves.chunks_mut(leaf_lines)) {
+            slot.take_read(place.node(), *verb, lines)?;
         }
-        for (place, lines) in leaves {
+        for ((place, _), lines) in posted.into_iter().zip(leaves.chunks(leaf_lines)) {
             while progress.wanted().is_some() {
-                match progress.take(&geometry, place, &lines) {
+                match progress.take(&geometry, place, lines) {
                     Ok(()) => break,
                     // Those before it held all of its keys.
                     Err(Seen::Right { .. }) if progress.last.is_some() => break,
                     Err(seen) => {
                         // A leaf between, or this one is not at rest: by the sibling of the one before.
-                        self.scan_on(slot, Some((place, &lines, seen)), progress).await?;
+                        self.scan_on(slot, Some((place, lines, seen)), progress).await?;
                     }
                 }
             }
@@ -140,11 +134,8 @@ impl RolexSession {
         let geometry = *self.table().geometry();
         let candidates = self.candidates(slot, cursor).await?;
         let mut walk = Walk::new(self, cursor);
-        let key_lines =
-            |lines: &[Line]| -> [Line; KEY_LINES] { *lines.first_chunk().expect("a leaf has a key part") };
         let (mut place, lock, mut seen) = match (progress.last.take(), seen) {
             (Some((last, lines)), _) => {
-                let lines = key_lines(&lines);
                 walk.come_from(last, lock_of(&lines));
                 (last, lock_of(&lines), Seen::right_of(KeyLines(&lines).fences(), KeyLines(&lines).next()))
             }
@@ -169,44 +160,29 @@ impl RolexSession {
     }
 }
 
-/// Appends the pairs of a leaf from `cursor` on, at least as many as there is room for below `end`; its high
-/// fence, if it has one. What it is instead of the cursor's leaf at rest.
+/// Appends up to `limit` pairs of a leaf from `cursor` on; its high fence, if it has one. What it is instead of
+/// the cursor's leaf at rest.
 fn take(
     geometry: &BlockGeometry,
     lines: &[Line],
     cursor: u64,
-    end: usize,
+    limit: usize,
     pairs: &mut Pairs,
 ) -> Result<Option<u64>, Seen> {
-    let key_lines = KeyLines(lines.first_chunk::<KEY_LINES>().expect("a leaf has a key part"));
-    if lock_of(key_lines.0) == LockWord::CLOSED {
+    let view = KeyLines(lines.first_chunk::<KEY_LINES>().expect("a leaf has a key part"));
+    if lock_of(view.0) == LockWord::CLOSED {
         return Err(Seen::Closed);
     }
-    let incarnation = key_lines.incarnation().ok_or(Seen::Busy)?;
-    let fences = key_lines.fences().ok_or(Seen::Closed)?;
+    let incarnation = view.incarnation().ok_or(Seen::Busy)?;
+    let fences = view.fences().ok_or(Seen::Closed)?;
     if cursor < fences.low {
         return Err(Seen::Left);
     }
     if !fences.contain(cursor) {
-        return Err(Seen::right_of(key_lines.fences(), key_lines.next()));
+        return Err(Seen::right_of(view.fences(), view.next()));
     }
-    let mut slots = [(0, LeafSlot::FIRST); LEAF_SLOTS];
-    let count = key_lines.sorted(&mut slots);
-    let wanted = slots[..count].iter().filter(|(key, _)| *key >= cursor && fences.contain(*key));
-    let mut least = Some(cursor);
-    for (key, slot) in wanted {
-        if pairs.len() == end {
-            break;
-        }
-        // Of equal keys, removed and inserted again while the lines were read, READ again.
-        if least.is_none_or(|least| *key < least) {
-            return Err(Seen::Busy);
-        }
-        least = key.checked_add(1);
-        let place = geometry.leaf().value_place(*slot);
-        let value_lines = &lines[place.line..][..geometry.leaf().lines_per_value()];
-        let version = geometry.leaf().read_value(value_lines, place, incarnation, pairs.begin());
-        pairs.keep(*key, version.map_err(|_| Seen::Busy)?);
-    }
-    Ok(fences.high)
+    let (permutation, high) = (view.order(), fences.high);
+    let leaf = LeafAtRest { geometry: geometry.leaf(), lines, incarnation, permutation, high };
+    pairs.append_leaf(&leaf, cursor, limit).ok_or(Seen::Busy)?;
+    Ok(high)
 }

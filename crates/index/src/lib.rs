@@ -9,6 +9,7 @@ mod answers;
 mod contention;
 mod counters;
 mod leaf_format;
+mod leaf_pairs;
 mod record;
 mod slab;
 
@@ -16,5 +17,6 @@ pub use answers::{Answers, Pair, PairRoom, Pairs, ShortRoom};
 pub use contention::{Backoff, Contended, Waited};
 pub use counters::Counters;
 pub use leaf_format::{LatchedLeaf, LeafAnswer, LeafFormat, LeafListener, LeafSpan, Place, Room};
+pub use leaf_pairs::LeafAtRest;
 pub use record::{model_of, record_of};
 pub use slab::{RegionFull, Slab};

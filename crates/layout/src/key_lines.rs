@@ -9,6 +9,7 @@
 //! used twice, so a key that was here all the time was in one slot, whose line shows it. One that was removed
 //! and inserted again meanwhile was absent in between.
 
+use farsight_base::in_order;
 use farsight_base::search::equal_words;
 #[cfg(planted)]
 use farsight_base::sync::planted::{Bug, is_planted};
@@ -148,10 +149,23 @@ impl KeyLines<'_> {
         self.is_occupied(slot).then(|| self.0[word / WORDS_PER_LINE].0[word % WORDS_PER_LINE])
     }
 
-    /// The slots in the order of their keys, four bits each; a hint.
+    /// The slots in the order of their keys, four bits each, as the leaf's writer left it; a hint. Leaves of a
+    /// memory pool have none: [`KeyLines::order`].
     #[inline(always)]
-    pub(crate) fn permutation(self) -> u64 {
+    #[must_use]
+    pub fn permutation(self) -> u64 {
         self.0[0].0[PERMUTATION_WORD]
+    }
+
+    /// The occupied slots in the order of their keys, four bits each, by comparing them all.
+    #[inline]
+    #[must_use]
+    pub fn order(self) -> u64 {
+        let keys = std::array::from_fn(|number| {
+            let word = LeafSlot::of_number(number).key_word();
+            self.0[word / WORDS_PER_LINE].0[word % WORDS_PER_LINE]
+        });
+        in_order::order_of(&keys, self.occupied_slots() as u16)
     }
 
     /// The slots that hold keys, one bit each.
@@ -163,11 +177,10 @@ impl KeyLines<'_> {
         words >> 5 & 0b111 | (words >> 9 & 0x7f) << 3 | (words >> 17 & 0x3f) << 10
     }
 
-    /// Calls `visit` with the occupied slots and their keys in the order of the permutation. True if that is
-    /// all of them, keys ascending; otherwise the permutation belongs to another moment than the keys.
+    /// Calls `visit` with the occupied slots and their keys in the order of a permutation. True if that is all
+    /// of them, keys ascending; otherwise the permutation belongs to another moment than the keys.
     #[inline(always)]
-    pub(crate) fn visit_in_order(self, mut visit: impl FnMut(u64, LeafSlot)) -> bool {
-        let mut permutation = self.permutation();
+    pub(crate) fn visit_in_order(self, mut permutation: u64, mut visit: impl FnMut(u64, LeafSlot)) -> bool {
         let (mut missing, mut least) = (self.occupied_slots(), Some(0));
         for _ in 0..LEAF_SLOTS {
             if missing == 0 {
@@ -194,7 +207,7 @@ impl KeyLines<'_> {
     /// lines were read) one of the slots. Returns how many of `into` were filled.
     pub fn sorted(&self, into: &mut [(u64, LeafSlot); LEAF_SLOTS]) -> usize {
         let mut count = 0;
-        let is_ordered = self.visit_in_order(|key, slot| {
+        let is_ordered = self.visit_in_order(self.permutation(), |key, slot| {
             into[count] = (key, slot);
             count += 1;
         });

@@ -39,28 +39,30 @@ const PLACES: Places = {
 pub type PairsRoom<'a> = in_order::Room<'a>;
 
 impl Geometry {
-    /// Copies the pairs with keys from `from` on, and returns how many; `None`, with the room half-written,
-    /// if the leaf is not at rest or its values are not one word. Of more than `limit` pairs those behind
-    /// need not have been written.
+    /// Copies the pairs with keys from `from` on, in the order of `permutation` (four bits a slot), and returns
+    /// how many; `None`, with the room half-written, if the leaf is not at rest, its values are not one word,
+    /// or the permutation is not that of its keys. Of more than `limit` pairs those behind need not have been
+    /// written.
     #[inline]
     pub fn short_pairs(
         &self,
         lines: &[Line],
         incarnation: u32,
+        permutation: u64,
         from: u64,
         limit: usize,
         into: &mut PairsRoom<'_>,
     ) -> Option<usize> {
         let lines = self.lines_at_rest(lines, incarnation)?;
         let key_lines = KeyLines(lines.first_chunk().expect("a leaf has a key part"));
-        let (occupied, permutation) = (key_lines.occupied_slots() as u16, key_lines.permutation());
+        let occupied = key_lines.occupied_slots() as u16;
         match in_order::take(&PLACES, lines, occupied, permutation, from, into) {
             Outcome::Taken { count, written } => {
                 let wanted = (1_u32 << count.min(limit)) - 1;
                 (wanted & !written == 0).then_some(count)
             }
             // Some slot was removed, its place in the order is still there; or the leaf is not at rest.
-            Outcome::Refused | Outcome::Unavailable => pairs_by_words(lines, key_lines, from, limit, into),
+            Outcome::Refused | Outcome::Unavailable => pairs_by_words(lines, permutation, from, limit, into),
         }
     }
 }
@@ -82,13 +84,14 @@ impl Geometry {
 /// [`Geometry::short_pairs`] of a leaf at rest, pair by pair.
 fn pairs_by_words(
     lines: &[Line; SHORT_LEAF_LINES],
-    key_lines: KeyLines<'_>,
+    permutation: u64,
     from: u64,
     limit: usize,
     into: &mut PairsRoom<'_>,
 ) -> Option<usize> {
+    let key_lines = KeyLines(lines.first_chunk().expect("a leaf has a key part"));
     let (mut count, mut all_written) = (0, true);
-    let is_ordered = key_lines.visit_in_order(|key, slot| {
+    let is_ordered = key_lines.visit_in_order(permutation, |key, slot| {
         if key < from {
             return;
         }
@@ -135,12 +138,12 @@ mod tests {
     fn by_words(
         geometry: &Geometry,
         lines: &[Line],
+        permutation: u64,
         from: u64,
         limit: usize,
         into: &mut PairsRoom<'_>,
     ) -> Option<usize> {
-        let lines = geometry.lines_at_rest(lines, 5)?;
-        pairs_by_words(lines, KeyLines(lines.first_chunk().unwrap()), from, limit, into)
+        pairs_by_words(geometry.lines_at_rest(lines, 5)?, permutation, from, limit, into)
     }
 
     /// A leaf after inserts in any order, updates and removes.
@@ -184,10 +187,13 @@ mod tests {
             let limit = 1 + random.below(16) as usize;
             let (mut keys, mut versions, mut values) = ([0; 16], [0; 16], [[0; 8]; 16]);
             let into = &mut PairsRoom { keys: &mut keys, versions: &mut versions, values: &mut values };
+            let view = KeyLines(lines.first_chunk().unwrap());
+            // The writer's, or one found by comparing.
+            let permutation = if round % 8 < 4 { view.permutation() } else { view.order() };
             let short = if round % 4 < 2 {
-                geometry.short_pairs(&lines, 5, from, limit, into)
+                geometry.short_pairs(&lines, 5, permutation, from, limit, into)
             } else {
-                by_words(&geometry, &lines, from, limit, into)
+                by_words(&geometry, &lines, permutation, from, limit, into)
             };
             let long = one_by_one(&lines, 5, from, limit);
             let Some(count) = short else {

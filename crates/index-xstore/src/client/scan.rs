@@ -13,8 +13,8 @@
 
 use farsight_base::{LeafNumber, Line};
 use farsight_fabric::{CostClass, QueuePair, ReadMode, Slot};
-use farsight_index::{Pair, Pairs};
-use farsight_layout::{Geometry, KEY_LINES, KeyLines, LEAF_SLOTS, LeafSlot, PairsRoom, SHORT_LEAF_LINES};
+use farsight_index::{LeafAtRest, Pair, Pairs};
+use farsight_layout::{Geometry, KEY_LINES, KeyLines, SHORT_LEAF_LINES};
 use farsight_protocol::{DecodeError, PairsReader, Request, SubModelsReader};
 
 use super::fill::call;
@@ -381,7 +381,11 @@ fn accept(geometry: &Geometry, lines: &[Line], cursor: &mut Cursor, pairs: &mut 
     if !fences.contain(cursor.key) {
         return Step::Behind(view.next());
     }
-    let Some(appended) = append(geometry, lines, incarnation, cursor, pairs) else { return Step::Changing };
+    let (permutation, high) = (view.permutation(), fences.high);
+    let leaf = LeafAtRest { geometry, lines, incarnation, permutation, high };
+    let Some(appended) = pairs.append_leaf(&leaf, cursor.key, cursor.remaining) else {
+        return Step::Changing;
+    };
     cursor.remaining -= appended;
     match fences.high {
         Some(high) => cursor.key = high,
@@ -389,58 +393,4 @@ fn accept(geometry: &Geometry, lines: &[Line], cursor: &mut Cursor, pairs: &mut 
     }
     cursor.leaf = view.next().some();
     Step::Accepted
-}
-
-/// Appends the pairs of a leaf whose fences hold the cursor and returns how many, or `None`, with `pairs` as
-/// they were, if a value is not what its key's line promised.
-#[inline]
-fn append(
-    geometry: &Geometry,
-    lines: &[Line],
-    incarnation: u32,
-    cursor: &Cursor,
-    pairs: &mut Pairs,
-) -> Option<usize> {
-    if let Some((keys, versions, values)) = pairs.short_room::<LEAF_SLOTS>() {
-        let mut room = PairsRoom { keys, versions, values };
-        let (from, limit) = (cursor.key, cursor.remaining);
-        if let Some(found) = geometry.short_pairs(lines, incarnation, from, limit, &mut room) {
-            let count = found.min(limit);
-            pairs.keep_first(count);
-            return Some(count);
-        }
-    }
-    append_one_by_one(geometry, lines, incarnation, cursor, pairs)
-}
-
-/// [`append`] for values of any length, and for a leaf that changes somewhere: only the lines of the pairs
-/// wanted count.
-#[inline(never)]
-fn append_one_by_one(
-    geometry: &Geometry,
-    lines: &[Line],
-    incarnation: u32,
-    cursor: &Cursor,
-    pairs: &mut Pairs,
-) -> Option<usize> {
-    let key_lines = lines.first_chunk().expect("a leaf has a key part");
-    let mut sorted = [(0, LeafSlot::FIRST); LEAF_SLOTS];
-    let count = KeyLines(key_lines).sorted(&mut sorted);
-    let before = pairs.len();
-    for (key, slot) in &sorted[..count] {
-        if *key < cursor.key {
-            continue;
-        }
-        if pairs.len() - before == cursor.remaining {
-            break;
-        }
-        let place = geometry.value_place(*slot);
-        let value_lines = &lines[place.line..place.line + geometry.lines_per_value()];
-        let Ok(version) = geometry.read_value(value_lines, place, incarnation, pairs.begin()) else {
-            pairs.truncate(before);
-            return None;
-        };
-        pairs.keep(*key, version);
-    }
-    Some(pairs.len() - before)
 }
