@@ -160,8 +160,8 @@ impl RolexSession {
     }
 }
 
-/// Appends up to `limit` pairs of a leaf from `cursor` on; its high fence, if it has one. What it is instead of
-/// the cursor's leaf at rest.
+/// Appends up to `limit` pairs of a leaf from `cursor` on; its high fence, if it has one. What it is instead
+/// of the cursor's leaf at rest.
 fn take(
     geometry: &BlockGeometry,
     lines: &[Line],

@@ -149,8 +149,8 @@ impl KeyLines<'_> {
         self.is_occupied(slot).then(|| self.0[word / WORDS_PER_LINE].0[word % WORDS_PER_LINE])
     }
 
-    /// The slots in the order of their keys, four bits each, as the leaf's writer left it; a hint. Leaves of a
-    /// memory pool have none: [`KeyLines::order`].
+    /// The slots in the order of their keys, four bits each, as the leaf's writer left it; a hint. Leaves of
+    /// a memory pool have none: [`KeyLines::order`].
     #[inline(always)]
     #[must_use]
     pub fn permutation(self) -> u64 {
@@ -177,8 +177,8 @@ impl KeyLines<'_> {
         words >> 5 & 0b111 | (words >> 9 & 0x7f) << 3 | (words >> 17 & 0x3f) << 10
     }
 
-    /// Calls `visit` with the occupied slots and their keys in the order of a permutation. True if that is all
-    /// of them, keys ascending; otherwise the permutation belongs to another moment than the keys.
+    /// Calls `visit` with the occupied slots and their keys in the order of a permutation. True if that is
+    /// all of them, keys ascending; otherwise the permutation belongs to another moment than the keys.
     #[inline(always)]
     pub(crate) fn visit_in_order(self, mut permutation: u64, mut visit: impl FnMut(u64, LeafSlot)) -> bool {
         let (mut missing, mut least) = (self.occupied_slots(), Some(0));

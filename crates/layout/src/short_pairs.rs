@@ -39,10 +39,10 @@ const PLACES: Places = {
 pub type PairsRoom<'a> = in_order::Room<'a>;
 
 impl Geometry {
-    /// Copies the pairs with keys from `from` on, in the order of `permutation` (four bits a slot), and returns
-    /// how many; `None`, with the room half-written, if the leaf is not at rest, its values are not one word,
-    /// or the permutation is not that of its keys. Of more than `limit` pairs those behind need not have been
-    /// written.
+    /// Copies the pairs with keys from `from` on, in the order of `permutation` (four bits a slot), and
+    /// returns how many; `None`, with the room half-written, if the leaf is not at rest, its values are not
+    /// one word, or the permutation is not that of its keys. Of more than `limit` pairs those behind need not
+    /// have been written.
     #[inline]
     pub fn short_pairs(
         &self,
