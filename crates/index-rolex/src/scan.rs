@@ -181,8 +181,13 @@ fn take(
     if !fences.contain(cursor) {
         return Err(Seen::right_of(view.fences(), view.next()));
     }
-    let (permutation, high) = (view.order(), fences.high);
-    let leaf = LeafAtRest { geometry: geometry.leaf(), lines, incarnation, permutation, high };
-    pairs.append_leaf(&leaf, cursor, limit).ok_or(Seen::Busy)?;
-    Ok(high)
+    let leaf = LeafAtRest { geometry: geometry.leaf(), lines, incarnation, permutation: view.order() };
+    let before = pairs.len();
+    let appended = pairs.append_leaf(&leaf, cursor, limit).ok_or(Seen::Busy)?;
+    // At rest no leaf holds a key beyond its fence: the next one's pairs would come twice, or out of order.
+    if appended > 0 && !fences.contain(pairs.pair(before + appended - 1).key) {
+        pairs.truncate(before);
+        return Err(Seen::Busy);
+    }
+    Ok(fences.high)
 }

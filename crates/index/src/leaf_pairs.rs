@@ -1,6 +1,6 @@
 //! The pairs of a whole leaf, appended to a scan's.
 //!
-//! Invariant: keys ascend, lie in the range asked for, and each has the value that the leaf's incarnation
+//! Invariant: keys ascend from the one asked for on, and each has the value that the leaf's incarnation
 //! vouches for; or nothing is appended.
 
 use farsight_base::Line;
@@ -19,30 +19,19 @@ pub struct LeafAtRest<'a> {
     pub incarnation: u32,
     /// Its slots in the order of their keys, four bits each; a hint.
     pub permutation: u64,
-    /// Its high fence.
-    pub high: Option<u64>,
-}
-
-impl LeafAtRest<'_> {
-    fn holds(&self, key: u64) -> bool {
-        self.high.is_none_or(|high| key < high)
-    }
 }
 
 impl Pairs {
     /// Appends up to `limit` pairs of a leaf with keys from `from` on, and returns how many; `None`, with
     /// the pairs as they were, if a value is not what its key's line promised.
-    #[inline]
+    #[inline(always)]
     pub fn append_leaf(&mut self, leaf: &LeafAtRest<'_>, from: u64, limit: usize) -> Option<usize> {
         if let Some((keys, versions, values)) = self.short_room::<LEAF_SLOTS>() {
             let mut room = PairsRoom { keys, versions, values };
-            let LeafAtRest { geometry, lines, incarnation, permutation, .. } = *leaf;
+            let LeafAtRest { geometry, lines, incarnation, permutation } = *leaf;
             let found = geometry.short_pairs(lines, incarnation, permutation, from, limit, &mut room);
             if let Some(found) = found {
-                let mut count = found.min(limit);
-                while count > 0 && !leaf.holds(room.keys[count - 1]) {
-                    count -= 1;
-                }
+                let count = found.min(limit);
                 self.keep_first(count);
                 return Some(count);
             }
@@ -58,7 +47,7 @@ impl Pairs {
         let mut sorted = [(0, LeafSlot::FIRST); LEAF_SLOTS];
         let count = KeyLines(key_lines).sorted(&mut sorted);
         let before = self.len();
-        let wanted = sorted[..count].iter().filter(|(key, _)| *key >= from && leaf.holds(*key));
+        let wanted = sorted[..count].iter().filter(|(key, _)| *key >= from);
         for (key, slot) in wanted.take(limit) {
             let place = leaf.geometry.value_place(*slot);
             let value_lines = &leaf.lines[place.line..][..leaf.geometry.lines_per_value()];

@@ -381,8 +381,7 @@ fn accept(geometry: &Geometry, lines: &[Line], cursor: &mut Cursor, pairs: &mut 
     if !fences.contain(cursor.key) {
         return Step::Behind(view.next());
     }
-    let (permutation, high) = (view.permutation(), fences.high);
-    let leaf = LeafAtRest { geometry, lines, incarnation, permutation, high };
+    let leaf = LeafAtRest { geometry, lines, incarnation, permutation: view.permutation() };
     let Some(appended) = pairs.append_leaf(&leaf, cursor.key, cursor.remaining) else {
         return Step::Changing;
     };
