@@ -203,19 +203,17 @@ pub fn lane(words: &[AtomicU64], lane: usize) -> u16 {
     (words[lane / LANES_PER_WORD].load(Ordering::Relaxed) >> (16 * (lane % LANES_PER_WORD))) as u16
 }
 
-/// [`lanes_at_most`] of all lanes of a line from lane `FIRST` on. The line is loaded whole, at its place: a
-/// vector move that reaches into the next one waits for that, too.
+/// The lanes of a line above `bound`, a bit each, from lane `FIRST` on. The line is loaded whole, at its
+/// place: a vector move that reaches into the next one waits for that, too.
 #[inline(always)]
 #[must_use]
-pub fn lanes_at_most_in_line<const FIRST: usize>(line: &SharedLine, bound: u16, widest: Widest) -> u32 {
+pub fn lanes_above_in_line<const FIRST: usize>(line: &SharedLine, bound: u16, widest: Widest) -> u32 {
     const { assert!(FIRST < LANES_PER_LINE) };
     #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
     {
         let Widest { .. } = widest;
         // SAFETY: `widest` proves AVX-512BW.
-        let above = unsafe { lanes_above_in_line_avx512(line, bound) } >> FIRST;
-        // One behind the last lane, where there is none above.
-        (above | 1 << (LANES_PER_LINE - FIRST)).trailing_zeros()
+        unsafe { lanes_above_in_line_avx512(line, bound) >> FIRST }
     }
     #[cfg(not(all(target_arch = "x86_64", not(any(miri, portable_words)))))]
     widest.never((line, bound))
@@ -262,8 +260,8 @@ unsafe fn lanes_at_most_avx512(words: &[AtomicU64], lanes: Range<usize>, bound: 
 /// The processor has AVX-512BW.
 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
 #[inline(always)]
-unsafe fn lanes_above_in_line_avx512(line: &SharedLine, bound: u16) -> u64 {
-    let above: u64;
+unsafe fn lanes_above_in_line_avx512(line: &SharedLine, bound: u16) -> u32 {
+    let above: u32;
     // SAFETY: the block reads the 64 B of `line`, which is borrowed, and which atomics alone write; a vector
     // compare loads each lane whole. The caller has AVX-512BW. Registers are declared, stack and flags stay
     // untouched. It is not `pure`: shared memory may differ the next time.
@@ -521,8 +519,9 @@ mod tests {
             let line: SharedLine =
                 std::array::from_fn(|_| AtomicU64::new(random.next_u64() & 0x0007_0007_0007_0007));
             let bound = random.below(9) as u16;
-            let expected = lanes_at_most_portable(&line, 8..LANES_PER_LINE, bound);
-            assert_eq!(lanes_at_most_in_line::<8>(&line, bound, widest), expected, "{line:?} {bound}");
+            let expected =
+                (8..LANES_PER_LINE).map(|index| u32::from(lane(&line, index) > bound) << (index - 8));
+            assert_eq!(lanes_above_in_line::<8>(&line, bound, widest), expected.sum(), "{line:?} {bound}");
         }
     }
 

@@ -19,6 +19,7 @@ mod get;
 mod hints;
 mod lookup;
 mod multi_get;
+mod own_lines;
 mod parts;
 mod refresh;
 mod route;

@@ -1,9 +1,9 @@
-//! Where a client keeps its sub-models: blocks of lines in chunks that never move.
+//! Where a client keeps its sub-models of more than a line: blocks of lines in chunks that never move.
 //!
-//! Invariant: a block holds a sub-model of the same [`Shape`] for as long as the arena lives, whichever that
-//! is, each word of it checked when it was put there. So a session that still reads a block after it was
-//! given to another sub-model sees words of two that are laid out alike: wrong leaves, which their own fences
-//! expose, and never anything worse. Readers need no epochs, and a paused one holds nothing back.
+//! Invariant: a block holds a sub-model of as many leaves for as long as the arena lives, whichever that is,
+//! each word of it checked when it was put there. So a session that still reads a block after it was given to
+//! another sub-model sees words of two that are laid out alike: wrong leaves, which their own fences expose,
+//! and never anything worse. Readers need no epochs, and a paused one holds nothing back.
 
 use std::collections::HashMap;
 use std::sync::{OnceLock, PoisonError};
@@ -17,7 +17,7 @@ use farsight_base::{
     heap::{HUGE_PAGE_BYTES, HeapWords},
 };
 
-use super::block::Shape;
+use super::block::block_lines;
 
 /// Lines in a chunk but the first, a huge page; no block crosses a chunk's end. A model has no room for as
 /// many.
@@ -32,33 +32,34 @@ pub(super) const LINES_MAX: usize = 1 << 29;
 /// Chunks at most.
 const CHUNKS_MAX: usize = if cfg!(any(loom, shuttle)) { 4 } else { LINES_MAX / CHUNK_LINES };
 
-/// Lines that never move.
+/// Lines of zeros at first, which never move.
 #[cfg(not(any(loom, shuttle)))]
-struct Chunk(HeapWords);
+pub(super) struct ZeroedLines(HeapWords);
 
 #[cfg(not(any(loom, shuttle)))]
-impl Chunk {
-    fn new(lines: usize) -> Option<Self> {
+impl ZeroedLines {
+    /// So many lines; `None` if there is no memory for them.
+    pub(super) fn new(lines: usize) -> Option<Self> {
         HeapWords::zeroed(lines).map(Self)
     }
 
     #[inline(always)]
-    fn words(&self) -> &[AtomicU64] {
-        self.0.words()
+    pub(super) fn lines(&self) -> &[SharedLine] {
+        self.0.words().as_chunks().0
     }
 }
 
 /// Those of a model, whose atomics are not of a word's size.
 #[cfg(any(loom, shuttle))]
-struct Chunk(Box<[AtomicU64]>);
+pub(super) struct ZeroedLines(Box<[SharedLine]>);
 
 #[cfg(any(loom, shuttle))]
-impl Chunk {
-    fn new(lines: usize) -> Option<Self> {
-        Some(Self((0..lines * WORDS_PER_LINE).map(|_| AtomicU64::new(0)).collect()))
+impl ZeroedLines {
+    pub(super) fn new(lines: usize) -> Option<Self> {
+        Some(Self((0..lines).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect()))
     }
 
-    fn words(&self) -> &[AtomicU64] {
+    pub(super) fn lines(&self) -> &[SharedLine] {
         &self.0
     }
 }
@@ -71,14 +72,14 @@ const SPARE_LINES: usize = VIEW_WORDS / WORDS_PER_LINE - 1;
 
 /// Blocks of lines. Line 0 is in none of them.
 pub(super) struct Arena {
-    chunks: Box<[OnceLock<Chunk>]>,
+    chunks: Box<[OnceLock<ZeroedLines>]>,
     state: Mutex<ArenaState>,
 }
 
 struct ArenaState {
     next: usize,
-    /// Blocks that were given back, by what they are for.
-    free: HashMap<Shape, Vec<u32>>,
+    /// Blocks that were given back, by the leaves of their sub-models.
+    free: HashMap<u32, Vec<u32>>,
     live_lines: usize,
 }
 
@@ -92,11 +93,12 @@ impl Arena {
         Self { chunks, state: Mutex::new(state) }
     }
 
-    /// Puts `words` in a block of this shape, which has room for them, and returns its first line; `None` if
-    /// it has more lines than a chunk holds, the arena is full, or there is no memory left.
-    pub(super) fn put(&self, shape: Shape, words: &[u64]) -> Option<u32> {
-        debug_assert!(words.len() <= shape.lines() * WORDS_PER_LINE, "{} words in {shape:?}", words.len());
-        let line = self.allocate(shape)?;
+    /// Puts `words` in a block for a sub-model of so many leaves, which has room for them, and returns its
+    /// first line; `None` if it has more lines than a chunk holds, the arena is full, or there is no memory
+    /// left.
+    pub(super) fn put(&self, leaves: u32, words: &[u64]) -> Option<u32> {
+        debug_assert!(words.len() <= block_lines(leaves) * WORDS_PER_LINE, "{} words", words.len());
+        let line = self.allocate(leaves)?;
         for (place, word) in self.words_from(line).iter().zip(words) {
             // Relaxed: the block is named by a Release store, or is read by sessions that take it for
             // another.
@@ -116,23 +118,9 @@ impl Arena {
 
     #[inline(always)]
     fn lines_from(&self, first: u32) -> &[SharedLine] {
-        &self.chunk(first)[first as usize % CHUNK_LINES..]
-    }
-
-    /// The line where a block begins.
-    ///
-    /// # Panics
-    /// If no block ever began there.
-    #[inline(always)]
-    pub(super) fn line(&self, first: u32) -> &SharedLine {
-        &self.chunk(first)[first as usize % CHUNK_LINES]
-    }
-
-    /// The lines of the chunk in which line `first` lies.
-    #[inline(always)]
-    fn chunk(&self, first: u32) -> &[SharedLine] {
         let chunk = self.chunks[first as usize / CHUNK_LINES].get();
-        chunk.expect("sub-models lie in existing chunks").words().as_chunks().0
+        let chunk = chunk.expect("sub-models lie in existing chunks");
+        &chunk.lines()[first as usize % CHUNK_LINES..]
     }
 
     /// The first words from line `first` of a block on, which may be more than it has.
@@ -144,11 +132,11 @@ impl Arena {
         self.words_from(first).first_chunk().expect("a block does not begin in a chunk's spare lines")
     }
 
-    /// Gives a block of this shape back.
-    pub(super) fn free(&self, first: u32, shape: Shape) {
+    /// Gives a block for sub-models of so many leaves back.
+    pub(super) fn free(&self, first: u32, leaves: u32) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.live_lines -= shape.lines();
-        state.free.entry(shape).or_default().push(first);
+        state.live_lines -= block_lines(leaves);
+        state.free.entry(leaves).or_default().push(first);
     }
 
     /// Lines in use.
@@ -156,13 +144,13 @@ impl Arena {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).live_lines
     }
 
-    fn allocate(&self, shape: Shape) -> Option<u32> {
-        let lines = shape.lines();
+    fn allocate(&self, leaves: u32) -> Option<u32> {
+        let lines = block_lines(leaves);
         if lines > CHUNK_LINES - SPARE_LINES {
             return None;
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(first) = state.free.get_mut(&shape).and_then(Vec::pop) {
+        if let Some(first) = state.free.get_mut(&leaves).and_then(Vec::pop) {
             state.live_lines += lines;
             return Some(first);
         }
@@ -177,7 +165,7 @@ impl Arena {
         let own = self.chunks.get(chunk)?;
         if own.get().is_none() {
             // Nobody else sets it: the state is locked.
-            let _ = own.set(Chunk::new(length(chunk))?);
+            let _ = own.set(ZeroedLines::new(length(chunk))?);
         }
         state.next = at + lines;
         state.live_lines += lines;
@@ -192,33 +180,22 @@ mod tests {
     #[test]
     fn blocks_do_not_overlap_and_come_back() {
         let arena = Arena::new(8 * CHUNK_LINES);
-        let shapes = [
-            Shape::InALine(3),
-            Shape::InLines(3),
-            Shape::InALine(9),
-            Shape::InLines(100),
-            Shape::InLines(101),
-            Shape::InLines(30_000),
-            Shape::InLines(300_000),
-        ];
-        let words_of = |shape: Shape| (0..shape.lines() * WORDS_PER_LINE).map(|word| word as u64 + 7);
-        let blocks = shapes.map(|shape| {
-            let words: Vec<u64> = words_of(shape).collect();
-            (shape, arena.put(shape, &words).unwrap())
+        let words_of = |leaves: u32| (0..block_lines(leaves) * WORDS_PER_LINE).map(|word| word as u64 + 7);
+        let blocks = [3, 9, 100, 101, 30_000, 300_000].map(|leaves| {
+            let words: Vec<u64> = words_of(leaves).collect();
+            (leaves, arena.put(leaves, &words).unwrap())
         });
-        for (shape, first) in blocks {
+        for (leaves, first) in blocks {
             assert_ne!(first, 0);
             let _ = arena.view(first);
             let stored = arena.words_from(first).iter().map(|word| word.load(Ordering::Relaxed));
-            assert!(stored.take(shape.lines() * WORDS_PER_LINE).eq(words_of(shape)));
+            assert!(stored.take(block_lines(leaves) * WORDS_PER_LINE).eq(words_of(leaves)));
         }
-        let (shape, first) = blocks[3];
-        arena.free(first, shape);
-        let other = arena.put(Shape::InLines(99), &[0; 3]).unwrap();
+        let (leaves, first) = blocks[2];
+        arena.free(first, leaves);
+        let other = arena.put(99, &[0; 3]).unwrap();
         assert_ne!(other, first, "a block for other numbers of leaves stays one");
-        assert_eq!(arena.put(shape, &[0; 3]), Some(first), "it is used again");
-        arena.free(blocks[0].1, blocks[0].0);
-        assert_ne!(arena.put(blocks[1].0, &[0; 3]), Some(blocks[0].1), "nor for another form");
-        assert!(arena.put(Shape::InLines(400_000), &[0; 3]).is_none());
+        assert_eq!(arena.put(leaves, &[0; 3]), Some(first), "it is used again");
+        assert!(arena.put(400_000, &[0; 3]).is_none());
     }
 }

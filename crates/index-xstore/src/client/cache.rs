@@ -5,9 +5,10 @@
 //! costs a READ or a call, for the leaf's own fences decide. What is installed is checked once, so that no
 //! later use can lead out of the region or of the arena: leaf numbers lie below the region's capacity.
 //!
-//! Protocol: a *generation* is one top model with room for its sub-models, each in a block of the [`Arena`]
-//! that its *place* names. A refreshed sub-model is put in another block, then its place is stored anew, then
-//! the old block is given back, for sub-models of as many leaves. Sessions take nothing and wait for nobody.
+//! Protocol: a *generation* is one top model with room for its sub-models. One that fits a line is in its
+//! *own*, written anew where it stands ([`OwnLines`]); any other in a block of the [`Arena`] that its *place*
+//! names. Another block is filled, then its place is stored anew and the own line left, then the old block is
+//! given back, for sub-models of as many leaves. Sessions take nothing and wait for nobody.
 //! A new generation replaces the whole; a session notices by comparing one number a batch. The generation
 //! *before* stays, and routes the keys whose sub-models were not fetched anew yet, until all are.
 
@@ -25,8 +26,10 @@ use farsight_protocol::{DecodeError, SentSubModel, TableInfo};
 use super::XStoreError;
 use super::arena::{Arena, LINES_MAX, VIEW_WORDS};
 use super::block::{
-    CachedSubModel, Shape, block_words, likeliest_at_once, likeliest_in_line, likeliest_of_few,
+    Block, CachedSubModel, RECORD_WORDS, block_lines, block_of, likeliest_at_once, likeliest_in_line,
+    likeliest_of_few,
 };
+use super::own_lines::OwnLines;
 
 #[cfg(all(test, any(loom, shuttle)))]
 mod models;
@@ -46,7 +49,8 @@ const LINES_PER_LEAF_MAX: u64 = 4;
 pub(super) struct Generation {
     number: u64,
     pub(super) top: TopModel,
-    /// Each sub-model's place.
+    own_lines: OwnLines,
+    /// The place of each sub-model that is not in its own line.
     places: Box<[AtomicU32]>,
     arena: Arena,
     /// Serializes installers; readers never take it.
@@ -57,8 +61,8 @@ pub(super) struct Generation {
 #[derive(Clone, Copy, Default)]
 struct Filled {
     sub_models: u64,
-    /// Words of their records.
-    record_words: u64,
+    /// How many of them are in their own lines.
+    in_own_lines: u64,
 }
 
 /// What routes keys: a generation, and the one before for the keys of sub-models not fetched yet.
@@ -67,7 +71,7 @@ pub(super) struct CachedModel {
     before: Option<Arc<Generation>>,
 }
 
-/// Where a sub-model's block begins, and in which generation; by default nowhere.
+/// Where a sub-model is, and in which generation; by default nowhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Place(u32);
 
@@ -145,11 +149,15 @@ impl XCache {
             ..CacheStats::default()
         };
         for generation in std::iter::once(&model.newest).chain(&model.before) {
-            let top_bytes = 8 * generation.top.to_words().len() + size_of_val(&*generation.places);
-            let record_bytes = generation.filled().record_words as usize * 8;
-            stats.model_bytes += (top_bytes + record_bytes) as u64;
-            let block_bytes = generation.arena.live_lines() * LINE_BYTES;
-            stats.table_bytes += block_bytes.saturating_sub(record_bytes) as u64;
+            let index_bytes = size_of_val(&*generation.places) + generation.own_lines.index_bytes();
+            let top_bytes = 8 * generation.top.to_words().len() + index_bytes;
+            let Filled { sub_models, in_own_lines } = generation.filled();
+            let [record_words, long_record_words] = RECORD_WORDS;
+            let record_bytes =
+                8 * (in_own_lines * record_words + (sub_models - in_own_lines) * long_record_words);
+            stats.model_bytes += top_bytes as u64 + record_bytes;
+            let lines = in_own_lines + generation.arena.live_lines() as u64;
+            stats.table_bytes += (lines * LINE_BYTES as u64).saturating_sub(record_bytes);
         }
         stats
     }
@@ -180,7 +188,8 @@ impl XCache {
     /// for any number of sub-models: more than a region of this size can need are refused.
     pub(super) fn install(&self, generation: u64, top: TopModel) -> Result<(), XStoreError> {
         let leaves = u64::from(self.region_leaves);
-        let (count, most) = (u64::from(top.sub_model_count()), SUB_MODELS_PER_LEAF_MAX * leaves);
+        let most = (SUB_MODELS_PER_LEAF_MAX * leaves).min(u64::from(Place::SUB_MODELS_MAX));
+        let count = u64::from(top.sub_model_count());
         if count > most {
             let expected = format!("up to {most} sub-models in a region of {leaves} leaves");
             return Err(DecodeError::new("a top model", 8, expected, count.to_string()).into());
@@ -195,7 +204,8 @@ impl XCache {
             return Ok(());
         }
         if current.as_ref().is_none_or(|model| model.generation() < generation) {
-            let newest = Arc::new(Generation::new(generation, top, leaves));
+            let newest = Generation::new(generation, top, leaves).map(Arc::new);
+            let newest = newest.ok_or(XStoreError::NoMemory { sub_models: count })?;
             // After a bulk load the one before knows next to nothing: its keys would walk long chains.
             let knows_most = |before: &&Arc<CachedModel>| {
                 u64::from(before.top().sub_model_count()) * u64::from(GROWTH_MAX) >= count
@@ -259,20 +269,27 @@ impl XCache {
 }
 
 impl Generation {
-    /// A generation of a region with so many `leaves`.
-    fn new(number: u64, top: TopModel, leaves: u64) -> Self {
-        Self {
+    /// A generation of a region with so many `leaves`; `None` if there is no memory for its sub-models.
+    fn new(number: u64, top: TopModel, leaves: u64) -> Option<Self> {
+        Some(Self {
             number,
+            own_lines: OwnLines::new(top.sub_model_count())?,
             places: (0..top.sub_model_count()).map(|_| AtomicU32::new(0)).collect(),
             top,
             arena: Arena::new((LINES_PER_LEAF_MAX * leaves) as usize),
             filled: Mutex::default(),
-        }
+        })
     }
 
     /// The place of sub-model `index`; by default nowhere, if it was not fetched.
     #[inline(always)]
     fn place(&self, index: u32) -> Place {
+        if self.own_lines.is_taken(index) { Place::own_line_of(index) } else { self.place_in_lines(index) }
+    }
+
+    /// [`Generation::place`] of a sub-model that is not in its own line.
+    #[inline(always)]
+    fn place_in_lines(&self, index: u32) -> Place {
         // Acquire: a block is read after it was written. Partner: the Release store in `put`.
         Place(self.places[index as usize].load(Ordering::Acquire))
     }
@@ -283,10 +300,10 @@ impl Generation {
     fn at(&self, place: Place) -> Option<CachedSubModel<'_>> {
         if place.is_nowhere() {
             None
-        } else if place.is_in_a_line() {
-            Some(CachedSubModel::in_line(self.arena.line(place.line())))
+        } else if place.is_own_line() {
+            Some(CachedSubModel::in_line(self.own_lines.line(place.number())))
         } else {
-            CachedSubModel::in_lines(self.arena.words_from(place.line()))
+            CachedSubModel::in_lines(self.arena.words_from(place.number()))
         }
     }
 
@@ -299,10 +316,10 @@ impl Generation {
     /// Asks for the block in a place of this generation, which is somewhere.
     #[inline(always)]
     fn prefetch(&self, place: Place) {
-        if place.is_in_a_line() {
-            return prefetch_lines::<1>(&self.arena.line(place.line())[0]);
+        if place.is_own_line() {
+            return prefetch_lines::<1>(&self.own_lines.line(place.number())[0]);
         }
-        let view: &[AtomicU64; VIEW_WORDS] = self.arena.view(place.line());
+        let view: &[AtomicU64; VIEW_WORDS] = self.arena.view(place.number());
         prefetch_lines::<ASKED_LINES>(&view[0]);
         if place.is_long() {
             prefetch_lines::<{ LONG_ASKED_LINES - ASKED_LINES }>(&view[ASKED_LINES * WORDS_PER_LINE]);
@@ -313,10 +330,10 @@ impl Generation {
     #[inline(always)]
     fn likeliest(&self, place: Place, key: u64) -> LeafNumber {
         let Some(widest) = Widest::if_known() else { return self.likeliest_of_many(place, key) };
-        if place.is_in_a_line() {
-            return likeliest_in_line(self.arena.line(place.line()), key, widest);
+        if place.is_own_line() {
+            return likeliest_in_line(self.own_lines.line(place.number()), key, widest);
         }
-        let at_once = likeliest_at_once(self.arena.view(place.line()), key, widest);
+        let at_once = likeliest_at_once(self.arena.view(place.number()), key, widest);
         if let Some(leaf) = at_once { leaf } else { self.likeliest_of_many(place, key) }
     }
 
@@ -334,20 +351,32 @@ impl Generation {
     fn put(&self, index: u32, record: &SubModelRecord, entries: &[u64]) -> Option<u64> {
         let mut filled = self.filled.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.place(index);
-        // Too large for the arena: the sub-model stays unfetched, its keys are the server's to look up.
-        let (shape, words) = block_words(record, entries);
-        let line = self.arena.put(shape, &words)?;
-        let place = Place::of_block(line, shape);
-        // Release: the block was written before it is named. Partner: the Acquire load in `place`.
-        self.places[index as usize].store(place.0, Ordering::Release);
-        filled.record_words += shape.record_words();
-        if let Some(sub_model) = self.at(old) {
-            filled.record_words -= sub_model.shape().record_words();
-            self.arena.free(old.line(), sub_model.shape());
-            return None;
+        let old_leaves = self.at(old).map(|sub_model| sub_model.leaf_count());
+        let was_own_line = old.is_own_line();
+        let block = block_of(record, entries);
+        match &block {
+            Block::Line(words) => self.own_lines.put(index, words),
+            Block::Lines(words) => {
+                // Too large for the arena: the sub-model stays as it was; unfetched, its keys are the
+                // server's to look up.
+                let line = self.arena.put(record.leaf_count, words)?;
+                let place = Place::of_block(line, record.leaf_count);
+                // Release: the block was written before it is named. Partner: the Acquire load in
+                // `place_in_lines`.
+                self.places[index as usize].store(place.0, Ordering::Release);
+                self.own_lines.leave(index);
+            }
         }
-        filled.sub_models += 1;
-        Some(filled.sub_models)
+        filled.in_own_lines += u64::from(matches!(block, Block::Line(_)));
+        filled.in_own_lines -= u64::from(was_own_line);
+        let Some(old_leaves) = old_leaves else {
+            filled.sub_models += 1;
+            return Some(filled.sub_models);
+        };
+        if !was_own_line {
+            self.arena.free(old.number(), old_leaves);
+        }
+        None
     }
 }
 
@@ -409,16 +438,16 @@ impl CachedModel {
     #[inline(always)]
     pub(super) fn likeliest_at_a_glance(&self, key: u64, widest: Widest) -> LeafNumber {
         let Some(sub_model) = self.top().dispatch_at_once(key) else { return LeafNumber::NONE };
-        let place = self.place(sub_model);
-        if place.is_in_a_line() {
-            let line = self.newest.arena.line(place.line());
-            return likeliest_in_line(line, key, widest);
+        let own_lines = &self.newest.own_lines;
+        if own_lines.is_taken(sub_model) {
+            return likeliest_in_line(own_lines.line(sub_model), key, widest);
         }
+        let place = self.newest.place_in_lines(sub_model);
         if place.is_nowhere() || place.is_long() {
             return LeafNumber::NONE;
         }
         self.newest.prefetch(place);
-        likeliest_of_few(self.newest.arena.view(place.line()), key, widest).unwrap_or(LeafNumber::NONE)
+        likeliest_of_few(self.newest.arena.view(place.number()), key, widest).unwrap_or(LeafNumber::NONE)
     }
 
     /// The likeliest leaf of `key`, by the sub-model in a place, which is its own; [`LeafNumber::NONE`] if
@@ -450,16 +479,19 @@ impl Place {
     const BEFORE: u32 = 1 << 31;
     /// A block of more lines than [`ASKED_LINES`].
     const LONG: u32 = 1 << 30;
-    /// A block in a line.
-    const IN_A_LINE: u32 = 1 << 29;
+    /// A sub-model's own line.
+    const OWN_LINE: u32 = 1 << 29;
+    /// Sub-models that places can name.
+    const SUB_MODELS_MAX: u32 = Self::OWN_LINE;
 
-    fn of_block(line: u32, shape: Shape) -> Self {
-        const { assert!(LINES_MAX <= Self::IN_A_LINE as usize, "a place names any line") };
-        Self(match shape {
-            Shape::InALine(_) => line | Self::IN_A_LINE,
-            Shape::InLines(_) if shape.lines() > ASKED_LINES => line | Self::LONG,
-            Shape::InLines(_) => line,
-        })
+    fn of_block(line: u32, leaves: u32) -> Self {
+        const { assert!(LINES_MAX <= Self::OWN_LINE as usize, "a place names any line") };
+        Self(if block_lines(leaves) > ASKED_LINES { line | Self::LONG } else { line })
+    }
+
+    #[inline(always)]
+    fn own_line_of(sub_model: u32) -> Self {
+        Self(sub_model | Self::OWN_LINE)
     }
 
     /// The same place, of the generation before; by default nowhere.
@@ -467,15 +499,15 @@ impl Place {
         if self == Self::default() { self } else { Self(self.0 | Self::BEFORE) }
     }
 
-    /// The block's first line.
+    /// The block's first line, or the number of the sub-model whose own line it is.
     #[inline(always)]
-    fn line(self) -> u32 {
-        self.0 & (Self::IN_A_LINE - 1)
+    fn number(self) -> u32 {
+        self.0 & (Self::OWN_LINE - 1)
     }
 
     #[inline(always)]
-    fn is_in_a_line(self) -> bool {
-        self.0 & Self::IN_A_LINE != 0
+    fn is_own_line(self) -> bool {
+        self.0 & Self::OWN_LINE != 0
     }
 
     #[inline(always)]

@@ -19,6 +19,12 @@ pub enum XStoreError {
     /// The table's description is unusable.
     #[error("the table cannot be used: {0}")]
     Table(#[from] GeometryError),
+    /// This process has no memory for a cache of the table's model.
+    #[error("a cache for {sub_models} sub-models, 64 B each, has no memory in this process: give it more")]
+    NoMemory {
+        /// Sub-models of the model.
+        sub_models: u64,
+    },
     /// Entries of the wrong size in a batch of writes.
     #[error("value {index} has {got} B; the table's values have {expected} B")]
     ValueSize {
@@ -44,7 +50,7 @@ impl XStoreError {
                     | FabricError::Protocol { .. }
             ),
             Self::Decode(_) => true,
-            Self::Server(_) | Self::Table(_) | Self::ValueSize { .. } => false,
+            Self::Server(_) | Self::Table(_) | Self::NoMemory { .. } | Self::ValueSize { .. } => false,
         }
     }
 }

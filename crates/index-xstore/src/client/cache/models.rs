@@ -38,7 +38,8 @@ fn top() -> TopModel {
 }
 
 fn new_model() -> Arc<Generation> {
-    let mut model = Generation::new(1, top(), 2);
+    let mut model = Generation::new(1, top(), 2).expect("memory");
+    model.own_lines = OwnLines::new(2).expect("memory");
     model.places = (0..2).map(|_| AtomicU32::new(0)).collect();
     Arc::new(model)
 }
@@ -91,8 +92,9 @@ fn installers_take_turns(form: u32) {
         [Fetched(1, form), Fetched(2, form)].iter().any(|fetched| fetched.leaves() == leaves),
         "{leaves:?}"
     );
-    assert_eq!(model.filled().sub_models, 1);
-    assert_eq!(model.arena.live_lines(), 1, "a block is lost");
+    let filled = model.filled();
+    assert_eq!(filled.sub_models, 1);
+    assert_eq!(filled.in_own_lines + model.arena.live_lines() as u64, 1, "a block is lost");
 }
 
 /// A session that hears of a generation finds it; generations only grow.
