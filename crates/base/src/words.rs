@@ -516,13 +516,13 @@ pub(crate) fn leave_avx() {
     }
 }
 
-/// The words `at` of a stamped line, or `None` if the line was being written or changed meanwhile. For a few
-/// words of a line that is not searched, cheaper than a copy.
+/// The stamp of a line and its words `at`, or `None` if the line was being written or changed meanwhile. For a
+/// few words of a line that is not searched, cheaper than a copy.
 #[inline(always)]
 pub fn read_stamped_words<const COUNT: usize>(
     line: &[AtomicU64; WORDS_PER_LINE],
     at: [usize; COUNT],
-) -> Option<[u64; COUNT]> {
+) -> Option<(Stamp, [u64; COUNT])> {
     let before = line[0].load(Ordering::Relaxed);
     // Acquire, twice: as in `copy_line_by_words`, with the same partners.
     fence(Ordering::Acquire);
@@ -533,7 +533,7 @@ pub fn read_stamped_words<const COUNT: usize>(
     }
     fence(Ordering::Acquire);
     let after = line[0].load(Ordering::Relaxed);
-    (before == after && !Stamp(before).is_changing()).then_some(words)
+    (before == after && !Stamp(before).is_changing()).then_some((Stamp(before), words))
 }
 
 /// Opens a line for writing: its version becomes odd. Only the holder of the line's latch may call it.

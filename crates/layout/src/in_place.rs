@@ -7,7 +7,7 @@
 
 use farsight_base::WORDS_PER_LINE;
 use farsight_base::search::equal_words_unchecked;
-use farsight_base::words::{SharedLine, Stamp, Widest, read_stamped_words};
+use farsight_base::words::{SharedLine, Widest, read_stamped_words};
 
 use crate::value::{short_version_of, short_version_word};
 use crate::{KEY_LINES, KEY_WORDS_MASK, LeafSlot, SHORT_LEAF_LINES, SHORT_VALUES_PER_LINE};
@@ -39,16 +39,16 @@ pub fn find_short(lines: &[SharedLine; SHORT_LEAF_LINES], key: u64, widest: Wide
     // is plain.
     let word = equal.trailing_zeros() as usize;
     let line = &key_lines[word / WORDS_PER_LINE % KEY_LINES];
-    let [stamp, again] = read_stamped_words(line, [0, word % WORDS_PER_LINE])?;
-    if again != key || Stamp(stamp).occupancy() >> (word % WORDS_PER_LINE) & 1 == 0 {
+    let (stamp, [again]) = read_stamped_words(line, [word % WORDS_PER_LINE])?;
+    if again != key || stamp.occupancy() >> (word % WORDS_PER_LINE) & 1 == 0 {
         return None;
     }
     let slot = LeafSlot::of_key_word(word).number();
     let (line, index) = (slot / SHORT_VALUES_PER_LINE, slot % SHORT_VALUES_PER_LINE);
     let line = &value_lines[line % (SHORT_LEAF_LINES - KEY_LINES)];
     let low = short_version_word(index);
-    let [value_stamp, value, version_low, version_high] = read_stamped_words(line, [0, 1 + index, low, 7])?;
-    if Stamp(stamp ^ value_stamp).incarnation() != 0 {
+    let (value_stamp, [value, version_low, version_high]) = read_stamped_words(line, [1 + index, low, 7])?;
+    if value_stamp.incarnation() != stamp.incarnation() {
         return None;
     }
     let version = short_version_of([version_low, version_high], index);

@@ -55,12 +55,12 @@ fn read_words_are_a_snapshot() {
         write(&written, 2);
     });
     for _ in 0..2 {
-        if let Some([first, second]) = read_stamped_words(&line, [2, 7]) {
+        if let Some((_, [first, second])) = read_stamped_words(&line, [2, 7]) {
             assert_eq!(first, second, "torn words");
         }
     }
     writer.join().unwrap();
-    assert_eq!(read_stamped_words(&line, [2, 7]), Some([2, 2]));
+    assert_eq!(read_stamped_words(&line, [2, 7]).map(|(_, words)| words), Some([2, 2]));
 }
 
 /// What was written before a line, as a value before its key, is seen by whoever sees that line written.

@@ -67,9 +67,12 @@ impl XClient {
         key: u64,
         value: &mut [u8],
     ) -> Result<Option<u64>, XStoreError> {
-        let leaf = Widest::if_known().map_or(LeafNumber::NONE, |widest| self.leaf_at_a_glance(key, widest));
-        if let Some(version) = self.get_in_place(queue, key, leaf, value) {
-            return Ok(Some(version));
+        let mut leaf = LeafNumber::NONE;
+        if let Some(widest) = Widest::if_known() {
+            leaf = self.leaf_at_a_glance(key, widest);
+            if let Some(version) = self.get_in_place(queue, key, leaf, widest, value) {
+                return Ok(Some(version));
+            }
         }
         self.get_from(queue, key, leaf, value)
     }
@@ -91,9 +94,9 @@ impl XClient {
         queue: &mut Q,
         key: u64,
         leaf: LeafNumber,
+        widest: Widest,
         value: &mut [u8],
     ) -> Option<u64> {
-        let widest = Widest::if_known()?;
         let geometry = self.cache.geometry();
         if geometry.value_bytes() != SHORT_VALUE_BYTES {
             return None;
@@ -129,7 +132,9 @@ impl XClient {
             if is_unfetched {
                 leaf = self.leaf_before(key);
             }
-            if let Some(version) = self.get_in_place(queue, key, leaf, value) {
+            let in_place =
+                Widest::if_known().and_then(|widest| self.get_in_place(queue, key, leaf, widest, value));
+            if let Some(version) = in_place {
                 return self.end_of_get(queue, is_unfetched, Some(version));
             }
         }
