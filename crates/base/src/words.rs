@@ -516,8 +516,8 @@ pub(crate) fn leave_avx() {
     }
 }
 
-/// The stamp of a line and its words `at`, or `None` if the line was being written or changed meanwhile. For a
-/// few words of a line that is not searched, cheaper than a copy.
+/// The stamp of a line and its words `at`, or `None` if the line was being written or changed meanwhile. For
+/// a few words of a line that is not searched, cheaper than a copy.
 #[inline(always)]
 pub fn read_stamped_words<const COUNT: usize>(
     line: &[AtomicU64; WORDS_PER_LINE],

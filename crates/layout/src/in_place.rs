@@ -61,7 +61,7 @@ mod tests {
     use super::*;
     use crate::{Fences, Geometry, KeyLines, LeafImage, LeafWriter, read_short_value};
     use farsight_base::sync::{AtomicU64, Ordering};
-    use farsight_base::words::Moves;
+    use farsight_base::words::{Moves, Stamp};
     use farsight_base::{LeafNumber, Line};
 
     fn leaf() -> [SharedLine; SHORT_LEAF_LINES] {

@@ -8,11 +8,11 @@
 //! *In a line*: a sub-model of few leaves that have consecutive numbers, as bulk loads and ascending inserts
 //! leave them, is one line: all that a GET waits for, and a third of the memory, so that the model of a large
 //! table stays in a processor's caches. Words: the base in hints' quanta; the first leaf's number 32, hint
-//! shift 6, lowest bits first, and of the last leaf's position the one bit that is set, 25; then *bounds*,
-//! four to a word: for each leaf behind the first the least hint of a key from which on the leaf is the
-//! likelier, which is its own hint, or one less where quanta are of many keys; and [`NO_LEAF`] where there is
-//! no leaf. There is no line to predict by: a vector compares all bounds, and the last leaf's bit stands among
-//! the comparisons' as one that was not passed. First and last leaf are of one word, so bounds of another
+//! shift 6, lowest bits first, and of 25 bits the one of the last leaf's position; then *bounds*, four to a
+//! word: for each leaf behind the first the least hint of a key from which on the leaf is the likelier, which
+//! is its own hint, or one less where quanta are of many keys; and [`NO_LEAF`] where there is no leaf. There
+//! is no line to predict by: a vector compares all bounds, and the last leaf's bit stands among the
+//! comparisons' as one that was not passed. First and last leaf are of one word, so bounds of another
 //! sub-model lead nowhere else.
 //!
 //! *In lines*: any other, its record, its leaves' hints and its leaves' numbers, one behind the other from a

@@ -48,8 +48,8 @@ fn put(model: &Generation, index: u32, fetched: Fetched) {
     model.put(index, &fetched.record(), &fetched.entries());
 }
 
-/// A session sees sub-models as some installer wrote them, never half empty: each leaf is of the sub-model, or
-/// of one that got the block later.
+/// A session sees sub-models as some installer wrote them, never half empty: each leaf is of the sub-model,
+/// or of one that got the block later.
 fn sub_models_are_seen_written(form: u32) {
     let model = new_model();
     put(&model, 0, Fetched(1, form));
