@@ -438,18 +438,20 @@ mod tests {
     }
 
     fn cached(is_in_line: bool, words: &[AtomicU64]) -> CachedSubModel<'_> {
-        match is_in_line {
-            true => CachedSubModel::in_line(words.first_chunk().expect("a line")),
-            false => CachedSubModel::in_lines(words).expect("it was put there"),
+        if is_in_line {
+            CachedSubModel::in_line(words.first_chunk().expect("a line"))
+        } else {
+            CachedSubModel::in_lines(words).expect("it was put there")
         }
     }
 
     fn at_once(is_in_line: bool, words: &[AtomicU64], key: u64) -> Option<LeafNumber> {
         let _ = Moves::detect();
         let widest = Widest::if_known()?;
-        match is_in_line {
-            true => Some(likeliest_in_line(words.first_chunk().expect("a line"), key, widest)),
-            false => likeliest_at_once(words.first_chunk().expect("a view"), key, widest),
+        if is_in_line {
+            Some(likeliest_in_line(words.first_chunk().expect("a line"), key, widest))
+        } else {
+            likeliest_at_once(words.first_chunk().expect("a view"), key, widest)
         }
     }
 
