@@ -1,7 +1,7 @@
 //! READs that name READs: whole batches of them, and parts of one.
 
 use farsight_base::sync::Ordering;
-use farsight_base::words::{begin_write, end_write};
+use farsight_base::words::{SharedLine, Widest, begin_write, end_write};
 use farsight_base::{LINE_BYTES, Line, RegionId, WORDS_PER_LINE};
 use farsight_fabric::chained::{CHAINS_MAX, Chains, line_address};
 use farsight_fabric::{FabricError, QueuePair, ReadMode, Region, RegionRights};
@@ -19,12 +19,19 @@ struct Followed {
     firsts: Vec<Option<u64>>,
     seconds: Vec<Option<[Line; FIRST]>>,
     ends: Vec<Option<[Line; SECOND]>>,
+    /// Whether chains of even numbers take what is plain where it lies.
+    is_in_place: bool,
 }
 
 impl Followed {
     fn new(firsts: Vec<Option<u64>>) -> Self {
         let count = firsts.len();
-        Self { firsts, seconds: vec![None; count], ends: vec![None; count] }
+        Self { firsts, seconds: vec![None; count], ends: vec![None; count], is_in_place: false }
+    }
+
+    /// Whether chain `index` takes lines where they lie.
+    fn takes(&self, index: usize) -> bool {
+        self.is_in_place && index.is_multiple_of(2)
     }
 }
 
@@ -47,6 +54,27 @@ impl Chains<FIRST, SECOND> for Followed {
         assert!(self.seconds[index].is_some(), "chain {index} has had its first READ");
         assert!(self.ends[index].replace(*lines).is_none(), "chain {index} ends once");
     }
+
+    fn second_in_place(&mut self, index: usize, lines: &[SharedLine; FIRST], _: Widest) -> Option<u64> {
+        let lines = loaded(lines);
+        // A chain that ends here is for the copy to tell.
+        let named = named(&lines).filter(|_| self.takes(index))?;
+        self.seconds[index] = Some(lines);
+        Some(named)
+    }
+
+    fn end_in_place(&mut self, index: usize, lines: &[SharedLine; SECOND]) -> bool {
+        let takes = self.takes(index);
+        if takes {
+            self.end(index, &loaded(lines));
+        }
+        takes
+    }
+}
+
+/// Lines of a region at rest.
+fn loaded<const COUNT: usize>(lines: &[SharedLine; COUNT]) -> [Line; COUNT] {
+    lines.each_ref().map(|line| Line(line.each_ref().map(|word| word.load(Ordering::Relaxed))))
 }
 
 fn fill<F: FabricUnderTest>(bench: &Bench<F>) {
@@ -72,9 +100,10 @@ fn lines_at<const COUNT: usize, F: FabricUnderTest>(bench: &mut Bench<F>, line: 
 pub fn chains_fetch_what_their_reads_would<F: FabricUnderTest>(subject: &F) {
     let mut bench = Bench::new(subject, RegionRights::ReadOnly);
     fill(&bench);
-    for count in [0, 1, 7, CHAINS_MAX] {
+    let batches = [0, 1, 7, CHAINS_MAX].into_iter().flat_map(|count| [(count, false), (count, true)]);
+    for (count, is_in_place) in batches {
         let firsts = (0..count as u64).map(|index| (index % 7 != 3).then_some(index * 5)).collect();
-        let mut chains = Followed::new(firsts);
+        let mut chains = Followed { is_in_place, ..Followed::new(firsts) };
         let before = bench.queue.meters();
         bench.queue.read_chained(bench.region.id(), count, &mut chains).expect("chains");
         let used = bench.queue.meters() - before;

@@ -1,7 +1,8 @@
 //! Chained READs over shared memory: no slots between the steps.
 //!
-//! Invariant: a READ is a reference to lines of the region, made by a check of its bounds, and copied through
-//! [`Moves`] alone. Its lines are asked for when it is made and copied one loop later.
+//! Invariant: a READ is a reference to lines of the region, made by a check of its bounds. Its lines are
+//! asked for when it is made; one loop later the caller looks at them where they lie, and at a copy through
+//! [`Moves`] if that does not suffice.
 //!
 //! Every step is a loop over the batch, because what bounds such a batch is how many lines are under way at
 //! once, and between two loops the link's life is looked at, as doorbells do.
@@ -9,7 +10,7 @@
 use std::mem::MaybeUninit;
 
 use farsight_base::sync::AtomicU64;
-use farsight_base::words::{Moves, SharedLine, prefetch};
+use farsight_base::words::{Moves, SharedLine, Widest, prefetch};
 use farsight_fabric::FabricError;
 use farsight_fabric::chained::{CHAINS_MAX, Chains};
 
@@ -63,6 +64,7 @@ pub(crate) fn read<const FIRST: usize, const SECOND: usize>(
     assert!(count <= CHAINS_MAX, "{count} chains, of {CHAINS_MAX} at most");
     let region = words.as_chunks().0;
     let moves = Moves::detect();
+    let widest = Widest::if_known();
     let mut counts = Counts::default();
     let mut firsts: [Option<&[SharedLine; FIRST]>; CHAINS_MAX] = [None; CHAINS_MAX];
     for (index, first) in firsts[..count].iter_mut().enumerate() {
@@ -76,7 +78,8 @@ pub(crate) fn read<const FIRST: usize, const SECOND: usize>(
     let mut copy = MaybeUninit::uninit();
     for index in 0..count {
         let Some(lines) = firsts[index] else { continue };
-        if let Some(line) = chains.second(index, moves.copy_to(lines, &mut copy)) {
+        let in_place = widest.and_then(|widest| chains.second_in_place(index, lines, widest));
+        if let Some(line) = in_place.or_else(|| chains.second(index, moves.copy_to(lines, &mut copy))) {
             seconds[index] = Some(ask(region, line)?);
             counts.second += 1;
         }
@@ -85,7 +88,9 @@ pub(crate) fn read<const FIRST: usize, const SECOND: usize>(
     let mut copy = MaybeUninit::uninit();
     for (index, second) in seconds[..count].iter().enumerate() {
         let Some(lines) = second else { continue };
-        chains.end(index, moves.copy_to(lines, &mut copy));
+        if !chains.end_in_place(index, lines) {
+            chains.end(index, moves.copy_to(lines, &mut copy));
+        }
     }
     Ok(counts)
 }

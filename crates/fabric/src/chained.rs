@@ -5,6 +5,7 @@
 //! different indices may alternate in any way: how many READs go out together is the provider's choice. A
 //! provider without a better way posts all first READs, rings once, then all second ones, and rings again.
 
+use farsight_base::words::{SharedLine, Widest};
 use farsight_base::{LINE_BYTES, Line, RegionId, RemoteAddress};
 
 use crate::{FabricError, QueuePair, ReadMode};
@@ -25,6 +26,21 @@ pub trait Chains<const FIRST: usize, const SECOND: usize> {
 
     /// What the second READ fetched.
     fn end(&mut self, index: usize, lines: &[Line; SECOND]);
+
+    /// [`Chains::second`] of lines where they lie, if they show plainly where the second READ begins; else
+    /// the provider copies them and asks again. Providers that have the lines in their own memory call it.
+    #[inline(always)]
+    fn second_in_place(&mut self, index: usize, lines: &[SharedLine; FIRST], widest: Widest) -> Option<u64> {
+        let _ = (index, lines, widest);
+        None
+    }
+
+    /// [`Chains::end`] of lines where they lie; false if the provider shall copy them and ask again.
+    #[inline(always)]
+    fn end_in_place(&mut self, index: usize, lines: &[SharedLine; SECOND]) -> bool {
+        let _ = (index, lines);
+        false
+    }
 }
 
 /// The address of a line.

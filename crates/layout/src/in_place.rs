@@ -23,37 +23,47 @@ pub struct ShortPair {
 
 /// The pair of `key`, if it is in this leaf, in the first of the words that hold the key, and its lines are
 /// at rest.
-///
-/// A search of all lines without looking at their stamps says where the key would be; what it is taken for is
-/// read of that line and of the value's, each between two looks at its stamp. So few instructions wait for
-/// the leaf, and what a processor does ahead of them is the next GET's.
 #[inline(always)]
 #[must_use]
 pub fn find_short(lines: &[SharedLine; SHORT_LEAF_LINES], key: u64, widest: Widest) -> Option<ShortPair> {
     let (key_lines, value_lines) = lines.split_first_chunk::<KEY_LINES>()?;
-    let equal = equal_words_unchecked(key_lines.as_flattened().first_chunk()?, key, widest) & KEY_WORDS_MASK;
+    let (slot, incarnation) = find_key(key_lines, key, widest)?;
+    let line = slot.number() / SHORT_VALUES_PER_LINE;
+    read_short(&value_lines[line % (SHORT_LEAF_LINES - KEY_LINES)], slot, incarnation)
+}
+
+/// The slot of `key` and the incarnation under which its value must be found, if the key is in this key part,
+/// in the first of the words that hold it, and its line is at rest.
+///
+/// A search of all lines without looking at their stamps says where the key would be; what it is taken for is
+/// read of that line alone, between two looks at its stamp. So few instructions wait for the lines, and what
+/// a processor does ahead of them is the next GET's.
+#[inline(always)]
+#[must_use]
+pub fn find_key(lines: &[SharedLine; KEY_LINES], key: u64, widest: Widest) -> Option<(LeafSlot, u32)> {
+    let equal = equal_words_unchecked(lines.as_flattened().first_chunk()?, key, widest) & KEY_WORDS_MASK;
     if equal == 0 {
         return None;
     }
     // Of several words all but one are of pairs that were removed, or of none; if that is the first, nothing
     // is plain.
     let word = equal.trailing_zeros() as usize;
-    let line = &key_lines[word / WORDS_PER_LINE % KEY_LINES];
+    let line = &lines[word / WORDS_PER_LINE % KEY_LINES];
     let (stamp, [again]) = read_stamped_words(line, [word % WORDS_PER_LINE])?;
-    if again != key || stamp.occupancy() >> (word % WORDS_PER_LINE) & 1 == 0 {
-        return None;
-    }
-    let slot = LeafSlot::of_key_word(word).number();
-    let (line, index) = (slot / SHORT_VALUES_PER_LINE, slot % SHORT_VALUES_PER_LINE);
-    let line = &value_lines[line % (SHORT_LEAF_LINES - KEY_LINES)];
+    let is_hit = again == key && stamp.occupancy() >> (word % WORDS_PER_LINE) & 1 == 1;
+    is_hit.then(|| (LeafSlot::of_key_word(word), stamp.incarnation()))
+}
+
+/// The pair in `slot`, whose value's line this is, if the line is at rest and of this incarnation.
+#[inline(always)]
+#[must_use]
+pub fn read_short(line: &SharedLine, slot: LeafSlot, incarnation: u32) -> Option<ShortPair> {
+    let index = slot.number() % SHORT_VALUES_PER_LINE;
     let low = short_version_word(index);
-    let (value_stamp, [value, version_low, version_high]) = read_stamped_words(line, [1 + index, low, 7])?;
-    if value_stamp.incarnation() != stamp.incarnation() {
-        return None;
-    }
+    let (stamp, [value, version_low, version_high]) = read_stamped_words(line, [1 + index, low, 7])?;
     let version = short_version_of([version_low, version_high], index);
     // Zero: not written in this incarnation.
-    (version != 0).then_some(ShortPair { version, value })
+    (stamp.incarnation() == incarnation && version != 0).then_some(ShortPair { version, value })
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ mod writer;
 pub use entry::TableEntry;
 pub use geometry::{Geometry, GeometryError, LeafSlot, ValuePlace};
 pub use image::LeafImage;
-pub use in_place::{ShortPair, find_short};
+pub use in_place::{ShortPair, find_key, find_short, read_short};
 pub use key_lines::{Fences, KEY_WORDS_MASK, KeyLines, KeySearch, hit_in_line};
 pub use short_pairs::{PairsRoom, SHORT_LEAF_LINES};
 pub use sub_model::SubModelRecord;

@@ -9,12 +9,14 @@
 
 #[cfg(planted)]
 use farsight_base::sync::planted::{Bug, is_planted};
+use farsight_base::words::{SharedLine, Widest};
 use farsight_base::{LeafNumber, Line};
 use farsight_fabric::chained::{CHAINS_MAX, Chains};
 use farsight_fabric::{FabricError, QueuePair};
 use farsight_index::Answers;
 use farsight_layout::{
-    Geometry, KEY_LINES, KeyLines, KeySearch, LeafSlot, SHORT_VALUE_BYTES, read_short_value, with_value_lines,
+    Geometry, KEY_LINES, KeyLines, KeySearch, LeafSlot, SHORT_VALUE_BYTES, find_key, read_short,
+    read_short_value, with_value_lines,
 };
 use farsight_protocol::{PairsReader, Request};
 
@@ -163,6 +165,30 @@ impl<L: Locate, const VALUE_LINES: usize> Chains<KEY_LINES, VALUE_LINES> for Ste
             Ok(version) => self.versions[index] = version,
             Err(_) => self.leave(index, Start::Again(self.leaves[index])),
         }
+    }
+
+    #[inline(always)]
+    fn second_in_place(
+        &mut self,
+        index: usize,
+        lines: &[SharedLine; KEY_LINES],
+        widest: Widest,
+    ) -> Option<u64> {
+        let hit = find_key(lines, self.keys[index], widest)?;
+        self.hits[index] = hit;
+        Some(self.geometry.line_number(self.leaves[index], self.geometry.value_place(hit.0).line))
+    }
+
+    #[inline(always)]
+    fn end_in_place(&mut self, index: usize, lines: &[SharedLine; VALUE_LINES]) -> bool {
+        let (slot, incarnation) = self.hits[index];
+        if self.geometry.value_bytes() != SHORT_VALUE_BYTES {
+            return false;
+        }
+        let Some(pair) = read_short(&lines[0], slot, incarnation) else { return false };
+        self.values.as_chunks_mut().0[index] = pair.value.to_le_bytes();
+        self.versions[index] = pair.version;
+        true
     }
 }
 
