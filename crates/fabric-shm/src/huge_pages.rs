@@ -72,8 +72,9 @@ impl HugePages {
                 continue;
             }
             let Some(populated_byte) = first_data(file, piece) else { continue };
-            // The page table must know the piece: touch it. Relaxed: the value is of no interest.
-            words[populated_byte / 8].load(Ordering::Relaxed);
+            // The page table must know the piece: touch it. Relaxed: the value is of no interest, but a load
+            // without any use may be left out.
+            std::hint::black_box(words[populated_byte / 8].load(Ordering::Relaxed));
             if collapse_piece(mapping, piece) {
                 pieces.done[piece] = true;
                 if let Some(counted) = &mut pieces.counted {
