@@ -40,7 +40,7 @@ impl Stepped {
     fn new() -> Self {
         let host = Arc::new(LocalHost::default());
         let training = TrainOptions { top: TopKind::Radix, target_leaves_per_sub_model: 3 };
-        let options = ServerOptions { workers: 1, table_memory_bytes: TABLE_BYTES, training };
+        let options = ServerOptions { table_memory_bytes: TABLE_BYTES, training, ..ServerOptions::default() };
         let state = ServerState::new(vec![host.clone()], &options, MonotonicNs(0)).expect("a server");
         let worker = Worker::open(&state, 0, "worker").expect("a port");
         let background = Background::new(Arc::clone(&state));

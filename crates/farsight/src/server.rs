@@ -187,6 +187,14 @@ impl ServerBuilder {
         self
     }
 
+    /// Memory that the server takes at its start, on huge pages, instead of when it is first written: so many
+    /// bytes of the table made first, of the second, and so on, at most all of each. So no write waits for
+    /// the system. Memory nodes take none.
+    pub fn prefault(mut self, table_bytes: impl IntoIterator<Item = u64>) -> Self {
+        self.options.prefault_bytes = table_bytes.into_iter().collect();
+        self
+    }
+
     /// The users that may connect, instead of this process's own.
     pub fn allowed_uids(mut self, uids: impl IntoIterator<Item = u32>) -> Self {
         self.allowed_uids = Some(uids.into_iter().collect());
@@ -199,9 +207,19 @@ impl ServerBuilder {
     /// [`StartError`]: an address in use, a socket path too long or in no directory, an address that others
     /// can reach without protection, a number of workers that makes no sense.
     pub fn start(self) -> Result<Server, StartError> {
+        self.start_reporting(|_| {})
+    }
+
+    /// [`ServerBuilder::start`] that says how many bytes it has taken of those that it is to take first
+    /// ([`ServerBuilder::prefault`]).
+    ///
+    /// # Errors
+    /// As [`ServerBuilder::start`].
+    pub fn start_reporting(self, mut taken_bytes: impl FnMut(u64)) -> Result<Server, StartError> {
         let options = self.options.clone();
         let (urls, listeners) = self.listen_at_all()?;
-        Ok(Server { urls, handle: farsight_server::Server::start(listeners, &options)? })
+        let handle = farsight_server::Server::start_reporting(listeners, &options, &mut taken_bytes)?;
+        Ok(Server { urls, handle })
     }
 
     /// Starts a memory node of a pool instead of a server, with the same settings. Compute nodes name it in

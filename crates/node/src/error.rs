@@ -31,6 +31,25 @@ pub enum StartError {
         /// What is needed.
         expected: usize,
     },
+    /// More memory is to be taken at the start than there is.
+    #[error(
+        "{wanted_bytes} B of memory are to be taken at the start, and {available_bytes} B are available: take less, or \
+         end what uses the rest"
+    )]
+    Memory {
+        /// All that is to be taken.
+        wanted_bytes: u64,
+        /// What the system can still give.
+        available_bytes: u64,
+    },
+    /// A region whose memory is to be taken at the start could not be made.
+    #[error("memory for a table of {length_bytes} B cannot be taken at the start: {source}")]
+    Region {
+        /// Its length.
+        length_bytes: u64,
+        /// The fabric's error.
+        source: FabricError,
+    },
     /// A worker's port could not be opened.
     #[error("the port of {worker} cannot be opened: {source}")]
     Port {

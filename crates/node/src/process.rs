@@ -1,11 +1,14 @@
 //! What the operating system knows of this process and its machine.
 
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// Taken for the machine's memory where `/proc/meminfo` does not say it.
 const UNKNOWN_MEMORY_BYTES: u64 = 4 << 30;
+/// Where control groups show their limits.
+const GROUPS: &str = "/sys/fs/cgroup";
 
 /// Processor seconds that all threads of this process have used.
 #[must_use]
@@ -28,11 +31,25 @@ fn seconds(time: Timespec) -> f64 {
 #[must_use]
 pub fn machine_memory_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    memory_total_bytes(&text).unwrap_or(UNKNOWN_MEMORY_BYTES)
+    meminfo_bytes(&text, "MemTotal:").unwrap_or(UNKNOWN_MEMORY_BYTES)
 }
 
-fn memory_total_bytes(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+/// Bytes of memory that this process may still take, by the machine's and its control groups' word; `None`
+/// where neither says it.
+#[must_use]
+pub fn available_memory_bytes() -> Option<u64> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let own_group = groups.lines().find_map(|line| line.strip_prefix("0::/")).map(Path::new);
+    let limits = own_group.into_iter().flat_map(Path::ancestors).filter_map(|group| {
+        let limit = Path::new(GROUPS).join(group).join("memory.max");
+        std::fs::read_to_string(limit).ok()?.trim().parse().ok()
+    });
+    limits.chain(meminfo_bytes(&meminfo, "MemAvailable:")).min()
+}
+
+fn meminfo_bytes(meminfo: &str, name: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
     let kibibytes: u64 = line.split_ascii_whitespace().next()?.parse().ok()?;
     kibibytes.checked_mul(1024)
 }
@@ -43,9 +60,16 @@ mod tests {
 
     #[test]
     fn the_machines_memory_is_read_in_bytes() {
-        assert_eq!(memory_total_bytes("MemTotal:       2048 kB\nMemFree: 1 kB\n"), Some(2048 * 1024));
-        assert_eq!(memory_total_bytes("MemFree: 1 kB\n"), None);
-        assert_eq!(memory_total_bytes("MemTotal: many kB\n"), None);
+        let total = |text| meminfo_bytes(text, "MemTotal:");
+        assert_eq!(total("MemTotal:       2048 kB\nMemFree: 1 kB\n"), Some(2048 * 1024));
+        assert_eq!(total("MemFree: 1 kB\n"), None);
+        assert_eq!(total("MemTotal: many kB\n"), None);
+    }
+
+    #[test]
+    fn no_more_memory_is_available_than_there_is() {
+        let available = available_memory_bytes().expect("Linux says it");
+        assert!((1..=machine_memory_bytes()).contains(&available), "{available} B");
     }
 
     #[test]

@@ -13,16 +13,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
-use farsight_base::sync::Ordering;
 use farsight_index_xstore::server::{Trainer, TrainingStep, XStoreLeaf};
 use farsight_node::process;
 use farsight_protocol::TableId;
 
 use crate::ServerState;
+use crate::prefault::{self, HUGE_PAGE_BYTES};
 use crate::table::Table;
 
-/// Bytes that huge pages cover: the unit of collapsing.
-const HUGE_PAGE_BYTES: u64 = 2 << 20;
 /// Bytes collapsed in one step: a few milliseconds.
 const COLLAPSE_STEP_BYTES: u64 = 8 * HUGE_PAGE_BYTES;
 /// Of a region that is filled so far, this part more is prepared for what comes next, and at most so much: a
@@ -166,21 +164,17 @@ impl TableWork {
     /// true if there is more. Ahead of the leaves it costs a fresh page, behind them a copy of five hundred
     /// small ones besides the faults that those took while writers waited.
     fn collapse(&mut self, table: &Table) -> bool {
-        let words = table.region().words();
+        let region_bytes = table.region().words().len() as u64 * 8;
         let pieces = |bytes: u64| bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
         let filled_bytes = pieces(table.touched_bytes());
         let ahead_bytes = pieces((filled_bytes / AHEAD_PART).min(AHEAD_BYTES_MAX));
-        let wanted_bytes = (filled_bytes + ahead_bytes).min(pieces(words.len() as u64 * 8));
+        let wanted_bytes = (filled_bytes + ahead_bytes).min(pieces(region_bytes));
         if wanted_bytes <= self.collapsed_bytes {
             return false;
         }
         let until_bytes = wanted_bytes.min(self.collapsed_bytes + COLLAPSE_STEP_BYTES);
-        for piece in (self.collapsed_bytes..until_bytes).step_by(HUGE_PAGE_BYTES as usize) {
-            // Only pieces with a page in them are collapsed. Relaxed: it changes nothing.
-            words[piece as usize / 8].fetch_or(0, Ordering::Relaxed);
-        }
+        prefault::on_huge_pages(&**table.region(), self.collapsed_bytes..until_bytes);
         self.collapsed_bytes = until_bytes;
-        table.region().collapse_to_huge_pages(until_bytes);
         until_bytes < wanted_bytes
     }
 }

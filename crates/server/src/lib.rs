@@ -19,6 +19,7 @@ mod background;
 mod bulk;
 mod call;
 mod options;
+mod prefault;
 mod server;
 mod signal;
 mod state;

@@ -11,6 +11,9 @@ pub struct ServerOptions {
     /// Bytes of each table's leaf region: the most that the table can ever hold. Pages cost nothing until
     /// they are written. Default: a quarter of the machine's memory.
     pub table_memory_bytes: u64,
+    /// Memory that is taken at the start, on huge pages, instead of when it is first written: so many bytes
+    /// of the first table, of the second, and so on, at most all of each. Default: none.
+    pub prefault_bytes: Vec<u64>,
     /// How the tables' models are trained.
     pub training: TrainOptions,
 }
@@ -27,6 +30,7 @@ impl Default for ServerOptions {
         Self {
             workers: 1,
             table_memory_bytes: process::machine_memory_bytes() / 4,
+            prefault_bytes: Vec::new(),
             training: TrainOptions::default(),
         }
     }

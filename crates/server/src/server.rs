@@ -8,6 +8,7 @@ use farsight_fabric::Listener;
 use farsight_node::{ShutdownError, StartError, Stop, Threads};
 use farsight_protocol::ServerStats;
 
+use crate::prefault;
 use crate::{Background, BackgroundState, ServerOptions, ServerState};
 
 /// The longest sleep of the training thread with nothing to do. Whatever gives it something wakes it.
@@ -40,8 +41,21 @@ impl Server {
         listeners: Vec<Arc<dyn Listener>>,
         options: &ServerOptions,
     ) -> Result<ServerHandle, StartError> {
+        Self::start_reporting(listeners, options, &mut |_| {})
+    }
+
+    /// [`Server::start`] that says how many bytes it has taken of those that it is to take first.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn start_reporting(
+        listeners: Vec<Arc<dyn Listener>>,
+        options: &ServerOptions,
+        taken_bytes: &mut dyn FnMut(u64),
+    ) -> Result<ServerHandle, StartError> {
         let clock = SystemClock::new();
         let state = ServerState::new(listeners, options, clock.now())?;
+        prefault::take(&state, options, taken_bytes)?;
         let wake = {
             let state = Arc::clone(&state);
             move || {

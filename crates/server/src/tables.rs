@@ -3,9 +3,10 @@
 //! Invariant: tables are only ever added, so a number once given names the same table for the server's life,
 //! and looking one up takes no lock. Additions are serialized; a table is visible only when it is complete.
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use farsight_fabric::RegionRights;
+use farsight_fabric::{FabricError, Region, RegionRights};
 use farsight_model::TrainOptions;
 use farsight_node::Listeners;
 use farsight_protocol::{
@@ -22,6 +23,8 @@ pub(crate) struct Tables {
     slots: Box<[OnceLock<Table>]>,
     /// Held while a table is added.
     adding: Mutex<()>,
+    /// Regions that were made before their tables.
+    prepared: Mutex<VecDeque<Arc<dyn Region>>>,
     memory_bytes: u64,
     train_options: TrainOptions,
 }
@@ -30,7 +33,20 @@ impl Tables {
     /// No tables; each to come has a region of `memory_bytes` and is trained so.
     pub(crate) fn new(memory_bytes: u64, train_options: TrainOptions) -> Self {
         let slots = (0..TABLES_MAX).map(|_| OnceLock::new()).collect();
-        Self { slots, adding: Mutex::new(()), memory_bytes, train_options }
+        Self { slots, adding: Mutex::new(()), prepared: Mutex::default(), memory_bytes, train_options }
+    }
+
+    /// Makes the region of a table to come: the next one without a region gets it.
+    pub(crate) fn prepare(&self, listeners: &Listeners) -> Result<Arc<dyn Region>, FabricError> {
+        let region = listeners.create_region(self.memory_bytes, RegionRights::ReadOnly)?;
+        self.prepared.lock().unwrap_or_else(PoisonError::into_inner).push_back(Arc::clone(&region));
+        Ok(region)
+    }
+
+    /// The region of a new table.
+    fn take_region(&self, listeners: &Listeners) -> Result<Arc<dyn Region>, FabricError> {
+        let prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        prepared.map_or_else(|| listeners.create_region(self.memory_bytes, RegionRights::ReadOnly), Ok)
     }
 
     /// The tables, in the order of their numbers.
@@ -84,7 +100,7 @@ impl Tables {
         if let Some(other) = slot.get() {
             return Err(other_number(other));
         }
-        let region = listeners.create_region(self.memory_bytes, RegionRights::ReadOnly).map_err(|error| {
+        let region = self.take_region(listeners).map_err(|error| {
             let text = format!("table {:?} needs a region of {} B: {error}", wanted.name, self.memory_bytes);
             ServerError::new(ErrorCode::OutOfResources, text)
         })?;

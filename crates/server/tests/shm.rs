@@ -15,7 +15,7 @@ use farsight_protocol::{
     ControlRequest, KeyKind, Reply, Request, TableDefinition, TableInfo, WriteEntries, WriteEntry,
     WriteOperation, WriteOutcome,
 };
-use farsight_server::{Server, ServerHandle, ServerOptions};
+use farsight_server::{Server, ServerHandle, ServerOptions, StartError};
 use serde::de::DeserializeOwned;
 
 const KEYS: u64 = 50_000;
@@ -158,4 +158,60 @@ fn a_stopped_server_ends_its_clients_calls() {
     let ended = Lane::new(&mut queue).block_on(async |slot| slot.call(&frame, &mut reply).await);
     assert!(!matches!(ended, Ok(Ok(()))), "a call to a server that is gone");
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+}
+
+/// Bytes in memory of each of this process's mappings of so many bytes of a region, by the kernel's word.
+fn resident_bytes(region_bytes: u64) -> Vec<u64> {
+    let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mappings = smaps.split("/memfd:farsight-region (deleted)").skip(1);
+    let bytes_of = |mapping: &str, name: &str| -> u64 {
+        let line = mapping.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    };
+    let wanted = mappings.filter(|mapping| bytes_of(mapping, "Size:") == region_bytes);
+    let mut found: Vec<u64> = wanted.map(|mapping| bytes_of(mapping, "Rss:")).collect();
+    found.sort_unstable();
+    found
+}
+
+#[test]
+fn memory_is_taken_before_the_first_table() {
+    // No other test has regions of this size.
+    let table_memory_bytes = 38 << 20;
+    let path = std::env::temp_dir().join(format!("farsight-server-prefault-{}", std::process::id()));
+    let listen = || Arc::new(ShmHost::listen(&path, ListenOptions::new(FORMAT_VERSION)).unwrap());
+    let prefault_bytes = vec![10 << 20, 4 << 10, u64::MAX];
+    let options = ServerOptions { table_memory_bytes, prefault_bytes, ..ServerOptions::default() };
+    let mut said = Vec::new();
+    let server = Server::start_reporting(vec![listen()], &options, &mut |bytes| said.push(bytes)).unwrap();
+    assert_eq!(said, [10 << 20, (10 << 20) + 4096, (48 << 20) + 4096]);
+    // What is on huge pages is rounded up to them.
+    let resident = resident_bytes(table_memory_bytes);
+    assert!(resident[0] == 4096 || resident[0] == 2 << 20, "{resident:?}");
+    assert_eq!(resident[1..], [10 << 20, 38 << 20]);
+
+    let connection =
+        ShmConnection::connect(&path, ConnectOptions { format_version: FORMAT_VERSION }).unwrap();
+    let mut queue = connection.open_queue().unwrap();
+    let regions = ["a", "b", "c", "d"].map(|name| {
+        let definition = TableDefinition { name: name.into(), key_kind: KeyKind::U64, value_bytes: 8 };
+        control::<TableInfo>(&mut queue, &ControlRequest::CreateTable(definition)).leaf_region
+    });
+    assert_eq!(regions.map(|region| region - regions[0]), [0, 1, 2, 3]);
+    assert_eq!(resident_bytes(table_memory_bytes).len(), 4, "the fourth table has a region of its own");
+    assert_eq!(server.stats().tables[0].region.length_bytes, table_memory_bytes);
+}
+
+#[test]
+fn memory_that_is_not_there_is_not_taken() {
+    let path = std::env::temp_dir().join(format!("farsight-server-short-{}", std::process::id()));
+    let host = Arc::new(ShmHost::listen(&path, ListenOptions::new(FORMAT_VERSION)).unwrap());
+    let options = ServerOptions {
+        table_memory_bytes: 1 << 46,
+        prefault_bytes: vec![1 << 40, 1 << 45],
+        ..ServerOptions::default()
+    };
+    let refused = Server::start(vec![host], &options).err().expect("nobody has so much");
+    let StartError::Memory { wanted_bytes, available_bytes } = refused else { panic!("{refused}") };
+    assert!(wanted_bytes == 33 << 40 && available_bytes < wanted_bytes, "{refused}");
 }
