@@ -164,6 +164,7 @@ mod tests {
                 value_size: 8,
                 batch: 64,
                 seconds: 0.3,
+                prefaulted_bytes: 0,
             },
             phases: ["insert", "read", "beside", "both"].map(phase).into(),
             machine: Machine::default(),

@@ -118,7 +118,10 @@ impl Load {
             cache_fill_s,
             cache_bytes: cache.model_bytes + cache.table_bytes,
             table_bytes: rested.table_bytes,
-            huge_page_bytes: client.collapse_to_huge_pages(),
+            // What the table has not used yet may be on some, too.
+            huge_page_bytes: client
+                .collapse_to_huge_pages()
+                .min(rested.table_bytes.next_multiple_of(2 << 20)),
             engine: rested.engine,
             memory_nodes: if rested.engine == Engine::XStore { 0 } else { rested.process_ids.len() },
         };

@@ -17,15 +17,16 @@ use tempfile::TempDir;
 
 use super::DriverError;
 
-/// The most that a server may take to say that it is ready, on a busy machine.
-const READY_TIMEOUT: Duration = Duration::from_secs(30);
+/// The most that a server may take to say that it is ready, on a busy machine, with memory to take first.
+const READY_TIMEOUT: Duration = Duration::from_secs(120);
 /// The most that it may take to end when told to; then it is killed.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// The file, beside the socket, that takes its stderr.
 const LOG: &str = "server.log";
 
 /// How to start a server: a command line to which `--socket PATH` is added, and which prints
-/// `ready url=URL pid=PID`, with a `url=` an address, to its stdout and nothing else.
+/// `ready url=URL pid=PID`, with a `url=` an address, to its stdout and nothing else. One for inserts
+/// understands `--prefault=BYTES`.
 #[derive(Debug, Clone)]
 pub struct ServerCommand {
     /// The program.

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, presets};
+use indicatif::BinaryBytes;
 use serde::{Deserialize, Serialize};
 
 use super::table::{millions, thousands, time};
@@ -24,6 +25,10 @@ pub struct InsertSetting {
     pub batch: usize,
     /// Time of a phase, of all rounds together, in s.
     pub seconds: f64,
+    /// Memory that the server took at its start, so that no insert waited for the system to give it. Zero of
+    /// a server that ran before.
+    #[serde(default)]
+    pub prefaulted_bytes: u64,
 }
 
 /// One phase.
@@ -225,6 +230,10 @@ fn remarks(record: &InsertRecord) -> String {
             let _ = writeln!(text, "{what}: p50 {p50:.2}, p99 {p99:.2} times those {than}");
         }
     }
+    let prefaulted_bytes = record.setting.prefaulted_bytes;
+    if prefaulted_bytes > 0 {
+        let _ = writeln!(text, "memory: {} taken by the server at its start", BinaryBytes(prefaulted_bytes));
+    }
     if record.machine.cores == 2 {
         text.push_str("(two cores: beside a reader the writer shared the server's)\n");
     }
@@ -274,6 +283,7 @@ mod tests {
             value_size: 8,
             batch: 2048,
             seconds: 5.0,
+            prefaulted_bytes: 3 << 29,
         };
         let round =
             |scale: u64| [phase("read", scale * 10), phase("beside", scale * 20), phase("both", scale * 30)];
@@ -295,6 +305,7 @@ mod tests {
         assert_eq!(text.matches("both").count(), 1, "rounds share a row: {text}");
         assert!(text.contains("900 of 1,000 writes by hint"), "{text}");
         assert!(text.contains("the writer shared the server's"), "{text}");
+        assert!(text.contains("memory: 1.50 GiB taken by the server at its start"), "{text}");
     }
 
     #[test]

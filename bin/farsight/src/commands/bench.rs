@@ -27,7 +27,7 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::memory_node::MemoryNode;
-use super::serve::Serve;
+use super::serve::{Serve, Settings};
 use crate::connection::Way;
 use crate::key_set;
 use crate::size;
@@ -245,6 +245,9 @@ struct PinnedServer {
     /// An address besides
     #[arg(long)]
     listen: Option<ServerUrl>,
+    /// Of a server: memory to take at the start, for the first table and those after it
+    #[arg(long, conflicts_with = "memory_node")]
+    prefault: Vec<u64>,
     /// A memory node of a pool, not a server
     #[arg(long)]
     memory_node: bool,
@@ -533,11 +536,11 @@ impl PinnedServer {
             ensure!(!is_orphan(), "process {}, for which this server was started, has ended", self.parent);
             Ok(())
         };
-        let settings = Serve::at(self.socket.clone(), self.listen);
+        let settings = Settings::at(self.socket.clone(), self.listen);
         let served = if self.memory_node {
             MemoryNode::new(settings, self.train).serve(guarded)
         } else {
-            settings.serve(guarded)
+            Serve { settings, prefault: self.prefault }.serve(guarded)
         };
         // A failure is told in a file there, to the benchmark if it lives.
         if served.is_ok() || is_orphan() {

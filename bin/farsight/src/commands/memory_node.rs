@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use farsight::{Addresses, PoolTraining};
 
-use super::serve::{Serve, hear_signals, print_ready};
+use super::serve::{Settings, hear_signals, print_ready};
 
 /// Run a memory node of a pool until SIGINT or SIGTERM
 ///
@@ -24,7 +24,7 @@ Examples:
   farsight put prices 100 '8 bytes.' --allow-plaintext")]
 pub(crate) struct MemoryNode {
     #[command(flatten)]
-    settings: Serve,
+    settings: Settings,
     /// Train the tables of a pool: the addresses of all its memory nodes, as clients name them. One of a
     /// pool's nodes should; several may
     #[arg(long, value_name = "URL[,URL...]")]
@@ -33,7 +33,7 @@ pub(crate) struct MemoryNode {
 
 impl MemoryNode {
     /// A memory node with these settings that trains the tables of a pool, if one is given.
-    pub(crate) fn new(settings: Serve, train: Option<Addresses>) -> Self {
+    pub(crate) fn new(settings: Settings, train: Option<Addresses>) -> Self {
         Self { settings, train }
     }
 

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 use farsight::{ConnectOptions, Server, ServerBuilder, ServerUrl};
+use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -23,8 +24,21 @@ use crate::waiting::{WaitingName, waiting};
 Examples:
   farsight serve
   farsight serve --socket /run/farsight/main.sock --workers 2 --memory 16G
-  farsight serve --listen shm:///run/farsight/main.sock --listen tcp://127.0.0.1:7474")]
+  farsight serve --listen shm:///run/farsight/main.sock --listen tcp://127.0.0.1:7474
+  farsight serve --memory 16G --prefault 16G      one table with all its memory from the start")]
 pub(crate) struct Serve {
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+    /// Memory to take at the start, on huge pages, for the table made first, instead of when it is first
+    /// written: then no write waits for the system. At most --memory of it is; repeatable, for the tables
+    /// made after it
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub(crate) prefault: Vec<u64>,
+}
+
+/// What servers and memory nodes are told alike.
+#[derive(Debug, Args)]
+pub(crate) struct Settings {
     /// An address at which clients connect: shm:///PATH on this host, tcp://HOST:PORT or rdma://HOST:PORT over a
     /// network; repeatable
     #[arg(long, value_name = "URL")]
@@ -55,7 +69,39 @@ pub(crate) struct Serve {
 }
 
 impl Serve {
-    /// A server like that of `farsight serve --socket PATH`, perhaps with `--listen URL`.
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        self.serve(|| Ok(()))
+    }
+
+    /// Serves; calls `guarded` once signals are heard, before it begins.
+    pub(crate) fn serve(self, guarded: impl FnOnce() -> Result<()>) -> Result<ExitCode> {
+        let mut signals = hear_signals()?;
+        guarded()?;
+        let server = self.start()?;
+        print_ready(server.urls())?;
+        signals.forever().next();
+        server.shutdown()?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Starts the server, with a bar for the memory that it takes first.
+    fn start(self) -> Result<Server> {
+        let Self { settings, prefault } = self;
+        let table_bytes = settings.memory.unwrap_or(u64::MAX);
+        let total_bytes = prefault.iter().map(|bytes| *bytes.min(&table_bytes)).fold(0, u64::saturating_add);
+        let style = ProgressStyle::with_template(
+            "{wide_bar} {binary_bytes} of {binary_total_bytes} of memory taken, {eta} left",
+        );
+        let bar = ProgressBar::new(total_bytes).with_style(style.expect("a well-formed template"));
+        let builder = settings.builder()?.prefault(prefault);
+        let server = builder.start_reporting(|taken_bytes| bar.set_position(taken_bytes))?;
+        bar.finish_and_clear();
+        Ok(server)
+    }
+}
+
+impl Settings {
+    /// Settings like those of `farsight serve --socket PATH`, perhaps with `--listen URL`.
     pub(crate) fn at(socket: PathBuf, listen: Option<ServerUrl>) -> Self {
         Self {
             listen: listen.into_iter().collect(),
@@ -68,21 +114,6 @@ impl Serve {
             memory: None,
             allow_uid: Vec::new(),
         }
-    }
-
-    pub(crate) fn run(self) -> Result<ExitCode> {
-        self.serve(|| Ok(()))
-    }
-
-    /// Serves; calls `guarded` once signals are heard, before it begins.
-    pub(crate) fn serve(self, guarded: impl FnOnce() -> Result<()>) -> Result<ExitCode> {
-        let mut signals = hear_signals()?;
-        guarded()?;
-        let server = self.builder()?.start()?;
-        print_ready(server.urls())?;
-        signals.forever().next();
-        server.shutdown()?;
-        Ok(ExitCode::SUCCESS)
     }
 
     /// How this process reaches others that are protected as it is.
