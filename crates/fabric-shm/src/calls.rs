@@ -17,11 +17,9 @@ use farsight_fabric::RegionRights;
 use rustix::event::PollFlags;
 
 use crate::mapping::SharedWords;
+use crate::patience::Patience;
 use crate::ring::{self, Consumer, Disorder, FrameHeader, Producer, Sleeper};
 use crate::{SLOTS, memory, os, socket};
-
-/// Looks between two readings of the clock.
-const LOOKS_PER_TURN: usize = 32;
 
 /// Both rings of one queue, from the client's side.
 #[derive(Debug)]
@@ -38,6 +36,7 @@ pub(crate) struct Calls {
     answers: Vec<Vec<u8>>,
     scratch: Vec<u8>,
     last_sequence: u64,
+    patience: Patience,
 }
 
 /// Why a wait ended, when it was not for a reply or for time.
@@ -68,6 +67,7 @@ impl Calls {
             answers: vec![Vec::new(); SLOTS],
             scratch: Vec::new(),
             last_sequence: 0,
+            patience: Patience::default(),
         })
     }
 
@@ -144,18 +144,10 @@ impl Calls {
     /// Looks for a reply for a little while, then sleeps until one may be there.
     pub(crate) fn wait(&mut self, link: BorrowedFd<'_>, timeout: Duration) -> io::Result<Woken> {
         let started = Instant::now();
-        while !self.replies.is_ready() {
-            if started.elapsed() >= os::spin_time().min(timeout) {
-                return self.sleep(link, timeout.saturating_sub(started.elapsed()));
-            }
-            for _ in 0..LOOKS_PER_TURN {
-                if self.replies.is_ready() {
-                    break;
-                }
-                std::hint::spin_loop();
-            }
+        if self.patience.look(timeout, || self.replies.is_ready()) {
+            return Ok(Woken::Perhaps);
         }
-        Ok(Woken::Perhaps)
+        self.sleep(link, timeout.saturating_sub(started.elapsed()))
     }
 
     fn sleep(&mut self, link: BorrowedFd<'_>, timeout: Duration) -> io::Result<Woken> {

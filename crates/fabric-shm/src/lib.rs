@@ -32,6 +32,7 @@ mod memory;
 mod mutations;
 mod os;
 mod own_process;
+mod patience;
 mod port;
 mod queue;
 #[cfg(feature = "hostile")]

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use farsight_fabric::FabricError;
@@ -150,16 +149,3 @@ pub(crate) fn is_readable(socket: &impl AsFd) -> bool {
 
 /// The longest single sleep: longer ones would not fit the system calls' arguments.
 pub(crate) const SLEEP_MAX: Duration = Duration::from_secs(3600);
-
-/// How long a waiting side looks at its ring before it sleeps: about as long as a sleep and a wake take. It
-/// does not yield meanwhile, for a busy machine's scheduler gives a yielded core away for milliseconds. On a
-/// machine of one core there is nobody to look out for. The cores that this thread may run on do not count:
-/// each side may be bound to one of its own.
-pub(crate) fn spin_time() -> Duration {
-    static SPIN: OnceLock<Duration> = OnceLock::new();
-    *SPIN.get_or_init(|| {
-        // SAFETY: the call takes a plain number and touches no memory of ours.
-        let cores = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
-        if cores == 1 { Duration::ZERO } else { Duration::from_micros(20) }
-    })
-}

@@ -10,7 +10,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use farsight_base::ClientId;
 use farsight_base::sync::{AtomicBool, Ordering};
@@ -18,6 +18,7 @@ use farsight_fabric::{CallHandler, Gate, ServerPort};
 use rustix::event::epoll;
 
 use crate::mapping::SharedWords;
+use crate::patience::Patience;
 use crate::ring::{self, Consumer, Disorder, Producer, Sleeper};
 use crate::{os, socket};
 
@@ -29,8 +30,6 @@ const LONG_REQUEST_BYTES: usize = 1024;
 /// Long requests answered before a client that sleeps is woken, if more are waiting: to wake it takes the
 /// server as long as ten writes, and a client that prepares one request at a time sleeps after each.
 const SHOWN_PER_WAKE: u32 = 4;
-/// Looks between two readings of the clock.
-const LOOKS_PER_TURN: usize = 32;
 /// Visits of all rings between two looks for clients that hung up, for a worker that never sleeps.
 const SERVES_PER_LOOK: u32 = 1024;
 /// The wake descriptor among epoll's tokens; queues count from one.
@@ -181,6 +180,12 @@ impl PortShared {
         self.wake();
     }
 
+    /// True if there is something to notice.
+    fn has_changed(&self) -> bool {
+        // Relaxed: only a hint to look properly; who sets it wakes the port besides.
+        self.changed.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn wake(&self) {
         os::signal(&self.wake);
     }
@@ -196,6 +201,7 @@ pub struct ShmPort {
     turn: usize,
     last_token: u64,
     serves: u32,
+    patience: Patience,
     request: Vec<u8>,
     reply: Vec<u8>,
 }
@@ -213,6 +219,7 @@ impl ShmPort {
             turn: 0,
             last_token: WAKE_TOKEN,
             serves: 0,
+            patience: Patience::default(),
             request: Vec::new(),
             reply: Vec::new(),
         })
@@ -225,8 +232,7 @@ impl ShmPort {
     fn apply_changes(&mut self) {
         // Relaxed look, so that an unchanged port pays no exclusive access. Acquire: the partner is the
         // Release store in `PortShared::notice`.
-        if !self.shared.changed.load(Ordering::Relaxed) || !self.shared.changed.swap(false, Ordering::Acquire)
-        {
+        if !self.shared.has_changed() || !self.shared.changed.swap(false, Ordering::Acquire) {
             return;
         }
         let arrived = std::mem::take(&mut *self.shared.inbox.lock().unwrap_or_else(PoisonError::into_inner));
@@ -309,11 +315,6 @@ impl ShmPort {
             }
         }
     }
-
-    fn has_work(&self) -> bool {
-        // Relaxed: only a hint to look properly; who sets it wakes the port besides.
-        self.shared.changed.load(Ordering::Relaxed) || self.queues.iter().any(ServerQueue::has_work)
-    }
 }
 
 impl ServerPort for ShmPort {
@@ -337,17 +338,13 @@ impl ServerPort for ShmPort {
 
     fn wait(&mut self, timeout: Duration) {
         self.apply_changes();
-        let started = Instant::now();
-        while started.elapsed() < os::spin_time().min(timeout) {
-            for _ in 0..LOOKS_PER_TURN {
-                if self.has_work() {
-                    return;
-                }
-                std::hint::spin_loop();
-            }
+        let (shared, queues) = (&self.shared, &self.queues);
+        let has_work = || shared.has_changed() || queues.iter().any(ServerQueue::has_work);
+        if self.patience.look(timeout, has_work) {
+            return;
         }
-        let sleepers = self.queues.iter().map(|queue| &queue.own_sleep);
-        let slept = ring::sleep(sleepers, || self.has_work(), || self.await_events(timeout));
+        let sleepers = queues.iter().map(|queue| &queue.own_sleep);
+        let slept = ring::sleep(sleepers, has_work, || self.await_events(timeout));
         self.deal_with(&slept.unwrap_or_default());
         self.apply_changes();
     }

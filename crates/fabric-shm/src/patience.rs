@@ -1,0 +1,119 @@
+//! How long a side looks at its ring before it sleeps.
+//!
+//! To sleep and be woken takes both sides longer than most waits are. But whoever looks in vain wastes a
+//! core, and if the peer has no other, its time: so a side looks as long as looking has paid lately, and
+//! otherwise hardly ever.
+//!
+//! It does not yield meanwhile, for a busy machine's scheduler gives a yielded core away for milliseconds. On
+//! a machine of one core there is nobody to look out for. The cores that this thread may run on do not count:
+//! each side may be bound to one of its own.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// The longest look: a call of as many writes as fit one, and the way there and back.
+const LOOK_MAX: Duration = Duration::from_micros(60);
+/// Looks between two readings of the clock.
+const LOOKS_PER_TURN: usize = 32;
+/// What looks that paid have earned at most; one in vain costs [`VAIN_COST`] of it.
+const CREDIT_MAX: u8 = 8;
+const VAIN_COST: u8 = 2;
+/// Without credit, one wait of so many begins with a look, to find out whether it would pay again.
+const WAITS_PER_TRIAL: u8 = 32;
+
+/// A side's experience with looking.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    credit: u8,
+    waits: u8,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { credit: CREDIT_MAX, waits: 0 }
+    }
+}
+
+impl Patience {
+    /// Looks for up to `timeout` whether there `is_work`, as long as that makes sense. True if there is.
+    pub(crate) fn look(&mut self, timeout: Duration, mut is_work: impl FnMut() -> bool) -> bool {
+        self.look_for(self.time().min(timeout), &mut is_work)
+    }
+
+    fn look_for(&mut self, time: Duration, is_work: &mut impl FnMut() -> bool) -> bool {
+        self.waits = (self.waits + 1) % WAITS_PER_TRIAL;
+        if time.is_zero() {
+            return is_work();
+        }
+        let started = Instant::now();
+        while !(0..LOOKS_PER_TURN).any(|_| {
+            let found = is_work();
+            if !found {
+                std::hint::spin_loop();
+            }
+            found
+        }) {
+            if started.elapsed() >= time {
+                self.credit = self.credit.saturating_sub(VAIN_COST);
+                return false;
+            }
+        }
+        self.credit = CREDIT_MAX.min(self.credit + 1);
+        true
+    }
+
+    fn time(&self) -> Duration {
+        let is_worth_it = self.credit > 0 || self.waits == 0;
+        if is_worth_it && has_cores() { LOOK_MAX } else { Duration::ZERO }
+    }
+}
+
+/// True on a machine of several cores.
+fn has_cores() -> bool {
+    static HAS_CORES: OnceLock<bool> = OnceLock::new();
+    // SAFETY: the call takes a plain number and touches no memory of ours.
+    *HAS_CORES.get_or_init(|| unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) } != 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORT: Duration = Duration::from_micros(1);
+
+    fn is_long(patience: &Patience) -> bool {
+        patience.credit > 0 || patience.waits == 0
+    }
+
+    #[test]
+    fn looking_in_vain_ends_and_is_tried_again() {
+        let mut patience = Patience::default();
+        let mut long = 0;
+        for _ in 0..10 * u32::from(WAITS_PER_TRIAL) {
+            let time = if is_long(&patience) { SHORT } else { Duration::ZERO };
+            long += u32::from(!time.is_zero());
+            assert!(!patience.look_for(time, &mut || false));
+        }
+        assert_eq!(long, u32::from(CREDIT_MAX / VAIN_COST) + 9, "then once in {WAITS_PER_TRIAL} waits");
+        while !is_long(&patience) {
+            patience.look_for(Duration::ZERO, &mut || false);
+        }
+        assert!(patience.look_for(SHORT, &mut || true));
+        assert!(is_long(&patience), "it paid");
+    }
+
+    #[test]
+    fn now_and_then_in_vain_changes_nothing() {
+        let mut patience = Patience::default();
+        for wait in 0..1_000 {
+            assert!(is_long(&patience), "wait {wait}");
+            patience.look_for(SHORT, &mut || wait % 4 != 0);
+        }
+    }
+
+    #[test]
+    fn work_that_is_there_is_found_without_a_look() {
+        let mut patience = Patience::default();
+        assert!(patience.look(Duration::ZERO, || true));
+    }
+}
