@@ -1,4 +1,4 @@
-//! Key search in private lines: which words equal a key, which are below it.
+//! Key search in lines: which words equal a key, which are below it.
 //!
 //! Invariant: bit `8 * line + word` of the answer is set exactly if that word equals the key, or is below it.
 //! Stamps are words too: the caller masks with the lines' occupancy, whose bits have the same places.
@@ -11,6 +11,31 @@ use crate::sync::{AtomicU64, Ordering};
 use crate::words::{LINE_BYTES, leave_avx};
 use crate::words::{Line, Moves, SharedLine, Stamp, WORDS_PER_LINE, Widest};
 use std::mem::MaybeUninit;
+
+/// The words of the three lines at a pointer to which the key compares so (key first), one bit each. What is
+/// asked of the caller is what [`equal_words_avx512`] asks.
+#[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+macro_rules! compare_words_avx512 {
+    ($compare:literal, $lines:ident, $key:ident) => {{
+        let (low, high): (u32, u32);
+        std::arch::asm!(
+            "vpbroadcastq zmm16, {key}",
+            concat!($compare, " k1, zmm16, [{lines}]"),
+            concat!($compare, " k2, zmm16, [{lines} + 64]"),
+            concat!($compare, " k3, zmm16, [{lines} + 128]"),
+            "kunpckbw k1, k2, k1",
+            "kmovw {low:e}, k1",
+            "kmovw {high:e}, k3",
+            key = in(reg) $key,
+            lines = in(reg) $lines,
+            low = out(reg) low,
+            high = out(reg) high,
+            out("zmm16") _, out("k1") _, out("k2") _, out("k3") _,
+            options(nostack, preserves_flags, readonly),
+        );
+        low | high << 16
+    }};
+}
 
 /// Lines searched at once: a leaf's key part.
 pub const SEARCH_LINES: usize = 3;
@@ -45,6 +70,25 @@ pub fn equal_words_unchecked(
         // SAFETY: the 192 B of `words` are readable and written by atomics alone, each 8 B of which a vector
         // move loads whole; `widest` proves AVX-512F.
         unsafe { equal_words_avx512(words.as_ptr().cast(), key) }
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(any(miri, portable_words)))))]
+    widest.never((words, key))
+}
+
+/// The words of shared memory that are below `key`; otherwise as [`equal_words_unchecked`].
+#[inline(always)]
+#[must_use]
+pub fn words_below_unchecked(
+    words: &[AtomicU64; SEARCH_LINES * WORDS_PER_LINE],
+    key: u64,
+    widest: Widest,
+) -> u32 {
+    #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+    {
+        let Widest { .. } = widest;
+        let lines: *const u64 = words.as_ptr().cast();
+        // SAFETY: as in `equal_words_unchecked`.
+        unsafe { compare_words_avx512!("vpcmpnleuq", lines, key) }
     }
     #[cfg(not(all(target_arch = "x86_64", not(any(miri, portable_words)))))]
     widest.never((words, key))
@@ -392,26 +436,8 @@ unsafe fn equal_words_avx2(lines: *const u64, key: u64) -> u32 {
 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
 #[inline(always)]
 unsafe fn equal_words_avx512(lines: *const u64, key: u64) -> u32 {
-    let (low, high): (u32, u32);
     // SAFETY: as in `equal_words_avx2`; the caller has AVX-512F.
-    unsafe {
-        std::arch::asm!(
-            "vpbroadcastq zmm16, {key}",
-            "vpcmpeqq k1, zmm16, [{lines}]",
-            "vpcmpeqq k2, zmm16, [{lines} + 64]",
-            "vpcmpeqq k3, zmm16, [{lines} + 128]",
-            "kunpckbw k1, k2, k1",
-            "kmovw {low:e}, k1",
-            "kmovw {high:e}, k3",
-            key = in(reg) key,
-            lines = in(reg) lines,
-            low = out(reg) low,
-            high = out(reg) high,
-            out("zmm16") _, out("k1") _, out("k2") _, out("k3") _,
-            options(nostack, preserves_flags, readonly),
-        );
-    }
-    low | high << 16
+    unsafe { compare_words_avx512!("vpcmpeqq", lines, key) }
 }
 
 #[cfg(test)]
@@ -437,6 +463,10 @@ mod tests {
             if let Some(widest) = Widest::if_known() {
                 let found = equal_words_unchecked(&shared, key, widest);
                 assert_eq!(found, expected, "{lines:?} {key}, in place");
+                let below = words_below_unchecked(&shared, key, widest);
+                let words = lines.iter().flat_map(|line| line.0).enumerate();
+                let expected = words.fold(0, |below, (index, word)| below | u32::from(word < key) << index);
+                assert_eq!(below, expected, "{lines:?} {key}, below");
             }
             #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
             if std::is_x86_feature_detected!("avx2") {

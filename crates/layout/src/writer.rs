@@ -12,10 +12,11 @@
 mod mend;
 mod split;
 
+use farsight_base::search::words_below_unchecked;
 #[cfg(planted)]
 use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_base::sync::{AtomicU64, Ordering, spin_loop};
-use farsight_base::words::{CopyMode, begin_write, copy_lines, end_write};
+use farsight_base::words::{CopyMode, Widest, begin_write, copy_lines, end_write};
 use farsight_base::{Line, Stamp, WORDS_PER_LINE};
 
 use crate::value::{body_place, short_version_word, with_short_version};
@@ -223,7 +224,22 @@ impl<'a> LeafWriter<'a> {
     /// key before it knows the next.
     #[inline]
     fn rank(&self, permutation: u64, spent: usize, key: u64) -> usize {
-        let keys = &self.words[..KEY_LINES * WORDS_PER_LINE];
+        let keys = self.words.first_chunk().expect("a leaf has a key part");
+        let occupied = (0..KEY_LINES).map(|line| u32::from(self.stamp(line).occupancy()) << (8 * line));
+        let occupied = occupied.fold(0, |all, line| all | line);
+        // Removed keys have their places in the order, too, and no bit.
+        match Widest::if_known().filter(|_| occupied.count_ones() as usize == spent) {
+            Some(widest) => (words_below_unchecked(keys, key, widest) & occupied).count_ones() as usize,
+            None => Self::rank_by_words(keys, permutation, spent, key),
+        }
+    }
+
+    fn rank_by_words(
+        keys: &[AtomicU64; KEY_LINES * WORDS_PER_LINE],
+        permutation: u64,
+        spent: usize,
+        key: u64,
+    ) -> usize {
         let is_below = |position: usize| {
             let word = nibble(permutation, position).key_word();
             usize::from(keys[word].load(Ordering::Relaxed) < key) & usize::from(position < spent)
@@ -321,7 +337,11 @@ fn nibbles(count: usize) -> u64 {
 }
 
 /// Up to eight bytes as a word, padded with zeros.
+#[inline]
 fn word_of(bytes: &[u8]) -> u64 {
+    if let Ok(word) = bytes.try_into() {
+        return u64::from_le_bytes(word);
+    }
     let mut word = [0; 8];
     word[..bytes.len()].copy_from_slice(bytes);
     u64::from_le_bytes(word)
