@@ -32,8 +32,8 @@ pub(crate) struct Dataset {
     #[arg(long, value_name = "FILE", requires = "name")]
     out: Option<PathBuf>,
     /// Keys to write: of real sets a sample [default: all of a real set, 10 million of a synthetic one]
-    #[arg(long, value_name = "N", requires = "out")]
-    keys: Option<usize>,
+    #[arg(long, value_name = "N", requires = "out", value_parser = clap::value_parser!(u64).range(1..))]
+    keys: Option<u64>,
     /// The seed of synthetic sets and samples
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -59,7 +59,8 @@ impl Dataset {
     }
 
     fn write(&self, dataset: &dataset::Dataset, out: &Path) -> Result<()> {
-        let set = key_set::generate(dataset, self.keys, self.seed, self.sort)?;
+        let keys = self.keys.map(|keys| keys as usize);
+        let set = key_set::generate(dataset, keys, self.seed, self.sort)?;
         dataset::write_sosd(out, &set.keys)?;
         writeln!(
             std::io::stdout().lock(),

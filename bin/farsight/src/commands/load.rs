@@ -66,8 +66,8 @@ pub(crate) struct Load {
     #[arg(long, value_enum, default_value_t)]
     format: ValueFormat,
     /// Take only so many keys of a named set or SOSD file, a sample
-    #[arg(long, value_name = "N")]
-    keys: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    keys: Option<u64>,
     /// Sort a SOSD file that is out of order
     #[arg(long)]
     sort: bool,
@@ -116,6 +116,7 @@ impl KindCommand for LoadInto {
     /// Makes the table, unless it is there, when the pairs are known: ranges fit them then.
     fn run<K: TextKey>(self) -> Result<ExitCode> {
         let Load { table: name, source, format, keys, sort, engine, .. } = self.load;
+        let keys = keys.map(|keys| keys as usize);
         let request = pairs::Request { source: &source, format, keys, sort, table: &name };
         let pairs = pairs::read::<K>(&request, self.value_bytes)
             .with_context(|| format!("cannot load {source} into table {name:?}"))?;
