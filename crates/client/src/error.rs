@@ -308,7 +308,7 @@ pub enum LoadError {
         got_bytes: usize,
     },
     /// The server refused a piece.
-    #[error("table {table:?} did not take the load")]
+    #[error("table {table:?} did not take the load{remedy}", remedy = load_remedy(source.code))]
     Refused {
         /// The table.
         table: String,
@@ -359,6 +359,16 @@ pub enum LoadError {
         /// Why.
         source: FabricError,
     },
+}
+
+/// What to do about a load that was refused with this code, where that is known.
+fn load_remedy(code: ErrorCode) -> &'static str {
+    match code {
+        ErrorCode::RegionFull => {
+            " (load fewer pairs, or start its server or memory nodes again with more memory a table)"
+        }
+        _ => "",
+    }
 }
 
 /// What an error code of a single write means to its caller.
