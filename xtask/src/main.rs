@@ -13,7 +13,14 @@ use xtask::{fuzz, models, sanitize, softroce};
 const USAGE: &str = "usage: cargo xtask tidy | fuzz [TARGET] [--seconds N] | models [loom | shuttle] | \
                      sanitize [thread | address] [--short] | softroce [COMMAND...]";
 
-fn main() -> anyhow::Result<ExitCode> {
+fn main() -> ExitCode {
+    run().unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run() -> anyhow::Result<ExitCode> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["tidy"] => run_tidy(),
