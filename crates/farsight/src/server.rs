@@ -1,5 +1,6 @@
 //! A server inside the calling process.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -207,15 +208,18 @@ impl ServerBuilder {
     /// [`StartError`]: an address in use, a socket path too long or in no directory, an address that others
     /// can reach without protection, a number of workers that makes no sense.
     pub fn start(self) -> Result<Server, StartError> {
-        self.start_reporting(|_| {})
+        self.start_reporting(|_| ControlFlow::Continue(()))
     }
 
     /// [`ServerBuilder::start`] that says how many bytes it has taken of those that it is to take first
-    /// ([`ServerBuilder::prefault`]).
+    /// ([`ServerBuilder::prefault`]), and asks whether to go on.
     ///
     /// # Errors
-    /// As [`ServerBuilder::start`].
-    pub fn start_reporting(self, mut taken_bytes: impl FnMut(u64)) -> Result<Server, StartError> {
+    /// As [`ServerBuilder::start`]; [`StartError::Serve`] if it shall not go on.
+    pub fn start_reporting(
+        self,
+        mut taken_bytes: impl FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<Server, StartError> {
         let options = self.options.clone();
         let (urls, listeners) = self.listen_at_all()?;
         let handle = farsight_server::Server::start_reporting(listeners, &options, &mut taken_bytes)?;

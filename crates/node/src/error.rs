@@ -42,6 +42,14 @@ pub enum StartError {
         /// What the system can still give.
         available_bytes: u64,
     },
+    /// Whoever starts the server ended it while memory was taken.
+    #[error("the start was ended when {taken_bytes} of {wanted_bytes} B of memory were taken")]
+    Ended {
+        /// What was taken.
+        taken_bytes: u64,
+        /// All that was to be taken.
+        wanted_bytes: u64,
+    },
     /// A region whose memory is to be taken at the start could not be made.
     #[error("memory for a table of {length_bytes} B cannot be taken at the start: {source}")]
     Region {

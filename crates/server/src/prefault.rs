@@ -4,7 +4,7 @@
 //! machine its host may have to find it first, for milliseconds. A write that splits a leaf would wait for
 //! that.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 use farsight_base::sync::Ordering;
 use farsight_fabric::Region;
@@ -19,11 +19,11 @@ const PAGE_BYTES: u64 = 4096;
 /// Bytes taken between two words about it.
 const STEP_BYTES: u64 = 32 * HUGE_PAGE_BYTES;
 
-/// Takes what `options` say for the tables to come, before the first client.
+/// Takes what `options` say for the tables to come, before the first client, unless `taken_bytes` ends it.
 pub(crate) fn take(
     state: &ServerState,
     options: &ServerOptions,
-    taken_bytes: &mut dyn FnMut(u64),
+    taken_bytes: &mut dyn FnMut(u64) -> ControlFlow<()>,
 ) -> Result<(), StartError> {
     let length_bytes = options.table_memory_bytes;
     let sizes = || options.prefault_bytes.iter().map(|bytes| *bytes.min(&length_bytes));
@@ -35,22 +35,34 @@ pub(crate) fn take(
     for bytes in sizes() {
         let region = state.tables.prepare(&state.listeners);
         let region = region.map_err(|source| StartError::Region { length_bytes, source })?;
-        populate(&*region, bytes, &mut |taken| taken_bytes(before + taken));
+        let mut all = before;
+        let ended = populate(&*region, bytes, &mut |taken| {
+            all = before + taken;
+            taken_bytes(all)
+        });
+        if ended.is_break() {
+            return Err(StartError::Ended { taken_bytes: all, wanted_bytes });
+        }
         before += bytes;
     }
     Ok(())
 }
 
-/// Takes memory for the first `bytes` of a region that nobody uses yet.
-fn populate(region: &dyn Region, bytes: u64, taken_bytes: &mut dyn FnMut(u64)) {
+/// Takes memory for the first `bytes` of a region that nobody uses yet, unless `taken_bytes` ends it.
+fn populate(
+    region: &dyn Region,
+    bytes: u64,
+    taken_bytes: &mut dyn FnMut(u64) -> ControlFlow<()>,
+) -> ControlFlow<()> {
     let mut has_huge_pages = true;
     for begin in (0..bytes).step_by(STEP_BYTES as usize) {
         let end = bytes.min(begin + STEP_BYTES);
         // A system that has no huge pages for one step is not asked for the next.
         has_huge_pages = has_huge_pages && on_huge_pages(region, begin..end) >= end;
         touch(region, begin..end, PAGE_BYTES);
-        taken_bytes(end);
+        taken_bytes(end)?;
     }
+    ControlFlow::Continue(())
 }
 
 /// Puts a piece of `region` that begins at a huge page's border on huge pages, whether anything was written
@@ -110,7 +122,11 @@ mod tests {
             let words = (0..3 * STEP_BYTES / 8).map(|_| AtomicU64::new(0)).collect();
             let region = Counting { words, has_huge_pages, asked_bytes: Mutex::default() };
             let mut said = Vec::new();
-            populate(&region, bytes, &mut |taken| said.push(taken));
+            let all = populate(&region, bytes, &mut |taken| {
+                said.push(taken);
+                ControlFlow::Continue(())
+            });
+            assert!(all.is_continue());
             assert_eq!(said, [STEP_BYTES, 2 * STEP_BYTES, bytes]);
             assert_eq!(*region.asked_bytes.lock().unwrap(), expected);
         }

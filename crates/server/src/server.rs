@@ -1,5 +1,6 @@
 //! The runner of a server's threads.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,17 +42,18 @@ impl Server {
         listeners: Vec<Arc<dyn Listener>>,
         options: &ServerOptions,
     ) -> Result<ServerHandle, StartError> {
-        Self::start_reporting(listeners, options, &mut |_| {})
+        Self::start_reporting(listeners, options, &mut |_| ControlFlow::Continue(()))
     }
 
-    /// [`Server::start`] that says how many bytes it has taken of those that it is to take first.
+    /// [`Server::start`] that says how many bytes it has taken of those that it is to take first, and asks
+    /// whether to go on.
     ///
     /// # Errors
-    /// As [`Server::start`].
+    /// As [`Server::start`]; [`StartError::Ended`].
     pub fn start_reporting(
         listeners: Vec<Arc<dyn Listener>>,
         options: &ServerOptions,
-        taken_bytes: &mut dyn FnMut(u64),
+        taken_bytes: &mut dyn FnMut(u64) -> ControlFlow<()>,
     ) -> Result<ServerHandle, StartError> {
         let clock = SystemClock::new();
         let state = ServerState::new(listeners, options, clock.now())?;

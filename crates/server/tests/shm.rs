@@ -1,6 +1,7 @@
 //! The whole way over shared memory: tables made and loaded by calls, read one-sided through the learned
 //! cache.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -183,7 +184,11 @@ fn memory_is_taken_before_the_first_table() {
     let prefault_bytes = vec![10 << 20, 4 << 10, u64::MAX];
     let options = ServerOptions { table_memory_bytes, prefault_bytes, ..ServerOptions::default() };
     let mut said = Vec::new();
-    let server = Server::start_reporting(vec![listen()], &options, &mut |bytes| said.push(bytes)).unwrap();
+    let mut say = |bytes| {
+        said.push(bytes);
+        ControlFlow::Continue(())
+    };
+    let server = Server::start_reporting(vec![listen()], &options, &mut say).unwrap();
     assert_eq!(said, [10 << 20, (10 << 20) + 4096, (48 << 20) + 4096]);
     // What is on huge pages is rounded up to them.
     let resident = resident_bytes(table_memory_bytes);
@@ -200,6 +205,21 @@ fn memory_is_taken_before_the_first_table() {
     assert_eq!(regions.map(|region| region - regions[0]), [0, 1, 2, 3]);
     assert_eq!(resident_bytes(table_memory_bytes).len(), 4, "the fourth table has a region of its own");
     assert_eq!(server.stats().tables[0].region.length_bytes, table_memory_bytes);
+}
+
+#[test]
+fn taking_memory_can_be_ended() {
+    let path = std::env::temp_dir().join(format!("farsight-server-ended-{}", std::process::id()));
+    let host = Arc::new(ShmHost::listen(&path, ListenOptions::new(FORMAT_VERSION)).unwrap());
+    let options = ServerOptions {
+        table_memory_bytes: 1 << 20,
+        prefault_bytes: vec![1 << 20; 3],
+        ..ServerOptions::default()
+    };
+    let mut until = |bytes| if bytes < 2 << 20 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
+    let ended = Server::start_reporting(vec![host], &options, &mut until).err().expect("it was ended");
+    let StartError::Ended { taken_bytes, wanted_bytes } = ended else { panic!("{ended}") };
+    assert_eq!((taken_bytes, wanted_bytes), (2 << 20, 3 << 20));
 }
 
 #[test]

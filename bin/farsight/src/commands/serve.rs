@@ -1,6 +1,7 @@
 //! `farsight serve`.
 
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -77,15 +78,15 @@ impl Serve {
     pub(crate) fn serve(self, guarded: impl FnOnce() -> Result<()>) -> Result<ExitCode> {
         let mut signals = hear_signals()?;
         guarded()?;
-        let server = self.start()?;
+        let Some(server) = self.start(&mut signals)? else { return Ok(ExitCode::SUCCESS) };
         print_ready(server.urls())?;
         signals.forever().next();
         server.shutdown()?;
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Starts the server, with a bar for the memory that it takes first.
-    fn start(self) -> Result<Server> {
+    /// Starts the server, with a bar for the memory that it takes first; `None` if a signal ends that.
+    fn start(self, signals: &mut Signals) -> Result<Option<Server>> {
         let Self { settings, prefault } = self;
         let table_bytes = settings.memory.unwrap_or(u64::MAX);
         let total_bytes = prefault.iter().map(|bytes| *bytes.min(&table_bytes)).fold(0, u64::saturating_add);
@@ -94,9 +95,14 @@ impl Serve {
         );
         let bar = ProgressBar::new(total_bytes).with_style(style.expect("a well-formed template"));
         let builder = settings.builder()?.prefault(prefault);
-        let server = builder.start_reporting(|taken_bytes| bar.set_position(taken_bytes))?;
+        let mut is_ended = false;
+        let started = builder.start_reporting(|taken_bytes| {
+            bar.set_position(taken_bytes);
+            is_ended = signals.pending().next().is_some();
+            if is_ended { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
         bar.finish_and_clear();
-        Ok(server)
+        if is_ended { Ok(None) } else { Ok(Some(started?)) }
     }
 }
 
