@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use farsight_base::report::report;
 use farsight_base::sync::{AtomicBool, Ordering};
 
 use crate::client::{BoxedError, TrainTable};
@@ -76,7 +77,7 @@ fn run(pool: &Addresses, options: &ConnectOptions, stop: &AtomicBool) {
             Err(error) => {
                 let why = with_causes(&*error);
                 if why != told {
-                    eprintln!("farsight: training of {pool} waits: {why}");
+                    report(format_args!("training of {pool} waits: {why}"));
                     told = why;
                 }
                 tables = None;

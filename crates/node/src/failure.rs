@@ -5,6 +5,7 @@
 use std::any::Any;
 use std::sync::OnceLock;
 
+use farsight_base::report::report;
 use farsight_protocol::{ErrorCode, ServerError};
 
 /// The first failure, if there was one.
@@ -18,7 +19,7 @@ impl Failure {
     pub fn record(&self, who: &str, what: &str) {
         self.text.get_or_init(|| {
             let text = format!("this process stopped answering calls: {who} failed: {what}. Restart it");
-            eprintln!("farsight: {text}");
+            report(&text);
             text
         });
     }

@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use farsight_base::clock::{Clock, SystemClock};
+use farsight_base::report::report;
 use farsight_base::sync::{AtomicBool, Ordering};
 
 use crate::{Failure, Listeners, Service, ShutdownError, StartError, Worker};
@@ -152,7 +153,7 @@ impl Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         if let Err(error) = self.stop() {
-            eprintln!("farsight: {error}");
+            report(error);
         }
     }
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
+use farsight_base::report::report;
 use farsight_index_xstore::server::{Trainer, TrainingStep, XStoreLeaf};
 use farsight_node::process;
 use farsight_protocol::TableId;
@@ -150,7 +151,7 @@ impl TableWork {
             Err(error) => {
                 if self.failures == 0 {
                     let name = &table.info().definition.name;
-                    eprintln!("farsight: table {name:?}: {error}. Clients use the last model; trying again");
+                    report(format_args!("table {name:?}: {error}. Clients use the last model; trying again"));
                 }
                 let pause = RETRY_PAUSE * (1 << self.failures.min(RETRY_DOUBLINGS_MAX));
                 self.again_at = Some(now.plus(pause));

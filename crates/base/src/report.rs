@@ -1,0 +1,14 @@
+//! What a process says of itself, to its operator: lines on standard error.
+//!
+//! Invariant: saying something never fails and never panics. Standard error may be closed, full, or a pipe
+//! whose reader is gone; `eprintln!` panics then, in the thread that had something to report.
+
+use std::fmt::Display;
+use std::io::Write;
+
+/// Writes `farsight: TEXT` as one line to standard error. A line that cannot be written is lost.
+pub fn report(text: impl Display) {
+    // One write, so that lines of several threads and processes do not mix.
+    let line = format!("farsight: {text}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
