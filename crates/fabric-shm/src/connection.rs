@@ -53,7 +53,7 @@ impl ShmConnection {
         let socket = reach(path, started + timeout)?;
         let welcome = greet(&socket, &peer, options, started, timeout)?;
         let failed = |error: std::io::Error| {
-            os::system_error(format!("connecting to {peer}"), &error, "Are descriptors left (ulimit -n)?")
+            os::system_error(format!("connecting to {peer}"), &error, &os::descriptors_remedy())
         };
         let link = Arc::new(Link::new(peer.clone(), socket, welcome).map_err(failed)?);
         let thread_link = Arc::clone(&link);
@@ -162,7 +162,7 @@ fn reach(path: &Path, deadline: Instant) -> Result<OwnedFd, FabricError> {
     let address = socket::address(path)
         .map_err(|error| os::system_error(format!("connecting to {shown}"), &error, "Use another path"))?;
     let socket = socket::new()
-        .map_err(|error| os::system_error("making a socket".to_owned(), &error, "ulimit -n?"))?;
+        .map_err(|error| os::system_error("making a socket".to_owned(), &error, &os::descriptors_remedy()))?;
     loop {
         match rustix::net::connect(&socket, &address) {
             Ok(()) => return Ok(socket),
@@ -219,7 +219,7 @@ fn greet(
     // A server that refuses at once may have closed already, with its reason waiting to be read.
     let sent = socket::send(socket, &hello.encode(), &[]);
     let packet = match socket::receive(socket, started + timeout) {
-        Ok(Some((packet, _descriptors))) => packet,
+        Ok(Some(parcel)) => parcel.bytes,
         Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
             let waited = started.elapsed();
             return Err(FabricError::TimedOut { peer: peer.to_owned(), what: WHAT, waited });

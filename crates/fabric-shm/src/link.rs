@@ -17,12 +17,13 @@ use farsight_base::sync::Ordering;
 use farsight_base::{Epoch, RegionId};
 use farsight_fabric::{FabricError, RegionRights};
 use rustix::event::PollFlags;
+use rustix::io::Errno;
 use rustix::net::Shutdown;
 
 use crate::control::{FromClient, FromServer, MESSAGE_BYTES_MAX};
 use crate::huge_pages::{HugePages, mapped_bytes};
 use crate::mapping::{HUGE_PAGE_BYTES, Mapping, SharedWords};
-use crate::socket::{self, Packet};
+use crate::socket::{self, Packet, Parcel};
 use crate::{REGIONS_MAX, memory, os};
 
 const FORKED: u64 = 0;
@@ -77,7 +78,7 @@ impl Link {
         // Relaxed: nobody else knows the page yet.
         life.words()[0].store(ALIVE, Ordering::Relaxed);
         Ok(Self {
-            server_process: server_process(&socket, welcome.server_pid),
+            server_process: server_process(&socket, welcome.server_pid)?,
             peer,
             socket,
             welcome,
@@ -198,6 +199,9 @@ impl Link {
     }
 
     /// Asks the server for one thing and waits for its answer.
+    ///
+    /// An answer whose descriptors this process had no room for is that answer all the same: the question
+    /// fails, and the connection goes on. The server notices by itself that nobody holds its end of a queue.
     pub(crate) fn ask(
         &self,
         question: FromClient,
@@ -210,16 +214,7 @@ impl Link {
         let answer = socket::send(&self.socket, &question.encode(), &[])
             .and_then(|()| socket::receive(&self.socket, started + ANSWER_TIMEOUT));
         match answer {
-            Ok(Some((packet, descriptors))) => match FromServer::decode(&packet) {
-                Ok(message) => match self.ending_of(&message) {
-                    None => Ok((message, descriptors)),
-                    Some(ending) => {
-                        self.end_with(ending);
-                        Err(self.ended_error(ENDED))
-                    }
-                },
-                Err(error) => Err(self.unintelligible(what, error.to_string())),
-            },
+            Ok(Some(parcel)) => self.answered(what, parcel),
             Ok(None) => {
                 self.end(GONE);
                 Err(self.ended_error(ENDED))
@@ -236,6 +231,24 @@ impl Link {
                 Err(self.ended_error(ENDED))
             }
         }
+    }
+
+    fn answered(
+        &self,
+        what: &'static str,
+        parcel: Parcel,
+    ) -> Result<(FromServer, Vec<OwnedFd>), FabricError> {
+        let message = FromServer::decode(&parcel.bytes)
+            .map_err(|error| self.unintelligible(what, error.to_string()))?;
+        if let Some(ending) = self.ending_of(&message) {
+            self.end_with(ending);
+            return Err(self.ended_error(ENDED));
+        }
+        if parcel.has_lost_descriptors {
+            let error = std::io::Error::from(Errno::MFILE);
+            return Err(os::system_error(what.to_owned(), &error, &os::descriptors_remedy()));
+        }
+        Ok((message, parcel.descriptors))
     }
 
     /// Ends the link because of what the server sent.
@@ -321,9 +334,16 @@ impl Link {
 }
 
 /// The server's process, if what it says of itself is what the kernel says of the socket. Watched besides the
-/// socket, because a forked child of the server would keep the socket open.
-fn server_process(socket: &OwnedFd, claimed_pid: u32) -> Option<OwnedFd> {
-    let credentials = os::peer_credentials(socket.as_fd()).ok()?;
-    let same = u32::try_from(credentials.pid) == Ok(claimed_pid);
-    same.then(|| os::open_peer(socket.as_fd(), credentials.pid).ok()).flatten()
+/// socket, because a forked child of the server would keep the socket open. Fails if it cannot be watched for
+/// want of a descriptor.
+fn server_process(socket: &OwnedFd, claimed_pid: u32) -> std::io::Result<Option<OwnedFd>> {
+    let credentials = os::peer_credentials(socket.as_fd())?;
+    if u32::try_from(credentials.pid) != Ok(claimed_pid) {
+        return Ok(None);
+    }
+    match os::open_peer(socket.as_fd(), credentials.pid) {
+        Ok(process) => Ok(Some(process)),
+        Err(error) if os::is_out_of_descriptors(&error) => Err(error),
+        Err(_) => Ok(None),
+    }
 }

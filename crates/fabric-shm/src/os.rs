@@ -7,10 +7,23 @@ use std::time::Duration;
 use farsight_fabric::FabricError;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 /// The error of a step that the operating system refused.
 pub(crate) fn system_error(what: String, error: &io::Error, remedy: &str) -> FabricError {
     FabricError::System { what, source_text: error.to_string(), remedy: remedy.to_owned() }
+}
+
+/// What to do where this process can open no more descriptors.
+pub(crate) fn descriptors_remedy() -> String {
+    let limit = getrlimit(Resource::Nofile).current;
+    let limit = limit.map_or("any number of".to_owned(), |limit| limit.to_string());
+    format!("This process may have {limit} descriptors open: raise its limit (ulimit -n), or close sessions")
+}
+
+/// True if an operation failed because this process, or the system, has no descriptor left.
+pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
 /// A descriptor of this process alone that becomes readable when [`signal`]led.

@@ -33,6 +33,16 @@ pub(crate) enum Packet {
     Bytes(usize),
 }
 
+/// One received packet whose sender may have added descriptors.
+#[derive(Debug)]
+pub(crate) struct Parcel {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) descriptors: Vec<OwnedFd>,
+    /// True if more descriptors came than this process could take: it has its limit open. The packet itself
+    /// is whole, and what was sent after it is unharmed.
+    pub(crate) has_lost_descriptors: bool,
+}
+
 /// A new unconnected socket.
 pub(crate) fn new() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -85,7 +95,7 @@ fn past_reset<T>(mut receive: impl FnMut() -> Result<T, Errno>) -> Result<T, Err
 
 /// Receives one packet and the descriptors that came with it, waiting until `deadline`. `None`: the peer
 /// closed.
-pub(crate) fn receive(socket: &impl AsFd, deadline: Instant) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
+pub(crate) fn receive(socket: &impl AsFd, deadline: Instant) -> io::Result<Option<Parcel>> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let [shown] = os::poll([(socket.as_fd(), PollFlags::IN)], Some(left))?;
@@ -100,12 +110,12 @@ pub(crate) fn receive(socket: &impl AsFd, deadline: Instant) -> io::Result<Optio
     }
 }
 
-fn receive_with_descriptors(socket: &impl AsFd) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
-    let mut packet = vec![0; MESSAGE_BYTES_MAX];
+fn receive_with_descriptors(socket: &impl AsFd) -> io::Result<Option<Parcel>> {
+    let mut bytes = vec![0; MESSAGE_BYTES_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let mut slices = [IoSliceMut::new(&mut packet)];
+    let mut slices = [IoSliceMut::new(&mut bytes)];
     let received = past_reset(|| rustix::net::recvmsg(socket, &mut slices, &mut control, flags))?;
     let mut descriptors = Vec::new();
     for message in control.drain() {
@@ -113,11 +123,14 @@ fn receive_with_descriptors(socket: &impl AsFd) -> io::Result<Option<(Vec<u8>, V
             descriptors.extend(rights);
         }
     }
-    if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+    // Descriptors are cut off where the buffer ends, or, before that, where this process's limit is reached.
+    let is_cut = received.flags.contains(ReturnFlags::CTRUNC);
+    let has_lost_descriptors = is_cut && descriptors.len() < DESCRIPTORS_MAX;
+    if received.flags.contains(ReturnFlags::TRUNC) || (is_cut && !has_lost_descriptors) {
         return Err(io::Error::other("a packet longer than any message, or with too many descriptors"));
     }
-    packet.truncate(received.bytes);
-    Ok((received.bytes > 0).then_some((packet, descriptors)))
+    bytes.truncate(received.bytes);
+    Ok((received.bytes > 0).then_some(Parcel { bytes, descriptors, has_lost_descriptors }))
 }
 
 /// Two connected stream sockets: over one of them each side of a queue wakes the other.

@@ -3,6 +3,7 @@
 //! Tests that count a process's own resources, or change them, run in a process of their own
 //! ([`harness::isolated`]); clients and servers that must die run in processes that play a role ([`roles`]).
 
+mod descriptors;
 mod fork;
 mod harness;
 mod hostile;
