@@ -135,8 +135,7 @@ fn main() {
         }
     });
 
-    let connection =
-        ShmConnection::connect(&socket, ConnectOptions { format_version: FORMAT_VERSION }).expect("a server");
+    let connection = ShmConnection::connect(&socket, ConnectOptions::new(FORMAT_VERSION)).expect("a server");
     let mut queue = connection.open_queue().expect("a queue");
     let region_bytes = queue.attach(table.region()).expect("the region");
     let huge = connection.collapse_to_huge_pages();

@@ -22,7 +22,7 @@ struct Cached {
 
 pub(super) fn open(source: &Source<'_>) -> Result<Box<dyn Store>> {
     let (client, info) = (&source.farsight.client, source.farsight.table.info());
-    let options = ConnectOptions { format_version: FORMAT_VERSION };
+    let options = ConnectOptions::new(FORMAT_VERSION);
     let connection = ShmConnection::connect(client.peer(), options)?;
     let mut queue = connection.open_queue()?;
     queue.attach(info.region())?;

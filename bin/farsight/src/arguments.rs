@@ -27,7 +27,10 @@ Examples:
   farsight doctor                          see what this machine lacks
 
 Client commands talk to the server at --connect, $FARSIGHT_URL, or the default
-socket, in this order. `farsight COMMAND --help` explains a command.";
+socket, in this order. The default socket is farsight.sock in the first of
+$XDG_RUNTIME_DIR, /run/user/UID, /run/farsight (for root) and
+$XDG_STATE_HOME/farsight (~/.local/state/farsight) that is this user's alone.
+`farsight COMMAND --help` explains a command.";
 
 /// What to do.
 #[derive(Debug, Subcommand)]

@@ -1,13 +1,14 @@
 //! How client commands find their server.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use farsight::{Addresses, Client, ConnectOptions, ServerUrl, default_socket};
+use farsight::{Addresses, Client, ConnectOptions, DefaultSocketError, ServerUrl, default_socket};
 
 use crate::tls_files::TlsFiles;
+use crate::trusted_servers::TrustedServers;
 use crate::waiting::{WaitingName, waiting};
 
 /// Where the server is.
@@ -27,6 +28,8 @@ pub(crate) struct Way {
     /// Connect unprotected to another machine: whoever is on the way can read and change everything
     #[arg(long)]
     allow_plaintext: bool,
+    #[command(flatten)]
+    trusted: TrustedServers,
     #[command(flatten)]
     tls: TlsFiles,
     /// The RDMA device for rdma:// URLs [default: the one with the address of this side]
@@ -53,6 +56,7 @@ impl Way {
     pub(crate) fn options(&self) -> Result<ConnectOptions> {
         Ok(ConnectOptions {
             reconnect_timeout: Duration::ZERO,
+            server_uids: self.trusted.uids.clone(),
             tls: self.tls.read()?,
             rdma_device: self.rdma_device.clone(),
             allow_plaintext: self.allow_plaintext,
@@ -62,20 +66,20 @@ impl Way {
 }
 
 impl Connection {
-    /// The socket of a server on this host; `None` for a server over a network, or a pool.
-    pub(crate) fn socket(&self) -> Option<PathBuf> {
-        match self.url().urls() {
-            [ServerUrl::Shm(socket)] => Some(socket.clone()),
-            _ => None,
-        }
-    }
-
     /// The URLs given, or that of the default socket.
-    pub(crate) fn url(&self) -> Addresses {
-        self.url.clone().unwrap_or_else(|| ServerUrl::shm(default_socket()).into())
+    pub(crate) fn url(&self) -> Result<Addresses, DefaultSocketError> {
+        self.url.clone().map_or_else(|| Ok(ServerUrl::shm(default_socket()?).into()), Ok)
     }
 
     pub(crate) fn open(&self) -> Result<Client> {
-        Ok(Client::connect_with(self.url(), &self.way.options()?)?)
+        Ok(Client::connect_with(self.url()?, &self.way.options()?)?)
+    }
+}
+
+/// The socket of a server on this host; `None` for a server over a network, or a pool.
+pub(crate) fn socket_of(addresses: &Addresses) -> Option<&Path> {
+    match addresses.urls() {
+        [ServerUrl::Shm(socket)] => Some(socket),
+        _ => None,
     }
 }

@@ -17,6 +17,7 @@ mod size;
 #[cfg(test)]
 mod text_properties;
 mod tls_files;
+mod trusted_servers;
 mod typed_table;
 mod value_text;
 mod waiting;

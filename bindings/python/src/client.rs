@@ -19,8 +19,13 @@ pub(crate) struct Client {
 
 /// Connects to the server at `url`, or to the memory nodes of a pool, with commas between.
 #[pyfunction]
-pub(crate) fn connect(py: Python<'_>, url: String, allow_plaintext: bool) -> PyResult<Client> {
-    let options = ConnectOptions { allow_plaintext, ..ConnectOptions::default() };
+pub(crate) fn connect(
+    py: Python<'_>,
+    url: String,
+    allow_plaintext: bool,
+    server_uids: Vec<u32>,
+) -> PyResult<Client> {
+    let options = ConnectOptions { allow_plaintext, server_uids, ..ConnectOptions::default() };
     let addresses: Addresses = url.parse().map_err(|error| error::address(&error))?;
     let connected = py.detach(|| farsight::Client::connect_with(&addresses, &options));
     let client = connected.map_err(|error| error::connecting(&error))?;

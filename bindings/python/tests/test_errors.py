@@ -1,5 +1,7 @@
 """What goes wrong with servers, and which exception says so."""
 
+import os
+import socket
 import sys
 import threading
 from pathlib import Path
@@ -24,6 +26,27 @@ def test_nobody_to_connect_to(tmp_path: Path) -> None:
         farsight.connect(f"shm://{tmp_path}/none.sock")
     with pytest.raises(ValueError, match="needs a scheme"):
         farsight.connect("farsight.sock")
+
+
+def test_another_users_server_is_told_nothing(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can act as another user")
+    path, other = f"{tmp_path}/other.sock", 54_321
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(path)
+        # Whose server it is the kernel notes when it begins to listen.
+        os.seteuid(other)
+        try:
+            listener.listen()
+        finally:
+            os.seteuid(0)
+        with pytest.raises(farsight.ConnectError, match="uid 54321"):
+            farsight.connect(f"shm://{path}")
+        silent = threading.Thread(target=lambda: listener.accept()[0].close())
+        silent.start()
+        with pytest.raises(farsight.ConnectError, match="handshake"):
+            farsight.connect(f"shm://{path}", server_uids=[other])
+        silent.join()
 
 
 def test_tables_are_refused_by_name_and_definition(client: farsight.Client, new_table: Any) -> None:

@@ -38,7 +38,7 @@ impl RawTable {
     /// If that fails.
     #[must_use]
     pub fn open(socket: &Path, name: &str) -> Self {
-        let options = ConnectOptions { format_version: FORMAT_VERSION };
+        let options = ConnectOptions::new(FORMAT_VERSION);
         let connection = ShmConnection::connect(socket, options).expect("a connection");
         let mut queue = connection.open_queue().expect("a queue");
         let mut request = Vec::new();

@@ -46,6 +46,6 @@ impl FabricUnderTest for Shm {
     }
 
     fn connect(&self, format_version: u32) -> Result<ShmConnection, FabricError> {
-        ShmConnection::connect(self.directory.join("socket"), ConnectOptions { format_version })
+        ShmConnection::connect(self.directory.join("socket"), ConnectOptions::new(format_version))
     }
 }

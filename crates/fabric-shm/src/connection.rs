@@ -1,7 +1,7 @@
 //! A client process's connection: connecting, with errors that name path, step and remedy, and the watcher.
 //!
 //! Invariant: a connection has one watcher thread, blocked on the control socket; it ends with the
-//! connection.
+//! connection. Nothing is sent to a server before the kernel has named its user and that user is trusted.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -18,11 +18,24 @@ use crate::link::{ANSWER_TIMEOUT, Link, Welcome};
 use crate::queue::ShmQueue;
 use crate::{os, ring, socket};
 
+/// The uid of root.
+const ROOT: u32 = 0;
+
 /// How a client connects.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ConnectOptions {
     /// Version of the bytes in regions and calls, which both sides must share.
     pub format_version: u32,
+    /// Users whose servers are trusted besides those of this process's own user and of root.
+    pub server_uids: Vec<u32>,
+}
+
+impl ConnectOptions {
+    /// Trusts the servers of this process's user and of root alone.
+    #[must_use]
+    pub fn new(format_version: u32) -> Self {
+        Self { format_version, server_uids: Vec::new() }
+    }
 }
 
 /// A connection to a server on this host.
@@ -41,8 +54,9 @@ impl ShmConnection {
     /// Connects to the server that listens at `path`.
     ///
     /// # Errors
-    /// [`FabricError::System`] if nobody can be reached there, [`FabricError::Refused`] if the server refused
-    /// this client (another format version, another user), [`FabricError::TimedOut`] after 5 s.
+    /// [`FabricError::System`] if nobody can be reached there, [`FabricError::UntrustedServer`] if the server
+    /// is of a user that is not trusted, [`FabricError::Refused`] if the server refused this client (another
+    /// format version, another user), [`FabricError::TimedOut`] after 5 s.
     pub fn connect(path: impl AsRef<Path>, options: ConnectOptions) -> Result<Self, FabricError> {
         Self::connect_within(path.as_ref(), options, ANSWER_TIMEOUT)
     }
@@ -51,7 +65,8 @@ impl ShmConnection {
         let peer = path.display().to_string();
         let started = Instant::now();
         let socket = reach(path, started + timeout)?;
-        let welcome = greet(&socket, &peer, options, started, timeout)?;
+        check_user(&socket, &peer, &options.server_uids)?;
+        let welcome = greet(&socket, &peer, options.format_version, started, timeout)?;
         let failed = |error: std::io::Error| {
             os::system_error(format!("connecting to {peer}"), &error, &os::descriptors_remedy())
         };
@@ -128,7 +143,7 @@ impl Connection for ShmConnection {
         if self.link.is_forked() {
             return Err(FabricError::Forked);
         }
-        Self::connect_within(&self.path, self.options, timeout.min(ANSWER_TIMEOUT))
+        Self::connect_within(&self.path, self.options.clone(), timeout.min(ANSWER_TIMEOUT))
     }
 }
 
@@ -201,11 +216,35 @@ fn remedy_of(error: Errno, path: &Path) -> String {
     }
 }
 
+/// Fails unless the server is of a user that this client trusts: whoever may write the socket's directory may
+/// listen there first, and would be told every write.
+fn check_user(socket: &OwnedFd, peer: &str, server_uids: &[u32]) -> Result<(), FabricError> {
+    let credentials = os::peer_credentials(socket.as_fd()).map_err(|error| {
+        os::system_error(format!("asking for the user who listens at {peer}"), &error, "Use another path")
+    })?;
+    let trusted = trusted_uids(os::own_uid(), server_uids);
+    if trusted.contains(&credentials.uid) {
+        return Ok(());
+    }
+    Err(FabricError::UntrustedServer { peer: peer.to_owned(), uid: credentials.uid, trusted })
+}
+
+/// The client's own user, root, who could read and change the client's memory anyway, and `others`.
+fn trusted_uids(own: u32, others: &[u32]) -> Vec<u32> {
+    let mut trusted = vec![own];
+    for uid in [ROOT].iter().chain(others) {
+        if !trusted.contains(uid) {
+            trusted.push(*uid);
+        }
+    }
+    trusted
+}
+
 /// The handshake.
 fn greet(
     socket: &OwnedFd,
     peer: &str,
-    options: ConnectOptions,
+    format_version: u32,
     started: Instant,
     timeout: Duration,
 ) -> Result<Welcome, FabricError> {
@@ -213,7 +252,7 @@ fn greet(
     let hello = FromClient::Hello {
         magic: MAGIC,
         fabric_version: FABRIC_VERSION,
-        format_version: options.format_version,
+        format_version,
         pid: std::process::id(),
     };
     // A server that refuses at once may have closed already, with its reason waiting to be read.
@@ -249,5 +288,17 @@ fn greet(
         }
         Ok(other) => Err(protocol(format!("{other:?}"))),
         Err(error) => Err(protocol(error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_own_user_root_and_those_given_are_trusted() {
+        assert_eq!(trusted_uids(1000, &[]), [1000, 0]);
+        assert_eq!(trusted_uids(0, &[]), [0]);
+        assert_eq!(trusted_uids(1000, &[7, 1000, 0, 7]), [1000, 0, 7]);
     }
 }

@@ -99,6 +99,21 @@ pub enum FabricError {
         /// Its words.
         reason: String,
     },
+    /// Another user's process serves there, and this client does not trust that user. Nothing was sent to it.
+    #[error(
+        "{peer} is served by a process of uid {uid}, and this client trusts uid {trusted} alone: does another user \
+         listen there in your server's place? If not, let the client trust uid {uid}, too (ConnectOptions::server_uids, \
+         farsight --server-uid {uid}, FARSIGHT_SERVER_UID={uid})",
+        trusted = trusted.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+    )]
+    UntrustedServer {
+        /// The peer's address, as the user gave it.
+        peer: String,
+        /// Its user, by the kernel's word.
+        uid: u32,
+        /// The users that this client trusts.
+        trusted: Vec<u32>,
+    },
     /// The operating system said no.
     #[error("{what} failed: {source_text}. {remedy}")]
     System {

@@ -42,6 +42,9 @@ pub struct ConnectOptions {
     /// How long an operation that finds its server gone tries to reach it again, or the one that was started
     /// in its place.
     pub reconnect_timeout: Duration,
+    /// Users whose servers are trusted over shared memory, by number, besides those of this process's own
+    /// user and of root. Who listens at a path is asked of the kernel, each time before anything is sent.
+    pub server_uids: Vec<u32>,
     /// Certificates for TCP and RDMA: the server must have one for the name or address in the URL, and this
     /// client shows its own. Over TCP everything is encrypted then; over RDMA that with which connections are
     /// set up, and not what the cards send. Without them both go to this machine alone.
@@ -59,6 +62,7 @@ impl Default for ConnectOptions {
     fn default() -> Self {
         Self {
             reconnect_timeout: ClientOptions::default().reconnect_timeout,
+            server_uids: Vec::new(),
             tls: None,
             rdma_device: None,
             allow_plaintext: false,
@@ -93,11 +97,10 @@ impl Client {
         let to = to.into();
         let provider = match &to.urls()[0] {
             ServerUrl::Shm(_) => {
+                let mut shm_options = farsight_fabric_shm::ConnectOptions::new(FORMAT_VERSION);
+                shm_options.server_uids.clone_from(&options.server_uids);
                 let connected = connect_to(&to, options, |url| match url {
-                    ServerUrl::Shm(socket) => {
-                        let options = farsight_fabric_shm::ConnectOptions { format_version: FORMAT_VERSION };
-                        Ok(Some(ShmConnection::connect(socket, options)?))
-                    }
+                    ServerUrl::Shm(socket) => Ok(Some(ShmConnection::connect(socket, shm_options.clone())?)),
                     _ => Ok(None),
                 })?;
                 match connected {

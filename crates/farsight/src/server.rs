@@ -1,7 +1,7 @@
 //! A server inside the calling process.
 
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use farsight_fabric::{FabricError, Listener};
@@ -12,7 +12,7 @@ use farsight_memory_node::MemoryNodeOptions;
 use farsight_protocol::ServerStats;
 use farsight_server::{ServerHandle, ServerOptions, ShutdownError};
 
-use crate::{Endpoint, MemoryNode, NotBuilt, ServerUrl};
+use crate::{DefaultSocketError, Endpoint, MemoryNode, NotBuilt, ServerUrl, default_socket};
 
 /// A running server, with threads of its own. Dropping it stops it, and its tables are gone: they are memory.
 pub struct Server {
@@ -43,6 +43,9 @@ pub enum StartError {
     /// It cannot listen at its socket.
     #[error(transparent)]
     Socket(#[from] farsight_fabric_shm::ListenError),
+    /// It was given no address, and there is no default one.
+    #[error(transparent)]
+    DefaultSocket(#[from] DefaultSocketError),
     /// It cannot listen at its TCP port, be it for TCP or for setting up RDMA.
     #[error(transparent)]
     Tcp(#[from] farsight_fabric_tcp::ListenError),
@@ -74,19 +77,9 @@ pub enum StartError {
     Serve(#[from] farsight_server::StartError),
 }
 
-/// Where servers listen and programs connect unless they are told otherwise: `farsight.sock` in
-/// `$XDG_RUNTIME_DIR`, or `/tmp/farsight-UID.sock` without that.
-#[must_use]
-pub fn default_socket() -> PathBuf {
-    match std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| !directory.is_empty()) {
-        Some(directory) => Path::new(&directory).join("farsight.sock"),
-        None => PathBuf::from(format!("/tmp/farsight-{}.sock", rustix::process::geteuid().as_raw())),
-    }
-}
-
 impl Server {
-    /// Settings to start from: [`default_socket`], one worker, a quarter of the machine's memory a table,
-    /// clients of this process's user alone.
+    /// Settings to start from: [`default_socket`](crate::default_socket()), one worker, a quarter of the
+    /// machine's memory a table, clients of this process's user alone.
     pub fn builder() -> ServerBuilder {
         ServerBuilder {
             urls: Vec::new(),
@@ -248,7 +241,7 @@ impl ServerBuilder {
 
     fn listen_at_all(mut self) -> Result<Listening, StartError> {
         if self.urls.is_empty() {
-            self.urls.push(ServerUrl::shm(default_socket()));
+            self.urls.push(ServerUrl::shm(default_socket::make()?));
         }
         // The first listener creates the regions, and shared memory can serve none but its own.
         self.urls.sort_by_key(|url| !matches!(url, ServerUrl::Shm(_)));

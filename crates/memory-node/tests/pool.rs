@@ -35,7 +35,7 @@ struct Client {
 
 impl Client {
     fn new(directory: &Path, name: &str) -> Self {
-        let options = ConnectOptions { format_version: FORMAT };
+        let options = ConnectOptions::new(FORMAT);
         let connection = ShmConnection::connect(directory.join(name), options).expect("a connection");
         Self { queue: connection.open_queue().expect("a queue"), connection }
     }

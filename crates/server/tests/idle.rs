@@ -36,7 +36,7 @@ fn an_idle_server_sleeps_on_any_fabric() {
     let path = std::env::temp_dir().join(format!("farsight-idle-{}", std::process::id()));
     let host = ShmHost::listen(&path, ListenOptions::new(FORMAT_VERSION)).unwrap();
     let server = Server::start(vec![Arc::new(host)], &options).unwrap();
-    let connect = ConnectOptions { format_version: FORMAT_VERSION };
+    let connect = ConnectOptions::new(FORMAT_VERSION);
     let connection = ShmConnection::connect(&path, connect).unwrap();
     let _queues = [connection.open_queue().unwrap(), connection.open_queue().unwrap()];
     assert_idle(&server, "shared memory");

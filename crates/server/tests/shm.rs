@@ -26,8 +26,7 @@ fn start(name: &str) -> (ServerHandle, ShmConnection, ShmQueue) {
     let host = Arc::new(ShmHost::listen(&path, ListenOptions::new(FORMAT_VERSION)).unwrap());
     let options = ServerOptions { table_memory_bytes: 64 << 20, workers: 2, ..ServerOptions::default() };
     let server = Server::start(vec![host], &options).unwrap();
-    let connection =
-        ShmConnection::connect(&path, ConnectOptions { format_version: FORMAT_VERSION }).unwrap();
+    let connection = ShmConnection::connect(&path, ConnectOptions::new(FORMAT_VERSION)).unwrap();
     let queue = connection.open_queue().unwrap();
     (server, connection, queue)
 }
@@ -195,8 +194,7 @@ fn memory_is_taken_before_the_first_table() {
     assert!(resident[0] == 4096 || resident[0] == 2 << 20, "{resident:?}");
     assert_eq!(resident[1..], [10 << 20, 38 << 20]);
 
-    let connection =
-        ShmConnection::connect(&path, ConnectOptions { format_version: FORMAT_VERSION }).unwrap();
+    let connection = ShmConnection::connect(&path, ConnectOptions::new(FORMAT_VERSION)).unwrap();
     let mut queue = connection.open_queue().unwrap();
     let regions = ["a", "b", "c", "d"].map(|name| {
         let definition = TableDefinition { name: name.into(), key_kind: KeyKind::U64, value_bytes: 8 };

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, socket_of};
 
 /// Check this machine and the server: what is wrong, and the command that mends it
 ///
@@ -62,8 +62,13 @@ impl Doctor {
         ];
         #[cfg(feature = "verbs")]
         findings.extend(rdma::devices());
-        findings.extend(self.connection.socket().map(|socket| server::socket_directory(&socket)));
-        findings.push(server::server(&self.connection));
+        match self.connection.url() {
+            Ok(url) => {
+                findings.extend(socket_of(&url).map(server::socket_directory));
+                findings.push(server::server(&self.connection, &url));
+            }
+            Err(error) => findings.push(Finding::warn("socket", error.to_string(), "")),
+        }
         let mut out = std::io::stdout().lock();
         for finding in &findings {
             let status = if finding.is_ok { "ok  " } else { "warn" };

@@ -7,6 +7,7 @@ use clap::Args;
 use farsight::{Addresses, PoolTraining};
 
 use super::serve::{Settings, hear_signals, print_ready};
+use crate::trusted_servers::TrustedServers;
 
 /// Run a memory node of a pool until SIGINT or SIGTERM
 ///
@@ -29,12 +30,14 @@ pub(crate) struct MemoryNode {
     /// pool's nodes should; several may
     #[arg(long, value_name = "URL[,URL...]")]
     train: Option<Addresses>,
+    #[command(flatten)]
+    trusted: TrustedServers,
 }
 
 impl MemoryNode {
     /// A memory node with these settings that trains the tables of a pool, if one is given.
     pub(crate) fn new(settings: Settings, train: Option<Addresses>) -> Self {
-        Self { settings, train }
+        Self { settings, train, trusted: TrustedServers::default() }
     }
 
     pub(crate) fn run(self) -> Result<ExitCode> {
@@ -45,7 +48,8 @@ impl MemoryNode {
     pub(crate) fn serve(self, guarded: impl FnOnce() -> Result<()>) -> Result<ExitCode> {
         let mut signals = hear_signals()?;
         guarded()?;
-        let connect = self.settings.connect_options()?;
+        let mut connect = self.settings.connect_options()?;
+        connect.server_uids = self.trusted.uids;
         let node = self.settings.builder()?.start_memory_node()?;
         let training = self.train.map(|pool| PoolTraining::start(pool, connect)).transpose()?;
         print_ready(node.urls())?;

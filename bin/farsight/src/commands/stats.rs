@@ -39,7 +39,7 @@ impl Stats {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let client = self.connection.open()?;
         if let Some(nodes) = client.memory_node_stats()? {
-            let urls = self.connection.url();
+            let urls = self.connection.url()?;
             return memory_nodes::print(urls.urls(), nodes, self.table.as_deref(), self.json);
         }
         let mut stats = client.stats()?;

@@ -8,3 +8,4 @@ mod operations;
 mod pool;
 mod process;
 mod simulate;
+mod users;

@@ -29,7 +29,7 @@ pub(crate) struct Ended {
 /// The program, with nothing of this process's settings.
 pub(crate) fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_farsight"));
-    command.env_remove("FARSIGHT_URL").env_remove("XDG_RUNTIME_DIR");
+    command.env_remove("FARSIGHT_URL").env_remove("FARSIGHT_SERVER_UID").env_remove("XDG_RUNTIME_DIR");
     command
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Literal, NamedTuple
 
@@ -23,16 +24,18 @@ class TableInfo(NamedTuple):
     value_bytes: int
 
 
-def connect(url: str, *, allow_plaintext: bool = False) -> Client:
+def connect(url: str, *, allow_plaintext: bool = False, server_uids: Sequence[int] = ()) -> Client:
     """Connects to the server at `url`, as in ``shm:///run/user/1000/farsight.sock`` or ``tcp://127.0.0.1:7474``.
 
     The memory nodes of a pool are named with commas between, always in the same order:
     ``tcp://10.0.0.1:7474,tcp://10.0.0.2:7474``.
 
     `allow_plaintext` connects over TCP to another machine, where whoever is on the way can read and change
-    everything. Raises `ConnectError` if nobody answers there, `ValueError` for a URL that is none.
+    everything. `server_uids` are users, by number, whose servers are trusted over shared memory besides those of
+    this process's own user and of root. Raises `ConnectError` if nobody answers there or another user's server
+    does, `ValueError` for a URL that is none.
     """
-    return Client(_native.connect(url, allow_plaintext))
+    return Client(_native.connect(url, allow_plaintext, list(server_uids)))
 
 
 class Client:

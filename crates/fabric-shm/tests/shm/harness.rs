@@ -68,7 +68,10 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(socket: &Path) -> Self {
-        let host = ShmHost::listen(socket, ListenOptions::new(FORMAT)).expect("a server");
+        Self::serve(ShmHost::listen(socket, ListenOptions::new(FORMAT)).expect("a server"))
+    }
+
+    pub(crate) fn serve(host: ShmHost) -> Self {
         let host = Arc::new(host);
         let stop = Arc::new(AtomicBool::new(false));
         let calls = Arc::new(AtomicU64::new(0));
@@ -112,14 +115,14 @@ impl Drop for Running {
 }
 
 pub(crate) fn connect(socket: &Path) -> ShmConnection {
-    ShmConnection::connect(socket, ConnectOptions { format_version: FORMAT }).expect("a connection")
+    ShmConnection::connect(socket, ConnectOptions::new(FORMAT)).expect("a connection")
 }
 
 /// Connects to a server that is still starting: its socket's file is there a moment before it listens.
 pub(crate) fn connect_once_listening(socket: &Path) -> ShmConnection {
     let mut connection = None;
     eventually("a connection", || {
-        connection = ShmConnection::connect(socket, ConnectOptions { format_version: FORMAT }).ok();
+        connection = ShmConnection::connect(socket, ConnectOptions::new(FORMAT)).ok();
         connection.is_some()
     });
     connection.expect("it was reached")

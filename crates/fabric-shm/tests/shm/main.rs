@@ -4,6 +4,7 @@
 //! ([`harness::isolated`]); clients and servers that must die run in processes that play a role ([`roles`]).
 
 mod descriptors;
+mod foreign;
 mod fork;
 mod harness;
 mod hostile;

@@ -14,7 +14,7 @@ fn listen(path: impl AsRef<std::path::Path>) -> Result<ShmHost, ListenError> {
 }
 
 fn connect_error(path: impl AsRef<std::path::Path>) -> FabricError {
-    ShmConnection::connect(path, ConnectOptions { format_version: FORMAT }).expect_err("nobody serves there")
+    ShmConnection::connect(path, ConnectOptions::new(FORMAT)).expect_err("nobody serves there")
 }
 
 #[test]

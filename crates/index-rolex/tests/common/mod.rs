@@ -134,10 +134,8 @@ impl Pool {
                     stepped.step(Duration::from_secs(10)).expect("a step");
                 }
             });
-            connections.push(
-                ShmConnection::connect(&socket, ConnectOptions { format_version: FORMAT })
-                    .expect("a connection"),
-            );
+            connections
+                .push(ShmConnection::connect(&socket, ConnectOptions::new(FORMAT)).expect("a connection"));
             hosts.push((host, Some(control)));
         }
         let meta_bytes = u64::from(meta_lines) * 64;

@@ -5,10 +5,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use farsight::{Client, FORMAT_VERSION, ServerUrl};
+use farsight::{Addresses, Client, ConnectError, FORMAT_VERSION, FabricError, ServerUrl};
 
 use super::Finding;
-use crate::connection::Connection;
+use crate::connection::{Connection, socket_of};
 
 /// Permission bits: others may write here, and only owners may delete here.
 const OTHERS_WRITE: u32 = 0o002;
@@ -49,10 +49,9 @@ pub(super) fn socket_directory(socket: &Path) -> Finding {
     Finding::ok(what, socket.display().to_string())
 }
 
-pub(super) fn server(connection: &Connection) -> Finding {
+pub(super) fn server(connection: &Connection, url: &Addresses) -> Finding {
     let what = "server";
-    let url = connection.url();
-    if connection.socket().is_some_and(|socket| !socket.exists()) {
+    if socket_of(url).is_some_and(|socket| !socket.exists()) {
         return Finding::ok(what, format!("none at {url}; start one with: farsight serve"));
     }
     match connection.open().and_then(|client| answerers(&client)) {
@@ -66,6 +65,7 @@ pub(super) fn server(connection: &Connection) -> Finding {
         }
         Err(error) => {
             let remedy = match url.urls() {
+                _ if is_untrusted(&error) => "end that server, or trust its user: --server-uid".to_owned(),
                 [one] => format!("farsight serve --listen {one}"),
                 nodes => {
                     let listen = |node: &ServerUrl| format!("farsight memory-node --listen {node}");
@@ -75,6 +75,12 @@ pub(super) fn server(connection: &Connection) -> Finding {
             Finding::warn(what, farsight::with_causes(&*error), remedy)
         }
     }
+}
+
+/// True if another user listens there.
+fn is_untrusted(error: &anyhow::Error) -> bool {
+    let connecting = error.downcast_ref::<ConnectError>();
+    matches!(connecting, Some(ConnectError::Fabric(FabricError::UntrustedServer { .. })))
 }
 
 /// Version and process of the server, or of each of a pool's memory nodes.
