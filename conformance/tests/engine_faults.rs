@@ -318,7 +318,7 @@ fn a_killed_server_is_noticed_by_every_call_and_its_data_is_gone() {
     let directory = Directory::new();
     let socket = directory.file("socket");
     let options = farsight_fabric_shm::ConnectOptions::new(farsight::FORMAT_VERSION);
-    let raw = || ShmConnection::connect(&socket, options);
+    let raw = || ShmConnection::connect(&socket, options.clone());
     let mut epochs = Vec::new();
     let mut old: Vec<Session<u64>> = Vec::new();
     for life in 1..=3 {

@@ -244,8 +244,8 @@ pub enum WriteError {
         /// Why not.
         code: ErrorCode,
     },
-    /// No answer to the writes came, or none that can be read: each of them may have been executed once, or
-    /// not at all.
+    /// No answer to the writes came, or none that can be read, or the server met a bug while it executed
+    /// them: each of them may have been executed once, or not at all.
     ///
     /// It is not repeated by itself. To learn more, read the keys: a version that has grown means that the
     /// write, or another client's, took place. Puts, updates to a known value and removes can simply be
@@ -282,7 +282,8 @@ pub enum WriteError {
     },
 }
 
-/// A failure of a bulk load. The table stays empty unless it was the last piece's answer that was lost.
+/// A failure of a bulk load. The table stays empty unless it was the last piece's answer that was lost, or
+/// the last piece in which the server met a bug.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// A key is not greater than the one before it.
@@ -367,6 +368,7 @@ fn load_remedy(code: ErrorCode) -> &'static str {
         ErrorCode::RegionFull => {
             " (load fewer pairs, or start its server or memory nodes again with more memory a table)"
         }
+        ErrorCode::Bug => ", or has it all the same: its server met a bug",
         _ => "",
     }
 }
@@ -383,6 +385,7 @@ fn reason(code: ErrorCode) -> &'static str {
         ErrorCode::UnknownTable => "its server or memory node no longer has it",
         ErrorCode::WrongValueSize => "its values have another size",
         ErrorCode::Fenced => "this process was taken for dead. Connect anew",
+        ErrorCode::Bug => "its server met a bug and may have executed it or not",
         ErrorCode::BadRequest
         | ErrorCode::TableExists
         | ErrorCode::BadName

@@ -47,6 +47,13 @@ impl MemoryNode {
         self.handle.failure()
     }
 
+    /// Calls `told` when a bug makes the node refuse every call, at once if one has: then
+    /// [`MemoryNode::failure`] says which. A program ends the node then, or itself. `told` runs in the thread
+    /// that met the bug, and must not block; to wait, let it send to a channel.
+    pub fn on_failure(&self, told: impl FnOnce() + Send + 'static) {
+        self.handle.on_failure(told);
+    }
+
     /// Stops the memory node: its clients' operations fail within a second.
     ///
     /// # Errors

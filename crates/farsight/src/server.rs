@@ -136,6 +136,13 @@ impl ServerBuilder {
     /// [`ServerBuilder::listen`] at a socket of this path, for clients on this host. A dead server's socket
     /// is replaced.
     pub fn socket(self, path: impl AsRef<Path>) -> Self {
+    /// Calls `told` when a bug makes the server refuse every call, at once if one has: then
+    /// [`Server::failure`] says which. A program ends the server then, or itself. `told` runs in the thread that
+    /// met the bug, and must not block; to wait, let it send to a channel.
+    pub fn on_failure(&self, told: impl FnOnce() + Send + 'static) {
+        self.handle.on_failure(told);
+    }
+
         // A relative path is no URL.
         let path = path.as_ref();
         self.listen(ServerUrl::shm(std::path::absolute(path).unwrap_or_else(|_| path.to_owned())))

@@ -62,6 +62,12 @@ impl MemoryNodeHandle {
         self.state.failure()
     }
 
+    /// Calls `told` when a bug makes the node refuse every call, at once if one has: then
+    /// [`MemoryNodeHandle::failure`] says which. It runs in the thread that met the bug, and must not block.
+    pub fn on_failure(&self, told: impl FnOnce() + Send + 'static) {
+        self.state.failure.on_record(told);
+    }
+
     /// Stops the threads and waits for them. Clients notice it when the host is dropped by its last owner.
     ///
     /// # Errors

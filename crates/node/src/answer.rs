@@ -11,8 +11,8 @@ const REFUSAL_BYTES_MAX: usize = 512;
 
 /// Leaves one well-formed reply of at most `limit_bytes` in `reply`: what `execute` wrote there, or a
 /// refusal that says what, expected and got. Returns the operations that `execute` counted. A panic in it is
-/// recorded as `who`'s `failure`; its callees must leave nothing half done behind that later calls could
-/// meet.
+/// recorded as `who`'s `failure`, and answered by [`ErrorCode::Bug`]: nobody knows how far it came. Later
+/// calls are refused, and execute nothing.
 pub fn answer(
     failure: &Failure,
     who: &str,
@@ -28,7 +28,7 @@ pub fn answer(
     }));
     let executed = executed.unwrap_or_else(|payload| {
         failure.record_panic(who, payload.as_ref());
-        failure.check().map(|()| 0)
+        Err(failure.unknown_outcome())
     });
     let executed = executed.and_then(|operations| check_length(reply, limit_bytes).map(|()| operations));
     match executed {
@@ -70,6 +70,7 @@ mod tests {
         });
         assert_eq!((long, refusal(&reply).code), (0, ErrorCode::BadRequest));
         answer(&failure, "worker 0", 64, &mut reply, |_| panic!("no leaf {}", 3));
+        assert_eq!(refusal(&reply).code, ErrorCode::Bug, "it may have been executed");
         assert!(refusal(&reply).text.contains("panic \"no leaf 3\""), "{}", refusal(&reply));
         let later = answer(&failure, "worker 1", 64, &mut reply, |_| Ok(1));
         assert_eq!((later, refusal(&reply).code), (0, ErrorCode::OutOfResources));

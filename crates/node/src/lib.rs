@@ -4,7 +4,8 @@
 //! Invariants:
 //! - every request gets one reply, whatever its bytes, and no reply is longer than its client can receive;
 //! - a bug met by any thread (a panic) is written to stderr once and turns every later call into a refusal
-//!   that says so; the threads go on, so nobody waits for an answer that never comes;
+//!   that says so; the threads go on, so nobody waits for an answer that never comes. The call that met it is
+//!   answered by a code of its own, because what it changed is unknown;
 //! - a process with nothing to do sleeps.
 
 #![forbid(unsafe_code)]

@@ -46,13 +46,16 @@ pub enum ErrorCode {
     Contended = 8,
     /// The table's versions are used up.
     VersionsExhausted = 9,
-    /// The server cannot get memory, has as many tables as it can, or met a bug of its own and answers
-    /// nothing any more.
+    /// The server cannot get memory, has as many tables as it can, or met a bug of its own earlier and
+    /// executes nothing any more.
     OutOfResources = 10,
     /// A memory node that belongs to another pool, or stands elsewhere in the list of its own.
     OtherPool = 11,
     /// A compute node that was fenced: another one took it for dead.
     Fenced = 12,
+    /// The server met a bug while it executed this very call, which it may have executed in whole, in part or
+    /// not at all. Of all codes this one alone is no refusal.
+    Bug = 13,
 }
 
 impl ErrorCode {
@@ -60,7 +63,7 @@ impl ErrorCode {
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         use ErrorCode::{
-            BadLoad, BadName, BadRequest, Contended, Fenced, OtherPool, OutOfResources, RegionFull,
+            BadLoad, BadName, BadRequest, Bug, Contended, Fenced, OtherPool, OutOfResources, RegionFull,
             TableExists, UnknownTable, VersionsExhausted, WrongValueSize,
         };
         let all = [
@@ -76,6 +79,7 @@ impl ErrorCode {
             OutOfResources,
             OtherPool,
             Fenced,
+            Bug,
         ];
         all.into_iter().find(|code| *code as u8 == number)
     }

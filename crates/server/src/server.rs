@@ -114,6 +114,12 @@ impl ServerHandle {
         self.state.failure()
     }
 
+    /// Calls `told` when a bug makes the server refuse every call, at once if one has: then
+    /// [`ServerHandle::failure`] says which. It runs in the thread that met the bug, and must not block.
+    pub fn on_failure(&self, told: impl FnOnce() + Send + 'static) {
+        self.state.failure.on_record(told);
+    }
+
     /// Stops the threads and waits for them. Calls that were not executed yet are not executed any more.
     /// Clients notice it when the host is dropped by its last owner.
     ///

@@ -6,14 +6,15 @@ use anyhow::Result;
 use clap::Args;
 use farsight::{Addresses, PoolTraining};
 
-use super::serve::{Settings, hear_signals, print_ready};
+use super::serve::{Settings, await_refusals, hear_signals, print_ready};
 use crate::trusted_servers::TrustedServers;
 
 /// Run a memory node of a pool until SIGINT or SIGTERM
 ///
 /// A memory node gives its memory to compute nodes, which read and write it one-sided; its processor does
 /// next to nothing. Prints one line, "ready url=URL pid=PID", when they can connect. Clients name all memory
-/// nodes of a pool with commas between, always in the same order; the first is home.
+/// nodes of a pool with commas between, always in the same order; the first is home. One that meets a bug of
+/// its own says so and ends with exit code 1.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -52,10 +53,13 @@ impl MemoryNode {
         connect.server_uids = self.trusted.uids;
         let node = self.settings.builder()?.start_memory_node()?;
         let training = self.train.map(|pool| PoolTraining::start(pool, connect)).transpose()?;
+        let waiting = signals.handle();
+        node.on_failure(move || waiting.close());
         print_ready(node.urls())?;
         signals.forever().next();
+        let failure = node.failure().map(await_refusals);
         drop(training);
         node.shutdown()?;
-        Ok(ExitCode::SUCCESS)
+        failure.map_or(Ok(ExitCode::SUCCESS), Err)
     }
 }

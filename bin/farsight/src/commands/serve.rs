@@ -4,6 +4,7 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -16,10 +17,15 @@ use crate::size;
 use crate::tls_files::TlsFiles;
 use crate::waiting::{WaitingName, waiting};
 
+/// How long a server that met a bug goes on refusing calls before it ends: those under way get their answer.
+/// A call that comes later finds the connection lost, as it does when a server dies.
+const REFUSALS_MAX: Duration = Duration::from_millis(500);
+
 /// Run a server until SIGINT or SIGTERM
 ///
 /// Prints one line, "ready url=URL pid=PID", when clients can connect, with a "url=" an address.
-/// Tables live in this process's memory and end with it.
+/// Tables live in this process's memory and end with it. A server that meets a bug of its own says so,
+/// refuses the calls under way, and ends with exit code 1.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -79,10 +85,13 @@ impl Serve {
         let mut signals = hear_signals()?;
         guarded()?;
         let Some(server) = self.start(&mut signals)? else { return Ok(ExitCode::SUCCESS) };
+        let waiting = signals.handle();
+        server.on_failure(move || waiting.close());
         print_ready(server.urls())?;
         signals.forever().next();
+        let failure = server.failure().map(await_refusals);
         server.shutdown()?;
-        Ok(ExitCode::SUCCESS)
+        failure.map_or(Ok(ExitCode::SUCCESS), Err)
     }
 
     /// Starts the server, with a bar for the memory that it takes first; `None` if a signal ends that.
@@ -164,6 +173,12 @@ impl Settings {
 /// it cleanly.
 pub(crate) fn hear_signals() -> Result<Signals> {
     Signals::new([SIGINT, SIGTERM]).context("cannot handle SIGINT and SIGTERM")
+}
+
+/// The error that a server ends with which met a bug, once its clients' calls under way are answered.
+pub(crate) fn await_refusals(failure: &str) -> anyhow::Error {
+    std::thread::sleep(REFUSALS_MAX);
+    anyhow::Error::msg(failure.to_owned())
 }
 
 /// Says that clients can connect, and where.

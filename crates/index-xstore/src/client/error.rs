@@ -2,7 +2,7 @@
 
 use farsight_fabric::FabricError;
 use farsight_layout::GeometryError;
-use farsight_protocol::{DecodeError, ServerError};
+use farsight_protocol::{DecodeError, ErrorCode, ServerError};
 
 /// A failed read or write. Reads that fail have no effect; for writes see [`XStoreError::is_indeterminate`].
 #[derive(Clone, Debug, thiserror::Error)]
@@ -38,7 +38,8 @@ pub enum XStoreError {
 }
 
 impl XStoreError {
-    /// True if a write may have been executed although it failed: it was sent, and no answer came.
+    /// True if a write may have been executed although it failed: it was sent, and no answer came, or the
+    /// server met a bug in it.
     #[must_use]
     pub fn is_indeterminate(&self) -> bool {
         match self {
@@ -50,7 +51,20 @@ impl XStoreError {
                     | FabricError::Protocol { .. }
             ),
             Self::Decode(_) => true,
-            Self::Server(_) | Self::Table(_) | Self::NoMemory { .. } | Self::ValueSize { .. } => false,
+            Self::Server(error) => error.code == ErrorCode::Bug,
+            Self::Table(_) | Self::NoMemory { .. } | Self::ValueSize { .. } => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_write_was_not_executed_and_one_that_met_a_bug_may_have_been() {
+        let of = |code| XStoreError::Server(ServerError::new(code, "words")).is_indeterminate();
+        assert!(of(ErrorCode::Bug));
+        assert!(!of(ErrorCode::OutOfResources) && !of(ErrorCode::BadRequest) && !of(ErrorCode::Contended));
     }
 }
