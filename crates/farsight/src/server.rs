@@ -34,8 +34,13 @@ pub struct ServerBuilder {
     options: ServerOptions,
 }
 
-/// Addresses, and what listens at each of them.
-type Listening = (Vec<ServerUrl>, Vec<Arc<dyn Listener>>);
+/// What listens at one address.
+struct Listening {
+    url: ServerUrl,
+    listener: Arc<dyn Listener>,
+    /// The network card, by its device's name, if it is RDMA.
+    device: Option<String>,
+}
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +70,18 @@ pub enum StartError {
         rdma: ServerUrl,
         /// Another.
         other: ServerUrl,
+    },
+    /// A memory node over RDMA by two network cards: atomics of different cards do not exclude each other.
+    #[error(
+        "a memory node's rdma:// addresses are of one network card: not {} of {} and {} of {}. Listen at addresses of \
+         one of them, or name it: --rdma-device {}",
+        first.0, first.1, second.0, second.1, first.1
+    )]
+    SeveralCards {
+        /// One address, and its device.
+        first: Box<(ServerUrl, String)>,
+        /// Another, and its device.
+        second: Box<(ServerUrl, String)>,
     },
     /// It cannot serve over RDMA.
     #[error(transparent)]
@@ -116,6 +133,13 @@ impl Server {
         self.handle.failure()
     }
 
+    /// Calls `told` when a bug makes the server refuse every call, at once if one has: then
+    /// [`Server::failure`] says which. A program ends the server then, or itself. `told` runs in the thread
+    /// that met the bug, and must not block; to wait, let it send to a channel.
+    pub fn on_failure(&self, told: impl FnOnce() + Send + 'static) {
+        self.handle.on_failure(told);
+    }
+
     /// Stops the server: its clients' calls fail within a second.
     ///
     /// # Errors
@@ -136,13 +160,6 @@ impl ServerBuilder {
     /// [`ServerBuilder::listen`] at a socket of this path, for clients on this host. A dead server's socket
     /// is replaced.
     pub fn socket(self, path: impl AsRef<Path>) -> Self {
-    /// Calls `told` when a bug makes the server refuse every call, at once if one has: then
-    /// [`Server::failure`] says which. A program ends the server then, or itself. `told` runs in the thread that
-    /// met the bug, and must not block; to wait, let it send to a channel.
-    pub fn on_failure(&self, told: impl FnOnce() + Send + 'static) {
-        self.handle.on_failure(told);
-    }
-
         // A relative path is no URL.
         let path = path.as_ref();
         self.listen(ServerUrl::shm(std::path::absolute(path).unwrap_or_else(|_| path.to_owned())))
@@ -221,7 +238,8 @@ impl ServerBuilder {
         mut taken_bytes: impl FnMut(u64) -> ControlFlow<()>,
     ) -> Result<Server, StartError> {
         let options = self.options.clone();
-        let (urls, listeners) = self.listen_at_all()?;
+        // At several cards, too: nothing that a server serves is changed by atomics, or by clients at all.
+        let (urls, listeners) = apart(self.listen_at_all()?);
         let handle = farsight_server::Server::start_reporting(listeners, &options, &mut taken_bytes)?;
         Ok(Server { urls, handle })
     }
@@ -230,7 +248,7 @@ impl ServerBuilder {
     /// their list of addresses ([`Addresses`](crate::Addresses)).
     ///
     /// # Errors
-    /// As [`ServerBuilder::start`]; [`StartError::MixedAtomics`].
+    /// As [`ServerBuilder::start`]; [`StartError::MixedAtomics`], [`StartError::SeveralCards`].
     pub fn start_memory_node(self) -> Result<MemoryNode, StartError> {
         let is_rdma = |url: &&ServerUrl| matches!(url, ServerUrl::Rdma(_));
         if let (Some(rdma), Some(other)) =
@@ -242,11 +260,13 @@ impl ServerBuilder {
             workers: self.options.workers,
             table_memory_bytes: self.options.table_memory_bytes,
         };
-        let (urls, listeners) = self.listen_at_all()?;
+        let listening = self.listen_at_all()?;
+        check_one_card(listening.iter().filter_map(|at| Some((&at.url, at.device.as_deref()?))))?;
+        let (urls, listeners) = apart(listening);
         Ok(MemoryNode::new(urls, farsight_memory_node::MemoryNode::start(listeners, &options)?))
     }
 
-    fn listen_at_all(mut self) -> Result<Listening, StartError> {
+    fn listen_at_all(mut self) -> Result<Vec<Listening>, StartError> {
         if self.urls.is_empty() {
             self.urls.push(ServerUrl::shm(default_socket::make()?));
         }
@@ -255,18 +275,18 @@ impl ServerBuilder {
         if let [first @ ServerUrl::Shm(_), second @ ServerUrl::Shm(_), ..] = &self.urls[..] {
             return Err(StartError::TwoSockets { first: first.clone(), second: second.clone() });
         }
-        let listening = self.urls.iter().map(|url| self.listen_at(url)).collect::<Result<Vec<_>, _>>()?;
-        Ok(listening.into_iter().unzip())
+        self.urls.iter().map(|url| self.listen_at(url)).collect()
     }
 
-    fn listen_at(&self, url: &ServerUrl) -> Result<(ServerUrl, Arc<dyn Listener>), StartError> {
+    fn listen_at(&self, url: &ServerUrl) -> Result<Listening, StartError> {
+        let by_processor = |url, listener| Listening { url, listener, device: None };
         match url {
             ServerUrl::Shm(socket) => {
                 let mut options = farsight_fabric_shm::ListenOptions::new(FORMAT_VERSION);
                 if let Some(allowed_uids) = &self.allowed_uids {
                     options.allowed_uids.clone_from(allowed_uids);
                 }
-                Ok((url.clone(), Arc::new(ShmHost::listen(socket, options)?)))
+                Ok(by_processor(url.clone(), Arc::new(ShmHost::listen(socket, options)?)))
             }
             ServerUrl::Tcp(endpoint) => {
                 let mut options = farsight_fabric_tcp::ListenOptions::new(FORMAT_VERSION);
@@ -275,7 +295,7 @@ impl ServerBuilder {
                 options.waiting = self.waiting;
                 let host = TcpHost::listen(&endpoint.to_string(), &options)?;
                 let endpoint = Endpoint { port: host.local_address().port(), ..endpoint.clone() };
-                Ok((ServerUrl::Tcp(endpoint), Arc::new(host)))
+                Ok(by_processor(ServerUrl::Tcp(endpoint), Arc::new(host)))
             }
             #[cfg(feature = "verbs")]
             ServerUrl::Rdma(endpoint) => {
@@ -290,10 +310,49 @@ impl ServerBuilder {
                     farsight_fabric_verbs::ListenError::Device(error) => StartError::Fabric(error),
                 })?;
                 let endpoint = Endpoint { port: host.socket_address().port(), ..endpoint.clone() };
-                Ok((ServerUrl::Rdma(endpoint), Arc::new(host)))
+                let device = Some(host.device().to_owned());
+                Ok(Listening { url: ServerUrl::Rdma(endpoint), listener: Arc::new(host), device })
             }
             #[cfg(not(feature = "verbs"))]
             ServerUrl::Rdma(_) => Err(NotBuilt { url: url.clone() }.into()),
+        }
+    }
+}
+
+fn apart(listening: Vec<Listening>) -> (Vec<ServerUrl>, Vec<Arc<dyn Listener>>) {
+    listening.into_iter().map(|at| (at.url, at.listener)).unzip()
+}
+
+/// Fails unless all these addresses, each with its device, are of one network card. Two devices may be
+/// ports of one card whose atomics exclude each other all the same; that cannot be told from here.
+fn check_one_card<'a>(
+    mut addresses: impl Iterator<Item = (&'a ServerUrl, &'a str)>,
+) -> Result<(), StartError> {
+    let Some((first, first_device)) = addresses.next() else { return Ok(()) };
+    let Some((second, second_device)) = addresses.find(|(_, device)| *device != first_device) else {
+        return Ok(());
+    };
+    let boxed = |url: &ServerUrl, device: &str| Box::new((url.clone(), device.to_owned()));
+    Err(StartError::SeveralCards { first: boxed(first, first_device), second: boxed(second, second_device) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_memory_node_has_one_card() {
+        let [one, two, three] = [1, 2, 3].map(|host| {
+            format!("rdma://10.0.0.{host}:7474").parse::<ServerUrl>().expect("a well-formed address")
+        });
+        let check = |addresses: &[(&ServerUrl, &str)]| check_one_card(addresses.iter().copied());
+        assert!(check(&[]).is_ok());
+        assert!(check(&[(&one, "mlx5_0"), (&two, "mlx5_0")]).is_ok());
+        let error = check(&[(&one, "mlx5_0"), (&two, "mlx5_0"), (&three, "mlx5_1")]).unwrap_err().to_string();
+        for word in
+            ["rdma://10.0.0.1:7474 of mlx5_0", "rdma://10.0.0.3:7474 of mlx5_1", "--rdma-device mlx5_0"]
+        {
+            assert!(error.contains(word), "{error:?} lacks {word:?}");
         }
     }
 }
