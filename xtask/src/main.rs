@@ -3,6 +3,7 @@
 //! `softroce` runs a command where there is RDMA.
 
 #![forbid(unsafe_code)]
+#![expect(clippy::print_stderr, reason = "a chore talks to the person who runs it")]
 
 use std::process::ExitCode;
 

@@ -22,22 +22,40 @@ mod typed_table;
 mod value_text;
 mod waiting;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
+use farsight::say;
 
+/// The exit code of a command line that is none.
+const EXIT_USAGE: u8 = 2;
 /// The exit code of a `get` or `delete` whose key is absent.
 const EXIT_ABSENT: u8 = 3;
 
 fn main() -> ExitCode {
-    let arguments = arguments::Arguments::parse();
-    match arguments.command.run() {
+    let done = match arguments::Arguments::try_parse() {
+        Ok(arguments) => arguments.command.run(),
+        Err(error) => tell(&error),
+    };
+    match done {
         Ok(code) => code,
         // Whoever read our output has enough, as in `farsight scan t | head`.
         Err(error) if error_text::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}", farsight::with_causes(&*error));
+            say(format_args!("error: {}", farsight::with_causes(&*error)));
             ExitCode::FAILURE
         }
     }
+}
+
+/// Prints what there is instead of a command: help, the version, or what is wrong with the command line.
+fn tell(error: &clap::Error) -> anyhow::Result<ExitCode> {
+    let printed = error.print().and_then(|()| std::io::stdout().flush());
+    if error.use_stderr() {
+        // Whoever cannot be told what is wrong sees that something is.
+        return Ok(ExitCode::from(EXIT_USAGE));
+    }
+    printed?;
+    Ok(ExitCode::SUCCESS)
 }

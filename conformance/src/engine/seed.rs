@@ -3,6 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use farsight_base::prng::{SplitMix64, mix};
+use farsight_base::report::say;
 
 /// The environment variable that sets the seed.
 pub const SEED_VARIABLE: &str = "FARSIGHT_TEST_SEED";
@@ -37,7 +38,7 @@ impl Seed {
 impl Drop for Seed {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("{} failed; replay with {SEED_VARIABLE}={}", self.test, self.number);
+            say(format_args!("{} failed; replay with {SEED_VARIABLE}={}", self.test, self.number));
         }
     }
 }

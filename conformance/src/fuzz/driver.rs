@@ -4,6 +4,7 @@
 //! to the target again. It knows nothing of the code that it reaches; libFuzzer (`cargo xtask fuzz`) does.
 
 use farsight_base::prng::SplitMix64;
+use farsight_base::report::say;
 
 use super::Target;
 
@@ -52,7 +53,7 @@ fn run_one(target: &Target, input: &[u8]) {
         fn drop(&mut self) {
             if std::thread::panicking() {
                 let hex: Vec<String> = self.1.iter().map(|byte| format!("{byte:02x}")).collect();
-                eprintln!("target {} fails on {} B: {}", self.0, self.1.len(), hex.concat());
+                say(format_args!("target {} fails on {} B: {}", self.0, self.1.len(), hex.concat()));
             }
         }
     }

@@ -8,7 +8,13 @@ use std::io::Write;
 
 /// Writes `farsight: TEXT` as one line to standard error. A line that cannot be written is lost.
 pub fn report(text: impl Display) {
+    say(format_args!("farsight: {text}"));
+}
+
+/// Writes TEXT alone as one line to standard error, for a program that people run. A line that cannot be
+/// written is lost.
+pub fn say(text: impl Display) {
     // One write, so that lines of several threads and processes do not mix.
-    let line = format!("farsight: {text}\n");
+    let line = format!("{text}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
 }

@@ -222,7 +222,8 @@ mod tests {
 
     #[test]
     fn root_has_a_directory_of_its_own() {
-        let root = Surroundings { uid: 0, runtime: None, state: None, home: Some(PathBuf::from("/home/root")) };
+        let root =
+            Surroundings { uid: 0, runtime: None, state: None, home: Some(PathBuf::from("/home/root")) };
         assert_eq!(chosen(&root, &[]), Ok(("/run/farsight".to_owned(), true)));
         assert_eq!(chosen(&root, &[("/run/user/0", 0, 0o700)]), Ok(("/run/user/0".to_owned(), false)));
         let open = ("/run/farsight", 0, 0o777);

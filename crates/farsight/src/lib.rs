@@ -131,3 +131,7 @@ pub use session::{Entry, Session};
 pub use table::{Options, Table};
 pub use training::PoolTraining;
 pub use url::{Endpoint, EndpointProblem, ServerUrl, UrlError};
+
+/// For the program `farsight` alone.
+#[doc(hidden)]
+pub use farsight_base::report::say;

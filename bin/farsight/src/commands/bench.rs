@@ -94,7 +94,7 @@ impl Running {
     /// Says that a signal ended the benchmark.
     fn interrupted(&self) -> ExitCode {
         let servers = if self.connect.is_some() { "its tables stay" } else { "the server is stopped" };
-        eprintln!("interrupted; {servers}");
+        farsight::say(format_args!("interrupted; {servers}"));
         ExitCode::from(EXIT_INTERRUPTED)
     }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use farsight::{Options, Table, WriteOperation, WriteOutcome};
+use farsight::{Options, Table, WriteOperation, WriteOutcome, say};
 
 use crate::EXIT_ABSENT;
 use crate::connection::Connection;
@@ -51,7 +51,9 @@ impl TableCommand for Delete {
         for (key, outcome) in keys.iter().zip(outcomes) {
             match outcome {
                 WriteOutcome::Removed(_) => removed += 1,
-                WriteOutcome::Absent => eprintln!("absent: key {} in table {:?}", key.text(), table.name()),
+                WriteOutcome::Absent => {
+                    say(format_args!("absent: key {} in table {:?}", key.text(), table.name()));
+                }
                 other => bail!("a remove was answered by {other:?}, which only other writes can be"),
             }
         }

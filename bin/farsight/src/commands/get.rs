@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use farsight::{Answers, Options, Table};
+use farsight::{Answers, Options, Table, say};
 use serde_json::json;
 
 use crate::EXIT_ABSENT;
@@ -69,7 +69,7 @@ impl TableCommand for Get {
                 writeln!(out, "{text}")?;
             }
             if text.is_none() {
-                eprintln!("absent: key {} in table {:?}", key.text(), table.name());
+                say(format_args!("absent: key {} in table {:?}", key.text(), table.name()));
                 code = ExitCode::from(EXIT_ABSENT);
             }
         }

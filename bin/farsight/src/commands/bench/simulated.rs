@@ -101,7 +101,7 @@ impl Ycsb {
             match simulated(&plan, keys.to_vec(), self.testbed.sensitivity, cancellation) {
                 Err(DriverError::Cancelled) => {
                     say("");
-                    eprintln!("interrupted");
+                    farsight::say("interrupted");
                     return Ok(ExitCode::from(EXIT_INTERRUPTED));
                 }
                 done => records.push(done?),
