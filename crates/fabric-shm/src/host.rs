@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use farsight_base::{ClientId, Epoch, RegionId};
-use farsight_fabric::{FabricError, Gate, Host, Region, RegionRights};
+use farsight_fabric::{FabricError, Gate, Host, Region, RegionRights, Share};
 use rustix::event::{PollFlags, epoll};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketFlags};
@@ -28,8 +28,7 @@ use crate::mapping::SharedWords;
 use crate::port::{Complaints, PortShared, ServerQueue, ShmPort};
 use crate::region::MappedRegion;
 use crate::session::{Ending, Manners, Session};
-use crate::share::Share;
-use crate::{REGIONS_MAX, memory, os, ring, socket};
+use crate::{REGIONS_MAX, memory, os, ring, share, socket};
 
 /// How long a fence waits for a client to be gone.
 const FENCE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -156,7 +155,7 @@ impl ShmHost {
             sessions: Mutex::new(Sessions { spare: Some(spare), ..Sessions::default() }),
             regions: Mutex::default(),
             ports: Mutex::default(),
-            share: Share::new(),
+            share: share::of_limit(),
         })
     }
 
@@ -175,6 +174,8 @@ impl ShmHost {
                 Err(Errno::INTR | Errno::CONNABORTED | Errno::PERM) => {}
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
                     if !self.refuse_for_want() {
+                        // The listener stays readable: others have their turn before it is looked at again.
+                        std::thread::sleep(LEAVING_PAUSE);
                         return Ok(());
                     }
                 }
@@ -209,7 +210,7 @@ impl ShmHost {
         let Some(session) = Session::accept(id, socket, &self.manners) else { return };
         let pid = session.credentials.pid;
         let others = sessions.by_id.values().filter(|other| other.is_of(pid));
-        if let Err(text) = self.share.check_connection(others) {
+        if let Err(text) = self.share.check_connection(share::HOLDER, share::held(others)) {
             return session.end(Ending::Refused(text));
         }
         let watched = watch(&self.epoll, &session.socket, socket_token(id))
@@ -261,7 +262,8 @@ impl ShmHost {
         }
         let pid = sessions.by_id.get(&id).map_or(0, |session| session.credentials.pid);
         let own = |session: &&Session| session.id == id || session.is_of(pid);
-        let share = self.share.check_queue(sessions.by_id.values().filter(own));
+        let held = share::held(sessions.by_id.values().filter(own));
+        let share = self.share.check_queue(share::HOLDER, held);
         let Some(session) = sessions.by_id.get_mut(&id) else { return Ok(()) };
         if let Err(text) = share {
             return session.tell(&FromServer::Failed { text });

@@ -27,6 +27,7 @@ mod meters;
 mod queue_pair;
 mod region;
 mod server;
+mod share;
 pub mod sieve;
 
 pub use error::FabricError;
@@ -37,3 +38,4 @@ pub use meters::Meters;
 pub use queue_pair::{Connection, QueuePair, ReadMode, Slot};
 pub use region::{Region, RegionRights};
 pub use server::{CallHandler, Host, ServerPort};
+pub use share::{Held, QUEUES_MAX, Share};
