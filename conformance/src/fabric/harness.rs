@@ -10,6 +10,8 @@ use farsight_fabric::{
     CallHandler, Connection, FabricError, Host, QueuePair, ReadMode, Region, RegionRights, ServerPort, Slot,
 };
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use super::FabricUnderTest;
 
 /// The format version of servers and clients that are to understand each other.
@@ -18,6 +20,16 @@ pub const FORMAT: u32 = 7;
 pub const PATIENCE: Duration = Duration::from_secs(20);
 /// Within this time a dead peer must be noticed.
 pub const NOTICE: Duration = Duration::from_secs(1);
+
+/// True if this process may have so many descriptors.
+#[must_use]
+pub fn raise_descriptors(wanted: u64) -> bool {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= wanted) {
+        return true;
+    }
+    setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..limit }).is_ok()
+}
 
 /// The queue of a subject.
 pub type QueueOf<F> = <<F as FabricUnderTest>::Connection as Connection>::Queue;

@@ -5,22 +5,14 @@ use std::time::{Duration, Instant};
 use farsight_base::Line;
 use farsight_base::sync::Ordering;
 use farsight_conformance::fabric::FabricUnderTest as _;
-use farsight_conformance::fabric::harness::{FORMAT, NOTICE, Running, at, call, death, read};
+use farsight_conformance::fabric::harness::{
+    FORMAT, NOTICE, Running, at, call, death, raise_descriptors, read,
+};
 use farsight_conformance::fabric::tcp::Tcp;
 use farsight_fabric::{Connection as _, FabricError, Host as _, QueuePair as _, ReadMode, RegionRights};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Queue pairs; each takes a descriptor on either side, and both sides are this process.
 const QUEUES: usize = 1_000;
-
-/// True if this process may have so many descriptors.
-fn raise_descriptors(wanted: u64) -> bool {
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_none_or(|current| current >= wanted) {
-        return true;
-    }
-    setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..limit }).is_ok()
-}
 
 #[test]
 fn a_thousand_queue_pairs_are_served_and_fenced() {

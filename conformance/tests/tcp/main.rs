@@ -2,9 +2,22 @@
 
 mod certificates;
 mod crowd;
+mod descriptors;
 mod engine;
 mod engine_suite;
 mod hostile;
 mod life;
 mod raw;
 mod tls;
+
+use farsight_conformance::engine::processes;
+
+/// Plays a role if this process is to play one ([`processes::ENTRY`]).
+#[test]
+fn play() {
+    match processes::role().as_deref() {
+        None => {}
+        Some(descriptors::SERVER) => descriptors::serve(),
+        Some(other) => panic!("there is no role {other}"),
+    }
+}

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use farsight_conformance::fabric::FabricUnderTest;
-use farsight_conformance::fabric::harness::{FORMAT, Running, call};
+use farsight_conformance::fabric::harness::{FORMAT, Running, call, raise_descriptors};
 use farsight_conformance::fabric::verbs::{Verbs, is_asked_for};
 use farsight_fabric::{Connection, Host};
 
@@ -37,6 +37,30 @@ fn say(address: &str, bytes: &[u8]) -> String {
     let outcome = stream.read_to_end(&mut answer);
     assert!(begun.elapsed() < PATIENCE, "the server listens on and on: {outcome:?}");
     String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// Connections that say nothing are no clients: more of them than a server has clients keep nobody out, and
+/// the oldest make room for the others.
+#[test]
+fn silent_connections_take_no_clients_place() {
+    const SILENT: usize = 1100;
+    if !is_asked_for() {
+        return;
+    }
+    assert!(raise_descriptors(4096), "no descriptors for {SILENT} connections");
+    let subject = Verbs::new();
+    let server = Running::start(subject.listen(FORMAT), 1);
+    let mut silent: Vec<TcpStream> =
+        (0..SILENT).map(|_| TcpStream::connect(subject.address()).expect("the server listens")).collect();
+    let honest = subject.connect(FORMAT).expect("a connection beside them");
+    assert_eq!(server.host().client_count(), 1);
+    let mut queue = honest.open_queue().expect("a queue");
+    assert_eq!(call(&mut queue, 0, b"go on"), b"go on");
+    silent[0].set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let mut reason = Vec::new();
+    silent[0].read_to_end(&mut reason).expect("the oldest has gone");
+    let reason = String::from_utf8_lossy(&reason);
+    assert!(reason.contains("not said hello") || reason.contains("no hello"), "{reason}");
 }
 
 /// Whatever comes, the server says why it hangs up, and others go on.

@@ -5,12 +5,13 @@
 //! name. Nothing that a peer sends, or fails to send, makes this side wait without a bound or hold memory
 //! without a bound.
 //!
-//! Protocol: a server [`bind`]s; a client makes an [`Approach`], which connects and sends its hello as the
+//! Protocol: a server [`bind`]s, and its [`Admission`] takes connections in up to their hello; a client makes an [`Approach`], which connects and sends its hello as the
 //! first [packet](packets) of a [`Stream`]. What packets hold is the fabric's matter, but for magic and
 //! versions, which each server holds against its [`Manners`].
 
 #![forbid(unsafe_code)]
 
+mod admission;
 mod approach;
 mod complaints;
 mod greeting;
@@ -22,6 +23,7 @@ mod stream;
 mod tls;
 mod waiting;
 
+pub use admission::{Admission, AdmissionOptions, LISTENER_TOKEN, Newcomer};
 pub use approach::Approach;
 pub use complaints::Complaints;
 pub use greeting::{Ending, Manners};

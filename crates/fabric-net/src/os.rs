@@ -2,11 +2,11 @@
 
 use std::io;
 use std::net::TcpStream;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use farsight_fabric::FabricError;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
@@ -78,6 +78,15 @@ pub fn signal(wake: &OwnedFd) {
 /// Makes a wake descriptor unreadable again.
 pub fn drain(wake: &OwnedFd) {
     let _ = rustix::io::read(wake, &mut [0_u8; 8]);
+}
+
+/// Lets `epoll` tell of what `descriptor` receives, and of its end, under this token.
+///
+/// # Errors
+/// The system's.
+pub fn watch(epoll: &OwnedFd, descriptor: impl AsFd, token: u64) -> io::Result<()> {
+    let events = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+    Ok(epoll::add(epoll, descriptor, epoll::EventData::new_u64(token), events)?)
 }
 
 /// The kernel's form of a duration, which is at most [`SLEEP_MAX`].

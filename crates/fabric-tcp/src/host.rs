@@ -5,21 +5,24 @@
 //! queues. Once none of its requests executes any more, the server is told.
 //!
 //! Protocol: one control thread calls [`Host::step`] in a loop; everything there is non-blocking, so a peer
-//! that is silent, slow or hostile holds up nobody. A connection that has not said hello in time goes, and so
-//! does the oldest such one when there are too many.
+//! that is silent, slow or hostile holds up nobody. Up to its hello a connection is [`Admission`]'s.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd, OwnedFd};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use farsight_base::{ClientId, Epoch, RegionId};
-use farsight_fabric::{FabricError, Host, Region, RegionRights};
+use farsight_fabric::{FabricError, Held, Host, Region, RegionRights, Share};
 use farsight_fabric_net::packets::Packets;
-use farsight_fabric_net::{Complaints, Ending, ListenError, Manners, Stream, Tls, Waiting, bind, os};
+use farsight_fabric_net::{
+    Admission, AdmissionOptions, Complaints, Ending, LISTENER_TOKEN, ListenError, Manners, Newcomer, Tls,
+    Waiting, bind, os,
+};
 use rustix::event::epoll;
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use crate::alive::ALIVE;
 use crate::control::{ClientMessage, FABRIC_VERSION, MAGIC, Purpose, ServerMessage};
@@ -27,26 +30,20 @@ use crate::grants::{ServedRegion, Token};
 use crate::port::{PortShared, TcpPort};
 use crate::region::HeapRegion;
 use crate::server_queue::{QueueHandle, ServerQueue};
-use crate::session::{Client, Greeting};
+use crate::session::{Client, check_address, purpose, refusal};
 use crate::{MESSAGE_BYTES_MAX, REGIONS_MAX};
 
 /// How long a fence waits for requests that execute.
 const FENCE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the end of a request that executes for a client which has ended is waited for at a time.
 const LEAVING_PAUSE: Duration = Duration::from_millis(1);
-/// Connections accepted, and questions of one client answered, before others have their turn.
+/// Questions of one client answered before others have their turn.
 const TURN: usize = 32;
-/// Connections that have not said hello at any time.
-const GREETINGS_MAX: usize = 512;
-/// Queue pairs that one client may have open.
-const QUEUES_MAX: usize = 1024;
-/// How long no connection is accepted after one could not be.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Descriptors of a client besides its queue pairs': the control connection's.
+const DESCRIPTORS_PER_CLIENT: usize = 1;
 
-/// Epoll's tokens: the listener, the wake descriptor, then connections by their numbers.
-const LISTENER_TOKEN: u64 = 0;
+/// The wake descriptor among epoll's tokens, which are the listener's and those of connections.
 const WAKE_TOKEN: u64 = 1;
-const FIRST_CONNECTION: u64 = 2;
 
 /// How a server listens.
 #[derive(Clone, Debug)]
@@ -71,11 +68,10 @@ impl ListenOptions {
 
 /// A server of regions and calls over TCP.
 pub struct TcpHost {
-    listener: TcpListener,
     address: SocketAddr,
     manners: Manners,
-    tls: Option<Tls>,
     waiting: Waiting,
+    share: Share,
     epoll: OwnedFd,
     complaints: Arc<Complaints>,
     sessions: Mutex<Sessions>,
@@ -84,17 +80,13 @@ pub struct TcpHost {
 }
 
 struct Sessions {
-    /// By connection; numbers only grow, so the first is the oldest.
-    greetings: BTreeMap<u64, Greeting>,
+    admission: Admission,
     clients: HashMap<ClientId, Client>,
     /// The client of each control connection.
     by_connection: HashMap<u64, ClientId>,
     /// Ended, and not yet told to the server.
     leaving: Vec<(ClientId, Vec<Arc<QueueHandle>>)>,
-    next_connection: u64,
     next_client: u64,
-    /// When to accept again, if that is held off.
-    accept_at: Option<Instant>,
 }
 
 #[derive(Default)]
@@ -111,8 +103,16 @@ impl Sessions {
         if !self.leaving.is_empty() {
             return LEAVING_PAUSE;
         }
-        let due = self.greetings.values().map(|greeting| greeting.due).chain(self.accept_at).min();
-        due.map_or(os::SLEEP_MAX, |due| due.saturating_duration_since(Instant::now()))
+        self.admission.due().map_or(os::SLEEP_MAX, |due| due.saturating_duration_since(Instant::now()))
+    }
+
+    /// What all clients at `address` have open.
+    fn held_at(&self, address: IpAddr) -> Held {
+        let there = self.clients.values().filter(|client| client.address == address);
+        there.map(Client::held).fold(Held::default(), |sum, held| Held {
+            connections: sum.connections + held.connections,
+            queues: sum.queues + held.queues,
+        })
     }
 
     /// The clients that have ended and of whose requests none executes any more.
@@ -140,11 +140,11 @@ impl TcpHost {
         let epoll =
             epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| failed("epoll")(error.into()))?;
         let wake = os::wake_descriptor().map_err(failed("eventfd"))?;
-        watch(&epoll, &listener, LISTENER_TOKEN).map_err(failed("epoll"))?;
-        watch(&epoll, &wake, WAKE_TOKEN).map_err(failed("epoll"))?;
+        os::watch(&epoll, &wake, WAKE_TOKEN).map_err(failed("epoll"))?;
+        let admission = AdmissionOptions { tls: options.tls.clone(), alive: &ALIVE, refusal };
+        let admission = Admission::new(listener, admission, &epoll).map_err(failed("preparing"))?;
         let epoch = Epoch(u64::from_le_bytes(os::random().map_err(failed("getrandom"))?));
         Ok(Self {
-            listener,
             address: local,
             manners: Manners {
                 epoch,
@@ -152,18 +152,16 @@ impl TcpHost {
                 fabric_version: FABRIC_VERSION,
                 format_version: options.format_version,
             },
-            tls: options.tls.clone(),
             waiting: options.waiting,
+            share: Share::new(getrlimit(Resource::Nofile).current, DESCRIPTORS_PER_CLIENT),
             epoll,
             complaints: Arc::new(Complaints::new(wake)),
             sessions: Mutex::new(Sessions {
-                greetings: BTreeMap::new(),
+                admission,
                 clients: HashMap::new(),
                 by_connection: HashMap::new(),
                 leaving: Vec::new(),
-                next_connection: FIRST_CONNECTION,
                 next_client: 1,
-                accept_at: None,
             }),
             regions: Mutex::default(),
             ports: Mutex::default(),
@@ -185,84 +183,31 @@ impl TcpHost {
         }
     }
 
-    fn accept(&self, sessions: &mut Sessions) -> Result<(), FabricError> {
-        for _ in 0..TURN {
-            match self.listener.accept() {
-                // A socket that cannot be set up is one that has gone already.
-                Ok((socket, _)) => {
-                    if let Ok(socket) = os::prepare(socket, &ALIVE) {
-                        self.take_in(sessions, socket);
-                    }
-                }
-                Err(error) => match Errno::from_io_error(&error) {
-                    Some(Errno::AGAIN) => return Ok(()),
-                    Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
-                        // The listener stays readable: it is looked at again when there may be descriptors.
-                        sessions.accept_at = Some(Instant::now() + ACCEPT_PAUSE);
-                        let _ = epoll::delete(&self.epoll, &self.listener);
-                        return Ok(());
-                    }
-                    // Of one connection, not of the listener.
-                    Some(Errno::INTR | Errno::CONNABORTED | Errno::PERM | Errno::NETDOWN | Errno::PROTO) => {}
-                    _ => {
-                        let what = format!("accepting at {}", self.address);
-                        return Err(os::system_error(what, &error, "The server must be started again"));
-                    }
-                },
-            }
-        }
-        Ok(())
-    }
-
-    fn take_in(&self, sessions: &mut Sessions, socket: OwnedFd) {
-        if sessions.greetings.len() >= GREETINGS_MAX
-            && let Some((_, oldest)) = sessions.greetings.pop_first()
-        {
-            oldest.end(Ending::Refused("too many connections have not said hello".to_owned()));
-        }
-        let connection = sessions.next_connection;
-        sessions.next_connection += 1;
-        // A session fails to begin for want of memory alone, and then the client sees its connection end.
-        let Ok(session) = self.tls.as_ref().map(Tls::accept).transpose() else { return };
-        let mut greeting = Greeting::new(Packets::new(Stream::new(socket, session)));
-        match watch(&self.epoll, greeting.packets.socket().as_ref(), connection) {
-            Ok(()) => drop(sessions.greetings.insert(connection, greeting)),
-            Err(error) => {
-                let text = format!("the server cannot watch one more connection: {error}");
-                let _ = greeting.packets.send(&ServerMessage::Refusal { text }.encode());
-            }
-        }
-    }
-
     /// Listens to a connection that has not said hello.
     fn greet(&self, sessions: &mut Sessions, connection: u64) {
-        let Some(greeting) = sessions.greetings.get_mut(&connection) else { return };
-        let purpose = match greeting.listen(&self.manners) {
-            Ok(None) => return,
-            Ok(Some(purpose)) => Ok(purpose),
-            Err(ending) => Err(ending),
+        let Some(newcomer) = sessions.admission.hear(&self.epoll, connection) else { return };
+        let outcome = match purpose(&newcomer.hello, &self.manners) {
+            Ok(Purpose::Client) => self.welcome(sessions, newcomer),
+            Ok(Purpose::Queue { client, key }) => self.open_queue(sessions, ClientId(client), &key, newcomer),
+            Err(ending) => Err((newcomer.packets, ending)),
         };
-        let Some(greeting) = sessions.greetings.remove(&connection) else { return };
-        match purpose {
-            Ok(Purpose::Client) => self.welcome(sessions, connection, greeting.packets),
-            Ok(Purpose::Queue { client, key }) => {
-                if let Err((packets, text)) =
-                    self.open_queue(sessions, ClientId(client), &key, greeting.packets)
-                {
-                    Greeting::new(packets).end(Ending::Refused(text));
-                }
-            }
-            Err(ending) => greeting.end(ending),
+        if let Err((packets, ending)) = outcome {
+            sessions.admission.turn_away(&self.epoll, packets, ending);
         }
     }
 
-    fn welcome(&self, sessions: &mut Sessions, connection: u64, packets: Packets) {
+    fn welcome(&self, sessions: &mut Sessions, newcomer: Newcomer) -> Result<(), (Packets, Ending)> {
+        let Newcomer { connection, address, packets, .. } = newcomer;
+        if let Err(text) = check_address(self.share, address, || sessions.held_at(address)) {
+            return Err((packets, Ending::Refused(text)));
+        }
         let id = ClientId(sessions.next_client);
         sessions.next_client += 1;
         // A client that is gone before it was welcomed never was one.
-        let Ok(client) = Client::welcome(id, packets, &self.manners) else { return };
+        let Ok(client) = Client::welcome(id, address, packets, &self.manners) else { return Ok(()) };
         sessions.by_connection.insert(connection, id);
         sessions.clients.insert(id, client);
+        Ok(())
     }
 
     /// Makes a connection a queue pair of `client`, or says why not.
@@ -271,17 +216,21 @@ impl TcpHost {
         sessions: &mut Sessions,
         id: ClientId,
         key: &Token,
-        mut packets: Packets,
-    ) -> Result<(), (Packets, String)> {
-        let client = sessions.clients.get_mut(&id).filter(|client| client.is_proved_by(key));
-        let Some(client) = client else {
-            return Err((packets, "no such client, or another key: connect again".to_owned()));
+        newcomer: Newcomer,
+    ) -> Result<(), (Packets, Ending)> {
+        let Newcomer { mut packets, .. } = newcomer;
+        let Some(client) = sessions.clients.get_mut(&id).filter(|client| client.is_proved_by(key)) else {
+            let text = "no such client, or another key: connect again".to_owned();
+            return Err((packets, Ending::Refused(text)));
         };
-        // Only the session still knows a queue that its port has dropped.
-        client.queues.retain(|queue| Arc::strong_count(queue) > 1);
-        if client.queues.len() >= QUEUES_MAX {
-            return Err((packets, format!("this client has {QUEUES_MAX} queues open, and may have no more")));
+        client.queues.retain(|queue| queue.is_open());
+        let (own, address) = (client.held(), client.address);
+        let room = self.share.check_queue("this client", own);
+        let room = room.and_then(|()| check_address(self.share, address, || sessions.held_at(address)));
+        if let Err(text) = room {
+            return Err((packets, Ending::Refused(text)));
         }
+        let Some(client) = sessions.clients.get_mut(&id) else { return Ok(()) };
         // From here on the port watches it.
         let _ = epoll::delete(&self.epoll, packets.socket());
         if packets.send(&ServerMessage::Ready.encode()).is_err() {
@@ -354,18 +303,7 @@ impl TcpHost {
         for (client, ending) in self.complaints.take() {
             self.end(sessions, client, ending);
         }
-        let now = Instant::now();
-        // In the order in which they came, and so in that in which they are due.
-        while let Some(oldest) = sessions.greetings.first_entry().filter(|oldest| oldest.get().due <= now) {
-            oldest.remove().end(Ending::Refused("no hello came in time".to_owned()));
-        }
-        if sessions.accept_at.is_some_and(|at| at <= now) {
-            sessions.accept_at = None;
-            // If even that fails it is tried again.
-            if watch(&self.epoll, &self.listener, LISTENER_TOKEN).is_err() {
-                sessions.accept_at = Some(now + ACCEPT_PAUSE);
-            }
-        }
+        sessions.admission.attend_to_time(&self.epoll);
     }
 }
 
@@ -427,15 +365,20 @@ impl Host for TcpHost {
             }
         }
         let mut sessions = lock(&self.sessions);
+        let mut are_waiting = false;
         for event in events {
             match event.data.u64() {
-                LISTENER_TOKEN => self.accept(&mut sessions)?,
+                LISTENER_TOKEN => are_waiting = true,
                 WAKE_TOKEN => os::drain(&self.complaints.wake),
                 connection => match sessions.by_connection.get(&connection).copied() {
                     Some(client) => self.attend(&mut sessions, client),
                     None => self.greet(&mut sessions, connection),
                 },
             }
+        }
+        // Behind those who have said something: newcomers may take their places.
+        if are_waiting {
+            sessions.admission.accept(&self.epoll)?;
         }
         self.attend_to_time_and_complaints(&mut sessions);
         Ok(sessions.take_departed())
@@ -505,9 +448,4 @@ fn check_number(region: RegionId) -> Result<(), FabricError> {
     }
     let error = std::io::Error::other(format!("{region} is not within 1 and {}", REGIONS_MAX - 1));
     Err(os::system_error("serving a region".to_owned(), &error, "Make fewer, larger regions"))
-}
-
-fn watch(epoll: &OwnedFd, descriptor: &impl AsFd, connection: u64) -> std::io::Result<()> {
-    let events = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
-    Ok(epoll::add(epoll, descriptor, epoll::EventData::new_u64(connection), events)?)
 }

@@ -6,7 +6,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farsight_base::ClientId;
 use farsight_fabric::{CallHandler, Gate};
@@ -27,18 +27,34 @@ const SENT_LINES_MIN: usize = 512;
 /// A request from this length on takes so long that results gathered so far do not wait for its own.
 const LONG_REQUEST_BYTES: usize = 1024;
 
-/// What the host keeps of a queue, to end it.
+/// What the host keeps of a queue, to end it: its socket for as long as it is open, so that a queue which has
+/// ended holds no descriptor, however long the host remembers it.
 #[derive(Debug)]
 pub(crate) struct QueueHandle {
     pub(crate) gate: Gate,
-    socket: Arc<OwnedFd>,
+    socket: Mutex<Option<Arc<OwnedFd>>>,
 }
 
 impl QueueHandle {
+    fn new(socket: Arc<OwnedFd>) -> Self {
+        Self { gate: Gate::default(), socket: Mutex::new(Some(socket)) }
+    }
+
+    fn socket(&self) -> MutexGuard<'_, Option<Arc<OwnedFd>>> {
+        self.socket.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// No request executes any more but the one that executes now, and the client sees the end.
     pub(crate) fn end(&self) {
         self.gate.close();
-        os::hang_up(&self.socket);
+        if let Some(socket) = self.socket().take() {
+            os::hang_up(&socket);
+        }
+    }
+
+    /// True until it has ended.
+    pub(crate) fn is_open(&self) -> bool {
+        self.socket().is_some()
     }
 }
 
@@ -101,7 +117,7 @@ impl Buffers {
 
 impl ServerQueue {
     pub(crate) fn new(client: ClientId, grants: Arc<Grants>, stream: Stream) -> Self {
-        let handle = QueueHandle { gate: Gate::default(), socket: Arc::clone(stream.socket()) };
+        let handle = QueueHandle::new(Arc::clone(stream.socket()));
         Self {
             client,
             handle: Arc::new(handle),

@@ -1,13 +1,14 @@
-//! Connections as the control thread sees them: greetings, and the clients that come of them.
+//! Connections as the control thread sees them: what they are to become, and the clients that come of them.
 //!
 //! Invariant: a connection is believed nothing before a hello with the right magic and versions, and a queue
 //! pair nothing before the key of the client that it claims to be of.
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use farsight_base::ClientId;
+use farsight_fabric::{Held, Share};
 use farsight_fabric_net::packets::{Next, Packets};
 use farsight_fabric_net::{Ending, Manners, os};
 
@@ -15,50 +16,41 @@ use crate::control::{ClientMessage, Purpose, ServerMessage};
 use crate::grants::{Grants, Token};
 use crate::server_queue::QueueHandle;
 
-/// How long a connection may take to say hello.
-pub(crate) const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// A connection that has not said hello.
-#[derive(Debug)]
-pub(crate) struct Greeting {
-    pub(crate) packets: Packets,
-    pub(crate) due: Instant,
+/// What a connection says that it is to become.
+pub(crate) fn purpose(hello: &[u8], manners: &Manners) -> Result<Purpose, Ending> {
+    match ClientMessage::decode(hello) {
+        Ok(ClientMessage::Hello { magic, fabric_version, format_version, purpose }) => {
+            manners.check(magic, fabric_version, format_version)?;
+            Ok(purpose)
+        }
+        Ok(_) => Err(Ending::Refused("the first message was no hello".to_owned())),
+        Err(error) => Err(Ending::Refused(error.to_string())),
+    }
 }
 
-impl Greeting {
-    pub(crate) fn new(packets: Packets) -> Self {
-        Self { packets, due: Instant::now() + HELLO_TIMEOUT }
+/// Refuses one more descriptor to the clients at `address`, which have `held`. On loopback all clients have
+/// the same address, which tells nothing of who they are: there each has a share of its own alone.
+pub(crate) fn check_address(
+    share: Share,
+    address: IpAddr,
+    held: impl FnOnce() -> Held,
+) -> Result<(), String> {
+    if address.to_canonical().is_loopback() {
+        return Ok(());
     }
+    share.check_descriptor(&format!("the address {address}"), held())
+}
 
-    /// What the connection says it is to become; `None` if it has not said so yet.
-    pub(crate) fn listen(&mut self, manners: &Manners) -> Result<Option<Purpose>, Ending> {
-        let refused = |text: String| Err(Ending::Refused(text));
-        let packet = match self.packets.receive() {
-            Ok(Next::Packet(packet)) => packet,
-            Ok(Next::Nothing) => return Ok(None),
-            Ok(Next::Unintelligible(error)) => return refused(error.to_string()),
-            Ok(Next::End) => return Err(Ending::Gone),
-            Err(error) => return refused(format!("the connection failed: {error}")),
-        };
-        match ClientMessage::decode(&packet) {
-            Ok(ClientMessage::Hello { magic, fabric_version, format_version, purpose }) => {
-                manners.check(magic, fabric_version, format_version)?;
-                Ok(Some(purpose))
-            }
-            Ok(_) => refused("the first message was no hello".to_owned()),
-            Err(error) => refused(error.to_string()),
-        }
-    }
-
-    /// Says why, if there is something to say, and hangs up.
-    pub(crate) fn end(self, ending: Ending) {
-        farewell(self.packets, ending);
-    }
+/// The packet of a refusal.
+pub(crate) fn refusal(text: String) -> Vec<u8> {
+    ServerMessage::Refusal { text }.encode()
 }
 
 /// A client that has been welcomed.
 pub(crate) struct Client {
     pub(crate) packets: Packets,
+    /// Where it comes from.
+    pub(crate) address: IpAddr,
     /// What its queue pairs prove themselves by.
     key: Token,
     pub(crate) grants: Arc<Grants>,
@@ -67,11 +59,21 @@ pub(crate) struct Client {
 
 impl Client {
     /// Welcomes a client.
-    pub(crate) fn welcome(id: ClientId, mut packets: Packets, manners: &Manners) -> io::Result<Self> {
+    pub(crate) fn welcome(
+        id: ClientId,
+        address: IpAddr,
+        mut packets: Packets,
+        manners: &Manners,
+    ) -> io::Result<Self> {
         let key = os::random()?;
         let welcome = ServerMessage::Welcome { epoch: manners.epoch.0, client: id.0, key };
         packets.send(&welcome.encode())?;
-        Ok(Self { packets, key, grants: Arc::default(), queues: Vec::new() })
+        Ok(Self { packets, address, key, grants: Arc::default(), queues: Vec::new() })
+    }
+
+    /// What it has open.
+    pub(crate) fn held(&self) -> Held {
+        Held { connections: 1, queues: self.queues.iter().filter(|queue| queue.is_open()).count() }
     }
 
     /// True if the key is this client's. Takes the same time for every wrong one.
@@ -114,9 +116,18 @@ impl Client {
     }
 
     /// Says why, before the queues end: a client that sees one end asks here for the reason.
-    pub(crate) fn end(self, ending: Ending) -> Vec<Arc<QueueHandle>> {
+    pub(crate) fn end(mut self, ending: Ending) -> Vec<Arc<QueueHandle>> {
         self.close_gates();
-        farewell(self.packets, ending);
+        let message = match ending {
+            Ending::Gone => None,
+            Ending::Refused(text) => Some(ServerMessage::Refusal { text }),
+            Ending::Dismissed(text) => Some(ServerMessage::Dismissal { text }),
+            Ending::Broken(text) => Some(ServerMessage::Goodbye { text }),
+            Ending::Stopped => Some(ServerMessage::Goodbye { text: "the peer stopped".to_owned() }),
+        };
+        // A client that does not read misses the reason, not the end.
+        let _ = message.map(|message| self.tell(&message));
+        os::hang_up(self.packets.socket());
         for queue in &self.queues {
             queue.end();
         }
@@ -124,15 +135,23 @@ impl Client {
     }
 }
 
-fn farewell(mut packets: Packets, ending: Ending) {
-    let message = match ending {
-        Ending::Gone => None,
-        Ending::Refused(text) => Some(ServerMessage::Refusal { text }),
-        Ending::Dismissed(text) => Some(ServerMessage::Dismissal { text }),
-        Ending::Broken(text) => Some(ServerMessage::Goodbye { text }),
-        Ending::Stopped => Some(ServerMessage::Goodbye { text: "the peer stopped".to_owned() }),
-    };
-    // A peer that does not read misses the reason, not the end.
-    let _ = message.map(|message| packets.send(&message.encode()));
-    os::hang_up(packets.socket());
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clients_of_one_address_share_unless_it_is_loopback() {
+        let share = Share::new(Some(400), 1);
+        let check = |address: &str, queues| {
+            let address = address.parse().expect("an address");
+            check_address(share, address, || Held { connections: 10, queues })
+        };
+        assert!(check("10.1.2.3", 89).is_ok());
+        let refused = check("10.1.2.3", 90).expect_err("a hundred of a hundred");
+        assert!(refused.contains("the address 10.1.2.3 has 10 connections and 90 queues"), "{refused}");
+        assert!(check("fd00::7", 90).is_err());
+        for loopback in ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"] {
+            assert!(check(loopback, 1_000).is_ok(), "{loopback}");
+        }
+    }
 }

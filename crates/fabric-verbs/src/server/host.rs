@@ -1,30 +1,32 @@
 //! The server: its control socket, its regions, its clients, and which worker serves whom.
 //!
-//! Invariant: a client is in the table from its connection to its end, whichever comes of it: its own close,
-//! its machine's silence, a broken rule, a fence. With it go its queue pairs, and then nothing of it
+//! Invariant: a client is in the table from its hello to its end, whichever comes of it: its own close, its
+//! machine's silence, a broken rule, a fence. With it go its queue pairs, and then nothing of it
 //! executes. Once none of its requests executes either, the server is told, which may keep more of it.
 //!
 //! Protocol: one control thread calls [`Host::step`] in a loop; everything there is non-blocking but for the
-//! making of queue pairs, so a client that is silent, slow or hostile holds up nobody.
+//! making of queue pairs, so a client that is silent, slow or hostile holds up nobody. Up to its hello a
+//! connection is [`Admission`]'s, and takes the place of no client.
 
 use std::collections::HashMap;
-use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd, OwnedFd};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use farsight_base::{ClientId, Epoch, RegionId};
 use farsight_fabric::{FabricError, Host, Region, RegionRights};
-use farsight_fabric_net::packets::Packets;
-use farsight_fabric_net::{Complaints, Ending, Manners, Stream, Tls, Waiting, bind, os};
+use farsight_fabric_net::{
+    Admission, AdmissionOptions, Complaints, Ending, LISTENER_TOKEN, Manners, Newcomer, Tls, Waiting, bind,
+    os,
+};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
 use super::port::{PortShared, VerbsPort};
 use super::queue::{RECEIVES, Receives, ServerQueue};
 use super::region::OwnRegion;
-use super::session::{Asked, Session};
+use super::session::{Asked, Session, check_hello, refusal};
 use super::tenants::{Offer, Tenants};
 use crate::call_frame::PAYLOAD_BYTES_MAX;
 use crate::control::{FABRIC_VERSION, FromClient, FromServer, MAGIC};
@@ -38,17 +40,16 @@ const FENCE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the end of a request that executes for a client which has ended is waited for at a time.
 const LEAVING_PAUSE: Duration = Duration::from_millis(1);
 const FENCED: &str = "the server fenced this client";
-/// Connections accepted, and questions of one client answered, before others have their turn.
+/// Questions of one client answered before others have their turn.
 const TURN: usize = 32;
 /// Clients connected at a time.
 const SESSIONS_MAX: usize = 1024;
 /// Completions that a port holds, if its card does.
 const COMPLETIONS_MAX: u32 = 32 << 10;
 
-/// Epoll's tokens: the listener, the wake descriptor, then clients.
-const LISTENER_TOKEN: u64 = 0;
+/// The wake descriptor among epoll's tokens, which are the listener's and those of connections. A client has
+/// the number of its connection.
 const WAKE_TOKEN: u64 = 1;
-const FIRST_CLIENT_TOKEN: u64 = 2;
 
 /// How a server listens.
 #[derive(Clone, Debug)]
@@ -89,10 +90,8 @@ pub enum ListenError {
 /// A server of regions and calls by RDMA.
 #[derive(Debug)]
 pub struct VerbsHost {
-    listener: TcpListener,
     address: SocketAddr,
     manners: Manners,
-    tls: Option<Tls>,
     waiting: Waiting,
     tenants: Tenants,
     epoll: OwnedFd,
@@ -102,12 +101,12 @@ pub struct VerbsHost {
     ports: Mutex<Ports>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Sessions {
+    admission: Admission,
     by_id: HashMap<ClientId, Session>,
     /// Ended, and not yet told to the server.
     leaving: Vec<(ClientId, Vec<Arc<ServerQueue>>)>,
-    last_id: u64,
 }
 
 #[derive(Debug, Default)]
@@ -122,8 +121,7 @@ impl Sessions {
         if !self.leaving.is_empty() {
             return LEAVING_PAUSE;
         }
-        let hello_due = self.by_id.values().filter_map(|session| session.hello_due).min();
-        hello_due.map_or(os::SLEEP_MAX, |due| due.saturating_duration_since(Instant::now()))
+        self.admission.due().map_or(os::SLEEP_MAX, |due| due.saturating_duration_since(Instant::now()))
     }
 
     /// The clients that have ended and of whose requests none executes any more.
@@ -163,11 +161,12 @@ impl VerbsHost {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|error| failed("Are descriptors left (ulimit -n)?")(error.into()))?;
         let wake = os::wake_descriptor().map_err(failed("Are descriptors left (ulimit -n)?"))?;
-        watch(&epoll, &listener, LISTENER_TOKEN).map_err(failed("A bug"))?;
-        watch(&epoll, &wake, WAKE_TOKEN).map_err(failed("A bug"))?;
+        os::watch(&epoll, &wake, WAKE_TOKEN).map_err(failed("A bug"))?;
+        let admission = AdmissionOptions { tls: options.tls.clone(), alive: &CONTROL_ALIVE, refusal };
+        let admission = Admission::new(listener, admission, &epoll)
+            .map_err(failed("Are descriptors left (ulimit -n)?"))?;
         let epoch = Epoch(u64::from_le_bytes(os::random().map_err(failed("A bug"))?));
         Ok(Self {
-            listener,
             address: bound,
             manners: Manners {
                 epoch,
@@ -175,12 +174,11 @@ impl VerbsHost {
                 fabric_version: FABRIC_VERSION,
                 format_version: options.format_version,
             },
-            tls: options.tls.clone(),
             waiting: options.waiting,
             tenants: Tenants::new(device, options.tls.is_some()).map_err(&listening)?,
             epoll,
             complaints: Arc::new(Complaints::new(wake)),
-            sessions: Mutex::default(),
+            sessions: Mutex::new(Sessions { admission, by_id: HashMap::new(), leaving: Vec::new() }),
             regions: Mutex::default(),
             ports: Mutex::default(),
         })
@@ -212,45 +210,29 @@ impl VerbsHost {
         COMPLETIONS_MAX.min(self.tenants.device().attributes.completions_max)
     }
 
-    fn accept(&self) -> Result<(), FabricError> {
-        for _ in 0..TURN {
-            match self.listener.accept() {
-                // A socket that cannot be set up is one that has gone already.
-                Ok((socket, _)) => {
-                    if let Ok(socket) = os::prepare(socket, &CONTROL_ALIVE) {
-                        self.take_in(socket);
-                    }
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error)
-                    if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
-                // No descriptors left: whoever waits goes on waiting, until some client leaves.
-                Err(error) if is_want(&error) => {
-                    std::thread::sleep(LEAVING_PAUSE);
-                    return Ok(());
-                }
-                Err(error) => {
-                    let what = format!("accepting at {}", self.address);
-                    return Err(os::system_error(what, &error, "The server must be started again"));
-                }
+    /// Listens to a connection that has not said hello.
+    fn greet(&self, sessions: &mut Sessions, connection: u64) {
+        let Some(Newcomer { packets, hello, .. }) = sessions.admission.hear(&self.epoll, connection) else {
+            return;
+        };
+        let id = ClientId(connection);
+        let tenant = check_hello(&hello, &self.manners).and_then(|()| {
+            if sessions.by_id.len() >= SESSIONS_MAX {
+                let reason = format!("{SESSIONS_MAX} clients are connected already: let some of them end");
+                return Err(Ending::Refused(reason));
             }
-        }
-        Ok(())
-    }
-
-    fn take_in(&self, socket: OwnedFd) {
-        // A session fails to begin for want of memory alone, and then the client sees its connection end.
-        let Ok(secured) = self.tls.as_ref().map(Tls::accept).transpose() else { return };
-        let packets = Packets::new(Stream::new(socket, secured));
-        let mut sessions = lock(&self.sessions);
-        sessions.last_id += 1;
-        let id = ClientId(sessions.last_id);
-        let session = Session::new(id, packets);
-        if sessions.by_id.len() >= SESSIONS_MAX {
-            let reason = format!("{SESSIONS_MAX} clients are connected already: let some of them end");
-            session.end(Ending::Refused(reason));
-        } else if watch(&self.epoll, session.packets.socket(), id.0 + FIRST_CLIENT_TOKEN).is_ok() {
-            sessions.by_id.insert(id, session);
+            let tenant = self.tenants.of(packets.peer_certificate());
+            tenant.map_err(|error| Ending::Refused(error.to_string()))
+        });
+        match tenant {
+            Ok(tenant) => {
+                // A client that is gone before it was welcomed never was one.
+                let Ok(session) = Session::welcome(id, packets, tenant, &self.manners) else { return };
+                sessions.by_id.insert(id, session);
+                // A hello may have a question right behind it.
+                self.attend(sessions, id);
+            }
+            Err(ending) => sessions.admission.turn_away(&self.epoll, packets, ending),
         }
     }
 
@@ -259,10 +241,7 @@ impl VerbsHost {
         for _ in 0..TURN {
             let Some(session) = sessions.by_id.get_mut(&id) else { return };
             session.has_more = false;
-            let greeted = session.hello_due.is_some();
-            let outcome = match session.listen(&self.manners, &self.tenants) {
-                // A hello may have a question right behind it.
-                Ok(None) if greeted && session.hello_due.is_none() => Ok(()),
+            let outcome = match session.listen() {
                 Ok(None) => return,
                 Ok(Some(FromClient::OpenQueue { endpoint })) => {
                     session.asked = Some(Asked::Queue(endpoint));
@@ -276,7 +255,7 @@ impl VerbsHost {
                     self.close_queue(session, queue);
                     Ok(())
                 }
-                Ok(Some(FromClient::Hello { .. })) => unreachable!("the session answers hellos"),
+                Ok(Some(FromClient::Hello { .. })) => unreachable!("a client's second hello ends it"),
                 Err(ending) => Err(ending),
             };
             if let Err(ending) = outcome {
@@ -303,11 +282,11 @@ impl VerbsHost {
     /// Tells where a region is, if it is registered for the client's tenant.
     fn attach(&self, session: &mut Session, id: RegionId) -> Result<(), Ending> {
         let offer = lock(&self.regions).iter().find(|offer| offer.region.id() == id).cloned();
-        let (Some(offer), Some(tenant)) = (&offer, &session.tenant) else {
+        let Some(offer) = &offer else {
             session.asked = None;
             return session.tell(&FromServer::NoSuchRegion { region: id });
         };
-        let Some(attached) = tenant.attach(offer, &self.complaints) else { return Ok(()) };
+        let Some(attached) = session.tenant.attach(offer, &self.complaints) else { return Ok(()) };
         session.asked = None;
         session.tell(&match attached {
             Ok(region) => FromServer::Attached {
@@ -345,8 +324,7 @@ impl VerbsHost {
         port: &PortShared,
     ) -> Result<(u64, Endpoint), FabricError> {
         const WHAT: &str = "opening a queue";
-        let tenant = session.tenant.as_ref().expect("it has said hello");
-        let domain = Arc::clone(&tenant.domain);
+        let domain = Arc::clone(&session.tenant.domain);
         let random = || match os::random() {
             Ok(bytes) => Ok(u64::from_le_bytes(bytes)),
             Err(error) => Err(os::system_error(WHAT, &error, "A bug")),
@@ -405,11 +383,9 @@ impl VerbsHost {
         let Some(session) = sessions.by_id.remove(&id) else { return };
         // A forked child may hold the socket open; epoll must forget it all the same.
         let _ = epoll::delete(&self.epoll, session.packets.socket());
-        if session.hello_due.is_none() {
-            sessions.leaving.push((id, session.queues.clone()));
-            // A fence comes from another thread than the one that steps.
-            os::signal(&self.complaints.wake);
-        }
+        sessions.leaving.push((id, session.queues.clone()));
+        // A fence comes from another thread than the one that steps.
+        os::signal(&self.complaints.wake);
         session.end(ending);
         self.notice_ports();
     }
@@ -418,12 +394,7 @@ impl VerbsHost {
         for (client, ending) in self.complaints.take() {
             self.end(sessions, client, ending);
         }
-        let now = Instant::now();
-        let late = |session: &&Session| session.hello_due.is_some_and(|due| due <= now);
-        let late: Vec<ClientId> = sessions.by_id.values().filter(late).map(|session| session.id).collect();
-        for client in late {
-            self.end(sessions, client, Ending::Refused("no hello came in time".to_owned()));
-        }
+        sessions.admission.attend_to_time(&self.epoll);
         let unheard = sessions.by_id.values().filter(|session| session.has_more);
         let unheard: Vec<ClientId> = unheard.map(|session| session.id).collect();
         for client in unheard {
@@ -496,20 +467,28 @@ impl Host for VerbsHost {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(os::system_error("waiting for clients", &error.into(), "A bug")),
         }
+        let mut sessions = lock(&self.sessions);
+        let mut are_waiting = false;
         for event in events {
             match event.data.u64() {
-                LISTENER_TOKEN => self.accept()?,
+                LISTENER_TOKEN => are_waiting = true,
                 WAKE_TOKEN => os::drain(&self.complaints.wake),
-                token => self.attend(&mut lock(&self.sessions), ClientId(token - FIRST_CLIENT_TOKEN)),
+                connection if sessions.by_id.contains_key(&ClientId(connection)) => {
+                    self.attend(&mut sessions, ClientId(connection));
+                }
+                connection => self.greet(&mut sessions, connection),
             }
         }
-        let mut sessions = lock(&self.sessions);
+        // Behind those who have said something: newcomers may take their places.
+        if are_waiting {
+            sessions.admission.accept(&self.epoll)?;
+        }
         self.attend_to_time_and_complaints(&mut sessions);
         Ok(sessions.take_departed())
     }
 
     fn client_count(&self) -> usize {
-        lock(&self.sessions).by_id.values().filter(|session| session.hello_due.is_none()).count()
+        lock(&self.sessions).by_id.len()
     }
 
     /// Destroys the client's queue pairs, after which no verb of it executes, waits until no request of it
@@ -554,15 +533,4 @@ impl Drop for VerbsHost {
             self.end(&mut sessions, client, Ending::Stopped);
         }
     }
-}
-
-/// True if the system has too little of something now.
-fn is_want(error: &std::io::Error) -> bool {
-    let wants = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS];
-    error.raw_os_error().is_some_and(|code| wants.contains(&code))
-}
-
-fn watch(epoll: &OwnedFd, descriptor: impl AsFd, token: u64) -> std::io::Result<()> {
-    let events = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
-    Ok(epoll::add(epoll, descriptor, epoll::EventData::new_u64(token), events)?)
 }

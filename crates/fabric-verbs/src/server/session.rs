@@ -1,20 +1,18 @@
 //! One client on the control connection: what it has said and not finished saying, and what it has open.
+//!
+//! Invariant: a session begins with a hello that was understood. Before that there is a connection, which is
+//! no client.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use farsight_base::{ClientId, RegionId};
 use farsight_fabric_net::packets::{Next, Packets};
 use farsight_fabric_net::{Ending, Manners, os};
 
 use super::queue::{Receives, ServerQueue};
-use super::tenants::{Tenant, Tenants};
+use super::tenants::Tenant;
 use crate::control::{FromClient, FromServer};
 use crate::ibv::pair::Endpoint;
-
-/// How long a client may take to say hello. It looks for its device in between, which takes a busy machine a
-/// while.
-const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A question that waits for its answer.
 #[derive(Clone, Copy, Debug)]
@@ -30,68 +28,64 @@ pub(super) enum Asked {
 pub(super) struct Session {
     pub(super) id: ClientId,
     pub(super) packets: Packets,
-    /// By when it must have said hello; none once it has.
-    pub(super) hello_due: Option<Instant>,
     pub(super) queues: Vec<Arc<ServerQueue>>,
     pub(super) receives: Option<Arc<Receives>>,
     pub(super) asked: Option<Asked>,
-    /// Whose client it is, once it has said hello.
-    pub(super) tenant: Option<Arc<Tenant>>,
+    /// Whose client it is.
+    pub(super) tenant: Arc<Tenant>,
     /// Its turn ended before all that it says was heard.
     pub(super) has_more: bool,
 }
 
-impl Session {
-    pub(super) fn new(id: ClientId, packets: Packets) -> Self {
-        Self {
-            id,
-            packets,
-            hello_due: Some(Instant::now() + HELLO_TIMEOUT),
-            queues: Vec::new(),
-            receives: None,
-            asked: None,
-            tenant: None,
-            has_more: false,
+/// Checks a hello.
+pub(super) fn check_hello(hello: &[u8], manners: &Manners) -> Result<(), Ending> {
+    match FromClient::decode(hello) {
+        Ok(FromClient::Hello { magic, fabric_version, format_version }) => {
+            manners.check(magic, fabric_version, format_version)
         }
+        Ok(_) => Err(Ending::Refused("the first message was no hello".to_owned())),
+        Err(error) => Err(Ending::Refused(error.to_string())),
+    }
+}
+
+/// The packet of a refusal.
+pub(super) fn refusal(text: String) -> Vec<u8> {
+    FromServer::Refusal { text }.encode()
+}
+
+impl Session {
+    /// Welcomes a client of `tenant`.
+    pub(super) fn welcome(
+        id: ClientId,
+        packets: Packets,
+        tenant: Arc<Tenant>,
+        manners: &Manners,
+    ) -> Result<Self, Ending> {
+        let mut session =
+            Self { id, packets, queues: Vec::new(), receives: None, asked: None, tenant, has_more: false };
+        session.tell(&FromServer::Welcome { epoch: manners.epoch.0, client: id.0 })?;
+        Ok(session)
     }
 
-    /// The next question, `None` if there is none now. Greets a client that says hello.
-    pub(super) fn listen(
-        &mut self,
-        manners: &Manners,
-        tenants: &Tenants,
-    ) -> Result<Option<FromClient>, Ending> {
+    /// The next question, `None` if there is none now.
+    pub(super) fn listen(&mut self) -> Result<Option<FromClient>, Ending> {
+        let dismissed = |why: String| Err(Ending::Dismissed(why));
         let packet = match self.packets.receive() {
             Ok(Next::Packet(packet)) => packet,
             Ok(Next::Nothing) => return Ok(None),
-            Ok(Next::Unintelligible(error)) => return Err(self.turned_away(error.to_string())),
+            Ok(Next::Unintelligible(error)) => return dismissed(error.to_string()),
             Ok(Next::End) => return Err(Ending::Gone),
-            // Before a hello it may be a client without a certificate, which is to know.
-            Err(error) => return Err(self.turned_away(format!("the connection failed: {error}"))),
+            Err(error) => return dismissed(format!("the connection failed: {error}")),
         };
-        let message = FromClient::decode(&packet).map_err(|error| self.turned_away(error.to_string()))?;
-        match (message, self.hello_due) {
-            (FromClient::Hello { magic, fabric_version, format_version }, Some(_)) => {
-                manners.check(magic, fabric_version, format_version)?;
-                let tenant = tenants.of(self.packets.peer_certificate());
-                self.tenant = Some(tenant.map_err(|error| Ending::Refused(error.to_string()))?);
-                self.hello_due = None;
-                self.tell(&FromServer::Welcome { epoch: manners.epoch.0, client: self.id.0 })?;
-                Ok(None)
+        match FromClient::decode(&packet) {
+            Ok(FromClient::Hello { .. }) => dismissed("a second hello".to_owned()),
+            Ok(question @ FromClient::CloseQueue { .. }) => Ok(Some(question)),
+            Ok(_) if self.asked.is_some() => {
+                dismissed("a question before the last one was answered".to_owned())
             }
-            (FromClient::Hello { .. }, None) => Err(Ending::Dismissed("a second hello".to_owned())),
-            (_, Some(_)) => Err(Ending::Refused("the first message was no hello".to_owned())),
-            (question @ FromClient::CloseQueue { .. }, None) => Ok(Some(question)),
-            (_, None) if self.asked.is_some() => {
-                Err(Ending::Dismissed("a question before the last one was answered".to_owned()))
-            }
-            (question, None) => Ok(Some(question)),
+            Ok(question) => Ok(Some(question)),
+            Err(error) => dismissed(error.to_string()),
         }
-    }
-
-    /// How a client ends that is not understood.
-    fn turned_away(&self, why: String) -> Ending {
-        if self.hello_due.is_some() { Ending::Refused(why) } else { Ending::Dismissed(why) }
     }
 
     /// Answers. A client that does not read its answers is gone.
