@@ -3,7 +3,7 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farsight::{Access, ConnectOptions, Options, Server, ServerUrl, Waiting};
 use farsight_conformance::fabric::verbs::{Verbs, is_asked_for};
@@ -35,6 +35,36 @@ fn serve_and_connect(waiting: Waiting) {
     assert_eq!(&value, b"12345678");
     assert!(session.get_into(4712, &mut value).expect("a get").is_none());
     assert!(server.stats().calls > 0);
+    server.shutdown().expect("its threads end");
+}
+
+/// A table whose region takes longer to register than a client waits for a call is made nevertheless, takes
+/// pairs meanwhile, and is read one-sided once its region is registered.
+#[test]
+fn a_table_is_made_while_its_region_is_registered() {
+    const LARGE_BYTES: u64 = 980 << 20;
+    if !is_asked_for() {
+        return;
+    }
+    let url: ServerUrl = format!("rdma://{}", Verbs::new().address()).parse().expect("a URL");
+    let server =
+        Server::builder().table_memory_bytes(LARGE_BYTES).listen(url.clone()).start().expect("a server");
+    let client = farsight::Client::connect(&url).expect("a client");
+    let begun = Instant::now();
+    let table = client.create_table::<u64>("prices", 8).expect("a table");
+    let made = begun.elapsed();
+    let mut caller = table.session(Options { access: Access::Rpc }).expect("a session");
+    caller.put(1, b"12345678").expect("a put");
+    let mut session = table.session(Options { access: Access::OneSided }).expect("a session");
+    for key in 2..200_u64 {
+        caller.put(key, &key.to_le_bytes()).expect("a put");
+    }
+    let mut value = [0; 8];
+    for key in 2..200 {
+        assert!(session.get_into(key, &mut value).expect("a get").is_some(), "key {key}");
+        assert_eq!(value, key.to_le_bytes(), "key {key}");
+    }
+    println!("made after {made:?}, read after {:?}", begun.elapsed());
     server.shutdown().expect("its threads end");
 }
 

@@ -3,13 +3,14 @@
 //! Invariant: a registration holds its memory and its protection domain, so a device never reaches memory
 //! that is gone. Memory is seen as `&[AtomicU64]` alone, whoever writes it.
 
-use std::alloc::{Layout, alloc, dealloc};
+use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_fabric::{FabricError, Region};
-use rustix::mm::Advice;
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags};
 
 use super::device::Device;
 use super::ffi;
@@ -17,12 +18,21 @@ use farsight_fabric_net::os;
 
 pub(crate) const PAGE_BYTES: usize = 4096;
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
+/// What helps where memory cannot be registered.
+const LOCK_REMEDY: &str = "Is so much memory free, and may it be locked (ulimit -l)?";
 
-/// Zeroed memory of whole pages.
+fn registering(length_bytes: usize) -> String {
+    format!("registering {length_bytes} B")
+}
+
+/// Zeroed memory of whole pages, none of which the kernel has given before it is touched.
 #[derive(Debug)]
 pub(crate) struct Memory {
     base: NonNull<AtomicU64>,
-    layout: Layout,
+    length_bytes: usize,
+    /// The whole mapping, in which the aligned memory lies.
+    mapping: NonNull<c_void>,
+    mapping_bytes: usize,
 }
 
 // SAFETY: the memory belongs to the process, not to a thread, and is reached through atomics only.
@@ -39,25 +49,41 @@ impl Memory {
             os::system_error(format!("taking {length_bytes} B of memory"), &error, "Is there enough?")
         };
         let rounded = length_bytes.max(1).checked_next_multiple_of(alignment_bytes).ok_or_else(failed)?;
-        let layout = Layout::from_size_align(rounded, alignment_bytes).map_err(|_| failed())?;
-        // SAFETY: the size is not zero.
-        let base = NonNull::new(unsafe { alloc(layout) }).ok_or_else(failed)?;
+        // A mapping begins at a page; what is left over at both ends is never touched.
+        let mapping_bytes = rounded.checked_add(alignment_bytes - PAGE_BYTES).ok_or_else(failed)?;
+        let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: a new mapping at a place of the kernel's choice overlaps nothing of this process.
+        let mapping =
+            unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), mapping_bytes, rights, flags) };
+        let mapping = mapping.ok().and_then(NonNull::new).ok_or_else(failed)?;
+        let skipped_bytes = mapping.cast::<u8>().align_offset(alignment_bytes);
+        // SAFETY: the mapping begins at a page, so the next multiple of the alignment, itself one of pages,
+        // is at most `alignment_bytes - PAGE_BYTES` away, which the mapping has besides `rounded`.
+        let base = unsafe { mapping.byte_add(skipped_bytes) };
         if alignment_bytes == HUGE_PAGE_BYTES {
-            // SAFETY: the range is this allocation, made of whole pages; the advice changes no content. That
-            // it is refused costs speed alone.
-            let _ = unsafe { rustix::mm::madvise(base.as_ptr().cast(), rounded, Advice::LinuxHugepage) };
+            // SAFETY: the range lies in this mapping, made of whole pages; the advice changes no content.
+            // That it is refused costs speed alone.
+            let _ = unsafe { rustix::mm::madvise(base.as_ptr(), rounded, Advice::LinuxHugepage) };
         }
-        // SAFETY: the allocation has `rounded` bytes and nobody else knows it.
-        unsafe { base.as_ptr().write_bytes(0, rounded) };
-        Ok(Self { base: base.cast(), layout })
+        Ok(Self { base: base.cast(), length_bytes: rounded, mapping, mapping_bytes })
     }
 
     /// All words.
     pub(crate) fn words(&self) -> &[AtomicU64] {
-        // SAFETY: `base` is page-aligned and allocated for `layout.size()` bytes while `self` lives, all of
-        // them written; `AtomicU64` has no invalid values, and whoever writes it elsewhere, device or
-        // processor, does so where this process looks by atomics alone.
-        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.layout.size() / 8) }
+        // SAFETY: `base` is page-aligned and mapped for `length_bytes` while `self` lives, zeroed by the
+        // kernel; `AtomicU64` has no invalid values, and whoever writes it elsewhere, device or processor,
+        // does so where this process looks by atomics alone.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.length_bytes / 8) }
+    }
+
+    /// Takes every page from the kernel. Before the memory is registered for READ alone: what the kernel pins
+    /// for a device that only reads may otherwise be the page of zeros that all processes share, and not the
+    /// page that this process writes later.
+    pub(crate) fn populate(&self) {
+        for page in self.words().chunks(PAGE_BYTES / 8) {
+            // A store that changes nothing, beside writers too. Relaxed: nothing is published.
+            let _ = page[0].compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 
     /// Makes huge pages of it, as far as the kernel will, and returns their bytes. Before it is registered:
@@ -65,11 +91,11 @@ impl Memory {
     pub(crate) fn collapse(&self) -> u64 {
         let mut huge_bytes = 0;
         for offset_bytes in
-            (0..self.layout.size() - self.layout.size() % HUGE_PAGE_BYTES).step_by(HUGE_PAGE_BYTES)
+            (0..self.length_bytes - self.length_bytes % HUGE_PAGE_BYTES).step_by(HUGE_PAGE_BYTES)
         {
-            // SAFETY: the offset lies below the allocation's size.
+            // SAFETY: the offset lies below the memory's length.
             let piece = unsafe { self.base.as_ptr().byte_add(offset_bytes) };
-            // SAFETY: a whole huge page's range inside the allocation, aligned as it is; its content stays.
+            // SAFETY: a whole huge page's range inside the memory, aligned as that is; its content stays.
             let outcome = unsafe { libc::madvise(piece.cast(), HUGE_PAGE_BYTES, libc::MADV_COLLAPSE) };
             huge_bytes += if outcome == 0 { HUGE_PAGE_BYTES as u64 } else { 0 };
         }
@@ -79,8 +105,9 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout, given back once, and no registration lives that holds it.
-        unsafe { dealloc(self.base.as_ptr().cast(), self.layout) };
+        // SAFETY: mapped once with this length, given back once, and no registration lives that holds it.
+        let outcome = unsafe { rustix::mm::munmap(self.mapping.as_ptr(), self.mapping_bytes) };
+        assert!(outcome.is_ok() || std::thread::panicking(), "memory cannot be given back: {outcome:?}");
     }
 }
 
@@ -101,6 +128,23 @@ impl std::fmt::Debug for Holder {
 }
 
 impl Holder {
+    /// Fails at once if this process may not lock so much, which registering would find out at its end.
+    pub(crate) fn check_lockable(&self) -> Result<(), FabricError> {
+        let words = self.words();
+        let (address, length_bytes) = (words.as_ptr().cast_mut().cast(), size_of_val(words));
+        // SAFETY: the range is mapped while `self` is borrowed; to lock it takes no page and changes none.
+        let locked = unsafe { rustix::mm::mlock_with(address, length_bytes, MlockFlags::ONFAULT) };
+        // SAFETY: as above. What is not locked may be unlocked.
+        let _ = unsafe { rustix::mm::munlock(address, length_bytes) };
+        match locked {
+            // Another error says nothing about the limit.
+            Err(error @ (Errno::NOMEM | Errno::PERM)) => {
+                Err(os::system_error(registering(length_bytes), &error.into(), LOCK_REMEDY))
+            }
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn words(&self) -> &[AtomicU64] {
         match self {
             Self::Own(memory) => memory.words(),
@@ -168,8 +212,7 @@ impl Registered {
         // what the device writes there nobody sees but as atomics.
         let raw =
             unsafe { (device.library.0.reg_mr)(domain.raw.as_ptr(), address, length_bytes, rights as i32) };
-        let what = format!("registering {length_bytes} B");
-        let raw = device.made(raw, &what, "Is so much memory free, and may it be locked (ulimit -l)?")?;
+        let raw = device.made(raw, &registering(length_bytes), LOCK_REMEDY)?;
         // SAFETY: the library made it, and its keys do not change.
         let local_key = unsafe { (*raw.as_ptr()).local_key };
         // SAFETY: as above.

@@ -286,7 +286,10 @@ impl VerbsHost {
             session.asked = None;
             return session.tell(&FromServer::NoSuchRegion { region: id });
         };
-        let Some(attached) = session.tenant.attach(offer, &self.complaints) else { return Ok(()) };
+        // Whoever asks is answered when the region is prepared, and registered for its tenant.
+        let attached =
+            if offer.is_prepared() { session.tenant.attach(offer, &self.complaints) } else { None };
+        let Some(attached) = attached else { return Ok(()) };
         session.asked = None;
         session.tell(&match attached {
             Ok(region) => FromServer::Attached {
@@ -354,6 +357,29 @@ impl VerbsHost {
             return Err(error);
         }
         Ok((number, endpoint))
+    }
+
+    /// Offers a region to clients, whose memory `take_memory` takes before it is registered.
+    fn offer(
+        &self,
+        region: &Arc<dyn Region>,
+        rights: RegionRights,
+        take_memory: impl FnOnce() + Send + 'static,
+    ) -> Result<(), FabricError> {
+        let id = region.id();
+        let preparing = {
+            let mut regions = lock(&self.regions);
+            if regions.iter().any(|other| other.region.id() == id) {
+                let error = std::io::Error::other("another region has that number");
+                let remedy = "Create regions before others are exported here";
+                return Err(os::system_error(format!("exporting {id}"), &error, remedy));
+            }
+            let offer = Offer::new(Arc::clone(region), rights);
+            let preparing = self.tenants.prepare(&offer, take_memory, &self.complaints)?;
+            regions.push(offer);
+            preparing
+        };
+        preparing.wait().inspect_err(|_| lock(&self.regions).retain(|offer| offer.region.id() != id))
     }
 
     fn next_port(&self) -> Option<Arc<PortShared>> {
@@ -431,24 +457,16 @@ impl Host for VerbsHost {
             let error = std::io::Error::other(format!("there are {} already", id - 1));
             return Err(os::system_error("creating a region", &error, "Make fewer, larger regions"));
         }
-        let region: Arc<dyn Region> = Arc::new(OwnRegion::create(RegionId(id), length_bytes)?);
-        self.export_region(&region, rights)?;
+        let own = Arc::new(OwnRegion::create(RegionId(id), length_bytes)?);
+        let region = Arc::clone(&own) as Arc<dyn Region>;
+        self.offer(&region, rights, move || own.take_memory())?;
         Ok(region)
     }
 
-    /// Registers all of the region: its pages are in memory from then on, and stay what they are, small or
-    /// huge.
+    /// Registers all of the region, if that takes long in the background: its pages are in memory before a
+    /// client attaches it, and stay what they are, small or huge.
     fn export_region(&self, region: &Arc<dyn Region>, rights: RegionRights) -> Result<(), FabricError> {
-        let mut regions = lock(&self.regions);
-        if regions.iter().any(|other| other.region.id() == region.id()) {
-            let error = std::io::Error::other("another region has that number");
-            let what = format!("exporting {}", region.id());
-            return Err(os::system_error(what, &error, "Create regions before others are exported here"));
-        }
-        let offer = Offer { region: Arc::clone(region), rights };
-        self.tenants.prepare(&offer)?;
-        regions.push(offer);
-        Ok(())
+        self.offer(region, rights, || ())
     }
 
     fn open_port(&self) -> Result<VerbsPort, FabricError> {

@@ -1,12 +1,12 @@
 //! A region on the server's side: memory that the card may READ, or change too, for whoever has its key.
 //!
-//! All of it is in memory from the beginning, because it is registered as a whole: a card cannot wait for a
-//! page.
+//! All of it is in memory before clients learn where it is, because it is registered as a whole: a card
+//! cannot wait for a page.
 
 use std::sync::Arc;
 
 use farsight_base::RegionId;
-use farsight_base::sync::AtomicU64;
+use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_fabric::{FabricError, Region, RegionRights};
 
 use crate::ibv::ffi::access;
@@ -17,15 +17,22 @@ use crate::ibv::memory::{HUGE_PAGE_BYTES, Holder, Memory, ProtectionDomain, Regi
 pub(super) struct OwnRegion {
     id: RegionId,
     memory: Arc<Memory>,
-    huge_page_bytes: u64,
+    huge_page_bytes: AtomicU64,
 }
 
 impl OwnRegion {
+    /// A region none of whose memory is taken yet.
     pub(super) fn create(id: RegionId, length_bytes: u64) -> Result<Self, FabricError> {
         let length_bytes = usize::try_from(length_bytes).unwrap_or(usize::MAX);
         let memory = Memory::zeroed(length_bytes, HUGE_PAGE_BYTES)?;
-        let huge_page_bytes = memory.collapse();
-        Ok(Self { id, memory: Arc::new(memory), huge_page_bytes })
+        Ok(Self { id, memory: Arc::new(memory), huge_page_bytes: AtomicU64::new(0) })
+    }
+
+    /// Takes all of its memory, on huge pages as far as the kernel will: before it is registered.
+    pub(super) fn take_memory(&self) {
+        self.memory.populate();
+        // Relaxed: a figure for statistics.
+        self.huge_page_bytes.store(self.memory.collapse(), Ordering::Relaxed);
     }
 }
 
@@ -39,12 +46,13 @@ impl Region for OwnRegion {
     }
 
     fn huge_page_bytes(&self) -> u64 {
-        self.huge_page_bytes
+        // Relaxed: as in `take_memory`.
+        self.huge_page_bytes.load(Ordering::Relaxed)
     }
 
     /// Registered pages stay what they were when they were registered.
     fn collapse_to_huge_pages(&self, _used_bytes: u64) -> u64 {
-        self.huge_page_bytes
+        self.huge_page_bytes()
     }
 }
 

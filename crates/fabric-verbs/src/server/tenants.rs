@@ -7,25 +7,58 @@
 //!
 //! Protocol: a region is registered for a tenant when a client of it first attaches it. That takes as long as
 //! the region is large, so a thread of its own does it, and whoever asked is answered when it is done. Where
-//! there are no certificates the only tenant is known from the beginning, and regions are registered when
-//! they are made.
+//! there are no certificates the only tenant is known from the beginning, and regions are *prepared* when
+//! they are made: a thread of its own takes their memory and registers it for that tenant. With certificates
+//! they are registered once in vain, so that a want of memory shows. Who makes a region, in a client's call,
+//! waits for that for [`PATIENCE`] alone; clients that attach wait for the rest.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::mpsc::{self, Receiver, SendError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 
 use farsight_base::RegionId;
+use farsight_base::report::report;
 use farsight_fabric::{FabricError, Region, RegionRights};
 use farsight_fabric_net::{Complaints, os};
 
 use super::region::ServedRegion;
 use crate::ibv::device::Device;
-use crate::ibv::memory::ProtectionDomain;
+use crate::ibv::memory::{Holder, ProtectionDomain};
 
-/// A region that clients may attach.
+/// How long the maker of a region waits for its registration: a fifth of what a client waits for a call.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A region that clients may attach once it is prepared.
 #[derive(Clone)]
 pub(super) struct Offer {
     pub(super) region: Arc<dyn Region>,
     pub(super) rights: RegionRights,
+    prepared: Arc<OnceLock<()>>,
+}
+
+/// A region's preparation under way.
+pub(super) struct Preparing(Receiver<Result<(), FabricError>>);
+
+impl Preparing {
+    /// Waits for its end for a while; what takes longer goes on alone.
+    ///
+    /// # Errors
+    /// Why the region cannot be registered, if that is known by then.
+    pub(super) fn wait(self) -> Result<(), FabricError> {
+        self.0.recv_timeout(PATIENCE).unwrap_or(Ok(()))
+    }
+}
+
+impl Offer {
+    pub(super) fn new(region: Arc<dyn Region>, rights: RegionRights) -> Self {
+        Self { region, rights, prepared: Arc::default() }
+    }
+
+    /// True once clients may attach it.
+    pub(super) fn is_prepared(&self) -> bool {
+        self.prepared.get().is_some()
+    }
 }
 
 impl std::fmt::Debug for Offer {
@@ -139,12 +172,36 @@ impl Tenants {
         Ok(tenant)
     }
 
-    /// Registers a region for the only tenant, or once and in vain, so that a want of memory or rights shows
-    /// when a region is made and not when it is attached.
-    pub(super) fn prepare(&self, offer: &Offer) -> Result<(), FabricError> {
-        match &self.unnamed {
-            Some(tenant) => tenant.register(offer),
-            None => Tenant::new(&self.device)?.register(offer),
-        }
+    /// Begins to prepare a region, whose memory `take_memory` takes.
+    ///
+    /// # Errors
+    /// [`FabricError::System`] if so much may not be locked, or there is no thread for it.
+    pub(super) fn prepare(
+        &self,
+        offer: &Offer,
+        take_memory: impl FnOnce() + Send + 'static,
+        complaints: &Arc<Complaints>,
+    ) -> Result<Preparing, FabricError> {
+        Holder::Region(Arc::clone(&offer.region)).check_lockable()?;
+        let tenant =
+            self.unnamed.as_ref().map_or_else(|| Tenant::new(&self.device), |own| Ok(Arc::clone(own)))?;
+        let (offer, complaints) = (offer.clone(), Arc::clone(complaints));
+        let (sender, outcome) = mpsc::channel();
+        let preparing = move || {
+            take_memory();
+            let registered = tenant.register(&offer);
+            drop(tenant);
+            // Attaching tries again, and tells the client what comes of that.
+            let _ = offer.prepared.set(());
+            os::signal(&complaints.wake);
+            if let Err(SendError(Err(error))) = sender.send(registered) {
+                report(format!("{} cannot be read by RDMA: {error}", offer.region.id()));
+            }
+        };
+        let started = std::thread::Builder::new().name("farsight-prepare".to_owned()).spawn(preparing);
+        started.map_err(|error| {
+            os::system_error("preparing a region", &error, "Are threads left (ulimit -u)?")
+        })?;
+        Ok(Preparing(outcome))
     }
 }
