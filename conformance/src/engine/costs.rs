@@ -36,7 +36,7 @@ pub trait MeteredSession: SessionUnderTest {
     /// Fetches the whole model.
     fn prefill(&mut self);
 
-    /// Verbs so far.
+    /// Verbs so far that the engine asked for: the budgets are the engine's, whatever a device adds to each.
     fn meters(&self) -> Meters;
 
     /// What the engine counted so far.

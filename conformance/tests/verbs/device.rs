@@ -8,7 +8,7 @@ use farsight_base::{LINE_BYTES, Line, WORDS_PER_LINE};
 use farsight_conformance::fabric::FabricUnderTest;
 use farsight_conformance::fabric::harness::{Bench, at, read, ring_and_wait};
 use farsight_conformance::fabric::verbs::{Verbs, is_asked_for};
-use farsight_fabric::{QueuePair as _, ReadMode, Region as _, RegionRights};
+use farsight_fabric::{Meters, QueuePair as _, ReadMode, Region as _, RegionRights};
 use farsight_fabric_verbs::{DeviceReport, devices};
 
 /// Atomics by the card beside as many by the processor, and READs beside writes.
@@ -44,6 +44,41 @@ fn attributes_are_asked_for() {
     assert!(report.queue_work_max >= 256, "a batch does not fit");
     assert!(report.inline_bytes_max.is_some(), "a queue pair could not be made");
     assert!([256, 512, 1024, 2048, 4096].contains(&report.path_unit_bytes));
+}
+
+/// A stamped READ on a device without whole lines takes two READs more, of its stamps before and after, each
+/// in a round of its own: meters count what is posted, and what of it only checks.
+#[test]
+fn what_a_stamped_read_costs() {
+    if !is_asked_for() {
+        return;
+    }
+    let subject = Verbs::new();
+    let is_whole = device(&subject).reads_lines_whole;
+    let mut bench = Bench::new(&subject, RegionRights::ReadOnly);
+    let region = bench.region.id();
+    let line_bytes = LINE_BYTES as u64;
+    // Of one line the stamp alone is read again, of more the whole.
+    for (line_count, stamp_bytes) in [(1, 8), (3, 3 * line_bytes)] {
+        for (mode, checks) in [(ReadMode::Plain, 0), (ReadMode::Stamped, 2 * u64::from(!is_whole))] {
+            let before = bench.queue.meters();
+            for slot in 0..5 {
+                bench.queue.post_read(slot, at(region, slot as u64 * 256), line_count, mode);
+            }
+            ring_and_wait(&mut bench.queue, &[0, 1, 2, 3, 4]);
+            let expected = Meters {
+                reads: 5 * (1 + checks),
+                read_bytes: 5 * (line_count as u64 * line_bytes + checks * stamp_bytes),
+                doorbells: 1 + checks,
+                check_reads: 5 * checks,
+                check_read_bytes: 5 * checks * stamp_bytes,
+                check_doorbells: checks,
+                ..Meters::default()
+            };
+            assert_eq!(bench.queue.meters() - before, expected, "{line_count} lines, {mode:?}");
+        }
+    }
+    tell("READs of a stamped READ", if is_whole { "1" } else { "3" }, "1 where lines come whole");
 }
 
 /// A counter that card and processor add to at the same time: nothing is lost if the device says that its

@@ -2,7 +2,8 @@
 
 use std::ops::{AddAssign, Sub};
 
-/// Verbs, bytes and round trips since the queue pair was opened.
+/// Verbs, bytes and round trips since the queue pair was opened: all that was posted, be it by whoever asked
+/// for a verb or by the fabric, to do it.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Meters {
     /// READs posted and rung.
@@ -21,6 +22,30 @@ pub struct Meters {
     pub call_bytes: u64,
     /// Doorbells rung with at least one verb: round trips of the whole batch.
     pub doorbells: u64,
+    /// Of `reads`, those that only check others: where lines do not come whole, a stamped READ takes one of
+    /// the stamps before and one after.
+    pub check_reads: u64,
+    /// Of `read_bytes`, those of such READs.
+    pub check_read_bytes: u64,
+    /// Of `doorbells`, those of such READs.
+    pub check_doorbells: u64,
+}
+
+impl Meters {
+    /// What was asked for, without what the fabric had to add to it: the same on every fabric.
+    #[must_use]
+    pub fn without_checks(self) -> Self {
+        let checks = Self {
+            reads: self.check_reads,
+            read_bytes: self.check_read_bytes,
+            doorbells: self.check_doorbells,
+            check_reads: self.check_reads,
+            check_read_bytes: self.check_read_bytes,
+            check_doorbells: self.check_doorbells,
+            ..Self::default()
+        };
+        self - checks
+    }
 }
 
 impl AddAssign for Meters {
@@ -33,6 +58,9 @@ impl AddAssign for Meters {
         self.calls += other.calls;
         self.call_bytes += other.call_bytes;
         self.doorbells += other.doorbells;
+        self.check_reads += other.check_reads;
+        self.check_read_bytes += other.check_read_bytes;
+        self.check_doorbells += other.check_doorbells;
     }
 }
 
@@ -49,6 +77,9 @@ impl Sub for Meters {
             calls: self.calls - earlier.calls,
             call_bytes: self.call_bytes - earlier.call_bytes,
             doorbells: self.doorbells - earlier.doorbells,
+            check_reads: self.check_reads - earlier.check_reads,
+            check_read_bytes: self.check_read_bytes - earlier.check_read_bytes,
+            check_doorbells: self.check_doorbells - earlier.check_doorbells,
         }
     }
 }

@@ -7,6 +7,8 @@
 
 use std::io;
 
+use farsight_fabric::Meters;
+
 use crate::ibv::ffi::{self, Piece, SendWork};
 use crate::ibv::pair::RcPair;
 
@@ -42,6 +44,22 @@ unsafe impl Send for Round {}
 impl Round {
     pub(super) fn len(&self) -> usize {
         self.reads.len()
+    }
+
+    /// What it costs beside the READs that were asked for. Those count once, at their doorbell, with all of
+    /// their bytes; so what comes on top is stamps, in this round as in the other.
+    pub(super) fn meters(&self) -> Meters {
+        let reads = self.reads.len() as u64;
+        let read_bytes = self.reads.iter().map(|read| u64::from(read.stamp_bytes())).sum();
+        Meters {
+            reads,
+            read_bytes,
+            doorbells: 1,
+            check_reads: reads,
+            check_read_bytes: read_bytes,
+            check_doorbells: 1,
+            ..Meters::default()
+        }
     }
 }
 

@@ -304,7 +304,7 @@ impl VerbsQueue {
             && let Some(DueRound { batch, slots, round }) = self.due_rounds.pop_front()
         {
             let mut chain = Chain::default();
-            let works = round.len();
+            let (works, meters) = (round.len(), round.meters());
             let round = chain.push_round(round);
             // SAFETY: the pieces are those of READs of a batch that is not complete: as in `send`.
             if let Err(error) = unsafe { chain.post(&self.pair, works) } {
@@ -312,6 +312,7 @@ impl VerbsQueue {
             }
             self.under_way.push_back(UnderWay { works, batch, slots, windows: 0, staged: 0, round });
             self.works_under_way += works;
+            self.meters += meters;
         }
         Ok(())
     }
