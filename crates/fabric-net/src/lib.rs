@@ -5,9 +5,10 @@
 //! name. Nothing that a peer sends, or fails to send, makes this side wait without a bound or hold memory
 //! without a bound.
 //!
-//! Protocol: a server [`bind`]s, and its [`Admission`] takes connections in up to their hello; a client makes an [`Approach`], which connects and sends its hello as the
-//! first [packet](packets) of a [`Stream`]. What packets hold is the fabric's matter, but for magic and
-//! versions, which each server holds against its [`Manners`].
+//! Protocol: a server [`bind`]s, and its [`Admission`] takes connections in up to their hello; a client makes
+//! an [`Approach`], which connects and sends its hello as the first [packet](packets) of a [`Stream`]. What
+//! packets hold is the fabric's matter, but for magic and versions, which each server holds against its
+//! [`Manners`].
 
 #![forbid(unsafe_code)]
 
