@@ -1,13 +1,14 @@
 //! Control connections that keep no rule: each ends alone, and an honest client beside them does not notice.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use farsight_conformance::fabric::FabricUnderTest;
 use farsight_conformance::fabric::harness::{FORMAT, Running, call, raise_descriptors};
 use farsight_conformance::fabric::verbs::{Verbs, is_asked_for};
 use farsight_fabric::{Connection, Host};
+use rustix::net::{AddressFamily, SocketType};
 
 /// Longer than the server waits for a hello.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -39,6 +40,17 @@ fn say(address: &str, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
+/// A connection to `server` from another address, if it is on loopback: so many would take ports of this one
+/// that other tests have chosen to listen at.
+fn connect_from_elsewhere(server: SocketAddr) -> TcpStream {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    if server.ip().is_loopback() {
+        rustix::net::bind(&socket, &SocketAddr::from(([127, 0, 0, 2], 0))).expect("an address of loopback");
+    }
+    rustix::net::connect(&socket, &server).expect("the server listens");
+    TcpStream::from(socket)
+}
+
 /// Connections that say nothing are no clients: more of them than a server has clients keep nobody out, and
 /// the oldest make room for the others.
 #[test]
@@ -50,8 +62,8 @@ fn silent_connections_take_no_clients_place() {
     assert!(raise_descriptors(4096), "no descriptors for {SILENT} connections");
     let subject = Verbs::new();
     let server = Running::start(subject.listen(FORMAT), 1);
-    let mut silent: Vec<TcpStream> =
-        (0..SILENT).map(|_| TcpStream::connect(subject.address()).expect("the server listens")).collect();
+    let address: SocketAddr = subject.address().parse().expect("an address");
+    let mut silent: Vec<TcpStream> = (0..SILENT).map(|_| connect_from_elsewhere(address)).collect();
     let honest = subject.connect(FORMAT).expect("a connection beside them");
     assert_eq!(server.host().client_count(), 1);
     let mut queue = honest.open_queue().expect("a queue");
