@@ -286,6 +286,41 @@ pub fn access_by_calls_reads_nothing<L: LoadedTable>() {
     assert_eq!(counters.fallbacks, 0, "what was asked for is no fall-back");
 }
 
+/// Access by calls reads nothing, whatever another session of the program put into the cache that they share:
+/// before this session began, or after.
+pub fn access_by_calls_reads_nothing_beside_one_sided<L: LoadedTable>() {
+    for value_bytes in [8, 24] {
+        let loaded = load::<L>("access by calls beside one-sided", 10_000, value_bytes);
+        let early = loaded.table.session(Access::Rpc);
+        let mut beside = loaded.warm();
+        let late = loaded.table.session(Access::Rpc);
+        let keys = loaded.some(BATCH);
+        for mut session in [early, late] {
+            let (meters, _) = cost(&mut beside, |session| get_all(session, &keys, true));
+            assert!(meters.reads > 0 && meters.calls == 0, "the cache is filled: {meters:?}");
+            let (meters, counters) = cost(&mut session, |session| by_every_way(session, &loaded.keys, &keys));
+            assert_eq!((meters.reads, meters.read_bytes, counters.fallbacks), (0, 0, 0), "{meters:?}");
+            assert!(meters.calls > keys.len() as u64, "each of the single GETs is a call: {meters:?}");
+        }
+    }
+}
+
+/// Single GETs, batches, scans and writes of some of all `keys`.
+fn by_every_way(session: &mut impl SessionUnderTest, keys: &[u64], some: &[u64]) {
+    for key in some {
+        let (value, _) = session.get(*key).expect("a stored key");
+        assert!(session.get(key ^ 1).is_none() || keys.binary_search(&(key ^ 1)).is_ok());
+        session.write(WriteOperation::Update, &[(*key, value)]);
+    }
+    get_all(session, some, true);
+    let scans: Vec<(u64, usize)> = some.iter().map(|key| (*key, 30)).collect();
+    let pairs = session.scan_batch(&scans);
+    assert!(pairs.iter().zip(some).all(|(pairs, key)| pairs[0].0 == *key), "scans begin with their keys");
+    let last = &keys[keys.len() - 600..];
+    let scanned: Vec<u64> = session.scan_all(last[0]).into_iter().map(|(key, _)| key).collect();
+    assert_eq!(scanned, last);
+}
+
 /// A cache filled on demand costs a call a sub model.
 pub fn a_cache_filled_on_demand_costs_a_call_a_sub_model<L: LoadedTable>() {
     let loaded = load::<L>("filled on demand", 50_000, 8);
@@ -334,6 +369,7 @@ macro_rules! costs_suite {
             a_scan_reads_its_leaves_in_one_doorbell,
             writes_are_one_call_for_128_entries,
             access_by_calls_reads_nothing,
+            access_by_calls_reads_nothing_beside_one_sided,
             a_cache_filled_on_demand_costs_a_call_a_sub_model,
             the_cache_of_a_million_keys_is_small);
     };

@@ -138,6 +138,50 @@ fn short_scans_read_one_leaf_where_that_should_do() {
     }
 }
 
+/// The server searches for a session that wants it so, whatever a one-sided session put into their cache.
+#[test]
+fn access_by_calls_reads_nothing_beside_one_sided() {
+    for value_bytes in [8_u16, 200] {
+        let (_server, client) = serve();
+        let definition = TableDefinition { name: "t".to_owned(), key_kind: KeyKind::U64, value_bytes };
+        let table = client.create_table(definition).expect("a table");
+        let size = usize::from(value_bytes);
+        let mut load = table.bulk_load().expect("a load");
+        let stored: BTreeMap<u64, Vec<u8>> =
+            (0..KEYS).map(|key| (3 * key, value_of(3 * key, size))).collect();
+        for (key, value) in &stored {
+            load.push(*key, value).expect("a pair");
+        }
+        load.finish().expect("a table");
+        farsight_conformance::engine::harness::eventually("training", || {
+            client.pending_training().expect("an answer") == 0
+        });
+        let early = table.session(Access::Rpc).expect("a session");
+        let mut beside = table.session(Access::OneSided).expect("a session");
+        beside.prefill().expect("the model");
+        let late = table.session(Access::Rpc).expect("a session");
+        let keys: Vec<u64> = (0..64).map(|index| 900 * index).collect();
+        assert!(check(&mut beside, &keys, &stored).0 > 0, "the cache is filled");
+        for mut session in [early, late] {
+            check(&mut session, &keys, &stored);
+            let mut value = vec![0; size];
+            for key in &keys {
+                assert!(session.get(*key, &mut value).expect("an answer").is_some(), "key {key}");
+                assert_eq!(&value, &stored[key]);
+            }
+            let scans: Vec<ScanRequest> =
+                keys.iter().map(|from| ScanRequest { from: *from, limit: 30 }).collect();
+            let mut pairs = Pairs::default();
+            session.scan_batch(&scans, &mut pairs).expect("answers");
+            assert!((0..scans.len()).all(|scan| pairs.scan(scan).len() == 30));
+            let entries = keys.iter().map(|key| (*key, &stored[key][..]));
+            session.write(WriteOperation::Update, entries, &mut Vec::new()).expect("writes");
+            let meters = session.meters();
+            assert_eq!((meters.reads, meters.read_bytes), (0, 0), "{meters:?}");
+        }
+    }
+}
+
 #[test]
 fn short_values_come_with_their_keys() {
     run(8, Some(7));

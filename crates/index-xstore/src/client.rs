@@ -58,11 +58,14 @@ pub enum Access {
 }
 
 /// One session's engine for one table.
+///
+/// Invariant: with [`Access::Rpc`] there is never a model here, whatever other sessions put into the cache.
+/// Each way to a READ begins with a leaf that the model names, so none of them looks at the access.
 pub struct XClient {
     cache: Arc<XCache>,
     access: Access,
     model: Option<Arc<CachedModel>>,
-    /// The model's edition; zero without one.
+    /// The edition last looked at; zero before the first.
     pinned: u64,
     refreshes: Refreshes,
     sent: Box<Sent>,
@@ -81,11 +84,9 @@ impl XClient {
     #[must_use]
     pub fn new(cache: Arc<XCache>, access: Access) -> Self {
         let scratch = Box::new(Scratch::new(cache.geometry()));
-        // Before the model: one that is installed in between is taken up by the first operation.
-        let pinned = cache.edition();
-        Self {
-            pinned,
-            model: cache.current(),
+        let mut client = Self {
+            pinned: 0,
+            model: None,
             cache,
             access,
             refreshes: Refreshes::default(),
@@ -97,7 +98,9 @@ impl XClient {
             request: Vec::new(),
             reply: Vec::new(),
             counters: Counters::default(),
-        }
+        };
+        client.pin();
+        client
     }
 
     /// What this session did besides the fabric's verbs.
@@ -118,13 +121,13 @@ impl XClient {
         self.cache.edition() == self.pinned
     }
 
-    /// Takes up the newest generation.
+    /// Takes up the newest generation, unless the server searches.
     #[inline]
     fn pin(&mut self) {
         // The edition before the model: one installed in between is seen the next time.
         let edition = self.cache.edition();
         if edition != self.pinned {
-            self.model = self.cache.current();
+            self.model = if self.access == Access::OneSided { self.cache.current() } else { None };
             self.pinned = edition;
         }
     }

@@ -5,7 +5,7 @@ use farsight_fabric::lane::Lane;
 use farsight_model::TopModel;
 use farsight_protocol::{DecodeError, Reply, Request, SubModelsReader};
 
-use super::{XClient, XStoreError};
+use super::{Access, XClient, XStoreError};
 
 /// Words of a top model at most: 64 MiB, far above what any table needs.
 const TOP_WORDS_MAX: usize = 8 << 20;
@@ -73,11 +73,14 @@ impl XClient {
         Ok(())
     }
 
-    /// Fetches the whole model and table in advance, a page a call.
+    /// Fetches the whole model and table in advance, a page a call; nothing where the server searches.
     ///
     /// # Errors
     /// [`XStoreError`].
     pub fn prefill<Q: QueuePair>(&mut self, queue: &mut Q) -> Result<(), XStoreError> {
+        if self.access == Access::Rpc {
+            return Ok(());
+        }
         self.fetch_generation(queue, u64::MAX)?;
         let Some(model) = self.model.clone() else { return Ok(()) };
         let mut first = 0;
