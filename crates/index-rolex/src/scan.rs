@@ -58,7 +58,8 @@ impl RolexSession {
         limit: usize,
         pairs: &mut Pairs,
     ) -> Result<(), RolexError> {
-        let end = pairs.len() + limit;
+        // A limit may be any number.
+        let end = pairs.len().saturating_add(limit);
         let mut progress = Progress { cursor: Some(from), end, pairs, last: None };
         let mut predicted = Vec::new();
         // The cache does not know what is behind the leaf taken last.

@@ -366,7 +366,9 @@ fn leaves_wanted(limit: usize) -> u32 {
 /// the first alone, or as many as [`leaves_wanted`] says.
 fn leaves_from(part_before: u32, limit: usize) -> u32 {
     let pairs_before = part_before as usize * PAIRS_EXPECTED / 256;
-    if pairs_before + limit.saturating_add(PAIRS_SPARE) <= PAIRS_EXPECTED { 1 } else { leaves_wanted(limit) }
+    // A limit may be any number.
+    let pairs = limit.saturating_add(pairs_before + PAIRS_SPARE);
+    if pairs <= PAIRS_EXPECTED { 1 } else { leaves_wanted(limit) }
 }
 
 /// Appends the pairs of one leaf from the cursor on.
@@ -392,4 +394,20 @@ fn accept(geometry: &Geometry, lines: &[Line], cursor: &mut Cursor, pairs: &mut 
     }
     cursor.leaf = view.next().some();
     Step::Accepted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scan_without_a_limit_wants_all_the_leaves_that_a_plan_has() {
+        for limit in [usize::MAX, usize::MAX - PAIRS_SPARE, usize::MAX - PAIRS_EXPECTED] {
+            assert_eq!(leaves_wanted(limit), PLAN_MAX as u32);
+            for part_before in 0..=256 {
+                assert_eq!(leaves_from(part_before, limit), PLAN_MAX as u32, "{limit}, {part_before}");
+            }
+        }
+        assert_eq!([0, 128, 256].map(|part_before| leaves_from(part_before, 4)), [1, 1, 2]);
+    }
 }
