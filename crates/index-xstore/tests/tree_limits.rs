@@ -8,7 +8,7 @@ use farsight_base::sync::Ordering;
 use farsight_base::{LeafNumber, WORDS_PER_LINE};
 use farsight_index::LeafFormat;
 use farsight_index_xstore::server::{BulkLoadError, WriteError};
-use farsight_layout::{KEY_LINES, PAIR_VERSION_BITS};
+use farsight_layout::{KEY_LINES, KeyLines, PAIR_VERSION_BITS};
 use farsight_protocol::WriteOutcome;
 
 #[test]
@@ -208,4 +208,51 @@ fn a_load_that_was_overtaken_gives_its_blocks_back() {
     assert_eq!(fixture.tree.stats().hint_hits, 0);
     assert!(matches!(loader.finish(), Err(BulkLoadError::NotEmpty { pairs: 1, .. })));
     assert_eq!(fixture.check_structure(), [300]);
+}
+
+/// Whoever held a mistaken hint latches a block of the load, or the tree's only leaf, and is preempted for
+/// longer than the load waits.
+#[test]
+fn a_load_that_times_out_at_a_latch_leaves_no_leaf_for_hints() {
+    const FILLED: LeafNumber = LeafNumber(1);
+    // The block to be filled next, or the leaf that the tree has: a load ends at either.
+    for held in [LeafNumber(2), LeafNumber(0)] {
+        let fixture = Fixture::new(8, 100);
+        let latch = |leaf| {
+            let words = fixture.tree.slab().block(leaf).expect("a block");
+            fixture.tree.format().latch(words, 1).expect("a free latch")
+        };
+        let mut loader = fixture.tree.begin_bulk_load().unwrap();
+        let mut keys = (0..).step_by(2);
+        for key in keys.by_ref().take(30) {
+            loader.push(key, &value_of(key, 0, 8)).unwrap();
+        }
+        assert_eq!(fixture.tree.slab().used_leaves(), 3);
+        let latches = [latch(FILLED), latch(held)];
+        let error = if held == LeafNumber(0) {
+            loader.finish().unwrap_err()
+        } else {
+            let pushed = keys.find_map(|key| loader.push(key, &value_of(key, 0, 8)).err());
+            drop(loader);
+            pushed.unwrap()
+        };
+        assert!(matches!(error, BulkLoadError::Write { error: WriteError::Contended(_), .. }), "{error}");
+        assert_eq!(KeyLines(&fixture.key_lines(FILLED)).fences(), None, "the filled block is no leaf");
+        assert_eq!(fixture.tree.slab().used_leaves(), 1, "every block of the load is free");
+        drop(latches);
+
+        // Of the load's second leaf: a key that it had, and one that it had not.
+        for (key, stamp) in [(26, 1), (27, 1), (26, 2)] {
+            let value = fixture.value(key, stamp);
+            fixture.tree.put(key, &value, FILLED).unwrap();
+            let mut found = [0; 8];
+            assert!(fixture.tree.get(key, &mut found).unwrap().is_some(), "key {key} was acknowledged");
+            assert_eq!(found[..], value);
+        }
+        assert_eq!(fixture.tree.stats().hint_hits, 0);
+        assert_eq!(fixture.check_structure(), [26, 27]);
+        // Blocks that nobody holds any more are used again.
+        fixture.insert_all(&(100..1_000).collect::<Vec<u64>>());
+        assert_eq!(fixture.check_structure().len(), 902);
+    }
 }

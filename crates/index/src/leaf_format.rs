@@ -111,6 +111,10 @@ pub trait LeafFormat: Send + Sync {
     /// Asks for all lines: the leaf will be rewritten.
     fn prefetch_leaf(&self, words: &[AtomicU64]);
 
+    /// Makes a block that nothing names no leaf, under the next incarnation, whoever holds its latch. The
+    /// caller is the one who filled it, and keeps everybody else from writing it until this is done.
+    fn clear_unnamed(&self, words: &[AtomicU64]);
+
     /// Latches the leaf in `words`; `None` if `attempts` did not suffice.
     fn latch<'a>(&'a self, words: &'a [AtomicU64], attempts: usize) -> Option<Self::Latched<'a>>;
 }
@@ -159,9 +163,6 @@ pub trait LatchedLeaf {
     /// Writes a whole leaf under the next incarnation: `keys` ascending within the span, their values one
     /// after the other, versions counting up from `first_version`.
     fn fill(&mut self, span: LeafSpan, keys: &[u64], values: &[u8], first_version: u64);
-
-    /// Makes the block no leaf, under the next incarnation.
-    fn clear(&mut self);
 
     /// Puts right what readers without the latch go by, if memory lost a bit of it: true if it had.
     fn mend(&mut self) -> bool;

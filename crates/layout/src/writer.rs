@@ -12,6 +12,8 @@
 mod mend;
 mod split;
 
+use std::mem::ManuallyDrop;
+
 use farsight_base::search::words_below_unchecked;
 #[cfg(planted)]
 use farsight_base::sync::planted::{Bug, is_planted};
@@ -145,6 +147,23 @@ impl<'a> LeafWriter<'a> {
     /// # Panics
     /// If the image's values are not of this leaf's size.
     pub fn rewrite(&mut self, image: &LeafImage) {
+        self.rewrite_lines(image);
+        self.set_spent(image.len());
+    }
+
+    /// As [`LeafWriter::rewrite`], of a block whose latch somebody else may hold who does not write it, and
+    /// keeps the latch. How many slots were spent stays, too: `image` is without pairs, so nobody asks.
+    ///
+    /// # Panics
+    /// If `words` is not one leaf of `geometry`, or `image` has pairs.
+    pub fn empty_unlatched(words: &'a [AtomicU64], geometry: &'a Geometry, image: &LeafImage) {
+        assert_eq!(words.len(), geometry.leaf_words(), "words of a leaf");
+        assert_eq!(image.len(), 0, "pairs of an image without any");
+        // Not dropped: that would unlatch.
+        ManuallyDrop::new(Self { words, geometry }).rewrite_lines(image);
+    }
+
+    fn rewrite_lines(&self, image: &LeafImage) {
         self.begin_lines();
         self.store_header(image);
         let mut occupancies = [0_u8; KEY_LINES];
@@ -163,7 +182,6 @@ impl<'a> LeafWriter<'a> {
             let occupancy = occupancies.get(index).copied().unwrap_or(0);
             end_write(self.line(index), stamp.with_incarnation(image.incarnation).with_occupancy(occupancy));
         }
-        self.set_spent(image.len());
     }
 
     #[cfg(planted)]

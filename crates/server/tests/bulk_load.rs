@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 
 use common::local_host::{LocalClient, LocalHost};
 use common::talk::value_of;
-use farsight_base::LeafNumber;
+use farsight_base::sync::Ordering;
+use farsight_base::{LeafNumber, RegionId};
+use farsight_fabric::Region as _;
+use farsight_layout::{Geometry, OWNER_WORD};
 use farsight_protocol::{ErrorCode, ServerError, TableInfo, WriteOperation, WriteOutcome};
 use farsight_server::{Server, ServerHandle, ServerOptions};
 
@@ -177,4 +180,34 @@ fn values_of_another_size_are_refused() {
     assert!(error.text.contains("8 B") && error.text.contains("16 B"), "{error}");
     let none = client.write(table.id, WriteOperation::Remove, &[(1, LeafNumber::NONE, Vec::new())]).unwrap();
     assert_eq!(none, [WriteOutcome::Absent]);
+}
+
+/// A latch of a block that the load has filled, and of one that it fills next, held for longer than it waits.
+#[test]
+fn a_load_that_times_out_at_a_latch_loses_no_write_behind_a_hint() {
+    let (server, host, client) = start();
+    let table = client.create("held", 8);
+    let used_bytes = || server.stats().tables[0].region.used_bytes;
+    let empty_bytes = used_bytes();
+    let leaf_words = Geometry::new(8).unwrap().leaf_words();
+    let region = host.region(RegionId(table.leaf_region));
+    let owner = |leaf: usize| &region.words()[leaf * leaf_words + OWNER_WORD];
+    let keys: Vec<u64> = (0..400).map(|key| 2 * key).collect();
+    client.load_piece(&table, 0, false, &keys[..200]).unwrap();
+    let last = ((used_bytes() - empty_bytes) / (8 * leaf_words as u64)) as usize;
+    for leaf in [1, last] {
+        owner(leaf).fetch_or(1, Ordering::Relaxed);
+    }
+    let error = client.load_piece(&table, 1, true, &keys[200..]).unwrap_err();
+    assert_eq!(error.code, ErrorCode::Contended, "{error}");
+    assert_eq!(used_bytes(), empty_bytes, "every block of the load is free");
+    for leaf in [1, last] {
+        assert_eq!(owner(leaf).fetch_and(!1, Ordering::Relaxed) & 1, 1, "the latch is its holder's");
+    }
+
+    // The load's second leaf began behind its twelfth pair.
+    let entry = (2 * 12 + 1, LeafNumber(1), value_of(2 * 12 + 1, 8));
+    let outcomes = client.write(table.id, WriteOperation::Insert, &[entry]).unwrap();
+    assert!(matches!(outcomes[..], [WriteOutcome::Inserted(_)]), "{outcomes:?}");
+    assert_holds_exactly(&client, &table, &[2 * 12 + 1]);
 }

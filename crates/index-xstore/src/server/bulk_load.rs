@@ -3,7 +3,10 @@
 //! Protocol: while pairs are pushed, complete leaves lie in blocks that neither the tree nor the chain names;
 //! hints are refused as long as a load is under way. [`BulkLoader::finish`] latches the tree's only leaf,
 //! checks that it is still alone and empty, fills it with the first pairs and its way to the second leaf,
-//! publishes the new root, and retires the old one. A loader that is dropped before gives everything back.
+//! publishes the new root, and retires the old one. A loader that is dropped before gives everything back,
+//! without a wait: its blocks are cleared, whoever holds their latches by mistaken hints; then the load no
+//! longer counts. Who latches such a block finds the load under way and writes nothing, or finds the block
+//! cleared. A block is filled under its latch, for who latched it before may have found no load.
 
 use std::sync::Arc;
 
@@ -57,7 +60,7 @@ impl<F: LeafFormat> XTree<F> {
     /// [`BulkLoadError::NotEmpty`].
     pub fn begin_bulk_load(self: &Arc<Self>) -> Result<BulkLoader<F>, BulkLoadError> {
         self.check_pristine()?;
-        // Relaxed: the latch of each leaf that is filled hands it on to whoever latches that leaf by a hint.
+        // Relaxed: the latch of each leaf that is filled hands it on to whoever latches that leaf by a guess.
         self.loads.fetch_add(1, Ordering::Relaxed);
         Ok(BulkLoader {
             tree: Arc::clone(self),
@@ -233,14 +236,11 @@ impl<F: LeafFormat> Drop for BulkLoader<F> {
     fn drop(&mut self) {
         // In descending order, so that the slab gives the blocks out in ascending order again.
         for &(_, number) in self.leaves.iter().rev() {
-            // A block whose latch is not to be had stays a leaf that nothing names: lost, and harmless.
-            if let Ok(mut leaf) = self.tree.latch_unnamed(0, number) {
-                leaf.clear();
-                drop(leaf);
-                self.tree.slab.free(number);
-            }
+            self.tree.format.clear_unnamed(self.tree.block(number));
+            self.tree.slab.free(number);
         }
-        // Release: the leaves' clearing, or the new root, comes first. Partner: a hint's latch.
+        // Release: the leaves' clearing, or the new root, comes first. Partner: the Acquire load of who has
+        // latched a leaf by a guess.
         self.tree.loads.fetch_sub(1, Ordering::Release);
     }
 }

@@ -75,9 +75,10 @@ impl<F: LeafFormat> XTree<F> {
         is_hinted: bool,
     ) -> Option<Held<'_, F>> {
         let leaf = self.format.latch(self.hinted_block(number)?, LATCH_ATTEMPTS)?;
-        // A leaf of an unfinished bulk load is complete and not in the tree. Relaxed: the load was counted
-        // before it filled any leaf, and the leaf's latch hands that on.
-        if self.loads.load(Ordering::Relaxed) > 0 {
+        // A leaf of an unfinished bulk load is complete and not in the tree. The load was counted before it
+        // filled any leaf, and the leaf's latch hands that on. Acquire: without a load its leaves are cleared
+        // or in the tree. Partner: the Release decrement of a loader that is dropped.
+        if self.loads.load(Ordering::Acquire) > 0 {
             return None;
         }
         let place = leaf.find(key);

@@ -213,6 +213,11 @@ impl LeafFormat for XStoreLeaf {
         }
     }
 
+    fn clear_unnamed(&self, words: &[AtomicU64]) {
+        let image = LeafImage::new(&self.geometry, incarnation_after(words), LeafNumber::NONE, NO_FENCES);
+        LeafWriter::empty_unlatched(words, &self.geometry, &image);
+    }
+
     #[inline]
     fn latch<'a>(&'a self, words: &'a [AtomicU64], attempts: usize) -> Option<LatchedXStoreLeaf<'a>> {
         let writer = LeafWriter::latch(words, &self.geometry, attempts).ok()?;
@@ -228,19 +233,20 @@ pub struct LatchedXStoreLeaf<'a> {
     geometry: &'a Geometry,
 }
 
-impl LatchedXStoreLeaf<'_> {
-    fn next_incarnation(&self) -> u32 {
-        // Relaxed: the latch's holder is the only writer.
-        let own = Stamp(self.words[0].load(Ordering::Relaxed)).incarnation();
-        #[cfg(planted)]
-        if is_planted(Bug::IncarnationKept) && own > 0 {
-            return own;
-        }
-        next_incarnation(own)
+/// The incarnation that the leaf in `words` gets next, asked by its only writer.
+fn incarnation_after(words: &[AtomicU64]) -> u32 {
+    // Relaxed: there is no other writer.
+    let own = Stamp(words[0].load(Ordering::Relaxed)).incarnation();
+    #[cfg(planted)]
+    if is_planted(Bug::IncarnationKept) && own > 0 {
+        return own;
     }
+    next_incarnation(own)
+}
 
+impl LatchedXStoreLeaf<'_> {
     fn image(&self, fences: Fences, next: LeafNumber) -> LeafImage {
-        LeafImage::new(self.geometry, self.next_incarnation(), next, fences)
+        LeafImage::new(self.geometry, incarnation_after(self.words), next, fences)
     }
 
     fn slot(slot: usize) -> LeafSlot {
@@ -392,7 +398,8 @@ impl LatchedLeaf for LatchedXStoreLeaf<'_> {
         let mut image = self.image(fences, right_span.next);
         self.push_pairs(&mut image, &sorted[..count]);
         self.writer.rewrite(&image);
-        right.clear();
+        let no_leaf = right.image(NO_FENCES, LeafNumber::NONE);
+        right.writer.rewrite(&no_leaf);
     }
 
     fn fill(&mut self, span: LeafSpan, keys: &[u64], values: &[u8], first_version: u64) {
@@ -401,11 +408,6 @@ impl LatchedLeaf for LatchedXStoreLeaf<'_> {
         for ((key, value), version) in keys.iter().zip(values).zip(first_version..) {
             image.push(*key, version, value);
         }
-        self.writer.rewrite(&image);
-    }
-
-    fn clear(&mut self) {
-        let image = self.image(NO_FENCES, LeafNumber::NONE);
         self.writer.rewrite(&image);
     }
 
