@@ -11,7 +11,8 @@
 //! A batch is split by kind and executed kind after kind: inserts, reads, scans, read-modify-writes (one
 //! multi-GET, then updates with what follows from the values read), updates. So an operation's latency is
 //! that of its batch, from the end of the thread's batch before to its own end: what a caller of batches
-//! waits.
+//! waits. In batches of one each operation goes by the session's way for one (`get_into`, `insert`,
+//! `update`; a scan is a batch of one), and is compared with unchecked walks one at a time.
 //!
 //! Rates are of wall time, limits of processor time: on cores that nothing else uses they are the same, and
 //! [`crate::report::Measured::client_cpu_fraction`] tells how far the client threads had theirs to

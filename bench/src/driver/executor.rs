@@ -1,4 +1,5 @@
-//! Batches of operations, executed kind by kind on a session of whatever fabric, every answer checked.
+//! Operations on a session of whatever fabric, every answer checked: batches kind by kind, and one that comes
+//! alone by the session's own way for one.
 
 use std::sync::Arc;
 
@@ -27,6 +28,8 @@ pub(crate) struct Executor<S: Store> {
     inserts: Writes,
     updates: Writes,
     answers: Answers,
+    /// The value of a read that comes alone.
+    value: Vec<u8>,
     pairs: S::Pairs,
     outcomes: Vec<WriteOutcome>,
     /// Writes so far: what tells the values of a key apart.
@@ -97,6 +100,7 @@ impl<S: Store> Executor<S> {
             inserts: writes(WriteOperation::Insert),
             updates: writes(WriteOperation::Update),
             answers: Answers::default(),
+            value: vec![0; value_bytes],
             pairs: S::Pairs::default(),
             outcomes: Vec::new(),
             counter: 0,
@@ -119,8 +123,11 @@ impl<S: Store> Executor<S> {
         &mut self.wrong
     }
 
-    /// Executes a batch, kind after kind, and checks every answer.
+    /// Executes a batch, kind after kind, or an operation that comes alone, and checks every answer.
     pub(crate) fn execute(&mut self, batch: &[Operation]) -> Result<(), DriverError> {
+        if let [operation] = batch {
+            return self.execute_alone(*operation);
+        }
         self.split(batch);
         // First, for reads of the batch may name its inserts.
         if self.inserts.count > 0 {
@@ -134,8 +141,7 @@ impl<S: Store> Executor<S> {
             }
         }
         if !self.scans.is_empty() {
-            self.session.scan_batch(&self.scans, &mut self.pairs)?;
-            self.check_scans();
+            self.scan()?;
         }
         if !self.modifies.is_empty() {
             self.session.multi_get(&self.modifies, &mut self.answers)?;
@@ -148,6 +154,49 @@ impl<S: Store> Executor<S> {
             self.session.write(WriteOperation::Update, self.updates.pairs(), &mut self.outcomes)?;
             self.updates.check(&self.outcomes, &mut self.wrong)?;
         }
+        Ok(())
+    }
+
+    /// Executes one operation as a caller does who has no other to go with it.
+    fn execute_alone(&mut self, operation: Operation) -> Result<(), DriverError> {
+        match operation {
+            Operation::Read { key } => self.get(key).map(drop),
+            Operation::ReadModifyWrite { key } => {
+                let counter = self.get(key)?;
+                self.write_one(WriteOperation::Update, key, counter.unwrap_or(0).wrapping_add(1))
+            }
+            Operation::Insert { key } => self.write_one(WriteOperation::Insert, key, 0),
+            Operation::Update { key } => {
+                self.counter = self.counter.wrapping_add(1);
+                self.write_one(WriteOperation::Update, key, self.counter)
+            }
+            // A session has no other way to scan so many pairs and no more.
+            Operation::Scan { key, length } => {
+                self.scans.clear();
+                self.scans.push((key, usize::from(length)));
+                self.scan()
+            }
+        }
+    }
+
+    /// Reads one stored key; the counter of its value.
+    #[inline]
+    fn get(&mut self, key: u64) -> Result<Option<u32>, DriverError> {
+        let version = self.session.get(key, &mut self.value)?;
+        Ok(check_read(key, version.map(|version| (&*self.value, version)), &mut self.wrong))
+    }
+
+    fn write_one(&mut self, operation: WriteOperation, key: u64, counter: u32) -> Result<(), DriverError> {
+        let writes = if operation == WriteOperation::Insert { &mut self.inserts } else { &mut self.updates };
+        writes.count = 0;
+        writes.push(key, counter);
+        let outcome = self.session.write_one(operation, key, &writes.pairs[0].1)?;
+        writes.check(&[outcome], &mut self.wrong)
+    }
+
+    fn scan(&mut self) -> Result<(), DriverError> {
+        self.session.scan_batch(&self.scans, &mut self.pairs)?;
+        self.check_scans();
         Ok(())
     }
 

@@ -163,7 +163,10 @@ impl Run<'_> {
             client_cpu_fraction: sum(|phase| phase.cpu.as_secs_f64())
                 / sum(|phase| phase.elapsed.as_secs_f64()).max(1e-9),
             random_read_limit_per_s: limit(|limits| limits.random_reads_per_s),
-            shape_limit_per_s: limit(|limits| limits.shape_walks_per_s),
+            shape_limit_per_s: limit(match self.plan.batch {
+                1 => |limits| limits.single_walks_per_s,
+                _ => |limits| limits.shape_walks_per_s,
+            }),
         }
     }
 }

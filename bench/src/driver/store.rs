@@ -1,4 +1,4 @@
-//! What batches are executed on: a session, over whatever fabric.
+//! What operations are executed on: a session, over whatever fabric.
 
 use farsight::{Answers, Pairs, ReadError, Session, WriteError, WriteOperation, WriteOutcome};
 
@@ -8,6 +8,17 @@ use super::checked_value::CheckedValue;
 pub(crate) trait Store {
     /// What scans find.
     type Pairs: Default;
+
+    /// As [`Session::get_into`].
+    fn get(&mut self, key: u64, value: &mut [u8]) -> Result<Option<u64>, ReadError>;
+
+    /// One write that carries a value, which a refusal makes an error.
+    fn write_one(
+        &mut self,
+        operation: WriteOperation,
+        key: u64,
+        value: &CheckedValue,
+    ) -> Result<WriteOutcome, WriteError>;
 
     /// As [`Session::multi_get`].
     fn multi_get(&mut self, keys: &[u64], answers: &mut Answers) -> Result<(), ReadError>;
@@ -29,6 +40,25 @@ pub(crate) trait Store {
 
 impl Store for Session<u64> {
     type Pairs = Pairs<u64>;
+
+    #[inline]
+    fn get(&mut self, key: u64, value: &mut [u8]) -> Result<Option<u64>, ReadError> {
+        self.get_into(key, value)
+    }
+
+    fn write_one(
+        &mut self,
+        operation: WriteOperation,
+        key: u64,
+        value: &CheckedValue,
+    ) -> Result<WriteOutcome, WriteError> {
+        match operation {
+            WriteOperation::Insert => self.insert(key, value.as_ref()),
+            WriteOperation::Update => self.update(key, value.as_ref()),
+            WriteOperation::Put => self.put(key, value.as_ref()),
+            WriteOperation::Remove => panic!("a remove carries no value"),
+        }
+    }
 
     #[inline]
     fn multi_get(&mut self, keys: &[u64], answers: &mut Answers) -> Result<(), ReadError> {

@@ -21,9 +21,6 @@ pub(super) struct PricedSession<P: Peers> {
     /// The thread's work for a write.
     write_ps: u64,
     is_one_sided: bool,
-    /// A thread with one key at a time asks for it by itself.
-    is_alone: bool,
-    value: Vec<u8>,
     requests: Vec<ScanRequest>,
 }
 
@@ -42,8 +39,6 @@ impl<P: Peers> PricedSession<P> {
             prices,
             write_ps: prices.thread_write_entry_ps + finding_ps,
             is_one_sided: plan.access == Access::OneSided,
-            is_alone: plan.batch == 1,
-            value: vec![0; plan.value_bytes],
             requests: Vec::new(),
         })
     }
@@ -67,17 +62,28 @@ impl<P: Peers> PricedSession<P> {
 impl<P: Peers> Store for PricedSession<P> {
     type Pairs = Pairs;
 
+    fn get(&mut self, key: u64, value: &mut [u8]) -> Result<Option<u64>, ReadError> {
+        let half_ps = self.prices.thread_get_ps / 2;
+        self.charge(1, half_ps);
+        let version = self.session.get(key, value)?;
+        self.charge(1, half_ps);
+        Ok(version)
+    }
+
+    fn write_one(
+        &mut self,
+        operation: WriteOperation,
+        key: u64,
+        value: &CheckedValue,
+    ) -> Result<WriteOutcome, WriteError> {
+        self.charge(1, self.write_ps);
+        self.session.write_one(operation, key, value.as_ref())
+    }
+
     fn multi_get(&mut self, keys: &[u64], answers: &mut Answers) -> Result<(), ReadError> {
         let half_ps = self.prices.thread_get_ps / 2;
         self.charge(keys.len(), half_ps);
-        if let ([key], true) = (keys, self.is_alone) {
-            let version = self.session.get(*key, &mut self.value)?;
-            answers.reset(1, self.value.len());
-            answers.value_mut(0).copy_from_slice(&self.value);
-            answers.set_version(0, version.unwrap_or(0));
-        } else {
-            self.session.multi_get(keys, answers)?;
-        }
+        self.session.multi_get(keys, answers)?;
         self.charge(keys.len(), half_ps);
         Ok(())
     }

@@ -275,6 +275,30 @@ fn the_server_searches_when_called() {
     assert!((round_trips - 0.1).abs() < 0.01, "a call a batch of 10: {record}");
 }
 
+/// Alone a GET of a short value is one READ of its whole leaf; in a batch it is two of what it needs.
+#[test]
+fn operations_that_come_alone_go_by_the_ways_for_one() {
+    let (place, results) = (Place::new(), directory());
+    let json = results.path().join("results.json");
+    let shape = ["--keys", "20000", "--seconds", "0.1", "--runs", "1", "--batch", "1"];
+    let output = place.run(&[&shape[..], &["--json", json.to_str().expect("a text")]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let records = records(&json);
+    assert_eq!(records.len(), 6);
+    for (record, gets) in records.iter().zip([0.5, 0.9, 1.0, 0.95, f64::NAN, 1.0]) {
+        assert!(number(record, "throughput_ops_per_s") > 0.0, "{record}");
+        if gets.is_nan() {
+            continue;
+        }
+        let [reads, bytes] = ["reads_per_op", "bytes_read_per_op"].map(|field| number(record, field));
+        // Few more where leaves split: those are READ in parts. In batches it is two a GET, of 128 B.
+        assert!((0.9 * gets..1.25 * gets).contains(&reads), "a READ a GET: {record}");
+        assert!((350.0..=448.0).contains(&(bytes / reads)), "of a whole leaf: {record}");
+    }
+    let read_only = &records[2];
+    assert!((1.0..1.1).contains(&number(read_only, "round_trips_per_op")), "{read_only}");
+}
+
 #[test]
 fn keys_without_gaps_are_held_back_for_inserts() {
     let place = Place::new();

@@ -134,7 +134,11 @@ How it measures:
   Before each run the client's cache is filled and the run warmed up. A batch
   is executed kind by kind (inserts, reads, scans, read-modify-writes,
   updates); an operation's latency is that of its batch, so it grows with
-  --batch. Workloads that insert get a freshly loaded table for each run.
+  --batch. With --batch 1 each goes by the session's way for a single
+  operation (a get of a short value is one READ, not two) and has a latency of
+  its own, in which one look at the clock is counted; 'of limit' is then of
+  unchecked walks one at a time. Workloads that insert get a freshly loaded
+  table for each run.
 
   Every answer is checked: each value carries its key. A wrong one is an error.
 
@@ -190,7 +194,7 @@ struct Ycsb {
     /// Client threads [default: 1]
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u64).range(1..=THREADS_MAX))]
     threads: Option<u64>,
-    /// Operations of a batch
+    /// Operations of a batch; 1: single operations, one after the other
     #[arg(long, value_name = "N", default_value_t = 64,
         value_parser = clap::value_parser!(u64).range(1..=BATCH_MAX))]
     batch: u64,
