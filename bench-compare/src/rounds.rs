@@ -101,7 +101,7 @@ impl Bench<'_> {
         // Now, not before: threads that a store has started keep the other cores.
         placement.pin(0)?;
         self.bar.set_message("measuring the machine's limits");
-        let limits = limits(keys.len() as u64)?;
+        let limits = limits(keys)?;
         let mut rates: Vec<Vec<Rate>> = names.iter().map(|_| Vec::new()).collect();
         for work in Work::ALL {
             self.work(work, &mut stores, &mut rates)?;
@@ -207,8 +207,8 @@ impl Bench<'_> {
     }
 }
 
-fn limits(keys: u64) -> Result<Limits> {
-    let region = LimitRegion::new(keys)?;
+fn limits(keys: &[u64]) -> Result<Limits> {
+    let region = LimitRegion::new(keys.len() as u64)?;
     let arrays = LimitArrays::new(region.region().words(), keys);
     region.region().collapse_to_huge_pages(region.bytes());
     Ok(arrays.measure())

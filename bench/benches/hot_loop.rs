@@ -11,17 +11,15 @@ use std::time::{Duration, Instant};
 use farsight_base::prng::{SplitMix64, mix};
 use farsight_base::{ClientId, LeafNumber};
 use farsight_bench::limits::LimitArrays;
+use farsight_bench::loaded_leaves::{INCARNATION, fences_of, fill};
 use farsight_bench::machine::thread_cpu_time;
 use farsight_fabric::{CallHandler, Connection, Host, QueuePair, Region, RegionRights, ServerPort};
 use farsight_fabric_shm::{ConnectOptions, ListenOptions, ShmConnection, ShmHost};
 use farsight_index::{Answers, Pairs, record_of};
 use farsight_index_xstore::client::{Access, ScanRequest, XCache, XClient};
-use farsight_layout::{FORMAT_VERSION, Fences, Geometry, LeafImage, LeafWriter, SubModelRecord, TableEntry};
-use farsight_model::{TrainOptions, TrainedModel, shortest_fence, train};
+use farsight_layout::{FORMAT_VERSION, Geometry, SubModelRecord, TableEntry};
+use farsight_model::{TrainOptions, TrainedModel, train};
 use farsight_protocol::{KeyKind, ReplyWriter, Request, TableDefinition, TableId, TableInfo};
-
-const PAIRS_PER_LEAF: usize = 12;
-const INCARNATION: u32 = 1;
 
 /// A published model over leaves in address order, served by the protocol's own frames.
 struct Published {
@@ -69,25 +67,6 @@ impl Published {
     }
 }
 
-fn fences_of(keys: &[u64]) -> Vec<u64> {
-    let leaves = keys.chunks(PAIRS_PER_LEAF).zip(keys.chunks(PAIRS_PER_LEAF).skip(1));
-    let inner = leaves.map(|(left, right)| shortest_fence(left[left.len() - 1], right[0]));
-    std::iter::once(0).chain(inner).collect()
-}
-
-fn load(region: &dyn Region, geometry: &Geometry, keys: &[u64], fences: &[u64]) {
-    for (leaf, pairs) in keys.chunks(PAIRS_PER_LEAF).enumerate() {
-        let next = if leaf + 1 < fences.len() { LeafNumber(leaf as u32 + 1) } else { LeafNumber::NONE };
-        let range = Fences { low: fences[leaf], high: fences.get(leaf + 1).copied() };
-        let mut image = LeafImage::new(geometry, INCARNATION, next, range);
-        for key in pairs {
-            image.push(*key, 1, &(!key).to_le_bytes());
-        }
-        let words = &region.words()[leaf * geometry.leaf_words()..][..geometry.leaf_words()];
-        LeafWriter::latch(words, geometry, 1).expect("nobody else writes").rewrite(&image);
-    }
-}
-
 /// Operations a second of this thread's processor time.
 fn rate(operations: usize, mut run: impl FnMut()) -> f64 {
     let begun = thread_cpu_time();
@@ -110,7 +89,7 @@ fn main() {
     let fences = fences_of(&keys);
     let bytes = (fences.len() * geometry.leaf_bytes()) as u64;
     let region = host.create_region(bytes, RegionRights::ReadOnly).expect("memory");
-    load(&*region, &geometry, &keys, &fences);
+    fill(region.words(), &geometry, &keys, &fences);
     region.collapse_to_huge_pages(bytes);
 
     let begun = Instant::now();
@@ -165,7 +144,7 @@ fn measure<Q: QueuePair>(
     let limit_region =
         host.create_region(bytes.max(LimitArrays::leaf_bytes(keys.len() as u64)), RegionRights::ReadOnly);
     let limit_region = limit_region.expect("memory");
-    let arrays = LimitArrays::new(limit_region.words(), keys.len() as u64);
+    let arrays = LimitArrays::new(limit_region.words(), keys);
     limit_region.collapse_to_huge_pages(bytes);
     let mut random = SplitMix64::new(5);
     let queries: Vec<u64> = (0..1 << 22).map(|_| keys[random.below(keys.len() as u64) as usize]).collect();

@@ -164,7 +164,7 @@ impl Plan {
         let is_local = source.fabric() == "shm";
         let limit_region = is_local.then(|| LimitRegion::new(key_count)).transpose()?;
         let limits = limit_region.as_ref().map(|limit_region| {
-            let limits = LimitArrays::new(limit_region.region().words(), key_count);
+            let limits = LimitArrays::new(limit_region.region().words(), space.loaded());
             limit_region.region().collapse_to_huge_pages(limit_region.bytes());
             limits
         });

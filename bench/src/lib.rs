@@ -12,6 +12,7 @@
 //! | [`workload`] | YCSB A-F as streams of operations prepared in advance |
 //! | [`histogram`] | latencies of batches and their quantiles |
 //! | [`limits`] | what the machine allows, measured beside the store |
+//! | [`loaded_leaves`] | leaves as a bulk load leaves them, without a server |
 //! | [`model_survey`] | a model trained over a dataset's leaves, and how well it follows them |
 //! | [`figures`] | results as pictures |
 //! | [`machine`] | the machine's description, pinning, processor time of a process |
@@ -25,6 +26,7 @@ pub mod driver;
 pub mod figures;
 pub mod histogram;
 pub mod limits;
+pub mod loaded_leaves;
 pub mod machine;
 pub mod model_survey;
 pub mod report;

@@ -1,36 +1,47 @@
 //! What this machine allows, measured in the same run as the store: the fractions that results are quoted in.
 //!
+//! Invariant: a walk touches the lines that the store's GET touches, in as many steps of which each waits for
+//! the one before; a test asks the store's meters. It predicts by the store's own model in the store's own
+//! lines ([`Predictor`]), trained on the keys of the run.
+//!
 //! - *Random-read limit*: independent 64 B reads over a region of the same size and pages as the store's
 //!   leaves, the better of plain and prefetched.
-//! - *Shape limit*: GETs in XStore's layout without any check, in staged batches: a sub-model's line is read
-//!   and evaluated, a table entry read, three key lines searched in place, one value line read. No top model,
-//!   no hints, no stamps, no copy, no bounds, no fabric: whatever the store takes longer is what its answers'
-//!   proofs cost.
-//!
-//! - *Single shape limit*: the same walk one key at a time, a sub-model's part of the table asked for beside
-//!   the sub-model and the whole leaf at once, as a blocking GET does: independent keys, and *chained* ones,
-//!   each taken from what the walk before found.
-//! - *Scan shape limit*: scans of 1 to 100 pairs, the lines of as many leaves as that takes asked for in
+//! - *Shape limit*: GETs in XStore's layout without any check, in staged batches: the top model names a
+//!   sub-model's line, that names the leaf, its three key lines are searched in place, and one value line is
+//!   read.
+//!   No stamps, no fences, no copy, no bounds, no answers, no fabric: whatever the store takes longer is what
+//!   its answers' proofs cost.
+//! - *Single shape limit*: the same walk one key at a time, the whole leaf asked for at once, as a blocking
+//!   GET does: independent keys, and *chained* ones, each taken from what the walk before found.
+//! - *Scan shape limit*: scans of 1 to 100 pairs, the lines of just the leaves that hold them asked for in
 //!   groups of eight scans, and their keys and values copied out.
 //!
 //! All run over shared memory on the same kind of pages, warmed up, count the thread's processor time (so
 //! that a busy neighbour does not lower a limit), and report the best of [`ROUNDS`] rounds: a limit is not an
 //! average.
 
-use farsight_base::WORDS_PER_LINE;
-use farsight_base::prng::{SplitMix64, mix};
+use farsight_base::prng::SplitMix64;
 use farsight_base::search::{SEARCH_LINES, equal_words_unchecked};
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::words::{Moves, Widest, prefetch, prefetch_passing};
-use farsight_layout::LeafSlot;
+use farsight_base::{LeafNumber, WORDS_PER_LINE};
+use farsight_index_xstore::client::{Asked, CacheStats, Predictor};
+use farsight_layout::{
+    Geometry, KEY_LINES, KEY_WORDS_MASK, LeafSlot, SHORT_LEAF_LINES as LEAF_LINES, SHORT_VALUE_BYTES,
+};
+use farsight_model::{TrainOptions, train};
 use std::hint::black_box;
 
+use crate::loaded_leaves::{PAIRS_PER_LEAF, fences_of, fill};
 use crate::machine::thread_cpu_time;
 
 /// Rounds of each measurement.
 pub const ROUNDS: usize = 5;
-/// Reads in a round.
+/// Reads in a round, and walks in batches.
 const READS: u64 = 4_000_000;
+/// Walks one after the other, and scans, in a round.
+const SINGLE_WALKS: usize = READS as usize / 16;
+const SCANS_IN_ROUND: usize = READS as usize / 64;
 /// Reads prefetched together.
 const PREFETCHED: usize = 64;
 /// Walks prefetched together: the store's batch.
@@ -40,18 +51,10 @@ const SCANS: usize = 8;
 /// Pairs of the longest scan.
 const SCAN_PAIRS_MAX: u64 = 100;
 /// Leaves of the longest scan.
-const SCAN_LEAVES_MAX: usize = SCAN_PAIRS_MAX.div_ceil(PAIRS_PER_LEAF) as usize + 1;
-/// Key lines and all lines of a leaf with values of eight bytes.
-const KEY_LINES: usize = 3;
-const LEAF_LINES: usize = 7;
+const SCAN_LEAVES_MAX: usize = SCAN_PAIRS_MAX.div_ceil(PAIRS_PER_LEAF as u64) as usize + 1;
 const LEAF_WORDS: usize = LEAF_LINES * WORDS_PER_LINE;
-/// Pairs of a leaf after a bulk load, and leaves of a sub-model.
-const PAIRS_PER_LEAF: u64 = 12;
-const LEAVES_PER_SUB_MODEL: u64 = 24;
-/// Lines of a sub-model's part of the table.
-const SUB_MODEL_TABLE_LINES: usize = LEAVES_PER_SUB_MODEL as usize / WORDS_PER_LINE;
-/// Words of a sub-model's line: base, slope, first table entry.
-const MODEL_WORDS: usize = 4;
+/// Words of a key part, as bits of a search.
+const KEY_PART_WORDS: usize = KEY_LINES * WORDS_PER_LINE;
 
 /// The limits of one machine for one size of table.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -68,55 +71,69 @@ pub struct Limits {
     pub shape_scans_per_s: f64,
 }
 
+/// Lines that walks touch, those of each step, which waits for the one before. None of the first: the top
+/// model is small enough for a cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Touched {
+    /// Walks.
+    pub walks: u64,
+    /// Lines of sub-models.
+    pub of_sub_models: u64,
+    /// Of leaves, in the step that follows: key parts, or whole leaves.
+    pub of_leaves: u64,
+    /// Of values, if they are a step of their own.
+    pub of_values: u64,
+    /// Walks that came to a leaf without their key: to a tie's other candidate.
+    pub astray: u64,
+}
+
 /// The memory on which limits are measured: filled once, so that all of it is populated.
 pub struct LimitArrays<'a> {
     leaves: &'a [AtomicU64],
-    leaf_count: u64,
-    spacing: u64,
-    models: Vec<AtomicU64>,
-    table: Vec<AtomicU64>,
+    predictor: Predictor,
+    /// Stored keys, drawn in advance.
+    keys: Vec<u64>,
+    /// Scans: the first key, and the leaves that hold the pairs.
+    scans: Vec<(u64, usize)>,
+    /// Where in a leaf the value's line begins, for each word of the key part and for none.
+    values: [usize; KEY_PART_WORDS + 1],
 }
 
 impl<'a> LimitArrays<'a> {
     /// Bytes of leaf memory that a table of `keys` pairs takes.
     #[must_use]
     pub fn leaf_bytes(keys: u64) -> u64 {
-        keys.div_ceil(PAIRS_PER_LEAF).max(1) * (LEAF_WORDS as u64 * 8)
+        keys.div_ceil(PAIRS_PER_LEAF as u64).max(1) * (LEAF_WORDS as u64 * 8)
     }
 
-    /// Arrays in the shape of a table of `keys` evenly spaced keys; `words` is the leaves' memory, at least
-    /// [`LimitArrays::leaf_bytes`] long. Leaves lie in random order, as after many splits.
+    /// A table of these ascending `keys` as after a bulk load; `words` is the leaves' memory, at least
+    /// [`LimitArrays::leaf_bytes`] long.
     ///
     /// # Panics
-    /// If `words` is shorter.
+    /// If `words` is shorter, there is no key, or no memory for a model.
     #[must_use]
-    pub fn new(words: &'a [AtomicU64], keys: u64) -> Self {
-        let leaf_count = keys.div_ceil(PAIRS_PER_LEAF).max(1);
-        let leaves = &words[..leaf_count as usize * LEAF_WORDS];
-        let spacing = u64::MAX / (leaf_count * PAIRS_PER_LEAF);
-        let mut table: Vec<u64> = (0..leaf_count).collect();
+    pub fn new(words: &'a [AtomicU64], keys: &[u64]) -> Self {
+        let geometry = Geometry::new(SHORT_VALUE_BYTES).expect("a size of the format");
+        let fences = fences_of(keys);
+        let leaves = &words[..fences.len() * LEAF_WORDS];
+        fill(leaves, &geometry, keys, &fences);
+        let model = train(&fences, TrainOptions::default()).expect("fences ascend");
+        let predictor = Predictor::new(&model, &fences).expect("memory for a model");
         let mut random = SplitMix64::new(2);
-        for last in (1..table.len()).rev() {
-            table.swap(last, random.below(last as u64 + 1) as usize);
+        let mut some = || random.below(keys.len() as u64) as usize;
+        let drawn = (0..READS).map(|_| keys[some()]).collect();
+        let mut lengths = SplitMix64::new(3);
+        let mut scan = || {
+            let (first, pairs) = (some(), 1 + lengths.below(SCAN_PAIRS_MAX) as usize);
+            let last = (first + pairs - 1).min(keys.len() - 1);
+            (keys[first], 1 + last / PAIRS_PER_LEAF - first / PAIRS_PER_LEAF)
+        };
+        let scans = (0..SCANS_IN_ROUND).map(|_| scan()).collect();
+        let mut values = [KEY_PART_WORDS; KEY_PART_WORDS + 1];
+        for slot in LeafSlot::all() {
+            values[slot.key_word()] = geometry.value_place(slot).line * WORDS_PER_LINE;
         }
-        for (position, leaf) in table.iter().enumerate() {
-            let leaf = &leaves[*leaf as usize * LEAF_WORDS..][..LEAF_WORDS];
-            for (index, word) in leaf.iter().enumerate() {
-                word.store(mix(index as u64) | 1, Ordering::Relaxed);
-            }
-            for (pair, slot) in LeafSlot::all().take(PAIRS_PER_LEAF as usize).enumerate() {
-                let key = (position as u64 * PAIRS_PER_LEAF + pair as u64) * spacing;
-                leaf[slot.key_word()].store(key & !1, Ordering::Relaxed);
-            }
-        }
-        let models = (0..leaf_count.div_ceil(LEAVES_PER_SUB_MODEL)).flat_map(|sub_model| {
-            let first = sub_model * LEAVES_PER_SUB_MODEL;
-            let slope = 1.0 / (PAIRS_PER_LEAF * spacing) as f32;
-            [first * PAIRS_PER_LEAF * spacing, u64::from(slope.to_bits()), first, 0]
-        });
-        let models = models.map(AtomicU64::new).collect();
-        let table = table.into_iter().map(AtomicU64::new).collect();
-        Self { leaves, leaf_count, spacing, models, table }
+        Self { leaves, predictor, keys: drawn, scans, values }
     }
 
     /// Measures all limits on the calling thread.
@@ -127,10 +144,14 @@ impl<'a> LimitArrays<'a> {
         let prefetched = best(|round| self.prefetched_reads(round));
         Limits {
             random_reads_per_s: plain.max(prefetched),
-            shape_walks_per_s: best(|round| self.walks(round)),
-            single_walks_per_s: best(|round| self.single_walks::<false>(round)),
-            chained_walks_per_s: best(|round| self.single_walks::<true>(round)),
-            shape_scans_per_s: best(|round| self.scans(round)),
+            shape_walks_per_s: best(|_| self.walks::<false>(&mut Touched::default())),
+            single_walks_per_s: best(|round| {
+                self.single_walks::<false, false>(round, &mut Touched::default())
+            }),
+            chained_walks_per_s: best(|round| {
+                self.single_walks::<true, false>(round, &mut Touched::default())
+            }),
+            shape_scans_per_s: best(|_| self.scans()),
         }
     }
 
@@ -165,79 +186,96 @@ impl<'a> LimitArrays<'a> {
         READS / PREFETCHED as u64 * PREFETCHED as u64
     }
 
-    /// Where the table names the leaf of `key`, whose sub-model's words begin at `at`.
-    #[inline(always)]
-    fn predict(&self, key: u64, at: usize) -> usize {
-        let [base, slope, first] = [0, 1, 2].map(|word| self.models[at + word].load(Ordering::Relaxed));
-        let position = f32::from_bits(slope as u32) * key.saturating_sub(base) as i64 as f32;
-        (first as usize + position as usize).min(self.table.len() - 1)
+    /// The lines that walks in batches touch.
+    #[must_use]
+    pub fn touched_in_batches(&self) -> Touched {
+        let mut touched = Touched::default();
+        self.walks::<true>(&mut touched);
+        touched
     }
 
-    /// The first word of the leaf at a place of the table.
+    /// The lines that walks one after the other touch.
+    #[must_use]
+    pub fn touched_alone(&self) -> Touched {
+        let mut touched = Touched::default();
+        self.single_walks::<false, true>(0, &mut touched);
+        touched
+    }
+
+    /// The model by which walks predict, as a client's cache would be that holds it.
+    #[must_use]
+    pub fn model_stats(&self) -> CacheStats {
+        self.predictor.stats()
+    }
+
+    /// The first word of a leaf.
     #[inline(always)]
-    fn leaf(&self, place: usize) -> usize {
-        self.table[place].load(Ordering::Relaxed) as usize * LEAF_WORDS
+    fn leaf(leaf: LeafNumber) -> usize {
+        leaf.0 as usize * LEAF_WORDS
+    }
+
+    /// Where the value's line of `key` begins, by the words of the leaf at `leaf`.
+    #[inline(always)]
+    fn value_of<const COUNTED: bool>(&self, leaf: usize, key: u64, touched: &mut Touched) -> usize {
+        let words = self.leaves[leaf..].first_chunk().expect("a leaf has a key part");
+        let word = (equal_words(words, key) & KEY_WORDS_MASK).trailing_zeros() as usize;
+        if COUNTED {
+            touched.walks += 1;
+            touched.astray += u64::from(word >= KEY_PART_WORDS);
+        }
+        // Of a walk that went astray a value's line is read all the same.
+        leaf + self.values[word.min(KEY_PART_WORDS)]
     }
 
     /// One walk after the other; chained, the next key waits for the last value.
-    fn single_walks<const CHAINED: bool>(&self, round: u64) -> u64 {
-        let mut random = SplitMix64::new(round);
+    fn single_walks<const CHAINED: bool, const COUNTED: bool>(
+        &self,
+        round: u64,
+        touched: &mut Touched,
+    ) -> u64 {
+        let first = round as usize % 8 * SINGLE_WALKS;
         // No bit of a value is taken over, but neither compiler nor processor knows.
         let (mut sum, taken_over) = (0_u64, black_box(0));
-        for _ in 0..READS / 16 {
-            let last = if CHAINED { sum & taken_over } else { 0 };
-            let pair = random.below(self.leaf_count * PAIRS_PER_LEAF) ^ last;
-            let key = (pair * self.spacing) & !1;
-            let sub_model = pair / (PAIRS_PER_LEAF * LEAVES_PER_SUB_MODEL);
-            let entries = &self.table[(sub_model * LEAVES_PER_SUB_MODEL) as usize..];
-            for entry in entries.iter().step_by(WORDS_PER_LINE).take(SUB_MODEL_TABLE_LINES) {
-                prefetch(entry);
+        for key in &self.keys[first..][..SINGLE_WALKS] {
+            let key = key ^ if CHAINED { sum & taken_over } else { 0 };
+            let leaf = Self::leaf(self.predictor.leaf_now(key));
+            if COUNTED {
+                touched.of_sub_models += self.predictor.lines_asked(key) as u64;
             }
-            let leaf = self.leaf(self.predict(key, sub_model as usize * MODEL_WORDS));
             for line in 0..LEAF_LINES {
                 prefetch_passing(&self.leaves[leaf + line * WORDS_PER_LINE]);
+                touched.of_leaves += u64::from(COUNTED);
             }
-            let words = self.leaves[leaf..].first_chunk().expect("a leaf has a key part");
-            let word = equal_words(words, key).trailing_zeros() as usize;
-            let value = leaf + (KEY_LINES + word % (LEAF_LINES - KEY_LINES)) * WORDS_PER_LINE;
+            let value = self.value_of::<COUNTED>(leaf, key, touched);
             sum ^= self.leaves[value].load(Ordering::Relaxed);
         }
         black_box(sum);
-        READS / 16
+        SINGLE_WALKS as u64
     }
 
     /// Scans in groups: all lines of a group's leaves are asked for, then the pairs copied, leaf by leaf.
-    fn scans(&self, round: u64) -> u64 {
-        let mut random = SplitMix64::new(round);
-        let mut leaves = [[0_usize; SCAN_LEAVES_MAX]; SCANS];
-        let mut pairs = vec![[0_u64; 2]; SCANS * SCAN_LEAVES_MAX * PAIRS_PER_LEAF as usize];
+    fn scans(&self) -> u64 {
+        let mut leaves = [0_usize; SCANS];
+        let mut pairs = vec![[0_u64; 2]; SCANS * SCAN_LEAVES_MAX * PAIRS_PER_LEAF];
         let slots: Vec<(usize, usize)> = LeafSlot::all()
-            .take(PAIRS_PER_LEAF as usize)
-            .map(|slot| (slot.key_word(), KEY_LINES + slot.number() / 4))
-            .map(|(key, line)| (key, line * WORDS_PER_LINE))
-            .enumerate()
-            .map(|(slot, (key, line))| (key, line + 1 + slot % 4))
+            .take(PAIRS_PER_LEAF)
+            .map(|slot| (slot.key_word(), self.values[slot.key_word()] + 1 + slot.number() % 4))
             .collect();
-        for _ in 0..READS / 64 / SCANS as u64 {
-            let mut counts = [0; SCANS];
-            for (leaves, count) in leaves.iter_mut().zip(&mut counts) {
-                let pair = random.below(self.leaf_count * PAIRS_PER_LEAF);
-                let wanted = 1 + random.below(SCAN_PAIRS_MAX);
-                let model = (pair / (PAIRS_PER_LEAF * LEAVES_PER_SUB_MODEL)) as usize * MODEL_WORDS;
-                let first = self.predict((pair * self.spacing) & !1, model);
-                let last = first + ((pair % PAIRS_PER_LEAF + wanted - 1) / PAIRS_PER_LEAF) as usize;
-                for (place, leaf) in (first..=last.min(self.table.len() - 1)).zip(leaves) {
-                    *leaf = self.leaf(place);
-                    *count += 1;
-                    for line in 0..LEAF_LINES {
-                        prefetch(&self.leaves[*leaf + line * WORDS_PER_LINE]);
-                    }
+        let (groups, _) = self.scans.as_chunks::<SCANS>();
+        for group in groups {
+            let asked = group.map(|(key, _)| self.predictor.ask(key));
+            for (((key, count), asked), leaf) in group.iter().zip(asked).zip(&mut leaves) {
+                // Behind the first by number: they were loaded together.
+                *leaf = Self::leaf(self.predictor.leaf(asked, *key));
+                let end = self.leaves.len().min(*leaf + count * LEAF_WORDS);
+                for line in self.leaves[*leaf..end].chunks_exact(WORDS_PER_LINE) {
+                    prefetch(&line[0]);
                 }
             }
-            let mut pairs = pairs.chunks_exact_mut(PAIRS_PER_LEAF as usize);
-            for (leaves, count) in leaves.iter().zip(counts) {
-                for (leaf, pairs) in leaves[..count].iter().zip(&mut pairs) {
-                    let words = &self.leaves[*leaf..][..LEAF_WORDS];
+            let mut pairs = pairs.chunks_exact_mut(PAIRS_PER_LEAF);
+            for (leaf, (_, count)) in leaves.iter().zip(group) {
+                let words = self.leaves[*leaf..].chunks_exact(LEAF_WORDS).take(*count);
+                for (words, pairs) in words.zip(&mut pairs) {
                     for (pair, (key, value)) in pairs.iter_mut().zip(&slots) {
                         *pair = [*key, *value].map(|word| words[word].load(Ordering::Relaxed));
                     }
@@ -245,42 +283,36 @@ impl<'a> LimitArrays<'a> {
             }
         }
         black_box(pairs);
-        READS / 64 / SCANS as u64 * SCANS as u64
+        (groups.len() * SCANS) as u64
     }
 
     /// Each loop a step of a GET, over a batch.
-    fn walks(&self, round: u64) -> u64 {
-        let mut random = SplitMix64::new(round);
-        let (mut keys, mut at, mut sum) = ([0_u64; WALKS], [0_usize; WALKS], 0_u64);
-        for _ in 0..READS / WALKS as u64 {
-            for (key, at) in keys.iter_mut().zip(&mut at) {
-                let pair = random.below(self.leaf_count * PAIRS_PER_LEAF);
-                *key = (pair * self.spacing) & !1;
-                *at = (pair / (PAIRS_PER_LEAF * LEAVES_PER_SUB_MODEL)) as usize * MODEL_WORDS;
-                prefetch(&self.models[*at]);
+    fn walks<const COUNTED: bool>(&self, touched: &mut Touched) -> u64 {
+        let (mut asked, mut at, mut sum) = ([Asked::default(); WALKS], [0_usize; WALKS], 0_u64);
+        let (batches, _) = self.keys.as_chunks::<WALKS>();
+        for keys in batches {
+            for (key, asked) in keys.iter().zip(&mut asked) {
+                *asked = self.predictor.ask(*key);
+                if COUNTED {
+                    touched.of_sub_models += self.predictor.lines_asked(*key) as u64;
+                }
             }
-            for (key, at) in keys.iter().zip(&mut at) {
-                *at = self.predict(*key, *at);
-                prefetch(&self.table[*at]);
-            }
-            for at in &mut at {
-                *at = self.leaf(*at);
+            for ((key, asked), at) in keys.iter().zip(asked).zip(&mut at) {
+                *at = Self::leaf(self.predictor.leaf(asked, *key));
                 for line in 0..KEY_LINES {
                     prefetch(&self.leaves[*at + line * WORDS_PER_LINE]);
+                    touched.of_leaves += u64::from(COUNTED);
                 }
             }
             for (key, at) in keys.iter().zip(&mut at) {
-                let words = self.leaves[*at..].first_chunk().expect("a leaf has a key part");
-                // A key at a leaf's edge may be predicted into its neighbour; a value line is read all the
-                // same.
-                let word = equal_words(words, *key).trailing_zeros() as usize;
-                *at += (KEY_LINES + word % (LEAF_LINES - KEY_LINES)) * WORDS_PER_LINE;
+                *at = self.value_of::<COUNTED>(*at, *key, touched);
                 prefetch(&self.leaves[*at]);
+                touched.of_values += u64::from(COUNTED);
             }
             sum = at.iter().fold(sum, |sum, at| sum.wrapping_add(self.leaves[*at].load(Ordering::Relaxed)));
         }
         black_box(sum);
-        READS / WALKS as u64 * WALKS as u64
+        (batches.len() * WALKS) as u64
     }
 }
 
@@ -308,23 +340,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shape_is_the_layouts() {
-        let geometry = farsight_layout::Geometry::new(8).unwrap();
-        assert_eq!((KEY_LINES, LEAF_LINES), (farsight_layout::KEY_LINES, geometry.leaf_lines()));
-    }
-
-    #[test]
     fn limits_are_rates() {
+        let keys: Vec<u64> = (0..1_000).map(|key| key << 50).collect();
         let words: Vec<AtomicU64> =
             (0..LimitArrays::leaf_bytes(1_000) / 8).map(|_| AtomicU64::new(0)).collect();
-        let arrays = LimitArrays::new(&words, 1_000);
-        let found = arrays.table.iter().filter(|leaf| {
-            let first = leaf.load(Ordering::Relaxed) as usize * LEAF_WORDS;
-            let words = arrays.leaves[first..].first_chunk().expect("a leaf has a key part");
-            equal_words(words, words[5].load(Ordering::Relaxed)) & 1 << 5 != 0
-        });
-        assert_eq!(found.count(), arrays.table.len(), "every leaf holds its keys");
-        assert_eq!(arrays.walks(1) % WALKS as u64, 0);
-        assert!(arrays.measure().shape_walks_per_s > 0.0);
+        let arrays = LimitArrays::new(&words, &keys);
+        let limits = arrays.measure();
+        let rates = [limits.random_reads_per_s, limits.shape_walks_per_s, limits.single_walks_per_s];
+        assert!(rates.iter().all(|rate| *rate > 0.0), "{limits:?}");
+        assert!(limits.chained_walks_per_s > 0.0 && limits.shape_scans_per_s > 0.0, "{limits:?}");
     }
 }

@@ -3,12 +3,11 @@
 
 use std::time::Instant;
 
-use farsight_model::{TrainError, TrainOptions, TrainedModel, TrainedSubModel, shortest_fence, train};
+use farsight_model::{TrainError, TrainOptions, TrainedModel, TrainedSubModel, train};
 
+use crate::loaded_leaves::fences_of;
 use crate::report::{CurvePoint, DetailedSubModel, ModelDetail, ModelRecord, Prediction};
 
-/// Pairs of a leaf after a bulk load.
-const PAIRS_PER_LEAF: usize = 12;
 /// Pieces of the distribution.
 const CURVE_POINTS: usize = 400;
 /// Sub-models shown in full.
@@ -41,12 +40,7 @@ struct Windows {
 /// Without a key.
 pub fn survey(dataset: &str, keys: &[u64]) -> Result<ModelRecord, TrainError> {
     assert!(!keys.is_empty(), "a survey needs a key");
-    let chunks = keys.chunks(PAIRS_PER_LEAF);
-    let inner = chunks.clone().zip(chunks.skip(1)).map(|(left, right)| {
-        let left_last = left.last().expect("a chunk has a key");
-        shortest_fence(*left_last, right[0])
-    });
-    let fences: Vec<u64> = std::iter::once(0).chain(inner).collect();
+    let fences = fences_of(keys);
     let begun = Instant::now();
     let model = train(&fences, TrainOptions::default())?;
     let training_s = begun.elapsed().as_secs_f64();

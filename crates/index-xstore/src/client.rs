@@ -32,7 +32,7 @@ use std::sync::Arc;
 use farsight_base::LeafNumber;
 use farsight_index::{Answers, Counters};
 
-pub use cache::{CacheStats, XCache};
+pub use cache::{Asked, CacheStats, Predictor, XCache};
 pub use error::XStoreError;
 pub use parts::XParts;
 pub use scan::ScanRequest;

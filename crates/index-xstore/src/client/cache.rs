@@ -33,6 +33,9 @@ use super::own_lines::OwnLines;
 
 #[cfg(all(test, any(loom, shuttle)))]
 mod models;
+mod predictor;
+
+pub use predictor::{Asked, Predictor};
 
 /// Lines asked for of any block of more than one, and of a *long* one.
 const ASKED_LINES: usize = 3;
@@ -141,25 +144,7 @@ impl XCache {
     /// What the cache holds now.
     #[must_use]
     pub fn stats(&self) -> CacheStats {
-        let Some(model) = self.current() else { return CacheStats::default() };
-        let mut stats = CacheStats {
-            generation: model.generation(),
-            sub_models: u64::from(model.top().sub_model_count()),
-            sub_models_filled: model.newest.filled().sub_models,
-            ..CacheStats::default()
-        };
-        for generation in std::iter::once(&model.newest).chain(&model.before) {
-            let index_bytes = size_of_val(&*generation.places) + generation.own_lines.index_bytes();
-            let top_bytes = 8 * generation.top.to_words().len() + index_bytes;
-            let Filled { sub_models, in_own_lines } = generation.filled();
-            let [record_words, long_record_words] = RECORD_WORDS;
-            let record_bytes =
-                8 * (in_own_lines * record_words + (sub_models - in_own_lines) * long_record_words);
-            stats.model_bytes += top_bytes as u64 + record_bytes;
-            let lines = in_own_lines + generation.arena.live_lines() as u64;
-            stats.table_bytes += (lines * LINE_BYTES as u64).saturating_sub(record_bytes);
-        }
-        stats
+        self.current().map_or_else(CacheStats::default, |model| model.stats())
     }
 
     #[inline]
@@ -381,6 +366,28 @@ impl Generation {
 }
 
 impl CachedModel {
+    /// What it holds.
+    fn stats(&self) -> CacheStats {
+        let mut stats = CacheStats {
+            generation: self.generation(),
+            sub_models: u64::from(self.top().sub_model_count()),
+            sub_models_filled: self.newest.filled().sub_models,
+            ..CacheStats::default()
+        };
+        for generation in std::iter::once(&self.newest).chain(&self.before) {
+            let index_bytes = size_of_val(&*generation.places) + generation.own_lines.index_bytes();
+            let top_bytes = 8 * generation.top.to_words().len() + index_bytes;
+            let Filled { sub_models, in_own_lines } = generation.filled();
+            let [record_words, long_record_words] = RECORD_WORDS;
+            let record_bytes =
+                8 * (in_own_lines * record_words + (sub_models - in_own_lines) * long_record_words);
+            stats.model_bytes += top_bytes as u64 + record_bytes;
+            let lines = in_own_lines + generation.arena.live_lines() as u64;
+            stats.table_bytes += (lines * LINE_BYTES as u64).saturating_sub(record_bytes);
+        }
+        stats
+    }
+
     pub(super) fn generation(&self) -> u64 {
         self.newest.number
     }
