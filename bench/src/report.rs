@@ -108,7 +108,8 @@ pub struct Measured {
     pub client_cpu_fraction: f64,
     /// Best rate of independent 64 B reads over a region of the same size and pages, same threads.
     pub random_read_limit_per_s: f64,
-    /// Rate of the unchecked staged walk of the same layout, same threads and batch.
+    /// Rate of unchecked walks of the same layout, same threads: in batches, or one at a time for batches of
+    /// one.
     pub shape_limit_per_s: f64,
 }
 
