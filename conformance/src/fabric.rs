@@ -82,7 +82,8 @@ macro_rules! fabric_suite {
                 reads_go_on_beside_calls, two_queues_do_not_mix, the_lane_calls;
             life: peer_death_ends_a_call, peer_death_ends_reads, closing_ends_the_queues,
                 restart_is_another_epoch, other_format_is_refused_by_name, clients_are_counted,
-                fenced_client_is_cut_off, nothing_changes_after_a_fence, fencing_nobody_succeeds,
+                fenced_client_is_cut_off, nothing_changes_after_a_fence,
+                nothing_changes_after_a_departure, fencing_nobody_succeeds,
                 wait_ends_in_time, wake_ends_the_servers_sleep;
             meters: a_batch_is_counted_at_its_doorbell, refused_verbs_are_not_counted;
         );

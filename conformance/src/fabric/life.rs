@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use farsight_base::sync::Ordering;
 use farsight_base::{ClientId, Line};
-use farsight_fabric::{Connection, FabricError, Host, QueuePair, ReadMode, Region, RegionRights, ServerPort};
+use farsight_fabric::{
+    Connection, Departure, FabricError, Host, QueuePair, ReadMode, Region, RegionRights, ServerPort,
+};
 
 use super::FabricUnderTest;
 use super::harness::{
@@ -142,8 +144,30 @@ fn fence_the_first(host: &impl Host) {
     assert!(fenced.is_some(), "no client could be fenced");
 }
 
+/// Dismisses the client that connected first, until it has gone.
+fn dismiss_the_first(host: &impl Host) {
+    let dismissed = (1..100).map(ClientId).find(|client| {
+        let (before, started) = (host.client_count(), Instant::now());
+        while host.dismiss(*client).expect("a dismissal") != Departure::Gone {
+            assert!(started.elapsed() < PATIENCE, "{client} stays");
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        host.client_count() < before
+    });
+    assert!(dismissed.is_some(), "no client could be dismissed");
+}
+
 /// When a fence returns, no WRITE and no atomic of the client executes any more, though it rings on and on.
 pub fn nothing_changes_after_a_fence<F: FabricUnderTest>(subject: &F) {
+    changes_end_with(subject, fence_the_first);
+}
+
+/// Once a dismissed client has gone, no WRITE and no atomic of it executes any more either.
+pub fn nothing_changes_after_a_departure<F: FabricUnderTest>(subject: &F) {
+    changes_end_with(subject, dismiss_the_first);
+}
+
+fn changes_end_with<F: FabricUnderTest>(subject: &F, end_the_first: impl Fn(&F::Host)) {
     for round in 0..20 {
         let Bench { mut queue, connection: _connection, region, server } =
             Bench::new(subject, RegionRights::ReadWrite);
@@ -167,7 +191,7 @@ pub fn nothing_changes_after_a_fence<F: FabricUnderTest>(subject: &F) {
                 assert!(started.elapsed() < PATIENCE, "no atomic executes");
             }
             std::thread::sleep(Duration::from_micros(50 * round));
-            fence_the_first(server.host());
+            end_the_first(server.host());
             let fenced_at = region.words()[0].load(Ordering::Acquire);
             let error = client.join().expect("the client");
             assert!(matches!(error, FabricError::Dismissed { .. }), "{error}");

@@ -1,5 +1,5 @@
 //! What every layer stands on: shared words and stamped lines, key search, addresses, the clock, random
-//! numbers, reports to the operator, and who watches writes.
+//! numbers, reports to the operator, whether this process serves, and who watches writes.
 //!
 //! Invariant: memory that another process may write is reached through [`words`] alone. Elsewhere it is a
 //! `&[AtomicU64]`, never a `&[u8]` and never a reference to a plain type.
@@ -13,6 +13,7 @@ pub mod observe;
 pub mod prng;
 pub mod report;
 pub mod search;
+pub mod serving;
 pub mod sync;
 pub mod words;
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use farsight_base::{ClientId, Epoch};
+use farsight_base::{ClientId, Epoch, serving};
 use farsight_fabric::{Connection, FabricError};
 use rustix::io::Errno;
 
@@ -254,6 +254,7 @@ fn greet(
         fabric_version: FABRIC_VERSION,
         format_version,
         pid: std::process::id(),
+        serves: serving::has_begun(),
     };
     // A server that refuses at once may have closed already, with its reason waiting to be read.
     let sent = socket::send(socket, &hello.encode(), &[]);

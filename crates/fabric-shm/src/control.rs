@@ -11,7 +11,7 @@
 //!
 //! | kind | message | fields after the kind |
 //! |---|---|---|
-//! | 1 | Hello | magic u64, fabric version u32, format version u32, pid u32 |
+//! | 1 | Hello | magic u64, fabric version u32, format version u32, pid u32, serves memory u32 (0, 1) |
 //! | 2 | OpenQueue | none |
 //! | 3 | Attach | region u32 |
 //! | 129 | Welcome | epoch u64, client u64, server pid u32 |
@@ -29,7 +29,7 @@ use farsight_fabric::RegionRights;
 /// Opens every Hello: "FARSHM" and two zero bytes.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FARSHM\0\0");
 /// Version of the control messages and rings.
-pub(crate) const FABRIC_VERSION: u32 = 1;
+pub(crate) const FABRIC_VERSION: u32 = 2;
 /// Bytes of the longest message.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 1024;
 const TEXT_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 4;
@@ -37,7 +37,7 @@ const TEXT_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 4;
 /// What a client says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FromClient {
-    Hello { magic: u64, fabric_version: u32, format_version: u32, pid: u32 },
+    Hello { magic: u64, fabric_version: u32, format_version: u32, pid: u32, serves: bool },
     OpenQueue,
     Attach { region: RegionId },
 }
@@ -66,18 +66,21 @@ pub(crate) enum Unintelligible {
     Kind { kind: u32 },
     #[error("region rights {code} do not exist")]
     Rights { code: u32 },
+    #[error("a flag is 0 or 1, not {code}")]
+    Flag { code: u32 },
 }
 
 impl FromClient {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(32);
         match *self {
-            Self::Hello { magic, fabric_version, format_version, pid } => {
+            Self::Hello { magic, fabric_version, format_version, pid, serves } => {
                 bytes.extend(1_u32.to_le_bytes());
                 bytes.extend(magic.to_le_bytes());
                 bytes.extend(fabric_version.to_le_bytes());
                 bytes.extend(format_version.to_le_bytes());
                 bytes.extend(pid.to_le_bytes());
+                bytes.extend(u32::from(serves).to_le_bytes());
             }
             Self::OpenQueue => bytes.extend(2_u32.to_le_bytes()),
             Self::Attach { region } => {
@@ -96,6 +99,7 @@ impl FromClient {
                 fabric_version: fields.u32()?,
                 format_version: fields.u32()?,
                 pid: fields.u32()?,
+                serves: fields.flag()?,
             },
             2 => Self::OpenQueue,
             3 => Self::Attach { region: RegionId(fields.u32()?) },
@@ -202,6 +206,14 @@ impl Fields<'_> {
         self.take().map(u32::from_le_bytes)
     }
 
+    fn flag(&mut self) -> Result<bool, Unintelligible> {
+        match self.u32()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            code => Err(Unintelligible::Flag { code }),
+        }
+    }
+
     fn u64(&mut self) -> Result<u64, Unintelligible> {
         self.take().map(u64::from_le_bytes)
     }
@@ -227,7 +239,8 @@ mod tests {
 
     fn client_messages() -> Vec<FromClient> {
         vec![
-            FromClient::Hello { magic: MAGIC, fabric_version: 1, format_version: 7, pid: 99 },
+            FromClient::Hello { magic: MAGIC, fabric_version: 1, format_version: 7, pid: 99, serves: false },
+            FromClient::Hello { magic: MAGIC, fabric_version: 2, format_version: 7, pid: 99, serves: true },
             FromClient::OpenQueue,
             FromClient::Attach { region: RegionId(u32::MAX) },
         ]

@@ -16,10 +16,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use farsight_base::{ClientId, Epoch, RegionId};
-use farsight_fabric::{FabricError, Gate, Host, Region, RegionRights, Share};
+use farsight_fabric::{Departure, FabricError, Gate, Host, Lingering, Region, RegionRights, Share};
 use rustix::event::{PollFlags, epoll};
 use rustix::io::Errno;
-use rustix::net::{Shutdown, SocketFlags};
+use rustix::net::SocketFlags;
 use rustix::process::Signal;
 
 use crate::claim::{Claim, ListenError};
@@ -35,6 +35,13 @@ const FENCE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the end of a request that executes for a client which has ended is waited for at a time.
 const LEAVING_PAUSE: Duration = Duration::from_millis(1);
 const FENCED: &str = "the server fenced this client";
+/// A client that has left and one of whose requests executes yet.
+const LEAVING: Lingering = Lingering {
+    pid: 0,
+    uid: 0,
+    told_for: Duration::ZERO,
+    spared: Some("it has ended, but for a last request"),
+};
 /// Connections accepted, and questions of one client answered, before others have their turn.
 const TURN: usize = 32;
 
@@ -357,13 +364,10 @@ impl ShmHost {
         Ok(())
     }
 
-    /// Tells a client of this very process that it is fenced, and waits until it has hung up: it does so when
-    /// none of its doorbells changes memory any more.
-    fn dismiss_neighbour(client: ClientId, socket: &OwnedFd, deadline: Instant) -> Result<(), FabricError> {
-        let dismissal = FromServer::Dismissal { text: FENCED.to_owned() };
-        // Errors here mean that it has hung up already.
-        let _ = socket::send(socket, &dismissal.encode(), &[]);
-        let _ = rustix::net::shutdown(socket, Shutdown::Write);
+    /// Tells a client whose process must live that it is fenced, and waits until it has hung up: it does so
+    /// when none of its doorbells changes memory any more.
+    fn await_hanging_up(client: ClientId, socket: &OwnedFd, deadline: Instant) -> Result<(), FabricError> {
+        Session::tell_to_leave(socket, FENCED);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let shown = os::poll([(socket.as_fd(), PollFlags::RDHUP)], Some(left));
@@ -457,33 +461,58 @@ impl Host for ShmHost {
     /// Kills the client's process (SIGKILL, by the descriptor taken when it connected) and waits until it has
     /// ended and no request of it executes here. That ends the process's other connections too.
     ///
-    /// A client in a thread of this very process cannot be killed. It is told, ends its connection after the
-    /// doorbells that change memory at that moment, and is awaited: READs of a batch that was rung before may
-    /// still be taken afterwards, which change nothing.
+    /// A client in a thread of this very process is not killed, nor one in a process that serves memory
+    /// itself: others' data would go with it. It is told, ends its connection after the doorbells that change
+    /// memory at that moment, and is awaited: READs of a batch that was rung before may still be taken
+    /// afterwards, which change nothing. If it does not, the fence fails.
     ///
     /// Must not be called from a handler that executes a request of that same client: it would wait for
     /// itself, and end in [`FabricError::TimedOut`].
     fn fence(&self, client: ClientId) -> Result<(), FabricError> {
         let deadline = Instant::now() + FENCE_TIMEOUT;
-        let (descriptor, is_neighbour, gates) = {
+        let (descriptor, is_spared, gates) = {
             let sessions = lock(&self.sessions);
             let Some(session) = sessions.by_id.get(&client) else { return Ok(()) };
-            let is_neighbour = session.is_own_process();
-            let descriptor = if is_neighbour { &session.socket } else { &session.process };
+            let is_spared = session.spared().is_some();
+            let descriptor = if is_spared { &session.socket } else { &session.process };
             (
                 descriptor.try_clone().map_err(|error| fence_failed(client, &error))?,
-                is_neighbour,
+                is_spared,
                 session.gates.clone(),
             )
         };
-        if is_neighbour {
-            Self::dismiss_neighbour(client, &descriptor, deadline)?;
+        if is_spared {
+            Self::await_hanging_up(client, &descriptor, deadline)?;
         } else {
             Self::kill(client, &descriptor, deadline)?;
         }
         Self::shut_gates(client, &gates, deadline)?;
         self.end(&mut lock(&self.sessions), client, Ending::Dismissed(FENCED.to_owned()));
         Ok(())
+    }
+
+    fn ends_processes(&self) -> bool {
+        true
+    }
+
+    /// Tells the client, which hangs up when none of its doorbells changes memory any more: then it is gone.
+    /// One whose process is stopped does not.
+    fn dismiss(&self, client: ClientId) -> Result<Departure, FabricError> {
+        let mut sessions = lock(&self.sessions);
+        let Some(session) = sessions.by_id.get_mut(&client) else {
+            let is_served = |(id, gates): &(ClientId, Vec<Arc<Gate>>)| {
+                *id == client && gates.iter().any(|gate| gate.is_being_served())
+            };
+            let is_leaving = sessions.leaving.iter().any(is_served);
+            return Ok(if is_leaving { Departure::Awaited(LEAVING) } else { Departure::Gone });
+        };
+        let now = Instant::now();
+        if session.told.is_none() {
+            Session::tell_to_leave(&session.socket, FENCED);
+        }
+        let told_for = now.saturating_duration_since(*session.told.get_or_insert(now));
+        let os::Credentials { pid, uid, .. } = session.credentials;
+        Ok(Departure::Awaited(Lingering { pid, uid, told_for, spared: session.spared() }))
     }
 
     fn wake(&self) {

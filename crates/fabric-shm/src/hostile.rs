@@ -68,6 +68,7 @@ fn from_client() -> [FromClient; 3] {
         fabric_version: FABRIC_VERSION,
         format_version: FORMAT,
         pid: std::process::id(),
+        serves: false,
     };
     [hello, FromClient::OpenQueue, FromClient::Attach { region: RegionId(3) }]
 }

@@ -13,9 +13,10 @@
 //! the sender's own.
 //!
 //! Trust: clients cannot write read-only regions, nor resize anything. A client with a writable region can
-//! write all of it, and there is no taking back a mapping: [`Host::fence`](farsight_fabric::Host::fence) ends
-//! the client's process. One process holds a share of the server's descriptors at most, over all of its
-//! connections.
+//! write all of it, and there is no taking back a mapping: a client is told to hang up
+//! ([`Host::dismiss`](farsight_fabric::Host::dismiss)), or its process is ended
+//! ([`Host::fence`](farsight_fabric::Host::fence)), unless that serves memory itself. One process holds a
+//! share of the server's descriptors at most, over all of its connections.
 
 mod calls;
 mod chained;

@@ -49,6 +49,10 @@ pub(crate) struct Session {
     /// Until when it must have said hello; `None` once it has.
     pub(crate) hello_due: Option<Instant>,
     pub(crate) gates: Vec<Arc<Gate>>,
+    /// Its process serves memory itself, as it said in its hello.
+    pub(crate) serves: bool,
+    /// When it was told to leave.
+    pub(crate) told: Option<Instant>,
 }
 
 impl Session {
@@ -76,7 +80,8 @@ impl Session {
             }
         };
         let hello_due = Some(Instant::now() + HELLO_TIMEOUT);
-        Some(Self { id, socket, process, credentials, hello_due, gates: Vec::new() })
+        let (gates, serves, told) = (Vec::new(), false, None);
+        Some(Self { id, socket, process, credentials, hello_due, gates, serves, told })
     }
 
     /// The next question, `None` if there is none now. Greets a client that says hello.
@@ -87,12 +92,17 @@ impl Session {
             Ok(Packet::Bytes(length_bytes)) => &buffer[..length_bytes],
             Ok(Packet::End) | Err(_) => return Err(Ending::Gone),
         };
+        if self.told.is_some() {
+            // What it asked before it heard that it must leave. It is gone when it hangs up, no sooner.
+            return Ok(None);
+        }
         if packet.len() > MESSAGE_BYTES_MAX {
             return Err(Ending::Dismissed(format!("a control message exceeds {MESSAGE_BYTES_MAX} B")));
         }
         let message = FromClient::decode(packet).map_err(|error| Ending::Dismissed(error.to_string()))?;
         match (message, self.hello_due) {
-            (FromClient::Hello { magic, fabric_version, format_version, .. }, Some(_)) => {
+            (FromClient::Hello { magic, fabric_version, format_version, serves, .. }, Some(_)) => {
+                self.serves = serves;
                 self.greet(manners, magic, fabric_version, format_version)?;
                 Ok(None)
             }
@@ -163,6 +173,23 @@ impl Session {
     /// True for the client process `pid`, as far as it can be told from others.
     pub(crate) fn is_of(&self, pid: i32) -> bool {
         self.credentials.pid == pid && pid != 0
+    }
+
+    /// Why the client's process is not ended with it, if it is not.
+    pub(crate) fn spared(&self) -> Option<&'static str> {
+        if self.is_own_process() {
+            return Some("it is this very process");
+        }
+        self.serves.then_some("it serves memory itself, as a memory node or a server")
+    }
+
+    /// Tells the client that it is fenced, and that nothing more is said to it: it hangs up when none of its
+    /// doorbells changes memory any more.
+    pub(crate) fn tell_to_leave(socket: &OwnedFd, text: &str) {
+        let dismissal = FromServer::Dismissal { text: text.to_owned() };
+        // Errors here mean that it has hung up already.
+        let _ = socket::send(socket, &dismissal.encode(), &[]);
+        let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
     }
 
     /// True while the client's process is this one: a client in a thread.

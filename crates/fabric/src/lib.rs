@@ -37,5 +37,5 @@ pub use listener::Listener;
 pub use meters::Meters;
 pub use queue_pair::{Connection, QueuePair, ReadMode, Slot};
 pub use region::{Region, RegionRights};
-pub use server::{CallHandler, Host, ServerPort};
+pub use server::{CallHandler, Departure, Host, Lingering, ServerPort};
 pub use share::{Held, QUEUES_MAX, Share};

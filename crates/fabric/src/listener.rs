@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use farsight_base::{ClientId, Epoch};
 
-use crate::{FabricError, Host, Region, RegionRights, ServerPort};
+use crate::{Departure, FabricError, Host, Region, RegionRights, ServerPort};
 
 /// What a server asks of each fabric on which it listens: [`Host`], whatever its ports are. A server's first
 /// listener creates its regions, the others export them.
@@ -52,6 +52,15 @@ pub trait Listener: Send + Sync {
     /// As there.
     fn fence(&self, client: ClientId) -> Result<(), FabricError>;
 
+    /// As [`Host::ends_processes`].
+    fn ends_processes(&self) -> bool;
+
+    /// As [`Host::dismiss`].
+    ///
+    /// # Errors
+    /// As there.
+    fn dismiss(&self, client: ClientId) -> Result<Departure, FabricError>;
+
     /// As [`Host::wake`].
     fn wake(&self);
 }
@@ -91,6 +100,14 @@ impl<H: Host> Listener for H {
 
     fn fence(&self, client: ClientId) -> Result<(), FabricError> {
         Host::fence(self, client)
+    }
+
+    fn ends_processes(&self) -> bool {
+        Host::ends_processes(self)
+    }
+
+    fn dismiss(&self, client: ClientId) -> Result<Departure, FabricError> {
+        Host::dismiss(self, client)
     }
 
     fn wake(&self) {

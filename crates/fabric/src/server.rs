@@ -25,6 +25,28 @@ pub trait ServerPort: Send {
     fn wait(&mut self, timeout: Duration);
 }
 
+/// What asking a client to leave came to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Departure {
+    /// None of its verbs executes any more, and none ever will.
+    Gone,
+    /// It was told, and has not left yet.
+    Awaited(Lingering),
+}
+
+/// A client that was told to leave and has not. [`Host::fence`] ends it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Lingering {
+    /// Its process.
+    pub pid: i32,
+    /// The process's user.
+    pub uid: u32,
+    /// How long ago it was told.
+    pub told_for: Duration,
+    /// Why its process is not ended by a fence, if it is not.
+    pub spared: Option<&'static str>,
+}
+
 /// A node that owns regions and accepts clients.
 pub trait Host: Send + Sync {
     /// What a worker drains.
@@ -83,6 +105,20 @@ pub trait Host: Send + Sync {
     /// # Errors
     /// [`FabricError::TimedOut`] if that could not be made certain in time.
     fn fence(&self, client: ClientId) -> Result<(), FabricError>;
+
+    /// True if a fence may end a client's whole process, because nothing less keeps it from writing.
+    fn ends_processes(&self) -> bool {
+        false
+    }
+
+    /// Ends `client` if that costs it its connection at most, which it can make anew. Where a fence may end
+    /// its process it is only told to leave, once, and may be asked for again; that blocks nobody.
+    ///
+    /// # Errors
+    /// As [`Host::fence`].
+    fn dismiss(&self, client: ClientId) -> Result<Departure, FabricError> {
+        self.fence(client).map(|()| Departure::Gone)
+    }
 
     /// Wakes everything that sleeps in [`Host::step`] or [`ServerPort::wait`], so that it can look for a
     /// stop.

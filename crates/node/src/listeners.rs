@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use farsight_base::ClientId;
-use farsight_fabric::{FabricError, Listener, Region, RegionRights};
+use farsight_base::{ClientId, serving};
+use farsight_fabric::{Departure, FabricError, Listener, Region, RegionRights};
 use farsight_protocol::ListenerStats;
 
 use crate::{LISTENERS_MAX, StartError};
@@ -33,6 +33,7 @@ impl Listeners {
                 return Err(StartError::MessagesTooShort { address, got, expected: message_bytes_min });
             }
         }
+        serving::begin();
         Ok(Self(listeners.into_boxed_slice()))
     }
 
@@ -80,8 +81,28 @@ impl Listeners {
     /// # Errors
     /// As [`Listener::fence`].
     pub fn fence(&self, client: ClientId) -> Result<(), FabricError> {
+        let (listener, client) = self.at_listener(client);
+        listener.fence(client)
+    }
+
+    /// Ends a client, known by that number, if that costs it its connection at most, or tells it to leave.
+    ///
+    /// # Errors
+    /// As [`Listener::dismiss`].
+    pub fn dismiss(&self, client: ClientId) -> Result<Departure, FabricError> {
+        let (listener, client) = self.at_listener(client);
+        listener.dismiss(client)
+    }
+
+    /// True if a fence at any of them may end a client's process.
+    #[must_use]
+    pub fn end_processes(&self) -> bool {
+        self.0.iter().any(|listener| listener.ends_processes())
+    }
+
+    fn at_listener(&self, client: ClientId) -> (&Arc<dyn Listener>, ClientId) {
         let listener = &self.0[(client.0 >> LISTENER_SHIFT) as usize];
-        listener.fence(ClientId(client.0 & ((1 << LISTENER_SHIFT) - 1)))
+        (listener, ClientId(client.0 & ((1 << LISTENER_SHIFT) - 1)))
     }
 
     /// What they say of themselves.

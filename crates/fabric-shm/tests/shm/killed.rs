@@ -5,8 +5,11 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use farsight_base::prng::SplitMix64;
+use farsight_base::sync::Ordering;
 use farsight_base::{ClientId, Line, RegionId, RemoteAddress};
-use farsight_fabric::{Connection, FabricError, Host, QueuePair, ReadMode, RegionRights};
+use farsight_fabric::{
+    Connection, Departure, FabricError, Host, Lingering, QueuePair, ReadMode, Region as _, RegionRights,
+};
 use farsight_fabric_shm::ShmQueue;
 
 use crate::harness::{
@@ -173,4 +176,69 @@ fn a_fence_kills_the_client_and_returns_when_it_is_dead() {
     assert_eq!(server.calls(), calls, "a request was executed after the fence");
     assert_eq!(client.wait().expect("it ended").signal(), Some(libc::SIGKILL));
     server.host.fence(ClientId(1)).expect("fenced already");
+}
+
+fn signal(child: &Child, signal: rustix::process::Signal) {
+    rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).expect("a signal");
+}
+
+/// Stops a process, and waits until none of its threads runs.
+fn stop(child: &Child) {
+    signal(child, rustix::process::Signal::STOP);
+    let status = format!("/proc/{}/status", child.id());
+    eventually("its stop", || {
+        std::fs::read_to_string(&status).is_ok_and(|status| status.contains("T (stopped)"))
+    });
+}
+
+fn awaited(departure: Departure) -> Lingering {
+    match departure {
+        Departure::Awaited(lingering) => lingering,
+        Departure::Gone => panic!("it has gone"),
+    }
+}
+
+#[test]
+fn a_dismissed_client_leaves_when_it_runs_and_its_process_lives() {
+    let directory = Directory::new();
+    let server = Running::start(&directory.socket());
+    let region = server.host.create_region(1 << 20, RegionRights::ReadWrite).expect("a region");
+    let mut client = play("writing client", &directory.socket());
+    await_ready(&mut client);
+    eventually("a write", || region.words()[0].load(Ordering::Acquire) > 0);
+    let dismiss = || server.host.dismiss(ClientId(1)).expect("a dismissal");
+    stop(&client);
+    for _ in 0..3 {
+        let lingering = awaited(dismiss());
+        assert_eq!((lingering.pid as u32, lingering.spared), (client.id(), None));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(awaited(dismiss()).told_for >= Duration::from_millis(60), "it is told anew each time");
+    assert_eq!(server.host.client_count(), 1, "who is stopped has not left");
+    signal(&client, rustix::process::Signal::CONT);
+    eventually("its leaving", || dismiss() == Departure::Gone);
+    let last = region.words()[0].load(Ordering::Acquire);
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(region.words()[0].load(Ordering::Acquire), last, "it wrote after it had gone");
+    assert!(client.try_wait().expect("its state").is_none(), "its process ended");
+    assert_eq!(server.host.client_count(), 0);
+    kill(client);
+}
+
+#[test]
+fn a_process_that_serves_memory_is_told_and_never_killed() {
+    let directory = Directory::new();
+    let server = Running::start(&directory.socket());
+    let _region = server.host.create_region(1 << 20, RegionRights::ReadWrite).expect("a region");
+    let mut client = play("writing client that serves", &directory.socket());
+    await_ready(&mut client);
+    stop(&client);
+    assert!(awaited(server.host.dismiss(ClientId(1)).expect("a dismissal")).spared.is_some());
+    let refused = server.host.fence(ClientId(1)).expect_err("it cannot be fenced");
+    assert!(matches!(refused, FabricError::TimedOut { .. }), "{refused}");
+    assert!(client.try_wait().expect("its state").is_none(), "it was killed");
+    signal(&client, rustix::process::Signal::CONT);
+    server.host.fence(ClientId(1)).expect("it runs, and leaves");
+    assert!(client.try_wait().expect("its state").is_none(), "it was killed");
+    kill(client);
 }

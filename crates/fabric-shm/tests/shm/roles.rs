@@ -6,8 +6,8 @@ use std::process::Child;
 use std::time::Duration;
 
 use farsight_base::sync::Ordering;
-use farsight_base::{Line, RegionId, RemoteAddress};
-use farsight_fabric::{Connection, Host, QueuePair, ReadMode, Region, RegionRights};
+use farsight_base::{Line, RegionId, RemoteAddress, serving};
+use farsight_fabric::{Connection, FabricError, Host, QueuePair, ReadMode, Region, RegionRights};
 
 use crate::harness::{ROLE, Running, SOCKET, connect};
 use crate::sealing;
@@ -23,6 +23,11 @@ fn play() {
     let socket = Path::new(&socket);
     match role.as_str() {
         "busy client" => busy_client(socket),
+        "writing client" => writing_client(socket),
+        "writing client that serves" => {
+            serving::begin();
+            writing_client(socket);
+        }
         "server" => server(socket),
         "server with a forked child" => {
             server_with_a_forked_child(socket);
@@ -69,6 +74,25 @@ fn busy_client(socket: &Path) {
                 told = true;
             }
         }
+    }
+}
+
+/// Counts in the region's first word, and goes on doing nothing once it is refused.
+fn writing_client(socket: &Path) {
+    let connection = connect(socket);
+    let mut queue = connection.open_queue().expect("a queue");
+    let at = RemoteAddress { region: RegionId(1), offset_bytes: 0 };
+    queue.attach(at.region).expect("the region attaches");
+    ready();
+    loop {
+        queue.post_fetch_add(0, at, 1);
+        if let Err(error) = queue.doorbell().and_then(|()| queue.take_word(0).map(drop)) {
+            assert!(matches!(error, FabricError::Dismissed { .. }), "{error}");
+            break;
+        }
+    }
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
     }
 }
 
