@@ -69,6 +69,7 @@ pub(crate) fn run_on<K: Kind, C: JudgedPool<K>>(
         options: MemoryNodeOptions {
             workers: scenario.workers,
             table_memory_bytes: (scenario.leaves * scenario.leaf_lines() * LINE_BYTES) as u64,
+            lease: None,
         },
         value_bytes: scenario.value_bytes,
         sample: shape.is_x_store_d.then(|| scenario.sample()),

@@ -8,6 +8,7 @@
 mod arguments;
 mod commands;
 mod connection;
+mod duration;
 mod error_text;
 mod key_set;
 mod key_text;

@@ -2,6 +2,7 @@
 //! engine.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use farsight::Access;
 use farsight_base::sync::{AtomicU64, Ordering};
@@ -18,6 +19,8 @@ use crate::fabric::FabricUnderTest;
 
 /// Steps that no training takes.
 const STEPS_MAX: usize = 10_000;
+/// What a lock lasts, on every fabric.
+const LEASE: Duration = Duration::from_millis(500);
 /// Groups that a step trains.
 const GROUPS_A_STEP: usize = 64;
 
@@ -58,7 +61,7 @@ impl<F: FabricUnderTest<Connection: 'static>> PoolStore<F> {
     }
 
     fn start(subjects: Vec<F>, sample: Option<Vec<u64>>, table_memory_bytes: u64) -> Self {
-        let options = MemoryNodeOptions { workers: 1, table_memory_bytes };
+        let options = MemoryNodeOptions { workers: 1, table_memory_bytes, lease: Some(LEASE) };
         let start = |subject: &F| {
             let host = Arc::new(subject.listen(FORMAT_VERSION));
             MemoryNode::start(vec![host], &options).expect("a memory node")

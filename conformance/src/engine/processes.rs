@@ -4,7 +4,9 @@
 //! What a role needs to know comes as environment variables, what it found goes to its standard output, line
 //! by line.
 
+use std::fs::File;
 use std::io::{BufRead as _, BufReader, Lines, Read as _, Write as _};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use rustix::process::{Pid, Signal};
@@ -62,10 +64,24 @@ impl Player {
     /// If it does not start.
     #[must_use]
     pub fn start(role: &str, arguments: &[(&str, String)]) -> Self {
+        Self::start_with(role, arguments, Stdio::inherit())
+    }
+
+    /// Starts one whose standard error goes to the file `log`.
+    ///
+    /// # Panics
+    /// If it does not start, or there can be no such file.
+    #[must_use]
+    pub fn start_logged(role: &str, arguments: &[(&str, String)], log: &Path) -> Self {
+        Self::start_with(role, arguments, File::create(log).expect("a log").into())
+    }
+
+    fn start_with(role: &str, arguments: &[(&str, String)], errors: Stdio) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("this binary"));
         command.args([ENTRY, "--exact", "--nocapture", "--test-threads=1"]).env(ROLE, role);
         command.envs(arguments.iter().map(|(name, value)| (name, value)));
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a process");
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors).spawn().expect("a process");
         let output = child.stdout.take().expect("its output is piped");
         Self { child, lines: BufReader::new(output).lines() }
     }

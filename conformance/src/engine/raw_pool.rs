@@ -13,12 +13,12 @@ use farsight_fabric::lane::{PoolLane, PoolSlot};
 use farsight_fabric::{Connection, FabricError, Host, Meters, QueuePair, Region, RegionRights};
 use farsight_index::{Answers, Counters, Pairs};
 use farsight_index_rolex::{
-    CacheSession, CallResult, ComputeNodeLocks, GroupSizes, LineSource, MetaRegion, PoolCalls, PoolTable,
-    RolexCache, RolexError, RolexSession, TrainError, Trained, Trainer, Write,
+    CacheSession, CallResult, ComputeNodeLocks, GroupSizes, LeafPlace, LineSource, MetaRegion, PoolCalls,
+    PoolTable, RolexCache, RolexError, RolexSession, TrainError, Trained, Trainer, Write,
 };
 use farsight_layout::learned::{DIRECTORY_HEADER_WORDS, DirectoryShape, ROOT_WORD, RootWord};
-use farsight_layout::pool::BlockGeometry;
-use farsight_protocol::{Blocks, Space};
+use farsight_layout::pool::{BlockGeometry, LockWord};
+use farsight_protocol::{Blocks, Fenced, Space};
 
 use super::{EngineUnderTest, SessionUnderTest, Stored, TableUnderTest};
 use crate::fabric::FabricUnderTest;
@@ -157,9 +157,9 @@ impl PoolCalls for Calls {
         Ok(())
     }
 
-    fn fence(&self, compute_node: u32) -> CallResult<()> {
+    fn fence(&self, compute_node: u32, _seen: Option<(LeafPlace, LockWord)>) -> CallResult<Fenced> {
         if compute_node == MORTAL {
-            return Ok(());
+            return Ok(Fenced::Done);
         }
         Err(format!("compute node {compute_node} lives").into())
     }

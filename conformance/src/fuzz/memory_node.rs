@@ -13,8 +13,8 @@ use farsight_layout::{FORMAT_VERSION, Geometry};
 use farsight_memory_node::{MemoryNodeOptions, NodeState, Worker};
 use farsight_node::Service;
 use farsight_protocol::{
-    Blocks, ComputeNode, KeyKind, PoolDefinition, PoolPlace, PoolRequest, Reply, Request, ServerError, Space,
-    TableDefinition, TableEngine, TableId,
+    Blocks, ComputeNode, Fenced, KeyKind, PoolDefinition, PoolPlace, PoolRequest, Reply, Request,
+    ServerError, Space, TableDefinition, TableEngine, TableId,
 };
 use serde::de::DeserializeOwned;
 
@@ -52,7 +52,7 @@ struct Twin {
 impl Stepped {
     fn new() -> Self {
         let host = Arc::new(LocalHost::default());
-        let options = MemoryNodeOptions { workers: 1, table_memory_bytes: TABLE_BYTES };
+        let options = MemoryNodeOptions { workers: 1, table_memory_bytes: TABLE_BYTES, lease: None };
         let state = NodeState::new(vec![host.clone()], &options, MonotonicNs(0)).expect("a memory node");
         let worker = Worker::open(&state, 0, "worker").expect("a port");
         Self { host, state, worker, now: MonotonicNs(0), twin: Twin::default() }
@@ -112,8 +112,8 @@ impl Stepped {
                     self.twin.adopt(client, *table, *space, blocks);
                 }
             }
-            PoolRequest::Fence { home, compute_node } => {
-                if answer::<()>(&reply).is_ok() {
+            PoolRequest::Fence { home, compute_node, .. } => {
+                if answer(&reply) == Ok(Fenced::Done) {
                     self.twin.end((*home, *compute_node));
                 }
             }

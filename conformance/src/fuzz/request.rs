@@ -1,9 +1,10 @@
 //! Requests: a frame that decodes is one that the encoder writes, and what was encoded comes back.
 
 use farsight_base::LeafNumber;
+use farsight_layout::pool::LockWord;
 use farsight_protocol::{
-    Blocks, ComputeNode, ControlRequest, HEADER_BYTES, KeyKind, OPERATIONS_MAX, PoolDefinition, PoolPlace,
-    PoolRequest, Request, Space, TableDefinition, TableEngine, TableId, WriteEntries, WriteEntry,
+    Blocks, ComputeNode, ControlRequest, HEADER_BYTES, KeyKind, LockSeen, OPERATIONS_MAX, PoolDefinition,
+    PoolPlace, PoolRequest, Request, Space, TableDefinition, TableEngine, TableId, WriteEntries, WriteEntry,
     WriteOperation,
 };
 
@@ -199,7 +200,12 @@ pub(super) fn pool(source: &mut Source<'_>) -> PoolRequest {
         }
         7 => PoolRequest::TakeOrphans { table, space, of: compute_node },
         8 => PoolRequest::Hello,
-        9 => PoolRequest::Fence { home, compute_node },
+        9 => {
+            let block = source.below(300) as u32;
+            let word = LockWord::of(source.below(5) as u32, 1 + source.below(3) as u64).0;
+            let seen = (source.below(2) == 1).then_some(LockSeen { table, block, word });
+            PoolRequest::Fence { home, compute_node, seen }
+        }
         10 => PoolRequest::Stats,
         _ => PoolRequest::Ended { table, space },
     }

@@ -4,6 +4,7 @@
 //! the instants are the scheduler's.
 
 mod client;
+mod fences;
 mod oracle;
 mod pool;
 mod process;
@@ -42,6 +43,8 @@ fn play() {
         Some("client") => client::run(),
         Some("loader") => load_for_ever(&argument("URL")),
         Some("pool worker") => pool::work(),
+        Some("lock holder") => fences::hold(),
+        Some("memory node") => fences::serve(),
         Some(other) => panic!("there is no role {other}"),
     }
 }

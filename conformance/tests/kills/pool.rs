@@ -5,7 +5,7 @@
 //! that; so the test knows of each key the two values that it may have.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use farsight::{Addresses, Client, ConnectOptions, Options, ServerUrl, Session};
@@ -18,8 +18,8 @@ use farsight_conformance::engine::witness::Witness;
 
 use crate::client::{read_word, write_word};
 
-const TABLE: &str = "t";
-const VALUE_BYTES: usize = 24;
+pub(crate) const TABLE: &str = "t";
+pub(crate) const VALUE_BYTES: usize = 24;
 /// Workers at any time, and the most that there ever are.
 const WORKERS: usize = 3;
 const NUMBERS_MAX: u64 = 64;
@@ -42,7 +42,7 @@ fn key_of(number: u64, index: u64) -> u64 {
     index * NUMBERS_MAX + number
 }
 
-fn connect(urls: &str) -> Client {
+pub(crate) fn connect(urls: &str) -> Client {
     let urls: Addresses = urls.parse().expect("addresses");
     Client::connect_with(urls, &ConnectOptions::default()).expect("a connection")
 }
@@ -70,16 +70,15 @@ pub(crate) fn work() {
     }
 }
 
-struct Worker {
-    player: Player,
+pub(crate) struct Worker {
+    pub(crate) player: Player,
     file: File,
     number: u64,
 }
 
 impl Worker {
-    fn start(pool: &Pool, urls: &str, number: u64, seed: u64) -> Self {
-        let path = pool.file(&format!("worker-{number}"));
-        let file = File::options().read(true).write(true).create_new(true).open(&path).expect("a file");
+    pub(crate) fn start(path: &Path, urls: &str, number: u64, seed: u64) -> Self {
+        let file = File::options().read(true).write(true).create_new(true).open(path).expect("a file");
         (0..begun_word(KEYS)).for_each(|word| write_word(&file, word, 0));
         let arguments = [
             ("URLS", urls.to_owned()),
@@ -90,7 +89,7 @@ impl Worker {
         Self { player: Player::start("pool worker", &arguments), file, number }
     }
 
-    fn await_progress(&mut self) {
+    pub(crate) fn await_progress(&mut self) {
         let (before, begun) = (read_word(&self.file, 0), Instant::now());
         while read_word(&self.file, 0) < before + PROGRESS {
             assert!(self.player.is_running(), "worker {} failed", self.number);
@@ -100,7 +99,7 @@ impl Worker {
     }
 
     /// Compares what the table holds of the keys of a worker that is dead with what it noted.
-    fn judge(&self, session: &mut Session<u64>) {
+    pub(crate) fn judge(&self, session: &mut Session<u64>) {
         for index in 0..KEYS {
             let key = key_of(self.number, index);
             let found = session.get(key).expect("a GET").map(|entry| {
@@ -130,7 +129,7 @@ fn kill_and_go_on(test: &str, url: impl Fn(&Directory, usize) -> ServerUrl) {
     let mut numbers = 0..NUMBERS_MAX;
     let mut start = |random: &mut SplitMix64| {
         let number = numbers.next().expect("few workers");
-        Worker::start(&pool, &urls, number, random.next_u64())
+        Worker::start(&pool.file(&format!("worker-{number}")), &urls, number, random.next_u64())
     };
     let mut workers: Vec<Worker> = (0..WORKERS).map(|_| start(&mut random)).collect();
     workers.iter_mut().for_each(Worker::await_progress);

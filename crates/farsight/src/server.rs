@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use farsight_fabric::{FabricError, Listener};
 use farsight_fabric_shm::ShmHost;
@@ -32,6 +33,7 @@ pub struct ServerBuilder {
     allow_plaintext: bool,
     waiting: Waiting,
     options: ServerOptions,
+    lease: Option<Duration>,
 }
 
 /// What listens at one address.
@@ -106,6 +108,7 @@ impl Server {
             allow_plaintext: false,
             waiting: Waiting::default(),
             options: ServerOptions::default(),
+            lease: None,
         }
     }
 
@@ -213,6 +216,15 @@ impl ServerBuilder {
         self
     }
 
+    /// How long a compute node may hold the lock of a leaf that others wait for, before a memory node fences
+    /// it: 10 ms to a minute. Over shared memory that ends a process which has stopped; over networks it ends
+    /// connections, which are made anew. Without it 5 s where there is shared memory, else 500 ms. Servers
+    /// have no such locks.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
     /// The users that may connect, instead of this process's own.
     pub fn allowed_uids(mut self, uids: impl IntoIterator<Item = u32>) -> Self {
         self.allowed_uids = Some(uids.into_iter().collect());
@@ -259,6 +271,7 @@ impl ServerBuilder {
         let options = MemoryNodeOptions {
             workers: self.options.workers,
             table_memory_bytes: self.options.table_memory_bytes,
+            lease: self.lease,
         };
         let listening = self.listen_at_all()?;
         check_one_card(listening.iter().filter_map(|at| Some((&at.url, at.device.as_deref()?))))?;

@@ -305,7 +305,7 @@ impl BulkLoader {
             }
             slot.pause(LOCK_PAUSE).await;
         }
-        Err(RolexError::Contended { key: 0, place: first, waited: slot.now().since(begun) })
+        Err(RolexError::Contended { key: 0, place: first, waited: slot.now().since(begun), holder: None })
     }
 }
 

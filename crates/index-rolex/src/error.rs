@@ -25,7 +25,7 @@ pub enum RolexError {
         source: FabricError,
     },
     /// A leaf stayed locked or kept changing beyond the bound.
-    #[error("key {key}: {place} stayed busy for {waited:?}")]
+    #[error("key {key}: {place} stayed busy for {waited:?}{}", held_by(.holder.as_ref()))]
     Contended {
         /// The key of the operation.
         key: u64,
@@ -33,6 +33,8 @@ pub enum RolexError {
         place: LeafPlace,
         /// How long the operation waited in all.
         waited: Duration,
+        /// The compute node that holds its lock, and why that was not taken over.
+        holder: Option<(u32, String)>,
     },
     /// The leaves lead nowhere: the pool's memory was overwritten by something else.
     #[error("key {key}: {place} leads nowhere after {steps} steps (found {found})")]
@@ -54,6 +56,11 @@ pub enum RolexError {
         /// Its answer.
         source: Box<dyn Error + Send + Sync>,
     },
+}
+
+fn held_by(holder: Option<&(u32, String)>) -> String {
+    let words = |(owner, why): &(u32, String)| format!(": compute node {owner} holds its lock, and {why}");
+    holder.map(words).unwrap_or_default()
 }
 
 impl RolexError {

@@ -34,4 +34,3 @@ pub use place::{LeafPlace, NODES_MAX, NodeLeaves, PoolTable};
 pub use plan::{Planned, Write, plan};
 pub use session::RolexSession;
 pub use train::{GroupSizes, HomeLines, LineSource, LinesError, Reclaimed, TrainError, Trained, Trainer};
-pub use walk::LEASE;

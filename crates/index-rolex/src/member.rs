@@ -15,7 +15,9 @@ use std::sync::Arc;
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_fabric::FabricError;
 use farsight_layout::pool::{LOCK_SEQUENCE_BITS, LockWord};
-use farsight_protocol::{Blocks, Space};
+use farsight_protocol::{Blocks, Fenced, Space};
+
+use crate::LeafPlace;
 
 /// Lock values that a session draws at once.
 const RANGE: u64 = 1 << 10;
@@ -36,9 +38,10 @@ pub trait PoolCalls: Send {
     /// because its lock values run out.
     fn standing(&self) -> Result<(), FabricError>;
 
-    /// Ends a compute node at every memory node; returns when none of its verbs can execute any more. After
-    /// an error it may have verbs left.
-    fn fence(&self, compute_node: u32) -> CallResult<()>;
+    /// Ends a compute node at every memory node; [`Fenced::Done`] when none of its verbs can execute any
+    /// more. Otherwise, and after an error, it may have verbs left. `seen` is the lock of a leaf for whose
+    /// lease that is asked for.
+    fn fence(&self, compute_node: u32, seen: Option<(LeafPlace, LockWord)>) -> CallResult<Fenced>;
 
     /// Makes given blocks of memory node `node` this compute node's, whoever has them.
     fn adopt(&self, node: usize, space: Space, blocks: &[Blocks]) -> CallResult<()>;

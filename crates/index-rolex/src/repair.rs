@@ -1,9 +1,12 @@
 //! Repair: what is done about a leaf whose lock's holder is dead, or cannot be told from it.
 //!
 //! Protocol: the holder's compute node is fenced at every memory node, so none of its WRITEs can execute any
-//! more. Then the lock word that was waited for is exchanged for one's own: of several that repair, one wins.
+//! more. The leaf's own memory node is asked first: it alone sees whether the lock's lease is over. Then the
+//! lock word that was waited for is exchanged for one's own: of several that repair, one wins.
 //! The journal says what had begun ([`LockedLeaf::repair`]); a repairer that dies leaves that to the next.
 //! A holder that was only slow finds its connections ended, and what became of its write unknown.
+
+use std::time::Duration;
 
 use farsight_base::Line;
 #[cfg(planted)]
@@ -12,31 +15,52 @@ use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{FabricError, QueuePair, ReadMode};
 use farsight_layout::OWNER_WORD;
 use farsight_layout::pool::{LockWord, LockedLeaf, Neighbour, Writes};
+use farsight_protocol::Fenced;
 
 use crate::{LeafPlace, RolexError, RolexSession};
 
 /// Fenced compute nodes that a session remembers; to fence one again costs a call and is done at once.
 const FENCED_KNOWN_MAX: usize = 1 << 16;
 
+/// When a lock of this very compute node is looked at again.
+const OWN_LOCK_PAUSE: Duration = Duration::from_millis(50);
+
+/// What came of a repair.
+pub(crate) enum Repair {
+    /// The leaf was repaired, here or by somebody else.
+    Done,
+    /// The lock's holder is not fenced yet.
+    Later {
+        /// When to try again.
+        pause: Duration,
+        /// What that waits for.
+        why: String,
+    },
+}
+
 impl RolexSession {
-    /// Takes the leaf over from the holder of `lock`, whose lease is over, and brings it to rest.
+    /// Takes the leaf over from `owner`, the holder of `lock`, once that is fenced, and brings it to rest.
     pub(crate) async fn repair<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
         place: LeafPlace,
         lock: LockWord,
-    ) -> Result<(), RolexError> {
-        let Some(owner) = lock.owner() else { return Ok(()) };
+        owner: u32,
+    ) -> Result<Repair, RolexError> {
         if owner == self.locks.compute_node() {
             // Nobody fences itself. It is another session of this process, which is slow; or an operation
             // that broke off: then this one ends before it began, to begin again as another compute node's.
-            return Ok(self.calls.standing()?);
+            self.calls.standing()?;
+            let why = "that is this process, in another session".to_owned();
+            return Ok(Repair::Later { pause: OWN_LOCK_PAUSE, why });
         }
-        self.fence(owner)?;
+        if let Fenced::Wait { pause_ms, why } = self.fence(owner, Some((place, lock)))? {
+            return Ok(Repair::Later { pause: Duration::from_millis(pause_ms.into()), why });
+        }
         let own = self.locks.draw();
         let mut block = vec![Line::ZERO; self.table().geometry().lines()];
         if self.exchange_and_read(slot, place, [lock, own], &mut block).await? != lock {
-            return Ok(());
+            return Ok(Repair::Done);
         }
         let geometry = *self.table().geometry();
         let mut leaf = LockedLeaf::new(&geometry, place.leaf_number(), &mut block);
@@ -56,11 +80,17 @@ impl RolexSession {
         writes.clear();
         leaf.clear_journal(&mut writes);
         leaf.unlock(LockWord::FREE, &mut writes);
-        Ok(self.execute(slot, &writes).await?)
+        self.execute(slot, &writes).await?;
+        Ok(Repair::Done)
     }
 
-    /// Fences a compute node, unless that was done.
-    pub(crate) fn fence(&self, owner: u32) -> Result<(), RolexError> {
+    /// Fences a compute node, unless that was done: because of a lock that it holds, or since it has ended
+    /// at a memory node.
+    pub(crate) fn fence(
+        &self,
+        owner: u32,
+        seen: Option<(LeafPlace, LockWord)>,
+    ) -> Result<Fenced, RolexError> {
         if !self.fenced.borrow().contains(&owner) {
             let what = "fencing a compute node that is taken for dead";
             #[cfg(planted)]
@@ -68,7 +98,11 @@ impl RolexSession {
             #[cfg(not(planted))]
             let is_skipped = false;
             if !is_skipped {
-                self.calls.fence(owner).map_err(|source| RolexError::of_call(what, source))?;
+                let done =
+                    self.calls.fence(owner, seen).map_err(|source| RolexError::of_call(what, source))?;
+                if done != Fenced::Done {
+                    return Ok(done);
+                }
             }
             let mut fenced = self.fenced.borrow_mut();
             if fenced.len() >= FENCED_KNOWN_MAX {
@@ -76,7 +110,7 @@ impl RolexSession {
             }
             fenced.insert(owner);
         }
-        Ok(())
+        Ok(Fenced::Done)
     }
 
     /// False if the change was a merge that had not begun, or is long done: its right leaf is neither closed

@@ -1,8 +1,9 @@
 //! Where an operation goes on after a leaf that was not the key's, or not at rest.
 //!
 //! Invariant: the walk ends. Leaves are looked at [`STEPS_MAX`] times at most, busy ones are waited for
-//! [`WAIT_MAX`] in all; a lock whose word stood unchanged for [`LEASE`] has its holder fenced and its leaf
-//! repaired, by whoever waits.
+//! [`WAIT_MAX`] in all, and for a lease that runs. A lock whose word stands for [`ASK_AFTER`] has its memory
+//! node asked to fence its holder, which does that when the lease is over, or at once if the holder has gone;
+//! then the leaf is repaired, by whoever waits.
 //!
 //! Right of a leaf is its sibling. Left of it, or where a block is no leaf of the chain any more, the walk
 //! goes on at leaves further and further left in the group's image: one position, three, seven, at last the
@@ -26,17 +27,20 @@ use farsight_fabric::lane::PoolSlot;
 use farsight_layout::Fences;
 use farsight_layout::learned::GROUP_LEAVES_MAX;
 use farsight_layout::pool::LockWord;
+use farsight_protocol::LEASE_MAX;
 
+use crate::repair::Repair;
 use crate::{LeafPlace, RolexError, RolexSession};
 
-/// How long a lock's word stands unchanged before its holder is taken for dead and fenced.
-pub const LEASE: Duration = Duration::from_millis(500);
+/// How long a lock's word stands unchanged before its memory node is first asked to fence its holder. That
+/// begins the lease.
+const ASK_AFTER: Duration = Duration::from_millis(50);
 
 /// Leaves that one operation looks at, at most.
 const STEPS_MAX: u32 = 1 << 20;
 /// Times that an operation goes left before it begins at the first leaf of the group.
 const LEFTS_MAX: u32 = GROUP_LEAVES_MAX.ilog2() + 1;
-/// How long one operation waits for busy leaves.
+/// How long one operation waits for busy leaves, besides the longest lease that it is told of.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 /// The first pause before a busy leaf is looked at again; each one after it is twice as long.
 const PAUSE_MIN: Duration = Duration::from_micros(1);
@@ -77,7 +81,12 @@ pub(crate) struct Walk<'s> {
     pauses: u32,
     /// The leaf whose sibling is looked at now, and its lock when that was read.
     before: Option<(LeafPlace, LockWord)>,
+    /// The lock that is waited for, and when its memory node is asked to fence its holder.
     watched: Option<(LeafPlace, LockWord, MonotonicNs)>,
+    /// The holder of a lock that was waited for, and why it was not taken over.
+    holder: Option<(u32, String)>,
+    /// How long the operation waits.
+    patience: Duration,
     /// How often the walk went left.
     lefts: u32,
     has_walked: bool,
@@ -85,8 +94,19 @@ pub(crate) struct Walk<'s> {
 
 impl<'s> Walk<'s> {
     pub(crate) fn new(session: &'s RolexSession, key: u64) -> Self {
-        let (begun, before, watched) = (None, None, None);
-        Self { session, key, begun, steps: 0, pauses: 0, before, watched, lefts: 0, has_walked: false }
+        Self {
+            session,
+            key,
+            begun: None,
+            steps: 0,
+            pauses: 0,
+            before: None,
+            watched: None,
+            holder: None,
+            patience: WAIT_MAX,
+            lefts: 0,
+            has_walked: false,
+        }
     }
 
     /// Begins at a leaf of the chain that was READ at rest, with this lock.
@@ -181,17 +201,28 @@ impl<'s> Walk<'s> {
         lock: LockWord,
     ) -> Result<(), RolexError> {
         let now = slot.now();
-        match self.watched {
-            Some((watched, word, since)) if watched == place && word == lock => {
-                let is_fenced =
-                    lock.owner().is_some_and(|owner| self.session.fenced.borrow().contains(&owner));
-                if lock.owner().is_some() && (is_fenced || now.since(since) >= LEASE) {
-                    self.watched = None;
+        match (self.watched, lock.owner()) {
+            (Some((watched, word, ask_at)), Some(owner)) if watched == place && word == lock => {
+                if now >= ask_at || self.session.fenced.borrow().contains(&owner) {
                     self.check_patience(slot, place)?;
-                    return self.session.repair(slot, place, lock).await;
+                    match self.session.repair(slot, place, lock, owner).await? {
+                        Repair::Done => {
+                            (self.watched, self.holder) = (None, None);
+                            return Ok(());
+                        }
+                        Repair::Later { pause, why } => {
+                            self.watched = Some((place, lock, slot.now().plus(pause)));
+                            self.holder = Some((owner, why));
+                            self.patience = self.patience.max(WAIT_MAX + pause.min(LEASE_MAX));
+                        }
+                    }
                 }
             }
-            _ => self.watched = Some((place, lock, now)),
+            (Some((watched, word, _)), None) if watched == place && word == lock => {}
+            _ => {
+                self.watched = Some((place, lock, now.plus(ASK_AFTER)));
+                self.holder = None;
+            }
         }
         self.pause(slot, place).await
     }
@@ -218,8 +249,9 @@ impl<'s> Walk<'s> {
         self.session.count(|counters| counters.retries += 1);
         let now = slot.now();
         let waited = now.since(*self.begun.get_or_insert(now));
-        if waited > WAIT_MAX {
-            return Err(RolexError::Contended { key: self.key, place, waited });
+        if waited > self.patience {
+            let holder = self.holder.take();
+            return Err(RolexError::Contended { key: self.key, place, waited, holder });
         }
         Ok(())
     }

@@ -76,7 +76,9 @@ impl Calls {
             }
             PoolRequest::Announce { home, compute_node } => {
                 let identity = Identity { home: Epoch(home), compute_node };
-                state.compute_nodes().announce(client, identity)?;
+                state.check_home(identity.home)?;
+                let is_home = identity.home == state.epoch();
+                state.compute_nodes().announce(client, identity, is_home)?;
             }
             PoolRequest::CreateTable { definition, place, id } => {
                 answer.push_control(tables.create(state, definition, place, id)?.info());
@@ -104,13 +106,13 @@ impl Calls {
             PoolRequest::TakeOrphans { table, space, of } => {
                 answer.push_control(&tables.get(table)?.take_orphans(owner()?, space, of)?);
             }
-            PoolRequest::Fence { home, compute_node } => {
+            PoolRequest::Fence { home, compute_node, seen } => {
                 let identity = Identity { home: Epoch(home), compute_node };
                 if state.compute_nodes().of(client)? == identity {
                     let text = format!("{compute_node} asks to be fenced itself: it need only disconnect");
                     return Err(ServerError::new(ErrorCode::BadRequest, text));
                 }
-                state.fence(identity)?;
+                answer.push_control(&state.fence(identity, seen, self.now)?);
             }
             PoolRequest::Stats => answer.push_control(&state.stats(self.now)),
         }

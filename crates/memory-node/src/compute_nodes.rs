@@ -1,21 +1,17 @@
-//! Which clients are which compute nodes, and which compute nodes are out for good.
+//! Which clients are which compute nodes, and which numbers there are.
 //!
-//! Invariant: a client is one compute node's, and says so once. A number is never given twice. A compute node
-//! that is fenced has no client that could execute a verb once the fence is through, and never gets another:
-//! its number is refused.
+//! Invariant: a client is one compute node's, and says so once. A number is never given twice, and nobody
+//! joins a compute node that is being fenced.
 //!
-//! Numbers of 32 bits last for years of clients that come and go; the memory of who is fenced is bounded all
-//! the same. Past [`FENCED_MAX`] of them the lowest is forgotten, and from then on every number up to it
-//! counts as fenced unless it has a client: numbers are given in ascending order and announced at once, so
-//! whoever comes with one that low, and has no client here yet, is as good as dead.
+//! Nothing is kept of a compute node without a client. Nothing has to be: a compute node announces itself at
+//! every node before it draws its first lock, over connections that it never replaces under its number. So
+//! one that may hold a lock and has no client here never gets one again. And whatever were kept of numbers
+//! that anybody may name could be filled with numbers that nobody has yet.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use farsight_base::{ClientId, Epoch};
 use farsight_protocol::{ComputeNode, ErrorCode, ServerError};
-
-/// Fenced compute nodes that a node remembers one by one.
-const FENCED_MAX: usize = 1 << 16;
 
 /// A compute node of a pool, which its home's life names.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -37,14 +33,18 @@ impl Identity {
 /// All compute nodes that a memory node knows.
 #[derive(Debug, Default)]
 pub(crate) struct ComputeNodes {
-    /// The number that home gave last.
-    last: u32,
+    /// The greatest number that home gave, or that was announced here.
+    greatest: u32,
     by_client: HashMap<ClientId, Identity>,
-    clients: HashMap<Identity, Vec<ClientId>>,
-    fenced: BTreeSet<Identity>,
-    /// By home: up to this number everybody without a client is out. Only of homes that `fenced` has.
-    out_up_to: HashMap<Epoch, ComputeNode>,
+    members: HashMap<Identity, Members>,
     fences: u64,
+}
+
+/// The clients of one compute node.
+#[derive(Debug, Default)]
+struct Members {
+    clients: Vec<ClientId>,
+    is_fenced: bool,
 }
 
 impl ComputeNodes {
@@ -53,45 +53,65 @@ impl ComputeNodes {
         if let Some(known) = self.by_client.get(&client) {
             return known.check_home(home).map(|()| known.compute_node);
         }
-        let Some(number) = self.last.checked_add(1) else {
+        let Some(number) = self.greatest.checked_add(1) else {
             let text = format!("the pool has numbered {} compute nodes, its most: restart it", u32::MAX);
             return Err(ServerError::new(ErrorCode::OutOfResources, text));
         };
-        self.last = number;
+        self.greatest = number;
         let compute_node = ComputeNode(number);
         self.bind(client, Identity { home, compute_node });
         Ok(compute_node)
     }
 
-    /// Notes that `client` is of that compute node.
-    pub(crate) fn announce(&mut self, client: ClientId, identity: Identity) -> Result<(), ServerError> {
-        if self.is_out(identity) {
-            let text = format!("{} was fenced: it counts as dead. Connect anew", identity.compute_node);
+    /// Notes that `client` is of that compute node. Home, which gave the number to a client, lets others join
+    /// that one alone.
+    pub(crate) fn announce(
+        &mut self,
+        client: ClientId,
+        identity: Identity,
+        is_home: bool,
+    ) -> Result<(), ServerError> {
+        let compute_node = identity.compute_node;
+        if is_home {
+            self.check_number(identity)?;
+        }
+        let members = self.members.get(&identity);
+        if members.is_some_and(|members| members.is_fenced) || (is_home && members.is_none()) {
+            let text = format!("{compute_node} was fenced, or has ended: it counts as dead. Connect anew");
             return Err(ServerError::new(ErrorCode::Fenced, text));
         }
         match self.by_client.get(&client) {
             Some(known) if *known == identity => {}
             Some(known) => {
-                let text =
-                    format!("this connection is of {}, not of {}", known.compute_node, identity.compute_node);
+                let text = format!("this connection is of {}, not of {compute_node}", known.compute_node);
+                return Err(ServerError::new(ErrorCode::BadRequest, text));
+            }
+            None if compute_node.0 == 0 => {
+                let text = "no compute node has the number 0";
                 return Err(ServerError::new(ErrorCode::BadRequest, text));
             }
             None => self.bind(client, identity),
         }
+        self.greatest = self.greatest.max(compute_node.0);
         Ok(())
     }
 
-    fn is_out(&self, identity: Identity) -> bool {
-        let is_forgotten = self
-            .out_up_to
-            .get(&identity.home)
-            .is_some_and(|up_to| identity.compute_node <= *up_to && !self.clients.contains_key(&identity));
-        is_forgotten || self.fenced.contains(&identity)
+    /// Refuses a number that nobody was given, or that nobody with it came here.
+    pub(crate) fn check_number(&self, identity: Identity) -> Result<(), ServerError> {
+        let number = identity.compute_node.0;
+        if (1..=self.greatest).contains(&number) {
+            return Ok(());
+        }
+        let text = format!(
+            "{} was never here: the greatest number that this node knows is {}. Whatever names it is broken",
+            identity.compute_node, self.greatest
+        );
+        Err(ServerError::new(ErrorCode::BadRequest, text))
     }
 
     fn bind(&mut self, client: ClientId, identity: Identity) {
         self.by_client.insert(client, identity);
-        self.clients.entry(identity).or_default().push(client);
+        self.members.entry(identity).or_default().clients.push(client);
     }
 
     /// Whose client it is.
@@ -102,51 +122,37 @@ impl ComputeNodes {
         })
     }
 
-    /// Lets no client of that compute node in any more, and returns those that are in.
-    pub(crate) fn begin_fence(&mut self, identity: Identity) -> Result<Vec<ClientId>, ServerError> {
-        if !self.is_out(identity) {
-            if self.fenced.len() >= FENCED_MAX {
-                self.forget_lowest(identity.home)?;
-            }
-            self.fenced.insert(identity);
-            self.fences += 1;
-        }
-        Ok(self.clients.get(&identity).cloned().unwrap_or_default())
+    /// The clients of that compute node that are in.
+    pub(crate) fn clients(&self, identity: Identity) -> Vec<ClientId> {
+        self.members.get(&identity).map(|members| members.clients.clone()).unwrap_or_default()
     }
 
-    /// Makes room among the fenced. Fences are done one after the other: the one forgotten is through, or
-    /// has failed and is not relied upon.
-    fn forget_lowest(&mut self, home: Epoch) -> Result<(), ServerError> {
-        let first = Identity { home, compute_node: ComputeNode(0) };
-        let Some(lowest) = self.fenced.range(first..).next().copied().filter(|found| found.home == home)
-        else {
-            let text = format!("this node has fenced {FENCED_MAX} compute nodes of other pools: restart it");
-            return Err(ServerError::new(ErrorCode::OutOfResources, text));
-        };
-        self.fenced.remove(&lowest);
-        let up_to = self.out_up_to.entry(home).or_insert(lowest.compute_node);
-        *up_to = lowest.compute_node.max(*up_to);
-        Ok(())
+    /// Lets no client of that compute node in any more.
+    pub(crate) fn begin_fence(&mut self, identity: Identity) {
+        if let Some(members) = self.members.get_mut(&identity).filter(|members| !members.is_fenced) {
+            members.is_fenced = true;
+            self.fences += 1;
+        }
     }
 
     /// Forgets a client that has ended. Returns its compute node if that was its last.
     pub(crate) fn forget(&mut self, client: ClientId) -> Option<Identity> {
         let identity = self.by_client.remove(&client)?;
-        let clients = self.clients.get_mut(&identity)?;
-        clients.retain(|other| *other != client);
-        if !clients.is_empty() {
+        let members = self.members.get_mut(&identity)?;
+        members.clients.retain(|other| *other != client);
+        if !members.clients.is_empty() {
             return None;
         }
-        self.clients.remove(&identity);
+        self.members.remove(&identity);
         Some(identity)
     }
 
     /// Compute nodes with a client.
     pub(crate) fn connected(&self) -> u64 {
-        self.clients.len() as u64
+        self.members.len() as u64
     }
 
-    /// Compute nodes that are out for good.
+    /// Compute nodes whose connections were ended.
     pub(crate) fn fenced(&self) -> u64 {
         self.fences
     }
@@ -170,71 +176,80 @@ mod tests {
         assert_eq!(nodes.register(HOME, ClientId(2)), Ok(ComputeNode(2)));
         assert_eq!(nodes.forget(ClientId(2)), Some(identity(2)));
         assert_eq!(nodes.register(HOME, ClientId(3)), Ok(ComputeNode(3)));
-        nodes.last = u32::MAX - 1;
+        nodes.greatest = u32::MAX - 1;
         assert_eq!(nodes.register(HOME, ClientId(4)), Ok(ComputeNode(u32::MAX)));
         assert_eq!(nodes.register(HOME, ClientId(5)).unwrap_err().code, ErrorCode::OutOfResources);
     }
 
     #[test]
-    fn compute_nodes_come_and_go_and_are_fenced_without_end() {
-        // Four times as many as are remembered, and two that stay: one of them the first of all.
+    fn compute_nodes_come_and_go_and_are_fenced_and_nothing_is_left_of_them() {
         let mut nodes = ComputeNodes::default();
         let stays = ClientId(u64::MAX);
         assert_eq!(nodes.register(HOME, stays), Ok(ComputeNode(1)));
-        let last = 4 * FENCED_MAX as u32;
-        for number in 2..=last {
+        for number in 2..=100_000 {
             let client = ClientId(number.into());
             assert_eq!(nodes.register(HOME, client), Ok(ComputeNode(number)));
-            assert_eq!(nodes.begin_fence(identity(number)), Ok(vec![client]));
+            nodes.begin_fence(identity(number));
+            assert_eq!(nodes.clients(identity(number)), [client]);
             assert_eq!(nodes.forget(client), Some(identity(number)));
         }
-        assert_eq!((nodes.fenced(), nodes.fenced.len()), (u64::from(last) - 1, FENCED_MAX));
-        assert_eq!(nodes.connected(), 1);
+        assert_eq!((nodes.fenced(), nodes.connected()), (99_999, 1));
+        assert_eq!((nodes.by_client.len(), nodes.members.len()), (1, 1));
         let late = ClientId(u64::MAX - 1);
-        for number in (2..=last).step_by(97).chain([2, 3, last]) {
-            assert_eq!(
-                nodes.announce(late, identity(number)).unwrap_err().code,
-                ErrorCode::Fenced,
-                "{number}"
-            );
-            // Again: done at once, and it takes no room.
-            assert_eq!(nodes.begin_fence(identity(number)), Ok(Vec::new()));
+        for number in [2, 3, 50_000, 100_000] {
+            let refused = nodes.announce(late, identity(number), true).unwrap_err();
+            assert_eq!(refused.code, ErrorCode::Fenced, "{number}");
         }
-        assert_eq!(nodes.fenced.len(), FENCED_MAX);
-        // Who has a client here is no less alive for a low number, until it is fenced itself.
-        assert_eq!(nodes.announce(late, identity(1)), Ok(()));
-        assert_eq!(nodes.begin_fence(identity(1)), Ok(vec![stays, late]));
-        assert_eq!(nodes.forget(stays), None);
-        assert_eq!(nodes.announce(ClientId(0), identity(1)).unwrap_err().code, ErrorCode::Fenced);
-        assert_eq!(nodes.forget(late), Some(identity(1)));
-        assert_eq!(nodes.announce(ClientId(0), identity(1)).unwrap_err().code, ErrorCode::Fenced);
-        // The next fence forgets number 1, the lowest; nobody who was out is in again.
-        assert_eq!(nodes.begin_fence(identity(last + 1)), Ok(Vec::new()));
-        for number in [1, 2, 3, last / 2, last, last + 1] {
-            assert_eq!(
-                nodes.announce(late, identity(number)).unwrap_err().code,
-                ErrorCode::Fenced,
-                "{number}"
-            );
-        }
-        assert_eq!(nodes.announce(late, identity(last + 2)), Ok(()));
+        assert_eq!(nodes.announce(late, identity(1), true), Ok(()));
+        assert_eq!(nodes.clients(identity(1)), [stays, late]);
     }
 
     #[test]
-    fn the_fenced_stay_out() {
+    fn numbers_that_nobody_has_are_refused_and_leave_nothing_behind() {
+        let mut home = ComputeNodes::default();
+        let mut other = ComputeNodes::default();
+        for number in 1..=3 {
+            let client = ClientId(number);
+            let compute_node = home.register(HOME, client).unwrap();
+            other.announce(client, Identity { home: HOME, compute_node }, false).unwrap();
+        }
+        for number in [0, 4, 5, 70_000, u32::MAX] {
+            for nodes in [&home, &other] {
+                let refused = nodes.check_number(identity(number)).unwrap_err();
+                assert_eq!(refused.code, ErrorCode::BadRequest, "{number}");
+            }
+            let refused = home.announce(ClientId(9), identity(number), true).unwrap_err();
+            assert_eq!(refused.code, ErrorCode::BadRequest, "{number}");
+        }
+        other.begin_fence(identity(70_000));
+        assert_eq!(other.fenced(), 0);
+        // Who announces itself under a number that home has not given takes it from nobody.
+        other.announce(ClientId(8), identity(5), false).unwrap();
+        other.begin_fence(identity(5));
+        other.forget(ClientId(8));
+        other.announce(ClientId(5), identity(5), false).unwrap();
+        assert_eq!(other.clients(identity(5)), [ClientId(5)]);
+        assert_eq!(other.announce(ClientId(7), identity(0), false).unwrap_err().code, ErrorCode::BadRequest);
+    }
+
+    #[test]
+    fn nobody_joins_a_compute_node_that_is_being_fenced() {
         let mut nodes = ComputeNodes::default();
-        nodes.announce(ClientId(1), identity(5)).unwrap();
-        nodes.announce(ClientId(2), identity(5)).unwrap();
-        assert_eq!(nodes.begin_fence(identity(5)), Ok(vec![ClientId(1), ClientId(2)]));
-        assert_eq!(nodes.announce(ClientId(3), identity(5)).unwrap_err().code, ErrorCode::Fenced);
+        nodes.announce(ClientId(1), identity(5), false).unwrap();
+        nodes.announce(ClientId(2), identity(5), false).unwrap();
+        nodes.begin_fence(identity(5));
+        nodes.begin_fence(identity(5));
+        assert_eq!(nodes.announce(ClientId(3), identity(5), false).unwrap_err().code, ErrorCode::Fenced);
         assert_eq!(nodes.forget(ClientId(1)), None, "it has another client");
+        assert_eq!(nodes.announce(ClientId(3), identity(5), false).unwrap_err().code, ErrorCode::Fenced);
         assert_eq!(nodes.forget(ClientId(2)), Some(identity(5)));
         assert_eq!(nodes.forget(ClientId(2)), None);
         assert_eq!((nodes.connected(), nodes.fenced()), (0, 1));
         // The same number in another life of home is somebody else.
         let other = Identity { home: Epoch(8), ..identity(5) };
-        nodes.announce(ClientId(3), other).unwrap();
-        assert_eq!(nodes.announce(ClientId(3), identity(6)).unwrap_err().code, ErrorCode::BadRequest);
+        nodes.announce(ClientId(3), other, false).unwrap();
+        let refused = nodes.announce(ClientId(3), identity(6), false).unwrap_err();
+        assert_eq!(refused.code, ErrorCode::BadRequest);
         assert!(nodes.of(ClientId(9)).is_err());
     }
 }

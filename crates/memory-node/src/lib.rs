@@ -7,6 +7,7 @@
 //! - a number that home gave to a table or a compute node is never given again in home's life;
 //! - a table belongs to one pool: the lives of all its nodes, in one order. A node never serves a table for
 //!   another;
+//! - a process is ended only for a lock that was seen to stand for a lease, and never one that serves memory;
 //! - of a ROLEX table no request is on the data path: what a processor does here is done once in hundreds of
 //!   operations. An XStore-D table's part is a server's table ([`farsight_server`]), and so are its requests.
 //!
@@ -17,6 +18,8 @@
 mod blocks;
 mod call;
 mod compute_nodes;
+mod fence;
+mod leases;
 mod memory_node;
 mod options;
 mod runs;

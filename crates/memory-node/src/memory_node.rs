@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use farsight_base::Epoch;
 use farsight_base::clock::{Clock, SystemClock};
+use farsight_base::report::report;
 use farsight_fabric::Listener;
 use farsight_node::{ShutdownError, StartError, Threads};
 use farsight_protocol::MemoryNodeStats;
@@ -39,6 +40,12 @@ impl MemoryNode {
         });
         threads.serve(&state, options.workers, &clock)?;
         farsight_server::spawn_training(&mut threads, &state.parts, &clock)?;
+        if let Some(lease) = state.lease_of_processes() {
+            report(format_args!(
+                "a process over shared memory that holds a lock for {lease:?} (--lease) while others wait for it, and \
+                 then does not answer, is killed"
+            ));
+        }
         Ok(MemoryNodeHandle { state, clock, threads })
     }
 }

@@ -1,6 +1,16 @@
 //! What a memory node is told before it starts.
 
-use farsight_node::process;
+use std::time::Duration;
+
+use farsight_node::{StartError, process};
+use farsight_protocol::LEASE_MAX;
+
+/// The lease where a fence ends connections at most.
+const LEASE_OF_CONNECTIONS: Duration = Duration::from_millis(500);
+/// The lease where a fence may end a process: longer than a debugger's look, or a control group's pause.
+const LEASE_OF_PROCESSES: Duration = Duration::from_secs(5);
+/// The shortest lease.
+const LEASE_MIN: Duration = Duration::from_millis(10);
 
 /// Settings of a memory node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -11,10 +21,26 @@ pub struct MemoryNodeOptions {
     /// more for directory and models. Pages cost nothing until they are written. Default: a quarter of the
     /// machine's memory.
     pub table_memory_bytes: u64,
+    /// How long a leaf's lock must have been seen to stand here before its holder can be fenced, from 10 ms
+    /// to [`LEASE_MAX`]. Default: 5 s at a node with a listener that may have to end processes (shared
+    /// memory), else 500 ms.
+    pub lease: Option<Duration>,
 }
 
 impl Default for MemoryNodeOptions {
     fn default() -> Self {
-        Self { workers: 1, table_memory_bytes: process::machine_memory_bytes() / 4 }
+        Self { workers: 1, table_memory_bytes: process::machine_memory_bytes() / 4, lease: None }
+    }
+}
+
+impl MemoryNodeOptions {
+    /// The lease at a node whose fences end processes or not.
+    pub(crate) fn lease(&self, ends_processes: bool) -> Result<Duration, StartError> {
+        let usual = if ends_processes { LEASE_OF_PROCESSES } else { LEASE_OF_CONNECTIONS };
+        let lease = self.lease.unwrap_or(usual);
+        if (LEASE_MIN..=LEASE_MAX).contains(&lease) {
+            return Ok(lease);
+        }
+        Err(StartError::Lease { min: LEASE_MIN, max: LEASE_MAX, got: lease })
     }
 }

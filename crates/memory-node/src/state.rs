@@ -1,6 +1,7 @@
 //! What the threads of one memory node share.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
 use farsight_base::sync::{AtomicU64, Ordering};
@@ -13,6 +14,7 @@ use farsight_server::{ServerOptions, ServerState};
 use crate::MemoryNodeOptions;
 use crate::call::Calls;
 use crate::compute_nodes::{ComputeNodes, Identity};
+use crate::leases::Leases;
 use crate::tables::Tables;
 
 /// Bytes that a host's messages must carry at least: the statistics of all tables.
@@ -29,7 +31,8 @@ pub struct NodeState {
     epoch: Epoch,
     compute_nodes: Mutex<ComputeNodes>,
     /// Held by whoever fences: two fences whose clients wait for each other must not.
-    fencing: Mutex<()>,
+    pub(crate) fencing: Mutex<Leases>,
+    lease: Duration,
     started: MonotonicNs,
     calls: AtomicU64,
 }
@@ -48,6 +51,7 @@ impl NodeState {
             return Err(StartError::Workers { got: options.workers });
         }
         let listeners = Arc::new(Listeners::new(listeners, MESSAGE_BYTES_MIN)?);
+        let lease = options.lease(listeners.end_processes())?;
         // One life for all addresses, whichever a compute node came by.
         let epoch = listeners.get(0).epoch();
         let failure: Arc<Failure> = Arc::default();
@@ -61,7 +65,8 @@ impl NodeState {
             failure,
             epoch,
             compute_nodes: Mutex::default(),
-            fencing: Mutex::default(),
+            fencing: Mutex::new(Leases::new(lease)),
+            lease,
             started: now,
             calls: AtomicU64::new(0),
         }))
@@ -71,6 +76,13 @@ impl NodeState {
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    /// How long a leaf's lock must have stood before its holder can be fenced, if fences may end processes
+    /// here.
+    #[must_use]
+    pub(crate) fn lease_of_processes(&self) -> Option<Duration> {
+        self.listeners.end_processes().then_some(self.lease)
     }
 
     /// The parts of XStore-D tables, whose training is their background's
@@ -105,27 +117,6 @@ impl NodeState {
         self.failure.text()
     }
 
-    /// Ends every connection of a compute node; returns when none of its verbs can execute here.
-    pub(crate) fn fence(&self, identity: Identity) -> Result<(), ServerError> {
-        let _fencing = match self.fencing.try_lock() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(guard)) => guard.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                let text = "another fence is under way at this node: ask again";
-                return Err(ServerError::new(ErrorCode::Contended, text));
-            }
-        };
-        let clients = self.compute_nodes().begin_fence(identity)?;
-        for client in clients {
-            self.listeners.fence(client).map_err(|error| {
-                let text = format!("{} could not be fenced: {error}", identity.compute_node);
-                ServerError::new(ErrorCode::Contended, text)
-            })?;
-            self.note_departed(vec![client]);
-        }
-        Ok(())
-    }
-
     pub(crate) fn compute_nodes(&self) -> MutexGuard<'_, ComputeNodes> {
         // Each change is complete, or a bug that ends all answers.
         self.compute_nodes.lock().unwrap_or_else(PoisonError::into_inner)
@@ -146,6 +137,16 @@ impl NodeState {
             }
             _ => Ok(identity.compute_node),
         }
+    }
+
+    /// Refuses compute nodes of another pool than this node's, and of none.
+    pub(crate) fn check_home(&self, home: Epoch) -> Result<(), ServerError> {
+        let text = match self.tables.place() {
+            Some(place) if place.home() == home => return Ok(()),
+            Some(place) => format!("this node's pool has home {}, not {home}", place.home()),
+            None => "this node belongs to no pool yet: a table is made first".to_owned(),
+        };
+        Err(ServerError::new(ErrorCode::OtherPool, text))
     }
 
     fn end(&self, identity: Identity) {

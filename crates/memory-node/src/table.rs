@@ -7,7 +7,7 @@ use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::{LINE_BYTES, WORDS_PER_LINE};
 use farsight_fabric::{Region, RegionRights};
 use farsight_layout::pool::BlockGeometry;
-use farsight_layout::{FORMAT_VERSION, Geometry, GeometryError};
+use farsight_layout::{FORMAT_VERSION, Geometry, GeometryError, OWNER_WORD};
 use farsight_node::Listeners;
 use farsight_protocol::{
     Blocks, ComputeNode, ErrorCode, POOL_BLOCKS_MAX, PartStats, PoolDefinition, PoolPlace, PoolTableInfo,
@@ -240,6 +240,17 @@ impl Table {
         of: ComputeNode,
     ) -> Result<Vec<Blocks>, ServerError> {
         Ok(self.part(space)?.blocks().take_orphans(owner, of, POOL_BLOCKS_MAX as u32))
+    }
+
+    /// The lock word of one of this node's leaves.
+    pub(crate) fn lock_word(&self, block: u32) -> Result<u64, ServerError> {
+        let leaves = self.part(Space::Leaves)?;
+        let word = leaves.region.words().get(block as usize * leaves.block_words + OWNER_WORD);
+        // Relaxed: it is compared with what a client saw, and orders nothing.
+        word.map(|word| word.load(Ordering::Relaxed)).ok_or_else(|| {
+            let text = format!("table {:?} has no leaf {block} here", self.name());
+            ServerError::new(ErrorCode::BadRequest, text)
+        })
     }
 
     /// Takes over what a compute node had, none of whose verbs can execute any more.

@@ -8,13 +8,13 @@ use farsight_base::{Epoch, RegionId, RemoteAddress};
 use farsight_fabric::lane::{Lane, PoolLane};
 use farsight_fabric::{Connection, FabricError, QueuePair};
 use farsight_fabric_shm::{ConnectOptions, ListenOptions, ShmConnection, ShmHost, ShmQueue};
-use farsight_layout::FORMAT_VERSION;
-use farsight_layout::pool::BlockGeometry;
-use farsight_memory_node::{MemoryNode, MemoryNodeHandle, MemoryNodeOptions};
+use farsight_layout::pool::{BlockGeometry, LockWord};
+use farsight_layout::{FORMAT_VERSION, OWNER_WORD};
+use farsight_memory_node::{MemoryNode, MemoryNodeHandle, MemoryNodeOptions, StartError};
 use farsight_protocol::{
-    Blocks, ComputeNode, ControlRequest, ErrorCode, KeyKind, MemoryNodeStats, NodeKind, PoolDefinition,
-    PoolHello, PoolPlace, PoolRequest, PoolTableInfo, Reply, Request, ServerError, Space, TableDefinition,
-    TableEngine, TableId,
+    Blocks, ComputeNode, ControlRequest, ErrorCode, Fenced, KeyKind, LEASE_MAX, LockSeen, MemoryNodeStats,
+    NodeKind, PoolDefinition, PoolHello, PoolPlace, PoolRequest, PoolTableInfo, Reply, Request, ServerError,
+    Space, TableDefinition, TableEngine, TableId,
 };
 use serde::de::DeserializeOwned;
 
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 fn start(directory: &Path, name: &str) -> MemoryNodeHandle {
     let host = ShmHost::listen(directory.join(name), ListenOptions::new(FORMAT)).expect("a socket");
-    let options = MemoryNodeOptions { workers: 1, table_memory_bytes: 1 << 20 };
+    let options = MemoryNodeOptions { workers: 1, table_memory_bytes: 1 << 20, lease: None };
     MemoryNode::start(vec![Arc::new(host)], &options).expect("a memory node")
 }
 
@@ -200,35 +200,145 @@ fn a_compute_node_that_ends_leaves_its_blocks() {
     assert_eq!(code(witness.ask::<Blocks>(&allocate(Space::Leaves, 1))), ErrorCode::RegionFull);
 }
 
+/// Asks for a fence until it is done.
+fn fence(client: &mut Client, home: u64, compute_node: ComputeNode, seen: Option<LockSeen>) {
+    let started = Instant::now();
+    loop {
+        match client.ask(&PoolRequest::Fence { home, compute_node, seen }) {
+            Ok(Fenced::Done) => return,
+            Ok(Fenced::Wait { pause_ms, why }) => {
+                assert!(started.elapsed() < PATIENCE, "{compute_node} is not fenced: {why}");
+                std::thread::sleep(Duration::from_millis(pause_ms.into()));
+            }
+            Err(error) => panic!("{compute_node}: {error}"),
+        }
+    }
+}
+
 #[test]
 fn a_fenced_compute_node_writes_nothing_more() {
     let directory = tempfile::tempdir().unwrap();
     let _home = start(directory.path(), "home");
     let mut client = Client::new(directory.path(), "home");
     let mut witness = Client::new(directory.path(), "home");
-    let epochs = [client.epoch()];
-    let info = create(&mut client, &epochs, 0, None).unwrap();
+    let home = client.epoch();
+    let info = create(&mut client, &[home], 0, None).unwrap();
     let number: ComputeNode = client.ask(&PoolRequest::Register).unwrap();
     let own: ComputeNode = witness.ask(&PoolRequest::Register).unwrap();
     client.write(info.leaves(), 64, 5).unwrap();
-    let fence = |home: u64, compute_node| PoolRequest::Fence { home, compute_node };
+    let request = |home: u64, compute_node| PoolRequest::Fence { home, compute_node, seen: None };
 
-    assert_eq!(code(witness.ask::<()>(&fence(epochs[0], own))), ErrorCode::BadRequest);
-    // Of another life of home: somebody else, who is not here.
-    assert_eq!(witness.ask::<()>(&fence(epochs[0] + 1, number)), Ok(()));
+    assert_eq!(code(witness.ask::<Fenced>(&request(home, own))), ErrorCode::BadRequest);
+    assert_eq!(code(witness.ask::<Fenced>(&request(home + 1, number))), ErrorCode::OtherPool);
     client.write(info.leaves(), 64, 6).unwrap();
-    assert_eq!(witness.ask::<()>(&fence(epochs[0], number)), Ok(()));
+    fence(&mut witness, home, number, None);
     assert!(matches!(client.write(info.leaves(), 64, 7), Err(FabricError::Dismissed { .. })));
     assert!(client.connection.check().is_err());
     assert_eq!(witness.write(info.leaves(), 72, 1).unwrap(), 1);
-    witness.wait_until("one is left", |stats| (stats.compute_nodes, stats.fenced) == (1, 2));
+    witness.wait_until("one is left", |stats| (stats.compute_nodes, stats.fenced) == (1, 1));
 
     let mut back = Client::new(directory.path(), "home");
-    let announce = PoolRequest::Announce { home: epochs[0], compute_node: number };
+    let announce = PoolRequest::Announce { home, compute_node: number };
     assert_eq!(code(back.ask::<()>(&announce)), ErrorCode::Fenced);
     assert_eq!(back.ask(&PoolRequest::Register), Ok(ComputeNode(3)));
     // Fencing who has gone is done at once.
-    assert_eq!(witness.ask::<()>(&fence(epochs[0], number)), Ok(()));
+    assert_eq!(witness.ask(&request(home, number)), Ok(Fenced::Done));
+}
+
+#[test]
+fn a_lock_is_its_holders_for_a_lease_that_the_node_itself_has_seen() {
+    let directory = tempfile::tempdir().unwrap();
+    let host = ShmHost::listen(directory.path().join("home"), ListenOptions::new(FORMAT)).expect("a socket");
+    let options = MemoryNodeOptions {
+        workers: 1,
+        table_memory_bytes: 1 << 20,
+        lease: Some(Duration::from_millis(300)),
+    };
+    let _home = MemoryNode::start(vec![Arc::new(host)], &options).expect("a memory node");
+    let mut holder = Client::new(directory.path(), "home");
+    let mut waiter = Client::new(directory.path(), "home");
+    let home = holder.epoch();
+    let info = create(&mut holder, &[home], 0, None).unwrap();
+    let number: ComputeNode = holder.ask(&PoolRequest::Register).unwrap();
+    waiter.ask::<ComputeNode>(&PoolRequest::Register).unwrap();
+    let lock = |sequence| LockWord::of(number.0, sequence).0;
+    let at = OWNER_WORD as u64 * 8;
+    let seen = |word| Some(LockSeen { table: info.id, block: 0, word });
+    let request = |seen| PoolRequest::Fence { home, compute_node: number, seen };
+
+    // Locks that are not there, and words that are nobody's locks, are no reason.
+    for _ in 0..2 {
+        let answer: Fenced = waiter.ask(&request(seen(lock(1)))).unwrap();
+        assert!(matches!(answer, Fenced::Wait { .. }), "{answer:?}");
+        std::thread::sleep(Duration::from_millis(350));
+    }
+    for word in [0, 1 << 63, LockWord::of(number.0 + 1, 1).0] {
+        assert_eq!(code(waiter.ask::<Fenced>(&request(seen(word)))), ErrorCode::BadRequest, "{word:#x}");
+    }
+    let outside = Some(LockSeen { table: info.id, block: info.capacity_leaves, word: lock(1) });
+    assert_eq!(code(waiter.ask::<Fenced>(&request(outside))), ErrorCode::BadRequest);
+    // Locks that change in time, however long they are waited for.
+    for sequence in 1..8 {
+        holder.write(info.leaves(), at, lock(sequence)).unwrap();
+        let answer: Fenced = waiter.ask(&request(seen(lock(sequence)))).unwrap();
+        assert!(matches!(answer, Fenced::Wait { .. }), "{answer:?}");
+        std::thread::sleep(Duration::from_millis(60));
+        holder.connection.check().expect("nobody was fenced");
+    }
+    assert_eq!(waiter.stats().fenced, 0);
+    // One that stays.
+    holder.write(info.leaves(), at, lock(9)).unwrap();
+    let begun = Instant::now();
+    fence(&mut waiter, home, number, seen(lock(9)));
+    assert!(begun.elapsed() >= Duration::from_millis(300), "fenced after {:?}", begun.elapsed());
+    assert!(matches!(holder.write(info.leaves(), at, 0), Err(FabricError::Dismissed { .. })));
+    assert_eq!(waiter.stats().fenced, 1);
+}
+
+#[test]
+fn numbers_that_nobody_was_given_lock_nobody_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_home, _other) = (start(directory.path(), "home"), start(directory.path(), "other"));
+    let mut at_home = Client::new(directory.path(), "home");
+    let mut at_other = Client::new(directory.path(), "other");
+    let epochs = [at_home.epoch(), at_other.epoch()];
+    let early = PoolRequest::Announce { home: epochs[0], compute_node: ComputeNode(1) };
+    assert_eq!(code(at_other.ask::<()>(&early)), ErrorCode::OtherPool, "it is in no pool yet");
+    let info = create(&mut at_home, &epochs, 0, None).unwrap();
+    create(&mut at_other, &epochs, 1, Some(info.id)).unwrap();
+    let own: ComputeNode = at_home.ask(&PoolRequest::Register).unwrap();
+    at_other.ask::<()>(&PoolRequest::Announce { home: epochs[0], compute_node: own }).unwrap();
+    for client in [&mut at_home, &mut at_other] {
+        for number in (2..70_000).chain([0, u32::MAX - 1, u32::MAX]) {
+            let request =
+                PoolRequest::Fence { home: epochs[0], compute_node: ComputeNode(number), seen: None };
+            assert_eq!(code(client.ask::<Fenced>(&request)), ErrorCode::BadRequest, "{number}");
+        }
+        assert_eq!(client.stats().fenced, 0);
+    }
+    // Whoever comes next is let in, under the next number.
+    let mut next_at_home = Client::new(directory.path(), "home");
+    let mut next_at_other = Client::new(directory.path(), "other");
+    assert_eq!(next_at_home.ask(&PoolRequest::Register), Ok(ComputeNode(2)));
+    let announce = PoolRequest::Announce { home: epochs[0], compute_node: ComputeNode(2) };
+    assert_eq!(next_at_other.ask::<()>(&announce), Ok(()));
+    let allocate = PoolRequest::Allocate { table: info.id, space: Space::Leaves, count: 1 };
+    next_at_other.ask::<Blocks>(&allocate).expect("a block");
+    // Announced numbers that home never gave are nobody's at home.
+    let forged = PoolRequest::Announce { home: epochs[0], compute_node: ComputeNode(77) };
+    assert_eq!(code(next_at_home.ask::<()>(&forged)), ErrorCode::BadRequest);
+}
+
+#[test]
+fn a_lease_has_bounds() {
+    let directory = tempfile::tempdir().unwrap();
+    for lease in [Duration::from_millis(9), LEASE_MAX + Duration::from_millis(1)] {
+        let host =
+            ShmHost::listen(directory.path().join("node"), ListenOptions::new(FORMAT)).expect("a socket");
+        let options = MemoryNodeOptions { workers: 1, table_memory_bytes: 1 << 20, lease: Some(lease) };
+        let refused = MemoryNode::start(vec![Arc::new(host)], &options).err().expect("a refusal");
+        assert!(matches!(refused, StartError::Lease { got, .. } if got == lease), "{refused}");
+    }
 }
 
 #[test]

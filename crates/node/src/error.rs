@@ -15,6 +15,16 @@ pub enum StartError {
         /// The number asked for.
         got: usize,
     },
+    /// A lease that is shorter than a busy machine's pauses, or longer than anybody waits.
+    #[error("a lease lasts {min:?} to {max:?}, not {got:?}")]
+    Lease {
+        /// The shortest.
+        min: Duration,
+        /// The longest.
+        max: Duration,
+        /// The one asked for.
+        got: Duration,
+    },
     /// A number of listeners that makes no sense.
     #[error("one process listens at 1 to {LISTENERS_MAX} addresses, not {got}")]
     Listeners {

@@ -25,9 +25,9 @@ pub use catalogue::{KeyKind, TABLE_NAME_BYTES_MAX, TableDefinition, TableId, Tab
 pub use error::{DecodeError, ErrorCode, ServerError};
 pub use outcome::{SentOutcome, WriteOperation, WriteOutcome};
 pub use pool::{
-    Blocks, ComputeNode, MemoryNodeStats, NodeKind, POOL_BLOCKS_MAX, POOL_ENDED_MAX, POOL_NODES_MAX,
-    PartStats, PoolDefinition, PoolHello, PoolPlace, PoolRequest, PoolTableInfo, PoolTableStats, Space,
-    SpaceStats, TableEngine,
+    Blocks, ComputeNode, Fenced, LEASE_MAX, LockSeen, MemoryNodeStats, NodeKind, POOL_BLOCKS_MAX,
+    POOL_ENDED_MAX, POOL_NODES_MAX, PartStats, PoolDefinition, PoolHello, PoolPlace, PoolRequest,
+    PoolTableInfo, PoolTableStats, Space, SpaceStats, TableEngine,
 };
 pub use reply::{PairsReader, Reply, ReplyWriter, SentPair, SentSubModel, SubModelsReader};
 pub use request::{ControlRequest, Request, WriteEntries, WriteEntry, padded};

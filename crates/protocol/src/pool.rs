@@ -3,6 +3,8 @@
 //! A pool is an ordered list of memory nodes, of which the first is *home*: its life names the pool, and it
 //! numbers tables and compute nodes. Steps and what is refused: docs/protocol/pool.md.
 
+use std::time::Duration;
+
 use farsight_base::{Epoch, LINE_BYTES, RegionId};
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +18,8 @@ use crate::{
 pub const POOL_NODES_MAX: usize = 16;
 /// Blocks that one call gives, takes or names at most.
 pub const POOL_BLOCKS_MAX: usize = 1024;
+/// The longest lease of a leaf's lock that a memory node can be told.
+pub const LEASE_MAX: Duration = Duration::from_secs(60);
 
 /// Ended compute nodes that one call names at most.
 pub const POOL_ENDED_MAX: usize = 64;
@@ -226,6 +230,40 @@ pub struct Blocks {
     pub count: u32,
 }
 
+/// The lock of a leaf as somebody found it who waits for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LockSeen {
+    /// The table.
+    pub table: TableId,
+    /// The leaf's block on the node that is asked.
+    pub block: u32,
+    /// Its lock word.
+    pub word: u64,
+}
+
+/// What came of a fence at one node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Fenced {
+    /// None of the compute node's verbs can execute there any more.
+    Done,
+    /// Not yet, or not at all as things are.
+    Wait {
+        /// Before this time has passed another request changes nothing.
+        pause_ms: u32,
+        /// What is waited for.
+        why: String,
+    },
+}
+
+impl Fenced {
+    /// Not before `pause` has passed.
+    #[must_use]
+    pub fn wait(pause: Duration, why: impl Into<String>) -> Self {
+        let pause_ms = u32::try_from(pause.as_micros().div_ceil(1_000)).unwrap_or(u32::MAX).max(1);
+        Self::Wait { pause_ms, why: why.into() }
+    }
+}
+
 /// Requests to a memory node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum PoolRequest {
@@ -314,13 +352,16 @@ pub enum PoolRequest {
         /// Whose they were.
         of: ComputeNode,
     },
-    /// Ends every connection of that compute node with this node. The answer, nothing, comes when none of its
-    /// verbs can execute here any more.
+    /// Ends every connection of that compute node with this node. Refused for a number that nobody has, or
+    /// had, here. Answered by a [`Fenced`].
     Fence {
         /// Home's life.
         home: u64,
         /// Its number.
         compute_node: ComputeNode,
+        /// The lock of a leaf of this node for whose lease it is fenced. Without one, nothing is done that
+        /// costs it more than connections.
+        seen: Option<LockSeen>,
     },
     /// Statistics. Answered by a [`MemoryNodeStats`].
     Stats,

@@ -77,7 +77,7 @@ impl Bed<Peers> {
         let simulation = super::simulation(&plan.profile.with("machine.server_cores", cores));
         // Home has a group more, and no node is exactly as full as another.
         let bytes = 2 * leaf_bytes(plan, space) / plan.memory_nodes as u64;
-        let options = MemoryNodeOptions { workers: 1, table_memory_bytes: bytes };
+        let options = MemoryNodeOptions { workers: 1, table_memory_bytes: bytes, lease: None };
         let addresses: Vec<String> =
             (0..plan.memory_nodes).map(|node| format!("sim://memory-{node}")).collect();
         let nodes: Vec<MemoryNode> =

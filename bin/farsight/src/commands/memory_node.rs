@@ -1,12 +1,14 @@
 //! `farsight memory-node`.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
 use farsight::{Addresses, PoolTraining};
 
 use super::serve::{Settings, await_refusals, hear_signals, print_ready};
+use crate::duration;
 use crate::trusted_servers::TrustedServers;
 
 /// Run a memory node of a pool until SIGINT or SIGTERM
@@ -15,6 +17,11 @@ use crate::trusted_servers::TrustedServers;
 /// next to nothing. Prints one line, "ready url=URL pid=PID", when they can connect. Clients name all memory
 /// nodes of a pool with commas between, always in the same order; the first is home. One that meets a bug of
 /// its own says so and ends with exit code 1.
+///
+/// A compute node that holds a lock for longer than the lease, while others wait for it, is fenced. Over
+/// networks that ends its connections, which it makes anew. Over shared memory it is told to end them; if it
+/// does not within a second, because it is stopped, its process is killed, and the report on standard error
+/// names it. Processes that serve memory themselves are never killed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -33,12 +40,16 @@ pub(crate) struct MemoryNode {
     train: Option<Addresses>,
     #[command(flatten)]
     trusted: TrustedServers,
+    /// How long a compute node may hold a lock that others wait for, before it is fenced: 10ms to 60s
+    /// [default: 5s with shared memory, else 500ms]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    lease: Option<Duration>,
 }
 
 impl MemoryNode {
     /// A memory node with these settings that trains the tables of a pool, if one is given.
     pub(crate) fn new(settings: Settings, train: Option<Addresses>) -> Self {
-        Self { settings, train, trusted: TrustedServers::default() }
+        Self { settings, train, trusted: TrustedServers::default(), lease: None }
     }
 
     pub(crate) fn run(self) -> Result<ExitCode> {
@@ -51,7 +62,11 @@ impl MemoryNode {
         guarded()?;
         let mut connect = self.settings.connect_options()?;
         connect.server_uids = self.trusted.uids;
-        let node = self.settings.builder()?.start_memory_node()?;
+        let mut builder = self.settings.builder()?;
+        if let Some(lease) = self.lease {
+            builder = builder.lease(lease);
+        }
+        let node = builder.start_memory_node()?;
         let training = self.train.map(|pool| PoolTraining::start(pool, connect)).transpose()?;
         let waiting = signals.handle();
         node.on_failure(move || waiting.close());

@@ -10,12 +10,10 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 
 #[cfg(planted)]
 use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_base::{Epoch, LINE_BYTES, RegionId};
-use farsight_fabric::lane::PoolLane;
 use farsight_fabric::{Connection, FabricError, QueuePair};
 use farsight_index_rolex::{ComputeNodeLocks, MetaRegion, PoolTable, RolexCache, RolexSession};
 use farsight_index_xstore::client::XCache;
@@ -146,14 +144,6 @@ impl<C: Connection> Nodes<C> {
     ) -> Result<T, CatalogueError> {
         let Node { connection, asker } = &self.all[node];
         asker.ask(connection, |frame| Request::control(frame, request))
-    }
-
-    /// Lets `duration` pass on the clock of the fabric, so that it passes in simulated time, too.
-    pub(crate) fn pause(&self, node: usize, duration: Duration) -> Result<(), FabricError> {
-        let Node { connection, asker } = &self.all[node];
-        asker.with_queue(connection, |queue| {
-            PoolLane::new(std::slice::from_mut(queue)).block_on(async |slot| slot.pause(duration).await)
-        })
     }
 
     /// The nodes' lives, in their order.

@@ -6,14 +6,15 @@
 use std::error::Error;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use farsight_fabric::{Connection, FabricError, QueuePair};
 use farsight_index::{Answers, Counters, Pairs};
-use farsight_index_rolex::{CacheSession, CallResult, PoolCalls, RolexError, RolexSession, Write};
+use farsight_index_rolex::{CacheSession, CallResult, LeafPlace, PoolCalls, RolexError, RolexSession, Write};
 use farsight_index_xstore::client::ScanRequest;
+use farsight_layout::pool::LockWord;
 use farsight_protocol::{
-    Blocks, ComputeNode, ErrorCode, PoolRequest, Space, TableId, WriteOperation, WriteOutcome,
+    Blocks, ComputeNode, ErrorCode, Fenced, LockSeen, PoolRequest, Space, TableId, WriteOperation,
+    WriteOutcome,
 };
 use serde::de::DeserializeOwned;
 
@@ -23,11 +24,6 @@ use crate::{CatalogueError, EngineError};
 
 /// Leaves that a session takes at once, so that it hardly ever asks.
 const CHUNK_LEAVES: u32 = 64;
-/// How often a fence is asked for while the node has another one under way.
-const FENCE_TRIES: u32 = 200;
-/// The pause between.
-const FENCE_PAUSE: Duration = Duration::from_millis(10);
-
 /// One session's engine, with buffers that are reused.
 pub struct RolexEngine {
     session: RolexSession,
@@ -86,24 +82,24 @@ impl<C: Connection> PoolCalls for Calls<C> {
         }
     }
 
-    fn fence(&self, compute_node: u32) -> CallResult<()> {
+    /// Asks the leaf's own memory node first, which alone knows the lock's lease: where a process has to be
+    /// ended, it does that, and the others find it gone.
+    fn fence(&self, compute_node: u32, seen: Option<(LeafPlace, LockWord)>) -> CallResult<Fenced> {
         let home = self.nodes.epochs()?[0];
-        let request = PoolRequest::Fence { home, compute_node: ComputeNode(compute_node) };
-        for node in 0..self.nodes.count() {
-            let mut tries = 1;
-            while let Err(error) = self.nodes.ask::<()>(node, &request) {
-                let is_busy = matches!(
-                    &error,
-                    CatalogueError::Refused { source, .. } if source.code == ErrorCode::Contended
-                );
-                if !is_busy || tries == FENCE_TRIES {
-                    return Err(call_error(error));
-                }
-                tries += 1;
-                self.nodes.pause(node, FENCE_PAUSE)?;
+        let leaf_node = seen.map(|(place, _)| place.node());
+        let others = (0..self.nodes.count()).filter(|node| Some(*node) != leaf_node);
+        for node in leaf_node.into_iter().chain(others) {
+            let (table, compute_node) = (self.table, ComputeNode(compute_node));
+            let of_leaf = |(place, lock): (LeafPlace, LockWord)| {
+                (place.node() == node).then(|| LockSeen { table, block: place.number(), word: lock.0 })
+            };
+            let request = PoolRequest::Fence { home, compute_node, seen: seen.and_then(of_leaf) };
+            match self.ask(node, &request)? {
+                Fenced::Done => {}
+                wait @ Fenced::Wait { .. } => return Ok(wait),
             }
         }
-        Ok(())
+        Ok(Fenced::Done)
     }
 
     fn adopt(&self, node: usize, space: Space, blocks: &[Blocks]) -> CallResult<()> {
@@ -223,13 +219,15 @@ fn gather(
         let failed = match outcome.map_err(EngineError::from) {
             Ok(outcome) => outcome,
             Err(error) if error.is_indeterminate() => return Err(error),
-            Err(EngineError::Rolex(error)) if matches!(*error, RolexError::Contended { .. }) => {
-                WriteOutcome::Failed(ErrorCode::Contended)
-            }
             Err(error) => {
+                let is_contended = matches!(
+                    &error,
+                    EngineError::Rolex(error) if matches!(**error, RolexError::Contended { .. })
+                );
                 refusals += 1;
                 refused.get_or_insert(error);
-                WriteOutcome::Failed(ErrorCode::OutOfResources)
+                let code = if is_contended { ErrorCode::Contended } else { ErrorCode::OutOfResources };
+                WriteOutcome::Failed(code)
             }
         };
         outcomes.push(failed);

@@ -19,7 +19,7 @@ use farsight_fabric::lane::PoolSlot;
 use farsight_layout::learned::{DirectorySlot, GroupPointer};
 use farsight_layout::pool::LockWord;
 use farsight_layout::{KEY_LINES, LOW_FENCE_WORD};
-use farsight_protocol::{Blocks, POOL_BLOCKS_MAX, Space};
+use farsight_protocol::{Blocks, Fenced, POOL_BLOCKS_MAX, Space};
 
 use super::space::rounded;
 use super::{TrainError, Trainer};
@@ -150,15 +150,17 @@ impl Reclaimed {
 }
 
 impl RolexSession {
-    /// Blocks of one compute node that has ended and is fenced now, as many as one call gives.
+    /// Blocks of one compute node that has ended and is fenced now, as many as one call gives. One that
+    /// lives on at another memory node, and cannot be fenced there yet, is left for later.
     fn take_orphans(&self, node: usize, space: Space) -> Result<Vec<Blocks>, RolexError> {
         let what = "looking at what compute nodes that have ended left";
         let failed = |source| RolexError::of_call(what, source);
-        let Some(owner) = self.calls.ended(node, space).map_err(failed)?.first().copied() else {
-            return Ok(Vec::new());
-        };
-        self.fence(owner)?;
-        self.calls.take_orphans(node, space, owner).map_err(failed)
+        for owner in self.calls.ended(node, space).map_err(failed)? {
+            if self.fence(owner, None)? == Fenced::Done {
+                return self.calls.take_orphans(node, space, owner).map_err(failed);
+            }
+        }
+        Ok(Vec::new())
     }
 
     /// The leaf that owns `key`, once nobody holds its lock.

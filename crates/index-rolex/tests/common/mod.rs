@@ -21,7 +21,7 @@ use farsight_layout::pool::{BlockGeometry, LockWord};
 use farsight_layout::{
     HIGH_FENCE_WORD, INFINITE_FLAG_BIT, KEY_LINES, LOW_FENCE_WORD, LeafSlot, NEXT_WORD, OWNER_WORD,
 };
-use farsight_protocol::{Blocks, Space};
+use farsight_protocol::{Blocks, Fenced, Space};
 
 pub(crate) type Queue = <ShmConnection as farsight_fabric::Connection>::Queue;
 type HostRegion = Arc<dyn farsight_fabric::Region>;
@@ -87,7 +87,7 @@ impl PoolCalls for Calls {
         Ok(())
     }
 
-    fn fence(&self, compute_node: u32) -> CallResult<()> {
+    fn fence(&self, compute_node: u32, _seen: Option<(LeafPlace, LockWord)>) -> CallResult<Fenced> {
         Err(format!("compute node {compute_node} lives").into())
     }
 
