@@ -11,6 +11,7 @@
 mod boundaries;
 mod cell;
 mod coordinates;
+mod csv_file;
 mod error;
 mod fetch;
 mod file;
@@ -20,6 +21,7 @@ mod synthetic;
 
 use std::path::{Path, PathBuf};
 
+pub use csv_file::{CSV_HEADER_NAMES, csv_records};
 pub use error::DatasetError;
 pub use fetch::{default_cache_directory, fetch};
 pub use file::FileOptions;

@@ -127,16 +127,19 @@ fn text_and_csv_files_are_read_and_their_errors_name_the_line() {
     assert_eq!(load(&text, false).expect("three keys").keys, [3, 7, u64::MAX]);
     fs::write(&text, "3\nseven\n").expect("writable");
     let error = load(&text, false).expect_err("a word").to_string();
-    assert!(error.ends_with("keys.txt, line 2: expected an unsigned 64-bit integer, got `seven`"), "{error}");
+    assert!(error.ends_with("keys.txt:2: expected an unsigned 64-bit integer, got `seven`"), "{error}");
 
     let csv = scratch("keys.csv");
     fs::write(&csv, "key,name\n3,\"a, b\"\n7,c\n").expect("writable");
     assert_eq!(load(&csv, false).expect("two keys").keys, [3, 7]);
     fs::write(&csv, "3,a\n18446744073709551616,b\n").expect("writable");
     let error = load(&csv, false).expect_err("2^64").to_string();
-    assert!(error.contains("line 2") && error.contains("18446744073709551616"), "{error}");
-    fs::write(&csv, "-3,a\n").expect("writable");
-    assert!(load(&csv, false).expect_err("negative").to_string().contains("line 1"));
+    assert!(error.contains("keys.csv:2: ") && error.contains("18446744073709551616"), "{error}");
+    for first in ["-3", "O1", "price", ""] {
+        fs::write(&csv, format!("{first},a\n2,b\n")).expect("writable");
+        let error = load(&csv, false).expect_err("no key").to_string();
+        assert!(error.contains("keys.csv:1: ") && error.ends_with(&format!("got `{first}`")), "{error}");
+    }
 }
 
 #[test]

@@ -169,7 +169,7 @@ pub enum DatasetError {
         key: u64,
     },
     /// A line of a text or CSV file is not a key.
-    #[error("{}, line {line}: expected an unsigned 64-bit integer, got `{text}`", path.display())]
+    #[error("{}:{line}: expected an unsigned 64-bit integer, got `{text}`", path.display())]
     NotAKey {
         /// The file.
         path: PathBuf,

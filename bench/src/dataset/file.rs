@@ -1,5 +1,6 @@
-//! Files of keys, told apart by extension: `.txt` holds one key a line, `.csv` a key in the first column (a
-//! first line that is no number is a header), everything else is SOSD binary.
+//! Files of keys, told apart by extension: `.txt` holds one key a line, `.csv` a key in the first column
+//! (below a header, if its first name is one of [`CSV_HEADER_NAMES`](super::CSV_HEADER_NAMES)), everything
+//! else is SOSD binary.
 
 use std::{
     fs::File,
@@ -7,7 +8,7 @@ use std::{
     path::Path,
 };
 
-use super::{DatasetError, KeySet, read_sosd};
+use super::{DatasetError, KeySet, csv_records, read_sosd};
 
 /// How to take a file's keys.
 #[derive(Debug, Clone, Copy, Default)]
@@ -61,26 +62,12 @@ fn text_keys(path: &Path) -> Result<Vec<u64>, DatasetError> {
 /// Keys of a CSV file's first column.
 fn csv_keys(path: &Path) -> Result<Vec<u64>, DatasetError> {
     let csv_error = |source| DatasetError::Csv { path: path.to_owned(), source };
-    let mut reader = csv::ReaderBuilder::new()
-        .has_headers(false)
-        .flexible(true)
-        .trim(csv::Trim::All)
-        .from_path(path)
-        .map_err(csv_error)?;
     let mut keys = Vec::new();
-    for (number, record) in reader.records().enumerate() {
+    for (number, record) in (1..).zip(csv_records(path, false).map_err(csv_error)?) {
         let record = record.map_err(csv_error)?;
         let text = record.get(0).unwrap_or_default();
-        match text.parse() {
-            Ok(key) => keys.push(key),
-            Err(_)
-                if number == 0 && !text.starts_with(|first: char| first.is_ascii_digit() || first == '-') => {
-            }
-            Err(_) => {
-                let line = record.position().map_or(number as u64 + 1, csv::Position::line);
-                return Err(not_a_key(path, line, text));
-            }
-        }
+        let line = record.position().map_or(number, csv::Position::line);
+        keys.push(text.parse().map_err(|_| not_a_key(path, line, text))?);
     }
     Ok(keys)
 }

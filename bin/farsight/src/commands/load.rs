@@ -26,8 +26,9 @@ use crate::value_text::ValueFormat;
 #[command(after_help = "\
 Sources, by name or extension:
   the name of a set, see `farsight dataset`
-  *.csv   a key in the first column, a value in the second or none; a first
-          line whose key is none is a header
+  *.csv   a key in the first column, a value in the second or none; the first
+          line is a header with --header, or if its first field is key, keys
+          or id; it is printed then
   *.txt   a key a line
   others  SOSD binary, into u64 tables: a count and as many keys, 64-bit
           little-endian in order (32-bit if the name contains uint32)
@@ -68,6 +69,9 @@ pub(crate) struct Load {
     /// Take only so many keys of a named set or SOSD file, a sample
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     keys: Option<u64>,
+    /// Take the first line of a CSV file for a header, whatever its first field
+    #[arg(long)]
+    header: bool,
     /// Sort a SOSD file that is out of order
     #[arg(long)]
     sort: bool,
@@ -115,11 +119,11 @@ impl KindCommand for LoadInto {
 
     /// Makes the table, unless it is there, when the pairs are known: ranges fit them then.
     fn run<K: TextKey>(self) -> Result<ExitCode> {
-        let Load { table: name, source, format, keys, sort, engine, .. } = self.load;
+        let Load { table: name, source, format, keys, header, sort, engine, .. } = self.load;
         let keys = keys.map(|keys| keys as usize);
-        let request = pairs::Request { source: &source, format, keys, sort, table: &name };
+        let request = pairs::Request { source: &source, format, keys, header, sort, table: &name };
         let pairs = pairs::read::<K>(&request, self.value_bytes)
-            .with_context(|| format!("cannot load {source} into table {name:?}"))?;
+            .with_context(|| format!("cannot load {source} into table {name:?}, nothing of it is loaded"))?;
         ensure!(!pairs.keys.is_empty(), "{source} has no keys");
         let table = if self.is_there && engine.is_none() {
             self.client.table::<K>(&name)?

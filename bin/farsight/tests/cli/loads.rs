@@ -25,7 +25,7 @@ fn sosd_files_are_loaded_with_keys_as_values() {
 #[test]
 fn a_second_load_is_put_over_the_first() {
     let serve = Serve::start();
-    serve.ok(&["load", "t", &serve.file("first.csv", b"key,price\n3,three\n1,one\n2,two\n")]);
+    serve.ok(&["load", "t", &serve.file("first.csv", b"3,three\n1,one\n2,two\n")]);
     assert_eq!(serve.ok(&["scan", "t"]), "1\tone\n2\ttwo\n3\tthree\n");
     let said = serve.ok(&["load", "t", &serve.file("second.csv", b"4,four\n2,zwei\n2,deux\n")]);
     assert!(
@@ -81,10 +81,10 @@ fn broken_files_are_named_and_load_nothing() {
     check(&file("longer", &sosd(2, &[1, 2, 3])), &["24", "32"]);
     check(&file("short", b"123"), &["3"]);
     check(&file("unsorted", &sosd(3, &[1, 9, 3])), &["9", "3"]);
-    check(&file("word.txt", b"1\ntwo\n"), &["line 2", "\"two\""]);
-    check(&file("word.csv", b"1,a\ntwo,b\n"), &["line 2", "\"two\""]);
-    check(&file("long.csv", b"1,a\n2,nine byte\n"), &["line 2", "9 B", "8 B"]);
-    check(&file("ragged.csv", b"1,a\n2\n"), &["line 2", "1 columns"]);
+    check(&file("word.txt", b"1\ntwo\n"), &["word.txt:2: expected a key of kind u64, got \"two\""]);
+    check(&file("word.csv", b"1,a\ntwo,b\n"), &["word.csv:2: expected a key of kind u64, got \"two\""]);
+    check(&file("long.csv", b"1,a\n2,nine byte\n"), &["long.csv:2: ", "9 B", "8 B"]);
+    check(&file("ragged.csv", b"1,a\n2\n"), &["ragged.csv:2: ", "1 columns"]);
     check(&file("empty.txt", b""), &["no keys"]);
     let unknown = serve.fails(&["load", "t", "no-such-set"]);
     assert!(unknown.contains("no-such-set") && unknown.contains("boundaries"), "{unknown}");
@@ -93,6 +93,39 @@ fn broken_files_are_named_and_load_nothing() {
     let unsorted = serve.file("unsorted", &sosd(3, &[1, 9, 3]));
     serve.ok(&["load", "t", &unsorted, "--sort"]);
     assert_eq!(serve.ok(&["scan", "t", "--format", "decimal"]), "1\t1\n3\t3\n9\t9\n");
+}
+
+#[test]
+fn the_first_line_is_a_header_only_if_it_is_named_or_announced() {
+    let serve = Serve::start();
+    serve.ok(&["create", "t"]);
+    for first in ["O1,a", "price,value", ",a"] {
+        let file = serve.file("pairs.csv", format!("{first}\n2,b\n").as_bytes());
+        let error = serve.fails(&["load", "t", &file]);
+        let key = first.split(',').next().expect("a first field");
+        for part in ["nothing of it is loaded", "pairs.csv:1: expected a key of kind u64", "--header"] {
+            assert!(error.contains(part) && error.contains(&format!("got {key:?}")), "{error}");
+        }
+        assert_eq!(serve.ok(&["scan", "t"]), "", "{first} is left out");
+    }
+    let header = |arguments: &[&str]| {
+        let ended = serve.run(arguments);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        ended.error
+    };
+    let file = serve.file("pairs.csv", b"O1,a\n2,b\n");
+    let said = header(&["load", "t", &file, "--header"]);
+    assert!(said.ends_with("pairs.csv: header: O1,a\n") && said.lines().count() == 1, "{said}");
+    assert_eq!(serve.ok(&["scan", "t"]), "2\tb\n");
+    let said = header(&["load", "t", &serve.file("named.csv", b"ID, name\n3,c\n")]);
+    assert!(said.ends_with("named.csv: header: ID,name\n") && said.lines().count() == 1, "{said}");
+    assert_eq!(serve.ok(&["scan", "t"]), "2\tb\n3\tc\n");
+    // Where a name is a key, it is one only if it is not among those of headers.
+    let words = serve.file("words.csv", b"price,1\nkeyed,2\n");
+    assert_eq!(header(&["load", "words", &words, "--kind", "bytes8"]), "");
+    assert_eq!(serve.ok(&["scan", "words"]), "keyed\t2\nprice\t1\n");
+    let text = serve.fails(&["load", "t", &serve.file("keys.txt", b"key\n1\n"), "--header"]);
+    assert!(text.contains("--header is for .csv files only"), "{text}");
 }
 
 #[test]

@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use farsight::{Key, KeyKind};
-use farsight_bench::dataset::Dataset;
+use farsight_bench::dataset::{CSV_HEADER_NAMES, Dataset, csv_records};
 
 use crate::key_set;
 use crate::key_text::TextKey;
@@ -33,6 +33,7 @@ pub(super) struct Request<'a> {
     pub(super) source: &'a str,
     pub(super) format: ValueFormat,
     pub(super) keys: Option<usize>,
+    pub(super) header: bool,
     pub(super) sort: bool,
     pub(super) table: &'a str,
 }
@@ -66,6 +67,7 @@ impl Pairs {
 pub(super) fn read<K: TextKey>(request: &Request<'_>, value_bytes: usize) -> Result<Pairs> {
     let path = Path::new(request.source);
     let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
+    ensure!(!request.header || extension.as_deref() == Some("csv"), "--header is for .csv files only");
     let unsorted = match extension.as_deref() {
         Some("txt") => text_keys::<K>(path)?,
         Some("csv") => csv_pairs::<K>(path, request, value_bytes)?,
@@ -94,44 +96,48 @@ fn text_keys<K: TextKey>(path: &Path) -> Result<Unsorted> {
         let line = line.with_context(|| format!("cannot read {}, line {number}", path.display()))?;
         let text = line.trim();
         if !text.is_empty() {
-            pairs.keys.push(K::parse(text).with_context(|| at_line(path, number))?.encode());
+            pairs.keys.push(key::<K>(text, path, number)?.encode());
         }
     }
     Ok(pairs)
 }
 
 fn csv_pairs<K: TextKey>(path: &Path, request: &Request<'_>, value_bytes: usize) -> Result<Unsorted> {
-    let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_path(path)?;
     let mut pairs = Unsorted::default();
     let mut columns = None;
-    for (index, record) in reader.records().enumerate() {
+    for (number, record) in (1..).zip(csv_records(path, request.header)?) {
         let record = record?;
-        let line = record.position().map_or(index as u64 + 1, csv::Position::line);
-        let key = match K::parse(record.get(0).unwrap_or_default().trim()) {
-            Ok(key) => key,
-            // Names of columns.
-            Err(_) if index == 0 => continue,
-            Err(error) => return Err(error.context(at_line(path, line))),
-        };
+        let line = record.position().map_or(number, csv::Position::line);
+        let key = key::<K>(record.get(0).unwrap_or_default(), path, line).map_err(|error| {
+            let names = CSV_HEADER_NAMES.join(", ");
+            let hint = format!("a header begins with one of {names}, or is announced by --header");
+            if pairs.keys.is_empty() { anyhow!("{error:#}; {hint}") } else { error }
+        })?;
         let expected = *columns.get_or_insert(record.len());
         if record.len() != expected || expected > 2 {
             bail!(
-                "{}: {} columns; a key, or a key and a value on every line",
+                "{}: expected a key, or a key and a value, as on the lines before, got {} columns",
                 at_line(path, line),
                 record.len()
             );
         }
         pairs.keys.push(key.encode());
         if let Some(text) = record.get(1) {
-            let value = request.format.parse(text.trim(), request.table, value_bytes);
+            let value = request.format.parse(text, request.table, value_bytes);
             pairs.values.extend(value.with_context(|| at_line(path, line))?);
         }
     }
     Ok(pairs)
 }
 
+/// The key that stands on a line.
+fn key<K: TextKey>(text: &str, path: &Path, line: u64) -> Result<K> {
+    K::parse(text)
+        .with_context(|| format!("{}: expected a key of kind {}, got {text:?}", at_line(path, line), K::KIND))
+}
+
 fn at_line(path: &Path, line: u64) -> String {
-    format!("{}, line {line}", path.display())
+    format!("{}:{line}", path.display())
 }
 
 impl Unsorted {

@@ -1,6 +1,6 @@
 //! Pairs into a table: in bulk, or by puts.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use farsight::{LoadError, Options, Table, WriteOperation};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -47,8 +47,14 @@ pub(super) fn put<K: TextKey>(table: &Table<K>, pairs: &Pairs) -> Result<()> {
             (first..last)
                 .map(|index| (K::decode(pairs.keys[index]), pairs.value(index, &mut scratch).to_vec())),
         );
-        session.put_many(&batch, &mut outcomes)?;
-        outcome::check(table.name(), WriteOperation::Put, &outcomes)?;
+        let here = || {
+            let (first, all) = (first + 1, pairs.keys.len());
+            format!(
+                "pairs {first} to {last} of {all}, in key order: those before are loaded, of these perhaps some"
+            )
+        };
+        session.put_many(&batch, &mut outcomes).with_context(here)?;
+        outcome::check(table.name(), WriteOperation::Put, &outcomes).with_context(here)?;
         bar.set_position(last as u64);
     }
     bar.finish_and_clear();
