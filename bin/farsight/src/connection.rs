@@ -1,15 +1,31 @@
 //! How client commands find their server.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Args;
-use farsight::{Addresses, Client, ConnectOptions, DefaultSocketError, ServerUrl, default_socket};
+use farsight::{
+    Addresses, Client, ConnectError, ConnectOptions, DefaultSocketError, FabricError, ServerUrl, default_socket,
+};
 
 use crate::tls_files::TlsFiles;
 use crate::trusted_servers::TrustedServers;
 use crate::waiting::{WaitingName, waiting};
+
+/// From one look for a server that is being started to the next.
+const LOOK_PAUSE: Duration = Duration::from_millis(20);
+/// As long as anybody waits for a server.
+const WAIT_SECONDS_MAX: f64 = 86_400.0;
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
+    if (0.0..=WAIT_SECONDS_MAX).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err(format!("{text} is not between 0 and {WAIT_SECONDS_MAX}"))
+    }
+}
 
 /// Where the server is.
 #[derive(Debug, Clone, Args)]
@@ -18,6 +34,9 @@ pub(crate) struct Connection {
     /// between, always in the same order [default: the default socket of this user]
     #[arg(long = "connect", value_name = "URL[,URL...]", env = "FARSIGHT_URL")]
     url: Option<Addresses>,
+    /// How long to wait for a server that cannot be reached yet, as one that is just being started [default: 0]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    wait: Option<Duration>,
     #[command(flatten)]
     way: Way,
 }
@@ -65,6 +84,12 @@ impl Way {
     }
 }
 
+/// True if nobody has answered: a server may be there soon. What was refused, is so for good.
+fn is_absent(error: &ConnectError) -> bool {
+    use FabricError::{Disconnected, System, TimedOut};
+    matches!(error, ConnectError::Fabric(System { .. } | Disconnected { .. } | TimedOut { .. }))
+}
+
 impl Connection {
     /// The URLs given, or that of the default socket.
     pub(crate) fn url(&self) -> Result<Addresses, DefaultSocketError> {
@@ -72,7 +97,16 @@ impl Connection {
     }
 
     pub(crate) fn open(&self) -> Result<Client> {
-        Ok(Client::connect_with(self.url()?, &self.way.options()?)?)
+        let (url, options) = (self.url()?, self.way.options()?);
+        let begun = Instant::now();
+        loop {
+            match Client::connect_with(url.clone(), &options) {
+                Err(error) if is_absent(&error) && begun.elapsed() < self.wait.unwrap_or_default() => {
+                    std::thread::sleep(LOOK_PAUSE);
+                }
+                done => return Ok(done?),
+            }
+        }
     }
 }
 

@@ -9,6 +9,7 @@ mod arguments;
 mod commands;
 mod connection;
 mod duration;
+mod ending;
 mod error_text;
 mod key_set;
 mod key_text;

@@ -107,6 +107,8 @@ pub use default_socket::{DefaultSocketError, default_socket};
 pub use engine::{Engine, TableOptions};
 pub use error::{ConnectError, NotBuilt, TableError, with_causes};
 pub use farsight_base::Epoch;
+#[doc(hidden)]
+pub use farsight_base::report::report;
 pub use farsight_client::{
     Access, CacheStats, CatalogueError, EngineError, LoadError, OpenError, PoolError, ReadError, WriteError,
 };

@@ -5,18 +5,19 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use farsight::{Addresses, PoolTraining};
+use farsight::{Addresses, PoolTraining, report};
 
-use super::serve::{Settings, await_refusals, hear_signals, print_ready};
+use super::serve::{Settings, await_refusals, counted, hear_signals, print_ready};
 use crate::duration;
 use crate::trusted_servers::TrustedServers;
 
-/// Run a memory node of a pool until SIGINT or SIGTERM
+/// Run a memory node of a pool until SIGINT, SIGTERM or a hangup
 ///
 /// A memory node gives its memory to compute nodes, which read and write it one-sided; its processor does
 /// next to nothing. Prints one line, "ready url=URL pid=PID", when they can connect. Clients name all memory
 /// nodes of a pool with commas between, always in the same order; the first is home. One that meets a bug of
 /// its own says so and ends with exit code 1.
+/// Its part of every table ends with it, as it says on stderr, and the pool with that.
 ///
 /// A compute node that holds a lock for longer than the lease, while others wait for it, is fenced. Over
 /// networks that ends its connections, which it makes anew. Over shared memory it is told to end them; if it
@@ -70,8 +71,11 @@ impl MemoryNode {
         let training = self.train.map(|pool| PoolTraining::start(pool, connect)).transpose()?;
         let waiting = signals.handle();
         node.on_failure(move || waiting.close());
+        report("the tables of its pool end with this process: a part of each lives in its memory");
         print_ready(node.urls())?;
         signals.forever().next();
+        let tables = counted(node.stats().tables.len() as u64, "table");
+        report(format_args!("its part of {tables} ends with this process, and with that the pool"));
         let failure = node.failure().map(await_refusals);
         drop(training);
         node.shutdown()?;

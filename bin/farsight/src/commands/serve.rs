@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use farsight::{ConnectOptions, Server, ServerBuilder, ServerUrl};
-use indicatif::{ProgressBar, ProgressStyle};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use farsight::{ConnectOptions, Server, ServerBuilder, ServerStats, ServerUrl, report};
+use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use signal_hook::iterator::Signals;
 
+use crate::ending;
 use crate::size;
 use crate::tls_files::TlsFiles;
 use crate::waiting::{WaitingName, waiting};
@@ -21,11 +21,12 @@ use crate::waiting::{WaitingName, waiting};
 /// A call that comes later finds the connection lost, as it does when a server dies.
 const REFUSALS_MAX: Duration = Duration::from_millis(500);
 
-/// Run a server until SIGINT or SIGTERM
+/// Run a server until SIGINT, SIGTERM or a hangup
 ///
 /// Prints one line, "ready url=URL pid=PID", when clients can connect, with a "url=" an address.
-/// Tables live in this process's memory and end with it. A server that meets a bug of its own says so,
-/// refuses the calls under way, and ends with exit code 1.
+/// Tables live in this process's memory and end with it, as it says on stderr; so does what ends with it, at
+/// its end. A hangup that was ignored at the start, as by nohup, does not end it. A server
+/// that meets a bug of its own says so, refuses the calls under way, and ends with exit code 1.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -87,8 +88,10 @@ impl Serve {
         let Some(server) = self.start(&mut signals)? else { return Ok(ExitCode::SUCCESS) };
         let waiting = signals.handle();
         server.on_failure(move || waiting.close());
+        report("tables live in the memory of this process and end with it");
         print_ready(server.urls())?;
         signals.forever().next();
+        report(ending_text(&server.stats()));
         let failure = server.failure().map(await_refusals);
         server.shutdown()?;
         failure.map_or(Ok(ExitCode::SUCCESS), Err)
@@ -169,10 +172,25 @@ impl Settings {
     }
 }
 
+/// What ends with a server.
+fn ending_text(stats: &ServerStats) -> String {
+    let pairs = stats.tables.iter().map(|table| table.tree.pairs).sum();
+    format!(
+        "{} and {} end with this process",
+        counted(stats.tables.len() as u64, "table"),
+        counted(pairs, "pair")
+    )
+}
+
+/// So many of what has this name.
+pub(super) fn counted(count: u64, what: &str) -> String {
+    format!("{} {what}{}", HumanCount(count), if count == 1 { "" } else { "s" })
+}
+
 /// Hears the signals that end a server. To be called before it starts: a signal that comes early still ends
 /// it cleanly.
 pub(crate) fn hear_signals() -> Result<Signals> {
-    Signals::new([SIGINT, SIGTERM]).context("cannot handle SIGINT and SIGTERM")
+    Signals::new(ending::signals()).context("cannot handle the signals that end a server")
 }
 
 /// The error that a server ends with which met a bug, once its clients' calls under way are answered.

@@ -65,6 +65,30 @@ fn sockets_that_are_none_are_named() {
 }
 
 #[test]
+fn a_command_waits_for_a_server_only_if_it_is_asked_to_and_only_so_long() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let missing = url(&directory.path().join("missing.sock"));
+    let command = |wait: &str| {
+        let mut command = program();
+        command.args(["tables", "--connect", &missing, "--wait", wait]);
+        start(&mut command)
+    };
+    let begun = Instant::now();
+    assert!(wait(command("0.2")).into_error("tables").contains("missing.sock"));
+    assert!(begun.elapsed() >= Duration::from_millis(200));
+    for nonsense in ["-1", "soon", "1e9"] {
+        assert_eq!(wait(command(nonsense)).code, Some(2), "{nonsense}");
+    }
+    // One that begins to listen meanwhile is found.
+    let waiting = command("60");
+    let server = directory.path().join("missing.sock");
+    let mut server = start(program().args(["serve", "--memory", "64M", "--socket"]).arg(server));
+    assert_eq!(wait(waiting).code, Some(0));
+    server.kill().expect("the server can be killed");
+    server.wait().expect("a killed server ends");
+}
+
+#[test]
 fn urls_that_are_none_are_usage_errors() {
     for (text, part) in [
         ("tcp://host", "names no port"),

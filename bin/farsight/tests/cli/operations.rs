@@ -110,8 +110,60 @@ fn statistics_are_a_table_and_json() {
 }
 
 #[test]
-fn sigterm_and_sigint_end_a_server_cleanly() {
-    for signal in [Signal::TERM, Signal::INT] {
+fn servers_say_what_ends_with_them() {
+    for (command, begins, ends) in [
+        (
+            "serve",
+            "tables live in the memory of this process and end with it",
+            "1 table and 2 pairs end with",
+        ),
+        ("memory-node", "a part of each lives in its memory", "its part of 1 table ends with"),
+    ] {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let socket = directory.path().join("test.sock");
+        let mut node = program();
+        node.args([command, "--memory", "64M", "--socket"]).arg(&socket);
+        let node = start(&mut node);
+        let url = url(&socket);
+        let ok = |arguments: &[&str]| {
+            let ended = wait(start(program().env("FARSIGHT_URL", &url).args(arguments)));
+            assert_eq!(ended.code, Some(0), "{ended:?}");
+        };
+        ok(&["create", "t", "--wait", "60"]);
+        ok(&["put", "t", "1", "one"]);
+        ok(&["put", "t", "2", "two"]);
+        kill_process(Pid::from_child(&node), Signal::TERM).expect("it is there");
+        let ended = wait(node);
+        assert_eq!(ended.code, Some(0));
+        let lines: Vec<&str> = ended.error.lines().collect();
+        let [first, last] = lines[..] else { panic!("not two lines: {lines:?}") };
+        assert!(first.starts_with("farsight: ") && first.contains(begins), "{first}");
+        assert!(last.starts_with("farsight: ") && last.contains(ends), "{last}");
+    }
+}
+
+#[test]
+fn a_hangup_that_was_ignored_at_the_start_ends_no_server() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let socket = directory.path().join("test.sock");
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", "trap '' HUP; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_farsight"), "serve", "--socket"]);
+    let server = start(shell.arg(&socket));
+    let get = || wait(start(program().args(["tables", "--wait", "60", "--connect", &url(&socket)])));
+    assert_eq!(get().code, Some(0));
+    kill_process(Pid::from_child(&server), Signal::HUP).expect("the server is there");
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).expect("it is there");
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:\t")).expect("a mask");
+    assert_eq!(u64::from_str_radix(mask, 16).expect("hexadecimal") & 1, 1, "a hangup is heard");
+    assert_eq!(get().code, Some(0), "the hangup has ended the server");
+    kill_process(Pid::from_child(&server), Signal::TERM).expect("the server is there");
+    assert_eq!(wait(server).code, Some(0));
+    assert!(!socket.exists(), "the socket is left behind");
+}
+
+#[test]
+fn signals_end_a_server_cleanly() {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let mut serve = Serve::start();
         serve.ok(&["create", "t"]);
         let pid = Pid::from_child(&serve.child);
