@@ -18,6 +18,7 @@
 //! | [`machine`] | the machine's description, pinning, processor time of a process |
 //! | [`simulated`] | YCSB on the simulated fabric, where verbs have prices |
 //! | [`report`] | the record of a result, its JSON and its table |
+//! | [`whole_file`] | files that hold a whole result or the one before |
 
 #![forbid(unsafe_code)]
 
@@ -31,4 +32,5 @@ pub mod machine;
 pub mod model_survey;
 pub mod report;
 pub mod simulated;
+pub mod whole_file;
 pub mod workload;

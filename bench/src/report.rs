@@ -15,7 +15,7 @@ use std::{fs, io, path::Path};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::{histogram::LatencyNs, machine::Machine};
+use crate::{histogram::LatencyNs, machine::Machine, whole_file::write_whole};
 
 pub use comparison::{ComparedStore, Comparison, Rate, Work};
 pub use inserts::{InsertPhase, InsertRecord, InsertSample, InsertSetting, insert_table};
@@ -213,17 +213,22 @@ pub fn median(values: &[f64]) -> f64 {
     if sorted.len() % 2 == 1 { sorted[middle] } else { f64::midpoint(sorted[middle - 1], sorted[middle]) }
 }
 
-/// Writes records as a JSON array, one object a setting.
-///
-/// # Errors
-/// [`ReportError::Io`] with the path.
+/// Records as a JSON array, one object a setting.
 ///
 /// # Panics
 /// If a record is no plain data.
-pub fn write_json(path: &Path, records: &[impl Serialize]) -> Result<(), ReportError> {
+pub fn to_json(records: &[impl Serialize]) -> String {
     let mut text = serde_json::to_string_pretty(records).expect("records are plain data");
     text.push('\n');
-    fs::write(path, text).map_err(|source| ReportError::Io {
+    text
+}
+
+/// Writes records as [`to_json`] has them: the whole file, or nothing of it.
+///
+/// # Errors
+/// [`ReportError::Io`] with the path.
+pub fn write_json(path: &Path, records: &[impl Serialize]) -> Result<(), ReportError> {
+    write_whole(path, to_json(records).as_bytes()).map_err(|source| ReportError::Io {
         action: "writing",
         path: path.display().to_string(),
         source,

@@ -15,6 +15,7 @@ mod key_set;
 mod key_text;
 mod listing;
 mod outcome;
+mod results;
 mod size;
 #[cfg(test)]
 mod text_properties;

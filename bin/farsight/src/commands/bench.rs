@@ -5,9 +5,8 @@ mod model;
 mod simulated;
 
 use std::fmt::Write as _;
-use std::fs::OpenOptions;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -21,15 +20,16 @@ use farsight_bench::driver::{
     remove_directory_of, table_names,
 };
 use farsight_bench::machine;
-use farsight_bench::report::{Record, table, thousands, write_json};
+use farsight_bench::report::{Record, table, thousands};
 use farsight_bench::workload::{Distribution, Workload};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::memory_node::MemoryNode;
 use super::serve::{Serve, Settings};
 use crate::connection::Way;
+use crate::ending;
 use crate::key_set;
+use crate::results;
 use crate::size;
 
 /// The exit code of a benchmark that a signal ended: 128 and SIGINT's number, as shells count.
@@ -353,9 +353,7 @@ impl Ycsb {
         }
         self.running.check()?;
         let cancellation = cancellation()?;
-        if let Some(path) = &self.json {
-            check_writable(path)?;
-        }
+        results::check(self.json.as_deref())?;
         let dataset = Dataset::parse(&self.dataset)?;
         let is_simulated = self.fabric == FabricName::Sim;
         let fewer = is_simulated && dataset.is_synthetic();
@@ -377,13 +375,12 @@ impl Ycsb {
             done => done?,
         };
         let mut records: Vec<Record> = outcomes.iter().flat_map(|outcome| outcome.records.clone()).collect();
-        if let Some(path) = &self.json {
-            write_json(path, &records)?;
-        }
+        let stored = results::store(self.json.as_deref(), &records);
         // A table an engine.
         records.sort_by(|one, other| one.setting.engine.cmp(&other.setting.engine).reverse());
         writeln!(out, "{}", table(&records))?;
-        out.write_all(self.remarks(&dataset, &outcomes).as_bytes())?;
+        out.write_all(remarks(&dataset, &outcomes).as_bytes())?;
+        stored.tell(&mut out)?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -450,39 +447,36 @@ impl Ycsb {
             runs: self.runs.unwrap_or(RUNS_DEFAULT) as usize,
         }
     }
+}
 
-    /// What stands below the table.
-    fn remarks(&self, dataset: &Dataset, outcomes: &[Outcome]) -> String {
-        let mut text = String::new();
-        let mut engines = Vec::new();
-        for Outcome { load, notes, .. } in outcomes {
-            if !engines.contains(&load.engine) {
-                engines.push(load.engine);
-                text.push_str(&load_text(load));
-            }
-            for note in notes {
-                let _ = writeln!(text, "{}, {note}", load.engine);
-            }
+/// What stands below the table.
+fn remarks(dataset: &Dataset, outcomes: &[Outcome]) -> String {
+    let mut text = String::new();
+    let mut engines = Vec::new();
+    for Outcome { load, notes, .. } in outcomes {
+        if !engines.contains(&load.engine) {
+            engines.push(load.engine);
+            text.push_str(&load_text(load));
         }
-        let checked = thousands(outcomes.iter().map(|outcome| outcome.operations_checked).sum());
-        let _ = writeln!(text, "wrong answers: 0 in {checked} operations, each of them checked");
-        if let Some(path) = &self.json {
-            let _ = writeln!(text, "results: {}", path.display());
+        for note in notes {
+            let _ = writeln!(text, "{}, {note}", load.engine);
         }
-        if let Some(credit) = dataset.attribution() {
-            let _ = writeln!(text, "{credit}");
-        }
-        let next = "\nNext: farsight bench ycsb --dataset uniform --keys 10000000 --workload c\n\
-                    More: farsight bench ycsb --help\n";
-        text.push_str(next);
-        text
     }
+    let checked = thousands(outcomes.iter().map(|outcome| outcome.operations_checked).sum());
+    let _ = writeln!(text, "wrong answers: 0 in {checked} operations, each of them checked");
+    if let Some(credit) = dataset.attribution() {
+        let _ = writeln!(text, "{credit}");
+    }
+    let next = "\nNext: farsight bench ycsb --dataset uniform --keys 10000000 --workload c\n\
+                More: farsight bench ycsb --help\n";
+    text.push_str(next);
+    text
 }
 
 /// A flag that the signals set which ask a program to end.
 pub(super) fn cancellation() -> Result<Cancellation> {
     let cancellation = Cancellation::default();
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
+    for signal in ending::signals() {
         signal_hook::flag::register(signal, cancellation.flag()).context("cannot handle signals")?;
     }
     Ok(cancellation)
@@ -512,18 +506,6 @@ fn load_text(load: &LoadReport) -> String {
         size::text(load.table_bytes),
         size::text(load.huge_page_bytes),
     )
-}
-
-/// Finds out before minutes of work, and without a trace, whether a file can be written.
-fn check_writable(path: &Path) -> Result<()> {
-    let cannot = || format!("cannot write results to {}", path.display());
-    if path.exists() {
-        OpenOptions::new().append(true).open(path).with_context(cannot)?;
-    } else {
-        OpenOptions::new().write(true).create_new(true).open(path).with_context(cannot)?;
-        std::fs::remove_file(path).with_context(cannot)?;
-    }
-    Ok(())
 }
 
 impl PinnedServer {

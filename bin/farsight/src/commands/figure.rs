@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 use farsight_bench::figures;
+use farsight_bench::whole_file::write_whole;
 
 /// Draw a benchmark's result
 ///
@@ -30,7 +31,7 @@ impl Figure {
         let (from, to) = (self.result.display(), self.out.display());
         let json = std::fs::read_to_string(&self.result).with_context(|| format!("reading {from}"))?;
         let picture = figures::draw(&json).with_context(|| format!("drawing {from}"))?;
-        std::fs::write(&self.out, picture).with_context(|| format!("writing {to}"))?;
+        write_whole(&self.out, picture.as_bytes()).with_context(|| format!("writing {to}"))?;
         Ok(ExitCode::SUCCESS)
     }
 }

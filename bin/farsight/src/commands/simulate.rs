@@ -137,8 +137,10 @@ impl Simulate {
         } else {
             out.write_all(summary::text(&record, &tally, self.seeds).as_bytes())?;
         }
-        if let Some(document) = document {
-            document.add(&record)?;
+        if let Some(Err(error)) = document.map(|document| document.add(&record)) {
+            // Not lost: the line that the document's record lacks.
+            writeln!(out, "{}", serde_json::to_string(&record)?)?;
+            return Err(error);
         }
         Ok(if record.has_passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }

@@ -22,6 +22,39 @@ fn a_model_is_surveyed_and_drawn() {
     assert!(picture.contains("lognormal: 30,000 keys and the model over them"), "{picture}");
 }
 
+/// The results that a command printed because it could not store them.
+fn printed(output: &Output) -> serde_json::Value {
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("the results are printed, not stored"), "{said}");
+    let shown = String::from_utf8_lossy(&output.stdout);
+    let json = shown.find("\n[").expect("an array behind the text");
+    serde_json::from_str(&shown[json..]).expect("results")
+}
+
+#[test]
+fn a_result_that_has_no_room_is_printed_and_the_one_before_stays() {
+    let arguments = ["bench", "model", "--dataset", "lognormal", "--keys", "30000", "--json"];
+    let records = printed(&farsight(&arguments, &[Path::new("/dev/full")]));
+    assert_eq!(records[0]["keys"], 30_000);
+
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let json = directory.path().join("model.json");
+    std::fs::write(&json, "before").expect("writable");
+    // No file may grow beyond a few hundred bytes.
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "trap '' XFSZ; ulimit -f 1; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_farsight")]);
+    let records = printed(&limited.args(arguments).arg(&json).output().expect("a shell"));
+    assert_eq!(records[0]["keys"], 30_000);
+    assert_eq!(std::fs::read_to_string(&json).expect("it is there"), "before");
+    assert_eq!(std::fs::read_dir(directory.path()).expect("a directory").count(), 1);
+    let nowhere = farsight(&arguments, &[&directory.path().join("nowhere/model.json")]);
+    assert!(
+        nowhere.stdout.is_empty() && nowhere.status.code() == Some(1),
+        "told before the work: {nowhere:?}"
+    );
+}
+
 #[test]
 fn what_is_no_result_is_refused_by_name() {
     let directory = tempfile::tempdir().expect("a temporary directory");

@@ -9,11 +9,12 @@ use clap::{Args, ValueEnum};
 use farsight::{VALUE_BYTES_MAX, VALUE_BYTES_MIN};
 use farsight_bench::dataset::Dataset;
 use farsight_bench::driver::{DriverError, InsertOrder, InsertPlan, Placement, ServerSource};
-use farsight_bench::report::{insert_table, thousands, write_json};
+use farsight_bench::report::{insert_table, thousands};
 
 use super::{BATCH_MAX, Running, SEED};
-use super::{cancellation, check_writable, load_text, seconds, server_command};
+use super::{cancellation, load_text, seconds, server_command};
 use crate::key_set;
+use crate::results;
 
 const HELP: &str = "\
 First a writer alone; then, three times in turn, a reader alone (read), the
@@ -84,9 +85,7 @@ impl Inserts {
     pub(super) fn run(self) -> Result<ExitCode> {
         self.running.check()?;
         let cancellation = cancellation()?;
-        if let Some(path) = &self.json {
-            check_writable(path)?;
-        }
+        results::check(self.json.as_deref())?;
         let dataset = Dataset::parse(&self.dataset)?;
         let keys = key_set::generate(&dataset, self.keys.map(|keys| keys as usize), SEED, false)?.keys;
         ensure!(!keys.is_empty(), "{} has no keys", self.dataset);
@@ -110,14 +109,12 @@ impl Inserts {
             Err(DriverError::Cancelled) => return Ok(self.running.interrupted()),
             done => done?,
         };
+        let stored = results::store(self.json.as_deref(), std::slice::from_ref(&outcome.record));
         let mut out = std::io::stdout().lock();
         write!(out, "{}{}", insert_table(&outcome.record), load_text(&outcome.load))?;
         writeln!(out, "wrong answers: 0 in {} operations", thousands(outcome.operations_checked))?;
         write!(out, "{}", self.running.remains())?;
-        if let Some(path) = &self.json {
-            write_json(path, &[outcome.record])?;
-            writeln!(out, "results: {}", path.display())?;
-        }
+        stored.tell(&mut out)?;
         if let Some(credit) = dataset.attribution() {
             writeln!(out, "{credit}")?;
         }

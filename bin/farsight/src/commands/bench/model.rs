@@ -8,10 +8,11 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use farsight_bench::dataset::Dataset;
 use farsight_bench::model_survey::survey;
-use farsight_bench::report::{thousands, write_json};
+use farsight_bench::report::thousands;
 
-use super::{SEED, check_writable};
+use super::SEED;
 use crate::key_set;
+use crate::results;
 
 /// How well a model follows a set of keys, without a server
 ///
@@ -37,13 +38,12 @@ pub(super) struct Model {
 
 impl Model {
     pub(super) fn run(self) -> Result<ExitCode> {
-        if let Some(path) = &self.json {
-            check_writable(path)?;
-        }
+        results::check(self.json.as_deref())?;
         let dataset = Dataset::parse(&self.dataset)?;
         let keys = key_set::generate(&dataset, self.keys.map(|keys| keys as usize), SEED, false)?.keys;
         ensure!(!keys.is_empty(), "{} has no keys", self.dataset);
         let record = survey(&dataset.name(), &keys)?;
+        let stored = results::store(self.json.as_deref(), std::slice::from_ref(&record));
         let mut out = std::io::stdout().lock();
         writeln!(
             out,
@@ -64,10 +64,7 @@ impl Model {
             "a prediction leaves {:.3} leaves on average, at most {}; with fence hints {:.4}",
             record.window_leaves_mean, record.window_leaves_max, record.candidates_mean
         )?;
-        if let Some(path) = &self.json {
-            write_json(path, &[record])?;
-            writeln!(out, "results: {}", path.display())?;
-        }
+        stored.tell(&mut out)?;
         if let Some(credit) = dataset.attribution() {
             writeln!(out, "{credit}")?;
         }

@@ -8,11 +8,12 @@ use clap::Args;
 use farsight::Engine;
 use farsight_bench::dataset::Dataset;
 use farsight_bench::driver::{Cancellation, DriverError};
-use farsight_bench::report::{SimulatedRecord, simulated_table, write_json};
+use farsight_bench::report::{SimulatedRecord, simulated_table};
 use farsight_bench::simulated::{Profile, SimulatedPlan};
 use farsight_bench::workload::Workload;
 
 use super::{EXIT_INTERRUPTED, FabricName, Ycsb};
+use crate::results;
 
 /// Keys of a simulated run: a GET's verbs are the same at a hundred times as many.
 pub(super) const KEYS_DEFAULT: u64 = 1_000_000;
@@ -108,13 +109,11 @@ impl Ycsb {
             }
         }
         say("");
+        let stored = results::store(self.json.as_deref(), &records);
         let mut out = std::io::stdout().lock();
         write!(out, "{}", simulated_table(&records))?;
         writeln!(out, "wrong answers: 0, each of them checked")?;
-        if let Some(path) = &self.json {
-            write_json(path, &records)?;
-            writeln!(out, "results: {}", path.display())?;
-        }
+        stored.tell(&mut out)?;
         if let Some(credit) = dataset.attribution() {
             writeln!(out, "{credit}")?;
         }

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use farsight_bench::whole_file::write_whole;
 use farsight_sim::{CLASSES, Cover};
 use indicatif::HumanCount;
 
@@ -66,7 +67,8 @@ impl Document {
         let text = format!("{}{BEGINS}\n\n{}\n{ENDS}{}", self.before, report(&self.runs), self.after);
         let record = self.path.with_extension("jsonl");
         for (path, contents) in [(&record, lines), (&self.path, text)] {
-            std::fs::write(path, contents).with_context(|| format!("cannot write {}", path.display()))?;
+            write_whole(path, contents.as_bytes())
+                .with_context(|| format!("cannot write {}", path.display()))?;
         }
         Ok(())
     }
