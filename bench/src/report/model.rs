@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a survey found. Keys are numbers as stored; positions count leaves in key order.
+/// What a survey found. Keys are numbers as stored, strings in JSON, where numbers may lose bits; positions count leaves in key order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelRecord {
     /// Name of the dataset.
@@ -33,6 +33,7 @@ pub struct ModelRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CurvePoint {
     /// The key at which the piece begins.
+    #[serde(with = "farsight_protocol::exact::word")]
     pub key: u64,
     /// The part of all keys below it.
     pub rank: f64,
@@ -46,6 +47,7 @@ pub struct CurvePoint {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelDetail {
     /// The leaves' low fences, in order.
+    #[serde(with = "farsight_protocol::exact::words")]
     pub fences: Vec<u64>,
     /// Position of the first of them among all leaves.
     pub first_position: u64,
@@ -57,8 +59,10 @@ pub struct ModelDetail {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DetailedSubModel {
     /// Its least key.
+    #[serde(with = "farsight_protocol::exact::word")]
     pub from_key: u64,
     /// Its greatest key.
+    #[serde(with = "farsight_protocol::exact::word")]
     pub to_key: u64,
     /// Keys and what it says of each.
     pub predictions: Vec<Prediction>,
@@ -68,6 +72,7 @@ pub struct DetailedSubModel {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Prediction {
     /// The key.
+    #[serde(with = "farsight_protocol::exact::word")]
     pub key: u64,
     /// The leaf that has it.
     pub position: u64,

@@ -2,18 +2,15 @@
 
 use anyhow::{Result, bail, ensure};
 use farsight::Key;
-use serde_json::Value;
 
 /// A kind of key that can be typed and printed.
 pub(crate) trait TextKey: Key {
     /// Reads a key.
     fn parse(text: &str) -> Result<Self>;
 
-    /// Prints it so that `parse` reads it back.
+    /// Prints it so that `parse` reads it back. In JSON, too, keys are texts, whatever their value: common
+    /// readers make floating point numbers of its numbers, which are exact up to 2^53 alone.
     fn text(self) -> String;
-
-    /// As JSON: a number, or text where no number would do.
-    fn json(self) -> Value;
 }
 
 impl TextKey for u64 {
@@ -31,10 +28,6 @@ impl TextKey for u64 {
     fn text(self) -> String {
         self.to_string()
     }
-
-    fn json(self) -> Value {
-        self.into()
-    }
 }
 
 impl TextKey for i64 {
@@ -48,10 +41,6 @@ impl TextKey for i64 {
     fn text(self) -> String {
         self.to_string()
     }
-
-    fn json(self) -> Value {
-        self.into()
-    }
 }
 
 impl TextKey for f64 {
@@ -64,11 +53,6 @@ impl TextKey for f64 {
 
     fn text(self) -> String {
         self.to_string()
-    }
-
-    fn json(self) -> Value {
-        // JSON has no infinities and no NaN.
-        serde_json::Number::from_f64(self).map_or_else(|| self.text().into(), Value::Number)
     }
 }
 
@@ -93,10 +77,6 @@ impl TextKey for [u8; 8] {
             Some(text) => text.to_owned(),
             None => format!("0x{:016x}", u64::from_be_bytes(self)),
         }
-    }
-
-    fn json(self) -> Value {
-        self.text().into()
     }
 }
 

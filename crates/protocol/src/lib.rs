@@ -14,6 +14,7 @@
 
 mod catalogue;
 mod error;
+pub mod exact;
 mod outcome;
 mod pool;
 mod reply;

@@ -56,6 +56,7 @@ impl std::fmt::Display for ComputeNode {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PoolPlace {
     /// The nodes' lives, in the order of the list; the first is home's.
+    #[serde(with = "crate::exact::words")]
     pub epochs: Vec<u64>,
     /// The node's index in the list.
     pub index: u8,
@@ -100,6 +101,7 @@ pub enum TableEngine {
     /// the keys, an XStore table of its own.
     XStoreD {
         /// The least key of each node's range but the first node's, ascending.
+        #[serde(with = "crate::exact::words")]
         boundaries: Vec<u64>,
     },
 }

@@ -35,7 +35,7 @@ pub(crate) struct Get {
     /// How to print values
     #[arg(long, value_enum, default_value_t)]
     format: ValueFormat,
-    /// Print one JSON object a key: key, value (null if absent), version
+    /// Print one JSON object a key: key (always a string), value (null if absent), version
     #[arg(long)]
     json: bool,
 }
@@ -61,7 +61,7 @@ impl TableCommand for Get {
             let text = answer.map(|(value, _)| self.format.text(value));
             if self.json {
                 let version = answer.map(|(_, version)| version);
-                writeln!(out, "{}", json!({ "key": key.json(), "value": text, "version": version }))?;
+                writeln!(out, "{}", json!({ "key": key.text(), "value": text, "version": version }))?;
             } else if let Some(text) = &text {
                 if keys.len() > 1 {
                     write!(out, "{}\t", key.text())?;

@@ -42,7 +42,7 @@ pub(crate) struct Scan {
     /// How to print values
     #[arg(long, value_enum, default_value_t)]
     format: ValueFormat,
-    /// Print one JSON object a pair: key, value, version
+    /// Print one JSON object a pair: key (always a string), value, version
     #[arg(long)]
     json: bool,
 }
@@ -67,7 +67,7 @@ impl TableCommand for Scan {
             let (key, entry) = pair?;
             let text = self.format.text(&entry.value);
             if self.json {
-                writeln!(out, "{}", json!({ "key": key.json(), "value": text, "version": entry.version }))?;
+                writeln!(out, "{}", json!({ "key": key.text(), "value": text, "version": entry.version }))?;
             } else {
                 writeln!(out, "{}\t{text}", key.text())?;
             }
