@@ -101,6 +101,8 @@ def test_scans(new_table: Any) -> None:
         assert (found == expected).all() and len(found) == len(expected)
         assert (values == expected + 10_000).all()
     assert len(table.scan(limit=100_000)[0]) == 20_000, "longer than a page"
+    assert table.scan()[0].tolist() == keys.tolist(), "all of them"
+    assert table.scan(-9_000, 9_000)[0].tolist() == list(range(-9_000, 9_000))
     assert len(table.scan(limit=0)[0]) == 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -77,17 +78,20 @@ class Table:
         return (*answers, found_versions) if versions else answers
 
     def scan(
-        self, start: Any = None, stop: Any = None, *, limit: int = 1000
+        self, start: Any = None, stop: Any = None, *, limit: int | None = None
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Keys and values, in key order, of the first `limit` pairs from `start` on and below `stop`.
+        """Keys and values, in key order, of the pairs from `start` on and below `stop`: all, or the first `limit`.
+
+        They are fetched in pages and come together. Of a table that does not fit this process's memory, scan a
+        piece at a time: the next one starts behind the last key.
 
         Every pair was there at an instant during the scan, none is skipped and none comes twice.
         """
-        if limit < 0:
+        if limit is not None and limit < 0:
             raise ValueError(f"a scan has a limit of at least 0, not {limit}")
         first = None if start is None else self._key(start)
         end = None if stop is None else self._key(stop)
-        keys, values = self._native.scan(first, end, limit)
+        keys, values = self._native.scan(first, end, sys.maxsize if limit is None else limit)
         return np.frombuffer(keys, self._key_dtype), np.frombuffer(values, self._dtype)
 
     # Writes of one pair.
