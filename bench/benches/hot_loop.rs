@@ -98,7 +98,7 @@ fn main() {
     let mut published = Published { model, fences };
     let table = TableInfo {
         id: TableId(0),
-        definition: TableDefinition { name: "hot".into(), key_kind: KeyKind::U64, value_bytes: 8 },
+        definition: TableDefinition::new("hot", KeyKind::U64, 8),
         format_version: FORMAT_VERSION,
         leaf_region: region.id().0,
         capacity_leaves: published.fences.len() as u32,

@@ -36,7 +36,7 @@ impl<K: Kind> EngineUnderTest for SimStore<K> {
         // Relaxed: the number only has to differ.
         let name = format!("t{}", self.tables.fetch_add(1, Ordering::Relaxed));
         let value_bytes = u16::try_from(value_bytes).expect("a short value");
-        let definition = TableDefinition { name, key_kind: KeyKind::U64, value_bytes };
+        let definition = TableDefinition::new(name, KeyKind::U64, value_bytes);
         let client = self.node.connect().expect("a client");
         let table = client.create_table(definition).expect("a new table");
         SimTable { simulation: self.node.simulation().clone(), table }

@@ -95,7 +95,7 @@ fn torture_a_pool(test: &str, engine: Engine, url: impl Fn(&Directory, usize) ->
     let pool = Pool::start(2, 64 << 20, url);
     // Half of the keys at each node, of XStore-D.
     let sample = (1..=shape.keys).map(|number| number * shape.stride).collect();
-    let options = TableOptions { engine: Some(engine), sample };
+    let options = TableOptions { engine: Some(engine), sample, ..TableOptions::default() };
     pool.connect().create_table_with::<u64>(TABLE, shape.value_bytes, &options).expect("a table");
     let _training = pool.train();
     let reports = run(test, pool.addresses().to_string(), pool.file("ledger"), shape, POOL_READING_MS);

@@ -68,11 +68,7 @@ impl<K: Kind> Servers<K> {
     /// Makes the table on the newest server, in later lives perhaps as another one than the first: then
     /// numbers that a client kept name something else.
     pub(crate) fn make_table(&self) -> Result<(), CatalogueError> {
-        let definition = |name: &str, value_bytes| TableDefinition {
-            name: name.to_owned(),
-            key_kind: KeyKind::U64,
-            value_bytes,
-        };
+        let definition = |name: &str, value_bytes| TableDefinition::new(name, KeyKind::U64, value_bytes);
         let client = connect::<K>(&self.setting.simulation, self.setting.address)?;
         let life = self.lives() as u64;
         if life > 1 && SplitMix64::new(self.setting.seed ^ life << 8).below(2) == 0 {

@@ -246,7 +246,11 @@ pub fn table_names() -> String {
 fn table_options(source: &ServerSource, keys: &[u64]) -> TableOptions<u64> {
     let ServerSource::StartPool(engine, ..) = source else { return TableOptions::default() };
     let step = keys.len().div_ceil(SAMPLE_KEYS).max(1);
-    TableOptions { engine: Some(*engine), sample: keys.iter().copied().step_by(step).collect() }
+    TableOptions {
+        engine: Some(*engine),
+        sample: keys.iter().copied().step_by(step).collect(),
+        ..TableOptions::default()
+    }
 }
 
 fn fill(table: &Table<u64>, keys: &[u64], cancellation: &Cancellation) -> Result<(), DriverError> {

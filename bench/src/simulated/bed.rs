@@ -116,7 +116,7 @@ fn simulation(profile: &Profile) -> Simulation {
 /// The table.
 fn definition(plan: &SimulatedPlan) -> TableDefinition {
     let value_bytes = u16::try_from(plan.value_bytes).expect("a size that the format knows");
-    TableDefinition { name: TABLE.to_owned(), key_kind: KeyKind::U64, value_bytes }
+    TableDefinition::new(TABLE, KeyKind::U64, value_bytes)
 }
 
 /// Memory for its leaves, those of keys that a run inserts among them.

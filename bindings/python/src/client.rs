@@ -40,6 +40,7 @@ impl Client {
     }
 
     /// Makes a table, or opens the one of the same definition. `sample` has the bits of keys.
+    #[expect(clippy::too_many_arguments, reason = "what a table is, as the package has it")]
     fn create_table(
         &self,
         py: Python<'_>,
@@ -48,6 +49,7 @@ impl Client {
         value_bytes: usize,
         engine: Option<&str>,
         sample: &Bound<'_, PyAny>,
+        value_type: &str,
     ) -> PyResult<Table> {
         let client = self.client()?;
         let engine = engine.map(engine_of).transpose()?;
@@ -59,7 +61,7 @@ impl Client {
             "bytes8" => typed_table::create::<[u8; 8]>,
             _ => return Err(PyValueError::new_err(format!("no such kind of keys: {kind:?}"))),
         };
-        opened(py.detach(|| create(&client, name, value_bytes, engine, &sample)))
+        opened(py.detach(|| create(&client, name, value_bytes, engine, &sample, value_type)))
     }
 
     /// Opens a table, whatever its keys are.
@@ -75,13 +77,14 @@ impl Client {
         opened(py.detach(|| open(&client, name)))
     }
 
-    /// Name, kind of keys and bytes of a value of each table.
-    fn tables(&self, py: Python<'_>) -> PyResult<Vec<(String, String, usize)>> {
+    /// Name, kind of keys, bytes of a value and the name of their type of each table.
+    fn tables(&self, py: Python<'_>) -> PyResult<Vec<(String, String, usize, String)>> {
         let client = self.client()?;
         let tables = py.detach(|| client.tables()).map_err(|error| error::catalogue(&error))?;
         let row = |info: TableInfo| {
             let definition = info.definition;
-            (definition.name, definition.key_kind.to_string(), usize::from(definition.value_bytes))
+            let kind = definition.key_kind.to_string();
+            (definition.name, kind, usize::from(definition.value_bytes), definition.value_type)
         };
         Ok(tables.into_iter().map(row).collect())
     }

@@ -38,6 +38,11 @@ impl Table {
         self.operations.value_bytes()
     }
 
+    #[getter]
+    fn value_type(&self) -> &str {
+        self.operations.value_type()
+    }
+
     /// The value of a key and its version.
     fn get<'py>(&self, py: Python<'py>, key: u64) -> PyResult<Option<(Bound<'py, PyBytes>, u64)>> {
         let answers = py.detach(|| self.operations.multi_get(&[key]))?;

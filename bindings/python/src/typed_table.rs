@@ -74,6 +74,8 @@ pub(crate) trait Operations: Send + Sync {
     fn name(&self) -> &str;
     fn kind(&self) -> String;
     fn value_bytes(&self) -> usize;
+    /// The name of the type of its values.
+    fn value_type(&self) -> &str;
     fn multi_get(&self, keys: &[u64]) -> Result<Answers, PyErr>;
     /// The first pairs, at most `limit`, from the key `first` on, and below `end`.
     fn scan(&self, first: Option<u64>, end: Option<u64>, limit: usize) -> Result<Columns, PyErr>;
@@ -101,8 +103,9 @@ pub(crate) fn create<K: NumpyKey>(
     value_bytes: usize,
     engine: Option<Engine>,
     sample: &[u64],
+    value_type: &str,
 ) -> Result<Box<dyn Operations>, TableError> {
-    let options = TableOptions { engine, sample: typed::<K>(sample) };
+    let options = TableOptions { engine, sample: typed::<K>(sample), value_type: value_type.to_owned() };
     let table = client.create_table_with::<K>(name, value_bytes, &options)?;
     Ok(Box::new(TypedTable { table, idle: Mutex::default() }))
 }
@@ -145,6 +148,10 @@ impl<K: NumpyKey> Operations for TypedTable<K> {
 
     fn value_bytes(&self) -> usize {
         self.table.value_bytes()
+    }
+
+    fn value_type(&self) -> &str {
+        &self.table.info().definition.value_type
     }
 
     fn multi_get(&self, keys: &[u64]) -> Result<Answers, PyErr> {

@@ -39,7 +39,8 @@ def test_values_may_be_stored_in_another_order_of_bytes(new_table: Any, client: 
     table = new_table(">f8")
     table.put_many([1], np.array([2.5], "<f8"))
     assert table[1] == 2.5
-    assert client.table(table.name)[1] == np.array([2.5], ">f8").tobytes()
+    assert client.table(table.name)[1] == 2.5 and client.table(table.name).dtype == ">f8"
+    assert client.table(table.name, 8)[1] == np.array([2.5], ">f8").tobytes()
 
 
 REFUSED_KEYS: list[tuple[Any, Any, type[Exception], str]] = [
@@ -81,6 +82,59 @@ def test_values_are_refused(
     with pytest.raises(error, match=text):
         table.put_many([1], values)
     assert table.get(1) is None
+
+
+TICK = np.dtype([("price", "<f8"), ("size", "<u4"), ("venue", "S4"), ("past", "<i2", (2, 2))])
+OTHER_TICKS: list[Any] = [
+    [("price", "<f8"), ("size", "<i4"), ("venue", "S4"), ("past", "<i2", (2, 2))],
+    [("price", "<f8"), ("count", "<u4"), ("venue", "S4"), ("past", "<i2", (2, 2))],
+    [("price", "<f8"), ("size", "<u4"), ("venue", "S4"), ("past", "<i2", (4,))],
+]
+
+
+@pytest.mark.parametrize("made", ["f8", "i8", "u8", ">f8", "S8", "M8[ns]", "c16", "U4"])
+def test_a_table_keeps_the_type_of_its_values(new_table: Any, client: farsight.Client, made: str) -> None:
+    dtype = np.dtype(made)
+    table = new_table(dtype)
+    assert client.table(table.name).dtype == dtype and client.table(table.name, made).dtype == dtype
+    assert {info.name: info.value_type for info in client.tables()}[table.name] == dtype.str
+    assert client.table(table.name, dtype.itemsize).dtype == f"V{dtype.itemsize}"
+    for other in ["f8", "i8", "u8", ">f8", "S8", "M8[ns]", "M8[us]", "c16", "U4"]:
+        if np.dtype(other).itemsize == dtype.itemsize and np.dtype(other) != dtype:
+            with pytest.raises(TypeError, match="their bits would be read as others"):
+                client.table(table.name, other)
+            with pytest.raises(farsight.TableError, match="of type"):
+                client.create_table(table.name, other)
+
+
+def test_a_structured_type_is_known_by_its_fields(new_table: Any, client: farsight.Client) -> None:
+    table = new_table(TICK)
+    table.put(1, np.zeros(1, TICK)[0])
+    assert client.table(table.name, TICK)[1]["venue"] == b""
+    assert client.table(table.name, TICK.itemsize)[1] == bytes(TICK.itemsize)
+    with pytest.raises(TypeError, match="name the type that they were made with, or 24 for raw bytes"):
+        client.table(table.name)
+    for other in [*OTHER_TICKS, "S24"]:
+        assert np.dtype(other).itemsize == TICK.itemsize
+        with pytest.raises(TypeError, match="their bits would be read as others"):
+            client.table(table.name, other)
+
+
+def test_a_table_without_a_type_is_bytes_or_what_the_caller_says(new_table: Any, client: farsight.Client) -> None:
+    table = new_table(8)
+    table.put(1, np.float64(2.5).tobytes())
+    assert client.table(table.name).dtype == "V8" and client.table(table.name, "f8")[1] == 2.5
+    with pytest.raises(farsight.TableError, match="exists with u64 keys and values of 8 B"):
+        client.create_table(table.name, "f8")
+
+
+def test_names_of_types_that_a_server_makes_up_are_refused() -> None:
+    from farsight import _convert
+
+    for name, value_bytes in [("O", 8), ("<f8", 16), ("f8,f8", 16), ("V8", 8), ("(", 8), ("struct-00", 8), ("f8", 8)]:
+        with pytest.raises(TypeError, match="of a type that it knows as"):
+            _convert.stored_dtype(name, value_bytes, "t")
+    assert _convert.stored_dtype("<f8", 8, "t") == np.float64
 
 
 def test_wrong_types_of_tables_are_refused(client: farsight.Client, new_table: Any) -> None:

@@ -127,7 +127,7 @@ impl<F: FabricUnderTest> DirectTable<F> {
     #[must_use]
     pub fn create(subject: &Arc<F>, name: String, value_bytes: usize) -> Self {
         let value_bytes = u16::try_from(value_bytes).expect("a short value");
-        let definition = TableDefinition { name, key_kind: KeyKind::U64, value_bytes };
+        let definition = TableDefinition::new(name, KeyKind::U64, value_bytes);
         let client = connect(&**subject);
         let table = client.create_table(definition).expect("a new table");
         Self { subject: Arc::clone(subject), client, table }

@@ -34,7 +34,11 @@ const LARGE_VALUE_BYTES: usize = 256;
 
 /// A session on the table, made with ranges that have the same number of [`KEYS`].
 fn session_on_new_table(pool: &Pool, engine: Engine, value_bytes: usize) -> Session<u64> {
-    let options = TableOptions { engine: Some(engine), sample: (0..KEYS).step_by(100).collect() };
+    let options = TableOptions {
+        engine: Some(engine),
+        sample: (0..KEYS).step_by(100).collect(),
+        ..TableOptions::default()
+    };
     let table = pool.connect().create_table_with::<u64>(TABLE, value_bytes, &options).expect("a table");
     table.session(Options::default()).expect("a session")
 }

@@ -89,7 +89,7 @@ impl<F: FabricUnderTest<Connection: 'static>> PoolStore<F> {
     #[must_use]
     pub fn create(&self, name: &str, value_bytes: usize) -> PoolTable<F::Connection> {
         let value_bytes = u16::try_from(value_bytes).expect("a short value");
-        let definition = TableDefinition { name: name.to_owned(), key_kind: KeyKind::U64, value_bytes };
+        let definition = TableDefinition::new(name, KeyKind::U64, value_bytes);
         let client = self.connect();
         let table = match &self.sample {
             None => client.create_table(definition),

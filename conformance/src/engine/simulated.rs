@@ -44,7 +44,7 @@ impl LoadedTable for PricedTable {
         let node = Node::start(&simulation, ADDRESS, &options, 1);
         let client = node.connect().expect("a client");
         let value_bytes = u16::try_from(value_bytes).expect("a short value");
-        let definition = TableDefinition { name: "t".to_owned(), key_kind: KeyKind::U64, value_bytes };
+        let definition = TableDefinition::new("t", KeyKind::U64, value_bytes);
         let table = client.create_table(definition).expect("a new table");
         let mut load = table.bulk_load().expect("a load");
         for (key, value) in pairs {

@@ -51,11 +51,7 @@ pub(super) fn run(data: &[u8]) {
 pub(super) fn client(geometry: &Geometry, leaves: usize, access: Access) -> XClient {
     let table = TableInfo {
         id: TableId(0),
-        definition: TableDefinition {
-            name: "t".into(),
-            key_kind: KeyKind::U64,
-            value_bytes: geometry.value_bytes() as u16,
-        },
+        definition: TableDefinition::new("t", KeyKind::U64, geometry.value_bytes() as u16),
         format_version: FORMAT_VERSION,
         leaf_region: 1,
         capacity_leaves: u32::MAX,

@@ -195,7 +195,7 @@ pub(super) fn run(data: &[u8]) {
         ("d", TableEngine::XStoreD { boundaries: Vec::new() }, leaf_lines),
     ];
     for (name, engine, lines) in engines {
-        let table = TableDefinition { name: name.into(), key_kind: KeyKind::U64, value_bytes: 8 };
+        let table = TableDefinition::new(name, KeyKind::U64, 8);
         let (block_lines, format_version) = (lines as u16, FORMAT_VERSION);
         let definition = PoolDefinition { table, engine, block_lines, format_version };
         node.ask(ClientId(1), &PoolRequest::CreateTable { definition, place: place.clone(), id: None });

@@ -155,7 +155,10 @@ fn control(source: &mut Source<'_>) -> ControlRequest {
 fn definition(source: &mut Source<'_>) -> TableDefinition {
     let key_kind = KEY_KINDS[source.below(4)];
     let value_bytes = source.below(1 << 16) as u16;
-    TableDefinition { name: String::from_utf8_lossy(source.rest()).into_owned(), key_kind, value_bytes }
+    let length_bytes = source.below(40);
+    let value_type = String::from_utf8_lossy(source.take(length_bytes)).into_owned();
+    let name = String::from_utf8_lossy(source.rest()).into_owned();
+    TableDefinition { name, key_kind, value_bytes, value_type }
 }
 
 /// A request to a memory node, within its bounds or not.

@@ -62,7 +62,7 @@ pub(super) fn run(data: &[u8]) {
     let mut server = Stepped::new();
     let mut frame = Vec::new();
     let key_kind = KeyKind::U64;
-    let definition = TableDefinition { name: "t".into(), key_kind, value_bytes: value_bytes as u16 };
+    let definition = TableDefinition::new("t", key_kind, value_bytes as u16);
     Request::control(&mut frame, &ControlRequest::CreateTable(definition));
     let reply = server.call(ClientId(1), &frame);
     Reply::decode(&reply).expect("a reply").expect("a table");

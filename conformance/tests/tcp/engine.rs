@@ -49,7 +49,7 @@ fn check(
 /// Values of `value_bytes`, and lines of a leaf if that is fetched whole.
 fn run(value_bytes: u16, whole_lines: Option<u64>) {
     let (_server, client) = serve();
-    let definition = TableDefinition { name: "t".to_owned(), key_kind: KeyKind::U64, value_bytes };
+    let definition = TableDefinition::new("t", KeyKind::U64, value_bytes);
     let table = client.create_table(definition).expect("a table");
     let mut session = table.session(Access::OneSided).expect("a session");
     let mut random = SplitMix64::new(11);
@@ -106,7 +106,7 @@ fn run(value_bytes: u16, whole_lines: Option<u64>) {
 fn short_scans_read_one_leaf_where_that_should_do() {
     const SCANS: usize = 640;
     let (_server, client) = serve();
-    let definition = TableDefinition { name: "t".to_owned(), key_kind: KeyKind::U64, value_bytes: 8 };
+    let definition = TableDefinition::new("t", KeyKind::U64, 8);
     let table = client.create_table(definition).expect("a table");
     let mut random = SplitMix64::new(12);
     let stored: BTreeSet<u64> = (0..KEYS).map(|_| random.next_u64()).collect();

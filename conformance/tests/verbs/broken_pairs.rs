@@ -42,7 +42,7 @@ impl Scene {
         let server = Server::start(vec![listener], &options).expect("a server");
         let connection = subject.connect(FORMAT_VERSION).expect("a connection");
         let client = Client::new(connection, ClientOptions::default()).expect("a client");
-        let definition = TableDefinition { name: "t".to_owned(), key_kind: KeyKind::U64, value_bytes: 8 };
+        let definition = TableDefinition::new("t", KeyKind::U64, 8);
         let table = client.create_table(definition).expect("a table");
         let mut session = table.session(Access::OneSided).expect("a session");
         let pairs: Vec<(u64, [u8; 8])> = (0..KEYS).map(|key| (key, value_of(key))).collect();

@@ -101,7 +101,7 @@ impl Desk {
         let options = ClientOptions { reconnect_timeout: RECONNECT_TIMEOUT };
         let client = Client::new(connection, options).expect("a client");
         let name = format!("{table}{}", std::process::id());
-        let definition = TableDefinition { name, key_kind: KeyKind::U64, value_bytes: 8 };
+        let definition = TableDefinition::new(name, KeyKind::U64, 8);
         let table = client.create_table(definition).expect("a table");
         let session = table.session(Access::OneSided).expect("a session");
         let mut desk = Self { client, session };

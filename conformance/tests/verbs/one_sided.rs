@@ -69,7 +69,7 @@ fn gets_take_no_processor_of_the_servers() {
     let mut server = Player::start(SERVER, &[]);
     let subject = Verbs::at(&server.hear().expect("where it is"));
     let client = direct::connect(&subject);
-    let definition = TableDefinition { name: "t".to_owned(), key_kind: KeyKind::U64, value_bytes: 8 };
+    let definition = TableDefinition::new("t", KeyKind::U64, 8);
     let table = client.create_table(definition).expect("a table");
     let mut session = DirectSession::new(table.session(Access::OneSided).expect("a session"));
     let pairs: Vec<(u64, Vec<u8>)> =

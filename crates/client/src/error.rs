@@ -155,9 +155,7 @@ pub enum OpenError {
     },
     /// The server has a table of this name that is defined otherwise.
     #[error(
-        "table {:?} at {peer} is now defined with {} keys and values of {} B; it was opened with {} keys and values of \
-         {} B. Open it anew",
-        got.name, got.key_kind, got.value_bytes, expected.key_kind, expected.value_bytes
+        "table {:?} at {peer} is now defined with {got}; it was opened with {expected}. Open it anew", got.name
     )]
     OtherDefinition {
         /// The server.

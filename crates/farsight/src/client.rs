@@ -177,8 +177,9 @@ impl Client {
                 max_bytes: VALUE_BYTES_MAX,
             });
         }
+        let value_type = options.value_type.clone();
         let definition =
-            TableDefinition { name: name.to_owned(), key_kind: K::KIND, value_bytes: value_bytes as u16 };
+            TableDefinition { value_type, ..TableDefinition::new(name, K::KIND, value_bytes as u16) };
         let is_pool = self.is_pool();
         let provider = match options.engine {
             Some(Engine::XStoreD) => {

@@ -20,11 +20,14 @@ pub struct TableOptions<K> {
     /// Of XStore-D: keys as they will come, in any order. The memory nodes' ranges have the same number of
     /// them each, and never change; with fewer keys than nodes they are of the same width.
     pub sample: Vec<K>,
+    /// What the bytes of a value are, by a name on which its users agree, as numpy's `<f8`: up to 32 visible
+    /// ASCII characters. A table that is there must have this one; empty takes any.
+    pub value_type: String,
 }
 
 impl<K> Default for TableOptions<K> {
     fn default() -> Self {
-        Self { engine: None, sample: Vec::new() }
+        Self { engine: None, sample: Vec::new(), value_type: String::new() }
     }
 }
 

@@ -6,9 +6,7 @@
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use farsight_base::Epoch;
-use farsight_protocol::{
-    ErrorCode, PoolDefinition, PoolPlace, ServerError, TABLE_NAME_BYTES_MAX, TableId, check_table_name,
-};
+use farsight_protocol::{ErrorCode, PoolDefinition, PoolPlace, ServerError, TABLE_NAME_BYTES_MAX, TableId};
 
 use crate::NodeState;
 use crate::table::Table;
@@ -69,7 +67,7 @@ impl Tables {
         place: PoolPlace,
         id: Option<TableId>,
     ) -> Result<&Table, ServerError> {
-        check_table_name(&definition.table.name)?;
+        definition.table.check_names()?;
         self.check_place(&place)?;
         let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(own) = self.place().filter(|own| **own != place) {
@@ -134,29 +132,23 @@ fn other_pool(own: &PoolPlace, wanted: &PoolPlace) -> ServerError {
 fn check_same(table: &Table, wanted: &PoolDefinition, id: Option<TableId>) -> Result<(), ServerError> {
     let own = &table.info().definition;
     let is_same = match id {
-        // Where the ranges of a table begin, whoever made it has said.
-        None => {
-            own.engine.is_like(&wanted.engine)
-                && *own == PoolDefinition { engine: own.engine.clone(), ..wanted.clone() }
-        }
+        None => own.is_wanted(wanted),
         Some(id) => own == wanted && id == table.info().id,
     };
     if is_same {
         return Ok(());
     }
     let text = format!(
-        "table {:?} exists in {} with {} keys, values of {} B, leaves of {} lines in format {} and number {}; {}, {} \
-         keys, values of {} B, {} lines, format {} were asked for",
+        "table {:?} exists in {} with {}, leaves of {} lines in format {} and number {}; {}, {}, {} lines, format {} \
+         were asked for",
         own.table.name,
         own.engine,
-        own.table.key_kind,
-        own.table.value_bytes,
+        own.table,
         own.block_lines,
         own.format_version,
         table.info().id.0,
         wanted.engine,
-        wanted.table.key_kind,
-        wanted.table.value_bytes,
+        wanted.table,
         wanted.block_lines,
         wanted.format_version
     );
@@ -168,6 +160,7 @@ mod tests {
     use farsight_protocol::{
         KeyKind, ListenerStats, MemoryNodeStats, ModelStats, POOL_NODES_MAX, PartStats, PoolTableInfo,
         PoolTableStats, ReplyWriter, SpaceStats, TableDefinition, TableEngine, TreeStats,
+        VALUE_TYPE_BYTES_MAX,
     };
 
     use super::*;
@@ -179,7 +172,8 @@ mod tests {
         const LARGE: u64 = 1 << 40;
         let place = PoolPlace { epochs: vec![u64::MAX; POOL_NODES_MAX], index: 15 };
         let name = "n".repeat(TABLE_NAME_BYTES_MAX);
-        let table = TableDefinition { name, key_kind: KeyKind::Bytes8, value_bytes: 256 };
+        let value_type = "t".repeat(VALUE_TYPE_BYTES_MAX);
+        let table = TableDefinition { value_type, ..TableDefinition::new(name, KeyKind::Bytes8, 256) };
         let engine = TableEngine::XStoreD { boundaries: vec![u64::MAX; POOL_NODES_MAX - 1] };
         let definition = PoolDefinition { table, engine, block_lines: u16::MAX, format_version: u32::MAX };
         let info = PoolTableInfo {

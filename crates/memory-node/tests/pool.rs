@@ -83,7 +83,7 @@ impl Client {
 }
 
 fn definition(name: &str, value_bytes: u16) -> PoolDefinition {
-    let table = TableDefinition { name: name.to_owned(), key_kind: KeyKind::U64, value_bytes };
+    let table = TableDefinition::new(name, KeyKind::U64, value_bytes);
     let block_lines = BlockGeometry::new(value_bytes.into()).expect("a geometry").lines() as u16;
     PoolDefinition { table, engine: TableEngine::Rolex, block_lines, format_version: FORMAT_VERSION }
 }

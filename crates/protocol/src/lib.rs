@@ -22,7 +22,10 @@ mod request;
 mod stats;
 mod wire;
 
-pub use catalogue::{KeyKind, TABLE_NAME_BYTES_MAX, TableDefinition, TableId, TableInfo, check_table_name};
+pub use catalogue::{
+    KeyKind, TABLE_NAME_BYTES_MAX, TableDefinition, TableId, TableInfo, VALUE_TYPE_BYTES_MAX,
+    check_table_name,
+};
 pub use error::{DecodeError, ErrorCode, ServerError};
 pub use outcome::{SentOutcome, WriteOperation, WriteOutcome};
 pub use pool::{

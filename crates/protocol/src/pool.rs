@@ -153,7 +153,7 @@ impl std::fmt::Display for TableEngine {
 /// A new table of a pool.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PoolDefinition {
-    /// Name, kind of keys, size of values.
+    /// Name, kind of keys, size and type of values.
     pub table: TableDefinition,
     /// How it is worked with.
     pub engine: TableEngine,
@@ -161,6 +161,16 @@ pub struct PoolDefinition {
     pub block_lines: u16,
     /// The version of the format in which its leaves are written.
     pub format_version: u32,
+}
+
+impl PoolDefinition {
+    /// True if a table that is defined so is the one `wanted`, wherever its ranges begin: who makes it says.
+    #[must_use]
+    pub fn is_wanted(&self, wanted: &Self) -> bool {
+        self.engine.is_like(&wanted.engine)
+            && self.table.is_wanted(&wanted.table)
+            && (self.block_lines, self.format_version) == (wanted.block_lines, wanted.format_version)
+    }
 }
 
 /// A table's part on one memory node.

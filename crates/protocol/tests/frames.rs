@@ -4,9 +4,9 @@ use farsight_base::LeafNumber;
 use farsight_base::prng::SplitMix64;
 use farsight_layout::SubModelRecord;
 use farsight_protocol::{
-    ControlRequest, ErrorCode, KeyKind, OPERATIONS_MAX, PairsReader, Reply, ReplyWriter, Request,
-    SentOutcome, ServerError, SubModelsReader, TableDefinition, TableId, WriteEntries, WriteEntry,
-    WriteOperation, WriteOutcome,
+    ControlRequest, ErrorCode, KeyKind, OPERATIONS_MAX, PairsReader, PoolPlace, Reply, ReplyWriter, Request,
+    SentOutcome, ServerError, SubModelsReader, TableDefinition, TableEngine, TableId, VALUE_TYPE_BYTES_MAX,
+    WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
 };
 
 const TABLE: TableId = TableId(7);
@@ -52,13 +52,65 @@ fn reads_and_model_requests_come_back() {
     Request::top_model(&mut frame, TABLE, 12, 3);
     assert!(matches!(Request::decode(&frame).unwrap(), Request::TopModel { first_word: 12, .. }));
     let wanted = ControlRequest::CreateTable(TableDefinition {
-        name: "t".into(),
-        key_kind: KeyKind::I64,
-        value_bytes: 8,
+        value_type: "<f8".into(),
+        ..TableDefinition::new("t", KeyKind::I64, 8)
     });
     Request::control(&mut frame, &wanted);
     let Request::Control(body) = Request::decode(&frame).unwrap() else { panic!() };
     assert_eq!(ControlRequest::decode(body).unwrap(), wanted);
+}
+
+#[test]
+fn names_in_definitions_are_short_and_visible() {
+    let defined = |value_type: &str| TableDefinition {
+        value_type: value_type.to_owned(),
+        ..TableDefinition::new("t", KeyKind::U64, 8)
+    };
+    for right in ["", "<f8", "|S256", "struct-0123456789abcdef", &"t".repeat(VALUE_TYPE_BYTES_MAX)] {
+        defined(right).check_names().unwrap();
+    }
+    for wrong in [" ", "<f8\n", "\u{1b}[2J", "größe", &"t".repeat(VALUE_TYPE_BYTES_MAX + 1)] {
+        assert_eq!(defined(wrong).check_names().unwrap_err().code, ErrorCode::BadName, "{wrong:?}");
+    }
+    assert_eq!(
+        TableDefinition::new("a b", KeyKind::U64, 8).check_names().unwrap_err().code,
+        ErrorCode::BadName
+    );
+}
+
+#[test]
+fn a_table_is_wanted_by_who_names_its_type_or_none() {
+    let plain = TableDefinition::new("t", KeyKind::U64, 8);
+    let typed = |value_type: &str| TableDefinition { value_type: value_type.into(), ..plain.clone() };
+    assert!(
+        plain.is_wanted(&plain) && typed("<f8").is_wanted(&typed("<f8")) && typed("<f8").is_wanted(&plain)
+    );
+    assert!(!plain.is_wanted(&typed("<f8")) && !typed("<f8").is_wanted(&typed("<i8")));
+    assert!(!plain.is_wanted(&TableDefinition { key_kind: KeyKind::I64, ..plain.clone() }));
+    assert!(!plain.is_wanted(&TableDefinition { value_bytes: 9, ..plain.clone() }));
+    assert!(!plain.is_wanted(&TableDefinition { name: "u".into(), ..plain.clone() }));
+    assert_eq!(plain.to_string(), "u64 keys and values of 8 B");
+    assert_eq!(typed("<f8").to_string(), "u64 keys and values of 8 B of type \"<f8\"");
+}
+
+#[test]
+fn words_are_strings_for_people_and_numbers_in_frames() {
+    let place = PoolPlace { epochs: vec![u64::MAX, 1], index: 1 };
+    let json = serde_json::to_string(&place).unwrap();
+    assert_eq!(json, "{\"epochs\":[\"18446744073709551615\",\"1\"],\"index\":1}");
+    assert_eq!(serde_json::from_str::<PoolPlace>(&json).unwrap(), place);
+    assert!(serde_json::from_str::<PoolPlace>("{\"epochs\":[1],\"index\":0}").is_err());
+    let engine = TableEngine::XStoreD { boundaries: vec![u64::MAX] };
+    assert_eq!(
+        serde_json::to_string(&engine).unwrap(),
+        "{\"XStoreD\":{\"boundaries\":[\"18446744073709551615\"]}}"
+    );
+    let mut frame = Vec::new();
+    ReplyWriter::new(&mut frame).push_control(&place);
+    let reply = Reply::decode(&frame).unwrap().unwrap();
+    assert_eq!(reply.control::<PoolPlace>().unwrap(), place);
+    // A count, ten bytes and one of words, an index.
+    assert_eq!(reply.body.len(), 1 + 10 + 1 + 1);
 }
 
 #[test]

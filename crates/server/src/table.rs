@@ -83,16 +83,13 @@ impl Table {
         usize::from(self.info.definition.value_bytes)
     }
 
-    /// Refuses a definition other than the table's.
+    /// Refuses a definition that is not the table's.
     pub(crate) fn check_definition(&self, wanted: &TableDefinition) -> Result<(), ServerError> {
         let own = &self.info.definition;
-        if own == wanted {
+        if own.is_wanted(wanted) {
             return Ok(());
         }
-        let text = format!(
-            "table {:?} exists with {} keys and values of {} B; {} keys and values of {} B were asked for",
-            own.name, own.key_kind, own.value_bytes, wanted.key_kind, wanted.value_bytes
-        );
+        let text = format!("table {:?} exists with {own}; {wanted} were asked for", own.name);
         Err(ServerError::new(ErrorCode::TableExists, text))
     }
 

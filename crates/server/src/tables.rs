@@ -9,9 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use farsight_fabric::{FabricError, Region, RegionRights};
 use farsight_model::TrainOptions;
 use farsight_node::Listeners;
-use farsight_protocol::{
-    ErrorCode, ServerError, TABLE_NAME_BYTES_MAX, TableDefinition, TableId, TableInfo, check_table_name,
-};
+use farsight_protocol::{ErrorCode, ServerError, TABLE_NAME_BYTES_MAX, TableDefinition, TableId, TableInfo};
 
 use crate::table::Table;
 
@@ -81,7 +79,7 @@ impl Tables {
         wanted: &TableDefinition,
         id: Option<TableId>,
     ) -> Result<&Table, ServerError> {
-        check_table_name(&wanted.name)?;
+        wanted.check_names()?;
         let format = Table::format(wanted)?;
         let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(table) = self.find(&wanted.name) {

@@ -77,7 +77,7 @@ fn assert_all_present(client: &mut XClient, queue: &mut ShmQueue, keys: &[u64]) 
 #[test]
 fn keys_are_read_without_the_servers_processor() {
     let (server, connection, mut queue) = start("reads");
-    let definition = TableDefinition { name: "t".into(), key_kind: KeyKind::U64, value_bytes: 8 };
+    let definition = TableDefinition::new("t", KeyKind::U64, 8);
     let table: TableInfo = control(&mut queue, &ControlRequest::CreateTable(definition));
     let mut keys: Vec<u64> = (0..KEYS).map(|key| key << 30 | key).collect();
     load(&mut queue, &table, &keys);
@@ -125,7 +125,7 @@ fn keys_are_read_without_the_servers_processor() {
 #[test]
 fn a_session_that_only_writes_comes_to_its_hints() {
     let (server, _connection, mut queue) = start("writes");
-    let definition = TableDefinition { name: "t".into(), key_kind: KeyKind::U64, value_bytes: 8 };
+    let definition = TableDefinition::new("t", KeyKind::U64, 8);
     let table: TableInfo = control(&mut queue, &ControlRequest::CreateTable(definition));
     let keys: Vec<u64> = (0..KEYS).map(|key| key << 30 | key).collect();
     load(&mut queue, &table, &keys);
@@ -197,7 +197,7 @@ fn memory_is_taken_before_the_first_table() {
     let connection = ShmConnection::connect(&path, ConnectOptions::new(FORMAT_VERSION)).unwrap();
     let mut queue = connection.open_queue().unwrap();
     let regions = ["a", "b", "c", "d"].map(|name| {
-        let definition = TableDefinition { name: name.into(), key_kind: KeyKind::U64, value_bytes: 8 };
+        let definition = TableDefinition::new(name, KeyKind::U64, 8);
         control::<TableInfo>(&mut queue, &ControlRequest::CreateTable(definition)).leaf_region
     });
     assert_eq!(regions.map(|region| region - regions[0]), [0, 1, 2, 3]);

@@ -83,8 +83,7 @@ impl<K: Kind> Pools<K> {
     /// Makes the table, as who looks after the pool.
     pub(super) fn make_table(&self) -> Result<(), CatalogueError> {
         let Setting { simulation, addresses, value_bytes, sample, .. } = &self.setting;
-        let definition =
-            TableDefinition { name: TABLE.to_owned(), key_kind: KeyKind::U64, value_bytes: *value_bytes };
+        let definition = TableDefinition::new(TABLE, KeyKind::U64, *value_bytes);
         let client = MemoryPool::<K>::connect(simulation, addresses)?;
         match sample {
             None => client.create_table(definition).map(drop),

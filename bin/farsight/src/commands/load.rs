@@ -129,7 +129,8 @@ impl KindCommand for LoadInto {
             self.client.table::<K>(&name)?
         } else {
             let engine = engine.map(Into::into);
-            let options = TableOptions { engine, sample: pairs.sample().map(K::decode).collect() };
+            let sample = pairs.sample().map(K::decode).collect();
+            let options = TableOptions { engine, sample, ..TableOptions::default() };
             self.client.create_table_with::<K>(&name, self.value_bytes, &options)?
         };
         let start = Instant::now();

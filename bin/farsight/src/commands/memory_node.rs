@@ -71,7 +71,7 @@ impl MemoryNode {
         let training = self.train.map(|pool| PoolTraining::start(pool, connect)).transpose()?;
         let waiting = signals.handle();
         node.on_failure(move || waiting.close());
-        report("the tables of its pool end with this process: a part of each lives in its memory");
+        report("each table of its pool ends when this process does: a part of it lives in its memory");
         print_ready(node.urls())?;
         signals.forever().next();
         let tables = counted(node.stats().tables.len() as u64, "table");

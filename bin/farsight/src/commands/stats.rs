@@ -12,7 +12,7 @@ use farsight::{ServerStats, TableStats};
 use indicatif::HumanCount;
 
 use crate::connection::Connection;
-use crate::listing::listing;
+use crate::listing::{listing, value_text};
 use crate::size;
 
 /// Show what the server, or a pool's memory nodes, and their tables are doing
@@ -93,8 +93,10 @@ fn table_text(table: &TableStats) -> comfy_table::Table {
     let count = |number| HumanCount(number).to_string();
     facts(
         &format!(
-            "table {} ({} keys, {} B values)",
-            definition.name, definition.key_kind, definition.value_bytes
+            "table {} ({} keys, {} values)",
+            definition.name,
+            definition.key_kind,
+            value_text(definition)
         ),
         [
             ("pairs", count(tree.pairs)),

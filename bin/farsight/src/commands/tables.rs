@@ -8,7 +8,7 @@ use clap::Args;
 use farsight::{MemoryNodeStats, PoolTableStats, SpaceStats, TableInfo};
 
 use crate::connection::Connection;
-use crate::listing::listing;
+use crate::listing::{listing, value_text};
 use crate::size;
 
 /// List the tables of the server, or of the pool
@@ -41,7 +41,7 @@ impl Tables {
             listing.add_row([
                 definition.name.clone(),
                 definition.key_kind.to_string(),
-                format!("{} B", definition.value_bytes),
+                value_text(definition),
                 table.tree.pairs.to_string(),
                 size::text(table.region.used_bytes),
                 size::text(table.region.length_bytes),
@@ -70,7 +70,7 @@ impl Tables {
             listing.add_row([
                 definition.name.clone(),
                 definition.key_kind.to_string(),
-                format!("{} B", definition.value_bytes),
+                value_text(definition),
                 parts.first().map_or_else(String::new, |part| part.info.definition.engine.to_string()),
                 sum(|space| space.used),
                 sum(|space| space.capacity),

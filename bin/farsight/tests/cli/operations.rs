@@ -29,7 +29,7 @@ fn pairs_are_put_got_scanned_and_deleted() {
     );
     assert_eq!(
         serve.ok(&["get", "prices", "100", "--json"]),
-        "{\"key\":100,\"value\":\"hello again\",\"version\":2}\n"
+        "{\"key\":\"100\",\"value\":\"hello again\",\"version\":2}\n"
     );
     assert_eq!(serve.ok(&["scan", "prices", "--from", "8"]), "100\thello again\n");
     assert_eq!(serve.ok(&["delete", "prices", "7"]), "removed 1 of 1\n");
@@ -61,6 +61,29 @@ fn each_kind_of_key_has_its_order_and_its_text() {
     check("i64", ["-10", "-9", "0", "7"]);
     check("f64", ["-1.5", "-0", "0", "0.25"]);
     check("bytes8", ["A", "B10", "B9", "a"]);
+}
+
+/// Readers of JSON that have floating point numbers alone get every key as it is.
+#[test]
+fn keys_are_strings_in_json_whatever_they_are() {
+    let serve = Serve::start();
+    for (kind, keys) in [
+        ("u64", ["0", "9007199254740993", "18446744073709551615"]),
+        ("i64", ["-9223372036854775808", "-9007199254740993", "0"]),
+        ("f64", ["0.25", "inf", "NaN"]),
+        ("bytes8", ["0x0000000000000000", "12345678", "abc"]),
+    ] {
+        serve.ok(&["create", kind, "--keys", kind]);
+        keys.iter().for_each(|key| drop(serve.ok(&["put", kind, key, "x"])));
+        let found = |arguments: &[&str]| {
+            let lines = serve.ok(arguments);
+            let key =
+                |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("JSON")["key"].clone();
+            lines.lines().map(key).collect::<Vec<_>>()
+        };
+        assert_eq!(found(&["scan", kind, "--json"]), keys, "{kind}");
+        assert_eq!(found(&[&["get", kind, "--json"][..], &keys].concat()), keys, "{kind}");
+    }
 }
 
 #[test]
@@ -117,7 +140,11 @@ fn servers_say_what_ends_with_them() {
             "tables live in the memory of this process and end with it",
             "1 table and 2 pairs end with",
         ),
-        ("memory-node", "a part of each lives in its memory", "its part of 1 table ends with"),
+        (
+            "memory-node",
+            "each table of its pool ends when this process does",
+            "its part of 1 table ends with",
+        ),
     ] {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let socket = directory.path().join("test.sock");

@@ -22,6 +22,8 @@ class TableInfo(NamedTuple):
     key_dtype: np.dtype[Any]
     #: Bytes of each value.
     value_bytes: int
+    #: The type of its values, as numpy names it (``<f8``); empty if the table was made without one.
+    value_type: str
 
 
 def connect(url: str, *, allow_plaintext: bool = False, server_uids: Sequence[int] = ()) -> Client:
@@ -65,8 +67,8 @@ class Client:
         """Makes a table, or opens the one that is already defined so.
 
         `value` is the type of its values, or a number of bytes; a value has 8 to 256 B. `key` is uint64, int64,
-        float64 or S8. The server knows the type of keys and the size of values; what the bytes of a value mean
-        is for its clients to agree on.
+        float64 or S8. The table keeps both types: who opens it with another type of values is refused. A number
+        of bytes says nothing of their type, and fits a table of any.
 
         A server's tables are of the engine ``xstore``. A pool's are of ``rolex``, which clients read and write
         without the memory nodes' processors, or of ``xstore-d``: each memory node has a range of the keys and
@@ -78,26 +80,40 @@ class Client:
         """
         dtype, kind = _convert.value_dtype(value), _convert.key_kind(key)
         bits = _convert.array(sample, _convert.KEY_DTYPES[kind], "keys of the sample").view(np.uint64)
-        return Table(self._native.create_table(name, kind, dtype.itemsize, engine, bits), dtype)
+        named = _convert.type_name(dtype)
+        return Table(self._native.create_table(name, kind, dtype.itemsize, engine, bits, named), dtype)
 
-    def table(self, name: str, value: DTypeLike | None = None) -> Table:
-        """Opens a table, with values of type `value`; without one, as raw bytes.
+    def table(self, name: str, value: DTypeLike | int | None = None) -> Table:
+        """Opens a table, with the type of values that it was made with.
 
-        Raises `TableError` if there is none of that name, `TypeError` if its values have another size.
+        A table that was made without one, as by ``farsight create``, has raw bytes, unless `value` says what they
+        are. A number of bytes as `value` opens any table as raw bytes. Of a structured type a table knows a
+        digest alone: it is to be named here again.
+
+        Raises `TableError` if there is none of that name, `TypeError` if its values have another size or type.
         """
         native = self._native.table(name)
-        dtype = _convert.value_dtype(native.value_bytes if value is None else value)
+        stored = native.value_type
+        if value is None:
+            return Table(native, _convert.stored_dtype(stored, native.value_bytes, name))
+        dtype = _convert.value_dtype(value)
         if dtype.itemsize != native.value_bytes:
             raise TypeError(
                 f"table {name!r} has values of {native.value_bytes} B, {dtype} has {dtype.itemsize} B"
+            )
+        wanted = _convert.type_name(dtype)
+        if stored and wanted and stored != wanted:
+            raise TypeError(
+                f"table {name!r} has values of type {stored!r}, {dtype} is {wanted!r}: their bits would be read as "
+                f"others. Open it without a type, or with {native.value_bytes} as raw bytes"
             )
         return Table(native, dtype)
 
     def tables(self) -> list[TableInfo]:
         """All tables of the server or pool."""
         return [
-            TableInfo(name, _convert.KEY_DTYPES[kind], value_bytes)
-            for name, kind, value_bytes in self._native.tables()
+            TableInfo(name, _convert.KEY_DTYPES[kind], value_bytes, value_type)
+            for name, kind, value_bytes, value_type in self._native.tables()
         ]
 
     def stats(self) -> dict[str, Any]:

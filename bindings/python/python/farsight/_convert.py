@@ -6,6 +6,8 @@ types. Arrays in another order of bytes, or not contiguous, are copied into shap
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -52,6 +54,45 @@ def value_dtype(value: DTypeLike | int) -> np.dtype[Any]:
 def is_raw(dtype: np.dtype[Any]) -> bool:
     """True for bytes without a meaning."""
     return dtype.kind == "V" and dtype.names is None
+
+
+def type_name(dtype: np.dtype[Any]) -> str:
+    """The name by which a table knows the type of its values; none for raw bytes.
+
+    Structured types have names of any length: a table knows them by a digest of their fields.
+    """
+    if is_raw(dtype):
+        return ""
+    if dtype.names is None:
+        return dtype.str
+    return f"struct-{hashlib.sha256(json.dumps(_fields(dtype)).encode()).hexdigest()[:16]}"
+
+
+def _fields(dtype: np.dtype[Any]) -> Any:
+    if dtype.subdtype is not None:
+        item, shape = dtype.subdtype
+        return [_fields(item), list(shape)]
+    if dtype.names is None or dtype.fields is None:
+        return dtype.str
+    fields = [[name, _fields(dtype.fields[name][0]), dtype.fields[name][1]] for name in dtype.names]
+    return [dtype.itemsize, fields]
+
+
+def stored_dtype(name: str, value_bytes: int, table: str) -> np.dtype[Any]:
+    """The type of values that a table knows by this name."""
+    if not name:
+        return value_dtype(value_bytes)
+    try:
+        dtype = value_dtype(np.dtype(name))
+    except (TypeError, ValueError, SyntaxError):
+        dtype = None
+    # A server may say anything.
+    if dtype is None or dtype.itemsize != value_bytes or type_name(dtype) != name:
+        raise TypeError(
+            f"values of table {table!r} are of a type that it knows as {name!r}: name the type that they were made "
+            f"with, or {value_bytes} for raw bytes"
+        )
+    return dtype
 
 
 def array(values: ArrayLike, dtype: np.dtype[Any], what: str) -> np.ndarray[Any, np.dtype[Any]]:

@@ -334,11 +334,7 @@ impl<C: Connection> Nodes<C> {
         let Node { connection, asker } = &self.all[node];
         // Where ranges begin, home says.
         let is_as_asked = match home {
-            None => {
-                let engine = info.definition.engine.clone();
-                info.definition.engine.is_like(&definition.engine)
-                    && info.definition == PoolDefinition { engine, ..definition.clone() }
-            }
+            None => info.definition.is_wanted(definition),
             Some(home) => info.definition == *definition && home.id == info.id,
         };
         let mut are_sound =

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod asynchronous;
+mod definitions;
 mod faults;
 mod operations;
 mod restarts;

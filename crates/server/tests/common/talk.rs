@@ -31,7 +31,7 @@ pub struct ModelPiece<T> {
 }
 
 pub fn definition(name: &str, value_bytes: u16) -> TableDefinition {
-    TableDefinition { name: name.into(), key_kind: KeyKind::U64, value_bytes }
+    TableDefinition::new(name, KeyKind::U64, value_bytes)
 }
 
 /// A value that carries its key.

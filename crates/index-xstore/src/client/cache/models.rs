@@ -98,7 +98,7 @@ fn installers_take_turns(form: u32) {
 
 /// A session that hears of a generation finds it; generations only grow.
 fn a_session_takes_up_generations_in_order() {
-    let definition = TableDefinition { name: "t".into(), key_kind: KeyKind::U64, value_bytes: 8 };
+    let definition = TableDefinition::new("t", KeyKind::U64, 8);
     let table =
         TableInfo { id: TableId(0), definition, format_version: 1, leaf_region: 0, capacity_leaves: 4 };
     let cache = XCache::new(&table, 1 << 20).expect("values of 8 B");
