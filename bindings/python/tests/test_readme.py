@@ -20,7 +20,8 @@ def run(document: Path, lines: list[str], url: str, table: str) -> None:
     names: dict[str, object] = {}
     code = re.sub(r'"shm://[^"]*"', repr(url), "\n".join(lines))
     assert url in code
-    exec(compile(code.replace('"prices"', repr(table)), str(document), "exec"), names)
+    assert '"roots"' in code
+    exec(compile(code.replace('"roots"', repr(table)), str(document), "exec"), names)
     values, found_mask = names["values"], names["found"]
     assert values.tolist() == [2.0, 3.0, 0.0]  # type: ignore[attr-defined]
     assert found_mask.tolist() == [True, True, False]  # type: ignore[attr-defined]

@@ -99,6 +99,11 @@ mod table;
 mod training;
 mod url;
 
+/// The programs that the project's README shows.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+mod readme {}
+
 pub use addresses::Addresses;
 pub use asynchronous::{AsyncError, AsyncTable};
 pub use bulk_load::BulkLoad;

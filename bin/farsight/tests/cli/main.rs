@@ -8,5 +8,6 @@ mod loads;
 mod operations;
 mod pool;
 mod process;
+mod readme;
 mod simulate;
 mod users;

@@ -2,9 +2,9 @@
 
     import farsight, numpy as np
     client = farsight.connect("shm:///run/user/1000/farsight.sock")
-    prices = client.create_table("prices", np.float64)
-    prices.put_many(np.arange(1000), np.sqrt(np.arange(1000)))
-    values, found = prices.multi_get([4, 9, 5000])
+    roots = client.create_table("roots", np.float64)
+    roots.put_many(np.arange(1000), np.sqrt(np.arange(1000)))
+    values, found = roots.multi_get([4, 9, 5000])
 
 `connect` takes the addresses of a pool's memory nodes, too, with commas between. Keys and values travel as numpy
 arrays. Calls release the interpreter's lock; tables may be shared by threads.
