@@ -138,7 +138,7 @@ impl Simulate {
             out.write_all(summary::text(&record, &tally, self.seeds).as_bytes())?;
         }
         if let Some(Err(error)) = document.map(|document| document.add(&record)) {
-            // Not lost: the line that the document's record lacks.
+            // Not lost, whichever of the document's files lacks it.
             writeln!(out, "{}", serde_json::to_string(&record)?)?;
             return Err(error);
         }

@@ -189,8 +189,25 @@ fn a_hangup_that_was_ignored_at_the_start_ends_no_server() {
 }
 
 #[test]
+fn a_hangup_ends_a_server_cleanly() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let socket = directory.path().join("test.sock");
+    // Whoever runs this test may have it ignored.
+    let mut default = std::process::Command::new("env");
+    default.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_farsight"), "serve", "--socket"]);
+    let server = start(default.arg(&socket));
+    let created = wait(start(program().args(["create", "t", "--wait", "60", "--connect", &url(&socket)])));
+    assert_eq!(created.code, Some(0), "{created:?}");
+    kill_process(Pid::from_child(&server), Signal::HUP).expect("the server is there");
+    let ended = wait(server);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.error.ends_with("1 table and 0 pairs end with this process\n"), "{ended:?}");
+    assert!(!socket.exists(), "the socket is left behind");
+}
+
+#[test]
 fn signals_end_a_server_cleanly() {
-    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+    for signal in [Signal::TERM, Signal::INT] {
         let mut serve = Serve::start();
         serve.ok(&["create", "t"]);
         let pid = Pid::from_child(&serve.child);

@@ -90,6 +90,23 @@ fn runs_add_up_in_a_document() {
 }
 
 #[test]
+fn a_run_that_has_no_room_in_its_document_is_printed() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("proof.md");
+    let mut limited = std::process::Command::new("sh");
+    // No file may grow beyond a few hundred bytes.
+    limited.args(["-c", "trap '' XFSZ; ulimit -f 1; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_farsight")]);
+    limited.args(["simulate", "--seed", "1", "--seeds", "3", "--threads", "1", "--document"]).arg(&path);
+    let ended = wait(start(&mut limited));
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.error.contains("cannot write") && ended.error.contains("proof."), "{ended:?}");
+    let run: Value = serde_json::from_str(ended.out.lines().last().expect("a line")).expect("the run");
+    assert_eq!(run["seeds"], 3);
+    let left: Vec<_> = std::fs::read_dir(directory.path()).expect("a directory").collect();
+    assert!(!path.exists() && left.len() <= 1, "{left:?}");
+}
+
+#[test]
 fn a_trace_tells_one_key_among_all() {
     let trace = ["--scenario", "mixed", "--seed", "3", "--trace"];
     let all = ok(&trace);
