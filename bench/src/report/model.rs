@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a survey found. Keys are numbers as stored, strings in JSON, where numbers may lose bits; positions count leaves in key order.
+/// What a survey found. Keys are numbers as stored, strings in JSON, where numbers may lose bits. Positions
+/// count leaves in key order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelRecord {
     /// Name of the dataset.

@@ -34,7 +34,8 @@ pub(crate) struct Connection {
     /// between, always in the same order [default: the default socket of this user]
     #[arg(long = "connect", value_name = "URL[,URL...]", env = "FARSIGHT_URL")]
     url: Option<Addresses>,
-    /// How long to wait for a server that cannot be reached yet, as one that is just being started [default: 0]
+    /// How long to wait for a server that cannot be reached yet, as one that has just been started
+    /// [default: 0]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     wait: Option<Duration>,
     #[command(flatten)]

@@ -1,6 +1,6 @@
 //! Results in files.
 //!
-//! Invariant: a result is never lost. Whatever cannot be stored in its file is printed, and the command fails.
+//! Invariant: a result is never lost. What cannot be stored in its file is printed, and the command fails.
 
 use std::io::Write;
 use std::path::Path;

@@ -48,8 +48,8 @@ pub struct TableDefinition {
     pub key_kind: KeyKind,
     /// Bytes of each value.
     pub value_bytes: u16,
-    /// What the bytes of a value are, by a name on which its clients agree, as numpy's `<f8`; empty if nothing
-    /// is said of them. No server looks at it.
+    /// What the bytes of a value are, by a name on which its clients agree, as numpy's `<f8`; empty if
+    /// nothing is said of them. No server looks at it.
     pub value_type: String,
 }
 
@@ -59,7 +59,8 @@ impl TableDefinition {
         Self { name: name.into(), key_kind, value_bytes, value_type: String::new() }
     }
 
-    /// True if a table that is defined so is the one `wanted`: who says nothing of the type of values takes any.
+    /// True if a table that is defined so is the one `wanted`: who says nothing of the type of values takes
+    /// any.
     #[must_use]
     pub fn is_wanted(&self, wanted: &Self) -> bool {
         let Self { name, key_kind, value_bytes, value_type } = wanted;
