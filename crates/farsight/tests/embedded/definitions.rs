@@ -28,7 +28,8 @@ fn a_table_keeps_the_type_of_its_values(engine: Engine) {
         let found = client.table::<u64>("typed").expect("it is there");
         assert_eq!(found.info().definition.value_type, "<f8");
         for (name, asked) in [("typed", "<i8"), ("plain", "<f8")] {
-            let error = make(client, engine, name, asked).err().expect("another type").to_string();
+            let error = make(client, engine, name, asked).err().expect("another type");
+            let error = farsight::with_causes(&error);
             assert!(error.contains(&format!("of type {asked:?}")), "{error}");
         }
         let types: Vec<_> =
@@ -47,6 +48,6 @@ fn another_type_in_a_new_life_is_another_definition(engine: Engine) {
     session.put(1, b"8 bytes.").expect("a put");
     let store = store.restart();
     make(&store.connect(), engine, "t", "<i8").expect("a new table");
-    let error = session.get(1).expect_err("its bits are of another type").to_string();
+    let error = farsight::with_causes(&session.get(1).expect_err("its bits are of another type"));
     assert!(error.contains("\"<i8\"") && error.contains("\"<f8\""), "{error}");
 }
