@@ -2,7 +2,8 @@
 //!
 //! Invariant: what is sent arrives, late if need be, or its connection is lost. A card repeats what is not
 //! acknowledged for [`Timing::repeats_ns`](crate::Timing::repeats_ns) and then gives up: verbs that were sent
-//! into a cut did not execute, verbs whose completions were cut off did.
+//! into a cut did not execute, verbs whose completions were cut off did. Where WRITEs keep their order, none
+//! behind one that was given up executes.
 
 use std::ops::Range;
 

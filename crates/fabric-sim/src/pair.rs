@@ -142,6 +142,8 @@ pub(crate) struct Pair {
     pub(crate) write_until_ns: u64,
     pub(crate) atomic_until_ns: u64,
     pub(crate) request_until_ns: u64,
+    /// The card gave a WRITE up that it was to repeat before any behind it: none of those leaves.
+    pub(crate) has_given_up: bool,
     /// The newest of its READs that completed.
     pub(crate) newest_read: u64,
 }
@@ -169,6 +171,7 @@ impl Pair {
             write_until_ns: 0,
             atomic_until_ns: 0,
             request_until_ns: 0,
+            has_given_up: false,
             newest_read: 0,
         }
     }

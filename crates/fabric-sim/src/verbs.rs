@@ -95,7 +95,7 @@ impl State {
             Verb::Read if is_current => self.launch_read(pair, slot, serial, &guarantees),
             Verb::Read => {}
             Verb::Write { region, first, words } => {
-                let Some(begins_ns) = self.begin_ns(pair) else { return };
+                let Some(begins_ns) = self.begin_write_ns(pair, &guarantees) else { return };
                 // How far behind its completion it is executed.
                 let behind_ns = self.strike(Fault::EarlyCompletion);
                 let start_ns = begins_ns + behind_ns.unwrap_or(0);
@@ -130,6 +130,17 @@ impl State {
     fn begin_ns(&mut self, pair: usize) -> Option<u64> {
         let leaves_ns = self.now_ns + self.delay_ns(Fault::SlowVerb);
         self.crossing_ns(self.pairs[pair].client, Way::ToServer, leaves_ns)
+    }
+
+    /// [`State::begin_ns`] of a WRITE. Where WRITEs keep their order, a card that gives one up leaves out all
+    /// behind it, also one that would have left after the cut.
+    fn begin_write_ns(&mut self, pair: usize, guarantees: &Guarantees) -> Option<u64> {
+        let begins_ns = self.begin_ns(pair);
+        let has_given_up = begins_ns.is_none() && guarantees.writes_in_order;
+        #[cfg(planted)]
+        let has_given_up = has_given_up && !is_planted(Bug::SentBehindGivenUp);
+        self.pairs[pair].has_given_up |= has_given_up;
+        begins_ns.filter(|_| !self.pairs[pair].has_given_up)
     }
 
     fn launch_read(&mut self, pair: usize, slot: Slot, serial: u64, guarantees: &Guarantees) {

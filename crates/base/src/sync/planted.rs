@@ -90,6 +90,14 @@ pub enum Bug {
     ScanEndsWithPart,
     /// A memory node that was started again is taken for the one before.
     LivesNotCompared,
+    /// A simulated card that promises the order of WRITEs sends those behind one that it gave up.
+    SentBehindGivenUp,
+    /// Home gives a compute node the number of one that has ended, and may be fenced.
+    NumberGivenAgain,
+    /// A compute node that was given up stays so after it has connected anew.
+    GivenUpForEver,
+    /// An update that is alone in its call leaves the old value under a new version.
+    LoneUpdateLost,
     /// What is known of a group is taken, changed, and put back, without the lock in between.
     ChangedUnlocked,
     /// A group's version is taken behind its content.
