@@ -10,8 +10,12 @@
 //! from a read of the value, has its rank, and operations come in the order of the ranks. An operation that
 //! fits and changes nothing is taken at once: whatever order there is, there is one that begins with it. Keys
 //! are independent, so each is searched by itself.
+//!
+//! Writes of unknown outcome make the configurations many, for each of them may be taken or left. But one that
+//! is left can still be taken later. So a configuration that led nowhere rules out every other one with the
+//! same operations of known outcome, the same state, and at least its writes of unknown outcome taken.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use farsight_protocol::{WriteOperation, WriteOutcome};
 
@@ -343,8 +347,45 @@ struct Search {
     /// The operations taken, a bit each, and in their order.
     set: Vec<u64>,
     taken: Vec<Taken>,
-    /// Configurations that led nowhere: the operations taken, and what the key held then.
-    tried: HashSet<(Vec<u64>, Held)>,
+    /// Of the bits, those of operations whose outcome is known.
+    decided: Vec<u64>,
+    tried: Tried,
+}
+
+/// Configurations that led nowhere.
+#[derive(Default)]
+struct Tried {
+    /// By the decided operations taken and what the key held then: the sets of undecided ones.
+    undecided: HashMap<(Vec<u64>, Held), Vec<Vec<u64>>>,
+    count: usize,
+}
+
+impl Tried {
+    fn clear(&mut self) {
+        self.undecided.clear();
+        self.count = 0;
+    }
+
+    /// Whether the operations of `set` with this state lead nowhere, because fewer undecided ones did.
+    fn rules_out(&self, set: &[u64], decided: &[u64], held: Held) -> bool {
+        let key = (masked(set, decided, 0), held);
+        let is_in = |fewer: &Vec<u64>| fewer.iter().zip(set).all(|(fewer, set)| fewer & !set == 0);
+        self.undecided.get(&key).is_some_and(|sets| sets.iter().any(is_in))
+    }
+
+    fn note(&mut self, set: &[u64], decided: &[u64], held: Held) {
+        let sets = self.undecided.entry((masked(set, decided, 0), held)).or_default();
+        let own = masked(set, decided, u64::MAX);
+        let before = sets.len();
+        sets.retain(|more| own.iter().zip(more).any(|(own, more)| own & !more != 0));
+        sets.push(own);
+        self.count = self.count + sets.len() - before;
+    }
+}
+
+/// The bits of `set` that are in `mask`, or those that are not where `flip` is all ones.
+fn masked(set: &[u64], mask: &[u64], flip: u64) -> Vec<u64> {
+    set.iter().zip(mask).map(|(set, mask)| set & (mask ^ flip)).collect()
 }
 
 impl Search {
@@ -368,7 +409,7 @@ impl Search {
                 }
                 // Nothing before this end can come first: the last choice was wrong.
                 let Some((wrong, before)) = self.go_back(held, &mut decided_left) else { return Some(false) };
-                if self.tried.len() > CONFIGURATIONS_MAX {
+                if self.tried.count > CONFIGURATIONS_MAX {
                     return None;
                 }
                 held = before;
@@ -397,6 +438,11 @@ impl Search {
         self.moments.set(history, &self.known.ends);
         self.set.clear();
         self.set.resize(history.len().div_ceil(64), 0);
+        self.decided.clear();
+        self.decided.resize(self.set.len(), 0);
+        for (index, _) in self.operations.iter().enumerate().filter(|(_, operation)| operation.is_decided) {
+            self.decided[index / 64] |= 1 << (index % 64);
+        }
         self.taken.clear();
         self.tried.clear();
     }
@@ -412,7 +458,10 @@ impl Search {
         })?;
         self.set[operation / 64] |= 1 << (operation % 64);
         // A way leads to larger and larger sets, so only what was given up can come again.
-        if becomes != held && !self.tried.is_empty() && self.tried.contains(&(self.set.clone(), becomes)) {
+        let is_old = becomes != held
+            && self.tried.count > 0
+            && self.tried.rules_out(&self.set, &self.decided, becomes);
+        if is_old {
             self.set[operation / 64] &= !(1 << (operation % 64));
             return None;
         }
@@ -425,7 +474,7 @@ impl Search {
         loop {
             let Taken { operation, before, is_free } = self.taken.pop()?;
             if !is_free {
-                self.tried.insert((self.set.clone(), held));
+                self.tried.note(&self.set, &self.decided, held);
             }
             held = before;
             self.set[operation / 64] &= !(1 << (operation % 64));
@@ -511,6 +560,28 @@ mod tests {
             history.sort_by_key(|entry| entry.begin);
             assert!(check(&history).is_err(), "{name}");
         }
+    }
+
+    /// A hundred writes that nobody got an answer to neither hide what is wrong nor make the search give up.
+    #[test]
+    fn writes_of_unknown_outcome_do_not_hide_a_contradiction() {
+        use WriteOperation::{Insert, Remove, Update};
+        let mut history = vec![write(1, 4, PUT, 1, WriteOutcome::Inserted(1))];
+        let mut begin = 5;
+        for number in 0..25 {
+            for (place, operation) in [PUT, Insert, Update, Remove].into_iter().enumerate() {
+                history.push(unknown(begin, operation, 100 + 4 * number + place as u64));
+                begin += 1;
+            }
+            history.push(read(begin, begin + 1, Some(1)));
+            begin += 2;
+        }
+        history.push(write(begin, begin + 3, PUT, 2, WriteOutcome::Inserted(2)));
+        history.push(read(begin + 4, begin + 5, Some(2)));
+        assert_eq!(check(&history), Ok(()), "a removal came before");
+        history.push(read(begin + 6, begin + 7, Some(77)));
+        let violation = check(&history).expect_err("a value from nowhere");
+        assert_eq!(violation.what, "no order explains these answers");
     }
 
     /// Whatever a register tells clients that overlap is explained; any answer swapped for another is not.
