@@ -200,11 +200,8 @@ pub const CLASSES: &[Class] = &[
         "a server that is slow, or stops for a while",
         &[Struck(Fault::PausedServer), Struck(Fault::SlowWriter)],
     ),
-    by(
-        "16",
-        "a client that dies between any two verbs",
-        &[Struck(Fault::KilledClient), Seen(Mark::Reclaimed)],
-    ),
+    by("16a", "a client that dies between any two verbs", &[Struck(Fault::KilledClient)]),
+    by("16b", "blocks that a compute node leaves behind, which are given back", &[Seen(Mark::Reclaimed)]),
     nothing("17", "death between a log's append and an index's update", "there is no log yet"),
     by(
         "18",
@@ -241,3 +238,19 @@ pub const CLASSES: &[Class] = &[
     ),
     by("40b", "a client of another version", &[Seen(Mark::OtherFormat)]),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn met(coverage: &Coverage, id: &str) -> Option<u64> {
+        coverage.met(CLASSES.iter().find(|class| class.id == id).expect("a class"))
+    }
+
+    #[test]
+    fn what_is_given_back_is_no_death() {
+        let mut coverage = Coverage::default();
+        coverage.count(Mark::Reclaimed, 64);
+        assert_eq!((met(&coverage, "16a"), met(&coverage, "16b")), (Some(0), Some(64)));
+    }
+}
