@@ -25,8 +25,13 @@ const BATCH_MAX: u64 = 8;
 const SCAN_MAX: u64 = 30;
 /// Of the reads, one in so many is a scan.
 const SCANS_ONE_IN: u64 = 8;
-/// Times that a process tries to open the table: far more than any rule prevents.
+/// Times that a process tries to open the table without doing anything with it in between.
 const OPENINGS_MAX: usize = 2_000;
+/// The longest pause between the first two of them. It doubles, so that all of them together take longer than
+/// a lease, a stop, or the time in which servers die.
+const OPENINGS_PAUSE_NS_MAX: u64 = 50_000;
+/// Doublings of that pause at most.
+const OPENINGS_DOUBLINGS_MAX: usize = 6;
 /// The longest pause between two operations.
 const PAUSE_NS_MAX: u64 = 20_000;
 
@@ -102,14 +107,20 @@ pub(crate) fn run<C: Cluster>(plan: &Arc<Plan<C>>) -> usize {
     let mut random = SplitMix64::new(plan.seed);
     let mut left = plan.operations;
     plan.try_another_format();
-    for _ in 0..OPENINGS_MAX {
+    let mut openings = 0;
+    while openings < OPENINGS_MAX {
+        openings += 1;
         if plan.simulation.is_killed() {
             return left;
         }
         match Client::<C>::open(plan, random.next_u64()) {
             Ok(mut client) => {
                 let life = client.session.epoch();
+                let before = left;
                 let stop = client.work(&mut left);
+                if left < before {
+                    openings = 0;
+                }
                 plan.journal.mark(Mark::OtherLife, u64::from(client.session.epoch() != life));
                 let Counters { sibling_steps, fallbacks, .. } = client.counters();
                 plan.journal.mark(Mark::StaleModel, sibling_steps + fallbacks);
@@ -124,7 +135,8 @@ pub(crate) fn run<C: Cluster>(plan: &Arc<Plan<C>>) -> usize {
             }
             Err(End::Wrong) => return 0,
             Err(End::Lost | End::Fenced) => {
-                plan.simulation.sleep(Duration::from_nanos(1_000 + random.below(50_000)));
+                let pause_ns_max = OPENINGS_PAUSE_NS_MAX << openings.min(OPENINGS_DOUBLINGS_MAX);
+                plan.simulation.sleep(Duration::from_nanos(1_000 + random.below(pause_ns_max)));
             }
         }
     }

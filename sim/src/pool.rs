@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use farsight_base::LINE_BYTES;
 use farsight_base::clock::MonotonicNs;
-use farsight_base::sync::{AtomicUsize, Ordering};
+use farsight_base::sync::{AtomicBool, AtomicUsize, Ordering};
 use farsight_client::{Access, CatalogueError, Nodes, PoolClient};
 use farsight_fabric_sim::{Fault, Kind, SimConnection, Simulation};
 use farsight_memory_node::MemoryNodeOptions;
@@ -103,7 +103,8 @@ pub(crate) fn run_on<K: Kind, C: JudgedPool<K>>(
 
 impl<K: Kind, C: JudgedPool<K>> Stage<'_, K, C> {
     fn look_back(&self, met: &Coverage) -> Result<u64, String> {
-        if self.pools.succeed(&self.bystander) {
+        // Who operates the nodes ends with the last program, perhaps before it has made the table again.
+        if self.pools.succeed(&self.bystander) || self.scenario.has_ends() {
             self.pools.make_table().map_err(|error| format!("looking back: {error}"))?;
         }
         if let Some(failure) = self.pools.current().iter().find_map(|node| node.failure().map(str::to_owned))
@@ -131,27 +132,44 @@ impl<K: Kind, C: JudgedPool<K>> Stage<'_, K, C> {
         }
     }
 
-    /// Starts who looks after the memory nodes, until no compute node is left.
+    /// Starts who looks after the memory nodes, until no compute node is left, and who fills the table each
+    /// time that it is made anew. They are two: who fills may wait for a lease, and a node that dies meanwhile
+    /// is started again all the same.
     fn operate(&self) {
-        let (scenario, pools, left) =
-            (self.scenario.clone(), Arc::clone(&self.pools), Arc::clone(&self.left));
-        let process = scenario.processes + 1;
-        let plan = Arc::new(Plan { group: OPERATOR, process, ..self.bystander.again() });
-        let simulation = plan.simulation.clone();
-        simulation.process("operator", OPERATOR, move || {
-            let mut is_ready = true;
-            // Relaxed: all of it happens on one thread.
-            while left.load(Ordering::Relaxed) > 0 {
-                is_ready &= !pools.succeed(&plan);
-                if !is_ready {
-                    match pools.make_table() {
-                        Ok(()) => is_ready = fill_again(&scenario, &plan),
-                        Err(error) => {
-                            plan.excuse("making a table", &error, plan.allowed.catalogue(&error));
-                        }
+        let (scenario, pools) = (self.scenario.clone(), Arc::clone(&self.pools));
+        let plan =
+            Arc::new(Plan { group: OPERATOR, process: scenario.processes + 1, ..self.bystander.again() });
+        let is_empty = Arc::new(AtomicBool::new(false));
+        // Relaxed, here and below: all of it happens on one thread.
+        let own = (Arc::clone(&plan), Arc::clone(&is_empty));
+        let mut has_table = true;
+        self.until_all_end("operator", move || {
+            let (plan, is_empty) = &own;
+            has_table &= !pools.succeed(plan);
+            if !has_table {
+                match pools.make_table() {
+                    Ok(()) => {
+                        has_table = true;
+                        is_empty.store(true, Ordering::Relaxed);
                     }
+                    Err(error) => plan.excuse("making a table", &error, plan.allowed.catalogue(&error)),
                 }
-                plan.simulation.sleep(LOOK_AFTER);
+            }
+        });
+        self.until_all_end("filler", move || {
+            if is_empty.swap(false, Ordering::Relaxed) && !fill_again(&scenario, &plan) {
+                is_empty.store(true, Ordering::Relaxed);
+            }
+        });
+    }
+
+    /// Starts a process of the operator's that acts now and then, until no compute node is left.
+    fn until_all_end(&self, name: &str, mut act: impl FnMut() + Send + 'static) {
+        let (simulation, left) = (self.bystander.simulation.clone(), Arc::clone(&self.left));
+        self.bystander.simulation.process(name, OPERATOR, move || {
+            while left.load(Ordering::Relaxed) > 0 {
+                act();
+                simulation.sleep(LOOK_AFTER);
             }
         });
     }

@@ -44,6 +44,9 @@ const NETWORK: [Choice; 6] = [
 /// What stops trainers between any two of their verbs.
 const STOPS: [Choice; 2] = [(Fault::PausedClient, 100, 3_000_000), (Fault::KilledClient, 2_000, 0)];
 const ENDS: [Choice; 1] = [(Fault::CrashedServer, 60, 0)];
+/// When they die. Where they die more often than anybody can open a table nobody has to get anywhere; then
+/// they stop dying, and everybody has to.
+const ENDS_NS: Range<u64> = 0..100_000_000;
 /// When the queues of a lonely compute node break.
 const BREAKS_NS: Range<u64> = 0..15_000_000;
 /// Blocks that a session takes at once.
@@ -180,7 +183,11 @@ impl Scenario {
     }
 
     pub(crate) fn pool_restarts(seed: u64) -> Self {
-        Self::in_pool("pool-restarts", seed, &ENDS, 1)
+        let mut plain = Self::in_pool("pool-restarts", seed, &ENDS, 1);
+        for rule in plain.rules.iter_mut().filter(|rule| rule.fault == Fault::CrashedServer) {
+            rule.during_ns = ENDS_NS;
+        }
+        plain
     }
 
     /// A pool with room for a part of what is written.
