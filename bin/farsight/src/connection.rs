@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use clap::Args;
 use farsight::{
-    Addresses, Client, ConnectError, ConnectOptions, DefaultSocketError, FabricError, ServerUrl, default_socket,
+    Addresses, Client, ConnectError, ConnectOptions, DefaultSocketError, FabricError, ServerUrl,
+    default_socket,
 };
 
 use crate::tls_files::TlsFiles;

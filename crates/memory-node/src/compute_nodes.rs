@@ -10,6 +10,8 @@
 
 use std::collections::HashMap;
 
+#[cfg(planted)]
+use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_base::{ClientId, Epoch};
 use farsight_protocol::{ComputeNode, ErrorCode, ServerError};
 
@@ -76,6 +78,8 @@ impl ComputeNodes {
             self.check_number(identity)?;
         }
         let members = self.members.get(&identity);
+        #[cfg(planted)]
+        let is_home = is_home || (is_planted(Bug::NewcomersFenced) && self.fences > 0);
         if members.is_some_and(|members| members.is_fenced) || (is_home && members.is_none()) {
             let text = format!("{compute_node} was fenced, or has ended: it counts as dead. Connect anew");
             return Err(ServerError::new(ErrorCode::Fenced, text));

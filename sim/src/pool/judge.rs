@@ -66,6 +66,7 @@ impl<K: Kind> JudgedPool<K> for MemoryPool<K> {
     }
 
     fn look_back(stage: &Stage<'_, K, Self>, met: &Coverage) -> Result<u64, String> {
+        stage.read_keys()?;
         stage.repair_all()?;
         stage.train()?;
         let pairs = stage.read_all(met)?;
@@ -81,6 +82,13 @@ impl<K: Kind> JudgedPool<K> for MemoryPool<K> {
 }
 
 impl<K: Kind> Stage<'_, K, MemoryPool<K>> {
+    /// Reads every key, before anything is written to it: a write that was lost must not be covered.
+    fn read_keys(&self) -> Result<(), String> {
+        self.again(&self.bystander, |own, client| {
+            own.bystander.keys.chunks(BATCH).try_for_each(|keys| client.read_keys(keys))
+        })
+    }
+
     /// Writes to every leaf: whatever a dead holder left there is found, and put right.
     fn repair_all(&self) -> Result<(), String> {
         self.again(&self.bystander, |own, client| {
@@ -108,9 +116,7 @@ impl<K: Kind> Stage<'_, K, MemoryPool<K>> {
 
     /// Reads everything, by a cache that is as old as the scenario and by a fresh one; returns the pairs.
     fn read_all(&self, met: &Coverage) -> Result<usize, String> {
-        self.again(&self.bystander, |own, client| {
-            own.bystander.keys.chunks(BATCH).try_for_each(|keys| client.read_keys(keys))
-        })?;
+        self.read_keys()?;
         let fresh = Arc::new(Plan { group: NEWCOMER, ..self.bystander.again() });
         let mut pairs = 0;
         let mut counters = Counters::default();

@@ -92,10 +92,10 @@ pub enum Bug {
     LivesNotCompared,
     /// A simulated card that promises the order of WRITEs sends those behind one that it gave up.
     SentBehindGivenUp,
-    /// Home gives a compute node the number of one that has ended, and may be fenced.
-    NumberGivenAgain,
-    /// A compute node that was given up stays so after it has connected anew.
-    GivenUpForEver,
+    /// A memory node that has fenced a compute node takes every newcomer for fenced.
+    NewcomersFenced,
+    /// A client takes a connection that is lost for its current one, for ever.
+    LostLifeKept,
     /// An update that is alone in its call leaves the old value under a new version.
     LoneUpdateLost,
     /// What is known of a group is taken, changed, and put back, without the lock in between.

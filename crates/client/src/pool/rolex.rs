@@ -7,6 +7,8 @@ use std::error::Error;
 use std::ops::Range;
 use std::sync::Arc;
 
+#[cfg(planted)]
+use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_fabric::{Connection, FabricError, QueuePair};
 use farsight_index::{Answers, Counters, Pairs};
 use farsight_index_rolex::{CacheSession, CallResult, LeafPlace, PoolCalls, RolexError, RolexSession, Write};
@@ -198,10 +200,34 @@ impl RolexEngine {
             }
             writes.push(Write { operation, key, value });
         }
+        #[cfg(planted)]
+        let old = self.old_value(queues, &writes)?;
+        #[cfg(planted)]
+        if let (Some(old), [write]) = (&old, &mut writes[..]) {
+            write.value = old;
+        }
         self.done.clear();
         self.session.write_many(queues, &writes, &mut self.done);
         self.done.iter().filter_map(|done| done.as_ref().err()).for_each(|error| self.given_up.note(error));
         gather(self.done.drain(..), outcomes)
+    }
+}
+
+#[cfg(planted)]
+impl RolexEngine {
+    /// What the key of a lone update holds, if that is to be what it holds afterwards.
+    fn old_value<Q: QueuePair>(
+        &mut self,
+        queues: &mut [Q],
+        writes: &[Write<'_>],
+    ) -> Result<Option<Vec<u8>>, EngineError> {
+        let [Write { operation: WriteOperation::Update, key, .. }] = *writes else { return Ok(None) };
+        if !is_planted(Bug::LoneUpdateLost) {
+            return Ok(None);
+        }
+        let mut old = vec![0; self.expected_bytes];
+        let found = self.get(queues, key, &mut old).map_err(EngineError::from)?;
+        Ok(found.map(|_| old))
     }
 }
 
