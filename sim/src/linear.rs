@@ -11,9 +11,9 @@
 //! fits and changes nothing is taken at once: whatever order there is, there is one that begins with it. Keys
 //! are independent, so each is searched by itself.
 //!
-//! Writes of unknown outcome make the configurations many, for each of them may be taken or left. But one that
-//! is left can still be taken later. So a configuration that led nowhere rules out every other one with the
-//! same operations of known outcome, the same state, and at least its writes of unknown outcome taken.
+//! Writes of unknown outcome make the configurations many: each of them may be taken or left. But one that
+//! is left can still be taken later. So a configuration that led nowhere rules out every other with the same
+//! operations of known outcome, the same state, and at least its writes of unknown outcome taken.
 
 use std::collections::HashMap;
 

@@ -133,7 +133,7 @@ impl<K: Kind, C: JudgedPool<K>> Stage<'_, K, C> {
     }
 
     /// Starts who looks after the memory nodes, until no compute node is left, and who fills the table each
-    /// time that it is made anew. They are two: who fills may wait for a lease, and a node that dies meanwhile
+    /// time that it is made anew. They are two: who fills may wait for a lease; a node that dies meanwhile
     /// is started again all the same.
     fn operate(&self) {
         let (scenario, pools) = (self.scenario.clone(), Arc::clone(&self.pools));
