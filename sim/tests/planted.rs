@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use farsight_base::sync::planted::{Bug, plant};
 use farsight_fabric_sim::{Fault, Rule};
-use farsight_sim::{Failure, named, run_seed};
+use farsight_sim::{Failure, PoolShape, Scenario, named, run_seed};
 
 /// The first seed that fails, of as many as allowed, and how.
 fn first_failure(seeds: u64, run: impl Fn(u64) -> Result<(), Box<Failure>>) -> Option<(u64, String)> {
@@ -27,6 +27,20 @@ fn assert_bug_is_found(bug: Bug, scenario: &str, seeds: u64) {
     assert_found(&format!("{bug:?} in {scenario}"), seeds, |seed| {
         plant(bug, || run_seed(seed, named, false).map(drop))
     });
+}
+
+/// Found by a seed of a scenario that `change` made of the named one, in these words.
+fn assert_is_said(bug: Bug, name: &str, change: impl Fn(&mut Scenario), seeds: u64, said: &str) {
+    let found = (1..=seeds).find_map(|seed| {
+        let mut scenario = named(name).expect("a scenario").scenario(seed);
+        change(&mut scenario);
+        let failure = plant(bug, || scenario.run(false, &Arc::default())).err()?;
+        failure.what.contains(said).then_some((seed, failure.what))
+    });
+    match found {
+        Some((seed, what)) => println!("{bug:?} in {name}: found by seed {seed} of {seeds}: {what}"),
+        None => panic!("{bug:?} in {name}: no seed of {seeds} says {said:?}"),
+    }
 }
 
 macro_rules! found {
@@ -92,4 +106,40 @@ fn a_call_executed_twice() {
         scenario.rules.push(Rule::always(Fault::DoubledCall, 10, 0));
         scenario.run(false, &Arc::default()).map(drop)
     });
+}
+
+/// A card that breaks its promise leaves leaves that nobody can repair.
+#[test]
+fn writes_behind_one_that_was_given_up() {
+    let strikes = |scenario: &mut Scenario| {
+        let cut = Rule::always(Fault::CutToServer, 300, 8_000_000);
+        scenario.rules = vec![cut, Rule::always(Fault::SlowVerb, 3, 4_000_000)];
+    };
+    assert_is_said(Bug::SentBehindGivenUp, "pool-network", strikes, 200, "Contended");
+}
+
+/// Whoever connects is refused, for ever.
+#[test]
+fn newcomers_taken_for_fenced() {
+    let deaths = |scenario: &mut Scenario| {
+        scenario.rules =
+            vec![Rule::always(Fault::KilledClient, 150, 0), Rule::always(Fault::BrokenQueue, 60, 0)];
+        scenario.pool = scenario.pool.map(|shape| PoolShape { memory_nodes: 2, trainers: 0, ..shape });
+    };
+    assert_is_said(Bug::NewcomersFenced, "pool", deaths, 100, "2000 connections broke");
+}
+
+#[test]
+fn a_lost_connection_kept() {
+    assert_is_said(Bug::LostLifeKept, "pool-restarts", |_| (), 50, "looking back: 4 connections broke");
+}
+
+/// Nobody reads but who looks back; who looks back writes every key, in calls of many.
+#[test]
+fn an_update_lost_that_nobody_saw() {
+    let only_writes = |scenario: &mut Scenario| {
+        scenario.rules = Vec::new();
+        scenario.writes_percent = 100;
+    };
+    assert_is_said(Bug::LoneUpdateLost, "pool", only_writes, 10, "version");
 }
