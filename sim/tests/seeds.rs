@@ -1,6 +1,6 @@
 //! Seeds: each has one trace, all of them pass, and together they meet every class of faults.
 //!
-//! Half of them are the same in each run, half are fresh: from entropy, or from the number in `FARSIGHT_SEED`,
+//! Half of them are the same in each run, half are fresh: from entropy, or from the number `FARSIGHT_SEED`,
 //! which is how a run is repeated. It is printed before they run and in each failure.
 
 use std::collections::hash_map::RandomState;

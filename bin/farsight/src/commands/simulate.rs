@@ -1,5 +1,6 @@
 //! `farsight simulate`.
 
+mod age;
 mod document;
 mod record;
 mod summary;
@@ -8,6 +9,7 @@ use std::io::Write;
 use std::num::NonZero;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -16,6 +18,7 @@ use farsight_sim::{Campaign, Named, SCENARIOS, Tally, named, run_seed};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::bench::cancellation;
+use document::Document;
 use record::{COMMIT, Record};
 
 /// Seeds that are run unless something else is asked for.
@@ -60,7 +63,13 @@ pub(crate) struct Simulate {
     /// Add the result to a document such as docs/proof.md, and to the record beside it
     #[arg(long, value_name = "FILE.md")]
     document: Option<PathBuf>,
+    /// Go on behind the seeds that the document has of the code as it is
+    #[arg(long, requires = "document", conflicts_with = "minutes")]
+    resume: bool,
 }
+
+/// How often a run that goes into a document is written there, so that one that is killed loses little.
+const WRITTEN_EVERY: Duration = Duration::from_secs(20);
 
 const HELP: &str = "\
 A seed decides everything: its scenario, its faults, who goes first. The same
@@ -77,6 +86,8 @@ store into a leaf that they looked at.
 
 Seeds are independent. A run that is cut short, by --minutes or an interrupt,
 says with which seed to go on. An interrupt drops the seeds that have begun.
+With --document and --resume the same line goes on by itself, until all of its
+seeds were run with the code as it is; how old each record is stands there.
 
 Examples:
   farsight simulate                                1,000 seeds of everything
@@ -121,13 +132,33 @@ impl Simulate {
 
     fn campaign_and_report(self) -> Result<ExitCode> {
         let cancellation = cancellation()?;
-        let document = self.document.as_deref().map(document::Document::open).transpose()?;
-        let campaign = self.campaign();
+        let mut document = self.document.as_deref().map(Document::open).transpose()?;
+        let mut campaign = self.campaign();
+        if let Some(document) = document.as_ref().filter(|_| self.resume) {
+            let end = campaign.first.saturating_add(campaign.seeds);
+            campaign.first = document.next_seed(campaign.scenario.name, campaign.first).min(end);
+            campaign.seeds = end - campaign.first;
+            if campaign.seeds == 0 {
+                document.write()?;
+                writeln!(std::io::stdout(), "all of these seeds were run with the code as it is")?;
+                return Ok(ExitCode::SUCCESS);
+            }
+        }
         let bar = bar(&campaign);
         let begun = Instant::now();
         let limit = self.minutes.map(|minutes| Duration::from_secs_f64(60.0 * minutes));
         let is_late = || limit.is_some_and(|limit| begun.elapsed() >= limit);
-        let tally = campaign.run(is_late, &cancellation.flag(), |tally| show(&bar, tally));
+        let written = Mutex::new((document.as_mut(), Instant::now()));
+        let seen = |tally: &Tally| {
+            show(&bar, tally);
+            let (document, at) = &mut *written.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(document) = document.as_mut().filter(|_| at.elapsed() >= WRITTEN_EVERY) {
+                // What fails here fails at the end, too, and is told then.
+                let _ = document.put(&Record::of(&campaign, tally, begun.elapsed()));
+                *at = Instant::now();
+            }
+        };
+        let tally = campaign.run(is_late, &cancellation.flag(), seen);
         bar.finish_and_clear();
         let record = Record::of(&campaign, &tally, begun.elapsed());
         let mut out = std::io::stdout().lock();
@@ -137,7 +168,9 @@ impl Simulate {
         } else {
             out.write_all(summary::text(&record, &tally, self.seeds).as_bytes())?;
         }
-        if let Some(Err(error)) = document.map(|document| document.add(&record)) {
+        if let Some(mut document) = document
+            && let Err(error) = document.put(&record)
+        {
             // Not lost, whichever of the document's files lacks it.
             writeln!(out, "{}", serde_json::to_string(&record)?)?;
             return Err(error);

@@ -1,7 +1,8 @@
 //! The document that adds up runs: what the simulator has survived, commit by commit.
 //!
 //! Invariant: the record beside the document (same name, `.jsonl`, a run a line) is what was run; between the
-//! two marks of the document stands what follows from it, written anew each time. All else is people's.
+//! two marks of the document stands what follows from it, written anew each time. All else is people's. Both
+//! files are replaced as wholes, so a run that is killed leaves what was written last.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,6 +13,7 @@ use farsight_bench::whole_file::write_whole;
 use farsight_sim::{CLASSES, Cover};
 use indicatif::HumanCount;
 
+use super::age::{Age, age_of, newest};
 use super::record::Record;
 use super::summary::time;
 
@@ -26,6 +28,8 @@ pub(super) struct Document {
     before: String,
     after: String,
     runs: Vec<Record>,
+    /// What was run before is that many of them.
+    earlier: usize,
 }
 
 impl Document {
@@ -53,18 +57,39 @@ impl Document {
         let runs = lines.lines().enumerate().map(|(index, line)| {
             serde_json::from_str(line).with_context(|| format!("{name} line {}: no run", index + 1))
         });
-        Ok(Self { path: path.to_owned(), before, after, runs: runs.collect::<Result<_>>()? })
+        let runs: Vec<Record> = runs.collect::<Result<_>>()?;
+        Ok(Self { path: path.to_owned(), before, after, earlier: runs.len(), runs })
     }
 
-    /// Adds a run and writes both files.
-    pub(super) fn add(mut self, run: &Record) -> Result<()> {
+    /// The first seed of a scenario from `first` on that no run of today's code had.
+    pub(super) fn next_seed(&self, scenario: &str, first: u64) -> u64 {
+        let age = |run: &Record| age_of(self.directory(), &run.commit);
+        let mut runs: Vec<&Record> = self
+            .runs
+            .iter()
+            .filter(|run| run.scenario == scenario && run.end() > first && age(run).is_current())
+            .collect();
+        runs.sort_unstable_by_key(|run| run.first_seed);
+        runs.iter().fold(first, |next, run| if run.first_seed <= next { next.max(run.end()) } else { next })
+    }
+
+    /// Adds the run, as far as it came, in the place of what it was before, and writes both files.
+    pub(super) fn put(&mut self, run: &Record) -> Result<()> {
+        self.runs.truncate(self.earlier);
         self.runs.push(run.clone());
+        self.write()
+    }
+
+    /// Writes both files.
+    pub(super) fn write(&self) -> Result<()> {
         let mut lines = String::new();
         for run in &self.runs {
             lines.push_str(&serde_json::to_string(run)?);
             lines.push('\n');
         }
-        let text = format!("{}{BEGINS}\n\n{}\n{ENDS}{}", self.before, report(&self.runs), self.after);
+        let report =
+            report(&self.runs, newest(self.directory()), |run| age_of(self.directory(), &run.commit));
+        let text = format!("{}{BEGINS}\n\n{report}\n{ENDS}{}", self.before, self.after);
         let record = self.path.with_extension("jsonl");
         for (path, contents) in [(&record, lines), (&self.path, text)] {
             write_whole(path, contents.as_bytes())
@@ -72,10 +97,15 @@ impl Document {
         }
         Ok(())
     }
+
+    fn directory(&self) -> &Path {
+        self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    }
 }
 
-/// What follows from the runs.
-fn report(runs: &[Record]) -> String {
+/// What follows from the runs, told at the commit `newest`.
+fn report(runs: &[Record], newest: Option<String>, age: impl Fn(&Record) -> Age) -> String {
+    let ages: Vec<Age> = runs.iter().map(age).collect();
     let count = |number: u64| HumanCount(number).to_string();
     let sum = |what: fn(&Record) -> u64| count(runs.iter().map(what).sum());
     let mut text = format!(
@@ -86,16 +116,24 @@ fn report(runs: &[Record]) -> String {
         sum(|run| run.failures.len() as u64),
         time(runs.iter().map(|run| run.virtual_s).sum()),
     );
-    text.push_str(
-        "| commit | scenario | seeds | answers judged | of unknown outcome | splits | faults | failed |\n",
+    let of_today = runs.iter().zip(&ages).filter(|(_, age)| age.is_current());
+    let _ = writeln!(
+        text,
+        "Ages are told at commit {}. Of these seeds {} were run on the code as it is there; all others on \
+         code that no longer stands.\n",
+        newest.as_deref().unwrap_or("unknown"),
+        count(of_today.map(|(run, _)| run.seeds).sum()),
     );
-    text.push_str("|---|---|---|---|---|---|---|---|\n");
-    for run in runs {
+    text.push_str("| commit | age | scenario | seeds | answers judged | of unknown outcome | splits | ");
+    text.push_str("faults | failed |\n");
+    text.push_str("|---|---|---|---|---|---|---|---|---|\n");
+    for (run, age) in runs.iter().zip(&ages) {
         let last = run.first_seed.saturating_add(run.seeds.saturating_sub(1));
         let _ = writeln!(
             text,
-            "| {} | {} | {}: {} to {last} | {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {}: {} to {last} | {} | {} | {} | {} | {} |",
             run.commit,
+            age.text(),
             run.scenario,
             count(run.seeds),
             run.first_seed,
@@ -155,21 +193,48 @@ mod tests {
     fn runs_add_up_and_what_people_wrote_stays() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("proof.md");
-        Document::open(&path).expect("a new one").add(&run("first", 1)).expect("writable");
+        Document::open(&path).expect("a new one").put(&run("first", 1)).expect("writable");
         let begun = std::fs::read_to_string(&path).expect("a document");
         assert!(begun.starts_with(EMPTY) && begun.contains("**10 seeds, 100 answers judged"), "{begun}");
         std::fs::write(&path, format!("By hand.\n{begun}More by hand.\n")).expect("writable");
-        Document::open(&path).expect("it is one").add(&run("second", 11)).expect("writable");
+        let mut document = Document::open(&path).expect("it is one");
+        // A run that goes on is one run.
+        document.put(&Record { seeds: 3, ..run("second", 11) }).expect("writable");
+        document.put(&run("second", 11)).expect("writable");
         let text = std::fs::read_to_string(&path).expect("a document");
         assert!(text.starts_with("By hand.\n") && text.ends_with("More by hand.\n"), "{text}");
         assert!(text.contains("**20 seeds, 200 answers judged, 8 faults, 0 failures** in 2.0 h"), "{text}");
         assert!(
-            text.contains("| first | any | 10: 1 to 10 |") && text.contains("| second | any |"),
+            text.contains("| first | unknown | any | 10: 1 to 10 |") && text.contains("| second | unknown |"),
             "{text}"
         );
         let class = CLASSES.iter().find(|class| class.id == "1").expect("there is a first");
         assert!(text.contains(&format!("| 1 | {} | 10 |", class.name)), "{text}");
         assert_eq!(text.matches(BEGINS).count(), 1);
+    }
+
+    #[test]
+    fn the_report_says_how_old_each_record_is() {
+        let age = |run: &Record| match run.commit.as_str() {
+            "old" => Age::Known { day: "2026-01-31".to_owned(), changes: 9 },
+            _ => Age::Known { day: "2026-02-01".to_owned(), changes: 0 },
+        };
+        let text = report(&[run("old", 1), run("new", 11)], Some("abc of 2026-02-02".to_owned()), age);
+        assert!(text.contains("| old | 2026-01-31, 9 changes of the code ago | any |"), "{text}");
+        assert!(text.contains("| new | 2026-02-01, today's code | any |"), "{text}");
+        assert!(text.contains("at commit abc of 2026-02-02. Of these seeds 10 were run"), "{text}");
+    }
+
+    #[test]
+    fn a_run_goes_on_behind_what_was_run_of_this_code() {
+        let commit = env!("FARSIGHT_COMMIT");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("no such document.md");
+        let mut document = Document::open(&path).expect("a new one");
+        let is_known = age_of(document.directory(), commit).is_current();
+        document.runs = vec![run(commit, 11), run(commit, 1), run(commit, 31), run("0123456789ab", 21)];
+        let next = |scenario: &str, first| document.next_seed(scenario, first);
+        let expected = if is_known { [21, 41, 1] } else { [1, 35, 1] };
+        assert_eq!([next("any", 1), next("any", 35), next("pools", 1)], expected);
     }
 
     #[test]

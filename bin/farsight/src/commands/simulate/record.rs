@@ -73,6 +73,11 @@ impl Record {
         }
     }
 
+    /// The seed behind its last.
+    pub(super) fn end(&self) -> u64 {
+        self.first_seed.saturating_add(self.seeds)
+    }
+
     /// No seed failed, and no class is missing.
     pub(super) fn has_passed(&self) -> bool {
         self.failures.is_empty() && self.unmet.is_empty()

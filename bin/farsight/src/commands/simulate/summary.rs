@@ -46,7 +46,7 @@ pub(super) fn text(record: &Record, tally: &Tally, asked: Option<u64>) -> String
         let _ = writeln!(text, "NEVER MET: class {id}");
     }
     if asked.is_some_and(|asked| record.seeds < asked) {
-        let next = record.first_seed.saturating_add(record.seeds);
+        let next = record.end();
         let _ = writeln!(text, "go on with: farsight simulate --scenario {} --seed {next}", record.scenario);
     }
     let failed = record.failures.len();
