@@ -57,7 +57,7 @@ pub(crate) fn hold() {
     eventually("the table", || read_word(&file, 0) == LET_GO - 1 && read_word(&file, 1) == 1);
     let connection = |url: &ServerUrl| {
         let ServerUrl::Shm(path) = url else { panic!("{url} is no socket") };
-        let options = farsight_fabric_shm::ConnectOptions { format_version: FORMAT_VERSION };
+        let options = farsight_fabric_shm::ConnectOptions::new(FORMAT_VERSION);
         ShmConnection::connect(path, options).expect("a connection")
     };
     let urls: Addresses = argument::<String>("URLS").parse().expect("addresses");
@@ -160,7 +160,7 @@ struct Asker {
 impl Asker {
     fn new(url: &ServerUrl) -> Self {
         let ServerUrl::Shm(path) = url else { panic!("{url} is no socket") };
-        let options = farsight_fabric_shm::ConnectOptions { format_version: FORMAT_VERSION };
+        let options = farsight_fabric_shm::ConnectOptions::new(FORMAT_VERSION);
         let connection = ShmConnection::connect(path, options).expect("a connection");
         let queue = connection.open_queue().expect("a queue");
         let mut asker = Self { queue, _connection: connection };

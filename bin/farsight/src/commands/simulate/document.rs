@@ -87,8 +87,9 @@ impl Document {
             lines.push_str(&serde_json::to_string(run)?);
             lines.push('\n');
         }
-        let report =
-            report(&self.runs, newest(self.directory()), |run| age_of(self.directory(), &run.commit));
+        let report = report(&self.runs, newest(self.directory()).as_deref(), |run| {
+            age_of(self.directory(), &run.commit)
+        });
         let text = format!("{}{BEGINS}\n\n{report}\n{ENDS}{}", self.before, self.after);
         let record = self.path.with_extension("jsonl");
         for (path, contents) in [(&record, lines), (&self.path, text)] {
@@ -104,7 +105,7 @@ impl Document {
 }
 
 /// What follows from the runs, told at the commit `newest`.
-fn report(runs: &[Record], newest: Option<String>, age: impl Fn(&Record) -> Age) -> String {
+fn report(runs: &[Record], newest: Option<&str>, age: impl Fn(&Record) -> Age) -> String {
     let ages: Vec<Age> = runs.iter().map(age).collect();
     let count = |number: u64| HumanCount(number).to_string();
     let sum = |what: fn(&Record) -> u64| count(runs.iter().map(what).sum());
@@ -121,7 +122,7 @@ fn report(runs: &[Record], newest: Option<String>, age: impl Fn(&Record) -> Age)
         text,
         "Ages are told at commit {}. Of these seeds {} were run on the code as it is there; all others on \
          code that no longer stands.\n",
-        newest.as_deref().unwrap_or("unknown"),
+        newest.unwrap_or("unknown"),
         count(of_today.map(|(run, _)| run.seeds).sum()),
     );
     text.push_str("| commit | age | scenario | seeds | answers judged | of unknown outcome | splits | ");
