@@ -10,23 +10,13 @@ use farsight::{
     default_socket,
 };
 
+use crate::duration;
 use crate::tls_files::TlsFiles;
 use crate::trusted_servers::TrustedServers;
 use crate::waiting::{WaitingName, waiting};
 
 /// From one look for a server that is being started to the next.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
-/// As long as anybody waits for a server.
-const WAIT_SECONDS_MAX: f64 = 86_400.0;
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
-    if (0.0..=WAIT_SECONDS_MAX).contains(&seconds) {
-        Ok(Duration::from_secs_f64(seconds))
-    } else {
-        Err(format!("{text} is not between 0 and {WAIT_SECONDS_MAX}"))
-    }
-}
 
 /// Where the server is.
 #[derive(Debug, Clone, Args)]
@@ -35,9 +25,9 @@ pub(crate) struct Connection {
     /// between, always in the same order [default: the default socket of this user]
     #[arg(long = "connect", value_name = "URL[,URL...]", env = "FARSIGHT_URL")]
     url: Option<Addresses>,
-    /// How long to wait for a server that cannot be reached yet, as one that has just been started
-    /// [default: 0]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    /// How long to wait for a server that cannot be reached yet, as one that has just been started: 500ms or
+    /// 5s [default: not at all]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     wait: Option<Duration>,
     #[command(flatten)]
     way: Way,

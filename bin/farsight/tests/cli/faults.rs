@@ -74,13 +74,13 @@ fn a_command_waits_for_a_server_only_if_it_is_asked_to_and_only_so_long() {
         start(&mut command)
     };
     let begun = Instant::now();
-    assert!(wait(command("0.2")).into_error("tables").contains("missing.sock"));
+    assert!(wait(command("200ms")).into_error("tables").contains("missing.sock"));
     assert!(begun.elapsed() >= Duration::from_millis(200));
-    for nonsense in ["-1", "soon", "1e9"] {
+    for nonsense in ["-1s", "soon", "5"] {
         assert_eq!(wait(command(nonsense)).code, Some(2), "{nonsense}");
     }
     // One that begins to listen meanwhile is found.
-    let waiting = command("60");
+    let waiting = command("60s");
     let server = directory.path().join("missing.sock");
     let mut server = start(program().args(["serve", "--memory", "64M", "--socket"]).arg(server));
     assert_eq!(wait(waiting).code, Some(0));

@@ -156,7 +156,7 @@ fn servers_say_what_ends_with_them() {
             let ended = wait(start(program().env("FARSIGHT_URL", &url).args(arguments)));
             assert_eq!(ended.code, Some(0), "{ended:?}");
         };
-        ok(&["create", "t", "--wait", "60"]);
+        ok(&["create", "t", "--wait", "60s"]);
         ok(&["put", "t", "1", "one"]);
         ok(&["put", "t", "2", "two"]);
         kill_process(Pid::from_child(&node), Signal::TERM).expect("it is there");
@@ -176,7 +176,7 @@ fn a_hangup_that_was_ignored_at_the_start_ends_no_server() {
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", "trap '' HUP; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_farsight"), "serve", "--socket"]);
     let server = start(shell.arg(&socket));
-    let get = || wait(start(program().args(["tables", "--wait", "60", "--connect", &url(&socket)])));
+    let get = || wait(start(program().args(["tables", "--wait", "60s", "--connect", &url(&socket)])));
     assert_eq!(get().code, Some(0));
     kill_process(Pid::from_child(&server), Signal::HUP).expect("the server is there");
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).expect("it is there");
@@ -196,7 +196,7 @@ fn a_hangup_ends_a_server_cleanly() {
     let mut default = std::process::Command::new("env");
     default.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_farsight"), "serve", "--socket"]);
     let server = start(default.arg(&socket));
-    let created = wait(start(program().args(["create", "t", "--wait", "60", "--connect", &url(&socket)])));
+    let created = wait(start(program().args(["create", "t", "--wait", "60s", "--connect", &url(&socket)])));
     assert_eq!(created.code, Some(0), "{created:?}");
     kill_process(Pid::from_child(&server), Signal::HUP).expect("the server is there");
     let ended = wait(server);
