@@ -4,13 +4,12 @@
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let letters = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(letters);
-    let letter = unit.strip_suffix("iB").filter(|letter| !letter.is_empty()).unwrap_or(unit);
-    let shift = match letter {
+    let shift = match unit {
         "" | "B" => 0,
-        "K" | "k" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
+        "K" | "k" | "KiB" | "kiB" => 10,
+        "M" | "MiB" => 20,
+        "G" | "GiB" => 30,
+        "T" | "TiB" => 40,
         _ => return Err(format!("{unit:?} is no unit; use K, M, G or T, as in 4G")),
     };
     let number: u64 = digits.parse().map_err(|_| format!("{text:?} is no size; write it as 512M or 4G"))?;
@@ -29,17 +28,28 @@ mod tests {
     #[test]
     fn sizes_are_read() {
         assert_eq!(parse("0"), Ok(0));
+        assert_eq!(parse("0T"), Ok(0));
+        assert_eq!(parse("7B"), Ok(7));
         assert_eq!(parse("64K"), Ok(64 << 10));
         assert_eq!(parse("4G"), Ok(4 << 30));
         assert_eq!(parse("4GiB"), Ok(4 << 30));
         assert_eq!(parse("1T"), Ok(1 << 40));
+        assert_eq!(parse("16777215T"), Ok(0xff_ffff << 40));
+        assert_eq!(parse("18446744073709551615"), Ok(u64::MAX));
     }
 
     #[test]
     fn what_is_no_size_is_named() {
-        assert!(parse("4 Gb").unwrap_err().contains("unit"));
-        assert!(parse("G").unwrap_err().contains("no size"));
-        assert!(parse("-1G").is_err());
-        assert!(parse("99999999999T").unwrap_err().contains("too large"));
+        for text in
+            ["0BiB", "4 Gb", "4iB", "4GiBiB", "4GG", "1e3", "1.5G", "1_000", "4G ", " 4G", "-1G", "-0", "+4G"]
+        {
+            assert!(parse(text).is_err_and(|error| error.contains("is no unit")), "{text:?}");
+        }
+        for text in ["", "G", "GiB", "99999999999999999999"] {
+            assert!(parse(text).is_err_and(|error| error.contains("is no size")), "{text:?}");
+        }
+        for text in ["16777216T", "99999999T", "99999999999T", "18446744073709551615K"] {
+            assert!(parse(text).is_err_and(|error| error.contains("too large")), "{text:?}");
+        }
     }
 }
