@@ -7,3 +7,4 @@ pub mod fabric;
 pub mod fuzz;
 pub mod hostile;
 pub mod litmus;
+pub mod widths;

@@ -78,3 +78,8 @@ mod reliable_connection {
 
     farsight_conformance::engine_suite!(SimStore::<ReliableConnection>::start(2));
 }
+
+#[test]
+fn by_narrower_vectors() {
+    farsight_conformance::widths::run_narrower("", "by_narrower_vectors");
+}

@@ -3,3 +3,8 @@
 use farsight_conformance::fabric::shm::Shm;
 
 farsight_conformance::fabric_suite!(Shm::new());
+
+#[test]
+fn by_narrower_vectors() {
+    farsight_conformance::widths::run_narrower("", "by_narrower_vectors");
+}

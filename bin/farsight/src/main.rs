@@ -38,7 +38,7 @@ const EXIT_ABSENT: u8 = 3;
 
 fn main() -> ExitCode {
     let done = match arguments::Arguments::try_parse() {
-        Ok(arguments) => arguments.command.run(),
+        Ok(arguments) => run(arguments),
         Err(error) => tell(&error),
     };
     match done {
@@ -50,6 +50,11 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn run(arguments: arguments::Arguments) -> anyhow::Result<ExitCode> {
+    farsight::Vectors::chosen()?;
+    arguments.command.run()
 }
 
 /// Prints what there is instead of a command: help, the version, or what is wrong with the command line.

@@ -51,3 +51,8 @@ mod over_simulated_cards {
 
     farsight_conformance::engine_suite!(RawPool::start(simulated(), SIMULATED_TABLE_BYTES));
 }
+
+#[test]
+fn by_narrower_vectors() {
+    farsight_conformance::widths::run_narrower("memory_node", "by_narrower_vectors");
+}

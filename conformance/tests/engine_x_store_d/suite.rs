@@ -57,3 +57,8 @@ mod over_the_weakest_cards {
 
     farsight_conformance::engine_suite!(simulated::<Weakest>());
 }
+
+#[test]
+fn by_narrower_vectors() {
+    farsight_conformance::widths::run_narrower("memory_node", "by_narrower_vectors");
+}

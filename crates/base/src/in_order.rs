@@ -16,6 +16,8 @@ use std::arch::x86_64::{
 };
 
 use crate::words::Line;
+#[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+use crate::words::Moves;
 
 /// Slots of a leaf.
 pub const SLOTS: usize = 16;
@@ -49,7 +51,7 @@ pub struct Room<'a> {
 /// What came of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// This processor has no such instructions.
+    /// There are no such instructions, or narrower ones were asked for.
     Unavailable,
     /// The occupied slots do not come first in the permutation, ascending: one was removed, or the
     /// permutation is of another moment than the keys, or garbage.
@@ -76,11 +78,8 @@ pub fn take(
     into: &mut Room<'_>,
 ) -> Outcome {
     #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
-    if std::is_x86_feature_detected!("avx512f")
-        && std::is_x86_feature_detected!("avx512bw")
-        && std::is_x86_feature_detected!("popcnt")
-    {
-        // SAFETY: the processor has these features.
+    if Moves::are_widest() {
+        // SAFETY: AVX-512 F and BW and POPCNT were detected.
         return unsafe { take_avx512(places, lines, occupied, permutation, from, into) };
     }
     #[cfg(not(all(target_arch = "x86_64", not(any(miri, portable_words)))))]
@@ -94,8 +93,8 @@ pub fn take(
 #[must_use]
 pub fn order_of(keys: &[u64; SLOTS], occupied: u16) -> u64 {
     #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
-    if std::is_x86_feature_detected!("avx512f") {
-        // SAFETY: the processor has this feature.
+    if Moves::are_widest() {
+        // SAFETY: AVX-512F was detected.
         return unsafe { order_avx512(keys, occupied) };
     }
     order_by_words(keys, occupied)

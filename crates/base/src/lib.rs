@@ -15,6 +15,7 @@ pub mod report;
 pub mod search;
 pub mod serving;
 pub mod sync;
+pub mod vectors;
 pub mod words;
 
 pub use address::{ClientId, Epoch, LeafNumber, RegionId, RemoteAddress};

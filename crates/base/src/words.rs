@@ -20,6 +20,7 @@ use crate::observe;
 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
 use crate::sync::process::AtomicU8;
 use crate::sync::{AtomicU64, Ordering, fence};
+use crate::vectors::Vectors;
 
 #[cfg(all(test, any(loom, shuttle)))]
 mod models;
@@ -210,7 +211,7 @@ pub enum CopyMode {
     Stamped,
 }
 
-/// The widest moves of this processor.
+/// The widest moves of this process: what the processor has, unless the operator asked for narrower ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Moves(Width);
 
@@ -220,18 +221,19 @@ enum Width {
     /// AVX-512 with compares of bytes and words (F and BW).
     #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
     Avx512,
+    /// AVX2.
     #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
-    Avx,
+    Avx2,
     Words,
 }
 
-/// What the processor said: nothing yet, `Words`, `Avx`, `Avx512`. Of its own, because a look at it is three
+/// What [`Vectors`] said: nothing yet, `Words`, `Avx2`, `Avx512`. Of its own, because a look at it is three
 /// instructions where one at the standard library's is six, and a GET takes several.
 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
 static DETECTED: AtomicU8 = AtomicU8::new(0);
 
-/// A proof that the processor has the widest moves: AVX-512 with compares of bytes and words (F and BW). What
-/// takes one needs not look again.
+/// A proof that the processor has the widest moves: AVX-512 with compares of bytes and words (F and BW), and
+/// POPCNT. What takes one needs not look again.
 #[derive(Clone, Copy, Debug)]
 pub struct Widest(Has);
 
@@ -269,7 +271,7 @@ impl Moves {
         #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
         return match DETECTED.load(Ordering::Relaxed) {
             3 => Self(Width::Avx512),
-            2 => Self(Width::Avx),
+            2 => Self(Width::Avx2),
             1 => Self(Width::Words),
             _ => Self::ask(),
         };
@@ -281,12 +283,10 @@ impl Moves {
     #[cold]
     #[inline(never)]
     fn ask() -> Self {
-        let has_avx512 =
-            std::is_x86_feature_detected!("avx512f") && std::is_x86_feature_detected!("avx512bw");
-        let (code, width) = match std::is_x86_feature_detected!("avx") {
-            true if has_avx512 => (3, Width::Avx512),
-            true => (2, Width::Avx),
-            false => (1, Width::Words),
+        let (code, width) = match Vectors::chosen_or_widest() {
+            Vectors::Avx512 => (3, Width::Avx512),
+            Vectors::Avx2 => (2, Width::Avx2),
+            Vectors::Portable => (1, Width::Words),
         };
         DETECTED.store(code, Ordering::Relaxed);
         Self(width)
@@ -305,6 +305,25 @@ impl Moves {
         };
         #[cfg(not(all(target_arch = "x86_64", not(any(miri, portable_words)))))]
         false
+    }
+
+    /// How wide they are.
+    #[must_use]
+    pub fn vectors(self) -> Vectors {
+        match self.0 {
+            #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+            Width::Avx512 => Vectors::Avx512,
+            #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+            Width::Avx2 => Vectors::Avx2,
+            Width::Words => Vectors::Portable,
+        }
+    }
+
+    /// True if they move half a line at once, or more.
+    #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+    #[inline(always)]
+    pub(crate) fn are_wide() -> bool {
+        Self::detect().0 != Width::Words
     }
 
     /// Copies `into.len()` lines from `from`. In [`CopyMode::Stamped`] a line that changed meanwhile, or was
@@ -338,15 +357,15 @@ impl Moves {
                 // SAFETY: the line is `into`'s, writable and aligned; AVX-512F was detected.
                 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
                 Width::Avx512 => unsafe { copy_line_avx512(words, line) },
-                // SAFETY: as above; AVX was detected.
+                // SAFETY: as above; AVX2 was detected.
                 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
-                Width::Avx => unsafe { copy_line_avx(words, line) },
+                Width::Avx2 => unsafe { copy_line_avx(words, line) },
                 // SAFETY: as above.
                 Width::Words => unsafe { copy_line_by_words(words, line) },
             };
         }
         #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
-        if self.0 == Width::Avx {
+        if self.0 == Width::Avx2 {
             leave_avx();
         }
         // SAFETY: the loop wrote each line, and any bits are a line.
@@ -385,9 +404,9 @@ impl Moves {
                 changed | unsafe { copy_line_avx512(words, line) }
             }),
             #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
-            Width::Avx => {
+            Width::Avx2 => {
                 let changed = lines.fold(0, |changed, (line, words)| {
-                    // SAFETY: a line of the caller's; AVX was detected.
+                    // SAFETY: a line of the caller's; AVX2 was detected.
                     changed | unsafe { copy_line_avx(words, line) }
                 });
                 leave_avx();
@@ -574,8 +593,8 @@ mod tests {
     fn ways() -> Vec<Copy> {
         #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
         let vector_moves = [
-            std::is_x86_feature_detected!("avx").then_some(copy_line_avx as Copy),
-            std::is_x86_feature_detected!("avx512f").then_some(copy_line_avx512 as Copy),
+            (Vectors::widest() >= Vectors::Avx2).then_some(copy_line_avx as Copy),
+            (Vectors::widest() >= Vectors::Avx512).then_some(copy_line_avx512 as Copy),
         ];
         #[cfg(not(all(target_arch = "x86_64", not(any(miri, portable_words)))))]
         let vector_moves = [None::<Copy>];

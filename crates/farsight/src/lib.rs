@@ -114,6 +114,7 @@ pub use error::{ConnectError, NotBuilt, TableError, with_causes};
 pub use farsight_base::Epoch;
 #[doc(hidden)]
 pub use farsight_base::report::report;
+pub use farsight_base::vectors::{UnknownVectors, Vectors};
 pub use farsight_client::{
     Access, CacheStats, CatalogueError, EngineError, LoadError, OpenError, PoolError, ReadError, WriteError,
 };

@@ -220,7 +220,7 @@ mod tests {
             "old" => Age::Known { day: "2026-01-31".to_owned(), changes: 9 },
             _ => Age::Known { day: "2026-02-01".to_owned(), changes: 0 },
         };
-        let text = report(&[run("old", 1), run("new", 11)], Some("abc of 2026-02-02".to_owned()), age);
+        let text = report(&[run("old", 1), run("new", 11)], Some("abc of 2026-02-02"), age);
         assert!(text.contains("| old | 2026-01-31, 9 changes of the code ago | any |"), "{text}");
         assert!(text.contains("| new | 2026-02-01, today's code | any |"), "{text}");
         assert!(text.contains("at commit abc of 2026-02-02. Of these seeds 10 were run"), "{text}");
