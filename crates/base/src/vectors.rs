@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+#[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
 use crate::report::report;
 
 /// The environment variable that names the width: `avx512`, `avx2` or `portable`.
@@ -84,6 +85,7 @@ impl Vectors {
     }
 
     /// [`Vectors::chosen`]; where that is an error the operator is told, and the width is the widest.
+    #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
     pub(crate) fn chosen_or_widest() -> Self {
         Self::chosen().unwrap_or_else(|error| {
             report(format_args!("{error}; the width is {}", error.widest.name()));
