@@ -40,6 +40,7 @@ type Lie = fn(&mut VerbsQueue, RemoteAddress);
 
 /// Clients of one certificate have one key. Through another's queue pair that key opens nothing.
 #[test]
+#[ignore = "needs an RDMA device: cargo xtask softroce runs it where there is one"]
 fn a_tenants_key_opens_nothing_for_another() {
     let [own, alice, bob] = sides(["127.0.0.1", "alice", "bob"]);
     with_server(Some(own), |host, address| {
