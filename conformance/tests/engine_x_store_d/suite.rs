@@ -60,5 +60,5 @@ mod over_the_weakest_cards {
 
 #[test]
 fn by_narrower_vectors() {
-    farsight_conformance::widths::run_narrower("memory_node", "by_narrower_vectors");
+    farsight_conformance::widths::run_narrower("one_memory_node", "by_narrower_vectors");
 }

@@ -157,7 +157,7 @@ fn a_stopped_server_ends_its_clients_calls() {
     let mut reply = Vec::new();
     let ended = Lane::new(&mut queue).block_on(async |slot| slot.call(&frame, &mut reply).await);
     assert!(!matches!(ended, Ok(Ok(()))), "a call to a server that is gone");
-    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }
 
 /// Bytes in memory of each of this process's mappings of so many bytes of a region, by the kernel's word.

