@@ -1,12 +1,12 @@
-//! Suites by narrower vectors than this processor's widest, each width in a process of its own: a process never
-//! changes its width.
+//! Suites by narrower vectors than this processor's widest, each width in a process of its own: a process
+//! never changes its width.
 
 use std::process::Command;
 
 use farsight_base::vectors::{VARIABLE, Vectors};
 
-/// Runs the tests of this program whose names contain `filter` by each width but the widest. `own` is the name
-/// of the test that calls this, which is left out.
+/// Runs the tests of this program whose names contain `filter` by each width but the widest. `own` is the
+/// name of the test that calls this, which is left out.
 ///
 /// # Panics
 /// If one fails, or none runs.

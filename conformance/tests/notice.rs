@@ -1,5 +1,6 @@
-//! A server's death is noticed within a second. The promise is one of time, so this program has this test alone:
-//! no other runs beside it. Whatever else the machine does can only delay a notice: the quickest of some counts.
+//! A server's death is noticed within a second. The promise is one of time, so this program has this test
+//! alone: no other runs beside it. Whatever else the machine does can only delay a notice: the quickest of
+//! some counts.
 
 use std::time::{Duration, Instant};
 

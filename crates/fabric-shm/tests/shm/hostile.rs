@@ -160,8 +160,8 @@ fn garbage_on_the_control_socket_ends_its_client_alone() {
     scene.assert_dismissed(&client, "kind 9");
 }
 
-/// Twenty silent clients may take so long, on any machine: each is waited for two seconds, so one after the other
-/// would take forty.
+/// Twenty silent clients may take so long, on any machine: each is waited for two seconds, so one after the
+/// other would take forty.
 const SILENT_MAX: Duration = Duration::from_secs(20);
 
 #[test]
