@@ -143,7 +143,7 @@ fn short_scans_read_one_leaf_where_that_should_do() {
 fn access_by_calls_reads_nothing_beside_one_sided() {
     for value_bytes in [8_u16, 200] {
         let (_server, client) = serve();
-        let definition = TableDefinition { name: "t".to_owned(), key_kind: KeyKind::U64, value_bytes };
+        let definition = TableDefinition::new("t", KeyKind::U64, value_bytes);
         let table = client.create_table(definition).expect("a table");
         let size = usize::from(value_bytes);
         let mut load = table.bulk_load().expect("a load");
