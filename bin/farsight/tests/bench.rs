@@ -286,14 +286,12 @@ fn operations_that_come_alone_go_by_the_ways_for_one() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let records = records(&json);
     assert_eq!(records.len(), 6);
-    for (record, gets) in records.iter().zip([0.5, 0.9, 1.0, 0.95, f64::NAN, 1.0]) {
-        assert!(number(record, "throughput_ops_per_s") > 0.0, "{record}");
-        if gets.is_nan() {
-            continue;
-        }
+    assert!(records.iter().all(|record| number(record, "throughput_ops_per_s") > 0.0));
+    // Without d and e, whose tables grow as fast as the machine is: GETs of leaves that have just split take more.
+    for (record, gets) in [(&records[0], 0.5), (&records[1], 0.9), (&records[2], 1.0), (&records[5], 1.0)] {
         let [reads, bytes] = ["reads_per_op", "bytes_read_per_op"].map(|field| number(record, field));
-        // Few more where leaves split: those are READ in parts. In batches it is two a GET, of 128 B.
-        assert!((0.9 * gets..1.25 * gets).contains(&reads), "a READ a GET: {record}");
+        // In batches it is two a GET, of 128 B.
+        assert!((0.9 * gets..1.1 * gets).contains(&reads), "a READ a GET: {record}");
         assert!((350.0..=448.0).contains(&(bytes / reads)), "of a whole leaf: {record}");
     }
     let read_only = &records[2];

@@ -30,7 +30,9 @@ pub(super) fn run(data: &[u8]) {
     let access = if source.below(8) == 0 { Access::Rpc } else { Access::OneSided };
     let mut client = client(&geometry, leaves, access);
     let mut queue = GarbageQueue::new(region);
-    if source.below(4) != 0 {
+    let is_filled = source.below(4) != 0;
+    // A client whose server searches has no model.
+    if is_filled && access == Access::OneSided {
         prefill(&mut client, &mut queue, leaves);
     }
     for _ in 0..STEPS_MAX {
