@@ -287,7 +287,7 @@ fn operations_that_come_alone_go_by_the_ways_for_one() {
     let records = records(&json);
     assert_eq!(records.len(), 6);
     assert!(records.iter().all(|record| number(record, "throughput_ops_per_s") > 0.0));
-    // Without d and e, whose tables grow as fast as the machine is: GETs of leaves that have just split take more.
+    // Without d and e, whose tables grow as fast as the machine is: GETs of leaves that split take more.
     for (record, gets) in [(&records[0], 0.5), (&records[1], 0.9), (&records[2], 1.0), (&records[5], 1.0)] {
         let [reads, bytes] = ["reads_per_op", "bytes_read_per_op"].map(|field| number(record, field));
         // In batches it is two a GET, of 128 B.
