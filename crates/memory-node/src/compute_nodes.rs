@@ -79,7 +79,8 @@ impl ComputeNodes {
         }
         let members = self.members.get(&identity);
         #[cfg(planted)]
-        let is_home = is_home || (is_planted(Bug::NewcomersFenced) && self.fences > 0);
+        let is_home =
+            is_home || (is_planted(Bug::NewcomersFenced) && self.greatest as usize > self.members.len());
         if members.is_some_and(|members| members.is_fenced) || (is_home && members.is_none()) {
             let text = format!("{compute_node} was fenced, or has ended: it counts as dead. Connect anew");
             return Err(ServerError::new(ErrorCode::Fenced, text));

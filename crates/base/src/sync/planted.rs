@@ -92,7 +92,7 @@ pub enum Bug {
     LivesNotCompared,
     /// A simulated card that promises the order of WRITEs sends those behind one that it gave up.
     SentBehindGivenUp,
-    /// A memory node that has fenced a compute node takes every newcomer for fenced.
+    /// A memory node at which a compute node has ended takes every newcomer for that one.
     NewcomersFenced,
     /// A client takes a connection that is lost for its current one, for ever.
     LostLifeKept,
