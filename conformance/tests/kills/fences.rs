@@ -138,9 +138,21 @@ impl Holder {
         });
     }
 
-    /// Lets it run, and go on as `expected`.
-    fn go_on(&mut self, expected: &str) {
+    /// Lets it run and let go of its lock, which nobody took from it.
+    fn let_go(&mut self) {
         self.player.signal(Signal::CONT);
+        self.go_on("let go");
+    }
+
+    /// Lets it run and hang up, as it was told to, before it lets go of a lock that is no longer its own.
+    fn hang_up(&mut self, asker: &mut Asker) {
+        self.player.signal(Signal::CONT);
+        // Until the node has seen the end of its connection, its own thread might win the race to the lock.
+        assert_eq!(asker.fence_for(PATIENCE, self.compute_node, None), Fenced::Done);
+        self.go_on("fenced");
+    }
+
+    fn go_on(&mut self, expected: &str) {
         write_word(&self.file, 0, LET_GO);
         assert_eq!(self.player.hear().as_deref(), Some(expected));
         assert_eq!(self.player.hear().as_deref(), Some("goes on"));
@@ -247,7 +259,7 @@ fn a_compute_node_that_is_stopped_for_a_second_lives() {
     std::thread::sleep(Duration::from_secs(1));
     assert!(holder.player.is_running(), "it was killed");
     assert!(!waiter.is_finished(), "its lock was taken over");
-    holder.go_on("let go");
+    holder.let_go();
     let mut session = waiter.join().expect("no panic").expect("the put that waited");
     assert_eq!(session.get(7).expect("a GET").expect("the pair").value, value(7));
     assert_eq!(node.stats().fenced, 0);
@@ -306,7 +318,7 @@ fn a_process_that_serves_memory_is_never_killed() {
     assert!(session.get(7).expect("a GET").is_none(), "reads go on");
     assert!(holder.player.is_running(), "a memory node was killed");
     // It hangs up as soon as it runs; the lock is taken over, and its memory is all there.
-    holder.go_on("fenced");
+    holder.hang_up(&mut asker);
     session.put(7, &value(7)).expect("a put");
     assert_eq!(session.get(7).expect("a GET").expect("the pair").value, value(7));
     assert!(holder.player.is_running());
@@ -335,8 +347,7 @@ fn a_fence_without_a_lapsed_lock_ends_no_process() {
     assert!(matches!(&answer, Fenced::Wait { why, .. } if why.contains("not killed here")), "{answer:?}");
     assert!(holder.player.is_running(), "it was killed");
     // It is told to hang up, and goes on as another compute node.
-    holder.go_on("fenced");
-    assert_eq!(asker.fence_for(PATIENCE, holder.compute_node, None), Fenced::Done);
+    holder.hang_up(&mut asker);
     assert!(holder.player.is_running());
     assert_eq!(asker.fenced(), 1);
 }
