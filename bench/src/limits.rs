@@ -277,7 +277,7 @@ impl<'a> LimitArrays<'a> {
                 let words = self.leaves[*leaf..].chunks_exact(LEAF_WORDS).take(*count);
                 for (words, pairs) in words.zip(&mut pairs) {
                     for (pair, (key, value)) in pairs.iter_mut().zip(&slots) {
-                        *pair = [*key, *value].map(|word| words[word].load(Ordering::Relaxed));
+                        *pair = [words[*key].load(Ordering::Relaxed), words[*value].load(Ordering::Relaxed)];
                     }
                 }
             }

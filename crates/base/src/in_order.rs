@@ -143,7 +143,8 @@ fn take_avx512(
     from: u64,
     into: &mut Room<'_>,
 ) -> Outcome {
-    let [k0, k1, k2, v0, v1, v2, v3] = lines.each_ref().map(|line| load(&line.0));
+    let [k0, k1, k2] = [load(&lines[0].0), load(&lines[1].0), load(&lines[2].0)];
+    let [v0, v1, v2, v3] = [load(&lines[3].0), load(&lines[4].0), load(&lines[5].0), load(&lines[6].0)];
     // Slots in their own order, eight and eight.
     let [first, second] = halves(&places.keys);
     let keys = [_mm512_permutex2var_epi64(k0, first, k1), _mm512_permutex2var_epi64(k1, second, k2)];
@@ -154,23 +155,14 @@ fn take_avx512(
 
     // The positions from the first key on that is not below the bound.
     let bound = _mm512_set1_epi64(from as i64);
-    let below = both(keys.map(|keys| _mm512_cmplt_epu64_mask(keys, bound)));
-    let skipped = (below & u32::from(occupied)).count_ones();
+    let skipped = (are_below(keys, [bound; 2]) & u32::from(occupied)).count_ones();
     let count = occupied.count_ones() - skipped;
-    let nibbles = _mm512_set1_epi64(permutation.rotate_right(4 * skipped) as i64);
-    let shifts = halves(&NIBBLE_SHIFTS);
-    let order =
-        shifts.map(|shifts| _mm512_and_si512(_mm512_srlv_epi64(nibbles, shifts), _mm512_set1_epi64(15)));
-    let ordered =
-        |slots: [__m512i; 2]| order.map(|order| _mm512_permutex2var_epi64(slots[0], order, slots[1]));
-    let (keys, values, versions) = (ordered(keys), ordered(values), ordered(versions));
+    let order = nibbles_of(permutation.rotate_right(4 * skipped));
+    let (keys, values, versions) = (ordered(keys, order), ordered(values, order), ordered(versions, order));
 
-    let bits = _mm512_set1_epi64(i64::from(occupied));
-    let one = _mm512_set1_epi64(1);
-    let is_occupied = both(order.map(|order| _mm512_test_epi64_mask(_mm512_srlv_epi64(bits, order), one)));
+    let is_occupied = bits_at(occupied, order);
     let next = [_mm512_alignr_epi64::<1>(keys[1], keys[0]), _mm512_alignr_epi64::<1>(keys[1], keys[1])];
-    let is_ascending =
-        both([_mm512_cmplt_epu64_mask(keys[0], next[0]), _mm512_cmplt_epu64_mask(keys[1], next[1])]);
+    let is_ascending = are_below(keys, next);
     let is_below = u32::from(_mm512_cmplt_epu64_mask(keys[0], bound));
     let taken = (1_u32 << count) - 1;
     if (taken & !is_occupied) | (taken >> 1 & !is_ascending) | (taken & 1 & is_below) != 0 {
@@ -179,8 +171,56 @@ fn take_avx512(
     store(into.keys.as_chunks_mut().0, keys);
     store(into.versions.as_chunks_mut().0, versions);
     store(into.values.as_chunks_mut().0, values);
-    let written = both(versions.map(|versions| _mm512_test_epi64_mask(versions, versions)));
+    let written = are_set(versions, versions);
     Outcome::Taken { count: count as usize, written }
+}
+
+// Helpers below are functions, never closures given to `map`: that has no vector instructions of its own, so
+// without link-time optimization each closure would stay a call, and a scan take four times as long.
+
+/// Which of sixteen numbers are less than their counterparts, one bit each.
+#[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn are_below(numbers: [__m512i; 2], bounds: [__m512i; 2]) -> u32 {
+    both(_mm512_cmplt_epu64_mask(numbers[0], bounds[0]), _mm512_cmplt_epu64_mask(numbers[1], bounds[1]))
+}
+
+/// Which of sixteen words share a bit with their counterparts, one bit each.
+#[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn are_set(words: [__m512i; 2], bits: [__m512i; 2]) -> u32 {
+    both(_mm512_test_epi64_mask(words[0], bits[0]), _mm512_test_epi64_mask(words[1], bits[1]))
+}
+
+/// The sixteen nibbles of `permutation`, a word each.
+#[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn nibbles_of(permutation: u64) -> [__m512i; 2] {
+    let (nibbles, fifteen) = (_mm512_set1_epi64(permutation as i64), _mm512_set1_epi64(15));
+    let [first, second] = halves(&NIBBLE_SHIFTS);
+    let first = _mm512_and_si512(_mm512_srlv_epi64(nibbles, first), fifteen);
+    [first, _mm512_and_si512(_mm512_srlv_epi64(nibbles, second), fifteen)]
+}
+
+/// The words of `slots` at the places that `order` names.
+#[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn ordered(slots: [__m512i; 2], order: [__m512i; 2]) -> [__m512i; 2] {
+    let first = _mm512_permutex2var_epi64(slots[0], order[0], slots[1]);
+    [first, _mm512_permutex2var_epi64(slots[0], order[1], slots[1])]
+}
+
+/// The bits of `bits` at the places that `order` names.
+#[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn bits_at(bits: u16, order: [__m512i; 2]) -> u32 {
+    let (bits, one) = (_mm512_set1_epi64(i64::from(bits)), _mm512_set1_epi64(1));
+    are_set([_mm512_srlv_epi64(bits, order[0]), _mm512_srlv_epi64(bits, order[1])], [one; 2])
 }
 
 /// How far each nibble of a word stands from its end.
@@ -200,7 +240,8 @@ fn version(first: __m512i, second: __m512i, low: __m512i, high: __m512i) -> __m5
 }
 
 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
-fn both([low, high]: [u8; 2]) -> u32 {
+#[inline]
+fn both(low: u8, high: u8) -> u32 {
     u32::from(low) | u32::from(high) << 8
 }
 
