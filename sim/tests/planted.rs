@@ -1,5 +1,5 @@
 //! The checkers checked: each planted bug is found within its number of seeds. Built with `--cfg planted`:
-//! `RUSTFLAGS="--cfg planted" cargo test --release -p farsight-sim --test planted`.
+//! `RUSTFLAGS="--cfg planted" cargo test --profile tests -p farsight-sim --test planted`.
 
 #![cfg(planted)]
 

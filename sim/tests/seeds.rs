@@ -95,7 +95,8 @@ fn fresh_seeds_pass() {
         Ok(number) => number.parse().unwrap_or_else(|_| panic!("{REPLAYS}={number} is no seed")),
         Err(_) => RandomState::new().build_hasher().finish() >> (u64::BITS - FRESH_BITS),
     };
-    let all = format!("{REPLAYS}={first} cargo test --release -p farsight-sim --test seeds fresh_seeds_pass");
+    let all =
+        format!("{REPLAYS}={first} cargo test --profile tests -p farsight-sim --test seeds fresh_seeds_pass");
     // Past the harness, which would show it only behind a test that ends.
     writeln!(std::io::stderr(), "fresh seeds from {first}; again: {all}").expect("stderr");
     let (any, of_pools) = if is_gate() {

@@ -30,7 +30,7 @@ pub(crate) struct Tests<'a> {
     pub(crate) directory: &'a str,
     /// For `RUSTFLAGS`.
     pub(crate) flags: &'a str,
-    /// What follows `cargo test --release`.
+    /// What follows `cargo test --profile tests`.
     pub(crate) arguments: Vec<&'a str>,
 }
 
@@ -54,13 +54,11 @@ impl Tests<'_> {
         let (reader, writer) = std::io::pipe().context("making a pipe")?;
         let mut command = Command::new("cargo");
         command
-            .args(["test", "--release"])
+            .args(["test", "--profile", "tests"])
             .args(&self.arguments)
             .current_dir(self.root)
             .env("CARGO_TARGET_DIR", target_directory(self.root).join(self.directory))
             .env("RUSTFLAGS", self.flags)
-            .env("CARGO_PROFILE_RELEASE_LTO", "off")
-            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
             .stdin(Stdio::null())
             .stdout(writer.try_clone().context("the pipe's end")?)
             .stderr(writer);

@@ -102,8 +102,6 @@ fn build(root: &Path, output: &Path) -> anyhow::Result<PathBuf> {
         .arg(root.join("fuzz/Cargo.toml"))
         .env("CARGO_TARGET_DIR", output)
         .env("RUSTFLAGS", COVERAGE)
-        // The profile is the fuzz workspace's own.
-        .env_remove("CARGO_PROFILE_RELEASE_LTO")
         .status()
         .context("starting cargo")?;
     ensure!(status.success(), "the fuzz programs do not build (is a C++ compiler installed?)");

@@ -74,6 +74,7 @@ impl<K: Key> Pairs<K> {
     }
 }
 
+#[inline]
 fn typed<K: Key>(pair: farsight_index::Pair<'_>) -> Pair<'_, K> {
     Pair { key: K::decode(pair.key), version: pair.version, value: pair.value }
 }

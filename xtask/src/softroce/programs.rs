@@ -11,7 +11,8 @@ use crate::cargo::target_directory;
 /// The tests over RDMA and the program that some of them run: what cargo is told.
 const SUITE: &[&str] = &[
     "build",
-    "--release",
+    "--profile",
+    "tests",
     "-p",
     "farsight-conformance",
     "-p",
@@ -24,8 +25,17 @@ const SUITE: &[&str] = &[
     "farsight",
 ];
 /// The provider's own tests, some of which ask for a device.
-const UNIT_TESTS: &[&str] =
-    &["test", "--no-run", "--release", "-p", "farsight-fabric-verbs", "--features", "verbs", "--lib"];
+const UNIT_TESTS: &[&str] = &[
+    "test",
+    "--no-run",
+    "--profile",
+    "tests",
+    "-p",
+    "farsight-fabric-verbs",
+    "--features",
+    "verbs",
+    "--lib",
+];
 /// The comparison with plain C: what cargo is told, and the C program.
 const CHAIN: &[&str] =
     &["bench", "--no-run", "-p", "farsight-fabric-verbs", "--features", "verbs", "--bench", "chain"];
