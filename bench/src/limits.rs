@@ -25,7 +25,8 @@ use farsight_base::search::{SEARCH_LINES, equal_words_unchecked};
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::words::{Moves, Widest, prefetch, prefetch_passing};
 use farsight_base::{LeafNumber, WORDS_PER_LINE};
-use farsight_index_xstore::client::{Asked, CacheStats, Predictor};
+use farsight_index::CacheStats;
+use farsight_index_xstore::client::{Asked, Predictor};
 use farsight_layout::{
     Geometry, KEY_LINES, KEY_WORDS_MASK, LeafSlot, SHORT_LEAF_LINES as LEAF_LINES, SHORT_VALUE_BYTES,
 };

@@ -106,8 +106,6 @@ fn the_write_that_met_a_bug_is_indeterminate_and_later_ones_are_refused() {
 }
 
 fn code_of(error: &EngineError) -> ErrorCode {
-    match error {
-        EngineError::XStore(XStoreError::Server(refusal)) => refusal.code,
-        other => panic!("{other:?}"),
-    }
+    let Some(XStoreError::Server(refusal)) = error.of() else { panic!("{error:?}") };
+    refusal.code
 }

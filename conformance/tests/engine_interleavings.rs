@@ -11,8 +11,8 @@ use farsight_conformance::engine::past_reads::{History, PastQueue};
 use farsight_conformance::engine::raw_table::RawTable;
 use farsight_conformance::engine::{EngineUnderTest, Seed, Stored, TableUnderTest};
 use farsight_fabric::QueuePair;
-use farsight_index::{Answers, Pairs};
-use farsight_index_xstore::client::{ScanRequest, XCache, XClient};
+use farsight_index::{Answers, Pairs, ScanRequest};
+use farsight_index_xstore::client::{XCache, XClient};
 use farsight_layout::Geometry;
 
 /// Leaves whose history is kept: more than the tests' keys ever need.

@@ -65,9 +65,11 @@ impl Allowed {
     pub(crate) fn engine(self, error: &EngineError) -> Meaning {
         match error {
             EngineError::Fabric(error) => self.fabric(error),
-            EngineError::XStore(error) => self.xstore(error),
-            EngineError::Rolex(error) => self.rolex(error),
-            EngineError::ValueSize { .. } => Meaning::Wrong,
+            EngineError::Engine(_) | EngineError::Indeterminate(_) => match (error.of(), error.of()) {
+                (Some(error), _) => self.xstore(error),
+                (_, Some(error)) => self.rolex(error),
+                _ => Meaning::Wrong,
+            },
         }
     }
 
@@ -113,7 +115,7 @@ impl Allowed {
     pub(crate) fn catalogue(self, error: &CatalogueError) -> Meaning {
         match error {
             CatalogueError::Fabric(error) => self.fabric(error),
-            CatalogueError::Engine { source, .. } => self.xstore(source),
+            CatalogueError::Engine { source, .. } => self.engine(source),
             CatalogueError::Decode { .. } => explained_if(self.broken_frames),
             CatalogueError::Refused { source, .. } => self.refusal(source),
             CatalogueError::Pool(PoolError::NodeRestarted { .. } | PoolError::OtherList { .. }) => {

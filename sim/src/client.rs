@@ -89,7 +89,7 @@ enum Stop {
 pub(crate) struct Client<C: Cluster> {
     plan: Arc<Plan<C>>,
     random: SplitMix64,
-    session: Session<C::Peers>,
+    session: Session<C::Backend>,
     /// Which opening of the program's table this is.
     opening: u64,
     answers: Answers,
@@ -193,7 +193,7 @@ impl<C: Cluster> Plan<C> {
         self.end("a read", error, self.allowed.read(error))
     }
 
-    fn open_table(&self) -> Result<Table<C::Peers>, End> {
+    fn open_table(&self) -> Result<Table<C::Backend>, End> {
         let client = C::connect(&self.simulation, self.addresses);
         let client =
             client.map_err(|error| self.end("connecting", &error, self.allowed.catalogue(&error)))?;

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use farsight_client::any::Client;
-use farsight_client::{CatalogueError, ClientOptions, Life, Nodes, Peers};
+use farsight_client::{Backend, CatalogueError, ClientOptions, Life, Nodes};
 use farsight_fabric::FabricError;
 use farsight_fabric_sim::{Kind, SimConnection, Simulation};
 use farsight_index_xstore::client::READS_MAX;
@@ -22,7 +22,7 @@ pub(crate) trait Cluster: Send + Sync + 'static {
     /// Its cards.
     type Kind: Kind;
     /// What clients are connected to.
-    type Peers: Peers + 'static;
+    type Backend: Backend + 'static;
     /// READs for one key at most; `None` where time is the bound.
     const READS_A_KEY_MAX: Option<u64>;
 
@@ -30,10 +30,10 @@ pub(crate) trait Cluster: Send + Sync + 'static {
     fn connect(
         simulation: &Simulation,
         addresses: &[&'static str],
-    ) -> Result<Client<Self::Peers>, CatalogueError>;
+    ) -> Result<Client<Self::Backend>, CatalogueError>;
 
     /// Sub-models that wait to be trained again.
-    fn pending_training(client: &Client<Self::Peers>) -> Result<u64, CatalogueError>;
+    fn pending_training(client: &Client<Self::Backend>) -> Result<u64, CatalogueError>;
 }
 
 /// To wait for a peer takes real time, of which a simulated client has none.
@@ -44,17 +44,17 @@ pub(crate) struct OneServer<K>(PhantomData<K>);
 
 impl<K: Kind> Cluster for OneServer<K> {
     type Kind = K;
-    type Peers = Life<SimConnection<K>>;
+    type Backend = Life<SimConnection<K>>;
     const READS_A_KEY_MAX: Option<u64> = Some(READS_OF_X_STORE_MAX);
 
     fn connect(
         simulation: &Simulation,
         addresses: &[&'static str],
-    ) -> Result<Client<Self::Peers>, CatalogueError> {
+    ) -> Result<Client<Self::Backend>, CatalogueError> {
         Ok(connect(simulation, addresses[0])?)
     }
 
-    fn pending_training(client: &Client<Self::Peers>) -> Result<u64, CatalogueError> {
+    fn pending_training(client: &Client<Self::Backend>) -> Result<u64, CatalogueError> {
         client.pending_training()
     }
 }
@@ -66,18 +66,18 @@ macro_rules! pool {
 
         impl<K: Kind> Cluster for $name<K> {
             type Kind = K;
-            type Peers = Nodes<SimConnection<K>>;
+            type Backend = Nodes<SimConnection<K>>;
             const READS_A_KEY_MAX: Option<u64> = $reads;
 
             fn connect(
                 simulation: &Simulation,
                 addresses: &[&'static str],
-            ) -> Result<Client<Self::Peers>, CatalogueError> {
+            ) -> Result<Client<Self::Backend>, CatalogueError> {
                 let connect = |address: &&str| simulation.connect::<K>(address, FORMAT_VERSION);
                 Client::of_pool(addresses.iter().map(connect).collect::<Result<_, _>>()?, OPTIONS)
             }
 
-            fn pending_training(client: &Client<Self::Peers>) -> Result<u64, CatalogueError> {
+            fn pending_training(client: &Client<Self::Backend>) -> Result<u64, CatalogueError> {
                 client.pending_training()
             }
         }

@@ -35,7 +35,7 @@ const ADDRESSES: &[&str] = &["sim://a", "sim://b", "sim://c", "sim://d"];
 
 /// A pool, and how it is judged.
 pub(crate) trait JudgedPool<K: Kind>:
-    Cluster<Kind = K, Peers = Nodes<SimConnection<K>>> + Sized
+    Cluster<Kind = K, Backend = Nodes<SimConnection<K>>> + Sized
 {
     /// Lets the bystander learn what there is to know at the beginning.
     fn remember(stage: &Stage<'_, K, Self>) -> Result<(), String>;

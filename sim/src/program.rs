@@ -32,7 +32,7 @@ pub(crate) enum Opened<C: Cluster> {
     Nothing,
     ByAnother,
     /// Here it is, and which opening that was.
-    Open(Table<C::Peers>, u64),
+    Open(Table<C::Backend>, u64),
 }
 
 /// The programs of a scenario that have started; one that was killed has a successor.
@@ -91,7 +91,7 @@ impl<C: Cluster> Program<C> {
     }
 
     /// Puts the table there, or lets another try. Returns which opening this was.
-    pub(crate) fn set_table(&self, table: Option<Table<C::Peers>>) -> u64 {
+    pub(crate) fn set_table(&self, table: Option<Table<C::Backend>>) -> u64 {
         let mut state = lock(&self.state);
         state.openings += 1;
         let opening = state.openings;

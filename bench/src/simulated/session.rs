@@ -5,7 +5,7 @@
 
 use farsight::{Access, Answers, Engine, ReadError, WriteError, WriteOperation, WriteOutcome};
 use farsight_client::any::{Session, Table};
-use farsight_client::{OpenError, Peers, ScanRequest};
+use farsight_client::{Backend, OpenError, ScanRequest};
 use farsight_fabric::Meters;
 use farsight_fabric_sim::{EnginePrices, Simulation};
 use farsight_index::Pairs;
@@ -14,9 +14,9 @@ use super::SimulatedPlan;
 use crate::driver::checked_value::CheckedValue;
 use crate::driver::store::Store;
 
-pub(super) struct PricedSession<P: Peers> {
+pub(super) struct PricedSession<B: Backend> {
     simulation: Simulation,
-    session: Session<P>,
+    session: Session<B>,
     prices: EnginePrices,
     /// The thread's work for a write.
     write_ps: u64,
@@ -24,10 +24,10 @@ pub(super) struct PricedSession<P: Peers> {
     requests: Vec<ScanRequest>,
 }
 
-impl<P: Peers> PricedSession<P> {
+impl<B: Backend> PricedSession<B> {
     pub(super) fn open(
         simulation: &Simulation,
-        table: &Table<P>,
+        table: &Table<B>,
         plan: &SimulatedPlan,
     ) -> Result<Self, OpenError> {
         let prices = plan.profile.engine_prices();
@@ -59,7 +59,7 @@ impl<P: Peers> PricedSession<P> {
     }
 }
 
-impl<P: Peers> Store for PricedSession<P> {
+impl<B: Backend> Store for PricedSession<B> {
     type Pairs = Pairs;
 
     fn get(&mut self, key: u64, value: &mut [u8]) -> Result<Option<u64>, ReadError> {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use farsight::{Access, Answers, Counters, Meters, WriteOperation, WriteOutcome};
 use farsight_base::sync::{AtomicU64, Ordering};
-use farsight_client::{Client, ClientOptions, Life, Peers, ScanCursor, ScanRequest, Table, WriteError, any};
+use farsight_client::{
+    Backend, Client, ClientOptions, Life, ScanCursor, ScanRequest, Table, WriteError, any,
+};
 use farsight_fabric::{Host, Listener};
 use farsight_index::Pairs;
 use farsight_layout::FORMAT_VERSION;
@@ -144,26 +146,26 @@ impl<F: FabricUnderTest> DirectTable<F> {
 pub type DirectSession<C> = SessionView<Life<C>>;
 
 /// The suite's view of a session, whatever its peers are.
-pub struct SessionView<P: Peers> {
-    session: any::Session<P>,
+pub struct SessionView<B: Backend> {
+    session: any::Session<B>,
     answers: Answers,
     pairs: Pairs,
 }
 
-impl<P: Peers> SessionView<P> {
+impl<B: Backend> SessionView<B> {
     /// Of `session`.
     #[must_use]
-    pub fn new(session: any::Session<P>) -> Self {
+    pub fn new(session: any::Session<B>) -> Self {
         Self { session, answers: Answers::default(), pairs: Pairs::default() }
     }
 
     /// What it is a view of.
-    pub fn session(&mut self) -> &mut any::Session<P> {
+    pub fn session(&mut self) -> &mut any::Session<B> {
         &mut self.session
     }
 }
 
-impl<P: Peers> MeteredSession for SessionView<P> {
+impl<B: Backend> MeteredSession for SessionView<B> {
     fn prefill(&mut self) {
         self.session.prefill().expect("the model");
     }
@@ -177,7 +179,7 @@ impl<P: Peers> MeteredSession for SessionView<P> {
     }
 }
 
-impl<P: Peers> SessionUnderTest for SessionView<P> {
+impl<B: Backend> SessionUnderTest for SessionView<B> {
     fn write(&mut self, operation: WriteOperation, entries: &[(u64, Vec<u8>)]) -> Vec<WriteOutcome> {
         if let [(key, value)] = entries {
             return vec![match self.session.write_one(operation, *key, value) {

@@ -11,7 +11,7 @@ use farsight_base::sync::{AtomicU32, AtomicU64, Ordering};
 use farsight_base::{RegionId, WORDS_PER_LINE};
 use farsight_fabric::lane::{PoolLane, PoolSlot};
 use farsight_fabric::{Connection, FabricError, Host, Meters, QueuePair, Region, RegionRights};
-use farsight_index::{Answers, Counters, Pairs};
+use farsight_index::{Answers, Counters, Pairs, ScanRequest};
 use farsight_index_rolex::{
     CacheSession, CallResult, ComputeNodeLocks, GroupSizes, LeafPlace, LineSource, MetaRegion, PoolCalls,
     PoolTable, RolexCache, RolexError, RolexSession, TrainError, Trained, Trainer, Write,
@@ -156,6 +156,8 @@ impl PoolCalls for Calls {
     fn standing(&self) -> Result<(), FabricError> {
         Ok(())
     }
+
+    fn give_up(&self) {}
 
     fn fence(&self, compute_node: u32, _seen: Option<(LeafPlace, LockWord)>) -> CallResult<Fenced> {
         if compute_node == MORTAL {
@@ -410,7 +412,9 @@ impl<F: FabricUnderTest, Q: QueuePair> SessionUnderTest for RawPoolSession<F, Q>
 
     fn scan_batch(&mut self, scans: &[(u64, usize)]) -> Vec<Vec<(u64, Stored)>> {
         let mut pairs = Pairs::default();
-        self.session.scan_batch(&mut self.queues, scans, &mut pairs).expect("scans");
+        let requests: Vec<ScanRequest> =
+            scans.iter().map(|(from, limit)| ScanRequest { from: *from, limit: *limit }).collect();
+        self.session.scan_batch(&mut self.queues, &requests, &mut pairs).expect("scans");
         let stored = |pair: farsight_index::Pair<'_>| (pair.key, (pair.value.to_vec(), pair.version));
         (0..scans.len()).map(|scan| pairs.scan(scan).map(stored).collect()).collect()
     }

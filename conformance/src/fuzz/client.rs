@@ -2,8 +2,8 @@
 //! operation ends, and what it answers without a call stands in some leaf.
 
 use farsight_base::{LeafNumber, Line};
-use farsight_index::{Answers, Pairs, record_of};
-use farsight_index_xstore::client::{Access, ScanRequest, XCache, XClient};
+use farsight_index::{Access, Answers, Pairs, ScanRequest, record_of};
+use farsight_index_xstore::client::{XCache, XClient};
 use farsight_layout::{FORMAT_VERSION, Geometry, KEY_LINES, KeySearch, SubModelRecord, TableEntry};
 use farsight_model::{TopKind, TrainOptions, train};
 use farsight_protocol::{

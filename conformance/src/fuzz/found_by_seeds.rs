@@ -1,8 +1,8 @@
 //! What seeds of the simulator found in clients whose frames lost their ends, each in its smallest form.
 
 use farsight_base::Line;
-use farsight_index::Pairs;
-use farsight_index_xstore::client::{Access, ScanRequest, XStoreError};
+use farsight_index::{Access, Pairs, ScanRequest};
+use farsight_index_xstore::client::XStoreError;
 use farsight_layout::Geometry;
 use farsight_protocol::{ErrorCode, ReplyWriter, SentOutcome, ServerError, WriteOperation, WriteOutcome};
 

@@ -140,7 +140,7 @@ impl<C: Connection> BulkLoad<C> {
     /// [`LoadError`].
     pub fn push(&mut self, key: u64, value: &[u8]) -> Result<(), LoadError> {
         self.sequence.next(&self.pieces.name, self.pieces.value_bytes, key, value)?;
-        self.pieces.push(&mut self.place.links, key, value)
+        self.pieces.push(&mut self.place.queues[0], key, value)
     }
 
     /// Sends what is left and makes the pairs visible, all at once. Returns their number.
@@ -148,7 +148,7 @@ impl<C: Connection> BulkLoad<C> {
     /// # Errors
     /// [`LoadError`].
     pub fn finish(mut self) -> Result<u64, LoadError> {
-        self.pieces.finish(&mut self.place.links)?;
+        self.pieces.finish(&mut self.place.queues[0])?;
         Ok(self.sequence.pairs)
     }
 }

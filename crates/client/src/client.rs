@@ -8,8 +8,8 @@ use farsight_fabric::{Connection, FabricError};
 use farsight_protocol::{ControlRequest, ServerStats, TableDefinition, TableInfo};
 
 use crate::CatalogueError;
+use crate::backend::Backend;
 use crate::life::Life;
-use crate::peers::Peers;
 use crate::reconnect::Shared;
 use crate::table::{Opened, Table};
 
@@ -33,17 +33,17 @@ impl Default for ClientOptions {
 /// When a peer is gone it connects again by itself, in the next call that needs it and for all clones,
 /// tables and sessions together. What is there then may be another life ([`Client::epoch`]): caches begin
 /// empty, and tables are opened again by name.
-pub struct Client<P: Peers> {
-    shared: Arc<Shared<P>>,
+pub struct Client<B: Backend> {
+    shared: Arc<Shared<B>>,
 }
 
-impl<P: Peers> Clone for Client<P> {
+impl<B: Backend> Clone for Client<B> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared) }
     }
 }
 
-impl<P: Peers> Client<P> {
+impl<B: Backend> Client<B> {
     /// The peers, as the user named them.
     #[must_use]
     pub fn peer(&self) -> &str {
@@ -62,7 +62,7 @@ impl<P: Peers> Client<P> {
     /// # Errors
     /// [`CatalogueError::Refused`] for a bad name, a value size outside the format's limits, a table of that
     /// name with another definition, or a peer out of memory.
-    pub fn create_table(&self, definition: TableDefinition) -> Result<Table<P>, CatalogueError> {
+    pub fn create_table(&self, definition: TableDefinition) -> Result<Table<B>, CatalogueError> {
         self.table(move |life| life.create(&definition))
     }
 
@@ -70,7 +70,7 @@ impl<P: Peers> Client<P> {
     ///
     /// # Errors
     /// [`CatalogueError::Refused`] if there is none.
-    pub fn open_table(&self, name: &str) -> Result<Table<P>, CatalogueError> {
+    pub fn open_table(&self, name: &str) -> Result<Table<B>, CatalogueError> {
         self.table(|life| life.open(name))
     }
 
@@ -90,21 +90,21 @@ impl<P: Peers> Client<P> {
         self.shared.in_a_life(|life| life.list())
     }
 
-    pub(crate) fn over(life: P, options: ClientOptions) -> Self {
+    pub(crate) fn over(life: B, options: ClientOptions) -> Self {
         Self { shared: Arc::new(Shared::new(life, options)) }
     }
 
-    pub(crate) fn shared(&self) -> &Shared<P> {
+    pub(crate) fn shared(&self) -> &Shared<B> {
         &self.shared
     }
 
     pub(crate) fn table(
         &self,
-        open: impl Fn(&P) -> Result<Arc<P::Open>, CatalogueError>,
-    ) -> Result<Table<P>, CatalogueError> {
+        open: impl Fn(&B) -> Result<Arc<B::Open>, CatalogueError>,
+    ) -> Result<Table<B>, CatalogueError> {
         let opened = self.shared.in_a_life(|life| {
             let open = open(life)?;
-            Ok::<_, CatalogueError>(Opened { info: Arc::clone(P::info(&open)), epoch: life.epoch() })
+            Ok::<_, CatalogueError>(Opened { info: Arc::clone(B::info(&open)), epoch: life.epoch() })
         });
         Ok(Table::new(Arc::clone(&self.shared), opened?))
     }

@@ -1,11 +1,8 @@
 //! What can go wrong at a client, one enum a family of calls.
 
-use std::sync::Arc;
-
 use farsight_base::Epoch;
 use farsight_fabric::FabricError;
-use farsight_index_rolex::{LearnedError, RolexError};
-use farsight_index_xstore::client::XStoreError;
+use farsight_index::EngineError;
 use farsight_layout::GeometryError;
 use farsight_protocol::{DecodeError, ErrorCode, NodeKind, ServerError, TableDefinition, WriteOperation};
 
@@ -67,65 +64,8 @@ pub enum CatalogueError {
         /// The table.
         table: String,
         /// Why.
-        source: XStoreError,
+        source: EngineError,
     },
-}
-
-/// What went wrong in an operation, whatever the engine.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum EngineError {
-    /// The fabric failed.
-    #[error(transparent)]
-    Fabric(#[from] FabricError),
-    /// An operation on a server's table.
-    #[error(transparent)]
-    XStore(XStoreError),
-    /// An operation on a pool's table.
-    #[error(transparent)]
-    Rolex(Arc<RolexError>),
-    /// An entry of the wrong size in a batch of writes.
-    #[error("value {index} has {got} B; the table's values have {expected} B")]
-    ValueSize {
-        /// Which entry.
-        index: usize,
-        /// The table's value size.
-        expected: usize,
-        /// The entry's.
-        got: usize,
-    },
-}
-
-impl EngineError {
-    /// True if a write may have been executed although it failed.
-    pub(crate) fn is_indeterminate(&self) -> bool {
-        match self {
-            Self::Fabric(error) => XStoreError::Fabric(error.clone()).is_indeterminate(),
-            Self::XStore(error) => error.is_indeterminate(),
-            Self::Rolex(error) => matches!(**error, RolexError::Indeterminate { .. }),
-            Self::ValueSize { .. } => false,
-        }
-    }
-}
-
-impl From<RolexError> for EngineError {
-    fn from(error: RolexError) -> Self {
-        match error {
-            RolexError::Fabric(error) | RolexError::Learned(LearnedError::Fabric(error)) => {
-                Self::Fabric(error)
-            }
-            other => Self::Rolex(Arc::new(other)),
-        }
-    }
-}
-
-impl From<XStoreError> for EngineError {
-    fn from(error: XStoreError) -> Self {
-        match error {
-            XStoreError::Fabric(error) => Self::Fabric(error),
-            XStoreError::ValueSize { index, expected, got } => Self::ValueSize { index, expected, got },
-            other => Self::XStore(other),
-        }
-    }
 }
 
 /// A failure to open a table, or to open it again after the server was lost.

@@ -13,28 +13,28 @@
 #![forbid(unsafe_code)]
 
 mod ask;
+mod backend;
 mod bulk_load;
 mod call;
 mod client;
 mod connect;
 mod error;
 mod life;
-mod peers;
 mod pool;
 mod reconnect;
 mod scan_cursor;
 mod session;
 mod table;
 
+pub use backend::Backend;
 pub use bulk_load::BulkLoad;
 pub use client::ClientOptions;
 pub use connect::{Connected, connect};
-pub use error::{CatalogueError, EngineError, LoadError, OpenError, ReadError, WriteError};
+pub use error::{CatalogueError, LoadError, OpenError, ReadError, WriteError};
+pub use farsight_index::{Access, CacheStats, EngineError, ScanRequest};
 pub use farsight_index_rolex::{GroupSizes, Reclaimed, Trained};
-pub use farsight_index_xstore::client::{Access, CacheStats, ScanRequest};
 pub use farsight_protocol::TableEngine;
 pub use life::Life;
-pub use peers::Peers;
 pub use pool::{Nodes, PoolBulkLoad, PoolError, PoolLinks, PoolTrainer};
 pub use scan_cursor::ScanCursor;
 

@@ -8,18 +8,16 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use farsight_base::Epoch;
-use farsight_fabric::{Connection, FabricError, Meters, QueuePair};
-use farsight_index::{Answers, Counters, Pairs};
-use farsight_index_xstore::client::{Access, CacheStats, ScanRequest, XCache, XClient};
+use farsight_fabric::{Connection, FabricError, QueuePair};
+use farsight_index::{Access, CacheStats, Ordered};
+use farsight_index_xstore::client::{XCache, XParts};
 use farsight_layout::FORMAT_VERSION;
-use farsight_protocol::{
-    ControlRequest, NodeKind, Request, TableDefinition, TableInfo, WriteOperation, WriteOutcome,
-};
+use farsight_protocol::{ControlRequest, NodeKind, Request, TableDefinition, TableInfo};
 use serde::de::DeserializeOwned;
 
+use crate::CatalogueError;
 use crate::ask::Asker;
-use crate::peers::Peers;
-use crate::{CatalogueError, EngineError};
+use crate::backend::Backend;
 
 /// A client within one connection.
 pub struct Life<C: Connection> {
@@ -60,8 +58,10 @@ impl<C: Connection> Life<C> {
         if let Some(open) = tables.get(&info.definition.name) {
             return Ok(Arc::clone(open));
         }
-        let cache = XCache::new(&info, region_bytes)
-            .map_err(|source| CatalogueError::Engine { table: info.definition.name.clone(), source })?;
+        let cache = XCache::new(&info, region_bytes).map_err(|source| CatalogueError::Engine {
+            table: info.definition.name.clone(),
+            source: source.into(),
+        })?;
         let name = info.definition.name.clone();
         let open = Arc::new(OpenTable { info: Arc::new(info), cache });
         tables.insert(name, Arc::clone(&open));
@@ -73,10 +73,9 @@ impl<C: Connection> Life<C> {
     }
 }
 
-impl<C: Connection> Peers for Life<C> {
+impl<C: Connection> Backend for Life<C> {
     type Open = OpenTable;
-    type Links = C::Queue;
-    type Engine = XClient;
+    type Queue = C::Queue;
 
     fn peer(&self) -> String {
         self.connection.peer().to_owned()
@@ -90,7 +89,7 @@ impl<C: Connection> Peers for Life<C> {
         self.connection.check()
     }
 
-    fn again(&self, timeout: Duration) -> Result<Self, FabricError> {
+    fn reconnect(&self, timeout: Duration) -> Result<Self, FabricError> {
         self.connection.reconnect(timeout).and_then(Self::new)
     }
 
@@ -122,70 +121,18 @@ impl<C: Connection> Peers for Life<C> {
         open.cache.stats()
     }
 
-    fn links(&self, open: &OpenTable) -> Result<C::Queue, FabricError> {
+    fn queues(&self, open: &OpenTable) -> Result<Vec<C::Queue>, FabricError> {
         let mut queue = self.connection.open_queue()?;
         queue.attach(open.info.region())?;
-        Ok(queue)
+        Ok(vec![queue])
     }
 
-    fn engine(self: &Arc<Self>, open: &Arc<OpenTable>, access: Access) -> Result<XClient, CatalogueError> {
-        Ok(XClient::new(Arc::clone(&open.cache), access))
-    }
-
-    fn poll(&self, queue: &mut C::Queue) -> Result<(), FabricError> {
-        // Nothing is in flight between two calls: to poll is to look whether the queue lives.
-        queue.poll().map(drop)
-    }
-
-    fn meters(queue: &C::Queue) -> Meters {
-        queue.meters()
-    }
-
-    fn counters(engine: &XClient) -> Counters {
-        engine.counters()
-    }
-
-    #[inline]
-    fn get(
-        engine: &mut XClient,
-        queue: &mut C::Queue,
-        key: u64,
-        value: &mut [u8],
-    ) -> Result<Option<u64>, EngineError> {
-        engine.get(queue, key, value).map_err(EngineError::from)
-    }
-
-    #[inline]
-    fn multi_get(
-        engine: &mut XClient,
-        queue: &mut C::Queue,
-        keys: &[u64],
-        answers: &mut Answers,
-    ) -> Result<(), EngineError> {
-        engine.multi_get(queue, keys, answers).map_err(EngineError::from)
-    }
-
-    #[inline]
-    fn scan_batch(
-        engine: &mut XClient,
-        queue: &mut C::Queue,
-        scans: &[ScanRequest],
-        pairs: &mut Pairs,
-    ) -> Result<(), EngineError> {
-        engine.scan_batch(queue, scans, pairs).map_err(EngineError::from)
-    }
-
-    fn write<'v>(
-        engine: &mut XClient,
-        queue: &mut C::Queue,
-        operation: WriteOperation,
-        entries: impl ExactSizeIterator<Item = (u64, &'v [u8])> + Clone,
-        outcomes: &mut Vec<WriteOutcome>,
-    ) -> Result<(), EngineError> {
-        engine.write(queue, operation, entries, outcomes).map_err(EngineError::from)
-    }
-
-    fn prefill(engine: &mut XClient, queue: &mut C::Queue) -> Result<(), EngineError> {
-        engine.prefill(queue).map_err(EngineError::from)
+    fn engine(
+        self: &Arc<Self>,
+        open: &Arc<OpenTable>,
+        access: Access,
+    ) -> Result<Box<dyn Ordered<C::Queue>>, CatalogueError> {
+        // A server is one part, without a boundary.
+        Ok(Box::new(XParts::new(Arc::default(), std::slice::from_ref(&open.cache), access)))
     }
 }

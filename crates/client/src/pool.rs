@@ -4,8 +4,8 @@
 //! the next call connects to all of them again; if a node came back without its memory, every call from then
 //! on fails and names it.
 
+mod backend;
 mod bulk_load;
-mod engine;
 mod error;
 mod given_up;
 mod loads;

@@ -15,9 +15,10 @@ use std::time::{Duration, Instant};
 #[cfg(planted)]
 use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_fabric::FabricError;
+use farsight_index::EngineError;
 
-use crate::peers::Peers;
-use crate::{CatalogueError, ClientOptions, EngineError, OpenError};
+use crate::backend::Backend;
+use crate::{CatalogueError, ClientOptions, OpenError};
 
 /// Beginnings of one call: that many times it may find its connection lost, and no more.
 pub(crate) const BEGINNINGS_MAX: u32 = 3;
@@ -29,10 +30,10 @@ const PAUSE_MAX: Duration = Duration::from_millis(50);
 const ATTEMPT_MIN: Duration = Duration::from_millis(250);
 
 /// What the clones of a client, its tables and their sessions share.
-pub(crate) struct Shared<P> {
+pub(crate) struct Shared<B> {
     pub(crate) peer: String,
     options: ClientOptions,
-    current: Mutex<Arc<P>>,
+    current: Mutex<Arc<B>>,
     /// Held by whoever connects again; the others wait for its outcome.
     outage: Mutex<Outage>,
 }
@@ -52,8 +53,8 @@ pub(crate) trait OfFabric {
     fn fabric(&self) -> Option<&FabricError>;
 
     /// The fabric's error, if it is one that a new connection to such peers may mend.
-    fn loss<P: Peers>(&self) -> Option<&FabricError> {
-        self.fabric().filter(|error| P::is_loss(error))
+    fn loss<B: Backend>(&self) -> Option<&FabricError> {
+        self.fabric().filter(|error| B::is_loss(error))
     }
 }
 
@@ -81,20 +82,20 @@ impl OfFabric for EngineError {
     }
 }
 
-impl<P: Peers> Shared<P> {
-    pub(crate) fn new(life: P, options: ClientOptions) -> Self {
+impl<B: Backend> Shared<B> {
+    pub(crate) fn new(life: B, options: ClientOptions) -> Self {
         Self { peer: life.peer(), options, current: Mutex::new(Arc::new(life)), outage: Mutex::default() }
     }
 
     /// The newest life. It may be lost already.
-    pub(crate) fn current(&self) -> Arc<P> {
+    pub(crate) fn current(&self) -> Arc<B> {
         Arc::clone(&lock(&self.current))
     }
 
     /// Runs something that can be repeated in the current life, and again in the next if that is lost.
     pub(crate) fn in_a_life<T, E: OfFabric + From<FabricError>>(
         &self,
-        mut run: impl FnMut(&Arc<P>) -> Result<T, E>,
+        mut run: impl FnMut(&Arc<B>) -> Result<T, E>,
     ) -> Result<T, E> {
         let mut life = self.current();
         for _ in 1..BEGINNINGS_MAX {
@@ -102,7 +103,7 @@ impl<P: Peers> Shared<P> {
                 Ok(done) => return Ok(done),
                 Err(error) => error,
             };
-            let Some(loss) = error.loss::<P>() else { return Err(error) };
+            let Some(loss) = error.loss::<B>() else { return Err(error) };
             life = self.renew(loss)?;
         }
         run(&life)
@@ -110,14 +111,14 @@ impl<P: Peers> Shared<P> {
 
     /// A life with a connection, after somebody saw `loss`: the current one if it lives, or a new one.
     #[cold]
-    pub(crate) fn renew(&self, loss: &FabricError) -> Result<Arc<P>, FabricError> {
+    pub(crate) fn renew(&self, loss: &FabricError) -> Result<Arc<B>, FabricError> {
         let asked = Instant::now();
         let mut outage = lock(&self.outage);
         let current = self.current();
         match current.check() {
             // Another session has connected again, or a queue pair broke and not the connection.
             Ok(()) => return Ok(current),
-            Err(error) if error.loss::<P>().is_none() => return Err(error),
+            Err(error) if error.loss::<B>().is_none() => return Err(error),
             #[cfg(planted)]
             Err(_) if is_planted(Bug::LostLifeKept) => return Ok(current),
             Err(_) => {}
@@ -140,12 +141,12 @@ impl<P: Peers> Shared<P> {
     }
 }
 
-fn connect_again<P: Peers>(former: &P, loss: &FabricError, until: Instant) -> Result<Arc<P>, FabricError> {
+fn connect_again<B: Backend>(former: &B, loss: &FabricError, until: Instant) -> Result<Arc<B>, FabricError> {
     let mut pause = PAUSE_MIN;
     let mut attempts = 1;
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        let failure = match former.again(left.max(ATTEMPT_MIN)) {
+        let failure = match former.reconnect(left.max(ATTEMPT_MIN)) {
             Ok(life) => return Ok(Arc::new(life)),
             Err(error @ (FabricError::Refused { .. } | FabricError::Forked)) => return Err(error),
             Err(error) => error,

@@ -7,11 +7,10 @@
 //! connection was lost, it goes on where it was.
 
 use farsight_base::Epoch;
-use farsight_index::{Pair, Pairs};
-use farsight_index_xstore::client::ScanRequest;
+use farsight_index::{Pair, Pairs, ScanRequest};
 
 use crate::ReadError;
-use crate::peers::Peers;
+use crate::backend::Backend;
 use crate::session::Session;
 
 /// Pairs of the first page: a short scan fetches little more than it needs.
@@ -44,7 +43,7 @@ impl ScanCursor {
     /// # Errors
     /// [`ReadError`]; the cursor stays where it is, so that the call can be repeated, unless that is
     /// [`ReadError::ScanCut`], which stays.
-    pub fn next<P: Peers>(&mut self, session: &mut Session<P>) -> Result<Option<Pair<'_>>, ReadError> {
+    pub fn next<B: Backend>(&mut self, session: &mut Session<B>) -> Result<Option<Pair<'_>>, ReadError> {
         if self.at == self.pairs.len() {
             let Some(from) = self.next_from.filter(|from| *from <= self.last) else { return Ok(None) };
             self.fetch(session, from)?;
@@ -59,7 +58,7 @@ impl ScanCursor {
         Ok(Some(self.pairs.pair(at)))
     }
 
-    fn fetch<P: Peers>(&mut self, session: &mut Session<P>, from: u64) -> Result<(), ReadError> {
+    fn fetch<B: Backend>(&mut self, session: &mut Session<B>, from: u64) -> Result<(), ReadError> {
         let request = ScanRequest { from, limit: self.page_pairs };
         self.at = 0;
         let fetched = session.scan_batch(&[request], &mut self.pairs);
@@ -74,7 +73,7 @@ impl ScanCursor {
         Ok(())
     }
 
-    fn stay_in_one_life<P: Peers>(&mut self, session: &Session<P>) -> Result<(), ReadError> {
+    fn stay_in_one_life<B: Backend>(&mut self, session: &Session<B>) -> Result<(), ReadError> {
         let is = session.epoch();
         let was = *self.epoch.get_or_insert(is);
         if was == is {

@@ -7,36 +7,44 @@
 //! sent and the answer is lost, it is indeterminate.
 
 use farsight_base::Epoch;
-use farsight_fabric::{FabricError, Meters};
-use farsight_index::{Answers, Counters, Pairs};
-use farsight_index_xstore::client::{Access, ScanRequest};
+use farsight_fabric::{FabricError, Meters, QueuePair as _};
+use farsight_index::{Access, Answers, Counters, EngineError, Ordered, Pairs, ScanRequest, Writes};
 use farsight_protocol::{WriteOperation, WriteOutcome};
 
-use crate::peers::Peers;
+use crate::backend::Backend;
 use crate::reconnect::{BEGINNINGS_MAX, OfFabric};
 use crate::table::{Place, Table};
-use crate::{CatalogueError, EngineError, OpenError, ReadError, WriteError};
+use crate::{CatalogueError, OpenError, ReadError, WriteError};
 
 /// A session on one table: queue pairs and the engine over them. Use one a thread; a session is not shared.
-pub struct Session<P: Peers> {
-    table: Table<P>,
-    place: Place<P>,
+pub struct Session<B: Backend> {
+    table: Table<B>,
+    place: Place<B>,
     access: Access,
-    engine: P::Engine,
-    /// The outcome of a single write: kept, so that it allocates once.
+    engine: Box<dyn Ordered<B::Queue>>,
+    /// Keys and values of a batch of writes, and the outcome of a single one: kept, so that they allocate once.
+    keys: Vec<u64>,
+    values: Vec<u8>,
     outcome: Vec<WriteOutcome>,
     /// What was counted in former lives.
     past_counters: Counters,
     past_meters: Meters,
 }
 
-impl<P: Peers> Session<P> {
-    pub(crate) fn new(table: Table<P>, place: Place<P>, engine: P::Engine, access: Access) -> Self {
+impl<B: Backend> Session<B> {
+    pub(crate) fn new(
+        table: Table<B>,
+        place: Place<B>,
+        engine: Box<dyn Ordered<B::Queue>>,
+        access: Access,
+    ) -> Self {
         Self {
             table,
             engine,
             place,
             access,
+            keys: Vec::new(),
+            values: Vec::new(),
             outcome: Vec::with_capacity(1),
             past_counters: Counters::default(),
             past_meters: Meters::default(),
@@ -45,7 +53,7 @@ impl<P: Peers> Session<P> {
 
     /// The table.
     #[must_use]
-    pub fn table(&self) -> &Table<P> {
+    pub fn table(&self) -> &Table<B> {
         &self.table
     }
 
@@ -69,7 +77,7 @@ impl<P: Peers> Session<P> {
                 got_bytes: value.len(),
             });
         }
-        self.read(|engine, links| P::get(engine, links, key, value))
+        self.read(|engine, queues| engine.get(queues, key, value))
     }
 
     /// Values and versions of `keys`, any number of them, in their order. READs of many keys share a
@@ -78,7 +86,7 @@ impl<P: Peers> Session<P> {
     /// # Errors
     /// [`ReadError`]; then `answers` is undefined.
     pub fn multi_get(&mut self, keys: &[u64], answers: &mut Answers) -> Result<(), ReadError> {
-        self.read(|engine, links| P::multi_get(engine, links, keys, answers))
+        self.read(|engine, queues| engine.multi_get(queues, keys, answers))
     }
 
     /// For each of `scans` the first pairs, at most its limit, whose keys are not below its start.
@@ -86,7 +94,7 @@ impl<P: Peers> Session<P> {
     /// # Errors
     /// [`ReadError`]; then `pairs` is undefined.
     pub fn scan_batch(&mut self, scans: &[ScanRequest], pairs: &mut Pairs) -> Result<(), ReadError> {
-        self.read(|engine, links| P::scan_batch(engine, links, scans, pairs))
+        self.read(|engine, queues| engine.scan_batch(queues, scans, pairs))
     }
 
     /// Executes one write and returns its outcome, which is never [`WriteOutcome::Failed`]. `value` is empty
@@ -100,8 +108,10 @@ impl<P: Peers> Session<P> {
         key: u64,
         value: &[u8],
     ) -> Result<WriteOutcome, WriteError> {
+        self.table.check_value(operation, 0, value)?;
         let mut outcomes = std::mem::take(&mut self.outcome);
-        let result = self.write(operation, std::iter::once((key, value)), &mut outcomes);
+        outcomes.clear();
+        let result = self.write_all(Writes { operation, keys: &[key], values: value }, &mut outcomes);
         let outcome = outcomes.first().copied();
         self.outcome = outcomes;
         result?;
@@ -122,15 +132,31 @@ impl<P: Peers> Session<P> {
     pub fn write<'v>(
         &mut self,
         operation: WriteOperation,
-        entries: impl ExactSizeIterator<Item = (u64, &'v [u8])> + Clone,
+        entries: impl Iterator<Item = (u64, &'v [u8])>,
         outcomes: &mut Vec<WriteOutcome>,
     ) -> Result<(), WriteError> {
         outcomes.clear();
-        outcomes.reserve(entries.len());
+        let (mut keys, mut values) = (std::mem::take(&mut self.keys), std::mem::take(&mut self.values));
+        keys.clear();
+        values.clear();
+        let gathered = entries.enumerate().try_for_each(|(index, (key, value))| {
+            self.table.check_value(operation, index, value)?;
+            keys.push(key);
+            values.extend_from_slice(value);
+            Ok(())
+        });
+        let writes = Writes { operation, keys: &keys, values: &values };
+        let written = gathered.and_then(|()| self.write_all(writes, outcomes));
+        (self.keys, self.values) = (keys, values);
+        written
+    }
+
+    fn write_all(&mut self, writes: Writes<'_>, outcomes: &mut Vec<WriteOutcome>) -> Result<(), WriteError> {
+        outcomes.reserve(writes.keys.len());
         self.connect_for_write()?;
-        let count = entries.len();
-        let done = P::write(&mut self.engine, &mut self.place.links, operation, entries, outcomes);
-        done.map_err(|source| self.table.write_error(operation, count - outcomes.len(), source))
+        let done = self.engine.write(&mut self.place.queues, writes, outcomes);
+        let unknown = writes.keys.len() - outcomes.len();
+        done.map_err(|source| self.table.write_error(writes.operation, unknown, source))
     }
 
     /// Fetches the whole model and translation table into the shared cache, instead of piece by piece on
@@ -139,34 +165,35 @@ impl<P: Peers> Session<P> {
     /// # Errors
     /// [`ReadError`].
     pub fn prefill(&mut self) -> Result<(), ReadError> {
-        self.read(P::prefill)
+        self.read(|engine, queues| engine.prefill(queues))
     }
 
     /// What the engine counted since the session began.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let mut counters = self.past_counters;
-        counters += P::counters(&self.engine);
+        counters += self.engine.counters();
         counters
     }
 
     /// What went over the queue pairs since the session began.
     #[must_use]
     pub fn meters(&self) -> Meters {
-        let mut meters = self.past_meters;
-        meters += P::meters(&self.place.links);
-        meters
+        self.place.queues.iter().fold(self.past_meters, |mut sum, queue| {
+            sum += queue.meters();
+            sum
+        })
     }
 
     /// Runs a read, again if the connection turns out to be lost.
     #[inline]
     fn read<T>(
         &mut self,
-        mut run: impl FnMut(&mut P::Engine, &mut P::Links) -> Result<T, EngineError>,
+        mut run: impl FnMut(&mut dyn Ordered<B::Queue>, &mut [B::Queue]) -> Result<T, EngineError>,
     ) -> Result<T, ReadError> {
         let mut beginnings = 1;
         loop {
-            match run(&mut self.engine, &mut self.place.links) {
+            match run(&mut *self.engine, &mut self.place.queues) {
                 Ok(found) => return Ok(found),
                 Err(error) => self.renew_for_read(&mut beginnings, error)?,
             }
@@ -176,7 +203,7 @@ impl<P: Peers> Session<P> {
     #[cold]
     fn renew_for_read(&mut self, beginnings: &mut u32, error: EngineError) -> Result<(), ReadError> {
         let name = || self.table.name().to_owned();
-        let Some(loss) = error.loss::<P>().cloned() else {
+        let Some(loss) = error.loss::<B>().cloned() else {
             return Err(ReadError::Engine { table: name(), source: Box::new(error) });
         };
         self.renew(beginnings, loss).map_err(|error| match error {
@@ -191,7 +218,7 @@ impl<P: Peers> Session<P> {
     /// one word, if it is not.
     fn connect_for_write(&mut self) -> Result<(), WriteError> {
         let mut beginnings = 1;
-        while let Err(error) = self.place.life.poll(&mut self.place.links) {
+        while let Err(error) = self.place.life.poll(&mut self.place.queues) {
             self.renew_for_write(&mut beginnings, error)?;
         }
         Ok(())
@@ -199,7 +226,7 @@ impl<P: Peers> Session<P> {
 
     #[cold]
     fn renew_for_write(&mut self, beginnings: &mut u32, error: FabricError) -> Result<(), WriteError> {
-        let renewed = if P::is_loss(&error) { self.renew(beginnings, error) } else { Err(error.into()) };
+        let renewed = if B::is_loss(&error) { self.renew(beginnings, error) } else { Err(error.into()) };
         renewed.map_err(|error| match error {
             OpenError::Catalogue(CatalogueError::Fabric(error)) => {
                 WriteError::Engine { table: self.table.name().to_owned(), source: Box::new(error.into()) }
@@ -217,7 +244,7 @@ impl<P: Peers> Session<P> {
             let settled = self.table.place_in(&life).and_then(|place| self.settle(place));
             match settled {
                 Ok(()) => return Ok(()),
-                Err(error) => match error.loss::<P>() {
+                Err(error) => match error.loss::<B>() {
                     Some(again) => loss = again.clone(),
                     None => return Err(error),
                 },
@@ -226,23 +253,31 @@ impl<P: Peers> Session<P> {
         Err(loss.into())
     }
 
-    fn settle(&mut self, place: Place<P>) -> Result<(), OpenError> {
+    fn settle(&mut self, place: Place<B>) -> Result<(), OpenError> {
         let engine = place.life.engine(&place.open, self.access)?;
-        self.past_counters += P::counters(&self.engine);
-        self.past_meters += P::meters(&self.place.links);
+        self.past_counters += self.engine.counters();
+        self.place.queues.iter().for_each(|queue| self.past_meters += queue.meters());
         self.engine = engine;
         self.place = place;
         Ok(())
     }
 }
 
-impl<P: Peers> Table<P> {
+impl<B: Backend> Table<B> {
+    /// Refuses a value, entry `index` of a call, that is not as long as the table's.
+    #[inline]
+    fn check_value(&self, operation: WriteOperation, index: usize, value: &[u8]) -> Result<(), WriteError> {
+        let expected_bytes = if operation.has_value() { self.value_bytes() } else { 0 };
+        if value.len() == expected_bytes {
+            return Ok(());
+        }
+        let table = self.name().to_owned();
+        Err(WriteError::WrongValueSize { table, index, expected_bytes, got_bytes: value.len() })
+    }
+
     #[cold]
     fn write_error(&self, operation: WriteOperation, entries: usize, source: EngineError) -> WriteError {
         let table = self.name().to_owned();
-        if let EngineError::ValueSize { index, expected, got } = source {
-            return WriteError::WrongValueSize { table, index, expected_bytes: expected, got_bytes: got };
-        }
         let is_indeterminate = source.is_indeterminate();
         let source = Box::new(source);
         if is_indeterminate {

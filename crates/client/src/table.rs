@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use farsight_base::Epoch;
 use farsight_fabric::Connection;
-use farsight_index_xstore::client::{Access, CacheStats};
+use farsight_index::{Access, CacheStats};
 use farsight_protocol::{ErrorCode, TableInfo};
 
+use crate::backend::Backend;
 use crate::life::Life;
-use crate::peers::Peers;
 use crate::reconnect::Shared;
 use crate::session::Session;
 use crate::{BulkLoad, CatalogueError, OpenError};
@@ -16,8 +16,8 @@ use crate::{BulkLoad, CatalogueError, OpenError};
 /// An open table. Clones, and clients that opened the same table from clones of one client, share its cache.
 ///
 /// It outlives a life of its peers: what is done with it afterwards finds the table by name in the next.
-pub struct Table<P: Peers> {
-    shared: Arc<Shared<P>>,
+pub struct Table<B: Backend> {
+    shared: Arc<Shared<B>>,
     opened: Opened,
 }
 
@@ -29,21 +29,22 @@ pub(crate) struct Opened {
 }
 
 /// What it takes to work on a table in one life of its peers.
-pub(crate) struct Place<P: Peers> {
-    pub(crate) links: P::Links,
-    pub(crate) open: Arc<P::Open>,
-    /// The links end with it.
-    pub(crate) life: Arc<P>,
+pub(crate) struct Place<B: Backend> {
+    /// One a node.
+    pub(crate) queues: Vec<B::Queue>,
+    pub(crate) open: Arc<B::Open>,
+    /// The queue pairs end with it.
+    pub(crate) life: Arc<B>,
 }
 
-impl<P: Peers> Clone for Table<P> {
+impl<B: Backend> Clone for Table<B> {
     fn clone(&self) -> Self {
         Self { shared: Arc::clone(&self.shared), opened: self.opened.clone() }
     }
 }
 
-impl<P: Peers> Table<P> {
-    pub(crate) fn new(shared: Arc<Shared<P>>, opened: Opened) -> Self {
+impl<B: Backend> Table<B> {
+    pub(crate) fn new(shared: Arc<Shared<B>>, opened: Opened) -> Self {
         Self { shared, opened }
     }
 
@@ -69,14 +70,14 @@ impl<P: Peers> Table<P> {
     /// What the shared cache of this table holds; nothing after a peer was lost, until the table is used.
     #[must_use]
     pub fn cache_stats(&self) -> CacheStats {
-        self.shared.current().opened(self.name()).map(|open| P::cache_stats(&open)).unwrap_or_default()
+        self.shared.current().opened(self.name()).map(|open| B::cache_stats(&open)).unwrap_or_default()
     }
 
     /// A session on this table for one thread, with queue pairs of its own.
     ///
     /// # Errors
     /// [`OpenError`].
-    pub fn session(&self, access: Access) -> Result<Session<P>, OpenError> {
+    pub fn session(&self, access: Access) -> Result<Session<B>, OpenError> {
         let (place, engine) = self.shared.in_a_life(|life| {
             let place = self.place_in(life)?;
             let engine = life.engine(&place.open, access)?;
@@ -85,28 +86,28 @@ impl<P: Peers> Table<P> {
         Ok(Session::new(self.clone(), place, engine, access))
     }
 
-    pub(crate) fn shared(&self) -> &Shared<P> {
+    pub(crate) fn shared(&self) -> &Shared<B> {
         &self.shared
     }
 
-    pub(crate) fn place(&self) -> Result<Place<P>, OpenError> {
+    pub(crate) fn place(&self) -> Result<Place<B>, OpenError> {
         self.shared.in_a_life(|life| self.place_in(life))
     }
 
-    pub(crate) fn place_in(&self, life: &Arc<P>) -> Result<Place<P>, OpenError> {
+    pub(crate) fn place_in(&self, life: &Arc<B>) -> Result<Place<B>, OpenError> {
         let open = self.open_in(life)?;
-        let links = life.links(&open)?;
-        Ok(Place { links, open, life: Arc::clone(life) })
+        let queues = life.queues(&open)?;
+        Ok(Place { queues, open, life: Arc::clone(life) })
     }
 
     /// The table that was opened, perhaps in another life, as it is in this one.
-    fn open_in(&self, life: &P) -> Result<Arc<P::Open>, OpenError> {
+    fn open_in(&self, life: &B) -> Result<Arc<B::Open>, OpenError> {
         let expected = &self.opened.info.definition;
         let open = match life.opened(&expected.name) {
             Some(open) => open,
             None => life.open(&expected.name).map_err(|error| self.gone(life, error))?,
         };
-        let got = &P::info(&open).definition;
+        let got = &B::info(&open).definition;
         if got == expected {
             return Ok(open);
         }
@@ -118,7 +119,7 @@ impl<P: Peers> Table<P> {
     }
 
     /// What it means that the table cannot be opened in this life.
-    fn gone(&self, life: &P, error: CatalogueError) -> OpenError {
+    fn gone(&self, life: &B, error: CatalogueError) -> OpenError {
         match error {
             CatalogueError::Refused { kind, peer, source }
                 if source.code == ErrorCode::UnknownTable && life.epoch() != self.opened.epoch =>

@@ -7,6 +7,7 @@
 
 mod bulk_load;
 mod cache;
+mod engine;
 mod error;
 mod get;
 mod get_staged;
@@ -28,6 +29,7 @@ pub use cache::{
     CANDIDATES_MAX, CacheBytes, CacheSession, Candidates, ERROR_BOUND, Group, GroupId, LearnedError,
     MetaRegion, PostedSplit, RolexCache,
 };
+pub use engine::RolexEngine;
 pub use error::RolexError;
 pub use member::{CallResult, ComputeNodeLocks, PoolCalls};
 pub use place::{LeafPlace, NODES_MAX, NodeLeaves, PoolTable};

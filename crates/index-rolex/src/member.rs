@@ -38,6 +38,9 @@ pub trait PoolCalls: Send {
     /// because its lock values run out.
     fn standing(&self) -> Result<(), FabricError>;
 
+    /// Gives this compute node up: an operation of one of its sessions broke off.
+    fn give_up(&self);
+
     /// Ends a compute node at every memory node; [`Fenced::Done`] when none of its verbs can execute any
     /// more. Otherwise, and after an error, it may have verbs left. `seen` is the lock of a leaf for whose
     /// lease that is asked for.

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use farsight_fabric::lane::{PoolLane, PoolSlot};
 use farsight_fabric::{FabricError, Guarantees, QueuePair};
-use farsight_index::{Answers, Counters, Pairs};
+use farsight_index::{Answers, Counters, Pairs, ScanRequest};
 use farsight_protocol::WriteOutcome;
 
 use crate::cache::{BATCH, Candidates};
@@ -96,23 +96,23 @@ impl RolexSession {
         })
     }
 
-    /// For each `(from, limit)` its pairs.
+    /// For each of `scans` its pairs.
     ///
     /// # Errors
     /// [`RolexError`].
     pub fn scan_batch<Q: QueuePair>(
         &self,
         queues: &mut [Q],
-        scans: &[(u64, usize)],
+        scans: &[ScanRequest],
         pairs: &mut Pairs,
     ) -> Result<(), RolexError> {
         let value_bytes = self.table().geometry().leaf().value_bytes();
         self.count(|counters| counters.scans += scans.len() as u64);
         let found = RefCell::new(vec![Pairs::default(); scans.len()]);
-        run(queues, SCANS, scans.iter().enumerate(), &async |slot, (index, (from, limit))| {
+        run(queues, SCANS, scans.iter().enumerate(), &async |slot, (index, scan): (usize, &ScanRequest)| {
             let mut own = Pairs::default();
             own.reset(value_bytes);
-            self.scan(&slot, *from, *limit, &mut own).await?;
+            self.scan(&slot, scan.from, scan.limit, &mut own).await?;
             found.borrow_mut()[index] = own;
             Ok(())
         })?;

@@ -13,6 +13,7 @@
 mod arena;
 mod block;
 mod cache;
+mod engine;
 mod error;
 mod fill;
 mod get;
@@ -30,12 +31,11 @@ mod write;
 use std::sync::Arc;
 
 use farsight_base::LeafNumber;
-use farsight_index::{Answers, Counters};
+use farsight_index::{Access, Answers, Counters};
 
-pub use cache::{Asked, CacheStats, Predictor, XCache};
+pub use cache::{Asked, Predictor, XCache};
 pub use error::XStoreError;
 pub use parts::XParts;
-pub use scan::ScanRequest;
 
 use cache::CachedModel;
 use lookup::Start;
@@ -47,15 +47,6 @@ use write::Sent;
 pub const BATCH: usize = 64;
 /// READs that one lookup takes at most before it calls the server.
 pub const READS_MAX: usize = 12;
-
-/// Who searches the table.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Access {
-    /// The client, by READs (XStore).
-    OneSided,
-    /// The server, by calls: the server-centric design that XStore is compared with.
-    Rpc,
-}
 
 /// One session's engine for one table.
 ///

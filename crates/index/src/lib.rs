@@ -1,5 +1,5 @@
-//! What the engines share: where reads put their answers, what a session counts, slabs of leaves, and the way
-//! a tree knows its leaves.
+//! The contract of engines, and what they share: where reads put their answers, what a session counts, slabs
+//! of leaves, and the way a tree knows its leaves.
 //!
 //! Invariant: nothing here names an engine or a provider.
 
@@ -8,6 +8,7 @@
 mod answers;
 mod contention;
 mod counters;
+mod engine;
 mod leaf_format;
 mod leaf_pairs;
 mod record;
@@ -16,6 +17,9 @@ mod slab;
 pub use answers::{Answers, Pair, PairRoom, Pairs, ShortRoom};
 pub use contention::{Backoff, Contended, Waited};
 pub use counters::Counters;
+pub use engine::{
+    Access, CacheStats, Engine, EngineError, Ordered, ScanRequest, Writes, leaves_calls_unknown,
+};
 pub use leaf_format::{LatchedLeaf, LeafAnswer, LeafFormat, LeafListener, LeafSpan, Place, Room};
 pub use leaf_pairs::LeafAtRest;
 pub use record::{model_of, record_of};

@@ -9,8 +9,8 @@ use farsight_base::LeafNumber;
 use farsight_fabric::lane::Lane;
 use farsight_fabric::{Connection, QueuePair};
 use farsight_fabric_shm::{ConnectOptions, ListenOptions, ShmConnection, ShmHost, ShmQueue};
-use farsight_index::Answers;
-use farsight_index_xstore::client::{Access, XCache, XClient};
+use farsight_index::{Access, Answers};
+use farsight_index_xstore::client::{XCache, XClient};
 use farsight_layout::FORMAT_VERSION;
 use farsight_protocol::{
     ControlRequest, KeyKind, Reply, Request, TableDefinition, TableInfo, WriteEntries, WriteEntry,

@@ -25,7 +25,7 @@ const LAYERS: &[Layer] = &[
     ("layout", &["base"]),
     ("protocol", &["base", "layout"]),
     ("model", &["base"]),
-    ("index", &["base", "fabric", "layout", "model"]),
+    ("index", &["base", "fabric", "layout", "model", "protocol"]),
     ("index-baselines", &["base", "fabric", "index", "layout"]),
     ("index-rolex", &["base", "fabric", "index", "layout", "model", "protocol"]),
     ("index-xstore", &["base", "fabric", "index", "layout", "model", "protocol"]),

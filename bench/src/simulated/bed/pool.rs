@@ -19,7 +19,7 @@ use crate::driver::{Cancellation, DriverError};
 use crate::simulated::SimulatedPlan;
 use crate::workload::KeySpace;
 
-type Peers = Nodes<SimConnection<ReliableConnection>>;
+type Backend = Nodes<SimConnection<ReliableConnection>>;
 
 /// Calls of one step.
 const STEP_CALLS: usize = 8;
@@ -66,7 +66,7 @@ impl Drop for MemoryNode {
     }
 }
 
-impl Bed<Peers> {
+impl Bed<Backend> {
     /// Memory nodes with a loaded table, and compute nodes that know where its leaves are.
     pub(in crate::simulated) fn of_pool(
         plan: &SimulatedPlan,

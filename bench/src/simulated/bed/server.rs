@@ -14,14 +14,14 @@ use crate::driver::{Cancellation, DriverError};
 use crate::simulated::{SEED, SimulatedPlan};
 use crate::workload::KeySpace;
 
-type Peers = Life<SimConnection<ReliableConnection>>;
+type Backend = Life<SimConnection<ReliableConnection>>;
 
 const ADDRESS: &str = "sim://server";
 /// The most virtual time that training may take, and between two looks at it.
 const TRAINING_MAX: Duration = Duration::from_secs(60);
 const TRAINING_LOOK: Duration = Duration::from_millis(1);
 
-impl Bed<Peers> {
+impl Bed<Backend> {
     /// A server with a loaded and trained table, and machines with full caches.
     pub(in crate::simulated) fn of_server(
         plan: &SimulatedPlan,
@@ -41,7 +41,7 @@ impl Bed<Peers> {
         fill(space.loaded(), plan.value_bytes, cancellation, |key, value| load.push(key, value))?;
         load.finish()?;
         await_training(&simulation, &clients[0])?;
-        let tables: Vec<Table<Peers>> =
+        let tables: Vec<Table<Backend>> =
             clients.iter().map(|client| client.open_table(TABLE)).collect::<Result<_, _>>()?;
         if plan.access == Access::OneSided {
             for table in &tables {

@@ -37,14 +37,14 @@ impl<C: Connection + 'static> RolexBulkLoad<C> {
     /// Adds a pair, whose key must be greater than that of the pair before.
     pub(crate) fn push(&mut self, key: u64, value: &[u8]) -> Result<(), LoadError> {
         let Self { place, loader, .. } = self;
-        loader.push(&mut place.links, key, value).map_err(|error| failed(place, loader.pairs(), error))
+        loader.push(&mut place.queues, key, value).map_err(|error| failed(place, loader.pairs(), error))
     }
 
     /// Writes what is left and makes the pairs visible, all at once. Returns their number.
     pub(crate) fn finish(self) -> Result<u64, LoadError> {
         let Self { mut place, loader, mut trainer, source } = self;
         let pairs = loader.pairs();
-        let loaded = loader.finish(&mut place.links, &mut trainer, &source);
+        let loaded = loader.finish(&mut place.queues, &mut trainer, &source);
         loaded.map(|loaded| loaded.pairs).map_err(|error| failed(&place, pairs, error))
     }
 }

@@ -7,31 +7,18 @@
 
 use std::sync::Arc;
 
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_fabric::FabricError;
-use farsight_index_rolex::{LearnedError, RolexError};
 
 /// The flag of one compute node, shared by its sessions.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GivenUp(Arc<AtomicBool>);
 
 impl GivenUp {
-    /// Gives the compute node up if `error` broke an operation off.
-    pub(super) fn note(&self, error: &RolexError) {
-        let broke_off = matches!(
-            error,
-            RolexError::Fabric(_)
-                | RolexError::Indeterminate { .. }
-                | RolexError::Learned(LearnedError::Fabric(_))
-        );
-        #[cfg(planted)]
-        let broke_off = broke_off && !is_planted(Bug::NotGivenUp);
-        if broke_off {
-            // Relaxed, here and below: it publishes nothing, and who sees it late is fenced.
-            self.0.store(true, Ordering::Relaxed);
-        }
+    /// Gives the compute node up.
+    pub(super) fn raise(&self) {
+        // Relaxed, here and below: it publishes nothing, and who sees it late is fenced.
+        self.0.store(true, Ordering::Relaxed);
     }
 
     /// Fails if the compute node, connected to `peer`, was given up.

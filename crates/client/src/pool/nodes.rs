@@ -246,7 +246,7 @@ impl<C: Connection> Nodes<C> {
     }
 
     /// Queue pairs for one session, one a node.
-    pub(crate) fn queues(&self, open: &OpenTable) -> Result<Vec<C::Queue>, FabricError> {
+    pub(crate) fn queues_to_all(&self, open: &OpenTable) -> Result<Vec<C::Queue>, FabricError> {
         let queue = |(node, info): (usize, &PoolTableInfo)| {
             let mut queue = self.connection(node).open_queue()?;
             for (region, _) in regions(info, node) {
@@ -261,7 +261,7 @@ impl<C: Connection> Nodes<C> {
     pub(crate) fn pool_links(&self, name: &str) -> Result<PoolLinks<C::Queue>, CatalogueError> {
         let open = self.open_table(name)?;
         let cache = Arc::clone(open.rolex_cache()?);
-        let queues = self.queues(&open)?;
+        let queues = self.queues_to_all(&open)?;
         let (home, locks) = (Epoch(self.epochs()?[0]), self.locks()?);
         Ok(PoolLinks { queues, infos: open.infos.clone(), cache, home, locks })
     }
@@ -317,7 +317,8 @@ impl<C: Connection> Nodes<C> {
             TableEngine::XStoreD { boundaries } => {
                 let cache = |info: &PoolTableInfo| XCache::new(&info.part(), regions(info, 1)[0].1);
                 let caches = infos.iter().map(cache).collect::<Result<_, _>>();
-                let caches = caches.map_err(|source| CatalogueError::Engine { table: name(), source })?;
+                let caches = caches
+                    .map_err(|source| CatalogueError::Engine { table: name(), source: source.into() })?;
                 Ok(Caches::XStoreD(caches, boundaries.as_slice().into()))
             }
         }

@@ -35,14 +35,14 @@ impl<C: Connection + 'static> PartsLoad<C> {
             self.part += 1;
         }
         let part = self.part;
-        let pushed = self.parts[part].push(&mut self.place.links[part], key, value);
+        let pushed = self.parts[part].push(&mut self.place.queues[part], key, value);
         pushed.map_err(|error| self.with_all_pairs(part, error))
     }
 
     pub(crate) fn finish(mut self) -> Result<u64, LoadError> {
         // Parts without a pair, too: whether they are empty is seen there.
         for part in 0..self.parts.len() {
-            let finished = self.parts[part].finish(&mut self.place.links[part]);
+            let finished = self.parts[part].finish(&mut self.place.queues[part]);
             finished.map_err(|error| self.with_all_pairs(part, error))?;
         }
         Ok(self.sequence.pairs)

@@ -27,7 +27,7 @@ impl<Q: QueuePair> PoolTrainer<Q> {
     ) -> Result<Self, CatalogueError> {
         nodes.standing()?;
         let open = nodes.open_table(table)?;
-        let queues = nodes.queues(&open).map_err(CatalogueError::from)?;
+        let queues = nodes.queues_to_all(&open).map_err(CatalogueError::from)?;
         let session = rolex::session(nodes, &open, LEAVES_A_CALL)?;
         let trainer = Trainer::with_sizes(session, sizes);
         Ok(Self { queues, trainer, source: HomeLines::new(open.info.id, open.infos[0].meta_lines) })

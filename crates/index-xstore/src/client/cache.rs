@@ -19,6 +19,7 @@ use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_base::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use farsight_base::words::{Widest, prefetch_lines};
 use farsight_base::{LINE_BYTES, LeafNumber, RegionId, WORDS_PER_LINE};
+use farsight_index::CacheStats;
 use farsight_layout::{Geometry, SubModelRecord, TableEntry};
 use farsight_model::TopModel;
 use farsight_protocol::{DecodeError, SentSubModel, TableInfo};
@@ -94,21 +95,6 @@ const fn edition(generation: u64, is_second: bool) -> u64 {
 
 /// The last generation that has editions.
 const GENERATION_MAX: u64 = u64::MAX >> 1;
-
-/// What a cache holds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct CacheStats {
-    /// The generation of the model; zero: none yet.
-    pub generation: u64,
-    /// Sub-models of that generation.
-    pub sub_models: u64,
-    /// Sub-models fetched so far.
-    pub sub_models_filled: u64,
-    /// Bytes of the top model and the sub-models' records.
-    pub model_bytes: u64,
-    /// Bytes of the translation table, and of what blocks leave unused.
-    pub table_bytes: u64,
-}
 
 impl XCache {
     /// An empty cache for `table`, whose region has `region_bytes`.

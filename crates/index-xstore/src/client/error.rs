@@ -1,6 +1,7 @@
 //! What can go wrong for a client of one table.
 
 use farsight_fabric::FabricError;
+use farsight_index::leaves_calls_unknown;
 use farsight_layout::GeometryError;
 use farsight_protocol::{DecodeError, ErrorCode, ServerError};
 
@@ -25,16 +26,6 @@ pub enum XStoreError {
         /// Sub-models of the model.
         sub_models: u64,
     },
-    /// Entries of the wrong size in a batch of writes.
-    #[error("value {index} has {got} B; the table's values have {expected} B")]
-    ValueSize {
-        /// Which entry.
-        index: usize,
-        /// The table's value size.
-        expected: usize,
-        /// The entry's.
-        got: usize,
-    },
 }
 
 impl XStoreError {
@@ -43,16 +34,10 @@ impl XStoreError {
     #[must_use]
     pub fn is_indeterminate(&self) -> bool {
         match self {
-            Self::Fabric(error) => matches!(
-                error,
-                FabricError::Disconnected { .. }
-                    | FabricError::Dismissed { .. }
-                    | FabricError::TimedOut { .. }
-                    | FabricError::Protocol { .. }
-            ),
+            Self::Fabric(error) => leaves_calls_unknown(error),
             Self::Decode(_) => true,
             Self::Server(error) => error.code == ErrorCode::Bug,
-            Self::Table(_) | Self::NoMemory { .. } | Self::ValueSize { .. } => false,
+            Self::Table(_) | Self::NoMemory { .. } => false,
         }
     }
 }

@@ -12,15 +12,14 @@ mod gets;
 mod scans;
 mod writes;
 
-use std::ops::AddAssign;
 use std::sync::Arc;
 
 use farsight_fabric::QueuePair;
 use farsight_fabric::chained::UnderWay;
-use farsight_index::{Answers, Counters, Pairs};
+use farsight_index::{Access, Answers, Counters, Pairs, ScanRequest};
 
 use super::scan::Group;
-use super::{Access, CacheStats, ScanRequest, XCache, XClient, XStoreError};
+use super::{XCache, XClient, XStoreError};
 
 /// One session's engine for a table of several parts, with a queue pair to each of them.
 pub struct XParts {
@@ -124,16 +123,5 @@ impl XParts {
     #[inline]
     fn part_of(&self, key: u64) -> usize {
         self.boundaries.iter().map(|boundary| usize::from(*boundary <= key)).sum()
-    }
-}
-
-impl AddAssign for CacheStats {
-    /// What several caches hold; the newest generation of any.
-    fn add_assign(&mut self, other: Self) {
-        self.generation = self.generation.max(other.generation);
-        self.sub_models += other.sub_models;
-        self.sub_models_filled += other.sub_models_filled;
-        self.model_bytes += other.model_bytes;
-        self.table_bytes += other.table_bytes;
     }
 }

@@ -13,12 +13,12 @@
 
 use farsight_base::{LeafNumber, Line};
 use farsight_fabric::{CostClass, QueuePair, ReadMode, Slot};
-use farsight_index::{LeafAtRest, Pair, Pairs};
+use farsight_index::{Access, LeafAtRest, Pair, Pairs, ScanRequest};
 use farsight_layout::{Geometry, KEY_LINES, KeyLines, SHORT_LEAF_LINES};
 use farsight_protocol::{DecodeError, PairsReader, Request, SubModelsReader};
 
 use super::fill::call;
-use super::{Access, READS_MAX, XClient, XStoreError};
+use super::{READS_MAX, XClient, XStoreError};
 
 /// Scans whose leaves go out in one doorbell, of any length; where a round trip is dear, short ones go out
 /// as many at a time as there are slots for.
@@ -36,15 +36,6 @@ const PAIRS_EXPECTED: usize = 12;
 const PAIRS_SPARE: usize = 2;
 /// Pairs asked of the server at a time.
 const PAGE: usize = 256;
-
-/// One scan of a batch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ScanRequest {
-    /// The least key wanted.
-    pub from: u64,
-    /// Pairs wanted at most.
-    pub limit: usize,
-}
 
 /// How far a scan is.
 #[derive(Clone, Copy, Debug)]

@@ -62,6 +62,9 @@ impl XClient {
     /// [`XStoreError`]; then `outcomes` holds those of the calls before the failed one. The failed call was
     /// not executed if the server refused it, perhaps if [`XStoreError::is_indeterminate`]; calls after it
     /// perhaps.
+    ///
+    /// # Panics
+    /// If a value is not of the table's value size.
     pub fn write<'v, Q: QueuePair>(
         &mut self,
         queue: &mut Q,
@@ -69,7 +72,6 @@ impl XClient {
         mut entries: impl ExactSizeIterator<Item = (u64, &'v [u8])> + Clone,
         outcomes: &mut Vec<WriteOutcome>,
     ) -> Result<(), XStoreError> {
-        self.check_values(operation, entries.clone())?;
         let total = entries.len();
         let mut writing = Writing::default();
         self.take_refresh(queue)?;
@@ -130,22 +132,6 @@ impl XClient {
         if operation.has_value() { self.cache.geometry().value_bytes() } else { 0 }
     }
 
-    /// Before anything is sent: a value of the wrong size is nobody's business but the caller's.
-    pub(super) fn check_values<'v>(
-        &self,
-        operation: WriteOperation,
-        mut entries: impl Iterator<Item = (u64, &'v [u8])>,
-    ) -> Result<(), XStoreError> {
-        let expected = self.value_bytes(operation);
-        let mut index = 0;
-        let wrong = entries.find(|(_, value)| {
-            index += 1;
-            value.len() != expected
-        });
-        let Some((_, value)) = wrong else { return Ok(()) };
-        Err(XStoreError::ValueSize { index: index - 1, expected, got: value.len() })
-    }
-
     /// Sends the next entries in one call.
     fn send<'v, Q: QueuePair>(
         &mut self,
@@ -167,6 +153,7 @@ impl XClient {
         hints.find(&sent.keys[..count], self.model.as_deref(), &mut self.refreshes);
         Request::begin_write(&mut self.request, self.cache.table().id, operation, count, value_bytes);
         for (hint, (key, value)) in hints.leaves[..count].iter().zip(entries) {
+            assert_eq!(value.len(), value_bytes, "the caller has looked at its values");
             WriteEntries::push(&mut self.request, WriteEntry { key, hint: *hint, value });
         }
         queue.post_call(slot, &self.request)?;

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use farsight_base::LeafNumber;
 use farsight_base::words::Widest;
-use farsight_index::record_of;
+use farsight_index::{CacheStats, record_of};
 use farsight_layout::TableEntry;
 use farsight_model::{TrainedModel, TrainedSubModel};
 
-use super::{ASKED_LINES, CacheStats, CachedModel, Generation, LONG_ASKED_LINES, Place};
+use super::{ASKED_LINES, CachedModel, Generation, LONG_ASKED_LINES, Place};
 
 /// A model over leaves that are numbered in key order, as a bulk load leaves them.
 pub struct Predictor(CachedModel);

@@ -7,9 +7,9 @@
 #[cfg(planted)]
 use farsight_base::sync::planted::{Bug, is_planted};
 use farsight_fabric::QueuePair;
-use farsight_index::Pairs;
+use farsight_index::{Pairs, ScanRequest};
 
-use super::super::{ScanRequest, XStoreError};
+use super::super::XStoreError;
 use super::{Part, XParts};
 
 impl XParts {

@@ -65,7 +65,6 @@ impl XParts {
             let part = entries.clone().next().map_or(0, |(key, _)| self.part_of(key));
             return self.parts[part].client.write(&mut queues[part], operation, entries, outcomes);
         }
-        self.parts[0].client.check_values(operation, entries.clone())?;
         let mut shares: Vec<Share<'v>> = self.parts.iter().map(|_| Share::default()).collect();
         for (key, value) in entries.clone() {
             shares[self.part_of(key)].entries.push((key, value));

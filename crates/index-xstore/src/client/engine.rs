@@ -1,0 +1,63 @@
+//! XStore and XStore-D as engines of sessions: a server is one part, without a boundary.
+
+use std::sync::Arc;
+
+use farsight_fabric::QueuePair;
+use farsight_index::{Answers, Counters, Engine, EngineError, Ordered, Pairs, ScanRequest, Writes};
+use farsight_protocol::WriteOutcome;
+
+use super::{XParts, XStoreError};
+
+impl From<XStoreError> for EngineError {
+    fn from(error: XStoreError) -> Self {
+        match error {
+            XStoreError::Fabric(error) => Self::Fabric(error),
+            error if error.is_indeterminate() => Self::Indeterminate(Arc::new(error)),
+            error => Self::Engine(Arc::new(error)),
+        }
+    }
+}
+
+impl<Q: QueuePair> Engine<Q> for XParts {
+    #[inline]
+    fn get(&mut self, queues: &mut [Q], key: u64, value: &mut [u8]) -> Result<Option<u64>, EngineError> {
+        Ok(XParts::get(self, queues, key, value)?)
+    }
+
+    fn multi_get(
+        &mut self,
+        queues: &mut [Q],
+        keys: &[u64],
+        answers: &mut Answers,
+    ) -> Result<(), EngineError> {
+        Ok(XParts::multi_get(self, queues, keys, answers)?)
+    }
+
+    fn write(
+        &mut self,
+        queues: &mut [Q],
+        writes: Writes<'_>,
+        outcomes: &mut Vec<WriteOutcome>,
+    ) -> Result<(), EngineError> {
+        Ok(XParts::write(self, queues, writes.operation, writes.iter(), outcomes)?)
+    }
+
+    fn prefill(&mut self, queues: &mut [Q]) -> Result<(), EngineError> {
+        Ok(XParts::prefill(self, queues)?)
+    }
+
+    fn counters(&self) -> Counters {
+        XParts::counters(self)
+    }
+}
+
+impl<Q: QueuePair> Ordered<Q> for XParts {
+    fn scan_batch(
+        &mut self,
+        queues: &mut [Q],
+        scans: &[ScanRequest],
+        pairs: &mut Pairs,
+    ) -> Result<(), EngineError> {
+        Ok(XParts::scan_batch(self, queues, scans, pairs)?)
+    }
+}

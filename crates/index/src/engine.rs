@@ -1,0 +1,205 @@
+//! What an engine is to a session: the operations on one table, over the queue pairs that a client opened to
+//! the table's nodes.
+//!
+//! Invariant: sessions, facade and harnesses know engines by these traits alone. An engine knows neither its
+//! client nor a provider of the fabric.
+
+use std::error::Error;
+use std::ops::AddAssign;
+use std::sync::Arc;
+
+use farsight_fabric::{FabricError, QueuePair};
+use farsight_protocol::{WriteOperation, WriteOutcome};
+
+use crate::{Answers, Counters, Pairs};
+
+/// Who searches the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// The client, by READs.
+    OneSided,
+    /// The server, by calls: the server-centric design that one-sided ones are compared with.
+    Rpc,
+}
+
+/// One session's engine for one table. `queues` is always one queue pair a node of the table, in the nodes'
+/// order.
+pub trait Engine<Q: QueuePair>: Send {
+    /// Copies the value of `key` into `value`, which is as long as the table's values, and returns its
+    /// version; `None`, with `value` undefined, if the key is absent.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    fn get(&mut self, queues: &mut [Q], key: u64, value: &mut [u8]) -> Result<Option<u64>, EngineError>;
+
+    /// The values of `keys`, in their order, into `answers`.
+    ///
+    /// # Errors
+    /// [`EngineError`]; then `answers` is undefined.
+    fn multi_get(&mut self, queues: &mut [Q], keys: &[u64], answers: &mut Answers)
+    -> Result<(), EngineError>;
+
+    /// Executes writes, those of one key in their order, and appends what became of each to `outcomes`.
+    ///
+    /// # Errors
+    /// [`EngineError`]; then `outcomes` has the first ones of which something is known.
+    fn write(
+        &mut self,
+        queues: &mut [Q],
+        writes: Writes<'_>,
+        outcomes: &mut Vec<WriteOutcome>,
+    ) -> Result<(), EngineError>;
+
+    /// Fetches everything that the cache can learn of the table, instead of piece by piece on demand.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    fn prefill(&mut self, queues: &mut [Q]) -> Result<(), EngineError>;
+
+    /// What this session did besides the fabric's verbs.
+    fn counters(&self) -> Counters;
+}
+
+/// An engine that keeps its keys in order.
+pub trait Ordered<Q: QueuePair>: Engine<Q> {
+    /// For each of `scans` the first pairs, at most its limit, whose keys are not below its start.
+    ///
+    /// # Errors
+    /// [`EngineError`]; then `pairs` is undefined.
+    fn scan_batch(
+        &mut self,
+        queues: &mut [Q],
+        scans: &[ScanRequest],
+        pairs: &mut Pairs,
+    ) -> Result<(), EngineError>;
+}
+
+/// One scan of a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ScanRequest {
+    /// The least key wanted.
+    pub from: u64,
+    /// Pairs wanted at most.
+    pub limit: usize,
+}
+
+/// Writes of one kind, in their order.
+#[derive(Clone, Copy, Debug)]
+pub struct Writes<'a> {
+    /// What is done with each key.
+    pub operation: WriteOperation,
+    /// The keys.
+    pub keys: &'a [u64],
+    /// Their values, one behind the other, each as long as the table's are; none for removes.
+    pub values: &'a [u8],
+}
+
+impl<'a> Writes<'a> {
+    /// Each key with its value.
+    ///
+    /// # Panics
+    /// If the values are not the same number of whole bytes for each key.
+    #[inline]
+    pub fn iter(self) -> impl ExactSizeIterator<Item = (u64, &'a [u8])> + Clone {
+        let Self { keys, values, .. } = self;
+        let bytes = values.len() / keys.len().max(1);
+        assert_eq!(bytes * keys.len(), values.len(), "values of one size");
+        keys.iter().enumerate().map(move |(index, key)| (*key, &values[index * bytes..][..bytes]))
+    }
+}
+
+/// What the cache holds that a process's sessions share on a table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CacheStats {
+    /// The generation of the model; zero: none yet.
+    pub generation: u64,
+    /// Sub-models of that generation.
+    pub sub_models: u64,
+    /// Sub-models fetched so far.
+    pub sub_models_filled: u64,
+    /// Bytes of the models.
+    pub model_bytes: u64,
+    /// Bytes of the tables that translate a model's answer to a leaf.
+    pub table_bytes: u64,
+}
+
+impl AddAssign for CacheStats {
+    /// What several caches hold; the newest generation of any.
+    fn add_assign(&mut self, other: Self) {
+        self.generation = self.generation.max(other.generation);
+        self.sub_models += other.sub_models;
+        self.sub_models_filled += other.sub_models_filled;
+        self.model_bytes += other.model_bytes;
+        self.table_bytes += other.table_bytes;
+    }
+}
+
+/// What went wrong in an operation, whatever the engine.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The fabric failed.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// The engine failed: [`EngineError::of`] has its own error.
+    #[error(transparent)]
+    Engine(Arc<dyn Error + Send + Sync>),
+    /// A write was under way in the engine, and may have happened or not.
+    #[error(transparent)]
+    Indeterminate(Arc<dyn Error + Send + Sync>),
+}
+
+impl EngineError {
+    /// True if a write may have been executed although it failed.
+    #[must_use]
+    pub fn is_indeterminate(&self) -> bool {
+        match self {
+            Self::Fabric(error) => leaves_calls_unknown(error),
+            Self::Engine(_) => false,
+            Self::Indeterminate(_) => true,
+        }
+    }
+
+    /// The engine's own error, if it is an `E`.
+    #[must_use]
+    pub fn of<E: Error + 'static>(&self) -> Option<&E> {
+        match self {
+            Self::Fabric(_) => None,
+            Self::Engine(source) | Self::Indeterminate(source) => source.downcast_ref(),
+        }
+    }
+}
+
+/// True if a call that ended so may have been executed: it was sent, and no answer came.
+#[must_use]
+pub fn leaves_calls_unknown(error: &FabricError) -> bool {
+    matches!(
+        error,
+        FabricError::Disconnected { .. }
+            | FabricError::Dismissed { .. }
+            | FabricError::TimedOut { .. }
+            | FabricError::Protocol { .. }
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_are_keys_with_values_of_one_size() {
+        let writes = Writes { operation: WriteOperation::Put, keys: &[3, 9], values: b"onetwo" };
+        assert_eq!(writes.iter().collect::<Vec<_>>(), [(3, &b"one"[..]), (9, b"two")]);
+        let removes = Writes { operation: WriteOperation::Remove, values: &[], ..writes };
+        assert_eq!(removes.iter().collect::<Vec<_>>(), [(3, &[][..]), (9, &[])]);
+        assert_eq!(Writes { keys: &[], ..removes }.iter().len(), 0);
+    }
+
+    #[test]
+    fn an_engines_own_error_is_found_again() {
+        let own = || Arc::new(std::fmt::Error);
+        assert!(EngineError::Engine(own()).of::<std::fmt::Error>().is_some());
+        assert!(EngineError::Indeterminate(own()).is_indeterminate());
+        assert!(!EngineError::Engine(own()).is_indeterminate());
+        assert!(EngineError::Engine(own()).of::<FabricError>().is_none());
+    }
+}
