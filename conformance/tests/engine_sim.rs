@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use farsight::Access;
 use farsight_base::sync::{AtomicU64, Ordering};
-use farsight_client::Table;
-use farsight_conformance::engine::direct::DirectSession;
+use farsight_client::{Client, Table};
+use farsight_conformance::engine::direct::SessionView;
 use farsight_conformance::engine::{EngineUnderTest, TableUnderTest};
-use farsight_fabric_sim::{Kind, ReliableConnection, SimConnection, Simulation, Timing, Weakest};
+use farsight_fabric::FabricError;
+use farsight_fabric_sim::{Kind, ReliableConnection, Simulation, Timing, Weakest};
 use farsight_protocol::{KeyKind, TableDefinition};
 use farsight_server::ServerOptions;
 use farsight_sim::Node;
@@ -30,36 +31,38 @@ impl<K: Kind> SimStore<K> {
 }
 
 impl<K: Kind> EngineUnderTest for SimStore<K> {
-    type Table = SimTable<K>;
+    type Table = SimTable;
 
-    fn table(&self, value_bytes: usize) -> SimTable<K> {
+    fn table(&self, value_bytes: usize) -> SimTable {
         // Relaxed: the number only has to differ.
         let name = format!("t{}", self.tables.fetch_add(1, Ordering::Relaxed));
         let value_bytes = u16::try_from(value_bytes).expect("a short value");
         let definition = TableDefinition::new(name, KeyKind::U64, value_bytes);
         let client = self.node.connect().expect("a client");
         let table = client.create_table(definition).expect("a new table");
-        SimTable { simulation: self.node.simulation().clone(), table }
+        let connect = farsight_sim::connect::<K>;
+        SimTable { simulation: self.node.simulation().clone(), table, connect }
     }
 }
 
-struct SimTable<K: Kind> {
+struct SimTable {
     simulation: Simulation,
-    table: Table<SimConnection<K>>,
+    table: Table,
+    connect: fn(&Simulation, &str) -> Result<Client, FabricError>,
 }
 
-impl<K: Kind> TableUnderTest for SimTable<K> {
-    type Session = DirectSession<SimConnection<K>>;
+impl TableUnderTest for SimTable {
+    type Session = SessionView;
 
-    fn session(&self, access: Access) -> DirectSession<SimConnection<K>> {
-        let client = farsight_sim::connect(&self.simulation, "sim://server").expect("a client");
+    fn session(&self, access: Access) -> SessionView {
+        let client = (self.connect)(&self.simulation, "sim://server").expect("a client");
         let table = client.open_table(self.table.name()).expect("the table");
-        DirectSession::new(table.session(access).expect("a session"))
+        SessionView::new(table.session(access).expect("a session"))
     }
 
     fn await_training(&self) {
         let deadline = self.simulation.now().plus(PATIENCE);
-        let client = farsight_sim::connect::<K>(&self.simulation, "sim://server").expect("a client");
+        let client = (self.connect)(&self.simulation, "sim://server").expect("a client");
         while client.pending_training().expect("an answer") > 0 {
             assert!(self.simulation.now() < deadline, "training does not end");
             self.simulation.sleep(Duration::from_millis(1));

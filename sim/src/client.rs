@@ -1,12 +1,12 @@
 //! One client process of a scenario: random operations through the product's own session, each noted.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::prng::SplitMix64;
-use farsight_client::any::{Session, Table};
-use farsight_client::{Access, ReadError, ScanRequest, WriteError};
+use farsight_client::{Access, ReadError, ScanRequest, Session, Table, WriteError};
 use farsight_fabric::FabricError;
 use farsight_fabric_sim::Simulation;
 use farsight_index::{Answers, Counters, Pairs};
@@ -37,9 +37,10 @@ const PAUSE_NS_MAX: u64 = 20_000;
 
 /// What a client process is to do.
 pub(crate) struct Plan<C: Cluster> {
+    pub(crate) cluster: PhantomData<C>,
     pub(crate) simulation: Simulation,
     pub(crate) journal: Journal,
-    pub(crate) programs: Arc<Programs<C>>,
+    pub(crate) programs: Arc<Programs>,
     /// The program that it belongs to.
     pub(crate) group: usize,
     pub(crate) addresses: &'static [&'static str],
@@ -89,7 +90,7 @@ enum Stop {
 pub(crate) struct Client<C: Cluster> {
     plan: Arc<Plan<C>>,
     random: SplitMix64,
-    session: Session<C::Backend>,
+    session: Session,
     /// Which opening of the program's table this is.
     opening: u64,
     answers: Answers,
@@ -193,7 +194,7 @@ impl<C: Cluster> Plan<C> {
         self.end("a read", error, self.allowed.read(error))
     }
 
-    fn open_table(&self) -> Result<Table<C::Backend>, End> {
+    fn open_table(&self) -> Result<Table, End> {
         let client = C::connect(&self.simulation, self.addresses);
         let client =
             client.map_err(|error| self.end("connecting", &error, self.allowed.catalogue(&error)))?;

@@ -3,8 +3,7 @@
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use farsight_client::any::Client;
-use farsight_client::{Backend, CatalogueError, ClientOptions, Life, Nodes};
+use farsight_client::{CatalogueError, Client, ClientOptions, PoolClient};
 use farsight_fabric::FabricError;
 use farsight_fabric_sim::{Kind, SimConnection, Simulation};
 use farsight_index_xstore::client::READS_MAX;
@@ -21,19 +20,11 @@ const READS_OF_X_STORE_MAX: u64 = BEGINNINGS_MAX * (READS_OF_A_BATCH + READS_MAX
 pub(crate) trait Cluster: Send + Sync + 'static {
     /// Its cards.
     type Kind: Kind;
-    /// What clients are connected to.
-    type Backend: Backend + 'static;
     /// READs for one key at most; `None` where time is the bound.
     const READS_A_KEY_MAX: Option<u64>;
 
     /// A client of whoever listens at `addresses`.
-    fn connect(
-        simulation: &Simulation,
-        addresses: &[&'static str],
-    ) -> Result<Client<Self::Backend>, CatalogueError>;
-
-    /// Sub-models that wait to be trained again.
-    fn pending_training(client: &Client<Self::Backend>) -> Result<u64, CatalogueError>;
+    fn connect(simulation: &Simulation, addresses: &[&'static str]) -> Result<Client, CatalogueError>;
 }
 
 /// To wait for a peer takes real time, of which a simulated client has none.
@@ -44,18 +35,10 @@ pub(crate) struct OneServer<K>(PhantomData<K>);
 
 impl<K: Kind> Cluster for OneServer<K> {
     type Kind = K;
-    type Backend = Life<SimConnection<K>>;
     const READS_A_KEY_MAX: Option<u64> = Some(READS_OF_X_STORE_MAX);
 
-    fn connect(
-        simulation: &Simulation,
-        addresses: &[&'static str],
-    ) -> Result<Client<Self::Backend>, CatalogueError> {
-        Ok(connect(simulation, addresses[0])?)
-    }
-
-    fn pending_training(client: &Client<Self::Backend>) -> Result<u64, CatalogueError> {
-        client.pending_training()
+    fn connect(simulation: &Simulation, addresses: &[&'static str]) -> Result<Client, CatalogueError> {
+        Ok(connect::<K>(simulation, addresses[0])?)
     }
 }
 
@@ -66,19 +49,13 @@ macro_rules! pool {
 
         impl<K: Kind> Cluster for $name<K> {
             type Kind = K;
-            type Backend = Nodes<SimConnection<K>>;
             const READS_A_KEY_MAX: Option<u64> = $reads;
 
             fn connect(
                 simulation: &Simulation,
                 addresses: &[&'static str],
-            ) -> Result<Client<Self::Backend>, CatalogueError> {
-                let connect = |address: &&str| simulation.connect::<K>(address, FORMAT_VERSION);
-                Client::of_pool(addresses.iter().map(connect).collect::<Result<_, _>>()?, OPTIONS)
-            }
-
-            fn pending_training(client: &Client<Self::Backend>) -> Result<u64, CatalogueError> {
-                client.pending_training()
+            ) -> Result<Client, CatalogueError> {
+                Ok(connect_pool::<K>(simulation, addresses)?.into())
             }
         }
     )+};
@@ -95,9 +72,15 @@ pool! {
 ///
 /// # Errors
 /// As [`Simulation::connect`] and [`Client::new`].
-pub fn connect<K: Kind>(
-    simulation: &Simulation,
-    address: &str,
-) -> Result<Client<Life<SimConnection<K>>>, FabricError> {
+pub fn connect<K: Kind>(simulation: &Simulation, address: &str) -> Result<Client, FabricError> {
     Client::new(simulation.connect::<K>(address, FORMAT_VERSION)?, OPTIONS)
+}
+
+/// A client of the pool whose nodes listen at `addresses`.
+pub(crate) fn connect_pool<K: Kind>(
+    simulation: &Simulation,
+    addresses: &[&'static str],
+) -> Result<PoolClient<SimConnection<K>>, CatalogueError> {
+    let connect = |address: &&str| simulation.connect::<K>(address, FORMAT_VERSION);
+    PoolClient::of_pool(addresses.iter().map(connect).collect::<Result<_, _>>()?, OPTIONS)
 }

@@ -100,7 +100,7 @@ fn await_training<C: Cluster>(plan: &Plan<C>) -> Result<(), String> {
     let simulation = &plan.simulation;
     let client = C::connect(simulation, plan.addresses).map_err(|error| broken(&error))?;
     let deadline = simulation.now().plus(TRAINING_MAX);
-    while C::pending_training(&client).map_err(|error| broken(&error))? > 0 {
+    while client.pending_training().map_err(|error| broken(&error))? > 0 {
         if simulation.now() > deadline {
             return Err(format!("training does not end within {TRAINING_MAX:?}"));
         }

@@ -8,7 +8,7 @@ use farsight_base::prng::SplitMix64;
 use farsight_base::sync::{AtomicUsize, Ordering};
 use farsight_client::Client;
 use farsight_fabric::{FabricError, Host as _};
-use farsight_fabric_sim::{Kind, SimConnection, SimHost, SimRegion, Simulation};
+use farsight_fabric_sim::{Kind, SimHost, SimRegion, Simulation};
 use farsight_layout::FORMAT_VERSION;
 use farsight_node::{Service, Worker};
 use farsight_protocol::ServerStats;
@@ -101,8 +101,8 @@ impl<K: Kind> Node<K> {
     ///
     /// # Errors
     /// As [`Simulation::connect`] and [`Client::new`].
-    pub fn connect(&self) -> Result<Client<SimConnection<K>>, FabricError> {
-        connect(&self.simulation, &self.address)
+    pub fn connect(&self) -> Result<Client, FabricError> {
+        connect::<K>(&self.simulation, &self.address)
     }
 
     /// True until it, or its processor, dies.

@@ -16,14 +16,14 @@ use std::time::Duration;
 use farsight_base::LINE_BYTES;
 use farsight_base::clock::MonotonicNs;
 use farsight_base::sync::{AtomicBool, AtomicUsize, Ordering};
-use farsight_client::{Access, CatalogueError, Nodes, PoolClient};
+use farsight_client::{Access, CatalogueError, PoolClient};
 use farsight_fabric_sim::{Fault, Kind, SimConnection, Simulation};
 use farsight_memory_node::MemoryNodeOptions;
 
 use crate::Scenario;
 use crate::classes::Coverage;
 use crate::client::{End, Plan};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, connect_pool};
 use crate::journal::Journal;
 use crate::report::Report;
 use crate::run::{FILLED_AGAIN_ONE_IN, LASTS_MAX, LOOK_AFTER, OPERATOR, TABLE, start};
@@ -34,9 +34,7 @@ use lives::{Pools, Setting};
 const ADDRESSES: &[&str] = &["sim://a", "sim://b", "sim://c", "sim://d"];
 
 /// A pool, and how it is judged.
-pub(crate) trait JudgedPool<K: Kind>:
-    Cluster<Kind = K, Backend = Nodes<SimConnection<K>>> + Sized
-{
+pub(crate) trait JudgedPool<K: Kind>: Cluster<Kind = K> + Sized {
     /// Lets the bystander learn what there is to know at the beginning.
     fn remember(stage: &Stage<'_, K, Self>) -> Result<(), String>;
 
@@ -187,7 +185,7 @@ fn fill_again<C: Cluster>(scenario: &Scenario, plan: &Arc<Plan<C>>) -> bool {
 fn connect<K: Kind, C: JudgedPool<K>>(
     plan: &Plan<C>,
 ) -> Result<PoolClient<SimConnection<K>>, CatalogueError> {
-    let client = C::connect(&plan.simulation, plan.addresses)?;
+    let client = connect_pool(&plan.simulation, plan.addresses)?;
     client.open_table(TABLE)?;
     Ok(client)
 }

@@ -6,9 +6,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use farsight_client::any::Table;
-
-use crate::cluster::Cluster;
+use farsight_client::Table;
 
 /// Between the first two looks at what another process is doing; it doubles.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_micros(3);
@@ -16,41 +14,36 @@ pub(crate) const LOOK_AGAIN: Duration = Duration::from_micros(3);
 pub(crate) const LOOK_AGAIN_MAX: Duration = Duration::from_millis(1);
 
 /// A program of a scenario.
-pub(crate) struct Program<C: Cluster> {
+pub(crate) struct Program {
     group: usize,
-    state: Mutex<State<C>>,
+    state: Mutex<State>,
 }
 
-struct State<C: Cluster> {
-    table: Opened<C>,
+struct State {
+    table: Opened,
     /// Counts the openings of the table.
     openings: u64,
 }
 
-pub(crate) enum Opened<C: Cluster> {
+pub(crate) enum Opened {
     /// Not yet: whoever sees this opens it.
     Nothing,
     ByAnother,
     /// Here it is, and which opening that was.
-    Open(Table<C::Backend>, u64),
+    Open(Table, u64),
 }
 
 /// The programs of a scenario that have started; one that was killed has a successor.
-pub(crate) struct Programs<C: Cluster>(Mutex<Vec<Arc<Program<C>>>>);
+#[derive(Default)]
+pub(crate) struct Programs(Mutex<Vec<Arc<Program>>>);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<C: Cluster> Default for Programs<C> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
-
-impl<C: Cluster> Programs<C> {
+impl Programs {
     /// The program that is this group in the simulation; started if need be.
-    pub(crate) fn get(&self, group: usize) -> Arc<Program<C>> {
+    pub(crate) fn get(&self, group: usize) -> Arc<Program> {
         let mut programs = lock(&self.0);
         if let Some(program) = programs.iter().find(|program| program.group == group) {
             return Arc::clone(program);
@@ -76,9 +69,9 @@ impl<C: Cluster> Programs<C> {
     }
 }
 
-impl<C: Cluster> Program<C> {
+impl Program {
     /// The table, or who is to open it: the caller, if nobody is at it.
-    pub(crate) fn table(&self) -> Opened<C> {
+    pub(crate) fn table(&self) -> Opened {
         let mut state = lock(&self.state);
         match &state.table {
             Opened::Open(open, opening) => Opened::Open(open.clone(), *opening),
@@ -91,7 +84,7 @@ impl<C: Cluster> Program<C> {
     }
 
     /// Puts the table there, or lets another try. Returns which opening this was.
-    pub(crate) fn set_table(&self, table: Option<Table<C::Backend>>) -> u64 {
+    pub(crate) fn set_table(&self, table: Option<Table>) -> u64 {
         let mut state = lock(&self.state);
         state.openings += 1;
         let opening = state.openings;

@@ -5,6 +5,7 @@
 //! failure that the faults at work do not explain; and what is seen when all is quiet ([`crate::look_back`]);
 //! every process ended within its virtual time.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,7 +31,6 @@ use crate::linear::{self, Violation};
 use crate::look_back::{check_left_over, look_back, mend_all, remember};
 use crate::node::Node;
 use crate::pool;
-use crate::program::Programs;
 use crate::report::{Failure, Report};
 use crate::scenario::PoolShape;
 use crate::servers::{Servers, Setting};
@@ -211,7 +211,8 @@ impl Scenario {
         Plan {
             simulation: simulation.clone(),
             journal: journal.clone(),
-            programs: Arc::new(Programs::<C>::default()),
+            cluster: PhantomData,
+            programs: Arc::default(),
             group: BYSTANDER,
             addresses,
             table: TABLE,

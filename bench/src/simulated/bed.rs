@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use farsight::LoadError;
 use farsight_base::clock::MonotonicNs;
-use farsight_client::Backend;
-use farsight_client::any::Table;
+use farsight_client::Table;
 use farsight_fabric_sim::{Profile, Simulation, Utilization};
 use farsight_layout::pool::BlockGeometry;
 use farsight_protocol::{KeyKind, TableDefinition};
@@ -40,14 +39,14 @@ const LAST_BATCHES: Duration = Duration::from_secs(60);
 const SLOTS: usize = 1 << 12;
 
 /// The testbed. Dropped in this order: the clients, which their tables keep, before what they talk to.
-pub(super) struct Bed<B: Backend> {
+pub(super) struct Bed {
     /// One a machine.
-    tables: Vec<Table<B>>,
+    tables: Vec<Table>,
     _peers: Box<dyn Any>,
     simulation: Simulation,
 }
 
-impl<B: Backend + 'static> Bed<B> {
+impl Bed {
     /// Runs every thread; returns what each did and how busy the testbed was within the window.
     pub(super) fn run(
         &self,

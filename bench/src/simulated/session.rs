@@ -4,8 +4,7 @@
 //! adds what posting, ringing and completions take.
 
 use farsight::{Access, Answers, Engine, ReadError, WriteError, WriteOperation, WriteOutcome};
-use farsight_client::any::{Session, Table};
-use farsight_client::{Backend, OpenError, ScanRequest};
+use farsight_client::{OpenError, ScanRequest, Session, Table};
 use farsight_fabric::Meters;
 use farsight_fabric_sim::{EnginePrices, Simulation};
 use farsight_index::Pairs;
@@ -14,9 +13,9 @@ use super::SimulatedPlan;
 use crate::driver::checked_value::CheckedValue;
 use crate::driver::store::Store;
 
-pub(super) struct PricedSession<B: Backend> {
+pub(super) struct PricedSession {
     simulation: Simulation,
-    session: Session<B>,
+    session: Session,
     prices: EnginePrices,
     /// The thread's work for a write.
     write_ps: u64,
@@ -24,10 +23,10 @@ pub(super) struct PricedSession<B: Backend> {
     requests: Vec<ScanRequest>,
 }
 
-impl<B: Backend> PricedSession<B> {
+impl PricedSession {
     pub(super) fn open(
         simulation: &Simulation,
-        table: &Table<B>,
+        table: &Table,
         plan: &SimulatedPlan,
     ) -> Result<Self, OpenError> {
         let prices = plan.profile.engine_prices();
@@ -59,7 +58,7 @@ impl<B: Backend> PricedSession<B> {
     }
 }
 
-impl<B: Backend> Store for PricedSession<B> {
+impl Store for PricedSession {
     type Pairs = Pairs;
 
     fn get(&mut self, key: u64, value: &mut [u8]) -> Result<Option<u64>, ReadError> {

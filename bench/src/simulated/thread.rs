@@ -4,7 +4,6 @@ use std::ops::Range;
 use std::time::Duration;
 
 use farsight::Meters;
-use farsight_client::Backend;
 use farsight_fabric_sim::Simulation;
 
 use super::session::PricedSession;
@@ -13,9 +12,9 @@ use crate::driver::executor::{Executor, WrongAnswers};
 use crate::histogram::LatencyHistogram;
 use crate::workload::OperationStream;
 
-pub(super) struct Thread<B: Backend> {
+pub(super) struct Thread {
     pub(super) simulation: Simulation,
-    pub(super) executor: Executor<PricedSession<B>>,
+    pub(super) executor: Executor<PricedSession>,
     pub(super) stream: OperationStream,
     /// Operations of a batch.
     pub(super) batch: usize,
@@ -32,7 +31,7 @@ pub(super) struct ThreadEnd {
     pub(super) wrong: WrongAnswers,
 }
 
-impl<B: Backend> Thread<B> {
+impl Thread {
     pub(super) fn run(&mut self) -> Result<ThreadEnd, DriverError> {
         self.simulation.sleep(self.begins_after);
         let mut batch = Vec::with_capacity(self.batch);

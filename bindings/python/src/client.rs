@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use farsight::{Addresses, ConnectOptions, Engine, KeyKind, TableInfo};
+use farsight::{Addresses, ConnectOptions, Engine, KeyKind, TableInfo, UnknownEngine};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -116,11 +116,7 @@ impl Client {
 }
 
 fn engine_of(name: &str) -> PyResult<Engine> {
-    let known = [Engine::XStore, Engine::Rolex, Engine::XStoreD];
-    known.into_iter().find(|engine| engine.to_string() == name).ok_or_else(|| {
-        let names: Vec<String> = known.iter().map(ToString::to_string).collect();
-        PyValueError::new_err(format!("no such engine: {name:?}; it is one of {}", names.join(", ")))
-    })
+    name.parse().map_err(|error: UnknownEngine| PyValueError::new_err(error.to_string()))
 }
 
 fn opened(result: Result<Box<dyn Operations>, farsight::TableError>) -> PyResult<Table> {

@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use farsight::{Access, Answers, Counters, Meters, WriteOperation, WriteOutcome};
 use farsight_base::sync::{AtomicU64, Ordering};
-use farsight_client::{
-    Backend, Client, ClientOptions, Life, ScanCursor, ScanRequest, Table, WriteError, any,
-};
+use farsight_client::{Client, ClientOptions, ScanCursor, ScanRequest, Session, Table, WriteError};
 use farsight_fabric::{Host, Listener};
 use farsight_index::Pairs;
 use farsight_layout::FORMAT_VERSION;
@@ -55,7 +53,7 @@ impl<F: FabricUnderTest> DirectStore<F> {
 
     /// A client of its own.
     #[must_use]
-    pub fn connect(&self) -> Client<F::Connection> {
+    pub fn connect(&self) -> Client {
         connect(&*self.subject)
     }
 
@@ -78,7 +76,7 @@ impl<F: FabricUnderTest> DirectStore<F> {
 ///
 /// # Panics
 /// If it cannot connect.
-pub fn connect<F: FabricUnderTest>(subject: &F) -> Client<F::Connection> {
+pub fn connect<F: FabricUnderTest>(subject: &F) -> Client {
     let connection = subject.connect(FORMAT_VERSION).expect("a connection");
     Client::new(connection, ClientOptions::default()).expect("a client")
 }
@@ -104,16 +102,16 @@ impl<F: FabricUnderTest> EngineUnderTest for DirectStore<F> {
 /// A table of it.
 pub struct DirectTable<F: FabricUnderTest> {
     subject: Arc<F>,
-    client: Client<F::Connection>,
-    table: Table<F::Connection>,
+    client: Client,
+    table: Table,
 }
 
 impl<F: FabricUnderTest> TableUnderTest for DirectTable<F> {
-    type Session = DirectSession<F::Connection>;
+    type Session = SessionView;
 
-    fn session(&self, access: Access) -> DirectSession<F::Connection> {
+    fn session(&self, access: Access) -> SessionView {
         let table = connect(&*self.subject).open_table(self.table.name()).expect("the table");
-        DirectSession::new(table.session(access).expect("a session"))
+        SessionView::new(table.session(access).expect("a session"))
     }
 
     fn await_training(&self) {
@@ -142,30 +140,27 @@ impl<F: FabricUnderTest> DirectTable<F> {
     }
 }
 
-/// The suite's view of a session of a server.
-pub type DirectSession<C> = SessionView<Life<C>>;
-
 /// The suite's view of a session, whatever its peers are.
-pub struct SessionView<B: Backend> {
-    session: any::Session<B>,
+pub struct SessionView {
+    session: Session,
     answers: Answers,
     pairs: Pairs,
 }
 
-impl<B: Backend> SessionView<B> {
+impl SessionView {
     /// Of `session`.
     #[must_use]
-    pub fn new(session: any::Session<B>) -> Self {
+    pub fn new(session: Session) -> Self {
         Self { session, answers: Answers::default(), pairs: Pairs::default() }
     }
 
     /// What it is a view of.
-    pub fn session(&mut self) -> &mut any::Session<B> {
+    pub fn session(&mut self) -> &mut Session {
         &mut self.session
     }
 }
 
-impl<B: Backend> MeteredSession for SessionView<B> {
+impl MeteredSession for SessionView {
     fn prefill(&mut self) {
         self.session.prefill().expect("the model");
     }
@@ -179,7 +174,7 @@ impl<B: Backend> MeteredSession for SessionView<B> {
     }
 }
 
-impl<B: Backend> SessionUnderTest for SessionView<B> {
+impl SessionUnderTest for SessionView {
     fn write(&mut self, operation: WriteOperation, entries: &[(u64, Vec<u8>)]) -> Vec<WriteOutcome> {
         if let [(key, value)] = entries {
             return vec![match self.session.write_one(operation, *key, value) {

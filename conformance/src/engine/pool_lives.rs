@@ -251,9 +251,7 @@ pub fn compute_nodes_join_and_leave_under_load(url: impl Fn(&Directory, usize) -
 ///
 /// # Panics
 /// If a promise is broken.
-pub fn a_compute_node_changes_its_number<F: FabricUnderTest<Connection: 'static>>(
-    subjects: impl IntoIterator<Item = F>,
-) {
+pub fn a_compute_node_changes_its_number<F: FabricUnderTest>(subjects: impl IntoIterator<Item = F>) {
     let pool = PoolStore::rolex(subjects, 1 << 20);
     drop(pool.create(TABLE, 8));
     let client = pool.connect();

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use farsight::Access;
 use farsight_base::sync::{AtomicU64, Ordering};
-use farsight_client::{ClientOptions, GroupSizes, Nodes, PoolClient, PoolTable};
-use farsight_fabric::Connection;
+use farsight_client::{Client, ClientOptions, Engine, GroupSizes, NewTable, PoolClient, Table};
 use farsight_layout::FORMAT_VERSION;
 use farsight_memory_node::{MemoryNode, MemoryNodeHandle, MemoryNodeOptions};
 use farsight_protocol::{KeyKind, TableDefinition};
@@ -33,7 +32,7 @@ pub struct PoolStore<F: FabricUnderTest> {
     tables: AtomicU64,
 }
 
-impl<F: FabricUnderTest<Connection: 'static>> PoolStore<F> {
+impl<F: FabricUnderTest> PoolStore<F> {
     /// A memory node a subject, with up to `table_memory_bytes` of each table, which are of ROLEX.
     ///
     /// # Panics
@@ -87,25 +86,22 @@ impl<F: FabricUnderTest<Connection: 'static>> PoolStore<F> {
     /// # Panics
     /// If it cannot be made.
     #[must_use]
-    pub fn create(&self, name: &str, value_bytes: usize) -> PoolTable<F::Connection> {
+    pub fn create(&self, name: &str, value_bytes: usize) -> Table {
         let value_bytes = u16::try_from(value_bytes).expect("a short value");
         let definition = TableDefinition::new(name, KeyKind::U64, value_bytes);
-        let client = self.connect();
-        let table = match &self.sample {
-            None => client.create_table(definition),
-            Some(sample) => client.create_x_store_d(&definition, sample),
-        };
-        table.expect("a new table")
+        let engine = self.sample.as_ref().map(|_| Engine::XStoreD);
+        let sample = self.sample.clone().unwrap_or_default();
+        self.connect().create_table(NewTable { definition, engine, sample }).expect("a new table")
     }
 }
 
-fn connect<F: FabricUnderTest<Connection: 'static>>(subjects: &[F]) -> PoolClient<F::Connection> {
+fn connect<F: FabricUnderTest>(subjects: &[F]) -> PoolClient<F::Connection> {
     let connection = |subject: &F| subject.connect(FORMAT_VERSION).expect("a connection");
     let connections = subjects.iter().map(connection).collect();
     PoolClient::of_pool(connections, ClientOptions::default()).expect("a client")
 }
 
-impl<F: FabricUnderTest<Connection: 'static>> EngineUnderTest for PoolStore<F> {
+impl<F: FabricUnderTest> EngineUnderTest for PoolStore<F> {
     type Table = StoredTable<F>;
 
     fn rounds(&self, usual: usize) -> usize {
@@ -126,15 +122,15 @@ impl<F: FabricUnderTest<Connection: 'static>> EngineUnderTest for PoolStore<F> {
 }
 
 /// A table of it.
-pub struct StoredTable<F: FabricUnderTest<Connection: 'static>> {
+pub struct StoredTable<F: FabricUnderTest> {
     subjects: Arc<Vec<F>>,
     client: PoolClient<F::Connection>,
     name: String,
     is_rolex: bool,
 }
 
-impl<F: FabricUnderTest<Connection: 'static>> TableUnderTest for StoredTable<F> {
-    type Session = SessionView<Nodes<F::Connection>>;
+impl<F: FabricUnderTest> TableUnderTest for StoredTable<F> {
+    type Session = SessionView;
 
     fn session(&self, access: Access) -> Self::Session {
         let table = connect(&self.subjects).open_table(&self.name).expect("the table");
@@ -154,6 +150,6 @@ impl<F: FabricUnderTest<Connection: 'static>> TableUnderTest for StoredTable<F> 
 ///
 /// # Panics
 /// If that takes longer than [`PATIENCE`](super::harness::PATIENCE).
-pub fn await_training<C: Connection + 'static>(client: &PoolClient<C>) {
+pub fn await_training(client: &Client) {
     eventually("training", || client.pending_training().expect("an answer") == 0);
 }

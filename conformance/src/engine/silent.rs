@@ -33,9 +33,7 @@ fn write_late<Q: QueuePair>(queues: &mut [Q], regions: &[farsight_base::RemoteAd
 ///
 /// # Panics
 /// If a promise is broken.
-pub fn a_silent_lock_holder_is_fenced_everywhere<F: FabricUnderTest<Connection: 'static>>(
-    subjects: impl IntoIterator<Item = F>,
-) {
+pub fn a_silent_lock_holder_is_fenced_everywhere<F: FabricUnderTest>(subjects: impl IntoIterator<Item = F>) {
     let pool = PoolStore::rolex(subjects, TABLE_BYTES);
     drop(pool.create(TABLE, 8));
     let silent = pool.connect();

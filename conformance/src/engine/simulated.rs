@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use farsight::{Access, CacheStats, ServerStats};
 use farsight_client::{Client, Table};
-use farsight_fabric_sim::{Profile, ReliableConnection, SimConnection, Simulation};
+use farsight_fabric_sim::{Profile, ReliableConnection, Simulation};
 use farsight_protocol::{KeyKind, TableDefinition};
 use farsight_server::ServerOptions;
 use farsight_sim::Node;
 
 use super::costs::LoadedTable;
-use super::direct::DirectSession;
+use super::direct::SessionView;
 
 const ADDRESS: &str = "sim://server";
 /// Virtual time that training may take.
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const CALL_PS: u64 = 1_000_000;
 
 /// Waits until the models of the server's tables have caught up with the writes.
-fn await_training(simulation: &Simulation, client: &Client<SimConnection<ReliableConnection>>) {
+fn await_training(simulation: &Simulation, client: &Client) {
     let deadline = simulation.now().plus(PATIENCE);
     while client.pending_training().expect("an answer") > 0 {
         assert!(simulation.now() < deadline, "training does not end");
@@ -29,13 +29,13 @@ fn await_training(simulation: &Simulation, client: &Client<SimConnection<Reliabl
 
 /// A table on cards that have prices, as meters see it.
 pub struct PricedTable {
-    table: Table<SimConnection<ReliableConnection>>,
-    _client: Client<SimConnection<ReliableConnection>>,
+    table: Table,
+    _client: Client,
     node: Node<ReliableConnection>,
 }
 
 impl LoadedTable for PricedTable {
-    type Session = DirectSession<SimConnection<ReliableConnection>>;
+    type Session = SessionView;
 
     fn load(pairs: impl Iterator<Item = (u64, Vec<u8>)>, value_bytes: usize) -> Self {
         let profile = Profile::load("cx4x2").expect("an own profile");
@@ -56,7 +56,7 @@ impl LoadedTable for PricedTable {
     }
 
     fn session(&self, access: Access) -> Self::Session {
-        DirectSession::new(self.table.session(access).expect("a session"))
+        SessionView::new(self.table.session(access).expect("a session"))
     }
 
     fn cache_stats(&self) -> CacheStats {

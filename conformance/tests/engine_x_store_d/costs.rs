@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use farsight::{Access, Meters, WriteOperation};
 use farsight_base::prng::mix;
-use farsight_client::Nodes;
 use farsight_conformance::engine::SessionUnderTest;
 use farsight_conformance::engine::costs::MeteredSession;
 use farsight_conformance::engine::direct::SessionView;
@@ -20,16 +19,14 @@ const NODES: u64 = 3;
 const BATCH: usize = 64;
 const LEAF_BYTES: u64 = 448;
 
-type View<F> = SessionView<Nodes<<F as FabricUnderTest>::Connection>>;
-
 /// A loaded and trained table.
-struct Loaded<F: FabricUnderTest<Connection: 'static>> {
+struct Loaded<F: FabricUnderTest> {
     store: PoolStore<F>,
     keys: Vec<u64>,
-    session: View<F>,
+    session: SessionView,
 }
 
-impl<F: FabricUnderTest<Connection: 'static>> Loaded<F> {
+impl<F: FabricUnderTest> Loaded<F> {
     fn new(subjects: impl IntoIterator<Item = F>, keys: u64, table_memory_bytes: u64) -> Self {
         let store = PoolStore::x_store_d(subjects, &THIRDS, table_memory_bytes);
         let table = store.create("t", 8);
@@ -46,7 +43,7 @@ impl<F: FabricUnderTest<Connection: 'static>> Loaded<F> {
     }
 
     /// What `body` cost, and whether all of it came out at first try.
-    fn cost(&mut self, body: impl FnOnce(&mut View<F>)) -> (Meters, bool) {
+    fn cost(&mut self, body: impl FnOnce(&mut SessionView)) -> (Meters, bool) {
         let (meters, counters) = (self.session.meters(), self.session.counters());
         body(&mut self.session);
         let now = self.session.counters();
@@ -129,7 +126,7 @@ fn writes_are_calls_for_128_entries_of_a_node() {
         assert_eq!((meters.calls, meters.doorbells), (12, 12), "{operation:?}: {meters:?}");
         assert_eq!((meters.reads, meters.writes, meters.atomics), (0, 0, 0), "{operation:?}: {meters:?}");
     }
-    let stats = loaded.store.connect().stats().expect("statistics");
+    let stats = loaded.store.connect().memory_node_stats().expect("statistics").expect("a pool");
     let tree = |node: usize| stats[node].tables[0].part.expect("a part").tree;
     let (hits, all) = (0..3).fold((0, 0), |(hits, all), node| {
         (hits + tree(node).hint_hits, all + tree(node).hint_hits + tree(node).descents)

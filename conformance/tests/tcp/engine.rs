@@ -14,7 +14,7 @@ use farsight_server::{Server, ServerHandle, ServerOptions};
 const KEYS: u64 = 20_000;
 
 /// A server over TCP, and a client of it.
-fn serve() -> (ServerHandle, Client<TcpConnection>) {
+fn serve() -> (ServerHandle, Client) {
     let options = ListenOptions::new(FORMAT_VERSION);
     let host = Arc::new(TcpHost::listen("127.0.0.1:0", &options).expect("a host"));
     let address = host.local_address().to_string();
@@ -30,11 +30,7 @@ fn value_of(key: u64, value_bytes: usize) -> Vec<u8> {
 }
 
 /// Asks for `keys` and compares with the map; returns READs, their bytes and doorbells.
-fn check(
-    session: &mut Session<TcpConnection>,
-    keys: &[u64],
-    expected: &BTreeMap<u64, Vec<u8>>,
-) -> (u64, u64, u64) {
+fn check(session: &mut Session, keys: &[u64], expected: &BTreeMap<u64, Vec<u8>>) -> (u64, u64, u64) {
     let before = session.meters();
     let mut answers = Answers::default();
     session.multi_get(keys, &mut answers).expect("answers");

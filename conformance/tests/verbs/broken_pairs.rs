@@ -25,8 +25,8 @@ const SLEEP_MS: u32 = 3_000;
 struct Scene {
     host: Arc<VerbsHost>,
     _server: ServerHandle,
-    client: Client<VerbsConnection>,
-    session: Session<VerbsConnection>,
+    client: Client,
+    session: Session,
 }
 
 fn value_of(key: u64) -> [u8; 8] {
@@ -54,7 +54,7 @@ impl Scene {
     /// The client's connection as the server counts it: another one has another number, and other queue
     /// pairs.
     fn connection(&self) -> u64 {
-        self.client.with_connection(VerbsConnection::client).0
+        self.client.with_connections(VerbsConnection::client)[0].0
     }
 
     /// All pairs in one batch, as they were written.

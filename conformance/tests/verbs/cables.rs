@@ -91,8 +91,8 @@ impl Drop for Cable {
 
 /// A client with a table of its own, and some pairs in it.
 struct Desk {
-    client: Client<VerbsConnection>,
-    session: Session<VerbsConnection>,
+    client: Client,
+    session: Session,
 }
 
 impl Desk {
@@ -144,7 +144,7 @@ impl Desk {
     }
 
     fn connection(&self) -> u64 {
-        self.client.with_connection(VerbsConnection::client).0
+        self.client.with_connections(VerbsConnection::client)[0].0
     }
 }
 

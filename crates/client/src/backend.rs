@@ -1,34 +1,52 @@
 //! What a client is connected to: a server, or the memory nodes of a pool.
 //!
-//! Invariant: a value of such a type is one epoch of each node, and everything that was learned in it: nothing
-//! of it is used with another. It knows no operation: those are the engine's, which a session has from here.
+//! Invariant: a value of such a type is one epoch of each node, and everything that was learned in it.
+//! Nothing of it is used with another epoch. A backend knows no operation: those are the engine's.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::Epoch;
-use farsight_fabric::{FabricError, QueuePair};
-use farsight_index::{Access, CacheStats, Ordered};
-use farsight_protocol::{TableDefinition, TableInfo};
+use farsight_fabric::FabricError;
+use farsight_index::{Access, CacheStats};
+use farsight_protocol::{Engine, MemoryNodeStats, ServerStats, TableDefinition, TableInfo};
 
-use crate::CatalogueError;
+use crate::attached::Operations;
+use crate::bulk_load::Load;
+use crate::{CatalogueError, PoolError};
+
+/// A table to be made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewTable {
+    /// Its definition.
+    pub definition: TableDefinition,
+    /// Its engine; without one what the backend offers first.
+    pub engine: Option<Engine>,
+    /// Of XStore-D: keys as they will come, in any order. The nodes' ranges have the same number of them
+    /// each; with fewer keys than nodes they are of the same width.
+    pub sample: Vec<u64>,
+}
+
+impl From<TableDefinition> for NewTable {
+    fn from(definition: TableDefinition) -> Self {
+        Self { definition, engine: None, sample: Vec::new() }
+    }
+}
 
 /// Connections in one epoch of each node, and the tables that were opened over them.
-pub trait Backend: Sized + Send + Sync {
-    /// A table in this epoch.
-    type Open: Send + Sync;
-    /// A queue pair to a node.
-    type Queue: QueuePair + Send;
-
+pub(crate) trait Backend: Any + Send + Sync {
     /// The nodes, as the user named them.
     fn peer(&self) -> String;
 
     /// The epoch to which the tables belong.
     fn epoch(&self) -> Epoch;
 
+    /// Each connection, of the fabric's own type.
+    fn connections(&self) -> Vec<&dyn Any>;
+
     /// Whether a client whose connections ended so goes on by new ones.
-    #[must_use]
-    fn is_loss(error: &FabricError) -> bool {
+    fn is_loss(&self, error: &FabricError) -> bool {
         matches!(error, FabricError::Disconnected { .. })
     }
 
@@ -38,26 +56,34 @@ pub trait Backend: Sized + Send + Sync {
     /// As [`Connection::check`](farsight_fabric::Connection::check).
     fn check(&self) -> Result<(), FabricError>;
 
+    /// Fails once this client may begin nothing any more in this epoch, although its connections stand.
+    ///
+    /// # Errors
+    /// [`FabricError::Disconnected`].
+    fn standing(&self) -> Result<(), FabricError> {
+        Ok(())
+    }
+
     /// Other connections to the same addresses, tried once: perhaps to other epochs.
     ///
     /// # Errors
     /// As [`Connection::reconnect`](farsight_fabric::Connection::reconnect).
-    fn reconnect(&self, timeout: Duration) -> Result<Self, FabricError>;
+    fn reconnect(&self, timeout: Duration) -> Result<Arc<dyn Backend>, FabricError>;
 
     /// Makes a table, or finds the one of the same definition.
     ///
     /// # Errors
     /// [`CatalogueError`].
-    fn create(&self, definition: &TableDefinition) -> Result<Arc<Self::Open>, CatalogueError>;
+    fn create(self: Arc<Self>, table: &NewTable) -> Result<Arc<dyn OpenTable>, CatalogueError>;
 
     /// Opens the table of this name.
     ///
     /// # Errors
     /// [`CatalogueError`].
-    fn open(&self, name: &str) -> Result<Arc<Self::Open>, CatalogueError>;
+    fn open(self: Arc<Self>, name: &str) -> Result<Arc<dyn OpenTable>, CatalogueError>;
 
     /// The table of this name, if it was opened in this epoch.
-    fn opened(&self, name: &str) -> Option<Arc<Self::Open>>;
+    fn opened(self: Arc<Self>, name: &str) -> Option<Arc<dyn OpenTable>>;
 
     /// What the nodes say of the table of this name.
     ///
@@ -71,35 +97,61 @@ pub trait Backend: Sized + Send + Sync {
     /// [`CatalogueError`].
     fn list(&self) -> Result<Vec<TableInfo>, CatalogueError>;
 
-    /// What the nodes said of a table when it was opened.
-    fn info(open: &Self::Open) -> &Arc<TableInfo>;
-
-    /// What the shared cache of a table holds.
-    fn cache_stats(open: &Self::Open) -> CacheStats;
-
-    /// Queue pairs for one session on a table, one a node of it.
-    ///
-    /// # Errors
-    /// As [`Connection::open_queue`](farsight_fabric::Connection::open_queue).
-    fn queues(&self, open: &Self::Open) -> Result<Vec<Self::Queue>, FabricError>;
-
-    /// The engine of one session on a table.
+    /// Sub-models that wait to be retrained by the nodes, over all tables.
     ///
     /// # Errors
     /// [`CatalogueError`].
-    fn engine(
-        self: &Arc<Self>,
-        open: &Arc<Self::Open>,
-        access: Access,
-    ) -> Result<Box<dyn Ordered<Self::Queue>>, CatalogueError>;
+    fn pending_training(&self) -> Result<u64, CatalogueError>;
 
-    /// Fails if the queue pairs are known to be lost, or this epoch to be over for this client. Free where
-    /// they are not.
+    /// A server's statistics.
     ///
     /// # Errors
-    /// As [`QueuePair::poll`].
-    fn poll(&self, queues: &mut [Self::Queue]) -> Result<(), FabricError> {
-        // Nothing is in flight between two calls: to poll is to look whether the queue lives.
-        queues.iter_mut().try_for_each(|queue| queue.poll().map(drop))
+    /// [`PoolError::NoServer`] for a pool; failures of the fabric.
+    fn stats(&self) -> Result<ServerStats, CatalogueError> {
+        Err(PoolError::NoServer { peer: self.peer() }.into())
     }
+
+    /// The statistics of each of a pool's nodes; `None` for a server.
+    ///
+    /// # Errors
+    /// Failures of the fabric.
+    fn memory_node_stats(&self) -> Result<Option<Vec<MemoryNodeStats>>, CatalogueError> {
+        Ok(None)
+    }
+
+    /// What trains the table of this name from here; `None` for one that its nodes train.
+    ///
+    /// # Errors
+    /// [`PoolError::NoPool`] for a server; as [`Backend::open`].
+    fn training(self: Arc<Self>, name: &str) -> Result<Option<Box<dyn Training>>, CatalogueError>;
+}
+
+/// A table in one epoch of its backend.
+pub(crate) trait OpenTable: Send + Sync {
+    /// What the nodes said of it when it was opened.
+    fn info(&self) -> &Arc<TableInfo>;
+
+    /// What the cache holds that all sessions share.
+    fn cache_stats(&self) -> CacheStats;
+
+    /// Queue pairs and an engine for one session.
+    ///
+    /// # Errors
+    /// As [`Connection::open_queue`](farsight_fabric::Connection::open_queue).
+    fn attach(&self, access: Access) -> Result<Box<dyn Operations>, CatalogueError>;
+
+    /// Begins a bulk load.
+    ///
+    /// # Errors
+    /// As [`OpenTable::attach`].
+    fn bulk_load(&self) -> Result<Box<dyn Load>, CatalogueError>;
+}
+
+/// Training of one table by a client.
+pub trait Training: Send {
+    /// Trains a little. True if there was something to train.
+    ///
+    /// # Errors
+    /// Whatever the engine's trainer fails with; what it has published stays.
+    fn step(&mut self) -> Result<bool, Box<dyn std::error::Error + Send + Sync>>;
 }

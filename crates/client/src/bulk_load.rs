@@ -3,34 +3,29 @@
 //! Invariant: the pieces that were sent hold ascending keys; the table shows none of them before the last
 //! piece has been acknowledged, and then all.
 
+use std::sync::Arc;
+
 use farsight_base::LeafNumber;
-use farsight_fabric::{Connection, QueuePair};
+use farsight_fabric::QueuePair;
 use farsight_protocol::{HEADER_BYTES, Reply, Request, TableId, TableInfo, WriteEntries, WriteEntry, padded};
 
 use crate::LoadError;
+use crate::backend::Backend;
 use crate::call::call;
-use crate::life::Life;
-use crate::table::Place;
 
 /// Bytes of an entry before its value: key and hint.
 const ENTRY_HEAD_BYTES: usize = 16;
 
 /// The pairs of a load so far.
 #[derive(Default)]
-pub(crate) struct Sequence {
+struct Sequence {
     previous: Option<u64>,
-    pub(crate) pairs: u64,
+    pairs: u64,
 }
 
 impl Sequence {
     /// Takes the next pair, if it may follow.
-    pub(crate) fn next(
-        &mut self,
-        table: &str,
-        expected_bytes: usize,
-        key: u64,
-        value: &[u8],
-    ) -> Result<(), LoadError> {
+    fn next(&mut self, table: &str, expected_bytes: usize, key: u64, value: &[u8]) -> Result<(), LoadError> {
         let index = self.pairs;
         if value.len() != expected_bytes {
             let (table, got_bytes) = (table.to_owned(), value.len());
@@ -46,7 +41,7 @@ impl Sequence {
 }
 
 /// What one server gets of a load: pieces as long as its fabric carries.
-pub(crate) struct Pieces {
+struct Pieces {
     table: TableId,
     name: String,
     value_bytes: usize,
@@ -60,7 +55,7 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    pub(crate) fn new(table: &TableInfo) -> Self {
+    fn new(table: &TableInfo) -> Self {
         Self {
             table: table.id,
             name: table.definition.name.clone(),
@@ -75,17 +70,12 @@ impl Pieces {
     }
 
     /// Pairs that the server has acknowledged.
-    pub(crate) fn acknowledged_pairs(&self) -> u64 {
+    fn acknowledged_pairs(&self) -> u64 {
         self.acknowledged
     }
 
     /// Adds a pair that may follow; sends a piece when one is full.
-    pub(crate) fn push<Q: QueuePair>(
-        &mut self,
-        queue: &mut Q,
-        key: u64,
-        value: &[u8],
-    ) -> Result<(), LoadError> {
+    fn push<Q: QueuePair>(&mut self, queue: &mut Q, key: u64, value: &[u8]) -> Result<(), LoadError> {
         let entry_bytes = ENTRY_HEAD_BYTES + padded(self.value_bytes);
         if HEADER_BYTES + self.entries.len() + entry_bytes > Q::MESSAGE_BYTES_MAX {
             self.send(queue, false)?;
@@ -96,7 +86,7 @@ impl Pieces {
     }
 
     /// Sends what is left: the server shows all pairs.
-    pub(crate) fn finish<Q: QueuePair>(&mut self, queue: &mut Q) -> Result<(), LoadError> {
+    fn finish<Q: QueuePair>(&mut self, queue: &mut Q) -> Result<(), LoadError> {
         self.send(queue, true)
     }
 
@@ -121,34 +111,98 @@ impl Pieces {
     }
 }
 
-/// A bulk load under way. Dropped before [`BulkLoad::finish`], it leaves the table empty. It belongs to one
-/// life of its server and ends with that: what was sent is gone then.
-pub struct BulkLoad<C: Connection> {
-    place: Place<Life<C>>,
-    pieces: Pieces,
-    sequence: Sequence,
+/// What a load under way takes, whatever the engine.
+pub(crate) trait Load: Send {
+    /// Adds a pair.
+    fn push(&mut self, key: u64, value: &[u8]) -> Result<(), LoadError>;
+    /// Makes the pairs visible.
+    fn finish(self: Box<Self>) -> Result<u64, LoadError>;
 }
 
-impl<C: Connection> BulkLoad<C> {
-    pub(crate) fn new(place: Place<Life<C>>) -> Self {
-        Self { pieces: Pieces::new(&place.open.info), place, sequence: Sequence::default() }
-    }
+/// A bulk load under way. Dropped before [`BulkLoad::finish`], it leaves the table empty. It belongs to one
+/// epoch of every node and ends with that: what was sent is gone then.
+pub struct BulkLoad(pub(crate) Box<dyn Load>);
 
-    /// Adds a pair, whose key must be greater than that of the pair before; sends a piece when one is full.
+impl BulkLoad {
+    /// Adds a pair, whose key must be greater than that of the pair before.
     ///
     /// # Errors
     /// [`LoadError`].
+    #[inline]
     pub fn push(&mut self, key: u64, value: &[u8]) -> Result<(), LoadError> {
-        self.sequence.next(&self.pieces.name, self.pieces.value_bytes, key, value)?;
-        self.pieces.push(&mut self.place.queues[0], key, value)
+        self.0.push(key, value)
     }
 
-    /// Sends what is left and makes the pairs visible, all at once. Returns their number.
+    /// Sends what is left and makes the pairs visible: all at once, or an XStore-D table's part by part.
+    /// Returns their number.
     ///
     /// # Errors
     /// [`LoadError`].
-    pub fn finish(mut self) -> Result<u64, LoadError> {
-        self.pieces.finish(&mut self.place.queues[0])?;
+    pub fn finish(self) -> Result<u64, LoadError> {
+        self.0.finish()
+    }
+}
+
+/// A load by calls: of a server's table, or of an XStore-D table, one part after the other.
+///
+/// Invariant: no part shows a pair before the load's end: the last piece of each is held back until then.
+pub(crate) struct PartsLoad<Q> {
+    queues: Vec<Q>,
+    info: Arc<TableInfo>,
+    boundaries: Arc<[u64]>,
+    parts: Vec<Pieces>,
+    sequence: Sequence,
+    /// The part that takes pairs now.
+    part: usize,
+    /// The queue pairs end with it.
+    _backend: Arc<dyn Backend>,
+}
+
+impl<Q: QueuePair> PartsLoad<Q> {
+    /// Of the whole table `info` whose parts are described so, one a queue pair.
+    pub(crate) fn new(
+        info: &Arc<TableInfo>,
+        parts: &[TableInfo],
+        boundaries: Arc<[u64]>,
+        queues: Vec<Q>,
+        backend: Arc<dyn Backend>,
+    ) -> Self {
+        let parts = parts.iter().map(Pieces::new).collect();
+        let (info, sequence) = (Arc::clone(info), Sequence::default());
+        Self { queues, info, boundaries, parts, sequence, part: 0, _backend: backend }
+    }
+
+    /// A part's error, which knows of that part's pairs alone.
+    fn with_all_pairs(&self, failed: usize, error: LoadError) -> LoadError {
+        let others = self.parts.iter().enumerate().filter(|(part, _)| *part != failed);
+        let pairs_of_others: u64 = others.map(|(_, part)| part.acknowledged_pairs()).sum();
+        match error {
+            LoadError::Fabric { table, pairs, source } => {
+                LoadError::Fabric { table, pairs: pairs + pairs_of_others, source }
+            }
+            other => other,
+        }
+    }
+}
+
+impl<Q: QueuePair + Send> Load for PartsLoad<Q> {
+    fn push(&mut self, key: u64, value: &[u8]) -> Result<(), LoadError> {
+        let definition = &self.info.definition;
+        self.sequence.next(&definition.name, usize::from(definition.value_bytes), key, value)?;
+        while self.boundaries.get(self.part).is_some_and(|boundary| *boundary <= key) {
+            self.part += 1;
+        }
+        let part = self.part;
+        let pushed = self.parts[part].push(&mut self.queues[part], key, value);
+        pushed.map_err(|error| self.with_all_pairs(part, error))
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<u64, LoadError> {
+        // Parts without a pair, too: whether they are empty is seen there.
+        for part in 0..self.parts.len() {
+            let finished = self.parts[part].finish(&mut self.queues[part]);
+            finished.map_err(|error| self.with_all_pairs(part, error))?;
+        }
         Ok(self.sequence.pairs)
     }
 }

@@ -1,14 +1,15 @@
 //! A client: where its peers are, and the catalogue of tables.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::Epoch;
 use farsight_fabric::{Connection, FabricError};
-use farsight_protocol::{ControlRequest, ServerStats, TableDefinition, TableInfo};
+use farsight_protocol::{MemoryNodeStats, ServerStats, TableInfo};
 
 use crate::CatalogueError;
-use crate::backend::Backend;
+use crate::backend::{Backend, NewTable, OpenTable, Training};
 use crate::life::Life;
 use crate::reconnect::Shared;
 use crate::table::{Opened, Table};
@@ -33,17 +34,20 @@ impl Default for ClientOptions {
 /// When a peer is gone it connects again by itself, in the next call that needs it and for all clones,
 /// tables and sessions together. What is there then may be another life ([`Client::epoch`]): caches begin
 /// empty, and tables are opened again by name.
-pub struct Client<B: Backend> {
-    shared: Arc<Shared<B>>,
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
 }
 
-impl<B: Backend> Clone for Client<B> {
-    fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
+impl Client {
+    /// A client of the server at the other end of `connection`.
+    ///
+    /// # Errors
+    /// As [`Connection::open_queue`].
+    pub fn new<C: Connection>(connection: C, options: ClientOptions) -> Result<Self, FabricError> {
+        Ok(Self::over(Arc::new(Life::new(connection)?), options))
     }
-}
 
-impl<B: Backend> Client<B> {
     /// The peers, as the user named them.
     #[must_use]
     pub fn peer(&self) -> &str {
@@ -61,17 +65,19 @@ impl<B: Backend> Client<B> {
     ///
     /// # Errors
     /// [`CatalogueError::Refused`] for a bad name, a value size outside the format's limits, a table of that
-    /// name with another definition, or a peer out of memory.
-    pub fn create_table(&self, definition: TableDefinition) -> Result<Table<B>, CatalogueError> {
-        self.table(move |life| life.create(&definition))
+    /// name with another definition, or a peer out of memory; [`PoolError::NoPool`](crate::PoolError::NoPool)
+    /// or [`PoolError::NoServer`](crate::PoolError::NoServer) for an engine that is not at hand.
+    pub fn create_table(&self, table: impl Into<NewTable>) -> Result<Table, CatalogueError> {
+        let table = table.into();
+        self.table(|backend| Arc::clone(backend).create(&table))
     }
 
     /// Opens the table of this name.
     ///
     /// # Errors
     /// [`CatalogueError::Refused`] if there is none.
-    pub fn open_table(&self, name: &str) -> Result<Table<B>, CatalogueError> {
-        self.table(|life| life.open(name))
+    pub fn open_table(&self, name: &str) -> Result<Table, CatalogueError> {
+        self.table(|backend| Arc::clone(backend).open(name))
     }
 
     /// What the peers say of the table of this name.
@@ -79,7 +85,7 @@ impl<B: Backend> Client<B> {
     /// # Errors
     /// [`CatalogueError::Refused`] if there is none.
     pub fn describe_table(&self, name: &str) -> Result<TableInfo, CatalogueError> {
-        self.shared.in_a_life(|life| life.describe(name))
+        self.shared.in_a_life(|backend| backend.describe(name))
     }
 
     /// All tables.
@@ -87,56 +93,66 @@ impl<B: Backend> Client<B> {
     /// # Errors
     /// Failures of the fabric.
     pub fn tables(&self) -> Result<Vec<TableInfo>, CatalogueError> {
-        self.shared.in_a_life(|life| life.list())
+        self.shared.in_a_life(|backend| backend.list())
     }
 
-    pub(crate) fn over(life: B, options: ClientOptions) -> Self {
-        Self { shared: Arc::new(Shared::new(life, options)) }
-    }
-
-    pub(crate) fn shared(&self) -> &Shared<B> {
-        &self.shared
-    }
-
-    pub(crate) fn table(
-        &self,
-        open: impl Fn(&B) -> Result<Arc<B::Open>, CatalogueError>,
-    ) -> Result<Table<B>, CatalogueError> {
-        let opened = self.shared.in_a_life(|life| {
-            let open = open(life)?;
-            Ok::<_, CatalogueError>(Opened { info: Arc::clone(B::info(&open)), epoch: life.epoch() })
-        });
-        Ok(Table::new(Arc::clone(&self.shared), opened?))
-    }
-}
-
-impl<C: Connection> Client<Life<C>> {
-    /// A client of the server at the other end of `connection`.
+    /// A server's statistics.
     ///
     /// # Errors
-    /// As [`Connection::open_queue`].
-    pub fn new(connection: C, options: ClientOptions) -> Result<Self, FabricError> {
-        Ok(Self::over(Life::new(connection)?, options))
+    /// Failures of the fabric; [`PoolError::NoServer`](crate::PoolError::NoServer) for a pool.
+    pub fn stats(&self) -> Result<ServerStats, CatalogueError> {
+        self.shared.in_a_life(|backend| backend.stats())
     }
 
-    /// Looks at the newest connection, for what only its fabric offers.
-    pub fn with_connection<T>(&self, look: impl FnOnce(&C) -> T) -> T {
-        look(&self.shared.current().connection)
-    }
-
-    /// The server's statistics.
+    /// The statistics of each memory node of a pool, home first; `None` for a server.
     ///
     /// # Errors
     /// Failures of the fabric.
-    pub fn stats(&self) -> Result<ServerStats, CatalogueError> {
-        self.shared.in_a_life(|life| life.control(&ControlRequest::Stats))
+    pub fn memory_node_stats(&self) -> Result<Option<Vec<MemoryNodeStats>>, CatalogueError> {
+        self.shared.in_a_life(|backend| backend.memory_node_stats())
     }
 
-    /// Sub-models that wait to be retrained, over all tables.
+    /// Sub-models that wait to be retrained by server or memory nodes, over all tables. ROLEX's tables are
+    /// not among them: their trainers keep no queue.
     ///
     /// # Errors
     /// Failures of the fabric.
     pub fn pending_training(&self) -> Result<u64, CatalogueError> {
-        self.shared.in_a_life(|life| life.control(&ControlRequest::PendingTraining))
+        self.shared.in_a_life(|backend| backend.pending_training())
+    }
+
+    /// What trains the pool's table of this name from here; `None` for one that its memory nodes train.
+    ///
+    /// # Errors
+    /// As [`Client::open_table`]; [`PoolError::NoPool`](crate::PoolError::NoPool) for a server.
+    pub fn training(&self, name: &str) -> Result<Option<Box<dyn Training>>, CatalogueError> {
+        self.shared.in_a_life(|backend| Arc::clone(backend).training(name))
+    }
+
+    /// Looks at the newest connection to each node, for what only its fabric offers; at none if they are of
+    /// another fabric.
+    pub fn with_connections<C: Connection, T>(&self, look: impl FnMut(&C) -> T) -> Vec<T> {
+        let backend = self.shared.current();
+        let connections = backend.connections();
+        connections.into_iter().filter_map(<dyn Any>::downcast_ref).map(look).collect()
+    }
+
+    pub(crate) fn over(backend: Arc<dyn Backend>, options: ClientOptions) -> Self {
+        Self { shared: Arc::new(Shared::new(backend, options)) }
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    fn table(
+        &self,
+        open: impl Fn(&Arc<dyn Backend>) -> Result<Arc<dyn OpenTable>, CatalogueError>,
+    ) -> Result<Table, CatalogueError> {
+        let opened = self.shared.in_a_life(|backend| {
+            let open = open(backend)?;
+            Ok::<_, CatalogueError>(Opened { info: Arc::clone(open.info()), epoch: backend.epoch() })
+        });
+        Ok(Table::new(Arc::clone(&self.shared), opened?))
     }
 }

@@ -1,30 +1,26 @@
 //! One address: a server, or a pool of one memory node.
 
+use std::sync::Arc;
+
 use farsight_fabric::Connection;
 use farsight_protocol::{ControlRequest, NodeKind};
 
 use crate::life::Life;
 use crate::{CatalogueError, Client, ClientOptions, PoolClient};
 
-/// What answered at an address.
-pub enum Connected<C: Connection + 'static> {
-    /// A server.
-    Server(Client<C>),
-    /// A memory node, the only one of its pool.
-    Pool(PoolClient<C>),
-}
-
-/// A client of whatever is at the other end of `connection`.
+/// A client of what is at the other end of `connections`: of a server or memory node, if there is one of
+/// them, or of the pool whose nodes they reach, home first and in the order that all clients use.
 ///
 /// # Errors
-/// As [`Connection::open_queue`]; an answer that says neither.
-pub fn connect<C: Connection + 'static>(
-    connection: C,
-    options: ClientOptions,
-) -> Result<Connected<C>, CatalogueError> {
+/// [`PoolError::Count`](crate::PoolError::Count), as [`Connection::open_queue`]; an answer that says neither.
+pub fn connect<C: Connection>(connections: Vec<C>, options: ClientOptions) -> Result<Client, CatalogueError> {
+    let connection = match <[C; 1]>::try_from(connections) {
+        Ok([connection]) => connection,
+        Err(connections) => return Ok(PoolClient::of_pool(connections, options)?.into()),
+    };
     let life = Life::new(connection)?;
     Ok(match life.control(&ControlRequest::Identify)? {
-        NodeKind::Server => Connected::Server(Client::over(life, options)),
-        NodeKind::MemoryNode => Connected::Pool(PoolClient::of_pool(vec![life.connection], options)?),
+        NodeKind::Server => Client::over(Arc::new(life), options),
+        NodeKind::MemoryNode => PoolClient::of_pool(vec![life.connection], options)?.into(),
     })
 }

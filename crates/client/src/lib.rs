@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod ask;
+mod attached;
 mod backend;
 mod bulk_load;
 mod call;
@@ -26,34 +27,15 @@ mod scan_cursor;
 mod session;
 mod table;
 
-pub use backend::Backend;
+pub use backend::{NewTable, Training};
 pub use bulk_load::BulkLoad;
-pub use client::ClientOptions;
-pub use connect::{Connected, connect};
+pub use client::{Client, ClientOptions};
+pub use connect::connect;
 pub use error::{CatalogueError, LoadError, OpenError, ReadError, WriteError};
 pub use farsight_index::{Access, CacheStats, EngineError, ScanRequest};
 pub use farsight_index_rolex::{GroupSizes, Reclaimed, Trained};
-pub use farsight_protocol::TableEngine;
-pub use life::Life;
-pub use pool::{Nodes, PoolBulkLoad, PoolError, PoolLinks, PoolTrainer};
+pub use farsight_protocol::{Engine, TableEngine};
+pub use pool::{PoolClient, PoolError, PoolLinks, PoolTrainer};
 pub use scan_cursor::ScanCursor;
-
-/// What a client, its tables and sessions are, whatever they are connected to.
-pub mod any {
-    pub use crate::client::Client;
-    pub use crate::session::Session;
-    pub use crate::table::Table;
-}
-
-/// A client of one server.
-pub type Client<C> = client::Client<Life<C>>;
-/// A server's table.
-pub type Table<C> = table::Table<Life<C>>;
-/// A session on a server's table.
-pub type Session<C> = session::Session<Life<C>>;
-/// A client of one pool.
-pub type PoolClient<C> = client::Client<Nodes<C>>;
-/// A pool's table.
-pub type PoolTable<C> = table::Table<Nodes<C>>;
-/// A session on a pool's table.
-pub type PoolSession<C> = session::Session<Nodes<C>>;
+pub use session::Session;
+pub use table::Table;

@@ -3,34 +3,43 @@
 //! Invariant: everything here belongs to one life of the server. Nothing of it is used with another: a new
 //! connection begins with nothing.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use farsight_base::Epoch;
 use farsight_fabric::{Connection, FabricError, QueuePair};
-use farsight_index::{Access, CacheStats, Ordered};
+use farsight_index::{Access, CacheStats};
 use farsight_index_xstore::client::{XCache, XParts};
 use farsight_layout::FORMAT_VERSION;
-use farsight_protocol::{ControlRequest, NodeKind, Request, TableDefinition, TableInfo};
+use farsight_protocol::{ControlRequest, Engine, NodeKind, Request, ServerStats, TableInfo};
 use serde::de::DeserializeOwned;
 
-use crate::CatalogueError;
 use crate::ask::Asker;
-use crate::backend::Backend;
+use crate::attached::{Attached, Operations};
+use crate::backend::{Backend, NewTable, OpenTable, Training};
+use crate::bulk_load::{Load, PartsLoad};
+use crate::{CatalogueError, PoolError};
 
 /// A client within one connection.
-pub struct Life<C: Connection> {
+pub(crate) struct Life<C: Connection> {
     pub(crate) connection: C,
     asker: Asker<C>,
     /// By name.
-    tables: Mutex<HashMap<String, Arc<OpenTable>>>,
+    tables: Mutex<HashMap<String, Arc<Known>>>,
 }
 
-/// A table in one life: what the server says of it, and the cache that all sessions share.
-pub struct OpenTable {
-    pub(crate) info: Arc<TableInfo>,
-    pub(crate) cache: Arc<XCache>,
+/// What the server says of a table, and the cache that all sessions share.
+struct Known {
+    info: Arc<TableInfo>,
+    cache: Arc<XCache>,
+}
+
+/// A server's table.
+struct ServerTable<C: Connection> {
+    known: Arc<Known>,
+    life: Arc<Life<C>>,
 }
 
 impl<C: Connection> Life<C> {
@@ -44,7 +53,7 @@ impl<C: Connection> Life<C> {
     }
 
     /// The table of this description, opened once.
-    fn adopt(&self, info: TableInfo) -> Result<Arc<OpenTable>, CatalogueError> {
+    fn adopt(self: Arc<Self>, info: TableInfo) -> Result<Arc<dyn OpenTable>, CatalogueError> {
         if info.format_version != FORMAT_VERSION {
             return Err(CatalogueError::FormatVersion {
                 peer: self.connection.peer().to_owned(),
@@ -54,29 +63,24 @@ impl<C: Connection> Life<C> {
             });
         }
         let region_bytes = self.asker.with_queue(&self.connection, |queue| queue.attach(info.region()))?;
-        let mut tables = self.tables();
-        if let Some(open) = tables.get(&info.definition.name) {
-            return Ok(Arc::clone(open));
-        }
-        let cache = XCache::new(&info, region_bytes).map_err(|source| CatalogueError::Engine {
-            table: info.definition.name.clone(),
-            source: source.into(),
-        })?;
         let name = info.definition.name.clone();
-        let open = Arc::new(OpenTable { info: Arc::new(info), cache });
-        tables.insert(name, Arc::clone(&open));
-        Ok(open)
+        let known = self.tables().get(&name).cloned();
+        if let Some(known) = known {
+            return Ok(Arc::new(ServerTable { known, life: self }));
+        }
+        let cache = XCache::new(&info, region_bytes)
+            .map_err(|error| CatalogueError::Engine { table: name.clone(), source: error.into() })?;
+        let known = Arc::new(Known { info: Arc::new(info), cache });
+        let known = Arc::clone(self.tables().entry(name).or_insert(known));
+        Ok(Arc::new(ServerTable { known, life: self }))
     }
 
-    fn tables(&self) -> MutexGuard<'_, HashMap<String, Arc<OpenTable>>> {
+    fn tables(&self) -> MutexGuard<'_, HashMap<String, Arc<Known>>> {
         self.tables.lock().expect("no holder of the tables panics")
     }
 }
 
 impl<C: Connection> Backend for Life<C> {
-    type Open = OpenTable;
-    type Queue = C::Queue;
-
     fn peer(&self) -> String {
         self.connection.peer().to_owned()
     }
@@ -85,24 +89,34 @@ impl<C: Connection> Backend for Life<C> {
         self.connection.epoch()
     }
 
+    fn connections(&self) -> Vec<&dyn Any> {
+        vec![&self.connection]
+    }
+
     fn check(&self) -> Result<(), FabricError> {
         self.connection.check()
     }
 
-    fn reconnect(&self, timeout: Duration) -> Result<Self, FabricError> {
-        self.connection.reconnect(timeout).and_then(Self::new)
+    fn reconnect(&self, timeout: Duration) -> Result<Arc<dyn Backend>, FabricError> {
+        Ok(Arc::new(Self::new(self.connection.reconnect(timeout)?)?))
     }
 
-    fn create(&self, definition: &TableDefinition) -> Result<Arc<OpenTable>, CatalogueError> {
-        self.adopt(self.control(&ControlRequest::CreateTable(definition.clone()))?)
+    fn create(self: Arc<Self>, table: &NewTable) -> Result<Arc<dyn OpenTable>, CatalogueError> {
+        if table.engine.is_some_and(Engine::is_pooled) {
+            return Err(PoolError::NoPool { peer: self.peer() }.into());
+        }
+        let info = self.control(&ControlRequest::CreateTable(table.definition.clone()))?;
+        self.adopt(info)
     }
 
-    fn open(&self, name: &str) -> Result<Arc<OpenTable>, CatalogueError> {
-        self.adopt(self.describe(name)?)
+    fn open(self: Arc<Self>, name: &str) -> Result<Arc<dyn OpenTable>, CatalogueError> {
+        let info = self.describe(name)?;
+        self.adopt(info)
     }
 
-    fn opened(&self, name: &str) -> Option<Arc<OpenTable>> {
-        self.tables().get(name).cloned()
+    fn opened(self: Arc<Self>, name: &str) -> Option<Arc<dyn OpenTable>> {
+        let known = self.tables().get(name).cloned()?;
+        Some(Arc::new(ServerTable { known, life: self }))
     }
 
     fn describe(&self, name: &str) -> Result<TableInfo, CatalogueError> {
@@ -113,26 +127,46 @@ impl<C: Connection> Backend for Life<C> {
         self.control(&ControlRequest::ListTables)
     }
 
-    fn info(open: &OpenTable) -> &Arc<TableInfo> {
-        &open.info
+    fn pending_training(&self) -> Result<u64, CatalogueError> {
+        self.control(&ControlRequest::PendingTraining)
     }
 
-    fn cache_stats(open: &OpenTable) -> CacheStats {
-        open.cache.stats()
+    fn stats(&self) -> Result<ServerStats, CatalogueError> {
+        self.control(&ControlRequest::Stats)
     }
 
-    fn queues(&self, open: &OpenTable) -> Result<Vec<C::Queue>, FabricError> {
-        let mut queue = self.connection.open_queue()?;
-        queue.attach(open.info.region())?;
-        Ok(vec![queue])
+    fn training(self: Arc<Self>, _name: &str) -> Result<Option<Box<dyn Training>>, CatalogueError> {
+        Err(PoolError::NoPool { peer: self.peer() }.into())
+    }
+}
+
+impl<C: Connection> ServerTable<C> {
+    fn queue(&self) -> Result<C::Queue, FabricError> {
+        let mut queue = self.life.connection.open_queue()?;
+        queue.attach(self.known.info.region())?;
+        Ok(queue)
+    }
+}
+
+impl<C: Connection> OpenTable for ServerTable<C> {
+    fn info(&self) -> &Arc<TableInfo> {
+        &self.known.info
     }
 
-    fn engine(
-        self: &Arc<Self>,
-        open: &Arc<OpenTable>,
-        access: Access,
-    ) -> Result<Box<dyn Ordered<C::Queue>>, CatalogueError> {
+    fn cache_stats(&self) -> CacheStats {
+        self.known.cache.stats()
+    }
+
+    fn attach(&self, access: Access) -> Result<Box<dyn Operations>, CatalogueError> {
         // A server is one part, without a boundary.
-        Ok(Box::new(XParts::new(Arc::default(), std::slice::from_ref(&open.cache), access)))
+        let engine = XParts::new(Arc::default(), std::slice::from_ref(&self.known.cache), access);
+        let (queues, life) = (vec![self.queue()?], Arc::clone(&self.life));
+        Ok(Box::new(Attached { queues, engine, backend: life }))
+    }
+
+    fn bulk_load(&self) -> Result<Box<dyn Load>, CatalogueError> {
+        let (info, queues) = (&self.known.info, vec![self.queue()?]);
+        let life = Arc::clone(&self.life);
+        Ok(Box::new(PartsLoad::new(info, std::slice::from_ref(&**info), Arc::default(), queues, life)))
     }
 }

@@ -8,29 +8,28 @@ mod backend;
 mod bulk_load;
 mod error;
 mod given_up;
-mod loads;
 mod nodes;
-mod parts_load;
 mod rolex;
 mod trainer;
 
+use std::any::Any;
+use std::marker::PhantomData;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use farsight_base::Epoch;
 use farsight_fabric::Connection;
 use farsight_fabric::lane::NODES_MAX;
 use farsight_index_rolex::{ComputeNodeLocks, GroupSizes, RolexCache};
-use farsight_protocol::{
-    ControlRequest, MemoryNodeStats, POOL_NODES_MAX, PoolRequest, PoolTableInfo, TableDefinition, TableEngine,
-};
+use farsight_protocol::{POOL_NODES_MAX, PoolRequest, PoolTableInfo, TableEngine};
+use serde::de::DeserializeOwned;
 
+use crate::CatalogueError;
+use crate::backend::Backend;
 use crate::client::{Client, ClientOptions};
-use crate::table::Table;
-use crate::{CatalogueError, OpenError};
 
 pub use error::PoolError;
-pub use loads::PoolBulkLoad;
-pub use nodes::Nodes;
+pub(crate) use nodes::Nodes;
 pub use trainer::PoolTrainer;
 
 const _: () = assert!(NODES_MAX == POOL_NODES_MAX, "a lane reaches every node of a pool");
@@ -50,18 +49,33 @@ pub struct PoolLinks<Q> {
     pub locks: ComputeNodeLocks,
 }
 
-impl<C: Connection + 'static> Table<Nodes<C>> {
-    /// Begins a bulk load of ascending keys into this table, which must be empty; of ROLEX, never have held a
-    /// pair.
-    ///
-    /// # Errors
-    /// [`OpenError`].
-    pub fn bulk_load(&self) -> Result<PoolBulkLoad<C>, OpenError> {
-        PoolBulkLoad::new(self)
+/// A client of one pool, with what lies below sessions. It is a [`Client`] besides.
+pub struct PoolClient<C> {
+    client: Client,
+    connection: PhantomData<fn() -> C>,
+}
+
+impl<C> Clone for PoolClient<C> {
+    fn clone(&self) -> Self {
+        Self { client: self.client.clone(), connection: PhantomData }
     }
 }
 
-impl<C: Connection + 'static> Client<Nodes<C>> {
+impl<C> Deref for PoolClient<C> {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl<C> From<PoolClient<C>> for Client {
+    fn from(pool: PoolClient<C>) -> Self {
+        pool.client
+    }
+}
+
+impl<C: Connection> PoolClient<C> {
     /// A client over connections to a pool's nodes, home first and in the order that all clients use.
     ///
     /// # Errors
@@ -70,23 +84,8 @@ impl<C: Connection + 'static> Client<Nodes<C>> {
         if !(1..=NODES_MAX).contains(&connections.len()) {
             return Err(PoolError::Count { max: NODES_MAX, got: connections.len() }.into());
         }
-        Ok(Self::over(Nodes::new(connections)?, options))
-    }
-
-    /// Makes an XStore-D table, or finds the one of the same definition: with ranges that have the same
-    /// number of a sample's keys each.
-    ///
-    /// # Errors
-    /// As [`Client::create_table`], which makes a ROLEX table.
-    pub fn create_x_store_d(
-        &self,
-        definition: &TableDefinition,
-        sample: &[u64],
-    ) -> Result<Table<Nodes<C>>, CatalogueError> {
-        self.table(|nodes| {
-            let engine = TableEngine::x_store_d(sample.to_vec(), nodes.count());
-            nodes.create_table(definition, engine)
-        })
+        let client = Client::over(Arc::new(Nodes::new(connections)?), options);
+        Ok(Self { client, connection: PhantomData })
     }
 
     /// How the table of this name is worked with.
@@ -94,24 +93,7 @@ impl<C: Connection + 'static> Client<Nodes<C>> {
     /// # Errors
     /// As [`Client::open_table`].
     pub fn table_engine(&self, name: &str) -> Result<TableEngine, CatalogueError> {
-        self.shared().in_a_life(|nodes| Ok(nodes.open_table(name)?.infos[0].definition.engine.clone()))
-    }
-
-    /// Sub-models that wait to be retrained by the memory nodes, over all XStore-D tables.
-    ///
-    /// # Errors
-    /// Failures of the fabric.
-    pub fn pending_training(&self) -> Result<u64, CatalogueError> {
-        let pending = |nodes: &Arc<Nodes<C>>| {
-            (0..nodes.count()).map(|node| nodes.control::<u64>(node, &ControlRequest::PendingTraining)).sum()
-        };
-        self.shared().in_a_life(pending)
-    }
-
-    /// Looks at the newest connection to each node, for what only its fabric offers.
-    pub fn with_connections<T>(&self, mut look: impl FnMut(&C) -> T) -> Vec<T> {
-        let nodes = self.shared().current();
-        (0..nodes.count()).map(|node| look(nodes.connection(node))).collect()
+        self.in_a_life(|nodes| Ok(nodes.open_table(name)?.infos[0].definition.engine.clone()))
     }
 
     /// What it takes to work on the table of this name below sessions.
@@ -119,36 +101,36 @@ impl<C: Connection + 'static> Client<Nodes<C>> {
     /// # Errors
     /// As [`Client::open_table`]; no file descriptors left.
     pub fn links(&self, name: &str) -> Result<PoolLinks<C::Queue>, CatalogueError> {
-        self.shared().in_a_life(|nodes| nodes.pool_links(name))
+        self.in_a_life(|nodes| nodes.pool_links(name))
     }
 
     /// A trainer of the table of this name, of which groups have these sizes; all of its trainers have the
     /// same.
     ///
     /// # Errors
-    /// As [`Client::links`].
+    /// As [`PoolClient::links`].
     pub fn trainer(&self, name: &str, sizes: GroupSizes) -> Result<PoolTrainer<C::Queue>, CatalogueError> {
-        self.shared().in_a_life(|nodes| PoolTrainer::of(nodes, name, sizes))
+        self.in_a_life(|nodes| PoolTrainer::of(nodes, name, sizes))
     }
 
     /// Asks one node, by its index, and waits for its answer.
     ///
     /// # Errors
     /// Failures of the fabric, and what the node refuses.
-    pub fn ask<T: serde::de::DeserializeOwned>(
-        &self,
-        node: usize,
-        request: &PoolRequest,
-    ) -> Result<T, CatalogueError> {
-        self.shared().current().ask(node, request)
+    pub fn ask<T: DeserializeOwned>(&self, node: usize, request: &PoolRequest) -> Result<T, CatalogueError> {
+        nodes_of::<C>(&self.client.shared().current()).ask(node, request)
     }
 
-    /// The statistics of each node.
-    ///
-    /// # Errors
-    /// Failures of the fabric.
-    pub fn stats(&self) -> Result<Vec<MemoryNodeStats>, CatalogueError> {
-        self.shared()
-            .in_a_life(|nodes| (0..nodes.count()).map(|node| nodes.ask(node, &PoolRequest::Stats)).collect())
+    fn in_a_life<T>(
+        &self,
+        mut run: impl FnMut(&Arc<Nodes<C>>) -> Result<T, CatalogueError>,
+    ) -> Result<T, CatalogueError> {
+        self.client.shared().in_a_life(|backend| run(&nodes_of(backend)))
     }
+}
+
+/// The nodes that the client of a pool is connected to.
+fn nodes_of<C: Connection>(backend: &Arc<dyn Backend>) -> Arc<Nodes<C>> {
+    let any: Arc<dyn Any + Send + Sync> = Arc::<dyn Backend>::clone(backend);
+    any.downcast().expect("a pool's client connects to memory nodes again, by the same fabric")
 }

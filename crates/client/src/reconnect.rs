@@ -30,10 +30,10 @@ const PAUSE_MAX: Duration = Duration::from_millis(50);
 const ATTEMPT_MIN: Duration = Duration::from_millis(250);
 
 /// What the clones of a client, its tables and their sessions share.
-pub(crate) struct Shared<B> {
+pub(crate) struct Shared {
     pub(crate) peer: String,
     options: ClientOptions,
-    current: Mutex<Arc<B>>,
+    current: Mutex<Arc<dyn Backend>>,
     /// Held by whoever connects again; the others wait for its outcome.
     outage: Mutex<Outage>,
 }
@@ -53,8 +53,8 @@ pub(crate) trait OfFabric {
     fn fabric(&self) -> Option<&FabricError>;
 
     /// The fabric's error, if it is one that a new connection to such peers may mend.
-    fn loss<B: Backend>(&self) -> Option<&FabricError> {
-        self.fabric().filter(|error| B::is_loss(error))
+    fn loss(&self, backend: &dyn Backend) -> Option<&FabricError> {
+        self.fabric().filter(|error| backend.is_loss(error))
     }
 }
 
@@ -82,20 +82,20 @@ impl OfFabric for EngineError {
     }
 }
 
-impl<B: Backend> Shared<B> {
-    pub(crate) fn new(life: B, options: ClientOptions) -> Self {
-        Self { peer: life.peer(), options, current: Mutex::new(Arc::new(life)), outage: Mutex::default() }
+impl Shared {
+    pub(crate) fn new(backend: Arc<dyn Backend>, options: ClientOptions) -> Self {
+        Self { peer: backend.peer(), options, current: Mutex::new(backend), outage: Mutex::default() }
     }
 
     /// The newest life. It may be lost already.
-    pub(crate) fn current(&self) -> Arc<B> {
+    pub(crate) fn current(&self) -> Arc<dyn Backend> {
         Arc::clone(&lock(&self.current))
     }
 
     /// Runs something that can be repeated in the current life, and again in the next if that is lost.
     pub(crate) fn in_a_life<T, E: OfFabric + From<FabricError>>(
         &self,
-        mut run: impl FnMut(&Arc<B>) -> Result<T, E>,
+        mut run: impl FnMut(&Arc<dyn Backend>) -> Result<T, E>,
     ) -> Result<T, E> {
         let mut life = self.current();
         for _ in 1..BEGINNINGS_MAX {
@@ -103,7 +103,7 @@ impl<B: Backend> Shared<B> {
                 Ok(done) => return Ok(done),
                 Err(error) => error,
             };
-            let Some(loss) = error.loss::<B>() else { return Err(error) };
+            let Some(loss) = error.loss(&*life) else { return Err(error) };
             life = self.renew(loss)?;
         }
         run(&life)
@@ -111,14 +111,14 @@ impl<B: Backend> Shared<B> {
 
     /// A life with a connection, after somebody saw `loss`: the current one if it lives, or a new one.
     #[cold]
-    pub(crate) fn renew(&self, loss: &FabricError) -> Result<Arc<B>, FabricError> {
+    pub(crate) fn renew(&self, loss: &FabricError) -> Result<Arc<dyn Backend>, FabricError> {
         let asked = Instant::now();
         let mut outage = lock(&self.outage);
         let current = self.current();
         match current.check() {
             // Another session has connected again, or a queue pair broke and not the connection.
             Ok(()) => return Ok(current),
-            Err(error) if error.loss::<B>().is_none() => return Err(error),
+            Err(error) if error.loss(&*current).is_none() => return Err(error),
             #[cfg(planted)]
             Err(_) if is_planted(Bug::LostLifeKept) => return Ok(current),
             Err(_) => {}
@@ -141,13 +141,17 @@ impl<B: Backend> Shared<B> {
     }
 }
 
-fn connect_again<B: Backend>(former: &B, loss: &FabricError, until: Instant) -> Result<Arc<B>, FabricError> {
+fn connect_again(
+    former: &dyn Backend,
+    loss: &FabricError,
+    until: Instant,
+) -> Result<Arc<dyn Backend>, FabricError> {
     let mut pause = PAUSE_MIN;
     let mut attempts = 1;
     loop {
         let left = until.saturating_duration_since(Instant::now());
         let failure = match former.reconnect(left.max(ATTEMPT_MIN)) {
-            Ok(life) => return Ok(Arc::new(life)),
+            Ok(backend) => return Ok(backend),
             Err(error @ (FabricError::Refused { .. } | FabricError::Forked)) => return Err(error),
             Err(error) => error,
         };

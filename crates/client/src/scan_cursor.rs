@@ -10,7 +10,6 @@ use farsight_base::Epoch;
 use farsight_index::{Pair, Pairs, ScanRequest};
 
 use crate::ReadError;
-use crate::backend::Backend;
 use crate::session::Session;
 
 /// Pairs of the first page: a short scan fetches little more than it needs.
@@ -43,7 +42,7 @@ impl ScanCursor {
     /// # Errors
     /// [`ReadError`]; the cursor stays where it is, so that the call can be repeated, unless that is
     /// [`ReadError::ScanCut`], which stays.
-    pub fn next<B: Backend>(&mut self, session: &mut Session<B>) -> Result<Option<Pair<'_>>, ReadError> {
+    pub fn next(&mut self, session: &mut Session) -> Result<Option<Pair<'_>>, ReadError> {
         if self.at == self.pairs.len() {
             let Some(from) = self.next_from.filter(|from| *from <= self.last) else { return Ok(None) };
             self.fetch(session, from)?;
@@ -58,7 +57,7 @@ impl ScanCursor {
         Ok(Some(self.pairs.pair(at)))
     }
 
-    fn fetch<B: Backend>(&mut self, session: &mut Session<B>, from: u64) -> Result<(), ReadError> {
+    fn fetch(&mut self, session: &mut Session, from: u64) -> Result<(), ReadError> {
         let request = ScanRequest { from, limit: self.page_pairs };
         self.at = 0;
         let fetched = session.scan_batch(&[request], &mut self.pairs);
@@ -73,7 +72,7 @@ impl ScanCursor {
         Ok(())
     }
 
-    fn stay_in_one_life<B: Backend>(&mut self, session: &Session<B>) -> Result<(), ReadError> {
+    fn stay_in_one_life(&mut self, session: &Session) -> Result<(), ReadError> {
         let is = session.epoch();
         let was = *self.epoch.get_or_insert(is);
         if was == is {

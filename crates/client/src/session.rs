@@ -7,22 +7,21 @@
 //! sent and the answer is lost, it is indeterminate.
 
 use farsight_base::Epoch;
-use farsight_fabric::{FabricError, Meters, QueuePair as _};
-use farsight_index::{Access, Answers, Counters, EngineError, Ordered, Pairs, ScanRequest, Writes};
+use farsight_fabric::{FabricError, Meters};
+use farsight_index::{Access, Answers, Counters, EngineError, Pairs, ScanRequest, Writes};
 use farsight_protocol::{WriteOperation, WriteOutcome};
 
-use crate::backend::Backend;
+use crate::attached::{Operations, Working};
 use crate::reconnect::{BEGINNINGS_MAX, OfFabric};
-use crate::table::{Place, Table};
+use crate::table::Table;
 use crate::{CatalogueError, OpenError, ReadError, WriteError};
 
 /// A session on one table: queue pairs and the engine over them. Use one a thread; a session is not shared.
-pub struct Session<B: Backend> {
-    table: Table<B>,
-    place: Place<B>,
+pub struct Session {
+    table: Table,
     access: Access,
-    engine: Box<dyn Ordered<B::Queue>>,
-    /// Keys and values of a batch of writes, and the outcome of a single one: kept, so that they allocate once.
+    working: Working,
+    /// Keys and values of a batch of writes, and the outcome of a single one: kept, to allocate once.
     keys: Vec<u64>,
     values: Vec<u8>,
     outcome: Vec<WriteOutcome>,
@@ -31,18 +30,12 @@ pub struct Session<B: Backend> {
     past_meters: Meters,
 }
 
-impl<B: Backend> Session<B> {
-    pub(crate) fn new(
-        table: Table<B>,
-        place: Place<B>,
-        engine: Box<dyn Ordered<B::Queue>>,
-        access: Access,
-    ) -> Self {
+impl Session {
+    pub(crate) fn new(table: Table, access: Access, working: Working) -> Self {
         Self {
             table,
-            engine,
-            place,
             access,
+            working,
             keys: Vec::new(),
             values: Vec::new(),
             outcome: Vec::with_capacity(1),
@@ -53,7 +46,7 @@ impl<B: Backend> Session<B> {
 
     /// The table.
     #[must_use]
-    pub fn table(&self) -> &Table<B> {
+    pub fn table(&self) -> &Table {
         &self.table
     }
 
@@ -61,7 +54,7 @@ impl<B: Backend> Session<B> {
     /// connect again.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
-        self.place.life.epoch()
+        self.working.backend.epoch()
     }
 
     /// Copies the value of `key` into `value`, which must be as long as the table's values, and returns its
@@ -77,7 +70,7 @@ impl<B: Backend> Session<B> {
                 got_bytes: value.len(),
             });
         }
-        self.read(|engine, queues| engine.get(queues, key, value))
+        self.read(|engine| engine.get(key, value))
     }
 
     /// Values and versions of `keys`, any number of them, in their order. READs of many keys share a
@@ -86,7 +79,7 @@ impl<B: Backend> Session<B> {
     /// # Errors
     /// [`ReadError`]; then `answers` is undefined.
     pub fn multi_get(&mut self, keys: &[u64], answers: &mut Answers) -> Result<(), ReadError> {
-        self.read(|engine, queues| engine.multi_get(queues, keys, answers))
+        self.read(|engine| engine.multi_get(keys, answers))
     }
 
     /// For each of `scans` the first pairs, at most its limit, whose keys are not below its start.
@@ -94,7 +87,7 @@ impl<B: Backend> Session<B> {
     /// # Errors
     /// [`ReadError`]; then `pairs` is undefined.
     pub fn scan_batch(&mut self, scans: &[ScanRequest], pairs: &mut Pairs) -> Result<(), ReadError> {
-        self.read(|engine, queues| engine.scan_batch(queues, scans, pairs))
+        self.read(|engine| engine.scan_batch(scans, pairs))
     }
 
     /// Executes one write and returns its outcome, which is never [`WriteOutcome::Failed`]. `value` is empty
@@ -154,7 +147,7 @@ impl<B: Backend> Session<B> {
     fn write_all(&mut self, writes: Writes<'_>, outcomes: &mut Vec<WriteOutcome>) -> Result<(), WriteError> {
         outcomes.reserve(writes.keys.len());
         self.connect_for_write()?;
-        let done = self.engine.write(&mut self.place.queues, writes, outcomes);
+        let done = self.working.engine.write(writes, outcomes);
         let unknown = writes.keys.len() - outcomes.len();
         done.map_err(|source| self.table.write_error(writes.operation, unknown, source))
     }
@@ -165,35 +158,34 @@ impl<B: Backend> Session<B> {
     /// # Errors
     /// [`ReadError`].
     pub fn prefill(&mut self) -> Result<(), ReadError> {
-        self.read(|engine, queues| engine.prefill(queues))
+        self.read(|engine| engine.prefill())
     }
 
     /// What the engine counted since the session began.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let mut counters = self.past_counters;
-        counters += self.engine.counters();
+        counters += self.working.engine.counters();
         counters
     }
 
     /// What went over the queue pairs since the session began.
     #[must_use]
     pub fn meters(&self) -> Meters {
-        self.place.queues.iter().fold(self.past_meters, |mut sum, queue| {
-            sum += queue.meters();
-            sum
-        })
+        let mut meters = self.past_meters;
+        meters += self.working.engine.meters();
+        meters
     }
 
     /// Runs a read, again if the connection turns out to be lost.
     #[inline]
     fn read<T>(
         &mut self,
-        mut run: impl FnMut(&mut dyn Ordered<B::Queue>, &mut [B::Queue]) -> Result<T, EngineError>,
+        mut run: impl FnMut(&mut dyn Operations) -> Result<T, EngineError>,
     ) -> Result<T, ReadError> {
         let mut beginnings = 1;
         loop {
-            match run(&mut *self.engine, &mut self.place.queues) {
+            match run(&mut *self.working.engine) {
                 Ok(found) => return Ok(found),
                 Err(error) => self.renew_for_read(&mut beginnings, error)?,
             }
@@ -203,7 +195,7 @@ impl<B: Backend> Session<B> {
     #[cold]
     fn renew_for_read(&mut self, beginnings: &mut u32, error: EngineError) -> Result<(), ReadError> {
         let name = || self.table.name().to_owned();
-        let Some(loss) = error.loss::<B>().cloned() else {
+        let Some(loss) = error.loss(&*self.working.backend).cloned() else {
             return Err(ReadError::Engine { table: name(), source: Box::new(error) });
         };
         self.renew(beginnings, loss).map_err(|error| match error {
@@ -218,7 +210,7 @@ impl<B: Backend> Session<B> {
     /// one word, if it is not.
     fn connect_for_write(&mut self) -> Result<(), WriteError> {
         let mut beginnings = 1;
-        while let Err(error) = self.place.life.poll(&mut self.place.queues) {
+        while let Err(error) = self.working.engine.check() {
             self.renew_for_write(&mut beginnings, error)?;
         }
         Ok(())
@@ -226,7 +218,11 @@ impl<B: Backend> Session<B> {
 
     #[cold]
     fn renew_for_write(&mut self, beginnings: &mut u32, error: FabricError) -> Result<(), WriteError> {
-        let renewed = if B::is_loss(&error) { self.renew(beginnings, error) } else { Err(error.into()) };
+        let renewed = if self.working.backend.is_loss(&error) {
+            self.renew(beginnings, error)
+        } else {
+            Err(error.into())
+        };
         renewed.map_err(|error| match error {
             OpenError::Catalogue(CatalogueError::Fabric(error)) => {
                 WriteError::Engine { table: self.table.name().to_owned(), source: Box::new(error.into()) }
@@ -240,11 +236,15 @@ impl<B: Backend> Session<B> {
     fn renew(&mut self, beginnings: &mut u32, mut loss: FabricError) -> Result<(), OpenError> {
         while *beginnings < BEGINNINGS_MAX {
             *beginnings += 1;
-            let life = self.table.shared().renew(&loss)?;
-            let settled = self.table.place_in(&life).and_then(|place| self.settle(place));
-            match settled {
-                Ok(()) => return Ok(()),
-                Err(error) => match error.loss::<B>() {
+            let backend = self.table.shared().renew(&loss)?;
+            match self.table.attach(&backend, self.access) {
+                Ok(working) => {
+                    self.past_counters += self.working.engine.counters();
+                    self.past_meters += self.working.engine.meters();
+                    self.working = working;
+                    return Ok(());
+                }
+                Err(error) => match error.loss(&*backend) {
                     Some(again) => loss = again.clone(),
                     None => return Err(error),
                 },
@@ -252,18 +252,9 @@ impl<B: Backend> Session<B> {
         }
         Err(loss.into())
     }
-
-    fn settle(&mut self, place: Place<B>) -> Result<(), OpenError> {
-        let engine = place.life.engine(&place.open, self.access)?;
-        self.past_counters += self.engine.counters();
-        self.place.queues.iter().for_each(|queue| self.past_meters += queue.meters());
-        self.engine = engine;
-        self.place = place;
-        Ok(())
-    }
 }
 
-impl<B: Backend> Table<B> {
+impl Table {
     /// Refuses a value, entry `index` of a call, that is not as long as the table's.
     #[inline]
     fn check_value(&self, operation: WriteOperation, index: usize, value: &[u8]) -> Result<(), WriteError> {

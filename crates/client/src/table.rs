@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use farsight_base::Epoch;
-use farsight_fabric::Connection;
 use farsight_index::{Access, CacheStats};
 use farsight_protocol::{ErrorCode, TableInfo};
 
-use crate::backend::Backend;
-use crate::life::Life;
+use crate::attached::Working;
+use crate::backend::{Backend, OpenTable};
 use crate::reconnect::Shared;
 use crate::session::Session;
 use crate::{BulkLoad, CatalogueError, OpenError};
@@ -16,8 +15,9 @@ use crate::{BulkLoad, CatalogueError, OpenError};
 /// An open table. Clones, and clients that opened the same table from clones of one client, share its cache.
 ///
 /// It outlives a life of its peers: what is done with it afterwards finds the table by name in the next.
-pub struct Table<B: Backend> {
-    shared: Arc<Shared<B>>,
+#[derive(Clone)]
+pub struct Table {
+    shared: Arc<Shared>,
     opened: Opened,
 }
 
@@ -28,23 +28,8 @@ pub(crate) struct Opened {
     pub(crate) epoch: Epoch,
 }
 
-/// What it takes to work on a table in one life of its peers.
-pub(crate) struct Place<B: Backend> {
-    /// One a node.
-    pub(crate) queues: Vec<B::Queue>,
-    pub(crate) open: Arc<B::Open>,
-    /// The queue pairs end with it.
-    pub(crate) life: Arc<B>,
-}
-
-impl<B: Backend> Clone for Table<B> {
-    fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), opened: self.opened.clone() }
-    }
-}
-
-impl<B: Backend> Table<B> {
-    pub(crate) fn new(shared: Arc<Shared<B>>, opened: Opened) -> Self {
+impl Table {
+    pub(crate) fn new(shared: Arc<Shared>, opened: Opened) -> Self {
         Self { shared, opened }
     }
 
@@ -63,6 +48,7 @@ impl<B: Backend> Table<B> {
 
     /// Bytes of each value.
     #[must_use]
+    #[inline]
     pub fn value_bytes(&self) -> usize {
         usize::from(self.opened.info.definition.value_bytes)
     }
@@ -70,44 +56,48 @@ impl<B: Backend> Table<B> {
     /// What the shared cache of this table holds; nothing after a peer was lost, until the table is used.
     #[must_use]
     pub fn cache_stats(&self) -> CacheStats {
-        self.shared.current().opened(self.name()).map(|open| B::cache_stats(&open)).unwrap_or_default()
+        let open = self.shared.current().opened(self.name());
+        open.map(|open| open.cache_stats()).unwrap_or_default()
     }
 
     /// A session on this table for one thread, with queue pairs of its own.
     ///
     /// # Errors
     /// [`OpenError`].
-    pub fn session(&self, access: Access) -> Result<Session<B>, OpenError> {
-        let (place, engine) = self.shared.in_a_life(|life| {
-            let place = self.place_in(life)?;
-            let engine = life.engine(&place.open, access)?;
-            Ok::<_, OpenError>((place, engine))
-        })?;
-        Ok(Session::new(self.clone(), place, engine, access))
+    pub fn session(&self, access: Access) -> Result<Session, OpenError> {
+        let working = self.shared.in_a_life(|backend| self.attach(backend, access))?;
+        Ok(Session::new(self.clone(), access, working))
     }
 
-    pub(crate) fn shared(&self) -> &Shared<B> {
+    /// Begins a bulk load of ascending keys into this table, which must be empty; of ROLEX, never have held a
+    /// pair.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn bulk_load(&self) -> Result<BulkLoad, OpenError> {
+        let load =
+            self.shared.in_a_life(|backend| Ok::<_, OpenError>(self.open_in(backend)?.bulk_load()?))?;
+        Ok(BulkLoad(load))
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
         &self.shared
     }
 
-    pub(crate) fn place(&self) -> Result<Place<B>, OpenError> {
-        self.shared.in_a_life(|life| self.place_in(life))
-    }
-
-    pub(crate) fn place_in(&self, life: &Arc<B>) -> Result<Place<B>, OpenError> {
-        let open = self.open_in(life)?;
-        let queues = life.queues(&open)?;
-        Ok(Place { queues, open, life: Arc::clone(life) })
+    /// What a session works with in this epoch.
+    pub(crate) fn attach(&self, backend: &Arc<dyn Backend>, access: Access) -> Result<Working, OpenError> {
+        Ok(Working { engine: self.open_in(backend)?.attach(access)?, backend: Arc::clone(backend) })
     }
 
     /// The table that was opened, perhaps in another life, as it is in this one.
-    fn open_in(&self, life: &B) -> Result<Arc<B::Open>, OpenError> {
+    fn open_in(&self, backend: &Arc<dyn Backend>) -> Result<Arc<dyn OpenTable>, OpenError> {
         let expected = &self.opened.info.definition;
-        let open = match life.opened(&expected.name) {
-            Some(open) => open,
-            None => life.open(&expected.name).map_err(|error| self.gone(life, error))?,
+        let open = match Arc::clone(backend).opened(&expected.name) {
+            Some(open) => Ok(open),
+            None => Arc::clone(backend).open(&expected.name),
         };
-        let got = &B::info(&open).definition;
+        let open = open.map_err(|error| self.gone(&**backend, error))?;
+        let got = &open.info().definition;
         if got == expected {
             return Ok(open);
         }
@@ -119,25 +109,15 @@ impl<B: Backend> Table<B> {
     }
 
     /// What it means that the table cannot be opened in this life.
-    fn gone(&self, life: &B, error: CatalogueError) -> OpenError {
+    fn gone(&self, backend: &dyn Backend, error: CatalogueError) -> OpenError {
         match error {
             CatalogueError::Refused { kind, peer, source }
-                if source.code == ErrorCode::UnknownTable && life.epoch() != self.opened.epoch =>
+                if source.code == ErrorCode::UnknownTable && backend.epoch() != self.opened.epoch =>
             {
-                let (was, is) = (self.opened.epoch, life.epoch());
+                let (was, is) = (self.opened.epoch, backend.epoch());
                 OpenError::TableGone { kind, peer, table: self.name().to_owned(), was, is, source }
             }
             other => other.into(),
         }
-    }
-}
-
-impl<C: Connection> Table<Life<C>> {
-    /// Begins a bulk load of ascending keys into this table, which must be empty.
-    ///
-    /// # Errors
-    /// [`OpenError`].
-    pub fn bulk_load(&self) -> Result<BulkLoad<C>, OpenError> {
-        Ok(BulkLoad::new(self.place()?))
     }
 }

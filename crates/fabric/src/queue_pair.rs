@@ -25,7 +25,7 @@ pub enum ReadMode {
 }
 
 /// A connection to one node, shared by the sessions of a process.
-pub trait Connection: Send + Sync {
+pub trait Connection: Send + Sync + 'static {
     /// What a session posts to.
     type Queue: QueuePair + Send;
 

@@ -28,7 +28,6 @@ use farsight_protocol::{WriteOperation, WriteOutcome};
 use self::operation::Operation;
 use self::queue::{Completion, Request};
 use self::shared::Shared;
-use crate::provider::ProviderSession;
 use crate::scan::encoded_range;
 use crate::{Entry, Key, Pairs, Session};
 
@@ -119,9 +118,9 @@ impl Drop for Handle {
 }
 
 impl<K: Key> AsyncTable<K> {
-    pub(crate) fn new(table: &str, provider: ProviderSession) -> Result<Self, AsyncError> {
+    pub(crate) fn new(table: &str, session: farsight_client::Session) -> Result<Self, AsyncError> {
         let table = table.to_owned();
-        let session = Session::<u64>::new(provider);
+        let session = Session::<u64>::new(session);
         let value_bytes = session.value_bytes();
         let thread_error = |source| AsyncError::Thread { table: table.clone(), source };
         let shared = Arc::new(Shared::new().map_err(thread_error)?);

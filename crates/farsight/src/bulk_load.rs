@@ -5,20 +5,19 @@ use std::marker::PhantomData;
 use farsight_client::LoadError;
 
 use crate::Key;
-use crate::provider::{ProviderBulkLoad, on_fabric};
 
 /// A bulk load under way: many times faster than puts, for a table that is empty (in a pool, one that never
 /// had a pair) and pairs that are sorted.
 /// The table shows nothing until [`BulkLoad::finish`] has returned; dropped before that, the load leaves it
 /// empty.
 pub struct BulkLoad<K> {
-    provider: ProviderBulkLoad,
+    load: farsight_client::BulkLoad,
     key: PhantomData<fn(K)>,
 }
 
 impl<K: Key> BulkLoad<K> {
-    pub(crate) fn new(provider: ProviderBulkLoad) -> Self {
-        Self { provider, key: PhantomData }
+    pub(crate) fn new(load: farsight_client::BulkLoad) -> Self {
+        Self { load, key: PhantomData }
     }
 
     /// Adds a pair, whose key must come after that of the pair before.
@@ -28,7 +27,7 @@ impl<K: Key> BulkLoad<K> {
     /// them), a value of the wrong size, a table that is not empty.
     #[inline]
     pub fn push(&mut self, key: K, value: &[u8]) -> Result<(), LoadError> {
-        on_fabric!(ProviderBulkLoad, &mut self.provider, load => load.push(key.encode(), value))
+        self.load.push(key.encode(), value)
     }
 
     /// Makes the pairs visible, all at once. Returns their number.
@@ -36,6 +35,6 @@ impl<K: Key> BulkLoad<K> {
     /// # Errors
     /// [`LoadError`].
     pub fn finish(self) -> Result<u64, LoadError> {
-        on_fabric!(ProviderBulkLoad, self.provider, load => load.finish())
+        self.load.finish()
     }
 }

@@ -3,11 +3,8 @@
 use std::time::Duration;
 
 use farsight_base::Epoch;
-use farsight_client::{
-    CatalogueError, ClientOptions, Connected, GroupSizes, PoolClient, PoolError, PoolTrainer, Reclaimed,
-    Trained,
-};
-use farsight_fabric::{Connection, QueuePair};
+use farsight_client::{CatalogueError, ClientOptions, NewTable, Training};
+use farsight_fabric::Connection;
 use farsight_fabric_shm::ShmConnection;
 use farsight_fabric_tcp::{TcpConnection, Tls, Waiting};
 #[cfg(feature = "verbs")]
@@ -17,8 +14,7 @@ use farsight_protocol::{MemoryNodeStats, ServerStats, TableDefinition, TableInfo
 
 #[cfg(not(feature = "verbs"))]
 use crate::NotBuilt;
-use crate::provider::{ProviderClient, ProviderTable, on_fabric, same_fabric};
-use crate::{Addresses, ConnectError, Engine, Key, ServerUrl, Table, TableError, TableOptions};
+use crate::{Addresses, ConnectError, Key, ServerUrl, Table, TableError, TableOptions};
 
 /// A client of one server. Cheap to clone and shared by threads; each thread opens a [`crate::Session`] of
 /// its own.
@@ -28,13 +24,8 @@ use crate::{Addresses, ConnectError, Engine, Key, ServerUrl, Table, TableError, 
 /// process: calls in a forked child fail by name.
 #[derive(Clone)]
 pub struct Client {
-    provider: ProviderClient,
+    inner: farsight_client::Client,
 }
-
-/// Any failure of training.
-pub(crate) type BoxedError = Box<dyn std::error::Error + Send + Sync>;
-/// Trains a little; true if there was something to train.
-pub(crate) type TrainTable = Box<dyn FnMut() -> Result<bool, BoxedError> + Send>;
 
 /// How a client connects, and connects again.
 #[derive(Clone, Debug)]
@@ -95,34 +86,26 @@ impl Client {
     /// [`ConnectError::Fabric`].
     pub fn connect_with(to: impl Into<Addresses>, options: &ConnectOptions) -> Result<Self, ConnectError> {
         let to = to.into();
-        let provider = match &to.urls()[0] {
+        let client = match &to.urls()[0] {
             ServerUrl::Shm(_) => {
                 let mut shm_options = farsight_fabric_shm::ConnectOptions::new(FORMAT_VERSION);
                 shm_options.server_uids.clone_from(&options.server_uids);
-                let connected = connect_to(&to, options, |url| match url {
+                connect_to(&to, options, |url| match url {
                     ServerUrl::Shm(socket) => Ok(Some(ShmConnection::connect(socket, shm_options.clone())?)),
                     _ => Ok(None),
-                })?;
-                match connected {
-                    Connected::Server(client) => ProviderClient::Shm(client),
-                    Connected::Pool(client) => ProviderClient::PoolShm(client),
-                }
+                })?
             }
             ServerUrl::Tcp(_) => {
                 let mut tcp_options = farsight_fabric_tcp::ConnectOptions::new(FORMAT_VERSION);
                 tcp_options.allow_plaintext = options.allow_plaintext;
                 tcp_options.waiting = options.waiting;
                 tcp_options.tls.clone_from(&options.tls);
-                let connected = connect_to(&to, options, |url| match url {
+                connect_to(&to, options, |url| match url {
                     ServerUrl::Tcp(endpoint) => {
                         Ok(Some(TcpConnection::connect(&endpoint.to_string(), tcp_options.clone())?))
                     }
                     _ => Ok(None),
-                })?;
-                match connected {
-                    Connected::Server(client) => ProviderClient::Tcp(client),
-                    Connected::Pool(client) => ProviderClient::PoolTcp(client),
-                }
+                })?
             }
             #[cfg(feature = "verbs")]
             ServerUrl::Rdma(_) => {
@@ -131,21 +114,17 @@ impl Client {
                 verbs_options.allow_plaintext = options.allow_plaintext;
                 verbs_options.waiting = options.waiting;
                 verbs_options.tls.clone_from(&options.tls);
-                let connected = connect_to(&to, options, |url| match url {
+                connect_to(&to, options, |url| match url {
                     ServerUrl::Rdma(endpoint) => {
                         Ok(Some(VerbsConnection::connect(&endpoint.to_string(), verbs_options.clone())?))
                     }
                     _ => Ok(None),
-                })?;
-                match connected {
-                    Connected::Server(client) => ProviderClient::Rdma(client),
-                    Connected::Pool(client) => ProviderClient::PoolRdma(client),
-                }
+                })?
             }
             #[cfg(not(feature = "verbs"))]
             url @ ServerUrl::Rdma(_) => return Err(NotBuilt { url: url.clone() }.into()),
         };
-        Ok(Self { provider })
+        Ok(Self { inner: client })
     }
 
     /// Makes a table for keys of type `K` and values of `value_bytes` (8 to 256), or opens the one that is
@@ -180,57 +159,8 @@ impl Client {
         let value_type = options.value_type.clone();
         let definition =
             TableDefinition { value_type, ..TableDefinition::new(name, K::KIND, value_bytes as u16) };
-        let is_pool = self.is_pool();
-        let provider = match options.engine {
-            Some(Engine::XStoreD) => {
-                let sample: Vec<u64> = options.sample.iter().map(|key| key.encode()).collect();
-                self.create_x_store_d(&definition, &sample)?
-            }
-            Some(Engine::XStore) if is_pool => return Err(self.no_server().into()),
-            Some(Engine::Rolex) if !is_pool => return Err(self.no_pool().into()),
-            _ => same_fabric!(ProviderClient => ProviderTable, &self.provider, client => {
-                client.create_table(definition)?
-            }),
-        };
-        Table::new(provider)
-    }
-
-    fn create_x_store_d(
-        &self,
-        definition: &TableDefinition,
-        sample: &[u64],
-    ) -> Result<ProviderTable, CatalogueError> {
-        Ok(match &self.provider {
-            ProviderClient::PoolShm(client) => {
-                ProviderTable::PoolShm(client.create_x_store_d(definition, sample)?)
-            }
-            ProviderClient::PoolTcp(client) => {
-                ProviderTable::PoolTcp(client.create_x_store_d(definition, sample)?)
-            }
-            #[cfg(feature = "verbs")]
-            ProviderClient::PoolRdma(client) => {
-                ProviderTable::PoolRdma(client.create_x_store_d(definition, sample)?)
-            }
-            _ => return Err(self.no_pool()),
-        })
-    }
-
-    /// True for a client of a pool's memory nodes.
-    fn is_pool(&self) -> bool {
-        match &self.provider {
-            ProviderClient::Shm(_) | ProviderClient::Tcp(_) => false,
-            #[cfg(feature = "verbs")]
-            ProviderClient::Rdma(_) => false,
-            _ => true,
-        }
-    }
-
-    fn no_server(&self) -> CatalogueError {
-        PoolError::NoServer { peer: self.peer().to_owned() }.into()
-    }
-
-    fn no_pool(&self) -> CatalogueError {
-        PoolError::NoPool { peer: self.peer().to_owned() }.into()
+        let sample = options.sample.iter().map(|key| key.encode()).collect();
+        Table::new(self.inner.create_table(NewTable { definition, engine: options.engine, sample })?)
     }
 
     /// Opens the table of this name.
@@ -238,9 +168,7 @@ impl Client {
     /// # Errors
     /// [`TableError::Catalogue`] if there is none, [`TableError::KeyKind`] if its keys are not `K`.
     pub fn table<K: Key>(&self, name: &str) -> Result<Table<K>, TableError> {
-        let provider =
-            same_fabric!(ProviderClient => ProviderTable, &self.provider, client => client.open_table(name)?);
-        Table::new(provider)
+        Table::new(self.inner.open_table(name)?)
     }
 
     /// What the server says of the table of this name: for programs that do not know its kind beforehand.
@@ -248,7 +176,7 @@ impl Client {
     /// # Errors
     /// [`CatalogueError::Refused`] if there is none.
     pub fn describe_table(&self, name: &str) -> Result<TableInfo, CatalogueError> {
-        on_fabric!(ProviderClient, &self.provider, client => client.describe_table(name))
+        self.inner.describe_table(name)
     }
 
     /// All tables of the server.
@@ -256,7 +184,7 @@ impl Client {
     /// # Errors
     /// Failures of the fabric.
     pub fn tables(&self) -> Result<Vec<TableInfo>, CatalogueError> {
-        on_fabric!(ProviderClient, &self.provider, client => client.tables())
+        self.inner.tables()
     }
 
     /// The server's statistics.
@@ -264,13 +192,7 @@ impl Client {
     /// # Errors
     /// Failures of the fabric; [`PoolError::NoServer`] for a pool ([`Client::memory_node_stats`]).
     pub fn stats(&self) -> Result<ServerStats, CatalogueError> {
-        match &self.provider {
-            ProviderClient::Shm(client) => client.stats(),
-            ProviderClient::Tcp(client) => client.stats(),
-            #[cfg(feature = "verbs")]
-            ProviderClient::Rdma(client) => client.stats(),
-            _ => Err(self.no_server()),
-        }
+        self.inner.stats()
     }
 
     /// The statistics of each memory node of a pool, home first; `None` for a server.
@@ -278,13 +200,7 @@ impl Client {
     /// # Errors
     /// Failures of the fabric.
     pub fn memory_node_stats(&self) -> Result<Option<Vec<MemoryNodeStats>>, CatalogueError> {
-        match &self.provider {
-            ProviderClient::PoolShm(client) => client.stats().map(Some),
-            ProviderClient::PoolTcp(client) => client.stats().map(Some),
-            #[cfg(feature = "verbs")]
-            ProviderClient::PoolRdma(client) => client.stats().map(Some),
-            _ => Ok(None),
-        }
+        self.inner.memory_node_stats()
     }
 
     /// Sub-models that wait to be retrained by the server or the memory nodes, over all tables: zero when the
@@ -294,22 +210,12 @@ impl Client {
     /// # Errors
     /// Failures of the fabric.
     pub fn pending_training(&self) -> Result<u64, CatalogueError> {
-        on_fabric!(ProviderClient, &self.provider, client => client.pending_training())
+        self.inner.pending_training()
     }
 
-    /// A step of training of a pool's table of this name; `None` for one that its memory nodes train.
-    pub(crate) fn train_table(&self, name: &str) -> Result<Option<TrainTable>, CatalogueError> {
-        let trainer = match &self.provider {
-            ProviderClient::PoolShm(client) => client.trainer(name, GroupSizes::USUAL).map(train_table),
-            ProviderClient::PoolTcp(client) => client.trainer(name, GroupSizes::USUAL).map(train_table),
-            #[cfg(feature = "verbs")]
-            ProviderClient::PoolRdma(client) => client.trainer(name, GroupSizes::USUAL).map(train_table),
-            _ => Err(self.no_pool()),
-        };
-        match trainer {
-            Err(CatalogueError::Pool(PoolError::NotRolex { .. })) => Ok(None),
-            trainer => trainer.map(Some),
-        }
+    /// What trains a pool's table of this name; `None` for one that its memory nodes train.
+    pub(crate) fn training(&self, name: &str) -> Result<Option<Box<dyn Training>>, CatalogueError> {
+        self.inner.training(name)
     }
 
     /// Asks for huge pages under the tables that this process has opened, in its own mapping of them, so that
@@ -317,57 +223,30 @@ impl Client {
     /// a 2 MiB piece, once.
     #[must_use]
     pub fn collapse_to_huge_pages(&self) -> u64 {
-        match &self.provider {
-            ProviderClient::Shm(client) => client.with_connection(ShmConnection::collapse_to_huge_pages),
-            ProviderClient::PoolShm(client) => {
-                client.with_connections(ShmConnection::collapse_to_huge_pages).iter().sum()
-            }
-            // The regions are another machine's memory.
-            _ => 0,
-        }
+        // Over other fabrics the regions are another machine's memory.
+        self.inner.with_connections(ShmConnection::collapse_to_huge_pages).iter().sum()
     }
 
     /// The life of the server that this client is connected to, or was last. It differs after the server was
     /// started again and the client has connected again.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
-        on_fabric!(ProviderClient, &self.provider, client => client.epoch())
+        self.inner.epoch()
     }
 
     /// The server's address, as it was given.
     #[must_use]
     pub fn peer(&self) -> &str {
-        on_fabric!(ProviderClient, &self.provider, client => client.peer())
+        self.inner.peer()
     }
 }
 
-/// Steps of training from one look at what compute nodes left that have ended to the next.
-const STEPS_A_LOOK: u32 = 16;
-/// Groups of one step of training.
-const TRAIN_BUDGET: usize = 64;
-
-fn train_table<Q: QueuePair + Send + 'static>(mut trainer: PoolTrainer<Q>) -> TrainTable {
-    let mut steps = 0_u32;
-    let mut has_reclaimed = false;
-    Box::new(move || {
-        // First, for training may want the very lines that dead trainers left.
-        if has_reclaimed || steps.is_multiple_of(STEPS_A_LOOK) {
-            let found = trainer.reclaim()?;
-            has_reclaimed = found != Reclaimed::default();
-        }
-        let step = trainer.step(TRAIN_BUDGET)?;
-        steps = steps.wrapping_add(1);
-        // Nobody hurries for leaves that do not come to rest.
-        Ok(Trained { resting: 0, ..step } != Trained::default() || has_reclaimed)
-    })
-}
-
 /// Connects to each of the addresses with `connect`, which answers `None` to one of another fabric.
-fn connect_to<C: Connection + 'static>(
+fn connect_to<C: Connection>(
     to: &Addresses,
     options: &ConnectOptions,
     connect: impl Fn(&ServerUrl) -> Result<Option<C>, ConnectError>,
-) -> Result<Connected<C>, ConnectError> {
+) -> Result<farsight_client::Client, ConnectError> {
     let options = ClientOptions { reconnect_timeout: options.reconnect_timeout };
     let mut connections = Vec::new();
     for url in to.urls() {
@@ -375,8 +254,5 @@ fn connect_to<C: Connection + 'static>(
         let other = || ConnectError::MixedFabrics { first: first(), second: url.clone() };
         connections.push(connect(url)?.ok_or_else(other)?);
     }
-    match <[C; 1]>::try_from(connections) {
-        Ok([connection]) => Ok(farsight_client::connect(connection, options)?),
-        Err(connections) => Ok(Connected::Pool(PoolClient::of_pool(connections, options)?)),
-    }
+    Ok(farsight_client::connect(connections, options)?)
 }

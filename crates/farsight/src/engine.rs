@@ -1,16 +1,6 @@
 //! Which engine a new table is of.
 
-/// Who does what with a table.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Engine {
-    /// Clients read one-sided by a learned cache, the server writes: every table of a server.
-    XStore,
-    /// Compute nodes read and write the memory nodes of a pool one-sided: a pool's tables, unless they are
-    /// asked for otherwise.
-    Rolex,
-    /// XStore in a pool: each memory node has an ordered range of the keys, and its processor writes there.
-    XStoreD,
-}
+use farsight_protocol::Engine;
 
 /// What may be said of a new table.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,15 +18,5 @@ pub struct TableOptions<K> {
 impl<K> Default for TableOptions<K> {
     fn default() -> Self {
         Self { engine: None, sample: Vec::new(), value_type: String::new() }
-    }
-}
-
-impl std::fmt::Display for Engine {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::XStore => "xstore",
-            Self::Rolex => "rolex",
-            Self::XStoreD => "xstore-d",
-        })
     }
 }

@@ -91,7 +91,6 @@ mod error;
 mod key;
 mod memory_node;
 mod pairs;
-mod provider;
 mod scan;
 mod server;
 mod session;
@@ -109,7 +108,7 @@ pub use asynchronous::{AsyncError, AsyncTable};
 pub use bulk_load::BulkLoad;
 pub use client::{Client, ConnectOptions, connect};
 pub use default_socket::{DefaultSocketError, default_socket};
-pub use engine::{Engine, TableOptions};
+pub use engine::TableOptions;
 pub use error::{ConnectError, NotBuilt, TableError, with_causes};
 pub use farsight_base::Epoch;
 #[doc(hidden)]
@@ -125,9 +124,9 @@ pub use farsight_fabric_verbs::{DeviceReport as RdmaDevice, devices as rdma_devi
 pub use farsight_index::{Answers, Counters};
 pub use farsight_layout::{FORMAT_VERSION, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
 pub use farsight_protocol::{
-    ErrorCode, KeyKind, ListenerStats, MemoryNodeStats, ModelStats, POOL_NODES_MAX, PartStats,
+    Engine, ErrorCode, KeyKind, ListenerStats, MemoryNodeStats, ModelStats, POOL_NODES_MAX, PartStats,
     PoolTableStats, RegionStats, ServerError, ServerStats, SpaceStats, TableDefinition, TableEngine,
-    TableInfo, TableStats, TreeStats, WriteOperation, WriteOutcome,
+    TableInfo, TableStats, TreeStats, UnknownEngine, WriteOperation, WriteOutcome,
 };
 pub use farsight_server::ShutdownError;
 pub use key::Key;

@@ -4,7 +4,6 @@ use std::ops::{Bound, RangeBounds};
 
 use farsight_client::{ReadError, ScanCursor};
 
-use crate::provider::{ProviderSession, on_fabric};
 use crate::{Entry, Key, Session};
 
 /// The pairs of a range, in key order, fetched page by page. Made by [`Session::scan`].
@@ -27,7 +26,7 @@ impl<K: Key> Iterator for Scan<'_, K> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let cursor = self.cursor.as_mut()?;
-        let next = on_fabric!(ProviderSession, &mut self.session.provider, session => cursor.next(session));
+        let next = cursor.next(&mut self.session.inner);
         let next = match next {
             Ok(pair) => pair.map(|pair| {
                 let entry = Entry { value: pair.value.to_vec(), version: pair.version };

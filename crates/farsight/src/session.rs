@@ -9,12 +9,11 @@ use farsight_fabric::Meters;
 use farsight_index::{Answers, Counters};
 use farsight_protocol::{WriteOperation, WriteOutcome};
 
-use crate::provider::{ProviderSession, on_fabric};
 use crate::{Key, Pairs, Scan};
 
 /// A session on one table, for one thread.
 pub struct Session<K> {
-    pub(crate) provider: ProviderSession,
+    pub(crate) inner: farsight_client::Session,
     /// Integers of a batch's keys, where those are not integers themselves: kept, so that it allocates once.
     encoded: Vec<u64>,
     requests: Vec<ScanRequest>,
@@ -31,8 +30,8 @@ pub struct Entry {
 }
 
 impl<K: Key> Session<K> {
-    pub(crate) fn new(provider: ProviderSession) -> Self {
-        Self { provider, encoded: Vec::new(), requests: Vec::new(), key: PhantomData }
+    pub(crate) fn new(session: farsight_client::Session) -> Self {
+        Self { inner: session, encoded: Vec::new(), requests: Vec::new(), key: PhantomData }
     }
 
     /// The value of `key` and its version; `None` if the key is absent.
@@ -52,7 +51,7 @@ impl<K: Key> Session<K> {
     /// [`ReadError`].
     #[inline]
     pub fn get_into(&mut self, key: K, value: &mut [u8]) -> Result<Option<u64>, ReadError> {
-        on_fabric!(ProviderSession, &mut self.provider, session => session.get(key.encode(), value))
+        self.inner.get(key.encode(), value)
     }
 
     /// Values and versions of `keys`, any number of them, in their order. This is how to read fast: the READs
@@ -63,7 +62,7 @@ impl<K: Key> Session<K> {
     #[inline]
     pub fn multi_get(&mut self, keys: &[K], answers: &mut Answers) -> Result<(), ReadError> {
         let keys = K::encode_all(keys, &mut self.encoded);
-        on_fabric!(ProviderSession, &mut self.provider, session => session.multi_get(keys, answers))
+        self.inner.multi_get(keys, answers)
     }
 
     /// The pairs whose keys lie in `range`, in key order: fetched page by page while the iterator is used.
@@ -82,9 +81,7 @@ impl<K: Key> Session<K> {
         self.requests.clear();
         self.requests
             .extend(scans.iter().map(|(from, limit)| ScanRequest { from: from.encode(), limit: *limit }));
-        on_fabric!(ProviderSession, &mut self.provider, session => {
-            session.scan_batch(&self.requests, pairs.encoded_mut())
-        })
+        self.inner.scan_batch(&self.requests, pairs.encoded_mut())
     }
 
     /// [`Session::scan_batch`] of encoded keys.
@@ -93,7 +90,7 @@ impl<K: Key> Session<K> {
         scans: &[ScanRequest],
         pairs: &mut farsight_index::Pairs,
     ) -> Result<(), ReadError> {
-        on_fabric!(ProviderSession, &mut self.provider, session => session.scan_batch(scans, pairs))
+        self.inner.scan_batch(scans, pairs)
     }
 
     /// Stores a pair whose key is absent: [`WriteOutcome::Inserted`], or [`WriteOutcome::Exists`] and no
@@ -182,32 +179,32 @@ impl<K: Key> Session<K> {
     /// # Errors
     /// [`ReadError`].
     pub fn prefill(&mut self) -> Result<(), ReadError> {
-        on_fabric!(ProviderSession, &mut self.provider, session => session.prefill())
+        self.inner.prefill()
     }
 
     /// The server's life in which the last call was executed. It changes in a call only, when that had to
     /// connect again.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
-        on_fabric!(ProviderSession, &self.provider, session => session.epoch())
+        self.inner.epoch()
     }
 
     /// Bytes of each value of the table.
     #[must_use]
     pub fn value_bytes(&self) -> usize {
-        on_fabric!(ProviderSession, &self.provider, session => session.table().value_bytes())
+        self.inner.table().value_bytes()
     }
 
     /// What this session did: operations, retries, fall-backs to the server.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        on_fabric!(ProviderSession, &self.provider, session => session.counters())
+        self.inner.counters()
     }
 
     /// What went over this session's queue pair: verbs, bytes, round trips.
     #[must_use]
     pub fn meters(&self) -> Meters {
-        on_fabric!(ProviderSession, &self.provider, session => session.meters())
+        self.inner.meters()
     }
 
     fn write_one(
@@ -216,9 +213,7 @@ impl<K: Key> Session<K> {
         key: K,
         value: &[u8],
     ) -> Result<WriteOutcome, WriteError> {
-        on_fabric!(ProviderSession, &mut self.provider, session => {
-            session.write_one(operation, key.encode(), value)
-        })
+        self.inner.write_one(operation, key.encode(), value)
     }
 
     fn write_many<V: AsRef<[u8]>>(
@@ -235,11 +230,9 @@ impl<K: Key> Session<K> {
     pub(crate) fn write_encoded<'v>(
         &mut self,
         operation: WriteOperation,
-        entries: impl ExactSizeIterator<Item = (u64, &'v [u8])> + Clone,
+        entries: impl Iterator<Item = (u64, &'v [u8])>,
         outcomes: &mut Vec<WriteOutcome>,
     ) -> Result<(), WriteError> {
-        on_fabric!(ProviderSession, &mut self.provider, session => {
-            session.write(operation, entries, outcomes)
-        })
+        self.inner.write(operation, entries, outcomes)
     }
 }

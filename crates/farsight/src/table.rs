@@ -5,13 +5,12 @@ use std::marker::PhantomData;
 use farsight_client::{Access, CacheStats, OpenError};
 use farsight_protocol::TableInfo;
 
-use crate::provider::{ProviderBulkLoad, ProviderSession, ProviderTable, on_fabric, same_fabric};
 use crate::{AsyncError, AsyncTable, BulkLoad, Key, Session, TableError};
 
 /// An open table whose keys are `K`. Cheap to clone and shared by threads. All sessions of the process on it
 /// share one cache of the model.
 pub struct Table<K> {
-    provider: ProviderTable,
+    inner: farsight_client::Table,
     key: PhantomData<fn(K) -> K>,
 }
 
@@ -31,13 +30,13 @@ impl Default for Options {
 
 impl<K> Clone for Table<K> {
     fn clone(&self) -> Self {
-        Self { provider: self.provider.clone(), key: PhantomData }
+        Self { inner: self.inner.clone(), key: PhantomData }
     }
 }
 
 impl<K: Key> Table<K> {
-    pub(crate) fn new(provider: ProviderTable) -> Result<Self, TableError> {
-        let table = Self { provider, key: PhantomData };
+    pub(crate) fn new(table: farsight_client::Table) -> Result<Self, TableError> {
+        let table = Self { inner: table, key: PhantomData };
         let got = table.info().definition.key_kind;
         if got != K::KIND {
             return Err(TableError::KeyKind { table: table.name().to_owned(), expected: K::KIND, got });
@@ -48,25 +47,25 @@ impl<K: Key> Table<K> {
     /// The table's name.
     #[must_use]
     pub fn name(&self) -> &str {
-        on_fabric!(ProviderTable, &self.provider, table => table.name())
+        self.inner.name()
     }
 
     /// Bytes of each value.
     #[must_use]
     pub fn value_bytes(&self) -> usize {
-        on_fabric!(ProviderTable, &self.provider, table => table.value_bytes())
+        self.inner.value_bytes()
     }
 
     /// What the server said of the table when it was opened.
     #[must_use]
     pub fn info(&self) -> &TableInfo {
-        on_fabric!(ProviderTable, &self.provider, table => table.info())
+        self.inner.info()
     }
 
     /// What this process's cache of the table holds.
     #[must_use]
     pub fn cache_stats(&self) -> CacheStats {
-        on_fabric!(ProviderTable, &self.provider, table => table.cache_stats())
+        self.inner.cache_stats()
     }
 
     /// A session for one thread.
@@ -75,7 +74,7 @@ impl<K: Key> Table<K> {
     /// [`OpenError`]: a server that cannot be reached, or that was started again without this table; no file
     /// descriptors left.
     pub fn session(&self, options: Options) -> Result<Session<K>, OpenError> {
-        self.provider_session(options).map(Session::new)
+        self.inner.session(options.access).map(Session::new)
     }
 
     /// The table for asynchronous programs: operations that are futures, executed by a thread that this
@@ -84,7 +83,7 @@ impl<K: Key> Table<K> {
     /// # Errors
     /// As [`Table::session`], and [`AsyncError::Thread`] if no thread can be started.
     pub fn asynchronous(&self, options: Options) -> Result<AsyncTable<K>, AsyncError> {
-        AsyncTable::new(self.name(), self.provider_session(options)?)
+        AsyncTable::new(self.name(), self.inner.session(options.access)?)
     }
 
     /// Begins a bulk load of ascending keys into this table, which must be empty.
@@ -92,14 +91,6 @@ impl<K: Key> Table<K> {
     /// # Errors
     /// As [`Table::session`].
     pub fn bulk_load(&self) -> Result<BulkLoad<K>, OpenError> {
-        let provider =
-            same_fabric!(ProviderTable => ProviderBulkLoad, &self.provider, table => table.bulk_load()?);
-        Ok(BulkLoad::new(provider))
-    }
-
-    fn provider_session(&self, options: Options) -> Result<ProviderSession, OpenError> {
-        Ok(same_fabric!(ProviderTable => ProviderSession, &self.provider, table => {
-            table.session(options.access)?
-        }))
+        self.inner.bulk_load().map(BulkLoad::new)
     }
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use farsight_base::report::report;
 use farsight_base::sync::{AtomicBool, Ordering};
+use farsight_client::Training;
 
-use crate::client::{BoxedError, TrainTable};
 use crate::{Addresses, Client, ConnectOptions, with_causes};
 
 /// The pause when nothing was left to train.
@@ -30,7 +30,7 @@ pub struct PoolTraining {
 struct Tables {
     client: Client,
     /// By name; without a step those that the memory nodes train.
-    trained: Vec<(String, Option<TrainTable>)>,
+    trained: Vec<(String, Option<Box<dyn Training>>)>,
     rounds: u32,
 }
 
@@ -88,26 +88,29 @@ fn run(pool: &Addresses, options: &ConnectOptions, stop: &AtomicBool) {
 }
 
 impl Tables {
-    fn connect(pool: &Addresses, options: &ConnectOptions) -> Result<Self, BoxedError> {
+    fn connect(
+        pool: &Addresses,
+        options: &ConnectOptions,
+    ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
         let client = Client::connect_with(pool, options)?;
         Ok(Self { client, trained: Vec::new(), rounds: 0 })
     }
 
     /// One step for each table. True if any of them had something to train.
-    fn round(&mut self) -> Result<bool, BoxedError> {
+    fn round(&mut self) -> Result<bool, Box<dyn std::error::Error + Send + Sync>> {
         if self.rounds.is_multiple_of(ROUNDS_A_LIST) {
             for table in self.client.tables()? {
                 let name = table.definition.name;
                 if !self.trained.iter().any(|(known, _)| *known == name) {
-                    let train = self.client.train_table(&name)?;
-                    self.trained.push((name, train));
+                    let training = self.client.training(&name)?;
+                    self.trained.push((name, training));
                 }
             }
         }
         self.rounds = self.rounds.wrapping_add(1);
         let mut is_busy = false;
-        for train in self.trained.iter_mut().filter_map(|(_, train)| train.as_mut()) {
-            is_busy |= train()?;
+        for training in self.trained.iter_mut().filter_map(|(_, training)| training.as_mut()) {
+            is_busy |= training.step()?;
         }
         Ok(is_busy)
     }

@@ -100,6 +100,7 @@ impl<'a> Writes<'a> {
     /// # Panics
     /// If the values are not the same number of whole bytes for each key.
     #[inline]
+    #[must_use]
     pub fn iter(self) -> impl ExactSizeIterator<Item = (u64, &'a [u8])> + Clone {
         let Self { keys, values, .. } = self;
         let bytes = values.len() / keys.len().max(1);

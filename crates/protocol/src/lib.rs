@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod catalogue;
+mod engine;
 mod error;
 pub mod exact;
 mod outcome;
@@ -26,6 +27,7 @@ pub use catalogue::{
     KeyKind, TABLE_NAME_BYTES_MAX, TableDefinition, TableId, TableInfo, VALUE_TYPE_BYTES_MAX,
     check_table_name,
 };
+pub use engine::{Engine, UnknownEngine};
 pub use error::{DecodeError, ErrorCode, ServerError};
 pub use outcome::{SentOutcome, WriteOperation, WriteOutcome};
 pub use pool::{

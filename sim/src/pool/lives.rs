@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use farsight_base::prng::SplitMix64;
 use farsight_base::sync::{AtomicU64, Ordering};
-use farsight_client::CatalogueError;
+use farsight_client::{CatalogueError, Engine, NewTable};
 use farsight_fabric_sim::{Kind, Simulation};
 use farsight_memory_node::MemoryNodeOptions;
 use farsight_protocol::{KeyKind, TableDefinition};
@@ -85,10 +85,9 @@ impl<K: Kind> Pools<K> {
         let Setting { simulation, addresses, value_bytes, sample, .. } = &self.setting;
         let definition = TableDefinition::new(TABLE, KeyKind::U64, *value_bytes);
         let client = MemoryPool::<K>::connect(simulation, addresses)?;
-        match sample {
-            None => client.create_table(definition).map(drop),
-            Some(sample) => client.create_x_store_d(&definition, sample).map(drop),
-        }
+        let engine = sample.as_ref().map(|_| Engine::XStoreD);
+        let sample = sample.clone().unwrap_or_default();
+        client.create_table(NewTable { definition, engine, sample }).map(drop)
     }
 
     /// A pool one of whose nodes has lost its memory is nobody's any more.

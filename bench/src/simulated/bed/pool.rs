@@ -4,11 +4,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use farsight::{Access, Engine};
+use farsight::Access;
 use farsight_base::clock::MonotonicNs;
-use farsight_client::any::Client;
-use farsight_client::{CatalogueError, ClientOptions, Nodes, PoolClient};
-use farsight_fabric_sim::{ReliableConnection, SimConnection, SimHost, Simulation};
+use farsight_client::{CatalogueError, Client, ClientOptions, NewTable, PoolClient};
+use farsight_fabric_sim::{ReliableConnection, SimHost, Simulation};
 use farsight_index::Answers;
 use farsight_layout::FORMAT_VERSION;
 use farsight_memory_node::{MemoryNodeOptions, NodeState, Worker};
@@ -18,8 +17,6 @@ use super::{Bed, definition, fill, leaf_bytes};
 use crate::driver::{Cancellation, DriverError};
 use crate::simulated::SimulatedPlan;
 use crate::workload::KeySpace;
-
-type Backend = Nodes<SimConnection<ReliableConnection>>;
 
 /// Calls of one step.
 const STEP_CALLS: usize = 8;
@@ -66,7 +63,7 @@ impl Drop for MemoryNode {
     }
 }
 
-impl Bed<Backend> {
+impl Bed {
     /// Memory nodes with a loaded table, and compute nodes that know where its leaves are.
     pub(in crate::simulated) fn of_pool(
         plan: &SimulatedPlan,
@@ -87,11 +84,11 @@ impl Bed<Backend> {
         let clients = (0..plan.machines)
             .map(|machine| join(&simulation, machine, &addresses))
             .collect::<Result<Vec<_>, CatalogueError>>()?;
-        let make = |client: &PoolClient<_>| match plan.engine {
-            Engine::XStoreD => client.create_x_store_d(&definition(plan), &sample),
-            _ => client.create_table(definition(plan)),
-        };
-        let tables = clients.iter().map(make).collect::<Result<Vec<_>, CatalogueError>>()?;
+        let new = NewTable { definition: definition(plan), engine: Some(plan.engine), sample };
+        let tables = clients
+            .iter()
+            .map(|client| client.create_table(new.clone()))
+            .collect::<Result<Vec<_>, CatalogueError>>()?;
         let mut load = tables[0].bulk_load()?;
         fill(space.loaded(), plan.value_bytes, cancellation, |key, value| load.push(key, value))?;
         load.finish()?;
@@ -111,14 +108,11 @@ impl Bed<Backend> {
 }
 
 /// Waits until all parts of XStore-D tables have a model that knows every split.
-fn await_training(
-    simulation: &Simulation,
-    client: &PoolClient<SimConnection<ReliableConnection>>,
-) -> Result<(), DriverError> {
+fn await_training(simulation: &Simulation, client: &Client) -> Result<(), DriverError> {
     let deadline = simulation.now().plus(TRAINING_MAX);
     loop {
         let pending = client.pending_training()?;
-        let nodes = client.stats()?;
+        let nodes = client.memory_node_stats()?.unwrap_or_default();
         let parts = nodes.iter().flat_map(|node| &node.tables).filter_map(|table| table.part);
         let untrained = parts.filter(|part| part.model.generation == 0).count();
         if pending == 0 && untrained == 0 {
@@ -134,18 +128,15 @@ fn await_training(
 
 /// Compute node `machine`'s client. Whoever connects in a process is of that process's machine, and so all of
 /// a compute node's connections share its cards.
-fn join(
-    simulation: &Simulation,
-    machine: usize,
-    addresses: &[String],
-) -> Result<PoolClient<SimConnection<ReliableConnection>>, CatalogueError> {
+fn join(simulation: &Simulation, machine: usize, addresses: &[String]) -> Result<Client, CatalogueError> {
     let joined = Arc::new(Mutex::new(None));
     let (own, ours, addresses) = (simulation.clone(), Arc::clone(&joined), addresses.to_vec());
     simulation.process("joins", machine, move || {
         let connect = || {
-            let connections = addresses.iter().map(|address| own.connect(address, FORMAT_VERSION));
+            let connections =
+                addresses.iter().map(|address| own.connect::<ReliableConnection>(address, FORMAT_VERSION));
             let options = ClientOptions { reconnect_timeout: Duration::ZERO };
-            Client::of_pool(connections.collect::<Result<_, _>>()?, options)
+            PoolClient::of_pool(connections.collect::<Result<_, _>>()?, options).map(Client::from)
         };
         *ours.lock().unwrap_or_else(PoisonError::into_inner) = Some(connect());
     });

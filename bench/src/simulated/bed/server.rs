@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use farsight::Access;
-use farsight_client::any::Table;
-use farsight_client::{Client, Life};
-use farsight_fabric_sim::{ReliableConnection, SimConnection, Simulation};
+use farsight_client::{Client, Table};
+use farsight_fabric_sim::{ReliableConnection, Simulation};
 use farsight_server::ServerOptions;
 use farsight_sim::Node;
 
@@ -14,14 +13,12 @@ use crate::driver::{Cancellation, DriverError};
 use crate::simulated::{SEED, SimulatedPlan};
 use crate::workload::KeySpace;
 
-type Backend = Life<SimConnection<ReliableConnection>>;
-
 const ADDRESS: &str = "sim://server";
 /// The most virtual time that training may take, and between two looks at it.
 const TRAINING_MAX: Duration = Duration::from_secs(60);
 const TRAINING_LOOK: Duration = Duration::from_millis(1);
 
-impl Bed<Backend> {
+impl Bed {
     /// A server with a loaded and trained table, and machines with full caches.
     pub(in crate::simulated) fn of_server(
         plan: &SimulatedPlan,
@@ -35,13 +32,13 @@ impl Bed<Backend> {
             table_memory_bytes: leaf_bytes(plan, space),
             ..ServerOptions::default()
         };
-        let node = Node::start(&simulation, ADDRESS, &options, SEED);
+        let node = Node::<ReliableConnection>::start(&simulation, ADDRESS, &options, SEED);
         let clients = (0..plan.machines).map(|_| node.connect()).collect::<Result<Vec<_>, _>>()?;
         let mut load = clients[0].create_table(definition(plan))?.bulk_load()?;
         fill(space.loaded(), plan.value_bytes, cancellation, |key, value| load.push(key, value))?;
         load.finish()?;
         await_training(&simulation, &clients[0])?;
-        let tables: Vec<Table<Backend>> =
+        let tables: Vec<Table> =
             clients.iter().map(|client| client.open_table(TABLE)).collect::<Result<_, _>>()?;
         if plan.access == Access::OneSided {
             for table in &tables {
@@ -53,10 +50,7 @@ impl Bed<Backend> {
     }
 }
 
-fn await_training(
-    simulation: &Simulation,
-    client: &Client<SimConnection<ReliableConnection>>,
-) -> Result<(), DriverError> {
+fn await_training(simulation: &Simulation, client: &Client) -> Result<(), DriverError> {
     let deadline = simulation.now().plus(TRAINING_MAX);
     loop {
         let pending = client.pending_training()?;

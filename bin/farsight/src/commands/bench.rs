@@ -26,6 +26,7 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use super::memory_node::MemoryNode;
 use super::serve::{Serve, Settings};
+use crate::commands::create::engine;
 use crate::connection::Way;
 use crate::ending;
 use crate::key_set;
@@ -220,12 +221,12 @@ struct Ycsb {
     /// between are run in turns [default: xstore]
     #[arg(
         long,
-        value_enum,
+        value_parser = engine(),
         value_name = "NAME[,NAME...]",
         value_delimiter = ',',
         conflicts_with = "connect"
     )]
-    engine: Vec<EngineName>,
+    engine: Vec<Engine>,
     /// Memory nodes of a pool that is started here
     #[arg(long, value_name = "N", default_value_t = 2, conflicts_with = "connect",
         value_parser = clap::value_parser!(u64).range(1..=POOL_NODES_MAX as u64))]
@@ -275,23 +276,6 @@ impl From<AccessName> for Access {
         match name {
             AccessName::OneSided => Self::OneSided,
             AccessName::Rpc => Self::Rpc,
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum EngineName {
-    Xstore,
-    XstoreD,
-    Rolex,
-}
-
-impl From<EngineName> for Engine {
-    fn from(name: EngineName) -> Self {
-        match name {
-            EngineName::Xstore => Self::XStore,
-            EngineName::XstoreD => Self::XStoreD,
-            EngineName::Rolex => Self::Rolex,
         }
     }
 }
@@ -416,7 +400,7 @@ impl Ycsb {
     fn engines(&self) -> Vec<Engine> {
         match &self.engine[..] {
             [] => vec![Engine::XStore],
-            names => names.iter().copied().map(Engine::from).collect(),
+            engines => engines.to_vec(),
         }
     }
 

@@ -4,8 +4,9 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use farsight::{KeyKind, TableOptions};
+use farsight::{Engine, KeyKind, TableOptions};
 
 use crate::connection::Connection;
 use crate::key_text::TextKey;
@@ -34,19 +35,19 @@ pub(crate) struct Create {
     /// Who does what with it. In XStore-D each memory node gets a range of the kind's whole space of keys,
     /// all of one width; `farsight load --engine xstore-d` makes the table with ranges that fit the keys
     /// loaded [default: xstore at a server, rolex in a pool]
-    #[arg(long, value_enum)]
+    #[arg(long, value_name = "NAME", value_parser = engine())]
     engine: Option<Engine>,
 }
 
-/// Engines.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Engine {
-    /// A server: clients read one-sided by a learned cache, its processor writes
-    Xstore,
-    /// A pool: compute nodes read and write one-sided
-    Rolex,
-    /// A pool: XStore's learned cache, the memory nodes' processors write
-    XstoreD,
+/// An engine, by its name.
+pub(crate) fn engine() -> impl TypedValueParser<Value = Engine> {
+    let about = |engine| match engine {
+        Engine::XStore => "A server: clients read one-sided by a learned cache, its processor writes",
+        Engine::Rolex => "A pool: compute nodes read and write one-sided",
+        Engine::XStoreD => "A pool: XStore's learned cache, the memory nodes' processors write",
+    };
+    let values = Engine::ALL.map(|engine| PossibleValue::new(engine.name()).help(about(engine)));
+    PossibleValuesParser::new(values).try_map(|name| name.parse())
 }
 
 /// Kinds of keys.
@@ -73,8 +74,7 @@ impl KindCommand for Create {
     type Output = ExitCode;
 
     fn run<K: TextKey>(self) -> Result<ExitCode> {
-        let engine = self.engine.map(Into::into);
-        let options = TableOptions::<K> { engine, ..TableOptions::default() };
+        let options = TableOptions::<K> { engine: self.engine, ..TableOptions::default() };
         self.connection.open()?.create_table_with(&self.name, self.value_size, &options)?;
         writeln!(
             std::io::stdout().lock(),
@@ -84,16 +84,6 @@ impl KindCommand for Create {
             self.value_size
         )?;
         Ok(ExitCode::SUCCESS)
-    }
-}
-
-impl From<Engine> for farsight::Engine {
-    fn from(engine: Engine) -> Self {
-        match engine {
-            Engine::Xstore => Self::XStore,
-            Engine::Rolex => Self::Rolex,
-            Engine::XstoreD => Self::XStoreD,
-        }
     }
 }
 

@@ -9,10 +9,10 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use farsight::{CatalogueError, Client, ErrorCode, KeyKind, Options, TableInfo, TableOptions};
+use farsight::{CatalogueError, Client, Engine, ErrorCode, KeyKind, Options, TableInfo, TableOptions};
 use indicatif::HumanCount;
 
-use crate::commands::create::{Engine, Kind};
+use crate::commands::create::{Kind, engine};
 use crate::connection::Connection;
 use crate::key_text::TextKey;
 use crate::typed_table::{KindCommand, on_kind};
@@ -61,7 +61,7 @@ pub(crate) struct Load {
     kind: Option<Kind>,
     /// Who does what with the table if it is made now; in XStore-D each memory node gets a range with as
     /// many of these keys as the others [default: xstore at a server, rolex in a pool]
-    #[arg(long, value_enum)]
+    #[arg(long, value_name = "NAME", value_parser = engine())]
     engine: Option<Engine>,
     /// How to read the values of a CSV file
     #[arg(long, value_enum, default_value_t)]
@@ -128,7 +128,6 @@ impl KindCommand for LoadInto {
         let table = if self.is_there && engine.is_none() {
             self.client.table::<K>(&name)?
         } else {
-            let engine = engine.map(Into::into);
             let sample = pairs.sample().map(K::decode).collect();
             let options = TableOptions { engine, sample, ..TableOptions::default() };
             self.client.create_table_with::<K>(&name, self.value_bytes, &options)?

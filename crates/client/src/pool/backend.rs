@@ -1,25 +1,41 @@
 //! A pool as what a client is connected to; a table's engine works over queue pairs to every node.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::Epoch;
-use farsight_fabric::{Connection, FabricError, QueuePair};
-use farsight_index::{Access, CacheStats, Ordered};
-use farsight_index_rolex::RolexEngine;
+use farsight_fabric::{Connection, FabricError};
+use farsight_index::{Access, CacheStats};
+use farsight_index_rolex::{GroupSizes, RolexEngine};
 use farsight_index_xstore::client::XParts;
 use farsight_layout::learned::SEGMENT_WORDS;
-use farsight_protocol::{TableDefinition, TableEngine, TableInfo};
+use farsight_protocol::{
+    ControlRequest, Engine, MemoryNodeStats, PoolRequest, PoolTableInfo, TableEngine, TableInfo,
+};
 
-use super::nodes::{Caches, Nodes, OpenTable};
+use super::bulk_load::RolexBulkLoad;
+use super::nodes::{Caches, Known, Nodes};
 use super::rolex::{self, CHUNK_LEAVES};
-use crate::CatalogueError;
-use crate::backend::Backend;
+use super::trainer::PoolTrainer;
+use crate::attached::{Attached, Operations};
+use crate::backend::{Backend, NewTable, OpenTable, Training};
+use crate::bulk_load::{Load, PartsLoad};
+use crate::{CatalogueError, PoolError};
 
-impl<C: Connection + 'static> Backend for Nodes<C> {
-    type Open = OpenTable;
-    type Queue = C::Queue;
+/// A pool's table.
+struct PooledTable<C: Connection> {
+    known: Arc<Known>,
+    nodes: Arc<Nodes<C>>,
+}
 
+impl<C: Connection> Nodes<C> {
+    fn table(self: Arc<Self>, known: Arc<Known>) -> Arc<dyn OpenTable> {
+        Arc::new(PooledTable { known, nodes: self })
+    }
+}
+
+impl<C: Connection> Backend for Nodes<C> {
     fn peer(&self) -> String {
         let peers: Vec<&str> = (0..self.count()).map(|node| self.connection(node).peer()).collect();
         peers.join(",")
@@ -29,9 +45,13 @@ impl<C: Connection + 'static> Backend for Nodes<C> {
         self.connection(0).epoch()
     }
 
-    /// After a fence, too: whoever waited for a lock of this compute node took it for dead. Its number is
-    /// over, and what it was doing in doubt; under another it can go on.
-    fn is_loss(error: &FabricError) -> bool {
+    fn connections(&self) -> Vec<&dyn Any> {
+        (0..self.count()).map(|node| self.connection(node) as &dyn Any).collect()
+    }
+
+    /// After a fence, too: another compute node that waited for a lock of this one took it for dead. Its
+    /// number is over, and what it was doing in doubt; under another it can go on.
+    fn is_loss(&self, error: &FabricError) -> bool {
         matches!(error, FabricError::Disconnected { .. } | FabricError::Dismissed { .. })
     }
 
@@ -40,21 +60,33 @@ impl<C: Connection + 'static> Backend for Nodes<C> {
         (0..self.count()).try_for_each(|node| self.connection(node).check())
     }
 
-    fn reconnect(&self, timeout: Duration) -> Result<Self, FabricError> {
+    fn standing(&self) -> Result<(), FabricError> {
+        Nodes::standing(self)
+    }
+
+    fn reconnect(&self, timeout: Duration) -> Result<Arc<dyn Backend>, FabricError> {
         let connections = (0..self.count()).map(|node| self.connection(node).reconnect(timeout));
-        Self::new(connections.collect::<Result<_, _>>()?)
+        Ok(Arc::new(Self::new(connections.collect::<Result<_, _>>()?)?))
     }
 
-    fn create(&self, definition: &TableDefinition) -> Result<Arc<OpenTable>, CatalogueError> {
-        self.create_table(definition, TableEngine::Rolex)
+    fn create(self: Arc<Self>, table: &NewTable) -> Result<Arc<dyn OpenTable>, CatalogueError> {
+        let engine = match table.engine.unwrap_or(Engine::Rolex) {
+            Engine::Rolex => TableEngine::Rolex,
+            Engine::XStoreD => TableEngine::x_store_d(table.sample.clone(), self.count()),
+            Engine::XStore => return Err(PoolError::NoServer { peer: Backend::peer(&*self) }.into()),
+        };
+        let known = self.create_table(&table.definition, engine)?;
+        Ok(self.table(known))
     }
 
-    fn open(&self, name: &str) -> Result<Arc<OpenTable>, CatalogueError> {
-        self.open_table(name)
+    fn open(self: Arc<Self>, name: &str) -> Result<Arc<dyn OpenTable>, CatalogueError> {
+        let known = self.open_table(name)?;
+        Ok(self.table(known))
     }
 
-    fn opened(&self, name: &str) -> Option<Arc<OpenTable>> {
-        self.known_table(name)
+    fn opened(self: Arc<Self>, name: &str) -> Option<Arc<dyn OpenTable>> {
+        let known = self.known_table(name)?;
+        Some(self.table(known))
     }
 
     fn describe(&self, name: &str) -> Result<TableInfo, CatalogueError> {
@@ -65,12 +97,30 @@ impl<C: Connection + 'static> Backend for Nodes<C> {
         self.table_infos()
     }
 
-    fn info(open: &OpenTable) -> &Arc<TableInfo> {
-        &open.info
+    fn pending_training(&self) -> Result<u64, CatalogueError> {
+        (0..self.count()).map(|node| self.control::<u64>(node, &ControlRequest::PendingTraining)).sum()
     }
 
-    fn cache_stats(open: &OpenTable) -> CacheStats {
-        match &open.caches {
+    fn memory_node_stats(&self) -> Result<Option<Vec<MemoryNodeStats>>, CatalogueError> {
+        (0..self.count()).map(|node| self.ask(node, &PoolRequest::Stats)).collect::<Result<_, _>>().map(Some)
+    }
+
+    fn training(self: Arc<Self>, name: &str) -> Result<Option<Box<dyn Training>>, CatalogueError> {
+        match PoolTrainer::of(&self, name, GroupSizes::USUAL) {
+            Ok(trainer) => Ok(Some(Box::new(trainer))),
+            Err(CatalogueError::Pool(PoolError::NotRolex { .. })) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl<C: Connection> OpenTable for PooledTable<C> {
+    fn info(&self) -> &Arc<TableInfo> {
+        &self.known.info
+    }
+
+    fn cache_stats(&self) -> CacheStats {
+        match &self.known.caches {
             Caches::Rolex(cache) => {
                 let bytes = cache.bytes();
                 let model_bytes = bytes.segments * (SEGMENT_WORDS * size_of::<u64>()) as u64;
@@ -89,25 +139,30 @@ impl<C: Connection + 'static> Backend for Nodes<C> {
         }
     }
 
-    fn queues(&self, open: &OpenTable) -> Result<Vec<C::Queue>, FabricError> {
-        self.queues_to_all(open)
-    }
-
-    fn engine(
-        self: &Arc<Self>,
-        open: &Arc<OpenTable>,
-        access: Access,
-    ) -> Result<Box<dyn Ordered<C::Queue>>, CatalogueError> {
-        Ok(match &open.caches {
-            Caches::Rolex(_) => Box::new(RolexEngine::new(rolex::session(self, open, CHUNK_LEAVES)?)),
+    fn attach(&self, access: Access) -> Result<Box<dyn Operations>, CatalogueError> {
+        let queues = self.nodes.queues(&self.known)?;
+        let backend: Arc<dyn Backend> = Arc::<Nodes<C>>::clone(&self.nodes);
+        Ok(match &self.known.caches {
+            Caches::Rolex(_) => {
+                let engine = RolexEngine::new(rolex::session(&self.nodes, &self.known, CHUNK_LEAVES)?);
+                Box::new(Attached { queues, engine, backend })
+            }
             Caches::XStoreD(caches, boundaries) => {
-                Box::new(XParts::new(Arc::clone(boundaries), caches, access))
+                let engine = XParts::new(Arc::clone(boundaries), caches, access);
+                Box::new(Attached { queues, engine, backend })
             }
         })
     }
 
-    fn poll(&self, queues: &mut [C::Queue]) -> Result<(), FabricError> {
-        self.standing()?;
-        queues.iter_mut().try_for_each(|queue| queue.poll().map(drop))
+    fn bulk_load(&self) -> Result<Box<dyn Load>, CatalogueError> {
+        let Self { known, nodes } = self;
+        Ok(match &known.caches {
+            Caches::Rolex(_) => Box::new(RolexBulkLoad::new(nodes, known)?),
+            Caches::XStoreD(_, boundaries) => {
+                let parts: Vec<TableInfo> = known.infos.iter().map(PoolTableInfo::part).collect();
+                let (queues, backend) = (nodes.queues(known)?, Arc::<Nodes<C>>::clone(nodes));
+                Box::new(PartsLoad::new(&known.info, &parts, Arc::clone(boundaries), queues, backend))
+            }
+        })
     }
 }

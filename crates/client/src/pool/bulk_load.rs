@@ -1,57 +1,71 @@
 //! A load of ascending pairs into a ROLEX table that never held any.
 //!
-//! Invariant: its leaves are in no chain before [`RolexBulkLoad::finish`], so the table shows none of its
-//! pairs until then, and then all at once. It belongs to one life of every node and ends with that.
+//! Invariant: its leaves are in no chain before the end, so the table shows none of its pairs
+//! until then, and then all at once. It belongs to one life of every node and ends with that.
 
-use farsight_fabric::Connection;
+use std::sync::Arc;
+
+use farsight_fabric::{Connection, QueuePair};
+use farsight_index::EngineError;
 use farsight_index_rolex::{BulkLoadError, BulkLoader, HomeLines, RolexError, Trainer};
 use farsight_protocol::{ErrorCode, ServerError};
 
-use super::{Nodes, rolex};
-use crate::table::Place;
-use crate::{CatalogueError, EngineError, LoadError};
+use super::nodes::{Known, Nodes};
+use super::rolex;
+use crate::backend::Backend;
+use crate::bulk_load::Load;
+use crate::{CatalogueError, LoadError};
 
 /// Leaves that a load asks a node for at once: the most that one call gives.
 const CHUNK_LEAVES: u32 = 1024;
 
-/// A load under way. Dropped before [`RolexBulkLoad::finish`], it leaves the table empty.
-pub(crate) struct RolexBulkLoad<C: Connection + 'static> {
-    place: Place<Nodes<C>>,
+/// A load under way. Dropped before its end, it leaves the table empty.
+pub(crate) struct RolexBulkLoad<Q> {
+    queues: Vec<Q>,
+    open: Arc<Known>,
     loader: BulkLoader,
     trainer: Trainer,
     source: HomeLines,
+    /// The queue pairs end with it.
+    _backend: Arc<dyn Backend>,
 }
 
-impl<C: Connection + 'static> RolexBulkLoad<C> {
-    pub(crate) fn new(place: Place<Nodes<C>>) -> Result<Self, CatalogueError> {
-        let session = || rolex::session(&place.life, &place.open, CHUNK_LEAVES);
+impl<Q: QueuePair> RolexBulkLoad<Q> {
+    pub(crate) fn new<C: Connection<Queue = Q>>(
+        nodes: &Arc<Nodes<C>>,
+        open: &Arc<Known>,
+    ) -> Result<Self, CatalogueError> {
+        let session = || rolex::session(nodes, open, CHUNK_LEAVES);
         let [loader, trainer] = [session()?, session()?];
+        let (queues, backend) = (nodes.queues(open)?, Arc::clone(nodes));
         Ok(Self {
+            queues,
             loader: BulkLoader::new(loader),
             trainer: Trainer::new(trainer),
-            source: HomeLines::new(place.open.info.id, place.open.infos[0].meta_lines),
-            place,
+            source: HomeLines::new(open.info.id, open.infos[0].meta_lines),
+            open: Arc::clone(open),
+            _backend: backend,
         })
     }
+}
 
-    /// Adds a pair, whose key must be greater than that of the pair before.
-    pub(crate) fn push(&mut self, key: u64, value: &[u8]) -> Result<(), LoadError> {
-        let Self { place, loader, .. } = self;
-        loader.push(&mut place.queues, key, value).map_err(|error| failed(place, loader.pairs(), error))
+impl<Q: QueuePair + Send> Load for RolexBulkLoad<Q> {
+    fn push(&mut self, key: u64, value: &[u8]) -> Result<(), LoadError> {
+        let Self { queues, open, loader, .. } = self;
+        loader.push(queues, key, value).map_err(|error| failed(open, loader.pairs(), error))
     }
 
-    /// Writes what is left and makes the pairs visible, all at once. Returns their number.
-    pub(crate) fn finish(self) -> Result<u64, LoadError> {
-        let Self { mut place, loader, mut trainer, source } = self;
+    fn finish(self: Box<Self>) -> Result<u64, LoadError> {
+        let Self { mut queues, open, loader, mut trainer, source, _backend } = *self;
         let pairs = loader.pairs();
-        let loaded = loader.finish(&mut place.queues, &mut trainer, &source);
-        loaded.map(|loaded| loaded.pairs).map_err(|error| failed(&place, pairs, error))
+        let loaded = loader.finish(&mut queues, &mut trainer, &source);
+        loaded.map(|loaded| loaded.pairs).map_err(|error| failed(&open, pairs, error))
     }
 }
 
 /// A load's error, as loads of servers have it.
-fn failed<C: Connection + 'static>(place: &Place<Nodes<C>>, pairs: u64, error: BulkLoadError) -> LoadError {
-    let table = place.open.info.definition.name.clone();
+fn failed(open: &Known, pairs: u64, error: BulkLoadError) -> LoadError {
+    let table = open.info.definition.name.clone();
     match error {
         BulkLoadError::NotEmpty => LoadError::Used { table },
         BulkLoadError::Full { .. } => {

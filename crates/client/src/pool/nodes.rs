@@ -31,13 +31,13 @@ use crate::CatalogueError;
 use crate::ask::Asker;
 
 /// Connections to all nodes.
-pub struct Nodes<C: Connection> {
+pub(crate) struct Nodes<C: Connection> {
     all: Vec<Node<C>>,
     epochs: OnceLock<Vec<u64>>,
     /// The lock values of this process, once it has asked for its number.
     locks: OnceLock<ComputeNodeLocks>,
     /// By name.
-    tables: Mutex<HashMap<String, Arc<OpenTable>>>,
+    tables: Mutex<HashMap<String, Arc<Known>>>,
     /// Whether anything may begin here any more.
     given_up: GivenUp,
 }
@@ -48,7 +48,7 @@ struct Node<C: Connection> {
 }
 
 /// A table in these lives: what each node says of its part.
-pub struct OpenTable {
+pub(crate) struct Known {
     /// Each node's part, home first.
     pub(crate) infos: Vec<PoolTableInfo>,
     /// The whole.
@@ -64,7 +64,7 @@ pub(crate) enum Caches {
     XStoreD(Vec<Arc<XCache>>, Arc<[u64]>),
 }
 
-impl OpenTable {
+impl Known {
     /// The cache of a ROLEX table.
     pub(crate) fn rolex_cache(&self) -> Result<&Arc<RolexCache>, PoolError> {
         match &self.caches {
@@ -213,7 +213,7 @@ impl<C: Connection> Nodes<C> {
         &self,
         table: &TableDefinition,
         engine: TableEngine,
-    ) -> Result<Arc<OpenTable>, CatalogueError> {
+    ) -> Result<Arc<Known>, CatalogueError> {
         let value_bytes = usize::from(table.value_bytes);
         let lines = match engine {
             TableEngine::Rolex => BlockGeometry::new(value_bytes).map(|geometry| geometry.lines()),
@@ -228,12 +228,12 @@ impl<C: Connection> Nodes<C> {
     }
 
     /// The table of this name, if it was opened in these lives.
-    pub(crate) fn known_table(&self, name: &str) -> Option<Arc<OpenTable>> {
+    pub(crate) fn known_table(&self, name: &str) -> Option<Arc<Known>> {
         lock(&self.tables).get(name).cloned()
     }
 
     /// Opens the table of this name, and completes it where whoever made it did not.
-    pub(crate) fn open_table(&self, name: &str) -> Result<Arc<OpenTable>, CatalogueError> {
+    pub(crate) fn open_table(&self, name: &str) -> Result<Arc<Known>, CatalogueError> {
         self.epochs()?;
         self.adopt(self.ask(0, &PoolRequest::OpenTable(name.to_owned()))?)
     }
@@ -246,7 +246,7 @@ impl<C: Connection> Nodes<C> {
     }
 
     /// Queue pairs for one session, one a node.
-    pub(crate) fn queues_to_all(&self, open: &OpenTable) -> Result<Vec<C::Queue>, FabricError> {
+    pub(crate) fn queues(&self, open: &Known) -> Result<Vec<C::Queue>, FabricError> {
         let queue = |(node, info): (usize, &PoolTableInfo)| {
             let mut queue = self.connection(node).open_queue()?;
             for (region, _) in regions(info, node) {
@@ -261,7 +261,7 @@ impl<C: Connection> Nodes<C> {
     pub(crate) fn pool_links(&self, name: &str) -> Result<PoolLinks<C::Queue>, CatalogueError> {
         let open = self.open_table(name)?;
         let cache = Arc::clone(open.rolex_cache()?);
-        let queues = self.queues_to_all(&open)?;
+        let queues = self.queues(&open)?;
         let (home, locks) = (Epoch(self.epochs()?[0]), self.locks()?);
         Ok(PoolLinks { queues, infos: open.infos.clone(), cache, home, locks })
     }
@@ -280,7 +280,7 @@ impl<C: Connection> Nodes<C> {
         Ok(info)
     }
 
-    fn adopt(&self, home: PoolTableInfo) -> Result<Arc<OpenTable>, CatalogueError> {
+    fn adopt(&self, home: PoolTableInfo) -> Result<Arc<Known>, CatalogueError> {
         let definition = home.definition.clone();
         if !definition.engine.is_sound(self.count()) {
             let (peer, table) = (self.peer(0).to_owned(), definition.table.name);
@@ -295,7 +295,7 @@ impl<C: Connection> Nodes<C> {
         let mut tables = lock(&self.tables);
         let open = tables.entry(definition.table.name).or_insert_with(|| {
             let info = Arc::new(whole(&infos));
-            Arc::new(OpenTable { infos, info, caches })
+            Arc::new(Known { infos, info, caches })
         });
         Ok(Arc::clone(open))
     }

@@ -13,7 +13,7 @@ use farsight_layout::pool::LockWord;
 use farsight_protocol::{Blocks, ComputeNode, ErrorCode, Fenced, LockSeen, PoolRequest, Space, TableId};
 use serde::de::DeserializeOwned;
 
-use super::nodes::{Nodes, OpenTable};
+use super::nodes::{Known, Nodes};
 use crate::CatalogueError;
 
 /// Leaves that a session takes at once, so that it hardly ever asks.
@@ -27,9 +27,9 @@ struct Calls<C: Connection> {
 }
 
 /// A session of this compute node that asks for so many leaves at once.
-pub(super) fn session<C: Connection + 'static>(
+pub(super) fn session<C: Connection>(
     nodes: &Arc<Nodes<C>>,
-    open: &OpenTable,
+    open: &Known,
     chunk_leaves: u32,
 ) -> Result<RolexSession, CatalogueError> {
     let calls = Calls { nodes: Arc::clone(nodes), table: open.info.id, chunk_leaves };

@@ -1,5 +1,6 @@
 //! Training of a pool's table, by any process that is asked to.
 
+use std::error::Error;
 use std::sync::Arc;
 
 use farsight_fabric::lane::PoolLane;
@@ -8,29 +9,38 @@ use farsight_index_rolex::{GroupSizes, HomeLines, LinesError, Reclaimed, TrainEr
 
 use super::{Nodes, rolex};
 use crate::CatalogueError;
+use crate::backend::Training;
 
 /// Leaves that its session asks for at once, if ever: it splits none.
 const LEAVES_A_CALL: u32 = 1;
+/// Steps of training from one look at what compute nodes left that have ended to the next.
+const STEPS_A_LOOK: u32 = 16;
+/// Groups of one step of training.
+const TRAIN_BUDGET: usize = 64;
 
 /// A trainer of one table, with queue pairs of its own, one a memory node.
 pub struct PoolTrainer<Q> {
     queues: Vec<Q>,
     trainer: Trainer,
     source: HomeLines,
+    /// Of [`Training`]: steps so far, and whether the last look gave something back.
+    steps: u32,
+    has_reclaimed: bool,
 }
 
 impl<Q: QueuePair> PoolTrainer<Q> {
-    pub(crate) fn of<C: Connection<Queue = Q> + 'static>(
+    pub(crate) fn of<C: Connection<Queue = Q>>(
         nodes: &Arc<Nodes<C>>,
         table: &str,
         sizes: GroupSizes,
     ) -> Result<Self, CatalogueError> {
         nodes.standing()?;
         let open = nodes.open_table(table)?;
-        let queues = nodes.queues_to_all(&open).map_err(CatalogueError::from)?;
+        let queues = nodes.queues(&open).map_err(CatalogueError::from)?;
         let session = rolex::session(nodes, &open, LEAVES_A_CALL)?;
         let trainer = Trainer::with_sizes(session, sizes);
-        Ok(Self { queues, trainer, source: HomeLines::new(open.info.id, open.infos[0].meta_lines) })
+        let source = HomeLines::new(open.info.id, open.infos[0].meta_lines);
+        Ok(Self { queues, trainer, source, steps: 0, has_reclaimed: false })
     }
 
     /// Trains up to `budget` groups whose leaves have split or lost their last pair; the latter are merged
@@ -39,7 +49,7 @@ impl<Q: QueuePair> PoolTrainer<Q> {
     /// # Errors
     /// [`TrainError`]. What was published stays, and other trainers go on.
     pub fn step(&mut self, budget: usize) -> Result<Trained, TrainError<LinesError>> {
-        let Self { queues, trainer, source } = self;
+        let Self { queues, trainer, source, .. } = self;
         let lane = PoolLane::new(queues);
         lane.block_on(async |slot| trainer.step(&slot, source, budget).await)?
     }
@@ -66,5 +76,18 @@ impl<Q: QueuePair> PoolTrainer<Q> {
         let Self { queues, trainer, .. } = self;
         let lane = PoolLane::new(queues);
         lane.block_on(async |slot| trainer.reclaim(&slot).await)?
+    }
+}
+
+impl<Q: QueuePair + Send> Training for PoolTrainer<Q> {
+    fn step(&mut self) -> Result<bool, Box<dyn Error + Send + Sync>> {
+        // First, for training may want the very lines that dead trainers left.
+        if self.has_reclaimed || self.steps.is_multiple_of(STEPS_A_LOOK) {
+            self.has_reclaimed = self.reclaim()? != Reclaimed::default();
+        }
+        let step = PoolTrainer::step(self, TRAIN_BUDGET)?;
+        self.steps = self.steps.wrapping_add(1);
+        // Nobody hurries for leaves that do not come to rest.
+        Ok(Trained { resting: 0, ..step } != Trained::default() || self.has_reclaimed)
     }
 }

@@ -1,0 +1,85 @@
+//! An engine attached to its queue pairs: the operations of one session, whatever its fabric and engine.
+//!
+//! Invariant: a call crosses from a session into an engine once, however many keys it carries. Behind that
+//! call fabric and engine are known to the compiler.
+
+use std::sync::Arc;
+
+use farsight_fabric::{FabricError, Meters, QueuePair};
+use farsight_index::{Answers, Counters, EngineError, Ordered, Pairs, ScanRequest, Writes};
+use farsight_protocol::WriteOutcome;
+
+use crate::backend::Backend;
+
+/// What a session does with its table; as the methods of [`Engine`](farsight_index::Engine) and [`Ordered`].
+pub(crate) trait Operations: Send {
+    /// Fails if the queue pairs are known to be lost, or their client to be over. Free where they are not.
+    fn check(&mut self) -> Result<(), FabricError>;
+    /// One value.
+    fn get(&mut self, key: u64, value: &mut [u8]) -> Result<Option<u64>, EngineError>;
+    /// Many values.
+    fn multi_get(&mut self, keys: &[u64], answers: &mut Answers) -> Result<(), EngineError>;
+    /// Many scans.
+    fn scan_batch(&mut self, scans: &[ScanRequest], pairs: &mut Pairs) -> Result<(), EngineError>;
+    /// Writes of one kind.
+    fn write(&mut self, writes: Writes<'_>, outcomes: &mut Vec<WriteOutcome>) -> Result<(), EngineError>;
+    /// Fills the cache.
+    fn prefill(&mut self) -> Result<(), EngineError>;
+    /// What the engine counted.
+    fn counters(&self) -> Counters;
+    /// What went over the queue pairs.
+    fn meters(&self) -> Meters;
+}
+
+/// What a session works with in one epoch of its backend.
+pub(crate) struct Working {
+    pub(crate) engine: Box<dyn Operations>,
+    pub(crate) backend: Arc<dyn Backend>,
+}
+
+/// An engine and its queue pairs, one a node.
+pub(crate) struct Attached<Q, E> {
+    pub(crate) queues: Vec<Q>,
+    pub(crate) engine: E,
+    /// The queue pairs end with it.
+    pub(crate) backend: Arc<dyn Backend>,
+}
+
+impl<Q: QueuePair + Send, E: Ordered<Q>> Operations for Attached<Q, E> {
+    fn check(&mut self) -> Result<(), FabricError> {
+        self.backend.standing()?;
+        // Nothing is in flight between two calls: to poll is to look whether the queue lives.
+        self.queues.iter_mut().try_for_each(|queue| queue.poll().map(drop))
+    }
+
+    fn get(&mut self, key: u64, value: &mut [u8]) -> Result<Option<u64>, EngineError> {
+        self.engine.get(&mut self.queues, key, value)
+    }
+
+    fn multi_get(&mut self, keys: &[u64], answers: &mut Answers) -> Result<(), EngineError> {
+        self.engine.multi_get(&mut self.queues, keys, answers)
+    }
+
+    fn scan_batch(&mut self, scans: &[ScanRequest], pairs: &mut Pairs) -> Result<(), EngineError> {
+        self.engine.scan_batch(&mut self.queues, scans, pairs)
+    }
+
+    fn write(&mut self, writes: Writes<'_>, outcomes: &mut Vec<WriteOutcome>) -> Result<(), EngineError> {
+        self.engine.write(&mut self.queues, writes, outcomes)
+    }
+
+    fn prefill(&mut self) -> Result<(), EngineError> {
+        self.engine.prefill(&mut self.queues)
+    }
+
+    fn counters(&self) -> Counters {
+        self.engine.counters()
+    }
+
+    fn meters(&self) -> Meters {
+        self.queues.iter().fold(Meters::default(), |mut sum, queue| {
+            sum += queue.meters();
+            sum
+        })
+    }
+}
