@@ -8,6 +8,7 @@ pub mod atomics;
 pub mod constants;
 pub mod crate_graph;
 pub mod dead_files;
+pub mod english;
 pub mod lengths;
 pub mod links;
 mod packages;
@@ -63,6 +64,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("links", links::check),
     ("constants", constants::check),
     ("speech", speech::check),
+    ("english", english::check),
     ("test command", test_command::check),
 ];
 
