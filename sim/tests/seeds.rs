@@ -55,6 +55,16 @@ fn a_seed_has_one_trace() {
     assert_eq!(different.len(), hashes.len(), "two seeds went one way");
 }
 
+/// A compute node was fenced between a split and its count, and no operation of its program failed by that.
+/// The judge took the leaf that training did not hear of for a fault.
+#[test]
+fn a_fence_that_no_program_heard_of_explains_a_lost_count() {
+    let scenario = named("pool-leases").expect("a scenario");
+    if let Err(failure) = run_seed(20_021_643, scenario, false) {
+        panic!("{failure}");
+    }
+}
+
 /// Runs `seeds` seeds from `first` on, on every core. `hint` says how that is repeated.
 fn run_seeds(scenario: &'static Named, first: u64, seeds: u64, hint: &str) -> Tally {
     let threads = std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(THREADS_MAX);

@@ -128,7 +128,7 @@ impl<K: Kind> Stage<'_, K, MemoryPool<K>> {
             Ok(())
         })?;
         // Who dies between a split and its count leaves a leaf that training does not hear of.
-        if counters.sibling_steps > 0 && !may_lose_counts(met) {
+        if counters.sibling_steps > 0 && !may_lose_counts(met) && !self.has_fenced() {
             return Err(format!("what is trained leads astray: {counters:?}"));
         }
         Ok(pairs)
@@ -148,6 +148,12 @@ impl<K: Kind> Stage<'_, K, MemoryPool<K>> {
             }
         }
         Ok(())
+    }
+
+    /// True if a node has fenced a compute node. Its program need not hear of it: it connects anew with its
+    /// next operation, or has no other.
+    fn has_fenced(&self) -> bool {
+        self.pools.current().iter().any(|node| node.stats().fenced > 0)
     }
 
     fn again(
