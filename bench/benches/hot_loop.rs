@@ -19,7 +19,10 @@ use farsight_index::{Access, Answers, Pairs, ScanRequest, record_of};
 use farsight_index_xstore::client::{XCache, XClient};
 use farsight_layout::{FORMAT_VERSION, Geometry, SubModelRecord, TableEntry};
 use farsight_model::{TrainOptions, TrainedModel, train};
-use farsight_protocol::{KeyKind, ReplyWriter, Request, TableDefinition, TableId, TableInfo};
+use farsight_protocol::{
+    KeyKind, PoolPlace, RegionInfo, ReplyWriter, Request, Space, TableDefinition, TableEngine, TableId,
+    TableInfo,
+};
 
 /// A published model over leaves in address order, served by the protocol's own frames.
 struct Published {
@@ -99,9 +102,15 @@ fn main() {
     let table = TableInfo {
         id: TableId(0),
         definition: TableDefinition::new("hot", KeyKind::U64, 8),
+        engine: TableEngine::XStore { boundaries: Vec::new() },
+        block_lines: geometry.leaf_lines() as u16,
         format_version: FORMAT_VERSION,
-        leaf_region: region.id().0,
-        capacity_leaves: published.fences.len() as u32,
+        place: PoolPlace { epochs: vec![1], index: 0 },
+        regions: vec![RegionInfo {
+            space: Space::Leaves,
+            id: region.id().0,
+            capacity: published.fences.len() as u32,
+        }],
     };
     let mut port = host.open_port().expect("a port");
     let control = Arc::clone(&host);

@@ -12,22 +12,22 @@ use farsight_fabric_shm::{ListenOptions, ShmHost};
 use farsight_index_xstore::client::XStoreError;
 use farsight_layout::FORMAT_VERSION;
 use farsight_node::{Failure, Listeners, Service, Threads, answer};
+use farsight_node::{NodeOptions, NodeState};
 use farsight_protocol::{ErrorCode, Request};
-use farsight_server::{ServerOptions, ServerState};
 
 const TABLE_BYTES: u64 = 8 << 20;
 const BUG: &str = "no leaf 7";
 
 /// A server with a bug, in writes, once it is armed.
 struct Buggy {
-    state: Arc<ServerState>,
+    state: Arc<NodeState>,
     is_armed: AtomicBool,
 }
 
 /// What executes its calls.
 struct Calls {
     server: Arc<Buggy>,
-    inner: farsight_server::Calls,
+    inner: farsight_node::Calls,
 }
 
 impl Service for Buggy {
@@ -63,7 +63,7 @@ impl CallHandler for Calls {
     }
 }
 
-impl farsight_node::Calls for Calls {
+impl farsight_node::Executor for Calls {
     fn set_now(&mut self, now: MonotonicNs) {
         self.inner.set_now(now);
     }
@@ -75,8 +75,8 @@ fn the_write_that_met_a_bug_is_indeterminate_and_later_ones_are_refused() {
     let socket = directory.file("socket");
     let host = Arc::new(ShmHost::listen(&socket, ListenOptions::new(FORMAT_VERSION)).expect("a server"));
     let clock = SystemClock::new();
-    let options = ServerOptions { table_memory_bytes: TABLE_BYTES, ..ServerOptions::default() };
-    let state = ServerState::new(vec![host.clone()], &options, clock.now()).expect("a server");
+    let options = NodeOptions { table_memory_bytes: TABLE_BYTES, ..NodeOptions::default() };
+    let state = NodeState::new(vec![host.clone()], &options, clock.now()).expect("a server");
     let server = Arc::new(Buggy { state, is_armed: AtomicBool::new(false) });
     let mut threads = Threads::new(Arc::clone(Service::failure(&*server)), move || {
         farsight_fabric::Host::wake(&*host);
@@ -94,7 +94,7 @@ fn the_write_that_met_a_bug_is_indeterminate_and_later_ones_are_refused() {
     assert_eq!(code_of(source), ErrorCode::Bug);
     assert!(source.to_string().contains(BUG), "{source}");
     // It was executed: to call it refused would have been a lie.
-    let pairs = || server.state.stats(clock.now()).tables[0].tree.pairs;
+    let pairs = || server.state.stats(clock.now()).tables[0].part().tree.pairs;
     assert_eq!(pairs(), 2);
 
     let error = session.put(3, b"after...").expect_err("the server refuses");

@@ -4,7 +4,7 @@ mod shared_memory {
     use std::collections::BTreeMap;
     use std::time::Instant;
 
-    use farsight::{Access, Answers, CacheStats, Client, Options, ServerStats, Table};
+    use farsight::{Access, Answers, CacheStats, Client, NodeStats, Options, Table};
     use farsight_base::prng::mix;
     use farsight_conformance::engine::costs::LoadedTable;
     use farsight_conformance::engine::harness::{PATIENCE, XStore, XStoreSession, await_training};
@@ -39,7 +39,7 @@ mod shared_memory {
             self.table.cache_stats()
         }
 
-        fn server_stats(&self) -> ServerStats {
+        fn server_stats(&self) -> NodeStats {
             self.server.server().stats()
         }
     }

@@ -10,8 +10,8 @@ use farsight_conformance::engine::direct::SessionView;
 use farsight_conformance::engine::{EngineUnderTest, TableUnderTest};
 use farsight_fabric::FabricError;
 use farsight_fabric_sim::{Kind, ReliableConnection, Simulation, Timing, Weakest};
+use farsight_node::NodeOptions;
 use farsight_protocol::{KeyKind, TableDefinition};
-use farsight_server::ServerOptions;
 use farsight_sim::Node;
 
 /// Virtual time that training may take.
@@ -25,7 +25,7 @@ struct SimStore<K: Kind> {
 impl<K: Kind> SimStore<K> {
     fn start(seed: u64) -> Self {
         let simulation = Simulation::new(seed, Timing::default(), Vec::new());
-        let options = ServerOptions { workers: 2, table_memory_bytes: 16 << 20, ..ServerOptions::default() };
+        let options = NodeOptions { workers: 2, table_memory_bytes: 16 << 20, ..NodeOptions::default() };
         Self { node: Node::start(&simulation, "sim://server", &options, seed), tables: AtomicU64::new(0) }
     }
 }

@@ -85,7 +85,7 @@ fn torture(test: &str, value_bytes: usize, keys: u64, stride: u64, writers: u64)
     let url = server.server().url().to_string();
     let shape = Shape { value_bytes, keys, stride, writers };
     let reports = run(test, url, server.file("ledger"), shape, READING_MS);
-    let tree = server.server().stats().tables[0].tree;
+    let tree = server.server().stats().tables[0].part().tree;
     assert!(tree.splits >= SPLITS_MIN && tree.compactions >= SPLITS_MIN, "the writers were idle: {tree:?}");
     assert!(reports.iter().all(|report| report.changes >= CHANGES_MIN), "a reader saw little: {reports:?}");
 }

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::sync::Ordering;
-use farsight_base::{RegionId, Stamp, WORDS_PER_LINE};
+use farsight_base::{Stamp, WORDS_PER_LINE};
 use farsight_client::{Access, ScanRequest};
 use farsight_fabric::Region as _;
 use farsight_fabric_sim::{Held, Kind, SimRegion};
 use farsight_layout::{Geometry, OWNER_WORD};
-use farsight_protocol::{ServerStats, TableStats};
+use farsight_protocol::{NodeStats, TableStats};
 
 use crate::client::{Client, Plan};
 use crate::cluster::{Cluster, OneServer};
@@ -70,7 +70,7 @@ pub(crate) fn check_left_over<K: Kind>(
     let client = node.connect().map_err(|error| broken(&error))?;
     let stats = check_counts(client.stats().map_err(|error| broken(&error))?, &node.regions(), has_decayed)?;
     drop(client);
-    check_pairs(stats.tree.pairs, pairs)?;
+    check_pairs(stats.part().tree.pairs, pairs)?;
     check_all_gone(plan)?;
     Ok(stats)
 }
@@ -145,7 +145,7 @@ fn look_with_fresh_cache<C: Cluster>(plan: &Arc<Plan<C>>) -> Result<usize, Strin
 /// A server counts as many leaves as its region holds, and has as many regions as tables. Returns what it
 /// says of the last of these.
 pub(crate) fn check_counts(
-    mut stats: ServerStats,
+    mut stats: NodeStats,
     regions: &[Arc<SimRegion>],
     has_decayed: bool,
 ) -> Result<TableStats, String> {
@@ -161,11 +161,11 @@ pub(crate) fn check_counts(
 /// No leaf's latch is taken, no line is being written, and every block in use is a leaf of the tree.
 fn check_leaves(regions: &[Arc<SimRegion>], table: &TableStats, has_decayed: bool) -> Result<(), String> {
     let geometry = Geometry::new(usize::from(table.info.definition.value_bytes)).map_err(|e| broken(&e))?;
-    let used = table.region.used_bytes / geometry.leaf_bytes() as u64;
-    if used != table.tree.leaves {
-        return Err(format!("{used} blocks are in use for {} leaves", table.tree.leaves));
+    let (used, tree) = (table.leaves.used, table.part().tree);
+    if used != tree.leaves {
+        return Err(format!("{used} blocks are in use for {} leaves", tree.leaves));
     }
-    let id = RegionId(table.info.leaf_region);
+    let id = table.info.region();
     let region = regions.iter().find(|region| region.id() == id).ok_or("its region is gone")?;
     for (number, words) in region.words().chunks_exact(geometry.leaf_words()).enumerate() {
         // Relaxed: nobody writes.

@@ -10,9 +10,9 @@ use farsight_client::Client;
 use farsight_fabric::{FabricError, Host as _};
 use farsight_fabric_sim::{Kind, SimHost, SimRegion, Simulation};
 use farsight_layout::FORMAT_VERSION;
+use farsight_node::{Background, BackgroundState, NodeOptions, NodeState};
 use farsight_node::{Service, Worker};
-use farsight_protocol::ServerStats;
-use farsight_server::{Background, BackgroundState, ServerOptions, ServerState};
+use farsight_protocol::NodeStats;
 
 use crate::cluster::connect;
 
@@ -52,7 +52,7 @@ pub(crate) fn run_workers<K: Kind, S: Service>(
 /// Lets a server's background train, more often while there are `calls`.
 pub(crate) fn run_background<K: Kind>(
     host: &SimHost<K>,
-    state: &Arc<ServerState>,
+    state: &Arc<NodeState>,
     calls: Arc<AtomicUsize>,
     seed: u64,
 ) {
@@ -75,12 +75,17 @@ pub(crate) fn run_background<K: Kind>(
     });
 }
 
+/// The longest pause between two looks for clients that have ended; it doubles while there are none.
+const LOOK_NS_MAX: u64 = 400_000;
+/// Doublings of that pause at most.
+const LOOK_DOUBLINGS_MAX: u32 = 7;
+
 /// A running server; it dies when dropped.
 pub struct Node<K: Kind> {
     simulation: Simulation,
     address: String,
     host: Arc<SimHost<K>>,
-    state: Arc<ServerState>,
+    state: Arc<NodeState>,
 }
 
 impl<K: Kind> Node<K> {
@@ -89,12 +94,30 @@ impl<K: Kind> Node<K> {
     /// # Panics
     /// If the options are none for a server, or somebody listens there.
     #[must_use]
-    pub fn start(simulation: &Simulation, address: &str, options: &ServerOptions, seed: u64) -> Self {
+    pub fn start(simulation: &Simulation, address: &str, options: &NodeOptions, seed: u64) -> Self {
         let host = Arc::new(simulation.listen::<K>(address, FORMAT_VERSION));
-        let state = ServerState::new(vec![host.clone()], options, simulation.now()).expect("a server");
+        let state = NodeState::new(vec![host.clone()], options, simulation.now()).expect("a server");
         let calls = run_workers(&host, &state, options.workers, seed);
         run_background(&host, &state, calls, seed);
         Self { simulation: simulation.clone(), address: address.to_owned(), host, state }
+    }
+
+    /// Has it hear of clients that have ended, as a pool's nodes must; when it looks follows from `seed`.
+    pub(crate) fn hear_departed(&self, seed: u64) {
+        let (own, clients) = (Arc::clone(&self.state), Arc::clone(&self.host));
+        let mut random = SplitMix64::new(!seed);
+        let mut doublings = 0;
+        self.host.run(move |now| {
+            let departed = clients.take_departed();
+            doublings = if departed.is_empty() { LOOK_DOUBLINGS_MAX.min(doublings + 1) } else { 0 };
+            own.note_departed(departed);
+            Some(now.plus(Duration::from_nanos(1 + random.below(LOOK_NS_MAX << doublings))))
+        });
+    }
+
+    /// It dies.
+    pub(crate) fn end(&self) {
+        self.host.kill();
     }
 
     /// A new client of this server.
@@ -133,7 +156,7 @@ impl<K: Kind> Node<K> {
 
     /// What the server counted, asked without a call.
     #[must_use]
-    pub fn stats(&self) -> ServerStats {
+    pub fn stats(&self) -> NodeStats {
         self.state.stats(self.simulation.now())
     }
 
@@ -146,6 +169,6 @@ impl<K: Kind> Node<K> {
 
 impl<K: Kind> Drop for Node<K> {
     fn drop(&mut self) {
-        self.host.kill();
+        self.end();
     }
 }

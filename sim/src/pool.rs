@@ -5,7 +5,6 @@
 
 mod judge;
 mod lives;
-mod memory_node;
 mod parts;
 mod scenarios;
 mod trainer;
@@ -18,7 +17,7 @@ use farsight_base::clock::MonotonicNs;
 use farsight_base::sync::{AtomicBool, AtomicUsize, Ordering};
 use farsight_client::{Access, CatalogueError, PoolClient};
 use farsight_fabric_sim::{Fault, Kind, SimConnection, Simulation};
-use farsight_memory_node::MemoryNodeOptions;
+use farsight_node::NodeOptions;
 
 use crate::Scenario;
 use crate::classes::Coverage;
@@ -64,10 +63,10 @@ pub(crate) fn run_on<K: Kind, C: JudgedPool<K>>(
     let pools = Arc::new(Pools::<K>::start(Setting {
         simulation: simulation.clone(),
         addresses,
-        options: MemoryNodeOptions {
+        options: NodeOptions {
             workers: scenario.workers,
             table_memory_bytes: (scenario.leaves * scenario.leaf_lines() * LINE_BYTES) as u64,
-            lease: None,
+            ..NodeOptions::default()
         },
         value_bytes: scenario.value_bytes,
         sample: shape.is_x_store_d.then(|| scenario.sample()),

@@ -18,8 +18,8 @@ use farsight_fabric::Region as _;
 use farsight_fabric_sim::{Fault, Kind, Ordered, ReliableConnection, SimRegion, Simulation, Timing, Weakest};
 use farsight_layout::Geometry;
 use farsight_layout::pool::BlockGeometry;
+use farsight_node::NodeOptions;
 use farsight_protocol::WriteOperation;
-use farsight_server::ServerOptions;
 
 use crate::Scenario;
 use crate::allowed::Allowed;
@@ -140,7 +140,7 @@ impl Scenario {
 
     fn servers<K: Kind>(&self, simulation: &Simulation) -> Arc<Servers<K>> {
         let table_memory_bytes = (self.leaves * self.geometry().leaf_bytes()) as u64;
-        let options = ServerOptions { workers: self.workers, table_memory_bytes, ..ServerOptions::default() };
+        let options = NodeOptions { workers: self.workers, table_memory_bytes, ..NodeOptions::default() };
         Arc::new(Servers::start(Setting {
             simulation: simulation.clone(),
             address: ADDRESSES[0],
@@ -193,12 +193,22 @@ impl Scenario {
         let (events, trace_hash) = (simulation.events(), simulation.trace_hash());
         let lasted = simulation.now().since(MonotonicNs(0));
         let stats = check_left_over(&node, &bystander, pairs, self.decays())?;
-        journal.mark(Mark::Mended, stats.tree.mended);
-        journal.mark(Mark::Retrained, stats.model.retrained + stats.model.generation.saturating_sub(1));
+        journal.mark(Mark::Mended, stats.part().tree.mended);
+        journal.mark(
+            Mark::Retrained,
+            stats.part().model.retrained + stats.part().model.generation.saturating_sub(1),
+        );
         journal.mark(Mark::Wrapped, self.wrapped_lines(&node));
         let mut coverage = journal.coverage();
         coverage.strikes = strikes;
-        Ok(Report { splits: stats.tree.splits, events, trace_hash, lasted, coverage, ..Report::default() })
+        Ok(Report {
+            splits: stats.part().tree.splits,
+            events,
+            trace_hash,
+            lasted,
+            coverage,
+            ..Report::default()
+        })
     }
 
     /// The plan of the program that fills the table and looks back, which no rule stops.

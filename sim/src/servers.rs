@@ -9,8 +9,8 @@ use std::time::Duration;
 use farsight_base::prng::SplitMix64;
 use farsight_client::CatalogueError;
 use farsight_fabric_sim::{Kind, Simulation};
+use farsight_node::NodeOptions;
 use farsight_protocol::{KeyKind, TableDefinition};
-use farsight_server::ServerOptions;
 
 use crate::cluster::connect;
 use crate::node::Node;
@@ -23,7 +23,7 @@ pub(crate) struct Setting {
     pub(crate) simulation: Simulation,
     pub(crate) address: &'static str,
     pub(crate) table: &'static str,
-    pub(crate) options: ServerOptions,
+    pub(crate) options: NodeOptions,
     pub(crate) value_bytes: u16,
     /// The last version that a table leaves out.
     pub(crate) versions_left_out: u64,

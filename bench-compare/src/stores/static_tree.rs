@@ -28,9 +28,9 @@ pub(super) fn open(source: &Source<'_>) -> Result<Box<dyn Store>> {
     queue.attach(info.region())?;
     let value_bytes = usize::from(info.definition.value_bytes);
     let stats = client.stats()?.tables.into_iter().find(|table| table.info.id == info.id);
-    let used_bytes = stats.context("the server has no such table")?.region.used_bytes;
+    let used_bytes = stats.context("the server has no such table")?.used_bytes();
     let blocks = used_bytes.div_ceil(Geometry::new(value_bytes)?.leaf_bytes() as u64);
-    ensure!(blocks <= u64::from(info.capacity_leaves), "{blocks} leaves, more than the region has");
+    ensure!(blocks <= u64::from(info.capacity_leaves()), "{blocks} leaves, more than the region has");
     let tree = TreeClient::fetch(&mut queue, info.region(), value_bytes, blocks as u32)?;
     connection.collapse_to_huge_pages();
     Ok(Box::new(Cached { tree, queue, answers: Answers::default(), _connection: connection }))

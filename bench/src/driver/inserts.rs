@@ -20,7 +20,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use farsight::{Access, Client, Session, Table, TableStats, WriteOutcome};
+use farsight::{Access, Client, PartStats, Session, Table, WriteOutcome};
 use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
 use farsight_layout::Geometry;
 
@@ -245,10 +245,11 @@ impl Bench<'_> {
         })
     }
 
-    fn table_stats(&self, table: &Table<u64>) -> Result<TableStats, DriverError> {
+    fn part_stats(&self, table: &Table<u64>) -> Result<PartStats, DriverError> {
         let name = table.name();
         let tables = self.load.client.stats()?.tables;
-        Ok(tables.into_iter().find(|table| table.info.definition.name == name).expect("this run's table"))
+        let own = tables.iter().find(|table| table.info.definition.name == name);
+        Ok(*own.expect("this run's table").part())
     }
 
     /// One phase of so many seconds: the threads run, this one samples.
@@ -265,7 +266,7 @@ impl Bench<'_> {
         if let Some(reader) = &mut reader {
             reader.session.prefill()?;
         }
-        let before = self.table_stats(&written)?;
+        let before = self.part_stats(&written)?;
         let server_cpu = self.load.server_cpu_time()?;
         let begun = Instant::now();
         let (samples, reads) = std::thread::scope(|scope| {
@@ -298,7 +299,7 @@ impl Bench<'_> {
         let server_cpu = self.load.server_cpu_time()?.saturating_sub(server_cpu);
         let gets = reads.wall.operations();
         let a_get = |count: u64| if gets == 0 { 0.0 } else { count as f64 / gets as f64 };
-        let after = self.table_stats(&written)?;
+        let after = self.part_stats(&written)?;
         Ok(InsertPhase {
             phase: name.to_owned(),
             inserts_per_s: progress.inserts.load(Ordering::Relaxed) as f64 / elapsed_s,
@@ -322,7 +323,7 @@ impl Bench<'_> {
         &self,
         seconds: f64,
         begun: Instant,
-        (written, before): (&Table<u64>, &TableStats),
+        (written, before): (&Table<u64>, &PartStats),
         progress: &Progress,
     ) -> Result<Vec<InsertSample>, DriverError> {
         let mut samples: Vec<InsertSample> = Vec::new();
@@ -335,7 +336,7 @@ impl Bench<'_> {
             let inserts_now = progress.inserts.load(Ordering::Relaxed);
             let gets_now = progress.gets.load(Ordering::Relaxed);
             let at_s = begun.elapsed().as_secs_f64();
-            let stats = self.table_stats(written)?;
+            let stats = self.part_stats(written)?;
             let elapsed_s = at_s - last_s;
             samples.push(InsertSample {
                 at_s,

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use farsight::{
-    Access, Addresses, Client, ConnectOptions, Engine, MemoryNodeStats, Options, PoolTableStats, ServerUrl,
-    Table, TableOptions, TableStats,
+    Access, Addresses, Client, ConnectOptions, Engine, NodeStats, Options, ServerUrl, Table, TableOptions,
+    TableStats,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -90,7 +90,8 @@ impl Load {
         // Nothing that was measured before would belong to a server that was started again.
         let options = ConnectOptions { reconnect_timeout: Duration::ZERO, ..options };
         let client = Client::connect_with(&url, &options)?;
-        let is_rolex = matches!(source, ServerSource::Connect(..)) && client.memory_node_stats()?.is_some();
+        let nodes = url.urls().len();
+        let is_rolex = matches!(source, ServerSource::Connect(..)) && Engine::usual(nodes) == Engine::Rolex;
         if access == Access::Rpc && is_rolex {
             return Err(DriverError::NobodySearches { peer: client.peer().to_owned() });
         }
@@ -99,10 +100,10 @@ impl Load {
         fill(&table, keys, cancellation)?;
         let load_s = begun.elapsed().as_secs_f64();
 
-        let rested = match client.memory_node_stats()? {
-            Some(_) => Rested::of_pool(&client, &name, cancellation)?,
+        let rested = match nodes {
             // Only of its own server the driver knows that nobody else keeps it busy.
-            None => Rested::wait(&client, &name, !servers.is_empty(), cancellation)?,
+            1 => Rested::wait(&client, &name, !servers.is_empty(), cancellation)?,
+            _ => Rested::of_pool(&client, &name, cancellation)?,
         };
         let options = Options { access };
         let begun = Instant::now();
@@ -140,11 +141,7 @@ impl Load {
             let times = self.server_process_ids.iter().map(|process_id| process_cpu_time(*process_id));
             return Ok(times.sum::<Result<Duration, _>>()?);
         }
-        let seconds = match self.client.memory_node_stats()? {
-            Some(nodes) => nodes.iter().map(|node| node.cpu_s).sum(),
-            None => self.client.stats()?.cpu_s,
-        };
-        Ok(Duration::from_secs_f64(seconds))
+        Ok(Duration::from_secs_f64(self.client.node_stats()?.iter().map(|node| node.cpu_s).sum()))
     }
 
     /// Another table of the same server, with the same `keys`, at rest.
@@ -191,10 +188,10 @@ impl Rested {
         loop {
             cancellation.check()?;
             let pending = client.pending_training()?;
-            let nodes = client.memory_node_stats()?.unwrap_or_default();
+            let nodes = client.node_stats()?;
             let tables = nodes.iter().flat_map(|node| &node.tables);
-            let of_table: Vec<&PoolTableStats> =
-                tables.filter(|table| table.info.definition.table.name == name).collect();
+            let of_table: Vec<&TableStats> =
+                tables.filter(|table| table.info.definition.name == name).collect();
             let untrained =
                 of_table.iter().filter_map(|table| table.part).filter(|part| part.model.generation == 0);
             let untrained = untrained.count();
@@ -209,13 +206,13 @@ impl Rested {
         }
     }
 
-    fn of_nodes(nodes: &[MemoryNodeStats], of_table: &[&PoolTableStats]) -> Self {
+    fn of_nodes(nodes: &[NodeStats], of_table: &[&TableStats]) -> Self {
         let parts = || of_table.iter().filter_map(|table| table.part);
         Self {
             engine: if parts().next().is_some() { Engine::XStoreD } else { Engine::Rolex },
             process_ids: nodes.iter().map(|node| node.process_id).collect(),
             training_s: parts().map(|part| part.model.training_s).fold(0.0, |sum, part| sum + part),
-            table_bytes: of_table.iter().map(|table| table.leaves.used * table.leaves.block_bytes).sum(),
+            table_bytes: of_table.iter().map(|table| table.used_bytes()).sum(),
         }
     }
 
@@ -230,8 +227,8 @@ impl Rested {
         Ok(Self {
             engine: Engine::XStore,
             process_ids: vec![process_id],
-            training_s: stats.model.training_s,
-            table_bytes: stats.region.used_bytes,
+            training_s: stats.part().model.training_s,
+            table_bytes: stats.used_bytes(),
         })
     }
 }
@@ -289,7 +286,7 @@ fn rest(
         let pending = client.pending_training()?;
         let stats = client.stats()?;
         let table = stats.tables.into_iter().find(|table| table.info.definition.name == name);
-        let generation = table.as_ref().map_or(0, |table| table.model.generation);
+        let generation = table.as_ref().and_then(|table| table.part).map_or(0, |part| part.model.generation);
         if let Some(table) = table.filter(|_| generation > 0 && pending == 0 && used <= REST_CPU_MAX) {
             return Ok(table);
         }

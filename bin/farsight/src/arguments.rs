@@ -17,7 +17,6 @@ pub(crate) struct Arguments {
 const EXAMPLES: &str = "\
 Examples:
   farsight serve &                         start a server
-  farsight memory-node &                   start a memory node of a pool
   farsight create prices --value-size 16   make a table of u64 keys
   farsight put prices 100 'sixteen bytes'  store a pair
   farsight get prices 100                  read it
@@ -35,8 +34,8 @@ $XDG_STATE_HOME/farsight (~/.local/state/farsight) that is this user's alone.
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    #[command(visible_alias = "memory-node")]
     Serve(commands::serve::Serve),
-    MemoryNode(commands::memory_node::MemoryNode),
     Get(commands::get::Get),
     Put(commands::put::Put),
     Delete(commands::delete::Delete),
@@ -56,7 +55,6 @@ impl Command {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Serve(command) => command.run(),
-            Self::MemoryNode(command) => command.run(),
             Self::Get(command) => command.run(),
             Self::Put(command) => command.run(),
             Self::Delete(command) => command.run(),

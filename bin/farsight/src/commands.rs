@@ -8,7 +8,6 @@ pub(crate) mod doctor;
 pub(crate) mod figure;
 pub(crate) mod get;
 pub(crate) mod load;
-pub(crate) mod memory_node;
 pub(crate) mod put;
 pub(crate) mod scan;
 pub(crate) mod serve;

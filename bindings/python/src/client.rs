@@ -89,16 +89,11 @@ impl Client {
         Ok(tables.into_iter().map(row).collect())
     }
 
-    /// The statistics as JSON: a server's, or a list of those of a pool's memory nodes.
+    /// The statistics as JSON: a list of those of each node, home first.
     fn stats(&self, py: Python<'_>) -> PyResult<String> {
         let client = self.client()?;
-        let failed = |error: serde_json::Error| PyValueError::new_err(error.to_string());
-        let nodes = py.detach(|| client.memory_node_stats()).map_err(|error| error::catalogue(&error))?;
-        if let Some(nodes) = nodes {
-            return serde_json::to_string(&nodes).map_err(failed);
-        }
-        let stats = py.detach(|| client.stats()).map_err(|error| error::catalogue(&error))?;
-        serde_json::to_string(&stats).map_err(failed)
+        let nodes = py.detach(|| client.node_stats()).map_err(|error| error::catalogue(&error))?;
+        serde_json::to_string(&nodes).map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
     /// Ends the connection, once the last table of it is gone too.

@@ -26,7 +26,7 @@ mod _native {
         ConnectError, Error, IndeterminateError, LoadError, ReadError, RefusedError, TableError, WriteError,
     };
     #[pymodule_export]
-    use super::server::{MemoryNode, Server};
+    use super::server::Server;
     #[pymodule_export]
     use super::table::Table;
     use super::{Bound, PyModule, PyModuleMethods, PyResult};

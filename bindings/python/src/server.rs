@@ -1,4 +1,4 @@
-//! Servers and memory nodes inside the Python process.
+//! Servers inside the Python process.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -8,21 +8,13 @@ use pyo3::prelude::*;
 
 use crate::error;
 
-/// A server with threads of its own.
+/// A server, alone or a node of a pool, with threads of its own.
 #[pyclass(frozen)]
 pub(crate) struct Server {
     urls: Vec<String>,
-    /// `None` once it was stopped.
-    running: Mutex<Option<farsight::Server>>,
-}
-
-/// A memory node of a pool with threads of its own.
-#[pyclass(frozen)]
-pub(crate) struct MemoryNode {
-    urls: Vec<String>,
     connect: ConnectOptions,
-    /// `None` once it was stopped. What trains goes before the node does.
-    running: Mutex<Option<(Vec<PoolTraining>, farsight::MemoryNode)>>,
+    /// `None` once it was stopped. What trains goes before the server does.
+    running: Mutex<Option<(Vec<PoolTraining>, farsight::Server)>>,
 }
 
 fn builder(
@@ -69,39 +61,8 @@ impl Server {
     ) -> PyResult<Self> {
         let builder = builder(socket, workers, table_memory_bytes, listen, allow_plaintext)?;
         let server = py.detach(|| builder.start()).map_err(|error| error::starting(&error))?;
-        Ok(Self { urls: texts(server.urls()), running: Mutex::new(Some(server)) })
-    }
-
-    /// All addresses, the best first.
-    #[getter]
-    fn urls(&self) -> Vec<String> {
-        self.urls.clone()
-    }
-
-    /// Stops it; nothing if it is stopped.
-    fn shutdown(&self, py: Python<'_>) -> PyResult<()> {
-        stopped(py.detach(|| {
-            let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
-            running.map_or(Ok(()), farsight::Server::shutdown)
-        }))
-    }
-}
-
-#[pymethods]
-impl MemoryNode {
-    #[new]
-    fn new(
-        py: Python<'_>,
-        socket: Option<PathBuf>,
-        workers: Option<usize>,
-        table_memory_bytes: Option<u64>,
-        listen: Vec<String>,
-        allow_plaintext: bool,
-    ) -> PyResult<Self> {
-        let builder = builder(socket, workers, table_memory_bytes, listen, allow_plaintext)?;
-        let node = py.detach(|| builder.start_memory_node()).map_err(|error| error::starting(&error))?;
         let connect = ConnectOptions { allow_plaintext, ..ConnectOptions::default() };
-        Ok(Self { urls: texts(node.urls()), connect, running: Mutex::new(Some((Vec::new(), node))) })
+        Ok(Self { urls: texts(server.urls()), connect, running: Mutex::new(Some((Vec::new(), server))) })
     }
 
     /// All addresses, the best first.
@@ -110,13 +71,13 @@ impl MemoryNode {
         self.urls.clone()
     }
 
-    /// Trains the tables of the pool at these addresses, on a thread that ends with the node.
+    /// Trains the tables of the pool at these addresses, on a thread that ends with the server.
     fn train(&self, pool: &str) -> PyResult<()> {
         let pool: Addresses = pool.parse().map_err(|error| error::address(&error))?;
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((trainings, _)) = running.as_mut() else {
             return Err(error::ConnectError::new_err(format!(
-                "the memory node at {} is stopped",
+                "the server at {} is stopped",
                 self.urls[0]
             )));
         };
@@ -128,9 +89,9 @@ impl MemoryNode {
     fn shutdown(&self, py: Python<'_>) -> PyResult<()> {
         stopped(py.detach(|| {
             let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
-            running.map_or(Ok(()), |(trainings, node)| {
+            running.map_or(Ok(()), |(trainings, server)| {
                 drop(trainings);
-                node.shutdown()
+                server.shutdown()
             })
         }))
     }

@@ -19,14 +19,14 @@ MEMORY_NODES = 2
 
 
 class Serving:
-    """A server process that answers, or a memory node's."""
+    """A server process that answers."""
 
-    def __init__(self, directory: Path, command: str = "serve") -> None:
+    def __init__(self, directory: Path) -> None:
         program = os.environ.get("FARSIGHT_PROGRAM") or shutil.which("farsight")
         assert program, "set FARSIGHT_PROGRAM to the program `farsight`, or put it on the path"
         self.url = f"shm://{directory}/farsight.sock"
         self.process = subprocess.Popen(
-            [program, command, "--socket", f"{directory}/farsight.sock", "--memory", "64M"]
+            [program, "serve", "--socket", f"{directory}/farsight.sock", "--memory", "64M"]
         )
         self._wait()
 
@@ -68,7 +68,7 @@ def pool_urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[st
 
     def urls(engine: str) -> str:
         if engine not in nodes:
-            nodes[engine] = [Serving(tmp_path_factory.mktemp("node"), "memory-node") for _ in range(MEMORY_NODES)]
+            nodes[engine] = [Serving(tmp_path_factory.mktemp("node")) for _ in range(MEMORY_NODES)]
         return ",".join(node.url for node in nodes[engine])
 
     yield urls

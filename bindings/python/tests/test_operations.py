@@ -151,9 +151,9 @@ def test_tables_and_statistics(client: farsight.Client, new_table: Any, store: S
     statistics = client.stats()
     if store.engine == "xstore":
         mine = [one for one in statistics["tables"] if one["info"]["definition"]["name"] == table.name]
-        assert mine[0]["tree"]["pairs"] == 1
+        assert mine[0]["part"]["tree"]["pairs"] == 1
     else:
-        for place, node in enumerate(statistics["memory_nodes"]):
+        for place, node in enumerate(statistics["nodes"]):
             tables = [one["info"] for one in node["tables"]]
             mine = [one for one in tables if one["definition"]["table"]["name"] == table.name]
             assert mine[0]["place"]["index"] == place

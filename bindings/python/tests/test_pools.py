@@ -22,8 +22,8 @@ class Pool:
         self.nodes = [self.start(node) for node in range(2)]
         self.url = ",".join(node.url for node in self.nodes)
 
-    def start(self, node: int) -> farsight.MemoryNode:
-        return farsight.MemoryNode(self.directory / f"node-{node}", table_memory_bytes=self.bytes)
+    def start(self, node: int) -> farsight.Server:
+        return farsight.Server(self.directory / f"node-{node}", table_memory_bytes=self.bytes)
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_nodes_in_this_process(pool: Pool, engine: str) -> None:
     assert found.tolist() == [True, True, False] * 10_000
     assert (values[::3] == -keys).all() and (values[1::3] == keys).all()
     assert len(table.scan(limit=100_000)[0]) == 20_000
-    nodes = client.stats()["memory_nodes"]
+    nodes = client.stats()["nodes"]
     used = [node["tables"][0]["leaves"]["used"] for node in nodes]
     assert min(used) > max(used) / 4, "both nodes hold leaves"
     # Another client finds it, and a definition of its own is refused.
@@ -62,7 +62,7 @@ def test_a_node_trains(pool: Pool) -> None:
     keys = np.arange(5_000, dtype=np.uint64)
     table.put_many(keys, keys)
     deadline = time.monotonic() + PATIENCE_S
-    while client.stats()["memory_nodes"][0]["tables"][0]["meta"]["used"] == 1:
+    while client.stats()["nodes"][0]["tables"][0]["meta"]["used"] == 1:
         assert time.monotonic() < deadline, "nobody trains"
         time.sleep(0.01)
     assert table.multi_get(keys)[1].all()
@@ -71,12 +71,18 @@ def test_a_node_trains(pool: Pool) -> None:
         pool.nodes[1].train(pool.url)
 
 
-def test_engines_that_are_not_to_be_had(pool: Pool, client: farsight.Client) -> None:
-    with pytest.raises(farsight.TableError, match="needs a server"):
-        farsight.connect(pool.url).create_table("t", 8, engine="xstore")
-    for engine in ENGINES:
-        with pytest.raises(farsight.TableError, match="needs a pool"):
-            client.create_table("t", 8, engine=engine)
+@pytest.mark.parametrize("engine", ["xstore", *ENGINES])
+def test_any_number_of_nodes_has_every_engine(pool: Pool, tmp_path: Path, engine: str) -> None:
+    keys = np.arange(1_000, dtype=np.uint64)
+    with farsight.Server(tmp_path / "alone.sock", table_memory_bytes=pool.bytes) as alone:
+        for url in (pool.url, alone.url):
+            table = farsight.connect(url).create_table("every", np.uint64, engine=engine, sample=keys)
+            table.load(keys, keys)
+            assert (table.multi_get(keys)[0] == keys).all()
+            del table
+
+
+def test_engines_that_there_are_not(client: farsight.Client) -> None:
     with pytest.raises(ValueError, match="xstore, rolex, xstore-d"):
         client.create_table("t", 8, engine="flexkv")  # type: ignore[arg-type]
 

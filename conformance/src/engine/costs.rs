@@ -3,7 +3,7 @@
 //! Invariant: a test names no fabric. One joins by implementing [`LoadedTable`] and naming it to
 //! [`costs_suite!`](crate::costs_suite).
 
-use farsight::{Access, CacheStats, Counters, Meters, ServerStats, WriteOperation};
+use farsight::{Access, CacheStats, Counters, Meters, NodeStats, WriteOperation};
 use farsight_base::prng::mix;
 
 use super::{Seed, SessionUnderTest, key_sets};
@@ -28,7 +28,7 @@ pub trait LoadedTable {
     fn cache_stats(&self) -> CacheStats;
 
     /// What the server counted, without asking by a call.
-    fn server_stats(&self) -> ServerStats;
+    fn server_stats(&self) -> NodeStats;
 }
 
 /// A session that says what it cost.
@@ -267,7 +267,7 @@ pub fn writes_are_one_call_for_128_entries<L: LoadedTable>() {
         assert_eq!((meters.reads, meters.writes, meters.atomics), (0, 0, 0), "verbs of {operation:?}");
         assert_eq!(counters.fallbacks, 0);
     }
-    let tree = loaded.table.server_stats().tables[0].tree;
+    let tree = loaded.table.server_stats().tables[0].part().tree;
     assert!(tree.hint_hits as f64 > 0.9 * (4 * WRITES) as f64, "hints led to their leaves: {tree:?}");
 
     let (meters, _) = cost(&mut session, |session| {

@@ -8,8 +8,8 @@ use farsight_client::{Client, ClientOptions, ScanCursor, ScanRequest, Session, T
 use farsight_fabric::{Host, Listener};
 use farsight_index::Pairs;
 use farsight_layout::FORMAT_VERSION;
+use farsight_node::{Node, NodeHandle, NodeOptions};
 use farsight_protocol::{KeyKind, TableDefinition};
-use farsight_server::{Server, ServerHandle, ServerOptions};
 
 use super::costs::MeteredSession;
 use super::harness::eventually;
@@ -20,7 +20,7 @@ use crate::fabric::FabricUnderTest;
 pub struct DirectStore<F: FabricUnderTest> {
     /// Where it listens.
     pub subject: Arc<F>,
-    server: ServerHandle,
+    server: NodeHandle,
     tables: AtomicU64,
 }
 
@@ -46,8 +46,8 @@ impl<F: FabricUnderTest> DirectStore<F> {
     }
 
     fn over(subject: Arc<F>, listeners: Vec<Arc<dyn Listener>>, table_memory_bytes: u64) -> Self {
-        let options = ServerOptions { table_memory_bytes, ..ServerOptions::default() };
-        let server = Server::start(listeners, &options).expect("a server");
+        let options = NodeOptions { table_memory_bytes, ..NodeOptions::default() };
+        let server = Node::start(listeners, &options).expect("a server");
         Self { subject, server, tables: AtomicU64::new(0) }
     }
 
@@ -59,7 +59,7 @@ impl<F: FabricUnderTest> DirectStore<F> {
 
     /// The server.
     #[must_use]
-    pub fn server(&self) -> &ServerHandle {
+    pub fn server(&self) -> &NodeHandle {
         &self.server
     }
 

@@ -3,9 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use farsight::{
-    Addresses, Client, ConnectOptions, MemoryNode, PoolTableStats, PoolTraining, Server, ServerUrl,
-};
+use farsight::{Addresses, Client, ConnectOptions, PoolTraining, Server, ServerUrl, TableStats};
 
 use super::harness::Directory;
 
@@ -14,7 +12,7 @@ const RECONNECT_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// The memory nodes.
 pub struct Pool {
-    nodes: Vec<Option<MemoryNode>>,
+    nodes: Vec<Option<Server>>,
     urls: Vec<ServerUrl>,
     table_bytes: u64,
     directory: Directory,
@@ -28,7 +26,7 @@ impl Pool {
     pub fn start(count: usize, table_bytes: u64, url: impl Fn(&Directory, usize) -> ServerUrl) -> Self {
         let directory = Directory::new();
         let start = |node| start_node(url(&directory, node), table_bytes);
-        let nodes: Vec<MemoryNode> = (0..count).map(start).collect();
+        let nodes: Vec<Server> = (0..count).map(start).collect();
         let urls = nodes.iter().map(|node| node.url().clone()).collect();
         Self { nodes: nodes.into_iter().map(Some).collect(), urls, table_bytes, directory }
     }
@@ -50,7 +48,7 @@ impl Pool {
     }
 
     /// The nodes that run.
-    pub fn nodes(&self) -> impl Iterator<Item = &MemoryNode> {
+    pub fn nodes(&self) -> impl Iterator<Item = &Server> {
         self.nodes.iter().flatten()
     }
 
@@ -92,14 +90,14 @@ impl Pool {
     }
 
     /// What the nodes that run count of their parts of all tables.
-    pub fn sum(&self, count: impl Fn(&PoolTableStats) -> u64) -> u64 {
+    pub fn sum(&self, count: impl Fn(&TableStats) -> u64) -> u64 {
         self.nodes().flat_map(|node| node.stats().tables).map(|table| count(&table)).sum()
     }
 }
 
-fn start_node(url: ServerUrl, table_bytes: u64) -> MemoryNode {
+fn start_node(url: ServerUrl, table_bytes: u64) -> Server {
     let builder = Server::builder().listen(url).table_memory_bytes(table_bytes);
-    builder.start_memory_node().expect("a memory node")
+    builder.start().expect("a memory node")
 }
 
 /// A place of shared memory's for node `node`.

@@ -8,7 +8,7 @@ use farsight::Access;
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_client::{Client, ClientOptions, Engine, GroupSizes, NewTable, PoolClient, Table};
 use farsight_layout::FORMAT_VERSION;
-use farsight_memory_node::{MemoryNode, MemoryNodeHandle, MemoryNodeOptions};
+use farsight_node::{Node, NodeHandle, NodeOptions};
 use farsight_protocol::{KeyKind, TableDefinition};
 
 use super::direct::SessionView;
@@ -26,7 +26,7 @@ const GROUPS_A_STEP: usize = 64;
 /// Memory nodes over `F`, with as many tables as the tests make.
 pub struct PoolStore<F: FabricUnderTest> {
     subjects: Arc<Vec<F>>,
-    nodes: Vec<MemoryNodeHandle>,
+    nodes: Vec<NodeHandle>,
     /// Keys that tell ranges apart, of XStore-D; `None`: tables are of ROLEX.
     sample: Option<Vec<u64>>,
     tables: AtomicU64,
@@ -60,10 +60,10 @@ impl<F: FabricUnderTest> PoolStore<F> {
     }
 
     fn start(subjects: Vec<F>, sample: Option<Vec<u64>>, table_memory_bytes: u64) -> Self {
-        let options = MemoryNodeOptions { workers: 1, table_memory_bytes, lease: Some(LEASE) };
+        let options = NodeOptions { table_memory_bytes, lease: Some(LEASE), ..NodeOptions::default() };
         let start = |subject: &F| {
             let host = Arc::new(subject.listen(FORMAT_VERSION));
-            MemoryNode::start(vec![host], &options).expect("a memory node")
+            Node::start(vec![host], &options).expect("a memory node")
         };
         let nodes = subjects.iter().map(start).collect();
         Self { subjects: Arc::new(subjects), nodes, sample, tables: AtomicU64::new(0) }
@@ -77,7 +77,7 @@ impl<F: FabricUnderTest> PoolStore<F> {
 
     /// The nodes.
     #[must_use]
-    pub fn nodes(&self) -> &[MemoryNodeHandle] {
+    pub fn nodes(&self) -> &[NodeHandle] {
         &self.nodes
     }
 
@@ -89,7 +89,7 @@ impl<F: FabricUnderTest> PoolStore<F> {
     pub fn create(&self, name: &str, value_bytes: usize) -> Table {
         let value_bytes = u16::try_from(value_bytes).expect("a short value");
         let definition = TableDefinition::new(name, KeyKind::U64, value_bytes);
-        let engine = self.sample.as_ref().map(|_| Engine::XStoreD);
+        let engine = Some(if self.sample.is_some() { Engine::XStoreD } else { Engine::Rolex });
         let sample = self.sample.clone().unwrap_or_default();
         self.connect().create_table(NewTable { definition, engine, sample }).expect("a new table")
     }

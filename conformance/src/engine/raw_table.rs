@@ -12,8 +12,8 @@ use farsight_fabric::lane::Lane;
 use farsight_fabric::{Connection, Host, QueuePair};
 use farsight_fabric_shm::{ConnectOptions, ListenOptions, ShmConnection, ShmHost, ShmQueue};
 use farsight_layout::FORMAT_VERSION;
+use farsight_node::{Background, BackgroundState, NodeOptions, NodeState, Worker};
 use farsight_protocol::{ControlRequest, Reply, Request, TableInfo};
-use farsight_server::{Background, BackgroundState, ServerOptions, ServerState, Worker};
 
 /// Sub-models trained in one step.
 const BUDGET: usize = 4_096;
@@ -55,7 +55,7 @@ impl RawTable {
 
 /// A server that trains when the test says so, and else leaves its models behind.
 pub struct UntrainedServer {
-    state: Arc<ServerState>,
+    state: Arc<NodeState>,
     background: Background,
     clock: SystemClock,
     stop: Arc<AtomicBool>,
@@ -72,8 +72,8 @@ impl UntrainedServer {
     pub fn start(socket: &Path, table_memory_bytes: u64) -> Self {
         let host = Arc::new(ShmHost::listen(socket, ListenOptions::new(FORMAT_VERSION)).expect("a server"));
         let clock = SystemClock::new();
-        let options = ServerOptions { table_memory_bytes, ..ServerOptions::default() };
-        let state = ServerState::new(vec![host.clone()], &options, clock.now()).expect("a server");
+        let options = NodeOptions { table_memory_bytes, ..NodeOptions::default() };
+        let state = NodeState::new(vec![host.clone()], &options, clock.now()).expect("a server");
         let mut worker = Worker::open(&state, 0, "worker").expect("a worker");
         let stop = Arc::new(AtomicBool::new(false));
         // Relaxed: the flag carries nothing with it.
@@ -113,7 +113,7 @@ impl UntrainedServer {
     /// Sub-models that wait for their training, over all tables.
     #[must_use]
     pub fn pending(&self) -> u64 {
-        self.state.stats(self.clock.now()).tables.iter().map(|table| table.model.pending).sum()
+        self.state.stats(self.clock.now()).tables.iter().map(|table| table.part().model.pending).sum()
     }
 }
 

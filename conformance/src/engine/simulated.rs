@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use farsight::{Access, CacheStats, ServerStats};
+use farsight::{Access, CacheStats, NodeStats};
 use farsight_client::{Client, Table};
 use farsight_fabric_sim::{Profile, ReliableConnection, Simulation};
+use farsight_node::NodeOptions;
 use farsight_protocol::{KeyKind, TableDefinition};
-use farsight_server::ServerOptions;
 use farsight_sim::Node;
 
 use super::costs::LoadedTable;
@@ -40,7 +40,7 @@ impl LoadedTable for PricedTable {
     fn load(pairs: impl Iterator<Item = (u64, Vec<u8>)>, value_bytes: usize) -> Self {
         let profile = Profile::load("cx4x2").expect("an own profile");
         let simulation = Simulation::priced(profile.prices(), |_, _| CALL_PS);
-        let options = ServerOptions { workers: 1, table_memory_bytes: 1 << 30, ..ServerOptions::default() };
+        let options = NodeOptions { workers: 1, table_memory_bytes: 1 << 30, ..NodeOptions::default() };
         let node = Node::start(&simulation, ADDRESS, &options, 1);
         let client = node.connect().expect("a client");
         let value_bytes = u16::try_from(value_bytes).expect("a short value");
@@ -63,7 +63,7 @@ impl LoadedTable for PricedTable {
         self.table.cache_stats()
     }
 
-    fn server_stats(&self) -> ServerStats {
+    fn server_stats(&self) -> NodeStats {
         self.node.stats()
     }
 }

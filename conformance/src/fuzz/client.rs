@@ -7,7 +7,8 @@ use farsight_index_xstore::client::{XCache, XClient};
 use farsight_layout::{FORMAT_VERSION, Geometry, KEY_LINES, KeySearch, SubModelRecord, TableEntry};
 use farsight_model::{TopKind, TrainOptions, train};
 use farsight_protocol::{
-    KeyKind, ReplyWriter, TableDefinition, TableId, TableInfo, WriteOperation, WriteOutcome,
+    KeyKind, PoolPlace, RegionInfo, ReplyWriter, Space, TableDefinition, TableEngine, TableId, TableInfo,
+    WriteOperation, WriteOutcome,
 };
 
 use super::garbage_queue::GarbageQueue;
@@ -54,9 +55,11 @@ pub(super) fn client(geometry: &Geometry, leaves: usize, access: Access) -> XCli
     let table = TableInfo {
         id: TableId(0),
         definition: TableDefinition::new("t", KeyKind::U64, geometry.value_bytes() as u16),
+        engine: TableEngine::XStore { boundaries: Vec::new() },
+        block_lines: geometry.leaf_lines() as u16,
         format_version: FORMAT_VERSION,
-        leaf_region: 1,
-        capacity_leaves: u32::MAX,
+        place: PoolPlace { epochs: vec![1], index: 0 },
+        regions: vec![RegionInfo { space: Space::Leaves, id: 1, capacity: u32::MAX }],
     };
     let cache = XCache::new(&table, (leaves * geometry.leaf_bytes()) as u64).expect("a size of the format");
     XClient::new(cache, access)

@@ -10,11 +10,11 @@ use farsight_base::clock::MonotonicNs;
 use farsight_fabric::Host;
 use farsight_layout::pool::BlockGeometry;
 use farsight_layout::{FORMAT_VERSION, Geometry};
-use farsight_memory_node::{MemoryNodeOptions, NodeState, Worker};
 use farsight_node::Service;
+use farsight_node::{NodeOptions, NodeState, Worker};
 use farsight_protocol::{
-    Blocks, ComputeNode, Fenced, KeyKind, PoolDefinition, PoolPlace, PoolRequest, Reply, Request,
-    ServerError, Space, TableDefinition, TableEngine, TableId,
+    Blocks, ComputeNode, ControlRequest, Fenced, KeyKind, PoolPlace, Reply, Request, ServerError, Space,
+    TableDefinition, TableEngine, TableId, TableLayout,
 };
 use serde::de::DeserializeOwned;
 
@@ -52,7 +52,7 @@ struct Twin {
 impl Stepped {
     fn new() -> Self {
         let host = Arc::new(LocalHost::default());
-        let options = MemoryNodeOptions { workers: 1, table_memory_bytes: TABLE_BYTES, lease: None };
+        let options = NodeOptions { table_memory_bytes: TABLE_BYTES, ..NodeOptions::default() };
         let state = NodeState::new(vec![host.clone()], &options, MonotonicNs(0)).expect("a memory node");
         let worker = Worker::open(&state, 0, "worker").expect("a port");
         Self { host, state, worker, now: MonotonicNs(0), twin: Twin::default() }
@@ -66,22 +66,22 @@ impl Stepped {
         self.host.receive()
     }
 
-    fn ask(&mut self, client: ClientId, request: &PoolRequest) {
+    fn ask(&mut self, client: ClientId, request: &ControlRequest) {
         let mut frame = Vec::new();
-        Request::pool(&mut frame, request);
+        Request::control(&mut frame, request);
         let reply = self.frame(client, &frame);
         match request {
-            PoolRequest::Register => {
+            ControlRequest::Register => {
                 if let Ok(number) = answer(&reply) {
                     self.twin.join(client, (self.host.epoch().0, number));
                 }
             }
-            PoolRequest::Announce { home, compute_node } => {
+            ControlRequest::Announce { home, compute_node } => {
                 if answer::<()>(&reply).is_ok() {
                     self.twin.join(client, (*home, *compute_node));
                 }
             }
-            PoolRequest::Allocate { table, space, count } => {
+            ControlRequest::Allocate { table, space, count } => {
                 if let Ok(given) = answer::<Blocks>(&reply) {
                     assert!(given.count > 0 && given.count <= *count, "{given:?} for {request:?}");
                     assert!(
@@ -91,28 +91,28 @@ impl Stepped {
                     self.twin.give(client, *table, *space, &[given]);
                 }
             }
-            PoolRequest::TakeOrphans { table, space, .. } => {
+            ControlRequest::TakeOrphans { table, space, .. } => {
                 if let Ok(given) = answer::<Vec<Blocks>>(&reply) {
                     self.twin.give(client, *table, *space, &given);
                 }
             }
-            PoolRequest::Free { table, space, blocks } => {
+            ControlRequest::Free { table, space, blocks } => {
                 if let Ok(count) = answer::<u64>(&reply) {
                     let freed = self.twin.take(client, *table, *space, blocks, None);
                     assert_eq!(count, freed, "{request:?}");
                 }
             }
-            PoolRequest::Settle { table, space, blocks } => {
+            ControlRequest::Settle { table, space, blocks } => {
                 if answer::<()>(&reply).is_ok() {
                     self.twin.take(client, *table, *space, blocks, Some(NOBODY));
                 }
             }
-            PoolRequest::Adopt { table, space, blocks } => {
+            ControlRequest::Adopt { table, space, blocks } => {
                 if answer::<()>(&reply).is_ok() {
                     self.twin.adopt(client, *table, *space, blocks);
                 }
             }
-            PoolRequest::Fence { home, compute_node, .. } => {
+            ControlRequest::Fence { home, compute_node, .. } => {
                 if answer(&reply) == Ok(Fenced::Done) {
                     self.twin.end((*home, *compute_node));
                 }
@@ -192,13 +192,13 @@ pub(super) fn run(data: &[u8]) {
     let leaf_lines = Geometry::new(8).expect("a geometry").leaf_lines();
     let engines = [
         ("t", TableEngine::Rolex, block_lines),
-        ("d", TableEngine::XStoreD { boundaries: Vec::new() }, leaf_lines),
+        ("d", TableEngine::XStore { boundaries: Vec::new() }, leaf_lines),
     ];
     for (name, engine, lines) in engines {
-        let table = TableDefinition::new(name, KeyKind::U64, 8);
+        let definition = TableDefinition::new(name, KeyKind::U64, 8);
         let (block_lines, format_version) = (lines as u16, FORMAT_VERSION);
-        let definition = PoolDefinition { table, engine, block_lines, format_version };
-        node.ask(ClientId(1), &PoolRequest::CreateTable { definition, place: place.clone(), id: None });
+        let layout = TableLayout { definition, engine, block_lines, format_version };
+        node.ask(ClientId(1), &ControlRequest::CreateTable { layout, place: place.clone(), id: None });
     }
     for _ in 0..STEPS_MAX {
         if source.is_empty() {
@@ -217,20 +217,23 @@ pub(super) fn run(data: &[u8]) {
                 node.state.note_departed(vec![client]);
                 node.twin.leave(client);
             }
-            2 => node.ask(client, &PoolRequest::Register),
+            2 => node.ask(client, &ControlRequest::Register),
             3 | 4 => {
                 let (table, space) = (TableId(0), Space::Leaves);
-                node.ask(client, &PoolRequest::Allocate { table, space, count: 1 + source.below(9) as u32 });
+                node.ask(
+                    client,
+                    &ControlRequest::Allocate { table, space, count: 1 + source.below(9) as u32 },
+                );
             }
             5 => {
                 let frame = request::of_a_table(TableId(source.below(3) as u16), &mut source);
                 // Answered or refused: that there is one reply is what counts.
                 drop(Reply::decode(&node.frame(client, &frame)).expect("a reply"));
             }
-            _ => node.ask(client, &request::pool(&mut source)),
+            _ => node.ask(client, &request::control(&mut source)),
         }
     }
-    node.ask(ClientId(1), &PoolRequest::Stats);
+    node.ask(ClientId(1), &ControlRequest::Stats);
 }
 
 pub(super) fn seeds() -> Vec<Vec<u8>> {

@@ -2,7 +2,7 @@
 
 use farsight_layout::SubModelRecord;
 use farsight_protocol::{
-    ErrorCode, HEADER_BYTES, PairsReader, Reply, ReplyWriter, SentOutcome, ServerError, ServerStats,
+    ErrorCode, HEADER_BYTES, NodeStats, PairsReader, Reply, ReplyWriter, SentOutcome, ServerError,
     SubModelsReader, TableInfo, WriteOutcome,
 };
 use serde::Serialize;
@@ -30,7 +30,7 @@ fn as_it_stands(data: &[u8]) {
     assert_eq!(reply.body, &data[HEADER_BYTES..]);
     control_answer::<TableInfo>(&reply);
     control_answer::<Vec<TableInfo>>(&reply);
-    control_answer::<ServerStats>(&reply);
+    control_answer::<NodeStats>(&reply);
     control_answer::<u64>(&reply);
     let Ok(words) = reply.words() else { return };
     let mut frame = Vec::new();
@@ -167,7 +167,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
     writer.push_pair(1, 2, &[3; 9]);
     writer.push_outcome(SentOutcome { outcome: WriteOutcome::Inserted(5), is_hint_wrong: false });
     seeds.push(frame.clone());
-    ReplyWriter::new(&mut frame).push_control(&ServerStats { version: "1".into(), ..ServerStats::default() });
+    ReplyWriter::new(&mut frame).push_control(&NodeStats { version: "1".into(), ..NodeStats::default() });
     seeds.push(frame.clone());
     ReplyWriter::new(&mut frame).refuse(&ServerError::new(ErrorCode::BadLoad, "no"));
     seeds.push(frame);

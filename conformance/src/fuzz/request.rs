@@ -3,9 +3,8 @@
 use farsight_base::LeafNumber;
 use farsight_layout::pool::LockWord;
 use farsight_protocol::{
-    Blocks, ComputeNode, ControlRequest, HEADER_BYTES, KeyKind, LockSeen, OPERATIONS_MAX, PoolDefinition,
-    PoolPlace, PoolRequest, Request, Space, TableDefinition, TableEngine, TableId, WriteEntries, WriteEntry,
-    WriteOperation,
+    Blocks, ComputeNode, ControlRequest, HEADER_BYTES, KeyKind, LockSeen, OPERATIONS_MAX, PoolPlace, Request,
+    Space, TableDefinition, TableEngine, TableId, TableLayout, WriteEntries, WriteEntry, WriteOperation,
 };
 
 use super::source::Source;
@@ -41,24 +40,15 @@ fn as_it_stands(data: &[u8]) {
         assert!(frame.len() <= data.len(), "{control:?} from {} B", data.len());
         assert!(ControlRequest::decode(&[body, &[0]].concat()).is_err(), "{control:?} and a byte more");
     }
-    if let Request::Pool(body) = request
-        && let Ok(pool) = PoolRequest::decode(body)
-    {
-        let mut frame = Vec::new();
-        Request::pool(&mut frame, &pool);
-        assert_eq!(PoolRequest::decode(&frame[HEADER_BYTES..]).as_ref(), Ok(&pool));
-        assert!(frame.len() <= data.len(), "{pool:?} from {} B", data.len());
-        assert!(PoolRequest::decode(&[body, &[0]].concat()).is_err(), "{pool:?} and a byte more");
-    }
 }
 
 /// The frame of a request, by its encoder.
 pub(super) fn encode(request: &Request<'_>) -> Vec<u8> {
     let mut frame = Vec::new();
     match *request {
-        Request::Control(body) | Request::Pool(body) => {
+        Request::Control(body) => {
             frame.resize(HEADER_BYTES, 0);
-            frame[0] = if matches!(request, Request::Pool(_)) { 9 } else { 1 };
+            frame[0] = 1;
             frame.extend_from_slice(body);
         }
         Request::Get { table, keys } => Request::get(&mut frame, table, &keys.iter().collect::<Vec<_>>()),
@@ -96,8 +86,7 @@ fn push_all(frame: &mut Vec<u8>, entries: WriteEntries<'_>) {
 pub(super) fn recipe(source: &mut Source<'_>) -> Vec<u8> {
     let mut frame = Vec::new();
     match source.below(9) {
-        0 => Request::control(&mut frame, &control(source)),
-        1 => Request::pool(&mut frame, &pool(source)),
+        0 | 1 => Request::control(&mut frame, &control(source)),
         _ => return of_a_table(TableId(source.below(1 << 16) as u16), source),
     }
     frame
@@ -139,19 +128,6 @@ fn push_recipe(frame: &mut Vec<u8>, source: &mut Source<'_>, count: usize, value
     }
 }
 
-fn control(source: &mut Source<'_>) -> ControlRequest {
-    let kind = source.below(6);
-    let definition = definition(source);
-    match kind {
-        0 => ControlRequest::CreateTable(definition),
-        1 => ControlRequest::OpenTable(definition.name),
-        2 => ControlRequest::ListTables,
-        3 => ControlRequest::Stats,
-        4 => ControlRequest::Identify,
-        _ => ControlRequest::PendingTraining,
-    }
-}
-
 fn definition(source: &mut Source<'_>) -> TableDefinition {
     let key_kind = KEY_KINDS[source.below(4)];
     let value_bytes = source.below(1 << 16) as u16;
@@ -161,33 +137,33 @@ fn definition(source: &mut Source<'_>) -> TableDefinition {
     TableDefinition { name, key_kind, value_bytes, value_type }
 }
 
-/// A request to a memory node, within its bounds or not.
-pub(super) fn pool(source: &mut Source<'_>) -> PoolRequest {
-    let (kind, table) = (source.below(12), TableId(source.below(3) as u16));
+/// A control request, within its bounds or not.
+pub(super) fn control(source: &mut Source<'_>) -> ControlRequest {
+    let (kind, table) = (source.below(16), TableId(source.below(3) as u16));
     let space = if source.below(4) == 0 { Space::Meta } else { Space::Leaves };
     let compute_node = ComputeNode(source.below(5) as u32);
     let home = source.below(3) as u64;
     match kind {
-        0 => PoolRequest::Register,
-        1 => PoolRequest::Announce { home, compute_node },
+        0 => ControlRequest::Register,
+        1 => ControlRequest::Announce { home, compute_node },
         2 => {
             let epochs = (0..source.below(18)).map(|_| source.below(3) as u64).collect();
             let place = PoolPlace { epochs, index: source.byte() % 20 };
             let id = (source.below(2) == 1).then_some(table);
             let (block_lines, format_version) = (1 + source.below(40) as u16, source.below(3) as u32);
             let engine = match source.below(3) {
-                0 => {
-                    TableEngine::XStoreD { boundaries: (0..source.below(4)).map(|_| source.key()).collect() }
-                }
+                0 => TableEngine::XStore { boundaries: (0..source.below(4)).map(|_| source.key()).collect() },
                 _ => TableEngine::Rolex,
             };
-            let table = definition(source);
-            let definition = PoolDefinition { table, engine, block_lines, format_version };
-            PoolRequest::CreateTable { definition, place, id }
+            let definition = definition(source);
+            let layout = TableLayout { definition, engine, block_lines, format_version };
+            ControlRequest::CreateTable { layout, place, id }
         }
-        3 => PoolRequest::OpenTable(definition(source).name),
-        4 => PoolRequest::ListTables,
-        5 => PoolRequest::Allocate { table, space, count: source.below(2000) as u32 },
+        3 => ControlRequest::OpenTable(definition(source).name),
+        4 => ControlRequest::ListTables { from: table },
+        12 => ControlRequest::TableStats { from: table },
+        13 => ControlRequest::PendingTraining,
+        5 => ControlRequest::Allocate { table, space, count: source.below(2000) as u32 },
         6 => {
             let run = |source: &mut Source<'_>| Blocks {
                 first: source.below(300) as u32,
@@ -196,21 +172,21 @@ pub(super) fn pool(source: &mut Source<'_>) -> PoolRequest {
             let count = source.below(6);
             let blocks = (0..count).map(|_| run(source)).collect();
             match source.below(3) {
-                0 => PoolRequest::Adopt { table, space, blocks },
-                1 => PoolRequest::Settle { table, space, blocks },
-                _ => PoolRequest::Free { table, space, blocks },
+                0 => ControlRequest::Adopt { table, space, blocks },
+                1 => ControlRequest::Settle { table, space, blocks },
+                _ => ControlRequest::Free { table, space, blocks },
             }
         }
-        7 => PoolRequest::TakeOrphans { table, space, of: compute_node },
-        8 => PoolRequest::Hello,
+        7 => ControlRequest::TakeOrphans { table, space, of: compute_node },
+        8 => ControlRequest::Hello,
         9 => {
             let block = source.below(300) as u32;
             let word = LockWord::of(source.below(5) as u32, 1 + source.below(3) as u64).0;
             let seen = (source.below(2) == 1).then_some(LockSeen { table, block, word });
-            PoolRequest::Fence { home, compute_node, seen }
+            ControlRequest::Fence { home, compute_node, seen }
         }
-        10 => PoolRequest::Stats,
-        _ => PoolRequest::Ended { table, space },
+        10 => ControlRequest::Stats,
+        _ => ControlRequest::Ended { table, space },
     }
 }
 

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
 use farsight_base::{ClientId, LeafNumber};
+use farsight_layout::{FORMAT_VERSION, Geometry};
 use farsight_model::{TopKind, TrainOptions};
+use farsight_node::{Background, NodeOptions, NodeState, Worker};
 use farsight_protocol::{
-    ControlRequest, KeyKind, OPERATIONS_MAX, Reply, Request, TableDefinition, TableId, WriteEntries,
-    WriteEntry, WriteOperation,
+    ControlRequest, KeyKind, OPERATIONS_MAX, PoolPlace, Reply, Request, TableDefinition, TableEngine,
+    TableId, TableLayout, WriteEntries, WriteEntry, WriteOperation,
 };
-use farsight_server::{Background, ServerOptions, ServerState, Worker};
 
 use super::leaf::VALUE_SIZES;
 use super::local_host::LocalHost;
@@ -30,7 +31,7 @@ const TABLE: TableId = TableId(0);
 
 struct Stepped {
     host: Arc<LocalHost>,
-    state: Arc<ServerState>,
+    state: Arc<NodeState>,
     worker: Worker,
     background: Background,
     now: MonotonicNs,
@@ -40,8 +41,8 @@ impl Stepped {
     fn new() -> Self {
         let host = Arc::new(LocalHost::default());
         let training = TrainOptions { top: TopKind::Radix, target_leaves_per_sub_model: 3 };
-        let options = ServerOptions { table_memory_bytes: TABLE_BYTES, training, ..ServerOptions::default() };
-        let state = ServerState::new(vec![host.clone()], &options, MonotonicNs(0)).expect("a server");
+        let options = NodeOptions { table_memory_bytes: TABLE_BYTES, training, ..NodeOptions::default() };
+        let state = NodeState::new(vec![host.clone()], &options, MonotonicNs(0)).expect("a server");
         let worker = Worker::open(&state, 0, "worker").expect("a port");
         let background = Background::new(Arc::clone(&state));
         Self { host, state, worker, background, now: MonotonicNs(0) }
@@ -62,8 +63,15 @@ pub(super) fn run(data: &[u8]) {
     let mut server = Stepped::new();
     let mut frame = Vec::new();
     let key_kind = KeyKind::U64;
-    let definition = TableDefinition::new("t", key_kind, value_bytes as u16);
-    Request::control(&mut frame, &ControlRequest::CreateTable(definition));
+    let lines = Geometry::new(value_bytes).expect("a size of the format").leaf_lines();
+    let layout = TableLayout {
+        definition: TableDefinition::new("t", key_kind, value_bytes as u16),
+        engine: TableEngine::XStore { boundaries: Vec::new() },
+        block_lines: lines as u16,
+        format_version: FORMAT_VERSION,
+    };
+    let place = PoolPlace { epochs: vec![server.state.epoch().0], index: 0 };
+    Request::control(&mut frame, &ControlRequest::CreateTable { layout, place, id: None });
     let reply = server.call(ClientId(1), &frame);
     Reply::decode(&reply).expect("a reply").expect("a table");
 
@@ -92,7 +100,7 @@ pub(super) fn run(data: &[u8]) {
     Request::scan(&mut frame, TABLE, 0, 0);
     let reply = server.call(ClientId(1), &frame);
     twin.check(ClientId(1), &frame, &reply);
-    let pairs = server.state.stats(server.now).tables[0].tree.pairs;
+    let pairs = server.state.stats(server.now).tables[0].part().tree.pairs;
     assert_eq!(pairs, twin.pairs.len() as u64, "pairs that the server counts");
 }
 

@@ -241,7 +241,7 @@ impl Attacker {
             Ok(Request::Write { table, .. } | Request::BulkLoad { table, .. }) => table == self.spared,
             // It could make tables without end, and those stay.
             Ok(Request::Control(body)) => {
-                matches!(ControlRequest::decode(body), Ok(ControlRequest::CreateTable(_)))
+                matches!(ControlRequest::decode(body), Ok(ControlRequest::CreateTable { .. }))
             }
             _ => false,
         };

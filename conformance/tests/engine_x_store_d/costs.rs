@@ -126,7 +126,7 @@ fn writes_are_calls_for_128_entries_of_a_node() {
         assert_eq!((meters.calls, meters.doorbells), (12, 12), "{operation:?}: {meters:?}");
         assert_eq!((meters.reads, meters.writes, meters.atomics), (0, 0, 0), "{operation:?}: {meters:?}");
     }
-    let stats = loaded.store.connect().memory_node_stats().expect("statistics").expect("a pool");
+    let stats = loaded.store.connect().node_stats().expect("statistics");
     let tree = |node: usize| stats[node].tables[0].part.expect("a part").tree;
     let (hits, all) = (0..3).fold((0, 0), |(hits, all), node| {
         (hits + tree(node).hint_hits, all + tree(node).hint_hits + tree(node).descents)

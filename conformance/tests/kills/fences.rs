@@ -22,7 +22,7 @@ use farsight_index_rolex::LeafPlace;
 use farsight_layout::pool::LockWord;
 use farsight_layout::{FORMAT_VERSION, OWNER_WORD};
 use farsight_protocol::{
-    ComputeNode, Fenced, LockSeen, MemoryNodeStats, PoolHello, PoolRequest, Reply, Request, TableId,
+    ComputeNode, ControlRequest, Fenced, LockSeen, NodeHello, NodeStats, Reply, Request, TableId,
 };
 use rustix::process::Signal;
 use serde::de::DeserializeOwned;
@@ -47,7 +47,7 @@ pub(crate) fn hold() {
     let own: String = argument("OWN");
     let _node = (!own.is_empty()).then(|| {
         let builder = Server::builder().socket(&own).table_memory_bytes(TABLE_BYTES);
-        builder.start_memory_node().expect("a memory node")
+        builder.start().expect("a memory node")
     });
     if !own.is_empty() {
         say("serves");
@@ -93,7 +93,7 @@ pub(crate) fn serve() {
     let mut signals = Signals::new([SIGTERM]).expect("signals");
     let builder = Server::builder().socket(argument::<PathBuf>("SOCKET")).table_memory_bytes(TABLE_BYTES);
     let lease = Duration::from_millis(argument("LEASE_MS"));
-    let node = builder.lease(lease).start_memory_node().expect("a memory node");
+    let node = builder.lease(lease).start().expect("a memory node");
     let pool: Addresses = argument::<String>("URLS").parse().expect("addresses");
     let training = PoolTraining::start(pool, ConnectOptions::default()).expect("a thread");
     say("serves");
@@ -177,13 +177,13 @@ impl Asker {
         let queue = connection.open_queue().expect("a queue");
         let mut asker = Self { queue, _connection: connection };
         // Only a compute node fences another.
-        let _own: ComputeNode = asker.ask(&PoolRequest::Register);
+        let _own: ComputeNode = asker.ask(&ControlRequest::Register);
         asker
     }
 
-    fn ask<T: DeserializeOwned>(&mut self, request: &PoolRequest) -> T {
+    fn ask<T: DeserializeOwned>(&mut self, request: &ControlRequest) -> T {
         let (mut frame, mut reply) = (Vec::new(), Vec::new());
-        Request::pool(&mut frame, request);
+        Request::control(&mut frame, request);
         let lane = Lane::new(&mut self.queue);
         lane.block_on(async |slot| slot.call(&frame, &mut reply).await).expect("a lane").expect("a reply");
         let reply = Reply::decode(&reply).expect("well-formed").expect("an answer");
@@ -192,10 +192,10 @@ impl Asker {
 
     /// Asks for a fence for as long as `duration`; the last answer.
     fn fence_for(&mut self, duration: Duration, compute_node: ComputeNode, seen: Option<LockSeen>) -> Fenced {
-        let home = self.ask::<PoolHello>(&PoolRequest::Hello).epoch;
+        let home = self.ask::<NodeHello>(&ControlRequest::Hello).epoch;
         let begun = Instant::now();
         loop {
-            let answer = self.ask(&PoolRequest::Fence { home, compute_node, seen });
+            let answer = self.ask(&ControlRequest::Fence { home, compute_node, seen });
             if answer == Fenced::Done || begun.elapsed() >= duration {
                 return answer;
             }
@@ -204,7 +204,7 @@ impl Asker {
     }
 
     fn fenced(&mut self) -> u64 {
-        self.ask::<MemoryNodeStats>(&PoolRequest::Stats).fenced
+        self.ask::<NodeStats>(&ControlRequest::Stats).fenced
     }
 }
 
@@ -248,7 +248,7 @@ fn value(byte: u8) -> [u8; VALUE_BYTES] {
 fn a_compute_node_that_is_stopped_for_a_second_lives() {
     let directory = Directory::new();
     // As anybody starts it.
-    let node = Server::builder().socket(directory.file("node")).start_memory_node().expect("a memory node");
+    let node = Server::builder().socket(directory.file("node")).start().expect("a memory node");
     let urls = Addresses::new(vec![node.url().clone()]);
     let client = connect(&urls.to_string());
     let table = client.create_table::<u64>(TABLE, VALUE_BYTES).expect("a table");
@@ -294,7 +294,7 @@ fn a_lock_holder_that_is_stopped_for_longer_than_its_lease_is_killed_and_named()
 fn a_process_that_serves_memory_is_never_killed() {
     let directory = Directory::new();
     let builder = Server::builder().socket(directory.file("home")).table_memory_bytes(TABLE_BYTES);
-    let home = builder.lease(Duration::from_millis(LEASE_MS)).start_memory_node().expect("a memory node");
+    let home = builder.lease(Duration::from_millis(LEASE_MS)).start().expect("a memory node");
     let own = directory.file("other");
     let urls = Addresses::new(vec![home.url().clone(), ServerUrl::shm(own.clone())]);
     let mut holder = Holder::start(&directory, &urls, &own.display().to_string(), || {
@@ -328,7 +328,7 @@ fn a_process_that_serves_memory_is_never_killed() {
 fn a_fence_without_a_lapsed_lock_ends_no_process() {
     let directory = Directory::new();
     let builder = Server::builder().socket(directory.file("node")).table_memory_bytes(TABLE_BYTES);
-    let node = builder.lease(Duration::from_millis(LEASE_MS)).start_memory_node().expect("a memory node");
+    let node = builder.lease(Duration::from_millis(LEASE_MS)).start().expect("a memory node");
     let urls = Addresses::new(vec![node.url().clone()]);
     let client = connect(&urls.to_string());
     client.create_table::<u64>(TABLE, VALUE_BYTES).expect("a table");

@@ -37,7 +37,7 @@ pub(crate) fn serve() {
         builder.table_memory_bytes(TABLE_BYTES)
     };
     if is_pool {
-        let nodes = ports(engine).map(|port| builder(port).start_memory_node().expect("a memory node"));
+        let nodes = ports(engine).map(|port| builder(port).start().expect("a memory node"));
         stay(nodes.collect::<Vec<_>>());
     } else {
         stay(builder(PORT).start().expect("a server"));
@@ -108,14 +108,9 @@ impl Desk {
         }
     }
 
-    /// How many clients the server has, or each memory node.
+    /// How many clients each node has.
     pub(crate) fn clients(&mut self) -> Vec<u64> {
-        match self.client.memory_node_stats().expect("an answer") {
-            None => vec![self.client.stats().expect("an answer").clients],
-            Some(nodes) => {
-                nodes.iter().map(|node| node.listeners.iter().map(|one| one.clients).sum()).collect()
-            }
-        }
+        self.client.node_stats().expect("an answer").iter().map(|node| node.clients).collect()
     }
 
     /// Another session, on the same table made again if need be.

@@ -8,18 +8,18 @@ use farsight_client::{Access, Client, ClientOptions, ScanRequest, Session};
 use farsight_fabric_tcp::{ConnectOptions, ListenOptions, TcpConnection, TcpHost};
 use farsight_index::{Answers, Pairs};
 use farsight_layout::FORMAT_VERSION;
+use farsight_node::{Node, NodeHandle, NodeOptions};
 use farsight_protocol::{KeyKind, TableDefinition, WriteOperation};
-use farsight_server::{Server, ServerHandle, ServerOptions};
 
 const KEYS: u64 = 20_000;
 
 /// A server over TCP, and a client of it.
-fn serve() -> (ServerHandle, Client) {
+fn serve() -> (NodeHandle, Client) {
     let options = ListenOptions::new(FORMAT_VERSION);
     let host = Arc::new(TcpHost::listen("127.0.0.1:0", &options).expect("a host"));
     let address = host.local_address().to_string();
-    let options = ServerOptions { table_memory_bytes: 64 << 20, ..ServerOptions::default() };
-    let server = Server::start(vec![host], &options).expect("a server");
+    let options = NodeOptions { table_memory_bytes: 64 << 20, ..NodeOptions::default() };
+    let server = Node::start(vec![host], &options).expect("a server");
     let connection = TcpConnection::connect(&address, ConnectOptions::new(FORMAT_VERSION));
     let client = Client::new(connection.expect("a connection"), ClientOptions::default());
     (server, client.expect("a client"))

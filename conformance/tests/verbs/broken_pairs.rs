@@ -13,8 +13,8 @@ use farsight_fabric_verbs::hostile::break_queue_pair;
 use farsight_fabric_verbs::{VerbsConnection, VerbsHost};
 use farsight_index::Answers;
 use farsight_layout::FORMAT_VERSION;
+use farsight_node::{Node, NodeHandle, NodeOptions};
 use farsight_protocol::{KeyKind, TableDefinition, WriteOperation};
-use farsight_server::{Server, ServerHandle, ServerOptions};
 
 const TABLE_BYTES: u64 = 4 << 20;
 const KEYS: u64 = 100;
@@ -24,7 +24,7 @@ const SLEEP_MS: u32 = 3_000;
 /// A server whose host is at hand, a client of it, and a session with some pairs.
 struct Scene {
     host: Arc<VerbsHost>,
-    _server: ServerHandle,
+    _server: NodeHandle,
     client: Client,
     session: Session,
 }
@@ -37,9 +37,9 @@ impl Scene {
     fn new() -> Self {
         let subject = Verbs::new();
         let host = Arc::new(subject.listen(FORMAT_VERSION));
-        let options = ServerOptions { table_memory_bytes: TABLE_BYTES, ..ServerOptions::default() };
+        let options = NodeOptions { table_memory_bytes: TABLE_BYTES, ..NodeOptions::default() };
         let listener: Arc<dyn Listener> = Arc::clone(&host) as Arc<dyn Listener>;
-        let server = Server::start(vec![listener], &options).expect("a server");
+        let server = Node::start(vec![listener], &options).expect("a server");
         let connection = subject.connect(FORMAT_VERSION).expect("a connection");
         let client = Client::new(connection, ClientOptions::default()).expect("a client");
         let definition = TableDefinition::new("t", KeyKind::U64, 8);

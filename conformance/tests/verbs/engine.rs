@@ -57,6 +57,6 @@ fn gets_call_nobody() {
     let served = store.server().stats();
     let found = session.multi_get(&keys);
     assert_eq!(found.iter().flatten().count(), 500);
-    let calls = |stats: &farsight_protocol::ServerStats| stats.calls;
+    let calls = |stats: &farsight_protocol::NodeStats| stats.calls;
     assert_eq!(calls(&store.server().stats()), calls(&served), "a GET called the server");
 }

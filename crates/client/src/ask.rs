@@ -6,7 +6,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use farsight_fabric::{Connection, FabricError};
-use farsight_protocol::{NodeKind, Reply};
+use farsight_protocol::{ControlRequest, Reply, Request};
 use serde::de::DeserializeOwned;
 
 use crate::CatalogueError;
@@ -14,36 +14,34 @@ use crate::call::call;
 
 /// The queue pair for rare requests.
 pub(crate) struct Asker<C: Connection> {
-    /// What is asked, for its refusals.
-    kind: NodeKind,
     idle: Mutex<Option<Kept<C::Queue>>>,
 }
 
 /// A queue pair, with buffers that are reused.
 struct Kept<Q> {
     queue: Q,
-    request: Vec<u8>,
+    frame: Vec<u8>,
     reply: Vec<u8>,
 }
 
 impl<C: Connection> Asker<C> {
-    pub(crate) fn new(connection: &C, kind: NodeKind) -> Result<Self, FabricError> {
-        Ok(Self { kind, idle: Mutex::new(Some(Kept::new(connection.open_queue()?))) })
+    pub(crate) fn new(connection: &C) -> Result<Self, FabricError> {
+        Ok(Self { idle: Mutex::new(Some(Kept::new(connection.open_queue()?))) })
     }
 
-    /// Sends what `write` writes and waits for the answer.
+    /// Sends a request and waits for the answer.
     pub(crate) fn ask<T: DeserializeOwned>(
         &self,
         connection: &C,
-        write: impl FnOnce(&mut Vec<u8>),
+        request: &ControlRequest,
     ) -> Result<T, CatalogueError> {
         let mut kept = self.take(connection)?;
-        let Kept { queue, request, reply } = &mut kept;
-        write(request);
+        let Kept { queue, frame, reply } = &mut kept;
+        Request::control(frame, request);
         // A queue pair whose call failed is not used again.
-        call(queue, request, reply)?;
+        call(queue, frame, reply)?;
         let peer = || connection.peer().to_owned();
-        let refused = |source| CatalogueError::Refused { kind: self.kind, peer: peer(), source };
+        let refused = |source| CatalogueError::Refused { peer: peer(), source };
         let unintelligible = |source| CatalogueError::Decode { peer: peer(), source };
         let answer = Reply::decode(reply)
             .map_err(unintelligible)
@@ -82,6 +80,6 @@ impl<C: Connection> Asker<C> {
 
 impl<Q> Kept<Q> {
     fn new(queue: Q) -> Self {
-        Self { queue, request: Vec::new(), reply: Vec::new() }
+        Self { queue, frame: Vec::new(), reply: Vec::new() }
     }
 }

@@ -1,4 +1,4 @@
-//! What a client is connected to: a server, or the memory nodes of a pool.
+//! What a client is connected to, whatever the fabric.
 //!
 //! Invariant: a value of such a type is one epoch of each node, and everything that was learned in it.
 //! Nothing of it is used with another epoch. A backend knows no operation: those are the engine's.
@@ -10,18 +10,18 @@ use std::time::Duration;
 use farsight_base::Epoch;
 use farsight_fabric::FabricError;
 use farsight_index::{Access, CacheStats};
-use farsight_protocol::{Engine, MemoryNodeStats, ServerStats, TableDefinition, TableInfo};
+use farsight_protocol::{Engine, NodeStats, TableDefinition, TableInfo};
 
+use crate::CatalogueError;
 use crate::attached::Operations;
 use crate::bulk_load::Load;
-use crate::{CatalogueError, PoolError};
 
 /// A table to be made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewTable {
     /// Its definition.
     pub definition: TableDefinition,
-    /// Its engine; without one what the backend offers first.
+    /// Its engine; without one [`Engine::usual`].
     pub engine: Option<Engine>,
     /// Of XStore-D: keys as they will come, in any order. The nodes' ranges have the same number of them
     /// each; with fewer keys than nodes they are of the same width.
@@ -46,9 +46,7 @@ pub(crate) trait Backend: Any + Send + Sync {
     fn connections(&self) -> Vec<&dyn Any>;
 
     /// Whether a client whose connections ended so goes on by new ones.
-    fn is_loss(&self, error: &FabricError) -> bool {
-        matches!(error, FabricError::Disconnected { .. })
-    }
+    fn is_loss(&self, error: &FabricError) -> bool;
 
     /// Fails once one of the connections is lost.
     ///
@@ -60,9 +58,7 @@ pub(crate) trait Backend: Any + Send + Sync {
     ///
     /// # Errors
     /// [`FabricError::Disconnected`].
-    fn standing(&self) -> Result<(), FabricError> {
-        Ok(())
-    }
+    fn standing(&self) -> Result<(), FabricError>;
 
     /// Other connections to the same addresses, tried once: perhaps to other epochs.
     ///
@@ -103,27 +99,11 @@ pub(crate) trait Backend: Any + Send + Sync {
     /// [`CatalogueError`].
     fn pending_training(&self) -> Result<u64, CatalogueError>;
 
-    /// A server's statistics.
-    ///
-    /// # Errors
-    /// [`PoolError::NoServer`] for a pool; failures of the fabric.
-    fn stats(&self) -> Result<ServerStats, CatalogueError> {
-        Err(PoolError::NoServer { peer: self.peer() }.into())
-    }
-
-    /// The statistics of each of a pool's nodes; `None` for a server.
+    /// The statistics of each node, home first.
     ///
     /// # Errors
     /// Failures of the fabric.
-    fn memory_node_stats(&self) -> Result<Option<Vec<MemoryNodeStats>>, CatalogueError> {
-        Ok(None)
-    }
-
-    /// What trains the table of this name from here; `None` for one that its nodes train.
-    ///
-    /// # Errors
-    /// [`PoolError::NoPool`] for a server; as [`Backend::open`].
-    fn training(self: Arc<Self>, name: &str) -> Result<Option<Box<dyn Training>>, CatalogueError>;
+    fn node_stats(&self) -> Result<Vec<NodeStats>, CatalogueError>;
 }
 
 /// A table in one epoch of its backend.
@@ -145,6 +125,12 @@ pub(crate) trait OpenTable: Send + Sync {
     /// # Errors
     /// As [`OpenTable::attach`].
     fn bulk_load(&self) -> Result<Box<dyn Load>, CatalogueError>;
+
+    /// What trains it from here; `None` for one that its nodes train.
+    ///
+    /// # Errors
+    /// As [`OpenTable::attach`].
+    fn training(&self) -> Result<Option<Box<dyn Training>>, CatalogueError>;
 }
 
 /// Training of one table by a client.

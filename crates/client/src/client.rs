@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use farsight_base::Epoch;
 use farsight_fabric::{Connection, FabricError};
-use farsight_protocol::{MemoryNodeStats, ServerStats, TableInfo};
+use farsight_protocol::{NodeStats, TableInfo};
 
 use crate::CatalogueError;
 use crate::backend::{Backend, NewTable, OpenTable, Training};
-use crate::life::Life;
+use crate::nodes::Nodes;
 use crate::reconnect::Shared;
 use crate::table::{Opened, Table};
 
@@ -45,7 +45,7 @@ impl Client {
     /// # Errors
     /// As [`Connection::open_queue`].
     pub fn new<C: Connection>(connection: C, options: ClientOptions) -> Result<Self, FabricError> {
-        Ok(Self::over(Arc::new(Life::new(connection)?), options))
+        Ok(Self::over(Arc::new(Nodes::new(vec![connection])?), options))
     }
 
     /// The peers, as the user named them.
@@ -65,8 +65,7 @@ impl Client {
     ///
     /// # Errors
     /// [`CatalogueError::Refused`] for a bad name, a value size outside the format's limits, a table of that
-    /// name with another definition, or a peer out of memory; [`PoolError::NoPool`](crate::PoolError::NoPool)
-    /// or [`PoolError::NoServer`](crate::PoolError::NoServer) for an engine that is not at hand.
+    /// name with another definition, or a peer out of memory.
     pub fn create_table(&self, table: impl Into<NewTable>) -> Result<Table, CatalogueError> {
         let table = table.into();
         self.table(|backend| Arc::clone(backend).create(&table))
@@ -96,20 +95,20 @@ impl Client {
         self.shared.in_a_life(|backend| backend.list())
     }
 
-    /// A server's statistics.
-    ///
-    /// # Errors
-    /// Failures of the fabric; [`PoolError::NoServer`](crate::PoolError::NoServer) for a pool.
-    pub fn stats(&self) -> Result<ServerStats, CatalogueError> {
-        self.shared.in_a_life(|backend| backend.stats())
-    }
-
-    /// The statistics of each memory node of a pool, home first; `None` for a server.
+    /// The statistics of each node, home first.
     ///
     /// # Errors
     /// Failures of the fabric.
-    pub fn memory_node_stats(&self) -> Result<Option<Vec<MemoryNodeStats>>, CatalogueError> {
-        self.shared.in_a_life(|backend| backend.memory_node_stats())
+    pub fn node_stats(&self) -> Result<Vec<NodeStats>, CatalogueError> {
+        self.shared.in_a_life(|backend| backend.node_stats())
+    }
+
+    /// The statistics of the first node: of a server, all there are.
+    ///
+    /// # Errors
+    /// Failures of the fabric.
+    pub fn stats(&self) -> Result<NodeStats, CatalogueError> {
+        Ok(self.node_stats()?.swap_remove(0))
     }
 
     /// Sub-models that wait to be retrained by server or memory nodes, over all tables. ROLEX's tables are
@@ -121,12 +120,12 @@ impl Client {
         self.shared.in_a_life(|backend| backend.pending_training())
     }
 
-    /// What trains the pool's table of this name from here; `None` for one that its memory nodes train.
+    /// What trains the table of this name from here; `None` for one that its nodes train.
     ///
     /// # Errors
-    /// As [`Client::open_table`]; [`PoolError::NoPool`](crate::PoolError::NoPool) for a server.
+    /// As [`Client::open_table`].
     pub fn training(&self, name: &str) -> Result<Option<Box<dyn Training>>, CatalogueError> {
-        self.shared.in_a_life(|backend| Arc::clone(backend).training(name))
+        self.shared.in_a_life(|backend| Arc::clone(backend).open(name)?.training())
     }
 
     /// Looks at the newest connection to each node, for what only its fabric offers; at none if they are of

@@ -4,7 +4,7 @@ use farsight_base::Epoch;
 use farsight_fabric::FabricError;
 use farsight_index::EngineError;
 use farsight_layout::GeometryError;
-use farsight_protocol::{DecodeError, ErrorCode, NodeKind, ServerError, TableDefinition, WriteOperation};
+use farsight_protocol::{DecodeError, ErrorCode, ServerError, TableDefinition, WriteOperation};
 
 use crate::PoolError;
 
@@ -15,10 +15,8 @@ pub enum CatalogueError {
     #[error(transparent)]
     Fabric(#[from] FabricError),
     /// The server or memory node said no: [`ServerError::code`] tells programs why.
-    #[error("the {kind} at {peer} refused")]
+    #[error("the node at {peer} refused")]
     Refused {
-        /// What it is.
-        kind: NodeKind,
         /// Its address.
         peer: String,
         /// Its words.
@@ -76,12 +74,10 @@ pub enum OpenError {
     Catalogue(#[from] CatalogueError),
     /// The server, or a pool's home, was started again and does not have the table.
     #[error(
-        "the {kind} at {peer} was started again ({is}, it was {was}) and has no table {table:?}: what was in memory \
+        "the node at {peer} was started again ({is}, it was {was}) and has no table {table:?}: what was in memory \
          ended with its former life. Make the table and load it again"
     )]
     TableGone {
-        /// What was started again.
-        kind: NodeKind,
         /// Its address.
         peer: String,
         /// The table.

@@ -1,7 +1,7 @@
 //! A client of one server: the connection and catalogue ([`Client`]), a table with the learned cache that all
 //! of a process's sessions share ([`Table`]), and what a thread reads and writes with ([`Session`]).
 //!
-//! Invariant: connection, queue pairs and caches belong to one life of the server ([`life`]). Whatever is
+//! Invariant: connection, queue pairs and caches belong to one life of the server ([`nodes`]). Whatever is
 //! cached was learned in that life, so nothing needs invalidating when a server is started again: the
 //! connection is lost, the next call makes a new one ([`reconnect`]), and there the caches begin empty. Keys
 //! are `u64` here; the facade encodes other kinds.
@@ -19,8 +19,9 @@ mod bulk_load;
 mod call;
 mod client;
 mod connect;
+mod engine;
 mod error;
-mod life;
+mod nodes;
 mod pool;
 mod reconnect;
 mod scan_cursor;
@@ -31,11 +32,12 @@ pub use backend::{NewTable, Training};
 pub use bulk_load::BulkLoad;
 pub use client::{Client, ClientOptions};
 pub use connect::connect;
+pub use engine::rolex::PoolTrainer;
 pub use error::{CatalogueError, LoadError, OpenError, ReadError, WriteError};
 pub use farsight_index::{Access, CacheStats, EngineError, ScanRequest};
 pub use farsight_index_rolex::{GroupSizes, Reclaimed, Trained};
 pub use farsight_protocol::{Engine, TableEngine};
-pub use pool::{PoolClient, PoolError, PoolLinks, PoolTrainer};
+pub use pool::{PoolClient, PoolError, PoolLinks};
 pub use scan_cursor::ScanCursor;
 pub use session::Session;
 pub use table::Table;

@@ -4,13 +4,7 @@
 //! the next call connects to all of them again; if a node came back without its memory, every call from then
 //! on fails and names it.
 
-mod backend;
-mod bulk_load;
 mod error;
-mod given_up;
-mod nodes;
-mod rolex;
-mod trainer;
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -21,16 +15,16 @@ use farsight_base::Epoch;
 use farsight_fabric::Connection;
 use farsight_fabric::lane::NODES_MAX;
 use farsight_index_rolex::{ComputeNodeLocks, GroupSizes, RolexCache};
-use farsight_protocol::{POOL_NODES_MAX, PoolRequest, PoolTableInfo, TableEngine};
+use farsight_protocol::{ControlRequest, POOL_NODES_MAX, TableEngine, TableInfo};
 use serde::de::DeserializeOwned;
 
 use crate::CatalogueError;
 use crate::backend::Backend;
 use crate::client::{Client, ClientOptions};
+use crate::engine::rolex::{self, PoolTrainer};
+use crate::nodes::Nodes;
 
 pub use error::PoolError;
-pub(crate) use nodes::Nodes;
-pub use trainer::PoolTrainer;
 
 const _: () = assert!(NODES_MAX == POOL_NODES_MAX, "a lane reaches every node of a pool");
 
@@ -39,7 +33,7 @@ pub struct PoolLinks<Q> {
     /// To each node, home first; the table's regions are attached.
     pub queues: Vec<Q>,
     /// What each node says of its part.
-    pub infos: Vec<PoolTableInfo>,
+    pub infos: Vec<TableInfo>,
     /// What this process's sessions share.
     pub cache: Arc<RolexCache>,
     /// Home's life, which is the pool's.
@@ -93,7 +87,7 @@ impl<C: Connection> PoolClient<C> {
     /// # Errors
     /// As [`Client::open_table`].
     pub fn table_engine(&self, name: &str) -> Result<TableEngine, CatalogueError> {
-        self.in_a_life(|nodes| Ok(nodes.open_table(name)?.infos[0].definition.engine.clone()))
+        self.in_a_life(|nodes| Ok(nodes.open_table(name)?.info.engine.clone()))
     }
 
     /// What it takes to work on the table of this name below sessions.
@@ -101,7 +95,13 @@ impl<C: Connection> PoolClient<C> {
     /// # Errors
     /// As [`Client::open_table`]; no file descriptors left.
     pub fn links(&self, name: &str) -> Result<PoolLinks<C::Queue>, CatalogueError> {
-        self.in_a_life(|nodes| nodes.pool_links(name))
+        self.in_a_life(|nodes| {
+            let known = nodes.open_table(name)?;
+            let cache = Arc::clone(rolex::cache_of(&known)?);
+            let queues = nodes.queues(&known)?;
+            let (home, locks) = (Epoch(nodes.epochs()?[0]), nodes.locks()?);
+            Ok(PoolLinks { queues, infos: known.infos.clone(), cache, home, locks })
+        })
     }
 
     /// A trainer of the table of this name, of which groups have these sizes; all of its trainers have the
@@ -110,14 +110,21 @@ impl<C: Connection> PoolClient<C> {
     /// # Errors
     /// As [`PoolClient::links`].
     pub fn trainer(&self, name: &str, sizes: GroupSizes) -> Result<PoolTrainer<C::Queue>, CatalogueError> {
-        self.in_a_life(|nodes| PoolTrainer::of(nodes, name, sizes))
+        self.in_a_life(|nodes| {
+            let known = nodes.open_table(name)?;
+            PoolTrainer::of(nodes, &known, sizes)
+        })
     }
 
     /// Asks one node, by its index, and waits for its answer.
     ///
     /// # Errors
     /// Failures of the fabric, and what the node refuses.
-    pub fn ask<T: DeserializeOwned>(&self, node: usize, request: &PoolRequest) -> Result<T, CatalogueError> {
+    pub fn ask<T: DeserializeOwned>(
+        &self,
+        node: usize,
+        request: &ControlRequest,
+    ) -> Result<T, CatalogueError> {
         nodes_of::<C>(&self.client.shared().current()).ask(node, request)
     }
 

@@ -111,11 +111,11 @@ impl Table {
     /// What it means that the table cannot be opened in this life.
     fn gone(&self, backend: &dyn Backend, error: CatalogueError) -> OpenError {
         match error {
-            CatalogueError::Refused { kind, peer, source }
+            CatalogueError::Refused { peer, source }
                 if source.code == ErrorCode::UnknownTable && backend.epoch() != self.opened.epoch =>
             {
                 let (was, is) = (self.opened.epoch, backend.epoch());
-                OpenError::TableGone { kind, peer, table: self.name().to_owned(), was, is, source }
+                OpenError::TableGone { peer, table: self.name().to_owned(), was, is, source }
             }
             other => other.into(),
         }

@@ -126,8 +126,7 @@ impl Approach<'_> {
                 let scheme = self.scheme;
                 format!(
                     "Nobody listens there: is the server running? Start it with: \
-                     farsight serve --listen {scheme}://{peer}; or a pool's memory node: \
-                     farsight memory-node --listen {scheme}://{peer}"
+                     farsight serve --listen {scheme}://{peer}"
                 )
             };
             let remedy = match error.kind() {

@@ -192,14 +192,12 @@ fn reach(path: &Path, deadline: Instant) -> Result<OwnedFd, FabricError> {
 fn remedy_of(error: Errno, path: &Path) -> String {
     let shown = path.display();
     match error {
-        Errno::NOENT => format!(
-            "No such socket: is the server running? Start it with: farsight serve --socket {shown}; \
-             or a pool's memory node: farsight memory-node --socket {shown}"
-        ),
+        Errno::NOENT => {
+            format!("No such socket: is the server running? Start it with: farsight serve --socket {shown}")
+        }
         Errno::CONNREFUSED => format!(
             "The socket is stale, nobody listens there any more. Start the server again: \
-             farsight serve --socket {shown}; or the pool's memory node, and with it all others of the pool: \
-             farsight memory-node --socket {shown}"
+             farsight serve --socket {shown}; and with a pool's node all others of the pool"
         ),
         Errno::ACCESS | Errno::PERM => {
             use std::os::unix::fs::MetadataExt as _;

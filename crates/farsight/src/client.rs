@@ -10,7 +10,7 @@ use farsight_fabric_tcp::{TcpConnection, Tls, Waiting};
 #[cfg(feature = "verbs")]
 use farsight_fabric_verbs::VerbsConnection;
 use farsight_layout::{FORMAT_VERSION, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
-use farsight_protocol::{MemoryNodeStats, ServerStats, TableDefinition, TableInfo};
+use farsight_protocol::{NodeStats, TableDefinition, TableInfo};
 
 #[cfg(not(feature = "verbs"))]
 use crate::NotBuilt;
@@ -140,8 +140,7 @@ impl Client {
     /// same engine.
     ///
     /// # Errors
-    /// As [`Client::create_table`]; [`PoolError::NoPool`] or [`PoolError::NoServer`] for an engine
-    /// that is not at hand.
+    /// As [`Client::create_table`].
     pub fn create_table_with<K: Key>(
         &self,
         name: &str,
@@ -187,20 +186,20 @@ impl Client {
         self.inner.tables()
     }
 
-    /// The server's statistics.
-    ///
-    /// # Errors
-    /// Failures of the fabric; [`PoolError::NoServer`] for a pool ([`Client::memory_node_stats`]).
-    pub fn stats(&self) -> Result<ServerStats, CatalogueError> {
-        self.inner.stats()
-    }
-
-    /// The statistics of each memory node of a pool, home first; `None` for a server.
+    /// The statistics of the first node: of a server, all there are.
     ///
     /// # Errors
     /// Failures of the fabric.
-    pub fn memory_node_stats(&self) -> Result<Option<Vec<MemoryNodeStats>>, CatalogueError> {
-        self.inner.memory_node_stats()
+    pub fn stats(&self) -> Result<NodeStats, CatalogueError> {
+        self.inner.stats()
+    }
+
+    /// The statistics of each node, home first.
+    ///
+    /// # Errors
+    /// Failures of the fabric.
+    pub fn node_stats(&self) -> Result<Vec<NodeStats>, CatalogueError> {
+        self.inner.node_stats()
     }
 
     /// Sub-models that wait to be retrained by the server or the memory nodes, over all tables: zero when the
@@ -213,7 +212,7 @@ impl Client {
         self.inner.pending_training()
     }
 
-    /// What trains a pool's table of this name; `None` for one that its memory nodes train.
+    /// What trains the table of this name from here; `None` for one that its nodes train.
     pub(crate) fn training(&self, name: &str) -> Result<Option<Box<dyn Training>>, CatalogueError> {
         self.inner.training(name)
     }

@@ -89,7 +89,6 @@ mod default_socket;
 mod engine;
 mod error;
 mod key;
-mod memory_node;
 mod pairs;
 mod scan;
 mod server;
@@ -123,14 +122,13 @@ pub use farsight_fabric_tcp::{Tls, TlsError, Waiting};
 pub use farsight_fabric_verbs::{DeviceReport as RdmaDevice, devices as rdma_devices};
 pub use farsight_index::{Answers, Counters};
 pub use farsight_layout::{FORMAT_VERSION, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
+pub use farsight_node::ShutdownError;
 pub use farsight_protocol::{
-    Engine, ErrorCode, KeyKind, ListenerStats, MemoryNodeStats, ModelStats, POOL_NODES_MAX, PartStats,
-    PoolTableStats, RegionStats, ServerError, ServerStats, SpaceStats, TableDefinition, TableEngine,
-    TableInfo, TableStats, TreeStats, UnknownEngine, WriteOperation, WriteOutcome,
+    Engine, ErrorCode, KeyKind, ListenerStats, ModelStats, NodeStats, POOL_NODES_MAX, PartStats, RegionInfo,
+    ServerError, Space, SpaceStats, TableDefinition, TableEngine, TableInfo, TableStats, TreeStats,
+    UnknownEngine, WriteOperation, WriteOutcome,
 };
-pub use farsight_server::ShutdownError;
 pub use key::Key;
-pub use memory_node::MemoryNode;
 pub use pairs::{Pair, Pairs};
 pub use scan::Scan;
 pub use server::{Server, ServerBuilder, StartError};

@@ -9,16 +9,16 @@ use farsight_fabric::{FabricError, Listener};
 use farsight_fabric_shm::ShmHost;
 use farsight_fabric_tcp::{TcpHost, Tls, Waiting};
 use farsight_layout::FORMAT_VERSION;
-use farsight_memory_node::MemoryNodeOptions;
-use farsight_protocol::ServerStats;
-use farsight_server::{ServerHandle, ServerOptions, ShutdownError};
+use farsight_node::{Node, NodeHandle, NodeOptions, ShutdownError};
+use farsight_protocol::NodeStats;
 
-use crate::{DefaultSocketError, Endpoint, MemoryNode, NotBuilt, ServerUrl, default_socket};
+use crate::{DefaultSocketError, Endpoint, Epoch, NotBuilt, ServerUrl, default_socket};
 
-/// A running server, with threads of its own. Dropping it stops it, and its tables are gone: they are memory.
+/// A running server, alone or a node of a pool, with threads of its own. Dropping it stops it, and its tables
+/// are gone: they are memory.
 pub struct Server {
     urls: Vec<ServerUrl>,
-    handle: ServerHandle,
+    handle: NodeHandle,
 }
 
 /// Settings of a server to be started.
@@ -32,8 +32,7 @@ pub struct ServerBuilder {
     rdma_device: Option<String>,
     allow_plaintext: bool,
     waiting: Waiting,
-    options: ServerOptions,
-    lease: Option<Duration>,
+    options: NodeOptions,
 }
 
 /// What listens at one address.
@@ -64,27 +63,6 @@ pub enum StartError {
         /// Another.
         second: ServerUrl,
     },
-    /// A memory node over RDMA and something else: atomics of network cards and processors do not see each
-    /// other.
-    #[error("a memory node at an rdma:// address has no other: not {other} beside {rdma}")]
-    MixedAtomics {
-        /// The one over RDMA.
-        rdma: ServerUrl,
-        /// Another.
-        other: ServerUrl,
-    },
-    /// A memory node over RDMA by two network cards: atomics of different cards do not exclude each other.
-    #[error(
-        "a memory node's rdma:// addresses are of one network card: not {} of {} and {} of {}. Listen at addresses of \
-         one of them, or name it: --rdma-device {}",
-        first.0, first.1, second.0, second.1, first.1
-    )]
-    SeveralCards {
-        /// One address, and its device.
-        first: Box<(ServerUrl, String)>,
-        /// Another, and its device.
-        second: Box<(ServerUrl, String)>,
-    },
     /// It cannot serve over RDMA.
     #[error(transparent)]
     Fabric(#[from] FabricError),
@@ -93,7 +71,7 @@ pub enum StartError {
     NotBuilt(#[from] NotBuilt),
     /// Its threads cannot be started.
     #[error(transparent)]
-    Serve(#[from] farsight_server::StartError),
+    Serve(#[from] farsight_node::StartError),
 }
 
 impl Server {
@@ -107,8 +85,7 @@ impl Server {
             rdma_device: None,
             allow_plaintext: false,
             waiting: Waiting::default(),
-            options: ServerOptions::default(),
-            lease: None,
+            options: NodeOptions::default(),
         }
     }
 
@@ -124,9 +101,15 @@ impl Server {
         &self.urls
     }
 
+    /// This epoch of the server: another one has another, also at the same address.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.handle.epoch()
+    }
+
     /// The server's statistics now.
     #[must_use]
-    pub fn stats(&self) -> ServerStats {
+    pub fn stats(&self) -> NodeStats {
         self.handle.stats()
     }
 
@@ -209,19 +192,18 @@ impl ServerBuilder {
     }
 
     /// Memory that the server takes at its start, on huge pages, instead of when it is first written: so many
-    /// bytes of the table made first, of the second, and so on, at most all of each. So no write waits for
-    /// the system. Memory nodes take none.
+    /// bytes of the XStore table made first, of the second, and so on, at most all of each. So no write waits
+    /// for the system.
     pub fn prefault(mut self, table_bytes: impl IntoIterator<Item = u64>) -> Self {
         self.options.prefault_bytes = table_bytes.into_iter().collect();
         self
     }
 
-    /// How long a compute node may hold the lock of a leaf that others wait for, before a memory node fences
-    /// it: 10 ms to a minute. Over shared memory that ends a process which has stopped; over networks it ends
-    /// connections, which are made anew. Without it 5 s where there is shared memory, else 500 ms. Servers
-    /// have no such locks.
+    /// How long a compute node may hold the lock of a ROLEX table's leaf that others wait for, before this node
+    /// fences it: 10 ms to a minute. Over shared memory that ends a process which has stopped; over networks it
+    /// ends connections, which are made anew. Without it 5 s where there is shared memory, else 500 ms.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = Some(lease);
+        self.options.lease = Some(lease);
         self
     }
 
@@ -249,34 +231,12 @@ impl ServerBuilder {
         self,
         mut taken_bytes: impl FnMut(u64) -> ControlFlow<()>,
     ) -> Result<Server, StartError> {
-        let options = self.options.clone();
-        // At several cards, too: nothing that a server serves is changed by atomics, or by clients at all.
-        let (urls, listeners) = apart(self.listen_at_all()?);
-        let handle = farsight_server::Server::start_reporting(listeners, &options, &mut taken_bytes)?;
-        Ok(Server { urls, handle })
-    }
-
-    /// Starts a memory node of a pool instead of a server, with the same settings. Compute nodes name it in
-    /// their list of addresses ([`Addresses`](crate::Addresses)).
-    ///
-    /// # Errors
-    /// As [`ServerBuilder::start`]; [`StartError::MixedAtomics`], [`StartError::SeveralCards`].
-    pub fn start_memory_node(self) -> Result<MemoryNode, StartError> {
-        let is_rdma = |url: &&ServerUrl| matches!(url, ServerUrl::Rdma(_));
-        if let (Some(rdma), Some(other)) =
-            (self.urls.iter().find(is_rdma), self.urls.iter().find(|url| !is_rdma(url)))
-        {
-            return Err(StartError::MixedAtomics { rdma: rdma.clone(), other: other.clone() });
-        }
-        let options = MemoryNodeOptions {
-            workers: self.options.workers,
-            table_memory_bytes: self.options.table_memory_bytes,
-            lease: self.lease,
-        };
+        let mut options = self.options.clone();
         let listening = self.listen_at_all()?;
-        check_one_card(listening.iter().filter_map(|at| Some((&at.url, at.device.as_deref()?))))?;
-        let (urls, listeners) = apart(listening);
-        Ok(MemoryNode::new(urls, farsight_memory_node::MemoryNode::start(listeners, &options)?))
+        options.read_only = why_read_only(listening.iter().map(|at| (&at.url, at.device.as_deref())));
+        let (urls, listeners) = listening.into_iter().map(|at| (at.url, at.listener)).unzip();
+        let handle = Node::start_reporting(listeners, &options, &mut taken_bytes)?;
+        Ok(Server { urls, handle })
     }
 
     fn listen_at_all(mut self) -> Result<Vec<Listening>, StartError> {
@@ -332,21 +292,22 @@ impl ServerBuilder {
     }
 }
 
-fn apart(listening: Vec<Listening>) -> (Vec<ServerUrl>, Vec<Arc<dyn Listener>>) {
-    listening.into_iter().map(|at| (at.url, at.listener)).unzip()
-}
-
-/// Fails unless all these addresses, each with its device, are of one network card. Two devices may be
-/// ports of one card whose atomics exclude each other all the same; that cannot be told from here.
-fn check_one_card<'a>(
-    mut addresses: impl Iterator<Item = (&'a ServerUrl, &'a str)>,
-) -> Result<(), StartError> {
-    let Some((first, first_device)) = addresses.next() else { return Ok(()) };
-    let Some((second, second_device)) = addresses.find(|(_, device)| *device != first_device) else {
-        return Ok(());
-    };
-    let boxed = |url: &ServerUrl, device: &str| Box::new((url.clone(), device.to_owned()));
-    Err(StartError::SeveralCards { first: boxed(first, first_device), second: boxed(second, second_device) })
+/// Why clients cannot write this node's memory one-sided, if they cannot: their atomics must see each other.
+/// Two devices may be ports of one card whose atomics do; that cannot be told from here.
+fn why_read_only<'a>(addresses: impl Iterator<Item = (&'a ServerUrl, Option<&'a str>)>) -> Option<String> {
+    let addresses: Vec<_> = addresses.collect();
+    let (rdma, device) = addresses.iter().find_map(|(url, device)| Some((url, (*device)?)))?;
+    let (other, other_device) = addresses.iter().find(|(_, other)| *other != Some(device))?;
+    Some(match other_device {
+        None => format!(
+            "atomics of network cards and of processors do not see each other, and this node listens at {rdma} and \
+             {other}. Let it listen at rdma:// addresses alone, or at none"
+        ),
+        Some(other_device) => format!(
+            "atomics of different cards do not exclude each other, and this node listens at {rdma} of {device} and \
+             {other} of {other_device}. Let it listen at addresses of one card, or name it: --rdma-device {device}"
+        ),
+    })
 }
 
 #[cfg(test)]
@@ -354,18 +315,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_memory_node_has_one_card() {
+    fn tables_that_clients_write_want_one_card_or_none() {
         let [one, two, three] = [1, 2, 3].map(|host| {
             format!("rdma://10.0.0.{host}:7474").parse::<ServerUrl>().expect("a well-formed address")
         });
-        let check = |addresses: &[(&ServerUrl, &str)]| check_one_card(addresses.iter().copied());
-        assert!(check(&[]).is_ok());
-        assert!(check(&[(&one, "mlx5_0"), (&two, "mlx5_0")]).is_ok());
-        let error = check(&[(&one, "mlx5_0"), (&two, "mlx5_0"), (&three, "mlx5_1")]).unwrap_err().to_string();
+        let tcp: ServerUrl = "tcp://10.0.0.1:7474".parse().expect("a well-formed address");
+        let why = |addresses: &[(&ServerUrl, Option<&str>)]| why_read_only(addresses.iter().copied());
+        assert_eq!(why(&[(&tcp, None), (&tcp, None)]), None);
+        assert_eq!(why(&[(&one, Some("mlx5_0")), (&two, Some("mlx5_0"))]), None);
+        let cards = [(&one, Some("mlx5_0")), (&two, Some("mlx5_0")), (&three, Some("mlx5_1"))];
+        let text = why(&cards).expect("two cards");
         for word in
             ["rdma://10.0.0.1:7474 of mlx5_0", "rdma://10.0.0.3:7474 of mlx5_1", "--rdma-device mlx5_0"]
         {
-            assert!(error.contains(word), "{error:?} lacks {word:?}");
+            assert!(text.contains(word), "{text:?} lacks {word:?}");
         }
+        let text = why(&[(&tcp, None), (&one, Some("mlx5_0"))]).expect("processors and a card");
+        assert!(text.contains("rdma://10.0.0.1:7474 and tcp://10.0.0.1:7474"), "{text}");
     }
 }

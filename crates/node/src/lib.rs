@@ -1,29 +1,64 @@
-//! What every process that owns regions has, be it a server or a memory node: listeners, threads that serve
-//! them, and a one-way door into refusing everything.
+//! A node: it hosts tables by engine in regions that clients read, and write, one-sided; it executes calls,
+//! gives out blocks, trains models and fences.
+//!
+//! A node alone is a server. Several nodes, in an order that all their clients use, are a pool; the first of
+//! them is *home*, which numbers tables and compute nodes. docs/protocol/pool.md has the steps.
 //!
 //! Invariants:
 //! - every request gets one reply, whatever its bytes, and no reply is longer than its client can receive;
+//! - what a call found stays valid for as long as the call uses it, whatever becomes of the table;
+//! - a number that home gave to a table or a compute node is never given again in home's life;
+//! - a table belongs to one list of nodes. A node never serves a table for another list;
+//! - a block is given to one compute node at a time, and to another only after it was freed, or after its
+//!   owner's verbs can execute no more;
+//! - a process is ended only for a lock that was seen to stand for a lease, and never one that serves memory;
 //! - a bug met by any thread (a panic) is written to stderr once and turns every later call into a refusal
 //!   that says so; the threads go on, so nobody waits for an answer that never comes. The call that met it is
 //!   answered by a code of its own, because what it changed is unknown;
-//! - a process with nothing to do sleeps.
+//! - a node with nothing to do sleeps: workers in their ports, training on its signal, control threads in
+//!   their sockets.
+//!
+//! All work is done in steps ([`Worker::step`], [`Background::step`], [`Host::step`]) that take the time and
+//! never start a thread; [`Node::start`] is the runner that gives each of them one.
+//!
+//! [`Host::step`]: farsight_fabric::Host::step
 
 #![forbid(unsafe_code)]
 
 mod answer;
+mod background;
+mod call;
+mod compute_nodes;
 mod error;
 mod failure;
+mod fence;
+mod leases;
 mod listeners;
+mod node;
+mod options;
+mod prefault;
 pub mod process;
+mod rolex;
 mod service;
+mod signal;
+mod state;
+mod table;
+mod tables;
 mod threads;
 mod worker;
+mod x_store;
 
 pub use answer::answer;
+pub use background::{Background, BackgroundState};
+pub use call::Calls;
 pub use error::{ShutdownError, StartError};
 pub use failure::Failure;
 pub use listeners::Listeners;
-pub use service::{Calls, Service};
+pub use node::{Node, NodeHandle};
+pub use options::NodeOptions;
+pub use service::{Executor, Service};
+pub use state::NodeState;
+pub use tables::TABLES_MAX;
 pub use threads::{Stop, Threads};
 pub use worker::Worker;
 

@@ -11,7 +11,7 @@ use crate::{Failure, Listeners};
 /// What the threads of one process share: all that their clients ask for.
 pub trait Service: Send + Sync + Sized + 'static {
     /// What executes one worker's calls.
-    type Calls: Calls;
+    type Calls: Executor;
 
     /// Where its clients come from.
     fn listeners(&self) -> &Listeners;
@@ -27,7 +27,7 @@ pub trait Service: Send + Sync + Sized + 'static {
 }
 
 /// What executes one worker's calls.
-pub trait Calls: CallHandler + Send + 'static {
+pub trait Executor: CallHandler + Send + 'static {
     /// Sets the time of the calls that follow.
     fn set_now(&mut self, now: MonotonicNs);
 }

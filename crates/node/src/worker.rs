@@ -9,10 +9,10 @@ use std::time::Duration;
 use farsight_base::clock::MonotonicNs;
 use farsight_fabric::{FabricError, ServerPort};
 
-use crate::{Calls, Service};
+use crate::{Executor as _, NodeState, Service};
 
 /// One port and what executes its calls.
-pub struct Worker<S: Service> {
+pub struct Worker<S: Service = NodeState> {
     port: Box<dyn ServerPort>,
     calls: S::Calls,
 }

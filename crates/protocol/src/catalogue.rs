@@ -1,9 +1,9 @@
-//! The catalogue: which tables a server has.
+//! The catalogue: which tables a node has.
 
-use farsight_base::RegionId;
+use farsight_base::{LINE_BYTES, RegionId};
 use serde::{Deserialize, Serialize};
 
-use crate::{ErrorCode, ServerError};
+use crate::{ErrorCode, PoolPlace, ServerError, Space, TableEngine};
 
 /// Bytes of a table's name at most.
 pub const TABLE_NAME_BYTES_MAX: usize = 64;
@@ -98,26 +98,111 @@ impl std::fmt::Display for TableDefinition {
     }
 }
 
-/// A table as a client needs to know it.
+/// The layout in which a table is made: what its definition says, and what follows from it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TableLayout {
+    /// Name, kind of keys, size and type of values.
+    pub definition: TableDefinition,
+    /// How it is worked with.
+    pub engine: TableEngine,
+    /// Lines of one leaf's block.
+    pub block_lines: u16,
+    /// The version of the format in which its leaves are written.
+    pub format_version: u32,
+}
+
+impl TableLayout {
+    /// True if a table that is made so is the one `wanted`, wherever its ranges begin: its maker says.
+    #[must_use]
+    pub fn is_wanted(&self, wanted: &Self) -> bool {
+        self.engine.is_like(&wanted.engine)
+            && self.definition.is_wanted(&wanted.definition)
+            && (self.block_lines, self.format_version) == (wanted.block_lines, wanted.format_version)
+    }
+}
+
+/// One region of a table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RegionInfo {
+    /// What it is for.
+    pub space: Space,
+    /// Its number.
+    pub id: u32,
+    /// Blocks that it holds; their numbers lie below.
+    pub capacity: u32,
+}
+
+impl RegionInfo {
+    /// Its number, as fabrics take it.
+    #[must_use]
+    pub fn id(&self) -> RegionId {
+        RegionId(self.id)
+    }
+}
+
+/// A table's part on one node, as a client needs to know it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TableInfo {
-    /// Its number.
+    /// Its number, the same on every node.
     pub id: TableId,
     /// Its definition.
     pub definition: TableDefinition,
+    /// How it is worked with.
+    pub engine: TableEngine,
+    /// Lines of one leaf's block.
+    pub block_lines: u16,
     /// The version of the format in which its leaves are written.
     pub format_version: u32,
-    /// The number of the region that holds its leaves.
-    pub leaf_region: u32,
-    /// Leaves that the region holds; leaf numbers lie below it.
-    pub capacity_leaves: u32,
+    /// The node's place among those for which the table was made.
+    pub place: PoolPlace,
+    /// Its regions on this node, one a space; leaves are always among them.
+    pub regions: Vec<RegionInfo>,
 }
 
 impl TableInfo {
-    /// The region that holds its leaves.
+    /// The layout in which it was made.
+    #[must_use]
+    pub fn layout(&self) -> TableLayout {
+        TableLayout {
+            definition: self.definition.clone(),
+            engine: self.engine.clone(),
+            block_lines: self.block_lines,
+            format_version: self.format_version,
+        }
+    }
+
+    /// The region of this space.
+    #[must_use]
+    pub fn region_of(&self, space: Space) -> Option<&RegionInfo> {
+        self.regions.iter().find(|region| region.space == space)
+    }
+
+    /// The region that holds its leaves; number zero if the node named none.
     #[must_use]
     pub fn region(&self) -> RegionId {
-        RegionId(self.leaf_region)
+        self.region_of(Space::Leaves).map_or(RegionId(0), RegionInfo::id)
+    }
+
+    /// Leaves that it holds on this node; their numbers lie below.
+    #[must_use]
+    pub fn capacity_leaves(&self) -> u32 {
+        self.region_of(Space::Leaves).map_or(0, |region| region.capacity)
+    }
+
+    /// Bytes of one leaf's block.
+    #[must_use]
+    pub fn block_bytes(&self) -> u64 {
+        u64::from(self.block_lines) * LINE_BYTES as u64
+    }
+
+    /// Bytes that this region of the table has at least.
+    #[must_use]
+    pub fn bytes_of(&self, region: &RegionInfo) -> u64 {
+        let block_bytes = match region.space {
+            Space::Leaves => self.block_bytes(),
+            Space::Meta => LINE_BYTES as u64,
+        };
+        u64::from(region.capacity) * block_bytes
     }
 }
 

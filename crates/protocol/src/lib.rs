@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod catalogue;
+mod control;
 mod engine;
 mod error;
 pub mod exact;
@@ -24,20 +25,20 @@ mod stats;
 mod wire;
 
 pub use catalogue::{
-    KeyKind, TABLE_NAME_BYTES_MAX, TableDefinition, TableId, TableInfo, VALUE_TYPE_BYTES_MAX,
-    check_table_name,
+    KeyKind, RegionInfo, TABLE_NAME_BYTES_MAX, TableDefinition, TableId, TableInfo, TableLayout,
+    VALUE_TYPE_BYTES_MAX, check_table_name,
 };
-pub use engine::{Engine, UnknownEngine};
+pub use control::ControlRequest;
+pub use engine::{Engine, TableEngine, UnknownEngine};
 pub use error::{DecodeError, ErrorCode, ServerError};
 pub use outcome::{SentOutcome, WriteOperation, WriteOutcome};
 pub use pool::{
-    Blocks, ComputeNode, Fenced, LEASE_MAX, LockSeen, MemoryNodeStats, NodeKind, POOL_BLOCKS_MAX,
-    POOL_ENDED_MAX, POOL_NODES_MAX, PartStats, PoolDefinition, PoolHello, PoolPlace, PoolRequest,
-    PoolTableInfo, PoolTableStats, Space, SpaceStats, TableEngine,
+    Blocks, ComputeNode, Fenced, LEASE_MAX, LockSeen, NodeHello, POOL_BLOCKS_MAX, POOL_ENDED_MAX,
+    POOL_NODES_MAX, PoolPlace, Space,
 };
 pub use reply::{PairsReader, Reply, ReplyWriter, SentPair, SentSubModel, SubModelsReader};
-pub use request::{ControlRequest, Request, WriteEntries, WriteEntry, padded};
-pub use stats::{ListenerStats, ModelStats, RegionStats, ServerStats, TableStats, TreeStats};
+pub use request::{Request, WriteEntries, WriteEntry, padded};
+pub use stats::{ListenerStats, ModelStats, NodeStats, PartStats, SpaceStats, TableStats, TreeStats};
 pub use wire::Words;
 
 /// Bytes of a request's and a reply's header.

@@ -77,6 +77,15 @@ impl<'a> ReplyWriter<'a> {
         self.frame.extend_from_slice(&postcard::to_stdvec(answer).expect("a control answer serializes"));
     }
 
+    /// Bytes of `entry` in a control answer.
+    ///
+    /// # Panics
+    /// Never: control answers always serialize.
+    #[must_use]
+    pub fn control_bytes(entry: &impl Serialize) -> usize {
+        postcard::experimental::serialized_size(entry).expect("a control answer serializes")
+    }
+
     /// Bytes written so far.
     #[must_use]
     pub fn len(&self) -> usize {

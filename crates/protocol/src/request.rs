@@ -4,12 +4,9 @@
 
 use farsight_base::LeafNumber;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
 use crate::wire::{Words, put, put_padded};
-use crate::{
-    DecodeError, HEADER_BYTES, OPERATIONS_MAX, PoolRequest, TableDefinition, TableId, WriteOperation,
-};
+use crate::{ControlRequest, DecodeError, HEADER_BYTES, OPERATIONS_MAX, TableId, WriteOperation};
 
 const CONTROL: u8 = 1;
 const GET: u8 = 2;
@@ -19,7 +16,6 @@ const LOOKUP: u8 = 5;
 const TOP_MODEL: u8 = 6;
 const SUB_MODELS: u8 = 7;
 const BULK_LOAD: u8 = 8;
-const POOL: u8 = 9;
 
 /// Bytes of a value in a frame: rounded up to whole words.
 #[must_use]
@@ -109,25 +105,6 @@ pub enum Request<'a> {
         /// Keys and values; hints are unused.
         entries: WriteEntries<'a>,
     },
-    /// A request to a memory node of a pool, in postcard.
-    Pool(&'a [u8]),
-}
-
-/// Requests in postcard.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum ControlRequest {
-    /// Makes a table, or finds the one of the same definition. Answered by a `TableInfo`.
-    CreateTable(TableDefinition),
-    /// Finds a table by name. Answered by a `TableInfo`.
-    OpenTable(String),
-    /// All tables. Answered by a `Vec<TableInfo>`.
-    ListTables,
-    /// Statistics. Answered by a `ServerStats`.
-    Stats,
-    /// Waits for nothing and trains what is pending; answered at once with the pending count as `u64`.
-    PendingTraining,
-    /// What is this? Answered by a `NodeKind`, also by memory nodes.
-    Identify,
 }
 
 /// The entries of a write: `count` times key word, hint word, value padded to words. What stands in the
@@ -222,15 +199,6 @@ impl<'a> Request<'a> {
     pub fn control(into: &mut Vec<u8>, request: &ControlRequest) {
         header(into, CONTROL, 0, TableId(0), 0, 0);
         into.extend_from_slice(&postcard::to_stdvec(request).expect("a control request serializes"));
-    }
-
-    /// Encodes a request to a memory node.
-    ///
-    /// # Panics
-    /// Never: such requests always serialize.
-    pub fn pool(into: &mut Vec<u8>, request: &PoolRequest) {
-        header(into, POOL, 0, TableId(0), 0, 0);
-        into.extend_from_slice(&postcard::to_stdvec(request).expect("a request to a memory node serializes"));
     }
 
     /// Encodes a get.
@@ -331,19 +299,8 @@ impl<'a> Request<'a> {
                 let entries = WriteEntries::new(body, count as usize, argument & 0xffff_ffff)?;
                 Ok(Self::BulkLoad { table, last: flags == 1, piece: argument >> 32, entries })
             }
-            POOL => Ok(Self::Pool(body)),
-            other => Err(DecodeError::new("a request's operation", 0, "1 to 9".into(), other.to_string())),
+            other => Err(DecodeError::new("a request's operation", 0, "1 to 8".into(), other.to_string())),
         }
-    }
-}
-
-impl ControlRequest {
-    /// Decodes a control request's body.
-    ///
-    /// # Errors
-    /// [`DecodeError`] if it is not one.
-    pub fn decode(body: &[u8]) -> Result<Self, DecodeError> {
-        decode_whole("a control request", body)
     }
 }
 
@@ -376,7 +333,7 @@ fn check_unused(
         Err(DecodeError::new(what, offset, expected.to_string(), got.to_string()))
     };
     match operation {
-        GET | SCAN | LOOKUP | TOP_MODEL | CONTROL | POOL => is("a request's flags", 1, 0, u64::from(flags))?,
+        GET | SCAN | LOOKUP | TOP_MODEL | CONTROL => is("a request's flags", 1, 0, u64::from(flags))?,
         BULK_LOAD => is("a load's flags, but for bit 0", 1, 0, u64::from(flags >> 1))?,
         _ => {}
     }
@@ -386,7 +343,7 @@ fn check_unused(
             is("the bytes of a remove's values", 8, 0, argument)
         }
         LOOKUP => is("a lookup's count", 4, 1, u64::from(count)),
-        CONTROL | POOL => {
+        CONTROL => {
             is("a control request's table", 2, 0, u64::from(table.0))?;
             is("a control request's count", 4, 0, u64::from(count))?;
             is("a control request's argument", 8, 0, argument)

@@ -1,13 +1,13 @@
-//! What a server says of itself.
+//! What a node says of itself.
 
 use serde::{Deserialize, Serialize};
 
-use crate::TableInfo;
+use crate::{PoolPlace, TableInfo};
 
-/// A server's statistics.
+/// A node's statistics.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct ServerStats {
-    /// The server's version.
+pub struct NodeStats {
+    /// The node's version.
     pub version: String,
     /// Its process number.
     pub process_id: u32,
@@ -23,6 +23,12 @@ pub struct ServerStats {
     pub calls: u64,
     /// Operations executed in those calls.
     pub operations: u64,
+    /// Compute nodes connected now.
+    pub compute_nodes: u64,
+    /// Compute nodes fenced so far.
+    pub fenced: u64,
+    /// Its place among the nodes for which its tables were made, once there is one.
+    pub place: Option<PoolPlace>,
     /// One entry a table.
     pub tables: Vec<TableStats>,
 }
@@ -36,17 +42,67 @@ pub struct ListenerStats {
     pub clients: u64,
 }
 
-/// One table's statistics.
+/// What a node says of one table.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct TableStats {
     /// The table.
     pub info: TableInfo,
-    /// Its tree.
+    /// Its leaves here.
+    pub leaves: SpaceStats,
+    /// Its directory and models, of ROLEX on home.
+    pub meta: SpaceStats,
+    /// Bytes of its regions on huge pages.
+    pub huge_page_bytes: u64,
+    /// Its tree and model here, if this node's processor keeps them: XStore's.
+    pub part: Option<PartStats>,
+}
+
+impl TableStats {
+    /// Bytes of its regions that are in use.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.leaves.used * self.leaves.block_bytes + self.meta.used * self.meta.block_bytes
+    }
+
+    /// Bytes that its regions have.
+    #[must_use]
+    pub fn length_bytes(&self) -> u64 {
+        self.leaves.capacity * self.leaves.block_bytes + self.meta.capacity * self.meta.block_bytes
+    }
+
+    /// What this node's processor keeps of it.
+    ///
+    /// # Panics
+    /// If it keeps nothing: of a ROLEX table.
+    #[must_use]
+    pub fn part(&self) -> &PartStats {
+        self.part.as_ref().expect("a table whose tree and model its node keeps")
+    }
+}
+
+/// A tree and its model on one node.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct PartStats {
+    /// The tree.
     pub tree: TreeStats,
-    /// Its model.
+    /// The model.
     pub model: ModelStats,
-    /// Its leaf region.
-    pub region: RegionStats,
+}
+
+/// How a space's blocks are used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct SpaceStats {
+    /// Blocks that the space holds.
+    pub capacity: u64,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Blocks given out and not given back, and those that are the table's from its beginning: its first
+    /// leaf, its root line.
+    pub used: u64,
+    /// Of those, blocks whose compute nodes live.
+    pub owned: u64,
+    /// Of those, blocks whose compute nodes have ended, to be looked at.
+    pub orphaned: u64,
 }
 
 /// A tree's statistics.
@@ -95,15 +151,4 @@ pub struct ModelStats {
     pub lag_ns: u64,
     /// Processor seconds that training has used.
     pub training_s: f64,
-}
-
-/// A region's statistics.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
-pub struct RegionStats {
-    /// Bytes reserved.
-    pub length_bytes: u64,
-    /// Bytes in use.
-    pub used_bytes: u64,
-    /// Bytes on huge pages.
-    pub huge_page_bytes: u64,
 }

@@ -5,8 +5,8 @@ use farsight_base::prng::SplitMix64;
 use farsight_layout::SubModelRecord;
 use farsight_protocol::{
     ControlRequest, ErrorCode, KeyKind, OPERATIONS_MAX, PairsReader, PoolPlace, Reply, ReplyWriter, Request,
-    SentOutcome, ServerError, SubModelsReader, TableDefinition, TableEngine, TableId, VALUE_TYPE_BYTES_MAX,
-    WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
+    SentOutcome, ServerError, SubModelsReader, TableDefinition, TableEngine, TableId, TableLayout,
+    VALUE_TYPE_BYTES_MAX, WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
 };
 
 const TABLE: TableId = TableId(7);
@@ -51,10 +51,17 @@ fn reads_and_model_requests_come_back() {
     ));
     Request::top_model(&mut frame, TABLE, 12, 3);
     assert!(matches!(Request::decode(&frame).unwrap(), Request::TopModel { first_word: 12, .. }));
-    let wanted = ControlRequest::CreateTable(TableDefinition {
-        value_type: "<f8".into(),
-        ..TableDefinition::new("t", KeyKind::I64, 8)
-    });
+    let layout = TableLayout {
+        definition: TableDefinition {
+            value_type: "<f8".into(),
+            ..TableDefinition::new("t", KeyKind::I64, 8)
+        },
+        engine: TableEngine::XStore { boundaries: vec![7] },
+        block_lines: 7,
+        format_version: 9,
+    };
+    let place = PoolPlace { epochs: vec![1, 2], index: 0 };
+    let wanted = ControlRequest::CreateTable { layout, place, id: None };
     Request::control(&mut frame, &wanted);
     let Request::Control(body) = Request::decode(&frame).unwrap() else { panic!() };
     assert_eq!(ControlRequest::decode(body).unwrap(), wanted);
@@ -100,10 +107,10 @@ fn words_are_strings_for_people_and_numbers_in_frames() {
     assert_eq!(json, "{\"epochs\":[\"18446744073709551615\",\"1\"],\"index\":1}");
     assert_eq!(serde_json::from_str::<PoolPlace>(&json).unwrap(), place);
     assert!(serde_json::from_str::<PoolPlace>("{\"epochs\":[1],\"index\":0}").is_err());
-    let engine = TableEngine::XStoreD { boundaries: vec![u64::MAX] };
+    let engine = TableEngine::XStore { boundaries: vec![u64::MAX] };
     assert_eq!(
         serde_json::to_string(&engine).unwrap(),
-        "{\"XStoreD\":{\"boundaries\":[\"18446744073709551615\"]}}"
+        "{\"XStore\":{\"boundaries\":[\"18446744073709551615\"]}}"
     );
     let mut frame = Vec::new();
     ReplyWriter::new(&mut frame).push_control(&place);

@@ -11,12 +11,12 @@ use farsight_base::prng::SplitMix64;
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_client::{CatalogueError, Engine, NewTable};
 use farsight_fabric_sim::{Kind, Simulation};
-use farsight_memory_node::MemoryNodeOptions;
+use farsight_node::NodeOptions;
 use farsight_protocol::{KeyKind, TableDefinition};
 
-use super::memory_node::MemoryNode;
 use crate::client::Plan;
 use crate::cluster::{Cluster, MemoryPool};
+use crate::node::Node;
 use crate::run::TABLE;
 
 /// The longest time between two steps of whoever starts nodes again.
@@ -26,7 +26,7 @@ const AWAY_NS_MAX: u64 = 400_000;
 pub(super) struct Setting {
     pub(super) simulation: Simulation,
     pub(super) addresses: &'static [&'static str],
-    pub(super) options: MemoryNodeOptions,
+    pub(super) options: NodeOptions,
     pub(super) value_bytes: u16,
     /// Keys by which an XStore-D table's ranges are cut; `None`: the table is ROLEX's.
     pub(super) sample: Option<Vec<u64>>,
@@ -37,7 +37,7 @@ pub(super) struct Setting {
 pub(super) struct Pools<K: Kind> {
     setting: Setting,
     /// The newest at each address; a dead one stays until it has a successor.
-    nodes: Mutex<Vec<Arc<MemoryNode<K>>>>,
+    nodes: Mutex<Vec<Arc<Node<K>>>>,
     /// Nodes started.
     starts: AtomicU64,
 }
@@ -53,7 +53,7 @@ impl<K: Kind> Pools<K> {
     }
 
     /// The newest node at each address.
-    pub(super) fn current(&self) -> Vec<Arc<MemoryNode<K>>> {
+    pub(super) fn current(&self) -> Vec<Arc<Node<K>>> {
         self.nodes().clone()
     }
 
@@ -85,7 +85,7 @@ impl<K: Kind> Pools<K> {
         let Setting { simulation, addresses, value_bytes, sample, .. } = &self.setting;
         let definition = TableDefinition::new(TABLE, KeyKind::U64, *value_bytes);
         let client = MemoryPool::<K>::connect(simulation, addresses)?;
-        let engine = sample.as_ref().map(|_| Engine::XStoreD);
+        let engine = Some(if sample.is_some() { Engine::XStoreD } else { Engine::Rolex });
         let sample = sample.clone().unwrap_or_default();
         client.create_table(NewTable { definition, engine, sample }).map(drop)
     }
@@ -108,13 +108,16 @@ impl<K: Kind> Pools<K> {
         self.nodes()[node] = next;
     }
 
-    fn start_node(&self, node: usize) -> Arc<MemoryNode<K>> {
+    fn start_node(&self, node: usize) -> Arc<Node<K>> {
         let Setting { simulation, addresses, options, seed, .. } = &self.setting;
         let start = self.starts.fetch_add(1, Ordering::Relaxed);
-        Arc::new(MemoryNode::start(simulation, addresses[node], options, seed ^ (start << 16)))
+        let seed = seed ^ (start << 16);
+        let node = Node::start(simulation, addresses[node], options, seed);
+        node.hear_departed(seed);
+        Arc::new(node)
     }
 
-    fn nodes(&self) -> MutexGuard<'_, Vec<Arc<MemoryNode<K>>>> {
+    fn nodes(&self) -> MutexGuard<'_, Vec<Arc<Node<K>>>> {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

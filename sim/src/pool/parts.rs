@@ -16,7 +16,8 @@ impl<K: Kind> JudgedPool<K> for PartedPool<K> {
         let found = look_back(&stage.bystander)?;
         let (mut pairs, mut splits) = (0, 0);
         for node in stage.pools.current() {
-            let part = check_counts(node.stats_of_parts(), &node.regions(), false)?;
+            let table = check_counts(node.stats(), &node.regions(), false)?;
+            let part = table.part();
             pairs += part.tree.pairs;
             splits += part.tree.splits;
             let trained = part.model.retrained + part.model.generation.saturating_sub(1);

@@ -10,8 +10,7 @@ use farsight_client::{CatalogueError, Client, ClientOptions, NewTable, PoolClien
 use farsight_fabric_sim::{ReliableConnection, SimHost, Simulation};
 use farsight_index::Answers;
 use farsight_layout::FORMAT_VERSION;
-use farsight_memory_node::{MemoryNodeOptions, NodeState, Worker};
-use farsight_server::{Background, BackgroundState};
+use farsight_node::{Background, BackgroundState, NodeOptions, NodeState, Worker};
 
 use super::{Bed, definition, fill, leaf_bytes};
 use crate::driver::{Cancellation, DriverError};
@@ -40,12 +39,12 @@ struct MemoryNode {
 }
 
 impl MemoryNode {
-    fn start(simulation: &Simulation, address: &str, options: &MemoryNodeOptions) -> Self {
+    fn start(simulation: &Simulation, address: &str, options: &NodeOptions) -> Self {
         let host = Arc::new(simulation.listen::<ReliableConnection>(address, FORMAT_VERSION));
         let state = NodeState::new(vec![host.clone()], options, simulation.now()).expect("a memory node");
         let mut worker = Worker::open(&state, 0, "worker 0").expect("a port");
         host.run_port(0, move |now: MonotonicNs| (worker.step(now, STEP_CALLS) == STEP_CALLS).then_some(now));
-        let mut background = Background::by_processor_time(Arc::clone(state.parts()), || Duration::ZERO);
+        let mut background = Background::by_processor_time(Arc::clone(&state), || Duration::ZERO);
         host.run(move |now| match background.step(now, BACKGROUND_BUDGET) {
             BackgroundState::Working => Some(MonotonicNs(now.0 + 1)),
             BackgroundState::Idle { again_at } => {
@@ -74,7 +73,7 @@ impl Bed {
         let simulation = super::simulation(&plan.profile.with("machine.server_cores", cores));
         // Home has a group more, and no node is exactly as full as another.
         let bytes = 2 * leaf_bytes(plan, space) / plan.memory_nodes as u64;
-        let options = MemoryNodeOptions { workers: 1, table_memory_bytes: bytes, lease: None };
+        let options = NodeOptions { table_memory_bytes: bytes, ..NodeOptions::default() };
         let addresses: Vec<String> =
             (0..plan.memory_nodes).map(|node| format!("sim://memory-{node}")).collect();
         let nodes: Vec<MemoryNode> =
@@ -107,12 +106,12 @@ impl Bed {
     }
 }
 
-/// Waits until all parts of XStore-D tables have a model that knows every split.
-fn await_training(simulation: &Simulation, client: &Client) -> Result<(), DriverError> {
+/// Waits until all parts of XStore tables have a model that knows every split.
+pub(super) fn await_training(simulation: &Simulation, client: &Client) -> Result<(), DriverError> {
     let deadline = simulation.now().plus(TRAINING_MAX);
     loop {
         let pending = client.pending_training()?;
-        let nodes = client.memory_node_stats()?.unwrap_or_default();
+        let nodes = client.node_stats()?;
         let parts = nodes.iter().flat_map(|node| &node.tables).filter_map(|table| table.part);
         let untrained = parts.filter(|part| part.model.generation == 0).count();
         if pending == 0 && untrained == 0 {

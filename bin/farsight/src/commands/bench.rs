@@ -24,7 +24,6 @@ use farsight_bench::report::{Record, table, thousands};
 use farsight_bench::workload::{Distribution, Workload};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
-use super::memory_node::MemoryNode;
 use super::serve::{Serve, Settings};
 use crate::commands::create::engine;
 use crate::connection::Way;
@@ -32,6 +31,7 @@ use crate::ending;
 use crate::key_set;
 use crate::results;
 use crate::size;
+use crate::trusted_servers::TrustedServers;
 
 /// The exit code of a benchmark that a signal ended: 128 and SIGINT's number, as shells count.
 const EXIT_INTERRUPTED: u8 = 130;
@@ -235,7 +235,7 @@ struct Ycsb {
     testbed: simulated::Testbed,
 }
 
-/// A server or memory node for [`Ycsb`].
+/// A server for [`Ycsb`].
 #[derive(Debug, Args)]
 struct PinnedServer {
     /// The core, by its number
@@ -250,14 +250,11 @@ struct PinnedServer {
     /// An address besides
     #[arg(long)]
     listen: Option<ServerUrl>,
-    /// Of a server: memory to take at the start, for the first table and those after it
-    #[arg(long, conflicts_with = "memory_node")]
-    prefault: Vec<u64>,
-    /// A memory node of a pool, not a server
+    /// Memory to take at the start, for the first table and those after it
     #[arg(long)]
-    memory_node: bool,
-    /// Of a memory node: the pool whose tables it trains
-    #[arg(long, requires = "memory_node")]
+    prefault: Vec<u64>,
+    /// The pool whose tables it trains
+    #[arg(long)]
     train: Option<Addresses>,
 }
 
@@ -406,11 +403,10 @@ impl Ycsb {
 
     /// What is started for this engine.
     fn source_of(&self, engine: Engine, placement: &Placement) -> Result<ServerSource> {
-        let mut command = server_command(self.fabric.network(), placement)?;
+        let command = server_command(self.fabric.network(), placement)?;
         if engine == Engine::XStore {
             return Ok(ServerSource::Start(command));
         }
-        command.arguments.push("--memory-node".to_owned());
         Ok(ServerSource::StartPool(engine, command, self.memory_nodes as usize))
     }
 
@@ -507,11 +503,8 @@ impl PinnedServer {
             Ok(())
         };
         let settings = Settings::at(self.socket.clone(), self.listen);
-        let served = if self.memory_node {
-            MemoryNode::new(settings, self.train).serve(guarded)
-        } else {
-            Serve { settings, prefault: self.prefault }.serve(guarded)
-        };
+        let (prefault, train, trusted) = (self.prefault, self.train, TrustedServers::default());
+        let served = Serve { settings, prefault, train, trusted, lease: None }.serve(guarded);
         // A failure is told in a file there, to the benchmark if it lives.
         if served.is_ok() || is_orphan() {
             remove_directory_of(&self.socket);

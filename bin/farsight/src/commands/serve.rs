@@ -8,32 +8,51 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use farsight::{ConnectOptions, Server, ServerBuilder, ServerStats, ServerUrl, report};
+use farsight::{
+    Addresses, ConnectOptions, NodeStats, PoolTraining, Server, ServerBuilder, ServerUrl, report,
+};
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use signal_hook::iterator::Signals;
 
+use crate::duration;
 use crate::ending;
 use crate::size;
 use crate::tls_files::TlsFiles;
+use crate::trusted_servers::TrustedServers;
 use crate::waiting::{WaitingName, waiting};
 
 /// How long a server that met a bug goes on refusing calls before it ends: those under way get their answer.
 /// A call that comes later finds the connection lost, as it does when a server dies.
 const REFUSALS_MAX: Duration = Duration::from_millis(500);
 
-/// Run a server until SIGINT, SIGTERM or a hangup
+/// Run a server, alone or a node of a pool, until SIGINT, SIGTERM or a hangup
 ///
 /// Prints one line, "ready url=URL pid=PID", when clients can connect, with a "url=" an address.
 /// Tables live in this process's memory and end with it, as it says on stderr; so does what ends with it, at
 /// its end. A hangup that was ignored at the start, as by nohup, does not end it. A server
 /// that meets a bug of its own says so, refuses the calls under way, and ends with exit code 1.
+///
+/// Several servers are a pool: clients name all of them with commas between, always in the same order; the
+/// first is home. Each has a part of every table, and the pool ends with the first of them that ends.
+///
+/// A client that holds the lock of a ROLEX table's leaf for longer than the lease, while others wait for it, is
+/// fenced. Over networks that ends its connections, which it makes anew. Over shared memory it is told to end
+/// them; if it does not within a second, because it is stopped, its process is killed, and the report on standard
+/// error names it. Processes that serve memory themselves are never killed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   farsight serve
   farsight serve --socket /run/farsight/main.sock --workers 2 --memory 16G
   farsight serve --listen shm:///run/farsight/main.sock --listen tcp://127.0.0.1:7474
-  farsight serve --memory 16G --prefault 16G      one table with all its memory from the start")]
+  farsight serve --memory 16G --prefault 16G      one table with all its memory from the start
+
+A pool of two nodes:
+  export FARSIGHT_URL=tcp://10.0.0.1:7474,tcp://10.0.0.2:7474
+  farsight serve --listen tcp://10.0.0.1:7474 --memory 16G --allow-plaintext --train $FARSIGHT_URL
+  farsight serve --listen tcp://10.0.0.2:7474 --memory 16G --allow-plaintext
+  farsight create prices --allow-plaintext
+  farsight put prices 100 '8 bytes.' --allow-plaintext")]
 pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) settings: Settings,
@@ -42,9 +61,19 @@ pub(crate) struct Serve {
     /// made after it
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) prefault: Vec<u64>,
+    /// Train the ROLEX tables of a pool: the addresses of all its nodes, as clients name them. One of a
+    /// pool's nodes should; several may
+    #[arg(long, value_name = "URL[,URL...]")]
+    pub(crate) train: Option<Addresses>,
+    #[command(flatten)]
+    pub(crate) trusted: TrustedServers,
+    /// How long a client may hold a lock that others wait for, before it is fenced: 10ms to 60s [default: 5s
+    /// with shared memory, else 500ms]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    pub(crate) lease: Option<Duration>,
 }
 
-/// What servers and memory nodes are told alike.
+/// Where a server listens, to whom, and with what.
 #[derive(Debug, Args)]
 pub(crate) struct Settings {
     /// An address at which clients connect: shm:///PATH on this host, tcp://HOST:PORT or rdma://HOST:PORT over a
@@ -85,7 +114,11 @@ impl Serve {
     pub(crate) fn serve(self, guarded: impl FnOnce() -> Result<()>) -> Result<ExitCode> {
         let mut signals = hear_signals()?;
         guarded()?;
+        let mut connect = self.settings.connect_options()?;
+        connect.server_uids.clone_from(&self.trusted.uids);
+        let pool = self.train.clone();
         let Some(server) = self.start(&mut signals)? else { return Ok(ExitCode::SUCCESS) };
+        let training = pool.map(|pool| PoolTraining::start(pool, connect)).transpose()?;
         let waiting = signals.handle();
         server.on_failure(move || waiting.close());
         report("tables live in the memory of this process and end with it");
@@ -93,20 +126,24 @@ impl Serve {
         signals.forever().next();
         report(ending_text(&server.stats()));
         let failure = server.failure().map(await_refusals);
+        drop(training);
         server.shutdown()?;
         failure.map_or(Ok(ExitCode::SUCCESS), Err)
     }
 
     /// Starts the server, with a bar for the memory that it takes first; `None` if a signal ends that.
     fn start(self, signals: &mut Signals) -> Result<Option<Server>> {
-        let Self { settings, prefault } = self;
+        let Self { settings, prefault, lease, .. } = self;
         let table_bytes = settings.memory.unwrap_or(u64::MAX);
         let total_bytes = prefault.iter().map(|bytes| *bytes.min(&table_bytes)).fold(0, u64::saturating_add);
         let style = ProgressStyle::with_template(
             "{wide_bar} {binary_bytes} of {binary_total_bytes} of memory taken, {eta} left",
         );
         let bar = ProgressBar::new(total_bytes).with_style(style.expect("a well-formed template"));
-        let builder = settings.builder()?.prefault(prefault);
+        let mut builder = settings.builder()?.prefault(prefault);
+        if let Some(lease) = lease {
+            builder = builder.lease(lease);
+        }
         let mut is_ended = false;
         let started = builder.start_reporting(|taken_bytes| {
             bar.set_position(taken_bytes);
@@ -135,7 +172,7 @@ impl Settings {
     }
 
     /// How this process reaches others that are protected as it is.
-    pub(crate) fn connect_options(&self) -> Result<ConnectOptions> {
+    fn connect_options(&self) -> Result<ConnectOptions> {
         Ok(ConnectOptions {
             tls: self.tls.read()?,
             rdma_device: self.rdma_device.clone(),
@@ -146,7 +183,7 @@ impl Settings {
     }
 
     /// The settings that were given.
-    pub(crate) fn builder(self) -> Result<ServerBuilder> {
+    fn builder(self) -> Result<ServerBuilder> {
         let builder = Server::builder().workers(self.workers).allow_plaintext(self.allow_plaintext);
         let mut builder = builder.waiting(waiting(self.waiting));
         if let Some(tls) = self.tls.read()? {
@@ -172,35 +209,35 @@ impl Settings {
     }
 }
 
-/// What ends with a server.
-fn ending_text(stats: &ServerStats) -> String {
-    let pairs = stats.tables.iter().map(|table| table.tree.pairs).sum();
-    format!(
-        "{} and {} end with this process",
-        counted(stats.tables.len() as u64, "table"),
-        counted(pairs, "pair")
-    )
+/// What ends with a server. Nobody counts a ROLEX table's pairs: its nodes do not see them come.
+fn ending_text(stats: &NodeStats) -> String {
+    let tables = counted(stats.tables.len() as u64, "table");
+    if let Some(place) = stats.place.as_ref().filter(|place| place.epochs.len() > 1) {
+        return format!("its part ({place}) of {tables} ends with this process, and with that the pool");
+    }
+    let pairs = stats.tables.iter().filter_map(|table| table.part).map(|part| part.tree.pairs).sum();
+    format!("{tables} and {} end with this process", counted(pairs, "pair"))
 }
 
 /// So many of what has this name.
-pub(super) fn counted(count: u64, what: &str) -> String {
+fn counted(count: u64, what: &str) -> String {
     format!("{} {what}{}", HumanCount(count), if count == 1 { "" } else { "s" })
 }
 
 /// Hears the signals that end a server. To be called before it starts: a signal that comes early still ends
 /// it cleanly.
-pub(crate) fn hear_signals() -> Result<Signals> {
+fn hear_signals() -> Result<Signals> {
     Signals::new(ending::signals()).context("cannot handle the signals that end a server")
 }
 
 /// The error that a server ends with which met a bug, once its clients' calls under way are answered.
-pub(crate) fn await_refusals(failure: &str) -> anyhow::Error {
+fn await_refusals(failure: &str) -> anyhow::Error {
     std::thread::sleep(REFUSALS_MAX);
     anyhow::Error::msg(failure.to_owned())
 }
 
 /// Says that clients can connect, and where.
-pub(crate) fn print_ready(urls: &[ServerUrl]) -> Result<()> {
+fn print_ready(urls: &[ServerUrl]) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let urls: Vec<String> = urls.iter().map(|url| format!("url={url}")).collect();
     writeln!(out, "ready {} pid={}", urls.join(" "), std::process::id())?;

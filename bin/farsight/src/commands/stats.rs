@@ -1,6 +1,6 @@
 //! `farsight stats`.
 
-mod memory_nodes;
+mod parts;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use farsight::{ServerStats, TableStats};
+use farsight::{ModelStats, NodeStats, PartStats, ServerUrl, TableStats};
 use indicatif::HumanCount;
 
 use crate::connection::Connection;
 use crate::listing::{listing, value_text};
 use crate::size;
 
-/// Show what the server, or a pool's memory nodes, and their tables are doing
+/// Show what the server, or a pool's nodes, and their tables are doing
 ///
 /// Tree, model error, the cache that a client of the whole table holds, memory, huge pages, and how far
 /// training lags behind writes.
@@ -24,7 +24,7 @@ use crate::size;
 Examples:
   farsight stats
   farsight stats prices
-  farsight stats --json | jq '.tables[0].model'")]
+  farsight stats --json | jq '.tables[0].part.model'")]
 pub(crate) struct Stats {
     #[command(flatten)]
     connection: Connection,
@@ -38,57 +38,84 @@ pub(crate) struct Stats {
 impl Stats {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let client = self.connection.open()?;
-        if let Some(nodes) = client.memory_node_stats()? {
-            let urls = self.connection.url()?;
-            return memory_nodes::print(urls.urls(), nodes, self.table.as_deref(), self.json);
-        }
-        let mut stats = client.stats()?;
+        let mut nodes = client.node_stats()?;
         if let Some(name) = &self.table {
-            let names: Vec<_> = stats.tables.iter().map(|table| table.info.definition.name.clone()).collect();
-            stats.tables.retain(|table| table.info.definition.name == *name);
-            ensure!(
-                !stats.tables.is_empty(),
-                "the server has no table {name:?}; it has {}",
-                if names.is_empty() { "none".to_owned() } else { names.join(", ") }
-            );
+            keep(&mut nodes, name)?;
         }
         let mut out = std::io::stdout().lock();
         if self.json {
-            serde_json::to_writer_pretty(&mut out, &stats)?;
+            match &nodes[..] {
+                [server] => serde_json::to_writer_pretty(&mut out, server)?,
+                pool => serde_json::to_writer_pretty(&mut out, pool)?,
+            }
             writeln!(out)?;
             return Ok(ExitCode::SUCCESS);
         }
-        writeln!(out, "{}", server_text(&stats))?;
-        for table in &stats.tables {
-            writeln!(out, "{}", table_text(table))?;
+        let urls = self.connection.url()?;
+        for (url, node) in urls.urls().iter().zip(&nodes) {
+            writeln!(out, "{}", node_text(url, node))?;
+        }
+        if let [server] = &nodes[..]
+            && server.tables.iter().all(|table| table.part.is_some())
+        {
+            for table in &server.tables {
+                writeln!(out, "{}", table_text(table, table.part()))?;
+            }
+        } else {
+            writeln!(out, "{}", parts::listed(urls.urls(), &nodes))?;
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn server_text(stats: &ServerStats) -> comfy_table::Table {
+/// Keeps the parts of the table of this name.
+fn keep(nodes: &mut [NodeStats], name: &str) -> Result<()> {
+    let mut names: Vec<&str> = nodes.iter().flat_map(|node| &node.tables).map(parts::name_of).collect();
+    names.sort_unstable();
+    names.dedup();
+    ensure!(
+        names.contains(&name),
+        "there is no table {name:?}; there {}",
+        if names.is_empty() { "are none".to_owned() } else { format!("is {}", names.join(", ")) }
+    );
+    for node in nodes {
+        node.tables.retain(|table| parts::name_of(table) == name);
+    }
+    Ok(())
+}
+
+/// Nodes are called by the addresses that the user gave.
+fn node_text(url: &ServerUrl, node: &NodeStats) -> comfy_table::Table {
+    let place = node.place.as_ref().filter(|place| place.epochs.len() > 1);
+    let place = place.map_or("alone".to_owned(), |place| {
+        let is_home = if place.index == 0 { ", home" } else { "" };
+        format!("{place}{is_home}")
+    });
     facts(
-        &format!("farsight {}", stats.version),
+        &format!("{url}, farsight {}", node.version),
         [
-            ("process", stats.process_id.to_string()),
-            ("up", duration(stats.uptime_s)),
-            ("processor time", duration(stats.cpu_s)),
-            ("clients", clients_text(stats)),
-            ("calls", HumanCount(stats.calls).to_string()),
-            ("operations in calls", HumanCount(stats.operations).to_string()),
+            ("process", node.process_id.to_string()),
+            ("up", duration(node.uptime_s)),
+            ("processor time", duration(node.cpu_s)),
+            ("place in its pool", place),
+            ("clients", clients_text(node)),
+            ("compute nodes", format!("{}, {} fenced", node.compute_nodes, node.fenced)),
+            ("calls", HumanCount(node.calls).to_string()),
+            ("operations in calls", HumanCount(node.operations).to_string()),
         ],
     )
 }
 
 /// How many there are, and at which address where there are several.
-fn clients_text(stats: &ServerStats) -> String {
+fn clients_text(stats: &NodeStats) -> String {
     let [_, _, ..] = stats.listeners[..] else { return stats.clients.to_string() };
     let at = stats.listeners.iter().map(|listener| format!("{} at {}", listener.clients, listener.address));
     at.collect::<Vec<_>>().join("\n")
 }
 
-fn table_text(table: &TableStats) -> comfy_table::Table {
-    let (tree, model, region) = (&table.tree, &table.model, &table.region);
+fn table_text(table: &TableStats, part: &PartStats) -> comfy_table::Table {
+    let PartStats { tree, model } = part;
+    let used_bytes = table.used_bytes();
     let definition = &table.info.definition;
     let count = |number| HumanCount(number).to_string();
     facts(
@@ -113,7 +140,7 @@ fn table_text(table: &TableStats) -> comfy_table::Table {
                 "leaves predicted",
                 format!("{:.2} mean, {} most", model.window_leaves_mean, model.window_leaves_max),
             ),
-            ("training", training_text(table)),
+            ("training", training_text(model)),
             (
                 "client cache",
                 format!(
@@ -123,21 +150,20 @@ fn table_text(table: &TableStats) -> comfy_table::Table {
                     size::text(model.top_bytes)
                 ),
             ),
-            ("memory", format!("{} of {}", size::text(region.used_bytes), size::text(region.length_bytes))),
+            ("memory", format!("{} of {}", size::text(used_bytes), size::text(table.length_bytes()))),
             (
                 "on huge pages",
                 format!(
                     "{} ({:.0} %)",
-                    size::text(region.huge_page_bytes),
-                    100.0 * ratio(region.huge_page_bytes, region.used_bytes).min(1.0)
+                    size::text(table.huge_page_bytes),
+                    100.0 * ratio(table.huge_page_bytes, used_bytes).min(1.0)
                 ),
             ),
         ],
     )
 }
 
-fn training_text(table: &TableStats) -> String {
-    let model = &table.model;
+fn training_text(model: &ModelStats) -> String {
     let lag = match model.pending {
         0 => "no lag".to_owned(),
         pending => format!("{pending} sub-models wait, the oldest {:?}", Duration::from_nanos(model.lag_ns)),

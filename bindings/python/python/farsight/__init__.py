@@ -23,7 +23,7 @@ from ._native import (
     WriteError,
     __version__,
 )
-from ._server import MemoryNode, Server
+from ._server import Server
 from ._table import Table
 
 __all__ = [
@@ -32,7 +32,6 @@ __all__ = [
     "Error",
     "IndeterminateError",
     "LoadError",
-    "MemoryNode",
     "ReadError",
     "RefusedError",
     "Server",

@@ -119,11 +119,10 @@ class Client:
     def stats(self) -> dict[str, Any]:
         """The server's statistics: itself, and under ``tables`` the tree, model and memory of each table.
 
-        Those of a pool: under ``memory_nodes``, in the order of their addresses, each node, and its part of the
-        tables.
+        Those of a pool: under ``nodes``, in the order of their addresses, each node, and its part of the tables.
         """
-        statistics: dict[str, Any] | list[Any] = json.loads(self._native.stats())
-        return {"memory_nodes": statistics} if isinstance(statistics, list) else statistics
+        nodes: list[dict[str, Any]] = json.loads(self._native.stats())
+        return nodes[0] if len(nodes) == 1 else {"nodes": nodes}
 
     def close(self) -> None:
         """Ends the connection; nothing if it is closed."""

@@ -1,20 +1,28 @@
-"""Servers and memory nodes inside the Python process."""
+"""Servers inside the Python process."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from os import PathLike
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import Self
 
 from . import _native
 
 
-class _Listening:
-    """What clients connect to, until it is shut down."""
+class Server:
+    """A server with threads of its own, for tests and for programs that bring their own store.
 
-    _native: _native.Server | _native.MemoryNode
-    _started: ClassVar[type[_native.Server | _native.MemoryNode]]
+    It listens at `socket` and at the addresses of `listen`, as in ``tcp://127.0.0.1:7474``; without either,
+    where ``farsight serve`` does. `allow_plaintext` serves TCP to other machines, where whoever is on the way can
+    read and change everything. Tables are in memory, each takes at most `table_memory_bytes`, and they end with
+    the server. As a context manager it stops at the end.
+
+    Several servers are a pool: clients connect to all of them, ``farsight.connect(f"{first.url},{second.url}")``,
+    always in the same order. When one of them stops, its part of every table is gone, and the pool with it.
+
+    Raises `ConnectError` if it cannot listen there, `ValueError` for a URL that is none.
+    """
 
     def __init__(
         self,
@@ -25,7 +33,7 @@ class _Listening:
         listen: Sequence[str] = (),
         allow_plaintext: bool = False,
     ) -> None:
-        self._native = self._started(socket, workers, table_memory_bytes, list(listen), allow_plaintext)
+        self._native = _native.Server(socket, workers, table_memory_bytes, list(listen), allow_plaintext)
 
     @property
     def url(self) -> str:
@@ -36,6 +44,14 @@ class _Listening:
     def urls(self) -> list[str]:
         """All addresses, the best first. Where the system chose a port (``tcp://127.0.0.1:0``), it is named."""
         return self._native.urls
+
+    def train(self, pool: str) -> None:
+        """Trains the ROLEX tables of the pool at these addresses, until this server stops.
+
+        One of a pool's nodes should; several may. A pool that nobody trains answers rightly, and gets slower
+        while it grows.
+        """
+        self._native.train(pool)
 
     def shutdown(self) -> None:
         """Stops it: its clients' calls fail within a second. Nothing if it is stopped."""
@@ -50,38 +66,4 @@ class _Listening:
         self.shutdown()
 
     def __repr__(self) -> str:
-        return f"farsight.{type(self).__name__}({self.url!r})"
-
-
-class Server(_Listening):
-    """A server with threads of its own, for tests and for programs that bring their own store.
-
-    It listens at `socket` and at the addresses of `listen`, as in ``tcp://127.0.0.1:7474``; without either,
-    where ``farsight serve`` does. `allow_plaintext` serves TCP to other machines, where whoever is on the way can
-    read and change everything. Tables are in memory, each takes at most `table_memory_bytes`, and they end with
-    the server. As a context manager it stops at the end.
-
-    Raises `ConnectError` if it cannot listen there, `ValueError` for a URL that is none.
-    """
-
-    _started = _native.Server
-
-
-class MemoryNode(_Listening):
-    """A memory node of a pool with threads of its own: it gives its memory to clients, which read and write it.
-
-    Clients connect to all nodes of a pool, ``farsight.connect(f"{first.url},{second.url}")``, always in the same
-    order. Arguments are those of `Server`; `table_memory_bytes` is what each table takes here at most. When one
-    node stops, its part of every table is gone, and the pool with it.
-    """
-
-    _native: _native.MemoryNode
-    _started = _native.MemoryNode
-
-    def train(self, pool: str) -> None:
-        """Trains the ROLEX tables of the pool at these addresses, until this node stops.
-
-        One of a pool's nodes should; several may. A pool that nobody trains answers rightly, and gets slower
-        while it grows.
-        """
-        self._native.train(pool)
+        return f"farsight.Server({self.url!r})"

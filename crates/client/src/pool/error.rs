@@ -22,24 +22,6 @@ pub enum PoolError {
         /// The fabric.
         name: &'static str,
     },
-    /// Something that only servers answer was asked of a pool.
-    #[error(
-        "{peer} is a pool of memory nodes, and this needs a server: start one (farsight serve), or use what a pool has, \
-         tables of rolex and xstore-d"
-    )]
-    NoServer {
-        /// Its addresses.
-        peer: String,
-    },
-    /// Something that only a pool has was asked of a server.
-    #[error(
-        "{peer} is a server, and this needs a pool of memory nodes: start some (farsight memory-node), or use what a \
-         server has, tables of xstore"
-    )]
-    NoPool {
-        /// Its address.
-        peer: String,
-    },
     /// Something that only ROLEX's tables have was asked of another.
     #[error("table {table:?} is not of ROLEX: its memory nodes train it themselves")]
     NotRolex {

@@ -247,7 +247,7 @@ fn versions_grow_and_survive_removal(engine: Engine) {
 fn wait_until_trained(server: &TestServer) {
     let begun = Instant::now();
     let is_trained = || {
-        let model = server.server.stats().tables[0].model;
+        let model = server.server.stats().tables[0].part().model;
         model.sub_models > 1 && model.pending == 0
     };
     while !is_trained() {

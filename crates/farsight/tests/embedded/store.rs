@@ -1,6 +1,6 @@
 //! A server or a pool of its own for each test of what is alike in both.
 
-use farsight::{Addresses, Client, ConnectOptions, Engine, Key, MemoryNode, Server, Table, TableOptions};
+use farsight::{Addresses, Client, ConnectOptions, Engine, Key, Server, Table, TableOptions};
 use tempfile::TempDir;
 
 /// Memory nodes of a pool.
@@ -17,7 +17,7 @@ pub(crate) struct TestStore {
 
 enum Running {
     Server(Server),
-    Pool(Vec<MemoryNode>),
+    Pool(Vec<Server>),
 }
 
 impl TestStore {
@@ -35,7 +35,7 @@ impl TestStore {
                 Running::Server(builder("test.sock".to_owned()).start().expect("a server starts"))
             }
             Engine::Rolex | Engine::XStoreD => {
-                let start = |node| builder(format!("node-{node}")).start_memory_node();
+                let start = |node| builder(format!("node-{node}")).start();
                 Running::Pool((0..MEMORY_NODES).map(|node| start(node).expect("a node starts")).collect())
             }
         };
@@ -88,7 +88,7 @@ impl TestStore {
         match &self.running {
             Running::Server(server) => vec![server.stats().clients],
             Running::Pool(nodes) => {
-                let clients = |node: &MemoryNode| node.stats().listeners.iter().map(|one| one.clients).sum();
+                let clients = |node: &Server| node.stats().listeners.iter().map(|one| one.clients).sum();
                 nodes.iter().map(clients).collect()
             }
         }

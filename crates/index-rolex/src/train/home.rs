@@ -5,7 +5,7 @@ use std::ops::Range;
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{FabricError, QueuePair};
 use farsight_protocol::{
-    Blocks, DecodeError, ErrorCode, PoolRequest, Reply, Request, ServerError, Space, TableId,
+    Blocks, ControlRequest, DecodeError, ErrorCode, Reply, Request, ServerError, Space, TableId,
 };
 
 use super::LineSource;
@@ -51,7 +51,10 @@ impl HomeLines {
         count: u32,
     ) -> Result<Range<u32>, LinesError> {
         let (mut request, mut reply) = (Vec::new(), Vec::new());
-        Request::pool(&mut request, &PoolRequest::Allocate { table: self.table, space: Space::Meta, count });
+        Request::control(
+            &mut request,
+            &ControlRequest::Allocate { table: self.table, space: Space::Meta, count },
+        );
         slot.call(META_NODE, &request, &mut reply).await?;
         let Blocks { first, count } = Reply::decode(&reply)??.control()?;
         Ok(first..first.saturating_add(count))

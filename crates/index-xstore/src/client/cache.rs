@@ -104,7 +104,7 @@ impl XCache {
     pub fn new(table: &TableInfo, region_bytes: u64) -> Result<Arc<Self>, XStoreError> {
         let geometry = Geometry::new(usize::from(table.definition.value_bytes))?;
         let fitting = region_bytes / geometry.leaf_bytes() as u64;
-        let region_leaves = u64::from(table.capacity_leaves).min(fitting) as u32;
+        let region_leaves = u64::from(table.capacity_leaves()).min(fitting) as u32;
         Ok(Arc::new(Self {
             table: table.clone(),
             geometry,

@@ -68,7 +68,7 @@ pub(super) fn server(connection: &Connection, url: &Addresses) -> Finding {
                 _ if is_untrusted(&error) => "end that server, or trust its user: --server-uid".to_owned(),
                 [one] => format!("farsight serve --listen {one}"),
                 nodes => {
-                    let listen = |node: &ServerUrl| format!("farsight memory-node --listen {node}");
+                    let listen = |node: &ServerUrl| format!("farsight serve --listen {node}");
                     nodes.iter().map(listen).collect::<Vec<_>>().join("; ")
                 }
             };
@@ -83,13 +83,9 @@ fn is_untrusted(error: &anyhow::Error) -> bool {
     matches!(connecting, Some(ConnectError::Fabric(FabricError::UntrustedServer { .. })))
 }
 
-/// Version and process of the server, or of each of a pool's memory nodes.
+/// Version and process of the server, or of each of a pool's nodes.
 fn answerers(client: &Client) -> Result<Vec<(String, u32)>> {
-    if let Some(nodes) = client.memory_node_stats()? {
-        // Nodes that answer, one of which has lost its memory, are no pool.
-        client.tables()?;
-        return Ok(nodes.into_iter().map(|node| (node.version, node.process_id)).collect());
-    }
-    let stats = client.stats()?;
-    Ok(vec![(stats.version, stats.process_id)])
+    // Nodes that answer, one of which has lost its memory, are no pool.
+    client.tables()?;
+    Ok(client.node_stats()?.into_iter().map(|node| (node.version, node.process_id)).collect())
 }

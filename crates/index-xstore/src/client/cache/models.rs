@@ -7,7 +7,7 @@ use farsight_base::sync::model::{check, thread};
 #[cfg(loom)]
 use farsight_base::sync::planted::{Bug, assert_found};
 use farsight_model::{TrainOptions, train};
-use farsight_protocol::{KeyKind, TableDefinition, TableId};
+use farsight_protocol::{KeyKind, PoolPlace, RegionInfo, Space, TableDefinition, TableEngine, TableId};
 
 use super::super::{Access, XClient};
 use super::*;
@@ -99,8 +99,15 @@ fn installers_take_turns(form: u32) {
 /// A session that hears of a generation finds it; generations only grow.
 fn a_session_takes_up_generations_in_order() {
     let definition = TableDefinition::new("t", KeyKind::U64, 8);
-    let table =
-        TableInfo { id: TableId(0), definition, format_version: 1, leaf_region: 0, capacity_leaves: 4 };
+    let table = TableInfo {
+        id: TableId(0),
+        definition,
+        engine: TableEngine::XStore { boundaries: Vec::new() },
+        block_lines: 7,
+        format_version: 1,
+        place: PoolPlace { epochs: vec![1], index: 0 },
+        regions: vec![RegionInfo { space: Space::Leaves, id: 0, capacity: 4 }],
+    };
     let cache = XCache::new(&table, 1 << 20).expect("values of 8 B");
     cache.install(1, top()).expect("a model of few sub-models");
     let shared = Arc::clone(&cache);

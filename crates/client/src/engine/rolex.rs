@@ -1,0 +1,213 @@
+//! ROLEX: what its sessions share, and what it asks of the nodes' processors.
+//!
+//! Invariant: what the engine asks of the nodes' processors (leaves, fences) goes over queue pairs of its
+//! own, never over the session's, whose operations are under way meanwhile.
+
+mod bulk_load;
+mod trainer;
+
+use std::error::Error;
+use std::ops::Range;
+use std::sync::Arc;
+
+use farsight_fabric::{Connection, FabricError, QueuePair};
+use farsight_index::{Access, CacheStats};
+use farsight_index_rolex::{
+    CacheSession, CallResult, GroupSizes, LeafPlace, MetaRegion, PoolCalls, PoolTable, RolexCache,
+    RolexEngine, RolexSession,
+};
+use farsight_layout::learned::SEGMENT_WORDS;
+use farsight_layout::pool::{BlockGeometry, LockWord};
+use farsight_protocol::{
+    Blocks, ComputeNode, ControlRequest, ErrorCode, Fenced, LockSeen, Space, TableId, TableInfo, TableLayout,
+};
+use serde::de::DeserializeOwned;
+
+use super::Sharing;
+use crate::attached::{Attached, Operations};
+use crate::backend::Training;
+use crate::bulk_load::Load;
+use crate::nodes::{Known, Nodes};
+use crate::{CatalogueError, PoolError};
+use bulk_load::RolexBulkLoad;
+pub use trainer::PoolTrainer;
+
+/// Leaves that a session takes at once, so that it hardly ever asks.
+const CHUNK_LEAVES: u32 = 64;
+
+/// One cache of all nodes' leaves.
+pub(super) struct Rolex(Arc<RolexCache>);
+
+impl Rolex {
+    pub(super) fn new<C: Connection>(
+        layout: &TableLayout,
+        infos: &[TableInfo],
+    ) -> Result<Self, CatalogueError> {
+        if !RolexSession::is_served_by(&C::Queue::GUARANTEES) {
+            return Err(PoolError::Fabric { name: C::Queue::GUARANTEES.name }.into());
+        }
+        let definition = &layout.definition;
+        let geometry = BlockGeometry::new(usize::from(definition.value_bytes))
+            .map_err(|source| CatalogueError::ValueSize { table: definition.name.clone(), source })?;
+        let leaves = |info: &TableInfo| {
+            let region = info.region_of(Space::Leaves)?;
+            Some((region.id(), info.bytes_of(region)))
+        };
+        let leaves: Vec<_> = infos.iter().filter_map(leaves).collect();
+        let meta = infos[0].region_of(Space::Meta);
+        let meta = meta.map(|region| MetaRegion { region: region.id(), lines: region.capacity });
+        let meta = meta.expect("checked: home has directory and models");
+        Ok(Self(RolexCache::new(PoolTable::new(geometry, &leaves), meta)))
+    }
+}
+
+impl<C: Connection> Sharing<C> for Rolex {
+    fn cache_stats(&self) -> CacheStats {
+        let bytes = self.0.bytes();
+        let model_bytes = bytes.segments * (SEGMENT_WORDS * size_of::<u64>()) as u64;
+        CacheStats {
+            sub_models: bytes.segments,
+            sub_models_filled: bytes.segments,
+            model_bytes,
+            table_bytes: bytes.learned - model_bytes + bytes.synonyms,
+            ..CacheStats::default()
+        }
+    }
+
+    fn attach(
+        &self,
+        nodes: &Arc<Nodes<C>>,
+        known: &Arc<Known<C>>,
+        _access: Access,
+    ) -> Result<Box<dyn Operations>, CatalogueError> {
+        let engine = RolexEngine::new(session(nodes, known, CHUNK_LEAVES)?);
+        let (queues, nodes) = (nodes.queues(known)?, Arc::clone(nodes));
+        Ok(Box::new(Attached { queues, engine, backend: nodes }))
+    }
+
+    fn bulk_load(
+        &self,
+        nodes: &Arc<Nodes<C>>,
+        known: &Arc<Known<C>>,
+    ) -> Result<Box<dyn Load>, CatalogueError> {
+        Ok(Box::new(RolexBulkLoad::new(nodes, known)?))
+    }
+
+    fn training(
+        &self,
+        nodes: &Arc<Nodes<C>>,
+        known: &Arc<Known<C>>,
+    ) -> Result<Option<Box<dyn Training>>, CatalogueError> {
+        Ok(Some(Box::new(PoolTrainer::of(nodes, known, GroupSizes::USUAL)?)))
+    }
+
+    fn rolex(&self) -> Option<&Arc<RolexCache>> {
+        Some(&self.0)
+    }
+}
+
+/// The cache of a ROLEX table.
+pub(crate) fn cache_of<C: Connection>(known: &Known<C>) -> Result<&Arc<RolexCache>, PoolError> {
+    let other = || PoolError::NotRolex { table: known.info.definition.name.clone() };
+    known.sharing.rolex().ok_or_else(other)
+}
+
+/// Lines of the region of directory and models.
+fn meta_lines(info: &TableInfo) -> u32 {
+    info.region_of(Space::Meta).map_or(0, |region| region.capacity)
+}
+
+/// What the engine asks of the nodes' processors.
+struct Calls<C: Connection> {
+    nodes: Arc<Nodes<C>>,
+    table: TableId,
+    /// Leaves that are asked for at once.
+    chunk_leaves: u32,
+}
+
+/// A session of this compute node that asks for so many leaves at once.
+fn session<C: Connection>(
+    nodes: &Arc<Nodes<C>>,
+    known: &Known<C>,
+    chunk_leaves: u32,
+) -> Result<RolexSession, CatalogueError> {
+    let calls = Calls { nodes: Arc::clone(nodes), table: known.info.id, chunk_leaves };
+    let hints = CacheSession::new(Arc::clone(cache_of(known)?));
+    Ok(RolexSession::new(hints, nodes.locks()?, Box::new(calls)))
+}
+
+impl<C: Connection> Calls<C> {
+    fn ask<T: DeserializeOwned>(&self, node: usize, request: &ControlRequest) -> CallResult<T> {
+        self.nodes.ask(node, request).map_err(call_error)
+    }
+}
+
+/// A failure of the fabric as it is, because the engine knows what it means for its operation.
+fn call_error(error: CatalogueError) -> Box<dyn Error + Send + Sync> {
+    match error {
+        CatalogueError::Fabric(error) => error.into(),
+        other => other.into(),
+    }
+}
+
+impl<C: Connection> PoolCalls for Calls<C> {
+    fn standing(&self) -> Result<(), FabricError> {
+        self.nodes.standing()
+    }
+
+    fn more_leaves(&self, node: usize) -> CallResult<Range<u32>> {
+        let (space, count) = (Space::Leaves, self.chunk_leaves);
+        let request = ControlRequest::Allocate { table: self.table, space, count };
+        match self.nodes.ask::<Blocks>(node, &request) {
+            Ok(blocks) => Ok(blocks.first..blocks.first.saturating_add(blocks.count)),
+            Err(CatalogueError::Refused { source, .. }) if source.code == ErrorCode::RegionFull => Ok(0..0),
+            Err(error) => Err(call_error(error)),
+        }
+    }
+
+    fn give_up(&self) {
+        self.nodes.given_up().raise();
+    }
+
+    /// Asks the leaf's own memory node first, which alone knows the lock's lease: where a process has to be
+    /// ended, it does that, and the others find it gone.
+    fn fence(&self, compute_node: u32, seen: Option<(LeafPlace, LockWord)>) -> CallResult<Fenced> {
+        let home = self.nodes.epochs()?[0];
+        let leaf_node = seen.map(|(place, _)| place.node());
+        let others = (0..self.nodes.count()).filter(|node| Some(*node) != leaf_node);
+        for node in leaf_node.into_iter().chain(others) {
+            let (table, compute_node) = (self.table, ComputeNode(compute_node));
+            let of_leaf = |(place, lock): (LeafPlace, LockWord)| {
+                (place.node() == node).then(|| LockSeen { table, block: place.number(), word: lock.0 })
+            };
+            let request = ControlRequest::Fence { home, compute_node, seen: seen.and_then(of_leaf) };
+            match self.ask(node, &request)? {
+                Fenced::Done => {}
+                wait @ Fenced::Wait { .. } => return Ok(wait),
+            }
+        }
+        Ok(Fenced::Done)
+    }
+
+    fn adopt(&self, node: usize, space: Space, blocks: &[Blocks]) -> CallResult<()> {
+        self.ask(node, &ControlRequest::Adopt { table: self.table, space, blocks: blocks.to_vec() })
+    }
+
+    fn settle(&self, node: usize, space: Space, blocks: &[Blocks]) -> CallResult<()> {
+        self.ask(node, &ControlRequest::Settle { table: self.table, space, blocks: blocks.to_vec() })
+    }
+
+    fn free(&self, node: usize, space: Space, blocks: &[Blocks]) -> CallResult<()> {
+        let request = ControlRequest::Free { table: self.table, space, blocks: blocks.to_vec() };
+        self.ask::<u64>(node, &request).map(drop)
+    }
+
+    fn ended(&self, node: usize, space: Space) -> CallResult<Vec<u32>> {
+        let ended: Vec<ComputeNode> = self.ask(node, &ControlRequest::Ended { table: self.table, space })?;
+        Ok(ended.into_iter().map(|compute_node| compute_node.0).collect())
+    }
+
+    fn take_orphans(&self, node: usize, space: Space, of: u32) -> CallResult<Vec<Blocks>> {
+        self.ask(node, &ControlRequest::TakeOrphans { table: self.table, space, of: ComputeNode(of) })
+    }
+}

@@ -1,0 +1,183 @@
+//! The nodes that a client is connected to, in one epoch of each.
+//!
+//! Invariant: everything here belongs to these epochs. A client that finds one of them over begins with a new
+//! set of connections, under another compute node's number: so a fence that is meant for the old set never
+//! meets the new one.
+//!
+//! Protocol: the epochs are asked for once, and compared with what each node knows of its pool. A node that
+//! stands elsewhere in its own pool's list, or a pool one of whose nodes has another epoch now, is refused
+//! before anything is read.
+
+mod backend;
+mod catalogue;
+mod given_up;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use farsight_base::Epoch;
+#[cfg(planted)]
+use farsight_base::sync::planted::{Bug, is_planted};
+use farsight_fabric::{Connection, FabricError, QueuePair};
+use farsight_index_rolex::ComputeNodeLocks;
+use farsight_protocol::{ComputeNode, ControlRequest, NodeHello, PoolPlace, TableInfo};
+use serde::de::DeserializeOwned;
+
+use crate::ask::Asker;
+use crate::engine::Sharing;
+use crate::{CatalogueError, PoolError};
+use given_up::GivenUp;
+
+/// Connections to all nodes.
+pub(crate) struct Nodes<C: Connection> {
+    all: Vec<Node<C>>,
+    epochs: OnceLock<Vec<u64>>,
+    /// The lock values of this process, once it has asked for its number.
+    locks: OnceLock<ComputeNodeLocks>,
+    /// By name.
+    tables: Mutex<HashMap<String, Arc<Known<C>>>>,
+    /// Whether anything may begin here any more.
+    given_up: GivenUp,
+}
+
+struct Node<C: Connection> {
+    connection: C,
+    asker: Asker<C>,
+}
+
+/// A table in these epochs.
+pub(crate) struct Known<C: Connection> {
+    /// What each node says of its part, home first.
+    pub(crate) infos: Vec<TableInfo>,
+    /// The whole.
+    pub(crate) info: Arc<TableInfo>,
+    /// What this process's sessions share of it.
+    pub(crate) sharing: Box<dyn Sharing<C>>,
+}
+
+impl<C: Connection> Nodes<C> {
+    pub(crate) fn new(connections: Vec<C>) -> Result<Self, FabricError> {
+        let node = |connection: C| Ok(Node { asker: Asker::new(&connection)?, connection });
+        let all = connections.into_iter().map(node).collect::<Result<_, FabricError>>()?;
+        let (epochs, locks) = (OnceLock::new(), OnceLock::new());
+        Ok(Self { all, epochs, locks, tables: Mutex::default(), given_up: GivenUp::default() })
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(crate) fn connection(&self, node: usize) -> &C {
+        &self.all[node].connection
+    }
+
+    pub(crate) fn peer(&self, node: usize) -> &str {
+        self.connection(node).peer()
+    }
+
+    /// Whether this compute node was given up.
+    pub(crate) fn given_up(&self) -> &GivenUp {
+        &self.given_up
+    }
+
+    /// Fails if this compute node was given up, or is to be because its lock values run out.
+    pub(crate) fn standing(&self) -> Result<(), FabricError> {
+        let peer = Nodes::peer(self, 0);
+        self.given_up.check(peer)?;
+        if !self.locks.get().is_some_and(ComputeNodeLocks::are_running_out) {
+            return Ok(());
+        }
+        let reason =
+            "the lock values of this compute node run out: it goes on under another number".to_owned();
+        Err(FabricError::Disconnected { peer: peer.to_owned(), reason })
+    }
+
+    /// Asks one node and waits for its answer.
+    pub(crate) fn ask<T: DeserializeOwned>(
+        &self,
+        node: usize,
+        request: &ControlRequest,
+    ) -> Result<T, CatalogueError> {
+        let Node { connection, asker } = &self.all[node];
+        asker.ask(connection, request)
+    }
+
+    /// The nodes' epochs, in their order.
+    pub(crate) fn epochs(&self) -> Result<&[u64], CatalogueError> {
+        if let Some(epochs) = self.epochs.get() {
+            return Ok(epochs);
+        }
+        let hello = |node| self.ask::<NodeHello>(node, &ControlRequest::Hello);
+        let hellos = (0..self.count()).map(hello).collect::<Result<Vec<_>, _>>()?;
+        let epochs: Vec<u64> = hellos.iter().map(|hello| hello.epoch).collect();
+        for (node, epoch) in epochs.iter().enumerate() {
+            if let Some(twin) = epochs[..node].iter().position(|other| other == epoch) {
+                let (first, second) = (self.peer(twin).to_owned(), self.peer(node).to_owned());
+                return Err(PoolError::SameNode { first, second }.into());
+            }
+        }
+        for (node, hello) in hellos.iter().enumerate() {
+            if let Some(place) = &hello.place {
+                self.compare(node, place, &epochs)?;
+            }
+        }
+        Ok(self.epochs.get_or_init(|| epochs))
+    }
+
+    /// Refuses a list of lives other than that of the pool to which a node belongs.
+    fn compare(&self, node: usize, place: &PoolPlace, epochs: &[u64]) -> Result<(), CatalogueError> {
+        if usize::from(place.index) == node && place.epochs == epochs {
+            return Ok(());
+        }
+        #[cfg(planted)]
+        if is_planted(Bug::LivesNotCompared) {
+            return Ok(());
+        }
+        let is_known = |epoch: &u64| place.epochs.contains(epoch);
+        let strangers: Vec<usize> = (0..epochs.len()).filter(|other| !is_known(&epochs[*other])).collect();
+        if let (&[other], true) = (&strangers[..], place.epochs.len() == epochs.len()) {
+            let peer = self.peer(other).to_owned();
+            let (was, is) = (Epoch(place.epochs[other]), Epoch(epochs[other]));
+            return Err(PoolError::NodeRestarted { peer, was, is }.into());
+        }
+        let other = PoolError::OtherList {
+            peer: self.peer(node).to_owned(),
+            index: place.index.into(),
+            count: place.epochs.len(),
+            got_index: node,
+            got_count: epochs.len(),
+        };
+        Err(other.into())
+    }
+
+    /// The lock values of this compute node, which all nodes know then.
+    pub(crate) fn locks(&self) -> Result<ComputeNodeLocks, CatalogueError> {
+        let home = self.epochs()?[0];
+        if let Some(locks) = self.locks.get() {
+            return Ok(locks.clone());
+        }
+        // No lock is held while an answer is awaited: of several that ask, all are told the same number.
+        let compute_node: ComputeNode = self.ask(0, &ControlRequest::Register)?;
+        for node in 1..self.count() {
+            self.ask::<()>(node, &ControlRequest::Announce { home, compute_node })?;
+        }
+        Ok(self.locks.get_or_init(|| ComputeNodeLocks::new(compute_node.0)).clone())
+    }
+
+    /// True once this process has a number among the compute nodes.
+    pub(crate) fn is_registered(&self) -> bool {
+        self.locks.get().is_some()
+    }
+
+    /// Queue pairs for one session, one a node.
+    pub(crate) fn queues(&self, known: &Known<C>) -> Result<Vec<C::Queue>, FabricError> {
+        let queue = |(node, info): (usize, &TableInfo)| {
+            let mut queue = self.connection(node).open_queue()?;
+            for region in &info.regions {
+                queue.attach(region.id())?;
+            }
+            Ok(queue)
+        };
+        known.infos.iter().enumerate().map(queue).collect()
+    }
+}

@@ -1,0 +1,124 @@
+//! Nodes as what a client is connected to.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+use farsight_base::Epoch;
+use farsight_fabric::{Connection, FabricError};
+use farsight_index::{Access, CacheStats};
+use farsight_protocol::{ControlRequest, Engine, NodeStats, TableEngine, TableInfo};
+
+use super::{Known, Nodes};
+use crate::CatalogueError;
+use crate::attached::Operations;
+use crate::backend::{Backend, NewTable, OpenTable, Training};
+use crate::bulk_load::Load;
+
+/// A table of these nodes.
+struct NodesTable<C: Connection> {
+    known: Arc<Known<C>>,
+    nodes: Arc<Nodes<C>>,
+}
+
+impl<C: Connection> Nodes<C> {
+    fn table(self: Arc<Self>, known: Arc<Known<C>>) -> Arc<dyn OpenTable> {
+        Arc::new(NodesTable { known, nodes: self })
+    }
+}
+
+impl<C: Connection> Backend for Nodes<C> {
+    fn peer(&self) -> String {
+        let peers: Vec<&str> = (0..self.count()).map(|node| self.connection(node).peer()).collect();
+        peers.join(",")
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.connection(0).epoch()
+    }
+
+    fn connections(&self) -> Vec<&dyn Any> {
+        (0..self.count()).map(|node| self.connection(node) as &dyn Any).collect()
+    }
+
+    /// Of a compute node a fence, too: another one that waited for a lock of this one took it for dead. Its
+    /// number is over, and what it was doing in doubt; under another it can go on.
+    fn is_loss(&self, error: &FabricError) -> bool {
+        match error {
+            FabricError::Disconnected { .. } => true,
+            FabricError::Dismissed { .. } => self.is_registered(),
+            _ => false,
+        }
+    }
+
+    fn check(&self) -> Result<(), FabricError> {
+        self.standing()?;
+        (0..self.count()).try_for_each(|node| self.connection(node).check())
+    }
+
+    fn standing(&self) -> Result<(), FabricError> {
+        Nodes::standing(self)
+    }
+
+    fn reconnect(&self, timeout: Duration) -> Result<Arc<dyn Backend>, FabricError> {
+        let connections = (0..self.count()).map(|node| self.connection(node).reconnect(timeout));
+        Ok(Arc::new(Self::new(connections.collect::<Result<_, _>>()?)?))
+    }
+
+    fn create(self: Arc<Self>, table: &NewTable) -> Result<Arc<dyn OpenTable>, CatalogueError> {
+        let engine = match table.engine.unwrap_or(Engine::usual(self.count())) {
+            Engine::Rolex => TableEngine::Rolex,
+            Engine::XStore | Engine::XStoreD => TableEngine::x_store(table.sample.clone(), self.count()),
+        };
+        let known = self.create_table(&table.definition, engine)?;
+        Ok(self.table(known))
+    }
+
+    fn open(self: Arc<Self>, name: &str) -> Result<Arc<dyn OpenTable>, CatalogueError> {
+        let known = self.open_table(name)?;
+        Ok(self.table(known))
+    }
+
+    fn opened(self: Arc<Self>, name: &str) -> Option<Arc<dyn OpenTable>> {
+        let known = self.known_table(name)?;
+        Some(self.table(known))
+    }
+
+    fn describe(&self, name: &str) -> Result<TableInfo, CatalogueError> {
+        Ok((*self.open_table(name)?.info).clone())
+    }
+
+    fn list(&self) -> Result<Vec<TableInfo>, CatalogueError> {
+        self.table_infos()
+    }
+
+    fn pending_training(&self) -> Result<u64, CatalogueError> {
+        (0..self.count()).map(|node| self.ask::<u64>(node, &ControlRequest::PendingTraining)).sum()
+    }
+
+    fn node_stats(&self) -> Result<Vec<NodeStats>, CatalogueError> {
+        (0..self.count()).map(|node| Self::node_stats(self, node)).collect()
+    }
+}
+
+impl<C: Connection> OpenTable for NodesTable<C> {
+    fn info(&self) -> &Arc<TableInfo> {
+        &self.known.info
+    }
+
+    fn cache_stats(&self) -> CacheStats {
+        self.known.sharing.cache_stats()
+    }
+
+    fn attach(&self, access: Access) -> Result<Box<dyn Operations>, CatalogueError> {
+        self.known.sharing.attach(&self.nodes, &self.known, access)
+    }
+
+    fn bulk_load(&self) -> Result<Box<dyn Load>, CatalogueError> {
+        self.known.sharing.bulk_load(&self.nodes, &self.known)
+    }
+
+    fn training(&self) -> Result<Option<Box<dyn Training>>, CatalogueError> {
+        self.known.sharing.training(&self.nodes, &self.known)
+    }
+}

@@ -1,0 +1,166 @@
+//! The catalogue of these nodes: a table is made at home, which numbers it, then at the others.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use farsight_fabric::{Connection, QueuePair};
+use farsight_layout::pool::BlockGeometry;
+use farsight_layout::{FORMAT_VERSION, Geometry};
+use farsight_protocol::{
+    ControlRequest, NodeStats, PoolPlace, TableDefinition, TableEngine, TableId, TableInfo, TableLayout,
+    TableStats,
+};
+use serde::de::DeserializeOwned;
+
+use super::{Known, Node, Nodes};
+use crate::{CatalogueError, PoolError, engine};
+
+impl<C: Connection> Nodes<C> {
+    /// Makes a table on all nodes, or finds the one of the same definition.
+    pub(crate) fn create_table(
+        &self,
+        table: &TableDefinition,
+        engine: TableEngine,
+    ) -> Result<Arc<Known<C>>, CatalogueError> {
+        let value_bytes = usize::from(table.value_bytes);
+        let lines = match engine {
+            TableEngine::Rolex => BlockGeometry::new(value_bytes).map(|geometry| geometry.lines()),
+            TableEngine::XStore { .. } => Geometry::new(value_bytes).map(|geometry| geometry.leaf_lines()),
+        };
+        let lines =
+            lines.map_err(|source| CatalogueError::ValueSize { table: table.name.clone(), source })?;
+        let (definition, block_lines, format_version) = (table.clone(), lines as u16, FORMAT_VERSION);
+        let layout = TableLayout { definition, engine, block_lines, format_version };
+        let home = self.part(0, &layout, None)?;
+        self.adopt(home)
+    }
+
+    /// The table of this name, if it was opened in these epochs.
+    pub(crate) fn known_table(&self, name: &str) -> Option<Arc<Known<C>>> {
+        lock(&self.tables).get(name).cloned()
+    }
+
+    /// Opens the table of this name, and completes it where its maker did not.
+    pub(crate) fn open_table(&self, name: &str) -> Result<Arc<Known<C>>, CatalogueError> {
+        self.epochs()?;
+        self.adopt(self.ask(0, &ControlRequest::OpenTable(name.to_owned()))?)
+    }
+
+    /// All tables, as home knows them.
+    pub(crate) fn table_infos(&self) -> Result<Vec<TableInfo>, CatalogueError> {
+        self.epochs()?;
+        let infos = self.pages(0, |from| ControlRequest::ListTables { from }, |info: &TableInfo| info.id)?;
+        Ok(infos.iter().map(|info| whole(std::slice::from_ref(info))).collect())
+    }
+
+    /// What a node says of itself and its tables.
+    pub(crate) fn node_stats(&self, node: usize) -> Result<NodeStats, CatalogueError> {
+        let stats: NodeStats = self.ask(node, &ControlRequest::Stats)?;
+        let id = |table: &TableStats| table.info.id;
+        let tables = self.pages(node, |from| ControlRequest::TableStats { from }, id)?;
+        Ok(NodeStats { tables, ..stats })
+    }
+
+    /// Everything that a node answers page by page, in the order of tables' numbers.
+    fn pages<T: DeserializeOwned>(
+        &self,
+        node: usize,
+        request: impl Fn(TableId) -> ControlRequest,
+        id: impl Fn(&T) -> TableId,
+    ) -> Result<Vec<T>, CatalogueError> {
+        let mut all: Vec<T> = Vec::new();
+        let mut from = TableId(0);
+        loop {
+            let page: Vec<T> = self.ask(node, &request(from))?;
+            // A page that does not lead on ends it, too: nodes may lie.
+            let last = page.iter().map(&id).filter(|id| *id >= from).max();
+            all.extend(page);
+            let Some(next) = last.and_then(|last| last.0.checked_add(1)) else { return Ok(all) };
+            from = TableId(next);
+        }
+    }
+
+    fn part(
+        &self,
+        node: usize,
+        layout: &TableLayout,
+        home: Option<&TableInfo>,
+    ) -> Result<TableInfo, CatalogueError> {
+        let place = PoolPlace { epochs: self.epochs()?.to_vec(), index: node as u8 };
+        let id = home.map(|info| info.id);
+        let request = ControlRequest::CreateTable { layout: layout.clone(), place, id };
+        let info: TableInfo = self.ask(node, &request)?;
+        self.check_part(node, &info, layout, home)?;
+        Ok(info)
+    }
+
+    /// The table that home describes so, opened once.
+    fn adopt(&self, home: TableInfo) -> Result<Arc<Known<C>>, CatalogueError> {
+        let layout = home.layout();
+        let name = || layout.definition.name.clone();
+        if layout.format_version != FORMAT_VERSION {
+            let (peer, got) = (self.peer(0).to_owned(), layout.format_version);
+            return Err(CatalogueError::FormatVersion { peer, table: name(), expected: FORMAT_VERSION, got });
+        }
+        if !layout.engine.is_sound(self.count()) {
+            return Err(PoolError::Unsound { peer: self.peer(0).to_owned(), table: name() }.into());
+        }
+        self.check_part(0, &home, &layout, None)?;
+        let mut infos = vec![home];
+        for node in 1..self.count() {
+            infos.push(self.part(node, &layout, Some(&infos[0]))?);
+        }
+        let sharing = engine::sharing(&layout, &infos)?;
+        let mut tables = lock(&self.tables);
+        let known = tables.entry(name()).or_insert_with(|| {
+            let info = Arc::new(whole(&infos));
+            Arc::new(Known { infos, info, sharing })
+        });
+        Ok(Arc::clone(known))
+    }
+
+    /// Refuses what a node says of a table if it cannot be.
+    fn check_part(
+        &self,
+        node: usize,
+        info: &TableInfo,
+        layout: &TableLayout,
+        home: Option<&TableInfo>,
+    ) -> Result<(), CatalogueError> {
+        let Node { connection, asker } = &self.all[node];
+        // Where ranges begin, home says.
+        let is_as_requested = match home {
+            None => info.layout().is_wanted(layout),
+            Some(home) => info.layout() == *layout && home.id == info.id,
+        };
+        let mut is_sound = is_as_requested
+            && usize::from(info.place.index) == node
+            && info.place.epochs == self.epochs()?
+            && engine::has_regions(info);
+        for region in &info.regions {
+            let bytes = info.bytes_of(region);
+            is_sound &= asker.with_queue(connection, |queue| queue.attach(region.id()))? >= bytes;
+        }
+        if is_sound {
+            return Ok(());
+        }
+        let (peer, table) = (self.peer(node).to_owned(), layout.definition.name.clone());
+        Err(PoolError::Unsound { peer, table }.into())
+    }
+}
+
+/// A table as its parts make it up: home's description, with the leaves of all.
+fn whole(infos: &[TableInfo]) -> TableInfo {
+    let mut whole = infos[0].clone();
+    let leaves = infos.iter().map(TableInfo::capacity_leaves).fold(0, u32::saturating_add);
+    for region in &mut whole.regions {
+        if region.space == farsight_protocol::Space::Leaves {
+            region.capacity = leaves;
+        }
+    }
+    whole
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing is ever half done under these.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

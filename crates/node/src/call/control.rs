@@ -1,0 +1,68 @@
+//! Control: the catalogue and statistics.
+
+use farsight_base::ClientId;
+use farsight_protocol::{ControlRequest, NodeHello, ReplyWriter, ServerError};
+use serde::Serialize;
+
+use super::Calls;
+
+impl Calls {
+    pub(super) fn control(
+        &mut self,
+        client: ClientId,
+        body: &[u8],
+        answer: &mut ReplyWriter<'_>,
+    ) -> Result<u64, ServerError> {
+        let request = ControlRequest::decode(body)?;
+        request.check()?;
+        let state = &*self.state;
+        let tables = &state.tables;
+        match request {
+            ControlRequest::Hello => {
+                answer.push_control(&NodeHello { epoch: state.epoch().0, place: tables.place().cloned() });
+            }
+            ControlRequest::CreateTable { layout, place, id } => {
+                answer.push_control(tables.create(&state.listeners, layout, place, id)?.info());
+                // A new table is trained, too: clients read it one-sided from the first pair on.
+                state.background.raise();
+            }
+            ControlRequest::OpenTable(name) => answer.push_control(tables.open(&name)?.info()),
+            ControlRequest::ListTables { from } => {
+                let infos = tables.from(from).into_iter().map(|table| table.info().clone());
+                self.push_page(infos, answer);
+            }
+            ControlRequest::Stats => answer.push_control(&state.stats_without_tables(self.now)),
+            ControlRequest::TableStats { from } => {
+                let stats = tables.from(from).into_iter().map(|table| table.stats(self.now));
+                self.push_page(stats, answer);
+            }
+            ControlRequest::PendingTraining => {
+                let pending: u64 = self.view.parts().map(|(_, part)| part.pending_training()).sum();
+                if pending > 0 {
+                    state.background.raise();
+                }
+                answer.push_control(&pending);
+            }
+            of_a_pool => self.pool(client, of_a_pool, answer)?,
+        }
+        Ok(0)
+    }
+
+    /// Answers with the first of `entries`, as many as the reply carries.
+    fn push_page<T: Serialize>(&self, entries: impl Iterator<Item = T>, answer: &mut ReplyWriter<'_>) {
+        let room_bytes = self.room_bytes(answer).saturating_sub(PAGE_HEAD_BYTES);
+        let mut page = Vec::new();
+        let mut bytes = 0;
+        for entry in entries {
+            bytes += ReplyWriter::control_bytes(&entry);
+            if bytes > room_bytes {
+                break;
+            }
+            page.push(entry);
+        }
+        answer.push_control(&page);
+    }
+}
+
+/// Bytes of a page before its entries at most: their number.
+const PAGE_HEAD_BYTES: usize = 10;

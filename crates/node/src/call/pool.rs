@@ -1,0 +1,59 @@
+//! What compute nodes of a pool ask: their numbers, blocks, and fences.
+
+use farsight_base::{ClientId, Epoch};
+use farsight_protocol::{ControlRequest, ErrorCode, ReplyWriter, ServerError};
+
+use super::Calls;
+use crate::compute_nodes::Identity;
+
+impl Calls {
+    pub(super) fn pool(
+        &self,
+        client: ClientId,
+        request: ControlRequest,
+        answer: &mut ReplyWriter<'_>,
+    ) -> Result<(), ServerError> {
+        let state = &*self.state;
+        let hosted = |id| self.view.get(id)?.rolex();
+        let owner = || state.owner(client);
+        match request {
+            ControlRequest::Register => {
+                answer.push_control(&state.compute_nodes().register(state.epoch(), client)?);
+            }
+            ControlRequest::Announce { home, compute_node } => {
+                let identity = Identity { home: Epoch(home), compute_node };
+                state.check_home(identity.home)?;
+                let is_home = identity.home == state.epoch();
+                state.compute_nodes().announce(client, identity, is_home)?;
+            }
+            ControlRequest::Allocate { table, space, count } => {
+                answer.push_control(&hosted(table)?.allocate(owner()?, space, count)?);
+            }
+            ControlRequest::Free { table, space, blocks } => {
+                answer.push_control(&hosted(table)?.free(owner()?, space, &blocks)?);
+            }
+            ControlRequest::Adopt { table, space, blocks } => {
+                hosted(table)?.adopt(owner()?, space, &blocks)?;
+            }
+            ControlRequest::Settle { table, space, blocks } => {
+                hosted(table)?.settle(owner()?, space, &blocks)?;
+            }
+            ControlRequest::Ended { table, space } => {
+                answer.push_control(&hosted(table)?.ended(space)?);
+            }
+            ControlRequest::TakeOrphans { table, space, of } => {
+                answer.push_control(&hosted(table)?.take_orphans(owner()?, space, of)?);
+            }
+            ControlRequest::Fence { home, compute_node, seen } => {
+                let identity = Identity { home: Epoch(home), compute_node };
+                if state.compute_nodes().of(client)? == identity {
+                    let text = format!("{compute_node} asks to be fenced itself: it need only disconnect");
+                    return Err(ServerError::new(ErrorCode::BadRequest, text));
+                }
+                answer.push_control(&state.fence(identity, seen, self.now)?);
+            }
+            _ => unreachable!("the catalogue's requests are executed before"),
+        }
+        Ok(())
+    }
+}

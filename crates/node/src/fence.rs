@@ -1,0 +1,164 @@
+//! Fences: how a compute node that holds a lock for too long is kept from writing.
+//!
+//! Invariant: a fence is done when no client of the compute node is left here. What that may cost the compute
+//! node is its connections, which it makes anew under another number. It costs a process only if all of this
+//! is so: nothing less keeps the client from writing (shared memory); this node has itself seen the compute
+//! node's lock stand in a leaf for a whole lease; the client was told to leave and has not for
+//! [`TOLD_FOR_MIN`]; and its process serves no memory itself. Whoever dies so is named to the operator.
+//!
+//! Protocol: a fence blocks no worker. Who asks is told when to ask again, until it is done.
+
+use std::sync::TryLockError;
+use std::time::Duration;
+
+use farsight_base::clock::MonotonicNs;
+use farsight_base::report::report;
+use farsight_base::{ClientId, Epoch};
+use farsight_fabric::{Departure, FabricError, Lingering};
+use farsight_layout::pool::LockWord;
+use farsight_protocol::{ErrorCode, Fenced, LockSeen, ServerError};
+
+use crate::compute_nodes::Identity;
+use crate::leases::Leases;
+use crate::{NodeState, Service as _};
+
+/// How long a client that was told to leave has time to, before its process is ended.
+const TOLD_FOR_MIN: Duration = Duration::from_secs(1);
+/// When to ask again about something that ends soon.
+const SOON: Duration = Duration::from_millis(10);
+/// When to ask again about something that may last.
+const LATER: Duration = Duration::from_millis(100);
+
+/// A lock that was seen to stand for a whole lease.
+struct Lapsed {
+    seen: LockSeen,
+    held_for: Duration,
+}
+
+impl NodeState {
+    /// Ends every connection of a compute node, or says when to ask again.
+    pub(crate) fn fence(
+        &self,
+        identity: Identity,
+        seen: Option<LockSeen>,
+        now: MonotonicNs,
+    ) -> Result<Fenced, ServerError> {
+        self.check_home(identity.home)?;
+        self.compute_nodes().check_number(identity)?;
+        let mut leases = match self.fencing.try_lock() {
+            Ok(guard) => guard,
+            // A bug that ends all answers.
+            Err(TryLockError::Poisoned(guard)) => guard.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                return Ok(Fenced::wait(SOON, "another fence is under way at its memory node"));
+            }
+        };
+        if self.compute_nodes().clients(identity).is_empty() {
+            return Ok(Fenced::Done);
+        }
+        let lapsed = match seen {
+            None => None,
+            Some(seen) => match self.look(identity, seen, &mut leases, now)? {
+                Ok(lapsed) => Some(lapsed),
+                Err(wait) => return Ok(wait),
+            },
+        };
+        self.dismiss(identity, lapsed.as_ref(), leases.lease()).or_else(|error| {
+            // It may go another time: a client that is slow to come to rest, or a signal that was refused.
+            Ok(Fenced::wait(LATER, format!("it could not be fenced: {error}")))
+        })
+    }
+
+    /// Whether a lock has stood for a lease; if not, when it will have.
+    fn look(
+        &self,
+        identity: Identity,
+        seen: LockSeen,
+        leases: &mut Leases,
+        now: MonotonicNs,
+    ) -> Result<Result<Lapsed, Fenced>, ServerError> {
+        if LockWord(seen.word).owner() != Some(identity.compute_node.0) {
+            let text = format!("lock word {:#018x} is not one of {}", seen.word, identity.compute_node);
+            return Err(ServerError::new(ErrorCode::BadRequest, text));
+        }
+        let found = self.tables.get(seen.table)?.rolex()?.lock_word(seen.block)?;
+        let Some(held_for) = leases.held_for(seen, found, now) else {
+            return Ok(Err(Fenced::wait(SOON, "that lock is not held any more")));
+        };
+        if held_for < leases.lease() {
+            let why = format!("its lease of {:?} is not over", leases.lease());
+            return Ok(Err(Fenced::wait(leases.lease().saturating_sub(held_for), why)));
+        }
+        Ok(Ok(Lapsed { seen, held_for }))
+    }
+
+    /// Ends connections that cost a process nothing more; tells other clients to leave, and ends the
+    /// processes of those that do not, if a lease is over.
+    fn dismiss(
+        &self,
+        identity: Identity,
+        lapsed: Option<&Lapsed>,
+        lease: Duration,
+    ) -> Result<Fenced, FabricError> {
+        let clients = {
+            let mut compute_nodes = self.compute_nodes();
+            compute_nodes.begin_fence(identity);
+            compute_nodes.clients(identity)
+        };
+        let mut lingering = Vec::new();
+        for client in clients {
+            match self.listeners.dismiss(client)? {
+                Departure::Gone => self.note_departed(vec![client]),
+                Departure::Awaited(process) => lingering.push((client, process)),
+            }
+        }
+        for (client, process) in lingering {
+            if let Some(wait) = wait_for(&process, lapsed) {
+                return Ok(wait);
+            }
+            self.listeners.fence(client)?;
+            self.note_departed(vec![client]);
+            if let Some(lapsed) = lapsed {
+                self.report_killed(identity, client, &process, lapsed, lease);
+            }
+        }
+        Ok(Fenced::Done)
+    }
+
+    fn report_killed(
+        &self,
+        Identity { home, compute_node }: Identity,
+        client: ClientId,
+        process: &Lingering,
+        Lapsed { seen, held_for }: &Lapsed,
+        lease: Duration,
+    ) {
+        let Epoch(home) = home;
+        let table = self.tables.get(seen.table);
+        let table = table.as_ref().map_or("?", |table| table.name());
+        let Lingering { pid, uid, told_for, .. } = process;
+        report(format_args!(
+            "killed process {pid} of user {uid} ({client}, {compute_node} of pool {home:#x}): it held the lock of leaf \
+             {} of table {table:?} for {held_for:.1?}, the lease is {lease:?} (--lease), and in {told_for:.1?} it did \
+             not end its connection as it was told. Others waited for that lock",
+            seen.block
+        ));
+    }
+}
+
+/// What is waited for before a process is ended that lingers; nothing if it can be ended now.
+fn wait_for(process: &Lingering, lapsed: Option<&Lapsed>) -> Option<Fenced> {
+    let Lingering { pid, uid, told_for, spared } = process;
+    let what =
+        format!("process {pid} of user {uid} was told to end its connection and has not for {told_for:.1?}");
+    if let Some(why) = spared {
+        return Some(Fenced::wait(LATER, format!("{what}; it is not killed, because {why}")));
+    }
+    if lapsed.is_none() {
+        let why = "it is not killed here, where no lock of it was seen to stand";
+        return Some(Fenced::wait(LATER, format!("{what}; {why}")));
+    }
+    let left = TOLD_FOR_MIN.saturating_sub(*told_for);
+    // Soon: most leave at once.
+    (!left.is_zero()).then(|| Fenced::wait(left.min(LATER), what))
+}

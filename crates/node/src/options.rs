@@ -1,0 +1,62 @@
+//! What a node is told before it starts.
+
+use std::time::Duration;
+
+use farsight_model::TrainOptions;
+use farsight_protocol::LEASE_MAX;
+
+use crate::{StartError, process};
+
+/// The lease where a fence ends connections at most.
+const LEASE_OF_CONNECTIONS: Duration = Duration::from_millis(500);
+/// The lease where a fence may end a process: longer than a debugger's look, or a control group's pause.
+const LEASE_OF_PROCESSES: Duration = Duration::from_secs(5);
+/// The shortest lease.
+const LEASE_MIN: Duration = Duration::from_millis(10);
+
+/// Settings of a node.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    /// Worker threads at each listener, 1 to [`WORKERS_MAX`](crate::WORKERS_MAX).
+    pub workers: usize,
+    /// Bytes of each table's leaves on this node: the most that the table can ever hold here. Home has an
+    /// eighth more for directory and models of a ROLEX table. Pages cost nothing until they are written.
+    /// Default: a quarter of the machine's memory.
+    pub table_memory_bytes: u64,
+    /// Memory that is taken at the start, on huge pages, instead of when it is first written: so many bytes
+    /// of the first XStore table, of the second, and so on, at most all of each. Default: none.
+    pub prefault_bytes: Vec<u64>,
+    /// How the models of XStore tables are trained.
+    pub training: TrainOptions,
+    /// How long a leaf's lock must have been seen to stand here before its holder can be fenced, from 10 ms
+    /// to [`LEASE_MAX`]. Default: 5 s at a node with a listener that may have to end processes (shared
+    /// memory), else 500 ms.
+    pub lease: Option<Duration>,
+    /// Why clients cannot write this node's memory one-sided, if they cannot: then no ROLEX table is made.
+    pub read_only: Option<String>,
+}
+
+impl Default for NodeOptions {
+    fn default() -> Self {
+        Self {
+            workers: 1,
+            table_memory_bytes: process::machine_memory_bytes() / 4,
+            prefault_bytes: Vec::new(),
+            training: TrainOptions::default(),
+            lease: None,
+            read_only: None,
+        }
+    }
+}
+
+impl NodeOptions {
+    /// The lease at a node whose fences end processes or not.
+    pub(crate) fn lease(&self, ends_processes: bool) -> Result<Duration, StartError> {
+        let usual = if ends_processes { LEASE_OF_PROCESSES } else { LEASE_OF_CONNECTIONS };
+        let lease = self.lease.unwrap_or(usual);
+        if (LEASE_MIN..=LEASE_MAX).contains(&lease) {
+            return Ok(lease);
+        }
+        Err(StartError::Lease { min: LEASE_MIN, max: LEASE_MAX, got: lease })
+    }
+}

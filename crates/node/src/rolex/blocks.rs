@@ -1,0 +1,316 @@
+//! Who has which block of a region.
+//!
+//! Invariant: every block below `next` is free, or was given out; of the latter most have an owner that
+//! lives, some are orphans of one that has ended, and the others are the table's for good. None is two of
+//! these. Only its owner frees a block.
+
+use farsight_protocol::{Blocks, ComputeNode, ErrorCode, POOL_ENDED_MAX, ServerError, SpaceStats};
+
+use super::runs::{Runs, end};
+
+/// The blocks of one region.
+#[derive(Debug)]
+pub(crate) struct BlockSpace {
+    /// What a block is called in errors.
+    what: &'static str,
+    capacity: u32,
+    reserved: u32,
+    /// Blocks from here on were never given out.
+    next: u32,
+    free: Runs<()>,
+    owned: Runs<ComputeNode>,
+    orphans: Runs<ComputeNode>,
+}
+
+impl BlockSpace {
+    /// So many blocks, the first few of which are never given.
+    pub(crate) fn new(what: &'static str, capacity: u32, reserved: u32) -> Self {
+        let (free, owned, orphans) = (Runs::default(), Runs::default(), Runs::default());
+        let reserved = reserved.min(capacity);
+        Self { what, capacity, reserved, next: reserved, free, owned, orphans }
+    }
+
+    /// Blocks of the space.
+    pub(crate) fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Gives `owner` up to `count` consecutive blocks, at least one.
+    pub(crate) fn allocate_some(&mut self, owner: ComputeNode, count: u32) -> Result<Blocks, ServerError> {
+        let found = match self.free.first() {
+            Some(run) => Blocks { first: run.first, count: run.count.min(count) },
+            None => Blocks { first: self.next, count: (self.capacity - self.next).min(count) },
+        };
+        if found.count == 0 {
+            return Err(self.full(count));
+        }
+        Ok(self.give(owner, found))
+    }
+
+    /// Gives `owner` `count` consecutive blocks.
+    pub(crate) fn allocate_exact(&mut self, owner: ComputeNode, count: u32) -> Result<Blocks, ServerError> {
+        let fits = self.free.iter().map(|(run, ())| run).find(|run| run.count >= count);
+        let found = match fits {
+            Some(run) => Blocks { first: run.first, count },
+            None if self.capacity - self.next >= count => Blocks { first: self.next, count },
+            None => return Err(self.full(count)),
+        };
+        Ok(self.give(owner, found))
+    }
+
+    fn give(&mut self, owner: ComputeNode, found: Blocks) -> Blocks {
+        if found.first == self.next {
+            self.next += found.count;
+        } else {
+            self.free.remove(found);
+        }
+        self.owned.insert(found, owner);
+        found
+    }
+
+    /// Refuses runs that name a block twice, or one that was never given out.
+    fn check_given(&self, what: &str, runs: &[Blocks]) -> Result<(), ServerError> {
+        let mut sorted = runs.to_vec();
+        sorted.sort_unstable_by_key(|run| run.first);
+        for (index, run) in sorted.iter().enumerate() {
+            let behind = sorted.get(index + 1).map_or(u64::from(self.next), |next| u64::from(next.first));
+            let is_given =
+                run.count > 0 && run.first >= self.reserved && end(*run) <= behind.min(u64::from(self.next));
+            if !is_given {
+                return Err(self.wrong(what, *run, "named twice, or were never given out"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes back those of the blocks that are `owner`'s; how many.
+    pub(crate) fn free(&mut self, owner: ComputeNode, runs: &[Blocks]) -> Result<u64, ServerError> {
+        self.check_given("freed", runs)?;
+        let mut freed = 0;
+        for run in runs {
+            let pieces = self.owned.within(*run).into_iter().filter(|(_, tag)| *tag == owner);
+            for (piece, _) in pieces {
+                self.owned.remove(piece);
+                self.free.insert(piece, ());
+                freed += u64::from(piece.count);
+            }
+        }
+        Ok(freed)
+    }
+
+    /// Makes given blocks `owner`'s, whoever had them; all of them or none.
+    pub(crate) fn adopt(&mut self, owner: ComputeNode, runs: &[Blocks]) -> Result<(), ServerError> {
+        self.check_given("adopted", runs)?;
+        if let Some(run) = runs.iter().find(|run| self.free.overlap(**run).is_some()) {
+            return Err(self.wrong("adopted", *run, "free, some of them"));
+        }
+        for run in runs {
+            self.owned.remove(*run);
+            self.orphans.remove(*run);
+            self.owned.insert(*run, owner);
+        }
+        Ok(())
+    }
+
+    /// Makes those of the blocks that are `owner`'s nobody's.
+    pub(crate) fn settle(&mut self, owner: ComputeNode, runs: &[Blocks]) -> Result<(), ServerError> {
+        self.check_given("settled", runs)?;
+        for run in runs {
+            for (piece, tag) in self.owned.within(*run) {
+                if tag == owner {
+                    self.owned.remove(piece);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Compute nodes that have ended and left orphans, some of them.
+    pub(crate) fn ended(&self) -> Vec<ComputeNode> {
+        let mut ended = Vec::new();
+        for (_, owner) in self.orphans.iter() {
+            if ended.len() < POOL_ENDED_MAX && !ended.contains(&owner) {
+                ended.push(owner);
+            }
+        }
+        ended
+    }
+
+    /// Gives `owner` up to `limit` orphans of `of`, to look at.
+    pub(crate) fn take_orphans(&mut self, owner: ComputeNode, of: ComputeNode, limit: u32) -> Vec<Blocks> {
+        let mut taken = Vec::new();
+        let mut left = limit;
+        while left > 0
+            && let Some(run) = self.orphans.first_of(of)
+        {
+            let run = Blocks { first: run.first, count: run.count.min(left) };
+            left -= run.count;
+            self.orphans.remove(run);
+            self.owned.insert(run, owner);
+            taken.push(run);
+        }
+        taken
+    }
+
+    fn wrong(&self, what: &str, run: Blocks, why: &str) -> ServerError {
+        let text = format!("{} {} to {} cannot be {what}: they are {why}", self.what, run.first, end(run));
+        ServerError::new(ErrorCode::BadRequest, text)
+    }
+
+    /// Takes the blocks of a compute node none of whose verbs can execute any more: those that nobody has
+    /// written are free, the others orphans. Where a written piece may have blocks without a word, all up to
+    /// `margin` blocks behind a run's last written one count as written.
+    pub(crate) fn end(
+        &mut self,
+        owner: ComputeNode,
+        margin: Option<u32>,
+        is_unwritten: impl Fn(u32) -> bool,
+    ) {
+        let runs: Vec<Blocks> =
+            self.owned.iter().filter(|(_, tag)| *tag == owner).map(|(run, _)| run).collect();
+        for run in runs {
+            self.owned.remove(run);
+            let behind = run.first + run.count;
+            let last = (run.first..behind).rev().find(|block| !is_unwritten(*block));
+            let kept = last.zip(margin).map_or(run.first, |(last, margin)| behind.min(last + 1 + margin));
+            for first in run.first..behind {
+                let block = Blocks { first, count: 1 };
+                let is_free = first >= kept && is_unwritten(first);
+                if is_free {
+                    self.free.insert(block, ());
+                } else {
+                    self.orphans.insert(block, owner);
+                }
+            }
+        }
+    }
+
+    /// How the blocks, each of so many bytes, are used.
+    pub(crate) fn stats(&self, block_bytes: u64) -> SpaceStats {
+        SpaceStats {
+            capacity: u64::from(self.capacity),
+            block_bytes,
+            used: u64::from(self.next) - self.free.blocks(),
+            owned: self.owned.blocks(),
+            orphaned: self.orphans.blocks(),
+        }
+    }
+
+    fn full(&self, count: u32) -> ServerError {
+        let text = format!(
+            "of {} {} none are left for {count}: {} are free, in runs too short; give the node more memory",
+            self.capacity,
+            self.what,
+            self.free.blocks()
+        );
+        ServerError::new(ErrorCode::RegionFull, text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: ComputeNode = ComputeNode(1);
+    const B: ComputeNode = ComputeNode(2);
+
+    fn run(first: u32, count: u32) -> Blocks {
+        Blocks { first, count }
+    }
+
+    #[test]
+    fn blocks_are_given_once_until_freed() {
+        let mut space = BlockSpace::new("leaves", 10, 0);
+        assert_eq!(space.allocate_some(A, 4), Ok(run(0, 4)));
+        assert_eq!(space.allocate_some(B, 4), Ok(run(4, 4)));
+        assert_eq!(space.allocate_some(A, 4), Ok(run(8, 2)));
+        assert_eq!(space.allocate_some(A, 1).unwrap_err().code, ErrorCode::RegionFull);
+        assert_eq!(space.free(B, &[run(5, 2), run(1, 1)]), Ok(2), "block 1 is another's");
+        assert_eq!(space.free(A, &[run(5, 2), run(1, 1)]), Ok(1));
+        assert_eq!(space.allocate_some(A, 4), Ok(run(1, 1)));
+        assert_eq!(space.allocate_some(A, 4), Ok(run(5, 2)));
+    }
+
+    #[test]
+    fn exact_blocks_are_consecutive_and_spare_the_reserved() {
+        let mut space = BlockSpace::new("lines", 10, 1);
+        assert_eq!(space.allocate_exact(A, 3), Ok(run(1, 3)));
+        assert_eq!(space.allocate_exact(A, 3), Ok(run(4, 3)));
+        assert_eq!(space.free(A, &[run(1, 2)]), Ok(2));
+        assert_eq!(space.allocate_exact(B, 3), Ok(run(7, 3)));
+        assert_eq!(space.allocate_exact(B, 3).unwrap_err().code, ErrorCode::RegionFull);
+        assert_eq!(space.allocate_exact(B, 2), Ok(run(1, 2)));
+        assert!(space.free(A, &[run(0, 1)]).is_err(), "a reserved block was never given");
+    }
+
+    #[test]
+    fn what_cannot_be_freed_leaves_everything_as_it_was() {
+        let mut space = BlockSpace::new("leaves", 10, 0);
+        space.allocate_some(A, 6).unwrap();
+        assert_eq!(space.free(A, &[run(2, 1)]), Ok(1));
+        assert_eq!(space.free(A, &[run(2, 1)]), Ok(0), "it is free");
+        for wrong in
+            [vec![run(0, 2), run(1, 1)], vec![run(5, 2)], vec![run(0, 0)], vec![run(u32::MAX, u32::MAX)]]
+        {
+            assert_eq!(space.free(A, &wrong).unwrap_err().code, ErrorCode::BadRequest, "{wrong:?}");
+        }
+        assert_eq!(space.stats(64).used, 5);
+        assert_eq!(space.free(A, &[run(0, 2), run(3, 3)]), Ok(5));
+        assert_eq!(space.stats(64).used, 0);
+        assert_eq!(space.allocate_some(B, 10), Ok(run(0, 6)));
+    }
+
+    #[test]
+    fn who_adopts_a_block_alone_frees_it_and_nobody_one_that_is_settled() {
+        let mut space = BlockSpace::new("leaves", 10, 0);
+        space.allocate_some(A, 6).unwrap();
+        assert_eq!(space.adopt(B, &[run(2, 2)]), Ok(()));
+        assert_eq!(space.free(A, &[run(0, 6)]), Ok(4));
+        assert_eq!(space.adopt(A, &[run(3, 2)]).unwrap_err().code, ErrorCode::BadRequest, "4 is free");
+        assert_eq!(space.free(B, &[run(3, 1)]), Ok(1));
+        assert_eq!(space.settle(A, &[run(2, 1)]), Ok(()), "it is not his");
+        assert_eq!((space.stats(64).used, space.stats(64).owned), (1, 1));
+        assert_eq!(space.settle(B, &[run(2, 1)]), Ok(()));
+        assert_eq!((space.stats(64).used, space.stats(64).owned), (1, 0));
+        assert_eq!(space.free(B, &[run(2, 1)]), Ok(0));
+        space.end(B, None, |_| false);
+        assert_eq!((space.ended(), space.stats(64).orphaned), (vec![], 0));
+        assert_eq!((space.adopt(A, &[run(2, 1)]), space.free(A, &[run(2, 1)])), (Ok(()), Ok(1)));
+    }
+
+    #[test]
+    fn a_piece_may_have_blocks_without_a_word() {
+        let mut space = BlockSpace::new("lines", 100, 1);
+        space.allocate_exact(A, 40).unwrap();
+        space.allocate_exact(B, 10).unwrap();
+        // Written are 1, 5 and 20 of the first, nothing of the second.
+        let is_unwritten = |block: u32| ![1, 5, 20].contains(&block);
+        space.end(A, Some(4), is_unwritten);
+        space.end(B, Some(4), is_unwritten);
+        assert_eq!(space.stats(64).orphaned, 24);
+        assert_eq!(space.allocate_exact(A, 26), Ok(run(25, 26)));
+    }
+
+    #[test]
+    fn an_ended_owner_leaves_what_it_wrote_to_be_looked_at() {
+        let mut space = BlockSpace::new("leaves", 100, 0);
+        space.allocate_some(A, 8).unwrap();
+        space.allocate_some(B, 8).unwrap();
+        assert_eq!(space.free(A, &[run(3, 1)]), Ok(1));
+        space.end(A, None, |block| block >= 5);
+        let stats = space.stats(64);
+        assert_eq!((stats.used, stats.owned, stats.orphaned), (12, 8, 4));
+        assert_eq!(space.ended(), [A]);
+        assert_eq!(space.take_orphans(B, B, 3), []);
+        assert_eq!(space.take_orphans(B, A, 3), [run(0, 3)]);
+        assert_eq!(space.take_orphans(B, A, 3), [run(4, 1)]);
+        assert_eq!((space.take_orphans(B, A, 3), space.ended()), (vec![], vec![]));
+        // Whoever looks at them ends, too: they are orphans again.
+        space.end(B, None, |_| false);
+        assert_eq!((space.stats(64).owned, space.stats(64).orphaned), (0, 12));
+        // One of them is found to be of no use, by who took it.
+        assert_eq!(space.free(A, &[run(4, 1)]), Ok(0));
+        assert_eq!(space.take_orphans(A, B, 100), [run(0, 3), run(4, 1), run(8, 8)]);
+        assert_eq!((space.free(A, &[run(4, 1)]), space.stats(64).used), (Ok(1), 11));
+    }
+}

@@ -1,0 +1,217 @@
+//! What the threads of one node share.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use farsight_base::clock::MonotonicNs;
+use farsight_base::sync::{AtomicU64, Ordering};
+use farsight_base::{ClientId, Epoch};
+use farsight_fabric::Listener;
+use farsight_protocol::{ComputeNode, ErrorCode, HEADER_BYTES, NodeStats, OPERATIONS_MAX, ServerError};
+
+use crate::call::Calls;
+use crate::compute_nodes::{ComputeNodes, Identity};
+use crate::leases::Leases;
+use crate::signal::Signal;
+use crate::tables::Tables;
+use crate::{Failure, Listeners, NodeOptions, Service, StartError, WORKERS_MAX, process};
+
+/// A node without its threads: tables, compute nodes, and the hosts underneath.
+pub struct NodeState {
+    /// One a fabric and address, at least one; the first creates the regions.
+    pub(crate) listeners: Listeners,
+    pub(crate) tables: Tables,
+    pub(crate) failure: Arc<Failure>,
+    /// Raised when there is work for the background.
+    pub(crate) background: Signal,
+    epoch: Epoch,
+    compute_nodes: Mutex<ComputeNodes>,
+    /// Held by a worker that fences: two fences whose clients wait for each other must not.
+    pub(crate) fencing: Mutex<Leases>,
+    lease: Duration,
+    /// Clients that have ended, for the background.
+    departed: Mutex<Vec<ClientId>>,
+    started: MonotonicNs,
+    calls: AtomicU64,
+    operations: AtomicU64,
+}
+
+impl NodeState {
+    /// Bytes that a host's messages must carry at least: the outcomes of the largest write, which must never
+    /// be refused once they are executed.
+    pub const MESSAGE_BYTES_MIN: usize = HEADER_BYTES + 8 * OPERATIONS_MAX;
+
+    /// A node without tables that listens at all `listeners`, started `now`.
+    ///
+    /// # Errors
+    /// [`StartError`] for options or a host that no node can work with.
+    pub fn new(
+        listeners: Vec<Arc<dyn Listener>>,
+        options: &NodeOptions,
+        now: MonotonicNs,
+    ) -> Result<Arc<Self>, StartError> {
+        if !(1..=WORKERS_MAX).contains(&options.workers) {
+            return Err(StartError::Workers { got: options.workers });
+        }
+        let listeners = Listeners::new(listeners, Self::MESSAGE_BYTES_MIN)?;
+        let lease = options.lease(listeners.end_processes())?;
+        // One epoch for all addresses, whichever a client came by.
+        let epoch = listeners.get(0).epoch();
+        Ok(Arc::new(Self {
+            listeners,
+            tables: Tables::new(epoch, options.clone()),
+            failure: Arc::default(),
+            background: Signal::default(),
+            epoch,
+            compute_nodes: Mutex::default(),
+            fencing: Mutex::new(Leases::new(lease)),
+            lease,
+            departed: Mutex::default(),
+            started: now,
+            calls: AtomicU64::new(0),
+            operations: AtomicU64::new(0),
+        }))
+    }
+
+    /// This epoch of the node, whichever address it is reached by.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// How long a leaf's lock must have stood before its holder can be fenced, if fences may end processes
+    /// here.
+    #[must_use]
+    pub(crate) fn lease_of_processes(&self) -> Option<Duration> {
+        self.listeners.end_processes().then_some(self.lease)
+    }
+
+    /// Wakes the background, if it sleeps.
+    pub fn wake_background(&self) {
+        self.background.raise();
+    }
+
+    /// The node's statistics at `now`, with those of all tables.
+    #[must_use]
+    pub fn stats(&self, now: MonotonicNs) -> NodeStats {
+        let tables = self.tables.all().iter().map(|table| table.stats(now)).collect();
+        NodeStats { tables, ..self.stats_without_tables(now) }
+    }
+
+    /// The node's statistics at `now`.
+    pub(crate) fn stats_without_tables(&self, now: MonotonicNs) -> NodeStats {
+        let listeners = self.listeners.stats();
+        let compute_nodes = self.compute_nodes();
+        NodeStats {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            process_id: std::process::id(),
+            uptime_s: now.since(self.started).as_secs_f64(),
+            cpu_s: process::cpu_s(),
+            clients: listeners.iter().map(|listener| listener.clients).sum(),
+            listeners,
+            // Relaxed: statistics.
+            calls: self.calls.load(Ordering::Relaxed),
+            operations: self.operations.load(Ordering::Relaxed),
+            compute_nodes: compute_nodes.connected(),
+            fenced: compute_nodes.fenced(),
+            place: self.tables.place().cloned(),
+            tables: Vec::new(),
+        }
+    }
+
+    /// Lets `table` give no version up to `last` from now on, so that pairs which are stored anew go on
+    /// behind the versions that they had.
+    ///
+    /// # Errors
+    /// [`ServerError`] if there is no such table, or clients version its pairs.
+    pub fn leave_out_versions(&self, table: &str, last: u64) -> Result<(), ServerError> {
+        self.tables.open(table)?.x_store().map(|part| part.leave_out_versions(last))
+    }
+
+    /// Why the node refuses every call, if a bug made it so.
+    #[must_use]
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.text()
+    }
+
+    /// Gives back what tables kept for clients that have ended.
+    pub(crate) fn forget_departed(&self) {
+        let departed = std::mem::take(&mut *self.departed.lock().unwrap_or_else(PoisonError::into_inner));
+        if departed.is_empty() {
+            return;
+        }
+        for table in self.tables.all() {
+            departed.iter().for_each(|client| table.forget(*client));
+        }
+    }
+
+    pub(crate) fn compute_nodes(&self) -> MutexGuard<'_, ComputeNodes> {
+        // Each change is complete, or a bug that ends all answers.
+        self.compute_nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts one call and the operations executed in it.
+    pub(crate) fn count_call(&self, operations: u64) {
+        // Relaxed: statistics.
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.operations.fetch_add(operations, Ordering::Relaxed);
+    }
+
+    /// The compute node whose client this is, of the pool to which this node's tables belong.
+    pub(crate) fn owner(&self, client: ClientId) -> Result<ComputeNode, ServerError> {
+        let identity = self.compute_nodes().of(client)?;
+        match self.tables.place() {
+            Some(place) if place.home() != identity.home => {
+                let text = format!("this node's pool has home {}, not {}", place.home(), identity.home);
+                Err(ServerError::new(ErrorCode::OtherPool, text))
+            }
+            _ => Ok(identity.compute_node),
+        }
+    }
+
+    /// Refuses compute nodes of another pool than this node's, and of none.
+    pub(crate) fn check_home(&self, home: Epoch) -> Result<(), ServerError> {
+        let text = match self.tables.place() {
+            Some(place) if place.home() == home => return Ok(()),
+            Some(place) => format!("this node's pool has home {}, not {home}", place.home()),
+            None => "this node belongs to no pool yet: a table is made first".to_owned(),
+        };
+        Err(ServerError::new(ErrorCode::OtherPool, text))
+    }
+
+    fn end(&self, identity: Identity) {
+        if self.tables.place().is_none_or(|place| place.home() != identity.home) {
+            return;
+        }
+        self.tables.all().iter().for_each(|table| table.end(identity.compute_node));
+    }
+}
+
+impl Service for NodeState {
+    type Calls = Calls;
+
+    fn listeners(&self) -> &Listeners {
+        &self.listeners
+    }
+
+    fn failure(&self) -> &Arc<Failure> {
+        &self.failure
+    }
+
+    fn calls(self: &Arc<Self>, listener: usize, name: &str) -> Calls {
+        Calls::new(Arc::clone(self), listener, name.to_owned())
+    }
+
+    /// What their compute nodes had and nobody wrote can be given out again; the background gives back what
+    /// else was kept for them.
+    fn note_departed(&self, clients: Vec<ClientId>) {
+        for client in &clients {
+            let ended = self.compute_nodes().forget(*client);
+            if let Some(identity) = ended {
+                self.end(identity);
+            }
+        }
+        self.departed.lock().unwrap_or_else(PoisonError::into_inner).extend(clients);
+        self.wake_background();
+    }
+}

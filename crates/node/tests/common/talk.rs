@@ -1,0 +1,205 @@
+//! A client that speaks the protocol and nothing else: it encodes, calls, decodes.
+
+use farsight_base::LeafNumber;
+use farsight_layout::{FORMAT_VERSION, Geometry, SubModelRecord};
+use farsight_protocol::{
+    ControlRequest, KeyKind, NodeHello, NodeStats, PairsReader, PoolPlace, Reply, Request, ServerError,
+    SubModelsReader, TableDefinition, TableEngine, TableId, TableInfo, TableLayout, WriteEntries, WriteEntry,
+    WriteOperation, WriteOutcome,
+};
+use serde::de::DeserializeOwned;
+
+use super::local_host::LocalClient;
+
+/// A pair: key, version, value.
+pub type Pair = (u64, u64, Vec<u8>);
+
+/// A sub-model: number, record, entries.
+pub type SentSubModel = (u64, SubModelRecord, Vec<u64>);
+
+/// What a lookup said.
+pub struct Looked {
+    pub generation: u64,
+    pub value: Option<Vec<u8>>,
+    pub sub_models: Vec<SentSubModel>,
+}
+
+/// What a piece of a model is: generation, the reply's count, and the piece.
+pub struct ModelPiece<T> {
+    pub generation: u64,
+    pub count: u32,
+    pub body: Vec<T>,
+}
+
+pub fn definition(name: &str, value_bytes: u16) -> TableDefinition {
+    TableDefinition::new(name, KeyKind::U64, value_bytes)
+}
+
+/// The request for an XStore table on a node of this epoch alone.
+pub fn create_at(epoch: u64, definition: TableDefinition) -> ControlRequest {
+    let lines = Geometry::new(definition.value_bytes.into()).map_or(0, |geometry| geometry.leaf_lines());
+    let (engine, block_lines) = (TableEngine::x_store(Vec::new(), 1), lines as u16);
+    let layout = TableLayout { definition, engine, block_lines, format_version: FORMAT_VERSION };
+    ControlRequest::CreateTable { layout, place: PoolPlace { epochs: vec![epoch], index: 0 }, id: None }
+}
+
+/// A value that carries its key.
+pub fn value_of(key: u64, value_bytes: usize) -> Vec<u8> {
+    key.to_le_bytes().into_iter().cycle().take(value_bytes).collect()
+}
+
+impl LocalClient {
+    pub fn control<T: DeserializeOwned>(&self, request: &ControlRequest) -> Result<T, ServerError> {
+        let mut frame = Vec::new();
+        Request::control(&mut frame, request);
+        let reply = self.call(&frame);
+        let reply = Reply::decode(&reply).expect("a reply")?;
+        Ok(reply.control().expect("an answer of the right type"))
+    }
+
+    pub fn create(&self, name: &str, value_bytes: u16) -> TableInfo {
+        self.create_as(definition(name, value_bytes)).expect("a new table")
+    }
+
+    /// Makes a table on this node alone.
+    pub fn create_as(&self, definition: TableDefinition) -> Result<TableInfo, ServerError> {
+        let hello: NodeHello = self.control(&ControlRequest::Hello)?;
+        self.control(&create_at(hello.epoch, definition))
+    }
+
+    pub fn stats(&self) -> NodeStats {
+        let stats: NodeStats = self.control(&ControlRequest::Stats).expect("statistics");
+        let tables = self.control(&ControlRequest::TableStats { from: TableId(0) });
+        NodeStats { tables: tables.expect("statistics of tables"), ..stats }
+    }
+
+    pub fn get(&self, table: &TableInfo, keys: &[u64]) -> Result<Vec<Option<Vec<u8>>>, ServerError> {
+        let mut frame = Vec::new();
+        Request::get(&mut frame, table.id, keys);
+        let reply = self.call(&frame);
+        let reply = Reply::decode(&reply).expect("a reply")?;
+        assert_eq!(reply.count as usize, keys.len());
+        let mut reader = PairsReader::new(reply.words().unwrap(), usize::from(table.definition.value_bytes));
+        let values = keys.iter().map(|_| reader.value().unwrap());
+        let values = values.map(|(version, value)| (version != 0).then(|| value.to_vec())).collect();
+        assert!(reader.rest().is_empty());
+        Ok(values)
+    }
+
+    /// Pairs, and whether there may be more.
+    pub fn scan(&self, table: &TableInfo, from: u64, limit: u32) -> Result<(Vec<Pair>, bool), ServerError> {
+        let mut frame = Vec::new();
+        Request::scan(&mut frame, table.id, from, limit);
+        let reply = self.call(&frame);
+        let reply = Reply::decode(&reply).expect("a reply")?;
+        let mut reader = PairsReader::new(reply.words().unwrap(), usize::from(table.definition.value_bytes));
+        let mut pairs = Vec::new();
+        while let Some(pair) = reader.pair().unwrap() {
+            pairs.push((pair.key, pair.version, pair.value.to_vec()));
+        }
+        assert_eq!(reply.count as usize, pairs.len());
+        assert!(reply.argument <= 1);
+        Ok((pairs, reply.argument == 1))
+    }
+
+    pub fn write(
+        &self,
+        table: TableId,
+        operation: WriteOperation,
+        entries: &[(u64, LeafNumber, Vec<u8>)],
+    ) -> Result<Vec<WriteOutcome>, ServerError> {
+        let value_bytes = entries.first().map_or(0, |(_, _, value)| value.len());
+        let mut frame = Vec::new();
+        Request::begin_write(&mut frame, table, operation, entries.len(), value_bytes);
+        for (key, hint, value) in entries {
+            let value = if operation.has_value() { value.as_slice() } else { &[] };
+            WriteEntries::push(&mut frame, WriteEntry { key: *key, hint: *hint, value });
+        }
+        let reply = self.call(&frame);
+        let reply = Reply::decode(&reply).expect("a reply")?;
+        assert_eq!(reply.count as usize, entries.len());
+        Ok(reply.outcomes(entries.len()).unwrap().map(|sent| sent.unwrap().outcome).collect())
+    }
+
+    /// Puts values that carry their keys.
+    pub fn put(&self, table: &TableInfo, keys: &[u64]) -> Vec<WriteOutcome> {
+        let value_bytes = usize::from(table.definition.value_bytes);
+        let entries: Vec<_> =
+            keys.iter().map(|key| (*key, LeafNumber::NONE, value_of(*key, value_bytes))).collect();
+        let outcomes = entries.chunks(64).map(|piece| self.write(table.id, WriteOperation::Put, piece));
+        outcomes.flat_map(Result::unwrap).collect()
+    }
+
+    pub fn lookup(&self, table: &TableInfo, key: u64) -> Result<Looked, ServerError> {
+        let mut frame = Vec::new();
+        Request::lookup(&mut frame, table.id, key, 0);
+        let reply = self.call(&frame);
+        let reply = Reply::decode(&reply).expect("a reply")?;
+        let mut reader = PairsReader::new(reply.words().unwrap(), usize::from(table.definition.value_bytes));
+        let (version, value) = reader.value().unwrap();
+        let sub_models = sub_models(SubModelsReader::new(reader.rest()));
+        assert_eq!(reply.count as usize, sub_models.len());
+        let value = (version != 0).then(|| value.to_vec());
+        Ok(Looked { generation: reply.argument, value, sub_models })
+    }
+
+    pub fn top_model(&self, table: TableId, first_word: u32) -> Result<ModelPiece<u64>, ServerError> {
+        let mut frame = Vec::new();
+        Request::top_model(&mut frame, table, first_word, 0);
+        let reply = self.call(&frame);
+        let reply = Reply::decode(&reply).expect("a reply")?;
+        let body = reply.words().unwrap().iter().collect();
+        Ok(ModelPiece { generation: reply.argument, count: reply.count, body })
+    }
+
+    pub fn sub_models(
+        &self,
+        table: TableId,
+        first: u32,
+        limit: u8,
+    ) -> Result<ModelPiece<SentSubModel>, ServerError> {
+        let mut frame = Vec::new();
+        Request::sub_models(&mut frame, table, first, limit, 0);
+        let reply = self.call(&frame);
+        let reply = Reply::decode(&reply).expect("a reply")?;
+        let body = sub_models(SubModelsReader::new(reply.words().unwrap()));
+        Ok(ModelPiece { generation: reply.argument, count: reply.count, body })
+    }
+
+    /// Sends one piece of a bulk load; returns the pairs loaded so far.
+    pub fn load_piece(
+        &self,
+        table: &TableInfo,
+        piece: u32,
+        last: bool,
+        keys: &[u64],
+    ) -> Result<u64, ServerError> {
+        let value_bytes = usize::from(table.definition.value_bytes);
+        let mut frame = Vec::new();
+        Request::begin_bulk_load(&mut frame, table.id, last, piece, keys.len(), value_bytes);
+        for key in keys {
+            let value = value_of(*key, value_bytes);
+            WriteEntries::push(&mut frame, WriteEntry { key: *key, hint: LeafNumber::NONE, value: &value });
+        }
+        let reply = self.call(&frame);
+        let reply = Reply::decode(&reply).expect("a reply")?;
+        assert_eq!(reply.count as usize, keys.len());
+        Ok(reply.argument)
+    }
+
+    /// Loads ascending keys.
+    pub fn load(&self, table: &TableInfo, keys: &[u64]) {
+        let pieces = keys.len().div_ceil(200).max(1);
+        for (number, piece) in keys.chunks(200).enumerate() {
+            self.load_piece(table, number as u32, number + 1 == pieces, piece).expect("a piece");
+        }
+    }
+}
+
+fn sub_models(mut reader: SubModelsReader<'_>) -> Vec<SentSubModel> {
+    let mut sent = Vec::new();
+    while let Some(sub_model) = reader.sub_model().unwrap() {
+        sent.push((sub_model.index, sub_model.record, sub_model.entries.iter().collect()));
+    }
+    sent
+}

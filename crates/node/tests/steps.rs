@@ -1,0 +1,118 @@
+//! A server without threads: whoever has the time takes the steps, one after the other.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::local_host::{LocalClient, LocalHost};
+use common::talk::{create_at, definition};
+use farsight_base::clock::MonotonicNs;
+use farsight_base::{LeafNumber, RegionId};
+use farsight_fabric::Region;
+use farsight_node::{Background, BackgroundState, NodeOptions, NodeState, Worker};
+use farsight_protocol::{
+    ControlRequest, Reply, Request, TableId, TableInfo, WriteEntries, WriteEntry, WriteOperation,
+};
+
+const BUDGET: usize = 16;
+
+struct Stepped {
+    host: Arc<LocalHost>,
+    state: Arc<NodeState>,
+    worker: Worker,
+    background: Background,
+    client: LocalClient,
+    now: MonotonicNs,
+}
+
+impl Stepped {
+    fn new() -> Self {
+        let host = LocalHost::new();
+        let options = NodeOptions { table_memory_bytes: 8 << 20, ..NodeOptions::default() };
+        let state = NodeState::new(vec![host.clone()], &options, MonotonicNs(0)).unwrap();
+        let worker = Worker::open(&state, 0, "the worker").unwrap();
+        let background = Background::new(Arc::clone(&state));
+        let client = host.connect();
+        Self { host, state, worker, background, client, now: MonotonicNs(0) }
+    }
+
+    fn call(&mut self, frame: &[u8]) -> Vec<u8> {
+        self.client.send(frame);
+        self.now = self.now.plus(Duration::from_micros(10));
+        assert_eq!(self.worker.step(self.now, BUDGET), 1);
+        self.client.receive()
+    }
+
+    fn create(&mut self, name: &str) -> TableInfo {
+        let mut frame = Vec::new();
+        let request = create_at(self.state.epoch().0, definition(name, 8));
+        Request::control(&mut frame, &request);
+        Reply::decode(&self.call(&frame)).unwrap().unwrap().control().unwrap()
+    }
+
+    fn put(&mut self, table: &TableInfo, keys: impl Iterator<Item = u64>) {
+        let keys: Vec<u64> = keys.collect();
+        for keys in keys.chunks(500) {
+            let mut frame = Vec::new();
+            Request::begin_write(&mut frame, table.id, WriteOperation::Put, keys.len(), 8);
+            for key in keys {
+                let value = key.to_le_bytes();
+                let entry = WriteEntry { key: *key, hint: LeafNumber::NONE, value: &value };
+                WriteEntries::push(&mut frame, entry);
+            }
+            assert!(Reply::decode(&self.call(&frame)).unwrap().is_ok());
+        }
+    }
+
+    /// Steps until nothing is left; returns how many steps that took.
+    fn run_background(&mut self) -> usize {
+        for steps in 1..100_000 {
+            self.now = self.now.plus(Duration::from_micros(100));
+            if self.background.step(self.now, BUDGET) == (BackgroundState::Idle { again_at: None }) {
+                return steps;
+            }
+        }
+        panic!("the background is never done");
+    }
+}
+
+#[test]
+fn the_budget_bounds_a_worker_s_step() {
+    let mut server = Stepped::new();
+    let mut frame = Vec::new();
+    Request::control(&mut frame, &ControlRequest::ListTables { from: TableId(0) });
+    for _ in 0..BUDGET + 3 {
+        server.client.send(&frame);
+    }
+    assert_eq!(server.worker.step(server.now, BUDGET), BUDGET);
+    assert_eq!(server.worker.step(server.now, BUDGET), 3);
+    assert_eq!(server.worker.step(server.now, BUDGET), 0);
+    assert_eq!(server.state.stats(server.now).calls, BUDGET as u64 + 3);
+}
+
+#[test]
+fn training_and_collapsing_go_on_in_steps_and_come_to_an_end() {
+    let mut server = Stepped::new();
+    let table = server.create("stepped");
+    server.put(&table, (0..60_000).map(|key| key * 11));
+    let due = server.state.stats(server.now);
+    assert_eq!((due.tables[0].part().model.generation, due.tables[0].huge_page_bytes), (0, 0));
+    let steps = server.run_background();
+    assert!(steps > 10, "{steps} steps of {BUDGET} sub-models");
+    let trained = server.state.stats(server.now);
+    let (model, counted) = (trained.tables[0].part().model, &trained.tables[0]);
+    assert!(model.generation == 1 && model.sub_models > 100 && model.pending == 0, "{model:?}");
+    assert_eq!(counted.huge_page_bytes, counted.used_bytes() >> 21 << 21);
+    assert_eq!(server.host.region(RegionId(0)).huge_page_bytes(), counted.huge_page_bytes);
+    assert_eq!(server.run_background(), 1, "nothing is left");
+
+    server.put(&table, (0..2_000).map(|key| key * 11 + 1));
+    let waiting = server.state.stats(server.now).tables[0].part().model;
+    assert!(waiting.pending > 0 && waiting.generation == 1, "{waiting:?}");
+    server.now = server.now.plus(Duration::from_millis(7));
+    assert!(server.state.stats(server.now).tables[0].part().model.lag_ns >= 7_000_000);
+    server.run_background();
+    let caught_up = server.state.stats(server.now).tables[0].part().model;
+    assert!(caught_up.pending == 0 && caught_up.lag_ns == 0 && caught_up.retrained > 0, "{caught_up:?}");
+}

@@ -1,0 +1,169 @@
+//! Rare requests, in postcard: the catalogue, statistics, a pool's blocks, members and fences.
+
+use serde::{Deserialize, Serialize};
+
+use crate::request::decode_whole;
+use crate::{
+    Blocks, ComputeNode, DecodeError, ErrorCode, LockSeen, POOL_BLOCKS_MAX, POOL_NODES_MAX, PoolPlace,
+    ServerError, Space, TableId, TableLayout,
+};
+
+/// Requests in postcard.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum ControlRequest {
+    /// Which life is this, and of which pool? Answered by a [`NodeHello`](crate::NodeHello).
+    Hello,
+    /// To home: gives this connection's compute node its number. Answered by a [`ComputeNode`].
+    Register,
+    /// To the others: this connection is that compute node's, of the pool whose home has this life. Refused
+    /// once it is fenced. Answered by nothing.
+    Announce {
+        /// Home's life.
+        home: u64,
+        /// Its number.
+        compute_node: ComputeNode,
+    },
+    /// Makes a table, or finds the one of the same definition (boundaries aside, which home keeps): at home,
+    /// which numbers it, then at the others with that number. Answered by a [`TableInfo`](crate::TableInfo).
+    CreateTable {
+        /// Its layout.
+        layout: TableLayout,
+        /// The node's place in the client's list.
+        place: PoolPlace,
+        /// Its number; none at home.
+        id: Option<TableId>,
+    },
+    /// Finds a table by name. Answered by a [`TableInfo`](crate::TableInfo).
+    OpenTable(String),
+    /// The tables whose numbers are not below `from`, in their order. Answered by a `Vec<TableInfo>` of as many
+    /// as a reply carries, empty if there are none.
+    ListTables {
+        /// The least number.
+        from: TableId,
+    },
+    /// Gives this connection's compute node blocks that nobody uses. Of leaves it may be fewer than asked
+    /// for, of lines it is all. Answered by [`Blocks`].
+    Allocate {
+        /// The table.
+        table: TableId,
+        /// What is wanted.
+        space: Space,
+        /// How many, up to [`POOL_BLOCKS_MAX`] leaves.
+        count: u32,
+    },
+    /// Gives back those of the blocks that are this connection's compute node's; nothing leads to them any
+    /// more. Answered by their number, a `u64`.
+    Free {
+        /// The table.
+        table: TableId,
+        /// What they are.
+        space: Space,
+        /// Up to [`POOL_BLOCKS_MAX`] runs.
+        blocks: Vec<Blocks>,
+    },
+    /// Makes given blocks this connection's compute node's, whoever has them: it alone may free them from now
+    /// on. All of them or none; a block that is free is refused. Answered by nothing.
+    Adopt {
+        /// The table.
+        table: TableId,
+        /// What they are.
+        space: Space,
+        /// Up to [`POOL_BLOCKS_MAX`] runs.
+        blocks: Vec<Blocks>,
+    },
+    /// Makes blocks of this connection's compute node the table's own: nobody frees them any more, unless
+    /// they are adopted. Answered by nothing.
+    Settle {
+        /// The table.
+        table: TableId,
+        /// What they are.
+        space: Space,
+        /// Up to [`POOL_BLOCKS_MAX`] runs.
+        blocks: Vec<Blocks>,
+    },
+    /// Compute nodes that have ended and left blocks that may be in use or not. Answered by a
+    /// `Vec<ComputeNode>` of at most [`POOL_ENDED_MAX`](crate::POOL_ENDED_MAX), empty if there are none.
+    Ended {
+        /// The table.
+        table: TableId,
+        /// What they are.
+        space: Space,
+    },
+    /// Takes over blocks of a compute node that has ended: who takes them, and has fenced it at every node,
+    /// finds out which are in use, and frees the others. Answered by a `Vec<Blocks>` of at most
+    /// [`POOL_BLOCKS_MAX`] blocks, empty if there are none.
+    TakeOrphans {
+        /// The table.
+        table: TableId,
+        /// What they are.
+        space: Space,
+        /// Whose they were.
+        of: ComputeNode,
+    },
+    /// Ends every connection of that compute node with this node. Refused for a number that nobody has, or
+    /// had, here. Answered by a [`Fenced`](crate::Fenced).
+    Fence {
+        /// Home's life.
+        home: u64,
+        /// Its number.
+        compute_node: ComputeNode,
+        /// The lock of a leaf of this node for whose lease it is fenced. Without one, nothing is done that
+        /// costs it more than connections.
+        seen: Option<LockSeen>,
+    },
+    /// Statistics of the node. Answered by a [`NodeStats`](crate::NodeStats) without tables.
+    Stats,
+    /// Statistics of the tables whose numbers are not below `from`, in their order. Answered by a
+    /// `Vec<TableStats>` of as many as a reply carries, empty if there are none.
+    TableStats {
+        /// The least number.
+        from: TableId,
+    },
+    /// Waits for nothing and trains what is pending; answered at once with the pending count as `u64`.
+    PendingTraining,
+}
+
+impl ControlRequest {
+    /// Decodes a request's body.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if it is not one.
+    pub fn decode(body: &[u8]) -> Result<Self, DecodeError> {
+        decode_whole("a control request", body)
+    }
+
+    /// Refuses bounds that no request of this version exceeds.
+    ///
+    /// # Errors
+    /// [`ErrorCode::BadRequest`].
+    pub fn check(&self) -> Result<(), ServerError> {
+        let refuse = |text: String| Err(ServerError::new(ErrorCode::BadRequest, text));
+        match self {
+            Self::CreateTable { place, .. } if !place.is_sound() => refuse(format!(
+                "a pool has 1 to {POOL_NODES_MAX} nodes, not {}, and a node's index is below that, not {}",
+                place.epochs.len(),
+                place.index
+            )),
+            Self::CreateTable { layout, place, .. } if !layout.engine.is_sound(place.epochs.len()) => {
+                refuse(format!(
+                    "the ranges of {:?} begin at {:?}: a pool of {} nodes has one boundary less, ascending, not zero",
+                    layout.definition.name,
+                    layout.engine,
+                    place.epochs.len()
+                ))
+            }
+            Self::Allocate { space: Space::Leaves, count, .. }
+                if !(1..=POOL_BLOCKS_MAX).contains(&(*count as usize)) =>
+            {
+                refuse(format!("a call gives 1 to {POOL_BLOCKS_MAX} leaves, not {count}"))
+            }
+            Self::Allocate { count: 0, .. } => refuse("no lines were asked for".to_owned()),
+            Self::Free { blocks, .. } | Self::Adopt { blocks, .. } | Self::Settle { blocks, .. }
+                if blocks.len() > POOL_BLOCKS_MAX =>
+            {
+                refuse(format!("a call names at most {POOL_BLOCKS_MAX} runs, not {}", blocks.len()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
