@@ -143,7 +143,8 @@ impl Honest {
     fn check_all(&mut self) {
         let end = self.first + KEYS_EACH;
         let stored = self.session.scan(self.first..end).map(|pair| pair.expect("a scan"));
-        let stored: BTreeMap<u64, Vec<u8>> = stored.map(|(key, entry)| (key, entry.value)).collect();
+        let stored: BTreeMap<u64, Vec<u8>> =
+            stored.map(|(key, entry)| (key, entry.value.into_vec())).collect();
         assert_eq!(stored, self.twin);
     }
 }

@@ -240,7 +240,7 @@ impl SessionUnderTest for XStoreSession {
     }
 
     fn get(&mut self, key: u64) -> Option<Stored> {
-        self.session.get(key).expect("a get").map(|entry| (entry.value, entry.version))
+        self.session.get(key).expect("a get").map(|entry| (entry.value.into(), entry.version))
     }
 
     fn multi_get(&mut self, keys: &[u64]) -> Vec<Option<Stored>> {
@@ -257,6 +257,6 @@ impl SessionUnderTest for XStoreSession {
 
     fn scan_all(&mut self, from: u64) -> Vec<(u64, Stored)> {
         let pairs = self.session.scan(from..).map(|pair| pair.expect("a scan"));
-        pairs.map(|(key, entry)| (key, (entry.value, entry.version))).collect()
+        pairs.map(|(key, entry)| (key, (entry.value.into(), entry.version))).collect()
     }
 }

@@ -16,12 +16,15 @@ use crate::reconnect::{BEGINNINGS_MAX, OfFabric};
 use crate::table::Table;
 use crate::{CatalogueError, OpenError, ReadError, WriteError};
 
+/// Bytes of keys, and of values, that a session keeps room for between two batches of writes.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
 /// A session on one table: queue pairs and the engine over them. Use one a thread; a session is not shared.
 pub struct Session {
     table: Table,
     access: Access,
     working: Working,
-    /// Keys and values of a batch of writes, and the outcome of a single one: kept, to allocate once.
+    /// Room for keys and values of a batch of writes, and the outcome of a single one: kept, to allocate once.
     keys: Vec<u64>,
     values: Vec<u8>,
     outcome: Vec<WriteOutcome>,
@@ -140,6 +143,10 @@ impl Session {
         });
         let writes = Writes { operation, keys: &keys, values: &values };
         let written = gathered.and_then(|()| self.write_all(writes, outcomes));
+        keys.clear();
+        keys.shrink_to(KEPT_BYTES_MAX / size_of::<u64>());
+        values.clear();
+        values.shrink_to(KEPT_BYTES_MAX);
         (self.keys, self.values) = (keys, values);
         written
     }

@@ -140,7 +140,7 @@ impl<K: Key> AsyncTable<K> {
     pub async fn get(&self, key: K) -> Result<Option<Entry>, ReadError> {
         match self.ask(Request::Get(key.encode()), &[]).await {
             Ok((Completion::Get(found), value)) => {
-                found.map(|version| version.map(|version| Entry { value, version }))
+                found.map(|version| version.map(|version| Entry { value: value.into(), version }))
             }
             Ok((other, _)) => unreachable!("a get was answered with {other:?}"),
             Err(error) => Err(self.read_error(error)),

@@ -96,6 +96,7 @@ mod session;
 mod table;
 mod training;
 mod url;
+mod value;
 
 /// The programs that the project's README shows.
 #[cfg(doctest)]
@@ -136,6 +137,7 @@ pub use session::{Entry, Session};
 pub use table::{Options, Table};
 pub use training::PoolTraining;
 pub use url::{Endpoint, EndpointProblem, ServerUrl, UrlError};
+pub use value::Value;
 
 /// For the program `farsight` alone.
 #[doc(hidden)]

@@ -29,7 +29,7 @@ impl<K: Key> Iterator for Scan<'_, K> {
         let next = cursor.next(&mut self.session.inner);
         let next = match next {
             Ok(pair) => pair.map(|pair| {
-                let entry = Entry { value: pair.value.to_vec(), version: pair.version };
+                let entry = Entry { value: pair.value.into(), version: pair.version };
                 Ok((K::decode(pair.key), entry))
             }),
             Err(error) => Some(Err(error)),

@@ -9,7 +9,7 @@ use farsight_fabric::Meters;
 use farsight_index::{Answers, Counters};
 use farsight_protocol::{WriteOperation, WriteOutcome};
 
-use crate::{Key, Pairs, Scan};
+use crate::{Key, Pairs, Scan, Value};
 
 /// A session on one table, for one thread.
 pub struct Session<K> {
@@ -24,7 +24,7 @@ pub struct Session<K> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
     /// The value, as long as the table's values are.
-    pub value: Vec<u8>,
+    pub value: Value,
     /// The version: it grows with each write of the key and is never zero.
     pub version: u64,
 }
@@ -34,12 +34,13 @@ impl<K: Key> Session<K> {
         Self { inner: session, encoded: Vec::new(), requests: Vec::new(), key: PhantomData }
     }
 
-    /// The value of `key` and its version; `None` if the key is absent.
+    /// The value of `key` and its version; `None` if the key is absent. Allocates nothing for values of up to
+    /// 16 B.
     ///
     /// # Errors
     /// [`ReadError`].
     pub fn get(&mut self, key: K) -> Result<Option<Entry>, ReadError> {
-        let mut value = vec![0; self.value_bytes()];
+        let mut value = Value::zeroed(self.value_bytes());
         let version = self.get_into(key, &mut value)?;
         Ok(version.map(|version| Entry { value, version }))
     }

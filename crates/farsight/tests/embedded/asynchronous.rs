@@ -48,7 +48,11 @@ async fn check_own_keys(table: AsyncTable<u64>, task: u64) -> Model {
             3 => table.remove(key).await,
             _ => {
                 let found = table.get(key).await.expect("a read succeeds");
-                assert_eq!(found.map(|entry| entry.value).as_ref(), model.get(&key), "seed {task}");
+                assert_eq!(
+                    found.map(|entry| entry.value.into_vec()).as_ref(),
+                    model.get(&key),
+                    "seed {task}"
+                );
                 continue;
             }
         };

@@ -88,7 +88,7 @@ fn check_reads<K: Key>(session: &mut Session<K>, model: &Model, random: &mut Spl
     let range = bounds::<K>(random);
     let found: Vec<_> = session
         .scan(range)
-        .map(|pair| pair.map(|(key, entry)| (key.encode(), entry.value)).unwrap())
+        .map(|pair| pair.map(|(key, entry)| (key.encode(), entry.value.into_vec())).unwrap())
         .collect();
     let expected: Vec<_> = model
         .iter()
@@ -176,7 +176,7 @@ fn a_long_scan_pages_through_the_table(engine: Engine) {
         let mut expected = 0u64;
         for pair in session.scan(..) {
             let (key, entry) = pair.unwrap();
-            assert_eq!((key, entry.value), (3 * expected, expected.to_le_bytes().to_vec()));
+            assert_eq!((key, entry.value.into_vec()), (3 * expected, expected.to_le_bytes().to_vec()));
             expected += 1;
         }
         assert_eq!(expected, MANY);

@@ -22,7 +22,7 @@ fn patient(server: &TestServer) -> Client {
 }
 
 fn get(session: &mut Session<u64>, key: u64) -> Option<Vec<u8>> {
-    session.get(key).unwrap().map(|entry| entry.value)
+    session.get(key).unwrap().map(|entry| entry.value.into_vec())
 }
 
 /// Inserts key 1. A write that is sent before the loss is noticed is indeterminate, and not repeated by

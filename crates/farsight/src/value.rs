@@ -1,0 +1,146 @@
+//! Bytes of one value, owned.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+use smallvec::SmallVec;
+
+/// Bytes of the longest value that needs no allocation.
+const INLINE_BYTES: usize = 16;
+
+/// Bytes of one value, owned. Up to 16 B it lies in place and allocates nothing.
+///
+/// It is used as the slice of its bytes, and compares with slices, arrays and vectors.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Value(SmallVec<[u8; INLINE_BYTES]>);
+
+impl Value {
+    /// So many zero bytes.
+    #[inline]
+    pub(crate) fn zeroed(value_bytes: usize) -> Self {
+        Self(SmallVec::from_elem(0, value_bytes))
+    }
+
+    /// The bytes in a vector.
+    #[must_use]
+    pub fn into_vec(self) -> Vec<u8> {
+        self.0.into_vec()
+    }
+}
+
+impl Deref for Value {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl DerefMut for Value {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+}
+
+impl AsRef<[u8]> for Value {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Borrow<[u8]> for Value {
+    fn borrow(&self) -> &[u8] {
+        self
+    }
+}
+
+impl From<&[u8]> for Value {
+    fn from(bytes: &[u8]) -> Self {
+        Self(SmallVec::from_slice(bytes))
+    }
+}
+
+impl From<Vec<u8>> for Value {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(SmallVec::from_vec(bytes))
+    }
+}
+
+impl From<Value> for Vec<u8> {
+    fn from(value: Value) -> Self {
+        value.into_vec()
+    }
+}
+
+impl<const BYTES: usize> TryFrom<Value> for [u8; BYTES] {
+    type Error = Value;
+
+    fn try_from(value: Value) -> Result<Self, Value> {
+        Self::try_from(&value[..]).map_err(|_| value)
+    }
+}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl PartialEq<[u8]> for Value {
+    fn eq(&self, other: &[u8]) -> bool {
+        **self == *other
+    }
+}
+
+impl PartialEq<&[u8]> for Value {
+    fn eq(&self, other: &&[u8]) -> bool {
+        **self == **other
+    }
+}
+
+impl<const BYTES: usize> PartialEq<[u8; BYTES]> for Value {
+    fn eq(&self, other: &[u8; BYTES]) -> bool {
+        **self == *other
+    }
+}
+
+impl<const BYTES: usize> PartialEq<&[u8; BYTES]> for Value {
+    fn eq(&self, other: &&[u8; BYTES]) -> bool {
+        **self == **other
+    }
+}
+
+impl PartialEq<Vec<u8>> for Value {
+    fn eq(&self, other: &Vec<u8>) -> bool {
+        **self == **other
+    }
+}
+
+impl PartialEq<Value> for Vec<u8> {
+    fn eq(&self, other: &Value) -> bool {
+        **self == **other
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_their_bytes_in_place_or_not() {
+        for bytes in [0, 8, INLINE_BYTES, INLINE_BYTES + 1, 256] {
+            let mut value = Value::zeroed(bytes);
+            assert_eq!(value.0.spilled(), bytes > INLINE_BYTES, "{bytes} B");
+            value.fill(7);
+            assert_eq!((value.len(), &value), (bytes, &Value::from(&vec![7; bytes][..])));
+            assert_eq!(value, vec![7; bytes]);
+            assert_eq!(format!("{value:?}"), format!("{:?}", vec![7; bytes]));
+            assert_eq!(<[u8; 8]>::try_from(value.clone()).is_ok(), bytes == 8);
+            assert_eq!(Vec::from(value), vec![7; bytes]);
+        }
+        assert!(Value::from(&b"8 bytes."[..]) == b"8 bytes." && Value::from(&[1][..]) != [2]);
+    }
+}
