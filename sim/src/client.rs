@@ -8,7 +8,7 @@ use std::time::Duration;
 use farsight_base::prng::SplitMix64;
 use farsight_client::{Access, ReadError, ScanRequest, Session, Table, WriteError};
 use farsight_fabric::FabricError;
-use farsight_fabric_sim::Simulation;
+use farsight_fabric_sim::{FlippedRead, Simulation};
 use farsight_index::{Answers, Counters, Pairs};
 use farsight_layout::FORMAT_VERSION;
 use farsight_protocol::{ErrorCode, WriteOperation, WriteOutcome};
@@ -16,6 +16,7 @@ use farsight_protocol::{ErrorCode, WriteOperation, WriteOutcome};
 use crate::allowed::{Allowed, Meaning};
 use crate::classes::Mark;
 use crate::cluster::Cluster;
+use crate::hidden_tear::is_hidden_tear;
 use crate::journal::{Action, Entry, Journal, NEVER, Seen, number_of, value_of};
 use crate::program::{LOOK_AGAIN, LOOK_AGAIN_MAX, Opened, Programs};
 
@@ -84,6 +85,13 @@ enum Stop {
     /// The program was killed, or the process leaves it: the rest is another's.
     Gone,
     Fenced,
+}
+
+/// A read that was answered: its moments, and those of its READs that brought a flipped bit.
+struct Asked {
+    begin: u64,
+    end: u64,
+    flipped: Vec<FlippedRead>,
 }
 
 /// A client process at work.
@@ -299,14 +307,35 @@ impl<C: Cluster> Client<C> {
         });
     }
 
-    /// The write that a value comes from; a value that comes from none is complained of.
-    fn seen(&self, key: u64, value: &[u8], version: u64) -> Option<Seen> {
-        let number = number_of(value);
-        if number.is_none() {
-            let text = format!("key {key}: version {version} has a value that nobody wrote: {value:02x?}");
-            self.plan.journal.complain(text);
-        }
-        number.map(|number| Seen { number, version })
+    /// Notes an answer, with the write that a value comes from. A value of no write is complained of, and a
+    /// hidden tear counted: it says nothing about the key.
+    fn note_read(&self, key: u64, asked: &Asked, answer: Option<(&[u8], u64)>) {
+        let journal = &self.plan.journal;
+        let seen = match answer {
+            None => None,
+            Some((value, version)) => match number_of(value) {
+                Some(number) => Some(Seen { number, version }),
+                None if is_hidden_tear(value, version, &asked.flipped, &journal.writes_of(key)) => {
+                    return journal.mark(Mark::HiddenTear, 1);
+                }
+                None => {
+                    return journal.complain(format!(
+                        "key {key}: version {version} has a value that nobody wrote: {value:02x?}"
+                    ));
+                }
+            },
+        };
+        self.note(key, asked.begin, asked.end, Action::Read(seen));
+    }
+
+    /// Reads, by `read`.
+    fn ask(&mut self, read: impl FnOnce(&mut Self) -> Result<(), ReadError>) -> Result<Asked, End> {
+        let plan = Arc::clone(&self.plan);
+        // Those of operations before this one.
+        drop(plan.simulation.take_flipped());
+        let begin = plan.journal.moment();
+        read(self).map_err(|error| plan.end_of_read(&error))?;
+        Ok(Asked { begin, end: plan.journal.moment(), flipped: plan.simulation.take_flipped() })
     }
 
     fn read(&mut self, count: usize) -> Result<(), End> {
@@ -337,22 +366,19 @@ impl<C: Cluster> Client<C> {
     }
 
     fn read_and_note(&mut self, keys: &[u64]) -> Result<(), End> {
-        let begin = self.plan.journal.moment();
         if let [key] = *keys {
             self.values.resize(self.session.table().value_bytes(), 0);
-            let got = self.session.get(key, &mut self.values);
-            let version = got.map_err(|error| self.plan.end_of_read(&error))?;
-            let end = self.plan.journal.moment();
-            let seen = version.and_then(|version| self.seen(key, &self.values, version));
-            self.note(key, begin, end, Action::Read(seen));
+            let mut version = None;
+            let asked = self.ask(|own| {
+                version = own.session.get(key, &mut own.values)?;
+                Ok(())
+            })?;
+            self.note_read(key, &asked, version.map(|version| (&self.values[..], version)));
             return Ok(());
         }
-        let got = self.session.multi_get(keys, &mut self.answers);
-        got.map_err(|error| self.plan.end_of_read(&error))?;
-        let end = self.plan.journal.moment();
+        let asked = self.ask(|own| own.session.multi_get(keys, &mut own.answers))?;
         for (key, answer) in keys.iter().zip(self.answers.iter()) {
-            let seen = answer.and_then(|(value, version)| self.seen(*key, value, version));
-            self.note(*key, begin, end, Action::Read(seen));
+            self.note_read(*key, &asked, answer);
         }
         Ok(())
     }
@@ -379,10 +405,7 @@ impl<C: Cluster> Client<C> {
 
     /// Scans; every key that a scan passes is read by it, found or not. Returns the pairs found.
     pub(crate) fn scan_from(&mut self, scans: &[ScanRequest]) -> Result<usize, End> {
-        let begin = self.plan.journal.moment();
-        let got = self.session.scan_batch(scans, &mut self.pairs);
-        got.map_err(|error| self.plan.end_of_read(&error))?;
-        let end = self.plan.journal.moment();
+        let asked = self.ask(|own| own.session.scan_batch(scans, &mut own.pairs))?;
         let mut pairs = 0;
         for (index, scan) in scans.iter().enumerate() {
             let mut keys = self.plan.keys.iter().skip_while(|key| **key < scan.from);
@@ -396,16 +419,15 @@ impl<C: Cluster> Client<C> {
                 }
                 previous = Some(pair.key);
                 let passed = keys.by_ref().take_while(|key| **key != pair.key);
-                passed.for_each(|key| self.note(*key, begin, end, Action::Read(None)));
-                let seen = self.seen(pair.key, pair.value, pair.version);
-                self.note(pair.key, begin, end, Action::Read(seen));
+                passed.for_each(|key| self.note_read(*key, &asked, None));
+                self.note_read(pair.key, &asked, Some((pair.value, pair.version)));
             }
             pairs += count;
             if count > scan.limit {
                 self.plan.journal.complain(format!("a scan of {} gave {count} pairs", scan.limit));
             }
             if count < scan.limit {
-                keys.for_each(|key| self.note(*key, begin, end, Action::Read(None)));
+                keys.for_each(|key| self.note_read(*key, &asked, None));
             }
         }
         Ok(pairs)
@@ -429,7 +451,7 @@ impl<C: Cluster> Client<C> {
         let value_bytes = if operation.has_value() { self.session.table().value_bytes() } else { 0 };
         let (mut numbers, mut values) = (std::mem::take(&mut self.numbers), std::mem::take(&mut self.values));
         numbers.clear();
-        numbers.extend(keys.iter().map(|_| self.plan.journal.write_number()));
+        numbers.extend(keys.iter().map(|key| self.plan.journal.write_number(*key)));
         values.resize(value_bytes * keys.len(), 0);
         if value_bytes > 0 {
             let rooms = values.chunks_mut(value_bytes);

@@ -84,7 +84,8 @@ impl Moments {
 struct Pages {
     moment: u64,
     moments: Moments,
-    writes: u64,
+    /// By the number of a write, less one: its key.
+    written: Vec<u64>,
     entries: Vec<Entry>,
     coverage: Coverage,
     complaints: Vec<String>,
@@ -121,17 +122,24 @@ impl Journal {
         pages.moment
     }
 
-    /// The number of a new write.
+    /// The number of a new write of `key`.
     #[must_use]
-    pub fn write_number(&self) -> u64 {
+    pub fn write_number(&self, key: u64) -> u64 {
         let mut pages = self.pages();
-        pages.writes += 1;
-        pages.writes
+        pages.written.push(key);
+        pages.written.len() as u64
     }
 
     /// Writes so far.
     pub(crate) fn writes(&self) -> u64 {
-        self.pages().writes
+        self.pages().written.len() as u64
+    }
+
+    /// The numbers of all writes of `key` so far.
+    pub(crate) fn writes_of(&self, key: u64) -> Vec<u64> {
+        let pages = self.pages();
+        let numbered = (1..).zip(&pages.written);
+        numbered.filter_map(|(number, written)| (*written == key).then_some(number)).collect()
     }
 
     /// Notes an entry.
@@ -192,7 +200,7 @@ impl Journal {
 }
 
 /// Word `index` of the value of write `number`.
-fn word_of(number: u64, index: usize) -> u64 {
+pub(crate) fn word_of(number: u64, index: usize) -> u64 {
     if index == 0 { number } else { mix(number ^ ((index as u64) << 48)) }
 }
 

@@ -11,6 +11,7 @@ mod catalogue;
 mod classes;
 mod client;
 mod cluster;
+mod hidden_tear;
 mod journal;
 mod linear;
 mod look_back;

@@ -3,7 +3,7 @@
 //! The judges: no value that nobody wrote; each key's answers explained by one order that respects real time,
 //! scans included (every key that a scan passes is read by it), in each of the server's lives by itself; no
 //! failure that the faults at work do not explain; and what is seen when all is quiet ([`crate::look_back`]);
-//! every process ended within its virtual time.
+//! every process ended within its virtual time. A hidden tear is no failure ([`crate::hidden_tear`]).
 
 use std::marker::PhantomData;
 use std::sync::Arc;

@@ -224,7 +224,9 @@ impl Scenario {
 
     /// Bits flip in what leads a reader: the fields of stamps, and the number of the sibling. Not those that
     /// would make another true leaf of one: a bit of a key, a value, a fence or an occupancy is nothing that
-    /// a reader can tell, nor are the low bits of an incarnation, which is the next one then.
+    /// a reader can tell, nor are the low bits of an incarnation, which is the next one then. A
+    /// version's bit may hide that a value's lines are of two writes: such answers are counted
+    /// ([`crate::hidden_tear`]).
     pub(crate) fn flips(seed: u64) -> Self {
         Self::of_server("flips", seed, &FLIPS, 1).with_flips(u32::MAX)
     }

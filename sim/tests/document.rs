@@ -7,11 +7,13 @@ use farsight_sim::{CLASSES, Cover, Evidence};
 fn table() -> String {
     let mut table = "| class | what happens | covered |\n|---|---|---|\n".to_owned();
     for class in CLASSES {
+        let names = |evidence: &[Evidence]| {
+            let names: Vec<String> = evidence.iter().copied().map(name).collect();
+            names.join("`, `")
+        };
         let cover = match class.cover {
-            Cover::By(evidence) => {
-                let names: Vec<String> = evidence.iter().copied().map(name).collect();
-                format!("yes: `{}`", names.join("`, `"))
-            }
+            Cover::By(evidence) => format!("yes: `{}`", names(evidence)),
+            Cover::Counted(evidence) => format!("counted: `{}`", names(evidence)),
             Cover::Elsewhere(tests) => format!("elsewhere: {tests}"),
             Cover::Nothing(why) => format!("not: {why}"),
         };

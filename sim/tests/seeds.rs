@@ -10,7 +10,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use farsight_fabric_sim::{Fault, Rule};
-use farsight_sim::{Campaign, Named, PoolShape, SCENARIOS, Tally, named, run_seed};
+use farsight_sim::{Campaign, Mark, Named, PoolShape, SCENARIOS, Tally, named, run_seed};
 
 /// Seeds of any scenario that meet every class of faults, and run everywhere.
 const SEEDS: u64 = 2_000;
@@ -28,6 +28,10 @@ const FIRST: u64 = 100_000;
 const REPLAYS: &str = "FARSIGHT_SEED";
 /// Fresh seeds have so many bits, so that people can read them to each other.
 const FRESH_BITS: u32 = 40;
+/// So many seeds meet a hidden tear, where lines are taken far apart and many bits flip.
+const HIDDEN_TEAR_SEEDS: u64 = 200;
+/// Values of so many bytes have no more than one line.
+const ONE_LINE_BYTES: u16 = 48;
 /// A machine is not believed to have more cores.
 const THREADS_MAX: usize = 64;
 
@@ -63,6 +67,37 @@ fn a_fence_that_no_program_heard_of_explains_a_lost_count() {
     if let Err(failure) = run_seed(20_021_643, scenario, false) {
         panic!("{failure}");
     }
+}
+
+/// A READ brought the lines of two writes, and a flipped bit made their versions equal. No reader can notice
+/// it (docs/faults.md), but the judge took the answers for defects.
+#[test]
+fn tears_that_a_flipped_bit_hides_are_no_defects() {
+    let scenario = named("flips").expect("a scenario");
+    for seed in [10_113_511, 10_114_987, 10_165_267] {
+        if let Err(failure) = run_seed(seed, scenario, false) {
+            panic!("{failure}");
+        }
+    }
+}
+
+/// Where the lines of a READ are taken far apart and many bits flip, hidden tears come soon, and are counted.
+/// Values of one line have none.
+#[test]
+fn hidden_tears_are_counted() {
+    let mut several_lines = 0;
+    for seed in 1..=HIDDEN_TEAR_SEEDS {
+        let mut scenario = named("flips").expect("a scenario").scenario(seed);
+        let rules = [Rule::always(Fault::FlippedBit, 2, 0), Rule::always(Fault::SpreadRead, 1, 20_000)];
+        scenario.rules = rules.to_vec();
+        scenario.hot_keys = 1;
+        scenario.writes_percent = 60;
+        let report = scenario.run(false, &Arc::default()).unwrap_or_else(|failure| panic!("{failure}"));
+        let tears = report.coverage.seen(Mark::HiddenTear);
+        assert!(tears == 0 || scenario.value_bytes > ONE_LINE_BYTES, "seed {seed}: {tears} hidden tears");
+        several_lines += tears;
+    }
+    assert!(several_lines > 0, "{HIDDEN_TEAR_SEEDS} seeds met no hidden tear");
 }
 
 /// Runs `seeds` seeds from `first` on, on every core. `hint` says how that is repeated.

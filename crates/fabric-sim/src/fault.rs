@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use farsight_base::Line;
+
 macro_rules! faults {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
         /// What can go wrong.
@@ -141,6 +143,29 @@ impl Rule {
     #[must_use]
     pub fn always(fault: Fault, one_in: u64, duration_ns_max: u64) -> Self {
         Self { fault, one_in, duration_ns_max, during_ns: 0..u64::MAX }
+    }
+}
+
+/// A READ that brought a flipped bit ([`Fault::FlippedBit`]).
+#[derive(Clone, Debug)]
+pub struct FlippedRead {
+    /// Its lines as the reader got them.
+    pub lines: Vec<Line>,
+    /// Of these, the one with the bit.
+    pub line: usize,
+    /// The bit's word in the line.
+    pub word: usize,
+    /// The bit.
+    pub bit: u64,
+}
+
+impl FlippedRead {
+    /// The lines as they were taken from memory.
+    #[must_use]
+    pub fn taken(&self) -> Vec<Line> {
+        let mut lines = self.lines.clone();
+        lines[self.line].0[self.word] ^= self.bit;
+        lines
     }
 }
 

@@ -47,7 +47,7 @@ mod watch;
 mod world;
 
 pub use connection::SimConnection;
-pub use fault::{Fault, Rule, Strikes};
+pub use fault::{Fault, FlippedRead, Rule, Strikes};
 pub use host::{SimHost, SimPort};
 pub use kind::{Kind, Ordered, ReliableConnection, Weakest};
 pub use leaks::Held;

@@ -10,7 +10,7 @@ use farsight_base::{Epoch, Line, Stamp};
 use farsight_fabric::FabricError;
 
 use crate::connection::SimConnection;
-use crate::fault::{Rule, Strikes};
+use crate::fault::{FlippedRead, Rule, Strikes};
 use crate::host::SimHost;
 use crate::kind::Kind;
 use crate::leaks::Held;
@@ -161,6 +161,14 @@ impl Simulation {
     /// first.
     pub fn set_flips(&self, masks: Vec<Line>) {
         self.world.state().flips = masks;
+    }
+
+    /// The READs of the calling process that brought a flipped bit since its last call; none outside of one.
+    #[must_use]
+    pub fn take_flipped(&self) -> Vec<FlippedRead> {
+        let mut state = self.world.state();
+        let running = state.running;
+        running.map(|process| std::mem::take(&mut state.processes[process].flipped)).unwrap_or_default()
     }
 
     /// Gives every line of the regions that are made from now on, and that clients may only READ, this stamp:

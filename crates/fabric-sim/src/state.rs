@@ -14,7 +14,7 @@ use farsight_base::{ClientId, Epoch, Line};
 use farsight_fabric::{FabricError, Guarantees};
 
 use crate::clock::NodeClock;
-use crate::fault::{Fault, Rule, Strikes};
+use crate::fault::{Fault, FlippedRead, Rule, Strikes};
 use crate::history::History;
 use crate::network::{Cut, GRAY_TIMES};
 use crate::pair::{Atomic, Pair, Verb};
@@ -146,6 +146,8 @@ pub(crate) struct ProcessState {
     pub(crate) looks_ns: u64,
     pub(crate) is_killed: bool,
     pub(crate) is_done: bool,
+    /// Of its queue pairs' READs, those that brought a flipped bit, until it asks.
+    pub(crate) flipped: Vec<FlippedRead>,
 }
 
 pub(crate) struct ActorState {

@@ -14,7 +14,7 @@ use farsight_base::words::CopyMode;
 use farsight_base::{Line, WORDS_PER_LINE};
 use farsight_fabric::{AtomicUnit, FabricError, Guarantees, ReadMode, Region as _, Slot};
 
-use crate::fault::Fault;
+use crate::fault::{Fault, FlippedRead};
 use crate::history::{TakenLine, present, present_lines};
 use crate::network::Way;
 use crate::pair::{Atomic, Content, Operation, Phase, Read, Verb};
@@ -341,7 +341,7 @@ impl State {
             }
         }
         self.strikes.count_many(Fault::TornLine, torn);
-        self.flip(read, &mut lines);
+        self.flip(pair, read, &mut lines);
         let digest = digest_lines(&lines);
         self.trace.note(self.now_ns, [5, pair as u64, slot as u64, digest], || {
             Words::new(Who::Pair(pair), trace::brought(slot, &lines)).at(
@@ -353,15 +353,24 @@ impl State {
         self.pairs[pair].slots[slot].lines = lines;
     }
 
-    /// A rule may flip a bit of what a READ brings.
-    fn flip(&mut self, read: &Read, lines: &mut [Line]) {
+    /// A rule may flip a bit of what a READ brings. The process whose READ it is may ask for it.
+    fn flip(&mut self, pair: usize, read: &Read, lines: &mut [Line]) {
         if self.flips.is_empty() || self.strike(Fault::FlippedBit).is_none() {
             return;
         }
-        let index = self.random.below(lines.len() as u64) as usize;
-        let flipped = self.choose_flip(read.first_line + index, &lines[index]);
-        if let Some((word, bit)) = flipped {
-            lines[index].0[word] ^= bit;
+        let line = self.random.below(lines.len() as u64) as usize;
+        let number = read.first_line + line;
+        let Some((word, bit)) = self.choose_flip(number, &lines[line]) else { return };
+        lines[line].0[word] ^= bit;
+        self.trace.remark(self.now_ns, || {
+            Words::new(Who::Pair(pair), format!("is brought a flipped bit of word {word}: {bit:#x}")).at(
+                read.region,
+                number,
+                1,
+            )
+        });
+        if let Some(process) = self.pairs[pair].opened_by {
+            self.processes[process].flipped.push(FlippedRead { lines: lines.to_vec(), line, word, bit });
         }
     }
 

@@ -138,6 +138,7 @@ impl World {
             looks_ns: u64::MAX,
             is_killed: false,
             is_done: false,
+            flipped: Vec::new(),
         });
         let now_ns = state.now_ns;
         state.processes_left += 1;

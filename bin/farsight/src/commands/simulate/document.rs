@@ -152,7 +152,7 @@ fn report(runs: &[Record], newest: Option<&str>, age: impl Fn(&Record) -> Age) -
     }
     for class in CLASSES {
         let how = match class.cover {
-            Cover::By(_) => count(met.get(class.id).copied().unwrap_or_default()),
+            Cover::By(_) | Cover::Counted(_) => count(met.get(class.id).copied().unwrap_or_default()),
             Cover::Elsewhere(tests) => format!("elsewhere: {tests}"),
             Cover::Nothing(why) => format!("cannot be: {why}"),
         };

@@ -65,7 +65,9 @@ pub(super) fn time(seconds: f64) -> String {
 
 fn met(class: &Class, tally: &Tally) -> String {
     match class.cover {
-        Cover::By(_) => HumanCount(tally.coverage.met(class).unwrap_or_default()).to_string(),
+        Cover::By(_) | Cover::Counted(_) => {
+            HumanCount(tally.coverage.met(class).unwrap_or_default()).to_string()
+        }
         Cover::Elsewhere(tests) => format!("elsewhere: {tests}"),
         Cover::Nothing(why) => format!("cannot be: {why}"),
     }
