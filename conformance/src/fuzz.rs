@@ -7,7 +7,7 @@
 //!
 //! Drivers: [`driver`] mutates each target's seeds from one number and runs in every `cargo test`; the crate
 //! in `fuzz/` hands the same functions to libFuzzer (`cargo xtask fuzz`), which looks for bytes that reach
-//! new code. [`canary`] is the target with a planted bug, which both must find.
+//! new code. [`canary`] is the target with an injected bug, which both must find.
 
 pub mod canary;
 mod client;

@@ -189,7 +189,7 @@ pub const CLASSES: &[Class] = &[
     elsewhere(
         "12a",
         "a call that comes twice",
-        "excluded by contract; planted.rs lets it happen, and finds it",
+        "excluded by contract; injected.rs lets it happen, and finds it",
     ),
     by("12b", "replies in another order", &[Struck(Fault::SlowReply)]),
     by("12c", "a frame without its end", &[Struck(Fault::TruncatedRequest), Struck(Fault::TruncatedReply)]),

@@ -455,7 +455,7 @@ unsafe fn copy_line_by_words(words: &SharedLine, line: *mut Line) -> u64 {
     // SAFETY: the caller's line.
     unsafe { line.write(body) };
     #[cfg(any(loom, shuttle))]
-    if crate::sync::planted::is_planted(crate::sync::planted::Bug::NoSecondLook) {
+    if crate::sync::injected::is_injected(crate::sync::injected::Bug::NoSecondLook) {
         return 0;
     }
     before ^ words[0].load(Ordering::Relaxed)

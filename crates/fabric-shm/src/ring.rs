@@ -19,7 +19,7 @@
 //! the rings.
 
 #[cfg(any(loom, shuttle))]
-use farsight_base::sync::planted::{self, Bug};
+use farsight_base::sync::injected::{self, Bug};
 use farsight_base::sync::{AtomicU64, Ordering, fence};
 
 use crate::mapping::SharedWords;
@@ -195,7 +195,7 @@ impl Consumer {
             let tail = self.memory.words()[self.place.tail].load(Ordering::Acquire);
             let apart = tail.wrapping_sub(self.head);
             #[cfg(any(loom, shuttle))]
-            let apart = if planted::is_planted(Bug::CounterBelieved) { 0 } else { apart };
+            let apart = if injected::is_injected(Bug::CounterBelieved) { 0 } else { apart };
             if apart > RING_WORDS as u64 {
                 return Err(Disorder::Counters { apart });
             }
@@ -311,7 +311,7 @@ pub(crate) fn sleep<'s, R>(
     // SeqCst: between "I sleep" and the last look. Partner: the fence in `wake`.
     fence(Ordering::SeqCst);
     #[cfg(any(loom, shuttle))]
-    let has_work = || !planted::is_planted(Bug::NoLastLook) && has_work();
+    let has_work = || !injected::is_injected(Bug::NoLastLook) && has_work();
     let outcome = if has_work() { None } else { Some(block()) };
     sleepers.for_each(Sleeper::rise);
     outcome

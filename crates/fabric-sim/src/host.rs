@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::{ClientId, Epoch};
 use farsight_fabric::{CallHandler, FabricError, Host, Region, RegionRights, ServerPort};
 
@@ -185,8 +185,8 @@ impl ServerPort for SimPort {
             let ends_ns = state.spread_stores(&steps, begins_ns);
             steps.clear();
             state.steps = steps;
-            #[cfg(planted)]
-            let ends_ns = if is_planted(Bug::AnsweredBeforeVisible) { begins_ns } else { ends_ns };
+            #[cfg(injected)]
+            let ends_ns = if is_injected(Bug::AnsweredBeforeVisible) { begins_ns } else { ends_ns };
             state.reply(self.host, &arrived, ends_ns, reply);
             state.keep_room(arrived.bytes);
             drop(state);

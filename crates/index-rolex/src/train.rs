@@ -37,8 +37,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use farsight_base::WORDS_PER_LINE;
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{FabricError, QueuePair};
 use farsight_layout::learned::{
@@ -344,9 +344,9 @@ impl Trainer {
         if rest.is_some() || self.is_too_large(leaves.len()) {
             return Ok(Outcome::Grown { leaves, rest });
         }
-        #[cfg(planted)]
+        #[cfg(injected)]
         {
-            leaves = self.planted_leaves(leaves, &known, seen.pointer);
+            leaves = self.injected_leaves(leaves, &known, seen.pointer);
         }
         let found = leaves.len();
         let splits = seen.splits + self.merge_empty(slot, group, &mut leaves).await?;
@@ -415,18 +415,18 @@ impl Trainer {
         Ok(slot.take_word(META_NODE, 0)? == old.0)
     }
 
-    /// What an image is made of where a bug in that is planted.
-    #[cfg(planted)]
-    fn planted_leaves(
+    /// What an image is made of where a bug in that is injected.
+    #[cfg(injected)]
+    fn injected_leaves(
         &mut self,
         mut leaves: Vec<Collected>,
         known: &[LeafPlace],
         old: GroupPointer,
     ) -> Vec<Collected> {
-        if is_planted(Bug::LeavesNotCarriedOver) {
+        if is_injected(Bug::LeavesNotCarriedOver) {
             leaves.retain(|leaf| known.contains(&leaf.place));
         }
-        if is_planted(Bug::LinesReusedEarly) {
+        if is_injected(Bug::LinesReusedEarly) {
             self.images.retain(|image| *image != old);
             self.free.give(old.line(), old.lines() as usize);
         }

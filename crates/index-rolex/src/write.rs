@@ -11,8 +11,8 @@
 //! nothing happened; from then on the outcome is unknown.
 
 use farsight_base::Line;
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{FabricError, QueuePair, ReadMode};
 use farsight_layout::pool::{LockWord, LockedLeaf, Writes};
@@ -106,8 +106,8 @@ impl RolexSession {
         }
         let (from, lines) = (table.address(place, 0), block.len());
         let read = || slot.post_read(node, 2, from, lines, ReadMode::Plain);
-        #[cfg(planted)]
-        let read = first_if(is_planted(Bug::NoRereadUnderLock), read);
+        #[cfg(injected)]
+        let read = first_if(is_injected(Bug::NoRereadUnderLock), read);
         slot.post_compare_swap(node, 1, table.address(place, OWNER_WORD), LockWord::FREE.0, lock.0);
         read();
         slot.completed().await;
@@ -166,8 +166,8 @@ impl RolexSession {
             let found = "a leaf that no writer leaves";
             return Err(RolexError::Astray { key: write.key, place, steps: 1, found });
         };
-        #[cfg(planted)]
-        if is_planted(Bug::UnlockedFirst) {
+        #[cfg(injected)]
+        if is_injected(Bug::UnlockedFirst) {
             writes.put_last_first();
         }
         let indeterminate = |source| RolexError::Indeterminate { key: write.key, source };
@@ -267,7 +267,7 @@ fn other_owner<Q: QueuePair>(
 }
 
 /// `act`, or done already.
-#[cfg(planted)]
+#[cfg(injected)]
 fn first_if(is_first: bool, act: impl Fn()) -> impl Fn() {
     if is_first {
         act();

@@ -7,8 +7,8 @@
 //! waited for.
 
 use farsight_base::Line;
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_fabric::{FabricError, QueuePair, ReadMode, Slot};
 use farsight_layout::OWNER_WORD;
 use farsight_layout::pool::{LockWord, LockedLeaf, Writes};
@@ -93,9 +93,9 @@ impl RolexSession {
         keys.iter_mut().zip(writes).for_each(|(key, write)| *key = write.key);
         self.hints.predict_each(&keys[..writes.len()], leaves);
         let table = self.table();
-        #[cfg(planted)]
-        let is_read_first = is_planted(Bug::NoRereadUnderLock);
-        #[cfg(not(planted))]
+        #[cfg(injected)]
+        let is_read_first = is_injected(Bug::NoRereadUnderLock);
+        #[cfg(not(injected))]
         let is_read_first = false;
         let mut posted = PostedTo::default();
         for (index, place) in leaves.iter().enumerate() {
@@ -138,8 +138,8 @@ impl RolexSession {
             }
             plans.clear();
             let outcome = self.plan_alone(place, write, share.writes_max, &mut block, &mut plans);
-            #[cfg(planted)]
-            if is_planted(Bug::UnlockedFirst) {
+            #[cfg(injected)]
+            if is_injected(Bug::UnlockedFirst) {
                 plans.put_last_first();
             }
             for (verb, (_, word, words)) in plans.iter().enumerate() {

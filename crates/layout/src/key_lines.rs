@@ -11,8 +11,8 @@
 
 use farsight_base::in_order;
 use farsight_base::search::equal_words;
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::words::Stamp;
 use farsight_base::{LeafNumber, Line, WORDS_PER_LINE};
 
@@ -235,16 +235,16 @@ impl KeyLines<'_> {
 
     #[inline]
     fn prove_miss(self, key: u64) -> KeySearch {
-        #[cfg(planted)]
-        if is_planted(Bug::MissWithoutFences) {
+        #[cfg(injected)]
+        if is_injected(Bug::MissWithoutFences) {
             return KeySearch::Absent;
         }
         if self.incarnation().is_none() {
             return KeySearch::Changing;
         }
         match self.fences() {
-            #[cfg(planted)]
-            None if is_planted(Bug::LinkedBeforeFilled) => KeySearch::Absent,
+            #[cfg(injected)]
+            None if is_injected(Bug::LinkedBeforeFilled) => KeySearch::Absent,
             None => KeySearch::Foreign,
             Some(fences) if key < fences.low => KeySearch::Left,
             Some(fences) if fences.contain(key) => KeySearch::Absent,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::sync::injected::{Bug, assert_found};
 use crate::sync::model::{check, thread};
-use crate::sync::planted::{Bug, assert_found};
 
 type Words = [AtomicU64; WORDS_PER_LINE];
 

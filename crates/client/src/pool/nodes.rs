@@ -11,8 +11,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::{Epoch, LINE_BYTES, RegionId};
 use farsight_fabric::{Connection, FabricError, QueuePair};
 use farsight_index_rolex::{ComputeNodeLocks, MetaRegion, PoolTable, RolexCache, RolexSession};
@@ -173,8 +173,8 @@ impl<C: Connection> Nodes<C> {
         if usize::from(place.index) == node && place.epochs == epochs {
             return Ok(());
         }
-        #[cfg(planted)]
-        if is_planted(Bug::LivesNotCompared) {
+        #[cfg(injected)]
+        if is_injected(Bug::LivesNotCompared) {
             return Ok(());
         }
         let is_known = |epoch: &u64| place.epochs.contains(epoch);

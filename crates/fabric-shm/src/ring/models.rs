@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use farsight_base::sync::injected::assert_found;
 use farsight_base::sync::model::{WakeUp, check, thread};
-use farsight_base::sync::planted::assert_found;
 
 use super::*;
 use crate::mapping::Mapping;

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use farsight_base::RegionId;
+use farsight_base::sync::injected::{Bug, assert_found};
 use farsight_base::sync::model::{check, thread};
-use farsight_base::sync::planted::{Bug, assert_found};
 use farsight_layout::learned::{DirectorySlot, GroupTime};
 use farsight_layout::pool::BlockGeometry;
 

@@ -19,8 +19,8 @@
 //! An anchor goes with its leaf. One that was made for a directory that was not published, or is superseded,
 //! costs the two READs of who merges the leaf.
 
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::{LINE_BYTES, Line, RemoteAddress};
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{FabricError, QueuePair, ReadMode};
@@ -86,8 +86,8 @@ impl RolexSession {
         slot: &PoolSlot<'_, '_, Q>,
         group: GroupAt,
     ) -> Result<bool, FabricError> {
-        #[cfg(planted)]
-        if is_planted(Bug::AnchorTakenBlind) {
+        #[cfg(injected)]
+        if is_injected(Bug::AnchorTakenBlind) {
             return Ok(true);
         }
         let mut line = [Line::ZERO];

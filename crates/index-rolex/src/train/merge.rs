@@ -13,8 +13,8 @@
 //!
 //! [`anchor`]: super::anchor
 
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::{Line, WORDS_PER_LINE};
 use farsight_fabric::QueuePair;
 use farsight_fabric::lane::PoolSlot;
@@ -112,8 +112,8 @@ impl RolexSession {
         left: LeafPlace,
         right: LeafPlace,
     ) -> Result<bool, RolexError> {
-        #[cfg(planted)]
-        if is_planted(Bug::AdoptedUnlocked) {
+        #[cfg(injected)]
+        if is_injected(Bug::AdoptedUnlocked) {
             self.take_over(right)?;
         }
         let geometry = *self.table().geometry();
@@ -148,8 +148,8 @@ impl RolexSession {
         }
         let mut writes = Writes::default();
         leaf.merge(&mut empty, holder, &mut writes);
-        #[cfg(planted)]
-        if is_planted(Bug::MergedUnclosed) {
+        #[cfg(injected)]
+        if is_injected(Bug::MergedUnclosed) {
             empty.unlock(LockWord::FREE, &mut writes);
         }
         leaf.clear_journal(&mut writes);

@@ -11,8 +11,8 @@
 //! so it is never among them. What is in use stays the looker's, and is looked at again when that has ended.
 
 use farsight_base::Line;
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_fabric::QueuePair;
 use farsight_fabric::ReadMode;
 use farsight_fabric::lane::PoolSlot;
@@ -85,8 +85,8 @@ impl Trainer {
             }
             for (place, low) in places.iter().zip(lows) {
                 let is_linked = self.session.settled_owner(slot, low).await? == *place;
-                #[cfg(planted)]
-                let is_linked = is_linked && !is_planted(Bug::LinkedFreed);
+                #[cfg(injected)]
+                let is_linked = is_linked && !is_injected(Bug::LinkedFreed);
                 if !is_linked {
                     free.push(Blocks { first: place.number(), count: 1 });
                 }

@@ -14,8 +14,8 @@
 
 use std::sync::{Arc, PoisonError};
 
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use farsight_base::words::{Widest, prefetch_lines};
 use farsight_base::{LINE_BYTES, LeafNumber, RegionId, WORDS_PER_LINE};
@@ -170,8 +170,8 @@ impl XCache {
             return Err(DecodeError::new("a generation", 0, expected, generation.to_string()).into());
         }
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        #[cfg(planted)]
-        if is_planted(Bug::StaleModelKept) && current.is_some() {
+        #[cfg(injected)]
+        if is_injected(Bug::StaleModelKept) && current.is_some() {
             return Ok(());
         }
         if current.as_ref().is_none_or(|model| model.generation() < generation) {
@@ -201,8 +201,8 @@ impl XCache {
     /// True if a READ of this leaf stays inside the region.
     #[inline(always)]
     pub(super) fn is_leaf(&self, leaf: LeafNumber) -> bool {
-        #[cfg(planted)]
-        if is_planted(Bug::BoundsNotChecked) {
+        #[cfg(injected)]
+        if is_injected(Bug::BoundsNotChecked) {
             return true;
         }
         leaf.0 < self.region_leaves
@@ -225,8 +225,8 @@ impl XCache {
             let expected = format!("a leaf below {}", self.region_leaves);
             return Err(DecodeError::new("a table entry", 0, expected, entry.leaf().to_string()).into());
         }
-        #[cfg(planted)]
-        if is_planted(Bug::StaleModelKept) && !model.place(index).is_nowhere() {
+        #[cfg(injected)]
+        if is_injected(Bug::StaleModelKept) && !model.place(index).is_nowhere() {
             return Ok(());
         }
         if sent.record.leaf_count > 0

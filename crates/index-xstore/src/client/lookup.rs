@@ -7,8 +7,8 @@
 
 use std::cell::RefCell;
 
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::{LeafNumber, Line};
 use farsight_fabric::QueuePair;
 use farsight_fabric::ReadMode;
@@ -170,8 +170,8 @@ impl<'a> Shared<'a> {
         let mut walked = matches!(start, Start::Right(_));
         self.counters.borrow_mut().sibling_steps += u64::from(walked);
         let rounds = READS_MAX / 2;
-        #[cfg(planted)]
-        let rounds = if is_planted(Bug::UnboundedRetry) { usize::MAX } else { rounds };
+        #[cfg(injected)]
+        let rounds = if is_injected(Bug::UnboundedRetry) { usize::MAX } else { rounds };
         for _ in 0..rounds {
             if !self.cache.is_leaf(leaf) {
                 break;

@@ -7,8 +7,8 @@
 //! tie's other candidate or the leaf's right sibling, all of a batch together. What that does not answer
 //! either leaves for the lane.
 
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::words::{SharedLine, Widest};
 use farsight_base::{LeafNumber, Line};
 use farsight_fabric::chained::{CHAINS_MAX, Chains};
@@ -198,8 +198,8 @@ impl<L> Steps<'_, L> {
     fn leave_unless_absent(&mut self, index: usize, lines: &[Line; KEY_LINES]) {
         match KeyLines(lines).search(self.keys[index]) {
             KeySearch::Absent => {}
-            #[cfg(planted)]
-            KeySearch::Right(_) if is_planted(Bug::NoSiblingStep) => {}
+            #[cfg(injected)]
+            KeySearch::Right(_) if is_injected(Bug::NoSiblingStep) => {}
             other => self.leave(index, Start::after(self.leaves[index], other)),
         }
     }

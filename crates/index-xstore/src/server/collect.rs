@@ -143,7 +143,7 @@ impl<F: LeafFormat> XTree<F> {
                 if index + 1 < parent.count { Some(parent.low_fences[index + 1]) } else { parent.high };
             if parent.low_fences[index] <= high && next.is_none_or(|next| next > low) {
                 let leaf = parent.leaves[index];
-                #[cfg(planted)]
+                #[cfg(injected)]
                 let parent = &self.with_lowest_key(parent, index);
                 into.low_fences.push(parent.low_fences[index]);
                 into.leaves.push((leaf, self.format.incarnation(self.block(leaf))));
@@ -157,14 +157,14 @@ impl<F: LeafFormat> XTree<F> {
         is_unchanged
     }
 
-    /// The parent with the leaf's lowest key for its low fence, where that bug is planted.
-    #[cfg(planted)]
+    /// The parent with the leaf's lowest key for its low fence, where that bug is injected.
+    #[cfg(injected)]
     fn with_lowest_key<'t>(&self, parent: &Parent<'t>, index: usize) -> Parent<'t> {
-        use farsight_base::sync::planted::{Bug, is_planted};
+        use farsight_base::sync::injected::{Bug, is_injected};
         let mut pairs = farsight_index::Pairs::default();
         pairs.reset(self.format.value_bytes());
         let mut parent = Parent { ..*parent };
-        if is_planted(Bug::TrainedOnKeys)
+        if is_injected(Bug::TrainedOnKeys)
             && parent.low_fences[index] > 0
             && self.format.read_pairs(self.block(parent.leaves[index]), 0, 1, &mut pairs).is_some()
             && pairs.len() == 1

@@ -6,8 +6,8 @@
 
 use farsight_base::LeafNumber;
 use farsight_base::sync::Ordering;
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_index::{Backoff, Contended, LatchedLeaf, LeafFormat, Place, Waited};
 
 use super::descend::Route;
@@ -82,8 +82,8 @@ impl<F: LeafFormat> XTree<F> {
             return None;
         }
         let place = leaf.find(key);
-        #[cfg(planted)]
-        let place = if matches!(place, Place::Right(_)) && is_planted(Bug::HintTrusted) {
+        #[cfg(injected)]
+        let place = if matches!(place, Place::Right(_)) && is_injected(Bug::HintTrusted) {
             Place::Vacant
         } else {
             place

@@ -17,8 +17,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 
 use farsight_base::clock::MonotonicNs;
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, RwLock};
 use farsight_base::words::prefetch;
 use farsight_index::LeafListener;
@@ -184,8 +184,8 @@ impl Pending {
     }
 
     fn mark(&self, index: u32, since: MonotonicNs) {
-        #[cfg(planted)]
-        if is_planted(Bug::DroppedRetrain) {
+        #[cfg(injected)]
+        if is_injected(Bug::DroppedRetrain) {
             return;
         }
         let bit = 1 << (index % 64);

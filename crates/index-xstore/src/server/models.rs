@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use farsight_base::sync::AtomicU64;
+use farsight_base::sync::injected::{Bug, assert_found};
 use farsight_base::sync::model::{check, thread};
-use farsight_base::sync::planted::{Bug, assert_found};
 use farsight_base::{LeafNumber, RegionId};
 use farsight_fabric::Region;
 use farsight_index::{LeafAnswer, LeafFormat, Pairs};
