@@ -9,7 +9,7 @@ use farsight_conformance::fabric::harness::{Bench, PATIENCE, call, read};
 use farsight_conformance::fabric::tcp::Tcp;
 use farsight_fabric::{Host as _, ReadMode, Region as _, RegionRights};
 
-use super::raw::{Raw, RawClient, batch, hello, packet, sieve, verb};
+use super::raw::{Raw, RawClient, batch, filter, hello, packet, verb};
 
 /// An honest client beside whom the others misbehave.
 fn bench(rights: RegionRights) -> Bench<Tcp> {
@@ -98,11 +98,11 @@ fn frames_that_are_none_end_their_client_alone() {
         one(verb(0, 0, 1, 0), &[]),
         one(verb(8, 0, 1, 0), &[]),
         one(verb(7, 0, 7, 0), &[]),
-        one(verb(7, 0, 7, 0), &sieve(0, 3, 1)),
-        one(verb(7, 0, 7, 0), &sieve(1, 3, 1)),
-        one(verb(7, 0, 7, 0), &sieve(1 << 5, 7, 1)),
-        one(verb(7, 0, 2, 0), &sieve(1 << 5, 0, 1)),
-        one(verb(7, 0, 7, 0), &[&sieve(1 << 5, 3, 1)[..15], &[1]].concat()),
+        one(verb(7, 0, 7, 0), &filter(0, 3, 1)),
+        one(verb(7, 0, 7, 0), &filter(1, 3, 1)),
+        one(verb(7, 0, 7, 0), &filter(1 << 5, 7, 1)),
+        one(verb(7, 0, 2, 0), &filter(1 << 5, 0, 1)),
+        one(verb(7, 0, 7, 0), &[&filter(1 << 5, 3, 1)[..15], &[1]].concat()),
         one(verb(1, 1, 1, 0), &[]),
         one(verb(1, 0, (1 << 16) + 1, 0), &[]),
         one(verb(3, 0, 2, 0), &[0; 8]),
@@ -145,8 +145,8 @@ fn what_was_not_granted_is_denied_at_each_verb() {
         (own, verb(2, 0, 2, end_bytes - 64), vec![], 2),
         (own, verb(2, 0, 1, u64::MAX - 63), vec![], 2),
         (own, verb(2, 0, 1, 8), vec![], 3),
-        (own, verb(7, 0, 7, end_bytes - 64 * 6), sieve(1 << 5, 3, 1), 2),
-        (stolen, verb(7, 0, 7, 0), sieve(1 << 5, 3, 1), 1),
+        (own, verb(7, 0, 7, end_bytes - 64 * 6), filter(1 << 5, 3, 1), 2),
+        (stolen, verb(7, 0, 7, 0), filter(1 << 5, 3, 1), 1),
         (own, verb(3, 0, 1, 8), vec![1; 8], 4),
         (own, verb(4, 0, 1, 8), vec![0; 16], 4),
         (own, verb(5, 0, 1, 8), vec![1; 8], 4),

@@ -19,6 +19,7 @@
 
 pub mod chained;
 mod error;
+pub mod filter;
 mod gate;
 mod guarantees;
 pub mod lane;
@@ -28,7 +29,6 @@ mod queue_pair;
 mod region;
 mod server;
 mod share;
-pub mod sieve;
 
 pub use error::FabricError;
 pub use gate::Gate;

@@ -7,7 +7,7 @@ use farsight_base::words::SharedLine;
 use farsight_base::{Epoch, Line, RegionId, RemoteAddress};
 
 use crate::chained::{Chains, line_address, read_by_slots};
-use crate::sieve::{Sieve, Sieved};
+use crate::filter::{Filter, Filtered};
 use crate::{FabricError, Guarantees, Meters};
 
 /// A place in a queue pair's batch, below [`QueuePair::SLOTS`]. A slot holds one verb from its posting until
@@ -87,19 +87,19 @@ pub trait QueuePair {
     /// A wrong address is reported when the slot is taken.
     fn post_read(&mut self, slot: Slot, from: RemoteAddress, line_count: usize, mode: ReadMode);
 
-    /// Posts a stamped READ of `line_count` lines at `from`, of which what `sieve` picks by the word
-    /// `wanted` is enough; the slot is taken by [`QueuePair::view_sieved`].
+    /// Posts a stamped READ of `line_count` lines at `from`, of which what `filter` picks by the word
+    /// `wanted` is enough; the slot is taken by [`QueuePair::view_filtered`].
     ///
     /// # Panics
-    /// Perhaps, if the sieve's parts end beyond the READ.
+    /// Perhaps, if the filter's parts end beyond the READ.
     #[inline]
-    fn post_sieved_read(
+    fn post_filtered_read(
         &mut self,
         slot: Slot,
         from: RemoteAddress,
         line_count: usize,
         _wanted: u64,
-        _sieve: Sieve,
+        _filter: Filter,
     ) {
         self.post_read(slot, from, line_count, ReadMode::Stamped);
     }
@@ -276,13 +276,17 @@ pub trait QueuePair {
         Ok(Some(keep(chosen, lines[begin..].first_chunk().expect("a part of all lines"))))
     }
 
-    /// What the completed sieved READ in `slot` brought; `room` is as long as all of the READ.
+    /// What the completed filtered READ in `slot` brought; `room` is as long as all of the READ.
     ///
     /// # Errors
     /// As [`QueuePair::take_read`].
     #[inline]
-    fn view_sieved<'a>(&'a mut self, slot: Slot, room: &'a mut [Line]) -> Result<Sieved<'a>, FabricError> {
-        self.view_read(slot, room).map(Sieved::Whole)
+    fn view_filtered<'a>(
+        &'a mut self,
+        slot: Slot,
+        room: &'a mut [Line],
+    ) -> Result<Filtered<'a>, FabricError> {
+        self.view_read(slot, room).map(Filtered::Whole)
     }
 
     /// The word that the completed atomic in `slot` found, or zero for a completed WRITE.

@@ -1,18 +1,18 @@
 //! GETs of many keys where a round trip costs more than the bytes that it brings: each key's leaf is READ
-//! *whole*, so that key and value come in one round trip instead of two. The READ is *sieved*: where the
+//! *whole*, so that key and value come in one round trip instead of two. The READ is *filtered*: where the
 //! server's processor executes it, only the key's line and its value's come back, and of a key that is not
 //! there the key part.
 //!
 //! Lines of one READ may be of different instants in any order; why what they prove is still linearizable is
 //! in docs/protocol/xstore.md, where a single GET does the same. The lines that come back prove what they say
-//! by themselves, so a sieve is believed nothing. What does not come out clean goes to the lane.
+//! by themselves, so a filter is believed nothing. What does not come out clean goes to the lane.
 //!
 //! Protocol: keys are taken as many at a time as the queue pair has slots for; a doorbell goes out for each
 //! piece of them, so that the server works on the first while the others are predicted, and on the others
 //! while the leaves of the first are searched.
 
 use farsight_base::LeafNumber;
-use farsight_fabric::sieve::{Sieve, Sieved};
+use farsight_fabric::filter::{Filter, Filtered};
 use farsight_fabric::{CostClass, QueuePair};
 use farsight_index::Answers;
 use farsight_layout::{Geometry, KEY_LINES, KEY_WORDS_MASK, KeyLines, KeySearch, hit_in_line};
@@ -104,7 +104,7 @@ impl XClient {
         irregular: &mut Vec<(usize, Start)>,
     ) -> Result<(), XStoreError> {
         let (region, geometry) = (self.cache.region(), *self.cache.geometry());
-        let sieve = sieve(&geometry);
+        let filter = filter(&geometry);
         self.leaves.clear();
         for (batch, of_batch) in keys.chunks(BATCH).enumerate() {
             let refreshes = &mut self.refreshes;
@@ -118,7 +118,7 @@ impl XClient {
                     irregular.push((slot, Start::Unrouted));
                 } else {
                     let from = geometry.address(region, leaf, 0);
-                    queue.post_sieved_read(slot, from, geometry.leaf_lines(), *key, sieve);
+                    queue.post_filtered_read(slot, from, geometry.leaf_lines(), *key, filter);
                 }
             }
             let done = batch * BATCH + of_batch.len();
@@ -146,7 +146,7 @@ impl XClient {
             }
             queue.settle_slot(index)?;
             let into = answers.value_mut(first + index);
-            match search(&geometry, &queue.view_sieved(index, lines)?, *key, into) {
+            match search(&geometry, &queue.view_filtered(index, lines)?, *key, into) {
                 Search::Value(version) => answers.set_version(first + index, version),
                 Search::Absent => {}
                 Search::Again => irregular.push((index, Start::Again(*leaf))),
@@ -169,8 +169,8 @@ enum Search {
 }
 
 /// Of a leaf a GET needs the line that holds its key, and its value's lines.
-fn sieve(geometry: &Geometry) -> Sieve {
-    Sieve {
+fn filter(geometry: &Geometry) -> Filter {
+    Filter {
         words: KEY_WORDS_MASK,
         parts_begin: KEY_LINES as u8,
         part_lines: geometry.lines_per_value() as u8,
@@ -180,14 +180,14 @@ fn sieve(geometry: &Geometry) -> Sieve {
 
 /// Looks `key` up in what came of its leaf, and copies its value.
 #[inline]
-fn search(geometry: &Geometry, sieved: &Sieved<'_>, key: u64, into: &mut [u8]) -> Search {
-    let (found, value_lines) = match *sieved {
-        Sieved::Picked { word, line, part } => match hit_in_line(line, word, key) {
+fn search(geometry: &Geometry, filtered: &Filtered<'_>, key: u64, into: &mut [u8]) -> Search {
+    let (found, value_lines) = match *filtered {
+        Filtered::Picked { word, line, part } => match hit_in_line(line, word, key) {
             Some((slot, incarnation)) => (KeySearch::Hit { slot, incarnation }, Some(part)),
             None => return Search::Again,
         },
-        Sieved::Missed(key_lines) => (KeyLines(key_lines).search(key), None),
-        Sieved::Whole(lines) => {
+        Filtered::Missed(key_lines) => (KeyLines(key_lines).search(key), None),
+        Filtered::Whole(lines) => {
             let found = KeyLines(lines.first_chunk().expect("a leaf has a key part")).search(key);
             let KeySearch::Hit { slot, .. } = found else { return without_hit(found) };
             let place = geometry.value_place(slot);
