@@ -1,17 +1,19 @@
-//! Filtered READs: of a record whose first lines say which of its other lines matter, the provider brings only
-//! the lines that the caller needs.
+//! Filtered READs: the first lines of a record say which of its other lines matter, and the provider brings
+//! only those.
 //!
-//! Invariant: a filter leaves lines out and changes none. The lines that it leaves in are stamped as any READ's
-//! lines are. A caller proves its answer by the lines themselves. So a filter that picked the wrong lines, or
+//! Invariant: a filter leaves lines out and changes none. The lines that it leaves in are stamped as those of
+//! any READ. A caller proves its answer by the lines themselves. So a filter that picked the wrong lines, or
 //! none, costs the caller another READ and nothing else.
 //!
 //! Protocol:
 //! 1. A READ begins with [`FILTERED_LINES`] stamped lines. The filter names some of the words in them.
-//! 2. The provider picks the first named word that equals the *wanted* word and is occupied by its line's stamp.
-//! 3. It brings that word's line, and behind it the *part* that belongs to the word. If no word is picked, it
+//! 2. The provider picks the first named word that equals the *wanted* one and is occupied by its line's
+//!    stamp.
+//! 3. It brings that word's line, and behind it the *part* that belongs to the word. If it picked none, it
 //!    brings the first [`FILTERED_LINES`] lines.
 //!
-//! A provider whose memory's side has no processor to look brings all lines, and so may any provider at any time.
+//! A provider whose memory's side has no processor to look brings all lines. Any provider may do so at any
+//! time.
 
 use farsight_base::search::{SEARCH_LINES, equal_words_stamped};
 use farsight_base::words::SharedLine;
