@@ -26,7 +26,7 @@ fn assert_goes_on(bench: &mut Bench<Tcp>) {
 }
 
 #[test]
-fn greetings_that_are_none_are_refused_by_name() {
+fn hellos_that_are_none_are_refused_by_name() {
     let mut bench = bench(RegionRights::ReadOnly);
     let server = bench.server.host().local_address();
     let mut other_magic = hello(&1_u32.to_le_bytes());

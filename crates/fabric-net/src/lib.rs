@@ -8,14 +8,14 @@
 //! Protocol: a server [`bind`]s, and its [`Admission`] takes connections in up to their hello; a client makes
 //! an [`Approach`], which connects and sends its hello as the first [packet](packets) of a [`Stream`]. What
 //! packets hold is the fabric's matter, but for magic and versions, which each server holds against its
-//! [`Manners`].
+//! [`Handshake`].
 
 #![forbid(unsafe_code)]
 
 mod admission;
 mod approach;
 mod complaints;
-mod greeting;
+mod handshake;
 mod listen;
 pub mod os;
 pub mod packets;
@@ -27,7 +27,7 @@ mod waiting;
 pub use admission::{Admission, AdmissionOptions, LISTENER_TOKEN, Newcomer};
 pub use approach::Approach;
 pub use complaints::Complaints;
-pub use greeting::{Ending, Manners};
+pub use handshake::{Ending, Handshake};
 pub use listen::{ListenError, bind};
 pub use secure::Session;
 pub use stream::{Received, Stream};

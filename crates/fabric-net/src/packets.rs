@@ -1,4 +1,4 @@
-//! A stream of packets: greetings and control connections, on both sides. Nothing here blocks but
+//! A stream of packets: handshakes and control connections, on both sides. Nothing here blocks but
 //! [`Packets::await_next`].
 //!
 //! Invariant: a packet is its length (`u32`, little-endian like all numbers, at most [`PACKET_BYTES_MAX`]),

@@ -27,7 +27,7 @@ use crate::control::{FromClient, FromServer};
 use crate::mapping::SharedWords;
 use crate::port::{Complaints, PortShared, ServerQueue, ShmPort};
 use crate::region::MappedRegion;
-use crate::session::{Ending, Manners, Session};
+use crate::session::{Ending, Handshake, Session};
 use crate::{REGIONS_MAX, memory, os, ring, share, socket};
 
 /// How long a fence waits for a client to be gone.
@@ -79,7 +79,7 @@ impl ListenOptions {
 #[derive(Debug)]
 pub struct ShmHost {
     claim: Claim,
-    manners: Manners,
+    handshake: Handshake,
     epoll: OwnedFd,
     complaints: Arc<Complaints>,
     sessions: Mutex<Sessions>,
@@ -152,7 +152,7 @@ impl ShmHost {
         let epoch = random_epoch().map_err(failed("getrandom"))?;
         Ok(Self {
             claim,
-            manners: Manners {
+            handshake: Handshake {
                 epoch,
                 format_version: options.format_version,
                 allowed_uids: options.allowed_uids,
@@ -214,7 +214,7 @@ impl ShmHost {
         let mut sessions = lock(&self.sessions);
         sessions.last_id += 1;
         let id = ClientId(sessions.last_id);
-        let Some(session) = Session::accept(id, socket, &self.manners) else { return };
+        let Some(session) = Session::accept(id, socket, &self.handshake) else { return };
         let pid = session.credentials.pid;
         let others = sessions.by_id.values().filter(|other| other.is_of(pid));
         if let Err(text) = self.share.check_connection(share::HOLDER, share::held(others)) {
@@ -236,7 +236,7 @@ impl ShmHost {
     fn attend(&self, sessions: &mut Sessions, id: ClientId) {
         for _ in 0..TURN {
             let Some(session) = sessions.by_id.get_mut(&id) else { return };
-            let outcome = match session.listen(&self.manners) {
+            let outcome = match session.listen(&self.handshake) {
                 Ok(None) => Ok(()),
                 Ok(Some(FromClient::OpenQueue)) => self.open_queue(sessions, id),
                 Ok(Some(FromClient::Attach { region })) => self.attach(session, region),
@@ -390,7 +390,7 @@ impl Host for ShmHost {
     }
 
     fn epoch(&self) -> Epoch {
-        self.manners.epoch
+        self.handshake.epoch
     }
 
     fn message_bytes_max(&self) -> usize {

@@ -1,4 +1,4 @@
-//! Messages of greetings and control connections: packets, each behind its length (docs/protocol/tcp.md).
+//! Messages of handshakes and control connections: packets, each behind its length (docs/protocol/tcp.md).
 //!
 //! Invariant: a packet decodes only if it is one that [`ClientMessage::encode`] or [`ServerMessage::encode`]
 //! writes, but for texts that are not UTF-8, which are mended.

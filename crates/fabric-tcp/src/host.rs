@@ -17,7 +17,7 @@ use farsight_base::{ClientId, Epoch, RegionId};
 use farsight_fabric::{FabricError, Held, Host, Region, RegionRights, Share};
 use farsight_fabric_net::packets::Packets;
 use farsight_fabric_net::{
-    Admission, AdmissionOptions, Complaints, Ending, LISTENER_TOKEN, ListenError, Manners, Newcomer, Tls,
+    Admission, AdmissionOptions, Complaints, Ending, Handshake, LISTENER_TOKEN, ListenError, Newcomer, Tls,
     Waiting, bind, os,
 };
 use rustix::event::epoll;
@@ -69,7 +69,7 @@ impl ListenOptions {
 /// A server of regions and calls over TCP.
 pub struct TcpHost {
     address: SocketAddr,
-    manners: Manners,
+    handshake: Handshake,
     waiting: Waiting,
     share: Share,
     epoll: OwnedFd,
@@ -146,7 +146,7 @@ impl TcpHost {
         let epoch = Epoch(u64::from_le_bytes(os::random().map_err(failed("getrandom"))?));
         Ok(Self {
             address: local,
-            manners: Manners {
+            handshake: Handshake {
                 epoch,
                 magic: MAGIC,
                 fabric_version: FABRIC_VERSION,
@@ -186,7 +186,7 @@ impl TcpHost {
     /// Listens to a connection that has not said hello.
     fn greet(&self, sessions: &mut Sessions, connection: u64) {
         let Some(newcomer) = sessions.admission.hear(&self.epoll, connection) else { return };
-        let outcome = match purpose(&newcomer.hello, &self.manners) {
+        let outcome = match purpose(&newcomer.hello, &self.handshake) {
             Ok(Purpose::Client) => self.welcome(sessions, newcomer),
             Ok(Purpose::Queue { client, key }) => self.open_queue(sessions, ClientId(client), &key, newcomer),
             Err(ending) => Err((newcomer.packets, ending)),
@@ -204,7 +204,7 @@ impl TcpHost {
         let id = ClientId(sessions.next_client);
         sessions.next_client += 1;
         // A client that is gone before it was welcomed never was one.
-        let Ok(client) = Client::welcome(id, address, packets, &self.manners) else { return Ok(()) };
+        let Ok(client) = Client::welcome(id, address, packets, &self.handshake) else { return Ok(()) };
         sessions.by_connection.insert(connection, id);
         sessions.clients.insert(id, client);
         Ok(())
@@ -315,7 +315,7 @@ impl Host for TcpHost {
     }
 
     fn epoch(&self) -> Epoch {
-        self.manners.epoch
+        self.handshake.epoch
     }
 
     fn message_bytes_max(&self) -> usize {

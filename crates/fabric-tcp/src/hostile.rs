@@ -1,4 +1,4 @@
-//! Fuzz targets of what this crate keeps to itself: greetings and control messages, batches as a server gets
+//! Fuzz targets of what this crate keeps to itself: handshakes and control messages, batches as a server gets
 //! them, results as a client gets them.
 //!
 //! For tests alone (feature `hostile`). Each target is a function of its bytes that panics exactly if a

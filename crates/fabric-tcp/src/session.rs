@@ -10,17 +10,17 @@ use std::sync::Arc;
 use farsight_base::ClientId;
 use farsight_fabric::{Held, Share};
 use farsight_fabric_net::packets::{Next, Packets};
-use farsight_fabric_net::{Ending, Manners, os};
+use farsight_fabric_net::{Ending, Handshake, os};
 
 use crate::control::{ClientMessage, Purpose, ServerMessage};
 use crate::grants::{Grants, Token};
 use crate::server_queue::QueueHandle;
 
 /// What a connection says that it is to become.
-pub(crate) fn purpose(hello: &[u8], manners: &Manners) -> Result<Purpose, Ending> {
+pub(crate) fn purpose(hello: &[u8], handshake: &Handshake) -> Result<Purpose, Ending> {
     match ClientMessage::decode(hello) {
         Ok(ClientMessage::Hello { magic, fabric_version, format_version, purpose }) => {
-            manners.check(magic, fabric_version, format_version)?;
+            handshake.check(magic, fabric_version, format_version)?;
             Ok(purpose)
         }
         Ok(_) => Err(Ending::Refused("the first message was no hello".to_owned())),
@@ -63,10 +63,10 @@ impl Client {
         id: ClientId,
         address: IpAddr,
         mut packets: Packets,
-        manners: &Manners,
+        handshake: &Handshake,
     ) -> io::Result<Self> {
         let key = os::random()?;
-        let welcome = ServerMessage::Welcome { epoch: manners.epoch.0, client: id.0, key };
+        let welcome = ServerMessage::Welcome { epoch: handshake.epoch.0, client: id.0, key };
         packets.send(&welcome.encode())?;
         Ok(Self { packets, address, key, grants: Arc::default(), queues: Vec::new() })
     }

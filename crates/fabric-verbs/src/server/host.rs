@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use farsight_base::{ClientId, Epoch, RegionId};
 use farsight_fabric::{FabricError, Host, Region, RegionRights};
 use farsight_fabric_net::{
-    Admission, AdmissionOptions, Complaints, Ending, LISTENER_TOKEN, Manners, Newcomer, Tls, Waiting, bind,
+    Admission, AdmissionOptions, Complaints, Ending, Handshake, LISTENER_TOKEN, Newcomer, Tls, Waiting, bind,
     os,
 };
 use rustix::event::epoll;
@@ -91,7 +91,7 @@ pub enum ListenError {
 #[derive(Debug)]
 pub struct VerbsHost {
     address: SocketAddr,
-    manners: Manners,
+    handshake: Handshake,
     waiting: Waiting,
     tenants: Tenants,
     epoll: OwnedFd,
@@ -168,7 +168,7 @@ impl VerbsHost {
         let epoch = Epoch(u64::from_le_bytes(os::random().map_err(failed("A bug"))?));
         Ok(Self {
             address: bound,
-            manners: Manners {
+            handshake: Handshake {
                 epoch,
                 magic: MAGIC,
                 fabric_version: FABRIC_VERSION,
@@ -216,7 +216,7 @@ impl VerbsHost {
             return;
         };
         let id = ClientId(connection);
-        let tenant = check_hello(&hello, &self.manners).and_then(|()| {
+        let tenant = check_hello(&hello, &self.handshake).and_then(|()| {
             if sessions.by_id.len() >= SESSIONS_MAX {
                 let reason = format!("{SESSIONS_MAX} clients are connected already: let some of them end");
                 return Err(Ending::Refused(reason));
@@ -227,7 +227,7 @@ impl VerbsHost {
         match tenant {
             Ok(tenant) => {
                 // A client that is gone before it was welcomed never was one.
-                let Ok(session) = Session::welcome(id, packets, tenant, &self.manners) else { return };
+                let Ok(session) = Session::welcome(id, packets, tenant, &self.handshake) else { return };
                 sessions.by_id.insert(id, session);
                 // A hello may have a question right behind it.
                 self.attend(sessions, id);
@@ -444,7 +444,7 @@ impl Host for VerbsHost {
     }
 
     fn epoch(&self) -> Epoch {
-        self.manners.epoch
+        self.handshake.epoch
     }
 
     fn message_bytes_max(&self) -> usize {
