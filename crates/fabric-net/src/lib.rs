@@ -14,7 +14,7 @@
 
 mod admission;
 mod approach;
-mod complaints;
+mod disconnect_queue;
 mod handshake;
 mod listen;
 pub mod os;
@@ -26,7 +26,7 @@ mod waiting;
 
 pub use admission::{Admission, AdmissionOptions, LISTENER_TOKEN, Newcomer};
 pub use approach::Approach;
-pub use complaints::Complaints;
+pub use disconnect_queue::DisconnectQueue;
 pub use handshake::{Ending, Handshake};
 pub use listen::{ListenError, bind};
 pub use secure::Session;

@@ -25,7 +25,7 @@ use rustix::process::Signal;
 use crate::claim::{Claim, ListenError};
 use crate::control::{FromClient, FromServer};
 use crate::mapping::SharedWords;
-use crate::port::{Complaints, PortShared, ServerQueue, ShmPort};
+use crate::port::{DisconnectQueue, PortShared, ServerQueue, ShmPort};
 use crate::region::MappedRegion;
 use crate::session::{Ending, Handshake, Session};
 use crate::{REGIONS_MAX, memory, os, ring, share, socket};
@@ -81,7 +81,7 @@ pub struct ShmHost {
     claim: Claim,
     handshake: Handshake,
     epoll: OwnedFd,
-    complaints: Arc<Complaints>,
+    disconnects: Arc<DisconnectQueue>,
     sessions: Mutex<Sessions>,
     regions: Mutex<Vec<Arc<MappedRegion>>>,
     ports: Mutex<Ports>,
@@ -158,7 +158,7 @@ impl ShmHost {
                 allowed_uids: options.allowed_uids,
             },
             epoll,
-            complaints: Arc::new(Complaints::new(wake)),
+            disconnects: Arc::new(DisconnectQueue::new(wake)),
             sessions: Mutex::new(Sessions { spare: Some(spare), ..Sessions::default() }),
             regions: Mutex::default(),
             ports: Mutex::default(),
@@ -310,7 +310,7 @@ impl ShmHost {
         if session.hello_due.is_none() {
             sessions.leaving.push((id, session.gates.clone()));
             // A fence comes from another thread than the one that steps.
-            os::signal(&self.complaints.wake);
+            os::signal(&self.disconnects.wake);
         }
         session.end(ending);
         let mut ports = lock(&self.ports);
@@ -320,8 +320,8 @@ impl ShmHost {
         }
     }
 
-    fn attend_to_time_and_complaints(&self, sessions: &mut Sessions) {
-        for (client, reason) in self.complaints.take() {
+    fn attend_to_time_and_disconnects(&self, sessions: &mut Sessions) {
+        for (client, reason) in self.disconnects.take() {
             self.end(sessions, client, Ending::Dismissed(reason));
         }
         let now = Instant::now();
@@ -414,7 +414,7 @@ impl Host for ShmHost {
     }
 
     fn open_port(&self) -> Result<ShmPort, FabricError> {
-        let port = ShmPort::new(Arc::clone(&self.complaints)).map_err(|error| {
+        let port = ShmPort::new(Arc::clone(&self.disconnects)).map_err(|error| {
             os::system_error("opening a port".to_owned(), &error, "Are descriptors left (ulimit -n)?")
         })?;
         let mut ports = lock(&self.ports);
@@ -437,7 +437,7 @@ impl Host for ShmHost {
         for event in events {
             match event.data.u64() {
                 LISTENER_TOKEN => self.accept()?,
-                WAKE_TOKEN => os::drain(&self.complaints.wake),
+                WAKE_TOKEN => os::drain(&self.disconnects.wake),
                 token => {
                     let client = ClientId(token / 2);
                     let mut sessions = lock(&self.sessions);
@@ -450,7 +450,7 @@ impl Host for ShmHost {
             }
         }
         let mut sessions = lock(&self.sessions);
-        self.attend_to_time_and_complaints(&mut sessions);
+        self.attend_to_time_and_disconnects(&mut sessions);
         Ok(sessions.take_departed())
     }
 
@@ -516,7 +516,7 @@ impl Host for ShmHost {
     }
 
     fn wake(&self) {
-        os::signal(&self.complaints.wake);
+        os::signal(&self.disconnects.wake);
         for port in lock(&self.ports).open.iter().filter_map(Weak::upgrade) {
             port.wake();
         }

@@ -35,19 +35,19 @@ const SERVES_PER_LOOK: u32 = 1024;
 /// The wake descriptor among epoll's tokens; queues count from one.
 const WAKE_TOKEN: u64 = 0;
 
-/// What the host is told by its ports.
+/// The clients that ports ask the host to disconnect, and why.
 #[derive(Debug)]
-pub(crate) struct Complaints {
+pub(crate) struct DisconnectQueue {
     pub(crate) wake: OwnedFd,
     list: Mutex<Vec<(ClientId, String)>>,
 }
 
-impl Complaints {
+impl DisconnectQueue {
     pub(crate) fn new(wake: OwnedFd) -> Self {
         Self { wake, list: Mutex::default() }
     }
 
-    fn file(&self, client: ClientId, reason: String) {
+    fn push(&self, client: ClientId, reason: String) {
         self.list.lock().unwrap_or_else(PoisonError::into_inner).push((client, reason));
         os::signal(&self.wake);
     }
@@ -98,7 +98,7 @@ impl ServerQueue {
         self.gate.is_closed()
     }
 
-    /// True if a visit would come to anything: an answer, or a complaint.
+    /// True if a visit would come to anything: an answer, or a disconnect.
     fn has_work(&self) -> bool {
         self.requests.is_ready() && self.replies.is_ready()
     }
@@ -195,7 +195,7 @@ impl PortShared {
 #[derive(Debug)]
 pub struct ShmPort {
     shared: Arc<PortShared>,
-    complaints: Arc<Complaints>,
+    disconnects: Arc<DisconnectQueue>,
     queues: Vec<ServerQueue>,
     /// The queue whose turn is first.
     turn: usize,
@@ -207,14 +207,14 @@ pub struct ShmPort {
 }
 
 impl ShmPort {
-    pub(crate) fn new(complaints: Arc<Complaints>) -> std::io::Result<Self> {
+    pub(crate) fn new(disconnects: Arc<DisconnectQueue>) -> std::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let wake = os::wake_descriptor()?;
         epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKE_TOKEN), epoll::EventFlags::IN)?;
         let shared = PortShared { epoll, wake, changed: AtomicBool::new(false), inbox: Mutex::default() };
         Ok(Self {
             shared: Arc::new(shared),
-            complaints,
+            disconnects,
             queues: Vec::new(),
             turn: 0,
             last_token: WAKE_TOKEN,
@@ -244,7 +244,7 @@ impl ShmPort {
             match epoll::add(&self.shared.epoll, &queue.wakes, data, events) {
                 Ok(()) => self.queues.push(queue),
                 Err(error) => {
-                    self.complaints.file(queue.client, format!("epoll took no more queues: {error}"));
+                    self.disconnects.push(queue.client, format!("epoll took no more queues: {error}"));
                 }
             }
         }
@@ -285,7 +285,8 @@ impl ShmPort {
                 Err(disorder) => {
                     queue.gate.close();
                     closed = true;
-                    self.complaints.file(queue.client, format!("this client's rings are broken: {disorder}"));
+                    self.disconnects
+                        .push(queue.client, format!("this client's rings are broken: {disorder}"));
                 }
             }
         }

@@ -17,8 +17,8 @@ use farsight_base::{ClientId, Epoch, RegionId};
 use farsight_fabric::{FabricError, Held, Host, Region, RegionRights, Share};
 use farsight_fabric_net::packets::Packets;
 use farsight_fabric_net::{
-    Admission, AdmissionOptions, Complaints, Ending, Handshake, LISTENER_TOKEN, ListenError, Newcomer, Tls,
-    Waiting, bind, os,
+    Admission, AdmissionOptions, DisconnectQueue, Ending, Handshake, LISTENER_TOKEN, ListenError, Newcomer,
+    Tls, Waiting, bind, os,
 };
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -73,7 +73,7 @@ pub struct TcpHost {
     waiting: Waiting,
     share: Share,
     epoll: OwnedFd,
-    complaints: Arc<Complaints>,
+    disconnects: Arc<DisconnectQueue>,
     sessions: Mutex<Sessions>,
     regions: Mutex<BTreeMap<RegionId, ServedRegion>>,
     ports: Mutex<Ports>,
@@ -155,7 +155,7 @@ impl TcpHost {
             waiting: options.waiting,
             share: Share::new(getrlimit(Resource::Nofile).current, DESCRIPTORS_PER_CLIENT),
             epoll,
-            complaints: Arc::new(Complaints::new(wake)),
+            disconnects: Arc::new(DisconnectQueue::new(wake)),
             sessions: Mutex::new(Sessions {
                 admission,
                 clients: HashMap::new(),
@@ -291,7 +291,7 @@ impl TcpHost {
         sessions.by_connection.retain(|_, client| *client != id);
         sessions.leaving.push((id, client.end(ending)));
         // A fence comes from another thread than the one that steps.
-        os::signal(&self.complaints.wake);
+        os::signal(&self.disconnects.wake);
         let mut ports = lock(&self.ports);
         ports.waiting.retain(|queue| !queue.is_closed());
         for port in ports.open.iter().filter_map(Weak::upgrade) {
@@ -299,8 +299,8 @@ impl TcpHost {
         }
     }
 
-    fn attend_to_time_and_complaints(&self, sessions: &mut Sessions) {
-        for (client, ending) in self.complaints.take() {
+    fn attend_to_time_and_disconnects(&self, sessions: &mut Sessions) {
+        for (client, ending) in self.disconnects.take() {
             self.end(sessions, client, ending);
         }
         sessions.admission.attend_to_time(&self.epoll);
@@ -344,7 +344,7 @@ impl Host for TcpHost {
     }
 
     fn open_port(&self) -> Result<TcpPort, FabricError> {
-        let port = TcpPort::new(Arc::clone(&self.complaints), self.waiting).map_err(|error| {
+        let port = TcpPort::new(Arc::clone(&self.disconnects), self.waiting).map_err(|error| {
             os::system_error("opening a port".to_owned(), &error, "Are descriptors left (ulimit -n)?")
         })?;
         let mut ports = lock(&self.ports);
@@ -369,7 +369,7 @@ impl Host for TcpHost {
         for event in events {
             match event.data.u64() {
                 LISTENER_TOKEN => are_waiting = true,
-                WAKE_TOKEN => os::drain(&self.complaints.wake),
+                WAKE_TOKEN => os::drain(&self.disconnects.wake),
                 connection => match sessions.by_connection.get(&connection).copied() {
                     Some(client) => self.attend(&mut sessions, client),
                     None => self.greet(&mut sessions, connection),
@@ -380,7 +380,7 @@ impl Host for TcpHost {
         if are_waiting {
             sessions.admission.accept(&self.epoll)?;
         }
-        self.attend_to_time_and_complaints(&mut sessions);
+        self.attend_to_time_and_disconnects(&mut sessions);
         Ok(sessions.take_departed())
     }
 
@@ -425,7 +425,7 @@ impl Host for TcpHost {
     }
 
     fn wake(&self) {
-        os::signal(&self.complaints.wake);
+        os::signal(&self.disconnects.wake);
         for port in lock(&self.ports).open.iter().filter_map(Weak::upgrade) {
             port.wake();
         }

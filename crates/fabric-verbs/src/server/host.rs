@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use farsight_base::{ClientId, Epoch, RegionId};
 use farsight_fabric::{FabricError, Host, Region, RegionRights};
 use farsight_fabric_net::{
-    Admission, AdmissionOptions, Complaints, Ending, Handshake, LISTENER_TOKEN, Newcomer, Tls, Waiting, bind,
-    os,
+    Admission, AdmissionOptions, DisconnectQueue, Ending, Handshake, LISTENER_TOKEN, Newcomer, Tls, Waiting,
+    bind, os,
 };
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -95,7 +95,7 @@ pub struct VerbsHost {
     waiting: Waiting,
     tenants: Tenants,
     epoll: OwnedFd,
-    complaints: Arc<Complaints>,
+    disconnects: Arc<DisconnectQueue>,
     sessions: Mutex<Sessions>,
     regions: Mutex<Vec<Offer>>,
     ports: Mutex<Ports>,
@@ -177,7 +177,7 @@ impl VerbsHost {
             waiting: options.waiting,
             tenants: Tenants::new(device, options.tls.is_some()).map_err(&listening)?,
             epoll,
-            complaints: Arc::new(Complaints::new(wake)),
+            disconnects: Arc::new(DisconnectQueue::new(wake)),
             sessions: Mutex::new(Sessions { admission, by_id: HashMap::new(), leaving: Vec::new() }),
             regions: Mutex::default(),
             ports: Mutex::default(),
@@ -265,7 +265,7 @@ impl VerbsHost {
         if let Some(session) = sessions.by_id.get_mut(&id) {
             // What it said may have been taken from its socket already, which then stays silent.
             session.has_more = true;
-            os::signal(&self.complaints.wake);
+            os::signal(&self.disconnects.wake);
         }
     }
 
@@ -288,7 +288,7 @@ impl VerbsHost {
         };
         // Whoever asks is answered when the region is prepared, and registered for its tenant.
         let attached =
-            if offer.is_prepared() { session.tenant.attach(offer, &self.complaints) } else { None };
+            if offer.is_prepared() { session.tenant.attach(offer, &self.disconnects) } else { None };
         let Some(attached) = attached else { return Ok(()) };
         session.asked = None;
         session.tell(&match attached {
@@ -375,7 +375,7 @@ impl VerbsHost {
                 return Err(os::system_error(format!("exporting {id}"), &error, remedy));
             }
             let offer = Offer::new(Arc::clone(region), rights);
-            let preparing = self.tenants.prepare(&offer, take_memory, &self.complaints)?;
+            let preparing = self.tenants.prepare(&offer, take_memory, &self.disconnects)?;
             regions.push(offer);
             preparing
         };
@@ -411,13 +411,13 @@ impl VerbsHost {
         let _ = epoll::delete(&self.epoll, session.packets.socket());
         sessions.leaving.push((id, session.queues.clone()));
         // A fence comes from another thread than the one that steps.
-        os::signal(&self.complaints.wake);
+        os::signal(&self.disconnects.wake);
         session.end(ending);
         self.notice_ports();
     }
 
-    fn attend_to_time_and_complaints(&self, sessions: &mut Sessions) {
-        for (client, ending) in self.complaints.take() {
+    fn attend_to_time_and_disconnects(&self, sessions: &mut Sessions) {
+        for (client, ending) in self.disconnects.take() {
             self.end(sessions, client, ending);
         }
         sessions.admission.attend_to_time(&self.epoll);
@@ -470,11 +470,11 @@ impl Host for VerbsHost {
     }
 
     fn open_port(&self) -> Result<VerbsPort, FabricError> {
-        let complaints = Arc::clone(&self.complaints);
-        let port = VerbsPort::new(self.tenants.device(), self.completions_max(), complaints, self.waiting)?;
+        let disconnects = Arc::clone(&self.disconnects);
+        let port = VerbsPort::new(self.tenants.device(), self.completions_max(), disconnects, self.waiting)?;
         lock(&self.ports).open.push(Arc::downgrade(port.shared()));
         // Clients may be waiting for it.
-        os::signal(&self.complaints.wake);
+        os::signal(&self.disconnects.wake);
         Ok(port)
     }
 
@@ -490,7 +490,7 @@ impl Host for VerbsHost {
         for event in events {
             match event.data.u64() {
                 LISTENER_TOKEN => are_waiting = true,
-                WAKE_TOKEN => os::drain(&self.complaints.wake),
+                WAKE_TOKEN => os::drain(&self.disconnects.wake),
                 connection if sessions.by_id.contains_key(&ClientId(connection)) => {
                     self.attend(&mut sessions, ClientId(connection));
                 }
@@ -501,7 +501,7 @@ impl Host for VerbsHost {
         if are_waiting {
             sessions.admission.accept(&self.epoll)?;
         }
-        self.attend_to_time_and_complaints(&mut sessions);
+        self.attend_to_time_and_disconnects(&mut sessions);
         Ok(sessions.take_departed())
     }
 
@@ -536,7 +536,7 @@ impl Host for VerbsHost {
     }
 
     fn wake(&self) {
-        os::signal(&self.complaints.wake);
+        os::signal(&self.disconnects.wake);
         for port in lock(&self.ports).open.iter().filter_map(Weak::upgrade) {
             port.wake();
         }
