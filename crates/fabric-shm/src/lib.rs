@@ -18,6 +18,7 @@
 //! ([`Host::fence`](farsight_fabric::Host::fence)), unless that serves memory itself. One process holds a
 //! share of the server's descriptors at most, over all of its connections.
 
+mod adaptive_spin;
 mod calls;
 mod chained;
 mod claim;
@@ -33,7 +34,6 @@ mod memory;
 mod mutations;
 mod os;
 mod own_process;
-mod patience;
 mod port;
 mod queue;
 #[cfg(feature = "hostile")]

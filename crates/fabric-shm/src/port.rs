@@ -17,8 +17,8 @@ use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_fabric::{CallHandler, Gate, ServerPort};
 use rustix::event::epoll;
 
+use crate::adaptive_spin::AdaptiveSpin;
 use crate::mapping::SharedWords;
-use crate::patience::Patience;
 use crate::ring::{self, Consumer, Disorder, Producer, Sleeper};
 use crate::{os, socket};
 
@@ -201,7 +201,7 @@ pub struct ShmPort {
     turn: usize,
     last_token: u64,
     serves: u32,
-    patience: Patience,
+    adaptive_spin: AdaptiveSpin,
     request: Vec<u8>,
     reply: Vec<u8>,
 }
@@ -219,7 +219,7 @@ impl ShmPort {
             turn: 0,
             last_token: WAKE_TOKEN,
             serves: 0,
-            patience: Patience::default(),
+            adaptive_spin: AdaptiveSpin::default(),
             request: Vec::new(),
             reply: Vec::new(),
         })
@@ -341,7 +341,7 @@ impl ServerPort for ShmPort {
         self.apply_changes();
         let (shared, queues) = (&self.shared, &self.queues);
         let has_work = || shared.has_changed() || queues.iter().any(ServerQueue::has_work);
-        if self.patience.look(timeout, has_work) {
+        if self.adaptive_spin.look(timeout, has_work) {
             return;
         }
         let sleepers = queues.iter().map(|queue| &queue.own_sleep);
