@@ -6,14 +6,14 @@
 //! without a bound.
 //!
 //! Protocol: a server [`bind`]s, and its [`Admission`] takes connections in up to their hello; a client makes
-//! an [`Approach`], which connects and sends its hello as the first [packet](packets) of a [`Stream`]. What
+//! a [`Connector`], which connects and sends its hello as the first [packet](packets) of a [`Stream`]. What
 //! packets hold is the fabric's matter, but for magic and versions, which each server holds against its
 //! [`Handshake`].
 
 #![forbid(unsafe_code)]
 
 mod admission;
-mod approach;
+mod connector;
 mod disconnect_queue;
 mod handshake;
 mod listen;
@@ -25,7 +25,7 @@ mod tls;
 mod waiting;
 
 pub use admission::{Admission, AdmissionOptions, LISTENER_TOKEN, Newcomer};
-pub use approach::Approach;
+pub use connector::Connector;
 pub use disconnect_queue::DisconnectQueue;
 pub use handshake::{Ending, Handshake};
 pub use listen::{ListenError, bind};
