@@ -86,7 +86,7 @@ fn cost<S: MeteredSession>(session: &mut S, body: impl FnOnce(&mut S)) -> (Meter
     let now = session.counters();
     let counters = Counters {
         fallbacks: now.fallbacks - counters.fallbacks,
-        irregular: now.irregular - counters.irregular,
+        slow_path: now.slow_path - counters.slow_path,
         sub_models_fetched: now.sub_models_fetched - counters.sub_models_fetched,
         ..Counters::default()
     };
@@ -132,7 +132,7 @@ pub fn a_batch_without_ties_rings_twice<L: LoadedTable>() {
     let mut straight = 0;
     for batch in loaded.some(1_000 * BATCH).chunks(BATCH) {
         let (meters, counters) = cost(&mut session, |session| get_all(session, batch, true));
-        if counters.irregular == 0 {
+        if counters.slow_path == 0 {
             straight += 1;
             assert_eq!((meters.doorbells, meters.reads), (2, 2 * BATCH as u64), "{meters:?}");
         }
@@ -185,7 +185,7 @@ pub fn a_single_get_of_a_short_value_is_one_read<L: LoadedTable>() {
                     let (value, _) = session.get(key).expect("every key is stored");
                     assert_eq!(value, value_of(key, value_bytes), "the value of {key}");
                 });
-                if counters.irregular == 0 {
+                if counters.slow_path == 0 {
                     straight += 1;
                     let expected = Meters {
                         reads,

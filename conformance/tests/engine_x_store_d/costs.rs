@@ -48,7 +48,7 @@ impl<F: FabricUnderTest> Loaded<F> {
         body(&mut self.session);
         let now = self.session.counters();
         assert_eq!(now.fallbacks, counters.fallbacks, "nothing falls back in a table at rest");
-        (self.session.meters() - meters, now.irregular == counters.irregular)
+        (self.session.meters() - meters, now.slow_path == counters.slow_path)
     }
 
     /// Keys in batches, from all parts.

@@ -43,7 +43,7 @@ impl RolexSession {
         };
         let mut walk = Walk::new(self, key);
         let Looked { mut place, mut lock, mut seen } = looked;
-        self.count(|counters| counters.irregular += 1);
+        self.count(|counters| counters.slow_path += 1);
         loop {
             place = walk.next(slot, place, lock, seen).await?;
             self.post_leaves(slot, &[place], lines.len());

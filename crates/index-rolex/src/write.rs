@@ -59,7 +59,7 @@ impl RolexSession {
                     KeySearch::Changing | KeySearch::Foreign => Seen::Closed,
                 };
                 wrong = Some(place);
-                self.count(|counters| counters.irregular += 1);
+                self.count(|counters| counters.slow_path += 1);
                 place = match other_owner(slot, others, place, write.key)? {
                     Some(other) => other,
                     None => self.next_of_write(slot, &mut walk, place, lock, seen).await?,

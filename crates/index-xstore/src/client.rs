@@ -62,9 +62,9 @@ pub struct XClient {
     sent: Box<Sent>,
     scratch: Box<Scratch>,
     single: Answers,
-    /// The leaves that a batch of whole ones is read from, and what of it is irregular.
+    /// The whole leaves that a batch reads, and its keys that go by the slow path.
     leaves: Vec<LeafNumber>,
-    irregular: Vec<(usize, Start)>,
+    slow_path: Vec<(usize, Start)>,
     request: Vec<u8>,
     reply: Vec<u8>,
     counters: Counters,
@@ -85,7 +85,7 @@ impl XClient {
             scratch,
             single: Answers::default(),
             leaves: Vec::new(),
-            irregular: Vec::new(),
+            slow_path: Vec::new(),
             request: Vec::new(),
             reply: Vec::new(),
             counters: Counters::default(),

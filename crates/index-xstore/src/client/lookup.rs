@@ -1,9 +1,13 @@
-//! The irregular GET, in the lane: walk to the leaf that owns the key, repeat what changed, and at last call.
+//! The slow path of a GET, in the lane: it walks to the leaf that owns the key, repeats READs of changing
+//! lines, and at last calls the server.
 //!
-//! Steps: from where the batch left off, READ a key part; on a hit READ its value and accept; on `Right`
-//! follow the sibling (a leaf split since its sub-model was trained); on `Left` go to the candidate before (a
-//! tie of hints) or give up; on changing lines READ again. After [`READS_MAX`] READs, or without a route,
-//! *fall back*: the server looks the key up and sends its sub-model along.
+//! Steps, from where the batch left off:
+//! 1. READ a key part. If its lines are changing, READ again.
+//! 2. On a hit READ its value, and accept.
+//! 3. On `Right` follow the sibling: the leaf was split since its sub-model was trained.
+//! 4. On `Left` go to the candidate before, for hints may tie, or fall back.
+//! 5. After [`READS_MAX`] READs, or without a route, *fall back*: the server looks the key up and sends its
+//!    sub-model along.
 
 use std::cell::RefCell;
 
@@ -56,12 +60,12 @@ struct Shared<'a> {
 }
 
 impl XClient {
-    /// Looks up `keys[index]` for each of `irregular`, side by side.
+    /// Looks up `keys[index]` for each of `slow_path`, side by side.
     pub(super) fn lookup_each<Q: QueuePair>(
         &mut self,
         queue: &mut Q,
         keys: &[u64],
-        irregular: &[(usize, Start)],
+        slow_path: &[(usize, Start)],
         answers: &mut Answers,
         first: usize,
     ) -> Result<(), XStoreError> {
@@ -73,7 +77,7 @@ impl XClient {
         let answers = RefCell::new(answers);
         let failure = RefCell::new(None);
         let lane = Lane::new(queue);
-        lane.run(BATCH, irregular, |slot, &(index, start)| {
+        lane.run(BATCH, slow_path, |slot, &(index, start)| {
             let (shared, answers, failure) = (&shared, &answers, &failure);
             async move {
                 let mut value = vec![0; shared.cache.geometry().value_bytes()];

@@ -69,10 +69,10 @@ impl XClient {
         keys: &[u64],
     ) -> Result<(), XStoreError> {
         self.pin();
-        let mut irregular = std::mem::take(&mut self.irregular);
-        irregular.clear();
-        let done = self.post_whole_leaves(queue, keys, &mut irregular);
-        self.irregular = irregular;
+        let mut slow_path = std::mem::take(&mut self.slow_path);
+        slow_path.clear();
+        let done = self.post_whole_leaves(queue, keys, &mut slow_path);
+        self.slow_path = slow_path;
         done
     }
 
@@ -84,15 +84,15 @@ impl XClient {
         answers: &mut Answers,
         first: usize,
     ) -> Result<(), XStoreError> {
-        let mut irregular = std::mem::take(&mut self.irregular);
-        let mut done = self.take_whole_leaves(queue, keys, answers, first, &mut irregular);
-        self.counters.irregular += irregular.len() as u64;
-        if done.is_ok() && !irregular.is_empty() {
-            done = self.lookup_each(queue, keys, &irregular, answers, first);
+        let mut slow_path = std::mem::take(&mut self.slow_path);
+        let mut done = self.take_whole_leaves(queue, keys, answers, first, &mut slow_path);
+        self.counters.slow_path += slow_path.len() as u64;
+        if done.is_ok() && !slow_path.is_empty() {
+            done = self.lookup_each(queue, keys, &slow_path, answers, first);
         } else if done.is_ok() && !self.refreshes.is_idle() {
             done = self.renew_model(queue, 0);
         }
-        self.irregular = irregular;
+        self.slow_path = slow_path;
         done
     }
 
@@ -101,7 +101,7 @@ impl XClient {
         &mut self,
         queue: &mut Q,
         keys: &[u64],
-        irregular: &mut Vec<(usize, Start)>,
+        slow_path: &mut Vec<(usize, Start)>,
     ) -> Result<(), XStoreError> {
         let (region, geometry) = (self.cache.region(), *self.cache.geometry());
         let filter = filter(&geometry);
@@ -115,7 +115,7 @@ impl XClient {
                 let slot = self.leaves.len();
                 self.leaves.push(leaf);
                 if leaf == LeafNumber::NONE {
-                    irregular.push((slot, Start::Unrouted));
+                    slow_path.push((slot, Start::Unrouted));
                 } else {
                     let from = geometry.address(region, leaf, 0);
                     queue.post_filtered_read(slot, from, geometry.leaf_lines(), *key, filter);
@@ -136,7 +136,7 @@ impl XClient {
         keys: &[u64],
         answers: &mut Answers,
         first: usize,
-        irregular: &mut Vec<(usize, Start)>,
+        slow_path: &mut Vec<(usize, Start)>,
     ) -> Result<(), XStoreError> {
         let geometry = *self.cache.geometry();
         let lines = &mut *self.scratch.leaf_lines;
@@ -149,8 +149,8 @@ impl XClient {
             match search(&geometry, &queue.view_filtered(index, lines)?, *key, into) {
                 Search::Value(version) => answers.set_version(first + index, version),
                 Search::Absent => {}
-                Search::Again => irregular.push((index, Start::Again(*leaf))),
-                Search::Elsewhere(found) => irregular.push((index, Start::after(*leaf, found))),
+                Search::Again => slow_path.push((index, Start::Again(*leaf))),
+                Search::Elsewhere(found) => slow_path.push((index, Start::after(*leaf, found))),
             }
         }
         Ok(())
