@@ -283,7 +283,7 @@ pub fn access_by_calls_reads_nothing<L: LoadedTable>() {
     let keys = loaded.some(64 * 100);
     let (meters, counters) = cost(&mut session, |session| get_all(session, &keys, true));
     assert_eq!((meters.reads, meters.calls, meters.doorbells), (0, 100, 100), "{meters:?}");
-    assert_eq!(counters.fallbacks, 0, "what was asked for is no fall-back");
+    assert_eq!(counters.fallbacks, 0, "what was asked for is no fallback");
 }
 
 /// Access by calls reads nothing, whatever another session of the program put into the cache that they share:

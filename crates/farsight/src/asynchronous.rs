@@ -224,7 +224,7 @@ impl<K: Key> AsyncTable<K> {
         self.handle.value_bytes
     }
 
-    /// What the driver's session did, up to its last round: operations, retries, fall-backs to the server.
+    /// What the driver's session did, up to its last round: operations, retries, fallbacks to the server.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.handle.shared.counters()

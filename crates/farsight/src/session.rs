@@ -195,7 +195,7 @@ impl<K: Key> Session<K> {
         self.inner.table().value_bytes()
     }
 
-    /// What this session did: operations, retries, fall-backs to the server.
+    /// What this session did: operations, retries, fallbacks to the server.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.inner.counters()
