@@ -128,7 +128,7 @@ fn a_million_inserts_without_training_lose_no_key() {
         check(&mut stale, &old, &keys);
         let (slow_path, siblings, fallbacks) = since(&stale, before);
         println!(
-            "after {until} inserts: {slow_path} by the slow path, {siblings} sibling steps, {fallbacks} fallbacks"
+            "after {until} inserts: {slow_path} by slow path, {siblings} sibling steps, {fallbacks} fallbacks"
         );
         assert!(slow_path > until as u64 / 4, "the cache was not stale: {slow_path} by the slow path");
         assert!(share > 1 || siblings > until as u64 / 2, "chains stayed short: {siblings} sibling steps");

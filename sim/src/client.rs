@@ -177,7 +177,7 @@ impl<C: Cluster> Plan<C> {
     }
 
     /// Complains of a failure that nothing explains, where nobody gives up for it.
-    pub(crate) fn excuse(&self, what: &str, error: &dyn fmt::Debug, meaning: Meaning) {
+    pub(crate) fn complain_of(&self, what: &str, error: &dyn fmt::Debug, meaning: Meaning) {
         let _end = self.end(what, error, meaning);
     }
 
@@ -186,7 +186,7 @@ impl<C: Cluster> Plan<C> {
         match self.simulation.connect::<C::Kind>(self.addresses[0], FORMAT_VERSION + 1) {
             Ok(_) => self.journal.complain("a client of another format is let in".to_owned()),
             Err(FabricError::Refused { .. }) => self.journal.mark(Mark::OtherFormat, 1),
-            Err(error) => self.excuse("connecting", &error, self.allowed.fabric(&error)),
+            Err(error) => self.complain_of("connecting", &error, self.allowed.fabric(&error)),
         }
     }
 

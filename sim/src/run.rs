@@ -259,7 +259,9 @@ impl Scenario {
                 if !is_ready {
                     match servers.make_table() {
                         Ok(()) => is_ready = scenario.fill(&plan, FILLED_AGAIN_ONE_IN).is_ok(),
-                        Err(error) => plan.excuse("making a table", &error, plan.allowed.catalogue(&error)),
+                        Err(error) => {
+                            plan.complain_of("making a table", &error, plan.allowed.catalogue(&error))
+                        }
                     }
                 }
                 plan.simulation.sleep(LOOK_AFTER);

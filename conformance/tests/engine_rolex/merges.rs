@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use farsight::{Access, WriteOperation};
 use farsight_base::prng::SplitMix64;
-use farsight_conformance::engine::dying::{DyingQueue, Life, Stop};
+use farsight_conformance::engine::dying::{DyingQueue, Lifetime, Stop};
 use farsight_conformance::engine::model::{Model, random_value};
 use farsight_conformance::engine::raw_pool::{MORTAL, RawPool, RawPoolTable};
 use farsight_conformance::engine::{
@@ -167,7 +167,7 @@ fn die_anywhere(sizes: GroupSizes) -> usize {
     for trial in 0..TRIALS {
         let first = random.below(KEYS - 200);
         remove(&mut model, &mut session, first..first + 100 + random.below(100));
-        let life = Life::new();
+        let life = Lifetime::new();
         let mut mortal = table.trainer_of(locks.clone(), sizes, |queue| DyingQueue::new(queue, life.clone()));
         life.renew(random.below(260));
         // More than it takes to take over what another one froze.
@@ -219,7 +219,7 @@ fn no_leaf_is_merged_at_which_a_group_begins_meanwhile() {
         table.await_training();
         remove(&mut model, &mut session, KEYS / 8..KEYS * 7 / 8);
         let stop = Stop::default();
-        let life = Life::with_stop(stop.clone(), changes);
+        let life = Lifetime::with_stop(stop.clone(), changes);
         let wrap = |queue| DyingQueue::new(queue, life.clone());
         std::thread::scope(|scope| {
             let (table, locks) = (&table, &locks);

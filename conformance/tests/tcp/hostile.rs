@@ -1,4 +1,4 @@
-//! Peers that break the protocol, say nothing, or do not read: what becomes of them, and of the others.
+//! Hostile peers: they break the protocol, say nothing, or do not read. What becomes of them, and of others.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};

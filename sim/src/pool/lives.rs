@@ -96,7 +96,7 @@ impl<K: Kind> Pools<K> {
         let opened = MemoryPool::<K>::connect(simulation, addresses).and_then(|pool| pool.open_table(TABLE));
         match opened {
             Ok(_) => plan.journal.complain("a node lost its memory, and its pool can be opened".to_owned()),
-            Err(error) => plan.excuse("opening the table", &error, plan.allowed.catalogue(&error)),
+            Err(error) => plan.complain_of("opening the table", &error, plan.allowed.catalogue(&error)),
         }
     }
 

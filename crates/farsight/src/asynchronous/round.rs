@@ -31,8 +31,8 @@ const PIECE_KEYS: usize = 256;
 const PIECE_PAIRS: usize = 64;
 const PIECE_PAIRS_MAX: usize = 1024;
 
-/// How often a request begins again because the server was started again.
-const BEGINNINGS_MAX: usize = 8;
+/// Attempts at a request, which begins again because the server was started again.
+const ATTEMPTS_MAX: usize = 8;
 
 /// The requests in the driver's hands.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ struct Long {
     work: Work,
     /// The server's life that its pieces are of; `None` before the first.
     epoch: Option<Epoch>,
-    beginnings: usize,
+    attempts: usize,
     error: Option<ReadError>,
 }
 
@@ -293,7 +293,7 @@ impl Round {
 impl Long {
     fn new(slot: SlotIndex, request: LongRequest, value_bytes: usize) -> Self {
         let work = Work::of(&request, value_bytes);
-        Self { slot, request, value_bytes, work, epoch: None, beginnings: 1, error: None }
+        Self { slot, request, value_bytes, work, epoch: None, attempts: 1, error: None }
     }
 
     /// The next keys of a multi-GET; none of a scan.
@@ -319,8 +319,8 @@ impl Long {
         if was == epoch {
             return true;
         }
-        self.beginnings += 1;
-        if self.beginnings > BEGINNINGS_MAX {
+        self.attempts += 1;
+        if self.attempts > ATTEMPTS_MAX {
             self.error = Some(ReadError::ScanCut { table: table.to_owned(), was, is: epoch });
         }
         self.work = Work::of(&self.request, self.value_bytes);
@@ -503,7 +503,7 @@ mod tests {
     fn a_request_begins_again_a_bounded_number_of_times() {
         let request = LongRequest::Scan { first: 0, last: 9, limit: 9 };
         let mut long = Long::new(0, request, 8);
-        for epoch in 0..BEGINNINGS_MAX as u64 {
+        for epoch in 0..ATTEMPTS_MAX as u64 {
             long.stays_in_life(Epoch(epoch), "t");
             assert!(!long.is_done());
         }
