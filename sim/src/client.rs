@@ -67,7 +67,7 @@ pub(crate) struct Plan<C: Cluster> {
     pub(crate) seed: u64,
 }
 
-/// Why a session is given up.
+/// Why a session ends.
 pub(crate) enum End {
     /// The connection is lost.
     Lost,

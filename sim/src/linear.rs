@@ -389,7 +389,7 @@ fn masked(set: &[u64], mask: &[u64], flip: u64) -> Vec<u64> {
 }
 
 impl Search {
-    /// True if there is such an order, false if there is none, `None` if the search was given up.
+    /// True if there is such an order, false if there is none, `None` if the search ended without an answer.
     ///
     /// Writes of unknown outcome need no place in the order: they are tried where nothing else leads on, and
     /// only if they change something. Of several that do the same the first is as good as any.
@@ -457,7 +457,7 @@ impl Search {
                     || *becomes != held && self.moments.is_first_of_its_kind(at, &self.operations))
         })?;
         self.set[operation / 64] |= 1 << (operation % 64);
-        // A way leads to larger and larger sets, so only what was given up can come again.
+        // A way leads to larger and larger sets, so only an abandoned set can come again.
         let is_old = becomes != held
             && self.tried.count > 0
             && self.tried.rules_out(&self.set, &self.decided, becomes);

@@ -74,7 +74,7 @@ found! {
     an_answer_before_its_effect: AnsweredBeforeVisible in "mixed" within 100;
     no_second_look_at_a_stamp: NoSecondLook in "mixed" within 500;
     a_lock_taken_over_without_a_fence: StolenUnfenced in "pool-leases" within 200;
-    a_lock_that_nobody_else_takes_over: NotGivenUp in "pool-deaths" within 100;
+    a_lock_that_nobody_else_takes_over: NotPoisoned in "pool-deaths" within 100;
     a_lock_released_before_the_writes: UnlockedFirst in "pool" within 50;
     a_leaf_not_read_again_under_its_lock: NoRereadUnderLock in "pool" within 50;
     a_fence_answered_early: FenceAnsweredEarly in "pool-leases" within 200;

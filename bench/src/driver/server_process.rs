@@ -159,7 +159,7 @@ fn network_url(ready: &str) -> Option<ServerUrl> {
 /// The first line of a process's output; `None` if it does not come in time.
 fn first_line(out: ChildStdout) -> Option<String> {
     let (sender, receiver) = mpsc::channel();
-    // Reading cannot be given up, so a thread does it; it ends with the process at the latest.
+    // Reading has no time-out, so a thread does it. The thread ends with the process at the latest.
     std::thread::spawn(move || {
         let mut line = String::new();
         let read = BufReader::new(out).read_line(&mut line);

@@ -271,7 +271,7 @@ pub fn a_compute_node_changes_its_number<F: FabricUnderTest>(subjects: impl Into
 
     let drawn = client.links(TABLE).expect("the table").locks.draw(1 << (LOCK_SEQUENCE_BITS - 1));
     assert!(drawn >= 400, "{drawn} lock values for 400 writes");
-    trainer.step(64).map(drop).expect_err("its compute node is to be given up");
+    trainer.step(64).map(drop).expect_err("its compute node has to go on under another number");
     put(0, 400);
     let second = number();
     assert_ne!(second, first, "another number");

@@ -7,8 +7,8 @@
 mod backend;
 mod bulk_load;
 mod error;
-mod given_up;
 mod nodes;
+mod poisoned;
 mod rolex;
 mod trainer;
 

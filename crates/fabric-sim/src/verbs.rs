@@ -91,7 +91,7 @@ impl State {
         let (host, guarantees) = (client.host, self.hosts[client.host].guarantees);
         let is_current = self.set_under_way(pair, slot, serial, matches!(verb, Verb::Call(_)));
         match verb {
-            // One that its slot has already given up fetches for nobody.
+            // A READ that its slot has already abandoned fetches for nobody.
             Verb::Read if is_current => self.launch_read(pair, slot, serial, &guarantees),
             Verb::Read => {}
             Verb::Write { region, first, words } => {

@@ -49,7 +49,7 @@ impl RolexEngine {
                 | RolexError::Learned(LearnedError::Fabric(_))
         );
         #[cfg(injected)]
-        let broke_off = broke_off && !is_injected(Bug::NotGivenUp);
+        let broke_off = broke_off && !is_injected(Bug::NotPoisoned);
         if broke_off {
             self.session.calls.give_up();
         }

@@ -67,7 +67,7 @@ pub enum Bug {
     /// A pool's lock is taken over without a fence for its holder.
     StolenUnfenced,
     /// A compute node one of whose operations broke off goes on under its number.
-    NotGivenUp,
+    NotPoisoned,
     /// A pool's lock is released before the WRITEs that were made under it.
     UnlockedFirst,
     /// A pool's leaf is not READ again behind the lock: what was READ before counts.

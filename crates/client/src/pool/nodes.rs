@@ -25,7 +25,7 @@ use farsight_protocol::{
 };
 use serde::de::DeserializeOwned;
 
-use super::given_up::GivenUp;
+use super::poisoned::Poisoned;
 use super::{PoolError, PoolLinks};
 use crate::CatalogueError;
 use crate::ask::Asker;
@@ -39,7 +39,7 @@ pub(crate) struct Nodes<C: Connection> {
     /// By name.
     tables: Mutex<HashMap<String, Arc<Known>>>,
     /// Whether anything may begin here any more.
-    given_up: GivenUp,
+    poisoned: Poisoned,
 }
 
 struct Node<C: Connection> {
@@ -80,7 +80,7 @@ impl<C: Connection> Nodes<C> {
             |connection: C| Ok(Node { asker: Asker::new(&connection, NodeKind::MemoryNode)?, connection });
         let all = connections.into_iter().map(node).collect::<Result<_, FabricError>>()?;
         let (epochs, locks) = (OnceLock::new(), OnceLock::new());
-        Ok(Self { all, epochs, locks, tables: Mutex::default(), given_up: GivenUp::default() })
+        Ok(Self { all, epochs, locks, tables: Mutex::default(), poisoned: Poisoned::default() })
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -95,15 +95,15 @@ impl<C: Connection> Nodes<C> {
         self.connection(node).peer()
     }
 
-    /// Whether this compute node was given up.
-    pub(super) fn given_up(&self) -> &GivenUp {
-        &self.given_up
+    /// Whether this compute node is poisoned.
+    pub(super) fn poisoned(&self) -> &Poisoned {
+        &self.poisoned
     }
 
-    /// Fails if this compute node was given up, or is to be because its lock values run out.
+    /// Fails if this compute node is poisoned, or has to stop because its lock values run out.
     pub(super) fn standing(&self) -> Result<(), FabricError> {
         let peer = Nodes::peer(self, 0);
-        self.given_up.check(peer)?;
+        self.poisoned.check(peer)?;
         if !self.locks.get().is_some_and(ComputeNodeLocks::are_running_out) {
             return Ok(());
         }
