@@ -13,7 +13,7 @@ const BATCH: usize = 64;
 const KEY_PART_BYTES: u64 = 192;
 const LINE_BYTES: u64 = 64;
 
-/// A server with one table, loaded, trained and at rest.
+/// A server with one table, loaded, trained and idle.
 pub trait LoadedTable {
     /// Sessions of one client program, which share its cache.
     type Session: MeteredSession;

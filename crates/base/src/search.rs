@@ -117,8 +117,8 @@ pub fn equal_words_stamped(lines: &[SharedLine; SEARCH_LINES], key: u64) -> Stam
     if Moves::are_widest() {
         // SAFETY: AVX-512F was detected.
         let (equal, [first, second, third], changed) = unsafe { equal_words_stamped_avx512(lines, key) };
-        let is_at_rest = changed | (first | second | third) & 1 == 0;
-        let equal = if is_at_rest { equal } else { 0 };
+        let is_consistent = changed | (first | second | third) & 1 == 0;
+        let equal = if is_consistent { equal } else { 0 };
         return StampedWords { equal, first: Stamp(first), second: Stamp(second), third: Stamp(third) };
     }
     equal_words_copied(lines, key)
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_at_rest_are_searched_where_they_lie() {
+    fn consistent_lines_are_searched_where_they_lie() {
         let mut random = SplitMix64::new(12);
         let mut changing = 0;
         for _ in 0..4_000 {
@@ -491,14 +491,14 @@ mod tests {
             });
             let key = random.below(4);
             let shared = lines.map(|line| line.map(AtomicU64::new));
-            let at_rest = lines.iter().all(|line| line[0] & 1 == 0);
-            changing += usize::from(!at_rest);
+            let consistent = lines.iter().all(|line| line[0] & 1 == 0);
+            changing += usize::from(!consistent);
             let copies = lines.map(Line);
-            let expected = if at_rest { equal_words_portable(&copies, key) } else { 0 };
+            let expected = if consistent { equal_words_portable(&copies, key) } else { 0 };
             for found in [equal_words_stamped(&shared, key), equal_words_copied(&shared, key)] {
                 assert_eq!(found.equal, expected, "{lines:?} {key}");
                 let stamps = [found.first.0, found.second.0, found.third.0];
-                assert!(!at_rest || stamps == lines.map(|line| line[0]));
+                assert!(!consistent || stamps == lines.map(|line| line[0]));
             }
         }
         assert!((500..3_500).contains(&changing), "{changing} of 4,000 were changing");

@@ -32,7 +32,7 @@ pub enum Planned {
     Damaged,
 }
 
-/// Plans `write` on `leaf`, which is at rest and locked, and the lock's release. If the leaf must be split
+/// Plans `write` on `leaf`, which is consistent and locked, and the lock's release. If the leaf must be split
 /// its upper half goes to `room`, a block of the same memory node that is no leaf of the chain.
 pub fn plan(
     leaf: &mut LockedLeaf<'_>,

@@ -36,7 +36,7 @@ impl Progress<'_> {
         self.cursor.filter(|_| self.pairs.len() < self.end)
     }
 
-    /// Takes the leaf that was READ into `lines`, if it is the cursor's and at rest.
+    /// Takes the leaf that was READ into `lines`, if it is the cursor's and consistent.
     fn take(&mut self, geometry: &BlockGeometry, place: LeafPlace, lines: &[Line]) -> Result<(), Seen> {
         let Some(cursor) = self.cursor else { return Ok(()) };
         self.cursor = take(geometry, lines, cursor, self.end - self.pairs.len(), self.pairs)?;
@@ -114,7 +114,7 @@ impl RolexSession {
                     // Those before it held all of its keys.
                     Err(Seen::Right { .. }) if progress.last.is_some() => break,
                     Err(seen) => {
-                        // A leaf between, or this one is not at rest: by the sibling of the one before.
+                        // A leaf between, or this one is not consistent: by the sibling of the one before.
                         self.scan_on(slot, Some((place, lines, seen)), progress).await?;
                     }
                 }
@@ -161,8 +161,8 @@ impl RolexSession {
     }
 }
 
-/// Appends up to `limit` pairs of a leaf from `cursor` on; its high fence, if it has one. What it is instead
-/// of the cursor's leaf at rest.
+/// Appends up to `limit` pairs of a leaf from `cursor` on. Returns its high fence, if it has one, or what it
+/// is instead of the cursor's leaf in a consistent state.
 fn take(
     geometry: &BlockGeometry,
     lines: &[Line],

@@ -191,7 +191,7 @@ struct Current {
 /// Whether a group's leaves come to rest.
 #[derive(Clone, Copy, Default, Debug)]
 struct Rest {
-    /// How often in a row they were not at rest when they were READ.
+    /// How often in a row they were inconsistent when they were READ.
     unsettled: u32,
     /// Steps for which the group is passed over.
     steps: u32,
@@ -383,22 +383,22 @@ impl Trainer {
         collected.map(Some)
     }
 
-    /// Whether these leaves of a group were at rest, and none waits to be merged. If that is so again and
-    /// again, without anything having been achieved, the group is left alone for a while.
+    /// Whether no leaf of a group was locked and none waits to be merged. If one was or does, step after
+    /// step, and the trainer achieves nothing, it leaves the group alone for a while.
     fn note_leaves(&mut self, group: usize, leaves: &[Collected], is_progress: bool) -> bool {
-        let is_at_rest =
+        let is_consistent =
             leaves.iter().all(|leaf| !leaf.is_locked) && leaves[1..].iter().all(|leaf| !leaf.is_empty);
-        let Some(current) = self.current.as_mut() else { return is_at_rest };
+        let Some(current) = self.current.as_mut() else { return is_consistent };
         let rest = &mut current.rests[group];
-        if is_at_rest || is_progress {
+        if is_consistent || is_progress {
             *rest = Rest::default();
-            return is_at_rest;
+            return is_consistent;
         }
         rest.unsettled += 1;
         if let Some(doublings) = rest.unsettled.checked_sub(UNSETTLED_MAX) {
             rest.steps = 1 << doublings.min(REST_DOUBLINGS_MAX);
         }
-        is_at_rest
+        is_consistent
     }
 
     /// Publishes the image of a group in the place of `old`; false if another trainer was quicker.

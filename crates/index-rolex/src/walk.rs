@@ -1,4 +1,4 @@
-//! Where an operation goes on after a leaf that was not the key's, or not at rest.
+//! Where an operation goes on after a leaf that was not the key's, or not consistent.
 //!
 //! Invariant: the walk ends. Leaves are looked at [`STEPS_MAX`] times at most, busy ones are waited for
 //! [`WAIT_MAX`] in all, and for a lease that runs. A lock whose word stands for [`ASK_AFTER`] has its memory
@@ -109,7 +109,7 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// Begins at a leaf of the chain that was READ at rest, with this lock.
+    /// Begins at a leaf of the chain that was consistent when it was READ, with this lock.
     pub(crate) fn come_from(&mut self, leaf: LeafPlace, lock: LockWord) {
         self.before = Some((leaf, lock));
     }

@@ -48,7 +48,7 @@ impl RolexSession {
                 let geometry = *self.table().geometry();
                 let leaf = LockedLeaf::new(&geometry, place.leaf_number(), &mut block);
                 let seen = match leaf.search(write.key) {
-                    _ if !leaf.is_at_rest() => Seen::Closed,
+                    _ if !leaf.is_consistent() => Seen::Closed,
                     KeySearch::Hit { .. } | KeySearch::Absent => {
                         let outcome = self.change(slot, &candidates, leaf, place, write).await?;
                         self.learn(slot, &walk, &candidates, &block, place, write.key).await;
@@ -132,7 +132,7 @@ impl RolexSession {
         }
     }
 
-    /// Changes the leaf, which is at rest, locked and the key's, and releases it.
+    /// Changes the leaf, which is consistent, locked and the key's, and releases it.
     async fn change<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,

@@ -162,7 +162,7 @@ impl RolexSession {
     ) -> Option<WriteOutcome> {
         let mut leaf = LockedLeaf::new(self.table().geometry(), place.leaf_number(), block);
         let planned =
-            if leaf.is_at_rest() { plan(&mut leaf, None, write, plans) } else { Planned::Elsewhere };
+            if leaf.is_consistent() { plan(&mut leaf, None, write, plans) } else { Planned::Elsewhere };
         match planned {
             Planned::Done(WriteOutcome::Removed(_)) if is_to_be_merged(&leaf) => {}
             Planned::Done(outcome) if plans.len() <= writes_max => return Some(outcome),

@@ -8,7 +8,7 @@ use farsight_layout::{Geometry, KeyLines, LEAF_SLOTS, LeafSlot, PairsRoom};
 
 use crate::Pairs;
 
-/// A private copy of a leaf whose key lines are at rest.
+/// A private copy of a leaf whose key lines are consistent.
 #[derive(Clone, Copy)]
 pub struct LeafAtRest<'a> {
     /// Where things stand in it.

@@ -68,7 +68,7 @@ impl RolexSession {
                 continue;
             }
             let mut leaf = LockedLeaf::new(&geometry, place.leaf_number(), &mut block);
-            let is_it = leaf.is_at_rest() && leaf.fences().is_some_and(|fences| fences.low == low);
+            let is_it = leaf.is_consistent() && leaf.fences().is_some_and(|fences| fences.low == low);
             let mut writes = Writes::default();
             if is_it && !leaf.is_anchored() {
                 leaf.anchor(&mut writes);

@@ -194,7 +194,7 @@ async fn read_leaves<Q: QueuePair>(
         }
         waiting = again;
     }
-    let last = stale("leaf at rest", 0, waiting[0].leaf_number().0.into());
+    let last = stale("consistent leaf", 0, waiting[0].leaf_number().0.into());
     Err(LearnedError::Unsettled { tries: TRIES_MAX, last }.into())
 }
 

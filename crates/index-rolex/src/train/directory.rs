@@ -189,8 +189,9 @@ impl Trainer {
         let size = leaves.len().div_ceil(count).max(1);
         // An image that says it is older than the counter is trained again.
         let before = (splits as u32).wrapping_sub(1);
-        let is_at_rest = |leaf: &Collected| !leaf.is_locked && !leaf.is_empty;
-        let time_of = |piece: &[Collected]| if piece.iter().all(is_at_rest) { splits as u32 } else { before };
+        let is_consistent = |leaf: &Collected| !leaf.is_locked && !leaf.is_empty;
+        let time_of =
+            |piece: &[Collected]| if piece.iter().all(is_consistent) { splits as u32 } else { before };
         let known = leaves.chunks(size).map(|piece| (piece, time_of(piece)));
         let unknown = rest.as_ref().map(|leaf| (std::slice::from_ref(leaf), before));
         let mut pieces = Vec::new();

@@ -122,7 +122,7 @@ impl RolexSession {
             return Ok(false);
         }
         let mut leaf = LockedLeaf::new(&geometry, left.leaf_number(), &mut left_block);
-        if !leaf.is_at_rest() || leaf.next() != right.leaf_number() {
+        if !leaf.is_consistent() || leaf.next() != right.leaf_number() {
             self.release(slot, left).await?;
             return Ok(false);
         }
@@ -135,7 +135,7 @@ impl RolexSession {
         let mut empty = LockedLeaf::new(&geometry, right.leaf_number(), &mut right_block);
         let ends = |fences: farsight_layout::Fences| fences.high;
         let is_sibling = leaf.fences().and_then(ends) == empty.fences().map(|fences| fences.low);
-        let is_to_go = empty.is_at_rest() && empty.is_empty() && is_sibling;
+        let is_to_go = empty.is_consistent() && empty.is_empty() && is_sibling;
         if !is_to_go || empty.is_anchored() && !self.may_go(slot, group).await? {
             self.release(slot, right).await?;
             self.release(slot, left).await?;

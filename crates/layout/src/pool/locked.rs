@@ -41,7 +41,7 @@ impl<'a> LockedLeaf<'a> {
     /// True if every line is even and of one incarnation, and the fences are a leaf's. It is, unless a holder
     /// of the lock died, or the block never was a leaf.
     #[must_use]
-    pub fn is_at_rest(&self) -> bool {
+    pub fn is_consistent(&self) -> bool {
         let incarnation = self.stamp(0).incarnation();
         let mut stamps = (0..self.leaf_lines()).map(|line| self.stamp(line));
         stamps.all(|stamp| !stamp.is_changing() && stamp.incarnation() == incarnation)
@@ -72,7 +72,7 @@ impl<'a> LockedLeaf<'a> {
         self.stamp(0).incarnation()
     }
 
-    /// Looks `key` up. Of a leaf at rest, never [`KeySearch::Changing`].
+    /// Looks `key` up. In a consistent leaf, never [`KeySearch::Changing`].
     #[must_use]
     pub fn search(&self, key: u64) -> KeySearch {
         self.key_lines().search(key)
