@@ -1,7 +1,7 @@
-//! READs over TCP, against the most that a network card in software can do on this machine: a message with
-//! the places of a batch (of 256 at most), one with their lines, nothing checked, nothing kept. Server and
-//! client on a core each, both sides of either in turns, the same bytes. Besides, READs that are filtered, as
-//! those of GETs are.
+//! READs over TCP, against the most that a network card in software can do on this machine. That card takes a
+//! message with the places of a batch (of 256 at most) and answers with their lines. It checks and keeps
+//! nothing. Server and client have a core each, both sides of either in turns, the same bytes. The bench also
+//! measures filtered READs, as those of GETs are.
 //!
 //!     cargo bench -p farsight-bench --bench tcp [-- LINES [ROUNDS [MEBIBYTES [DEPTH]]]]
 

@@ -1,7 +1,7 @@
 //! Results in files: all of one, or what was there before.
 //!
 //! Invariant: a regular file is replaced by a rename, after its successor was written and synchronized in the
-//! same directory; whoever reads its name sees the old bytes or the new ones, also after a full disk or a
+//! same directory. A reader of its name sees the old bytes or the new ones, also after a full disk or a
 //! crash. What is no regular file (a terminal, a pipe, `/dev/stdout`) is written where it is.
 
 use std::fs::{File, OpenOptions, Permissions};

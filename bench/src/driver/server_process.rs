@@ -24,9 +24,9 @@ const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// The file, beside the socket, that takes its stderr.
 const LOG: &str = "server.log";
 
-/// How to start a server: a command line to which `--socket PATH` is added, and which prints
-/// `ready url=URL pid=PID`, with a `url=` an address, to its stdout and nothing else. One for inserts
-/// understands `--prefault=BYTES`.
+/// How to start a server: a command line, to which the driver adds `--socket PATH`. The server prints `ready
+/// url=URL pid=PID`, with a `url=` an address, to its stdout and nothing else. One for inserts understands
+/// `--prefault=BYTES`.
 #[derive(Debug, Clone)]
 pub struct ServerCommand {
     /// The program.

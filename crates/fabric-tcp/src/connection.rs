@@ -22,7 +22,7 @@ pub struct ConnectOptions {
     /// With it, the server must have a certificate for the name or address connected to, this client shows
     /// its own, and everything is encrypted.
     pub tls: Option<Tls>,
-    /// Connects in the clear beyond this machine: whoever is on the way can read and change everything.
+    /// Connects in the clear beyond this machine: anyone on the way can read and change everything.
     pub allow_plaintext: bool,
     /// How sessions wait for the server.
     pub waiting: Waiting,

@@ -52,7 +52,7 @@ pub struct ListenOptions {
     pub format_version: u32,
     /// With it, only clients with a certificate are let in, and everything is encrypted.
     pub tls: Option<Tls>,
-    /// Serves in the clear beyond this machine: whoever is on the way can read and change everything.
+    /// Serves in the clear beyond this machine: anyone on the way can read and change everything.
     pub allow_plaintext: bool,
     /// How workers wait for their clients.
     pub waiting: Waiting,

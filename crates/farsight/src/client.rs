@@ -42,7 +42,7 @@ pub struct ConnectOptions {
     pub tls: Option<Tls>,
     /// The network card to use for RDMA, by its name; without one the one with this side's address.
     pub rdma_device: Option<String>,
-    /// Connects without certificates to other machines, where whoever is on the way can read and change
+    /// Connects without certificates to other machines, where anyone on the way can read and change
     /// everything.
     pub allow_plaintext: bool,
     /// How sessions over TCP and RDMA wait for answers.

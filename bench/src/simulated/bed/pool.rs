@@ -30,7 +30,7 @@ const JOIN_MAX: Duration = Duration::from_secs(60);
 /// The most virtual time that training may take, and between two looks at it.
 const TRAINING_MAX: Duration = Duration::from_secs(60);
 const TRAINING_LOOK: Duration = Duration::from_millis(1);
-/// One key in so many is asked for to fill a cache: each group of leaves has more.
+/// One key in so many is read to fill a cache: each group of leaves has more.
 const WARM_STEP: usize = 512;
 const WARM_BATCH: usize = 64;
 

@@ -20,7 +20,7 @@ use crate::trusted_servers::TrustedServers;
 /// Its part of every table ends with it, as it says on stderr, and the pool with that.
 ///
 /// A compute node that holds a lock for longer than the lease, while others wait for it, is fenced. Over
-/// networks that ends its connections, which it makes anew. Over shared memory it is told to end them; if it
+/// networks that ends its connections, which it makes anew. Over shared memory it is told to end them. If it
 /// does not within a second, because it is stopped, its process is killed, and the report on standard error
 /// names it. Processes that serve memory themselves are never killed.
 #[derive(Debug, Args)]

@@ -57,7 +57,7 @@ class Server(_Listening):
     """A server with threads of its own, for tests and for programs that bring their own store.
 
     It listens at `socket` and at the addresses of `listen`, as in ``tcp://127.0.0.1:7474``; without either,
-    where ``farsight serve`` does. `allow_plaintext` serves TCP to other machines, where whoever is on the way can
+    where ``farsight serve`` does. `allow_plaintext` serves TCP to other machines, where anyone on the way can
     read and change everything. Tables are in memory, each takes at most `table_memory_bytes`, and they end with
     the server. As a context manager it stops at the end.
 

@@ -30,7 +30,7 @@ pub struct ConnectOptions {
     /// With it, the server must have a certificate for the name or address connected to, this client shows
     /// its own, and keys are told in secret. What the cards then send is in the clear all the same.
     pub tls: Option<Tls>,
-    /// Connects to other machines without certificates: whoever is on the way learns the keys, or plays the
+    /// Connects to other machines without certificates: anyone on the way learns the keys, or plays the
     /// server.
     pub allow_plaintext: bool,
     /// How sessions wait for completions.
