@@ -6,9 +6,9 @@
 //! fabric's guarantees, and an engine that survives there has met it.
 //!
 //! Protocol: the same steps run beside each other in threads over a real fabric ([`threads`]), thousands of
-//! times, each time over fresh lines, and under many seeds over the simulated one ([`simulated`]). What was
-//! seen is compared: a real fabric's outcomes with the program's and with the simulator's, the simulator's
-//! with the program's in both directions.
+//! times, each time over fresh lines. They also run under many seeds over the simulated one ([`simulated`]).
+//! The test compares the outcomes: a real fabric's with the program's and with the simulator's, the
+//! simulator's with the program's in both directions.
 //!
 //! A fabric joins by one line: [`compare`] with what makes it.
 

@@ -1,4 +1,4 @@
-//! The cached static tree reads the same leaves as the learned cache and gives the same answers; as the table
+//! The cached static tree reads the same leaves as the learned cache and gives the same answers. As the table
 //! grows past it, it finds what moved or says that it is too old, and never answers wrongly.
 
 use std::collections::BTreeMap;

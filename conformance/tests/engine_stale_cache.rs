@@ -185,9 +185,9 @@ fn reused_blocks_lose_no_key() {
     }
 }
 
-/// Two keys between each of `keys` and the next: each leaf of the load gets twice what it has and is split
-/// into a few, so no chain that grows from one is longer than a walk's bound, which random keys reach now
-/// and then.
+/// Two keys between each of `keys` and the next. Each leaf of the load gets twice what it has and is split
+/// into a few. So no chain that grows from one is longer than a walk's bound, which random keys reach now and
+/// then.
 fn two_between_each(keys: &BTreeSet<u64>) -> Vec<u64> {
     let thirds = |(left, right): (&u64, &u64)| {
         let third = (right - left) / 3;

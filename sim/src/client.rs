@@ -490,9 +490,8 @@ impl<C: Cluster> Client<C> {
         }
     }
 
-    /// Nothing but want of room or of versions is a reason to refuse a write here: only one that adds a pair
-    /// wants the one, and only one that stores a value the other. Or a leaf that stayed locked as long as a
-    /// clock says.
+    /// A server may refuse a write here for three reasons. A write that adds a pair may lack room. A write
+    /// that stores a value may lack a version. Or a leaf stayed locked as long as a clock says.
     fn check_refusal(&self, operation: WriteOperation, code: ErrorCode) -> Result<(), End> {
         if code == ErrorCode::Contended && self.plan.allowed.contention() == Meaning::Explained {
             return Ok(());

@@ -1,15 +1,15 @@
 //! Is there an order in which the operations on one key could have happened, one after the other?
 //!
-//! Invariant: the answer is exact. A history passes if and only if some order of its operations respects real
-//! time (what ended before another began comes first), gives every one of them the answer that it got, and
-//! has growing versions.
+//! Invariant: the answer is exact. A history passes if and only if some order of its operations explains it.
+//! That order respects real time: what ended before another began comes first. It gives every operation the
+//! answer that it got, and has growing versions.
 //!
-//! The search is Wing and Gong's with Lowe's memory of configurations, as porcupine does it: take any
-//! operation that may come first, go back where that leads nowhere, and never try the same set of operations
-//! with the same state twice. Versions leave it few choices: every version that is known, from an answer or
-//! from a read of the value, has its rank, and operations come in the order of the ranks. An operation that
-//! fits and changes nothing is taken at once: whatever order there is, there is one that begins with it. Keys
-//! are independent, so each is searched by itself.
+//! The search is Wing and Gong's with Lowe's memory of configurations, as porcupine does it. It takes any
+//! operation that may come first, goes back where that leads nowhere, and never tries the same set of
+//! operations with the same state twice. Versions leave it few choices. Every version that is known, from an
+//! answer or from a read of the value, has its rank, and operations come in the order of the ranks. An
+//! operation that fits and changes nothing is taken at once: if there is an order, there is one that begins
+//! with it. Keys are independent, so each is searched by itself.
 //!
 //! Writes of unknown outcome make the configurations many: each of them may be taken or left. But one that
 //! is left can still be taken later. So a configuration that led nowhere rules out every other with the same

@@ -118,7 +118,7 @@ fn writes_behind_one_that_was_given_up() {
     assert_is_said(Bug::SentBehindGivenUp, "pool-network", strikes, 200, "Contended");
 }
 
-/// Whoever connects is refused, for ever.
+/// Every client that connects is refused, for ever.
 #[test]
 fn newcomers_taken_for_fenced() {
     // Deaths under locks in the beginning; who waits for those locks lives, and newcomers come all the time.

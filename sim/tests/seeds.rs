@@ -130,7 +130,7 @@ fn run_with(name: &str, rules: &[Rule], seeds: u64) {
     }
 }
 
-/// A card that gave a WRITE up sends none behind it, also if a delay lets that leave after the cut: a leaf
+/// A card that abandoned a WRITE sends none behind it, also if a delay lets that leave after the cut. A leaf
 /// changed so could not be repaired, and stayed busy. (Seed 9,043,370 of `pool-network` was one.)
 #[test]
 fn cuts_and_delays_leave_leaves_that_can_be_repaired() {

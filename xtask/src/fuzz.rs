@@ -4,7 +4,7 @@
 //!
 //! Protocol: the build needs the stable toolchain and a C++ compiler, for libFuzzer itself; rustc's own LLVM
 //! counts the edges. Each target begins with the seeds that its encoders write and with what earlier runs
-//! found to reach new code (`target/fuzz/TARGET/corpus`), and runs for so many seconds, as many targets at a
+//! found to reach new code (`target/fuzz/TARGET/corpus`). It runs for so many seconds, as many targets at a
 //! time as there are processors. An input that fails is kept beside the corpus.
 
 use std::path::{Path, PathBuf};

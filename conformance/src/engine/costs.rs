@@ -36,7 +36,7 @@ pub trait MeteredSession: SessionUnderTest {
     /// Fetches the whole model.
     fn prefill(&mut self);
 
-    /// Verbs so far that the engine asked for: the budgets are the engine's, whatever a device adds to each.
+    /// Verbs so far that the engine posted: the budgets are the engine's, whatever a device adds to each.
     fn meters(&self) -> Meters;
 
     /// What the engine counted so far.
@@ -283,7 +283,7 @@ pub fn access_by_calls_reads_nothing<L: LoadedTable>() {
     let keys = loaded.some(64 * 100);
     let (meters, counters) = cost(&mut session, |session| get_all(session, &keys, true));
     assert_eq!((meters.reads, meters.calls, meters.doorbells), (0, 100, 100), "{meters:?}");
-    assert_eq!(counters.fallbacks, 0, "what was asked for is no fallback");
+    assert_eq!(counters.fallbacks, 0, "what was requested is no fallback");
 }
 
 /// Access by calls reads nothing, whatever another session of the program put into the cache that they share:
@@ -334,7 +334,7 @@ pub fn a_cache_filled_on_demand_costs_a_call_a_sub_model<L: LoadedTable>() {
     assert!(first.fallbacks >= stats.sub_models_filled, "{first:?} {stats:?}");
     assert!(first.fallbacks <= 2 * stats.sub_models + BATCH as u64, "{first:?} {stats:?}");
     let (meters, again) = cost(&mut session, |session| get_all(session, &keys, true));
-    assert_eq!((meters.calls, again.fallbacks), (0, 0), "what was asked for is there: {meters:?}");
+    assert_eq!((meters.calls, again.fallbacks), (0, 0), "what was requested is there: {meters:?}");
 }
 
 /// The cache of a million keys is small.

@@ -53,8 +53,8 @@ fn is_restart_of(error: &(dyn std::error::Error + 'static), node: &str) -> bool 
     words.contains(node) && words.contains("was started again")
 }
 
-/// A memory node ends, and comes back empty, under a session that is open: it is named, nothing is answered
-/// in its place, and what the others hold is theirs still, and right.
+/// A memory node ends, and comes back empty, under a session that is open. The session names it, and no other
+/// node answers in its place. What the others hold is theirs still, and right.
 ///
 /// # Panics
 /// If a promise is broken.
@@ -246,8 +246,8 @@ pub fn compute_nodes_join_and_leave_under_load(url: impl Fn(&Directory, usize) -
     drop(training);
 }
 
-/// A compute node that runs out of lock values goes on under another number: its sessions with their next
-/// writes, in which nobody notices anything; its trainers end, and new ones work.
+/// A compute node that runs out of lock values goes on under another number. Its sessions do so with their
+/// next writes, and callers notice nothing. Its trainers end, and new ones work.
 ///
 /// # Panics
 /// If a promise is broken.

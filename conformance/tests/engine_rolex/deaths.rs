@@ -1,4 +1,4 @@
-//! Sessions that die between any two of their changes, under a lock or not: the next session that comes by
+//! Sessions that die between any two of their changes, under a lock or not. The next session that comes by
 //! finds what was written or what stood there before, and goes on.
 
 use std::collections::BTreeMap;

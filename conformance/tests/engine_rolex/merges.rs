@@ -1,5 +1,5 @@
-//! Leaves that lose their last pair go back to their memory nodes: under readers, scans and inserts beside,
-//! and though the trainer that merges them dies between any two of its changes.
+//! Leaves that lose their last pair go back to their memory nodes. They do so under readers, scans and
+//! inserts beside, and though the trainer that merges them dies between any two of its changes.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -196,8 +196,8 @@ fn die_anywhere(sizes: GroupSizes) -> usize {
     merged
 }
 
-/// A trainer that merges leaves stops between two of its changes, and another one makes each of those leaves
-/// the first of a group of its own, which the first one does not hear of.
+/// A trainer that merges leaves stops between two of its changes. Another one makes each of those leaves the
+/// first of a group of its own, which the first trainer does not hear of.
 #[test]
 fn no_leaf_is_merged_at_which_a_group_begins_meanwhile() {
     const KEYS: u64 = 200;

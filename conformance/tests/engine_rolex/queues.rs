@@ -1,6 +1,6 @@
-//! A table that is filled at one end and emptied at the other takes no more memory however long that goes on:
-//! groups that have shrunk are put together, the leaves at which they began go back, and directories stand
-//! where directories stood.
+//! A table that is filled at one end and emptied at the other takes no more memory however long that goes on.
+//! Trainers put shrunk groups together, the leaves at which those began go back, and directories stand where
+//! directories stood.
 
 use farsight::{Access, WriteOperation};
 use farsight_base::prng::SplitMix64;

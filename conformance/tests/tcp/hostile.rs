@@ -192,7 +192,7 @@ fn a_client_that_does_not_read_is_not_served_and_loses_nothing() {
     let mut client = RawClient::connect(bench.server.host().local_address());
     let token = client.attach(bench.region.id().0);
     let mut queue = client.open_queue();
-    // 64 MiB of lines are asked for, more than kernel and server keep for one client.
+    // 64 MiB of lines are requested, more than kernel and server keep for one client.
     let mut written = 0;
     for sequence in 1..=FRAMES {
         let frame = batch(sequence, 1, 1, &[&token[..], &verb(1, 0, LINES, 0)].concat());
