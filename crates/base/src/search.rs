@@ -55,8 +55,9 @@ pub fn equal_words(lines: &[Line; SEARCH_LINES], key: u64) -> u32 {
     equal_words_portable(lines, key)
 }
 
-/// The words of shared memory that equal `key`, in place: no copy, no stamps, so the answer may mix two
-/// moments of a line and proves nothing: who wants a proof reads what was found between two looks at a stamp.
+/// The words of shared memory that equal `key`, in place, without copy or stamps. The answer may mix two
+/// moments of a line, and proves nothing. A caller that wants a proof reads the words found between two looks
+/// at a stamp.
 #[inline(always)]
 #[must_use]
 pub fn equal_words_unchecked(
@@ -149,7 +150,7 @@ unsafe fn equal_words_stamped_avx512(
     let (stamp0, stamp1, stamp2, changed, high): (u64, u64, u64, u64, u64);
     // SAFETY: the block reads 192 B of lines that are borrowed and that atomics alone write, each 8 B of
     // which a vector move loads whole. x86-64 performs loads in program order, so the order of the
-    // instructions is that of a seqlock's reader: each stamp, its line, all stamps again; the compiler moves
+    // instructions is that of a seqlock's reader: each stamp, its line, all stamps again. The compiler moves
     // no memory access across the block, because it is not `nomem`. The caller has AVX-512F. Registers and
     // flags are declared; the stack stays untouched.
     unsafe {
@@ -243,7 +244,7 @@ pub fn lanes_at_most_widest(words: &[AtomicU64], lanes: Range<usize>, bound: u16
 #[inline(always)]
 #[must_use]
 pub fn lane(words: &[AtomicU64], lane: usize) -> u16 {
-    // Relaxed: whoever searches words that are written meanwhile proves what it finds by other means.
+    // Relaxed: a caller that searches words which are written meanwhile proves what it finds by other means.
     (words[lane / LANES_PER_WORD].load(Ordering::Relaxed) >> (16 * (lane % LANES_PER_WORD))) as u16
 }
 

@@ -2,10 +2,9 @@
 //! library's, or those of a checker.
 //!
 //! Under `cfg(loom)` every load may return each value that the C++ memory model allows, and every schedule is
-//! tried; under `cfg(shuttle)` memory is sequentially consistent and schedules are drawn at random, which
-//! reaches models too large for the former (`model`). Neither type has the size of its word, so under a
-//! checker shared memory is a slice of these types and never a mapping. `injected` makes models fail on
-//! purpose.
+//! tried. Under `cfg(shuttle)` memory is sequentially consistent and schedules are drawn at random, which
+//! reaches models too large for loom (`model`). Neither type has the size of its word, so under a checker
+//! shared memory is a slice of these types and never a mapping. `injected` makes models fail on purpose.
 
 #[cfg(loom)]
 mod weakened;

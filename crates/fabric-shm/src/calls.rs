@@ -1,7 +1,7 @@
 //! A client's calls: requests into one ring, replies out of the other, and sleep in between.
 //!
 //! Invariant: every frame in the request ring yields exactly one reply frame, so `in_flight` counts both. A
-//! reply is kept only if its sequence number is the one that its slot waits for: a slot may be posted to
+//! reply is kept only if its sequence number is the one that its slot waits for. A slot may be posted to
 //! again while an earlier call's reply is still on its way.
 //!
 //! Bounds: frames that find the ring full wait in `overflow`, at most one a slot; replies wait in their

@@ -462,9 +462,9 @@ impl Host for ShmHost {
     /// ended and no request of it executes here. That ends the process's other connections too.
     ///
     /// A client in a thread of this very process is not killed, nor one in a process that serves memory
-    /// itself: others' data would go with it. It is told, ends its connection after the doorbells that change
-    /// memory at that moment, and is awaited: READs of a batch that was rung before may still be taken
-    /// afterwards, which change nothing. If it does not, the fence fails.
+    /// itself: others' data would go with it. The host tells it and waits. It ends its connection after the
+    /// doorbells that change memory at that moment. READs of a batch that was rung before may still be taken
+    /// afterwards; they change nothing. If it does not end its connection, the fence fails.
     ///
     /// Must not be called from a handler that executes a request of that same client: it would wait for
     /// itself, and end in [`FabricError::TimedOut`].

@@ -73,8 +73,8 @@ fn from_client() -> [FromClient; 3] {
     [hello, FromClient::OpenQueue, FromClient::Attach { region: RegionId(3) }]
 }
 
-/// A session that is sent any packets, cut from `data` by their length bytes: it takes one good hello, then
-/// questions, and at the first anything else it ends with a reason that its client can read.
+/// A session that is sent any packets, cut from `data` by their length bytes. It takes one good hello, then
+/// questions. At the first other packet it ends with a reason that its client can read.
 pub fn handshake(data: &[u8]) {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (server, client) =

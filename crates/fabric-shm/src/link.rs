@@ -4,9 +4,12 @@
 //! the link fails. Memory files outlive a dead server, so nothing else would stop READs of frozen data.
 //!
 //! Protocol: the word lies on a page that the kernel wipes in a forked child, so there it reads [`FORKED`].
-//! Whoever notices the end first (the watcher, a call that waits, the owner who closes) writes the reason,
-//! then [`ENDED`], waits for the doorbells that change memory at that moment, and only then hangs up: a
-//! server that sees this side hang up knows that none of its verbs changes anything any more.
+//! The watcher, a call that waits or the owner who closes may notice the end first. That thread
+//! 1. writes the reason, then [`ENDED`],
+//! 2. waits for the doorbells that change memory at that moment,
+//! 3. and only then hangs up.
+//!
+//! So a server that sees this side hang up knows that none of its verbs changes anything any more.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -32,7 +35,7 @@ const ENDED: u64 = 2;
 
 /// How long the server may take to answer on the control socket.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long whoever saw the socket hang up lets a question under way read the server's reason.
+/// How long the thread that saw the socket hang up lets a question under way read the server's reason.
 const FAREWELL_TIMEOUT: Duration = Duration::from_millis(100);
 
 const GONE: &str = "the peer closed the connection or died";

@@ -5,7 +5,7 @@
 //!
 //! Protocol: a visit takes up to [`FRAMES_PER_VISIT`] requests from one ring, then publishes heads and
 //! replies once (after a long request at once) and wakes the client if it sleeps. Queues come from the host
-//! through an inbox and leave when their gate closes, when the client's end of the wake socket hangs up, or
+//! through an inbox. They leave when their gate closes, when the client's end of the wake socket hangs up, or
 //! on a [`Disorder`], which the host is told.
 
 use std::os::fd::OwnedFd;
@@ -24,10 +24,10 @@ use crate::{os, socket};
 
 /// Requests taken from one ring before the next has its turn.
 const FRAMES_PER_VISIT: usize = 16;
-/// A request from this length on takes so long that its reply does not wait for those of the same visit: a
+/// A request from this length on takes so long that its reply does not wait for those of the same visit. A
 /// client that keeps several in flight prepares the next meanwhile.
 const LONG_REQUEST_BYTES: usize = 1024;
-/// Long requests answered before a client that sleeps is woken, if more are waiting: to wake it takes the
+/// Long requests answered before a client that sleeps is woken, if more are waiting. To wake it takes the
 /// server as long as ten writes, and a client that prepares one request at a time sleeps after each.
 const SHOWN_PER_WAKE: u32 = 4;
 /// Visits of all rings between two looks for clients that hung up, for a worker that never sleeps.

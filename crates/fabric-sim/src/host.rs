@@ -1,8 +1,12 @@
 //! A simulated server: its regions, its clients, its ports.
 //!
-//! Protocol of a call: the worker takes a request, its handler executes it at once, and what it stored is
-//! then made visible bit by bit from the moment at which the processor is free; the reply leaves behind the
-//! last store. A server has one processor, so that no call sees what another one has not stored yet.
+//! Protocol of a call:
+//! 1. The worker takes a request, and its handler executes it at once.
+//! 2. From the moment at which the processor is free, the host makes what the handler stored visible bit by
+//!    bit.
+//! 3. The reply leaves behind the last store.
+//!
+//! A server has one processor, so that no call sees what another one has not stored yet.
 
 use std::marker::PhantomData;
 use std::sync::Arc;

@@ -55,7 +55,7 @@ impl State {
             .position(|host| host.is_alive && host.frozen_ns == u64::MAX && host.address == address)
     }
 
-    /// A new client of whoever listens at `address`.
+    /// A new client of the server that listens at `address`.
     pub(crate) fn connect(&mut self, address: &str, format_version: u32) -> Result<usize, FabricError> {
         let process = self.running.map(|process| &self.processes[process]);
         let group = process.map(|process| process.group);

@@ -106,7 +106,7 @@ impl Connection for TcpConnection {
             greet(&connector, self.server, self.options.format_version, purpose).and_then(|opened| {
                 match opened {
                     (packets, ServerMessage::Ready) => {
-                        let early = || connector.protocol("bytes before any were asked for".to_owned());
+                        let early = || connector.protocol("bytes before any were requested".to_owned());
                         packets.into_stream().ok_or_else(early)
                     }
                     (_, other) => Err(connector.protocol(format!("{other:?}"))),

@@ -45,7 +45,7 @@ pub(crate) enum ServerMessage {
     Attached { region: RegionId, rights: RegionRights, length_bytes: u64, token: Token },
     /// There is no such region.
     NoSuchRegion { region: RegionId },
-    /// What was asked for cannot be done now.
+    /// What was requested cannot be done now.
     Failed { text: String },
     /// The server stops.
     Goodbye { text: String },

@@ -4,8 +4,9 @@
 //! are held at that moment. Verbs execute in posting order, each once, however often the client's slowness
 //! interrupts them; calls follow.
 //!
-//! Protocol: all verbs are checked and their lines asked for; then they execute, while the lines are on their
-//! way. The first that is forbidden ends it: those before it are executed and answered, the queue ends.
+//! Protocol: the server checks all verbs and prefetches their lines. Then it executes the verbs, while the
+//! lines are on their way. The first that is forbidden ends it: those before it are executed and answered,
+//! and the queue ends.
 
 use std::io;
 
@@ -21,7 +22,7 @@ use crate::grants::{Grants, HeldGrants};
 use crate::output::Output;
 use farsight_fabric_net::Stream;
 
-/// Lines asked for ahead of the one that is copied: more would push each other out of the nearest caches.
+/// Lines prefetched ahead of the one that is copied: more would push each other out of the nearest caches.
 const PREFETCH_LINES_MAX: usize = 4096;
 
 /// Lines of the longest heading, with what filtered READs found.
@@ -34,7 +35,7 @@ pub(crate) struct Cursor {
     surveyed: Option<Survey>,
     /// The verb that executes now, or the call.
     verb: usize,
-    /// Verbs whose lines have been asked for.
+    /// Verbs whose lines have been prefetched.
     asked: usize,
     /// Where its payload begins.
     payload_at: usize,
@@ -110,7 +111,7 @@ impl Cursor {
                 return Ok(Progress::Denied);
             };
             if self.asked < survey.executed {
-                // As far ahead as the check has gone, which asked for the first lines.
+                // As far ahead as the check has gone, which prefetched the first lines.
                 if let Ok(words) = place(&batch.verb(self.asked), &regions) {
                     prefetch_lines(words, usize::MAX);
                 }
@@ -254,8 +255,8 @@ fn prefetch_lines(words: &[AtomicU64], most: usize) -> usize {
     lines.map(|line| prefetch(&line[0])).count()
 }
 
-/// Checks every verb, and asks for the first lines that those before the first forbidden one touch; counts
-/// the verbs that it asked for in `asked`.
+/// Checks every verb, and prefetches the first lines that those before the first forbidden one touch. Counts
+/// the verbs for which it did so in `asked`.
 fn survey(batch: &Batch<'_>, regions: &Regions<'_>, asked: &mut usize) -> Survey {
     let mut survey = Survey::default();
     let mut prefetched = 0;
@@ -283,8 +284,8 @@ fn survey(batch: &Batch<'_>, regions: &Regions<'_>, asked: &mut usize) -> Survey
     survey
 }
 
-/// Looks through the lines of the filtered READs among the first `executed` verbs, and asks for the parts of
-/// the words found; returns the lines that all of it comes to, those of `picks` among them.
+/// Looks through the lines of the filtered READs among the first `executed` verbs, and prefetches the parts
+/// of the words found. Returns the lines that all of it comes to, those of `picks` among them.
 fn pick(batch: &Batch<'_>, regions: &Regions<'_>, executed: usize, picks: &mut Vec<u8>) -> u32 {
     let (mut payload_at, mut lines) = (0, 0);
     for index in 0..executed {

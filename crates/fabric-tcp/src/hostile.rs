@@ -105,8 +105,8 @@ fn mark(rights: RegionRights) -> Token {
     [if rights == RegionRights::ReadOnly { 0xa1 } else { 0xa2 }; 16]
 }
 
-/// A server's end of a queue pair that is sent any bytes: what is answered is what was asked for, nothing
-/// without a grant is touched, and at anything malformed the queue ends.
+/// A server's end of a queue pair that is sent any bytes. It answers what was requested, touches nothing
+/// without a grant, and ends the queue at anything malformed.
 pub fn batches(data: &[u8]) {
     let grants = Arc::new(Grants::default());
     let regions = [RegionRights::ReadOnly, RegionRights::ReadWrite].map(|rights| {

@@ -1,7 +1,7 @@
 //! Connections as the control thread sees them: what they are to become, and the clients that come of them.
 //!
-//! Invariant: a connection is believed nothing before a hello with the right magic and versions, and a queue
-//! pair nothing before the key of the client that it claims to be of.
+//! Invariant: the server believes a connection nothing before a hello with the right magic and versions. It
+//! believes a queue pair nothing before the key of the client that it claims to be of.
 
 use std::io;
 use std::net::IpAddr;

@@ -43,8 +43,8 @@ impl Gate {
         (!self.is_closed()).then_some(serving)
     }
 
-    /// True while requests of this queue execute. Once false on a closed gate, it stays so: whoever takes the
-    /// mutex after this look sees the gate closed.
+    /// True while requests of this queue execute. Once false on a closed gate, it stays so: a thread that
+    /// takes the mutex after this look sees the gate closed.
     #[must_use]
     pub fn is_being_served(&self) -> bool {
         matches!(self.serving.try_lock(), Err(TryLockError::WouldBlock))

@@ -4,8 +4,8 @@
 //! Invariant: once the `life` word is not [`ALIVE`] it never is again, and every verb of every queue of the
 //! link fails. The reason stands before the word changes.
 //!
-//! Protocol: one watcher thread reads the control connection; it hands answers to whoever asked, and ends the
-//! link when the server says so or hangs up. One question is under way at a time.
+//! Protocol: one watcher thread reads the control connection. It hands answers to the thread that asked, and
+//! ends the link when the server says so or hangs up. One question is under way at a time.
 
 use std::collections::BTreeMap;
 use std::io;

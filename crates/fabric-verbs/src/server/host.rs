@@ -4,7 +4,7 @@
 //! machine's silence, a broken rule, a fence. With it go its queue pairs, and then nothing of it
 //! executes. Once none of its requests executes either, the server is told, which may keep more of it.
 //!
-//! Protocol: one control thread calls [`Host::step`] in a loop; everything there is non-blocking but for the
+//! Protocol: one control thread calls [`Host::step`] in a loop. Everything there is non-blocking but for the
 //! making of queue pairs, so a client that is silent, slow or hostile holds up nobody. Up to its hello a
 //! connection is [`Admission`]'s, and takes the place of no client.
 
@@ -61,8 +61,8 @@ pub struct ListenOptions {
     /// With it, only clients with a certificate are let in, and where regions lie and under which keys is
     /// told in secret. What the cards then send is in the clear all the same.
     pub tls: Option<Tls>,
-    /// Listens beyond this machine without certificates: whoever reaches the port is let in, and whoever is
-    /// on the way learns the keys.
+    /// Listens beyond this machine without certificates: anyone who reaches the port is let in, and anyone on
+    /// the way learns the keys.
     pub allow_plaintext: bool,
     /// How workers wait for calls.
     pub waiting: Waiting,
@@ -303,7 +303,7 @@ impl VerbsHost {
         })
     }
 
-    /// Opens the queue that the client asked for, if there is a port.
+    /// Opens the queue that the client requested, if there is a port.
     fn open_queue(&self, sessions: &mut Sessions, id: ClientId, peer: Endpoint) -> Result<(), Ending> {
         let Some(port) = self.next_port() else { return Ok(()) };
         let planned = sessions.completions() + RECEIVES + CALLS_MAX;

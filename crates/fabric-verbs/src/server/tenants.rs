@@ -6,11 +6,11 @@
 //! told apart: all clients are one tenant. A tenant is there as long as one of its clients.
 //!
 //! Protocol: a region is registered for a tenant when a client of it first attaches it. That takes as long as
-//! the region is large, so a thread of its own does it, and whoever asked is answered when it is done. Where
-//! there are no certificates the only tenant is known from the beginning, and regions are *prepared* when
-//! they are made: a thread of its own takes their memory and registers it for that tenant. With certificates
-//! they are registered once in vain, so that a want of memory shows. Who makes a region, in a client's call,
-//! waits for that for [`PATIENCE`] alone; clients that attach wait for the rest.
+//! the region is large. So a thread of its own does it, and the client that asked is answered when it is
+//! done. Where there are no certificates the only tenant is known from the beginning, and regions are
+//! *prepared* when they are made. A thread of its own takes their memory and registers it for that tenant.
+//! With certificates they are registered once in vain, so that a want of memory shows. Who makes a region, in
+//! a client's call, waits for that for [`PATIENCE`] alone; clients that attach wait for the rest.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{self, Receiver, SendError};
