@@ -3,11 +3,14 @@
 //! Invariant: a future never blocks its thread. A table's futures hand their requests to one *driver*, a
 //! thread with a session of its own, and are woken when it has answered.
 //!
-//! Protocol: the driver takes what waits, at most a few hundred requests, executes the GETs among them as one
-//! staged batch and the writes as one call a kind, hands in the answers, wakes, and looks again. While it is
-//! busy, other tasks' requests gather; so the more tasks there are, the better their READs share doorbells.
-//! With nothing to do it sleeps. A request lives in the queue only as long as its future does: the program's
-//! own futures bound the memory, and a future that must wait for its turn simply waits.
+//! Protocol:
+//! 1. The driver takes the requests that wait, at most a few hundred.
+//! 2. It executes the GETs among them as one staged batch and the writes as one call a kind.
+//! 3. It hands in the answers, wakes their tasks, and looks again. With nothing to do it sleeps.
+//!
+//! While the driver is busy, other tasks' requests gather. So the more tasks there are, the better their
+//! READs share doorbells. A request lives in the queue only as long as its future does: the program's own
+//! futures bound the memory. A future that must wait for its turn simply waits.
 
 mod driver;
 mod operation;
@@ -330,7 +333,7 @@ mod tests {
         drop(pending);
     }
 
-    /// A task whose last handle is dropped by whoever wakes it.
+    /// A task whose last handle is dropped by the thread that wakes it.
     struct Owner(Mutex<Option<AsyncTable<u64>>>, mpsc::Sender<std::thread::ThreadId>);
 
     impl Wake for Owner {

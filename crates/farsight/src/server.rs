@@ -208,9 +208,9 @@ impl ServerBuilder {
         self
     }
 
-    /// Memory that the server takes at its start, on huge pages, instead of when it is first written: so many
-    /// bytes of the table made first, of the second, and so on, at most all of each. So no write waits for
-    /// the system. Memory nodes take none.
+    /// Memory that the server takes at its start, on huge pages, instead of when it is first written. It
+    /// takes so many bytes of the table made first, of the second, and so on, at most all of each. So no
+    /// write waits for the system. Memory nodes take none.
     pub fn prefault(mut self, table_bytes: impl IntoIterator<Item = u64>) -> Self {
         self.options.prefault_bytes = table_bytes.into_iter().collect();
         self

@@ -62,7 +62,8 @@ impl Backoff {
         Self::default()
     }
 
-    /// True whenever whoever is in the way, if it runs, must have been done: time to look whether anybody is.
+    /// True whenever a thread in the way that runs must have finished: time to look whether any thread is in
+    /// the way.
     #[must_use]
     pub fn is_time_to_look(&self) -> bool {
         self.attempts > 0 && self.attempts.is_multiple_of(SPINNING_PAUSES)

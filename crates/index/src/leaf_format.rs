@@ -111,8 +111,9 @@ pub trait LeafFormat: Send + Sync {
     /// Asks for all lines: the leaf will be rewritten.
     fn prefetch_leaf(&self, words: &[AtomicU64]);
 
-    /// Makes a block that nothing names no leaf, under the next incarnation, whoever holds its latch. The
-    /// caller is the one who filled it, and keeps everybody else from writing it until this is done.
+    /// Makes a block that nothing names no leaf, under the next incarnation, even if a thread holds its
+    /// latch. The caller is the one who filled it, and keeps everybody else from writing it until this is
+    /// done.
     fn clear_unnamed(&self, words: &[AtomicU64]);
 
     /// Latches the leaf in `words`; `None` if `attempts` did not suffice.

@@ -1,6 +1,6 @@
 //! The pairs of a whole leaf, appended to a scan's.
 //!
-//! Invariant: keys ascend from the one asked for on, and each has the value that the leaf's incarnation
+//! Invariant: keys ascend from the one requested on, and each has the value that the leaf's incarnation
 //! vouches for; or nothing is appended.
 
 use farsight_base::Line;
@@ -22,8 +22,8 @@ pub struct LeafAtRest<'a> {
 }
 
 impl Pairs {
-    /// Appends up to `limit` pairs of a leaf with keys from `from` on, and returns how many; `None`, with
-    /// the pairs as they were, if a value is not what its key's line promised.
+    /// Appends up to `limit` pairs of a leaf with keys from `from` on, and returns how many. Returns `None`,
+    /// with the pairs as they were, if a value is not what its key's line promised.
     #[inline(always)]
     pub fn append_leaf(&mut self, leaf: &LeafAtRest<'_>, from: u64, limit: usize) -> Option<usize> {
         if let Some((keys, versions, values)) = self.short_room::<LEAF_SLOTS>() {

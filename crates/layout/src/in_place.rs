@@ -1,7 +1,7 @@
 //! A key looked up in a leaf where it lies, for a fabric that has the leaf in its own memory.
 //!
 //! Invariant: an answer is proved by the same lines as one from copies
-//! ([`KeyLines::hit`](crate::KeyLines::hit), [`read_short_value`](crate::read_short_value)): the key's line
+//! ([`KeyLines::hit`](crate::KeyLines::hit), [`read_short_value`](crate::read_short_value)). The key's line
 //! and the value's were each unchanged while it was looked at, and are of one incarnation. Anything else is
 //! no answer; the caller READs copies.
 

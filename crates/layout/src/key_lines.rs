@@ -6,7 +6,7 @@
 //! guess costs time only.
 //!
 //! Why lines of different moments prove a miss: within an incarnation fences do not change and no slot is
-//! used twice, so a key that was here all the time was in one slot, whose line shows it. One that was removed
+//! used twice. So a key that was here all the time was in one slot, whose line shows it. One that was removed
 //! and inserted again meanwhile was absent in between.
 
 use farsight_base::in_order;
@@ -253,8 +253,8 @@ impl KeyLines<'_> {
     }
 }
 
-/// What one line of a key part proves of a key: its slot and the incarnation under which its value must be
-/// found, if `line` holds it in the key part's word `word`.
+/// What one line of a key part proves of a key. It proves the slot and the incarnation under which the key's
+/// value must be found, if `line` holds the key in the key part's word `word`.
 #[inline]
 #[must_use]
 pub fn hit_in_line(line: &Line, word: usize, key: u64) -> Option<(LeafSlot, u32)> {

@@ -3,7 +3,7 @@
 //! A value of one line is a snapshot because its line is. A value of several lines has them for itself, and
 //! each write advances all their versions together: equal even versions are the same write.
 //!
-//! A version of zero marks a slot not written in this incarnation: a READ that took the value's line before
+//! A version of zero marks a slot not written in this incarnation. A READ that took the value's line before
 //! the insert and the key's line after it meets one, and tries again.
 
 #[cfg(any(shuttle, injected))]
@@ -31,7 +31,7 @@ macro_rules! with_value_lines {
     }};
 }
 
-/// Why lines are not the value asked for. All of these mean: look the key up again.
+/// Why lines are not the value wanted. All of these mean: look the key up again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ValueFault {
     /// The lines changed while they were read.

@@ -231,7 +231,7 @@ impl Round {
             if !matches!(long.work, Work::Scan(ScanWork { next_from: Some(_), .. })) {
                 continue;
             }
-            let (index, request) = requests.next().expect("a piece was asked for each scan");
+            let (index, request) = requests.next().expect("a piece was requested for each scan");
             if long.fails(error.as_ref()) || !long.stays_in_life(session.epoch(), &self.table) {
                 continue;
             }
@@ -385,7 +385,7 @@ impl Work {
 }
 
 impl ScanWork {
-    /// Takes the pairs of scan `index` of `pairs`, of which `limit` were asked for.
+    /// Takes the pairs of scan `index` of `pairs`, of which `limit` were requested.
     fn append(&mut self, pairs: &Pairs, index: usize, limit: usize) {
         let mut count = 0;
         let mut next_from = None;

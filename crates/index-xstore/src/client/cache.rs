@@ -38,7 +38,7 @@ mod predictor;
 
 pub use predictor::{Asked, Predictor};
 
-/// Lines asked for of any block of more than one, and of a *long* one.
+/// Lines prefetched of any block of more than one, and of a *long* one.
 const ASKED_LINES: usize = 3;
 const LONG_ASKED_LINES: usize = 7;
 /// Sub-models for each leaf of the region at most. Training makes about one for every two dozen.
@@ -414,7 +414,7 @@ impl CachedModel {
         }
     }
 
-    /// The likeliest leaf of `key`, whose sub-model is not asked for yet; [`LeafNumber::NONE`] if it was not
+    /// The likeliest leaf of `key`, whose sub-model is not prefetched yet; [`LeafNumber::NONE`] if it was not
     /// fetched of the newest generation.
     #[inline(always)]
     pub(super) fn likeliest_now(&self, key: u64) -> LeafNumber {

@@ -1,10 +1,10 @@
 //! One GET, straight: the latency path.
 //!
-//! A blocking caller has nothing to do while a line is on its way, so a leaf that is short is fetched
-//! *whole*: the READ of the value does not wait for the key's line to say where the value stands, and two
-//! waits become one. Lines of one READ may be of different instants in any order; why that is still
-//! linearizable is in docs/protocol/xstore.md. A longer leaf would cost more in lines than the second wait
-//! does: there the value's READ follows the key's, as in a batch.
+//! A blocking caller has nothing to do while a line is on its way. So it fetches a short leaf *whole*: the
+//! READ of the value does not wait for the key's line to say where the value stands, and two waits become
+//! one. Lines of one READ may be of different instants in any order; why that is still linearizable is in
+//! docs/protocol/xstore.md. A longer leaf would cost more in lines than the second wait does: there the
+//! value's READ follows the key's, as in a batch.
 //!
 //! No arrays, no lane: one prediction, one READ, one search; and where the leaf lies in the fabric's own
 //! memory not even a copy of it. A processor looks ahead a few hundred instructions, so the fewer a GET

@@ -98,8 +98,8 @@ impl XClient {
         self.renew_model(queue, newer)
     }
 
-    /// After lookups: fetches the generation `newer` that a reply named, or takes what was asked for before
-    /// and asks for what these lookups lacked.
+    /// After lookups: fetches the generation `newer` that a reply named, or takes what was requested before
+    /// and requests what these lookups lacked.
     pub(super) fn renew_model<Q: QueuePair>(&mut self, queue: &mut Q, newer: u64) -> Result<(), XStoreError> {
         self.take_refresh(queue)?;
         if newer > 0 {

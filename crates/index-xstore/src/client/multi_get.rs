@@ -3,9 +3,9 @@
 //! A step is a loop over the batch; between two steps the batch's READs go out in one doorbell. While one
 //! key's line is on its way the others are worked on, so the loop runs at the rate of lines, not of their
 //! latency. Key part and value are a chain of READs: the fabric runs the steps around them. Keys whose hints
-//! tie, or whose leaf was split since its sub-model was trained, get a second round of the same steps, at the
-//! tie's other candidate or the leaf's right sibling, all of a batch together. What that does not answer
-//! either leaves for the lane.
+//! tie, or whose leaf was split since its sub-model was trained, get a second round of the same steps. It
+//! goes to the tie's other candidate or the leaf's right sibling, for all of a batch together. Keys that it
+//! does not answer either leave for the lane.
 
 #[cfg(injected)]
 use farsight_base::sync::injected::{Bug, is_injected};
@@ -55,7 +55,7 @@ pub(super) trait Locate {
     fn leaf(&self, index: usize, key: u64) -> LeafNumber;
 }
 
-/// Leaves that are resolved when they are asked for, from sub-models that were asked for before.
+/// Leaves that are resolved when a step takes them, from sub-models that were prefetched before.
 pub(super) struct Predicted<'a> {
     model: &'a CachedModel,
     places: [Place; BATCH],

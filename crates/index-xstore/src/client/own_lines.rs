@@ -1,5 +1,5 @@
-//! Each sub-model's own line, for those that fit one: where it stands follows from its number alone, so that
-//! a GET asks for it as soon as the top model has named it.
+//! Each sub-model's own line, for those that fit one. Where it stands follows from its number alone, so that
+//! a GET prefetches it as soon as the top model has named it.
 //!
 //! Invariant: a line that is *taken* holds words that were checked when they were put there; those of two
 //! sub-models, perhaps, if a session reads while it is written anew. Whatever they are, the leaf number is

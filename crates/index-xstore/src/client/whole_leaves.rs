@@ -1,15 +1,15 @@
-//! GETs of many keys where a round trip costs more than the bytes that it brings: each key's leaf is READ
+//! GETs of many keys where a round trip costs more than the bytes that it brings. Each key's leaf is READ
 //! *whole*, so that key and value come in one round trip instead of two. The READ is *filtered*: where the
-//! server's processor executes it, only the key's line and its value's come back, and of a key that is not
-//! there the key part.
+//! server's processor executes it, only the key's line and its value's come back. Of a key that is not there
+//! the key part comes back.
 //!
 //! Lines of one READ may be of different instants in any order; why what they prove is still linearizable is
 //! in docs/protocol/xstore.md, where a single GET does the same. The lines that come back prove what they say
 //! by themselves, so a filter is believed nothing. What does not come out clean goes to the lane.
 //!
-//! Protocol: keys are taken as many at a time as the queue pair has slots for; a doorbell goes out for each
-//! piece of them, so that the server works on the first while the others are predicted, and on the others
-//! while the leaves of the first are searched.
+//! Protocol: the client takes as many keys at a time as the queue pair has slots for. It rings a doorbell for
+//! each piece of them. So the server works on the first while the client predicts the others, and on the
+//! others while the client searches the leaves of the first.
 
 use farsight_base::LeafNumber;
 use farsight_fabric::filter::{Filter, Filtered};
@@ -23,7 +23,7 @@ use super::refresh::request_slot;
 use super::{Access, BATCH, XClient, XStoreError};
 
 /// Lines of the longest leaf that is fetched whole: those of values of up to 48 B. Of a longer one the second
-/// round trip is cheaper than the lines that nobody asked for.
+/// round trip is cheaper than the lines that nobody wants.
 const WHOLE_LEAF_LINES_MAX: usize = 19;
 /// Keys of one doorbell.
 const PIECE: usize = 256;

@@ -1,15 +1,15 @@
 //! Collecting leaves for training: low fences, numbers and incarnations in key order, from the lowest inner
 //! level.
 //!
-//! The separators of that level *are* the leaves' low fences, so the chain need not be walked (each step of
-//! which would wait for memory); of a leaf itself only one word is read, its incarnation, and those of a
-//! node's children are asked for together while the node before is being read.
+//! The separators of that level *are* the leaves' low fences. So the trainer need not walk the chain, each
+//! step of which would wait for memory. Of a leaf itself it reads only one word, its incarnation. It
+//! prefetches those of a node's children together while it reads the node before.
 //!
 //! What a table made of this promises: a leaf whose fences differ from those collected shows another
-//! incarnation than the one collected. For a node's children, (1) their incarnations are read after the node,
-//! (2) then the node is found unchanged. A split or merge holds the node locked while it changes leaves, so
-//! at (2) no fence had changed since the node was read, and each incarnation belongs to the fences that the
-//! node shows. Whatever changes the fences later changes the incarnation.
+//! incarnation than the one collected. For a node's children, (1) the trainer reads their incarnations after
+//! the node, (2) then it finds the node unchanged. A split or merge holds the node locked while it changes
+//! leaves. So at (2) no fence had changed since the node was read, and each incarnation belongs to the fences
+//! that the node shows. A later change of the fences changes the incarnation.
 
 use farsight_base::LeafNumber;
 use farsight_index::{Backoff, Contended, LeafFormat, Waited};

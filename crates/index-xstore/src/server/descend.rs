@@ -5,8 +5,8 @@
 //! the key. At the bottom the last node's version is kept with the leaf: it says until when this is the
 //! leaf's parent.
 //!
-//! In a batch all descents take a step together: the children's lines are asked for, for all keys, before the
-//! first of them is read.
+//! In a batch all descents take a step together: the children's lines are prefetched, for all keys, before
+//! the first of them is read.
 
 use farsight_base::LeafNumber;
 use farsight_base::sync::Ordering;

@@ -1,8 +1,8 @@
 //! The way to a latched leaf: by a client's hint, by the write before, or down the tree and along the chain.
 //!
 //! Invariant: a leaf is held only if its own fences, read under its latch, contain the key. How it was found
-//! does not matter, so a hint may be any number: it is checked to be a block that was used, its latch is
-//! tried, its fences decide.
+//! does not matter, so a hint may be any number. The writer checks that it is a block that was used, and
+//! tries its latch; the fences decide.
 
 use farsight_base::LeafNumber;
 use farsight_base::sync::Ordering;

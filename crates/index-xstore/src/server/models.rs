@@ -1,4 +1,4 @@
-//! Models of the server's writers against readers without latches, under shuttle: a leaf has too many words
+//! Models of the server's writers against readers without latches, under shuttle. A leaf has too many words
 //! for loom, which has tried the line that each of them is made of.
 
 use std::sync::Arc;

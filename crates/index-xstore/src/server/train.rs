@@ -26,7 +26,7 @@ const EXPANSION_FACTOR: u64 = 2;
 /// Shrinkage that does: sub-models have a quarter of their size.
 const SHRINK_FACTOR: u64 = 4;
 
-/// Sub-models whose lines are asked for together when they are trained again: some two thousand lines, which
+/// Sub-models whose lines are prefetched together when they are trained again: some two thousand lines, which
 /// the second cache holds.
 const RETRAINED_TOGETHER: usize = BATCH_MAX / 2;
 
@@ -197,8 +197,8 @@ impl<F: LeafFormat> Trainer<F> {
         Ok(Advanced::Unfinished(next))
     }
 
-    /// Trains up to `budget` pending sub-models again, a group at a time: what one of them will read is asked
-    /// for while others are trained.
+    /// Trains up to `budget` pending sub-models again, a group at a time: what one of them will read is
+    /// prefetched while others are trained.
     fn retrain(&mut self, budget: usize) -> Result<TrainingStep, TrainingError> {
         let mut retrained = 0;
         let mut group = [0; RETRAINED_TOGETHER];

@@ -3,7 +3,7 @@
 //! Invariant: the copy is what stands in the block once the WRITEs planned so far are executed. Nobody else
 //! writes the block meanwhile.
 //!
-//! A value's lines are made odd, written, made even; a key's line is not made odd, because what an insert
+//! A value's lines are made odd, written, made even. A key's line is not made odd, because what an insert
 //! writes into it means nothing before its stamp, one word, shows it. A value of several lines leaves all of
 //! them with equal versions, whatever a holder that died left there.
 
@@ -175,7 +175,8 @@ impl<'a> LockedLeaf<'a> {
         self.write_stamp(slot.key_line(), stamp.with_occupancy(occupancy), writes);
     }
 
-    /// Replaces the value in an occupied slot. Done with the last WRITE, or by whoever repairs the leaf.
+    /// Replaces the value in an occupied slot. The last WRITE completes it, or else the compute node that
+    /// repairs the leaf.
     pub fn update(&mut self, slot: LeafSlot, version: u64, value: &[u8], writes: &mut Writes) {
         let value = words_of(value);
         let journal = Journal::Update { incarnation: self.incarnation(), slot, version, value };

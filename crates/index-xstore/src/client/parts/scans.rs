@@ -1,8 +1,8 @@
 //! Scans over several parts: each begins at its key's part, and goes on at the next one's boundary while its
 //! limit is not reached.
 //!
-//! Invariant: what is left of a scan begins where the part that ended had its boundary, so pairs of a scan
-//! come in the order of the parts, none skipped and none twice.
+//! Invariant: the rest of a scan begins where the part that ended had its boundary. So pairs of a scan come
+//! in the order of the parts, none skipped and none twice.
 
 #[cfg(injected)]
 use farsight_base::sync::injected::{Bug, is_injected};
