@@ -3,11 +3,12 @@
 //! sessions.
 //!
 //! Invariant: everything here is a hint. A group is decoded and checked whole before it is put in, so every
-//! place in it is one of the table's; which leaf holds a key is decided by the leaf.
+//! place in it is one of the table's. The leaf decides whether it holds a key.
 //!
-//! Protocol: a directory and a group, with its synonyms, are immutable; who changes one puts another in its
-//! place, under a lock, and raises its version. A session keeps what it saw last and asks for the version
-//! alone, a word that hardly ever changes; so a prediction takes no lock and writes nothing that is shared.
+//! Protocol: a directory and a group, with its synonyms, are immutable. A session that changes one puts
+//! another in its place, under a lock, and raises its version. A session keeps what it saw last and loads the
+//! version alone, a word that hardly ever changes. So a prediction takes no lock and writes nothing that is
+//! shared.
 
 pub(crate) mod fetch;
 mod group;

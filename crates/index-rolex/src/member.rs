@@ -43,10 +43,10 @@ pub trait PoolCalls: Send {
 
     /// Ends a compute node at every memory node; [`Fenced::Done`] when none of its verbs can execute any
     /// more. Otherwise, and after an error, it may have verbs left. `seen` is the lock of a leaf for whose
-    /// lease that is asked for.
+    /// lease the caller requests that.
     fn fence(&self, compute_node: u32, seen: Option<(LeafPlace, LockWord)>) -> CallResult<Fenced>;
 
-    /// Makes given blocks of memory node `node` this compute node's, whoever has them.
+    /// Makes given blocks of memory node `node` this compute node's, also if another has them.
     fn adopt(&self, node: usize, space: Space, blocks: &[Blocks]) -> CallResult<()>;
 
     /// Makes blocks that are this compute node's the table's own for good.

@@ -47,7 +47,7 @@ impl Rooms {
         Self { free: (0..nodes).map(|_| VecDeque::new()).collect(), splits: 0 }
     }
 
-    /// The memory nodes in the order in which they are asked for a block, for a leaf of `node`.
+    /// The memory nodes in the order in which a block for a leaf of `node` is requested of them.
     fn order(&mut self, node: usize) -> impl Iterator<Item = usize> + use<> {
         let nodes = self.free.len();
         self.splits = self.splits.wrapping_add(1);

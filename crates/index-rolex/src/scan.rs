@@ -1,10 +1,15 @@
 //! SCAN(from, limit): whole leaves in key order, each proved by one READ; their fences tile the keys scanned.
 //!
-//! Protocol: the cursor begins at `from`. The leaves that the cache names from there on, as many as the pairs
-//! wanted take up, are READ in one doorbell and taken in key order; behind each, its high fence is the
-//! cursor. What lies between two of them, or behind the last, is READ by sibling. A leaf is accepted if all
-//! its lines are even and of one incarnation, it is not closed, and its fences hold the cursor. So no key is
-//! skipped and none is seen twice; each pair was there at an instant of its leaf's READ.
+//! Protocol:
+//! 1. The cursor begins at `from`.
+//! 2. The scan READs the leaves that the cache names from there on in one doorbell, as many as the pairs
+//!    wanted take up.
+//! 3. It takes them in key order. Behind each, its high fence is the cursor.
+//! 4. It READs by sibling what lies between two of them, or behind the last.
+//!
+//! A leaf is accepted if all its lines are even and of one incarnation, it is not closed, and its fences hold
+//! the cursor. So no key is skipped and none is seen twice. Each pair was there at an instant of its leaf's
+//! READ.
 
 use farsight_base::Line;
 use farsight_fabric::lane::PoolSlot;

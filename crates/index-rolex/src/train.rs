@@ -3,23 +3,27 @@
 //!
 //! Invariant: an image or a directory is written whole into lines that its trainer alone writes, then
 //! published by one compare-and-swap of the word that names it. Lines are their trainer's as long as it
-//! lives, published or not: it takes an image's back once the newest directory does not name it, whether it
-//! was replaced or never published. No record moves, so operations never wait.
+//! lives, published or not. It takes an image's lines back once the newest directory does not name the image,
+//! whether another replaced it or it was never published. No record moves, so operations never wait.
 //!
-//! Protocol, group by group: the split counter is READ before the leaves are; every split adds to it
+//! Protocol, group by group: the trainer READs the split counter before the leaves. Every split adds to it
 //! while the leaf is locked, or after its right leaf is linked. So an image whose counter is the slot's knows
-//! of every split that was counted, unless a leaf was locked when it was READ: then the image says that it is
+//! of every split that was counted, unless a leaf was locked when it was READ. Then the image says that it is
 //! older, and is trained again, as is one that a split overtook. Empty leaves are merged on the way
 //! ([`merge`]), but for the one at which the group begins ([`anchor`]).
 //!
-//! A new directory: the old one's slots are frozen first, so that nobody exchanges a pointer in it any
-//! more and the images that both name have one owner, the new one; then it is published; then splits that
-//! were counted in the old slots meanwhile are counted again in the new ones. A split's own doorbell
-//! READs the root behind its count, and counts again if there is a new directory, so none is missed.
-//! Frozen slots serve readers as before; if their trainer died, another one makes the new directory. A
-//! directory's memory is used for directories alone ([`runs`]), because splits are counted in it by whoever
-//! does not know better yet. One is made when a group has grown, when many have shrunk ([`together`]), and
-//! when a slot was frozen by a trainer that died.
+//! A new directory:
+//! 1. The trainer freezes the old one's slots. Then nobody exchanges a pointer in it any more, and the images
+//!    that both name have one owner, the new one. Frozen slots serve readers as before.
+//! 2. It publishes the new directory.
+//! 3. It counts the splits that were counted in the old slots meanwhile again in the new ones. A split's own
+//!    doorbell READs the root behind its count, and counts again if there is a new directory, so none is
+//!    missed.
+//!
+//! If a trainer dies after step 1, another one makes the new directory. A directory's memory is used for
+//! directories alone ([`runs`]), because a compute node that does not know of the newest one yet still counts
+//! splits in it. A trainer makes a directory when a group has grown, when many have shrunk ([`together`]),
+//! and when a trainer that died has frozen a slot.
 
 mod anchor;
 mod collect;
@@ -284,8 +288,8 @@ impl Trainer {
 
     /// The slots of the newest directory, which is the current one from then on; nothing if there is none.
     ///
-    /// The root is READ behind them. A directory that is the newest then was it before, so its run held it,
-    /// and not yet another, when the slots were READ: what they do not name is in use nowhere.
+    /// The root is READ behind them. A directory that is the newest then was the newest before. So its run
+    /// held it, and not yet another, when the slots were READ. What they do not name is in use nowhere.
     async fn look<Q: QueuePair>(
         &mut self,
         slot: &PoolSlot<'_, '_, Q>,
@@ -540,7 +544,7 @@ impl Current {
         (due, resting)
     }
 
-    /// How long to wait for whoever has frozen slots; nothing if that was long enough.
+    /// How long to wait for the trainer that has frozen slots; nothing if that was long enough.
     fn frozen_pause(&mut self) -> Option<Duration> {
         let step = self.frozen_steps;
         self.frozen_steps += 1;

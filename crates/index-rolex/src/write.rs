@@ -209,8 +209,8 @@ impl RolexSession {
     /// [`RolexSession::execute`]; counts a change in `counted_in` in the last doorbell. True if that is
     /// where a trainer looks.
     ///
-    /// The count may execute before the WRITEs, which may go to another memory node: a trainer that sees the
-    /// one and not the others sees the leaf locked, and looks again.
+    /// The count may execute before the WRITEs, which may go to another memory node. A trainer that sees the
+    /// count and not the WRITEs sees the leaf locked, and looks again.
     async fn execute_and_count<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
@@ -243,8 +243,8 @@ impl RolexSession {
     }
 }
 
-/// Whether the trainer is to look at a leaf that lost a pair: it is empty, and may be merged into another;
-/// but for the table's first one, any may, if not in this directory then in a later one.
+/// Whether the trainer is to look at a leaf that lost a pair: it is empty, and may be merged into another.
+/// Any leaf but the table's first one may, if not in this directory then in a later one.
 pub(crate) fn is_to_be_merged(leaf: &LockedLeaf<'_>) -> bool {
     leaf.is_empty() && leaf.fences().is_some_and(|fences| fences.low > 0)
 }

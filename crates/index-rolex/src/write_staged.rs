@@ -3,8 +3,8 @@
 //!
 //! Invariant: what this does to a leaf the lane's write ([`super::write`]) would, by the same plan of the
 //! same locked copy. A write whose leaf is another, is locked, splits or is to be counted is left to the
-//! lane, and whatever lock was had for it goes back in the second doorbell: no lock is held while others are
-//! waited for.
+//! lane. Any lock that was taken for it goes back in the second doorbell: no session holds a lock while it
+//! waits for others.
 
 use farsight_base::Line;
 #[cfg(injected)]

@@ -164,8 +164,8 @@ impl Trainer {
             return Ok(lost);
         }
         let now = read_slots(slot, self.meta, line, shape).await?;
-        // The old run is used again behind the next directory but one, at the earliest: as long as this one
-        // is the newest, behind the READ, it was READ as it was left.
+        // The old run is reused after two newer directories, at the earliest. If this directory is still the
+        // newest behind the READ, the old run was READ as it was left.
         let is_newest = self.is_newest(slot).await?;
         let missed = origins.into_iter().zip(counted).map(|(origin, counted)| {
             if is_newest { splits_of(&now[origin]).wrapping_sub(counted) } else { 1 }

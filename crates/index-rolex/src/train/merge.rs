@@ -1,15 +1,18 @@
 //! Merges: a leaf that lost its last pair goes back to its memory node, and its keys to its left neighbour.
 //!
-//! Invariant: a leaf is merged under both locks, taken from left to right, and only if it is empty and no
-//! group of the newest directory begins there, nor one of a directory that is about to be published
-//! ([`anchor`]). It is this compute node's before it is closed, so that nobody else gives it back, and a
-//! trainer that dies leaves it to whoever looks at its orphans. It is taken over under both locks: a block
-//! that was a leaf when somebody looked may be another compute node's now, which has not linked it yet.
+//! Invariant: a trainer merges a leaf under both locks, taken from left to right. It does so only if the leaf
+//! is empty and no group begins there, neither in the newest directory nor in one that is about to be
+//! published ([`anchor`]). The leaf is this compute node's before it is closed, so that nobody else gives it
+//! back. A trainer that dies leaves it to the trainers that look at its orphans. The trainer takes it over
+//! under both locks. For a block that was a leaf when somebody looked may be another compute node's now,
+//! which has not linked it yet.
 //!
-//! Protocol: whoever removes a leaf's last pair counts that as a split is counted; the trainer that looks
-//! at the group finds the leaf empty. It adds the merges to come to the counter, so that the group is trained
-//! again if the trainer dies on the way; merges them one by one, unless somebody else holds a lock; gives the
-//! merged ones back; and publishes an image without them.
+//! Protocol:
+//! 1. A session that removes a leaf's last pair counts that as a split is counted.
+//! 2. The trainer that looks at the group finds the leaf empty. It adds the merges to come to the counter, so
+//!    that the group is trained again if the trainer dies on the way.
+//! 3. It merges the leaves one by one, unless somebody else holds a lock.
+//! 4. It gives the merged ones back, and publishes an image without them.
 //!
 //! [`anchor`]: super::anchor
 

@@ -1,5 +1,5 @@
-//! Groups that have shrunk are put together with their neighbours, so that a table that loses its leaves
-//! loses groups, too: also one that is filled at one end and emptied at the other.
+//! Groups that have shrunk are put together with their neighbours. So a table that loses its leaves loses
+//! groups, too: also one that is filled at one end and emptied at the other.
 //!
 //! Invariant: when nothing is left to do, all groups that could be saved by putting neighbours together are
 //! fewer than a directory is worth. It ends, because each such directory has fewer groups than the one
