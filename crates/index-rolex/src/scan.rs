@@ -14,7 +14,7 @@
 use farsight_base::Line;
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{QueuePair, ReadMode};
-use farsight_index::{LeafAtRest, Pairs};
+use farsight_index::{ConsistentLeaf, Pairs};
 use farsight_layout::pool::{BlockGeometry, LockWord, lock_of};
 use farsight_layout::{KEY_LINES, KeyLines, LEAF_SLOTS};
 
@@ -187,7 +187,7 @@ fn take(
     if !fences.contain(cursor) {
         return Err(Seen::right_of(view.fences(), view.next()));
     }
-    let leaf = LeafAtRest { geometry: geometry.leaf(), lines, incarnation, permutation: view.order() };
+    let leaf = ConsistentLeaf { geometry: geometry.leaf(), lines, incarnation, permutation: view.order() };
     let before = pairs.len();
     let appended = pairs.append_leaf(&leaf, cursor, limit).ok_or(Seen::Busy)?;
     // At rest no leaf holds a key beyond its fence: the next one's pairs would come twice, or out of order.

@@ -17,7 +17,7 @@
 
 use farsight_base::{LeafNumber, Line};
 use farsight_fabric::{CostClass, QueuePair, ReadMode, Slot};
-use farsight_index::{Access, LeafAtRest, Pair, Pairs, ScanRequest};
+use farsight_index::{Access, ConsistentLeaf, Pair, Pairs, ScanRequest};
 use farsight_layout::{Geometry, KEY_LINES, KeyLines, SHORT_LEAF_LINES};
 use farsight_protocol::{DecodeError, PairsReader, Request, SubModelsReader};
 
@@ -378,7 +378,7 @@ fn accept(geometry: &Geometry, lines: &[Line], cursor: &mut Cursor, pairs: &mut 
     if !fences.contain(cursor.key) {
         return Step::Behind(view.next());
     }
-    let leaf = LeafAtRest { geometry, lines, incarnation, permutation: view.permutation() };
+    let leaf = ConsistentLeaf { geometry, lines, incarnation, permutation: view.permutation() };
     let Some(appended) = pairs.append_leaf(&leaf, cursor.key, cursor.remaining) else {
         return Step::Changing;
     };
