@@ -1,7 +1,8 @@
 //! The farsight program: a server, a client for people, the benchmarks and a doctor.
 //!
-//! Invariant: results go to stdout, everything else to stderr. The exit code is 0 for success, 1 for an error
-//! (one line, `error: what: why`), 2 for a command line that is none, 3 when a requested key is absent.
+//! Invariant: results go to stdout, everything else to stderr. The exit code is 0 for success, and 1 for an
+//! error, with one line, `error: what: why`. It is 2 for a command line that is none, and 3 when a requested
+//! key is absent.
 
 #![forbid(unsafe_code)]
 

@@ -2,8 +2,8 @@
 //! is an error and no abort.
 //!
 //! Invariant: the words begin at a line, and live as long as their [`HeapWords`]. Words that fill a huge page
-//! begin at one, and lie on huge pages where the system grants them: words read at random cost a walk of the
-//! page table less.
+//! begin at one, and lie on huge pages where the system grants them. So words read at random cost a walk of
+//! the page table less.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;

@@ -149,7 +149,7 @@ unsafe fn equal_words_stamped_avx512(
     let equal: u32;
     let (stamp0, stamp1, stamp2, changed, high): (u64, u64, u64, u64, u64);
     // SAFETY: the block reads 192 B of lines that are borrowed and that atomics alone write, each 8 B of
-    // which a vector move loads whole. x86-64 performs loads in program order, so the order of the
+    // which a vector move loads whole. As x86-64 performs loads in program order, the order of the
     // instructions is that of a seqlock's reader: each stamp, its line, all stamps again. The compiler moves
     // no memory access across the block, because it is not `nomem`. The caller has AVX-512F. Registers and
     // flags are declared; the stack stays untouched.

@@ -1,5 +1,5 @@
-//! What fabrics that meet over TCP share: admission, streams in the clear or through TLS, packets on them,
-//! and the part of connecting and listening that is the same for all.
+//! What fabrics that meet over TCP share: admission, streams in the clear or through TLS, and packets on
+//! them. Also the part of connecting and listening that is the same for all.
 //!
 //! Invariant: clear text leaves this machine, or is taken in from another, only where that was allowed by
 //! name. Nothing that a peer sends, or fails to send, makes this side wait without a bound or hold memory

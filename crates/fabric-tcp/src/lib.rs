@@ -1,9 +1,9 @@
 //! The fabric over TCP: a network card in software.
 //!
-//! Invariant: a verb executes on the server only under the gate of its queue, after its region, bounds and
-//! rights were checked against what this client was granted at that moment. Nothing that a peer sends, or
-//! fails to send, makes either side wait without a bound, hold memory without a bound, or touch memory that
-//! it was not granted. A client's disorder ends that client alone.
+//! Invariant: a verb executes on the server only under the gate of its queue. Before that the server checks
+//! its region, bounds and rights against what this client is granted at that moment. Nothing that a peer
+//! sends, or fails to send, makes either side wait or hold memory without a bound, or touch memory that it
+//! was not granted. A client's disorder ends that client alone.
 //!
 //! Protocol (docs/protocol/tcp.md): a client's *control* connection says hello, attaches regions, and hears
 //! why it ends. Each queue pair is a connection of its own. One *batch* frame carries all that a doorbell

@@ -20,13 +20,13 @@
 //! of another sub-model lead nowhere else.
 //!
 //! *In lines*: any other sub-model. Its record, its leaves' hints and its leaves' numbers stand one behind
-//! the other from a line's start on: four hints and two leaf numbers to a word, each from the lowest bits on.
-//! A block's lines are neighbours so that a client can prefetch all of them at once, before the record says
-//! which are wanted. So a GET waits for its sub-model and for its part of the translation table together.
-//! Hints stand apart from leaf numbers because a processor with vectors compares those of a whole sub-model
-//! at once, and then needs no prediction. Others compare what the prediction leaves. A table that grows has
-//! sub-models of ever more leaves, until it has doubled and is trained anew. Two vectors compare the hints of
-//! sub-models of up to twice as many leaves at once, too.
+//! the other from a line's start on. There are four hints and two leaf numbers to a word, each from the
+//! lowest bits on. A block's lines are neighbours so that a client can prefetch all of them at once, before
+//! the record says which are wanted. So a GET waits for its sub-model and for its part of the translation
+//! table together. Hints stand apart from leaf numbers because a processor with vectors compares those of a
+//! whole sub-model at once, and then needs no prediction. Others compare what the prediction leaves. A table
+//! that grows has sub-models of ever more leaves, until it has doubled and is trained anew. Two vectors
+//! compare the hints of sub-models of up to twice as many leaves at once, too.
 
 use std::ops::Range;
 
