@@ -1,9 +1,10 @@
 //! Fuzz targets: one function a decoder of bytes that a peer may choose, shared by two drivers.
 //!
 //! Invariant: a target is a function of its bytes alone. It panics exactly if the code under test broke a
-//! promise. A decoder accepts what no encoder writes, a view answers wrongly, an index is out of bounds, a
-//! loop has no end. Most bytes are read twice. First as they stand: what a hostile peer sends. Then as a
-//! recipe for something well-formed that must come back as it went, or behave as a naive twin does.
+//! promise. Broken promises are a decoder that accepts what no encoder writes, a view that answers wrongly,
+//! an index out of bounds, a loop without end. Most bytes are read twice. First as they stand: what a hostile
+//! peer sends. Then as a recipe for something well-formed that must come back as it went, or behave as a
+//! naive twin does.
 //!
 //! Drivers: [`driver`] mutates each target's seeds from one number and runs in every `cargo test`. The crate
 //! in `fuzz/` hands the same functions to libFuzzer (`cargo xtask fuzz`), which looks for bytes that reach

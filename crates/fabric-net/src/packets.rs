@@ -4,8 +4,8 @@
 //! Invariant: a packet is its length (`u32`, little-endian like all numbers, at most [`PACKET_BYTES_MAX`]),
 //! then a `u32` kind, then a fixed layout; a text is whatever is left.
 //!
-//! Bounds: bytes that have arrived and are no whole packet yet are shorter than two of the longest packets. A
-//! peer for which the kernel does not take all bytes at once does not read.
+//! Bounds: bytes that have arrived and are no whole packet yet are shorter than two of the longest packets.
+//! If the kernel does not take all bytes of a packet at once, the peer counts as one that does not read.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};

@@ -112,7 +112,7 @@ pub trait Host: Send + Sync {
     }
 
     /// Ends `client` if that costs it its connection at most, which it can make anew. Where a fence may end
-    /// its process the host only tells it to leave, once, and a caller may request that again; that blocks
+    /// its process this only tells the client to leave, once. The caller may try again later; that blocks
     /// nobody.
     ///
     /// # Errors
