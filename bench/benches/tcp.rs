@@ -192,7 +192,7 @@ impl Limit {
                 }
                 give(socket, request);
             }
-            // Whoever looks at lines as they come needs no room for all of them.
+            // A client that looks at lines as they come needs no room for all of them.
             let mut lines = depth * *line_count;
             while lines > 0 {
                 let piece = lines.min(answer.len());

@@ -93,7 +93,7 @@ mod tests {
         write_whole(&path, b"first").expect("it is written");
         std::fs::set_permissions(&path, Permissions::from_mode(0o640)).expect("its own file");
         std::os::unix::fs::symlink(&path, &link).expect("a link");
-        // Whoever has the old file open goes on reading it.
+        // A process that has the old file open goes on reading it.
         let mut before = File::open(&path).expect("it is there");
         write_whole(&link, b"second").expect("it is written");
         let mut old = String::new();

@@ -154,7 +154,7 @@ fn the_last_pool_has_its_table() {
     run_with("pool-restarts", &[deaths, Rule::always(Fault::LostCall, 6, 0)], 60);
 }
 
-/// Whoever joins a pool does something before it leaves. (Seed 10,366 of `pool-trainers` was one whose
+/// A program that joins a pool does something before it leaves. (Seed 10,366 of `pool-trainers` was one whose
 /// newcomers left at once, for ever.)
 #[test]
 fn newcomers_come_to_an_end() {

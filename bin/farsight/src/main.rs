@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(code) => code,
-        // Whoever read our output has enough, as in `farsight scan t | head`.
+        // The reader of our output has enough, as in `farsight scan t | head`.
         Err(error) if error_text::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             say(format_args!("error: {}", farsight::with_causes(&*error)));
@@ -62,7 +62,7 @@ fn run(arguments: arguments::Arguments) -> anyhow::Result<ExitCode> {
 fn tell(error: &clap::Error) -> anyhow::Result<ExitCode> {
     let printed = error.print().and_then(|()| std::io::stdout().flush());
     if error.use_stderr() {
-        // Whoever cannot be told what is wrong sees that something is.
+        // A user who cannot be told what is wrong sees that something is.
         return Ok(ExitCode::from(EXIT_USAGE));
     }
     printed?;

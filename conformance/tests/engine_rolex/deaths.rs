@@ -72,7 +72,7 @@ fn die_again_and_again(test: &str, nodes: usize, value_bytes: usize) {
             Ok(WriteOutcome::Exists(_) | WriteOutcome::Absent) => {}
             Ok(WriteOutcome::Failed(code)) => panic!("refused: {code:?}"),
             Err(_) if random.below(2) == 0 => {
-                // Whoever comes next writes to the same leaf.
+                // The session that comes next writes to the same leaf.
                 let neighbour = (key + 1) % KEYS;
                 let value = random_value(&mut random, value_bytes);
                 let outcome = survivor.write(WriteOperation::Put, &[(neighbour, value.clone())]).pop();

@@ -178,7 +178,7 @@ fn die_anywhere(sizes: GroupSizes) -> usize {
             };
             merged += step.merged;
         }
-        // Whoever comes by goes on: under locks that nobody gives back, among journals.
+        // A session that comes by goes on: under locks that nobody gives back, among journals.
         let asked: Vec<u64> = (0..40).map(|_| random.below(KEYS)).collect();
         model.check_multi_get(&mut session, &asked);
         put(&mut model, &mut session, (first..first + 200).step_by(1 + trial % 5), &mut random);

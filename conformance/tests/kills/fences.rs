@@ -312,7 +312,7 @@ fn a_process_that_serves_memory_is_never_killed() {
     let pid = format!("process {}", holder.player.id());
     assert!(why.contains(&pid) && why.contains("serves memory itself"), "{why}");
     assert!(holder.player.is_running(), "a memory node was killed");
-    // Whoever waits for the lock is told who holds it, and why that lives on.
+    // A session that waits for the lock is told which process holds it, and why that lives on.
     let refused = farsight::with_causes(&session.put(7, &value(7)).expect_err("its leaf is locked"));
     assert!(refused.contains(&holder.compute_node.to_string()) && refused.contains(&pid), "{refused}");
     assert!(session.get(7).expect("a GET").is_none(), "reads go on");

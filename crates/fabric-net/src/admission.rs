@@ -81,7 +81,7 @@ pub struct Admission {
     pending: BTreeMap<u64, Pending>,
     pending_max: usize,
     next_connection: u64,
-    /// Given up for a newcomer when no descriptors are left.
+    /// Closed for a newcomer when no descriptors are left.
     reserve: Option<OwnedFd>,
     /// When to accept again, if that is held off.
     accept_at: Option<Instant>,

@@ -94,7 +94,7 @@ struct Sessions {
     /// Ended, and not yet told to the server.
     leaving: Vec<(ClientId, Vec<Arc<Gate>>)>,
     last_id: u64,
-    /// Given up for a moment to refuse a connection when no descriptors are left.
+    /// Closed for a moment to refuse a connection when no descriptors are left.
     spare: Option<OwnedFd>,
 }
 

@@ -133,8 +133,8 @@ impl Link {
     /// For a doorbell that changes memory: the link lives until the guard is dropped.
     pub(crate) fn begin_changes(&self) -> Result<RwLockReadGuard<'_, ()>, FabricError> {
         let guard = self.changing.read().unwrap_or_else(PoisonError::into_inner);
-        // Whoever ends the link writes the word before it takes this lock: either that waits for the guard,
-        // or the word is seen here.
+        // The thread that ends the link writes the word before it takes this lock. Either it waits for the
+        // guard, or this thread sees the word.
         self.check()?;
         Ok(guard)
     }
@@ -159,7 +159,7 @@ impl Link {
         // Relaxed: the lock orders it for doorbells that change memory; see `check` for the others.
         self.life.words()[0].store(ENDED, Ordering::Relaxed);
         drop(self.changing.write().unwrap_or_else(PoisonError::into_inner));
-        // Whoever sleeps beside the socket sees it hang up. It may be so already.
+        // A thread that sleeps beside the socket sees it hang up. It may be so already.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 
@@ -167,7 +167,8 @@ impl Link {
     pub(crate) fn hung_up(&self) {
         let noticed = Instant::now();
         let farewell = loop {
-            // Whoever holds the lock is reading the same socket and ends the link with what it finds there.
+            // The thread that holds the lock is reading the same socket and ends the link with what it finds
+            // there.
             match self.talk.try_lock() {
                 Ok(_talk) => break self.farewell(),
                 Err(TryLockError::Poisoned(_)) => break None,

@@ -139,8 +139,8 @@ impl Session {
         if format_version != handshake.format_version {
             return Err(mismatch("format", handshake.format_version, format_version));
         }
-        // Whoever says hello was alive after its process was pinned. If that is already dead it may have been
-        // pinned by a pid that named another process by then.
+        // A client that says hello was alive after its process was pinned. If the pinned process is already
+        // dead, the pid may have named another process by then.
         if os::has_exited(self.process.as_fd(), Duration::ZERO).unwrap_or(true) {
             return Err(Ending::Gone);
         }

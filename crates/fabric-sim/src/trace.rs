@@ -48,7 +48,7 @@ pub(crate) enum Who {
     Client(usize),
     Host(usize),
     Process(usize),
-    /// Whoever runs: a process, or nobody.
+    /// The process that runs, or none.
     Running(Option<usize>),
 }
 

@@ -30,7 +30,7 @@ impl State {
     /// Sends the open batch of `pair`.
     pub(crate) fn ring(&mut self, pair: usize) -> Result<(), FabricError> {
         if let Err(error) = self.check_pair(pair, 0) {
-            // Whoever goes on with a dead queue pair posts into an empty batch.
+            // A client that goes on with a dead queue pair posts into an empty batch.
             self.pairs[pair].flush();
             return Err(error);
         }

@@ -323,7 +323,7 @@ impl World {
             let next_ns = state.next_ns().unwrap_or(u64::MAX).min(deadline_ns);
             let sleep = Duration::from_nanos(next_ns.saturating_sub(now_ns));
             if sleep > AWAKE {
-                // Whoever changes something notifies behind the lock that is held here.
+                // A thread that changes something notifies behind the lock that is held here.
                 let woken = self.changed.wait_timeout(state, sleep.min(SLEEP_MAX));
                 drop(woken.unwrap_or_else(PoisonError::into_inner));
             } else {

@@ -123,7 +123,7 @@ impl Link {
     /// Looks whether the server has ended the link, without waiting.
     pub(crate) fn look(&self) -> Result<(), FabricError> {
         self.check()?;
-        // Whoever holds the lock reads the same connection, and ends the link with what it finds.
+        // The thread that holds the lock reads the same connection, and ends the link with what it finds.
         if let Ok(mut control) = self.control.try_lock() {
             self.take_farewell(&mut control)?;
         }
@@ -139,7 +139,8 @@ impl Link {
                 return;
             }
             let hangs_up = (self.socket.as_fd(), PollFlags::IN | PollFlags::RDHUP);
-            // Whoever asks a question meanwhile may take the bytes away: then the look finds nothing yet.
+            // A thread that asks a question meanwhile may take the bytes away: then the look finds nothing
+            // yet.
             let _ = os::poll([hangs_up], left.min(Duration::from_millis(5)));
         }
     }

@@ -190,7 +190,8 @@ fn take(
     let leaf = ConsistentLeaf { geometry: geometry.leaf(), lines, incarnation, permutation: view.order() };
     let before = pairs.len();
     let appended = pairs.append_leaf(&leaf, cursor, limit).ok_or(Seen::Busy)?;
-    // At rest no leaf holds a key beyond its fence: the next one's pairs would come twice, or out of order.
+    // No consistent leaf holds a key beyond its fence: the next one's pairs would come twice, or out of
+    // order.
     if appended > 0 && !fences.contain(pairs.pair(before + appended - 1).key) {
         pairs.truncate(before);
         return Err(Seen::Busy);

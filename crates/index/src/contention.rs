@@ -1,7 +1,7 @@
 //! Bounds of waiting inside a server's process.
 //!
-//! Invariant: nobody waits for ever. Whoever finds a latch, a lock or a line taken pauses and tries again, a
-//! fixed number of times; then the operation fails with [`Contended`] and has changed nothing.
+//! Invariant: nobody waits for ever. An operation that finds a latch, a lock or a line taken pauses and tries
+//! again, a fixed number of times. Then it fails with [`Contended`] and has changed nothing.
 
 use std::fmt;
 use std::time::Duration;

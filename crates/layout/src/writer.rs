@@ -1,4 +1,4 @@
-//! The one writer of a leaf's bytes. Whoever holds a [`LeafWriter`] holds the leaf's latch.
+//! The one writer of a leaf's bytes. The holder of a [`LeafWriter`] holds the leaf's latch.
 //!
 //! Invariants:
 //! - a value is in place before its key's line shows it (insert), and every line shows a new incarnation

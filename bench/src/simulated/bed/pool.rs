@@ -126,8 +126,8 @@ fn await_training(simulation: &Simulation, client: &Client) -> Result<(), Driver
     }
 }
 
-/// Compute node `machine`'s client. Whoever connects in a process is of that process's machine, and so all of
-/// a compute node's connections share its cards.
+/// Compute node `machine`'s client. A client that connects in a process is of that process's machine, and so
+/// all of a compute node's connections share its cards.
 fn join(simulation: &Simulation, machine: usize, addresses: &[String]) -> Result<Client, CatalogueError> {
     let joined = Arc::new(Mutex::new(None));
     let (own, ours, addresses) = (simulation.clone(), Arc::clone(&joined), addresses.to_vec());

@@ -140,7 +140,7 @@ impl Link {
         let _ = self.ending.set(ending);
         // Release: the reason comes first. Partner: the Acquire load in `check`.
         self.life.store(ENDED, Ordering::Release);
-        // Whoever sleeps beside the socket sees it hang up.
+        // A thread that sleeps beside the socket sees it hang up.
         os::hang_up(&self.socket);
     }
 

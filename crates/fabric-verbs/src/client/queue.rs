@@ -347,7 +347,7 @@ impl VerbsQueue {
     /// Posts what is left of the chain, as `piece`, in as many parts as the room in the card's queue makes
     /// necessary.
     fn send(&mut self, mut piece: UnderWay) -> Result<(), FabricError> {
-        // Asked for only when there is something to wait for: some machines take microseconds to tell.
+        // Read only when there is something to wait for: some machines take microseconds to tell.
         let mut begun = None;
         while self.chain.left() > 0 {
             let count = self.chain.left().min(self.sends_max - self.works_under_way);

@@ -286,7 +286,7 @@ impl VerbsHost {
             session.asked = None;
             return session.tell(&FromServer::NoSuchRegion { region: id });
         };
-        // Whoever asks is answered when the region is prepared, and registered for its tenant.
+        // The client is answered when the region is prepared, and registered for its tenant.
         let attached =
             if offer.is_prepared() { session.tenant.attach(offer, &self.disconnects) } else { None };
         let Some(attached) = attached else { return Ok(()) };

@@ -112,7 +112,7 @@ impl Tenant {
             Some(Registration::UnderWay) => return None,
             Some(Registration::Failed(reason)) => {
                 let reason = reason.clone();
-                // Whoever asks next has it tried again.
+                // The next client that asks has it tried again.
                 regions.remove(&id);
                 return Some(Err(reason));
             }

@@ -250,8 +250,8 @@ fn take_leaf<Q: QueuePair>(
     slot.take_read(place.node(), verb, &mut lines)?;
     let (view, lock) = (KeyLines(&lines), lock_of(&lines));
     if view.incarnation().is_none() {
-        // Whoever was writing a closed block may be dead, and nobody repairs that but with the leaf before
-        // it.
+        // The writer of a closed block may be dead. Only a repair of the leaf before it repairs the block,
+        // too.
         return Ok(if lock == LockWord::CLOSED { Read::Foreign } else { Read::Changing });
     }
     // One that is closed is no leaf, or is just being made or merged: whether it is one, its neighbours say.

@@ -136,7 +136,7 @@ impl World {
         self.log.extend(stores);
     }
 
-    /// Whoever meets a lock of a dead holder repairs its leaf; repairers may die, too.
+    /// A session that meets a lock of a dead holder repairs its leaf; repairers may die, too.
     pub(crate) fn repair(&mut self, random: &mut SplitMix64) {
         for _ in 0..20 {
             let held: Vec<usize> = (0..BLOCKS).filter(|block| self.lock(*block).owner().is_some()).collect();

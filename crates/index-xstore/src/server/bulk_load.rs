@@ -202,7 +202,7 @@ impl<F: LeafFormat> BulkLoader<F> {
         leaf.fill(span, &self.first.keys, &self.first.values, version);
         // Release: the inner nodes' contents. Partner: the Acquire loads of `root`.
         tree.root.store(root, Ordering::Release);
-        // Whoever still holds a route through the old parent must not put separators there.
+        // A writer that still holds a route through the old parent must not put separators there.
         parent.retire();
         tree.counters.pairs.fetch_add(self.pairs, Ordering::Relaxed);
         tree.counters.leaves.fetch_add(self.leaves.len() as u64, Ordering::Relaxed);

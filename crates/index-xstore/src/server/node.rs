@@ -127,7 +127,7 @@ impl Node {
         prefetch(&self.children[CHILDREN_MAX / 2 - 1]);
     }
 
-    /// Gives a node that nobody can reach yet its contents. Whoever publishes its number orders them.
+    /// Gives a node that nobody can reach yet its contents. The thread that publishes its number orders them.
     pub(super) fn fill(&self, level: u32, separators: &[u64], children: &[u32]) {
         assert_eq!(children.len(), separators.len() + 1, "children, and separators between them");
         // Unused separators are the greatest key: the search's halvings need ascending words.
