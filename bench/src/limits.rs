@@ -1,7 +1,7 @@
 //! What this machine allows, measured in the same run as the store: the fractions that results are quoted in.
 //!
 //! Invariant: a walk touches the lines that the store's GET touches, in as many steps of which each waits for
-//! the one before; a test asks the store's meters. It predicts by the store's own model in the store's own
+//! the one before. A test asks the store's meters. It predicts by the store's own model in the store's own
 //! lines ([`Predictor`]), trained on the keys of the run.
 //!
 //! - *Random-read limit*: independent 64 B reads over a region of the same size and pages as the store's

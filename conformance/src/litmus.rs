@@ -1,6 +1,6 @@
 //! Litmus: small programs over the verb contract, and the outcomes that they may have.
 //!
-//! Invariant: an outcome that a program does not list never happens; one that it lists *unless* some promise
+//! Invariant: an outcome that a program does not list never happens. One that it lists *unless* some promise
 //! is kept never happens where a fabric's guarantees make that promise. Every other one happens on the
 //! simulated fabric, under some seed. So whatever a real fabric shows is possible in the simulator with that
 //! fabric's guarantees, and an engine that survives there has met it.

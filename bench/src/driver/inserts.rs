@@ -1,7 +1,7 @@
 //! Inserts at full speed, and what they cost those who read meanwhile.
 //!
-//! Invariants: every insert must find its key absent and every read its key present, or there is no result;
-//! nothing is done between two phases, so the table only grows.
+//! Invariants: every insert must find its key absent and every read its key present, or there is no result.
+//! Nothing is done between two phases, so the table only grows.
 //!
 //! Protocol: first a writer alone. Then, in [`ROUNDS`] rounds, three phases in turn: a reader alone; the same
 //! reader *beside* a writer that works on another table of the same server; *both* on one table. What the

@@ -130,7 +130,7 @@ impl Load {
         Ok(Self { client, table, options, server_process_ids, is_here, report, servers })
     }
 
-    /// Processor time so far of the processes that have the table, as this host's kernel counts it; those
+    /// Processor time so far of the processes that have the table, as this host's kernel counts it. Those
     /// that may be elsewhere say it themselves, which costs a call.
     ///
     /// # Errors

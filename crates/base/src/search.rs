@@ -200,8 +200,8 @@ pub const LANES_PER_WORD: usize = 4;
 pub const LANES_PER_LINE: usize = LANES_PER_WORD * WORDS_PER_LINE;
 
 /// How many of these lanes of sixteen bits, at most [`LANES_MAX`] in ascending order, stand before the first
-/// that is above `bound`; all if there is none. Lanes are counted from the lowest bits of the first word on.
-/// Of lanes in no order, or written meanwhile: some number up to theirs.
+/// that is above `bound`. It is all of them if none is above. Lanes are counted from the lowest bits of the
+/// first word on. Of lanes in no order, or written meanwhile: some number up to theirs.
 ///
 /// # Panics
 /// If there are more lanes, or some behind the last word.

@@ -61,7 +61,7 @@ use crate::{Entry, Key, Pairs, Session};
 ///
 /// Each operation takes effect between its future's first poll and its end; operations that are in flight
 /// together have no order among them. A future that is dropped is forgotten: if its request still waited, it
-/// never happens; if the driver already had it, a write may happen, or have happened.
+/// never happens. If the driver already had it, a write may happen, or have happened.
 ///
 /// When the server is gone, the driver connects again as a session does ([Restarts](crate#restarts)); futures
 /// wait meanwhile. All pairs of one answer are of one life of the server.

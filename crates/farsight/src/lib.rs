@@ -62,7 +62,7 @@
 //!   that was not sent waits for the new connection as a read does.
 //! - A restarted server is another life with another [`Epoch`] ([`Client::epoch`], [`Session::epoch`]), in
 //!   which tables are found by name. One that is not there (tables live in memory) is
-//!   [`OpenError::TableGone`], one that is defined otherwise [`OpenError::OtherDefinition`]; a session goes
+//!   [`OpenError::TableGone`], one that is defined otherwise [`OpenError::OtherDefinition`]. A session goes
 //!   on once the table is there again.
 //! - A [`Scan`] that had begun ends with [`ReadError::ScanCut`] in another epoch of the server, because its
 //!   pairs would be of two. After a loss of nothing but the connection it goes on where it was. A

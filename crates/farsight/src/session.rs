@@ -152,7 +152,7 @@ impl<K: Key> Session<K> {
     }
 
     /// [`Session::put`] for many pairs in few calls. `outcomes` is replaced by one outcome a pair, in order.
-    /// Each write is atomic by itself, all together are not; one that the server could not do is
+    /// Each write is atomic by itself, all together are not. One that the server could not do is
     /// [`WriteOutcome::Failed`] and does not keep it from the others.
     ///
     /// # Errors

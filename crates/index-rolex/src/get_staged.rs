@@ -1,7 +1,7 @@
 //! GETs in a staged batch: each step is a loop over the keys, with one doorbell a memory node between them.
 //!
 //! Invariant: what this answers the lane's GET ([`super::get`]) would, by the same view of the same lines.
-//! Keys with several candidates, and whatever does not come out at the first try, are left to it; it goes on
+//! Keys with several candidates, and whatever does not come out at the first try, are left to it. It goes on
 //! from what was seen here.
 
 use std::iter::zip;

@@ -158,7 +158,7 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// Whether `at`, whose low fence is `low`, is the leaf that the cache believes there; as the first leaf
+    /// Whether `at`, whose low fence is `low`, is the leaf that the cache believes there. As the first leaf
     /// of the key's group any serves that is in the group.
     fn is_meant(&self, at: LeafPlace, low: u64) -> bool {
         if self.lefts == LEFTS_MAX {

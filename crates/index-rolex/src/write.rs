@@ -197,7 +197,7 @@ impl RolexSession {
     }
 
     /// Executes WRITEs in their order: those of one memory node in as few doorbells as the operation's verbs
-    /// allow; before the first of another node all before it are complete.
+    /// allow. Before the first of another node all before it are complete.
     pub(crate) async fn execute<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,

@@ -128,7 +128,7 @@ impl Bucket {
 
 /// The piece, of `pieces` equal ones, of the bucket in which this distance lies: `floor(offset * pieces /
 /// 2^bucket_bits)`, by a multiplication whose high half is the answer. The shift drops the bits above the
-/// bucket's own; for a bucket of one key it drops none, and its one piece is 0 all the same.
+/// bucket's own. For a bucket of one key it drops none, and its one piece is 0 all the same.
 #[inline]
 pub(crate) fn piece(distance: u64, bucket_bits: u32, pieces: u64) -> u32 {
     let fraction = distance.wrapping_shl(u64::BITS - bucket_bits);

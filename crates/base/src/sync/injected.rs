@@ -1,8 +1,8 @@
 //! Bugs that a model or a simulation injects, to see that it would find them.
 //!
-//! Invariant: without [`inject`] nothing here changes anything; none of this exists but in a build for a model
-//! checker, or with `--cfg injected` for the simulator. A bug is injected for the thread on which the checker
-//! runs all of a model's threads, or the simulator everything.
+//! Invariant: without [`inject`] nothing here changes anything. None of this exists but in a build for a
+//! model checker, or with `--cfg injected` for the simulator. A bug is injected for the thread on which the
+//! checker runs all of a model's threads, or the simulator everything.
 
 use std::cell::Cell;
 

@@ -175,7 +175,7 @@ impl Trainer {
         Ok(Trained::directory(true, &pieces))
     }
 
-    /// Writes images of about as many leaves each as groups shall have; the leaf behind them begins a group
+    /// Writes images of about as many leaves each as groups shall have. The leaf behind them begins a group
     /// whose other leaves are to be found out.
     pub(super) async fn cut<Q: QueuePair, S: LineSource>(
         &mut self,

@@ -7,7 +7,7 @@
 //!
 //! Protocol: a block of leaves is linked if and only if a lookup of its low fence ends at it. The lookup ends
 //! at a leaf whose lock nobody holds: a journal stands only under a lock, so no repair to come links anything
-//! there. Lines are in use if and only if a slot of the newest directory names them; a directory is nobody's,
+//! there. Lines are in use if and only if a slot of the newest directory names them. A directory is nobody's,
 //! so it is never among them. What is in use stays the looker's, and is looked at again when that has ended.
 
 use farsight_base::Line;

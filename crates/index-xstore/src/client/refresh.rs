@@ -1,6 +1,6 @@
 //! Parts of the model that are missing or out of date, which sessions request without waiting for them.
 //!
-//! Invariant: no operation waits for a part of the model, but for the top model itself; the reply to a
+//! Invariant: no operation waits for a part of the model, but for the top model itself. The reply to a
 //! request is taken whenever a later operation finds it there. One request of a session is under way at a
 //! time, in a slot of its own.
 //!

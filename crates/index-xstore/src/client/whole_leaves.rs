@@ -3,7 +3,7 @@
 //! server's processor executes it, only the key's line and its value's come back. Of a key that is not there
 //! the key part comes back.
 //!
-//! Lines of one READ may be of different instants in any order; why what they prove is still linearizable is
+//! Lines of one READ may be of different instants in any order. Why what they prove is still linearizable is
 //! in docs/protocol/xstore.md, where a single GET does the same. The lines that come back prove what they say
 //! by themselves, so a filter is believed nothing. What does not come out clean goes to the lane.
 //!

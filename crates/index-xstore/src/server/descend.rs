@@ -1,6 +1,6 @@
 //! The way down: optimistic lock coupling over inner nodes, alone and in batches.
 //!
-//! Protocol: a node's version is read, then its child's, then the node's again; if that did not change, the
+//! Protocol: a node's version is read, then its child's, then the node's again. If that did not change, the
 //! child was the node's child when its own version was read. So each step is taken from a node that covers
 //! the key. At the bottom the last node's version is kept with the leaf: it says until when this is the
 //! leaf's parent.

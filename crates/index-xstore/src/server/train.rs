@@ -2,7 +2,7 @@
 //!
 //! Protocol: who runs the trainer calls [`Trainer::step`] whenever there is time, with a bound on the work. A
 //! whole training goes through three phases, each over several steps if need be: collect the leaves, train,
-//! make the images; then it is published at once. Only the training of the top model is one piece. While a
+//! make the images. Then it is published at once. Only the training of the top model is one piece. While a
 //! whole training is under way nothing is retrained; what becomes pending meanwhile is carried over by the
 //! store.
 

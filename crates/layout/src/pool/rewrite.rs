@@ -104,8 +104,8 @@ impl LockedLeaf<'_> {
         self.rewrite(rewrite, writes);
     }
 
-    /// Takes over the keys of `right`, the right sibling, which holds no pair and is locked by `holder`, too;
-    /// it is closed before anything else changes. The caller ends the change.
+    /// Takes over the keys of `right`, the right sibling, which holds no pair and is locked by `holder`, too.
+    /// It is closed before anything else changes. The caller ends the change.
     pub fn merge(&mut self, right: &mut LockedLeaf<'_>, holder: LockWord, writes: &mut Writes) {
         debug_assert_eq!(self.next(), right.number(), "the right sibling");
         debug_assert!(right.is_empty(), "a leaf that stays");
