@@ -1,5 +1,5 @@
-//! The slots of a private copy of a leaf, in the order that a permutation gives: keys, versions and values of
-//! one word, each by a handful of vector permutations.
+//! The slots of a private copy of a leaf, in the order that a permutation gives. Keys, versions and values of
+//! one word come each by a handful of vector permutations.
 //!
 //! Invariant: whatever lines and permutation hold, the slots taken are all occupied slots whose keys are at
 //! or above a bound, each once, keys ascending. Anything else is refused. Proof: the permutation's positions
@@ -24,8 +24,8 @@ pub const SLOTS: usize = 16;
 /// Lines of a leaf: three of keys, four of values.
 pub const LINES: usize = 7;
 
-/// Where things stand in a leaf, as numbers for vector permutations: each counted in a pair of neighbouring
-/// lines, one pair for the first eight slots, one for the others.
+/// Where things stand in a leaf, as numbers for vector permutations. Each counts in a pair of neighbouring
+/// lines: one pair for the first eight slots, one for the others.
 #[derive(Clone, Copy, Debug)]
 pub struct Places {
     /// Words of the keys, of lines 0 and 1, then of lines 1 and 2.

@@ -279,7 +279,7 @@ unsafe fn lanes_at_most_avx512(words: &[AtomicU64], lanes: Range<usize>, bound: 
     let first = words.as_ptr().cast::<u16>().wrapping_add(lanes.start);
     let at_most: u32;
     // SAFETY: the block reads the chosen lanes, which lie in the slice by the caller, and no lane beside
-    // them: the mask keeps those from being loaded and from faulting. Atomics alone write the words, and a
+    // them. The mask keeps those from being loaded and from faulting. Atomics alone write the words, and a
     // vector compare loads each lane whole. The caller has AVX-512BW. Registers are declared, stack and flags
     // stay untouched. It is not `pure`: shared memory may differ the next time.
     unsafe {

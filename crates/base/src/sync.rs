@@ -1,4 +1,4 @@
-//! The only door to atomics, and to the locks of code that model checkers run: behind it stand the standard
+//! The only door to atomics, and to the locks of code that model checkers run. Behind it stand the standard
 //! library's, or those of a checker.
 //!
 //! Under `cfg(loom)` every load may return each value that the C++ memory model allows, and every schedule is

@@ -188,7 +188,7 @@ pub fn prefetch_lines<const LINES: usize>(place: &AtomicU64) {
     let _ = place;
 }
 
-/// [`prefetch`] of a line that is looked at once and then not for a long time: it comes into the first cache
+/// [`prefetch`] of a line that is looked at once and then not for a long time. It comes into the first cache
 /// alone, and drives nothing out of the others.
 #[inline(always)]
 pub fn prefetch_passing<T>(place: &T) {

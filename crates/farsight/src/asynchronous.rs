@@ -37,9 +37,9 @@ use crate::{Entry, Key, Pairs, Session};
 /// A table for asynchronous programs: its operations are futures, which any runtime can poll. Made by
 /// [`crate::Table::asynchronous`].
 ///
-/// Clones share one driver thread, so clone it into as many tasks as there are: what they ask for at the same
-/// time is read in one batch. The driver executes as much as one synchronous session with batches does; a
-/// program that needs more opens the table several times.
+/// Clones share one driver thread, so clone it into as many tasks as there are. The driver reads what they
+/// request at the same time in one batch. The driver executes as much as one synchronous session with batches
+/// does; a program that needs more opens the table several times.
 ///
 /// ```
 /// # use farsight::{Options, Server};
@@ -68,8 +68,8 @@ use crate::{Entry, Key, Pairs, Session};
 ///
 /// # Blocking
 ///
-/// Connecting and opening tables block, up to seconds if the server is in trouble, and so does dropping the
-/// last clone, which waits for the driver to finish its round. Do these where blocking is allowed.
+/// Connecting and opening tables block, up to seconds if the server is in trouble. So does dropping the last
+/// clone, which waits for the driver to finish its round. Do these where blocking is allowed.
 pub struct AsyncTable<K> {
     handle: Arc<Handle>,
     key: PhantomData<fn(K) -> K>,

@@ -45,7 +45,7 @@ impl<K: Key> Session<K> {
     }
 
     /// Copies the value of `key` into `value`, which must be as long as the table's values, and returns its
-    /// version; `None`, with `value` undefined, if the key is absent. Allocates nothing.
+    /// version. Returns `None`, with `value` undefined, if the key is absent. Allocates nothing.
     ///
     /// # Errors
     /// [`ReadError`].

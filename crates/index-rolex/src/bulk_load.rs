@@ -99,8 +99,8 @@ pub struct BulkLoader {
 }
 
 impl BulkLoader {
-    /// Begins to load a table that never held a pair, by a session of its own: one that asks memory nodes for
-    /// many blocks at once.
+    /// Begins to load a table that never held a pair, by a session of its own. That session requests many
+    /// blocks of memory nodes at once.
     #[must_use]
     pub fn new(session: RolexSession) -> Self {
         Self {

@@ -1,6 +1,6 @@
 //! Blocks for the right halves of splits: a session's own, taken from memory nodes many at a time.
 //!
-//! Invariant: a block in here is in no chain, and no other session has it: so what was READ when it came
+//! Invariant: a block in here is in no chain, and no other session has it. So what was READ when it came
 //! stays true, and a split need not look. When the session ends they are its compute node's still; its memory
 //! nodes give them out again once that has ended.
 

@@ -128,8 +128,8 @@ impl RolexSession {
         Ok(())
     }
 
-    /// Walks to the leaf of the cursor and takes it: from the leaf taken last, or, if there is none, from one
-    /// that turned out to be `seen`.
+    /// Walks to the leaf of the cursor and takes it. The walk begins at the leaf taken last, or, if there is
+    /// none, at one that turned out to be `seen`.
     async fn scan_on<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,

@@ -1,8 +1,8 @@
 //! Training: groups whose leaves have split get new images, and a table that has grown a new directory. Any
 //! compute node may do it, or a memory node by loop-back; several at once do not hurt each other.
 //!
-//! Invariant: an image or a directory is written whole into lines that its trainer alone writes, then
-//! published by one compare-and-swap of the word that names it. Lines are their trainer's as long as it
+//! Invariant: a trainer writes an image or a directory whole into lines that it alone writes. Then it
+//! publishes it by one compare-and-swap of the word that names it. Lines are their trainer's as long as it
 //! lives, published or not. It takes an image's lines back once the newest directory does not name the image,
 //! whether another replaced it or it was never published. No record moves, so operations never wait.
 //!

@@ -1,5 +1,5 @@
-//! Insert, update, put, remove: lock the leaf and READ its block in one doorbell, plan the change, send its
-//! WRITEs with the lock's release in the next.
+//! Insert, update, put, remove. Each locks the leaf and READs its block in one doorbell, plans the change,
+//! and sends its WRITEs with the lock's release in the next.
 //!
 //! Protocol: the first doorbell locks the likeliest candidate and READs it whole behind the lock, beside the
 //! key lines of the other candidates. Is the key another leaf's, that one is locked with the wrong one's

@@ -11,7 +11,7 @@ use farsight_base::sync::spin_loop;
 
 /// Pauses that only spin: a holder that runs is done within them.
 const SPINNING_PAUSES: u32 = 32;
-/// Pauses after which a pause no longer only gives the processor away but sleeps: the holder was preempted,
+/// Pauses after which a pause no longer only gives the processor away but sleeps. The holder was preempted,
 /// and a busy machine needs time to come back to it.
 const SLEEPLESS_PAUSES: u32 = 128;
 /// How long a pause sleeps.

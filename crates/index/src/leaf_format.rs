@@ -1,7 +1,7 @@
 //! The trait by which a tree knows its leaves.
 //!
 //! Invariant: the tree never sees a leaf's bytes. It asks a [`LeafFormat`] for what may be read without a
-//! latch and a [`LatchedLeaf`] for everything else, so another format of leaves needs no other tree.
+//! latch and a [`LatchedLeaf`] for everything else. So another format of leaves needs no other tree.
 //!
 //! What every format promises, whatever its bytes:
 //! - an answer read without a latch was true at some instant during the call, or it is

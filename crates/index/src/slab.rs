@@ -1,7 +1,7 @@
 //! Blocks for leaves in one region.
 //!
 //! Invariant: a block has one size and only ever holds leaves (it is *type-stable*). So one that was freed
-//! may be used again at once: a reader that comes late meets another leaf's fences or none, never another
+//! may be used again at once. A reader that comes late meets another leaf's fences or none, never another
 //! kind of bytes. A block that was never allocated is all zeros, which is no leaf.
 
 use std::sync::{Arc, PoisonError};

@@ -88,7 +88,7 @@ fn settle(inner: &[u64], base: u64, slope: f64, intercept: f64) -> f64 {
     intercept - least + (spread.ceil() - spread) / 2.0
 }
 
-/// The line with its errors in leaves, over each leaf's part of the interval: both ends of a part suffice,
+/// The line with its errors in leaves, over each leaf's part of the interval. Both ends of a part suffice,
 /// since the position never decreases between them.
 fn with_errors(line: SubModel, boundary_low: u64, boundary_high: u64, inner: &[u64]) -> SubModel {
     let (mut too_high, mut too_low) = (0, 0);

@@ -147,7 +147,7 @@ pub(crate) fn base_and_shift(first: u64, last: u64) -> (u64, u8) {
     ((first - 1).saturating_sub(1 << shift), shift as u8)
 }
 
-/// How many of the leaves between these inner fences ties cost, expected: a leaf of `width` keys shares a
+/// How many of the leaves between these inner fences ties cost, expected. A leaf of `width` keys shares a
 /// quantum with its neighbour for `quantum / width` of them.
 pub(crate) fn expected_ties(inner_fences: &[u64]) -> f64 {
     let [first, .., last] = inner_fences else { return 0.0 };

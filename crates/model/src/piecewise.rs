@@ -12,7 +12,7 @@
 //! **The promise**: for every key at or above the first fence, present, absent or inserted later, the
 //! prediction contains the position of the leaf that owned the key at training.
 //!
-//! Rounding does not break it: lines are fitted within a bound smaller by [`SLACK`], and all that is lost
+//! Rounding does not break it. Lines are fitted within a bound smaller by [`SLACK`], and all that is lost
 //! between the exact line and the prediction is less. With records below [`RECORDS_MAX`], `slope * distance`
 //! is wrong by less than 2^-20 records: three roundings of a double. The intercept, at most the bound, is
 //! wrong by less than 2^-10: one rounding to a float.

@@ -18,7 +18,7 @@
 //! next. Dispatch to a bucket of pieces in the root reads one word of the array.
 //!
 //! Invariant (built so, and checked when decoded, in `radix_check`): nodes and lists stand in preorder, each
-//! referred to once, so that no path returns and the depth is bounded. From bucket to bucket in key order the
+//! referred to once. So no path returns and the depth is bounded. From bucket to bucket in key order the
 //! first sub-model is the last of the bucket before, or the next. The last of all is the greatest. Hence
 //! dispatch is total, monotone and in bounds.
 //!

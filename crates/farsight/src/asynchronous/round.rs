@@ -1,10 +1,10 @@
 //! What the driver executes between two looks at the queue: single GETs in one staged batch, writes in one
 //! call a kind, and a piece of each long request.
 //!
-//! Invariant: a round is bounded (the constants here), so that no request waits longer for its turn than a
-//! few rounds of that size, however long others are. Requests that it holds are *taken* in the queue; those
-//! whose future is gone leave it before the next piece. All pieces of an answer are of one life of the
-//! server: a request that meets the next life begins again.
+//! Invariant: a round is bounded (the constants here). So no request waits longer for its turn than a few
+//! rounds of that size, however long others are. Requests that it holds are *taken* in the queue; those whose
+//! future is gone leave it before the next piece. All pieces of an answer are of one life of the server: a
+//! request that meets the next life begins again.
 
 use std::collections::VecDeque;
 use std::task::Waker;

@@ -28,7 +28,7 @@ pub(crate) const META_NODE: usize = 0;
 const FETCHES_MAX: u32 = 64;
 /// The pause behind the first of them that fails; each one after it is twice as long.
 const PAUSE_MIN: Duration = Duration::from_micros(1);
-/// The longest pause: all together are longer than trainers take to find that a slot names an image of
+/// The longest pause. All together are longer than trainers take to find that a slot names an image of
 /// another group, and to train that group anew.
 const PAUSE_MAX: Duration = Duration::from_millis(64);
 

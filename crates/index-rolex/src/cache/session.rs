@@ -154,7 +154,7 @@ impl CacheSession {
         }
     }
 
-    /// Forgets, for all sessions of the process, that the leaf at `place` split off in the group of `key`: it
+    /// Forgets, for all sessions of the process, that the leaf at `place` split off in the group of `key`. It
     /// is no leaf any more, or another one.
     pub(crate) fn forget_synonym(&self, key: u64, place: LeafPlace) {
         let view = self.view.borrow();

@@ -1,8 +1,8 @@
 //! New directories: the first one, that of a bulk load, and those in which others take the place of groups.
 //!
-//! Invariant: the leaf at which a new group begins is anchored, in the chain, when the directory is published
-//! ([`anchor`](super::anchor)), behind the freeze of the one before. If a leaf of a replacement is gone by
-//! then, the trainer drops the replacement and the old groups stay.
+//! Invariant: when a directory is published, the leaf at which a new group begins is anchored, in the chain
+//! ([`anchor`](super::anchor)). It was anchored after the freeze of the directory before. If a leaf of a
+//! replacement is gone by then, the trainer drops the replacement and the old groups stay.
 
 use std::ops::Range;
 

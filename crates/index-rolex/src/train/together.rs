@@ -5,11 +5,11 @@
 //! fewer than a directory is worth. It ends, because each such directory has fewer groups than the one
 //! before.
 //!
-//! Protocol: images are as long as their groups have leaves, so the slots alone say which neighbours have
+//! Protocol: images are as long as their groups have leaves. So the slots alone say which neighbours have
 //! together no more leaves than one group shall have. Their leaves are collected as one group's are, from the
 //! union of what their images name. The splits counted in all of them before that are the new group's. Then a
 //! directory is published as if a group had grown. Leaves at which the old groups began are ordinary ones
-//! from then on, and those that are empty are merged when the new group is trained.
+//! from then on. Those that are empty are merged when the new group is trained.
 
 use std::ops::Range;
 

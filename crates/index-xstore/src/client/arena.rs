@@ -1,7 +1,7 @@
 //! Where a client keeps its sub-models of more than a line: blocks of lines in chunks that never move.
 //!
-//! Invariant: as long as the arena lives a block holds some sub-model of the same number of leaves, and each
-//! word of it was checked when it was put there. So a session that still reads a block after it was given to
+//! Invariant: as long as the arena lives a block holds some sub-model of the same number of leaves. Each word
+//! of it was checked when it was put there. So a session that still reads a block after it was given to
 //! another sub-model sees words of two that are laid out alike. They lead to wrong leaves, which their own
 //! fences expose, and never to anything worse. Readers need no epochs, and a paused one holds nothing back.
 

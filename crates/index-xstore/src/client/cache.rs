@@ -3,14 +3,14 @@
 //!
 //! Invariant: nothing in the cache is a proof. A sub-model that is stale, half of another or plainly wrong
 //! costs a READ or a call, for the leaf's own fences decide. What is installed is checked once, so that no
-//! later use can lead out of the region or of the arena: leaf numbers lie below the region's capacity.
+//! later use can lead out of the region or of the arena. Leaf numbers lie below the region's capacity.
 //!
 //! Protocol: a *generation* is one top model with room for its sub-models. One that fits a line is in its
-//! *own*, written anew where it stands ([`OwnLines`]); any other in a block of the [`Arena`] that its *place*
-//! names. Another block is filled, then its place is stored anew and the own line left, then the old block is
-//! given back, for sub-models of as many leaves. Sessions take nothing and wait for nobody.
-//! A new generation replaces the whole; a session notices by comparing one number a batch. The generation
-//! *before* stays, and routes the keys whose sub-models were not fetched anew yet, until all are.
+//! *own*, written anew where it stands ([`OwnLines`]). Any other is in a block of the [`Arena`] that its
+//! *place* names. Another block is filled, then its place is stored anew and the own line left, then the old
+//! block is given back, for sub-models of as many leaves. Sessions take nothing and wait for nobody. A new
+//! generation replaces the whole; a session notices by comparing one number a batch. The generation *before*
+//! stays, and routes the keys whose sub-models were not fetched anew yet, until all are.
 
 use std::sync::{Arc, PoisonError};
 

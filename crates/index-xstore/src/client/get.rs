@@ -1,6 +1,6 @@
 //! One GET, straight: the latency path.
 //!
-//! A blocking caller has nothing to do while a line is on its way. So it fetches a short leaf *whole*: the
+//! A blocking caller has nothing to do while a line is on its way. So it fetches a short leaf *whole*. The
 //! READ of the value does not wait for the key's line to say where the value stands, and two waits become
 //! one. Lines of one READ may be of different instants in any order; why that is still linearizable is in
 //! docs/protocol/xstore.md. A longer leaf would cost more in lines than the second wait does: there the

@@ -1,7 +1,7 @@
 //! XStore's leaf behind the trait by which the tree knows leaves.
 //!
-//! Reading without a latch is what a client does one-sided: copy the stamped key lines, search the copy, copy
-//! the value's lines, check their incarnation against the key's.
+//! Reading without a latch is what a client does one-sided. It copies the stamped key lines, searches the
+//! copy, copies the value's lines, and checks their incarnation against the key's.
 
 #[cfg(any(shuttle, injected))]
 use farsight_base::sync::injected::{Bug, is_injected};

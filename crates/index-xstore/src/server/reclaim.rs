@@ -10,7 +10,7 @@
 //! Until step 3 the block truthfully answers "absent" for its range, because a writer that would insert there
 //! waits for left's latch.
 //!
-//! It is an attempt: a latch or a lock that is not free, or a parent that changed, leaves the empty leaf
+//! It is an attempt. A latch or a lock that is not free, or a parent that changed, leaves the empty leaf
 //! where it is, which is harmless. So does a leaf that is its parent's first child: at most one empty leaf a
 //! parent stays, and inner nodes are never given back. A table whose keys move on for ever (ascending
 //! inserts, the oldest removed) leaves one leaf and one inner node behind for each two hundred pairs.

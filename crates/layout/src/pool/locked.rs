@@ -118,7 +118,7 @@ impl<'a> LockedLeaf<'a> {
         self.key_lines().is_empty()
     }
 
-    /// True if a group of the learned index may begin here: then the leaf is not merged into another, unless
+    /// True if a group of the learned index may begin here. Then the leaf is not merged into another, unless
     /// a look at the index shows that none does.
     #[must_use]
     pub fn is_anchored(&self) -> bool {

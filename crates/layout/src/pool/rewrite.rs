@@ -1,7 +1,7 @@
 //! Changes of a whole leaf: creation, compaction, split, merge; and what a holder that died left behind.
 //!
-//! Invariant: a rewrite makes all lines odd before the first of them shows the next incarnation, and no slot
-//! means something else before all of them do. Key words never move, so what remains to be done follows from
+//! Invariant: a rewrite makes all lines odd before the first of them shows the next incarnation. No slot
+//! means something else before all of them do. Key words never move. So what remains to be done follows from
 //! the journal and the lines as they stand, wherever the holder stopped: a rewrite is its own redo.
 //!
 //! A block that is not in the chain of leaves is *closed*: nobody can lock it, and readers do not believe it.
