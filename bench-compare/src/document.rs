@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 
 const SECONDS_PER_DAY: u64 = 86_400;
 
-/// Replaces the part of the document at `path` that stands between the markers of `name` by `markdown`; adds
+/// Replaces the part of the document at `path` that stands between the markers of `name` by `markdown`. Adds
 /// it at the end if there is none.
 pub(crate) fn put(path: &Path, name: &str, markdown: &str) -> Result<()> {
     let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;

@@ -32,7 +32,7 @@ use crate::tally::value_of;
 pub(crate) use redis::become_server;
 use report::{Contest, NetworkComparison, Series};
 
-/// The seed of keys and of what is asked for.
+/// The seed of keys and of requests.
 const SEED: u64 = 1;
 /// Requests in flight.
 const DEPTHS: [usize; 5] = [1, 16, 64, 256, 1024];
@@ -47,7 +47,7 @@ const WARM_UP_PART: f64 = 0.3;
 #[derive(Clone, Copy)]
 struct Question {
     asked: u64,
-    /// The key found: the one asked for, or the first from it on.
+    /// The key found: the one requested, or the first from it on.
     key: u64,
     value: u64,
 }

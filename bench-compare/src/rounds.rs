@@ -265,8 +265,8 @@ impl<'a> Turns<'a> {
         let Tally { wrong, first_wrong, .. } = &self.tally;
         let (name, work) = (opened.name.title(), self.work.title());
         ensure!(*wrong == 0, "{name}, work {work}: {wrong} wrong answers; the first: {first_wrong}");
-        // Whoever reads does all the work, whatever the store: its processor time is the cost, and a
-        // neighbour that takes the core does not count. Who writes may wait for a server.
+        // A reader does all the work itself, whatever the store. Its processor time is the cost, and a
+        // neighbour that takes the core does not count. A writer may wait for a server.
         let cost =
             if self.work.is_read_only() { thread_cpu_time().saturating_sub(begun_cpu) } else { elapsed };
         Ok(Some(operations as f64 / cost.as_secs_f64().max(1e-9)))

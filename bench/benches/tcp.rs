@@ -1,7 +1,7 @@
-//! READs over TCP, against the most that a network card in software can do on this machine: a message with
-//! the places of a batch (of 256 at most), one with their lines, nothing checked, nothing kept. Server and
-//! client on a core each, both sides of either in turns, the same bytes. Besides, READs that are sieved, as
-//! those of GETs are.
+//! READs over TCP, against the most that a network card in software can do on this machine. That card takes a
+//! message with the places of a batch (of 256 at most) and answers with their lines. It checks and keeps
+//! nothing. Server and client have a core each, both sides of either in turns, the same bytes. The bench also
+//! measures filtered READs, as those of GETs are.
 //!
 //!     cargo bench -p farsight-bench --bench tcp [-- LINES [ROUNDS [MEBIBYTES [DEPTH]]]]
 
@@ -15,7 +15,7 @@ use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
 use farsight_base::words::{CopyMode, bytes_of, bytes_of_mut, copy_lines, prefetch};
 use farsight_base::{ClientId, LINE_BYTES, Line, RegionId, RemoteAddress, WORDS_PER_LINE};
 use farsight_bench::machine::{allowed_cores, pin_to, thread_cpu_time};
-use farsight_fabric::sieve::{Sieve, Sieved};
+use farsight_fabric::filter::{Filter, Filtered};
 use farsight_fabric::{CallHandler, Connection, Host, QueuePair, ReadMode, Region, RegionRights, ServerPort};
 use farsight_fabric_shm::ShmHost;
 use farsight_fabric_tcp::{ConnectOptions, ListenOptions, TcpConnection, TcpHost, TcpQueue, Tls, Waiting};
@@ -28,9 +28,9 @@ const PIECE: usize = 256;
 /// How long each figure is measured at a time: all in turns, so that what else the machine does meets all.
 const TIME: Duration = Duration::from_millis(40);
 
-/// The word of a record's first line that sieved READs look for, and what it holds.
+/// The word of a record's first line that filtered READs look for, and what it holds.
 const WANTED_WORD: usize = 5;
-const SIEVE: Sieve = Sieve { words: 1 << WANTED_WORD, parts_begin: 3, part_lines: 1, sharing_log2: 0 };
+const FILTER: Filter = Filter { words: 1 << WANTED_WORD, parts_begin: 3, part_lines: 1, sharing_log2: 0 };
 
 fn wanted(offset_bytes: u64) -> u64 {
     offset_bytes + 1
@@ -192,7 +192,7 @@ impl Limit {
                 }
                 give(socket, request);
             }
-            // Whoever looks at lines as they come needs no room for all of them.
+            // A client that looks at lines as they come needs no room for all of them.
             let mut lines = depth * *line_count;
             while lines > 0 {
                 let piece = lines.min(answer.len());
@@ -241,14 +241,14 @@ impl Own {
         Self { server, _control: control, host, _connection: connection, queue, region, line_count }
     }
 
-    fn measure(&mut self, depth: usize, is_sieved: bool, places: &mut impl FnMut() -> u64) -> Found {
+    fn measure(&mut self, depth: usize, is_filtered: bool, places: &mut impl FnMut() -> u64) -> Found {
         let Self { server, queue, region, line_count, .. } = self;
         let mut lines = vec![Line::ZERO; *line_count];
         measure(server, depth, || {
             for slot in 0..depth {
                 let from = RemoteAddress { region: *region, offset_bytes: places() };
-                if is_sieved {
-                    queue.post_sieved_read(slot, from, *line_count, wanted(from.offset_bytes), SIEVE);
+                if is_filtered {
+                    queue.post_filtered_read(slot, from, *line_count, wanted(from.offset_bytes), FILTER);
                 } else {
                     queue.post_read(slot, from, *line_count, ReadMode::Stamped);
                 }
@@ -258,9 +258,9 @@ impl Own {
             }
             for slot in 0..depth {
                 queue.settle_slot(slot).expect("a READ");
-                if is_sieved {
-                    let sieved = queue.view_sieved(slot, &mut lines).expect("a READ");
-                    assert!(matches!(sieved, Sieved::Picked { word: WANTED_WORD, .. }), "{sieved:?}");
+                if is_filtered {
+                    let filtered = queue.view_filtered(slot, &mut lines).expect("a READ");
+                    assert!(matches!(filtered, Filtered::Picked { word: WANTED_WORD, .. }), "{filtered:?}");
                 } else {
                     std::hint::black_box(queue.view_read(slot, &mut lines).expect("a READ"));
                 }
@@ -313,8 +313,8 @@ fn main() {
         ("briefly", Waiting::Briefly, None, false),
         ("spinning", Waiting::Spinning, None, false),
         ("TLS, briefly", Waiting::Briefly, Some(&tls), false),
-        ("sieved", Waiting::Briefly, None, true),
-        ("sieved, TLS", Waiting::Briefly, Some(&tls), true),
+        ("filtered", Waiting::Briefly, None, true),
+        ("filtered, TLS", Waiting::Briefly, Some(&tls), true),
     ];
     let names = ["limit, asleep", "limit, spinning"].into_iter().chain(own.iter().map(|own| own.0));
     let names: Vec<&str> = names.collect();
@@ -325,8 +325,9 @@ fn main() {
         for _ in 0..rounds {
             for (index, found) in found.iter_mut().enumerate() {
                 found.push(
-                    if let Some((_, waiting, tls, is_sieved)) = index.checked_sub(2).map(|index| own[index]) {
-                        Own::start(&region, line_count, waiting, tls).measure(depth, is_sieved, &mut places)
+                    if let Some((_, waiting, tls, is_filtered)) = index.checked_sub(2).map(|index| own[index])
+                    {
+                        Own::start(&region, line_count, waiting, tls).measure(depth, is_filtered, &mut places)
                     } else {
                         Limit::start(&region, line_count, index == 1).measure(depth, &mut places)
                     },

@@ -1,20 +1,26 @@
 //! The driver: YCSB against a server in a process of its own, measured beside what the machine allows.
 //!
-//! Invariants: every answer is checked (each value carries its key and is whole, each key that must be there
-//! is, each scan is complete and in order), and a run with a wrong answer has no result; the limits that a
-//! result is compared with were measured just before it, on the same cores and the same kind of pages;
-//! whatever ends the driver, its server ends with it.
+//! Invariants:
+//! - Every answer is checked: each value carries its key and is whole, each key that must be there is, each
+//!   scan is complete and in order. A run with a wrong answer has no result.
+//! - The limits that a result is compared with were measured just before it, on the same cores and the same
+//!   kind of pages.
+//! - Whatever ends the driver, its server ends with it.
 //!
-//! Protocol of one run: load, unless the table is still as it was loaded; wait until the server has trained
-//! and rests; fill the client's cache; measure the limits; warm up; measure.
+//! Protocol of one run:
+//! 1. Load, unless the table is still as it was loaded.
+//! 2. Wait until the server has trained and is idle.
+//! 3. Fill the client's cache.
+//! 4. Measure the limits.
+//! 5. Warm up, and measure.
 //!
-//! A batch is split by kind and executed kind after kind: inserts, reads, scans, read-modify-writes (one
-//! multi-GET, then updates with what follows from the values read), updates. So an operation's latency is
-//! that of its batch, from the end of the thread's batch before to its own end: what a caller of batches
-//! waits. In batches of one each operation goes by the session's way for one (`get_into`, `insert`,
-//! `update`; a scan is a batch of one), and is compared with unchecked walks one at a time.
+//! A batch is split by kind and executed kind after kind: inserts, reads, scans, read-modify-writes, updates.
+//! Read-modify-writes are one multi-GET, then updates with what follows from the values read. So an
+//! operation's latency is that of its batch, from the end of the thread's batch before to its own end: what a
+//! caller of batches waits. In batches of one each operation goes by the session's way for one (`get_into`,
+//! `insert`, `update`; a scan is a batch of one). It is compared with unchecked walks one at a time.
 //!
-//! Rates are of wall time, limits of processor time: on cores that nothing else uses they are the same, and
+//! Rates are of wall time, limits of processor time. On cores that nothing else uses the two are the same.
 //! [`crate::report::Measured::client_cpu_fraction`] tells how far the client threads had theirs to
 //! themselves.
 

@@ -1,8 +1,8 @@
 //! What a benchmark of the store needs besides the store: keys, operations, clocks and a result that reads
 //! well.
 //!
-//! Invariant: everything here is a function of its arguments and a seed, so that a run can be repeated, and
-//! nothing here runs inside the timed loop but [`workload::OperationStream::fill`] and
+//! Invariant: everything here is a function of its arguments and a seed, so that a run can be repeated.
+//! Nothing here runs inside the timed loop but [`workload::OperationStream::fill`] and
 //! [`histogram::LatencyHistogram::record`].
 //!
 //! | module | holds |

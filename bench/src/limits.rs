@@ -1,24 +1,23 @@
 //! What this machine allows, measured in the same run as the store: the fractions that results are quoted in.
 //!
 //! Invariant: a walk touches the lines that the store's GET touches, in as many steps of which each waits for
-//! the one before; a test asks the store's meters. It predicts by the store's own model in the store's own
+//! the one before. A test asks the store's meters. It predicts by the store's own model in the store's own
 //! lines ([`Predictor`]), trained on the keys of the run.
 //!
 //! - *Random-read limit*: independent 64 B reads over a region of the same size and pages as the store's
 //!   leaves, the better of plain and prefetched.
-//! - *Shape limit*: GETs in XStore's layout without any check, in staged batches: the top model names a
-//!   sub-model's line, that names the leaf, its three key lines are searched in place, and one value line is
-//!   read.
-//!   No stamps, no fences, no copy, no bounds, no answers, no fabric: whatever the store takes longer is what
-//!   its answers' proofs cost.
-//! - *Single shape limit*: the same walk one key at a time, the whole leaf asked for at once, as a blocking
-//!   GET does: independent keys, and *chained* ones, each taken from what the walk before found.
-//! - *Scan shape limit*: scans of 1 to 100 pairs, the lines of just the leaves that hold them asked for in
-//!   groups of eight scans, and their keys and values copied out.
+//! - *Shape limit*: GETs in XStore's layout without any check, in staged batches. The top model names a
+//!   sub-model's line, and that names the leaf. The walk searches the leaf's three key lines in place and
+//!   reads one value line. No stamps, no fences, no copy, no bounds, no answers, no fabric: whatever the
+//!   store takes longer is what its answers' proofs cost.
+//! - *Single shape limit*: the same walk one key at a time, the whole leaf prefetched at once, as a blocking
+//!   GET does. Keys are independent, or *chained*: each taken from what the walk before found.
+//! - *Scan shape limit*: scans of 1 to 100 pairs. The walk prefetches the lines of just the leaves that hold
+//!   them, in groups of eight scans, and copies their keys and values out.
 //!
-//! All run over shared memory on the same kind of pages, warmed up, count the thread's processor time (so
-//! that a busy neighbour does not lower a limit), and report the best of [`ROUNDS`] rounds: a limit is not an
-//! average.
+//! All run over shared memory on the same kind of pages, warmed up. They count the thread's processor time,
+//! so that a busy neighbour does not lower a limit. They report the best of [`ROUNDS`] rounds: a limit is not
+//! an average.
 
 use farsight_base::prng::SplitMix64;
 use farsight_base::search::{SEARCH_LINES, equal_words_unchecked};
@@ -254,7 +253,7 @@ impl<'a> LimitArrays<'a> {
         SINGLE_WALKS as u64
     }
 
-    /// Scans in groups: all lines of a group's leaves are asked for, then the pairs copied, leaf by leaf.
+    /// Scans in groups: all lines of a group's leaves are prefetched, then the pairs copied, leaf by leaf.
     fn scans(&self) -> u64 {
         let mut leaves = [0_usize; SCANS];
         let mut pairs = vec![[0_u64; 2]; SCANS * SCAN_LEAVES_MAX * PAIRS_PER_LEAF];

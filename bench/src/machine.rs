@@ -2,7 +2,7 @@
 //! pages.
 //!
 //! All figures come from `/proc` and `/sys`. What the machine does not state is reported as unknown, not
-//! guessed; what must be known for a result (processor time, pinning) is an error instead.
+//! guessed. What must be known for a result (processor time, pinning) is an error instead.
 
 use std::{fs, io, path::PathBuf, time::Duration};
 

@@ -8,9 +8,9 @@
 //! Protocol of a run: load, train, fill each machine's cache; then all threads run batches, one after the
 //! other. Until the end of the warm-up nothing is counted; then what ends within the window is.
 //!
-//! Prices of verbs are the fabric's matter ([`farsight_fabric_sim::Prices`]); of the engine's own work this
-//! module tells the fabric: a client thread's as its session is used ([`session`]), a core's by what a call
-//! asks and gets ([`calls`]).
+//! Prices of verbs are the fabric's matter ([`farsight_fabric_sim::Prices`]). This module tells the fabric
+//! the prices of the engine's own work. It tells a client thread's as its session is used ([`session`]), and
+//! a core's by what a call asks and gets ([`calls`]).
 
 mod bed;
 mod calls;

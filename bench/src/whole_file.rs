@@ -1,7 +1,7 @@
 //! Results in files: all of one, or what was there before.
 //!
 //! Invariant: a regular file is replaced by a rename, after its successor was written and synchronized in the
-//! same directory; whoever reads its name sees the old bytes or the new ones, also after a full disk or a
+//! same directory. A reader of its name sees the old bytes or the new ones, also after a full disk or a
 //! crash. What is no regular file (a terminal, a pipe, `/dev/stdout`) is written where it is.
 
 use std::fs::{File, OpenOptions, Permissions};
@@ -93,7 +93,7 @@ mod tests {
         write_whole(&path, b"first").expect("it is written");
         std::fs::set_permissions(&path, Permissions::from_mode(0o640)).expect("its own file");
         std::os::unix::fs::symlink(&path, &link).expect("a link");
-        // Whoever has the old file open goes on reading it.
+        // A process that has the old file open goes on reading it.
         let mut before = File::open(&path).expect("it is there");
         write_whole(&link, b"second").expect("it is written");
         let mut old = String::new();

@@ -49,7 +49,7 @@ pub trait EngineUnderTest {
         usual
     }
 
-    /// How many of so many pairs a test puts into a table, or asks for at once: fewer where a verb takes
+    /// How many of so many pairs a test puts into a table, or requests at once. Fewer where a verb takes
     /// long, but always more than a batch of the hot path and than many leaves hold.
     fn pairs(&self, usual: usize) -> usize {
         usual

@@ -10,13 +10,13 @@ pub mod atomics;
 pub mod bounds;
 pub mod calls;
 pub mod chained;
+pub mod filtered;
 pub mod harness;
 pub mod life;
 pub mod meters;
 pub mod pool;
 pub mod reads;
 pub mod shm;
-pub mod sieved;
 pub mod sim;
 pub mod slow;
 pub mod tcp;
@@ -65,7 +65,7 @@ macro_rules! fabric_suite {
             reads: read_sees_what_the_server_wrote, read_of_many_lines, reads_of_a_full_batch,
                 a_read_alone_is_a_batch_of_one, a_slot_may_be_posted_again, line_being_written_comes_back_odd,
                 write_is_seen_by_server_and_reader, the_lane_reads;
-            sieved: sieved_reads_bring_what_is_wanted, sieved_reads_are_refused_as_reads_are,
+            filtered: filtered_reads_bring_what_is_wanted, filtered_reads_are_refused_as_reads_are,
                 results_are_taken_in_the_order_of_posting;
             chained: chains_fetch_what_their_reads_would, chains_see_lines_being_written,
                 chains_are_refused_as_reads_are, a_part_of_a_read_is_the_wholes;

@@ -1,13 +1,14 @@
 //! Fuzz targets: one function a decoder of bytes that a peer may choose, shared by two drivers.
 //!
-//! Invariant: a target is a function of its bytes alone. It panics exactly if what it looks at broke a
-//! promise: a decoder that accepts what no encoder writes, a view that answers wrongly, an index out of
-//! bounds, a loop without end. Most bytes are read twice: as they stand (what a hostile peer sends), and as a
-//! recipe for something well-formed that must come back as it went, or behave as a naive twin does.
+//! Invariant: a target is a function of its bytes alone. It panics exactly if the code under test broke a
+//! promise. Broken promises are a decoder that accepts what no encoder writes, a view that answers wrongly,
+//! an index out of bounds, a loop without end. Most bytes are read twice. First as they stand: what a hostile
+//! peer sends. Then as a recipe for something well-formed that must come back as it went, or behave as a
+//! naive twin does.
 //!
-//! Drivers: [`driver`] mutates each target's seeds from one number and runs in every `cargo test`; the crate
+//! Drivers: [`driver`] mutates each target's seeds from one number and runs in every `cargo test`. The crate
 //! in `fuzz/` hands the same functions to libFuzzer (`cargo xtask fuzz`), which looks for bytes that reach
-//! new code. [`canary`] is the target with a planted bug, which both must find.
+//! new code. [`canary`] is the target with an injected bug, which both must find.
 
 pub mod canary;
 mod client;
@@ -86,7 +87,7 @@ pub fn run(name: &str, data: &[u8]) {
     (target(name).run)(data);
 }
 
-/// Writes the seeds of the target of this name where the environment asks for them; the canary's are for the
+/// Writes the seeds of the target of this name where the environment asks for them. The canary's are for the
 /// driver in tests alone, so that libFuzzer has to find its own way.
 ///
 /// # Panics

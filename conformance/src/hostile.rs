@@ -1,10 +1,10 @@
 //! A client that does what it likes with everything a server gives it: what a process of the role `hostile`
 //! runs until it is killed.
 //!
-//! Invariant: it uses nothing but what any client is given (a control socket, memory files, wake sockets) and
-//! writes no pair of the tables that it is told to spare, for whoever may connect may write. Should anything
-//! be let through that must be refused, it says so in the file that it is told ([`Attacker::breach`]); what
-//! befalls itself is its own affair.
+//! Invariant: it uses nothing but what any client is given: a control socket, memory files, wake sockets. It
+//! writes no pair of the tables that it is told to spare, for every client may write. If the server lets
+//! anything through that it must refuse, the attacker says so in the file that it is told
+//! ([`Attacker::breach`]). What befalls the attacker does not matter.
 
 mod attacks;
 mod raw_ring;

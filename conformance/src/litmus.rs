@@ -1,14 +1,14 @@
 //! Litmus: small programs over the verb contract, and the outcomes that they may have.
 //!
-//! Invariant: an outcome that a program does not list never happens; one that it lists *unless* some promise
+//! Invariant: an outcome that a program does not list never happens. One that it lists *unless* some promise
 //! is kept never happens where a fabric's guarantees make that promise. Every other one happens on the
 //! simulated fabric, under some seed. So whatever a real fabric shows is possible in the simulator with that
 //! fabric's guarantees, and an engine that survives there has met it.
 //!
 //! Protocol: the same steps run beside each other in threads over a real fabric ([`threads`]), thousands of
-//! times, each time over fresh lines, and under many seeds over the simulated one ([`simulated`]). What was
-//! seen is compared: a real fabric's outcomes with the program's and with the simulator's, the simulator's
-//! with the program's in both directions.
+//! times, each time over fresh lines. They also run under many seeds over the simulated one ([`simulated`]).
+//! The test compares the outcomes: a real fabric's with the program's and with the simulator's, the
+//! simulator's with the program's in both directions.
 //!
 //! A fabric joins by one line: [`compare`] with what makes it.
 

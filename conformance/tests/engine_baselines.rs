@@ -1,4 +1,4 @@
-//! The cached static tree reads the same leaves as the learned cache and gives the same answers; as the table
+//! The cached static tree reads the same leaves as the learned cache and gives the same answers. As the table
 //! grows past it, it finds what moved or says that it is too old, and never answers wrongly.
 
 use std::collections::BTreeMap;
@@ -36,7 +36,8 @@ fn fetch(server: &XStore, raw: &mut RawTable, value_bytes: usize) -> TreeClient 
     let used_bytes = server.server().stats().tables[0].used_bytes();
     let leaf_bytes = Geometry::new(value_bytes).expect("a value size").leaf_bytes() as u64;
     let blocks = u32::try_from(used_bytes / leaf_bytes).expect("few blocks");
-    TreeClient::fetch(&mut raw.queue, raw.info.region(), value_bytes, blocks).expect("a table at rest")
+    TreeClient::fetch(&mut raw.queue, raw.info.region(), value_bytes, blocks)
+        .expect("a table that nobody writes")
 }
 
 /// How many of `keys` the tree was too old for; every answer that it gave is the model's.

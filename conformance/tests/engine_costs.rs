@@ -75,7 +75,7 @@ mod shared_memory {
                 (0..64).map(|index| keys[(mix(batches * 64 + index) % KEYS) as usize]).collect();
             session.multi_get(&batch, &mut answers).expect("answers");
             let now = session.counters();
-            // A fall-back brings its own.
+            // A fallback brings its own.
             let most = INSTALLED_MAX + now.fallbacks - before.fallbacks;
             assert!(now.sub_models_fetched - before.sub_models_fetched <= most, "{before:?}, then {now:?}");
             before = now;

@@ -304,7 +304,7 @@ fn kill_under_load(socket: &Path, server: Player) {
             check_write_error("a batch of puts", until_failed(died, begun_at, put));
         }));
         std::thread::sleep(Duration::from_millis(300));
-        // Release: whoever fails after this sees it. Partner: the Acquire load in `until_failed`.
+        // Release: an operation that fails after this sees it. Partner: the Acquire load in `until_failed`.
         died.store(begun.elapsed().as_nanos() as u64, Ordering::Release);
         server.kill();
         for thread in threads {

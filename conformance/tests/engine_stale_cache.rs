@@ -89,7 +89,7 @@ fn check_scans(session: &mut Session<u64>, random: &mut SplitMix64, present: &BT
 fn since(session: &Session<u64>, before: Counters) -> (u64, u64, u64) {
     let now = session.counters();
     (
-        now.irregular - before.irregular,
+        now.slow_path - before.slow_path,
         now.sibling_steps - before.sibling_steps,
         now.fallbacks - before.fallbacks,
     )
@@ -111,7 +111,7 @@ fn a_million_inserts_without_training_lose_no_key() {
     let old: Vec<u64> = keys.iter().copied().collect();
     let start = stale.counters();
     check(&mut stale, &old, &keys);
-    assert_eq!(since(&stale, start).2, 0, "fall-backs before the first insert");
+    assert_eq!(since(&stale, start).2, 0, "fallbacks before the first insert");
 
     let mut writer = session(&connect(&socket).table("t").expect("the table"));
     let new: Vec<u64> = (0..INSERTED).map(|_| random.next_u64()).collect();
@@ -126,13 +126,13 @@ fn a_million_inserts_without_training_lose_no_key() {
         let before = stale.counters();
         check(&mut stale, &new[..until], &keys);
         check(&mut stale, &old, &keys);
-        let (irregular, siblings, fallbacks) = since(&stale, before);
+        let (slow_path, siblings, fallbacks) = since(&stale, before);
         println!(
-            "after {until} inserts: {irregular} irregular, {siblings} sibling steps, {fallbacks} fall-backs"
+            "after {until} inserts: {slow_path} by slow path, {siblings} sibling steps, {fallbacks} fallbacks"
         );
-        assert!(irregular > until as u64 / 4, "the cache was not stale: {irregular} irregular");
+        assert!(slow_path > until as u64 / 4, "the cache was not stale: {slow_path} by the slow path");
         assert!(share > 1 || siblings > until as u64 / 2, "chains stayed short: {siblings} sibling steps");
-        assert!(share > 1 || fallbacks > 1_000, "no chain was longer than the bound: {fallbacks} fall-backs");
+        assert!(share > 1 || fallbacks > 1_000, "no chain was longer than the bound: {fallbacks} fallbacks");
         let absent: Vec<u64> = (0..100_000).map(|_| random.next_u64()).collect();
         check(&mut stale, &absent, &keys);
         let neighbours: Vec<u64> = old.iter().step_by(7).map(|key| key.wrapping_add(1)).collect();
@@ -145,7 +145,7 @@ fn a_million_inserts_without_training_lose_no_key() {
     stale.prefill().expect("the model");
     let before = stale.counters();
     check(&mut stale, &new, &keys);
-    assert_eq!(since(&stale, before).2, 0, "fall-backs with a fresh model");
+    assert_eq!(since(&stale, before).2, 0, "fallbacks with a fresh model");
 }
 
 /// Ranges are removed, so their leaves' blocks are reclaimed and come back for other ranges, where keys one
@@ -175,9 +175,9 @@ fn reused_blocks_lose_no_key() {
         touched.extend(&clusters);
         let before = stale.counters();
         check(&mut stale, &touched, &keys);
-        let (irregular, siblings, fallbacks) = since(&stale, before);
+        let (slow_path, siblings, fallbacks) = since(&stale, before);
         println!(
-            "{} keys: {irregular} irregular, {siblings} sibling steps, {fallbacks} fall-backs",
+            "{} keys: {slow_path} by the slow path, {siblings} sibling steps, {fallbacks} fallbacks",
             keys.len()
         );
         assert!(siblings > 0 && fallbacks > 0, "the cache was not stale: {siblings}, {fallbacks}");
@@ -185,9 +185,9 @@ fn reused_blocks_lose_no_key() {
     }
 }
 
-/// Two keys between each of `keys` and the next: each leaf of the load gets twice what it has and is split
-/// into a few, so no chain that grows from one is longer than a walk's bound, which random keys reach now
-/// and then.
+/// Two keys between each of `keys` and the next. Each leaf of the load gets twice what it has and is split
+/// into a few. So no chain that grows from one is longer than a walk's bound, which random keys reach now and
+/// then.
 fn two_between_each(keys: &BTreeSet<u64>) -> Vec<u64> {
     let thirds = |(left, right): (&u64, &u64)| {
         let third = (right - left) / 3;
@@ -223,7 +223,7 @@ fn a_new_generation_is_fetched_without_a_fall_back() {
     // However long the generation before is used below: by it each key is found within a walk's bound.
     let start = stale.counters();
     check(&mut stale, &all, &keys);
-    assert_eq!(since(&stale, start).2, 0, "fall-backs by the generation before");
+    assert_eq!(since(&stale, start).2, 0, "fallbacks by the generation before");
     server.train();
 
     let start = stale.counters();
@@ -237,8 +237,8 @@ fn a_new_generation_is_fetched_without_a_fall_back() {
         check(&mut stale, &wanted, &keys);
     }
     check_scans(&mut stale, &mut random, &keys);
-    let (irregular, siblings, fallbacks) = since(&stale, start);
-    println!("{irregular} irregular, {siblings} sibling steps, {fallbacks} fall-backs");
+    let (slow_path, siblings, fallbacks) = since(&stale, start);
+    println!("{slow_path} by the slow path, {siblings} sibling steps, {fallbacks} fallbacks");
     assert!(siblings > 0, "the cache was not stale");
     assert_eq!(fallbacks, 0);
     let other = connect(&socket).table("t").expect("the table");

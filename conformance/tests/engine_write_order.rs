@@ -1,9 +1,9 @@
 //! The order of an insert's stores, seen from outside: when a key's line shows a slot, the slot's value is
 //! there.
 //!
-//! Clients get over the opposite order (a slot's version of zero makes them look again), so no wrong answer
-//! betrays it; but then a GET beside an insert could use up its READs for nothing. So this test looks at the
-//! raw lines of one leaf, while the server's writer of leaves fills and empties it.
+//! Clients get over the opposite order, for a slot's version of zero makes them look again. So no wrong
+//! answer betrays it, but a GET beside an insert could use up its READs for nothing. So this test looks at
+//! the raw lines of one leaf, while the server's writer of leaves fills and empties it.
 
 use std::time::{Duration, Instant};
 

@@ -23,10 +23,10 @@ fn no_target_finds_anything() {
 }
 
 #[test]
-fn the_driver_finds_the_planted_bug() {
-    let seed = Seed::new("the_driver_finds_the_planted_bug");
+fn the_driver_finds_the_injected_bug() {
+    let seed = Seed::new("the_driver_finds_the_injected_bug");
     let found = catch_unwind(|| driver::run(&CANARY, seed.random(0), INPUTS));
-    assert!(found.is_err(), "{INPUTS} inputs did not reach the planted bug");
+    assert!(found.is_err(), "{INPUTS} inputs did not reach the injected bug");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Hostile clients beside honest ones, each in a process of its own: the honest ones are answered rightly and
-//! in time, and when the hostile ones are gone the server holds nothing of theirs.
+//! Hostile clients beside honest ones, each in a process of its own. The server answers the honest ones
+//! rightly and in time. When the hostile ones are gone it holds nothing of theirs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 //! Invariant: seeds are begun, and counted, in ascending order, each with all before it. So what a campaign
 //! has run is a range, and another can go on behind it. A seed that panics has failed; the others go on.
 //!
-//! A campaign that is over finishes the seeds that it has begun; one that is stopped drops them, and what was
+//! A campaign that is over finishes the seeds that it has begun. One that is stopped drops them, and what was
 //! finished behind the first of them.
 
 use std::collections::BTreeMap;

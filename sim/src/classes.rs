@@ -4,8 +4,8 @@
 //! where else it is covered or why it cannot occur. A run that counts nothing for a class that it should have
 //! met has not tested it: [`Coverage::never_met`]. What is met once in many thousand runs is counted alone.
 //!
-//! The numbers are stable: 1 to 6 memory, 7 to 10 queue pairs, 11 to 15 calls, 16 to 20 clients, 21 to 25
-//! servers, 26 to 29 network, 30 to 32 time, 37 to 40 control.
+//! The numbers are stable: 1 to 6 memory, 7 to 10 queue pairs, 11 to 15 calls, 16 to 20 clients. Then 21 to
+//! 25 servers, 26 to 29 network, 30 to 32 time, 37 to 40 control.
 
 use farsight_fabric_sim::{Fault, Strikes};
 
@@ -198,7 +198,7 @@ pub const CLASSES: &[Class] = &[
     elsewhere(
         "12a",
         "a call that comes twice",
-        "excluded by contract; planted.rs lets it happen, and finds it",
+        "excluded by contract; injected.rs lets it happen, and finds it",
     ),
     by("12b", "replies in another order", &[Struck(Fault::SlowReply)]),
     by("12c", "a frame without its end", &[Struck(Fault::TruncatedRequest), Struck(Fault::TruncatedReply)]),

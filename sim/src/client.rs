@@ -68,7 +68,7 @@ pub(crate) struct Plan<C: Cluster> {
     pub(crate) seed: u64,
 }
 
-/// Why a session is given up.
+/// Why a session ends.
 pub(crate) enum End {
     /// The connection is lost.
     Lost,
@@ -185,7 +185,7 @@ impl<C: Cluster> Plan<C> {
     }
 
     /// Complains of a failure that nothing explains, where nobody gives up for it.
-    pub(crate) fn excuse(&self, what: &str, error: &dyn fmt::Debug, meaning: Meaning) {
+    pub(crate) fn complain_of(&self, what: &str, error: &dyn fmt::Debug, meaning: Meaning) {
         let _end = self.end(what, error, meaning);
     }
 
@@ -194,7 +194,7 @@ impl<C: Cluster> Plan<C> {
         match self.simulation.connect::<C::Kind>(self.addresses[0], FORMAT_VERSION + 1) {
             Ok(_) => self.journal.complain("a client of another format is let in".to_owned()),
             Err(FabricError::Refused { .. }) => self.journal.mark(Mark::OtherFormat, 1),
-            Err(error) => self.excuse("connecting", &error, self.allowed.fabric(&error)),
+            Err(error) => self.complain_of("connecting", &error, self.allowed.fabric(&error)),
         }
     }
 
@@ -512,9 +512,8 @@ impl<C: Cluster> Client<C> {
         }
     }
 
-    /// Nothing but want of room or of versions is a reason to refuse a write here: only one that adds a pair
-    /// wants the one, and only one that stores a value the other. Or a leaf that stayed locked as long as a
-    /// clock says.
+    /// A server may refuse a write here for three reasons. A write that adds a pair may lack room. A write
+    /// that stores a value may lack a version. Or a leaf stayed locked as long as a clock says.
     fn check_refusal(&self, operation: WriteOperation, code: ErrorCode) -> Result<(), End> {
         if code == ErrorCode::Contended && self.plan.allowed.contention() == Meaning::Explained {
             return Ok(());

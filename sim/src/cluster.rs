@@ -23,7 +23,7 @@ pub(crate) trait Cluster: Send + Sync + 'static {
     /// READs for one key at most; `None` where time is the bound.
     const READS_A_KEY_MAX: Option<u64>;
 
-    /// A client of whoever listens at `addresses`.
+    /// A client of the servers that listen at `addresses`.
     fn connect(simulation: &Simulation, addresses: &[&'static str]) -> Result<Client, CatalogueError>;
 }
 

@@ -1,15 +1,15 @@
 //! Is there an order in which the operations on one key could have happened, one after the other?
 //!
-//! Invariant: the answer is exact. A history passes if and only if some order of its operations respects real
-//! time (what ended before another began comes first), gives every one of them the answer that it got, and
-//! has growing versions.
+//! Invariant: the answer is exact. A history passes if and only if some order of its operations explains it.
+//! That order respects real time: what ended before another began comes first. It gives every operation the
+//! answer that it got, and has growing versions.
 //!
-//! The search is Wing and Gong's with Lowe's memory of configurations, as porcupine does it: take any
-//! operation that may come first, go back where that leads nowhere, and never try the same set of operations
-//! with the same state twice. Versions leave it few choices: every version that is known, from an answer or
-//! from a read of the value, has its rank, and operations come in the order of the ranks. An operation that
-//! fits and changes nothing is taken at once: whatever order there is, there is one that begins with it. Keys
-//! are independent, so each is searched by itself.
+//! The search is Wing and Gong's with Lowe's memory of configurations, as porcupine does it. It takes any
+//! operation that may come first, goes back where that leads nowhere, and never tries the same set of
+//! operations with the same state twice. Versions leave it few choices. Every version that is known, from an
+//! answer or from a read of the value, has its rank, and operations come in the order of the ranks. An
+//! operation that fits and changes nothing is taken at once: if there is an order, there is one that begins
+//! with it. Keys are independent, so each is searched by itself.
 //!
 //! Writes of unknown outcome make the configurations many: each of them may be taken or left. But one that
 //! is left can still be taken later. So a configuration that led nowhere rules out every other with the same
@@ -389,7 +389,7 @@ fn masked(set: &[u64], mask: &[u64], flip: u64) -> Vec<u64> {
 }
 
 impl Search {
-    /// True if there is such an order, false if there is none, `None` if the search was given up.
+    /// True if there is such an order, false if there is none, `None` if the search ended without an answer.
     ///
     /// Writes of unknown outcome need no place in the order: they are tried where nothing else leads on, and
     /// only if they change something. Of several that do the same the first is as good as any.
@@ -457,7 +457,7 @@ impl Search {
                     || *becomes != held && self.moments.is_first_of_its_kind(at, &self.operations))
         })?;
         self.set[operation / 64] |= 1 << (operation % 64);
-        // A way leads to larger and larger sets, so only what was given up can come again.
+        // A way leads to larger and larger sets, so only an abandoned set can come again.
         let is_old = becomes != held
             && self.tried.count > 0
             && self.tried.rules_out(&self.set, &self.decided, becomes);

@@ -1,9 +1,8 @@
 //! The judges that look at a cluster after its last fault, when nothing is under way any more.
 //!
-//! The server answers and has trained; a cache that was there all the time catches up, a fresh one leads
-//! every GET to its leaf; the server counts as many pairs as a scan finds; and nothing is left over: no
-//! latch, no line that is being written, no leaf that the tree does not name, no client, queue pair or
-//! request.
+//! The server answers and has trained. A cache that was there all the time catches up, and a fresh one leads
+//! every GET to its leaf. The server counts as many pairs as a scan finds. Nothing is left over: no latch, no
+//! line that is being written, no leaf that the tree does not name, no client, queue pair or request.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,7 +27,7 @@ const TRAINING_MAX: Duration = Duration::from_secs(5);
 const BATCH_OF_READS: usize = 100;
 /// Looks that an old cache may take until no GET walks: each mends a sub-model at least.
 const LOOKS_MAX: usize = 40;
-/// Of the keys, an old cache is asked for one in so many: every leaf's, about.
+/// An old cache is asked about one key in so many: about one of every leaf.
 const KEYS_A_LOOK: usize = 6;
 /// Between two looks: as long as a session waits before it asks for another sub-model.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);

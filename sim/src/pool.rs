@@ -149,7 +149,7 @@ impl<K: Kind, C: JudgedPool<K>> Stage<'_, K, C> {
                         has_table = true;
                         is_empty.store(true, Ordering::Relaxed);
                     }
-                    Err(error) => plan.excuse("making a table", &error, plan.allowed.catalogue(&error)),
+                    Err(error) => plan.complain_of("making a table", &error, plan.allowed.catalogue(&error)),
                 }
             }
         });

@@ -26,7 +26,7 @@ struct State {
 }
 
 pub(crate) enum Opened {
-    /// Not yet: whoever sees this opens it.
+    /// Not yet: a program that sees this opens it.
     Nothing,
     ByAnother,
     /// Here it is, and which opening that was.

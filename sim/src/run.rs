@@ -1,9 +1,12 @@
 //! A scenario run to its end and judged.
 //!
-//! The judges: no value that nobody wrote; each key's answers explained by one order that respects real time,
-//! scans included (every key that a scan passes is read by it), in each of the server's lives by itself; no
-//! failure that the faults at work do not explain; and what is seen when all is quiet ([`crate::look_back`]);
-//! every process ended within its virtual time. A hidden tear is no failure ([`crate::hidden_tear`]).
+//! The judges:
+//! - No answer has a value that nobody wrote, but for a hidden tear ([`crate::hidden_tear`]).
+//! - In each epoch of the server one order that respects real time explains each key's answers. A scan reads
+//!   every key that it passes.
+//! - The faults at work explain every failure.
+//! - [`crate::look_back`] finds all in order once the faults are over.
+//! - Every process ends within its virtual time.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -44,7 +47,7 @@ pub(crate) const LASTS_MAX: Duration = Duration::from_secs(600);
 const ENTRIES_AN_OPERATION: usize = 3;
 /// Keys of one write while the table is filled.
 const FILL_BATCH: usize = 64;
-/// Between two looks of whoever operates the servers.
+/// Between two looks of the operator of the servers.
 pub(crate) const LOOK_AFTER: Duration = Duration::from_micros(100);
 /// Of the keys, a later life of a server is given one in so many.
 pub(crate) const FILLED_AGAIN_ONE_IN: usize = 2;
@@ -269,7 +272,9 @@ impl Scenario {
                 if !is_ready {
                     match servers.make_table() {
                         Ok(()) => is_ready = scenario.fill(&plan, FILLED_AGAIN_ONE_IN).is_ok(),
-                        Err(error) => plan.excuse("making a table", &error, plan.allowed.catalogue(&error)),
+                        Err(error) => {
+                            plan.complain_of("making a table", &error, plan.allowed.catalogue(&error))
+                        }
                     }
                 }
                 plan.simulation.sleep(LOOK_AFTER);

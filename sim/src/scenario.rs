@@ -9,7 +9,7 @@ use farsight_layout::{NEXT_WORD, PAIR_VERSION_BITS};
 /// What a scenario is made of.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Its name in the catalogue, for whoever wants to see it again.
+    /// Its name in the catalogue, with which a user runs it again.
     pub name: &'static str,
     /// The seed of all that happens in it.
     pub seed: u64,
@@ -222,11 +222,11 @@ impl Scenario {
         Self { versions_left_out, writes_percent: 60, ..Self::of_server("versions", seed, &[], 0) }
     }
 
-    /// Bits flip in what leads a reader: the fields of stamps, and the number of the sibling. Not those that
-    /// would make another true leaf of one: a bit of a key, a value, a fence or an occupancy is nothing that
-    /// a reader can tell, nor are the low bits of an incarnation, which is the next one then. A
-    /// version's bit may hide that a value's lines are of two writes: such answers are counted
-    /// ([`crate::hidden_tear`]).
+    /// Bits flip in what leads a reader: the fields of stamps, and the number of the sibling. Bits do not
+    /// flip where they would make another true leaf of one. A reader cannot tell a flipped bit of a key, a
+    /// value, a fence or an occupancy. Nor can it tell one of the low bits of an incarnation, which is the
+    /// next one then. A version's bit may hide that a value's lines are of two writes: such answers are
+    /// counted ([`crate::hidden_tear`]).
     pub(crate) fn flips(seed: u64) -> Self {
         Self::of_server("flips", seed, &FLIPS, 1).with_flips(u32::MAX)
     }

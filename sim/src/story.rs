@@ -66,7 +66,8 @@ impl Story {
         self.aligned(&rows)
     }
 
-    /// Events of whoever was busy with one of `entries`, and stores into the leaves that they looked at.
+    /// Events of the clients that were busy with one of `entries`, and stores into the leaves that they
+    /// looked at.
     fn concerning(&self, entries: &[&Entry]) -> Vec<Row> {
         let spans = self.spans(entries);
         let is_theirs = |event: &&Told| {

@@ -165,7 +165,7 @@ fn run_with(name: &str, rules: &[Rule], seeds: u64) {
     }
 }
 
-/// A card that gave a WRITE up sends none behind it, also if a delay lets that leave after the cut: a leaf
+/// A card that abandoned a WRITE sends none behind it, also if a delay lets that leave after the cut. A leaf
 /// changed so could not be repaired, and stayed busy. (Seed 9,043,370 of `pool-network` was one.)
 #[test]
 fn cuts_and_delays_leave_leaves_that_can_be_repaired() {
@@ -189,7 +189,7 @@ fn the_last_pool_has_its_table() {
     run_with("pool-restarts", &[deaths, Rule::always(Fault::LostCall, 6, 0)], 60);
 }
 
-/// Whoever joins a pool does something before it leaves. (Seed 10,366 of `pool-trainers` was one whose
+/// A program that joins a pool does something before it leaves. (Seed 10,366 of `pool-trainers` was one whose
 /// newcomers left at once, for ever.)
 #[test]
 fn newcomers_come_to_an_end() {

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
 
-/// The target directory of this build, or the one that is asked for.
+/// The target directory of this build, or the one that the environment names.
 #[must_use]
 pub(crate) fn target_directory(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)

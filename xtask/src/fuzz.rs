@@ -1,10 +1,10 @@
 //! `cargo xtask fuzz`: builds the programs of `fuzz/` for coverage and runs them under libFuzzer.
 //!
-//! Invariant: a run counts only if it sees: first of all the canary, whose bug is planted, must be found.
+//! Invariant: a run counts only if it sees: first of all the canary, whose bug is injected, must be found.
 //!
 //! Protocol: the build needs the stable toolchain and a C++ compiler, for libFuzzer itself; rustc's own LLVM
 //! counts the edges. Each target begins with the seeds that its encoders write and with what earlier runs
-//! found to reach new code (`target/fuzz/TARGET/corpus`), and runs for so many seconds, as many targets at a
+//! found to reach new code (`target/fuzz/TARGET/corpus`). It runs for so many seconds, as many targets at a
 //! time as there are processors. An input that fails is kept beside the corpus.
 
 use std::path::{Path, PathBuf};
@@ -108,14 +108,14 @@ fn build(root: &Path, output: &Path) -> anyhow::Result<PathBuf> {
     Ok(output.join(host).join("release"))
 }
 
-/// Proves that the harness sees: the planted bug is found, without seeds.
+/// Proves that the harness sees: the injected bug is found, without seeds.
 fn check_canary(programs: &Path, output: &Path) -> anyhow::Result<()> {
     let directory = output.join(CANARY);
     if directory.exists() {
         fs::remove_dir_all(&directory).with_context(|| format!("clearing {}", directory.display()))?;
     }
     let run = run_one(CANARY, programs, output, CANARY_SECONDS)?;
-    ensure!(!run.passed, "the planted bug was not found within {CANARY_SECONDS} s: the harness is blind");
+    ensure!(!run.passed, "the injected bug was not found within {CANARY_SECONDS} s: the harness is blind");
     ensure!(run.log.contains("index out of bounds"), "the canary failed by something else:\n{}", run.log);
     println!("{CANARY:>14}: found, as it must be");
     Ok(())

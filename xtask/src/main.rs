@@ -1,5 +1,5 @@
-//! The chores: `cargo xtask tidy` prints what breaks the rules of STYLE.md that a program can check, `fuzz`
-//! runs the fuzz targets, `models` and `sanitize` run concurrent code under model checkers and sanitizers,
+//! The chores: `cargo xtask tidy` prints what breaks the rules of STYLE.md that a program can check. `fuzz`
+//! runs the fuzz targets. `models` and `sanitize` run concurrent code under model checkers and sanitizers.
 //! `softroce` runs a command where there is RDMA.
 
 #![forbid(unsafe_code)]

@@ -1,6 +1,6 @@
 //! `cargo xtask sanitize`: the tests of concurrent code under ThreadSanitizer and AddressSanitizer.
 //!
-//! Invariant: a run counts only if it sees: first of all a planted bug of the sanitizer's own kind must be
+//! Invariant: a run counts only if it sees: first of all an injected bug of the sanitizer's own kind must be
 //! found. No report is suppressed.
 //!
 //! Protocol: the standard library is built along (`-Zbuild-std`), for in one that is not instrumented its
@@ -27,7 +27,7 @@ const TESTS: &[&[&str]] = &[
     &["-p", "farsight-conformance", "--test", "engine_interleavings"],
 ];
 
-/// A sanitizer, its planted bug, and what it must say of it.
+/// A sanitizer, its injected bug, and what it must say of it.
 struct Sanitizer {
     name: &'static str,
     canary: &'static str,
@@ -46,7 +46,7 @@ const SANITIZERS: &[Sanitizer] = &[
 /// Runs the sanitizer that `arguments` name, or both.
 ///
 /// # Errors
-/// What the toolchain lacks, what was found, or that a planted bug was not.
+/// What the toolchain lacks, what was found, or that an injected bug was not.
 pub fn run(root: &Path, arguments: &[&str]) -> anyhow::Result<()> {
     let is_sanitizer = |name: &&str| SANITIZERS.iter().any(|one| one.name == *name);
     let (chosen, tests) = match arguments {
@@ -106,12 +106,12 @@ impl Sanitizer {
         let outcome = self.run(root, &canary, false)?;
         ensure!(
             !outcome.succeeded && outcome.text.contains(self.finding),
-            "the {} sanitizer did not find the planted bug {}:\n{}",
+            "the {} sanitizer did not find the injected bug {}:\n{}",
             self.name,
             self.canary,
             outcome.text
         );
-        println!("sanitize {}: the planted bug {} was found, as it must be", self.name, self.canary);
+        println!("sanitize {}: the injected bug {} was found, as it must be", self.name, self.canary);
         Ok(())
     }
 }

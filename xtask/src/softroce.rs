@@ -32,8 +32,8 @@ use machine::{Event, Machine};
 
 const USAGE: &str = "usage: cargo xtask softroce [--seconds N] [COMMAND... | --chain] | \
                      --two-hosts [--loss PERCENT] [--seconds N] [--short | SERVER_COMMAND... -- CLIENT_COMMAND...]";
-/// Seconds that a command may take if nothing is said, and what runs between two hosts: without loss, and for
-/// each percent of it, because what is lost at a chain's end is waited for.
+/// Seconds that a command, or what runs between two hosts, may take if the user sets no limit. The time grows
+/// with each percent of loss, because what is lost at a chain's end is waited for.
 const SECONDS: u64 = 300;
 const TWO_HOSTS_SECONDS: u64 = 600;
 const SECONDS_PER_PERCENT: f32 = 300.0;
@@ -223,7 +223,7 @@ fn await_socket(name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lets the commands run together once all machines are up, shows what they print, and returns the status of
+/// Lets the commands run together once all machines are up, and shows what they print. Returns the status of
 /// the one that ends the run: the only one, the client, or a server that fails before.
 fn supervise(
     machines: &mut [(Role, Machine)],

@@ -2,7 +2,7 @@
 //! clippy can see.
 //!
 //! Invariant: a check is a function from a [`Tree`] to what is wrong with it, with no other input. So each is
-//! tested on small trees in memory, and each of those tests plants what the check must find.
+//! tested on small trees in memory, and each of those tests injects what the check must find.
 
 pub mod atomics;
 pub mod constants;

@@ -1,8 +1,8 @@
 //! A Redis server in a process of its own, on loopback, in memory alone.
 //!
-//! Invariant: the process and its directory are gone when this is dropped, and the process ends with this
-//! program however that ends: it is started by way of this program as a child, which asks the kernel for that
-//! and then becomes the server.
+//! Invariant: the process and its directory are gone when this is dropped. The process ends with this
+//! program, however this program ends: a child of this program asks the kernel for that, and then becomes the
+//! server.
 
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener};

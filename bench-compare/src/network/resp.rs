@@ -1,7 +1,7 @@
 //! A client of Redis's protocol that does no more than it must: requests into one buffer, one write, answers
 //! parsed where they arrive. Keys are eight bytes, the most significant first, so that they sort as numbers.
 //!
-//! Bound: a server that says nothing for [`ANSWER_TIMEOUT`] is given up.
+//! Bound: the client disconnects from a server that says nothing for [`ANSWER_TIMEOUT`].
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

@@ -58,8 +58,8 @@ pub(crate) fn load(directory: &Path, keys: &[u64]) -> Result<()> {
 fn environment(directory: &Path, keys: usize) -> Result<Env> {
     let mut options = EnvOpenOptions::new();
     options.map_size((keys * MAP_BYTES_PER_KEY + MAP_BYTES_BASE).next_multiple_of(1 << 20));
-    // SAFETY: the file lies in a directory that this program made for itself; nobody but LMDB, with its own
-    // locks, writes it while it is mapped, and no transaction outlives a function of this module.
+    // SAFETY: the file lies in a directory that this program made for itself. Nobody but LMDB, with its own
+    // locks, writes it while it is mapped. No transaction outlives a function of this module.
     unsafe { options.open(directory) }.with_context(|| format!("opening LMDB in {}", directory.display()))
 }
 

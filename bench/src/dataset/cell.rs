@@ -1,8 +1,8 @@
 //! Coordinates as keys: a longitude as an order-preserving integer, a point as an interleaved (Morton) cell.
 //!
 //! Coordinates are integers in units of 10^-7 degrees, OpenStreetMap's own resolution. Adding 2^31 maps an
-//! `i32` to a `u32` of the same order; a cell interleaves the bits of both, longitude in the odd (higher)
-//! places, so that points near each other tend to have near keys.
+//! `i32` to a `u32` of the same order. A cell interleaves the bits of both, longitude in the odd (higher)
+//! places. So points near each other tend to have near keys.
 
 /// Units of a degree.
 const UNITS_PER_DEGREE: f64 = 1e7;

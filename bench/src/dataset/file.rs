@@ -1,6 +1,6 @@
-//! Files of keys, told apart by extension: `.txt` holds one key a line, `.csv` a key in the first column
-//! (below a header, if its first name is one of [`CSV_HEADER_NAMES`](super::CSV_HEADER_NAMES)), everything
-//! else is SOSD binary.
+//! Files of keys, told apart by extension: `.txt` holds one key a line, `.csv` a key in the first column,
+//! everything else is SOSD binary. A `.csv` file has a header if its first name is one of
+//! [`CSV_HEADER_NAMES`](super::CSV_HEADER_NAMES).
 
 use std::{
     fs::File,

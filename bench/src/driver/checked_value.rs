@@ -1,6 +1,6 @@
 //! Values that prove whose they are.
 //!
-//! Invariant: the first word holds a checksum of the key (40 bits) and the writer's counter (24 bits); every
+//! Invariant: the first word holds a checksum of the key (40 bits) and the writer's counter (24 bits). Every
 //! further word follows from the first and its place. So a value of another key, or one put together of two
 //! writes, shows.
 

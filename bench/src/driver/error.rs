@@ -86,7 +86,7 @@ pub enum DriverError {
     /// More threads than the simulated machines have cores for.
     #[error("{threads} threads a machine are more than the {cores} cores of profile {profile}")]
     TooManyThreads {
-        /// Threads asked for.
+        /// Threads requested.
         threads: usize,
         /// Cores of a client machine.
         cores: usize,

@@ -1,11 +1,11 @@
 //! Inserts at full speed, and what they cost those who read meanwhile.
 //!
-//! Invariants: every insert must find its key absent and every read its key present, or there is no result;
-//! nothing is done between two phases, so the table only grows.
+//! Invariants: every insert must find its key absent and every read its key present, or there is no result.
+//! Nothing is done between two phases, so the table only grows.
 //!
 //! Protocol: first a writer alone. Then, in [`ROUNDS`] rounds, three phases in turn: a reader alone; the same
 //! reader *beside* a writer that works on another table of the same server; *both* on one table. What the
-//! second takes longer than the first is the machine's doing: memory, caches and cores are shared, but there
+//! second takes longer than the first is the machine's doing. Memory, caches and cores are shared, but there
 //! is nothing to wait for, nothing to be out of date. What the third takes longer than the second is what
 //! reading a table costs because it is written. Each phase begins with the models trained and the reader's
 //! cache fresh.

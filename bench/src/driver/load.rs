@@ -1,4 +1,4 @@
-//! A loaded table, ready to be measured: its model trained, its server at rest, the client's cache full.
+//! A loaded table, ready to be measured: its model trained, its server idle, the client's cache full.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::machine::process_cpu_time;
 const BAR_STEP_PAIRS: usize = 8192;
 /// The most that training and collapsing pages may take after a load.
 const REST_TIMEOUT: Duration = Duration::from_secs(300);
-/// A server that uses at most [`REST_CPU_MAX`] in this time is at rest.
+/// A server that uses at most [`REST_CPU_MAX`] in this time is idle.
 const REST_WINDOW: Duration = Duration::from_millis(60);
 /// Keys of the sample by which a table's ranges are cut.
 const SAMPLE_KEYS: usize = 1 << 16;
@@ -131,7 +131,7 @@ impl Load {
         Ok(Self { client, table, options, server_process_ids, is_here, report, servers })
     }
 
-    /// Processor time so far of the processes that have the table, as this host's kernel counts it; those
+    /// Processor time so far of the processes that have the table, as this host's kernel counts it. Those
     /// that may be elsewhere say it themselves, which costs a call.
     ///
     /// # Errors
@@ -144,7 +144,7 @@ impl Load {
         Ok(Duration::from_secs_f64(self.client.node_stats()?.iter().map(|node| node.cpu_s).sum()))
     }
 
-    /// Another table of the same server, with the same `keys`, at rest.
+    /// Another table of the same server, with the same `keys`, when the server is idle.
     ///
     /// # Errors
     /// [`DriverError`].
@@ -173,7 +173,7 @@ impl Load {
     }
 }
 
-/// What is known of whoever has the table, at rest.
+/// What is known of the processes that have the table, once they are idle.
 struct Rested {
     engine: Engine,
     process_ids: Vec<u32>,

@@ -1,7 +1,7 @@
 //! Who runs on which core.
 //!
 //! Invariant: the server has the first core, client threads go round from the second on. So with fewer
-//! threads than cores nobody shares one; the thread that comes round to the first core shares it with the
+//! threads than cores nobody shares one. The thread that comes round to the first core shares it with the
 //! server, which sleeps while clients only read.
 
 use std::fmt;

@@ -24,9 +24,9 @@ const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// The file, beside the socket, that takes its stderr.
 const LOG: &str = "server.log";
 
-/// How to start a server: a command line to which `--socket PATH` is added, and which prints
-/// `ready url=URL pid=PID`, with a `url=` an address, to its stdout and nothing else. One for inserts
-/// understands `--prefault=BYTES`.
+/// How to start a server: a command line, to which the driver adds `--socket PATH`. The server prints `ready
+/// url=URL pid=PID`, with a `url=` an address, to its stdout and nothing else. One for inserts understands
+/// `--prefault=BYTES`.
 #[derive(Debug, Clone)]
 pub struct ServerCommand {
     /// The program.
@@ -159,7 +159,7 @@ fn network_url(ready: &str) -> Option<ServerUrl> {
 /// The first line of a process's output; `None` if it does not come in time.
 fn first_line(out: ChildStdout) -> Option<String> {
     let (sender, receiver) = mpsc::channel();
-    // Reading cannot be given up, so a thread does it; it ends with the process at the latest.
+    // Reading has no time-out, so a thread does it. The thread ends with the process at the latest.
     std::thread::spawn(move || {
         let mut line = String::new();
         let read = BufReader::new(out).read_line(&mut line);

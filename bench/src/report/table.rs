@@ -1,7 +1,7 @@
 //! Results for the eye, at most 100 columns wide.
 //!
-//! Records in a row that share a setting but for the workload and its distribution make one table, under a
-//! heading that states the setting and, per table, the limits of the machine.
+//! Records in a row that share a setting but for the workload and its distribution make one table. Its
+//! heading states the setting and, per table, the limits of the machine.
 
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, presets};
 

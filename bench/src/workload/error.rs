@@ -36,7 +36,7 @@ pub enum WorkloadError {
     },
     /// The gaps between the keys hold fewer new keys than asked.
     #[error(
-        "only {} new keys fit into the gaps of the set, {} asked for inserts: hold back keys of the set instead, \
+        "only {} new keys fit into the gaps of the set, inserts need {}: hold back keys of the set instead, \
          or insert fewer",
         thousands(*.found as u64), thousands(*.asked as u64)
     )]

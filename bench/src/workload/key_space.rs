@@ -1,13 +1,13 @@
 //! The keys of a run: those to load and those to insert.
 //!
-//! Invariants: loaded keys are ascending and distinct; keys to insert are distinct and none of them is
-//! loaded; they follow the distribution of the set, in random order; each thread's share is disjoint from
+//! Invariants: loaded keys are ascending and distinct. Keys to insert are distinct, and none of them is
+//! loaded. They follow the distribution of the set, in random order. Each thread's share is disjoint from
 //! every other's.
 //!
 //! Keys to insert come from two places. *Held-back* keys are a random part of the set itself, the truest
 //! source. *Gap* keys lie between neighbours of the set, at the fractions 1/2, 1/4, 3/4, 1/8, ... of their
-//! distance, so that a set of limited size (a real one) can be loaded whole and still take many inserts of
-//! its own density.
+//! distance. So a set of limited size (a real one) can be loaded whole and still take many inserts of its own
+//! density.
 
 use std::ops::Range;
 

@@ -1,6 +1,6 @@
 //! Which key is how popular: Zipfian ranks, and a scramble that scatters ranks over positions.
 //!
-//! Ranks come from `rand_distr`'s rejection sampler, which is exact for every theta of 0 and more; the
+//! Ranks come from `rand_distr`'s rejection sampler, which is exact for every theta of 0 and more. The
 //! generator that YCSB uses holds below 1 only, and measured caches are often above.
 
 use farsight_base::prng::mix;
@@ -42,7 +42,7 @@ impl Ranks {
 
 /// A fixed bijection of 0..count that scatters neighbours.
 ///
-/// Four rounds of a Feistel network permute a power of four that covers the range; a result outside of it is
+/// Four rounds of a Feistel network permute a power of four that covers the range. A result outside of it is
 /// permuted again until it falls inside (cycle walking), which keeps the map a bijection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scramble {

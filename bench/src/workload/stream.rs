@@ -1,11 +1,11 @@
 //! One thread's operations, prepared in advance.
 //!
-//! Drawing a Zipfian rank costs more than a GET of the store, so each thread draws its operations before the
-//! clock starts, into a ring of slots with the key resolved; the timed loop copies slots in order, 16 bytes
-//! an operation, and goes round when the ring ends. What depends on the run is resolved as it is taken: an
-//! insert takes the next key of the thread's share, never a used one, and under the latest distribution a
-//! rank that a key inserted so far holds means that key. The keys of a ring recur, so a run much longer than
-//! a ring touches at most as many keys as the ring has slots.
+//! Drawing a Zipfian rank costs more than a GET of the store. So each thread draws its operations before the
+//! clock starts, into a ring of slots with the key resolved. The timed loop copies slots in order, 16 bytes
+//! an operation, and goes round when the ring ends. What depends on the run is resolved as it is taken. An
+//! insert takes the next key of the thread's share, never a used one. Under the latest distribution a rank
+//! that a key inserted so far holds means that key. The keys of a ring recur, so a run much longer than a
+//! ring touches at most as many keys as the ring has slots.
 
 use std::sync::Arc;
 

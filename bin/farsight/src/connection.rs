@@ -36,7 +36,7 @@ pub(crate) struct Connection {
 /// How it is reached.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Way {
-    /// Connect unprotected to another machine: whoever is on the way can read and change everything
+    /// Connect unprotected to another machine: anyone on the way can read and change everything
     #[arg(long)]
     allow_plaintext: bool,
     #[command(flatten)]

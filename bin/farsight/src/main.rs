@@ -1,7 +1,8 @@
 //! The farsight program: a server, a client for people, the benchmarks and a doctor.
 //!
-//! Invariant: results go to stdout, everything else to stderr. The exit code is 0 for success, 1 for an error
-//! (one line, `error: what: why`), 2 for a command line that is none, 3 when a key asked for is absent.
+//! Invariant: results go to stdout, everything else to stderr. The exit code is 0 for success, and 1 for an
+//! error, with one line, `error: what: why`. It is 2 for a command line that is none, and 3 when a requested
+//! key is absent.
 
 #![forbid(unsafe_code)]
 
@@ -43,7 +44,7 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(code) => code,
-        // Whoever read our output has enough, as in `farsight scan t | head`.
+        // The reader of our output has enough, as in `farsight scan t | head`.
         Err(error) if error_text::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             say(format_args!("error: {}", farsight::with_causes(&*error)));
@@ -61,7 +62,7 @@ fn run(arguments: arguments::Arguments) -> anyhow::Result<ExitCode> {
 fn tell(error: &clap::Error) -> anyhow::Result<ExitCode> {
     let printed = error.print().and_then(|()| std::io::stdout().flush());
     if error.use_stderr() {
-        // Whoever cannot be told what is wrong sees that something is.
+        // A user who cannot be told what is wrong sees that something is.
         return Ok(ExitCode::from(EXIT_USAGE));
     }
     printed?;

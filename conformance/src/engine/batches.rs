@@ -53,7 +53,7 @@ pub fn scans_of_every_length<E: EngineUnderTest>(engine: &E) {
     }
 }
 
-/// A table without pairs has none, whoever looks, before and after its first model.
+/// A table without pairs has none for any client, before and after its first model.
 pub fn scans_of_an_empty_table<E: EngineUnderTest>(engine: &E) {
     let seed = Seed::new("scans of an empty table");
     let table = engine.table(8);

@@ -13,7 +13,7 @@ const BATCH: usize = 64;
 const KEY_PART_BYTES: u64 = 192;
 const LINE_BYTES: u64 = 64;
 
-/// A server with one table, loaded, trained and at rest.
+/// A server with one table, loaded, trained and idle.
 pub trait LoadedTable {
     /// Sessions of one client program, which share its cache.
     type Session: MeteredSession;
@@ -36,7 +36,7 @@ pub trait MeteredSession: SessionUnderTest {
     /// Fetches the whole model.
     fn prefill(&mut self);
 
-    /// Verbs so far that the engine asked for: the budgets are the engine's, whatever a device adds to each.
+    /// Verbs so far that the engine posted: the budgets are the engine's, whatever a device adds to each.
     fn meters(&self) -> Meters;
 
     /// What the engine counted so far.
@@ -86,7 +86,7 @@ fn cost<S: MeteredSession>(session: &mut S, body: impl FnOnce(&mut S)) -> (Meter
     let now = session.counters();
     let counters = Counters {
         fallbacks: now.fallbacks - counters.fallbacks,
-        irregular: now.irregular - counters.irregular,
+        slow_path: now.slow_path - counters.slow_path,
         sub_models_fetched: now.sub_models_fetched - counters.sub_models_fetched,
         ..Counters::default()
     };
@@ -132,7 +132,7 @@ pub fn a_batch_without_ties_rings_twice<L: LoadedTable>() {
     let mut straight = 0;
     for batch in loaded.some(1_000 * BATCH).chunks(BATCH) {
         let (meters, counters) = cost(&mut session, |session| get_all(session, batch, true));
-        if counters.irregular == 0 {
+        if counters.slow_path == 0 {
             straight += 1;
             assert_eq!((meters.doorbells, meters.reads), (2, 2 * BATCH as u64), "{meters:?}");
         }
@@ -185,7 +185,7 @@ pub fn a_single_get_of_a_short_value_is_one_read<L: LoadedTable>() {
                     let (value, _) = session.get(key).expect("every key is stored");
                     assert_eq!(value, value_of(key, value_bytes), "the value of {key}");
                 });
-                if counters.irregular == 0 {
+                if counters.slow_path == 0 {
                     straight += 1;
                     let expected = Meters {
                         reads,
@@ -283,7 +283,7 @@ pub fn access_by_calls_reads_nothing<L: LoadedTable>() {
     let keys = loaded.some(64 * 100);
     let (meters, counters) = cost(&mut session, |session| get_all(session, &keys, true));
     assert_eq!((meters.reads, meters.calls, meters.doorbells), (0, 100, 100), "{meters:?}");
-    assert_eq!(counters.fallbacks, 0, "what was asked for is no fall-back");
+    assert_eq!(counters.fallbacks, 0, "what was requested is no fallback");
 }
 
 /// Access by calls reads nothing, whatever another session of the program put into the cache that they share:
@@ -334,7 +334,7 @@ pub fn a_cache_filled_on_demand_costs_a_call_a_sub_model<L: LoadedTable>() {
     assert!(first.fallbacks >= stats.sub_models_filled, "{first:?} {stats:?}");
     assert!(first.fallbacks <= 2 * stats.sub_models + BATCH as u64, "{first:?} {stats:?}");
     let (meters, again) = cost(&mut session, |session| get_all(session, &keys, true));
-    assert_eq!((meters.calls, again.fallbacks), (0, 0), "what was asked for is there: {meters:?}");
+    assert_eq!((meters.calls, again.fallbacks), (0, 0), "what was requested is there: {meters:?}");
 }
 
 /// The cache of a million keys is small.

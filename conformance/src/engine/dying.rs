@@ -48,12 +48,12 @@ impl Stop {
 /// How many changes (WRITEs and atomics) the owner still makes, over all of its queues; then it dies, or
 /// waits at a stop.
 #[derive(Clone, Debug)]
-pub struct Life {
+pub struct Lifetime {
     left: Arc<AtomicU64>,
     stop: Option<Stop>,
 }
 
-impl Life {
+impl Lifetime {
     /// Without end.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "a life is no default")]
@@ -94,12 +94,12 @@ impl Life {
 /// The queue pair.
 pub struct DyingQueue<Q> {
     queue: Q,
-    life: Life,
+    life: Lifetime,
 }
 
 impl<Q: QueuePair> DyingQueue<Q> {
     /// `queue`, as long as `life` lasts.
-    pub fn new(queue: Q, life: Life) -> Self {
+    pub fn new(queue: Q, life: Lifetime) -> Self {
         Self { queue, life }
     }
 

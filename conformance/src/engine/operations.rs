@@ -1,7 +1,7 @@
 //! Random operations from several clients in turn, each answer compared at once.
 //!
-//! The keys come from a few hundred, so leaves fill, split, are compacted and reclaimed, and their slots and
-//! blocks are used again and again; the mix swings between growing and shrinking. One client reads one-sided,
+//! The keys come from a few hundred. So leaves fill, split, are compacted and reclaimed, and their slots and
+//! blocks are used again and again. The mix swings between growing and shrinking. One client reads one-sided,
 //! one by calls, and a third one-sided but rarely, so that its cache is old whenever it is asked.
 
 use farsight::{Access, WriteOperation};

@@ -1,14 +1,14 @@
 //! A queue pair whose READs return the worst that the fabric's contract allows.
 //!
 //! The contract (`ReadMode::Stamped`): a copy of a line with an even version is a snapshot of that line at an
-//! instant of the READ; lines of one READ may be of different instants, in any order; a line that changed
+//! instant of the READ. Lines of one READ may be of different instants, in any order. A line that changed
 //! meanwhile comes back odd, with any mixture of its words. A real race shows few of these, and rarely.
 //!
 //! So the test records the region's leaves after each write (the *history*), and [`PastQueue`] answers READs
-//! from it: a window of the history is the time of the operation, each line is taken from a moment of its own
-//! between the newest that an earlier batch returned and the present, and some lines come back odd, their
-//! words mixed from two moments. Calls go to the server, which is at the window's end. An operation on such a
-//! queue pair must answer what was true at some moment of its window.
+//! from it. A window of the history is the time of the operation. The queue takes each line from a moment of
+//! its own, between the newest that an earlier batch returned and the present. Some lines come back odd,
+//! their words mixed from two moments. Calls go to the server, which is at the window's end. An operation on
+//! such a queue pair must answer what was true at some moment of its window.
 
 use std::time::Duration;
 

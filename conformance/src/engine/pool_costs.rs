@@ -150,8 +150,8 @@ pub fn a_scan_reads_the_leaves_that_are_predicted_in_one_doorbell<F: FabricUnder
     cost.assert("scan of 100", budgets(&cost.total, [1.0, 10.0, 4480.0, 0.0, 0.0, 0.0]));
 }
 
-/// Instantiates every test of the suite with the memory nodes that `$make` makes, so many as it is asked for;
-/// where that needs what not every machine has, if `$ready`.
+/// Instantiates every test of the suite with the memory nodes that `$make` makes, as many as a test requests.
+/// Where that needs what not every machine has, only if `$ready`.
 #[macro_export]
 macro_rules! pool_costs_suite {
     ($make:expr) => {

@@ -53,8 +53,8 @@ fn is_restart_of(error: &(dyn std::error::Error + 'static), node: &str) -> bool 
     words.contains(node) && words.contains("was started again")
 }
 
-/// A memory node ends, and comes back empty, under a session that is open: it is named, nothing is answered
-/// in its place, and what the others hold is theirs still, and right.
+/// A memory node ends, and comes back empty, under a session that is open. The session names it, and no other
+/// node answers in its place. What the others hold is theirs still, and right.
 ///
 /// # Panics
 /// If a promise is broken.
@@ -248,8 +248,8 @@ pub fn compute_nodes_join_and_leave_under_load(url: impl Fn(&Directory, usize) -
     drop(training);
 }
 
-/// A compute node that runs out of lock values goes on under another number: its sessions with their next
-/// writes, in which nobody notices anything; its trainers end, and new ones work.
+/// A compute node that runs out of lock values goes on under another number. Its sessions do so with their
+/// next writes, and callers notice nothing. Its trainers end, and new ones work.
 ///
 /// # Panics
 /// If a promise is broken.
@@ -273,7 +273,7 @@ pub fn a_compute_node_changes_its_number<F: FabricUnderTest>(subjects: impl Into
 
     let drawn = client.links(TABLE).expect("the table").locks.draw(1 << (LOCK_SEQUENCE_BITS - 1));
     assert!(drawn >= 400, "{drawn} lock values for 400 writes");
-    trainer.step(64).map(drop).expect_err("its compute node is to be given up");
+    trainer.step(64).map(drop).expect_err("its compute node has to go on under another number");
     put(0, 400);
     let second = number();
     assert_ne!(second, first, "another number");

@@ -245,7 +245,7 @@ impl<F: FabricUnderTest> RawPoolTable<F> {
     pub fn leaves_in_use(&self) -> usize {
         let used = |given: &Given| {
             let free = given.free.lock().expect("no thread panics").len();
-            // Relaxed: whoever allocates is at rest.
+            // Relaxed: no session allocates meanwhile.
             given.next.load(Ordering::Relaxed) as usize - free
         };
         self.given.iter().map(used).sum()

@@ -1,5 +1,5 @@
-//! A compute node that holds a leaf's lock and does nothing more, over real memory nodes: the next one that
-//! needs the lock has it fenced, and only then takes the lock over.
+//! A compute node that holds a leaf's lock and does nothing more, over real memory nodes. The next one that
+//! needs the lock has the holder fenced, and only then takes the lock over.
 
 use farsight::{Access, WriteOperation, WriteOutcome};
 use farsight_fabric::lane::PoolLane;
@@ -28,8 +28,8 @@ fn write_late<Q: QueuePair>(queues: &mut [Q], regions: &[farsight_base::RemoteAd
     queues.iter_mut().zip(regions).map(late).collect()
 }
 
-/// The lock is taken over, nothing that the fenced compute node posts executes at any memory node any more,
-/// it is told why, and its process goes on as another compute node.
+/// The lock is taken over. Nothing that the fenced compute node posts executes at any memory node any more.
+/// It is told why, and its process goes on as another compute node.
 ///
 /// # Panics
 /// If a promise is broken.

@@ -250,7 +250,7 @@ pub struct Report {
     pub scans: u64,
     /// Times that a key had changed since it was last seen.
     pub changes: u64,
-    /// Steps to siblings, repeated READs and fall-backs: how often the writers were met at work.
+    /// Steps to siblings, repeated READs and fallbacks: how often the writers were met at work.
     pub collisions: u64,
 }
 

@@ -1,12 +1,12 @@
 //! Values that prove what they are, and a ledger of what was acknowledged.
 //!
-//! A *witness* is a value made of a key's number and a sequence number alone: 20 bits of number, 28 of
-//! sequence and 16 of checksum in its first word, and a stream that follows from them behind it. So a torn
-//! value, or one of another key, does not regenerate.
+//! A *witness* is a value made of a key's number and a sequence number alone. Its first word has 20 bits of
+//! number, 28 of sequence and 16 of checksum. Behind it is a stream that follows from them. So a torn value,
+//! or one of another key, does not regenerate.
 //!
-//! The *ledger* is a file of three words a key, written by the key's one writer and read by other processes:
-//! *acknowledged* (the sequence number of the last write that was answered, and whether it removed the key),
-//! *begun* (the newest that was sent) and *removal begun* (the newest removal that was sent). Each word
+//! The *ledger* is a file of three words a key, written by the key's one writer and read by other processes.
+//! *Acknowledged* is the sequence number of the last write that was answered, and whether it removed the key.
+//! *Begun* is the newest that was sent, and *removal begun* the newest removal that was sent. Each word
 //! carries a check, so that one read while it is written is recognized. A reader looks at *acknowledged*
 //! before it reads the table and at the others afterwards; between these bounds lies what it may find
 //! ([`Bounds`]).

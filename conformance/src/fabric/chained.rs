@@ -72,7 +72,7 @@ impl Chains<FIRST, SECOND> for Followed {
     }
 }
 
-/// Lines of a region at rest.
+/// Lines of a region that nobody writes.
 fn loaded<const COUNT: usize>(lines: &[SharedLine; COUNT]) -> [Line; COUNT] {
     lines.each_ref().map(|line| Line(line.each_ref().map(|word| word.load(Ordering::Relaxed))))
 }

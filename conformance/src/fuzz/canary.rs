@@ -1,4 +1,4 @@
-//! The target with a planted bug: it proves that a driver sees.
+//! The target with an injected bug: it proves that a driver sees.
 //!
 //! A frame is "FARS", a count, and so many words. Its reader believes the count, as none of ours may, so a
 //! frame cut short leads it out of bounds.

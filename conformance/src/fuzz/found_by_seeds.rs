@@ -11,7 +11,7 @@ use super::garbage_queue::GarbageQueue;
 
 const VALUE: [u8; 8] = [7; 8];
 const LEAVES: usize = 4;
-/// Writes of one call: more than a page's misses may cost before it is asked for again.
+/// Writes of one call: more than a page's misses may cost before it is requested again.
 const ENTRIES: usize = 128;
 
 fn geometry() -> Geometry {

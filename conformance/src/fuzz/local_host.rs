@@ -1,4 +1,4 @@
-//! A host without clients: whoever holds it puts requests before its one worker and takes the replies.
+//! A host without clients: its owner puts requests before its one worker and takes the replies.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,5 +1,5 @@
-//! A memory node under any sequence of frames, and clients that come and go: each request gets one
-//! well-formed reply, and no block is given to anybody while another compute node that lives has it.
+//! A memory node under any sequence of frames, and clients that come and go. Each request gets one
+//! well-formed reply. The node gives no block to anybody while another compute node that lives has it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -158,7 +158,7 @@ impl Twin {
         taken
     }
 
-    /// Makes blocks, whoever has them, the client's.
+    /// Makes blocks the client's, also if another compute node has them.
     fn adopt(&mut self, client: ClientId, table: TableId, space: Space, blocks: &[Blocks]) {
         for block in blocks.iter().flat_map(|run| run.first..run.first + run.count) {
             self.blocks.remove(&(table.0, space == Space::Meta, block));

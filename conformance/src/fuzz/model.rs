@@ -50,7 +50,7 @@ pub(super) fn sub(data: &[u8]) {
         let window = model.predict(key);
         assert!(window.start < window.end && window.end <= record.leaf_count.max(1), "{key}: {window:?}");
         let chosen = model.choose(key, window.clone(), |position| {
-            assert!(window.contains(&position), "the hint at {position} of {window:?} was asked for");
+            assert!(window.contains(&position), "the hint at {position} of {window:?} was requested");
             hints[position as usize % hints.len()]
         });
         assert!(window.start <= chosen.start && chosen.start < chosen.end, "{window:?} {chosen:?}");

@@ -27,7 +27,7 @@ pub(super) fn run(data: &[u8]) {
     mend(&geometry, &mut block, mends);
     read(&geometry, &block, key);
     let mut written = block.clone();
-    if LockedLeaf::new(&geometry, LeafNumber(3), &mut written).is_at_rest() {
+    if LockedLeaf::new(&geometry, LeafNumber(3), &mut written).is_consistent() {
         write(&geometry, written, operation, key);
     }
     repair(&geometry, block);
@@ -74,7 +74,7 @@ fn read(geometry: &BlockGeometry, block: &[Line], key: u64) {
     }
 }
 
-/// A write of a leaf at rest leaves leaves at rest, and says what it finds there then.
+/// A write turns a consistent leaf into consistent leaves, and says what it finds there then.
 fn write(geometry: &BlockGeometry, mut block: Vec<Line>, operation: WriteOperation, key: u64) {
     let value = vec![0x5a; geometry.leaf().value_bytes()];
     let write = Write { operation, key, value: if operation.has_value() { &value } else { &[] } };
@@ -83,7 +83,7 @@ fn write(geometry: &BlockGeometry, mut block: Vec<Line>, operation: WriteOperati
     let mut leaf = LockedLeaf::new(geometry, LeafNumber(3), &mut block);
     let mut writes = Writes::default();
     let Planned::Done(outcome) = plan(&mut leaf, Some(&mut right), &write, &mut writes) else { return };
-    assert!(leaf.is_at_rest() && !writes.is_empty(), "{outcome:?} left {leaf:?}");
+    assert!(leaf.is_consistent() && !writes.is_empty(), "{outcome:?} left {leaf:?}");
     if let WriteOutcome::Inserted(version) | WriteOutcome::Replaced(version) = outcome {
         let mut found = vec![0; value.len()];
         let leaf_lines = geometry.leaf().leaf_lines();

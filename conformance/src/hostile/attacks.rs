@@ -155,7 +155,7 @@ impl Attacker {
         std::thread::sleep(ATTACK);
     }
 
-    /// Descriptors that nobody asked for.
+    /// Descriptors that nobody requested.
     pub(super) fn send_descriptors(&mut self) {
         let client = self.connect();
         let zero = std::fs::File::open("/dev/zero").expect("a file");

@@ -1,7 +1,7 @@
 //! Programs over a real fabric: a thread and a connection for each client.
 //!
-//! Each run has lines of its own, so nothing has to be put back between two; clients meet before each, and
-//! then wait a random moment, so that all of it overlaps in every way that the machine knows.
+//! Each run has lines of its own, so nothing has to be put back between two. Clients meet before each run,
+//! and then wait a random moment. So their steps overlap in every way that the machine knows.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

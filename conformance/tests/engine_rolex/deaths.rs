@@ -1,11 +1,11 @@
-//! Sessions that die between any two of their changes, under a lock or not: the next session that comes by
+//! Sessions that die between any two of their changes, under a lock or not. The next session that comes by
 //! finds what was written or what stood there before, and goes on.
 
 use std::collections::BTreeMap;
 
 use farsight::{Access, WriteOperation, WriteOutcome};
 use farsight_base::prng::SplitMix64;
-use farsight_conformance::engine::dying::{DyingQueue, Life};
+use farsight_conformance::engine::dying::{DyingQueue, Lifetime};
 use farsight_conformance::engine::model::random_value;
 use farsight_conformance::engine::raw_pool::{MORTAL, RawPool};
 use farsight_conformance::engine::{
@@ -54,7 +54,7 @@ fn die_again_and_again(test: &str, nodes: usize, value_bytes: usize) {
     let mut random = seed.random(0);
     let pool = RawPool::start((0..nodes).map(|_| Shm::new()), 16 << 20);
     let table = pool.table(value_bytes);
-    let life = Life::new();
+    let life = Lifetime::new();
     let mut mortal = table.session_of(MORTAL, |queue| DyingQueue::new(queue, life.clone()));
     let mut survivor = table.session(Access::OneSided);
     let mut pairs = Pairs::new();
@@ -72,7 +72,7 @@ fn die_again_and_again(test: &str, nodes: usize, value_bytes: usize) {
             Ok(WriteOutcome::Exists(_) | WriteOutcome::Absent) => {}
             Ok(WriteOutcome::Failed(code)) => panic!("refused: {code:?}"),
             Err(_) if random.below(2) == 0 => {
-                // Whoever comes next writes to the same leaf.
+                // The session that comes next writes to the same leaf.
                 let neighbour = (key + 1) % KEYS;
                 let value = random_value(&mut random, value_bytes);
                 let outcome = survivor.write(WriteOperation::Put, &[(neighbour, value.clone())]).pop();
@@ -112,7 +112,7 @@ fn with_values_of_several_lines() {
 fn a_fabric_that_failed_is_not_asked_for_the_rest_of_a_call() {
     let pool = RawPool::start([Shm::new()], 16 << 20);
     let table = pool.table(8);
-    let life = Life::new();
+    let life = Lifetime::new();
     let mut mortal = table.session_of(MORTAL, |queue| DyingQueue::new(queue, life.clone()));
     let value = [7; 8];
     mortal.try_write(WriteOperation::Put, 7, &value).expect("a put");

@@ -1,6 +1,7 @@
-//! ROLEX over memory nodes: the suite of the engine contract over one and three of them on each fabric that
-//! needs no device; sessions side by side; sessions that die between any two changes, or stop with a lock;
-//! leaves that empty and go back, and groups; keys where, and in the order in which, they hurt most.
+//! ROLEX over memory nodes. The suite of the engine contract runs over one and three of them, on each fabric
+//! that needs no device. Other tests are of sessions side by side, and of sessions that die between any two
+//! changes or stop with a lock. Others again are of leaves that empty and go back, of groups, and of keys
+//! where, and in the order in which, they hurt most.
 
 mod costs;
 mod deaths;

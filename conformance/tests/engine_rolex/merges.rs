@@ -1,12 +1,12 @@
-//! Leaves that lose their last pair go back to their memory nodes: under readers, scans and inserts beside,
-//! and though the trainer that merges them dies between any two of its changes.
+//! Leaves that lose their last pair go back to their memory nodes. They do so under readers, scans and
+//! inserts beside, and though the trainer that merges them dies between any two of its changes.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use farsight::{Access, WriteOperation};
 use farsight_base::prng::SplitMix64;
-use farsight_conformance::engine::dying::{DyingQueue, Life, Stop};
+use farsight_conformance::engine::dying::{DyingQueue, Lifetime, Stop};
 use farsight_conformance::engine::model::{Model, random_value};
 use farsight_conformance::engine::raw_pool::{MORTAL, RawPool, RawPoolTable};
 use farsight_conformance::engine::{
@@ -167,7 +167,7 @@ fn die_anywhere(sizes: GroupSizes) -> usize {
     for trial in 0..TRIALS {
         let first = random.below(KEYS - 200);
         remove(&mut model, &mut session, first..first + 100 + random.below(100));
-        let life = Life::new();
+        let life = Lifetime::new();
         let mut mortal = table.trainer_of(locks.clone(), sizes, |queue| DyingQueue::new(queue, life.clone()));
         life.renew(random.below(260));
         // More than it takes to take over what another one froze.
@@ -178,7 +178,7 @@ fn die_anywhere(sizes: GroupSizes) -> usize {
             };
             merged += step.merged;
         }
-        // Whoever comes by goes on: under locks that nobody gives back, among journals.
+        // A session that comes by goes on: under locks that nobody gives back, among journals.
         let asked: Vec<u64> = (0..40).map(|_| random.below(KEYS)).collect();
         model.check_multi_get(&mut session, &asked);
         put(&mut model, &mut session, (first..first + 200).step_by(1 + trial % 5), &mut random);
@@ -196,8 +196,8 @@ fn die_anywhere(sizes: GroupSizes) -> usize {
     merged
 }
 
-/// A trainer that merges leaves stops between two of its changes, and another one makes each of those leaves
-/// the first of a group of its own, which the first one does not hear of.
+/// A trainer that merges leaves stops between two of its changes. Another one makes each of those leaves the
+/// first of a group of its own, which the first trainer does not hear of.
 #[test]
 fn no_leaf_is_merged_at_which_a_group_begins_meanwhile() {
     const KEYS: u64 = 200;
@@ -219,7 +219,7 @@ fn no_leaf_is_merged_at_which_a_group_begins_meanwhile() {
         table.await_training();
         remove(&mut model, &mut session, KEYS / 8..KEYS * 7 / 8);
         let stop = Stop::default();
-        let life = Life::with_stop(stop.clone(), changes);
+        let life = Lifetime::with_stop(stop.clone(), changes);
         let wrap = |queue| DyingQueue::new(queue, life.clone());
         std::thread::scope(|scope| {
             let (table, locks) = (&table, &locks);

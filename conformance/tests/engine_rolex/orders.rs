@@ -1,5 +1,5 @@
 //! Keys where they hurt most, in the orders that hurt most: every distribution in every order, trained at
-//! times or never, beside a compute node whose hints are as old as the table; then all of it removed.
+//! times or never. A compute node beside has hints as old as the table. Then the test removes all of it.
 
 use farsight::{Access, WriteOperation};
 use farsight_base::prng::SplitMix64;

@@ -1,6 +1,6 @@
-//! A table that is filled at one end and emptied at the other takes no more memory however long that goes on:
-//! groups that have shrunk are put together, the leaves at which they began go back, and directories stand
-//! where directories stood.
+//! A table that is filled at one end and emptied at the other takes no more memory however long that goes on.
+//! Trainers put shrunk groups together, the leaves at which those began go back, and directories stand where
+//! directories stood.
 
 use farsight::{Access, WriteOperation};
 use farsight_base::prng::SplitMix64;
@@ -22,9 +22,9 @@ const AT_ONCE: u64 = 4_000;
 /// How often as many leave it as are in it: thirty groups' worth of leaves, and more.
 const PASSES: u64 = 12;
 
-/// Groups of a table at rest whose images name so many leaves, at most: two neighbours have more than one
-/// group's leaves, unless all that could be put together save too few groups; an image has room for a line
-/// more.
+/// Groups at most of a table that nobody writes, whose images name so many leaves. Two neighbours have more
+/// than one group's leaves, unless all that could be put together save too few groups. An image has room for
+/// a line more.
 fn groups_max(leaves: usize) -> usize {
     let sizes = GroupSizes::USUAL;
     let needed = 2 * (leaves + leaves / 8) / sizes.leaves + 1;

@@ -1,5 +1,5 @@
-//! What a fence over shared memory may end, and what it never does: processes that are stopped, for less than
-//! a lease or for more, with a lock or without, and such as serve memory themselves.
+//! Which processes a fence over shared memory may end, and which it never does. The tests stop processes for
+//! less than a lease or for more, with a lock or without, and such as serve memory themselves.
 //!
 //! The processes are real, as the signals are. A lock is held by a role that takes it in the first leaf of
 //! the table and keeps it until it is told to let go.
@@ -41,8 +41,8 @@ const LEASE_MS: u64 = 400;
 /// Workers beside a stopped memory node.
 const WORKERS: u64 = 2;
 
-/// A compute node that holds the lock of the first leaf until it is told to let go, then writes like others;
-/// it is a memory node besides if it is given a socket of its own.
+/// A compute node that holds the lock of the first leaf until it is told to let go, then writes like others.
+/// It is a memory node besides if it is given a socket of its own.
 pub(crate) fn hold() {
     let own: String = argument("OWN");
     let _node = (!own.is_empty()).then(|| {
@@ -312,7 +312,7 @@ fn a_process_that_serves_memory_is_never_killed() {
     let pid = format!("process {}", holder.player.id());
     assert!(why.contains(&pid) && why.contains("serves memory itself"), "{why}");
     assert!(holder.player.is_running(), "a memory node was killed");
-    // Whoever waits for the lock is told who holds it, and why that lives on.
+    // A session that waits for the lock is told which process holds it, and why that lives on.
     let refused = farsight::with_causes(&session.put(7, &value(7)).expect_err("its leaf is locked"));
     assert!(refused.contains(&holder.compute_node.to_string()) && refused.contains(&pid), "{refused}");
     assert!(session.get(7).expect("a GET").is_none(), "reads go on");

@@ -201,7 +201,7 @@ fn start_server(url: &ServerUrl) -> (Player, ServerUrl) {
     (server, url.parse().expect("its address"))
 }
 
-/// As many rounds as were asked for, or as many as usual.
+/// As many rounds as were requested, or as many as usual.
 fn rounds(usual: u64) -> u64 {
     let rounds = std::env::var("FARSIGHT_KILL_ROUNDS");
     rounds.map_or(usual, |rounds| rounds.parse().expect("a number of rounds"))

@@ -1,8 +1,8 @@
-//! Compute nodes of a pool killed in a loop, whatever lock they hold, while others go on in the same leaves:
-//! nothing that was acknowledged is lost, nobody is held up for good, and what the dead had goes back.
+//! Compute nodes of a pool killed in a loop, whatever lock they hold, while others go on in the same leaves.
+//! Nothing that was acknowledged is lost, nobody is held up for good, and what the dead had goes back.
 //!
 //! A worker notes in its file what it is about to write before it begins, and that it was acknowledged behind
-//! that; so the test knows of each key the two values that it may have.
+//! that. So the test knows of each key the two values that it may have.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

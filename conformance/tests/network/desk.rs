@@ -1,5 +1,5 @@
-//! A server process in its namespace, or one that is all memory nodes of a pool, and clients that work each
-//! in theirs while a test tells them what to do.
+//! A server process in its namespace, or one that is all memory nodes of a pool. Clients work each in a
+//! namespace of their own, while a test tells them what to do.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};

@@ -1,8 +1,8 @@
 //! Hosts of one machine: network namespaces, joined by virtual cables that can be disturbed.
 //!
 //! Invariant: nothing outlives a test, however it ends. A namespace lives as long as the process that holds
-//! it, which the kernel kills with the thread that started it; the cables and the rules for packets lie in
-//! the namespaces alone, so the machine's own network is never touched.
+//! it, which the kernel kills with the thread that started it. The cables and the rules for packets lie in
+//! the namespaces alone, so no test touches the machine's own network.
 //!
 //! Protocol: the server's namespace has a cable to each client's, with a subnet of its own. Packets are
 //! dropped where they arrive, so that their sender notices nothing. A thread that enters a namespace opens

@@ -133,8 +133,8 @@ fn writes_without_an_answer_are_in_doubt_and_clients_come_back_by_themselves() {
     drop(server);
 }
 
-/// A compute node that is cut off in the middle of its writes, perhaps under a lock: others in the same
-/// leaves go on, what it was told stands, and it comes back under another number.
+/// A compute node is cut off in the middle of its writes, perhaps under a lock. Others in the same leaves go
+/// on, what it was told stands, and it comes back under another number.
 #[test]
 fn a_compute_node_that_is_cut_off_holds_nobody_up() {
     const CUT: usize = 0;

@@ -10,7 +10,7 @@ use farsight_fabric::Host;
 
 use super::certificates::Authority;
 
-/// What is asked for in an error, wherever it stands.
+/// What an error must say, wherever it stands.
 pub(crate) struct Expected {
     pub(crate) peer: String,
     pub(crate) step: &'static str,
@@ -88,7 +88,7 @@ fn not_listening(
     (error.to_string(), Expected { peer: host_and_port.to_owned(), step, remedy })
 }
 
-/// Listens at `host`, and does `work` to whoever comes first. Returns the address.
+/// Listens at `host`, and does `work` to the first connection. Returns the address.
 fn listener(host: &str, work: impl FnOnce(TcpStream) + Send + 'static) -> String {
     let listener = TcpListener::bind((host, 0)).expect("an address of this machine");
     let peer = listener.local_addr().expect("its address").to_string();
@@ -111,7 +111,7 @@ fn server(url: &str, tls: Option<Tls>) -> (Server, String) {
     (server, peer)
 }
 
-/// Causes that lie in whoever is at the other end, or nobody.
+/// Causes that lie in the program at the other end, or in that there is none.
 pub(crate) fn strangers(scheme: &'static str, host: &'static str) -> Vec<Cause> {
     let to = move |peer: String| Way { scheme, peer, options: ConnectOptions::default() };
     let abroad = move |peer: &str| {

@@ -1,5 +1,5 @@
-//! A server that has few descriptors: what ends gives them back, nobody takes all of them, and whoever finds
-//! none left is told so.
+//! A server that has few descriptors: what ends gives them back, no client takes all of them, and a client
+//! that finds none left is told so.
 
 use std::net::SocketAddr;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Peers that break the protocol, say nothing, or do not read: what becomes of them, and of the others.
+//! Hostile peers: they break the protocol, say nothing, or do not read. What becomes of them, and of others.
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use farsight_conformance::fabric::harness::{Bench, PATIENCE, call, read};
 use farsight_conformance::fabric::tcp::Tcp;
 use farsight_fabric::{Host as _, ReadMode, Region as _, RegionRights};
 
-use super::raw::{Raw, RawClient, batch, hello, packet, sieve, verb};
+use super::raw::{Raw, RawClient, batch, filter, hello, packet, verb};
 
 /// An honest client beside whom the others misbehave.
 fn bench(rights: RegionRights) -> Bench<Tcp> {
@@ -26,7 +26,7 @@ fn assert_goes_on(bench: &mut Bench<Tcp>) {
 }
 
 #[test]
-fn greetings_that_are_none_are_refused_by_name() {
+fn hellos_that_are_none_are_refused_by_name() {
     let mut bench = bench(RegionRights::ReadOnly);
     let server = bench.server.host().local_address();
     let mut other_magic = hello(&1_u32.to_le_bytes());
@@ -98,11 +98,11 @@ fn frames_that_are_none_end_their_client_alone() {
         one(verb(0, 0, 1, 0), &[]),
         one(verb(8, 0, 1, 0), &[]),
         one(verb(7, 0, 7, 0), &[]),
-        one(verb(7, 0, 7, 0), &sieve(0, 3, 1)),
-        one(verb(7, 0, 7, 0), &sieve(1, 3, 1)),
-        one(verb(7, 0, 7, 0), &sieve(1 << 5, 7, 1)),
-        one(verb(7, 0, 2, 0), &sieve(1 << 5, 0, 1)),
-        one(verb(7, 0, 7, 0), &[&sieve(1 << 5, 3, 1)[..15], &[1]].concat()),
+        one(verb(7, 0, 7, 0), &filter(0, 3, 1)),
+        one(verb(7, 0, 7, 0), &filter(1, 3, 1)),
+        one(verb(7, 0, 7, 0), &filter(1 << 5, 7, 1)),
+        one(verb(7, 0, 2, 0), &filter(1 << 5, 0, 1)),
+        one(verb(7, 0, 7, 0), &[&filter(1 << 5, 3, 1)[..15], &[1]].concat()),
         one(verb(1, 1, 1, 0), &[]),
         one(verb(1, 0, (1 << 16) + 1, 0), &[]),
         one(verb(3, 0, 2, 0), &[0; 8]),
@@ -145,8 +145,8 @@ fn what_was_not_granted_is_denied_at_each_verb() {
         (own, verb(2, 0, 2, end_bytes - 64), vec![], 2),
         (own, verb(2, 0, 1, u64::MAX - 63), vec![], 2),
         (own, verb(2, 0, 1, 8), vec![], 3),
-        (own, verb(7, 0, 7, end_bytes - 64 * 6), sieve(1 << 5, 3, 1), 2),
-        (stolen, verb(7, 0, 7, 0), sieve(1 << 5, 3, 1), 1),
+        (own, verb(7, 0, 7, end_bytes - 64 * 6), filter(1 << 5, 3, 1), 2),
+        (stolen, verb(7, 0, 7, 0), filter(1 << 5, 3, 1), 1),
         (own, verb(3, 0, 1, 8), vec![1; 8], 4),
         (own, verb(4, 0, 1, 8), vec![0; 16], 4),
         (own, verb(5, 0, 1, 8), vec![1; 8], 4),
@@ -192,7 +192,7 @@ fn a_client_that_does_not_read_is_not_served_and_loses_nothing() {
     let mut client = RawClient::connect(bench.server.host().local_address());
     let token = client.attach(bench.region.id().0);
     let mut queue = client.open_queue();
-    // 64 MiB of lines are asked for, more than kernel and server keep for one client.
+    // 64 MiB of lines are requested, more than kernel and server keep for one client.
     let mut written = 0;
     for sequence in 1..=FRAMES {
         let frame = batch(sequence, 1, 1, &[&token[..], &verb(1, 0, LINES, 0)].concat());

@@ -1,4 +1,4 @@
-//! Peers that are half there, and regions taken away.
+//! Half-open peers, and regions taken away.
 
 use std::net::{Shutdown, SocketAddr};
 

@@ -22,8 +22,8 @@ pub(crate) fn verb(kind: u8, region: u8, count: u32, offset_bytes: u64) -> Vec<u
     [&[kind, region, 0, 0][..], &count.to_le_bytes(), &offset_bytes.to_le_bytes()].concat()
 }
 
-/// What a sieved READ carries: the word wanted, and a sieve for these words with parts of so many lines.
-pub(crate) fn sieve(words: u32, parts_begin: u8, part_lines: u8) -> Vec<u8> {
+/// What a filtered READ carries: the word wanted, and a filter for these words with parts of so many lines.
+pub(crate) fn filter(words: u32, parts_begin: u8, part_lines: u8) -> Vec<u8> {
     [&9_u64.to_le_bytes()[..], &words.to_le_bytes(), &[parts_begin, part_lines, 0, 0]].concat()
 }
 

@@ -2,8 +2,8 @@
 //! sets both hosts up and names this one's network card in `FARSIGHT_VERBS_CABLE`; `tc` disturbs what leaves
 //! it and what arrives.
 //!
-//! Queue pairs give up after seven times 268 ms without an acknowledgement, the control connection after 5 s:
-//! cuts here are in between, so that a queue pair breaks while its server lives and is still connected.
+//! Queue pairs give up after seven times 268 ms without an acknowledgement, the control connection after 5 s.
+//! Cuts here are in between, so that a queue pair breaks while its server lives and is still connected.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -97,7 +97,7 @@ struct Desk {
 
 impl Desk {
     fn new(table: &str) -> Self {
-        let subject = Verbs::at(&server().expect("whoever names the card names the server"));
+        let subject = Verbs::at(&server().expect("an environment that names the card names the server"));
         let connection = subject.connect(FORMAT_VERSION).expect("a connection");
         let options = ClientOptions { reconnect_timeout: RECONNECT_TIMEOUT };
         let client = Client::new(connection, options).expect("a client");

@@ -46,8 +46,8 @@ fn attributes_are_asked_for() {
     assert!([256, 512, 1024, 2048, 4096].contains(&report.path_unit_bytes));
 }
 
-/// A stamped READ on a device without whole lines takes two READs more, of its stamps before and after, each
-/// in a round of its own: meters count what is posted, and what of it only checks.
+/// A stamped READ on a device without whole lines takes two READs more, of its stamps before and after. Each
+/// is in a round of its own. Meters count what is posted, and what of it only checks.
 #[test]
 fn what_a_stamped_read_costs() {
     if !is_asked_for() {
@@ -137,7 +137,7 @@ fn lines_of_a_plain_read() {
             for value in 0_u64.. {
                 // From the last word to the first, as no copy goes.
                 for word in region.words()[..WORDS_PER_LINE].iter().rev() {
-                    // Relaxed: whatever order is seen is what is asked for.
+                    // Relaxed: the order that is seen is the result.
                     word.store(value, Ordering::Relaxed);
                 }
                 if is_over.load(Ordering::Relaxed) {
@@ -178,7 +178,7 @@ fn what_is_not_relied_on() {
         ),
         "checks the bounds of both. None is used here",
     );
-    tell("seven retries without an answer", "Soft-RoCE goes on for ever", "gives up. Six are asked for here");
+    tell("seven retries without an answer", "Soft-RoCE goes on for ever", "gives up. Six are requested here");
     tell("a fence between works", "Soft-RoCE may forget to go on", "goes on. None is used here");
     let absent = if report.registers_absent_memory { "registers" } else { "refuses" };
     tell(

@@ -1,5 +1,5 @@
-//! ROLEX over memory nodes by RDMA: the suites of lane, engine and costs, a lock whose holder does nothing
-//! more, and memory nodes and compute nodes as processes of the program.
+//! ROLEX over memory nodes by RDMA: the suites of lane, engine and costs, and a lock whose holder does
+//! nothing more. Memory nodes and compute nodes are also processes of the program.
 
 use std::process::Command;
 

@@ -107,8 +107,8 @@ fn a_server_that_is_another_is_not_believed() {
     assert!(reason.contains("does the server speak TLS"), "{reason}");
 }
 
-/// Whoever says hello and asks for a region in the clear is told of no key: what comes back is TLS's own
-/// complaint, and the end.
+/// A client that says hello and requests a region in the clear is told no key. TLS's own complaint comes
+/// back, and the end.
 #[test]
 fn a_stranger_learns_no_key() {
     if !is_asked_for() {

@@ -1,5 +1,5 @@
 //! XStore-D over RDMA: a range of the keys at each of two memory nodes. What is particular of it over queue
-//! pairs is that a batch goes to two of them; the rest of its suite is what XStore's is over one.
+//! pairs is that a batch goes to two of them. The rest of its suite is what XStore's is over one.
 
 use farsight_conformance::engine::pool_store::PoolStore;
 use farsight_conformance::engine::{batches, operations};

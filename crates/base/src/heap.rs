@@ -1,9 +1,9 @@
 //! Zeroed words on the heap: memory that may never be touched costs nothing, and memory that cannot be had
 //! is an error and no abort.
 //!
-//! Invariant: the words begin at a line, and live as long as their [`HeapWords`]. Those that fill a huge page
-//! begin at one, and the system is asked for huge pages under them: words read at random cost a walk of the
-//! page table less.
+//! Invariant: the words begin at a line, and live as long as their [`HeapWords`]. Words that fill a huge page
+//! begin at one, and lie on huge pages where the system grants them. So words read at random cost a walk of
+//! the page table less.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -37,7 +37,7 @@ impl HeapWords {
         let length_bytes = line_count.checked_mul(LINE_BYTES).filter(|bytes| *bytes > 0)?;
         let alignment_bytes = if length_bytes < HUGE_PAGE_BYTES { LINE_BYTES } else { HUGE_PAGE_BYTES };
         // The allocator leaves memory of its own alignment alone that comes zeroed from the system, and
-        // clears any other by hand: so as much more, and the first place looked for.
+        // clears any other by hand. So this allocates as much more, and looks for the first aligned place.
         let layout = Layout::array::<u8>(length_bytes.checked_add(alignment_bytes)?).ok()?;
         let layout = layout.align_to(align_of::<AtomicU64>()).ok()?;
         // SAFETY: the layout's size is not zero, because `length_bytes` is not.
@@ -54,8 +54,8 @@ impl HeapWords {
     #[inline(always)]
     #[must_use]
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: `count` words from `first` on lie in the allocation, because that is longer than they are
-        // by the alignment, of which less was skipped; it lives as long as `self`. Zeroed memory is valid for
+        // SAFETY: `count` words from `first` on lie in the allocation: it is longer than they are by the
+        // alignment, and less than that was skipped. It lives as long as `self`. Zeroed memory is valid for
         // atomics, and nobody reaches it but through these.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.count) }
     }

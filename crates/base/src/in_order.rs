@@ -1,10 +1,10 @@
-//! The slots of a private copy of a leaf, in the order that a permutation gives: keys, versions and values of
-//! one word, each by a handful of vector permutations.
+//! The slots of a private copy of a leaf, in the order that a permutation gives. Keys, versions and values of
+//! one word come each by a handful of vector permutations.
 //!
-//! Invariant: what is taken are all occupied slots whose keys are at or above a bound, each once, keys
-//! ascending, whatever lines and permutation hold; anything else is refused. For the positions of the
-//! permutation that are taken are occupied, and their keys at or above the bound and strictly ascending,
-//! hence different slots; and they are as many as there are such slots.
+//! Invariant: whatever lines and permutation hold, the slots taken are all occupied slots whose keys are at
+//! or above a bound, each once, keys ascending. Anything else is refused. Proof: the permutation's positions
+//! that are taken are occupied, their keys at or above the bound and strictly ascending, hence different
+//! slots. They are as many as there are such slots.
 
 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
 use std::arch::x86_64::{
@@ -24,8 +24,8 @@ pub const SLOTS: usize = 16;
 /// Lines of a leaf: three of keys, four of values.
 pub const LINES: usize = 7;
 
-/// Where things stand in a leaf, as numbers for vector permutations: each counted in a pair of neighbouring
-/// lines, one pair for the first eight slots, one for the others.
+/// Where things stand in a leaf, as numbers for vector permutations. Each counts in a pair of neighbouring
+/// lines: one pair for the first eight slots, one for the others.
 #[derive(Clone, Copy, Debug)]
 pub struct Places {
     /// Words of the keys, of lines 0 and 1, then of lines 1 and 2.
@@ -51,7 +51,7 @@ pub struct Room<'a> {
 /// What came of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// There are no such instructions, or narrower ones were asked for.
+    /// There are no such instructions, or the operator chose narrower ones.
     Unavailable,
     /// The occupied slots do not come first in the permutation, ascending: one was removed, or the
     /// permutation is of another moment than the keys, or garbage.
@@ -175,7 +175,7 @@ fn take_avx512(
     Outcome::Taken { count: count as usize, written }
 }
 
-// Helpers below are functions, never closures given to `map`: that has no vector instructions of its own, so
+// Helpers below are functions, never closures given to `map`. `map` has no vector instructions of its own, so
 // without link-time optimization each closure would stay a call, and a scan take four times as long.
 
 /// Which of sixteen numbers are less than their counterparts, one bit each.

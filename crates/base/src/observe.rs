@@ -4,9 +4,9 @@
 //! thread and hears of that thread's writes alone.
 //!
 //! Protocol: [`begin_write`](crate::words::begin_write) and [`end_write`](crate::words::end_write) are the
-//! only places at which a writer's stores are ordered, so they are the only ones that tell. The observer is
-//! told *after* the odd stamp and its fence, and *before* the even stamp: what changed in open lines since it
-//! was last told was stored in between, in an order that nothing fixes.
+//! only places at which a writer's stores are ordered. So they are the only ones that tell. They tell the
+//! observer *after* the odd stamp and its fence, and *before* the even stamp. What changed in open lines
+//! since it was last told was stored in between, in an order that nothing fixes.
 //!
 //! Cost where nobody watches in the whole process: one load of a flag that never changes.
 

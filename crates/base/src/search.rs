@@ -55,8 +55,9 @@ pub fn equal_words(lines: &[Line; SEARCH_LINES], key: u64) -> u32 {
     equal_words_portable(lines, key)
 }
 
-/// The words of shared memory that equal `key`, in place: no copy, no stamps, so the answer may mix two
-/// moments of a line and proves nothing: who wants a proof reads what was found between two looks at a stamp.
+/// The words of shared memory that equal `key`, in place, without copy or stamps. The answer may mix two
+/// moments of a line, and proves nothing. A caller that wants a proof reads the words found between two looks
+/// at a stamp.
 #[inline(always)]
 #[must_use]
 pub fn equal_words_unchecked(
@@ -117,8 +118,8 @@ pub fn equal_words_stamped(lines: &[SharedLine; SEARCH_LINES], key: u64) -> Stam
     if Moves::are_widest() {
         // SAFETY: AVX-512F was detected.
         let (equal, [first, second, third], changed) = unsafe { equal_words_stamped_avx512(lines, key) };
-        let is_at_rest = changed | (first | second | third) & 1 == 0;
-        let equal = if is_at_rest { equal } else { 0 };
+        let is_consistent = changed | (first | second | third) & 1 == 0;
+        let equal = if is_consistent { equal } else { 0 };
         return StampedWords { equal, first: Stamp(first), second: Stamp(second), third: Stamp(third) };
     }
     equal_words_copied(lines, key)
@@ -148,8 +149,8 @@ unsafe fn equal_words_stamped_avx512(
     let equal: u32;
     let (stamp0, stamp1, stamp2, changed, high): (u64, u64, u64, u64, u64);
     // SAFETY: the block reads 192 B of lines that are borrowed and that atomics alone write, each 8 B of
-    // which a vector move loads whole. x86-64 performs loads in program order, so the order of the
-    // instructions is that of a seqlock's reader: each stamp, its line, all stamps again; the compiler moves
+    // which a vector move loads whole. As x86-64 performs loads in program order, the order of the
+    // instructions is that of a seqlock's reader: each stamp, its line, all stamps again. The compiler moves
     // no memory access across the block, because it is not `nomem`. The caller has AVX-512F. Registers and
     // flags are declared; the stack stays untouched.
     unsafe {
@@ -199,8 +200,8 @@ pub const LANES_PER_WORD: usize = 4;
 pub const LANES_PER_LINE: usize = LANES_PER_WORD * WORDS_PER_LINE;
 
 /// How many of these lanes of sixteen bits, at most [`LANES_MAX`] in ascending order, stand before the first
-/// that is above `bound`; all if there is none. Lanes are counted from the lowest bits of the first word on.
-/// Of lanes in no order, or written meanwhile: some number up to theirs.
+/// that is above `bound`. It is all of them if none is above. Lanes are counted from the lowest bits of the
+/// first word on. Of lanes in no order, or written meanwhile: some number up to theirs.
 ///
 /// # Panics
 /// If there are more lanes, or some behind the last word.
@@ -243,7 +244,7 @@ pub fn lanes_at_most_widest(words: &[AtomicU64], lanes: Range<usize>, bound: u16
 #[inline(always)]
 #[must_use]
 pub fn lane(words: &[AtomicU64], lane: usize) -> u16 {
-    // Relaxed: whoever searches words that are written meanwhile proves what it finds by other means.
+    // Relaxed: a caller that searches words which are written meanwhile proves what it finds by other means.
     (words[lane / LANES_PER_WORD].load(Ordering::Relaxed) >> (16 * (lane % LANES_PER_WORD))) as u16
 }
 
@@ -278,7 +279,7 @@ unsafe fn lanes_at_most_avx512(words: &[AtomicU64], lanes: Range<usize>, bound: 
     let first = words.as_ptr().cast::<u16>().wrapping_add(lanes.start);
     let at_most: u32;
     // SAFETY: the block reads the chosen lanes, which lie in the slice by the caller, and no lane beside
-    // them: the mask keeps those from being loaded and from faulting. Atomics alone write the words, and a
+    // them. The mask keeps those from being loaded and from faulting. Atomics alone write the words, and a
     // vector compare loads each lane whole. The caller has AVX-512BW. Registers are declared, stack and flags
     // stay untouched. It is not `pure`: shared memory may differ the next time.
     unsafe {
@@ -478,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_at_rest_are_searched_where_they_lie() {
+    fn consistent_lines_are_searched_where_they_lie() {
         let mut random = SplitMix64::new(12);
         let mut changing = 0;
         for _ in 0..4_000 {
@@ -491,14 +492,14 @@ mod tests {
             });
             let key = random.below(4);
             let shared = lines.map(|line| line.map(AtomicU64::new));
-            let at_rest = lines.iter().all(|line| line[0] & 1 == 0);
-            changing += usize::from(!at_rest);
+            let consistent = lines.iter().all(|line| line[0] & 1 == 0);
+            changing += usize::from(!consistent);
             let copies = lines.map(Line);
-            let expected = if at_rest { equal_words_portable(&copies, key) } else { 0 };
+            let expected = if consistent { equal_words_portable(&copies, key) } else { 0 };
             for found in [equal_words_stamped(&shared, key), equal_words_copied(&shared, key)] {
                 assert_eq!(found.equal, expected, "{lines:?} {key}");
                 let stamps = [found.first.0, found.second.0, found.third.0];
-                assert!(!at_rest || stamps == lines.map(|line| line[0]));
+                assert!(!consistent || stamps == lines.map(|line| line[0]));
             }
         }
         assert!((500..3_500).contains(&changing), "{changing} of 4,000 were changing");

@@ -1,7 +1,7 @@
 //! Whether this process serves memory to others: a server, or a memory node of a pool.
 //!
 //! Invariant: once it does, it says so for the rest of its life. A process that serves is a client, too, if
-//! it trains a pool's tables; who fences that client must know that its process is not its own alone.
+//! it trains a pool's tables. Who fences that client must know that its process is not its own alone.
 
 use std::sync::OnceLock;
 

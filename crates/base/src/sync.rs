@@ -1,19 +1,18 @@
-//! The only door to atomics, and to the locks of code that model checkers run: behind it stand the standard
+//! The only door to atomics, and to the locks of code that model checkers run. Behind it stand the standard
 //! library's, or those of a checker.
 //!
 //! Under `cfg(loom)` every load may return each value that the C++ memory model allows, and every schedule is
-//! tried; under `cfg(shuttle)` memory is sequentially consistent and schedules are drawn at random, which
-//! reaches models too large for the former (`model`). Neither type has the size of its word, so under a
-//! checker shared memory is a slice of these types and never a mapping. `planted` makes models fail on
-//! purpose.
+//! tried. Under `cfg(shuttle)` memory is sequentially consistent and schedules are drawn at random, which
+//! reaches models too large for loom (`model`). Neither type has the size of its word, so under a checker
+//! shared memory is a slice of these types and never a mapping. `injected` makes models fail on purpose.
 
 #[cfg(loom)]
 mod weakened;
 
+#[cfg(any(loom, shuttle, injected))]
+pub mod injected;
 #[cfg(any(loom, shuttle))]
 pub mod model;
-#[cfg(any(loom, shuttle, planted))]
-pub mod planted;
 
 #[cfg(all(any(loom, shuttle), not(portable_words)))]
 compile_error!(

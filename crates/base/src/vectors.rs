@@ -1,8 +1,8 @@
 //! How wide the vectors are that copy lines and search them.
 //!
-//! Invariant: every width gives the same answers, and a process never changes its width: it is the
-//! processor's widest, or the narrower one that the variable [`VARIABLE`] names when the process first
-//! asks. Whoever uses a width asks here, never the processor, so one name forces all code to it.
+//! Invariant: every width gives the same answers, and a process never changes its width. It is the
+//! processor's widest, or the narrower one that the variable [`VARIABLE`] names when the process first asks.
+//! Code that uses a width asks here, never the processor, so one name forces all code to it.
 
 use std::fmt;
 

@@ -159,8 +159,8 @@ pub fn next_incarnation(incarnation: u32) -> u32 {
 
 /// Asks for the line at which `place` begins to be brought near.
 ///
-/// Into the second cache, not the first: a processor waits for some two dozen lines at a time on behalf of
-/// the first, for more on behalf of the second, and a staged batch asks for hundreds. Measured on Zen 4,
+/// Into the second cache, not the first. A processor waits for some two dozen lines at a time on behalf of
+/// the first, for more on behalf of the second, and a staged batch prefetches hundreds. Measured on Zen 4,
 /// three neighbouring lines at a random place, batches of 64: 323 M lines/s so, 137 into the first.
 #[inline(always)]
 pub fn prefetch<T>(place: &T) {
@@ -188,7 +188,7 @@ pub fn prefetch_lines<const LINES: usize>(place: &AtomicU64) {
     let _ = place;
 }
 
-/// [`prefetch`] of a line that is looked at once and then not for a long time: it comes into the first cache
+/// [`prefetch`] of a line that is looked at once and then not for a long time. It comes into the first cache
 /// alone, and drives nothing out of the others.
 #[inline(always)]
 pub fn prefetch_passing<T>(place: &T) {
@@ -211,11 +211,11 @@ pub enum CopyMode {
     Stamped,
 }
 
-/// The widest moves of this process: what the processor has, unless the operator asked for narrower ones.
+/// The widest moves of this process: what the processor has, unless the operator chose narrower ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Moves(Width);
 
-/// Invariant: but for `Words`, the processor was asked for it.
+/// Invariant: but for `Words`, the processor said that it has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Width {
     /// AVX-512 with compares of bytes and words (F and BW).
@@ -267,7 +267,7 @@ impl Moves {
     #[inline(always)]
     #[must_use]
     pub fn detect() -> Self {
-        // Relaxed: whoever does not see the answer asks again.
+        // Relaxed: a thread that does not see the answer asks again.
         #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
         return match DETECTED.load(Ordering::Relaxed) {
             3 => Self(Width::Avx512),
@@ -391,8 +391,8 @@ impl Moves {
     /// changed, zero if none did. Between two equal stamps the copy holds that same stamp, because versions
     /// only grow.
     ///
-    /// Nothing is stored into a copy but by vector moves: a word stored into it would make the vector loads
-    /// of the search that follows wait for both (no store forwarding), which costs more than the copy.
+    /// Nothing is stored into a copy but by vector moves. A word stored into it would make the vector loads
+    /// of the search that follows wait for both stores (no store forwarding), which costs more than the copy.
     #[inline(always)]
     fn copy_and_compare(self, from: &[AtomicU64], into: &mut [Line]) -> u64 {
         assert_eq!(from.len(), into.len() * WORDS_PER_LINE, "words to copy, and room for them");
@@ -455,15 +455,15 @@ unsafe fn copy_line_by_words(words: &SharedLine, line: *mut Line) -> u64 {
     // SAFETY: the caller's line.
     unsafe { line.write(body) };
     #[cfg(any(loom, shuttle))]
-    if crate::sync::planted::is_planted(crate::sync::planted::Bug::NoSecondLook) {
+    if crate::sync::injected::is_injected(crate::sync::injected::Bug::NoSecondLook) {
         return 0;
     }
     before ^ words[0].load(Ordering::Relaxed)
 }
 
 /// [`copy_line_by_words`] with vector moves. x86-64 performs loads in program order, so the order of the
-/// block's instructions is the fences; the compiler moves no memory access across it, because it is not
-/// `nomem`.
+/// block's instructions is the fences. The compiler moves no memory access across the block, because it is
+/// not `nomem`.
 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
 ///
 /// # Safety
@@ -472,8 +472,8 @@ unsafe fn copy_line_by_words(words: &SharedLine, line: *mut Line) -> u64 {
 unsafe fn copy_line_avx(words: &SharedLine, line: *mut Line) -> u64 {
     let changed: u64;
     // SAFETY: `from` points at a line's 64 readable bytes that only atomics and this block touch, each 8 B of
-    // which a vector move loads whole; `into` at 64 writable private bytes, by the caller. The moves need no
-    // alignment. The caller has AVX. The registers are declared; the stack stays untouched.
+    // which a vector move loads whole. `into` points at 64 writable private bytes, by the caller. The moves
+    // need no alignment. The caller has AVX. The registers are declared; the stack stays untouched.
     unsafe {
         std::arch::asm!(
             "mov {changed}, [{from}]",

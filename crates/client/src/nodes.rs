@@ -10,14 +10,14 @@
 
 mod backend;
 mod catalogue;
-mod given_up;
+mod poisoned;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use farsight_base::Epoch;
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_fabric::{Connection, FabricError, QueuePair};
 use farsight_index_rolex::ComputeNodeLocks;
 use farsight_protocol::{ComputeNode, ControlRequest, NodeHello, PoolPlace, TableInfo};
@@ -26,7 +26,7 @@ use serde::de::DeserializeOwned;
 use crate::ask::Asker;
 use crate::engine::Sharing;
 use crate::{CatalogueError, PoolError};
-use given_up::GivenUp;
+use poisoned::Poisoned;
 
 /// Connections to all nodes.
 pub(crate) struct Nodes<C: Connection> {
@@ -37,7 +37,7 @@ pub(crate) struct Nodes<C: Connection> {
     /// By name.
     tables: Mutex<HashMap<String, Arc<Known<C>>>>,
     /// Whether anything may begin here any more.
-    given_up: GivenUp,
+    poisoned: Poisoned,
 }
 
 struct Node<C: Connection> {
@@ -60,7 +60,7 @@ impl<C: Connection> Nodes<C> {
         let node = |connection: C| Ok(Node { asker: Asker::new(&connection)?, connection });
         let all = connections.into_iter().map(node).collect::<Result<_, FabricError>>()?;
         let (epochs, locks) = (OnceLock::new(), OnceLock::new());
-        Ok(Self { all, epochs, locks, tables: Mutex::default(), given_up: GivenUp::default() })
+        Ok(Self { all, epochs, locks, tables: Mutex::default(), poisoned: Poisoned::default() })
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -75,15 +75,15 @@ impl<C: Connection> Nodes<C> {
         self.connection(node).peer()
     }
 
-    /// Whether this compute node was given up.
-    pub(crate) fn given_up(&self) -> &GivenUp {
-        &self.given_up
+    /// Whether this compute node is poisoned.
+    pub(crate) fn poisoned(&self) -> &Poisoned {
+        &self.poisoned
     }
 
-    /// Fails if this compute node was given up, or is to be because its lock values run out.
+    /// Fails if this compute node is poisoned, or has to stop because its lock values run out.
     pub(crate) fn standing(&self) -> Result<(), FabricError> {
         let peer = Nodes::peer(self, 0);
-        self.given_up.check(peer)?;
+        self.poisoned.check(peer)?;
         if !self.locks.get().is_some_and(ComputeNodeLocks::are_running_out) {
             return Ok(());
         }
@@ -129,8 +129,8 @@ impl<C: Connection> Nodes<C> {
         if usize::from(place.index) == node && place.epochs == epochs {
             return Ok(());
         }
-        #[cfg(planted)]
-        if is_planted(Bug::LivesNotCompared) {
+        #[cfg(injected)]
+        if is_injected(Bug::LivesNotCompared) {
             return Ok(());
         }
         let is_known = |epoch: &u64| place.epochs.contains(epoch);

@@ -12,8 +12,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_fabric::FabricError;
 use farsight_index::EngineError;
 
@@ -119,8 +119,8 @@ impl Shared {
             // Another session has connected again, or a queue pair broke and not the connection.
             Ok(()) => return Ok(current),
             Err(error) if error.loss(&*current).is_none() => return Err(error),
-            #[cfg(planted)]
-            Err(_) if is_planted(Bug::LostLifeKept) => return Ok(current),
+            #[cfg(injected)]
+            Err(_) if is_injected(Bug::LostLifeKept) => return Ok(current),
             Err(_) => {}
         }
         if let Some((_, failure)) = outage.failed.as_ref().filter(|(at, _)| *at > asked) {

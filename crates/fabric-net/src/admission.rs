@@ -2,7 +2,7 @@
 //! descriptors run out.
 //!
 //! Invariant: who has not said hello is no client, and holds nothing but a descriptor, for [`HELLO_TIMEOUT`]
-//! at most. All such connections together have at most [`GREETINGS_MAX`] descriptors and a quarter of those
+//! at most. All such connections together have at most [`PENDING_MAX`] descriptors and a quarter of those
 //! that this process may open; when there are more the oldest goes. A connection gets beyond its hello only
 //! while a descriptor is in reserve.
 //!
@@ -28,7 +28,7 @@ use crate::{Ending, Stream, Tls};
 /// machine a while.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// Connections that have not said hello at any time.
-const GREETINGS_MAX: usize = 512;
+const PENDING_MAX: usize = 512;
 /// Connections accepted before others have their turn.
 const TURN: usize = 32;
 /// How long no connection is accepted after one could not be.
@@ -52,7 +52,7 @@ pub struct AdmissionOptions {
 
 /// A connection that has not said hello.
 #[derive(Debug)]
-struct Greeting {
+struct Pending {
     packets: Packets,
     address: IpAddr,
     due: Instant,
@@ -78,10 +78,10 @@ pub struct Admission {
     local: SocketAddr,
     options: AdmissionOptions,
     /// By connection; numbers only grow, so the first is the oldest.
-    greetings: BTreeMap<u64, Greeting>,
-    greetings_max: usize,
+    pending: BTreeMap<u64, Pending>,
+    pending_max: usize,
     next_connection: u64,
-    /// Given up for a newcomer when no descriptors are left.
+    /// Closed for a newcomer when no descriptors are left.
     reserve: Option<OwnedFd>,
     /// When to accept again, if that is held off.
     accept_at: Option<Instant>,
@@ -100,8 +100,8 @@ impl Admission {
             local: listener.local_addr()?,
             listener,
             options,
-            greetings: BTreeMap::new(),
-            greetings_max: GREETINGS_MAX.min(share),
+            pending: BTreeMap::new(),
+            pending_max: PENDING_MAX.min(share),
             next_connection: FIRST_CONNECTION,
             reserve: Some(os::wake_descriptor()?),
             accept_at: None,
@@ -111,7 +111,7 @@ impl Admission {
     /// When something is due.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
-        self.greetings.values().map(|greeting| greeting.due).chain(self.accept_at).min()
+        self.pending.values().map(|pending| pending.due).chain(self.accept_at).min()
     }
 
     /// Accepts what waits, up to a turn's worth.
@@ -150,7 +150,7 @@ impl Admission {
     }
 
     fn take_in(&mut self, epoll: &OwnedFd, socket: OwnedFd, address: IpAddr) {
-        if self.greetings.len() >= self.greetings_max {
+        if self.pending.len() >= self.pending_max {
             self.drop_oldest(epoll, "too many connections have not said hello".to_owned());
         }
         let connection = self.next_connection;
@@ -161,7 +161,7 @@ impl Admission {
         match os::watch(epoll, packets.socket().as_ref(), connection) {
             Ok(()) => {
                 let due = Instant::now() + HELLO_TIMEOUT;
-                self.greetings.insert(connection, Greeting { packets, address, due });
+                self.pending.insert(connection, Pending { packets, address, due });
             }
             Err(error) => {
                 let text = format!("the server cannot watch one more connection: {error}");
@@ -176,7 +176,7 @@ impl Admission {
     }
 
     fn drop_oldest(&mut self, epoll: &OwnedFd, text: String) -> bool {
-        let oldest = self.greetings.pop_first();
+        let oldest = self.pending.pop_first();
         let is_dropped = oldest.is_some();
         if let Some((_, oldest)) = oldest {
             self.turn_away(epoll, oldest.packets, Ending::Refused(text));
@@ -192,7 +192,7 @@ impl Admission {
 
     /// Listens to a connection that has not said hello. Returns it once it has said something and may stay.
     pub fn hear(&mut self, epoll: &OwnedFd, connection: u64) -> Option<Newcomer> {
-        let found = match self.greetings.get_mut(&connection)?.packets.receive() {
+        let found = match self.pending.get_mut(&connection)?.packets.receive() {
             Ok(Next::Nothing) => return None,
             Ok(Next::Packet(hello)) => Ok(hello),
             Ok(Next::Unintelligible(error)) => Err(Ending::Refused(error.to_string())),
@@ -200,7 +200,7 @@ impl Admission {
             // It may be a client without a certificate, which is to know.
             Err(error) => Err(Ending::Refused(format!("the connection failed: {error}"))),
         };
-        let Greeting { packets, address, .. } = self.greetings.remove(&connection)?;
+        let Pending { packets, address, .. } = self.pending.remove(&connection)?;
         self.refill_reserve();
         match found {
             Ok(hello) if self.reserve.is_some() => Some(Newcomer { connection, address, packets, hello }),
@@ -230,7 +230,7 @@ impl Admission {
     pub fn attend_to_time(&mut self, epoll: &OwnedFd) {
         let now = Instant::now();
         // In the order in which they came, and so in that in which they are due.
-        while self.greetings.first_key_value().is_some_and(|(_, oldest)| oldest.due <= now) {
+        while self.pending.first_key_value().is_some_and(|(_, oldest)| oldest.due <= now) {
             self.drop_oldest(epoll, "no hello came in time".to_owned());
         }
         self.refill_reserve();
@@ -263,7 +263,7 @@ mod tests {
         probes: 4,
         unacknowledged_max: Duration::from_secs(5),
     };
-    const GREETINGS: usize = 4;
+    const PENDING: usize = 4;
 
     struct Scene {
         epoll: OwnedFd,
@@ -277,7 +277,7 @@ mod tests {
             let refusal = |text: String| Writer::new(130).text(&text).packet();
             let options = AdmissionOptions { tls: None, alive: &ALIVE, refusal };
             let mut admission = Admission::new(listener, options, &epoll).expect("an admission");
-            admission.greetings_max = GREETINGS;
+            admission.pending_max = PENDING;
             Self { epoll, admission }
         }
 
@@ -294,7 +294,7 @@ mod tests {
         fn hear(&mut self, connection: u64) -> Option<Newcomer> {
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_secs(20)
-                && self.admission.greetings.contains_key(&connection)
+                && self.admission.pending.contains_key(&connection)
             {
                 if let Some(newcomer) = self.admission.hear(&self.epoll, connection) {
                     return Some(newcomer);
@@ -314,13 +314,13 @@ mod tests {
     #[test]
     fn the_oldest_of_too_many_silent_connections_makes_room() {
         let mut scene = Scene::new();
-        let mut silent: Vec<TcpStream> = (0..3 * GREETINGS).map(|_| scene.connect()).collect();
-        assert_eq!(scene.admission.greetings.len(), GREETINGS);
+        let mut silent: Vec<TcpStream> = (0..3 * PENDING).map(|_| scene.connect()).collect();
+        assert_eq!(scene.admission.pending.len(), PENDING);
         let mut honest = scene.connect();
         honest.write_all(&Writer::new(1).u64(7).packet()).expect("a hello");
         let newcomer = scene.hear(scene.admission.next_connection - 1).expect("a hello");
         assert_eq!(newcomer.hello, Writer::new(1).u64(7).packet()[4..]);
-        assert!(newcomer.address.is_loopback() && scene.admission.greetings.len() == GREETINGS - 1);
+        assert!(newcomer.address.is_loopback() && scene.admission.pending.len() == PENDING - 1);
         assert!(farewell(silent.remove(0)).contains("too many"));
     }
 
@@ -329,13 +329,13 @@ mod tests {
         let mut scene = Scene::new();
         let silent = scene.connect();
         scene.admission.attend_to_time(&scene.epoll);
-        assert_eq!(scene.admission.greetings.len(), 1, "it is not late yet");
+        assert_eq!(scene.admission.pending.len(), 1, "it is not late yet");
         assert!(scene.admission.due().is_some_and(|due| due > Instant::now()));
-        for greeting in scene.admission.greetings.values_mut() {
-            greeting.due = Instant::now();
+        for pending in scene.admission.pending.values_mut() {
+            pending.due = Instant::now();
         }
         scene.admission.attend_to_time(&scene.epoll);
-        assert!(scene.admission.greetings.is_empty() && scene.admission.due().is_none());
+        assert!(scene.admission.pending.is_empty() && scene.admission.due().is_none());
         assert!(farewell(silent).contains("no hello came in time"));
     }
 
@@ -344,8 +344,8 @@ mod tests {
         let mut scene = Scene::new();
         let silent = scene.connect();
         assert!(scene.admission.make_room(&scene.epoll) && scene.admission.reserve.is_none());
-        assert_eq!(scene.admission.greetings.len(), 1);
-        assert!(scene.admission.make_room(&scene.epoll) && scene.admission.greetings.is_empty());
+        assert_eq!(scene.admission.pending.len(), 1);
+        assert!(scene.admission.make_room(&scene.epoll) && scene.admission.pending.is_empty());
         assert!(!scene.admission.make_room(&scene.epoll), "there is nothing more to give");
         assert!(farewell(silent).contains("no descriptors left"));
         scene.admission.attend_to_time(&scene.epoll);

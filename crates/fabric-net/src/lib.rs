@@ -1,21 +1,23 @@
-//! What fabrics that meet over TCP share: who is let in, streams in the clear or through TLS, packets on
-//! them, and what of connecting and listening does not depend on what follows.
+//! What fabrics that meet over TCP share: admission, streams in the clear or through TLS, and packets on
+//! them. Also the part of connecting and listening that is the same for all.
 //!
 //! Invariant: clear text leaves this machine, or is taken in from another, only where that was allowed by
 //! name. Nothing that a peer sends, or fails to send, makes this side wait without a bound or hold memory
 //! without a bound.
 //!
-//! Protocol: a server [`bind`]s, and its [`Admission`] takes connections in up to their hello; a client makes
-//! an [`Approach`], which connects and sends its hello as the first [packet](packets) of a [`Stream`]. What
-//! packets hold is the fabric's matter, but for magic and versions, which each server holds against its
-//! [`Manners`].
+//! Protocol:
+//! 1. A server [`bind`]s, and its [`Admission`] takes connections in up to their hello.
+//! 2. A client makes a [`Connector`], which connects and sends its hello as the first [packet](packets) of a
+//!    [`Stream`].
+//! 3. The server compares the hello's magic and versions with its [`Handshake`]. What else packets hold is
+//!    the fabric's matter.
 
 #![forbid(unsafe_code)]
 
 mod admission;
-mod approach;
-mod complaints;
-mod greeting;
+mod connector;
+mod disconnect_queue;
+mod handshake;
 mod listen;
 pub mod os;
 pub mod packets;
@@ -25,9 +27,9 @@ mod tls;
 mod waiting;
 
 pub use admission::{Admission, AdmissionOptions, LISTENER_TOKEN, Newcomer};
-pub use approach::Approach;
-pub use complaints::Complaints;
-pub use greeting::{Ending, Manners};
+pub use connector::Connector;
+pub use disconnect_queue::DisconnectQueue;
+pub use handshake::{Ending, Handshake};
 pub use listen::{ListenError, bind};
 pub use secure::Session;
 pub use stream::{Received, Stream};

@@ -16,7 +16,7 @@ pub const SLEEP_MAX: Duration = Duration::from_secs(3600);
 /// When a silent peer counts as dead.
 #[derive(Clone, Copy, Debug)]
 pub struct KeepAlive {
-    /// It is asked for a sign of life after so long without any.
+    /// The kernel probes it after so long without a sign of life.
     pub idle: Duration,
     /// Between two such questions.
     pub pause: Duration,
@@ -57,7 +57,7 @@ pub fn prepare(socket: TcpStream, alive: &KeepAlive) -> io::Result<OwnedFd> {
     Ok(socket.into())
 }
 
-/// Ends both directions; whoever waits on either end is woken. It may have ended already.
+/// Ends both directions, and wakes the threads that wait on either end. It may have ended already.
 pub fn hang_up(socket: &OwnedFd) {
     let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
 }

@@ -1,11 +1,11 @@
-//! A stream of packets: greetings and control connections, on both sides. Nothing here blocks but
+//! A stream of packets: handshakes and control connections, on both sides. Nothing here blocks but
 //! [`Packets::await_next`].
 //!
 //! Invariant: a packet is its length (`u32`, little-endian like all numbers, at most [`PACKET_BYTES_MAX`]),
 //! then a `u32` kind, then a fixed layout; a text is whatever is left.
 //!
-//! Bounds: what has arrived and is no whole packet yet is shorter than two of the longest packets; what the
-//! kernel does not take at once is a peer that does not read.
+//! Bounds: bytes that have arrived and are no whole packet yet are shorter than two of the longest packets.
+//! If the kernel does not take all bytes of a packet at once, the peer counts as one that does not read.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -220,7 +220,7 @@ impl Packets {
         Self { stream, arrived: Vec::new() }
     }
 
-    /// The socket, for whoever may have to hang it up.
+    /// The socket, for the thread that may have to hang it up.
     #[must_use]
     pub fn socket(&self) -> &Arc<OwnedFd> {
         self.stream.socket()

@@ -1,7 +1,7 @@
 //! Bytes of a stream through TLS: ciphertext on one side, plaintext on the other. Nothing here blocks.
 //!
-//! Invariant: records are decrypted where the kernel put them and copied once, to whoever receives; records
-//! to be sent stand in one buffer in the order in which the session made them, and leave in that order.
+//! Invariant: records are decrypted where the kernel put them and copied once, to the receiver. Records to be
+//! sent stand in one buffer in the order in which the session made them, and leave in that order.
 //!
 //! Bounds: ciphertext that has arrived fills one buffer; plaintext that nobody has taken is no longer; what
 //! waits to be sent is a few records.

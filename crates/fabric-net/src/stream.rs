@@ -35,7 +35,7 @@ impl Stream {
         Self { socket: Arc::new(socket), secure }
     }
 
-    /// The socket, for whoever may have to hang it up.
+    /// The socket, for the thread that may have to hang it up.
     #[must_use]
     pub fn socket(&self) -> &Arc<OwnedFd> {
         &self.socket

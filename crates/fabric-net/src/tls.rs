@@ -1,8 +1,8 @@
 //! TLS 1.3 with certificates on both sides.
 //!
-//! Invariant: nothing of this fabric is said to a peer whose certificate is not signed by one of the
-//! authorities that this side was given, not valid now, or, for a server, not for the name or address that
-//! the client connected to.
+//! Invariant: this side says nothing of the fabric to a peer whose certificate fails a check. One of the
+//! authorities that this side was given must have signed it, and it must be valid now. A server's must be for
+//! the name or address that the client connected to.
 
 use std::io;
 use std::path::{Path, PathBuf};

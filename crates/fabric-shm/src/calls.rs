@@ -1,7 +1,7 @@
 //! A client's calls: requests into one ring, replies out of the other, and sleep in between.
 //!
 //! Invariant: every frame in the request ring yields exactly one reply frame, so `in_flight` counts both. A
-//! reply is kept only if its sequence number is the one that its slot waits for: a slot may be posted to
+//! reply is kept only if its sequence number is the one that its slot waits for. A slot may be posted to
 //! again while an earlier call's reply is still on its way.
 //!
 //! Bounds: frames that find the ring full wait in `overflow`, at most one a slot; replies wait in their
@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use farsight_fabric::RegionRights;
 use rustix::event::PollFlags;
 
+use crate::adaptive_spin::AdaptiveSpin;
 use crate::mapping::SharedWords;
-use crate::patience::Patience;
 use crate::ring::{self, Consumer, Disorder, FrameHeader, Producer, Sleeper};
 use crate::{SLOTS, memory, os, socket};
 
@@ -36,7 +36,7 @@ pub(crate) struct Calls {
     answers: Vec<Vec<u8>>,
     scratch: Vec<u8>,
     last_sequence: u64,
-    patience: Patience,
+    adaptive_spin: AdaptiveSpin,
 }
 
 /// Why a wait ended, when it was not for a reply or for time.
@@ -67,7 +67,7 @@ impl Calls {
             answers: vec![Vec::new(); SLOTS],
             scratch: Vec::new(),
             last_sequence: 0,
-            patience: Patience::default(),
+            adaptive_spin: AdaptiveSpin::default(),
         })
     }
 
@@ -144,7 +144,7 @@ impl Calls {
     /// Looks for a reply for a little while, then sleeps until one may be there.
     pub(crate) fn wait(&mut self, link: BorrowedFd<'_>, timeout: Duration) -> io::Result<Woken> {
         let started = Instant::now();
-        if self.patience.look(timeout, || self.replies.is_ready()) {
+        if self.adaptive_spin.look(timeout, || self.replies.is_ready()) {
             return Ok(Woken::Perhaps);
         }
         self.sleep(link, timeout.saturating_sub(started.elapsed()))

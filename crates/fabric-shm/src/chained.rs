@@ -1,11 +1,11 @@
 //! Chained READs over shared memory: no slots between the steps.
 //!
 //! Invariant: a READ is a reference to lines of the region, made by a check of its bounds. Its lines are
-//! asked for when it is made; one loop later the caller looks at them where they lie, and at a copy through
+//! prefetched when it is made. One loop later the caller looks at them where they lie, and at a copy through
 //! [`Moves`] if that does not suffice.
 //!
 //! Every step is a loop over the batch, because what bounds such a batch is how many lines are under way at
-//! once, and between two loops the link's life is looked at, as doorbells do.
+//! once. Between two loops the queue checks whether the link has ended, as doorbells do.
 
 use std::mem::MaybeUninit;
 
@@ -42,7 +42,7 @@ pub(crate) fn lines<const LINES: usize>(
     lines.ok_or(Stop::Outside { line, count: LINES })
 }
 
-/// The lines of a READ, which are asked for.
+/// The lines of a READ, which are prefetched.
 #[inline(always)]
 fn ask<const LINES: usize>(region: &[SharedLine], line: u64) -> Result<&[SharedLine; LINES], Stop> {
     let lines = lines(region, line)?;

@@ -1,7 +1,8 @@
 //! Claiming a socket path: one server a path, stale sockets replaced, nothing left behind.
 //!
-//! Invariant: whoever holds the lock on `<path>.lock` owns the socket at `<path>`, and nobody else removes or
-//! makes either. The lock dies with its holder, so a socket without a locked lock file is stale.
+//! Invariant: the process that holds the lock on `<path>.lock` owns the socket at `<path>`, and no other
+//! process removes or makes either. The lock dies with its holder, so a socket without a locked lock file is
+//! stale.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};

@@ -54,9 +54,9 @@ impl ShmConnection {
     /// Connects to the server that listens at `path`.
     ///
     /// # Errors
-    /// [`FabricError::System`] if nobody can be reached there, [`FabricError::UntrustedServer`] if the server
-    /// is of a user that is not trusted, [`FabricError::Refused`] if the server refused this client (another
-    /// format version, another user), [`FabricError::TimedOut`] after 5 s.
+    /// [`FabricError::System`] if nobody can be reached there. [`FabricError::UntrustedServer`] if the server
+    /// is of a user that is not trusted. [`FabricError::Refused`] if the server refused this client (another
+    /// format version, another user). [`FabricError::TimedOut`] after 5 s.
     pub fn connect(path: impl AsRef<Path>, options: ConnectOptions) -> Result<Self, FabricError> {
         Self::connect_within(path.as_ref(), options, ANSWER_TIMEOUT)
     }
@@ -214,8 +214,8 @@ fn remedy_of(error: Errno, path: &Path) -> String {
     }
 }
 
-/// Fails unless the server is of a user that this client trusts: whoever may write the socket's directory may
-/// listen there first, and would be told every write.
+/// Fails unless the server is of a user that this client trusts. Any user that may write the socket's
+/// directory may listen there first, and would be told every write.
 fn check_user(socket: &OwnedFd, peer: &str, server_uids: &[u32]) -> Result<(), FabricError> {
     let credentials = os::peer_credentials(socket.as_fd()).map_err(|error| {
         os::system_error(format!("asking for the user who listens at {peer}"), &error, "Use another path")

@@ -5,8 +5,8 @@
 //! whatever its bytes.
 //!
 //! Protocol: the client opens with [`FromClient::Hello`]; the server answers [`FromServer::Welcome`], or
-//! [`FromServer::Refusal`] and closes. Afterwards the client asks one thing at a time and is answered;
-//! unasked the server sends only [`FromServer::Goodbye`] when it stops, or [`FromServer::Dismissal`] to a
+//! [`FromServer::Refusal`] and closes. Afterwards the client asks one thing at a time and is answered.
+//! Unasked the server sends only [`FromServer::Goodbye`] when it stops, or [`FromServer::Dismissal`] to a
 //! client that it wants nothing more of, before it closes.
 //!
 //! | kind | message | fields after the kind |

@@ -25,9 +25,9 @@ use rustix::process::Signal;
 use crate::claim::{Claim, ListenError};
 use crate::control::{FromClient, FromServer};
 use crate::mapping::SharedWords;
-use crate::port::{Complaints, PortShared, ServerQueue, ShmPort};
+use crate::port::{DisconnectQueue, PortShared, ServerQueue, ShmPort};
 use crate::region::MappedRegion;
-use crate::session::{Ending, Manners, Session};
+use crate::session::{Ending, Handshake, Session};
 use crate::{REGIONS_MAX, memory, os, ring, share, socket};
 
 /// How long a fence waits for a client to be gone.
@@ -79,9 +79,9 @@ impl ListenOptions {
 #[derive(Debug)]
 pub struct ShmHost {
     claim: Claim,
-    manners: Manners,
+    handshake: Handshake,
     epoll: OwnedFd,
-    complaints: Arc<Complaints>,
+    disconnects: Arc<DisconnectQueue>,
     sessions: Mutex<Sessions>,
     regions: Mutex<Vec<Arc<MappedRegion>>>,
     ports: Mutex<Ports>,
@@ -94,7 +94,7 @@ struct Sessions {
     /// Ended, and not yet told to the server.
     leaving: Vec<(ClientId, Vec<Arc<Gate>>)>,
     last_id: u64,
-    /// Given up for a moment to refuse a connection when no descriptors are left.
+    /// Closed for a moment to refuse a connection when no descriptors are left.
     spare: Option<OwnedFd>,
 }
 
@@ -152,13 +152,13 @@ impl ShmHost {
         let epoch = random_epoch().map_err(failed("getrandom"))?;
         Ok(Self {
             claim,
-            manners: Manners {
+            handshake: Handshake {
                 epoch,
                 format_version: options.format_version,
                 allowed_uids: options.allowed_uids,
             },
             epoll,
-            complaints: Arc::new(Complaints::new(wake)),
+            disconnects: Arc::new(DisconnectQueue::new(wake)),
             sessions: Mutex::new(Sessions { spare: Some(spare), ..Sessions::default() }),
             regions: Mutex::default(),
             ports: Mutex::default(),
@@ -214,7 +214,7 @@ impl ShmHost {
         let mut sessions = lock(&self.sessions);
         sessions.last_id += 1;
         let id = ClientId(sessions.last_id);
-        let Some(session) = Session::accept(id, socket, &self.manners) else { return };
+        let Some(session) = Session::accept(id, socket, &self.handshake) else { return };
         let pid = session.credentials.pid;
         let others = sessions.by_id.values().filter(|other| other.is_of(pid));
         if let Err(text) = self.share.check_connection(share::HOLDER, share::held(others)) {
@@ -236,7 +236,7 @@ impl ShmHost {
     fn attend(&self, sessions: &mut Sessions, id: ClientId) {
         for _ in 0..TURN {
             let Some(session) = sessions.by_id.get_mut(&id) else { return };
-            let outcome = match session.listen(&self.manners) {
+            let outcome = match session.listen(&self.handshake) {
                 Ok(None) => Ok(()),
                 Ok(Some(FromClient::OpenQueue)) => self.open_queue(sessions, id),
                 Ok(Some(FromClient::Attach { region })) => self.attach(session, region),
@@ -310,7 +310,7 @@ impl ShmHost {
         if session.hello_due.is_none() {
             sessions.leaving.push((id, session.gates.clone()));
             // A fence comes from another thread than the one that steps.
-            os::signal(&self.complaints.wake);
+            os::signal(&self.disconnects.wake);
         }
         session.end(ending);
         let mut ports = lock(&self.ports);
@@ -320,8 +320,8 @@ impl ShmHost {
         }
     }
 
-    fn attend_to_time_and_complaints(&self, sessions: &mut Sessions) {
-        for (client, reason) in self.complaints.take() {
+    fn attend_to_time_and_disconnects(&self, sessions: &mut Sessions) {
+        for (client, reason) in self.disconnects.take() {
             self.end(sessions, client, Ending::Dismissed(reason));
         }
         let now = Instant::now();
@@ -390,7 +390,7 @@ impl Host for ShmHost {
     }
 
     fn epoch(&self) -> Epoch {
-        self.manners.epoch
+        self.handshake.epoch
     }
 
     fn message_bytes_max(&self) -> usize {
@@ -414,7 +414,7 @@ impl Host for ShmHost {
     }
 
     fn open_port(&self) -> Result<ShmPort, FabricError> {
-        let port = ShmPort::new(Arc::clone(&self.complaints)).map_err(|error| {
+        let port = ShmPort::new(Arc::clone(&self.disconnects)).map_err(|error| {
             os::system_error("opening a port".to_owned(), &error, "Are descriptors left (ulimit -n)?")
         })?;
         let mut ports = lock(&self.ports);
@@ -437,7 +437,7 @@ impl Host for ShmHost {
         for event in events {
             match event.data.u64() {
                 LISTENER_TOKEN => self.accept()?,
-                WAKE_TOKEN => os::drain(&self.complaints.wake),
+                WAKE_TOKEN => os::drain(&self.disconnects.wake),
                 token => {
                     let client = ClientId(token / 2);
                     let mut sessions = lock(&self.sessions);
@@ -450,7 +450,7 @@ impl Host for ShmHost {
             }
         }
         let mut sessions = lock(&self.sessions);
-        self.attend_to_time_and_complaints(&mut sessions);
+        self.attend_to_time_and_disconnects(&mut sessions);
         Ok(sessions.take_departed())
     }
 
@@ -462,9 +462,9 @@ impl Host for ShmHost {
     /// ended and no request of it executes here. That ends the process's other connections too.
     ///
     /// A client in a thread of this very process is not killed, nor one in a process that serves memory
-    /// itself: others' data would go with it. It is told, ends its connection after the doorbells that change
-    /// memory at that moment, and is awaited: READs of a batch that was rung before may still be taken
-    /// afterwards, which change nothing. If it does not, the fence fails.
+    /// itself: others' data would go with it. The host tells it and waits. It ends its connection after the
+    /// doorbells that change memory at that moment. READs of a batch that was rung before may still be taken
+    /// afterwards; they change nothing. If it does not end its connection, the fence fails.
     ///
     /// Must not be called from a handler that executes a request of that same client: it would wait for
     /// itself, and end in [`FabricError::TimedOut`].
@@ -516,7 +516,7 @@ impl Host for ShmHost {
     }
 
     fn wake(&self) {
-        os::signal(&self.complaints.wake);
+        os::signal(&self.disconnects.wake);
         for port in lock(&self.ports).open.iter().filter_map(Weak::upgrade) {
             port.wake();
         }

@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 
 use crate::control::{FABRIC_VERSION, FromClient, FromServer, MAGIC, MESSAGE_BYTES_MAX};
 use crate::os;
-use crate::session::{Ending, Manners, Session};
+use crate::session::{Ending, Handshake, Session};
 use crate::socket::{self, Packet};
 
 pub use ring_target::{ring, ring_seeds};
@@ -73,24 +73,24 @@ fn from_client() -> [FromClient; 3] {
     [hello, FromClient::OpenQueue, FromClient::Attach { region: RegionId(3) }]
 }
 
-/// A session that is sent any packets, cut from `data` by their length bytes: it takes one good hello, then
-/// questions, and at the first anything else it ends with a reason that its client can read.
+/// A session that is sent any packets, cut from `data` by their length bytes. It takes one good hello, then
+/// questions. At the first other packet it ends with a reason that its client can read.
 pub fn handshake(data: &[u8]) {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (server, client) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("sockets");
-    let manners = Manners { epoch: Epoch(9), format_version: FORMAT, allowed_uids: vec![os::own_uid()] };
-    let mut session = Session::accept(ClientId(1), server, &manners).expect("this user is let in");
+    let handshake = Handshake { epoch: Epoch(9), format_version: FORMAT, allowed_uids: vec![os::own_uid()] };
+    let mut session = Session::accept(ClientId(1), server, &handshake).expect("this user is let in");
     let mut greeted = false;
     for packet in packets(data) {
         if packet.is_empty() {
             // Nothing is sent: a packet of no bytes would be the end.
-            assert!(matches!(session.listen(&manners), Ok(None)), "a message out of nothing");
+            assert!(matches!(session.listen(&handshake), Ok(None)), "a message out of nothing");
             continue;
         }
         rustix::net::send(&client, &packet, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).expect("room for one");
         let is_hello = packet == from_client()[0].encode();
-        match (session.listen(&manners), FromClient::decode(&packet)) {
+        match (session.listen(&handshake), FromClient::decode(&packet)) {
             (Ok(None), Ok(FromClient::Hello { .. })) if !greeted => {
                 let welcome = receive(&client).expect("a welcome");
                 assert!(matches!(welcome, FromServer::Welcome { epoch: 9, client: 1, .. }), "{welcome:?}");

@@ -1,8 +1,8 @@
 //! Huge pages under a mapping: collapsing populated pieces, and counting what the kernel says is mapped so.
 //!
-//! Invariant: a piece is asked for again only until it succeeded; what counts as mapped is the kernel's word
-//! (`/proc/self/smaps`), asked for anew after any change. The kernel takes milliseconds to say it, so within
-//! a second it is asked once, and what was collapsed since is added to its word.
+//! Invariant: a piece is requested again only until it succeeded. What counts as mapped is the kernel's word
+//! (`/proc/self/smaps`), read anew after any change. The kernel takes milliseconds to say it. So within a
+//! second it is read once, and what was collapsed since is added to it.
 //!
 //! `MADV_HUGEPAGE` does nothing for memory files where `shmem_enabled` is `never`, the kernel's default;
 //! `MADV_COLLAPSE` works regardless, on read-only maps too, but on populated pieces only.

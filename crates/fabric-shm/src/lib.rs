@@ -1,23 +1,27 @@
 //! The fabric over shared memory between the processes of one host.
 //!
-//! Invariant: regions are memory files that the server makes, seals and maps; a client maps what it is given,
+//! Invariant: regions are memory files that the server makes, seals and maps. A client maps what it is given,
 //! so a READ is a copy out of the server's memory and costs the server nothing. What only one side may rely
 //! on is checked there: sizes and seals by the client, every control message and ring index by the server. A
 //! client's disorder, whatever it is, ends that client alone.
 //!
-//! Protocol: a [`ShmHost`] listens on a Unix socket; a [`ShmConnection`] shakes hands with it, attaches
-//! regions and opens [`ShmQueue`]s over the same socket. Each queue pair has two rings in a memory file of
-//! its own and a socket pair over which a side wakes the other, only when that sleeps. A worker drains its
-//! clients' rings through its [`ShmPort`]. A socket, not an event counter, does the waking: both sides hold
-//! the same counter, so a client could make it block the server that writes to it, whereas `MSG_DONTWAIT` is
-//! the sender's own.
+//! Protocol:
+//! 1. A [`ShmHost`] listens on a Unix socket.
+//! 2. A [`ShmConnection`] shakes hands with it, attaches regions and opens [`ShmQueue`]s over the same
+//!    socket. Each queue pair has two rings in a memory file of its own, and a socket pair over which a side
+//!    wakes the other if that sleeps.
+//! 3. A worker drains its clients' rings through its [`ShmPort`].
+//!
+//! A socket, not an event counter, does the waking. Both sides hold the same counter, so a client could make
+//! it block the server that writes to it, whereas `MSG_DONTWAIT` is the sender's own.
 //!
 //! Trust: clients cannot write read-only regions, nor resize anything. A client with a writable region can
-//! write all of it, and there is no taking back a mapping: a client is told to hang up
-//! ([`Host::dismiss`](farsight_fabric::Host::dismiss)), or its process is ended
+//! write all of it, and there is no taking back a mapping. So the host tells a client to hang up
+//! ([`Host::dismiss`](farsight_fabric::Host::dismiss)), or ends its process
 //! ([`Host::fence`](farsight_fabric::Host::fence)), unless that serves memory itself. One process holds a
 //! share of the server's descriptors at most, over all of its connections.
 
+mod adaptive_spin;
 mod calls;
 mod chained;
 mod claim;
@@ -33,7 +37,6 @@ mod memory;
 mod mutations;
 mod os;
 mod own_process;
-mod patience;
 mod port;
 mod queue;
 #[cfg(feature = "hostile")]

@@ -4,9 +4,12 @@
 //! the link fails. Memory files outlive a dead server, so nothing else would stop READs of frozen data.
 //!
 //! Protocol: the word lies on a page that the kernel wipes in a forked child, so there it reads [`FORKED`].
-//! Whoever notices the end first (the watcher, a call that waits, the owner who closes) writes the reason,
-//! then [`ENDED`], waits for the doorbells that change memory at that moment, and only then hangs up: a
-//! server that sees this side hang up knows that none of its verbs changes anything any more.
+//! The watcher, a call that waits or the owner who closes may notice the end first. That thread
+//! 1. writes the reason, then [`ENDED`],
+//! 2. waits for the doorbells that change memory at that moment,
+//! 3. and only then hangs up.
+//!
+//! So a server that sees this side hang up knows that none of its verbs changes anything any more.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -32,7 +35,7 @@ const ENDED: u64 = 2;
 
 /// How long the server may take to answer on the control socket.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long whoever saw the socket hang up lets a question under way read the server's reason.
+/// How long the thread that saw the socket hang up lets a question under way read the server's reason.
 const FAREWELL_TIMEOUT: Duration = Duration::from_millis(100);
 
 const GONE: &str = "the peer closed the connection or died";
@@ -130,8 +133,8 @@ impl Link {
     /// For a doorbell that changes memory: the link lives until the guard is dropped.
     pub(crate) fn begin_changes(&self) -> Result<RwLockReadGuard<'_, ()>, FabricError> {
         let guard = self.changing.read().unwrap_or_else(PoisonError::into_inner);
-        // Whoever ends the link writes the word before it takes this lock: either that waits for the guard,
-        // or the word is seen here.
+        // The thread that ends the link writes the word before it takes this lock. Either it waits for the
+        // guard, or this thread sees the word.
         self.check()?;
         Ok(guard)
     }
@@ -156,7 +159,7 @@ impl Link {
         // Relaxed: the lock orders it for doorbells that change memory; see `check` for the others.
         self.life.words()[0].store(ENDED, Ordering::Relaxed);
         drop(self.changing.write().unwrap_or_else(PoisonError::into_inner));
-        // Whoever sleeps beside the socket sees it hang up. It may be so already.
+        // A thread that sleeps beside the socket sees it hang up. It may be so already.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 
@@ -164,7 +167,8 @@ impl Link {
     pub(crate) fn hung_up(&self) {
         let noticed = Instant::now();
         let farewell = loop {
-            // Whoever holds the lock is reading the same socket and ends the link with what it finds there.
+            // The thread that holds the lock is reading the same socket and ends the link with what it finds
+            // there.
             match self.talk.try_lock() {
                 Ok(_talk) => break self.farewell(),
                 Err(TryLockError::Poisoned(_)) => break None,

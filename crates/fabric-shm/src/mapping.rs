@@ -107,8 +107,8 @@ impl Mapping {
     #[inline]
     pub(crate) fn words(&self) -> &[AtomicU64] {
         // SAFETY: `base` is page-aligned and mapped readable for `length_bytes` while `self` lives. The
-        // memory is initialised (files and anonymous pages begin as zeros), `AtomicU64` has no invalid
-        // values, and other processes' writes to it are to words that this process reads by atomics or
+        // memory is initialised (files and anonymous pages begin as zeros), and `AtomicU64` has no invalid
+        // values. Other processes' writes to it are to words that this process reads by atomics or
         // `words::copy_line` only.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.length_bytes / 8) }
     }

@@ -101,8 +101,8 @@ pub(crate) fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials
 const SO_PEERPIDFD: libc::c_int = 77;
 
 /// A descriptor of the process that connected a socket, `pid` by its credentials. On kernels that cannot give
-/// the peer's own descriptor it is that of whoever has this pid now: the caller must see a sign of life of
-/// the peer afterwards.
+/// the peer's own descriptor it is that of the process that has this pid now. The caller must see a sign of
+/// life of the peer afterwards.
 pub(crate) fn open_peer(socket: BorrowedFd<'_>, pid: i32) -> io::Result<OwnedFd> {
     let pid = rustix::process::Pid::from_raw(pid).ok_or(Errno::SRCH)?;
     match peer_descriptor(socket) {

@@ -5,7 +5,7 @@
 //!
 //! Protocol: a visit takes up to [`FRAMES_PER_VISIT`] requests from one ring, then publishes heads and
 //! replies once (after a long request at once) and wakes the client if it sleeps. Queues come from the host
-//! through an inbox and leave when their gate closes, when the client's end of the wake socket hangs up, or
+//! through an inbox. They leave when their gate closes, when the client's end of the wake socket hangs up, or
 //! on a [`Disorder`], which the host is told.
 
 use std::os::fd::OwnedFd;
@@ -17,17 +17,17 @@ use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_fabric::{CallHandler, Gate, ServerPort};
 use rustix::event::epoll;
 
+use crate::adaptive_spin::AdaptiveSpin;
 use crate::mapping::SharedWords;
-use crate::patience::Patience;
 use crate::ring::{self, Consumer, Disorder, Producer, Sleeper};
 use crate::{os, socket};
 
 /// Requests taken from one ring before the next has its turn.
 const FRAMES_PER_VISIT: usize = 16;
-/// A request from this length on takes so long that its reply does not wait for those of the same visit: a
+/// A request from this length on takes so long that its reply does not wait for those of the same visit. A
 /// client that keeps several in flight prepares the next meanwhile.
 const LONG_REQUEST_BYTES: usize = 1024;
-/// Long requests answered before a client that sleeps is woken, if more are waiting: to wake it takes the
+/// Long requests answered before a client that sleeps is woken, if more are waiting. To wake it takes the
 /// server as long as ten writes, and a client that prepares one request at a time sleeps after each.
 const SHOWN_PER_WAKE: u32 = 4;
 /// Visits of all rings between two looks for clients that hung up, for a worker that never sleeps.
@@ -35,19 +35,19 @@ const SERVES_PER_LOOK: u32 = 1024;
 /// The wake descriptor among epoll's tokens; queues count from one.
 const WAKE_TOKEN: u64 = 0;
 
-/// What the host is told by its ports.
+/// The clients that ports ask the host to disconnect, and why.
 #[derive(Debug)]
-pub(crate) struct Complaints {
+pub(crate) struct DisconnectQueue {
     pub(crate) wake: OwnedFd,
     list: Mutex<Vec<(ClientId, String)>>,
 }
 
-impl Complaints {
+impl DisconnectQueue {
     pub(crate) fn new(wake: OwnedFd) -> Self {
         Self { wake, list: Mutex::default() }
     }
 
-    fn file(&self, client: ClientId, reason: String) {
+    fn push(&self, client: ClientId, reason: String) {
         self.list.lock().unwrap_or_else(PoisonError::into_inner).push((client, reason));
         os::signal(&self.wake);
     }
@@ -98,7 +98,7 @@ impl ServerQueue {
         self.gate.is_closed()
     }
 
-    /// True if a visit would come to anything: an answer, or a complaint.
+    /// True if a visit would come to anything: an answer, or a disconnect.
     fn has_work(&self) -> bool {
         self.requests.is_ready() && self.replies.is_ready()
     }
@@ -195,31 +195,31 @@ impl PortShared {
 #[derive(Debug)]
 pub struct ShmPort {
     shared: Arc<PortShared>,
-    complaints: Arc<Complaints>,
+    disconnects: Arc<DisconnectQueue>,
     queues: Vec<ServerQueue>,
     /// The queue whose turn is first.
     turn: usize,
     last_token: u64,
     serves: u32,
-    patience: Patience,
+    adaptive_spin: AdaptiveSpin,
     request: Vec<u8>,
     reply: Vec<u8>,
 }
 
 impl ShmPort {
-    pub(crate) fn new(complaints: Arc<Complaints>) -> std::io::Result<Self> {
+    pub(crate) fn new(disconnects: Arc<DisconnectQueue>) -> std::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let wake = os::wake_descriptor()?;
         epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKE_TOKEN), epoll::EventFlags::IN)?;
         let shared = PortShared { epoll, wake, changed: AtomicBool::new(false), inbox: Mutex::default() };
         Ok(Self {
             shared: Arc::new(shared),
-            complaints,
+            disconnects,
             queues: Vec::new(),
             turn: 0,
             last_token: WAKE_TOKEN,
             serves: 0,
-            patience: Patience::default(),
+            adaptive_spin: AdaptiveSpin::default(),
             request: Vec::new(),
             reply: Vec::new(),
         })
@@ -244,7 +244,7 @@ impl ShmPort {
             match epoll::add(&self.shared.epoll, &queue.wakes, data, events) {
                 Ok(()) => self.queues.push(queue),
                 Err(error) => {
-                    self.complaints.file(queue.client, format!("epoll took no more queues: {error}"));
+                    self.disconnects.push(queue.client, format!("epoll took no more queues: {error}"));
                 }
             }
         }
@@ -285,7 +285,8 @@ impl ShmPort {
                 Err(disorder) => {
                     queue.gate.close();
                     closed = true;
-                    self.complaints.file(queue.client, format!("this client's rings are broken: {disorder}"));
+                    self.disconnects
+                        .push(queue.client, format!("this client's rings are broken: {disorder}"));
                 }
             }
         }
@@ -340,7 +341,7 @@ impl ServerPort for ShmPort {
         self.apply_changes();
         let (shared, queues) = (&self.shared, &self.queues);
         let has_work = || shared.has_changed() || queues.iter().any(ServerQueue::has_work);
-        if self.patience.look(timeout, has_work) {
+        if self.adaptive_spin.look(timeout, has_work) {
             return;
         }
         let sleepers = queues.iter().map(|queue| &queue.own_sleep);

@@ -1,7 +1,7 @@
 //! One session's queue of verbs: READs, WRITEs and atomics on the mapped regions, calls through the rings.
 //!
 //! Invariant: between posting and taking, a READ is an address that was checked against its region, and
-//! nothing else: its lines are prefetched when it is posted and copied when it is taken. WRITEs and atomics
+//! nothing else. Its lines are prefetched when it is posted and copied when it is taken. WRITEs and atomics
 //! execute at the doorbell, in posting order, before the batch's calls are published.
 //!
 //! Protocol of a fault: a verb that its region's bounds or rights forbid breaks the queue pair, as it does on
@@ -504,7 +504,7 @@ impl QueuePair for ShmQueue {
         Ok(())
     }
 
-    /// All lines are asked for, but only what the caller looks at is copied.
+    /// All lines are prefetched, but only what the caller looks at is copied.
     #[inline(always)]
     fn read_part<const ALL: usize, const FIRST: usize, const PART: usize, Chosen, Kept>(
         &mut self,

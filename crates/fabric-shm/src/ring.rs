@@ -1,9 +1,9 @@
 //! The rings of one queue: requests one way, replies the other, in one writable memory file.
 //!
-//! Invariant: a side believes its own counter alone, which it keeps privately; the peer's is checked against
-//! it each time it is loaded, indices are masked, and a frame is copied once to private memory before
-//! anything but its length is looked at. A peer can therefore make a ring useless, never unsafe: what is
-//! wrong comes back as [`Disorder`].
+//! Invariant: a side believes its own counter alone, which it keeps privately. It checks the peer's against
+//! that each time it loads it, and masks indices. It copies a frame once to private memory before it looks at
+//! anything but the length. A peer can therefore make a ring useless, never unsafe: what is wrong comes back
+//! as [`Disorder`].
 //!
 //! Protocol: counters count words and never wrap in practice (2^64). The producer writes frames past its
 //! published tail and publishes them together with one Release store; the consumer takes what lies before the
@@ -11,7 +11,7 @@
 //! call's sequence number, and the payload, padded to words.
 //!
 //! Sleeping: a side that is about to sleep sets its `sleeping` word, fences (SeqCst) and looks once more
-//! ([`sleep`]); a side that has published fences (SeqCst) and looks at the other's word ([`wake`]): of the
+//! ([`sleep`]). A side that has published fences (SeqCst) and looks at the other's word ([`wake`]). Of the
 //! two looks at least one sees the other's store.
 //!
 //! Words 0, 16, 32 … of the header (two lines apart, for the prefetcher fetches pairs) hold: request tail,
@@ -19,7 +19,7 @@
 //! the rings.
 
 #[cfg(any(loom, shuttle))]
-use farsight_base::sync::planted::{self, Bug};
+use farsight_base::sync::injected::{self, Bug};
 use farsight_base::sync::{AtomicU64, Ordering, fence};
 
 use crate::mapping::SharedWords;
@@ -195,7 +195,7 @@ impl Consumer {
             let tail = self.memory.words()[self.place.tail].load(Ordering::Acquire);
             let apart = tail.wrapping_sub(self.head);
             #[cfg(any(loom, shuttle))]
-            let apart = if planted::is_planted(Bug::CounterBelieved) { 0 } else { apart };
+            let apart = if injected::is_injected(Bug::CounterBelieved) { 0 } else { apart };
             if apart > RING_WORDS as u64 {
                 return Err(Disorder::Counters { apart });
             }
@@ -311,7 +311,7 @@ pub(crate) fn sleep<'s, R>(
     // SeqCst: between "I sleep" and the last look. Partner: the fence in `wake`.
     fence(Ordering::SeqCst);
     #[cfg(any(loom, shuttle))]
-    let has_work = || !planted::is_planted(Bug::NoLastLook) && has_work();
+    let has_work = || !injected::is_injected(Bug::NoLastLook) && has_work();
     let outcome = if has_work() { None } else { Some(block()) };
     sleepers.for_each(Sleeper::rise);
     outcome

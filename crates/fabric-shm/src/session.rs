@@ -19,7 +19,7 @@ pub(crate) const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How a server introduces itself, and whom it lets in.
 #[derive(Debug)]
-pub(crate) struct Manners {
+pub(crate) struct Handshake {
     pub(crate) epoch: Epoch,
     pub(crate) format_version: u32,
     pub(crate) allowed_uids: Vec<u32>,
@@ -57,16 +57,16 @@ pub(crate) struct Session {
 
 impl Session {
     /// Takes in a connection, or says why not.
-    pub(crate) fn accept(id: ClientId, socket: OwnedFd, manners: &Manners) -> Option<Self> {
+    pub(crate) fn accept(id: ClientId, socket: OwnedFd, handshake: &Handshake) -> Option<Self> {
         let credentials = os::peer_credentials(socket.as_fd()).ok()?;
         let refuse = |text: String| {
             // A client that does not read its refusal misses it.
             let _ = socket::send(&socket, &FromServer::Refusal { text }.encode(), &[]);
         };
-        if !manners.allowed_uids.contains(&credentials.uid) {
+        if !handshake.allowed_uids.contains(&credentials.uid) {
             refuse(format!(
                 "this server lets in uid {}, and this client runs as uid {}",
-                list(&manners.allowed_uids),
+                list(&handshake.allowed_uids),
                 credentials.uid
             ));
             return None;
@@ -85,7 +85,7 @@ impl Session {
     }
 
     /// The next question, `None` if there is none now. Greets a client that says hello.
-    pub(crate) fn listen(&mut self, manners: &Manners) -> Result<Option<FromClient>, Ending> {
+    pub(crate) fn listen(&mut self, handshake: &Handshake) -> Result<Option<FromClient>, Ending> {
         let mut buffer = [0; MESSAGE_BYTES_MAX + 1];
         let packet = match socket::receive_now(&self.socket, &mut buffer) {
             Ok(Packet::None) => return Ok(None),
@@ -103,7 +103,7 @@ impl Session {
         match (message, self.hello_due) {
             (FromClient::Hello { magic, fabric_version, format_version, serves, .. }, Some(_)) => {
                 self.serves = serves;
-                self.greet(manners, magic, fabric_version, format_version)?;
+                self.greet(handshake, magic, fabric_version, format_version)?;
                 Ok(None)
             }
             (FromClient::Hello { .. }, None) => Err(Ending::Dismissed("a second hello".to_owned())),
@@ -119,7 +119,7 @@ impl Session {
 
     fn greet(
         &mut self,
-        manners: &Manners,
+        handshake: &Handshake,
         magic: u64,
         fabric_version: u32,
         format_version: u32,
@@ -136,17 +136,17 @@ impl Session {
         if fabric_version != FABRIC_VERSION {
             return Err(mismatch("fabric", FABRIC_VERSION, fabric_version));
         }
-        if format_version != manners.format_version {
-            return Err(mismatch("format", manners.format_version, format_version));
+        if format_version != handshake.format_version {
+            return Err(mismatch("format", handshake.format_version, format_version));
         }
-        // Whoever says hello was alive after its process was pinned. If that is already dead it may have been
-        // pinned by a pid that named another process by then.
+        // A client that says hello was alive after its process was pinned. If the pinned process is already
+        // dead, the pid may have named another process by then.
         if os::has_exited(self.process.as_fd(), Duration::ZERO).unwrap_or(true) {
             return Err(Ending::Gone);
         }
         self.hello_due = None;
         let server_pid = std::process::id();
-        self.tell(&FromServer::Welcome { epoch: manners.epoch.0, client: self.id.0, server_pid })
+        self.tell(&FromServer::Welcome { epoch: handshake.epoch.0, client: self.id.0, server_pid })
     }
 
     /// Answers. A client that does not read its answers is gone.

@@ -1,7 +1,7 @@
 //! Packets with descriptors over a Unix `SOCK_SEQPACKET` socket.
 //!
 //! Invariant: a side that expects no descriptors offers no room for them, so the kernel closes whatever a
-//! hostile peer sends; a side that does takes them into [`OwnedFd`]s at once. Nothing here blocks but
+//! hostile peer sends. A side that expects some takes them into [`OwnedFd`]s at once. Nothing here blocks but
 //! [`receive`], up to its deadline.
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -84,8 +84,8 @@ pub(crate) fn receive_now(
     }
 }
 
-/// Receives, past the news that the peer closed without reading all that it was sent: that is told once,
-/// before the packets that the peer sent earlier, its reason among them.
+/// Receives, past the news that the peer closed without reading all that it was sent. The kernel tells that
+/// once, before the packets that the peer sent earlier, its reason among them.
 fn past_reset<T>(mut receive: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     match receive() {
         Err(Errno::CONNRESET) => receive(),

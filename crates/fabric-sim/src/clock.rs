@@ -41,8 +41,8 @@ impl NodeClock {
         self.set_at_ns.saturating_add(self.lasts_ns(reads_ns.saturating_sub(self.read_ns)))
     }
 
-    /// How long `duration_ns` by this clock lasts: rounded up, or whoever waits for a time would be woken
-    /// before it, again and again.
+    /// How long `duration_ns` by this clock lasts: rounded up, or a process that waits for a time would be
+    /// woken before it, again and again.
     pub(crate) fn lasts_ns(&self, duration_ns: u64) -> u64 {
         let lasts_ns = scaled(duration_ns, TRUE_RATE, self.rate);
         lasts_ns.saturating_add(u64::from(scaled(lasts_ns, self.rate, TRUE_RATE) < duration_ns))

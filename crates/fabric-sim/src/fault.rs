@@ -1,7 +1,7 @@
 //! Faults as rules, and the count of how often each kind struck.
 //!
 //! Rules compose: every rule that applies to an occasion draws by itself, and the first that strikes decides.
-//! A kind that never struck in a run was not tested by it; whoever runs many seeds adds up the counts.
+//! A kind that never struck in a run was not tested by it; a runner of many seeds adds up the counts.
 
 use std::ops::Range;
 
@@ -29,7 +29,7 @@ faults! {
     SpreadRead,
     /// A completion comes late, though the verb was executed.
     LateCompletion,
-    /// A WRITE completes before all of it is in memory. Only a card that is asked for it does that.
+    /// A WRITE completes before all of it is in memory. Only a card that is configured so does that.
     EarlyCompletion,
     /// A queue breaks in the middle of a batch; none of its verbs completes. Those behind the break execute
     /// or not; where WRITEs keep their order, not.

@@ -1,16 +1,20 @@
 //! A simulated server: its regions, its clients, its ports.
 //!
-//! Protocol of a call: the worker takes a request, its handler executes it at once, and what it stored is
-//! then made visible bit by bit from the moment at which the processor is free; the reply leaves behind the
-//! last store. A server has one processor, so that no call sees what another one has not stored yet.
+//! Protocol of a call:
+//! 1. The worker takes a request, and its handler executes it at once.
+//! 2. From the moment at which the processor is free, the host makes what the handler stored visible bit by
+//!    bit.
+//! 3. The reply leaves behind the last store.
+//!
+//! A server has one processor, so that no call sees what another one has not stored yet.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::{ClientId, Epoch};
 use farsight_fabric::{CallHandler, FabricError, Host, Region, RegionRights, ServerPort};
 
@@ -185,8 +189,8 @@ impl ServerPort for SimPort {
             let ends_ns = state.spread_stores(&steps, begins_ns);
             steps.clear();
             state.steps = steps;
-            #[cfg(planted)]
-            let ends_ns = if is_planted(Bug::AnsweredBeforeVisible) { begins_ns } else { ends_ns };
+            #[cfg(injected)]
+            let ends_ns = if is_injected(Bug::AnsweredBeforeVisible) { begins_ns } else { ends_ns };
             state.reply(self.host, &arrived, ends_ns, reply);
             state.keep_room(arrived.bytes);
             drop(state);

@@ -47,8 +47,8 @@ impl Kind for Ordered {
     };
 }
 
-/// A reliable connection of an InfiniBand card: lines arrive whole, WRITEs in order, a READ sees the atomics
-/// before it; a WRITE may overtake a READ unless fenced, and atomics hold against other verbs only.
+/// A reliable connection of an InfiniBand card. Lines arrive whole, WRITEs in order, and a READ sees the
+/// atomics before it. A WRITE may overtake a READ unless fenced, and atomics hold against other verbs only.
 #[derive(Debug)]
 pub enum ReliableConnection {}
 

@@ -9,7 +9,7 @@
 //! Code that waits outside a process lets the simulation run until what it waits for has come.
 //!
 //! A verb has three moments: its posting, its execution (line by line or word by word), its completion. A
-//! server's processor stores are logged between their ordering points (`farsight_base::observe`) and become
+//! server's processor stores are logged between their ordering points (`farsight_base::observe`). They become
 //! visible one by one, in any order that these points allow, so that a READ meets a write at every stage.
 //! Threads of one process are not simulated: a server executes one call at a time.
 //!

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use farsight_base::prng::mix;
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::{ClientId, Epoch, RegionId};
 use farsight_fabric::{FabricError, Guarantees, RegionRights};
 
@@ -55,7 +55,7 @@ impl State {
             .position(|host| host.is_alive && host.frozen_ns == u64::MAX && host.address == address)
     }
 
-    /// A new client of whoever listens at `address`.
+    /// A new client of the server that listens at `address`.
     pub(crate) fn connect(&mut self, address: &str, format_version: u32) -> Result<usize, FabricError> {
         let process = self.running.map(|process| &self.processes[process]);
         let group = process.map(|process| process.group);
@@ -265,8 +265,8 @@ impl State {
 
     /// Nothing that a client has sent executes from now on.
     pub(crate) fn drain(&mut self, client: usize) {
-        #[cfg(planted)]
-        if is_planted(Bug::FenceAnsweredEarly) {
+        #[cfg(injected)]
+        if is_injected(Bug::FenceAnsweredEarly) {
             return;
         }
         self.clients[client].is_over = true;

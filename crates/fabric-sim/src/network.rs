@@ -1,9 +1,9 @@
 //! The network between programs and servers: whole, cut both ways or one, for a while.
 //!
 //! Invariant: what is sent arrives, late if need be, or its connection is lost. A card repeats what is not
-//! acknowledged for [`Timing::repeats_ns`](crate::Timing::repeats_ns) and then gives up: verbs that were sent
-//! into a cut did not execute, verbs whose completions were cut off did. Where WRITEs keep their order, none
-//! behind one that was given up executes.
+//! acknowledged for [`Timing::repeats_ns`](crate::Timing::repeats_ns) and then gives up. Verbs that were sent
+//! into a cut did not execute, verbs whose completions were cut off did. Where WRITEs keep their order, no
+//! WRITE behind an abandoned one executes.
 
 use std::ops::Range;
 

@@ -333,7 +333,7 @@ impl State {
     fn take_lines(&mut self, pair: usize, slot: Slot, serial: u64) -> u64 {
         let host = self.host_of(pair);
         let held = &mut self.pairs[pair].slots[slot];
-        // One that its slot has given up since fetches for nobody.
+        // A READ that its slot has abandoned since fetches for nobody.
         let (Content::Read(read), true) = (held.content, held.serial == serial) else { return 0 };
         let region = &self.hosts[host].regions[read.region].0;
         held.lines.resize(read.count, Line::ZERO);

@@ -111,7 +111,7 @@ pub enum ProfileError {
     /// The name is none, and no file either.
     #[error("no profile {name:?}: expected one of {}, or a file; {source}", names().join(", "))]
     Unknown {
-        /// What was asked for.
+        /// The name requested.
         name: String,
         /// Why it is no file.
         source: io::Error,

@@ -385,7 +385,7 @@ impl State {
         None
     }
 
-    /// Lets whoever waits for `pair` go on.
+    /// Lets the process that waits for `pair` go on.
     pub(crate) fn wake_pair(&mut self, pair: usize) {
         let Some((process, turn)) = self.pairs[pair].waiter else { return };
         if let Some(at_ns) = self.wakes_at_ns(pair, process) {

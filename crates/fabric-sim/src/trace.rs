@@ -48,7 +48,7 @@ pub(crate) enum Who {
     Client(usize),
     Host(usize),
     Process(usize),
-    /// Whoever runs: a process, or nobody.
+    /// The process that runs, or none.
     Running(Option<usize>),
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn sent(pair: usize, slot: usize, verb: &Verb, content: Content) -> W
         (Verb::Read, Content::Read(read)) => {
             words("READ".to_owned()).at(read.region, read.first_line, read.count)
         }
-        (Verb::Read, _) => words("a READ that was given up".to_owned()),
+        (Verb::Read, _) => words("an abandoned READ".to_owned()),
         (Verb::Write { region, first, words: new }, _) => {
             let lines = (first % WORDS_PER_LINE + new.len()).div_ceil(WORDS_PER_LINE);
             words(format!("WRITE of {} words", new.len())).at(*region, first / WORDS_PER_LINE, lines)

@@ -8,8 +8,8 @@
 
 use farsight_base::prng::mix;
 use farsight_base::sync::Ordering;
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::words::CopyMode;
 use farsight_base::{Line, WORDS_PER_LINE};
 use farsight_fabric::{AtomicUnit, FabricError, Guarantees, ReadMode, Region as _, Slot};
@@ -30,7 +30,7 @@ impl State {
     /// Sends the open batch of `pair`.
     pub(crate) fn ring(&mut self, pair: usize) -> Result<(), FabricError> {
         if let Err(error) = self.check_pair(pair, 0) {
-            // Whoever goes on with a dead queue pair posts into an empty batch.
+            // A client that goes on with a dead queue pair posts into an empty batch.
             self.pairs[pair].flush();
             return Err(error);
         }
@@ -91,7 +91,7 @@ impl State {
         let (host, guarantees) = (client.host, self.hosts[client.host].guarantees);
         let is_current = self.set_under_way(pair, slot, serial, matches!(verb, Verb::Call(_)));
         match verb {
-            // One that its slot has already given up fetches for nobody.
+            // A READ that its slot has already abandoned fetches for nobody.
             Verb::Read if is_current => self.launch_read(pair, slot, serial, &guarantees),
             Verb::Read => {}
             Verb::Write { region, first, words } => {
@@ -137,8 +137,8 @@ impl State {
     fn begin_write_ns(&mut self, pair: usize, guarantees: &Guarantees) -> Option<u64> {
         let begins_ns = self.begin_ns(pair);
         let has_given_up = begins_ns.is_none() && guarantees.writes_in_order;
-        #[cfg(planted)]
-        let has_given_up = has_given_up && !is_planted(Bug::SentBehindGivenUp);
+        #[cfg(injected)]
+        let has_given_up = has_given_up && !is_injected(Bug::SentBehindGivenUp);
         self.pairs[pair].has_given_up |= has_given_up;
         begins_ns.filter(|_| !self.pairs[pair].has_given_up)
     }
@@ -442,8 +442,8 @@ impl State {
         let end_ns = (at_ns + self.timing.words_ns).min(host.frozen_ns);
         let TakenLine { before, after, words } = history.words(line, *taken, &words_ns, [at_ns, end_ns]);
         *taken = words;
-        #[cfg(planted)]
-        if is_planted(Bug::NoSecondLook) {
+        #[cfg(injected)]
+        if is_injected(Bug::NoSecondLook) {
             return true;
         }
         if read.mode == ReadMode::Stamped {

@@ -1,7 +1,7 @@
 //! What a server's processor stores into its regions, between which ordering points.
 //!
-//! Invariant: two stores of the log that no fence separates, the later of which is no Release store, may
-//! become visible in either order; a store of one word never overtakes an earlier one of the same word.
+//! Invariant: two stores of the log may become visible in either order if no fence separates them and the
+//! later one is no Release store. A store of one word never overtakes an earlier one of the same word.
 //!
 //! Protocol: writers tell of opening and closing a line (`farsight_base::observe`). At each of these moments
 //! all open lines are compared with what they held at the last one: what differs was stored in between. So

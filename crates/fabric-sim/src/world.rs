@@ -1,12 +1,12 @@
 //! The loop: one event after the other, and how code that waits is woken.
 //!
 //! Invariant: in virtual time exactly one piece of code runs at any moment, on the thread that made the
-//! simulation: the loop itself, a process, a server's step, or the test that drives it all.
+//! simulation. It is the loop itself, a process, a server's step, or the test that drives it all.
 //!
 //! Protocol of waiting. A *process* (a coroutine) that waits gives the thread back to the loop, which resumes
-//! it at the event it waits for. Whoever waits outside a process runs the loop itself until then. Beside real
-//! threads there is no virtual time: the clock is the machine's, every thread that waits runs what is due and
-//! sleeps until the next event, and anything that changes wakes all of them.
+//! it at the event it waits for. Code that waits outside a process runs the loop itself until then. Beside
+//! real threads there is no virtual time: the clock is the machine's. Every thread that waits runs what is
+//! due and sleeps until the next event, and anything that changes wakes all of them.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -324,7 +324,7 @@ impl World {
             let next_ns = state.next_ns().unwrap_or(u64::MAX).min(deadline_ns);
             let sleep = Duration::from_nanos(next_ns.saturating_sub(now_ns));
             if sleep > AWAKE {
-                // Whoever changes something notifies behind the lock that is held here.
+                // A thread that changes something notifies behind the lock that is held here.
                 let woken = self.changed.wait_timeout(state, sleep.min(SLEEP_MAX));
                 drop(woken.unwrap_or_else(PoisonError::into_inner));
             } else {

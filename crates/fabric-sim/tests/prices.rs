@@ -1,5 +1,5 @@
-//! Verbs with prices against closed forms: what a lonely verb takes is the sum of its parts, and what many
-//! take is decided by the part that has most to do.
+//! Verbs with prices against closed forms. A lonely verb takes the sum of its parts. What many take is
+//! decided by the part that has most to do.
 
 use std::sync::Arc;
 use std::sync::Mutex;

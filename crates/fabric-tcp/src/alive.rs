@@ -5,8 +5,9 @@ use std::time::Duration;
 use farsight_fabric_net::os::KeepAlive;
 
 /// When a silent peer counts as dead. Bytes may lie unacknowledged for longer than one operation waits (5 s),
-/// so that a short cut costs that operation alone; for no longer, because the kernel doubles the time between
-/// its attempts: a connection that outlives a long cut comes to life again much later than a new one could.
+/// so that a short cut costs that operation alone. They may not for much longer, because the kernel doubles
+/// the time between its attempts. A connection that outlives a long cut comes to life again much later than a
+/// new one could.
 pub(crate) const ALIVE: KeepAlive = KeepAlive {
     idle: Duration::from_secs(4),
     pause: Duration::from_secs(3),

@@ -4,7 +4,7 @@
 //! calls or a long WRITE sends several; any other sends one.
 
 use farsight_fabric::Slot;
-use farsight_fabric::sieve::Sieve;
+use farsight_fabric::filter::Filter;
 
 use crate::BATCH_VERBS_MAX;
 use crate::frames::{
@@ -24,8 +24,8 @@ pub(crate) struct Awaited {
     pub(crate) kind: VerbKind,
     /// Lines of a READ.
     pub(crate) count: u32,
-    /// Of a sieved READ.
-    pub(crate) sieve: Sieve,
+    /// Of a filtered READ.
+    pub(crate) filter: Filter,
     /// False for a part of a WRITE that is not its last.
     pub(crate) completes: bool,
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use farsight_base::{ClientId, Epoch};
 use farsight_fabric::{Connection, FabricError};
 use farsight_fabric_net::packets::Packets;
-use farsight_fabric_net::{Approach, Tls, Waiting};
+use farsight_fabric_net::{Connector, Tls, Waiting};
 
 use crate::alive::ALIVE;
 use crate::control::{ClientMessage, FABRIC_VERSION, MAGIC, Purpose, ServerMessage};
@@ -22,7 +22,7 @@ pub struct ConnectOptions {
     /// With it, the server must have a certificate for the name or address connected to, this client shows
     /// its own, and everything is encrypted.
     pub tls: Option<Tls>,
-    /// Connects in the clear beyond this machine: whoever is on the way can read and change everything.
+    /// Connects in the clear beyond this machine: anyone on the way can read and change everything.
     pub allow_plaintext: bool,
     /// How sessions wait for the server.
     pub waiting: Waiting,
@@ -66,13 +66,13 @@ impl TcpConnection {
         options: ConnectOptions,
         timeout: Duration,
     ) -> Result<Self, FabricError> {
-        let approach = approach(address, &options, timeout);
-        let (server, packets, answer) = approach.at_any_address(|server| {
-            let greeted = greet(&approach, server, options.format_version, Purpose::Client);
+        let connector = connector(address, &options, timeout);
+        let (server, packets, answer) = connector.at_any_address(|server| {
+            let greeted = greet(&connector, server, options.format_version, Purpose::Client);
             greeted.map(|(packets, answer)| (server, packets, answer))
         })?;
         let ServerMessage::Welcome { epoch, client, key } = answer else {
-            return Err(approach.protocol(format!("{answer:?}")));
+            return Err(connector.protocol(format!("{answer:?}")));
         };
         let welcome = Welcome { epoch: Epoch(epoch), client, key };
         let link = Arc::new(Link::new(address.to_owned(), packets, welcome));
@@ -100,18 +100,18 @@ impl Connection for TcpConnection {
     fn open_queue(&self) -> Result<TcpQueue, FabricError> {
         self.link.look()?;
         let Welcome { client, key, .. } = *self.link.welcome();
-        let approach = approach(&self.address, &self.options, ANSWER_TIMEOUT);
+        let connector = connector(&self.address, &self.options, ANSWER_TIMEOUT);
         let purpose = Purpose::Queue { client, key };
         let opened =
-            greet(&approach, self.server, self.options.format_version, purpose).and_then(
-                |opened| match opened {
+            greet(&connector, self.server, self.options.format_version, purpose).and_then(|opened| {
+                match opened {
                     (packets, ServerMessage::Ready) => {
-                        let early = || approach.protocol("bytes before any were asked for".to_owned());
+                        let early = || connector.protocol("bytes before any were requested".to_owned());
                         packets.into_stream().ok_or_else(early)
                     }
-                    (_, other) => Err(approach.protocol(format!("{other:?}"))),
-                },
-            );
+                    (_, other) => Err(connector.protocol(format!("{other:?}"))),
+                }
+            });
         match opened {
             Ok(stream) => Ok(TcpQueue::new(Arc::clone(&self.link), stream, self.options.waiting)),
             Err(error) => {
@@ -145,8 +145,8 @@ impl Drop for TcpConnection {
 }
 
 /// A way to the server that begins now.
-fn approach<'a>(peer: &'a str, options: &'a ConnectOptions, timeout: Duration) -> Approach<'a> {
-    Approach {
+fn connector<'a>(peer: &'a str, options: &'a ConnectOptions, timeout: Duration) -> Connector<'a> {
+    Connector {
         peer,
         scheme: "tcp",
         tls: options.tls.as_ref(),
@@ -159,21 +159,21 @@ fn approach<'a>(peer: &'a str, options: &'a ConnectOptions, timeout: Duration) -
 
 /// Connects and says hello. Returns the connection and the server's answer, which is no refusal.
 fn greet(
-    approach: &Approach<'_>,
+    connector: &Connector<'_>,
     server: SocketAddr,
     format_version: u32,
     purpose: Purpose,
 ) -> Result<(Packets, ServerMessage), FabricError> {
     let hello =
         ClientMessage::Hello { magic: MAGIC, fabric_version: FABRIC_VERSION, format_version, purpose };
-    let (packets, answer) = approach.greet(approach.connect(server)?, &hello.encode())?;
-    let peer = approach.peer.to_owned();
+    let (packets, answer) = connector.greet(connector.connect(server)?, &hello.encode())?;
+    let peer = connector.peer.to_owned();
     match ServerMessage::decode(&answer) {
         Ok(ServerMessage::Refusal { text } | ServerMessage::Dismissal { text }) => {
             Err(FabricError::Refused { peer, reason: text })
         }
         Ok(ServerMessage::Goodbye { text }) => Err(FabricError::Disconnected { peer, reason: text }),
         Ok(message) => Ok((packets, message)),
-        Err(error) => Err(approach.protocol(error.to_string())),
+        Err(error) => Err(connector.protocol(error.to_string())),
     }
 }

@@ -1,4 +1,4 @@
-//! Messages of greetings and control connections: packets, each behind its length (docs/protocol/tcp.md).
+//! Messages of handshakes and control connections: packets, each behind its length (docs/protocol/tcp.md).
 //!
 //! Invariant: a packet decodes only if it is one that [`ClientMessage::encode`] or [`ServerMessage::encode`]
 //! writes, but for texts that are not UTF-8, which are mended.
@@ -45,7 +45,7 @@ pub(crate) enum ServerMessage {
     Attached { region: RegionId, rights: RegionRights, length_bytes: u64, token: Token },
     /// There is no such region.
     NoSuchRegion { region: RegionId },
-    /// What was asked for cannot be done now.
+    /// What was requested cannot be done now.
     Failed { text: String },
     /// The server stops.
     Goodbye { text: String },

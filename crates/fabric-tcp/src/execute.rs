@@ -4,8 +4,9 @@
 //! are held at that moment. Verbs execute in posting order, each once, however often the client's slowness
 //! interrupts them; calls follow.
 //!
-//! Protocol: all verbs are checked and their lines asked for; then they execute, while the lines are on their
-//! way. The first that is forbidden ends it: those before it are executed and answered, the queue ends.
+//! Protocol: the server checks all verbs and prefetches their lines. Then it executes the verbs, while the
+//! lines are on their way. The first that is forbidden ends it: those before it are executed and answered,
+//! and the queue ends.
 
 use std::io;
 
@@ -13,7 +14,7 @@ use farsight_base::sync::{AtomicU64, Ordering, fence};
 use farsight_base::words::{CopyMode, copy_lines, prefetch};
 use farsight_base::{LINE_BYTES, WORDS_PER_LINE};
 use farsight_fabric::RegionRights;
-use farsight_fabric::sieve::{SIEVED_LINES, Sieve};
+use farsight_fabric::filter::{FILTERED_LINES, Filter};
 
 use crate::BATCH_VERBS_MAX;
 use crate::frames::{Batch, Denial, FRAME_REGIONS_MAX, Heading, NOT_PICKED, Verb, VerbKind, lines_of_bytes};
@@ -21,10 +22,10 @@ use crate::grants::{Grants, HeldGrants};
 use crate::output::Output;
 use farsight_fabric_net::Stream;
 
-/// Lines asked for ahead of the one that is copied: more would push each other out of the nearest caches.
+/// Lines prefetched ahead of the one that is copied: more would push each other out of the nearest caches.
 const PREFETCH_LINES_MAX: usize = 4096;
 
-/// Lines of the longest heading, with what sieved READs found.
+/// Lines of the longest heading, with what filtered READs found.
 const HEADING_LINES_MAX: usize = 1 + BATCH_VERBS_MAX / LINE_BYTES;
 
 /// How far a batch has come.
@@ -34,15 +35,15 @@ pub(crate) struct Cursor {
     surveyed: Option<Survey>,
     /// The verb that executes now, or the call.
     verb: usize,
-    /// Verbs whose lines have been asked for.
+    /// Verbs whose lines have been prefetched.
     asked: usize,
     /// Where its payload begins.
     payload_at: usize,
     /// Lines of a READ that are copied.
     lines_done: usize,
-    /// What sieved READs found, and how many of them are executed.
+    /// What filtered READs found, and how many of them are executed.
     picks: Vec<u8>,
-    sieved: usize,
+    filtered: usize,
     /// What atomics found.
     found: Vec<u64>,
     found_sent: bool,
@@ -55,8 +56,8 @@ struct Survey {
     denial: Option<Denial>,
     lines: u32,
     words: u32,
-    /// Sieved READs; their lines are not counted.
-    sieved: u32,
+    /// Filtered READs; their lines are not counted.
+    filtered: u32,
 }
 
 /// What became of an attempt to go on.
@@ -94,11 +95,11 @@ impl Cursor {
                 return Ok(Progress::Blocked);
             }
             let mut survey = survey(batch, &regions, &mut self.asked);
-            if survey.sieved > 0 {
+            if survey.filtered > 0 {
                 survey.lines += pick(batch, &regions, survey.executed, &mut self.picks);
             }
-            let Survey { executed, denial, lines, words, sieved } = survey;
-            let (executed, sequence, picks) = (executed as u32, batch.header.sequence, sieved);
+            let Survey { executed, denial, lines, words, filtered } = survey;
+            let (executed, sequence, picks) = (executed as u32, batch.header.sequence, filtered);
             output.push(&Heading::Completions { sequence, executed, denial, lines, words, picks });
             output.push_bytes(&self.picks);
             *self.surveyed.insert(survey)
@@ -110,7 +111,7 @@ impl Cursor {
                 return Ok(Progress::Denied);
             };
             if self.asked < survey.executed {
-                // As far ahead as the check has gone, which asked for the first lines.
+                // As far ahead as the check has gone, which prefetched the first lines.
                 if let Ok(words) = place(&batch.verb(self.asked), &regions) {
                     prefetch_lines(words, usize::MAX);
                 }
@@ -118,9 +119,9 @@ impl Cursor {
             }
             let is_done = match verb.kind {
                 VerbKind::ReadPlain | VerbKind::ReadStamped => self.read(&verb, words, output, stream)?,
-                VerbKind::ReadSieved => {
-                    let (_, sieve) = batch.sieve(self.payload_at, &verb);
-                    self.read_sieved(sieve, words, output, stream)?
+                VerbKind::ReadFiltered => {
+                    let (_, filter) = batch.filter(self.payload_at, &verb);
+                    self.read_filtered(filter, words, output, stream)?
                 }
                 _ => {
                     self.change(&verb, words, batch.payload(self.payload_at, &verb));
@@ -165,18 +166,18 @@ impl Cursor {
         Ok(true)
     }
 
-    /// Copies what a sieved READ picked, if there is room for all of it.
+    /// Copies what a filtered READ picked, if there is room for all of it.
     #[inline]
-    fn read_sieved(
+    fn read_filtered(
         &mut self,
-        sieve: Sieve,
+        filter: Filter,
         words: &[AtomicU64],
         output: &mut Output,
         stream: &mut Stream,
     ) -> io::Result<bool> {
-        let word = usize::from(self.picks[self.sieved]);
-        let is_picked = sieve.names(word);
-        if output.room() < sieve.lines_back(is_picked) && !output.flush(stream)? {
+        let word = usize::from(self.picks[self.filtered]);
+        let is_picked = filter.names(word);
+        if output.room() < filter.lines_back(is_picked) && !output.flush(stream)? {
             return Ok(false);
         }
         let mut copy = |line: usize, count: usize| {
@@ -184,12 +185,12 @@ impl Cursor {
             copy_lines(&words[range], output.next(count), CopyMode::Stamped);
         };
         if is_picked {
-            copy(Sieve::line_of(word), 1);
-            copy(sieve.part_of(word), usize::from(sieve.part_lines));
+            copy(Filter::line_of(word), 1);
+            copy(filter.part_of(word), usize::from(filter.part_lines));
         } else {
-            copy(0, SIEVED_LINES);
+            copy(0, FILTERED_LINES);
         }
-        self.sieved += 1;
+        self.filtered += 1;
         Ok(true)
     }
 
@@ -254,8 +255,8 @@ fn prefetch_lines(words: &[AtomicU64], most: usize) -> usize {
     lines.map(|line| prefetch(&line[0])).count()
 }
 
-/// Checks every verb, and asks for the first lines that those before the first forbidden one touch; counts
-/// the verbs that it asked for in `asked`.
+/// Checks every verb, and prefetches the first lines that those before the first forbidden one touch. Counts
+/// the verbs for which it did so in `asked`.
 fn survey(batch: &Batch<'_>, regions: &Regions<'_>, asked: &mut usize) -> Survey {
     let mut survey = Survey::default();
     let mut prefetched = 0;
@@ -263,14 +264,14 @@ fn survey(batch: &Batch<'_>, regions: &Regions<'_>, asked: &mut usize) -> Survey
         let verb = batch.verb(index);
         match place(&verb, regions) {
             Ok(words) => {
-                let is_sieved = verb.kind == VerbKind::ReadSieved;
+                let is_filtered = verb.kind == VerbKind::ReadFiltered;
                 if prefetched < PREFETCH_LINES_MAX {
-                    let most = if is_sieved { SIEVED_LINES } else { usize::MAX };
+                    let most = if is_filtered { FILTERED_LINES } else { usize::MAX };
                     prefetched += prefetch_lines(words, most.min(PREFETCH_LINES_MAX - prefetched));
                     *asked += 1;
                 }
-                survey.sieved += u32::from(is_sieved);
-                survey.lines += if verb.kind.is_read() && !is_sieved { verb.count } else { 0 };
+                survey.filtered += u32::from(is_filtered);
+                survey.lines += if verb.kind.is_read() && !is_filtered { verb.count } else { 0 };
                 survey.words += u32::from(verb.kind.is_atomic());
             }
             Err(denial) => {
@@ -283,23 +284,23 @@ fn survey(batch: &Batch<'_>, regions: &Regions<'_>, asked: &mut usize) -> Survey
     survey
 }
 
-/// Looks through the lines of the sieved READs among the first `executed` verbs, and asks for the parts of
-/// the words found; returns the lines that all of it comes to, those of `picks` among them.
+/// Looks through the lines of the filtered READs among the first `executed` verbs, and prefetches the parts
+/// of the words found. Returns the lines that all of it comes to, those of `picks` among them.
 fn pick(batch: &Batch<'_>, regions: &Regions<'_>, executed: usize, picks: &mut Vec<u8>) -> u32 {
     let (mut payload_at, mut lines) = (0, 0);
     for index in 0..executed {
         let verb = batch.verb(index);
-        if verb.kind == VerbKind::ReadSieved
+        if verb.kind == VerbKind::ReadFiltered
             && let Ok(words) = place(&verb, regions)
         {
-            let (wanted, sieve) = batch.sieve(payload_at, &verb);
-            let first = words.as_chunks::<WORDS_PER_LINE>().0.first_chunk().expect("a sieve's lines");
-            let word = sieve.pick(first, wanted);
+            let (wanted, filter) = batch.filter(payload_at, &verb);
+            let first = words.as_chunks::<WORDS_PER_LINE>().0.first_chunk().expect("a filter's lines");
+            let word = filter.pick(first, wanted);
             if let Some(word) = word {
-                let part = &words[sieve.part_of(word) * WORDS_PER_LINE..];
-                prefetch_lines(part, usize::from(sieve.part_lines));
+                let part = &words[filter.part_of(word) * WORDS_PER_LINE..];
+                prefetch_lines(part, usize::from(filter.part_lines));
             }
-            lines += sieve.lines_back(word.is_some());
+            lines += filter.lines_back(word.is_some());
             picks.push(word.map_or(NOT_PICKED, |word| word as u8));
         }
         payload_at += verb.payload_bytes();

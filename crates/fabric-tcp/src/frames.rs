@@ -5,7 +5,7 @@
 //! its execution.
 
 use farsight_base::{LINE_BYTES, Line};
-use farsight_fabric::sieve::Sieve;
+use farsight_fabric::filter::Filter;
 
 use crate::grants::{TOKEN_BYTES, Token};
 use crate::{BATCH_VERBS_MAX, MESSAGE_BYTES_MAX};
@@ -18,7 +18,7 @@ pub(crate) const VERB_BYTES: usize = 16;
 pub(crate) const FRAME_BYTES_MAX: usize = 96 << 10;
 /// Regions that one batch names.
 pub(crate) const FRAME_REGIONS_MAX: usize = 16;
-/// What stands for a sieved READ that found nothing, where others have the number of a word.
+/// What stands for a filtered READ that found nothing, where others have the number of a word.
 pub(crate) const NOT_PICKED: u8 = u8::MAX;
 /// Lines of the longest READ.
 pub(crate) const READ_LINES_MAX: usize = 1 << 16;
@@ -42,7 +42,7 @@ pub(crate) enum VerbKind {
     CompareSwap = 4,
     FetchAdd = 5,
     Call = 6,
-    ReadSieved = 7,
+    ReadFiltered = 7,
 }
 
 impl VerbKind {
@@ -55,7 +55,7 @@ impl VerbKind {
             4 => Self::CompareSwap,
             5 => Self::FetchAdd,
             6 => Self::Call,
-            7 => Self::ReadSieved,
+            7 => Self::ReadFiltered,
             _ => return None,
         })
     }
@@ -63,7 +63,7 @@ impl VerbKind {
     /// True for what a READ is.
     #[inline]
     pub(crate) fn is_read(self) -> bool {
-        matches!(self, Self::ReadPlain | Self::ReadStamped | Self::ReadSieved)
+        matches!(self, Self::ReadPlain | Self::ReadStamped | Self::ReadFiltered)
     }
 
     /// True for what yields the word that it found.
@@ -113,7 +113,7 @@ impl Verb {
         match self.kind {
             VerbKind::ReadPlain | VerbKind::ReadStamped => 0,
             VerbKind::Write => self.count as usize * 8,
-            VerbKind::CompareSwap | VerbKind::ReadSieved => 16,
+            VerbKind::CompareSwap | VerbKind::ReadFiltered => 16,
             VerbKind::FetchAdd => 8,
             VerbKind::Call => (self.count as usize).next_multiple_of(8),
         }
@@ -122,7 +122,7 @@ impl Verb {
     #[inline]
     fn check(&self, region_count: usize) -> Result<(), Malformed> {
         let most = match self.kind {
-            VerbKind::ReadPlain | VerbKind::ReadStamped | VerbKind::ReadSieved => READ_LINES_MAX,
+            VerbKind::ReadPlain | VerbKind::ReadStamped | VerbKind::ReadFiltered => READ_LINES_MAX,
             VerbKind::Write => FRAME_BYTES_MAX / 8,
             VerbKind::CompareSwap | VerbKind::FetchAdd => 1,
             VerbKind::Call => MESSAGE_BYTES_MAX,
@@ -234,19 +234,19 @@ impl<'f> Batch<'f> {
         let (described, payload) = body.split_at_checked(described_bytes).ok_or(short(described_bytes))?;
         let (tokens, verbs) = described.split_at(tokens_bytes);
         let mut batch = Self { header, tokens, verbs: verbs.as_chunks().0, payload, one_sided: 0 };
-        let (mut payload_bytes, mut has_calls, mut checked_sieve) = (0, false, None);
+        let (mut payload_bytes, mut has_calls, mut checked_filter) = (0, false, None);
         for index in 0..batch.len() {
             let verb = Verb::decode(&batch.verbs[index])?;
             verb.check(usize::from(header.region_count))?;
             let end = payload_bytes + verb.payload_bytes();
-            if verb.kind == VerbKind::ReadSieved {
+            if verb.kind == VerbKind::ReadFiltered {
                 let payload = payload.get(payload_bytes..end).ok_or(short(described_bytes + end))?;
-                let (_, sieve) = sieve_words(payload);
+                let (_, filter) = filter_words(payload);
                 // One is nearly always as the one before.
-                if checked_sieve != Some((sieve, verb.count)) {
-                    let found = Sieve::decode(sieve, verb.count as usize);
-                    found.ok_or(Malformed::Verb { what: "sieve", got: sieve })?;
-                    checked_sieve = Some((sieve, verb.count));
+                if checked_filter != Some((filter, verb.count)) {
+                    let found = Filter::decode(filter, verb.count as usize);
+                    found.ok_or(Malformed::Verb { what: "filter", got: filter })?;
+                    checked_filter = Some((filter, verb.count));
                 }
             }
             if verb.kind == VerbKind::Call {
@@ -283,11 +283,11 @@ impl<'f> Batch<'f> {
         &self.payload[at..at + length_bytes]
     }
 
-    /// What a sieved READ wants, and its sieve, which was checked; its payload begins at `at`.
+    /// What a filtered READ wants, and its filter, which was checked; its payload begins at `at`.
     #[inline]
-    pub(crate) fn sieve(&self, at: usize, verb: &Verb) -> (u64, Sieve) {
-        let (wanted, sieve) = sieve_words(&self.payload[at..at + verb.payload_bytes()]);
-        (wanted, Sieve::from_word(sieve))
+    pub(crate) fn filter(&self, at: usize, verb: &Verb) -> (u64, Filter) {
+        let (wanted, filter) = filter_words(&self.payload[at..at + verb.payload_bytes()]);
+        (wanted, Filter::from_word(filter))
     }
 
     /// The tokens of the regions that the batch names.
@@ -296,9 +296,9 @@ impl<'f> Batch<'f> {
     }
 }
 
-/// The payload of a sieved READ: the word wanted, and the sieve's.
+/// The payload of a filtered READ: the word wanted, and the filter's.
 #[inline(always)]
-fn sieve_words(payload: &[u8]) -> (u64, u64) {
+fn filter_words(payload: &[u8]) -> (u64, u64) {
     let word = |bytes: Option<&[u8; 8]>| u64::from_le_bytes(*bytes.expect("16 bytes"));
     (word(payload.first_chunk()), word(payload.last_chunk()))
 }
@@ -334,7 +334,7 @@ impl Denial {
 /// The line with which a frame of the server begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Heading {
-    /// Results of a batch's verbs follow: a byte for each sieved READ, padded to lines, lines of READs,
+    /// Results of a batch's verbs follow: a byte for each filtered READ, padded to lines, lines of READs,
     /// then words of atomics, padded to lines.
     Completions {
         sequence: u64,
@@ -345,7 +345,7 @@ pub(crate) enum Heading {
         /// Those of the bytes and of the READs.
         lines: u32,
         words: u32,
-        /// Sieved READs among the verbs executed.
+        /// Filtered READs among the verbs executed.
         picks: u32,
     },
     /// The reply to a call follows, padded to lines.

@@ -17,8 +17,8 @@ use farsight_base::{ClientId, Epoch, RegionId};
 use farsight_fabric::{FabricError, Held, Host, Region, RegionRights, Share};
 use farsight_fabric_net::packets::Packets;
 use farsight_fabric_net::{
-    Admission, AdmissionOptions, Complaints, Ending, LISTENER_TOKEN, ListenError, Manners, Newcomer, Tls,
-    Waiting, bind, os,
+    Admission, AdmissionOptions, DisconnectQueue, Ending, Handshake, LISTENER_TOKEN, ListenError, Newcomer,
+    Tls, Waiting, bind, os,
 };
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -52,7 +52,7 @@ pub struct ListenOptions {
     pub format_version: u32,
     /// With it, only clients with a certificate are let in, and everything is encrypted.
     pub tls: Option<Tls>,
-    /// Serves in the clear beyond this machine: whoever is on the way can read and change everything.
+    /// Serves in the clear beyond this machine: anyone on the way can read and change everything.
     pub allow_plaintext: bool,
     /// How workers wait for their clients.
     pub waiting: Waiting,
@@ -69,11 +69,11 @@ impl ListenOptions {
 /// A server of regions and calls over TCP.
 pub struct TcpHost {
     address: SocketAddr,
-    manners: Manners,
+    handshake: Handshake,
     waiting: Waiting,
     share: Share,
     epoll: OwnedFd,
-    complaints: Arc<Complaints>,
+    disconnects: Arc<DisconnectQueue>,
     sessions: Mutex<Sessions>,
     regions: Mutex<BTreeMap<RegionId, ServedRegion>>,
     ports: Mutex<Ports>,
@@ -146,7 +146,7 @@ impl TcpHost {
         let epoch = Epoch(u64::from_le_bytes(os::random().map_err(failed("getrandom"))?));
         Ok(Self {
             address: local,
-            manners: Manners {
+            handshake: Handshake {
                 epoch,
                 magic: MAGIC,
                 fabric_version: FABRIC_VERSION,
@@ -155,7 +155,7 @@ impl TcpHost {
             waiting: options.waiting,
             share: Share::new(getrlimit(Resource::Nofile).current, DESCRIPTORS_PER_CLIENT),
             epoll,
-            complaints: Arc::new(Complaints::new(wake)),
+            disconnects: Arc::new(DisconnectQueue::new(wake)),
             sessions: Mutex::new(Sessions {
                 admission,
                 clients: HashMap::new(),
@@ -186,7 +186,7 @@ impl TcpHost {
     /// Listens to a connection that has not said hello.
     fn greet(&self, sessions: &mut Sessions, connection: u64) {
         let Some(newcomer) = sessions.admission.hear(&self.epoll, connection) else { return };
-        let outcome = match purpose(&newcomer.hello, &self.manners) {
+        let outcome = match purpose(&newcomer.hello, &self.handshake) {
             Ok(Purpose::Client) => self.welcome(sessions, newcomer),
             Ok(Purpose::Queue { client, key }) => self.open_queue(sessions, ClientId(client), &key, newcomer),
             Err(ending) => Err((newcomer.packets, ending)),
@@ -204,7 +204,7 @@ impl TcpHost {
         let id = ClientId(sessions.next_client);
         sessions.next_client += 1;
         // A client that is gone before it was welcomed never was one.
-        let Ok(client) = Client::welcome(id, address, packets, &self.manners) else { return Ok(()) };
+        let Ok(client) = Client::welcome(id, address, packets, &self.handshake) else { return Ok(()) };
         sessions.by_connection.insert(connection, id);
         sessions.clients.insert(id, client);
         Ok(())
@@ -291,7 +291,7 @@ impl TcpHost {
         sessions.by_connection.retain(|_, client| *client != id);
         sessions.leaving.push((id, client.end(ending)));
         // A fence comes from another thread than the one that steps.
-        os::signal(&self.complaints.wake);
+        os::signal(&self.disconnects.wake);
         let mut ports = lock(&self.ports);
         ports.waiting.retain(|queue| !queue.is_closed());
         for port in ports.open.iter().filter_map(Weak::upgrade) {
@@ -299,8 +299,8 @@ impl TcpHost {
         }
     }
 
-    fn attend_to_time_and_complaints(&self, sessions: &mut Sessions) {
-        for (client, ending) in self.complaints.take() {
+    fn attend_to_time_and_disconnects(&self, sessions: &mut Sessions) {
+        for (client, ending) in self.disconnects.take() {
             self.end(sessions, client, ending);
         }
         sessions.admission.attend_to_time(&self.epoll);
@@ -315,7 +315,7 @@ impl Host for TcpHost {
     }
 
     fn epoch(&self) -> Epoch {
-        self.manners.epoch
+        self.handshake.epoch
     }
 
     fn message_bytes_max(&self) -> usize {
@@ -344,7 +344,7 @@ impl Host for TcpHost {
     }
 
     fn open_port(&self) -> Result<TcpPort, FabricError> {
-        let port = TcpPort::new(Arc::clone(&self.complaints), self.waiting).map_err(|error| {
+        let port = TcpPort::new(Arc::clone(&self.disconnects), self.waiting).map_err(|error| {
             os::system_error("opening a port".to_owned(), &error, "Are descriptors left (ulimit -n)?")
         })?;
         let mut ports = lock(&self.ports);
@@ -369,7 +369,7 @@ impl Host for TcpHost {
         for event in events {
             match event.data.u64() {
                 LISTENER_TOKEN => are_waiting = true,
-                WAKE_TOKEN => os::drain(&self.complaints.wake),
+                WAKE_TOKEN => os::drain(&self.disconnects.wake),
                 connection => match sessions.by_connection.get(&connection).copied() {
                     Some(client) => self.attend(&mut sessions, client),
                     None => self.greet(&mut sessions, connection),
@@ -380,7 +380,7 @@ impl Host for TcpHost {
         if are_waiting {
             sessions.admission.accept(&self.epoll)?;
         }
-        self.attend_to_time_and_complaints(&mut sessions);
+        self.attend_to_time_and_disconnects(&mut sessions);
         Ok(sessions.take_departed())
     }
 
@@ -425,7 +425,7 @@ impl Host for TcpHost {
     }
 
     fn wake(&self) {
-        os::signal(&self.complaints.wake);
+        os::signal(&self.disconnects.wake);
         for port in lock(&self.ports).open.iter().filter_map(Weak::upgrade) {
             port.wake();
         }

@@ -1,4 +1,4 @@
-//! Fuzz targets of what this crate keeps to itself: greetings and control messages, batches as a server gets
+//! Fuzz targets of what this crate keeps to itself: handshakes and control messages, batches as a server gets
 //! them, results as a client gets them.
 //!
 //! For tests alone (feature `hostile`). Each target is a function of its bytes that panics exactly if a
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use farsight_base::sync::Ordering;
 use farsight_base::{ClientId, Epoch, Line, RegionId, RemoteAddress};
-use farsight_fabric::sieve::Sieve;
+use farsight_fabric::filter::Filter;
 use farsight_fabric::{CallHandler, FabricError, QueuePair as _, ReadMode, Region, RegionRights};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 
@@ -105,8 +105,8 @@ fn mark(rights: RegionRights) -> Token {
     [if rights == RegionRights::ReadOnly { 0xa1 } else { 0xa2 }; 16]
 }
 
-/// A server's end of a queue pair that is sent any bytes: what is answered is what was asked for, nothing
-/// without a grant is touched, and at anything malformed the queue ends.
+/// A server's end of a queue pair that is sent any bytes. It answers what was requested, touches nothing
+/// without a grant, and ends the queue at anything malformed.
 pub fn batches(data: &[u8]) {
     let grants = Arc::new(Grants::default());
     let regions = [RegionRights::ReadOnly, RegionRights::ReadWrite].map(|rights| {
@@ -214,7 +214,7 @@ fn check_answers(arrived: &[u8], expected: &[(u64, usize, Vec<usize>)], ended: O
 }
 
 /// Of a record of seven lines.
-const SIEVE: Sieve = Sieve { words: 0b1110_0000, parts_begin: 3, part_lines: 1, sharing_log2: 0 };
+const FILTER: Filter = Filter { words: 0b1110_0000, parts_begin: 3, part_lines: 1, sharing_log2: 0 };
 
 /// Batches of every verb, alone and together.
 #[must_use]
@@ -225,7 +225,7 @@ pub fn batch_seeds() -> Vec<Vec<u8>> {
         (VerbKind::Write, 2, &[1, 2]),
         (VerbKind::CompareSwap, 1, &[0, 9]),
         (VerbKind::FetchAdd, 1, &[5]),
-        (VerbKind::ReadSieved, 7, &[3, SIEVE.encode()]),
+        (VerbKind::ReadFiltered, 7, &[3, FILTER.encode()]),
     ];
     let mut seeds = Vec::new();
     for count in 1..=verbs.len() {
@@ -233,12 +233,12 @@ pub fn batch_seeds() -> Vec<Vec<u8>> {
             let (mut open, mut output) = (OpenBatch::default(), Vec::new());
             for round in 0..2 {
                 for (slot, (kind, count, words)) in verbs[..count].iter().enumerate() {
-                    let (sieve, completes) = (SIEVE, true);
-                    let awaited = Awaited { slot, serial: 1, kind: *kind, count: *count, sieve, completes };
+                    let (filter, completes) = (FILTER, true);
+                    let awaited = Awaited { slot, serial: 1, kind: *kind, count: *count, filter, completes };
                     open.add(awaited, &mark(rights), 64 * round, words);
                 }
                 let (kind, completes) = (VerbKind::Call, true);
-                let call = Awaited { slot: 9, serial: 1, kind, count: 1, sieve: SIEVE, completes };
+                let call = Awaited { slot: 9, serial: 1, kind, count: 1, filter: FILTER, completes };
                 open.add_call(call, &b"a request"[..count]);
                 open.finish(&mut output, |_| {});
             }
@@ -282,7 +282,7 @@ pub fn answers(data: &[u8]) {
         }
     }
     if queue.is_complete(6) || !is_done {
-        let _ = queue.view_sieved(6, &mut [Line::ZERO; 7]);
+        let _ = queue.view_filtered(6, &mut [Line::ZERO; 7]);
     }
     for slot in 2..5 {
         let _ = queue.take_word(slot);
@@ -297,7 +297,7 @@ fn post_all(queue: &mut TcpQueue) {
     queue.post_write(2, at(8), &[1, 2, 3]);
     queue.post_compare_swap(3, at(16), 0, 1);
     queue.post_fetch_add(4, at(24), 1);
-    queue.post_sieved_read(6, at(192), 7, 3, SIEVE);
+    queue.post_filtered_read(6, at(192), 7, 3, FILTER);
     queue.post_call(5, b"hello").expect("it fits");
 }
 

@@ -1,7 +1,7 @@
 //! What arrives on a client's queue pair: lines, kept where they landed until they are taken.
 //!
 //! Invariant: lines that a slot refers to (*staged*) keep their places. When there is no room behind them the
-//! inbox grows, up to a bound; beyond that they are copied out, slot by slot, and what is not parsed moves to
+//! inbox grows, up to a bound. Beyond that they are copied out, slot by slot, and what is not parsed moves to
 //! the front.
 
 use std::io;

@@ -1,15 +1,15 @@
 //! The fabric over TCP: a network card in software.
 //!
-//! Invariant: a verb executes on the server only under the gate of its queue, after its region, bounds and
-//! rights were checked against what this client was granted at that moment. Nothing that a peer sends, or
-//! fails to send, makes either side wait without a bound, hold memory without a bound, or touch memory that
-//! it was not granted; a client's disorder ends that client alone.
+//! Invariant: a verb executes on the server only under the gate of its queue. Before that the server checks
+//! its region, bounds and rights against what this client is granted at that moment. Nothing that a peer
+//! sends, or fails to send, makes either side wait or hold memory without a bound, or touch memory that it
+//! was not granted. A client's disorder ends that client alone.
 //!
 //! Protocol (docs/protocol/tcp.md): a client's *control* connection says hello, attaches regions, and hears
-//! why it ends. Each queue pair is a connection of its own: one *batch* frame carries all that a doorbell
-//! sends, and the server answers with one frame of completions, and one frame a call. What the server sends
-//! on it consists of 64 B lines, so a region's lines are copied once on either side. A worker owns an epoll
-//! over its share of the queues; a client that does not read its answers is not served further.
+//! why it ends. Each queue pair is a connection of its own. One *batch* frame carries all that a doorbell
+//! sends. The server answers with one frame of completions, and one frame a call. What the server sends on it
+//! consists of 64 B lines, so a region's lines are copied once on either side. A worker owns an epoll over
+//! its share of the queues. It does not serve a client further that does not read its answers.
 
 #![forbid(unsafe_code)]
 

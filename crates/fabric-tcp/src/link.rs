@@ -4,8 +4,8 @@
 //! reason stays.
 //!
 //! Protocol: nobody watches the control connection all the time. A queue pair that sees its own connection
-//! end looks there for the reason, which the server leaves before it ends queues; so does [`Link::look`],
-//! whenever somebody asks whether the link lives. A process that did not make the link finds it forked.
+//! end looks there for the reason, which the server leaves before it ends queues. So does [`Link::look`],
+//! whenever a caller asks whether the link lives. A process that did not make the link finds it forked.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,7 +24,7 @@ use crate::grants::Token;
 
 /// How long the server may take to answer on the control connection.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long whoever saw a queue pair end waits for the server's reason.
+/// How long the thread that saw a queue pair end waits for the server's reason.
 const FAREWELL_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// What the server told about itself.
@@ -123,7 +123,7 @@ impl Link {
     /// Looks whether the server has ended the link, without waiting.
     pub(crate) fn look(&self) -> Result<(), FabricError> {
         self.check()?;
-        // Whoever holds the lock reads the same connection, and ends the link with what it finds.
+        // The thread that holds the lock reads the same connection, and ends the link with what it finds.
         if let Ok(mut control) = self.control.try_lock() {
             self.take_farewell(&mut control)?;
         }
@@ -139,7 +139,8 @@ impl Link {
                 return;
             }
             let hangs_up = (self.socket.as_fd(), PollFlags::IN | PollFlags::RDHUP);
-            // Whoever asks a question meanwhile may take the bytes away: then the look finds nothing yet.
+            // A thread that asks a question meanwhile may take the bytes away: then the look finds nothing
+            // yet.
             let _ = os::poll([hangs_up], left.min(Duration::from_millis(5)));
         }
     }
@@ -177,7 +178,7 @@ impl Link {
         FabricError::Protocol { peer: self.peer.clone(), what, expected: "an answer to it".to_owned(), got }
     }
 
-    /// The region, asked for once a connection.
+    /// The region, requested once a connection.
     pub(crate) fn attach(&self, region: RegionId) -> Result<AttachedRegion, FabricError> {
         const WHAT: &str = "attaching a region";
         self.check()?;

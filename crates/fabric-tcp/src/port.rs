@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_fabric::{CallHandler, ServerPort};
-use farsight_fabric_net::{Complaints, Ending, Waiting, os};
+use farsight_fabric_net::{DisconnectQueue, Ending, Waiting, os};
 use rustix::event::epoll;
 
 use crate::alive::BRIEF;
@@ -59,7 +59,7 @@ impl PortShared {
 /// One worker's share of the connected clients.
 pub struct TcpPort {
     shared: Arc<PortShared>,
-    complaints: Arc<Complaints>,
+    disconnects: Arc<DisconnectQueue>,
     waiting: Waiting,
     /// By token, less one.
     queues: Vec<Option<ServerQueue>>,
@@ -72,14 +72,14 @@ pub struct TcpPort {
 }
 
 impl TcpPort {
-    pub(crate) fn new(complaints: Arc<Complaints>, waiting: Waiting) -> std::io::Result<Self> {
+    pub(crate) fn new(disconnects: Arc<DisconnectQueue>, waiting: Waiting) -> std::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let wake = os::wake_descriptor()?;
         epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKE_TOKEN), epoll::EventFlags::IN)?;
         let shared = PortShared { epoll, wake, changed: AtomicBool::new(false), inbox: Mutex::default() };
         Ok(Self {
             shared: Arc::new(shared),
-            complaints,
+            disconnects,
             waiting,
             queues: Vec::new(),
             vacant: Vec::new(),
@@ -112,7 +112,7 @@ impl TcpPort {
                 Err(error) => {
                     self.vacant.push(place);
                     let reason = format!("epoll took no more queues: {error}");
-                    self.complaints.file(queue.client, Ending::Broken(reason));
+                    self.disconnects.push(queue.client, Ending::Broken(reason));
                 }
             }
         }
@@ -174,7 +174,7 @@ impl TcpPort {
             Visit::Ended | Visit::Denied => self.remove(place),
             Visit::Disorder(reason) => {
                 let reason = format!("this client broke the protocol: {reason}");
-                self.complaints.file(queue.client, Ending::Dismissed(reason));
+                self.disconnects.push(queue.client, Ending::Dismissed(reason));
                 // The host dismisses the client, which hears the reason before its queues end.
                 queue.handle.gate.close();
                 let _ = epoll::delete(&self.shared.epoll, queue.socket());

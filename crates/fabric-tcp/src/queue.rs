@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use farsight_base::clock::{Clock, MonotonicNs, SystemClock};
 use farsight_base::{LINE_BYTES, Line, RegionId, RemoteAddress};
-use farsight_fabric::sieve::{Sieve, Sieved};
+use farsight_fabric::filter::{Filter, Filtered};
 use farsight_fabric::{FabricError, Guarantees, Meters, QueuePair, ReadMode, RegionRights, Slot};
 use farsight_fabric_net::{Stream, Waiting};
 
@@ -69,7 +69,7 @@ struct Held {
     batch: u64,
     at: u64,
     line_count: u32,
-    /// What a sieved READ found, if it is [`Content::Staged`] or [`Content::Copied`].
+    /// What a filtered READ found, if it is [`Content::Staged`] or [`Content::Copied`].
     pick: Option<u8>,
     /// Where a verb is aimed, for the error that names it.
     address: RemoteAddress,
@@ -109,7 +109,7 @@ pub struct TcpQueue {
     verbs_under_way: usize,
     inbox: Inbox,
     arriving: Arriving,
-    /// What the sieved READs of the oldest frame found.
+    /// What the filtered READs of the oldest frame found.
     picks: Vec<u8>,
     /// Slots whose lines are staged.
     staged: usize,
@@ -191,10 +191,10 @@ impl TcpQueue {
     /// Posts a verb of `length_bytes` that is aimed at `address` and carries `words`.
     #[inline]
     fn post(&mut self, slot: Slot, kind: VerbKind, address: RemoteAddress, length_bytes: u64, words: &[u64]) {
-        self.post_with(slot, kind, address, length_bytes, words, Sieve::default());
+        self.post_with(slot, kind, address, length_bytes, words, Filter::default());
     }
 
-    /// [`TcpQueue::post`], with the sieve of a sieved READ.
+    /// [`TcpQueue::post`], with the filter of a filtered READ.
     #[inline]
     fn post_with(
         &mut self,
@@ -203,7 +203,7 @@ impl TcpQueue {
         address: RemoteAddress,
         length_bytes: u64,
         words: &[u64],
-        sieve: Sieve,
+        filter: Filter,
     ) {
         let region = match self.permit(kind, address, length_bytes) {
             Ok(region) => region,
@@ -212,7 +212,7 @@ impl TcpQueue {
         let held = self.hold(slot, Content::Awaited, address);
         held.line_count = if kind.is_read() { (length_bytes / LINE_BYTES as u64) as u32 } else { 0 };
         let (count, serial) = (if kind.is_read() { held.line_count } else { 1 }, held.serial);
-        let awaited = Awaited { slot, serial, kind, count, sieve, completes: true };
+        let awaited = Awaited { slot, serial, kind, count, filter, completes: true };
         if kind != VerbKind::Write {
             return self.open.add(awaited, &region.token, address.offset_bytes, words);
         }
@@ -267,18 +267,18 @@ impl QueuePair for TcpQueue {
     }
 
     #[inline]
-    fn post_sieved_read(
+    fn post_filtered_read(
         &mut self,
         slot: Slot,
         from: RemoteAddress,
         line_count: usize,
         wanted: u64,
-        sieve: Sieve,
+        filter: Filter,
     ) {
-        assert!(sieve.is_within(line_count), "{sieve:?} goes beyond {line_count} lines");
+        assert!(filter.is_within(line_count), "{filter:?} goes beyond {line_count} lines");
         let length_bytes = (line_count as u64).saturating_mul(LINE_BYTES as u64);
-        let words = [wanted, sieve.encode()];
-        self.post_with(slot, VerbKind::ReadSieved, from, length_bytes, &words, sieve);
+        let words = [wanted, filter.encode()];
+        self.post_with(slot, VerbKind::ReadFiltered, from, length_bytes, &words, filter);
     }
 
     fn post_write(&mut self, slot: Slot, to: RemoteAddress, words: &[u64]) {
@@ -307,8 +307,8 @@ impl QueuePair for TcpQueue {
         let serial = self.hold(slot, Content::Awaited, nowhere).serial;
         self.batch_meters.calls += 1;
         self.batch_meters.call_bytes += request.len() as u64;
-        let sieve = Sieve::default();
-        self.open.add_call(Awaited { slot, serial, kind, count: 1, sieve, completes: true }, request);
+        let filter = Filter::default();
+        self.open.add_call(Awaited { slot, serial, kind, count: 1, filter, completes: true }, request);
         Ok(())
     }
 
@@ -383,12 +383,13 @@ impl QueuePair for TcpQueue {
     }
 
     #[inline]
-    fn view_sieved<'a>(&'a mut self, slot: Slot, _: &'a mut [Line]) -> Result<Sieved<'a>, FabricError> {
+    fn view_filtered<'a>(&'a mut self, slot: Slot, _: &'a mut [Line]) -> Result<Filtered<'a>, FabricError> {
         let pick = self.slots[slot].pick;
         let lines = self.take_lines(slot)?;
-        let missed = || Sieved::Missed(lines.first_chunk().expect("a READ that found nothing has its lines"));
+        let missed =
+            || Filtered::Missed(lines.first_chunk().expect("a READ that found nothing has its lines"));
         Ok(match (pick, lines) {
-            (Some(word), [line, part @ ..]) => Sieved::Picked { word: usize::from(word), line, part },
+            (Some(word), [line, part @ ..]) => Filtered::Picked { word: usize::from(word), line, part },
             _ => missed(),
         })
     }
@@ -418,7 +419,7 @@ impl QueuePair for TcpQueue {
 #[inline]
 fn count(meters: &mut Meters, kind: VerbKind, length_bytes: u64) {
     match kind {
-        VerbKind::ReadPlain | VerbKind::ReadStamped | VerbKind::ReadSieved => {
+        VerbKind::ReadPlain | VerbKind::ReadStamped | VerbKind::ReadFiltered => {
             meters.reads += 1;
             meters.read_bytes += length_bytes;
         }

@@ -1,8 +1,8 @@
 //! One queue pair from the server's side: frames in, results out, and how far the batch at hand has come.
 //!
 //! Invariant: nothing executes but under the queue's gate. What a queue holds between visits is bounded: one
-//! buffer of input that is not executed yet, one of output that the client has not read; while there is
-//! output, no input is taken.
+//! buffer of input that is not executed yet, one of output that the client has not read. While there is
+//! output, the queue takes no input.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -27,7 +27,7 @@ const SENT_LINES_MIN: usize = 512;
 /// A request from this length on takes so long that results gathered so far do not wait for its own.
 const LONG_REQUEST_BYTES: usize = 1024;
 
-/// What the host keeps of a queue, to end it: its socket for as long as it is open, so that a queue which has
+/// What the host keeps of a queue, to end it: its socket for as long as it is open. So a queue which has
 /// ended holds no descriptor, however long the host remembers it.
 #[derive(Debug)]
 pub(crate) struct QueueHandle {
@@ -102,7 +102,7 @@ pub(crate) struct Work<'w> {
     pub(crate) done: usize,
 }
 
-/// Buffers that all queues of a port share: a queue at rest has none.
+/// Buffers that all queues of a port share: an idle queue has none.
 pub(crate) struct Buffers {
     input: Box<[u8]>,
     output: Output,

@@ -1,7 +1,7 @@
 //! Connections as the control thread sees them: what they are to become, and the clients that come of them.
 //!
-//! Invariant: a connection is believed nothing before a hello with the right magic and versions, and a queue
-//! pair nothing before the key of the client that it claims to be of.
+//! Invariant: the server believes a connection nothing before a hello with the right magic and versions. It
+//! believes a queue pair nothing before the key of the client that it claims to be of.
 
 use std::io;
 use std::net::IpAddr;
@@ -10,17 +10,17 @@ use std::sync::Arc;
 use farsight_base::ClientId;
 use farsight_fabric::{Held, Share};
 use farsight_fabric_net::packets::{Next, Packets};
-use farsight_fabric_net::{Ending, Manners, os};
+use farsight_fabric_net::{Ending, Handshake, os};
 
 use crate::control::{ClientMessage, Purpose, ServerMessage};
 use crate::grants::{Grants, Token};
 use crate::server_queue::QueueHandle;
 
 /// What a connection says that it is to become.
-pub(crate) fn purpose(hello: &[u8], manners: &Manners) -> Result<Purpose, Ending> {
+pub(crate) fn purpose(hello: &[u8], handshake: &Handshake) -> Result<Purpose, Ending> {
     match ClientMessage::decode(hello) {
         Ok(ClientMessage::Hello { magic, fabric_version, format_version, purpose }) => {
-            manners.check(magic, fabric_version, format_version)?;
+            handshake.check(magic, fabric_version, format_version)?;
             Ok(purpose)
         }
         Ok(_) => Err(Ending::Refused("the first message was no hello".to_owned())),
@@ -63,10 +63,10 @@ impl Client {
         id: ClientId,
         address: IpAddr,
         mut packets: Packets,
-        manners: &Manners,
+        handshake: &Handshake,
     ) -> io::Result<Self> {
         let key = os::random()?;
-        let welcome = ServerMessage::Welcome { epoch: manners.epoch.0, client: id.0, key };
+        let welcome = ServerMessage::Welcome { epoch: handshake.epoch.0, client: id.0, key };
         packets.send(&welcome.encode())?;
         Ok(Self { packets, address, key, grants: Arc::default(), queues: Vec::new() })
     }

@@ -1,7 +1,7 @@
 //! Frames of calls: what a SEND carries in either direction.
 //!
 //! Invariant: four words, then the payload. A frame is believed only if its length is that of the message
-//! that carried it and its queue number is that of the queue pair it came over: messages of a queue pair that
+//! that carried it and its queue number is that of the queue pair it came over. Messages of a queue pair that
 //! is gone may still wait in a completion queue, under a number that the device has given out again.
 //!
 //! | word | holds |

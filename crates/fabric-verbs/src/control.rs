@@ -6,7 +6,7 @@
 //!
 //! Protocol: the client opens with [`FromClient::Hello`]; the server answers [`FromServer::Welcome`], or
 //! [`FromServer::Refusal`] and closes. Afterwards the client asks one thing at a time and is answered, but
-//! for [`FromClient::CloseQueue`], which has no answer; unasked the server sends [`FromServer::Goodbye`] when
+//! for [`FromClient::CloseQueue`], which has no answer. Unasked the server sends [`FromServer::Goodbye`] when
 //! it stops, or [`FromServer::Dismissal`] to a client that it wants nothing more of, before it closes.
 
 use farsight_base::RegionId;

@@ -1,6 +1,6 @@
 //! Fuzz targets of what this crate keeps to itself: control messages, and frames of calls against a client's
-//! windows; and a fault of a client's card ([`VerbsHost::break_queue_pairs`](crate::VerbsHost) is one of the
-//! server's).
+//! windows. Besides, a fault of a client's card ([`VerbsHost::break_queue_pairs`](crate::VerbsHost) is one of
+//! the server's).
 //!
 //! For tests alone (feature `hostile`). Each target is a function of its bytes that panics exactly if a
 //! promise is broken; `conformance` runs them among those of the other crates. Neither needs a device.
@@ -149,8 +149,8 @@ impl Game {
     }
 }
 
-/// Calls are posted and sent, messages arrive, honest ones and any others: each call is answered once, by its
-/// own reply or by none, and no request goes out before a window is free.
+/// Calls are posted and sent, messages arrive, honest ones and any others. Each call is answered once, by its
+/// own reply or by none. No request goes out before a window is free.
 pub fn calls(data: &[u8]) {
     let mut game = Game { calls: Calls::new(QUEUE), awaited: vec![None; SLOTS], sent: Vec::new(), posted: 0 };
     let mut rest = data;

@@ -7,8 +7,8 @@
 //! it registered it with, for queue pairs that the server's control thread made. A client's disorder ends
 //! that client alone: its queue pairs, receives and control connection are its own.
 //!
-//! Protocol: a [`VerbsHost`] listens on TCP; a [`VerbsConnection`] shakes hands with it there, is told where
-//! regions lie and under which keys, and connects a pair of queue pairs for each [`VerbsQueue`]
+//! Protocol: a [`VerbsHost`] listens on TCP. A [`VerbsConnection`] shakes hands with it there and is told
+//! where regions lie and under which keys. It connects a pair of queue pairs for each [`VerbsQueue`]
 //! (`docs/protocol/verbs.md`). READs, WRITEs and atomics of a doorbell go out as one chain with one signalled
 //! completion and cost the server's processor nothing. A call is a SEND into receives that all queue pairs of
 //! a client share; a worker's [`VerbsPort`] polls them and answers by SEND. The control connection tells each

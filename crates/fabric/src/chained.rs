@@ -1,9 +1,13 @@
 //! Chained READs: a batch in which each READ's lines say where a second READ begins. The shape of a GET.
 //!
-//! Protocol: the caller's steps are three, and the provider calls each once at most for an index, in this
-//! order: where the first READ begins, what its lines name, what the second one's lines hold. Steps of
-//! different indices may alternate in any way: how many READs go out together is the provider's choice. A
-//! provider without a better way posts all first READs, rings once, then all second ones, and rings again.
+//! Protocol: the caller's steps are three. The provider calls each once at most for an index, in this order:
+//! 1. where the first READ begins,
+//! 2. what its lines name,
+//! 3. what the second one's lines hold.
+//!
+//! Steps of different indices may alternate in any way: how many READs go out together is the provider's
+//! choice. A provider without a better way posts all first READs, rings once, then all second ones, and rings
+//! again.
 
 use farsight_base::words::{SharedLine, Widest};
 use farsight_base::{LINE_BYTES, Line, RegionId, RemoteAddress};

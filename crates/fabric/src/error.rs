@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use farsight_base::{RegionId, RemoteAddress};
 
-/// A failure of the fabric. None of them says anything about stored data: an operation that ends in one may
-/// be tried again, but for a call that was sent and not answered, whose outcome is unknown.
+/// A failure of the fabric. None of them says anything about stored data. An operation that ends in one may
+/// be tried again, but for a call that was sent and not answered: its outcome is unknown.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum FabricError {
     /// The peer is gone: it died, stopped, or closed the connection. A server may be back at its address, in
@@ -48,7 +48,7 @@ pub enum FabricError {
         verb: &'static str,
         /// Where it was aimed.
         address: RemoteAddress,
-        /// How much it asked for.
+        /// How much it requested.
         length_bytes: u64,
         /// Why it was refused.
         reason: String,

@@ -6,7 +6,7 @@
 use std::sync::{PoisonError, TryLockError};
 
 #[cfg(any(loom, shuttle))]
-use farsight_base::sync::planted::{Bug, is_planted};
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
 
 /// Whether a queue may be served; shared by the port that serves it and the host that ends it.
@@ -37,14 +37,14 @@ impl Gate {
         let is_open = !self.is_closed();
         let serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
         #[cfg(any(loom, shuttle))]
-        if is_planted(Bug::GateCheckedBefore) {
+        if is_injected(Bug::GateCheckedBefore) {
             return is_open.then_some(serving);
         }
         (!self.is_closed()).then_some(serving)
     }
 
-    /// True while requests of this queue execute. Once false on a closed gate, it stays so: whoever takes the
-    /// mutex after this look sees the gate closed.
+    /// True while requests of this queue execute. Once false on a closed gate, it stays so: a thread that
+    /// takes the mutex after this look sees the gate closed.
     #[must_use]
     pub fn is_being_served(&self) -> bool {
         matches!(self.serving.try_lock(), Err(TryLockError::WouldBlock))
@@ -55,8 +55,8 @@ impl Gate {
 mod models {
     use std::sync::Arc;
 
+    use farsight_base::sync::injected::assert_found;
     use farsight_base::sync::model::{check, thread};
-    use farsight_base::sync::planted::assert_found;
 
     use super::*;
 

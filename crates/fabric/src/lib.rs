@@ -1,7 +1,7 @@
 //! The verb contract: what every engine asks of a fabric, and what every provider answers for.
 //!
-//! Invariant: nothing is sent before the doorbell rings, nothing is read from a slot before it is complete,
-//! and what a READ returns is private to the caller, though it may be stale, foreign or hostile: only
+//! Invariant: nothing is sent before the doorbell rings, and nothing is read from a slot before it is
+//! complete. What a READ returns is private to the caller, though it may be stale, foreign or hostile: only
 //! `layout` makes a view of it.
 //!
 //! Protocol of a client: a [`Connection`] to one node hands out [`QueuePair`]s, one a session. Verbs are
@@ -11,7 +11,7 @@
 //! dead peer ends it with
 //! [`FabricError::Disconnected`].
 //!
-//! Protocol of a server: a [`Host`] owns the regions and hands a [`ServerPort`] to each worker; the worker
+//! Protocol of a server: a [`Host`] owns the regions and hands a [`ServerPort`] to each worker. The worker
 //! drains calls from it in batches ([`ServerPort::serve`]) and sleeps in it when there are none
 //! ([`ServerPort::wait`]). A server that listens on several fabrics knows each as a [`Listener`].
 
@@ -19,6 +19,7 @@
 
 pub mod chained;
 mod error;
+pub mod filter;
 mod gate;
 mod guarantees;
 pub mod lane;
@@ -28,7 +29,6 @@ mod queue_pair;
 mod region;
 mod server;
 mod share;
-pub mod sieve;
 
 pub use error::FabricError;
 pub use gate::Gate;

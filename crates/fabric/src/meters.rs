@@ -2,8 +2,8 @@
 
 use std::ops::{AddAssign, Sub};
 
-/// Verbs, bytes and round trips since the queue pair was opened: all that was posted, be it by whoever asked
-/// for a verb or by the fabric, to do it.
+/// Verbs, bytes and round trips since the queue pair was opened: all that was posted, by the caller or by the
+/// fabric to do a caller's verb.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Meters {
     /// READs posted and rung.
@@ -32,7 +32,7 @@ pub struct Meters {
 }
 
 impl Meters {
-    /// What was asked for, without what the fabric had to add to it: the same on every fabric.
+    /// What callers posted, without what the fabric had to add to it: the same on every fabric.
     #[must_use]
     pub fn without_checks(self) -> Self {
         let checks = Self {

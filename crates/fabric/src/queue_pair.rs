@@ -7,7 +7,7 @@ use farsight_base::words::SharedLine;
 use farsight_base::{Epoch, Line, RegionId, RemoteAddress};
 
 use crate::chained::{Chains, line_address, read_by_slots};
-use crate::sieve::{Sieve, Sieved};
+use crate::filter::{Filter, Filtered};
 use crate::{FabricError, Guarantees, Meters};
 
 /// A place in a queue pair's batch, below [`QueuePair::SLOTS`]. A slot holds one verb from its posting until
@@ -87,19 +87,19 @@ pub trait QueuePair {
     /// A wrong address is reported when the slot is taken.
     fn post_read(&mut self, slot: Slot, from: RemoteAddress, line_count: usize, mode: ReadMode);
 
-    /// Posts a stamped READ of `line_count` lines at `from`, of which what `sieve` picks by the word
-    /// `wanted` is enough; the slot is taken by [`QueuePair::view_sieved`].
+    /// Posts a stamped READ of `line_count` lines at `from`, of which what `filter` picks by the word
+    /// `wanted` is enough; the slot is taken by [`QueuePair::view_filtered`].
     ///
     /// # Panics
-    /// Perhaps, if the sieve's parts end beyond the READ.
+    /// Perhaps, if the filter's parts end beyond the READ.
     #[inline]
-    fn post_sieved_read(
+    fn post_filtered_read(
         &mut self,
         slot: Slot,
         from: RemoteAddress,
         line_count: usize,
         _wanted: u64,
-        _sieve: Sieve,
+        _filter: Filter,
     ) {
         self.post_read(slot, from, line_count, ReadMode::Stamped);
     }
@@ -144,7 +144,7 @@ pub trait QueuePair {
     /// [`FabricError::Disconnected`], [`FabricError::TimedOut`].
     fn settle(&mut self) -> Result<(), FabricError>;
 
-    /// Waits until the READ, WRITE or atomic in `slot`, which has been rung, is complete: a caller who takes
+    /// Waits until the READ, WRITE or atomic in `slot`, which has been rung, is complete. A caller who takes
     /// results in the order of posting need not wait for those behind. A provider may wait for them, too.
     ///
     /// # Errors
@@ -176,9 +176,9 @@ pub trait QueuePair {
     }
 
     /// READs `ALL` stamped lines from line `line` of `region` on and waits for them, as
-    /// [`QueuePair::read_alone`] does, for a caller who needs but a part of them and finds out which from the
-    /// first ones: `choose` sees `FIRST` lines and says where among all of them `PART` lines begin, which
-    /// `keep` sees; its answer is returned, or nothing if `choose` says nothing.
+    /// [`QueuePair::read_alone`] does. It is for a caller who needs but a part of them and finds out which
+    /// from the first ones. `choose` sees `FIRST` lines and says where among all of them `PART` lines begin,
+    /// which `keep` sees. Returns the answer of `keep`, or nothing if `choose` says nothing.
     ///
     /// # Errors
     /// As [`QueuePair::read_alone`].
@@ -200,7 +200,7 @@ pub trait QueuePair {
         Ok(Some(keep(chosen, lines[begin..].first_chunk().expect("a part of all lines"))))
     }
 
-    /// `LINES` stamped lines from line `line` of `region` on, where they lie, all of them asked for: a READ
+    /// `LINES` stamped lines from line `line` of `region` on, where they lie, all of them prefetched: a READ
     /// for a provider that has regions in its own process's memory. The caller copies what it needs by the
     /// ways of [`farsight_base::words`] alone, and counts the READ ([`QueuePair::count_read_in_place`]) if it
     /// was one. `None` if a READ there would fail, or if the provider has no such memory: then the caller
@@ -253,9 +253,9 @@ pub trait QueuePair {
     }
 
     /// [`QueuePair::take_read`] for a caller who needs but a part of a completed stamped READ and finds out
-    /// which from its first lines: `choose` sees `FIRST` lines and says where among all of them `PART` lines
-    /// begin, which `keep` sees; its answer is returned, or nothing if `choose` says nothing. `room` is as
-    /// long as the READ.
+    /// which from its first lines. `choose` sees `FIRST` lines and says where among all of them `PART` lines
+    /// begin, which `keep` sees. Returns the answer of `keep`, or nothing if `choose` says nothing. `room` is
+    /// as long as the READ.
     ///
     /// # Errors
     /// As [`QueuePair::take_read`].
@@ -276,13 +276,17 @@ pub trait QueuePair {
         Ok(Some(keep(chosen, lines[begin..].first_chunk().expect("a part of all lines"))))
     }
 
-    /// What the completed sieved READ in `slot` brought; `room` is as long as all of the READ.
+    /// What the completed filtered READ in `slot` brought; `room` is as long as all of the READ.
     ///
     /// # Errors
     /// As [`QueuePair::take_read`].
     #[inline]
-    fn view_sieved<'a>(&'a mut self, slot: Slot, room: &'a mut [Line]) -> Result<Sieved<'a>, FabricError> {
-        self.view_read(slot, room).map(Sieved::Whole)
+    fn view_filtered<'a>(
+        &'a mut self,
+        slot: Slot,
+        room: &'a mut [Line],
+    ) -> Result<Filtered<'a>, FabricError> {
+        self.view_read(slot, room).map(Filtered::Whole)
     }
 
     /// The word that the completed atomic in `slot` found, or zero for a completed WRITE.

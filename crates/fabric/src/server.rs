@@ -112,7 +112,8 @@ pub trait Host: Send + Sync {
     }
 
     /// Ends `client` if that costs it its connection at most, which it can make anew. Where a fence may end
-    /// its process it is only told to leave, once, and may be asked for again; that blocks nobody.
+    /// its process this only tells the client to leave, once. The caller may try again later; that blocks
+    /// nobody.
     ///
     /// # Errors
     /// As [`Host::fence`].

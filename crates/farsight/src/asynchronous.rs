@@ -3,11 +3,14 @@
 //! Invariant: a future never blocks its thread. A table's futures hand their requests to one *driver*, a
 //! thread with a session of its own, and are woken when it has answered.
 //!
-//! Protocol: the driver takes what waits, at most a few hundred requests, executes the GETs among them as one
-//! staged batch and the writes as one call a kind, hands in the answers, wakes, and looks again. While it is
-//! busy, other tasks' requests gather; so the more tasks there are, the better their READs share doorbells.
-//! With nothing to do it sleeps. A request lives in the queue only as long as its future does: the program's
-//! own futures bound the memory, and a future that must wait for its turn simply waits.
+//! Protocol:
+//! 1. The driver takes the requests that wait, at most a few hundred.
+//! 2. It executes the GETs among them as one staged batch and the writes as one call a kind.
+//! 3. It hands in the answers, wakes their tasks, and looks again. With nothing to do it sleeps.
+//!
+//! While the driver is busy, other tasks' requests gather. So the more tasks there are, the better their
+//! READs share doorbells. A request lives in the queue only as long as its future does: the program's own
+//! futures bound the memory. A future that must wait for its turn simply waits.
 
 mod driver;
 mod operation;
@@ -34,9 +37,9 @@ use crate::{Entry, Key, Pairs, Session};
 /// A table for asynchronous programs: its operations are futures, which any runtime can poll. Made by
 /// [`crate::Table::asynchronous`].
 ///
-/// Clones share one driver thread, so clone it into as many tasks as there are: what they ask for at the same
-/// time is read in one batch. The driver executes as much as one synchronous session with batches does; a
-/// program that needs more opens the table several times.
+/// Clones share one driver thread, so clone it into as many tasks as there are. The driver reads what they
+/// request at the same time in one batch. The driver executes as much as one synchronous session with batches
+/// does; a program that needs more opens the table several times.
 ///
 /// ```
 /// # use farsight::{Options, Server};
@@ -58,15 +61,15 @@ use crate::{Entry, Key, Pairs, Session};
 ///
 /// Each operation takes effect between its future's first poll and its end; operations that are in flight
 /// together have no order among them. A future that is dropped is forgotten: if its request still waited, it
-/// never happens; if the driver already had it, a write may happen, or have happened.
+/// never happens. If the driver already had it, a write may happen, or have happened.
 ///
 /// When the server is gone, the driver connects again as a session does ([Restarts](crate#restarts)); futures
 /// wait meanwhile. All pairs of one answer are of one life of the server.
 ///
 /// # Blocking
 ///
-/// Connecting and opening tables block, up to seconds if the server is in trouble, and so does dropping the
-/// last clone, which waits for the driver to finish its round. Do these where blocking is allowed.
+/// Connecting and opening tables block, up to seconds if the server is in trouble. So does dropping the last
+/// clone, which waits for the driver to finish its round. Do these where blocking is allowed.
 pub struct AsyncTable<K> {
     handle: Arc<Handle>,
     key: PhantomData<fn(K) -> K>,
@@ -224,7 +227,7 @@ impl<K: Key> AsyncTable<K> {
         self.handle.value_bytes
     }
 
-    /// What the driver's session did, up to its last round: operations, retries, fall-backs to the server.
+    /// What the driver's session did, up to its last round: operations, retries, fallbacks to the server.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.handle.shared.counters()
@@ -330,7 +333,7 @@ mod tests {
         drop(pending);
     }
 
-    /// A task whose last handle is dropped by whoever wakes it.
+    /// A task whose last handle is dropped by the thread that wakes it.
     struct Owner(Mutex<Option<AsyncTable<u64>>>, mpsc::Sender<std::thread::ThreadId>);
 
     impl Wake for Owner {

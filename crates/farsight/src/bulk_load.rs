@@ -6,10 +6,9 @@ use farsight_client::LoadError;
 
 use crate::Key;
 
-/// A bulk load under way: many times faster than puts, for a table that is empty (in a pool, one that never
-/// had a pair) and pairs that are sorted.
-/// The table shows nothing until [`BulkLoad::finish`] has returned; dropped before that, the load leaves it
-/// empty.
+/// A bulk load under way: many times faster than puts. The table must be empty (in a pool, one that never had
+/// a pair) and the pairs sorted. The table shows nothing until [`BulkLoad::finish`] has returned; dropped
+/// before that, the load leaves it empty.
 pub struct BulkLoad<K> {
     load: farsight_client::BulkLoad,
     key: PhantomData<fn(K)>,

@@ -19,8 +19,8 @@ use crate::{Addresses, ConnectError, Key, ServerUrl, Table, TableError, TableOpt
 /// A client of one server. Cheap to clone and shared by threads; each thread opens a [`crate::Session`] of
 /// its own.
 ///
-/// When its server is gone, the next call connects again, for all clones, tables and sessions, and tables are
-/// found by their names in the server's new life: see [Restarts](crate#restarts). A client belongs to one
+/// When its server is gone, the next call connects again, for all clones, tables and sessions. It finds
+/// tables by their names in the server's new epoch: see [Restarts](crate#restarts). A client belongs to one
 /// process: calls in a forked child fail by name.
 #[derive(Clone)]
 pub struct Client {
@@ -42,7 +42,7 @@ pub struct ConnectOptions {
     pub tls: Option<Tls>,
     /// The network card to use for RDMA, by its name; without one the one with this side's address.
     pub rdma_device: Option<String>,
-    /// Connects without certificates to other machines, where whoever is on the way can read and change
+    /// Connects without certificates to other machines, where anyone on the way can read and change
     /// everything.
     pub allow_plaintext: bool,
     /// How sessions over TCP and RDMA wait for answers.

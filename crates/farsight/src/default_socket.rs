@@ -52,9 +52,9 @@ pub enum DefaultSocketError {
     },
 }
 
-/// Where servers listen and programs connect unless they are told otherwise: `farsight.sock` in
-/// `$XDG_RUNTIME_DIR`, in `/run/user/UID`, in `/run/farsight` for root, or in `$XDG_STATE_HOME/farsight`, the
-/// first of them that belongs to this user and that nobody else may write.
+/// Where servers listen and programs connect unless they are told otherwise. It is `farsight.sock` in the
+/// first of these directories that belongs to this user and that nobody else may write: `$XDG_RUNTIME_DIR`,
+/// `/run/user/UID`, `/run/farsight` for root, or `$XDG_STATE_HOME/farsight`.
 ///
 /// # Errors
 /// [`DefaultSocketError::NoDirectory`].

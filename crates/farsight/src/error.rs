@@ -67,7 +67,7 @@ pub enum TableError {
     KeyKind {
         /// The table.
         table: String,
-        /// The kind asked for.
+        /// The kind requested.
         expected: KeyKind,
         /// The kind that the table has.
         got: KeyKind,
@@ -79,7 +79,7 @@ pub enum TableError {
     ValueSize {
         /// The table.
         table: String,
-        /// The size asked for.
+        /// The size requested.
         got_bytes: usize,
         /// The least that the format takes.
         min_bytes: usize,

@@ -53,7 +53,7 @@
 //! # Restarts
 //!
 //! When the server is gone, the next call that needs it connects again. It tries for at most
-//! [`ConnectOptions::reconnect_timeout`], counted from the moment at which the loss was noticed; calls after
+//! [`ConnectOptions::reconnect_timeout`], counted from the moment at which the loss was noticed. Calls after
 //! that try once and fail at once, until one of them finds the server back. All clones, tables and sessions
 //! of a client share the new connection.
 //!
@@ -62,10 +62,11 @@
 //!   that was not sent waits for the new connection as a read does.
 //! - A restarted server is another life with another [`Epoch`] ([`Client::epoch`], [`Session::epoch`]), in
 //!   which tables are found by name. One that is not there (tables live in memory) is
-//!   [`OpenError::TableGone`], one that is defined otherwise [`OpenError::OtherDefinition`]; a session goes
+//!   [`OpenError::TableGone`], one that is defined otherwise [`OpenError::OtherDefinition`]. A session goes
 //!   on once the table is there again.
-//! - A [`Scan`] that had begun ends with [`ReadError::ScanCut`] in another life, because its pairs would be
-//!   of two; after a loss of nothing but the connection it goes on where it was. A [`BulkLoad`] ends.
+//! - A [`Scan`] that had begun ends with [`ReadError::ScanCut`] in another epoch of the server, because its
+//!   pairs would be of two. After a loss of nothing but the connection it goes on where it was. A
+//!   [`BulkLoad`] ends.
 //! - A client that its server fenced ([`FabricError::Dismissed`]) or that was forked stays out. One of a
 //!   memory pool whose nodes fenced it, because others waited for a lock of it, goes on as after a loss.
 //!

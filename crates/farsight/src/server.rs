@@ -170,7 +170,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Serves other machines in the clear, where whoever is on the way can read and change everything.
+    /// Serves other machines in the clear, where anyone on the way can read and change everything.
     /// Without it TCP and RDMA need certificates for that.
     pub fn allow_plaintext(mut self, is_allowed: bool) -> Self {
         self.allow_plaintext = is_allowed;

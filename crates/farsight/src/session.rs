@@ -46,7 +46,7 @@ impl<K: Key> Session<K> {
     }
 
     /// Copies the value of `key` into `value`, which must be as long as the table's values, and returns its
-    /// version; `None`, with `value` undefined, if the key is absent. Allocates nothing.
+    /// version. Returns `None`, with `value` undefined, if the key is absent. Allocates nothing.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -153,7 +153,7 @@ impl<K: Key> Session<K> {
     }
 
     /// [`Session::put`] for many pairs in few calls. `outcomes` is replaced by one outcome a pair, in order.
-    /// Each write is atomic by itself, all together are not; one that the server could not do is
+    /// Each write is atomic by itself, all together are not. One that the server could not do is
     /// [`WriteOutcome::Failed`] and does not keep it from the others.
     ///
     /// # Errors
@@ -196,7 +196,7 @@ impl<K: Key> Session<K> {
         self.inner.table().value_bytes()
     }
 
-    /// What this session did: operations, retries, fall-backs to the server.
+    /// What this session did: operations, retries, fallbacks to the server.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.inner.counters()

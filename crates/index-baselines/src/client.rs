@@ -13,7 +13,7 @@ use crate::{BaselineError, StaticTree};
 
 /// Keys of a staged batch.
 pub const BATCH: usize = 64;
-/// READs that one irregular key takes at most.
+/// READs of one key by the slow path at most.
 pub const READS_MAX: usize = 12;
 
 /// A table's tree, and what its READs need.
@@ -29,7 +29,7 @@ struct Scratch {
     nodes: [u32; BATCH],
     leaves: [LeafNumber; BATCH],
     hits: [Option<(LeafSlot, u32)>; BATCH],
-    irregular: Vec<usize>,
+    slow_path: Vec<usize>,
     value_lines: Vec<Line>,
     leaf_lines: Vec<Line>,
 }
@@ -105,13 +105,13 @@ impl TreeClient {
         answers.reset(keys.len(), self.geometry.value_bytes());
         for (batch, keys) in keys.chunks(BATCH).enumerate() {
             let first = batch * BATCH;
-            self.scratch.irregular.clear();
+            self.scratch.slow_path.clear();
             self.locate_and_post(queue, keys);
             queue.doorbell()?;
             self.search_and_post(queue, keys)?;
             queue.doorbell()?;
             self.accept(queue, keys.len(), answers, first)?;
-            while let Some(index) = self.scratch.irregular.pop() {
+            while let Some(index) = self.scratch.slow_path.pop() {
                 let value = answers.value_mut(first + index);
                 let version = self.get_by_leaf(queue, keys[index], value)?.unwrap_or(0);
                 answers.set_version(first + index, version);
@@ -160,7 +160,7 @@ impl TreeClient {
                     queue.post_read(index, from, self.geometry.lines_per_value(), ReadMode::Stamped);
                 }
                 KeySearch::Absent => {}
-                _ => scratch.irregular.push(index),
+                _ => scratch.slow_path.push(index),
             }
         }
         Ok(())
@@ -181,7 +181,7 @@ impl TreeClient {
             let (place, into) = (self.geometry.value_place(slot), answers.value_mut(first + index));
             match self.geometry.read_value(&scratch.value_lines, place, incarnation, into) {
                 Ok(version) => answers.set_version(first + index, version),
-                Err(_) => scratch.irregular.push(index),
+                Err(_) => scratch.slow_path.push(index),
             }
         }
         Ok(())
@@ -228,7 +228,7 @@ impl Scratch {
             nodes: [0; BATCH],
             leaves: [LeafNumber::NONE; BATCH],
             hits: [None; BATCH],
-            irregular: Vec::with_capacity(BATCH),
+            slow_path: Vec::with_capacity(BATCH),
             value_lines: vec![Line::ZERO; geometry.lines_per_value()],
             leaf_lines: vec![Line::ZERO; geometry.leaf_lines()],
         }

@@ -1,6 +1,6 @@
 //! What learned caches are compared with.
 //!
-//! One baseline so far, the *cached static tree*: a client that holds the leaves' fences in a search tree
+//! One baseline so far, the *cached static tree*. Its client holds the leaves' fences in a search tree
 //! instead of a model and a translation table, and READs the same leaves by the same verbs. So whatever
 //! differs between the two is what the models are worth. The tree is exact, prefetched level by level over a
 //! batch and searched by vector compares: the strongest rival known to us. It is static: what splits after

@@ -2,10 +2,10 @@
 //!
 //! Invariant: [`StaticTree::locate`] gives, for any key, the last leaf whose low fence is at most the key.
 //!
-//! A fence `f` is kept as `f - 1` with its highest bit flipped, so that "`f` is at most the key" becomes "the
-//! word is below the flipped key" in signed order: the one compare that AVX2 has. An inner node holds the
-//! first fences of its children but the first, so it has up to seventeen; a leaf node holds sixteen fences
-//! and, on its third line, the numbers of their leaves. Unused words are the greatest, below no key.
+//! A fence `f` is kept as `f - 1` with its highest bit flipped. So "`f` is at most the key" becomes "the word
+//! is below the flipped key" in signed order: the one compare that AVX2 has. An inner node holds the first
+//! fences of its children but the first, so it has up to seventeen. A leaf node holds sixteen fences and, on
+//! its third line, the numbers of their leaves. Unused words are the greatest, below no key.
 
 use farsight_base::LeafNumber;
 use farsight_base::search::{NODE_WORDS, words_below};
@@ -41,7 +41,7 @@ pub struct StaticTree {
     leaf_nodes: Vec<LeafNode>,
 }
 
-/// The word that is below the flipped key exactly if `fence <= key`; zero is never asked for.
+/// The word that is below the flipped key exactly if `fence <= key`; no caller asks for zero.
 #[inline(always)]
 fn word_of_fence(fence: u64) -> i64 {
     flipped(fence.saturating_sub(1))

@@ -1,5 +1,6 @@
-//! How long it takes to train one group of 128 leaves full of pairs anew, on one core, over shared memory:
-//! READ the split counter, the image and the leaves, fit, WRITE the new image, publish it.
+//! How long it takes to train one group of 128 leaves full of pairs anew, on one core, over shared memory.
+//! The trainer READs the split counter, the image and the leaves, fits, WRITEs the new image, and publishes
+//! it.
 
 #[expect(dead_code, reason = "the tests use more of it")]
 #[path = "../tests/common/mod.rs"]

@@ -1,13 +1,14 @@
 //! Loading a table that never held a pair: leaves one after the other, spread over all memory nodes, then
 //! their directory.
 //!
-//! Invariant: until the load is attached nothing leads to its leaves: they are written into blocks that
-//! no leaf was ever in, so no hint of anybody names them. It is attached by one change of the table's
-//! first leaf, which ends where the first loaded leaf begins and names it; that is when all of its pairs
+//! Invariant: until the load is attached nothing leads to its leaves. The loader writes them into blocks that
+//! no leaf was ever in, so no hint of anybody names them. It attaches the load by one change of the table's
+//! first leaf, which then ends where the first loaded leaf begins and names it. That is when all of its pairs
 //! appear, at once.
 //!
-//! A loader that dies before leaves blocks that its memory nodes find out to be in no chain; one that dies
-//! behind, a table without a directory, whose readers walk until a leaf splits and a trainer makes one.
+//! A loader that dies before that leaves blocks that its memory nodes find out to be in no chain. One that
+//! dies afterwards leaves a table without a directory, whose readers walk until a leaf splits and a trainer
+//! makes one.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -26,7 +27,7 @@ use crate::{LeafPlace, LineSource, RolexError, RolexSession, TrainError, Trainer
 const PAIRS_PER_LEAF: usize = LEAF_SLOTS * 3 / 4;
 /// Blocks of each memory node that are looked at, and leaves that are written, in one go.
 const BLOCKS_AT_ONCE: usize = 64;
-/// Times that the first leaf's lock is asked for.
+/// Attempts at the first leaf's lock.
 const LOCK_TRIES: u32 = 1_000;
 /// The pause between them.
 const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
@@ -98,8 +99,8 @@ pub struct BulkLoader {
 }
 
 impl BulkLoader {
-    /// Begins to load a table that never held a pair, by a session of its own: one that asks memory nodes for
-    /// many blocks at once.
+    /// Begins to load a table that never held a pair, by a session of its own. That session requests many
+    /// blocks of memory nodes at once.
     #[must_use]
     pub fn new(session: RolexSession) -> Self {
         Self {
@@ -254,7 +255,7 @@ impl BulkLoader {
         Ok(complete(slot, &mut posted).await?)
     }
 
-    /// Refuses a table whose first leaf shows that it holds pairs, or held some. Its lock is not asked for:
+    /// Refuses a table whose first leaf shows that it holds pairs, or held some. Its lock is not taken:
     /// [`Self::attach`] looks again.
     async fn look_at_first<Q: QueuePair>(&self, slot: &PoolSlot<'_, '_, Q>) -> Result<(), BulkLoadError> {
         let (first, table) = (first_leaf(), self.session.table());

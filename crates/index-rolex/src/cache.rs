@@ -3,11 +3,12 @@
 //! sessions.
 //!
 //! Invariant: everything here is a hint. A group is decoded and checked whole before it is put in, so every
-//! place in it is one of the table's; which leaf holds a key is decided by the leaf.
+//! place in it is one of the table's. The leaf decides whether it holds a key.
 //!
-//! Protocol: a directory and a group, with its synonyms, are immutable; who changes one puts another in its
-//! place, under a lock, and raises its version. A session keeps what it saw last and asks for the version
-//! alone, a word that hardly ever changes; so a prediction takes no lock and writes nothing that is shared.
+//! Protocol: a directory and a group, with its synonyms, are immutable. A session that changes one puts
+//! another in its place, under a lock, and raises its version. A session keeps what it saw last and loads the
+//! version alone, a word that hardly ever changes. So a prediction takes no lock and writes nothing that is
+//! shared.
 
 pub(crate) mod fetch;
 mod group;
@@ -17,8 +18,8 @@ mod session;
 
 use std::sync::{Arc, PoisonError};
 
-#[cfg(any(loom, shuttle, planted))]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(any(loom, shuttle, injected))]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::sync::{AtomicU64, Mutex, Ordering};
 use farsight_base::{LINE_BYTES, RegionId, RemoteAddress, WORDS_PER_LINE};
 use farsight_layout::learned::{Directory, DirectoryShape, DirectorySlot, GroupPointer, ROOT_SPLITS_WORD};
@@ -214,8 +215,8 @@ impl CachedDirectory {
     fn install(&self, group: usize, pointer: GroupPointer, fetched: Group) {
         self.groups[group].change(|content| {
             let old = content.fetched.as_ref();
-            #[cfg(planted)]
-            if is_planted(Bug::ImageKept) && old.is_some() {
+            #[cfg(injected)]
+            if is_injected(Bug::ImageKept) && old.is_some() {
                 return false;
             }
             if old.is_some_and(|old| old.group.time().generation >= fetched.time().generation) {
@@ -253,7 +254,7 @@ impl GroupCell {
 
     fn versioned(&self) -> (u64, GroupContent) {
         #[cfg(any(loom, shuttle))]
-        if is_planted(Bug::VersionTakenLate) {
+        if is_injected(Bug::VersionTakenLate) {
             let content = self.content();
             return (self.version(), content);
         }
@@ -263,7 +264,7 @@ impl GroupCell {
 
     fn change(&self, change: impl FnOnce(&mut GroupContent) -> bool) {
         #[cfg(any(loom, shuttle))]
-        if is_planted(Bug::ChangedUnlocked) {
+        if is_injected(Bug::ChangedUnlocked) {
             let mut changed = self.content();
             if change(&mut changed) {
                 *self.content.lock().unwrap_or_else(PoisonError::into_inner) = changed;

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_fabric::QueuePair;
 use farsight_index::{Answers, Counters, Engine, EngineError, Ordered, Pairs, ScanRequest, Writes};
 use farsight_protocol::{ErrorCode, WriteOutcome};
@@ -48,8 +48,8 @@ impl RolexEngine {
                 | RolexError::Indeterminate { .. }
                 | RolexError::Learned(LearnedError::Fabric(_))
         );
-        #[cfg(planted)]
-        let broke_off = broke_off && !is_planted(Bug::NotGivenUp);
+        #[cfg(injected)]
+        let broke_off = broke_off && !is_injected(Bug::NotPoisoned);
         if broke_off {
             self.session.calls.give_up();
         }
@@ -86,11 +86,11 @@ impl<Q: QueuePair> Engine<Q> for RolexEngine {
         outcomes: &mut Vec<WriteOutcome>,
     ) -> Result<(), EngineError> {
         let of_entry = |(key, value)| Write { operation: writes.operation, key, value };
-        #[cfg_attr(not(planted), expect(unused_mut, reason = "changed by an injected bug alone"))]
+        #[cfg_attr(not(injected), expect(unused_mut, reason = "changed by an injected bug alone"))]
         let mut writes: Vec<Write<'_>> = writes.iter().map(of_entry).collect();
-        #[cfg(planted)]
+        #[cfg(injected)]
         let old = self.old_value(queues, &writes)?;
-        #[cfg(planted)]
+        #[cfg(injected)]
         if let (Some(old), [write]) = (&old, &mut writes[..]) {
             write.value = old;
         }
@@ -120,7 +120,7 @@ impl<Q: QueuePair> Ordered<Q> for RolexEngine {
     }
 }
 
-#[cfg(planted)]
+#[cfg(injected)]
 impl RolexEngine {
     /// What the key of a lone update holds, if that is to be what it holds afterwards.
     fn old_value<Q: QueuePair>(
@@ -131,7 +131,7 @@ impl RolexEngine {
         let [Write { operation: farsight_protocol::WriteOperation::Update, key, value }] = *writes else {
             return Ok(None);
         };
-        if !is_planted(Bug::LoneUpdateLost) {
+        if !is_injected(Bug::LoneUpdateLost) {
             return Ok(None);
         }
         let mut old = vec![0; value.len()];

@@ -51,7 +51,7 @@ pub enum RolexError {
     /// A memory node refused a request of the operation. What the fabric failed in is [`RolexError::Fabric`].
     #[error("{what}: {source}")]
     Call {
-        /// What was asked for.
+        /// What was requested.
         what: &'static str,
         /// Its answer.
         source: Box<dyn Error + Send + Sync>,

@@ -1,7 +1,7 @@
 //! GETs in a staged batch: each step is a loop over the keys, with one doorbell a memory node between them.
 //!
 //! Invariant: what this answers the lane's GET ([`super::get`]) would, by the same view of the same lines.
-//! Keys with several candidates, and whatever does not come out at the first try, are left to it; it goes on
+//! Keys with several candidates, and whatever does not come out at the first try, are left to it. It goes on
 //! from what was seen here.
 
 use std::iter::zip;
@@ -18,15 +18,16 @@ use crate::transfer::PostedTo;
 use crate::{LeafPlace, RolexError, RolexSession};
 
 impl RolexSession {
-    /// The values of `keys`, at most [`BATCH`], into `answers`, from answer `first` on; the numbers of those
-    /// that are left to the lane into `irregular`, each with what its leaf turned out to be, if it was READ.
+    /// Puts the values of `keys`, at most [`BATCH`], into `answers`, from answer `first` on. Puts the numbers
+    /// of the keys that are left to the lane into `slow_path`, each with what its leaf turned out to be, if
+    /// it was READ.
     pub(crate) fn get_staged<Q: QueuePair>(
         &self,
         queues: &mut [Q],
         keys: &[u64],
         first: usize,
         answers: &mut Answers,
-        irregular: &mut Vec<(usize, Option<Looked>)>,
+        slow_path: &mut Vec<(usize, Option<Looked>)>,
     ) -> Result<(), RolexError> {
         const { assert!(Q::SLOTS >= BATCH, "a slot a key") };
         let mut leaves = [None; BATCH];
@@ -41,7 +42,7 @@ impl RolexSession {
         }
         posted.ring(queues)?;
         with_value_lines!(self.table().geometry().leaf(), VALUE_LINES => {
-            self.take_leaves::<VALUE_LINES, Q>(queues, keys, &leaves, first, answers, irregular)
+            self.take_leaves::<VALUE_LINES, Q>(queues, keys, &leaves, first, answers, slow_path)
         })
     }
 
@@ -53,7 +54,7 @@ impl RolexSession {
         leaves: &[Option<LeafPlace>; BATCH],
         first: usize,
         answers: &mut Answers,
-        irregular: &mut Vec<(usize, Option<Looked>)>,
+        slow_path: &mut Vec<(usize, Option<Looked>)>,
     ) -> Result<(), RolexError> {
         let leaf_geometry = *self.table().geometry().leaf();
         let value_bytes = leaf_geometry.value_bytes();
@@ -61,7 +62,7 @@ impl RolexSession {
         let (versions, values) = answers.part_mut(first, keys.len());
         for (index, (key, leaf)) in zip(keys, leaves).enumerate() {
             let Some(place) = leaf else {
-                irregular.push((first + index, None));
+                slow_path.push((first + index, None));
                 continue;
             };
             let mut looked = None;
@@ -83,7 +84,7 @@ impl RolexSession {
             match queues[place.node()].take_part(index, &mut room, choose, keep)? {
                 Some(Ok(version)) => versions[index] = version,
                 None if looked.is_none() => {}
-                _ => irregular.push((first + index, looked)),
+                _ => slow_path.push((first + index, looked)),
             }
         }
         Ok(())

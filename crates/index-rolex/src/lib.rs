@@ -1,6 +1,6 @@
 //! ROLEX: a learned index in a memory pool that compute nodes read and write one-sided.
 //!
-//! Invariant: the leaf decides. Lock, fences and right sibling stand in the leaf; whatever else says where a
+//! Invariant: the leaf decides. Lock, fences and right sibling stand in the leaf. Whatever else says where a
 //! key may be is a hint, and a wrong one costs time only.
 
 #![forbid(unsafe_code)]

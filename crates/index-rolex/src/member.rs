@@ -4,8 +4,8 @@
 //! Invariant: a lock value is drawn once in the compute node's life. Sessions draw ranges from one counter,
 //! and values from their range.
 //!
-//! A number has 2^31 lock values. When half of them are drawn the compute node is to be given up and to go on
-//! under another number, which its sessions do with their next writes, long before the other half is drawn.
+//! A number has 2^31 lock values. When half of them are drawn the compute node has to go on under another
+//! number. Its sessions do so with their next writes, long before the other half is drawn.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -33,20 +33,20 @@ pub trait PoolCalls: Send {
     /// Leaves of memory node `node` that nobody uses, as many as one call gives; empty if there are none.
     fn more_leaves(&self, node: usize) -> CallResult<Range<u32>>;
 
-    /// Fails if this compute node was given up: because an operation of one of its sessions broke off, so
-    /// that a lock that it has may be that operation's, which only another compute node takes over; or
-    /// because its lock values run out.
+    /// Fails if this compute node has to go on under another number. Either an operation of one of its
+    /// sessions broke off: a lock that it left can be taken over by another compute node alone. Or its lock
+    /// values run out.
     fn standing(&self) -> Result<(), FabricError>;
 
-    /// Gives this compute node up: an operation of one of its sessions broke off.
+    /// Poisons this compute node: an operation of one of its sessions broke off.
     fn give_up(&self);
 
     /// Ends a compute node at every memory node; [`Fenced::Done`] when none of its verbs can execute any
     /// more. Otherwise, and after an error, it may have verbs left. `seen` is the lock of a leaf for whose
-    /// lease that is asked for.
+    /// lease the caller requests that.
     fn fence(&self, compute_node: u32, seen: Option<(LeafPlace, LockWord)>) -> CallResult<Fenced>;
 
-    /// Makes given blocks of memory node `node` this compute node's, whoever has them.
+    /// Makes given blocks of memory node `node` this compute node's, also if another has them.
     fn adopt(&self, node: usize, space: Space, blocks: &[Blocks]) -> CallResult<()>;
 
     /// Makes blocks that are this compute node's the table's own for good.
@@ -118,7 +118,7 @@ impl Locks {
     /// A lock value that was never one.
     ///
     /// # Panics
-    /// After 2^31 of them: its sessions were to be given up 2^30 earlier.
+    /// After 2^31 of them: its sessions had to go on under another number 2^30 earlier.
     pub(crate) fn draw(&self) -> LockWord {
         if self.next.get() == self.end.get() {
             let first = self.all.draw(RANGE);

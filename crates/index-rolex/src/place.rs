@@ -1,7 +1,7 @@
 //! Where a leaf of a pool stands: on which memory node, and which block there.
 //!
-//! Invariant: a place that came out of remote bytes is believed only after [`PoolTable::place`] has compared
-//! it with the pool's nodes and the sizes of their regions.
+//! Invariant: the engine believes a place that came out of remote bytes only after a check.
+//! [`PoolTable::place`] compares it with the pool's nodes and the sizes of their regions.
 
 use farsight_base::{LeafNumber, RegionId, RemoteAddress};
 use farsight_layout::pool::BlockGeometry;

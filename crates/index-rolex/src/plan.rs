@@ -1,7 +1,7 @@
 //! One write to one leaf, as the WRITEs that do it: a function of the locked leaf's copy, without I/O.
 //!
-//! Invariant: the plan ends with the lock's release, and every prefix of it is a leaf that readers may see
-//! and that [`LockedLeaf::repair`] completes or undoes (docs/protocol/rolex.md; the tests try all of them).
+//! Invariant: the plan ends with the lock's release. Every prefix of it is a leaf that readers may see and
+//! that [`LockedLeaf::repair`] completes or undoes (docs/protocol/rolex.md; the tests try all of them).
 
 use farsight_layout::pool::{LockWord, LockedLeaf, Writes};
 use farsight_layout::{KeySearch, LEAF_SLOTS, LeafSlot, PAIR_VERSION_BITS};
@@ -11,7 +11,7 @@ use farsight_protocol::{ErrorCode, WriteOperation, WriteOutcome};
 /// What is to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct Write<'v> {
-    /// What is asked for.
+    /// What the caller requests.
     pub operation: WriteOperation,
     /// The key.
     pub key: u64,
@@ -32,7 +32,7 @@ pub enum Planned {
     Damaged,
 }
 
-/// Plans `write` on `leaf`, which is at rest and locked, and the lock's release. If the leaf must be split
+/// Plans `write` on `leaf`, which is consistent and locked, and the lock's release. If the leaf must be split
 /// its upper half goes to `room`, a block of the same memory node that is no leaf of the chain.
 pub fn plan(
     leaf: &mut LockedLeaf<'_>,
@@ -122,8 +122,8 @@ fn insert_into_free(
 }
 
 /// Where a full leaf is split for `key`: in the middle, but at the end of all keys behind the last, so that
-/// ascending inserts leave full leaves; at the separator with the most trailing zeros there, so that the
-/// fence hints of tables tell neighbours apart. `None` if its keys do not lie between its fences.
+/// ascending inserts leave full leaves. There it takes the separator with the most trailing zeros, so that
+/// the fence hints of tables tell neighbours apart. `None` if its keys do not lie between its fences.
 fn separator(leaf: &LockedLeaf<'_>, pairs: &[(u64, LeafSlot)], key: u64) -> Option<u64> {
     let fences = leaf.fences()?;
     let separator = match pairs.last() {

@@ -9,8 +9,8 @@
 use std::time::Duration;
 
 use farsight_base::Line;
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{FabricError, QueuePair, ReadMode};
 use farsight_layout::OWNER_WORD;
@@ -93,9 +93,9 @@ impl RolexSession {
     ) -> Result<Fenced, RolexError> {
         if !self.fenced.borrow().contains(&owner) {
             let what = "fencing a compute node that is taken for dead";
-            #[cfg(planted)]
-            let is_skipped = is_planted(Bug::StolenUnfenced);
-            #[cfg(not(planted))]
+            #[cfg(injected)]
+            let is_skipped = is_injected(Bug::StolenUnfenced);
+            #[cfg(not(injected))]
             let is_skipped = false;
             if !is_skipped {
                 let done =

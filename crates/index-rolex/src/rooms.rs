@@ -1,6 +1,6 @@
 //! Blocks for the right halves of splits: a session's own, taken from memory nodes many at a time.
 //!
-//! Invariant: a block in here is in no chain, and no other session has it: so what was READ when it came
+//! Invariant: a block in here is in no chain, and no other session has it. So what was READ when it came
 //! stays true, and a split need not look. When the session ends they are its compute node's still; its memory
 //! nodes give them out again once that has ended.
 
@@ -47,7 +47,7 @@ impl Rooms {
         Self { free: (0..nodes).map(|_| VecDeque::new()).collect(), splits: 0 }
     }
 
-    /// The memory nodes in the order in which they are asked for a block, for a leaf of `node`.
+    /// The memory nodes in the order in which a block for a leaf of `node` is requested of them.
     fn order(&mut self, node: usize) -> impl Iterator<Item = usize> + use<> {
         let nodes = self.free.len();
         self.splits = self.splits.wrapping_add(1);

@@ -1,15 +1,20 @@
 //! SCAN(from, limit): whole leaves in key order, each proved by one READ; their fences tile the keys scanned.
 //!
-//! Protocol: the cursor begins at `from`. The leaves that the cache names from there on, as many as the pairs
-//! wanted take up, are READ in one doorbell and taken in key order; behind each, its high fence is the
-//! cursor. What lies between two of them, or behind the last, is READ by sibling. A leaf is accepted if all
-//! its lines are even and of one incarnation, it is not closed, and its fences hold the cursor. So no key is
-//! skipped and none is seen twice; each pair was there at an instant of its leaf's READ.
+//! Protocol:
+//! 1. The cursor begins at `from`.
+//! 2. The scan READs the leaves that the cache names from there on in one doorbell, as many as the pairs
+//!    wanted take up.
+//! 3. It takes them in key order. Behind each, its high fence is the cursor.
+//! 4. It READs by sibling what lies between two of them, or behind the last.
+//!
+//! A leaf is accepted if all its lines are even and of one incarnation, it is not closed, and its fences hold
+//! the cursor. So no key is skipped and none is seen twice. Each pair was there at an instant of its leaf's
+//! READ.
 
 use farsight_base::Line;
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{QueuePair, ReadMode};
-use farsight_index::{LeafAtRest, Pairs};
+use farsight_index::{ConsistentLeaf, Pairs};
 use farsight_layout::pool::{BlockGeometry, LockWord, lock_of};
 use farsight_layout::{KEY_LINES, KeyLines, LEAF_SLOTS};
 
@@ -36,7 +41,7 @@ impl Progress<'_> {
         self.cursor.filter(|_| self.pairs.len() < self.end)
     }
 
-    /// Takes the leaf that was READ into `lines`, if it is the cursor's and at rest.
+    /// Takes the leaf that was READ into `lines`, if it is the cursor's and consistent.
     fn take(&mut self, geometry: &BlockGeometry, place: LeafPlace, lines: &[Line]) -> Result<(), Seen> {
         let Some(cursor) = self.cursor else { return Ok(()) };
         self.cursor = take(geometry, lines, cursor, self.end - self.pairs.len(), self.pairs)?;
@@ -114,7 +119,7 @@ impl RolexSession {
                     // Those before it held all of its keys.
                     Err(Seen::Right { .. }) if progress.last.is_some() => break,
                     Err(seen) => {
-                        // A leaf between, or this one is not at rest: by the sibling of the one before.
+                        // A leaf between, or this one is not consistent: by the sibling of the one before.
                         self.scan_on(slot, Some((place, lines, seen)), progress).await?;
                     }
                 }
@@ -123,8 +128,8 @@ impl RolexSession {
         Ok(())
     }
 
-    /// Walks to the leaf of the cursor and takes it: from the leaf taken last, or, if there is none, from one
-    /// that turned out to be `seen`.
+    /// Walks to the leaf of the cursor and takes it. The walk begins at the leaf taken last, or, if there is
+    /// none, at one that turned out to be `seen`.
     async fn scan_on<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
@@ -161,8 +166,8 @@ impl RolexSession {
     }
 }
 
-/// Appends up to `limit` pairs of a leaf from `cursor` on; its high fence, if it has one. What it is instead
-/// of the cursor's leaf at rest.
+/// Appends up to `limit` pairs of a leaf from `cursor` on. Returns its high fence, if it has one, or what it
+/// is instead of the cursor's leaf in a consistent state.
 fn take(
     geometry: &BlockGeometry,
     lines: &[Line],
@@ -182,10 +187,11 @@ fn take(
     if !fences.contain(cursor) {
         return Err(Seen::right_of(view.fences(), view.next()));
     }
-    let leaf = LeafAtRest { geometry: geometry.leaf(), lines, incarnation, permutation: view.order() };
+    let leaf = ConsistentLeaf { geometry: geometry.leaf(), lines, incarnation, permutation: view.order() };
     let before = pairs.len();
     let appended = pairs.append_leaf(&leaf, cursor, limit).ok_or(Seen::Busy)?;
-    // At rest no leaf holds a key beyond its fence: the next one's pairs would come twice, or out of order.
+    // No consistent leaf holds a key beyond its fence: the next one's pairs would come twice, or out of
+    // order.
     if appended > 0 && !fences.contain(pairs.pair(before + appended - 1).key) {
         pairs.truncate(before);
         return Err(Seen::Busy);

@@ -81,12 +81,12 @@ impl RolexSession {
         let value_bytes = self.table().geometry().leaf().value_bytes();
         answers.reset(keys.len(), value_bytes);
         self.count(|counters| counters.gets += keys.len() as u64);
-        let mut irregular = Vec::new();
+        let mut slow_path = Vec::new();
         for (chunk, keys) in keys.chunks(GETS).enumerate() {
-            self.get_staged(queues, keys, chunk * GETS, answers, &mut irregular)?;
+            self.get_staged(queues, keys, chunk * GETS, answers, &mut slow_path)?;
         }
         let answers = RefCell::new(answers);
-        run(queues, GETS, irregular.into_iter(), &async |slot, (index, looked): (usize, Option<Looked>)| {
+        run(queues, GETS, slow_path.into_iter(), &async |slot, (index, looked): (usize, Option<Looked>)| {
             let mut value = vec![0; value_bytes];
             let version = self.get(&slot, keys[index], looked, &mut value).await?;
             let mut answers = answers.borrow_mut();

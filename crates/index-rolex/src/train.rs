@@ -1,25 +1,29 @@
 //! Training: groups whose leaves have split get new images, and a table that has grown a new directory. Any
 //! compute node may do it, or a memory node by loop-back; several at once do not hurt each other.
 //!
-//! Invariant: an image or a directory is written whole into lines that its trainer alone writes, then
-//! published by one compare-and-swap of the word that names it. Lines are their trainer's as long as it
-//! lives, published or not: it takes an image's back once the newest directory does not name it, whether it
-//! was replaced or never published. No record moves, so operations never wait.
+//! Invariant: a trainer writes an image or a directory whole into lines that it alone writes. Then it
+//! publishes it by one compare-and-swap of the word that names it. Lines are their trainer's as long as it
+//! lives, published or not. It takes an image's lines back once the newest directory does not name the image,
+//! whether another replaced it or it was never published. No record moves, so operations never wait.
 //!
-//! Protocol, group by group: the split counter is READ before the leaves are; every split adds to it
+//! Protocol, group by group: the trainer READs the split counter before the leaves. Every split adds to it
 //! while the leaf is locked, or after its right leaf is linked. So an image whose counter is the slot's knows
-//! of every split that was counted, unless a leaf was locked when it was READ: then the image says that it is
+//! of every split that was counted, unless a leaf was locked when it was READ. Then the image says that it is
 //! older, and is trained again, as is one that a split overtook. Empty leaves are merged on the way
 //! ([`merge`]), but for the one at which the group begins ([`anchor`]).
 //!
-//! A new directory: the old one's slots are frozen first, so that nobody exchanges a pointer in it any
-//! more and the images that both name have one owner, the new one; then it is published; then splits that
-//! were counted in the old slots meanwhile are counted again in the new ones. A split's own doorbell
-//! READs the root behind its count, and counts again if there is a new directory, so none is missed.
-//! Frozen slots serve readers as before; if their trainer died, another one makes the new directory. A
-//! directory's memory is used for directories alone ([`runs`]), because splits are counted in it by whoever
-//! does not know better yet. One is made when a group has grown, when many have shrunk ([`together`]), and
-//! when a slot was frozen by a trainer that died.
+//! A new directory:
+//! 1. The trainer freezes the old one's slots. Then nobody exchanges a pointer in it any more, and the images
+//!    that both name have one owner, the new one. Frozen slots serve readers as before.
+//! 2. It publishes the new directory.
+//! 3. It counts the splits that were counted in the old slots meanwhile again in the new ones. A split's own
+//!    doorbell READs the root behind its count, and counts again if there is a new directory, so none is
+//!    missed.
+//!
+//! If a trainer dies after step 1, another one makes the new directory. A directory's memory is used for
+//! directories alone ([`runs`]), because a compute node that does not know of the newest one yet still counts
+//! splits in it. A trainer makes a directory when a group has grown, when many have shrunk ([`together`]),
+//! and when a trainer that died has frozen a slot.
 
 mod anchor;
 mod collect;
@@ -37,8 +41,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use farsight_base::WORDS_PER_LINE;
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{FabricError, QueuePair};
 use farsight_layout::learned::{
@@ -191,7 +195,7 @@ struct Current {
 /// Whether a group's leaves come to rest.
 #[derive(Clone, Copy, Default, Debug)]
 struct Rest {
-    /// How often in a row they were not at rest when they were READ.
+    /// How often in a row they were inconsistent when they were READ.
     unsettled: u32,
     /// Steps for which the group is passed over.
     steps: u32,
@@ -284,8 +288,8 @@ impl Trainer {
 
     /// The slots of the newest directory, which is the current one from then on; nothing if there is none.
     ///
-    /// The root is READ behind them. A directory that is the newest then was it before, so its run held it,
-    /// and not yet another, when the slots were READ: what they do not name is in use nowhere.
+    /// The root is READ behind them. A directory that is the newest then was the newest before. So its run
+    /// held it, and not yet another, when the slots were READ. What they do not name is in use nowhere.
     async fn look<Q: QueuePair>(
         &mut self,
         slot: &PoolSlot<'_, '_, Q>,
@@ -344,9 +348,9 @@ impl Trainer {
         if rest.is_some() || self.is_too_large(leaves.len()) {
             return Ok(Outcome::Grown { leaves, rest });
         }
-        #[cfg(planted)]
+        #[cfg(injected)]
         {
-            leaves = self.planted_leaves(leaves, &known, seen.pointer);
+            leaves = self.injected_leaves(leaves, &known, seen.pointer);
         }
         let found = leaves.len();
         let splits = seen.splits + self.merge_empty(slot, group, &mut leaves).await?;
@@ -383,22 +387,22 @@ impl Trainer {
         collected.map(Some)
     }
 
-    /// Whether these leaves of a group were at rest, and none waits to be merged. If that is so again and
-    /// again, without anything having been achieved, the group is left alone for a while.
+    /// Whether no leaf of a group was locked and none waits to be merged. If one was or does, step after
+    /// step, and the trainer achieves nothing, it leaves the group alone for a while.
     fn note_leaves(&mut self, group: usize, leaves: &[Collected], is_progress: bool) -> bool {
-        let is_at_rest =
+        let is_consistent =
             leaves.iter().all(|leaf| !leaf.is_locked) && leaves[1..].iter().all(|leaf| !leaf.is_empty);
-        let Some(current) = self.current.as_mut() else { return is_at_rest };
+        let Some(current) = self.current.as_mut() else { return is_consistent };
         let rest = &mut current.rests[group];
-        if is_at_rest || is_progress {
+        if is_consistent || is_progress {
             *rest = Rest::default();
-            return is_at_rest;
+            return is_consistent;
         }
         rest.unsettled += 1;
         if let Some(doublings) = rest.unsettled.checked_sub(UNSETTLED_MAX) {
             rest.steps = 1 << doublings.min(REST_DOUBLINGS_MAX);
         }
-        is_at_rest
+        is_consistent
     }
 
     /// Publishes the image of a group in the place of `old`; false if another trainer was quicker.
@@ -415,18 +419,18 @@ impl Trainer {
         Ok(slot.take_word(META_NODE, 0)? == old.0)
     }
 
-    /// What an image is made of where a bug in that is planted.
-    #[cfg(planted)]
-    fn planted_leaves(
+    /// What an image is made of where a bug in that is injected.
+    #[cfg(injected)]
+    fn injected_leaves(
         &mut self,
         mut leaves: Vec<Collected>,
         known: &[LeafPlace],
         old: GroupPointer,
     ) -> Vec<Collected> {
-        if is_planted(Bug::LeavesNotCarriedOver) {
+        if is_injected(Bug::LeavesNotCarriedOver) {
             leaves.retain(|leaf| known.contains(&leaf.place));
         }
-        if is_planted(Bug::LinesReusedEarly) {
+        if is_injected(Bug::LinesReusedEarly) {
             self.images.retain(|image| *image != old);
             self.free.give(old.line(), old.lines() as usize);
         }
@@ -540,7 +544,7 @@ impl Current {
         (due, resting)
     }
 
-    /// How long to wait for whoever has frozen slots; nothing if that was long enough.
+    /// How long to wait for the trainer that has frozen slots; nothing if that was long enough.
     fn frozen_pause(&mut self) -> Option<Duration> {
         let step = self.frozen_steps;
         self.frozen_steps += 1;

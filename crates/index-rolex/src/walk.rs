@@ -1,22 +1,22 @@
-//! Where an operation goes on after a leaf that was not the key's, or not at rest.
+//! Where an operation goes on after a leaf that was not the key's, or not consistent.
 //!
-//! Invariant: the walk ends. Leaves are looked at [`STEPS_MAX`] times at most, busy ones are waited for
-//! [`WAIT_MAX`] in all, and for a lease that runs. A lock whose word stands for [`ASK_AFTER`] has its memory
-//! node asked to fence its holder, which does that when the lease is over, or at once if the holder has gone;
-//! then the leaf is repaired, by whoever waits.
+//! Invariant: the walk ends. It looks at leaves [`STEPS_MAX`] times at most, and waits for busy ones for
+//! [`WAIT_MAX`] in all, and for a lease that runs. If a lock's word stands for [`ASK_AFTER`], the walk asks
+//! the leaf's memory node to fence the holder. The node does that when the lease is over, or at once if the
+//! holder has gone. Then the walk that waits repairs the leaf.
 //!
 //! Right of a leaf is its sibling. Left of it, or where a block is no leaf of the chain any more, the walk
-//! goes on at leaves further and further left in the group's image: one position, three, seven, at last the
-//! group's first leaf, from which the chain leads to every key of the group. A sibling that is
-//! closed was just made, or is being merged, by whoever holds the leaf before it: so that one's lock is what
-//! the walk waits for. A block that the cache names may be another leaf by now, far from the key. It is the
-//! leaf meant if the cache names it for its own low fence, too; otherwise the walk goes left.
+//! goes on at leaves further and further left in the group's image. It goes one position, three, seven, at
+//! last to the group's first leaf, from which the chain leads to every key of the group. A sibling that is
+//! closed was just made, or is being merged, by the holder of the leaf before it. So the walk waits for that
+//! leaf's lock. A block that the cache names may be another leaf by now, far from the key. It is the leaf
+//! meant if the cache names it for its own low fence, too; otherwise the walk goes left.
 //!
-//! The first leaf of a group of the newest directory is always in the chain; that of an older one may have
-//! been merged, and its block be any leaf. Then the walk asks for what is newest and begins anew, after a
-//! pause. Whoever merges such a leaf has seen a newer directory published, so what is fetched then is newer
-//! than what led astray: the walk goes on in circles only as long as directories are published, or until it
-//! has paused for [`WAIT_MAX`].
+//! The first leaf of a group of the newest directory is always in the chain. That of an older one may have
+//! been merged, and its block be any leaf. Then the walk fetches the newest directory and image and begins
+//! anew, after a pause. A trainer that merges such a leaf has seen a newer directory published, so what the
+//! walk fetches then is newer than what led it astray. It goes on in circles only as long as directories are
+//! published, or until it has paused for [`WAIT_MAX`].
 
 use std::time::Duration;
 
@@ -109,7 +109,7 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// Begins at a leaf of the chain that was READ at rest, with this lock.
+    /// Begins at a leaf of the chain that was consistent when it was READ, with this lock.
     pub(crate) fn come_from(&mut self, leaf: LeafPlace, lock: LockWord) {
         self.before = Some((leaf, lock));
     }
@@ -158,7 +158,7 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// Whether `at`, whose low fence is `low`, is the leaf that the cache believes there; as the first leaf
+    /// Whether `at`, whose low fence is `low`, is the leaf that the cache believes there. As the first leaf
     /// of the key's group any serves that is in the group.
     fn is_meant(&self, at: LeafPlace, low: u64) -> bool {
         if self.lefts == LEFTS_MAX {
@@ -167,8 +167,8 @@ impl<'s> Walk<'s> {
         self.session.hints.names(low, at)
     }
 
-    /// A leaf further left of the key than `at` and all before, at last the first one of its group; behind
-    /// that, the one that is predicted by what is newest.
+    /// A leaf further left of the key than `at` and all before, at last the first one of its group. Behind
+    /// that, the one that the newest directory and image predict.
     async fn further_left<Q: QueuePair>(
         &mut self,
         slot: &PoolSlot<'_, '_, Q>,
@@ -193,7 +193,7 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// Waits a moment for whoever holds `lock`; repairs the leaf if that has lasted too long.
+    /// Waits a moment for the holder of `lock`; repairs the leaf if that has lasted too long.
     pub(crate) async fn wait<Q: QueuePair>(
         &mut self,
         slot: &PoolSlot<'_, '_, Q>,

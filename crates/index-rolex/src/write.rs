@@ -1,5 +1,5 @@
-//! Insert, update, put, remove: lock the leaf and READ its block in one doorbell, plan the change, send its
-//! WRITEs with the lock's release in the next.
+//! Insert, update, put, remove. Each locks the leaf and READs its block in one doorbell, plans the change,
+//! and sends its WRITEs with the lock's release in the next.
 //!
 //! Protocol: the first doorbell locks the likeliest candidate and READs it whole behind the lock, beside the
 //! key lines of the other candidates. Is the key another leaf's, that one is locked with the wrong one's
@@ -11,8 +11,8 @@
 //! nothing happened; from then on the outcome is unknown.
 
 use farsight_base::Line;
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{FabricError, QueuePair, ReadMode};
 use farsight_layout::pool::{LockWord, LockedLeaf, Writes};
@@ -48,7 +48,7 @@ impl RolexSession {
                 let geometry = *self.table().geometry();
                 let leaf = LockedLeaf::new(&geometry, place.leaf_number(), &mut block);
                 let seen = match leaf.search(write.key) {
-                    _ if !leaf.is_at_rest() => Seen::Closed,
+                    _ if !leaf.is_consistent() => Seen::Closed,
                     KeySearch::Hit { .. } | KeySearch::Absent => {
                         let outcome = self.change(slot, &candidates, leaf, place, write).await?;
                         self.learn(slot, &walk, &candidates, &block, place, write.key).await;
@@ -59,7 +59,7 @@ impl RolexSession {
                     KeySearch::Changing | KeySearch::Foreign => Seen::Closed,
                 };
                 wrong = Some(place);
-                self.count(|counters| counters.irregular += 1);
+                self.count(|counters| counters.slow_path += 1);
                 place = match other_owner(slot, others, place, write.key)? {
                     Some(other) => other,
                     None => self.next_of_write(slot, &mut walk, place, lock, seen).await?,
@@ -106,8 +106,8 @@ impl RolexSession {
         }
         let (from, lines) = (table.address(place, 0), block.len());
         let read = || slot.post_read(node, 2, from, lines, ReadMode::Plain);
-        #[cfg(planted)]
-        let read = first_if(is_planted(Bug::NoRereadUnderLock), read);
+        #[cfg(injected)]
+        let read = first_if(is_injected(Bug::NoRereadUnderLock), read);
         slot.post_compare_swap(node, 1, table.address(place, OWNER_WORD), LockWord::FREE.0, lock.0);
         read();
         slot.completed().await;
@@ -132,7 +132,7 @@ impl RolexSession {
         }
     }
 
-    /// Changes the leaf, which is at rest, locked and the key's, and releases it.
+    /// Changes the leaf, which is consistent, locked and the key's, and releases it.
     async fn change<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
@@ -166,8 +166,8 @@ impl RolexSession {
             let found = "a leaf that no writer leaves";
             return Err(RolexError::Astray { key: write.key, place, steps: 1, found });
         };
-        #[cfg(planted)]
-        if is_planted(Bug::UnlockedFirst) {
+        #[cfg(injected)]
+        if is_injected(Bug::UnlockedFirst) {
             writes.put_last_first();
         }
         let indeterminate = |source| RolexError::Indeterminate { key: write.key, source };
@@ -197,7 +197,7 @@ impl RolexSession {
     }
 
     /// Executes WRITEs in their order: those of one memory node in as few doorbells as the operation's verbs
-    /// allow; before the first of another node all before it are complete.
+    /// allow. Before the first of another node all before it are complete.
     pub(crate) async fn execute<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
@@ -209,8 +209,8 @@ impl RolexSession {
     /// [`RolexSession::execute`]; counts a change in `counted_in` in the last doorbell. True if that is
     /// where a trainer looks.
     ///
-    /// The count may execute before the WRITEs, which may go to another memory node: a trainer that sees the
-    /// one and not the others sees the leaf locked, and looks again.
+    /// The count may execute before the WRITEs, which may go to another memory node. A trainer that sees the
+    /// count and not the WRITEs sees the leaf locked, and looks again.
     async fn execute_and_count<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
@@ -243,8 +243,8 @@ impl RolexSession {
     }
 }
 
-/// Whether the trainer is to look at a leaf that lost a pair: it is empty, and may be merged into another;
-/// but for the table's first one, any may, if not in this directory then in a later one.
+/// Whether the trainer is to look at a leaf that lost a pair: it is empty, and may be merged into another.
+/// Any leaf but the table's first one may, if not in this directory then in a later one.
 pub(crate) fn is_to_be_merged(leaf: &LockedLeaf<'_>) -> bool {
     leaf.is_empty() && leaf.fences().is_some_and(|fences| fences.low > 0)
 }
@@ -267,7 +267,7 @@ fn other_owner<Q: QueuePair>(
 }
 
 /// `act`, or done already.
-#[cfg(planted)]
+#[cfg(injected)]
 fn first_if(is_first: bool, act: impl Fn()) -> impl Fn() {
     if is_first {
         act();

@@ -3,12 +3,12 @@
 //!
 //! Invariant: what this does to a leaf the lane's write ([`super::write`]) would, by the same plan of the
 //! same locked copy. A write whose leaf is another, is locked, splits or is to be counted is left to the
-//! lane, and whatever lock was had for it goes back in the second doorbell: no lock is held while others are
-//! waited for.
+//! lane. Any lock that was taken for it goes back in the second doorbell: no session holds a lock while it
+//! waits for others.
 
 use farsight_base::Line;
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_fabric::{FabricError, QueuePair, ReadMode, Slot};
 use farsight_layout::OWNER_WORD;
 use farsight_layout::pool::{LockWord, LockedLeaf, Writes};
@@ -93,9 +93,9 @@ impl RolexSession {
         keys.iter_mut().zip(writes).for_each(|(key, write)| *key = write.key);
         self.hints.predict_each(&keys[..writes.len()], leaves);
         let table = self.table();
-        #[cfg(planted)]
-        let is_read_first = is_planted(Bug::NoRereadUnderLock);
-        #[cfg(not(planted))]
+        #[cfg(injected)]
+        let is_read_first = is_injected(Bug::NoRereadUnderLock);
+        #[cfg(not(injected))]
         let is_read_first = false;
         let mut posted = PostedTo::default();
         for (index, place) in leaves.iter().enumerate() {
@@ -138,8 +138,8 @@ impl RolexSession {
             }
             plans.clear();
             let outcome = self.plan_alone(place, write, share.writes_max, &mut block, &mut plans);
-            #[cfg(planted)]
-            if is_planted(Bug::UnlockedFirst) {
+            #[cfg(injected)]
+            if is_injected(Bug::UnlockedFirst) {
                 plans.put_last_first();
             }
             for (verb, (_, word, words)) in plans.iter().enumerate() {
@@ -162,7 +162,7 @@ impl RolexSession {
     ) -> Option<WriteOutcome> {
         let mut leaf = LockedLeaf::new(self.table().geometry(), place.leaf_number(), block);
         let planned =
-            if leaf.is_at_rest() { plan(&mut leaf, None, write, plans) } else { Planned::Elsewhere };
+            if leaf.is_consistent() { plan(&mut leaf, None, write, plans) } else { Planned::Elsewhere };
         match planned {
             Planned::Done(WriteOutcome::Removed(_)) if is_to_be_merged(&leaf) => {}
             Planned::Done(outcome) if plans.len() <= writes_max => return Some(outcome),

@@ -45,7 +45,7 @@ fn every_pair_is_found_by_one_read() {
     assert!(leaves_a_key <= 1.01, "{leaves_a_key} leaves READ a GET");
 }
 
-/// A leaf that split off since a compute node fetched the model is a *synonym* that it does not know: a GET
+/// A leaf that split off since a compute node fetched the model is a *synonym* that it does not know. A GET
 /// of one of its keys takes a round trip more, once.
 #[test]
 fn an_unknown_synonym_is_a_second_round_trip_once() {

@@ -199,8 +199,8 @@ fn frozen_slots_of_a_trainer_that_died_are_taken_over() {
     assert!(check_exact(&pool, &session(&pool), &mut queues) <= 1.01);
 }
 
-/// A block that was merged away, and that somebody died in while it was being made a leaf again, is still
-/// named by the image: closed, and odd for ever.
+/// A block was merged away, and a session died while it made a leaf of it again. The image still names it:
+/// closed, and odd for ever.
 #[test]
 fn a_closed_block_that_a_dead_writer_left_odd_holds_no_trainer_up() {
     let pool = Pool::new(1, 4_000, 20_000);

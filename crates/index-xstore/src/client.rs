@@ -1,11 +1,15 @@
 //! The client's half: reads by one-sided READs through the learned cache, writes by calls.
 //!
-//! Steps of a GET, each a small function, composed by three drivers (docs/protocol/xstore.md): *predict* (top
-//! model to sub-model to a window of positions), *resolve* (hints to one table entry to an address), READ of
-//! the key lines, *search* (hit, absent, or where else to look), READ of the value, *accept*. The staged
-//! batch ([`multi_get`]) runs each step over an array of keys with one doorbell between steps; a single GET
-//! ([`get`]) takes one key through them and fetches key and value lines at once; whatever does not come out
-//! clean goes to the lane ([`lookup`]), which walks siblings, repeats READs and at last calls the server.
+//! Steps of a GET, each a small function (docs/protocol/xstore.md):
+//! 1. *Predict*: top model to sub-model to a window of positions.
+//! 2. *Resolve*: hints to one table entry to an address.
+//! 3. READ the key lines, and *search* them: hit, absent, or where else to look.
+//! 4. READ the value, and *accept* it.
+//!
+//! Three drivers compose them. The staged batch ([`multi_get`]) runs each step over an array of keys with one
+//! doorbell between steps. A single GET ([`get`]) takes one key through them and fetches key and value lines
+//! at once. Keys that these do not answer go to the lane ([`lookup`]), which walks siblings, repeats READs
+//! and at last calls the server.
 //!
 //! Bounds: a lookup takes at most [`READS_MAX`] READs before it calls the server; the server's answer is
 //! final.
@@ -62,9 +66,9 @@ pub struct XClient {
     sent: Box<Sent>,
     scratch: Box<Scratch>,
     single: Answers,
-    /// The leaves that a batch of whole ones is read from, and what of it is irregular.
+    /// The whole leaves that a batch reads, and its keys that go by the slow path.
     leaves: Vec<LeafNumber>,
-    irregular: Vec<(usize, Start)>,
+    slow_path: Vec<(usize, Start)>,
     request: Vec<u8>,
     reply: Vec<u8>,
     counters: Counters,
@@ -85,7 +89,7 @@ impl XClient {
             scratch,
             single: Answers::default(),
             leaves: Vec::new(),
-            irregular: Vec::new(),
+            slow_path: Vec::new(),
             request: Vec::new(),
             reply: Vec::new(),
             counters: Counters::default(),

@@ -1,5 +1,5 @@
-//! The server's half of XStore: a concurrent B+tree whose leaves lie in a region that clients READ, and the
-//! training of the models by which they find them.
+//! The server's half of XStore: a concurrent B+tree, and the training of models. The tree's leaves lie in a
+//! region that clients READ, and find by those models.
 //!
 //! Invariants:
 //! - the leaves' fences tile the key space: every key belongs to exactly one leaf of the chain, and its own

@@ -210,7 +210,7 @@ fn a_load_that_was_overtaken_gives_its_blocks_back() {
     assert_eq!(fixture.check_structure(), [300]);
 }
 
-/// Whoever held a mistaken hint latches a block of the load, or the tree's only leaf, and is preempted for
+/// A writer with a mistaken hint latches a block of the load, or the tree's only leaf, and is preempted for
 /// longer than the load waits.
 #[test]
 fn a_load_that_times_out_at_a_latch_leaves_no_leaf_for_hints() {

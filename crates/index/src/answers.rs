@@ -102,7 +102,7 @@ pub struct Pair<'a> {
 pub type ShortRoom<'a, const COUNT: usize> =
     (&'a mut [u64; COUNT], &'a mut [u64; COUNT], &'a mut [[u8; 8]; COUNT]);
 
-/// Room behind the pairs held, for as many as were asked for.
+/// Room behind the pairs held, for as many as were requested.
 pub struct PairRoom<'a> {
     /// Keys.
     pub keys: &'a mut [u64],
@@ -161,7 +161,7 @@ impl Pairs {
     /// Keeps the first `count` pairs of the room.
     #[inline]
     pub fn keep_first(&mut self, count: usize) {
-        assert!(count <= self.keys.len() - self.count, "room is asked for before pairs are kept");
+        assert!(count <= self.keys.len() - self.count, "room is requested before pairs are kept");
         self.count += count;
     }
 

@@ -1,7 +1,7 @@
 //! Bounds of waiting inside a server's process.
 //!
-//! Invariant: nobody waits for ever. Whoever finds a latch, a lock or a line taken pauses and tries again, a
-//! fixed number of times; then the operation fails with [`Contended`] and has changed nothing.
+//! Invariant: nobody waits for ever. An operation that finds a latch, a lock or a line taken pauses and tries
+//! again, a fixed number of times. Then it fails with [`Contended`] and has changed nothing.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use farsight_base::sync::spin_loop;
 
 /// Pauses that only spin: a holder that runs is done within them.
 const SPINNING_PAUSES: u32 = 32;
-/// Pauses after which a pause no longer only gives the processor away but sleeps: the holder was preempted,
+/// Pauses after which a pause no longer only gives the processor away but sleeps. The holder was preempted,
 /// and a busy machine needs time to come back to it.
 const SLEEPLESS_PAUSES: u32 = 128;
 /// How long a pause sleeps.
@@ -62,7 +62,8 @@ impl Backoff {
         Self::default()
     }
 
-    /// True whenever whoever is in the way, if it runs, must have been done: time to look whether anybody is.
+    /// True whenever a thread in the way that runs must have finished: time to look whether any thread is in
+    /// the way.
     #[must_use]
     pub fn is_time_to_look(&self) -> bool {
         self.attempts > 0 && self.attempts.is_multiple_of(SPINNING_PAUSES)

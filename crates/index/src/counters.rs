@@ -11,8 +11,8 @@ pub struct Counters {
     pub scans: u64,
     /// Writes answered.
     pub writes: u64,
-    /// Operations that did not come out at the first try: for another candidate or for the lane.
-    pub irregular: u64,
+    /// Operations that the first try did not answer: another candidate or the lane did.
+    pub slow_path: u64,
     /// READs repeated because lines were changing or of another incarnation.
     pub retries: u64,
     /// Steps to a right sibling.
@@ -28,7 +28,7 @@ impl AddAssign for Counters {
         self.gets += other.gets;
         self.scans += other.scans;
         self.writes += other.writes;
-        self.irregular += other.irregular;
+        self.slow_path += other.slow_path;
         self.retries += other.retries;
         self.sibling_steps += other.sibling_steps;
         self.fallbacks += other.fallbacks;

@@ -26,7 +26,7 @@ pub enum Access {
 /// order.
 pub trait Engine<Q: QueuePair>: Send {
     /// Copies the value of `key` into `value`, which is as long as the table's values, and returns its
-    /// version; `None`, with `value` undefined, if the key is absent.
+    /// version. Returns `None`, with `value` undefined, if the key is absent.
     ///
     /// # Errors
     /// [`EngineError`].

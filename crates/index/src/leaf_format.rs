@@ -1,7 +1,7 @@
 //! The trait by which a tree knows its leaves.
 //!
 //! Invariant: the tree never sees a leaf's bytes. It asks a [`LeafFormat`] for what may be read without a
-//! latch and a [`LatchedLeaf`] for everything else, so another format of leaves needs no other tree.
+//! latch and a [`LatchedLeaf`] for everything else. So another format of leaves needs no other tree.
 //!
 //! What every format promises, whatever its bytes:
 //! - an answer read without a latch was true at some instant during the call, or it is
@@ -111,8 +111,9 @@ pub trait LeafFormat: Send + Sync {
     /// Asks for all lines: the leaf will be rewritten.
     fn prefetch_leaf(&self, words: &[AtomicU64]);
 
-    /// Makes a block that nothing names no leaf, under the next incarnation, whoever holds its latch. The
-    /// caller is the one who filled it, and keeps everybody else from writing it until this is done.
+    /// Makes a block that nothing names no leaf, under the next incarnation, even if a thread holds its
+    /// latch. The caller is the one who filled it, and keeps everybody else from writing it until this is
+    /// done.
     fn clear_unnamed(&self, words: &[AtomicU64]);
 
     /// Latches the leaf in `words`; `None` if `attempts` did not suffice.

@@ -21,6 +21,6 @@ pub use engine::{
     Access, CacheStats, Engine, EngineError, Ordered, ScanRequest, Writes, leaves_calls_unknown,
 };
 pub use leaf_format::{LatchedLeaf, LeafAnswer, LeafFormat, LeafListener, LeafSpan, Place, Room};
-pub use leaf_pairs::LeafAtRest;
+pub use leaf_pairs::ConsistentLeaf;
 pub use record::{model_of, record_of};
 pub use slab::{RegionFull, Slab};

@@ -1,7 +1,7 @@
 //! Blocks for leaves in one region.
 //!
-//! Invariant: a block has one size and only ever holds leaves (it is *type-stable*), so one that was freed
-//! may be used again at once: a reader that comes late meets another leaf's fences or none, never another
+//! Invariant: a block has one size and only ever holds leaves (it is *type-stable*). So one that was freed
+//! may be used again at once. A reader that comes late meets another leaf's fences or none, never another
 //! kind of bytes. A block that was never allocated is all zeros, which is no leaf.
 
 use std::sync::{Arc, PoisonError};
@@ -67,13 +67,13 @@ impl Slab {
     /// [`RegionFull`].
     pub fn allocate(&self) -> Result<LeafNumber, RegionFull> {
         // Relaxed: a count that lags sends this allocation to a fresh block, or to an empty list and from
-        // there to a fresh block; the list itself is under its lock.
+        // there to a fresh block. The list itself is under its lock.
         if self.freed_count.load(Ordering::Relaxed) > 0
             && let Some(leaf) = self.take_freed()
         {
             return Ok(leaf);
         }
-        // Relaxed: a number is all that is taken; whoever publishes the block orders its contents.
+        // Relaxed: a number is all that is taken; the thread that publishes the block orders its contents.
         let taken = self.next_unused.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| {
             (next < self.capacity_leaves).then_some(next + 1)
         });
@@ -116,7 +116,7 @@ impl Slab {
         self.region.words().get(first..first + self.block_words)
     }
 
-    /// True if `leaf` was allocated at some time: whoever has its number from a client asks first, or a
+    /// True if `leaf` was allocated at some time. A caller that has its number from a client asks first, or a
     /// hostile client could make the whole region resident.
     #[inline]
     #[must_use]
@@ -160,7 +160,7 @@ impl Slab {
     }
 
     fn lock_freed(&self) -> MutexGuard<'_, Vec<LeafNumber>> {
-        // A push or a pop leaves a list that is whole, whoever panics beside it.
+        // A push or a pop leaves a list that is whole, even if a thread panics beside it.
         self.freed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -97,7 +97,7 @@ pub struct Geometry {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a value size of {got} B is outside {VALUE_BYTES_MIN} to {VALUE_BYTES_MAX} B")]
 pub struct GeometryError {
-    /// The size asked for.
+    /// The size requested.
     pub got: usize,
 }
 

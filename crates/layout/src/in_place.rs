@@ -1,8 +1,8 @@
 //! A key looked up in a leaf where it lies, for a fabric that has the leaf in its own memory.
 //!
 //! Invariant: an answer is proved by the same lines as one from copies
-//! ([`KeyLines::hit`](crate::KeyLines::hit), [`read_short_value`](crate::read_short_value)): the key's line
-//! and the value's each at rest while it was looked at, both of one incarnation. What is not plainly there is
+//! ([`KeyLines::hit`](crate::KeyLines::hit), [`read_short_value`](crate::read_short_value)). The key's line
+//! and the value's were each unchanged while it was looked at, and are of one incarnation. Anything else is
 //! no answer; the caller READs copies.
 
 use farsight_base::WORDS_PER_LINE;
@@ -22,7 +22,7 @@ pub struct ShortPair {
 }
 
 /// The pair of `key`, if it is in this leaf, in the first of the words that hold the key, and its lines are
-/// at rest.
+/// consistent.
 #[inline(always)]
 #[must_use]
 pub fn find_short(lines: &[SharedLine; SHORT_LEAF_LINES], key: u64, widest: Widest) -> Option<ShortPair> {
@@ -32,12 +32,12 @@ pub fn find_short(lines: &[SharedLine; SHORT_LEAF_LINES], key: u64, widest: Wide
     read_short(&value_lines[line % (SHORT_LEAF_LINES - KEY_LINES)], slot, incarnation)
 }
 
-/// The slot of `key` and the incarnation under which its value must be found, if the key is in this key part,
-/// in the first of the words that hold it, and its line is at rest.
+/// The slot of `key` and the incarnation under which its value must be found. `None` unless the key is in
+/// this key part, in the first of the words that hold it, and its line is consistent.
 ///
-/// A search of all lines without looking at their stamps says where the key would be; what it is taken for is
-/// read of that line alone, between two looks at its stamp. So few instructions wait for the lines, and what
-/// a processor does ahead of them is the next GET's.
+/// A search of all lines without looking at their stamps says where the key would be. The key and its
+/// occupancy are then read from that line alone, between two looks at its stamp. So few instructions wait for
+/// the lines, and what a processor does ahead of them is the next GET's.
 #[inline(always)]
 #[must_use]
 pub fn find_key(lines: &[SharedLine; KEY_LINES], key: u64, widest: Widest) -> Option<(LeafSlot, u32)> {
@@ -45,8 +45,8 @@ pub fn find_key(lines: &[SharedLine; KEY_LINES], key: u64, widest: Widest) -> Op
     if equal == 0 {
         return None;
     }
-    // Of several words all but one are of pairs that were removed, or of none; if that is the first, nothing
-    // is plain.
+    // Of several words all but one are of pairs that were removed, or of none. If the first is such a word,
+    // there is no answer.
     let word = equal.trailing_zeros() as usize;
     let line = &lines[word / WORDS_PER_LINE % KEY_LINES];
     let (stamp, [again]) = read_stamped_words(line, [word % WORDS_PER_LINE])?;
@@ -54,7 +54,7 @@ pub fn find_key(lines: &[SharedLine; KEY_LINES], key: u64, widest: Widest) -> Op
     is_hit.then(|| (LeafSlot::of_key_word(word), stamp.incarnation()))
 }
 
-/// The pair in `slot`, whose value's line this is, if the line is at rest and of this incarnation.
+/// The pair in `slot`, whose value's line this is, if the line is consistent and of this incarnation.
 #[inline(always)]
 #[must_use]
 pub fn read_short(line: &SharedLine, slot: LeafSlot, incarnation: u32) -> Option<ShortPair> {
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_at_rest_or_of_another_incarnation_is_no_answer() {
+    fn what_is_inconsistent_or_of_another_incarnation_is_no_answer() {
         let _ = Moves::detect();
         let Some(widest) = Widest::if_known() else {
             println!("NOT RUN: this needs AVX-512");

@@ -6,13 +6,13 @@
 //! guess costs time only.
 //!
 //! Why lines of different moments prove a miss: within an incarnation fences do not change and no slot is
-//! used twice, so a key that was here all the time was in one slot, whose line shows it. One that was removed
+//! used twice. So a key that was here all the time was in one slot, whose line shows it. One that was removed
 //! and inserted again meanwhile was absent in between.
 
 use farsight_base::in_order;
 use farsight_base::search::equal_words;
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::words::Stamp;
 use farsight_base::{LeafNumber, Line, WORDS_PER_LINE};
 
@@ -235,16 +235,16 @@ impl KeyLines<'_> {
 
     #[inline]
     fn prove_miss(self, key: u64) -> KeySearch {
-        #[cfg(planted)]
-        if is_planted(Bug::MissWithoutFences) {
+        #[cfg(injected)]
+        if is_injected(Bug::MissWithoutFences) {
             return KeySearch::Absent;
         }
         if self.incarnation().is_none() {
             return KeySearch::Changing;
         }
         match self.fences() {
-            #[cfg(planted)]
-            None if is_planted(Bug::LinkedBeforeFilled) => KeySearch::Absent,
+            #[cfg(injected)]
+            None if is_injected(Bug::LinkedBeforeFilled) => KeySearch::Absent,
             None => KeySearch::Foreign,
             Some(fences) if key < fences.low => KeySearch::Left,
             Some(fences) if fences.contain(key) => KeySearch::Absent,
@@ -253,8 +253,8 @@ impl KeyLines<'_> {
     }
 }
 
-/// What one line of a key part proves of a key: its slot and the incarnation under which its value must be
-/// found, if `line` holds it in the key part's word `word`.
+/// What one line of a key part proves of a key. It proves the slot and the incarnation under which the key's
+/// value must be found, if `line` holds the key in the key part's word `word`.
 #[inline]
 #[must_use]
 pub fn hit_in_line(line: &Line, word: usize, key: u64) -> Option<(LeafSlot, u32)> {

@@ -1,10 +1,10 @@
 //! What a pool's table keeps of its learned index, in the meta region of the first memory node: the root
-//! line, directories, and the images of groups (the paper's sub-models: a model and the leaf table beside
-//! it).
+//! line, directories, and the images of groups. Groups are the paper's sub-models: a model and the leaf table
+//! beside it.
 //!
-//! Invariant: all of it is hints. Memory is used anew while slow readers still READ it, so every piece says
-//! what it is, carries a checksum over all of its words, and is believed whole or not at all; a wrong hint
-//! that is believed costs time, because the leaves' fences decide.
+//! Invariant: all of it is hints. Memory is used anew while slow readers still READ it. So every piece says
+//! what it is, carries a checksum over all of its words, and is believed whole or not at all. A wrong hint
+//! that is believed costs time alone, because the leaves' fences decide.
 
 mod directory;
 mod group;

@@ -1,9 +1,10 @@
 //! Remote bytes and their checked views: XStore's leaf, the translation table's entry, the sub-model's
-//! record, the leaf of a memory pool. docs/format.md is the specification; this crate is its one reader and
+//! record, the leaf of a memory pool. The specification is docs/format.md; this crate is its one reader and
 //! writer.
 //!
-//! Invariant: whatever bytes stand in a line, a view of them is either right by the rules of the format or a
-//! [`KeySearch`] or [`ValueFault`] that says what it is instead. No input panics, none leads out of bounds.
+//! Invariant: whatever bytes stand in a line, a view of them is right by the rules of the format. Otherwise
+//! it is a [`KeySearch`] or [`ValueFault`] that says what it is instead. No input panics, none leads out of
+//! bounds.
 //!
 //! No I/O here and no policy: who latches a leaf, when it splits and where its block comes from is the
 //! engines'.

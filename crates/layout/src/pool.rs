@@ -3,10 +3,9 @@
 //! Invariants:
 //! - a reader needs the leaf's own lines alone, by the same rules as in XStore; control lines are read and
 //!   written under the lock;
-//! - whoever changes a leaf holds its lock, and plans the change on a private copy of the whole block as a
-//!   list of ordered WRITEs ([`Writes`]). After any prefix of them, cut inside a WRITE at any word, a reader
-//!   sees a legal leaf, and [`LockedLeaf::repair`] makes of what stands there the leaf before or the leaf
-//!   after;
+//! - a writer that changes a leaf holds its lock. It plans the change on a private copy of the whole block as
+//!   a list of ordered WRITEs ([`Writes`]). After any prefix of them, cut inside a WRITE at any word, a
+//!   reader sees a legal leaf. From there [`LockedLeaf::repair`] makes the leaf before or the leaf after;
 //! - what cannot be undone or redone from the leaf alone stands in the journal before its first WRITE.
 
 mod block;

@@ -1,9 +1,9 @@
 //! The pairs of a whole leaf whose values are one word each, in key order: what a scan takes.
 //!
 //! Invariant: all or nothing. The pairs are right by the same rules as those that
-//! [`KeyLines`](crate::KeyLines) and [`Geometry::read_value`] give one by one; a leaf that is not at rest
-//! (a line of another incarnation or changing, keys out of the permutation's order, a slot not written) gives
-//! none, and the caller goes the long way.
+//! [`KeyLines`](crate::KeyLines) and [`Geometry::read_value`] give one by one. An inconsistent leaf gives
+//! none, and the caller takes the slow path. A leaf is inconsistent if a line is changing or of another
+//! incarnation, keys are out of the permutation's order, or a slot is not written.
 
 use farsight_base::in_order::{self, Outcome, Places};
 use farsight_base::{Line, WORDS_PER_LINE};
@@ -40,9 +40,9 @@ pub type PairsRoom<'a> = in_order::Room<'a>;
 
 impl Geometry {
     /// Copies the pairs with keys from `from` on, in the order of `permutation` (four bits a slot), and
-    /// returns how many; `None`, with the room half-written, if the leaf is not at rest, its values are not
-    /// one word, or the permutation is not that of its keys. Of more than `limit` pairs those behind need not
-    /// have been written.
+    /// returns how many. Returns `None`, with the room half-written, if the leaf is not consistent, its
+    /// values are not one word, or the permutation is not that of its keys. Of more than `limit` pairs those
+    /// behind need not have been written.
     #[inline]
     pub fn short_pairs(
         &self,
@@ -53,7 +53,7 @@ impl Geometry {
         limit: usize,
         into: &mut PairsRoom<'_>,
     ) -> Option<usize> {
-        let lines = self.lines_at_rest(lines, incarnation)?;
+        let lines = self.consistent_lines(lines, incarnation)?;
         let key_lines = KeyLines(lines.first_chunk().expect("a leaf has a key part"));
         let occupied = key_lines.occupied_slots() as u16;
         match in_order::take(&PLACES, lines, occupied, permutation, from, into) {
@@ -61,7 +61,7 @@ impl Geometry {
                 let wanted = (1_u32 << count.min(limit)) - 1;
                 (wanted & !written == 0).then_some(count)
             }
-            // Some slot was removed, its place in the order is still there; or the leaf is not at rest.
+            // Some slot was removed, its place in the order is still there; or the leaf is not consistent.
             Outcome::Refused | Outcome::Unavailable => pairs_by_words(lines, permutation, from, limit, into),
         }
     }
@@ -70,7 +70,11 @@ impl Geometry {
 impl Geometry {
     /// The lines of a whole leaf, if its values are one word and all lines are even and of this incarnation.
     #[inline(always)]
-    fn lines_at_rest<'a>(&self, lines: &'a [Line], incarnation: u32) -> Option<&'a [Line; SHORT_LEAF_LINES]> {
+    fn consistent_lines<'a>(
+        &self,
+        lines: &'a [Line],
+        incarnation: u32,
+    ) -> Option<&'a [Line; SHORT_LEAF_LINES]> {
         let is_short = self.value_bytes() == SHORT_VALUE_BYTES;
         let lines: &[Line; SHORT_LEAF_LINES] = lines.try_into().ok().filter(|_| is_short)?;
         let (even, of_one) = (1, 0xff_ffff << 32);
@@ -81,7 +85,7 @@ impl Geometry {
     }
 }
 
-/// [`Geometry::short_pairs`] of a leaf at rest, pair by pair.
+/// [`Geometry::short_pairs`] of a consistent leaf, pair by pair.
 fn pairs_by_words(
     lines: &[Line; SHORT_LEAF_LINES],
     permutation: u64,
@@ -143,7 +147,7 @@ mod tests {
         limit: usize,
         into: &mut PairsRoom<'_>,
     ) -> Option<usize> {
-        pairs_by_words(geometry.lines_at_rest(lines, 5)?, permutation, from, limit, into)
+        pairs_by_words(geometry.consistent_lines(lines, 5)?, permutation, from, limit, into)
     }
 
     /// A leaf after inserts in any order, updates and removes.
@@ -197,7 +201,7 @@ mod tests {
             };
             let long = one_by_one(&lines, 5, from, limit);
             let Some(count) = short else {
-                assert!(is_damaged, "a leaf at rest was refused, round {round}");
+                assert!(is_damaged, "a consistent leaf was refused, round {round}");
                 continue;
             };
             taken[usize::from(is_damaged)] += 1;

@@ -39,7 +39,7 @@ impl SubModelRecord {
         ]
     }
 
-    /// The record of these words. Any words give a record that can be evaluated: the shift is cut to 63, and
+    /// The record of these words. Any words give a record that can be evaluated. The shift is cut to 63, and
     /// a slope or intercept that is no number gives some position inside the sub-model.
     #[inline]
     #[must_use]

@@ -3,11 +3,11 @@
 //! A value of one line is a snapshot because its line is. A value of several lines has them for itself, and
 //! each write advances all their versions together: equal even versions are the same write.
 //!
-//! A version of zero marks a slot not written in this incarnation: a READ that took the value's line before
+//! A version of zero marks a slot not written in this incarnation. A READ that took the value's line before
 //! the insert and the key's line after it meets one, and tries again.
 
-#[cfg(any(shuttle, planted))]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(any(shuttle, injected))]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::{Line, WORDS_PER_LINE};
 
 use crate::{Geometry, LeafSlot, SHORT_VALUE_BYTES, SHORT_VALUES_PER_LINE, ValuePlace};
@@ -31,7 +31,7 @@ macro_rules! with_value_lines {
     }};
 }
 
-/// Why lines are not the value asked for. All of these mean: look the key up again.
+/// Why lines are not the value wanted. All of these mean: look the key up again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ValueFault {
     /// The lines changed while they were read.
@@ -104,8 +104,8 @@ fn read_short_at(
 /// The version of a value, if it was written in this incarnation.
 #[inline(always)]
 fn written(version: u64) -> Result<u64, ValueFault> {
-    #[cfg(planted)]
-    if is_planted(Bug::UnwrittenAccepted) || is_planted(Bug::KeyShownFirst) {
+    #[cfg(injected)]
+    if is_injected(Bug::UnwrittenAccepted) || is_injected(Bug::KeyShownFirst) {
         return Ok(version);
     }
     if version == 0 { Err(ValueFault::NotWritten) } else { Ok(version) }
@@ -116,15 +116,15 @@ fn check(lines: &[Line], incarnation: u32) -> Result<(), ValueFault> {
     let first = lines[0].stamp();
     for line in lines {
         let stamp = line.stamp();
-        #[cfg(planted)]
-        if is_planted(Bug::OddAccepted) && stamp.incarnation() == incarnation {
+        #[cfg(injected)]
+        if is_injected(Bug::OddAccepted) && stamp.incarnation() == incarnation {
             continue;
         }
         if stamp.is_changing() || stamp.version() != first.version() {
             return Err(ValueFault::Changing);
         }
-        #[cfg(any(shuttle, planted))]
-        let incarnation = if is_planted(Bug::AnyIncarnation) { stamp.incarnation() } else { incarnation };
+        #[cfg(any(shuttle, injected))]
+        let incarnation = if is_injected(Bug::AnyIncarnation) { stamp.incarnation() } else { incarnation };
         if stamp.incarnation() != incarnation {
             return Err(ValueFault::OtherIncarnation);
         }

@@ -1,4 +1,4 @@
-//! The one writer of a leaf's bytes. Whoever holds a [`LeafWriter`] holds the leaf's latch.
+//! The one writer of a leaf's bytes. The holder of a [`LeafWriter`] holds the leaf's latch.
 //!
 //! Invariants:
 //! - a value is in place before its key's line shows it (insert), and every line shows a new incarnation
@@ -15,8 +15,8 @@ mod split;
 use std::mem::ManuallyDrop;
 
 use farsight_base::search::words_below_unchecked;
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::sync::{AtomicU64, Ordering, spin_loop};
 use farsight_base::words::{CopyMode, Widest, begin_write, copy_lines, end_write};
 use farsight_base::{Line, Stamp, WORDS_PER_LINE};
@@ -100,8 +100,8 @@ impl<'a> LeafWriter<'a> {
     #[inline]
     pub fn insert(&mut self, key: u64, version: u64, value: &[u8]) -> Option<LeafSlot> {
         let spent = self.spent();
-        #[cfg(planted)]
-        if is_planted(Bug::SlotReused)
+        #[cfg(injected)]
+        if is_injected(Bug::SlotReused)
             && let Some(slot) = self.first_removed()
         {
             self.write_value(slot, version, value);
@@ -113,8 +113,8 @@ impl<'a> LeafWriter<'a> {
         }
         let permutation = self.permutation();
         let slot = nibble(permutation, spent);
-        #[cfg(planted)]
-        if is_planted(Bug::KeyShownFirst) {
+        #[cfg(injected)]
+        if is_injected(Bug::KeyShownFirst) {
             self.write_key_line(slot, key, None);
         }
         self.write_value(slot, version, value);
@@ -184,7 +184,7 @@ impl<'a> LeafWriter<'a> {
         }
     }
 
-    #[cfg(planted)]
+    #[cfg(injected)]
     fn first_removed(&self) -> Option<LeafSlot> {
         let lines = self.key_lines();
         let spent = (0..self.spent()).map(|position| nibble(self.permutation(), position));

@@ -25,7 +25,7 @@ pub enum DecodeError {
         /// The value found.
         got: u64,
     },
-    /// A bucket of the radix tree begins or ends with a sub-model out of order, so that dispatch would not be
+    /// A bucket of the radix tree begins or ends with a sub-model out of order. So dispatch would not be
     /// monotone, or would leave one out, or name one that does not exist.
     #[error("top model, word {word}: sub-model: expected {expected_min} to {expected_max}, got {got}")]
     Order {

@@ -30,8 +30,8 @@ pub(crate) fn fit_ranks(keys: &[u64], base: u64, first_rank: f64) -> (f64, f64) 
 /// after leaves in it have split.
 ///
 /// `fences`: the low fences of every leaf that meets the interval, strictly increasing, in key order. The
-/// first one is at or below `boundary_low` (its leaf may begin in an earlier sub-model), the last one at or
-/// below `boundary_high` (its leaf may end in a later one). Position `i` of the sub-model is the leaf of
+/// first one is at or below `boundary_low`: its leaf may begin in an earlier sub-model. The last one is at or
+/// below `boundary_high`: its leaf may end in a later one. Position `i` of the sub-model is the leaf of
 /// `fences[i]`.
 ///
 /// # Errors
@@ -73,8 +73,8 @@ pub fn train_sub_model(
     Ok(with_errors(line, boundary_low, boundary_high, inner))
 }
 
-/// The intercept that makes the window narrowest for this slope: the deviations of the fences' ranks, which
-/// spread over `S`, are moved to lie between 0 and the next integer above `S`, as rounding down wants them.
+/// The intercept that makes the window narrowest for this slope. The deviations of the fences' ranks spread
+/// over `S`. This moves them to lie between 0 and the next integer above `S`, as rounding down wants them.
 fn settle(inner: &[u64], base: u64, slope: f64, intercept: f64) -> f64 {
     let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
     let mut rank = 1.0 - intercept;
@@ -88,7 +88,7 @@ fn settle(inner: &[u64], base: u64, slope: f64, intercept: f64) -> f64 {
     intercept - least + (spread.ceil() - spread) / 2.0
 }
 
-/// The line with its errors in leaves, over each leaf's part of the interval: both ends of a part suffice,
+/// The line with its errors in leaves, over each leaf's part of the interval. Both ends of a part suffice,
 /// since the position never decreases between them.
 fn with_errors(line: SubModel, boundary_low: u64, boundary_high: u64, inner: &[u64]) -> SubModel {
     let (mut too_high, mut too_low) = (0, 0);

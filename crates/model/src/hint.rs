@@ -1,7 +1,7 @@
 //! Hints: a leaf's low fence in 16 bits, fine enough to pick the leaf without reading its neighbours.
 //!
 //! Keys are cut into *quanta* of `2^hint_shift` keys, aligned to multiples of their size. A key's hint is the
-//! number of its quantum, counted from that of the sub-model's base; a leaf's hint is the number of the first
+//! number of its quantum, counted from that of the sub-model's base. A leaf's hint is the number of the first
 //! quantum that lies wholly at or above its low fence. So, for a leaf with hint `H` and a key with hint `h`:
 //!
 //! - `h >= H`: the key is at or above the fence;
@@ -14,7 +14,7 @@
 //! that key, one in a dozen.
 //!
 //! Invariant: the hints of a sub-model's leaves never saturate (training chooses the shift so), those of keys
-//! may; a saturated key is below the first inner fence's quantum, or above the last.
+//! may. A saturated key is below the first inner fence's quantum, or above the last.
 
 use std::ops::Range;
 
@@ -93,9 +93,9 @@ impl KeyHint {
         [self.surely, self.perhaps].map(|hint| hint.min(u32::from(u16::MAX)) as u16)
     }
 
-    /// The positions of `window` whose leaf can own the key: one, or on a tie more, of which the *last* is
-    /// the likeliest (the key is often the leaf's very fence). `hint_at(position)` is the leaf's hint; it
-    /// must not decrease within the window. The window's first hint is never asked for.
+    /// The positions of `window` whose leaf can own the key: one, or on a tie more. Of these the *last* is
+    /// the likeliest, for the key is often the leaf's very fence. `hint_at(position)` is the leaf's hint; it
+    /// must not decrease within the window. It is never called for the window's first position.
     ///
     /// Promise: if the key's owner is in `window`, it is in the answer. Whatever the hints, the answer is a
     /// non-empty part of a non-empty window.
@@ -147,7 +147,7 @@ pub(crate) fn base_and_shift(first: u64, last: u64) -> (u64, u8) {
     ((first - 1).saturating_sub(1 << shift), shift as u8)
 }
 
-/// How many of the leaves between these inner fences ties cost, expected: a leaf of `width` keys shares a
+/// How many of the leaves between these inner fences ties cost, expected. A leaf of `width` keys shares a
 /// quantum with its neighbour for `quantum / width` of them.
 pub(crate) fn expected_ties(inner_fences: &[u64]) -> f64 {
     let [first, .., last] = inner_fences else { return 0.0 };

@@ -1,8 +1,8 @@
-//! All lines that pass within a bound of a growing run of points, kept by two convex hulls: O'Rourke's
-//! on-line fit (1981), as the PGM-index uses it (Ferragina and Vinciguerra, VLDB 2020).
+//! All lines that pass within a bound of a growing run of points, kept by two convex hulls. This is
+//! O'Rourke's on-line fit (1981), as the PGM-index uses it (Ferragina and Vinciguerra, VLDB 2020).
 //!
 //! Invariant: of all lines that keep within the bound of every point so far, `flattest` and `steepest` have
-//! the least and the greatest slope; either runs from an end of one point's interval to the opposite end of a
+//! the least and the greatest slope. Either runs from an end of one point's interval to the opposite end of a
 //! later one's. `upper` holds those upper ends, `lower` those lower ends, that a later extreme line may begin
 //! at: the parts of the hulls that face each other. A point costs constant time on average, because each
 //! enters and leaves a hull once. Everything is exact: integers of 128 bits, no division.

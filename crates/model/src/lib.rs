@@ -2,8 +2,8 @@
 //! section 5), trained on leaf fences instead of keys.
 //!
 //! The leaves of a store, in key order, are given by their *low fences*: strictly increasing, the first one
-//! 0; leaf `i` owns the keys from `fences[i]` up to, and without, `fences[i + 1]`, the last leaf everything
-//! up to and with [`u64::MAX`]. A key is looked up in three steps:
+//! 0. Leaf `i` owns the keys from `fences[i]` up to, and without, `fences[i + 1]`. The last leaf owns
+//! everything up to and with [`u64::MAX`]. A key is looked up in three steps:
 //!
 //! 1. [`TopModel::dispatch`] names a sub-model for every `u64`, and never a smaller one for a larger key. The
 //!    keys dispatched to one sub-model are therefore an interval, its *dispatch interval*.
@@ -13,8 +13,8 @@
 //!
 //! **The promise.** For every key, present, absent or inserted later, window and choice contain the position
 //! of the leaf that owned the key at training. Why it holds: a sub-model is given *every* leaf whose fence
-//! interval meets its dispatch interval, prediction is monotone, and its errors are taken, with the very
-//! function that predicts, at both ends of each leaf's part of the interval; a key between the ends is
+//! interval meets its dispatch interval, and prediction is monotone. Training takes its errors, with the very
+//! function that predicts, at both ends of each leaf's part of the interval. A key between the ends is
 //! predicted between them.
 //!
 //! ROLEX has a model of its own ([`Segment`], [`fit_segments`]): lines within an error bound over runs of

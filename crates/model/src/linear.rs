@@ -7,9 +7,9 @@ use crate::fit::fit_ranks;
 
 /// `sub-model = floor(slope * (key - base) + intercept)`, clamped into `0..sub_model_count`.
 ///
-/// Monotone, since each of its operations is: the saturating subtraction, the conversion to f64 (exact
-/// integers below 2^53, rounded to the nearest above), the product with a slope that is not negative, the
-/// sum, and the saturating conversion back.
+/// Monotone, since each of its operations is: the saturating subtraction, the conversion to f64, the product
+/// with a slope that is not negative, the sum, and the saturating conversion back. The conversion to f64 is
+/// exact below 2^53 and rounds to the nearest above.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LinearTop {
     /// Sub-models; at least one.

@@ -1,10 +1,10 @@
 //! ROLEX's model (Li et al., FAST 2023): lines over runs of leaves, each within an error bound, trained on
 //! the leaves' low fences.
 //!
-//! Leaf `i` has `slots` slots, so its low fence stands at record `i * slots`; a line `f` from keys to
-//! records that misses no fence of its run by more than `error` records finds the leaf of every key of the
-//! run. For let `k` belong to leaf `i`. `f` never falls, so `f(k)` is at least `f(low_i)`, that is at least
-//! `i * slots - error`; and at most `f(low_(i+1))`, which is at most `(i + 1) * slots + error`, unless the
+//! Leaf `i` has `slots` slots, so its low fence stands at record `i * slots`. Let a line `f` from keys to
+//! records miss no fence of its run by more than `error` records. It finds the leaf of every key of the run.
+//! For let `k` belong to leaf `i`. `f` never falls, so `f(k)` is at least `f(low_i)`, that is at least `i *
+//! slots - error`. And it is at most `f(low_(i+1))`, which is at most `(i + 1) * slots + error`, unless the
 //! run ends with `i`. So `i` lies from `(f(k) - error) / slots - 1` to `(f(k) + error) / slots`:
 //! [`Segment::predict`], whose bounds are cut to the run. That is `1 + 2 * error / slots` leaves, less what
 //! the cuts save.
@@ -12,10 +12,10 @@
 //! **The promise**: for every key at or above the first fence, present, absent or inserted later, the
 //! prediction contains the position of the leaf that owned the key at training.
 //!
-//! Rounding does not break it: lines are fitted within a bound smaller by [`SLACK`], and all that is lost
+//! Rounding does not break it. Lines are fitted within a bound smaller by [`SLACK`], and all that is lost
 //! between the exact line and the prediction is less. With records below [`RECORDS_MAX`], `slope * distance`
-//! is wrong by less than 2^-20 records (three roundings of a double), the intercept, at most the bound, by
-//! less than 2^-10 (one to a float).
+//! is wrong by less than 2^-20 records: three roundings of a double. The intercept, at most the bound, is
+//! wrong by less than 2^-10: one rounding to a float.
 //!
 //! Runs are cut greedily, each as long as any line allows (`hull`), in one pass; so no other cut has fewer.
 
@@ -187,9 +187,9 @@ impl KeyQuanta {
     /// The positions of `window` whose leaf can own the key: one, or two if a fence lies in the key's own
     /// quantum. `hint_at(position)` is [`Segment::leaf_hint`] of that leaf.
     ///
-    /// If the key's owner is in `window`, it is in the answer: a leaf whose hint is at most the key's begins
-    /// at or below it, one whose hint is greater by two above. Whatever the hints, the answer is a part of
-    /// the window, and not empty.
+    /// If the key's owner is in `window`, it is in the answer. For a leaf whose hint is at most the key's
+    /// begins at or below the key, and one whose hint is greater by two begins above it. Whatever the hints,
+    /// the answer is a part of the window, and not empty.
     #[inline]
     #[must_use]
     pub fn choose(self, window: Range<u32>, hint_at: impl Fn(u32) -> u32) -> Range<u32> {

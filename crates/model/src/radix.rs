@@ -1,4 +1,4 @@
-//! The top model that survives skew: an adaptive radix tree over the keys' bits whose buckets dispatch
+//! The top model that survives skew: an adaptive radix tree over the keys' bits. Its buckets dispatch
 //! linearly or, where keys are too uneven for that, by a short list of boundaries. All in integers, so
 //! nothing rounds.
 //!
@@ -9,7 +9,7 @@
 //! - *pieces* `{first sub-model 32, pieces 24, 0 6, 0 2}`: the bucket is cut into that many equal pieces, one
 //!   sub-model each, from the first. Zero and one piece are the same: a bucket of one sub-model.
 //! - *list* `{offset 32, boundaries 24, 0 6, 1 2}`: at this offset of the word array stands a sub-model, then
-//!   that many boundaries in order; a key goes as many sub-models further as there are boundaries at or below
+//!   that many boundaries in order. A key goes as many sub-models further as there are boundaries at or below
 //!   it.
 //! - *child* `{offset 32, bucket_bits 6, 0 24, 2 2}`: at this offset stands a node of finer buckets: its low,
 //!   its span, its buckets.
@@ -18,8 +18,8 @@
 //! next. Dispatch to a bucket of pieces in the root reads one word of the array.
 //!
 //! Invariant (built so, and checked when decoded, in `radix_check`): nodes and lists stand in preorder, each
-//! referred to once, so that no path returns and the depth is bounded; from bucket to bucket in key order the
-//! first sub-model is the last of the bucket before, or the next; the last of all is the greatest. Hence
+//! referred to once. So no path returns and the depth is bounded. From bucket to bucket in key order the
+//! first sub-model is the last of the bucket before, or the next. The last of all is the greatest. Hence
 //! dispatch is total, monotone and in bounds.
 //!
 //! Words: `low`, `span`, `bucket_bits` of the root, then the array.
@@ -128,7 +128,7 @@ impl Bucket {
 
 /// The piece, of `pieces` equal ones, of the bucket in which this distance lies: `floor(offset * pieces /
 /// 2^bucket_bits)`, by a multiplication whose high half is the answer. The shift drops the bits above the
-/// bucket's own; for a bucket of one key it drops none, and its one piece is 0 all the same.
+/// bucket's own. For a bucket of one key it drops none, and its one piece is 0 all the same.
 #[inline]
 pub(crate) fn piece(distance: u64, bucket_bits: u32, pieces: u64) -> u32 {
     let fraction = distance.wrapping_shl(u64::BITS - bucket_bits);

@@ -130,7 +130,7 @@ impl Builder<'_> {
     }
 
     /// Equal pieces that give a bucket with this many fences sub-models of the target's size. A bucket cut
-    /// short by the node's end gets as many as it would have at full length: those beyond the end have no
+    /// short by the node's end gets as many as it would have at full length. Those beyond the end have no
     /// keys and no numbers.
     fn piece_count(&self, node: Node, bucket_end: u64, fence_count: usize) -> u64 {
         if self.is_small(fence_count) {

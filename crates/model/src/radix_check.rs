@@ -1,7 +1,7 @@
 //! Decoding a radix tree from words that may come from anyone.
 //!
 //! One walk in key order proves [`RadixTop`]'s invariant. It visits each word once, since every node and list
-//! must begin exactly where the preorder puts it: cycles, overlaps and gaps cannot be written down. It
+//! must begin exactly where the preorder puts it. So cycles, overlaps and gaps cannot be written down. It
 //! allocates nothing before the words have proved right, and recurses no deeper than trees may be.
 
 use crate::decode_error::DecodeError;

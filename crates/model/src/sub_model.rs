@@ -1,7 +1,7 @@
 //! The second level: a line from keys to the positions of a few leaves, with the error that it has at worst.
 //!
-//! Invariant: [`SubModel::position`] never decreases as the key grows. Each of its operations is monotone:
-//! the saturating subtraction and the cut to 63 bits are; a conversion to f32, a product with a slope that is
+//! Invariant: [`SubModel::position`] never decreases as the key grows. Each of its operations is monotone.
+//! The saturating subtraction and the cut to 63 bits are. A conversion to f32, a product with a slope that is
 //! not negative, a sum and a conversion to an integer round monotonely. Sum and product are two IEEE
 //! operations, never a fused one, so client and server compute the same on any processor.
 

@@ -1,7 +1,7 @@
 //! The first level: a function from every `u64` to a sub-model that never decreases as the key grows.
 //!
 //! Because it is monotone, the keys of one sub-model are an interval, and its boundaries are *defined by the
-//! function itself*: [`TopModel::boundary`] finds them by search, exact to the last bit whatever rounding
+//! function itself*. [`TopModel::boundary`] finds them by search, exact to the last bit whatever rounding
 //! dispatch does. Server and client need not agree on anything else.
 //!
 //! Words: `kind`, `sub_model_count`, then linear: `base`, `slope`, `intercept` (f64 bits); radix: see

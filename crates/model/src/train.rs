@@ -1,8 +1,8 @@
 //! Training: from the leaves' low fences to both levels, in steps that a server can interleave with its work.
 //!
-//! The top model is built first, in one go (it reads the fences a few times); then the sub-models one by one,
-//! in key order, each from its dispatch interval and the fences that meet it. A leaf that straddles a
-//! boundary belongs to both sides.
+//! The top model is built first, in one go: it reads the fences a few times. Then the sub-models are built
+//! one by one, in key order, each from its dispatch interval and the fences that meet it. A leaf that
+//! straddles a boundary belongs to both sides.
 
 use crate::fit::train_sub_model;
 use crate::linear::LinearTop;

@@ -10,8 +10,8 @@
 
 use std::collections::HashMap;
 
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::{ClientId, Epoch};
 use farsight_protocol::{ComputeNode, ErrorCode, ServerError};
 
@@ -78,9 +78,9 @@ impl ComputeNodes {
             self.check_number(identity)?;
         }
         let members = self.members.get(&identity);
-        #[cfg(planted)]
+        #[cfg(injected)]
         let is_home =
-            is_home || (is_planted(Bug::NewcomersFenced) && self.greatest as usize > self.members.len());
+            is_home || (is_injected(Bug::NewcomersFenced) && self.greatest as usize > self.members.len());
         if members.is_some_and(|members| members.is_fenced) || (is_home && members.is_none()) {
             let text = format!("{compute_node} was fenced, or has ended: it counts as dead. Connect anew");
             return Err(ServerError::new(ErrorCode::Fenced, text));

@@ -55,7 +55,7 @@ pub enum Request<'a> {
         /// Keys, hints, values.
         entries: WriteEntries<'a>,
     },
-    /// The fall-back: the value of `key`, with the sub-model and table that find it next time. The reply: a
+    /// The fallback: the value of `key`, with the sub-model and table that find it next time. The reply: a
     /// value (version zero: absent), then `count` sub-models, one or none; `argument` is the generation of
     /// the server's model, zero before the first. There is none without a model, or if it does not fit the
     /// reply. A client with a model of another generation fetches the top model anew.
@@ -226,7 +226,7 @@ impl<'a> Request<'a> {
         header(into, WRITE, operation as u8, table, count as u32, value_bytes as u64);
     }
 
-    /// Encodes the fall-back.
+    /// Encodes the fallback.
     pub fn lookup(into: &mut Vec<u8>, table: TableId, key: u64, generation: u64) {
         header(into, LOOKUP, 0, table, 1, generation);
         put(into, key);

@@ -1,8 +1,8 @@
 //! The judges that look at a ROLEX table after its last fault, when nothing is under way any more.
 //!
-//! Every leaf that the chain leads to is at rest and nobody's, the leaves tile the keys, they hold what a
-//! scan finds, training ends, what is trained leads every GET to its leaf; and once all compute nodes have
-//! gone, trainers give back whatever is not in the chain.
+//! They check that every leaf of the chain is consistent and unlocked, that the leaves tile the keys, and
+//! that they hold what a scan finds. Training must end, and what is trained must lead every GET to its leaf.
+//! Once all compute nodes have gone, trainers must give back whatever is not in the chain.
 
 use std::fmt;
 use std::sync::Arc;
@@ -173,7 +173,7 @@ impl<K: Kind> Stage<'_, K, MemoryPool<K>> {
         Err(broken(&format!("{TRIES} connections broke")))
     }
 
-    /// Leaves tile the keys, are at rest, and hold so many pairs; no block's lock is anybody's.
+    /// Leaves tile the keys, are consistent, and hold so many pairs; no block is locked.
     fn check_memory(&self) -> Result<Chain, String> {
         let client = connect(&self.bystander).map_err(|error| broken(&error))?;
         let links = client.links(TABLE).map_err(|error| broken(&error))?;

@@ -1,8 +1,8 @@
 //! The memory nodes of a scenario and their successors, and who starts them.
 //!
-//! Invariant: a pool lives as long as all of its nodes. Once one has died its tables are gone: a successor at
-//! its address begins empty and is no node of that pool, which whoever connects is told; then all nodes are
-//! started again, and the table is made anew.
+//! Invariant: a pool lives as long as all of its nodes. Once one has died its tables are gone. A successor at
+//! its address begins empty and is no node of that pool, and clients that connect are told so. Then all nodes
+//! are started again, and the table is made anew.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::cluster::{Cluster, MemoryPool};
 use crate::node::Node;
 use crate::run::TABLE;
 
-/// The longest time between two steps of whoever starts nodes again.
+/// The longest time between two steps of the operator that starts nodes again.
 const AWAY_NS_MAX: u64 = 400_000;
 
 /// What memory nodes of a scenario are started with.
@@ -96,7 +96,7 @@ impl<K: Kind> Pools<K> {
         let opened = MemoryPool::<K>::connect(simulation, addresses).and_then(|pool| pool.open_table(TABLE));
         match opened {
             Ok(_) => plan.journal.complain("a node lost its memory, and its pool can be opened".to_owned()),
-            Err(error) => plan.excuse("opening the table", &error, plan.allowed.catalogue(&error)),
+            Err(error) => plan.complain_of("opening the table", &error, plan.allowed.catalogue(&error)),
         }
     }
 

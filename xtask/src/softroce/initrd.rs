@@ -1,7 +1,7 @@
 //! The start-up file system of the virtual machine, a cpio archive of the kernel's "newc" kind.
 //!
 //! Protocol: each entry is a header of a magic number and thirteen fields of eight hexadecimal digits, the
-//! name with a zero behind it, and the contents; name and contents are padded to four bytes (the kernel's
+//! name with a zero behind it, and the contents. Name and contents are padded to four bytes (the kernel's
 //! `Documentation/driver-api/early-userspace/buffer-format.rst`).
 
 /// Bits of an entry's mode that say what it is.

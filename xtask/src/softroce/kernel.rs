@@ -1,7 +1,7 @@
 //! The kernel with Soft-RoCE and its start-up file system, kept in the user's cache.
 //!
-//! Invariant: what stands in the cache under its final name is complete: it is put together under another
-//! name and renamed, by one process at a time, and its SHA-256 sums are checked at each use.
+//! Invariant: a file in the cache under its final name is complete. One process at a time puts it together
+//! under another name and renames it. Its SHA-256 sums are checked at each use.
 //!
 //! Protocol: `apt-get` downloads Debian's kernel and checks it by its own signatures; of the package the
 //! kernel and the modules that are needed remain. From them, the first process's script and busybox comes

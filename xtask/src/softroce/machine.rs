@@ -1,12 +1,11 @@
 //! One virtual machine: a QEMU process, the job that is sent to it, and what comes back.
 //!
-//! Invariant: a machine has no files, and does not outlive who started it: job and output go through QEMU's
-//! standard input and output, the kernel's messages through its standard error, two machines are joined by a
-//! socket without a place in the file system, and the kernel kills QEMU when its parent ends, however that
-//! is.
+//! Invariant: a machine has no files, and does not outlive its parent. Job and output go through QEMU's
+//! standard input and output, the kernel's messages through its standard error. A socket without a place in
+//! the file system joins two machines. The kernel kills QEMU when its parent ends, however that is.
 //!
-//! Protocol: the job is a shell script. It sets the devices up, prints a token and `ready`, waits for a
-//! line, runs the command, and prints the token and the command's exit status; then it sleeps until QEMU is
+//! Protocol: the job is a shell script. It sets the devices up, prints a token and `ready`, and waits for a
+//! line. Then it runs the command, prints the token and the command's exit status, and sleeps until QEMU is
 //! killed.
 
 use std::collections::VecDeque;
@@ -91,9 +90,9 @@ impl Machine {
             .stderr(Stdio::piped())
             .spawn()
             .context("starting QEMU")?;
-        let input = child.stdin.take().expect("a pipe was asked for");
-        let output = child.stdout.take().expect("a pipe was asked for");
-        let errors = child.stderr.take().expect("a pipe was asked for");
+        let input = child.stdin.take().expect("a pipe was requested");
+        let output = child.stdout.take().expect("a pipe was requested");
+        let errors = child.stderr.take().expect("a pipe was requested");
         let console = Arc::new(Mutex::new(VecDeque::new()));
         thread::spawn({
             let token = token.to_owned();

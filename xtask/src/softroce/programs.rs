@@ -71,13 +71,13 @@ pub(super) fn tests(root: &Path) -> anyhow::Result<Vec<String>> {
     Ok(words.chain(suite.tests).chain(unit_tests.tests).collect())
 }
 
-/// The commands of a server and of a client on another host, which puts the engine's suite, unless it is to
-/// be short, and YCSB to it, and then disturbs the way between.
+/// The commands of a server and of a client on another host. The client puts YCSB to the server, and the
+/// engine's suite unless it is to be short. Then it disturbs the way between.
 pub(super) fn two_hosts(root: &Path, is_short: bool) -> anyhow::Result<[Vec<String>; 2]> {
     let suite = build(root, SUITE)?;
     let program = suite.program.context("cargo built no program farsight")?;
     let [test] = &suite.tests[..] else {
-        bail!("cargo built {:?} where one test was asked for", suite.tests)
+        bail!("cargo built {:?} where one test was requested", suite.tests)
     };
     let serve = format!(
         "exec \"$0\" serve --listen rdma://$SOFTROCE_SERVER:{PORT} --allow-plaintext --memory {TABLE_MEMORY}"

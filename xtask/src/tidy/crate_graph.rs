@@ -2,7 +2,7 @@
 //!
 //! Invariant: dependencies point to layers below, by the table here. Server and client never see each other,
 //! and only the facade and the harnesses name a provider of the fabric. Tests of a crate may in addition use
-//! what its dependencies use, and a provider where the fabric is among that; a test that needs more lives in
+//! what its dependencies use, and a provider where the fabric is among that. A test that needs more lives in
 //! conformance.
 
 use std::collections::BTreeSet;

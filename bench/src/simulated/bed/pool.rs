@@ -29,7 +29,7 @@ const JOIN_MAX: Duration = Duration::from_secs(60);
 /// The most virtual time that training may take, and between two looks at it.
 const TRAINING_MAX: Duration = Duration::from_secs(60);
 const TRAINING_LOOK: Duration = Duration::from_millis(1);
-/// One key in so many is asked for to fill a cache: each group of leaves has more.
+/// One key in so many is read to fill a cache: each group of leaves has more.
 const WARM_STEP: usize = 512;
 const WARM_BATCH: usize = 64;
 
@@ -125,8 +125,8 @@ pub(super) fn await_training(simulation: &Simulation, client: &Client) -> Result
     }
 }
 
-/// Compute node `machine`'s client. Whoever connects in a process is of that process's machine, and so all of
-/// a compute node's connections share its cards.
+/// Compute node `machine`'s client. A client that connects in a process is of that process's machine, and so
+/// all of a compute node's connections share its cards.
 fn join(simulation: &Simulation, machine: usize, addresses: &[String]) -> Result<Client, CatalogueError> {
     let joined = Arc::new(Mutex::new(None));
     let (own, ours, addresses) = (simulation.clone(), Arc::clone(&joined), addresses.to_vec());

@@ -393,7 +393,7 @@ impl Ycsb {
         Ok(outcomes)
     }
 
-    /// The engines that were asked for.
+    /// The engines that were requested.
     fn engines(&self) -> Vec<Engine> {
         match &self.engine[..] {
             [] => vec![Engine::XStore],

@@ -33,7 +33,7 @@ pub(crate) struct Create {
     #[arg(long, value_name = "BYTES", default_value_t = 8)]
     value_size: usize,
     /// Who does what with it. In XStore-D each memory node gets a range of the kind's whole space of keys,
-    /// all of one width; `farsight load --engine xstore-d` makes the table with ranges that fit the keys
+    /// all of one width. `farsight load --engine xstore-d` makes the table with ranges that fit the keys
     /// loaded [default: xstore at a server, rolex in a pool]
     #[arg(long, value_name = "NAME", value_parser = engine())]
     engine: Option<Engine>,

@@ -21,7 +21,7 @@ use crate::value_text::ValueFormat;
 /// Fill a table from a file or a named set of keys
 ///
 /// A table that does not exist is made. An empty table is loaded in bulk and shows its pairs all at once, at
-/// the end; into a table with pairs they are put, in batches, and so they are into a pool's that had some.
+/// the end. Into a table with pairs they are put, in batches, and so they are into a pool's that had some.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Sources, by name or extension:
@@ -59,8 +59,8 @@ pub(crate) struct Load {
     /// What its keys are if the table is made now [default: u64]
     #[arg(long, value_enum)]
     kind: Option<Kind>,
-    /// Who does what with the table if it is made now; in XStore-D each memory node gets a range with as
-    /// many of these keys as the others [default: xstore at a server, rolex in a pool]
+    /// Who does what with the table if it is made now. In XStore-D each memory node gets a range with as many
+    /// of these keys as the others [default: xstore at a server, rolex in a pool]
     #[arg(long, value_name = "NAME", value_parser = engine())]
     engine: Option<Engine>,
     /// How to read the values of a CSV file

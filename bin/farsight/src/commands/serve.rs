@@ -83,7 +83,7 @@ pub(crate) struct Settings {
     /// The same as --listen shm://PATH [default: the default socket of this user, without --listen]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Serve other machines unprotected: whoever is on the way can read and change everything
+    /// Serve other machines unprotected: anyone on the way can read and change everything
     #[arg(long)]
     allow_plaintext: bool,
     #[command(flatten)]

@@ -21,7 +21,7 @@ use super::bench::cancellation;
 use document::Document;
 use record::{COMMIT, Record};
 
-/// Seeds that are run unless something else is asked for.
+/// Seeds that are run unless the command line says otherwise.
 const SEEDS_DEFAULT: u64 = 1_000;
 /// A month.
 const MINUTES_MAX: f64 = 43_200.0;
@@ -30,9 +30,9 @@ const THREADS_MAX: u64 = 4_096;
 
 /// Run clusters in virtual time, under faults that a seed decides, and judge every answer
 ///
-/// The real server and the real client on a simulated network card: READs torn between lines, calls lost,
-/// clients that die between two verbs, and whatever else the classes in the table name. Judged are each key's
-/// answers (is there an order that explains them?), what is left over at the end, and every wait.
+/// The real server and the real client on a simulated network card. READs are torn between lines, calls are
+/// lost, clients die between two verbs, and whatever else the classes in the table name happens. Judged are
+/// each key's answers (is there an order that explains them?), what is left over at the end, and every wait.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Simulate {
@@ -81,7 +81,7 @@ A trace shows what clients ask and are told (writes by their numbers, one
 each) among what the fabric does for it: verbs when they are sent and when
 they are back, with the versions of the lines they bring (* is changing),
 stores when others can see them, and faults where they strike. With --key it
-is that key's story: all that clients did while they asked for it, and every
+is that key's story: all that clients did while they worked on it, and every
 store into a leaf that they looked at.
 
 Seeds are independent. A run that is cut short, by --minutes or an interrupt,

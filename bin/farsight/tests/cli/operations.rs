@@ -195,7 +195,7 @@ fn a_hangup_that_was_ignored_at_the_start_ends_no_server() {
 fn a_hangup_ends_a_server_cleanly() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let socket = directory.path().join("test.sock");
-    // Whoever runs this test may have it ignored.
+    // The shell that runs this test may have it ignored.
     let mut default = std::process::Command::new("env");
     default.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_farsight"), "serve", "--socket"]);
     let server = start(default.arg(&socket));

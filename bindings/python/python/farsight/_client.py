@@ -32,7 +32,7 @@ def connect(url: str, *, allow_plaintext: bool = False, server_uids: Sequence[in
     The memory nodes of a pool are named with commas between, always in the same order:
     ``tcp://10.0.0.1:7474,tcp://10.0.0.2:7474``.
 
-    `allow_plaintext` connects over TCP to another machine, where whoever is on the way can read and change
+    `allow_plaintext` connects over TCP to another machine, where anyone on the way can read and change
     everything. `server_uids` are users, by number, whose servers are trusted over shared memory besides those of
     this process's own user and of root. Raises `ConnectError` if nobody answers there or another user's server
     does, `ValueError` for a URL that is none.

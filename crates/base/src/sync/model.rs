@@ -1,8 +1,8 @@
 //! What models are made of, whichever checker runs them.
 //!
-//! Loom tries all schedules with few preemptions, but forgets a load once another thread has loaded the same
-//! word, and with it the schedules in which a store came before that load. So a model looks more than once,
-//! and is run under shuttle too, which forgets nothing and draws its schedules at random.
+//! Loom tries all schedules with few preemptions. But it forgets a load once another thread has loaded the
+//! same word, and with it the schedules in which a store came before that load. So a model looks more than
+//! once. It also runs under shuttle, which forgets nothing and draws its schedules at random.
 
 #[cfg(loom)]
 pub use loom::thread;

@@ -1,19 +1,19 @@
-//! Loom's atomics, whose orderings a planted bug takes away.
+//! Loom's atomics, whose orderings an injected bug takes away.
 
 use std::sync::atomic::Ordering;
 
-use super::planted::{Bug, is_planted};
+use super::injected::{Bug, is_injected};
 
 fn of_load(ordering: Ordering) -> Ordering {
     match ordering {
-        Ordering::Acquire if is_planted(Bug::AcquireLoads) => Ordering::Relaxed,
+        Ordering::Acquire if is_injected(Bug::AcquireLoads) => Ordering::Relaxed,
         ordering => ordering,
     }
 }
 
 fn of_store(ordering: Ordering) -> Ordering {
     match ordering {
-        Ordering::Release if is_planted(Bug::ReleaseStores) => Ordering::Relaxed,
+        Ordering::Release if is_injected(Bug::ReleaseStores) => Ordering::Relaxed,
         ordering => ordering,
     }
 }
@@ -22,9 +22,9 @@ fn of_store(ordering: Ordering) -> Ordering {
 #[track_caller]
 pub fn fence(ordering: Ordering) {
     let is_missing = match ordering {
-        Ordering::Acquire => is_planted(Bug::AcquireFences),
-        Ordering::Release => is_planted(Bug::ReleaseFences),
-        Ordering::SeqCst => is_planted(Bug::SeqCstFences),
+        Ordering::Acquire => is_injected(Bug::AcquireFences),
+        Ordering::Release => is_injected(Bug::ReleaseFences),
+        Ordering::SeqCst => is_injected(Bug::SeqCstFences),
         _ => false,
     };
     if !is_missing {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::sync::injected::{Bug, assert_found};
 use crate::sync::model::{check, thread};
-use crate::sync::planted::{Bug, assert_found};
 
 type Words = [AtomicU64; WORDS_PER_LINE];
 
@@ -63,7 +63,7 @@ fn read_words_are_a_snapshot() {
     assert_eq!(read_stamped_words(&line, [2, 7]).map(|(_, words)| words), Some([2, 2]));
 }
 
-/// What was written before a line, as a value before its key, is seen by whoever sees that line written.
+/// A reader that sees a line written sees what was written before it, as a value before its key.
 fn lines_are_seen_in_the_order_of_their_writes() {
     let lines = Arc::new([new_line(), new_line()]);
     let written = Arc::clone(&lines);

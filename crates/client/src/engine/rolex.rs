@@ -166,7 +166,7 @@ impl<C: Connection> PoolCalls for Calls<C> {
     }
 
     fn give_up(&self) {
-        self.nodes.given_up().raise();
+        self.nodes.poisoned().raise();
     }
 
     /// Asks the leaf's own memory node first, which alone knows the lock's lease: where a process has to be

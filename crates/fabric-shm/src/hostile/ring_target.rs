@@ -1,5 +1,5 @@
-//! A ring under any sequence of pushes, takes and scribbles: frames come out as they went in, and once the
-//! peer has scribbled, nothing comes but whole frames or a [`Disorder`].
+//! A ring under any sequence of pushes, takes and scribbles. Frames come out as they went in. Once the peer
+//! has scribbled, nothing comes but whole frames or a [`Disorder`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;

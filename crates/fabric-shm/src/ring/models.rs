@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use farsight_base::sync::injected::assert_found;
 use farsight_base::sync::model::{WakeUp, check, thread};
-use farsight_base::sync::planted::assert_found;
 
 use super::*;
 use crate::mapping::Mapping;
@@ -82,7 +82,7 @@ fn frames_arrive(count: u64) {
     consumer.join().unwrap();
 }
 
-/// A peer that writes counters and words as it likes, while they are looked at: whatever comes out is a
+/// A peer that writes counters and words as it likes, while this side looks at them. Whatever comes out is a
 /// frame no longer than the limit or a [`Disorder`], and no more words than a ring has.
 fn lies_are_bounded() {
     let shared = shared();

@@ -14,7 +14,7 @@ use crate::roles::await_ready;
 /// What this process may have open.
 const LIMIT: u64 = 64;
 const REGION: RegionId = RegionId(1);
-/// Queues asked for in vain.
+/// Queues requested in vain.
 const ATTEMPTS: usize = 40;
 
 /// Descriptors that are in nobody's way but take their room.

@@ -14,8 +14,8 @@ use crate::harness::{Directory, FORMAT, Running, call, connect};
 /// A user that nobody is.
 const OTHER: u32 = 54_321;
 
-/// A directory in which every user may listen, as in the system's shared temporary one; none, and a line that
-/// says so, for a user who cannot act as another one. Under `FARSIGHT_CI` that fails.
+/// A directory in which every user may listen, as in the system's shared temporary one. For a user who cannot
+/// act as another one there is none, and a line says so. Under `FARSIGHT_CI` that fails.
 fn shared_directory() -> Option<Directory> {
     if !rustix::process::geteuid().is_root() {
         assert!(std::env::var_os("FARSIGHT_CI").is_none(), "FARSIGHT_CI forbids to skip: this needs root");

@@ -1,7 +1,7 @@
 //! What only shared memory between processes can show: death by signal, seals, forks, paths, hostile peers.
 //!
 //! Tests that count a process's own resources, or change them, run in a process of their own
-//! ([`harness::isolated`]); clients and servers that must die run in processes that play a role ([`roles`]).
+//! ([`harness::isolated`]). Clients and servers that must die run in processes that play a role ([`roles`]).
 
 mod descriptors;
 mod foreign;

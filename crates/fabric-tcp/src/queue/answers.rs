@@ -17,18 +17,18 @@ use crate::frames::{Denial, Heading, NOT_PICKED, VerbKind, lines_of_bytes};
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Arriving {
     Heading,
-    /// What the oldest frame's sieved READs found; then as many `lines` in all.
+    /// What the oldest frame's filtered READs found; then as many `lines` in all.
     Picks {
         executed: usize,
         denial: Option<Denial>,
         picks: usize,
         lines: u64,
     },
-    /// Lines of the oldest frame's READs from verb `next` on, before which `sieved` are sieved, then the
+    /// Lines of the oldest frame's READs from verb `next` on, before which `filtered` are filtered, then the
     /// words of its atomics.
     Verbs {
         next: usize,
-        sieved: usize,
+        filtered: usize,
         executed: usize,
         denial: Option<Denial>,
     },
@@ -38,10 +38,10 @@ pub(super) enum Arriving {
     },
 }
 
-/// Words and sieved READs' findings that the first `executed` verbs of a frame yield.
+/// Words and filtered READs' findings that the first `executed` verbs of a frame yield.
 fn yields(sent: &Sent, executed: usize) -> (u64, u64) {
     sent.verbs[..executed].iter().fold((0, 0), |(words, picks), verb| {
-        (words + u64::from(verb.kind.is_atomic()), picks + u64::from(verb.kind == VerbKind::ReadSieved))
+        (words + u64::from(verb.kind.is_atomic()), picks + u64::from(verb.kind == VerbKind::ReadFiltered))
     })
 }
 
@@ -50,13 +50,13 @@ fn yields_lines(sent: &Sent, executed: usize, picks: &[u8]) -> Option<u64> {
     let mut found = picks.iter();
     let mut lines = lines_of_bytes(picks.len());
     for verb in &sent.verbs[..executed] {
-        if verb.kind == VerbKind::ReadSieved {
+        if verb.kind == VerbKind::ReadFiltered {
             let word = *found.next()?;
-            let is_picked = verb.sieve.names(usize::from(word));
+            let is_picked = verb.filter.names(usize::from(word));
             if !is_picked && word != NOT_PICKED {
                 return None;
             }
-            lines += verb.sieve.lines_back(is_picked);
+            lines += verb.filter.lines_back(is_picked);
         } else if verb.kind.is_read() {
             lines += verb.count as usize;
         }
@@ -73,8 +73,8 @@ impl TcpQueue {
                 Arriving::Picks { executed, denial, picks, lines } => {
                     self.take_picks(executed, denial, picks, lines)?
                 }
-                Arriving::Verbs { next, sieved, executed, denial } => {
-                    self.take_results(next, sieved, executed, denial)
+                Arriving::Verbs { next, filtered, executed, denial } => {
+                    self.take_results(next, filtered, executed, denial)
                 }
                 Arriving::Reply { length_bytes } => self.take_answer(length_bytes),
             };
@@ -115,7 +115,7 @@ impl TcpQueue {
         Ok(true)
     }
 
-    /// Takes what sieved READs found. False if more has to arrive first.
+    /// Takes what filtered READs found. False if more has to arrive first.
     fn take_picks(
         &mut self,
         executed: usize,
@@ -128,10 +128,10 @@ impl TcpQueue {
         self.picks.extend_from_slice(&self.inbox.bytes(range)[..count]);
         let oldest = self.under_way.front().expect("a frame is being answered");
         if yields_lines(oldest, executed, &self.picks) != Some(lines) {
-            let got = format!("{lines} lines, and for sieved READs {:?}", self.picks);
+            let got = format!("{lines} lines, and for filtered READs {:?}", self.picks);
             return Err(self.unintelligible("completions", got));
         }
-        self.arriving = Arriving::Verbs { next: 0, sieved: 0, executed, denial };
+        self.arriving = Arriving::Verbs { next: 0, filtered: 0, executed, denial };
         Ok(true)
     }
 
@@ -140,7 +140,7 @@ impl TcpQueue {
     fn take_results(
         &mut self,
         mut next: usize,
-        mut sieved: usize,
+        mut filtered: usize,
         executed: usize,
         denial: Option<Denial>,
     ) -> bool {
@@ -149,15 +149,15 @@ impl TcpQueue {
             let verb = sent.verbs[next];
             if verb.kind.is_read() {
                 let (mut count, mut pick) = (verb.count as usize, None);
-                if verb.kind == VerbKind::ReadSieved {
-                    pick = Some(self.picks[sieved]).filter(|pick| *pick != NOT_PICKED);
-                    count = verb.sieve.lines_back(pick.is_some());
+                if verb.kind == VerbKind::ReadFiltered {
+                    pick = Some(self.picks[filtered]).filter(|pick| *pick != NOT_PICKED);
+                    count = verb.filter.lines_back(pick.is_some());
                 }
                 let Some(lines) = self.inbox.next(count) else {
-                    self.arriving = Arriving::Verbs { next, sieved, executed, denial };
+                    self.arriving = Arriving::Verbs { next, filtered, executed, denial };
                     return false;
                 };
-                sieved += usize::from(verb.kind == VerbKind::ReadSieved);
+                filtered += usize::from(verb.kind == VerbKind::ReadFiltered);
                 let held = &mut self.slots[verb.slot];
                 if held.serial == verb.serial {
                     (held.content, held.at) = (Content::Staged, lines.start as u64);
@@ -170,7 +170,7 @@ impl TcpQueue {
         }
         let word_count = yields_words(sent, executed);
         let Some(words) = self.inbox.next(word_count.div_ceil(WORDS_PER_LINE)) else {
-            self.arriving = Arriving::Verbs { next, sieved, executed, denial };
+            self.arriving = Arriving::Verbs { next, filtered, executed, denial };
             return false;
         };
         self.finish_verbs(executed, denial, words);

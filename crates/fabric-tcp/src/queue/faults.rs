@@ -155,7 +155,7 @@ impl TcpQueue {
 
 fn name(kind: VerbKind) -> &'static str {
     match kind {
-        VerbKind::ReadPlain | VerbKind::ReadStamped | VerbKind::ReadSieved => "READ",
+        VerbKind::ReadPlain | VerbKind::ReadStamped | VerbKind::ReadFiltered => "READ",
         VerbKind::Write => "WRITE",
         VerbKind::CompareSwap => "compare_swap",
         VerbKind::FetchAdd => "fetch_add",

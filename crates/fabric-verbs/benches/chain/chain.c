@@ -23,7 +23,7 @@
 enum { CHAIN = 16, READ_BYTES = 64, REGION_BYTES = 1 << 20, PORT = 1, WARM_UP = 50 };
 
 /* What one side tells the other. */
-struct greeting {
+struct handshake {
     union ibv_gid gid;
     uint64_t address;
     uint32_t queue_pair, key;
@@ -56,14 +56,14 @@ static int choose_gid(struct ibv_context *context, union ibv_gid *gid) {
     return -1;
 }
 
-static void open_side(struct side *side, const char *device, struct greeting *greeting) {
+static void open_side(struct side *side, const char *device, struct handshake *handshake) {
     struct ibv_device **devices = ibv_get_device_list(NULL);
     require(devices != NULL, "listing RDMA devices");
     while (*devices != NULL && strcmp(ibv_get_device_name(*devices), device) != 0) devices++;
     require(*devices != NULL, "there is no such device");
     side->context = ibv_open_device(*devices);
     require(side->context != NULL, "opening the device");
-    side->gid_index = choose_gid(side->context, &greeting->gid);
+    side->gid_index = choose_gid(side->context, &handshake->gid);
     side->domain = ibv_alloc_pd(side->context);
     side->completions = ibv_create_cq(side->context, 2 * CHAIN, NULL, NULL, 0);
     side->memory = aligned_alloc(4096, REGION_BYTES);
@@ -80,12 +80,12 @@ static void open_side(struct side *side, const char *device, struct greeting *gr
     };
     side->pair = ibv_create_qp(side->domain, &wanted);
     require(side->pair != NULL, "creating a queue pair");
-    greeting->address = (uintptr_t)side->memory;
-    greeting->queue_pair = side->pair->qp_num;
-    greeting->key = side->region->rkey;
+    handshake->address = (uintptr_t)side->memory;
+    handshake->queue_pair = side->pair->qp_num;
+    handshake->key = side->region->rkey;
 }
 
-static void connect_side(struct side *side, const struct greeting *peer) {
+static void connect_side(struct side *side, const struct handshake *peer) {
     struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_INIT, .port_num = PORT,
                                      .qp_access_flags = IBV_ACCESS_REMOTE_READ};
     int failed = ibv_modify_qp(side->pair, &attributes,
@@ -121,7 +121,7 @@ static double microseconds(clockid_t clock) {
 }
 
 /* Posts a chain of READs from random places and waits for its last completion. */
-static void read_chain(struct side *side, const struct greeting *peer, uint64_t *random) {
+static void read_chain(struct side *side, const struct handshake *peer, uint64_t *random) {
     struct ibv_send_wr requests[CHAIN], *refused;
     struct ibv_sge places[CHAIN];
     for (int index = 0; index < CHAIN; index++) {
@@ -152,7 +152,7 @@ static int ascending(const void *left, const void *right) {
 }
 
 /* Reads until all chains are timed, and prints what they took. */
-static void measure(struct side *side, const struct greeting *peer, int chains) {
+static void measure(struct side *side, const struct handshake *peer, int chains) {
     double *times = malloc(sizeof *times * (size_t)chains);
     uint64_t random = 1;
     require(times != NULL, "memory for the times");
@@ -169,9 +169,9 @@ static void measure(struct side *side, const struct greeting *peer, int chains) 
 /* The child: hands out its memory, waits for the parent's last word, and tells its processor time. */
 static void own(int channel, const char *device) {
     struct side side;
-    struct greeting mine = {0}, peer;
+    struct handshake mine = {0}, peer;
     open_side(&side, device, &mine);
-    require(write(channel, &mine, sizeof mine) == sizeof mine, "greeting the reader");
+    require(write(channel, &mine, sizeof mine) == sizeof mine, "handshake with the reader");
     require(read(channel, &peer, sizeof peer) == sizeof peer, "hearing the reader");
     connect_side(&side, &peer);
     double begun = microseconds(CLOCK_PROCESS_CPUTIME_ID);
@@ -195,10 +195,10 @@ int main(int count, char **arguments) {
     }
     close(channels[1]);
     struct side side;
-    struct greeting mine = {0}, peer;
+    struct handshake mine = {0}, peer;
     open_side(&side, arguments[1], &mine);
     require(read(channels[0], &peer, sizeof peer) == sizeof peer, "hearing the owner");
-    require(write(channels[0], &mine, sizeof mine) == sizeof mine, "greeting the owner");
+    require(write(channels[0], &mine, sizeof mine) == sizeof mine, "handshake with the owner");
     connect_side(&side, &peer);
     char word;
     require(read(channels[0], &word, 1) == 1, "the owner is ready");

@@ -23,8 +23,8 @@ const ROUNDS: usize = 21;
 const FORMAT_VERSION: u32 = 1;
 const PATIENCE: Duration = Duration::from_secs(3600);
 
-/// What a round is done with: how READs are checked, and whether the reader polls, as the C program does, or
-/// waits as sessions do, who look for a moment and then sleep.
+/// What a round is done with: how READs are checked, and how the reader waits. It polls, as the C program
+/// does, or it spins for a moment and then sleeps, as sessions do.
 #[derive(Clone, Copy)]
 struct Way {
     mode: ReadMode,

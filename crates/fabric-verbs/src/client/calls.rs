@@ -1,10 +1,10 @@
 //! A client's calls: which wait, which are under way, which are answered.
 //!
 //! Invariant: at most [`CALLS_MAX`] requests are under way, one a window, and as many receives wait for their
-//! replies, so neither side's card ever finds no room for a message of an honest peer. A window is free again
-//! when its request has been acknowledged *and* answered: a reply may overtake the acknowledgement, and until
-//! that comes the card may send the request again. A reply is kept only if its sequence number is the one
-//! that its slot waits for: a slot may be posted to again while an earlier call's reply is still on its way.
+//! replies. So each side's card has room for every message of an honest peer. A window is free again when its
+//! request has been acknowledged *and* answered. A reply may overtake the acknowledgement, and until that
+//! comes the card may send the request again. A reply is kept only if its sequence number is the one that its
+//! slot waits for. A slot may be posted to again while an earlier call's reply is still on its way.
 //!
 //! Bounds: requests that find no window wait, at most one a slot; replies wait in their slot, at most one.
 

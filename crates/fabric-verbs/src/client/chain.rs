@@ -1,8 +1,8 @@
 //! Work as the card takes it: a chain, posted with one call.
 //!
 //! Invariant: works stand in posting order. READs that are done again stand in a [`Round`] of their own,
-//! which is posted when the round before is complete: so a READ's second begins after its first has ended,
-//! and its third after its second. Fenced works in one chain would say the same to the card, but Soft-RoCE
+//! which is posted when the round before is complete. So a READ's second begins after its first has ended,
+//! and its third after its second. Fenced works in one chain would say the same to the card. But Soft-RoCE
 //! forgets to go on after a fence when its last READ completes at the wrong moment (seen on Linux 6.1).
 
 use std::io;
@@ -46,7 +46,7 @@ impl Round {
         self.reads.len()
     }
 
-    /// What it costs beside the READs that were asked for. Those count once, at their doorbell, with all of
+    /// What it costs beside the READs that were posted. Those count once, at their doorbell, with all of
     /// their bytes; so what comes on top is stamps, in this round as in the other.
     pub(super) fn meters(&self) -> Meters {
         let reads = self.reads.len() as u64;

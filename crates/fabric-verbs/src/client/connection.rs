@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use farsight_base::{ClientId, Epoch};
 use farsight_fabric::{Connection, FabricError};
 use farsight_fabric_net::packets::Packets;
-use farsight_fabric_net::{Approach, Tls, Waiting, os};
+use farsight_fabric_net::{Connector, Tls, Waiting, os};
 
 use super::link::{ANSWER_TIMEOUT, Link, Welcome};
 use super::queue::VerbsQueue;
@@ -30,7 +30,7 @@ pub struct ConnectOptions {
     /// With it, the server must have a certificate for the name or address connected to, this client shows
     /// its own, and keys are told in secret. What the cards then send is in the clear all the same.
     pub tls: Option<Tls>,
-    /// Connects to other machines without certificates: whoever is on the way learns the keys, or plays the
+    /// Connects to other machines without certificates: anyone on the way learns the keys, or plays the
     /// server.
     pub allow_plaintext: bool,
     /// How sessions wait for completions.
@@ -72,7 +72,7 @@ impl VerbsConnection {
         options: ConnectOptions,
         timeout: Duration,
     ) -> Result<Self, FabricError> {
-        let approach = Approach {
+        let connector = Connector {
             peer: address,
             scheme: "rdma",
             tls: options.tls.as_ref(),
@@ -82,13 +82,13 @@ impl VerbsConnection {
             timeout,
         };
         let connecting = os::during(format!("connecting to {address}"));
-        let (domain, packets, welcome) = approach.at_any_address(|server| {
-            let socket = approach.connect(server)?;
+        let (domain, packets, welcome) = connector.at_any_address(|server| {
+            let socket = connector.connect(server)?;
             // Before anything is said: a server need not hear of a client that has no device.
             let own = own_address(&socket, server)?;
             let device = Device::choose(options.device.as_deref(), own).map_err(&connecting)?;
             let domain = ProtectionDomain::new(device).map_err(&connecting)?;
-            let (packets, welcome) = greet(&approach, socket, options.format_version)?;
+            let (packets, welcome) = greet(&connector, socket, options.format_version)?;
             Ok((domain, packets, welcome))
         })?;
         let (sender, answers) = mpsc::channel();
@@ -168,20 +168,20 @@ fn own_address(socket: &OwnedFd, server: SocketAddr) -> Result<IpAddr, FabricErr
 
 /// The handshake.
 fn greet(
-    approach: &Approach<'_>,
+    connector: &Connector<'_>,
     socket: OwnedFd,
     format_version: u32,
 ) -> Result<(Packets, Welcome), FabricError> {
     let hello = FromClient::Hello { magic: MAGIC, fabric_version: FABRIC_VERSION, format_version };
-    let (packets, answer) = approach.greet(socket, &hello.encode())?;
-    let peer = approach.peer.to_owned();
+    let (packets, answer) = connector.greet(socket, &hello.encode())?;
+    let peer = connector.peer.to_owned();
     match FromServer::decode(&answer) {
         Ok(FromServer::Welcome { epoch, client }) => Ok((packets, Welcome { epoch: Epoch(epoch), client })),
         Ok(FromServer::Refusal { text } | FromServer::Dismissal { text }) => {
             Err(FabricError::Refused { peer, reason: text })
         }
         Ok(FromServer::Goodbye { text }) => Err(FabricError::Disconnected { peer, reason: text }),
-        Ok(other) => Err(approach.protocol(format!("{other:?}"))),
-        Err(error) => Err(approach.protocol(error.to_string())),
+        Ok(other) => Err(connector.protocol(format!("{other:?}"))),
+        Err(error) => Err(connector.protocol(error.to_string())),
     }
 }

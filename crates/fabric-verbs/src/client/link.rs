@@ -4,8 +4,8 @@
 //! Invariant: once the `life` word is not [`ALIVE`] it never is again, and every verb of every queue of the
 //! link fails. The reason stands before the word changes.
 //!
-//! Protocol: one watcher thread reads the control connection; it hands answers to whoever asked, and ends the
-//! link when the server says so or hangs up. One question is under way at a time.
+//! Protocol: one watcher thread reads the control connection. It hands answers to the thread that asked, and
+//! ends the link when the server says so or hangs up. One question is under way at a time.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -140,7 +140,7 @@ impl Link {
         let _ = self.ending.set(ending);
         // Release: the reason comes first. Partner: the Acquire load in `check`.
         self.life.store(ENDED, Ordering::Release);
-        // Whoever sleeps beside the socket sees it hang up.
+        // A thread that sleeps beside the socket sees it hang up.
         os::hang_up(&self.socket);
     }
 

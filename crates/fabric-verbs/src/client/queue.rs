@@ -1,7 +1,7 @@
 //! One session's queue of verbs.
 //!
-//! Invariant: what a region's bounds or rights forbid is refused when it is posted, by what the client
-//! learned at attaching, so no honest client's verb is refused by the server's card. The verb's slot yields
+//! Invariant: a client refuses what a region's bounds or rights forbid when it is posted, by what it learned
+//! at attaching. So the server's card refuses no honest client's verb. The verb's slot yields
 //! [`FabricError::AccessDenied`], every verb posted after it [`FabricError::Disconnected`], and so does every
 //! doorbell after that batch's own. What a card reports ends the whole connection.
 //!
@@ -12,8 +12,8 @@
 //!
 //! A stamped READ on a device that does not read lines whole is done three times, one round after the other
 //! (see [`Round`]). A line is taken from the second copy; its stamp is made odd unless the first, the second
-//! and the third are equal. The first stamp is read before any word of the second copy, the third after:
-//! equal even stamps mean that no write began or ended in between (versions only grow), so the copy is a
+//! and the third are equal. The first stamp is read before any word of the second copy, the third after.
+//! Equal even stamps mean that no write began or ended in between (versions only grow), so the copy is a
 //! snapshot.
 
 use std::collections::VecDeque;
@@ -296,8 +296,8 @@ impl VerbsQueue {
         Ok(())
     }
 
-    /// Posts the rounds whose time has come, as far as there is room in the card's queue: what completes
-    /// makes it, and is asked for again and again by whoever waits.
+    /// Posts the rounds whose time has come, as far as there is room in the card's queue. Completions make
+    /// room, and a caller that waits polls for them again and again.
     fn post_due_rounds(&mut self) -> Result<(), FabricError> {
         while let Some(due) = self.due_rounds.front()
             && due.round.len() <= self.sends_max - self.works_under_way
@@ -347,7 +347,7 @@ impl VerbsQueue {
     /// Posts what is left of the chain, as `piece`, in as many parts as the room in the card's queue makes
     /// necessary.
     fn send(&mut self, mut piece: UnderWay) -> Result<(), FabricError> {
-        // Asked for only when there is something to wait for: some machines take microseconds to tell.
+        // Read only when there is something to wait for: some machines take microseconds to tell.
         let mut begun = None;
         while self.chain.left() > 0 {
             let count = self.chain.left().min(self.sends_max - self.works_under_way);

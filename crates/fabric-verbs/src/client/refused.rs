@@ -1,5 +1,5 @@
 //! What the server's card refuses when a client does not check its verbs itself. Needs a device, so tests
-//! here are ignored unless they are asked for.
+//! here are ignored unless they are requested.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

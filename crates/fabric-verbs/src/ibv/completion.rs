@@ -103,7 +103,7 @@ impl CompletionQueue {
         let library = self.device.library.0;
         let (mut queue, mut user) = (null_mut(), null_mut());
         let mut count = 0;
-        // Bounded: no more events come than were asked for.
+        // Bounded: no more events come than were requested.
         while count < 64 {
             // SAFETY: channel and both places live; the descriptor does not block.
             let outcome =

@@ -1,7 +1,9 @@
 //! Devices: which there are, which one to use, and what it can do.
 //!
-//! Protocol of choosing: the device that was named, or else the one that has the address over which the peers
-//! talk TCP (a RoCE v2 address is an IP address), or else the first with an active port.
+//! Protocol of choosing:
+//! 1. The device that was named.
+//! 2. Or else the one that has the address over which the peers talk TCP. A RoCE v2 address is an IP address.
+//! 3. Or else the first with an active port.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::ptr::NonNull;
@@ -308,9 +310,9 @@ impl Device {
         })
     }
 
-    /// True if each line of a READ that this device serves comes whole. No standard promises it: a card
-    /// fetches memory in lines that the processor's caches hand out whole, which systems on these cards have
-    /// relied on since FaRM (Dragojević et al., NSDI 2014, section 4). Software copies words.
+    /// True if each line of a READ that this device serves comes whole. No standard promises it. But a card
+    /// fetches memory in lines that the processor's caches hand out whole. Systems on these cards have relied
+    /// on that since FaRM (Dragojević et al., NSDI 2014, section 4). Software copies words.
     pub(crate) fn reads_lines_whole(&self) -> bool {
         cfg!(target_arch = "x86_64") && self.attributes.vendor == VENDOR_MELLANOX
     }

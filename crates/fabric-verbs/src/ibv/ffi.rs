@@ -1,7 +1,7 @@
 //! The part of libibverbs' interface that this crate uses, as C sees it on 64-bit Linux.
 //!
 //! Invariant: sizes and offsets are those of version 1.1 of the library's binary interface, which has not
-//! changed since 2008; they were taken from its header by `offsetof` and are asserted below. Structures that
+//! changed since 2008. They were taken from its header by `offsetof` and are asserted below. Structures that
 //! the library alone makes are declared no further than the last field read here.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};

@@ -1,7 +1,7 @@
 //! Memory that devices read and write.
 //!
 //! Invariant: a registration holds its memory and its protection domain, so a device never reaches memory
-//! that is gone. Memory is seen as `&[AtomicU64]` alone, whoever writes it.
+//! that is gone. Memory is seen as `&[AtomicU64]` alone, whether a device or a processor writes it.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -42,7 +42,7 @@ unsafe impl Sync for Memory {}
 
 impl Memory {
     /// Zeroed memory of at least `length_bytes`, in whole units of `alignment_bytes` (pages, or huge pages,
-    /// which are asked for then).
+    /// which are requested then).
     pub(crate) fn zeroed(length_bytes: usize, alignment_bytes: usize) -> Result<Self, FabricError> {
         let failed = || {
             let error = std::io::Error::from(std::io::ErrorKind::OutOfMemory);
@@ -71,14 +71,14 @@ impl Memory {
     /// All words.
     pub(crate) fn words(&self) -> &[AtomicU64] {
         // SAFETY: `base` is page-aligned and mapped for `length_bytes` while `self` lives, zeroed by the
-        // kernel; `AtomicU64` has no invalid values, and whoever writes it elsewhere, device or processor,
-        // does so where this process looks by atomics alone.
+        // kernel. `AtomicU64` has no invalid values. Any other writer, device or processor, writes words at
+        // which this process looks by atomics alone.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.length_bytes / 8) }
     }
 
-    /// Takes every page from the kernel. Before the memory is registered for READ alone: what the kernel pins
-    /// for a device that only reads may otherwise be the page of zeros that all processes share, and not the
-    /// page that this process writes later.
+    /// Takes every page from the kernel. This must precede a registration for READ alone. What the kernel
+    /// pins for a device that only reads may otherwise be the page of zeros that all processes share, and not
+    /// the page that this process writes later.
     pub(crate) fn populate(&self) {
         for page in self.words().chunks(PAGE_BYTES / 8) {
             // A store that changes nothing, beside writers too. Relaxed: nothing is published.
@@ -116,8 +116,8 @@ impl Drop for Memory {
 pub(crate) enum Holder {
     /// This crate's own.
     Own(Arc<Memory>),
-    /// A region's, of any host of this process. Its words stay in place while the `Arc` is held: whoever
-    /// holds one may borrow them for as long, and no region could know that nobody does.
+    /// A region's, of any host of this process. Its words stay in place while the `Arc` is held: any holder
+    /// may borrow them for as long, and no region could know that nobody does.
     Region(Arc<dyn Region>),
 }
 

@@ -1,8 +1,10 @@
 //! Queue pairs of reliable connections, and the receives that a client's queue pairs share.
 //!
-//! Protocol of a queue pair's states: made and initialised at once; connected (ready to receive, then to
-//! send) when the peer's [`Endpoint`] is known; in error from the first failure, or when told; gone when
-//! dropped, and from then on nothing of it executes.
+//! Protocol of a queue pair's states:
+//! 1. Made and initialised at once.
+//! 2. Connected (ready to receive, then to send) when the peer's [`Endpoint`] is known.
+//! 3. In error from the first failure, or when told.
+//! 4. Gone when dropped: from then on nothing of it executes.
 
 use std::io;
 use std::ptr::{NonNull, null_mut};

@@ -36,8 +36,8 @@ pub struct DeviceReport {
     pub queue_work_max: u32,
     /// Bytes of one packet.
     pub path_unit_bytes: u32,
-    /// Bytes that a queue pair takes from where they are, if it was asked for as many as this fabric uses;
-    /// none if the port is down.
+    /// Bytes that a queue pair takes from where they are, if as many as this fabric uses were requested; none
+    /// if the port is down.
     pub inline_bytes_max: Option<u32>,
     /// How its atomics behave: among its own queue pairs, or with the processor's too.
     pub atomics: &'static str,

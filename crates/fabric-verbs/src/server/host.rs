@@ -4,7 +4,7 @@
 //! machine's silence, a broken rule, a fence. With it go its queue pairs, and then nothing of it
 //! executes. Once none of its requests executes either, the server is told, which may keep more of it.
 //!
-//! Protocol: one control thread calls [`Host::step`] in a loop; everything there is non-blocking but for the
+//! Protocol: one control thread calls [`Host::step`] in a loop. Everything there is non-blocking but for the
 //! making of queue pairs, so a client that is silent, slow or hostile holds up nobody. Up to its hello a
 //! connection is [`Admission`]'s, and takes the place of no client.
 
@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use farsight_base::{ClientId, Epoch, RegionId};
 use farsight_fabric::{FabricError, Host, Region, RegionRights};
 use farsight_fabric_net::{
-    Admission, AdmissionOptions, Complaints, Ending, LISTENER_TOKEN, Manners, Newcomer, Tls, Waiting, bind,
-    os,
+    Admission, AdmissionOptions, DisconnectQueue, Ending, Handshake, LISTENER_TOKEN, Newcomer, Tls, Waiting,
+    bind, os,
 };
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -61,8 +61,8 @@ pub struct ListenOptions {
     /// With it, only clients with a certificate are let in, and where regions lie and under which keys is
     /// told in secret. What the cards then send is in the clear all the same.
     pub tls: Option<Tls>,
-    /// Listens beyond this machine without certificates: whoever reaches the port is let in, and whoever is
-    /// on the way learns the keys.
+    /// Listens beyond this machine without certificates: anyone who reaches the port is let in, and anyone on
+    /// the way learns the keys.
     pub allow_plaintext: bool,
     /// How workers wait for calls.
     pub waiting: Waiting,
@@ -91,11 +91,11 @@ pub enum ListenError {
 #[derive(Debug)]
 pub struct VerbsHost {
     address: SocketAddr,
-    manners: Manners,
+    handshake: Handshake,
     waiting: Waiting,
     tenants: Tenants,
     epoll: OwnedFd,
-    complaints: Arc<Complaints>,
+    disconnects: Arc<DisconnectQueue>,
     sessions: Mutex<Sessions>,
     regions: Mutex<Vec<Offer>>,
     ports: Mutex<Ports>,
@@ -168,7 +168,7 @@ impl VerbsHost {
         let epoch = Epoch(u64::from_le_bytes(os::random().map_err(failed("A bug"))?));
         Ok(Self {
             address: bound,
-            manners: Manners {
+            handshake: Handshake {
                 epoch,
                 magic: MAGIC,
                 fabric_version: FABRIC_VERSION,
@@ -177,7 +177,7 @@ impl VerbsHost {
             waiting: options.waiting,
             tenants: Tenants::new(device, options.tls.is_some()).map_err(&listening)?,
             epoll,
-            complaints: Arc::new(Complaints::new(wake)),
+            disconnects: Arc::new(DisconnectQueue::new(wake)),
             sessions: Mutex::new(Sessions { admission, by_id: HashMap::new(), leaving: Vec::new() }),
             regions: Mutex::default(),
             ports: Mutex::default(),
@@ -216,7 +216,7 @@ impl VerbsHost {
             return;
         };
         let id = ClientId(connection);
-        let tenant = check_hello(&hello, &self.manners).and_then(|()| {
+        let tenant = check_hello(&hello, &self.handshake).and_then(|()| {
             if sessions.by_id.len() >= SESSIONS_MAX {
                 let reason = format!("{SESSIONS_MAX} clients are connected already: let some of them end");
                 return Err(Ending::Refused(reason));
@@ -227,7 +227,7 @@ impl VerbsHost {
         match tenant {
             Ok(tenant) => {
                 // A client that is gone before it was welcomed never was one.
-                let Ok(session) = Session::welcome(id, packets, tenant, &self.manners) else { return };
+                let Ok(session) = Session::welcome(id, packets, tenant, &self.handshake) else { return };
                 sessions.by_id.insert(id, session);
                 // A hello may have a question right behind it.
                 self.attend(sessions, id);
@@ -265,7 +265,7 @@ impl VerbsHost {
         if let Some(session) = sessions.by_id.get_mut(&id) {
             // What it said may have been taken from its socket already, which then stays silent.
             session.has_more = true;
-            os::signal(&self.complaints.wake);
+            os::signal(&self.disconnects.wake);
         }
     }
 
@@ -286,9 +286,9 @@ impl VerbsHost {
             session.asked = None;
             return session.tell(&FromServer::NoSuchRegion { region: id });
         };
-        // Whoever asks is answered when the region is prepared, and registered for its tenant.
+        // The client is answered when the region is prepared, and registered for its tenant.
         let attached =
-            if offer.is_prepared() { session.tenant.attach(offer, &self.complaints) } else { None };
+            if offer.is_prepared() { session.tenant.attach(offer, &self.disconnects) } else { None };
         let Some(attached) = attached else { return Ok(()) };
         session.asked = None;
         session.tell(&match attached {
@@ -303,7 +303,7 @@ impl VerbsHost {
         })
     }
 
-    /// Opens the queue that the client asked for, if there is a port.
+    /// Opens the queue that the client requested, if there is a port.
     fn open_queue(&self, sessions: &mut Sessions, id: ClientId, peer: Endpoint) -> Result<(), Ending> {
         let Some(port) = self.next_port() else { return Ok(()) };
         let planned = sessions.completions() + RECEIVES + CALLS_MAX;
@@ -375,7 +375,7 @@ impl VerbsHost {
                 return Err(os::system_error(format!("exporting {id}"), &error, remedy));
             }
             let offer = Offer::new(Arc::clone(region), rights);
-            let preparing = self.tenants.prepare(&offer, take_memory, &self.complaints)?;
+            let preparing = self.tenants.prepare(&offer, take_memory, &self.disconnects)?;
             regions.push(offer);
             preparing
         };
@@ -411,13 +411,13 @@ impl VerbsHost {
         let _ = epoll::delete(&self.epoll, session.packets.socket());
         sessions.leaving.push((id, session.queues.clone()));
         // A fence comes from another thread than the one that steps.
-        os::signal(&self.complaints.wake);
+        os::signal(&self.disconnects.wake);
         session.end(ending);
         self.notice_ports();
     }
 
-    fn attend_to_time_and_complaints(&self, sessions: &mut Sessions) {
-        for (client, ending) in self.complaints.take() {
+    fn attend_to_time_and_disconnects(&self, sessions: &mut Sessions) {
+        for (client, ending) in self.disconnects.take() {
             self.end(sessions, client, ending);
         }
         sessions.admission.attend_to_time(&self.epoll);
@@ -444,7 +444,7 @@ impl Host for VerbsHost {
     }
 
     fn epoch(&self) -> Epoch {
-        self.manners.epoch
+        self.handshake.epoch
     }
 
     fn message_bytes_max(&self) -> usize {
@@ -470,11 +470,11 @@ impl Host for VerbsHost {
     }
 
     fn open_port(&self) -> Result<VerbsPort, FabricError> {
-        let complaints = Arc::clone(&self.complaints);
-        let port = VerbsPort::new(self.tenants.device(), self.completions_max(), complaints, self.waiting)?;
+        let disconnects = Arc::clone(&self.disconnects);
+        let port = VerbsPort::new(self.tenants.device(), self.completions_max(), disconnects, self.waiting)?;
         lock(&self.ports).open.push(Arc::downgrade(port.shared()));
         // Clients may be waiting for it.
-        os::signal(&self.complaints.wake);
+        os::signal(&self.disconnects.wake);
         Ok(port)
     }
 
@@ -490,7 +490,7 @@ impl Host for VerbsHost {
         for event in events {
             match event.data.u64() {
                 LISTENER_TOKEN => are_waiting = true,
-                WAKE_TOKEN => os::drain(&self.complaints.wake),
+                WAKE_TOKEN => os::drain(&self.disconnects.wake),
                 connection if sessions.by_id.contains_key(&ClientId(connection)) => {
                     self.attend(&mut sessions, ClientId(connection));
                 }
@@ -501,7 +501,7 @@ impl Host for VerbsHost {
         if are_waiting {
             sessions.admission.accept(&self.epoll)?;
         }
-        self.attend_to_time_and_complaints(&mut sessions);
+        self.attend_to_time_and_disconnects(&mut sessions);
         Ok(sessions.take_departed())
     }
 
@@ -536,7 +536,7 @@ impl Host for VerbsHost {
     }
 
     fn wake(&self) {
-        os::signal(&self.complaints.wake);
+        os::signal(&self.disconnects.wake);
         for port in lock(&self.ports).open.iter().filter_map(Weak::upgrade) {
             port.wake();
         }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_fabric::{CallHandler, FabricError, ServerPort};
-use farsight_fabric_net::{Complaints, Ending, Waiting, os};
+use farsight_fabric_net::{DisconnectQueue, Ending, Waiting, os};
 use rustix::event::PollFlags;
 
 use super::queue::{Completed, ServerQueue};
@@ -75,7 +75,7 @@ struct Served {
 #[derive(Debug)]
 pub struct VerbsPort {
     shared: Arc<PortShared>,
-    complaints: Arc<Complaints>,
+    disconnects: Arc<DisconnectQueue>,
     waiting: Waiting,
     /// By the queue pair's number.
     queues: HashMap<u32, Served>,
@@ -89,7 +89,7 @@ impl VerbsPort {
     pub(super) fn new(
         device: &Arc<Device>,
         completions_max: u32,
-        complaints: Arc<Complaints>,
+        disconnects: Arc<DisconnectQueue>,
         waiting: Waiting,
     ) -> Result<Self, FabricError> {
         let wake = os::wake_descriptor().map_err(|error| {
@@ -103,7 +103,7 @@ impl VerbsPort {
         };
         Ok(Self {
             shared: Arc::new(shared),
-            complaints,
+            disconnects,
             waiting,
             queues: HashMap::new(),
             line: VecDeque::new(),
@@ -199,7 +199,7 @@ impl VerbsPort {
                 // come back, on another queue pair.
                 let status = self.shared.completions.device().library.0.status(completion.status);
                 let reason = format!("the server's network card reports {status} for its queue pair");
-                self.complaints.file(served.queue.client, Ending::Broken(reason));
+                self.disconnects.push(served.queue.client, Ending::Broken(reason));
             }
             return;
         }
@@ -246,7 +246,7 @@ impl VerbsPort {
             };
             if let Err(ending) = outcome {
                 queue.gate.close();
-                self.complaints.file(queue.client, ending);
+                self.disconnects.push(queue.client, ending);
                 return answered;
             }
             answered += 1;

@@ -1,4 +1,5 @@
-//! A region on the server's side: memory that the card may READ, or change too, for whoever has its key.
+//! A region on the server's side: memory that the card may READ, or change too, for any client that has its
+//! key.
 //!
 //! All of it is in memory before clients learn where it is, because it is registered as a whole: a card
 //! cannot wait for a page.

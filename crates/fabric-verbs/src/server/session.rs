@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use farsight_base::{ClientId, RegionId};
 use farsight_fabric_net::packets::{Next, Packets};
-use farsight_fabric_net::{Ending, Manners, os};
+use farsight_fabric_net::{Ending, Handshake, os};
 
 use super::queue::{Receives, ServerQueue};
 use super::tenants::Tenant;
@@ -38,10 +38,10 @@ pub(super) struct Session {
 }
 
 /// Checks a hello.
-pub(super) fn check_hello(hello: &[u8], manners: &Manners) -> Result<(), Ending> {
+pub(super) fn check_hello(hello: &[u8], handshake: &Handshake) -> Result<(), Ending> {
     match FromClient::decode(hello) {
         Ok(FromClient::Hello { magic, fabric_version, format_version }) => {
-            manners.check(magic, fabric_version, format_version)
+            handshake.check(magic, fabric_version, format_version)
         }
         Ok(_) => Err(Ending::Refused("the first message was no hello".to_owned())),
         Err(error) => Err(Ending::Refused(error.to_string())),
@@ -59,11 +59,11 @@ impl Session {
         id: ClientId,
         packets: Packets,
         tenant: Arc<Tenant>,
-        manners: &Manners,
+        handshake: &Handshake,
     ) -> Result<Self, Ending> {
         let mut session =
             Self { id, packets, queues: Vec::new(), receives: None, asked: None, tenant, has_more: false };
-        session.tell(&FromServer::Welcome { epoch: manners.epoch.0, client: id.0 })?;
+        session.tell(&FromServer::Welcome { epoch: handshake.epoch.0, client: id.0 })?;
         Ok(session)
     }
 

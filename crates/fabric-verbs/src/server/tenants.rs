@@ -6,11 +6,11 @@
 //! told apart: all clients are one tenant. A tenant is there as long as one of its clients.
 //!
 //! Protocol: a region is registered for a tenant when a client of it first attaches it. That takes as long as
-//! the region is large, so a thread of its own does it, and whoever asked is answered when it is done. Where
-//! there are no certificates the only tenant is known from the beginning, and regions are *prepared* when
-//! they are made: a thread of its own takes their memory and registers it for that tenant. With certificates
-//! they are registered once in vain, so that a want of memory shows. Who makes a region, in a client's call,
-//! waits for that for [`PATIENCE`] alone; clients that attach wait for the rest.
+//! the region is large. So a thread of its own does it, and the client that asked is answered when it is
+//! done. Where there are no certificates the only tenant is known from the beginning, and regions are
+//! *prepared* when they are made. A thread of its own takes their memory and registers it for that tenant.
+//! With certificates they are registered once in vain, so that a want of memory shows. Who makes a region, in
+//! a client's call, waits for that for [`PATIENCE`] alone; clients that attach wait for the rest.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{self, Receiver, SendError};
@@ -20,7 +20,7 @@ use std::time::Duration;
 use farsight_base::RegionId;
 use farsight_base::report::report;
 use farsight_fabric::{FabricError, Region, RegionRights};
-use farsight_fabric_net::{Complaints, os};
+use farsight_fabric_net::{DisconnectQueue, os};
 
 use super::region::ServedRegion;
 use crate::ibv::device::Device;
@@ -103,7 +103,7 @@ impl Tenant {
     pub(super) fn attach(
         self: &Arc<Self>,
         offer: &Offer,
-        complaints: &Arc<Complaints>,
+        disconnects: &Arc<DisconnectQueue>,
     ) -> Option<Result<Arc<ServedRegion>, String>> {
         let id = offer.region.id();
         let mut regions = self.regions();
@@ -112,7 +112,7 @@ impl Tenant {
             Some(Registration::UnderWay) => return None,
             Some(Registration::Failed(reason)) => {
                 let reason = reason.clone();
-                // Whoever asks next has it tried again.
+                // The next client that asks has it tried again.
                 regions.remove(&id);
                 return Some(Err(reason));
             }
@@ -120,12 +120,12 @@ impl Tenant {
         }
         regions.insert(id, Registration::UnderWay);
         drop(regions);
-        let (tenant, offer, complaints) = (Arc::clone(self), offer.clone(), Arc::clone(complaints));
+        let (tenant, offer, disconnects) = (Arc::clone(self), offer.clone(), Arc::clone(disconnects));
         let registering = move || {
             if let Err(error) = tenant.register(&offer) {
                 tenant.regions().insert(id, Registration::Failed(error.to_string()));
             }
-            os::signal(&complaints.wake);
+            os::signal(&disconnects.wake);
         };
         let started = std::thread::Builder::new().name("farsight-register".to_owned()).spawn(registering);
         if let Err(error) = started {
@@ -180,12 +180,12 @@ impl Tenants {
         &self,
         offer: &Offer,
         take_memory: impl FnOnce() + Send + 'static,
-        complaints: &Arc<Complaints>,
+        disconnects: &Arc<DisconnectQueue>,
     ) -> Result<Preparing, FabricError> {
         Holder::Region(Arc::clone(&offer.region)).check_lockable()?;
         let tenant =
             self.unnamed.as_ref().map_or_else(|| Tenant::new(&self.device), |own| Ok(Arc::clone(own)))?;
-        let (offer, complaints) = (offer.clone(), Arc::clone(complaints));
+        let (offer, disconnects) = (offer.clone(), Arc::clone(disconnects));
         let (sender, outcome) = mpsc::channel();
         let preparing = move || {
             take_memory();
@@ -193,7 +193,7 @@ impl Tenants {
             drop(tenant);
             // Attaching tries again, and tells the client what comes of that.
             let _ = offer.prepared.set(());
-            os::signal(&complaints.wake);
+            os::signal(&disconnects.wake);
             if let Err(SendError(Err(error))) = sender.send(registered) {
                 report(format!("{} cannot be read by RDMA: {error}", offer.region.id()));
             }

@@ -1,13 +1,13 @@
 //! The lane over several nodes: an operation has several verbs in flight at once, at any of them.
 //!
-//! Invariant: each queue pair's slots are shared out evenly among the places of the lane, so the verbs of an
+//! Invariant: each queue pair's slots are shared out evenly among the places of the lane. So the verbs of an
 //! operation at a node are numbered from zero, and no operation touches another's. A verb's number may be
 //! used again once the verb was awaited.
 //!
-//! Protocol: an operation posts what it has to each node in turn, then awaits [`PoolSlot::completed`]: one
-//! doorbell a node for all that all operations have posted there, so that what does not depend on each other
-//! is one round trip. Verbs of one node keep the order of their posting as far as the fabric's guarantees
-//! go; those of different nodes have none.
+//! Protocol: an operation posts what it has to each node in turn, then awaits [`PoolSlot::completed`]. One
+//! doorbell a node rings for all that all operations have posted there. So verbs that do not depend on each
+//! other are one round trip. Verbs of one node keep the order of their posting as far as the fabric's
+//! guarantees go. Verbs of different nodes have none.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};

@@ -2,13 +2,13 @@
 //! completions.
 //!
 //! Invariant: an operation that is not ready has named, since it was last polled, every queue for which it
-//! waits; so no round sleeps while a queue that somebody waits for holds a completion.
+//! waits. So no round sleeps while a queue that an operation waits for holds a completion.
 //!
 //! Protocol: a round polls each operation once, rings the queues that were posted to, and polls the queues
-//! that are waited for. If none of them has a completion, one of them is slept on: a single one for
-//! [`WAIT_STEP`], several in turns for a time that begins short and doubles, because whichever of them
-//! completes first must be noticed. A queue that is waited for and completes nothing for [`STALL_TIMEOUT`]
-//! ends the lane.
+//! that are waited for. If none of them has a completion, the round sleeps on one of them. It sleeps on a
+//! single one for [`WAIT_STEP`], on several in turns for a time that begins short and doubles, because it
+//! must notice whichever completes first. A queue that is waited for and completes nothing for
+//! [`STALL_TIMEOUT`] ends the lane.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;

@@ -8,8 +8,8 @@ use super::round::Round;
 use super::shared::{Next, Shared};
 use crate::Session;
 
-/// How long the driver looks for requests before it sleeps: about the time in which woken tasks send the
-/// next ones, and far less than it takes to fall asleep and be woken a thousand times a second.
+/// How long the driver polls for requests before it sleeps. That is about the time in which woken tasks send
+/// the next ones. It is far less than it takes to fall asleep and be woken a thousand times a second.
 const LOOKING_MAX: Duration = Duration::from_micros(50);
 /// How long none must arrive before what has arrived is executed, and how long that goes on at most.
 const PAUSE_MAX: Duration = Duration::from_micros(1);

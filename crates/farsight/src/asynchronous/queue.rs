@@ -1,9 +1,9 @@
 //! The requests of all futures of one table that are alive, and the answers that wait for them.
 //!
-//! Invariant: a slot belongs to one live future from its first poll to its end, or, once the driver has taken
-//! the request, to the driver until it has answered. A future that is dropped takes its waiting request with
-//! it. So the queue is never longer than the futures that the program itself keeps, and what nobody waits for
-//! any more is bounded by what the driver takes at once.
+//! Invariant: a slot belongs to one live future from its first poll to its end. Once the driver has taken the
+//! request, the slot is the driver's until it has answered. A future that is dropped takes its waiting
+//! request with it. So the queue is never longer than the futures that the program itself keeps. Requests
+//! that nobody waits for any more are at most what the driver takes at once.
 //!
 //! Protocol: *free* → `submit` → *waiting* → `take` → *taken* → `complete` → *done* → `collect` → *free*.
 //! `abandon` frees a slot that is waiting or done, and leaves one that is taken to `complete`. Nothing here

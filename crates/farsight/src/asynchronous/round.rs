@@ -1,10 +1,10 @@
 //! What the driver executes between two looks at the queue: single GETs in one staged batch, writes in one
 //! call a kind, and a piece of each long request.
 //!
-//! Invariant: a round is bounded (the constants here), so that no request waits longer for its turn than a
-//! few rounds of that size, however long others are. Requests that it holds are *taken* in the queue; those
-//! whose future is gone leave it before the next piece. All pieces of an answer are of one life of the
-//! server: a request that meets the next life begins again.
+//! Invariant: a round is bounded (the constants here). So no request waits longer for its turn than a few
+//! rounds of that size, however long others are. Requests that it holds are *taken* in the queue; those whose
+//! future is gone leave it before the next piece. All pieces of an answer are of one life of the server: a
+//! request that meets the next life begins again.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -31,8 +31,8 @@ const PIECE_KEYS: usize = 256;
 const PIECE_PAIRS: usize = 64;
 const PIECE_PAIRS_MAX: usize = 1024;
 
-/// How often a request begins again because the server was started again.
-const BEGINNINGS_MAX: usize = 8;
+/// Attempts at a request, which begins again because the server was started again.
+const ATTEMPTS_MAX: usize = 8;
 
 /// The requests in the driver's hands.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ struct Long {
     work: Work,
     /// The server's life that its pieces are of; `None` before the first.
     epoch: Option<Epoch>,
-    beginnings: usize,
+    attempts: usize,
     error: Option<ReadError>,
 }
 
@@ -231,7 +231,7 @@ impl Round {
             if !matches!(long.work, Work::Scan(ScanWork { next_from: Some(_), .. })) {
                 continue;
             }
-            let (index, request) = requests.next().expect("a piece was asked for each scan");
+            let (index, request) = requests.next().expect("a piece was requested for each scan");
             if long.fails(error.as_ref()) || !long.stays_in_life(session.epoch(), &self.table) {
                 continue;
             }
@@ -293,7 +293,7 @@ impl Round {
 impl Long {
     fn new(slot: SlotIndex, request: LongRequest, value_bytes: usize) -> Self {
         let work = Work::of(&request, value_bytes);
-        Self { slot, request, value_bytes, work, epoch: None, beginnings: 1, error: None }
+        Self { slot, request, value_bytes, work, epoch: None, attempts: 1, error: None }
     }
 
     /// The next keys of a multi-GET; none of a scan.
@@ -319,8 +319,8 @@ impl Long {
         if was == epoch {
             return true;
         }
-        self.beginnings += 1;
-        if self.beginnings > BEGINNINGS_MAX {
+        self.attempts += 1;
+        if self.attempts > ATTEMPTS_MAX {
             self.error = Some(ReadError::ScanCut { table: table.to_owned(), was, is: epoch });
         }
         self.work = Work::of(&self.request, self.value_bytes);
@@ -385,7 +385,7 @@ impl Work {
 }
 
 impl ScanWork {
-    /// Takes the pairs of scan `index` of `pairs`, of which `limit` were asked for.
+    /// Takes the pairs of scan `index` of `pairs`, of which `limit` were requested.
     fn append(&mut self, pairs: &Pairs, index: usize, limit: usize) {
         let mut count = 0;
         let mut next_from = None;
@@ -503,7 +503,7 @@ mod tests {
     fn a_request_begins_again_a_bounded_number_of_times() {
         let request = LongRequest::Scan { first: 0, last: 9, limit: 9 };
         let mut long = Long::new(0, request, 8);
-        for epoch in 0..BEGINNINGS_MAX as u64 {
+        for epoch in 0..ATTEMPTS_MAX as u64 {
             long.stays_in_life(Epoch(epoch), "t");
             assert!(!long.is_done());
         }

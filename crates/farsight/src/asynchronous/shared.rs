@@ -1,9 +1,9 @@
 //! Where futures and driver meet: the queue of requests behind a lock, and the driver's sleep.
 //!
 //! Invariant: while a request waits, the driver is awake or has been notified since it fell asleep, because
-//! both are decided under the lock. No waker is woken, and none dropped, under it. The driver lets go of it
-//! every few requests: a future that has to wait for it for longer than a short spin goes to sleep, and with
-//! it all tasks of its thread.
+//! both are decided under the lock. No waker is woken, and none dropped, under it. The driver lets go of the
+//! lock every few requests. A future that has to wait for it for longer than a short spin goes to sleep, and
+//! with it all tasks of its thread.
 
 use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -209,7 +209,7 @@ impl Shared {
         self.state.lock().expect("no holder of the lock panics")
     }
 
-    /// The lock, for the one thread that can afford to try for it: if the driver waited for it asleep, each
+    /// The lock, for the one thread that can afford to try for it. If the driver waited for it asleep, each
     /// future that lets go of it would have to wake the driver, by a system call.
     fn lock_for_driver(&self) -> MutexGuard<'_, State> {
         for _ in 0..TRIES {

@@ -193,7 +193,7 @@ fn cancelled_operations_harm_no_other() {
             }
         });
     });
-    // A cancelled write happened as it was asked for or not at all; one never polled did not happen.
+    // A cancelled write happened as it was requested or not at all; one never polled did not happen.
     let pairs = pollster::block_on(table.scan(..STORM, usize::MAX)).expect("a scan succeeds");
     for pair in pairs.iter() {
         assert_eq!(pair.value, pair.key.to_le_bytes());

@@ -1,10 +1,11 @@
 //! Fetching: the directory that the root names, and images that its slots point to.
 //!
-//! Invariant: a directory or an image is installed only if every word of it is what its writer wrote (its
-//! checksum) and it is the one that was asked for (its number; its boundary and generation). So memory
-//! that is used anew while it is READ costs another try, and whoever writes images at any speed cannot
-//! make a reader believe half of one. A directory's slots are no part of that: what one of them points to is
-//! believed if it is an image of the group's boundary, wherever the slot's words came from.
+//! Invariant: a directory or an image is installed only if two things are so. Every word of it is what its
+//! writer wrote: the checksum says so. And it is the one requested: a directory's number says so, an image's
+//! boundary and generation. So memory that is used anew while it is READ costs another try. No writer of
+//! images, however fast, makes a reader believe half of one. A directory's slots are no part of that. What
+//! one of them points to is believed if it is an image of the group's boundary, wherever the slot's words
+//! came from.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +28,7 @@ pub(crate) const META_NODE: usize = 0;
 const FETCHES_MAX: u32 = 64;
 /// The pause behind the first of them that fails; each one after it is twice as long.
 const PAUSE_MIN: Duration = Duration::from_micros(1);
-/// The longest pause: all together are longer than trainers take to find that a slot names an image of
+/// The longest pause. All together are longer than trainers take to find that a slot names an image of
 /// another group, and to train that group anew.
 const PAUSE_MAX: Duration = Duration::from_millis(64);
 
@@ -37,7 +38,8 @@ pub enum LearnedError {
     /// The fabric failed.
     #[error(transparent)]
     Fabric(#[from] FabricError),
-    /// What was READ is no directory or no image, or another than was asked for: it was replaced meanwhile.
+    /// What was READ is no directory or no image, or another than the one requested: it was replaced
+    /// meanwhile.
     #[error("what was READ of the learned index is stale: {0}")]
     Stale(#[from] ImageError),
     /// The same, every time.
@@ -126,9 +128,9 @@ impl CacheSession {
         Ok(())
     }
 
-    /// Posts the count of a split of a leaf of `group` into a doorbell of the caller's, behind the
-    /// split's own verbs: up to two verbs at the first memory node, from `first_verb` on. What it returns
-    /// is for [`CacheSession::is_counted`], once they are complete.
+    /// Posts the count of a split of a leaf of `group` into a doorbell of the caller's, behind the split's
+    /// own verbs. The count is up to two verbs at the first memory node, from `first_verb` on. What it
+    /// returns is for [`CacheSession::is_counted`], once they are complete.
     pub fn post_split<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
@@ -137,8 +139,8 @@ impl CacheSession {
     ) -> Option<PostedSplit> {
         let at = self.splits_address(group)?;
         slot.post_fetch_add(META_NODE, first_verb, at, 1);
-        // Executed after the addition (`read_after_atomic`): whoever published a new directory before that
-        // may have looked at the count for the last time.
+        // Executed after the addition (`read_after_atomic`): a trainer that published a new directory before
+        // that may have looked at the count for the last time.
         slot.post_read(META_NODE, first_verb + 1, self.cache.meta().address(0, 0), 1, ReadMode::Plain);
         Some(PostedSplit { first_verb, directory: group.directory })
     }

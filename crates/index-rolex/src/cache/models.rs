@@ -1,11 +1,11 @@
-//! Models of what the sessions of a process share: groups and directories that one of them puts in while
-//! others predict, and synonyms that several find, and find to be none, at once.
+//! Models of what the sessions of a process share. One of them puts in groups and directories while others
+//! predict. Several find synonyms, and find them to be none, at once.
 
 use std::sync::Arc;
 
 use farsight_base::RegionId;
+use farsight_base::sync::injected::{Bug, assert_found};
 use farsight_base::sync::model::{check, thread};
-use farsight_base::sync::planted::{Bug, assert_found};
 use farsight_layout::learned::{DirectorySlot, GroupTime};
 use farsight_layout::pool::BlockGeometry;
 
@@ -87,8 +87,8 @@ fn range(session: &CacheSession) -> Vec<u32> {
     leaves.into_iter().map(LeafPlace::number).collect()
 }
 
-/// A synonym that is forgotten is not seen again by whoever begins behind that, though another is found, and
-/// a group put in, meanwhile; and none of these is lost.
+/// A session that begins after a synonym was forgotten does not see it again, though another is found, and a
+/// group put in, meanwhile. None of these is lost.
 fn the_forgotten_stay_forgotten() {
     let cache = new_cache();
     cache.directory().install(0, GroupPointer::default(), group(2));

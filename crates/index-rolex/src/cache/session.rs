@@ -100,8 +100,8 @@ impl CacheSession {
         })
     }
 
-    /// The leaf that the group of `key` names so many positions left of where it predicts the key; with
-    /// fewer there, its first leaf, from which, in the newest directory, the chain leads to every leaf of the
+    /// The leaf that the group of `key` names so many positions left of where it predicts the key. With fewer
+    /// there, the group's first leaf: in the newest directory the chain leads from it to every leaf of the
     /// group. `None` as in [`CacheSession::predict`].
     #[must_use]
     pub fn leaf_left_of(&self, key: u64, positions: u32) -> Option<LeafPlace> {
@@ -154,7 +154,7 @@ impl CacheSession {
         }
     }
 
-    /// Forgets, for all sessions of the process, that the leaf at `place` split off in the group of `key`: it
+    /// Forgets, for all sessions of the process, that the leaf at `place` split off in the group of `key`. It
     /// is no leaf any more, or another one.
     pub(crate) fn forget_synonym(&self, key: u64, place: LeafPlace) {
         let view = self.view.borrow();

@@ -2,25 +2,32 @@
 //!
 //! Invariant: the first leaf of every group of the newest directory is in the chain.
 //!
-//! Protocol: whoever makes a directory freezes all slots of the one before; then anchors, each under its
-//! lock, the leaves at which new groups begin; then publishes, if all of them still are leaves of the chain.
-//! Whoever merges a leaf that is anchored, and that is not the first of its group, holds its lock and READs
-//! its group's slot, then, behind that, the root: the slot must not be frozen, and the root must name the
-//! directory in which the leaf is not a first one.
+//! Protocol of a trainer that makes a directory:
+//! 1. It freezes all slots of the one before.
+//! 2. It anchors the leaves at which new groups begin, each under its lock.
+//! 3. It publishes, if all of them still are leaves of the chain.
 //!
-//! Why that suffices: that directory was the newest at the root's READ, so it was it at the slot's, and the
-//! slot was READ in it. No maker of the next directory had frozen all slots then. So each comes to this
-//! leaf's lock later, and the one whose leaf it would be finds it merged, or, if the merge's holder died
-//! before it began, repairs it and anchors it again, and the merge is given up. A leaf that is not anchored
-//! is no group's first yet: whoever is about to make it one comes to its lock before or after the merge, and
-//! sees it merged or is seen by its anchor. And nobody merges the first leaves of groups that stay: they are
-//! first ones in the directory that is frozen, too.
+//! Protocol of a trainer that merges an anchored leaf which is not the first of its group:
+//! 1. It holds the leaf's lock.
+//! 2. It READs its group's slot. The slot must not be frozen.
+//! 3. Behind that it READs the root. The root must name the directory in which the leaf is not a first one.
+//!
+//! Why that suffices: that directory was the newest when the root was READ, hence also when the slot was, and
+//! the slot was READ in it. No maker of the next directory had frozen all slots then. So each maker comes to
+//! this leaf's lock later. The maker for which the leaf would be a first one finds it merged. Or the merge's
+//! holder died before the merge began: then the maker repairs the leaf and anchors it again, and there is no
+//! merge.
+//!
+//! A leaf that is not anchored is no group's first yet. A maker that is about to make it one comes to its
+//! lock before the merge or after it. Before, the merging trainer sees the anchor; after, the maker sees the
+//! leaf merged. Nobody merges the first leaves of groups that stay: they are first ones in the directory that
+//! is frozen, too.
 //!
 //! An anchor goes with its leaf. One that was made for a directory that was not published, or is superseded,
-//! costs the two READs of who merges the leaf.
+//! costs the trainer that merges the leaf those two READs.
 
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::{LINE_BYTES, Line, RemoteAddress};
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{FabricError, QueuePair, ReadMode};
@@ -68,7 +75,7 @@ impl RolexSession {
                 continue;
             }
             let mut leaf = LockedLeaf::new(&geometry, place.leaf_number(), &mut block);
-            let is_it = leaf.is_at_rest() && leaf.fences().is_some_and(|fences| fences.low == low);
+            let is_it = leaf.is_consistent() && leaf.fences().is_some_and(|fences| fences.low == low);
             let mut writes = Writes::default();
             if is_it && !leaf.is_anchored() {
                 leaf.anchor(&mut writes);
@@ -86,8 +93,8 @@ impl RolexSession {
         slot: &PoolSlot<'_, '_, Q>,
         group: GroupAt,
     ) -> Result<bool, FabricError> {
-        #[cfg(planted)]
-        if is_planted(Bug::AnchorTakenBlind) {
+        #[cfg(injected)]
+        if is_injected(Bug::AnchorTakenBlind) {
             return Ok(true);
         }
         let mut line = [Line::ZERO];

@@ -1,15 +1,15 @@
 //! The leaves of a stretch of the chain, in key order, as they are now.
 //!
 //! Invariant: what is collected tiles the stretch: each leaf begins where the one before ends. Low fences
-//! never change and a leaf names its right sibling in the same line as its high fence, so leaves READ at
-//! different moments tile if each one's high fence is the low fence of the leaf that it names; if a leaf
-//! was merged away in between, they do not, and are READ again.
+//! never change, and a leaf names its right sibling in the same line as its high fence. So leaves READ at
+//! different moments tile if each one's high fence is the low fence of the leaf that it names. If a leaf was
+//! merged away in between, they do not, and are READ again.
 //!
-//! Protocol: the leaves that are known beforehand are READ in as few doorbells as they fit; then those that
-//! they name and that are not known, until the chain is closed. So leaves that split once since they were
-//! known cost one round trip more, whatever their number. A leaf that changes again and again is waited for,
-//! and repaired if its holder is dead. A closed block whose lines are being written is waited for if a leaf
-//! of the stretch names it: it is that leaf whose lock is somebody's.
+//! Protocol: the trainer READs the leaves that it knows beforehand, in as few doorbells as they fit. Then it
+//! READs those that they name and that it does not know, until the chain is closed. So leaves that split once
+//! since they were known cost one round trip more, whatever their number. The trainer waits for a leaf that
+//! changes again and again, and repairs it if its holder is dead. It waits for a closed block whose lines are
+//! being written if a leaf of the stretch names it: that leaf's lock is taken.
 
 use std::collections::HashMap;
 
@@ -27,7 +27,7 @@ use crate::{LeafPlace, PoolTable, RolexError, RolexSession};
 /// Times that leaves are READ which change under the READ, or do not tile.
 const TRIES_MAX: u32 = 64;
 
-/// Of these, those after which whoever holds such a leaf is waited for.
+/// Of these, those after which the trainer waits for the holder of such a leaf.
 const TRIES_AT_ONCE: u32 = 8;
 
 /// A leaf of the chain.
@@ -194,7 +194,7 @@ async fn read_leaves<Q: QueuePair>(
         }
         waiting = again;
     }
-    let last = stale("leaf at rest", 0, waiting[0].leaf_number().0.into());
+    let last = stale("consistent leaf", 0, waiting[0].leaf_number().0.into());
     Err(LearnedError::Unsettled { tries: TRIES_MAX, last }.into())
 }
 
@@ -250,8 +250,8 @@ fn take_leaf<Q: QueuePair>(
     slot.take_read(place.node(), verb, &mut lines)?;
     let (view, lock) = (KeyLines(&lines), lock_of(&lines));
     if view.incarnation().is_none() {
-        // Whoever was writing a closed block may be dead, and nobody repairs that but with the leaf before
-        // it.
+        // The writer of a closed block may be dead. Only a repair of the leaf before it repairs the block,
+        // too.
         return Ok(if lock == LockWord::CLOSED { Read::Foreign } else { Read::Changing });
     }
     // One that is closed is no leaf, or is just being made or merged: whether it is one, its neighbours say.

@@ -1,8 +1,8 @@
 //! New directories: the first one, that of a bulk load, and those in which others take the place of groups.
 //!
-//! Invariant: the leaf at which a new group begins is anchored, in the chain, when the directory is published
-//! ([`anchor`](super::anchor)), behind the freeze of the one before. A replacement one of whose leaves is
-//! gone by then is given up, and the old groups stay.
+//! Invariant: when a directory is published, the leaf at which a new group begins is anchored, in the chain
+//! ([`anchor`](super::anchor)). It was anchored after the freeze of the directory before. If a leaf of a
+//! replacement is gone by then, the trainer drops the replacement and the old groups stay.
 
 use std::ops::Range;
 
@@ -164,8 +164,8 @@ impl Trainer {
             return Ok(lost);
         }
         let now = read_slots(slot, self.meta, line, shape).await?;
-        // The old run is used again behind the next directory but one, at the earliest: as long as this one
-        // is the newest, behind the READ, it was READ as it was left.
+        // The old run is reused after two newer directories, at the earliest. If this directory is still the
+        // newest behind the READ, the old run was READ as it was left.
         let is_newest = self.is_newest(slot).await?;
         let missed = origins.into_iter().zip(counted).map(|(origin, counted)| {
             if is_newest { splits_of(&now[origin]).wrapping_sub(counted) } else { 1 }
@@ -175,7 +175,7 @@ impl Trainer {
         Ok(Trained::directory(true, &pieces))
     }
 
-    /// Writes images of about as many leaves each as groups shall have; the leaf behind them begins a group
+    /// Writes images of about as many leaves each as groups shall have. The leaf behind them begins a group
     /// whose other leaves are to be found out.
     pub(super) async fn cut<Q: QueuePair, S: LineSource>(
         &mut self,
@@ -189,8 +189,9 @@ impl Trainer {
         let size = leaves.len().div_ceil(count).max(1);
         // An image that says it is older than the counter is trained again.
         let before = (splits as u32).wrapping_sub(1);
-        let is_at_rest = |leaf: &Collected| !leaf.is_locked && !leaf.is_empty;
-        let time_of = |piece: &[Collected]| if piece.iter().all(is_at_rest) { splits as u32 } else { before };
+        let is_consistent = |leaf: &Collected| !leaf.is_locked && !leaf.is_empty;
+        let time_of =
+            |piece: &[Collected]| if piece.iter().all(is_consistent) { splits as u32 } else { before };
         let known = leaves.chunks(size).map(|piece| (piece, time_of(piece)));
         let unknown = rest.as_ref().map(|leaf| (std::slice::from_ref(leaf), before));
         let mut pieces = Vec::new();

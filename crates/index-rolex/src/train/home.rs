@@ -11,7 +11,7 @@ use farsight_protocol::{
 use super::LineSource;
 use crate::cache::fetch::META_NODE;
 
-/// Lines that are asked for at once, so that calls are rare; of a small region a part, so that several
+/// Lines that are requested at once, so that calls are rare; of a small region a part, so that several
 /// trainers get some.
 const LINES_A_CALL: u32 = 4096;
 const SHARE_OF_A_CALL: u32 = 32;
@@ -20,7 +20,7 @@ const SHARE_OF_A_CALL: u32 = 32;
 #[derive(Clone, Copy, Debug)]
 pub struct HomeLines {
     table: TableId,
-    /// Lines that are asked for at once.
+    /// Lines that are requested at once.
     lines_a_call: u32,
 }
 

@@ -1,20 +1,23 @@
 //! Merges: a leaf that lost its last pair goes back to its memory node, and its keys to its left neighbour.
 //!
-//! Invariant: a leaf is merged under both locks, taken from left to right, and only if it is empty and no
-//! group of the newest directory begins there, nor one of a directory that is about to be published
-//! ([`anchor`]). It is this compute node's before it is closed, so that nobody else gives it back, and a
-//! trainer that dies leaves it to whoever looks at its orphans. It is taken over under both locks: a block
-//! that was a leaf when somebody looked may be another compute node's now, which has not linked it yet.
+//! Invariant: a trainer merges a leaf under both locks, taken from left to right. It does so only if the leaf
+//! is empty and no group begins there, neither in the newest directory nor in one that is about to be
+//! published ([`anchor`]). The leaf is this compute node's before it is closed, so that nobody else gives it
+//! back. A trainer that dies leaves it to the trainers that look at its orphans. The trainer takes it over
+//! under both locks. For a block that was a leaf when somebody looked may be another compute node's now,
+//! which has not linked it yet.
 //!
-//! Protocol: whoever removes a leaf's last pair counts that as a split is counted; the trainer that looks
-//! at the group finds the leaf empty. It adds the merges to come to the counter, so that the group is trained
-//! again if the trainer dies on the way; merges them one by one, unless somebody else holds a lock; gives the
-//! merged ones back; and publishes an image without them.
+//! Protocol:
+//! 1. A session that removes a leaf's last pair counts that as a split is counted.
+//! 2. The trainer that looks at the group finds the leaf empty. It adds the merges to come to the counter, so
+//!    that the group is trained again if the trainer dies on the way.
+//! 3. It merges the leaves one by one, unless somebody else holds a lock.
+//! 4. It gives the merged ones back, and publishes an image without them.
 //!
 //! [`anchor`]: super::anchor
 
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::{Line, WORDS_PER_LINE};
 use farsight_fabric::QueuePair;
 use farsight_fabric::lane::PoolSlot;
@@ -112,8 +115,8 @@ impl RolexSession {
         left: LeafPlace,
         right: LeafPlace,
     ) -> Result<bool, RolexError> {
-        #[cfg(planted)]
-        if is_planted(Bug::AdoptedUnlocked) {
+        #[cfg(injected)]
+        if is_injected(Bug::AdoptedUnlocked) {
             self.take_over(right)?;
         }
         let geometry = *self.table().geometry();
@@ -122,7 +125,7 @@ impl RolexSession {
             return Ok(false);
         }
         let mut leaf = LockedLeaf::new(&geometry, left.leaf_number(), &mut left_block);
-        if !leaf.is_at_rest() || leaf.next() != right.leaf_number() {
+        if !leaf.is_consistent() || leaf.next() != right.leaf_number() {
             self.release(slot, left).await?;
             return Ok(false);
         }
@@ -135,7 +138,7 @@ impl RolexSession {
         let mut empty = LockedLeaf::new(&geometry, right.leaf_number(), &mut right_block);
         let ends = |fences: farsight_layout::Fences| fences.high;
         let is_sibling = leaf.fences().and_then(ends) == empty.fences().map(|fences| fences.low);
-        let is_to_go = empty.is_at_rest() && empty.is_empty() && is_sibling;
+        let is_to_go = empty.is_consistent() && empty.is_empty() && is_sibling;
         if !is_to_go || empty.is_anchored() && !self.may_go(slot, group).await? {
             self.release(slot, right).await?;
             self.release(slot, left).await?;
@@ -148,8 +151,8 @@ impl RolexSession {
         }
         let mut writes = Writes::default();
         leaf.merge(&mut empty, holder, &mut writes);
-        #[cfg(planted)]
-        if is_planted(Bug::MergedUnclosed) {
+        #[cfg(injected)]
+        if is_injected(Bug::MergedUnclosed) {
             empty.unlock(LockWord::FREE, &mut writes);
         }
         leaf.clear_journal(&mut writes);

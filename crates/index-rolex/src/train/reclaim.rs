@@ -7,12 +7,12 @@
 //!
 //! Protocol: a block of leaves is linked if and only if a lookup of its low fence ends at it. The lookup ends
 //! at a leaf whose lock nobody holds: a journal stands only under a lock, so no repair to come links anything
-//! there. Lines are in use if and only if a slot of the newest directory names them; a directory is nobody's,
+//! there. Lines are in use if and only if a slot of the newest directory names them. A directory is nobody's,
 //! so it is never among them. What is in use stays the looker's, and is looked at again when that has ended.
 
 use farsight_base::Line;
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_fabric::QueuePair;
 use farsight_fabric::ReadMode;
 use farsight_fabric::lane::PoolSlot;
@@ -85,8 +85,8 @@ impl Trainer {
             }
             for (place, low) in places.iter().zip(lows) {
                 let is_linked = self.session.settled_owner(slot, low).await? == *place;
-                #[cfg(planted)]
-                let is_linked = is_linked && !is_planted(Bug::LinkedFreed);
+                #[cfg(injected)]
+                let is_linked = is_linked && !is_injected(Bug::LinkedFreed);
                 if !is_linked {
                     free.push(Blocks { first: place.number(), count: 1 });
                 }

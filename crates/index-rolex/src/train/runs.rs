@@ -3,14 +3,14 @@
 //! Invariant: a run that was settled holds directories of one capacity and nothing else, for ever, and only
 //! the trainer that settled it ever writes one there. So whatever slow compute nodes still do to a directory
 //! that stood in it hits words of the same kind. An addition hits a counter: one training too many. An
-//! exchange of a pointer finds its expected word only if the same image is named at the same place: then it
-//! is frozen once more, which is taken over, or replaced by a newer image of that group; and if the image's
-//! lines hold another group's by then, under the same generation, the slot names an image that is none of its
-//! group until a trainer finds that ([`stale`](super::stale)).
+//! exchange of a pointer finds its expected word only if the same image is named at the same place. Then the
+//! slot is frozen once more, which another trainer takes over, or names a newer image of that group. If the
+//! image's lines hold another group's by then, under the same generation, the slot names an image that is
+//! none of its group until a trainer finds that ([`stale`](super::stale)).
 //!
-//! A run is used again behind the next directory but one: who made the next one READs the old counters once
-//! more when that is published, and finds them as they were left if there is no newer one behind the READ.
-//! So a trainer has at most three runs of a capacity; those of one that has ended are lost.
+//! A run is reused after two newer directories. The maker of the next one READs the old counters once more
+//! when that is published. It finds them as they were left if there is no newer directory behind the READ. So
+//! a trainer has at most three runs of a capacity; those of one that has ended are lost.
 
 use farsight_fabric::QueuePair;
 use farsight_fabric::lane::PoolSlot;

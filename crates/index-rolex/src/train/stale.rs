@@ -2,8 +2,8 @@
 //!
 //! Invariant: a slot's image stands whole before the slot names it, and its lines are written anew no sooner
 //! than the slot names another. So a pointer that was the same in several steps, and under which no image of
-//! the group was ever found, is a wrong one: a trainer that slept over several directories exchanged it
-//! ([`runs`](super::runs)), or the memory was written by something else.
+//! the group was ever found, is a wrong one. A trainer that slept over several directories exchanged it
+//! ([`runs`](super::runs)), or something else wrote the memory.
 //!
 //! Protocol: the group's leaves follow those of the group before, whose image names them; the first group's
 //! begin at the table's first leaf. If that image is wrong, too, it comes first. Until then, readers ask

@@ -1,15 +1,15 @@
-//! Groups that have shrunk are put together with their neighbours, so that a table that loses its leaves
-//! loses groups, too: also one that is filled at one end and emptied at the other.
+//! Groups that have shrunk are put together with their neighbours. So a table that loses its leaves loses
+//! groups, too: also one that is filled at one end and emptied at the other.
 //!
 //! Invariant: when nothing is left to do, all groups that could be saved by putting neighbours together are
 //! fewer than a directory is worth. It ends, because each such directory has fewer groups than the one
 //! before.
 //!
-//! Protocol: images are as long as their groups have leaves, so the slots alone say which neighbours have
-//! together no more leaves than one group shall have. Their leaves are collected as one group's are, from
-//! the union of what their images name; the splits counted in all of them before that are the new group's.
-//! Then a directory is published as if a group had grown. Leaves at which the old groups began are ordinary
-//! ones from then on, and those that are empty are merged when the new group is trained.
+//! Protocol: images are as long as their groups have leaves. So the slots alone say which neighbours have
+//! together no more leaves than one group shall have. Their leaves are collected as one group's are, from the
+//! union of what their images name. The splits counted in all of them before that are the new group's. Then a
+//! directory is published as if a group had grown. Leaves at which the old groups began are ordinary ones
+//! from then on. Those that are empty are merged when the new group is trained.
 
 use std::ops::Range;
 

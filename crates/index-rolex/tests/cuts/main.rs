@@ -1,6 +1,6 @@
-//! Every write of a leaf, stopped after every word that it stores: whoever repairs the leaf finds the pairs
-//! that stood there before or those after; and whoever READs meanwhile, each line at its own moment and each
-//! of its words at one of their own, finds what was there at some moment of the READ.
+//! Every write of a leaf, stopped after every word that it stores. A session that repairs the leaf finds the
+//! pairs that stood there before or those after. A reader takes each line at its own moment meanwhile, and
+//! each of its words at one of their own. It finds what was there at some moment of the READ.
 
 mod reader;
 mod world;

@@ -136,7 +136,7 @@ impl World {
         self.log.extend(stores);
     }
 
-    /// Whoever meets a lock of a dead holder repairs its leaf; repairers may die, too.
+    /// A session that meets a lock of a dead holder repairs its leaf; repairers may die, too.
     pub(crate) fn repair(&mut self, random: &mut SplitMix64) {
         for _ in 0..20 {
             let held: Vec<usize> = (0..BLOCKS).filter(|block| self.lock(*block).owner().is_some()).collect();
@@ -191,7 +191,7 @@ impl World {
         let mut found = Pairs::new();
         for key in 0..KEYS {
             let mut value = vec![0; self.geometry.leaf().value_bytes()];
-            let block = self.find(key).expect("a leaf at rest for every key");
+            let block = self.find(key).expect("a consistent leaf for every key");
             match search_block(&self.geometry, &self.leaf_lines(block), key, &mut value) {
                 BlockSearch::Hit(version) => drop(found.insert(key, (version, value))),
                 BlockSearch::Absent => {}
@@ -208,7 +208,7 @@ impl World {
             let at = *chain.last().unwrap();
             let mut lines = self.lines(at);
             let leaf = LockedLeaf::new(&self.geometry, LeafNumber(at as u32), &mut lines);
-            assert!(leaf.is_at_rest(), "block {at} is no leaf at rest");
+            assert!(leaf.is_consistent(), "block {at} is no consistent leaf");
             let fences = leaf.fences().unwrap();
             assert_eq!(Some(fences.low), low, "the low fence of block {at}");
             assert_eq!(self.lock(at), LockWord::FREE, "the lock of block {at}");

@@ -1,9 +1,9 @@
 //! Where a client keeps its sub-models of more than a line: blocks of lines in chunks that never move.
 //!
-//! Invariant: a block holds a sub-model of as many leaves for as long as the arena lives, whichever that is,
-//! each word of it checked when it was put there. So a session that still reads a block after it was given to
-//! another sub-model sees words of two that are laid out alike: wrong leaves, which their own fences expose,
-//! and never anything worse. Readers need no epochs, and a paused one holds nothing back.
+//! Invariant: as long as the arena lives a block holds some sub-model of the same number of leaves. Each word
+//! of it was checked when it was put there. So a session that still reads a block after it was given to
+//! another sub-model sees words of two that are laid out alike. They lead to wrong leaves, which their own
+//! fences expose, and never to anything worse. Readers need no epochs, and a paused one holds nothing back.
 
 use std::collections::HashMap;
 use std::sync::{OnceLock, PoisonError};
@@ -94,8 +94,8 @@ impl Arena {
     }
 
     /// Puts `words` in a block for a sub-model of so many leaves, which has room for them, and returns its
-    /// first line; `None` if it has more lines than a chunk holds, the arena is full, or there is no memory
-    /// left.
+    /// first line. Returns `None` if it has more lines than a chunk holds, the arena is full, or there is no
+    /// memory left.
     pub(super) fn put(&self, leaves: u32, words: &[u64]) -> Option<u32> {
         debug_assert!(words.len() <= block_lines(leaves) * WORDS_PER_LINE, "{} words", words.len());
         let line = self.allocate(leaves)?;

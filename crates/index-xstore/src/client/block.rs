@@ -1,28 +1,32 @@
 //! A sub-model as a client keeps it, in one of two forms.
 //!
-//! Invariant: whatever words a block holds, they can be evaluated, and lead to one of its own leaves. They
-//! may be those of two sub-models, if a session reads while a line is written anew
-//! ([`OwnLines`](super::own_lines::OwnLines)) or a block given to another ([`Arena`](super::arena::Arena)):
-//! nothing here is a proof, for the leaf's own fences decide.
+//! Invariant: whatever words a block holds, they can be evaluated, and lead to one of its own leaves. A
+//! session may read words of two sub-models: while a line is written anew
+//! ([`OwnLines`](super::own_lines::OwnLines)) or a block is given to another
+//! ([`Arena`](super::arena::Arena)). Nothing here is a proof, for the leaf's own fences decide.
 //!
 //! *In a line*: a sub-model of few leaves that have consecutive numbers, as bulk loads and ascending inserts
-//! leave them, is one line: all that a GET waits for, and a third of the memory, so that the model of a large
-//! table stays in a processor's caches. Words: the base in hints' quanta; the first leaf's number 32, hint
-//! shift 6, lowest bits first, and of 25 bits the one of the last leaf's position; then *bounds*, four to a
-//! word: for each leaf behind the first the least hint of a key from which on the leaf is the likelier, which
-//! is its own hint, or one less where quanta are of many keys; and [`NO_LEAF`] where there is no leaf. There
-//! is no line to predict by: a vector compares all bounds, and the last leaf's bit stands among the
-//! comparisons' as one that was not passed. First and last leaf are of one word, so bounds of another
-//! sub-model lead nowhere else.
+//! leave them, is one line. It is all that a GET waits for, and a third of the memory, so that the model of a
+//! large table stays in a processor's caches. Its words are:
+//! - the base in hints' quanta;
+//! - the first leaf's number 32, hint shift 6, lowest bits first, and of 25 bits the one of the last leaf's
+//!   position;
+//! - then *bounds*, four to a word, one for each leaf behind the first. A bound is the least hint of a key
+//!   from which on the leaf is the likelier: its own hint, or one less where quanta are of many keys. It is
+//!   [`NO_LEAF`] where there is no leaf.
 //!
-//! *In lines*: any other, its record, its leaves' hints and its leaves' numbers, one behind the other from a
-//! line's start on: four hints and two leaf numbers to a word, each from the lowest bits on. A block's lines
-//! are neighbours so that all of them can be asked for at once, before the record says which are wanted: a
-//! GET waits for its sub-model and for its part of the translation table together. Hints stand apart from
-//! leaf numbers because a processor with vectors compares those of a whole sub-model at once; then it needs
-//! no prediction. Others compare what the prediction leaves. A table that grows has sub-models of ever more
-//! leaves, until it has doubled and is trained anew: those of twice as many as a fresh one are compared at
-//! once, too.
+//! There is no line to predict by. A vector compares all bounds, and the last leaf's bit stands among those
+//! of the comparisons as a bound that the key has not passed. First and last leaf are of one word, so bounds
+//! of another sub-model lead nowhere else.
+//!
+//! *In lines*: any other sub-model. Its record, its leaves' hints and its leaves' numbers stand one behind
+//! the other from a line's start on. There are four hints and two leaf numbers to a word, each from the
+//! lowest bits on. A block's lines are neighbours so that a client can prefetch all of them at once, before
+//! the record says which are wanted. So a GET waits for its sub-model and for its part of the translation
+//! table together. Hints stand apart from leaf numbers because a processor with vectors compares those of a
+//! whole sub-model at once, and then needs no prediction. Others compare what the prediction leaves. A table
+//! that grows has sub-models of ever more leaves, until it has doubled and is trained anew. Two vectors
+//! compare the hints of sub-models of up to twice as many leaves at once, too.
 
 use std::ops::Range;
 
@@ -243,8 +247,8 @@ fn words_in_line(record: &SubModelRecord, entries: &[u64]) -> Option<LineWords> 
     Some(words)
 }
 
-/// By how much hints of keys may be too small to tell that a key lies behind a fence: one, where a quantum is
-/// of many keys, some of which lie before a fence in it and others behind.
+/// By how much hints of keys may be too small to tell that a key lies behind a fence. It is one where a
+/// quantum is of many keys, some of which lie before a fence in it and others behind.
 #[inline(always)]
 fn blur(hint_shift: u8) -> u16 {
     u16::from(hint_shift != 0)
@@ -336,8 +340,8 @@ impl<'a> CachedSubModel<'a> {
         first..self.last_at_most(&window, perhaps).max(first) + 1
     }
 
-    /// What part of the range of the leaf at `position` lies before `key`, in 256ths, as far as hints tell;
-    /// as good as all of it if that is not known.
+    /// What part of the range of the leaf at `position` lies before `key`, in 256ths, as far as hints tell.
+    /// As good as all of it if that is not known.
     #[inline(always)]
     pub(super) fn part_before(&self, position: u32, key: u64) -> u32 {
         let end = position as usize + 1;

@@ -3,19 +3,19 @@
 //!
 //! Invariant: nothing in the cache is a proof. A sub-model that is stale, half of another or plainly wrong
 //! costs a READ or a call, for the leaf's own fences decide. What is installed is checked once, so that no
-//! later use can lead out of the region or of the arena: leaf numbers lie below the region's capacity.
+//! later use can lead out of the region or of the arena. Leaf numbers lie below the region's capacity.
 //!
 //! Protocol: a *generation* is one top model with room for its sub-models. One that fits a line is in its
-//! *own*, written anew where it stands ([`OwnLines`]); any other in a block of the [`Arena`] that its *place*
-//! names. Another block is filled, then its place is stored anew and the own line left, then the old block is
-//! given back, for sub-models of as many leaves. Sessions take nothing and wait for nobody.
-//! A new generation replaces the whole; a session notices by comparing one number a batch. The generation
-//! *before* stays, and routes the keys whose sub-models were not fetched anew yet, until all are.
+//! *own*, written anew where it stands ([`OwnLines`]). Any other is in a block of the [`Arena`] that its
+//! *place* names. Another block is filled, then its place is stored anew and the own line left, then the old
+//! block is given back, for sub-models of as many leaves. Sessions take nothing and wait for nobody. A new
+//! generation replaces the whole; a session notices by comparing one number a batch. The generation *before*
+//! stays, and routes the keys whose sub-models were not fetched anew yet, until all are.
 
 use std::sync::{Arc, PoisonError};
 
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use farsight_base::words::{Widest, prefetch_lines};
 use farsight_base::{LINE_BYTES, LeafNumber, RegionId, WORDS_PER_LINE};
@@ -38,7 +38,7 @@ mod predictor;
 
 pub use predictor::{Asked, Predictor};
 
-/// Lines asked for of any block of more than one, and of a *long* one.
+/// Lines prefetched of any block of more than one, and of a *long* one.
 const ASKED_LINES: usize = 3;
 const LONG_ASKED_LINES: usize = 7;
 /// Sub-models for each leaf of the region at most. Training makes about one for every two dozen.
@@ -170,8 +170,8 @@ impl XCache {
             return Err(DecodeError::new("a generation", 0, expected, generation.to_string()).into());
         }
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        #[cfg(planted)]
-        if is_planted(Bug::StaleModelKept) && current.is_some() {
+        #[cfg(injected)]
+        if is_injected(Bug::StaleModelKept) && current.is_some() {
             return Ok(());
         }
         if current.as_ref().is_none_or(|model| model.generation() < generation) {
@@ -201,8 +201,8 @@ impl XCache {
     /// True if a READ of this leaf stays inside the region.
     #[inline(always)]
     pub(super) fn is_leaf(&self, leaf: LeafNumber) -> bool {
-        #[cfg(planted)]
-        if is_planted(Bug::BoundsNotChecked) {
+        #[cfg(injected)]
+        if is_injected(Bug::BoundsNotChecked) {
             return true;
         }
         leaf.0 < self.region_leaves
@@ -225,8 +225,8 @@ impl XCache {
             let expected = format!("a leaf below {}", self.region_leaves);
             return Err(DecodeError::new("a table entry", 0, expected, entry.leaf().to_string()).into());
         }
-        #[cfg(planted)]
-        if is_planted(Bug::StaleModelKept) && !model.place(index).is_nowhere() {
+        #[cfg(injected)]
+        if is_injected(Bug::StaleModelKept) && !model.place(index).is_nowhere() {
             return Ok(());
         }
         if sent.record.leaf_count > 0
@@ -414,7 +414,7 @@ impl CachedModel {
         }
     }
 
-    /// The likeliest leaf of `key`, whose sub-model is not asked for yet; [`LeafNumber::NONE`] if it was not
+    /// The likeliest leaf of `key`, whose sub-model is not prefetched yet; [`LeafNumber::NONE`] if it was not
     /// fetched of the newest generation.
     #[inline(always)]
     pub(super) fn likeliest_now(&self, key: u64) -> LeafNumber {

@@ -1,10 +1,10 @@
 //! One GET, straight: the latency path.
 //!
-//! A blocking caller has nothing to do while a line is on its way, so a leaf that is short is fetched
-//! *whole*: the READ of the value does not wait for the key's line to say where the value stands, and two
-//! waits become one. Lines of one READ may be of different instants in any order; why that is still
-//! linearizable is in docs/protocol/xstore.md. A longer leaf would cost more in lines than the second wait
-//! does: there the value's READ follows the key's, as in a batch.
+//! A blocking caller has nothing to do while a line is on its way. So it fetches a short leaf *whole*. The
+//! READ of the value does not wait for the key's line to say where the value stands, and two waits become
+//! one. Lines of one READ may be of different instants in any order; why that is still linearizable is in
+//! docs/protocol/xstore.md. A longer leaf would cost more in lines than the second wait does: there the
+//! value's READ follows the key's, as in a batch.
 //!
 //! No arrays, no lane: one prediction, one READ, one search; and where the leaf lies in the fabric's own
 //! memory not even a copy of it. A processor looks ahead a few hundred instructions, so the fewer a GET
@@ -30,7 +30,7 @@ const WHOLE_LEAF_LINES_MAX: usize = 11;
 enum First {
     /// The version and a copied value, or that the key is absent.
     Answer(Option<u64>),
-    Irregular(Start),
+    SlowPath(Start),
 }
 
 impl First {
@@ -39,7 +39,7 @@ impl First {
     fn missed(key_lines: &[Line; KEY_LINES], key: u64, leaf: LeafNumber) -> Self {
         match KeyLines(key_lines).search(key) {
             KeySearch::Absent => Self::Answer(None),
-            other => Self::Irregular(Start::after(leaf, other)),
+            other => Self::SlowPath(Start::after(leaf, other)),
         }
     }
 
@@ -47,7 +47,7 @@ impl First {
     fn accepted(version: Result<u64, ValueFault>, leaf: LeafNumber) -> Self {
         match version {
             Ok(version) => Self::Answer(Some(version)),
-            Err(_) => Self::Irregular(Start::Again(leaf)),
+            Err(_) => Self::SlowPath(Start::Again(leaf)),
         }
     }
 }
@@ -140,7 +140,7 @@ impl XClient {
         }
         self.counters.gets += 1;
         let first = if leaf == LeafNumber::NONE {
-            First::Irregular(Start::Unrouted)
+            First::SlowPath(Start::Unrouted)
         } else {
             match self.cache.geometry().leaf_lines() {
                 SHORT_LEAF_LINES => self.get_whole::<SHORT_LEAF_LINES, Q>(queue, key, leaf, value),
@@ -150,8 +150,8 @@ impl XClient {
         };
         match first {
             First::Answer(version) => self.end_of_get(queue, is_unfetched, version),
-            First::Irregular(start) => {
-                self.counters.irregular += 1;
+            First::SlowPath(start) => {
+                self.counters.slow_path += 1;
                 self.lookup_one(queue, key, start, value)
             }
         }

@@ -1,14 +1,18 @@
-//! The irregular GET, in the lane: walk to the leaf that owns the key, repeat what changed, and at last call.
+//! The slow path of a GET, in the lane: it walks to the leaf that owns the key, repeats READs of changing
+//! lines, and at last calls the server.
 //!
-//! Steps: from where the batch left off, READ a key part; on a hit READ its value and accept; on `Right`
-//! follow the sibling (a leaf split since its sub-model was trained); on `Left` go to the candidate before (a
-//! tie of hints) or give up; on changing lines READ again. After [`READS_MAX`] READs, or without a route,
-//! *fall back*: the server looks the key up and sends its sub-model along.
+//! Steps, from where the batch left off:
+//! 1. READ a key part. If its lines are changing, READ again.
+//! 2. On a hit READ its value, and accept.
+//! 3. On `Right` follow the sibling: the leaf was split since its sub-model was trained.
+//! 4. On `Left` go to the candidate before, for hints may tie, or fall back.
+//! 5. After [`READS_MAX`] READs, or without a route, *fall back*: the server looks the key up and sends its
+//!    sub-model along.
 
 use std::cell::RefCell;
 
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::{LeafNumber, Line};
 use farsight_fabric::QueuePair;
 use farsight_fabric::ReadMode;
@@ -56,12 +60,12 @@ struct Shared<'a> {
 }
 
 impl XClient {
-    /// Looks up `keys[index]` for each of `irregular`, side by side.
+    /// Looks up `keys[index]` for each of `slow_path`, side by side.
     pub(super) fn lookup_each<Q: QueuePair>(
         &mut self,
         queue: &mut Q,
         keys: &[u64],
-        irregular: &[(usize, Start)],
+        slow_path: &[(usize, Start)],
         answers: &mut Answers,
         first: usize,
     ) -> Result<(), XStoreError> {
@@ -73,7 +77,7 @@ impl XClient {
         let answers = RefCell::new(answers);
         let failure = RefCell::new(None);
         let lane = Lane::new(queue);
-        lane.run(BATCH, irregular, |slot, &(index, start)| {
+        lane.run(BATCH, slow_path, |slot, &(index, start)| {
             let (shared, answers, failure) = (&shared, &answers, &failure);
             async move {
                 let mut value = vec![0; shared.cache.geometry().value_bytes()];
@@ -94,8 +98,8 @@ impl XClient {
         self.renew_model(queue, newer)
     }
 
-    /// After lookups: fetches the generation `newer` that a reply named, or takes what was asked for before
-    /// and asks for what these lookups lacked.
+    /// After lookups: fetches the generation `newer` that a reply named, or takes what was requested before
+    /// and requests what these lookups lacked.
     pub(super) fn renew_model<Q: QueuePair>(&mut self, queue: &mut Q, newer: u64) -> Result<(), XStoreError> {
         self.take_refresh(queue)?;
         if newer > 0 {
@@ -170,8 +174,8 @@ impl<'a> Shared<'a> {
         let mut walked = matches!(start, Start::Right(_));
         self.counters.borrow_mut().sibling_steps += u64::from(walked);
         let rounds = READS_MAX / 2;
-        #[cfg(planted)]
-        let rounds = if is_planted(Bug::UnboundedRetry) { usize::MAX } else { rounds };
+        #[cfg(injected)]
+        let rounds = if is_injected(Bug::UnboundedRetry) { usize::MAX } else { rounds };
         for _ in 0..rounds {
             if !self.cache.is_leaf(leaf) {
                 break;

@@ -3,12 +3,12 @@
 //! A step is a loop over the batch; between two steps the batch's READs go out in one doorbell. While one
 //! key's line is on its way the others are worked on, so the loop runs at the rate of lines, not of their
 //! latency. Key part and value are a chain of READs: the fabric runs the steps around them. Keys whose hints
-//! tie, or whose leaf was split since its sub-model was trained, get a second round of the same steps, at the
-//! tie's other candidate or the leaf's right sibling, all of a batch together. What that does not answer
-//! either leaves for the lane.
+//! tie, or whose leaf was split since its sub-model was trained, get a second round of the same steps. It
+//! goes to the tie's other candidate or the leaf's right sibling, for all of a batch together. Keys that it
+//! does not answer either leave for the lane.
 
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::words::{SharedLine, Widest};
 use farsight_base::{LeafNumber, Line};
 use farsight_fabric::chained::{CHAINS_MAX, Chains};
@@ -31,7 +31,7 @@ const _: () = assert!(BATCH <= CHAINS_MAX, "a batch is READ in one chain a key")
 pub(super) struct Scratch {
     leaves: [LeafNumber; BATCH],
     hits: [(LeafSlot, u32); BATCH],
-    pub(super) irregular: Vec<(usize, Start)>,
+    pub(super) slow_path: Vec<(usize, Start)>,
     pub(super) leaf_lines: Vec<Line>,
 }
 
@@ -40,7 +40,7 @@ impl Scratch {
         Self {
             leaves: [LeafNumber::NONE; BATCH],
             hits: [(LeafSlot::FIRST, 0); BATCH],
-            irregular: Vec::with_capacity(BATCH),
+            slow_path: Vec::with_capacity(BATCH),
             leaf_lines: vec![Line::ZERO; geometry.leaf_lines()],
         }
     }
@@ -55,7 +55,7 @@ pub(super) trait Locate {
     fn leaf(&self, index: usize, key: u64) -> LeafNumber;
 }
 
-/// Leaves that are resolved when they are asked for, from sub-models that were asked for before.
+/// Leaves that are resolved when a step takes them, from sub-models that were prefetched before.
 pub(super) struct Predicted<'a> {
     model: &'a CachedModel,
     places: [Place; BATCH],
@@ -118,7 +118,7 @@ pub(super) struct Steps<'a, L> {
     locate: &'a L,
     leaves: &'a mut [LeafNumber; BATCH],
     hits: &'a mut [(LeafSlot, u32); BATCH],
-    irregular: &'a mut Vec<(usize, Start)>,
+    slow_path: &'a mut Vec<(usize, Start)>,
     versions: &'a mut [u64],
     values: &'a mut [u8],
 }
@@ -198,8 +198,8 @@ impl<L> Steps<'_, L> {
     fn leave_unless_absent(&mut self, index: usize, lines: &[Line; KEY_LINES]) {
         match KeyLines(lines).search(self.keys[index]) {
             KeySearch::Absent => {}
-            #[cfg(planted)]
-            KeySearch::Right(_) if is_planted(Bug::NoSiblingStep) => {}
+            #[cfg(injected)]
+            KeySearch::Right(_) if is_injected(Bug::NoSiblingStep) => {}
             other => self.leave(index, Start::after(self.leaves[index], other)),
         }
     }
@@ -207,7 +207,7 @@ impl<L> Steps<'_, L> {
     #[cold]
     #[inline(never)]
     fn leave(&mut self, index: usize, start: Start) {
-        self.irregular.push((index, start));
+        self.slow_path.push((index, start));
     }
 }
 
@@ -221,11 +221,11 @@ impl Scratch {
         (versions, values): (&'a mut [u64], &'a mut [u8]),
         locate: &'a L,
     ) -> Steps<'a, L> {
-        let Self { leaves, hits, irregular, .. } = self;
+        let Self { leaves, hits, slow_path, .. } = self;
         // As long as the batch's other arrays: no index into it is looked at twice.
         let mut batch = [0; BATCH];
         batch[..keys.len()].copy_from_slice(keys);
-        Steps { geometry: *geometry, keys: batch, locate, leaves, hits, irregular, versions, values }
+        Steps { geometry: *geometry, keys: batch, locate, leaves, hits, slow_path, versions, values }
     }
 }
 
@@ -263,7 +263,7 @@ impl XClient {
         first: usize,
     ) -> Result<(), XStoreError> {
         self.pin();
-        self.scratch.irregular.clear();
+        self.scratch.slow_path.clear();
         if let Some(model) = self.model.take() {
             let predicted = Predicted::new(&model, keys, &mut self.refreshes);
             let done = self.read_leaves(queue, keys, answers.part_mut(first, keys.len()), &predicted);
@@ -275,10 +275,10 @@ impl XClient {
         self.finish_batch(queue, keys, answers, first)
     }
 
-    /// Of a batch without a model everything is irregular.
+    /// Without a model all keys of a batch go by the slow path.
     #[cold]
     pub(super) fn leave_unrouted(&mut self, count: usize) {
-        self.scratch.irregular.extend((0..count).map(|index| (index, Start::Unrouted)));
+        self.scratch.slow_path.extend((0..count).map(|index| (index, Start::Unrouted)));
     }
 
     /// What the straight way did not answer of a batch: first of its neighbours, then of the lane.
@@ -290,9 +290,9 @@ impl XClient {
         answers: &mut Answers,
         first: usize,
     ) -> Result<(), XStoreError> {
-        self.counters.irregular += self.scratch.irregular.len() as u64;
+        self.counters.slow_path += self.scratch.slow_path.len() as u64;
         let has_neighbour = |start| matches!(start, Start::Left | Start::Right(_));
-        if self.scratch.irregular.iter().any(|(_, start)| has_neighbour(*start))
+        if self.scratch.slow_path.iter().any(|(_, start)| has_neighbour(*start))
             && let Some(model) = self.model.take()
         {
             let neighbours = self.take_neighbours(&model, keys);
@@ -300,12 +300,12 @@ impl XClient {
             self.model = Some(model);
             done?;
         }
-        if self.scratch.irregular.is_empty() {
+        if self.scratch.slow_path.is_empty() {
             return if self.refreshes.is_idle() { Ok(()) } else { self.renew_model(queue, 0) };
         }
-        let irregular = std::mem::take(&mut self.scratch.irregular);
-        let done = self.lookup_each(queue, keys, &irregular, answers, first);
-        self.scratch.irregular = irregular;
+        let slow_path = std::mem::take(&mut self.scratch.slow_path);
+        let done = self.lookup_each(queue, keys, &slow_path, answers, first);
+        self.scratch.slow_path = slow_path;
         done
     }
 
@@ -326,14 +326,14 @@ impl XClient {
         })
     }
 
-    /// Takes the keys that lie beside the leaf predicted out of the irregular ones; for each, the leaf where
-    /// it is next looked for: on a tie the candidate before, otherwise the right sibling.
+    /// Takes the keys that lie beside the leaf predicted off the slow path. Gives each the leaf where it is
+    /// looked for next: on a tie the candidate before, otherwise the right sibling.
     #[cold]
     fn take_neighbours(&mut self, model: &CachedModel, keys: &[u64]) -> Candidates {
         self.refreshes.follow(model);
         let mut candidates = [LeafNumber::NONE; BATCH];
-        let mut irregular = std::mem::take(&mut self.scratch.irregular);
-        irregular.retain(|&(index, start)| {
+        let mut slow_path = std::mem::take(&mut self.scratch.slow_path);
+        slow_path.retain(|&(index, start)| {
             candidates[index] = match start {
                 Start::Right(next) if self.cache.is_leaf(next) => {
                     self.counters.sibling_steps += 1;
@@ -348,7 +348,7 @@ impl XClient {
             };
             candidates[index] == LeafNumber::NONE
         });
-        self.scratch.irregular = irregular;
+        self.scratch.slow_path = slow_path;
         Candidates(candidates)
     }
 

@@ -1,9 +1,9 @@
-//! Each sub-model's own line, for those that fit one: where it stands follows from its number alone, so that
-//! a GET asks for it as soon as the top model has named it.
+//! Each sub-model's own line, for those that fit one. Where it stands follows from its number alone, so that
+//! a GET prefetches it as soon as the top model has named it.
 //!
-//! Invariant: a line that is *taken* holds words that were checked when they were put there; those of two
-//! sub-models, perhaps, if a session reads while it is written anew. Whatever they are, the leaf number is
-//! that of one of them: see [`block`](super::block).
+//! Invariant: a line that is *taken* holds words that were checked when they were put there. They may be
+//! those of two sub-models, if a session reads while the line is written anew. Whatever they are, the leaf
+//! number is that of one of them: see [`block`](super::block).
 
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::words::SharedLine;

@@ -4,8 +4,8 @@
 //! Invariant: a key is at one part, which the boundaries name, for as long as the table lives. So every
 //! answer is a part's own, and the parts' answers in the order of their ranges are the whole.
 //!
-//! Protocol: a batch is shared out to the parts. Where they are other machines its steps go side by side:
-//! each step is done at every part, with a doorbell there, before the next one waits for anything. Each file
+//! Protocol: a batch is shared out to the parts. Where they are other machines its steps go side by side.
+//! Each step is done at every part, with a doorbell there, before the next one waits for anything. Each file
 //! holds one operation.
 
 mod gets;

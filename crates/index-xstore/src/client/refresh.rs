@@ -1,18 +1,19 @@
-//! Parts of the model that are missing or out of date, asked for by sessions that do not wait for them.
+//! Parts of the model that are missing or out of date, which sessions request without waiting for them.
 //!
-//! Invariant: no operation waits for a part of the model, but for the top model itself; the reply to a
+//! Invariant: no operation waits for a part of the model, but for the top model itself. The reply to a
 //! request is taken whenever a later operation finds it there. One request of a session is under way at a
 //! time, in a slot of its own.
 //!
 //! A reply brings a page of sub-models; each operation that comes by installs some of them, so that no batch
 //! of GETs waits for all.
 //!
-//! Protocol, that of renting until the rent paid is the price: an operation whose prediction was out of date
-//! costs something, a GET another READ, a write a descent by the server. Such *misses* are counted for each
-//! *page* of neighbouring sub-models. When a page's misses have cost what fetching it costs, it is asked for,
-//! though not more often than its retraining can have changed it. Of sub-models that a GET had to walk from,
-//! one now and then is asked for by itself: the more it is used the sooner it is its turn. The top model is
-//! fetched, and waited for, after a number of writes without one; GETs without a model bring it along.
+//! Protocol, that of renting until the rent paid is the price. An operation whose prediction was out of date
+//! costs something: a GET another READ, a write a descent by the server. The session counts such *misses* for
+//! each *page* of neighbouring sub-models. When a page's misses have cost what fetching it costs, the session
+//! requests it, though not more often than its retraining can have changed it. Of sub-models that a GET had
+//! to walk from, it requests one now and then by itself: the more it is used the sooner it is its turn. The
+//! top model is fetched, and waited for, after a number of writes without one; GETs without a model bring it
+//! along.
 
 use std::time::Duration;
 
@@ -44,7 +45,7 @@ pub(super) const fn request_slot<Q: QueuePair>() -> Slot {
     Q::SLOTS - 1
 }
 
-/// Misses of a page since it was asked for, and when that was.
+/// Misses of a page since it was requested, and when that was.
 #[derive(Clone, Copy, Default)]
 struct Page {
     misses: u16,
@@ -192,7 +193,7 @@ impl XClient {
         Ok(queue.doorbell()?)
     }
 
-    /// Takes what was asked for, if it is there, and installs some of it.
+    /// Takes what was requested, if it is there, and installs some of it.
     #[inline]
     pub(super) fn take_refresh<Q: QueuePair>(&mut self, queue: &mut Q) -> Result<(), XStoreError> {
         let Some(asked) = self.refreshes.asked else { return Ok(()) };
@@ -218,7 +219,7 @@ impl XClient {
             .and_then(|reply| self.install_some(asked, &reply?));
         self.refreshes.reply = frame;
         // Of a refusal, or a reply that is none, the operation at hand must not know: it may be a write that
-        // has been executed. Who needs what was asked for asks again, or falls back.
+        // has been executed. An operation that needs what was requested requests it again, or falls back.
         drop(installed);
     }
 
@@ -268,7 +269,7 @@ impl XClient {
     /// Fetches the newest top model. Nothing else may be in flight.
     pub(super) fn fetch_model<Q: QueuePair>(&mut self, queue: &mut Q) -> Result<(), XStoreError> {
         let newest = self.refreshes.newest.max(1);
-        // Whatever comes of it: it is asked for again only when another reply names a newer one, or after as
+        // Whatever comes of it: it is requested again only when another reply names a newer one, or after as
         // many writes without.
         (self.refreshes.newest, self.refreshes.unrouted) = (0, 0);
         self.fetch_generation(queue, newest)

@@ -1,27 +1,31 @@
 //! SCANs: whole leaves in doorbell batches, in key order.
 //!
 //! A scan has a *cursor*, the least key not yet answered for. A leaf is accepted only if its lines are of one
-//! incarnation and the cursor lies within its fences; then everything between cursor and high fence is known,
+//! incarnation and the cursor lies within its fences. Then everything between cursor and high fence is known,
 //! and the high fence is the next cursor. So nothing is skipped and nothing doubled, whatever splits
-//! meanwhile, and each pair was there at an instant of the scan. Pairs of different leaves may be of
-//! different instants.
+//! meanwhile. Each pair was there at an instant of the scan. Pairs of different leaves may be of different
+//! instants.
 //!
-//! Steps: ask for the sub-models of a group of scans; *plan* as many leaves as each
-//! limit should need; READ them in one doorbell, for the group at once; *accept* them in order. A planned
-//! leaf that the cursor is not in (stale table) ends the plan: the scan steps to the sibling, plans anew, and
-//! after [`READS_MAX`] fruitless steps lets the server answer a page.
+//! Steps:
+//! 1. Prefetch the sub-models of a group of scans.
+//! 2. *Plan* as many leaves as each limit should need.
+//! 3. READ them in one doorbell, for the group at once.
+//! 4. *Accept* them in order.
+//!
+//! A planned leaf that the cursor is not in (stale table) ends the plan. The scan steps to the sibling and
+//! plans anew. After [`READS_MAX`] fruitless steps it lets the server answer a page.
 
 use farsight_base::{LeafNumber, Line};
 use farsight_fabric::{CostClass, QueuePair, ReadMode, Slot};
-use farsight_index::{Access, LeafAtRest, Pair, Pairs, ScanRequest};
+use farsight_index::{Access, ConsistentLeaf, Pair, Pairs, ScanRequest};
 use farsight_layout::{Geometry, KEY_LINES, KeyLines, SHORT_LEAF_LINES};
 use farsight_protocol::{DecodeError, PairsReader, Request, SubModelsReader};
 
 use super::fill::call;
 use super::{READS_MAX, XClient, XStoreError};
 
-/// Scans whose leaves go out in one doorbell, of any length; where a round trip is dear, short ones go out
-/// as many at a time as there are slots for.
+/// Scans whose leaves go out in one doorbell, of any length. Where a round trip is dear, short ones go out as
+/// many at a time as there are slots for.
 const GROUP: usize = 8;
 const GROUP_MAX: usize = 64;
 /// Leaves planned for one scan at a time.
@@ -374,7 +378,7 @@ fn accept(geometry: &Geometry, lines: &[Line], cursor: &mut Cursor, pairs: &mut 
     if !fences.contain(cursor.key) {
         return Step::Behind(view.next());
     }
-    let leaf = LeafAtRest { geometry, lines, incarnation, permutation: view.permutation() };
+    let leaf = ConsistentLeaf { geometry, lines, incarnation, permutation: view.permutation() };
     let Some(appended) = pairs.append_leaf(&leaf, cursor.key, cursor.remaining) else {
         return Step::Changing;
     };

@@ -1,18 +1,18 @@
-//! GETs of many keys where a round trip costs more than the bytes that it brings: each key's leaf is READ
-//! *whole*, so that key and value come in one round trip instead of two. The READ is *sieved*: where the
-//! server's processor executes it, only the key's line and its value's come back, and of a key that is not
-//! there the key part.
+//! GETs of many keys where a round trip costs more than the bytes that it brings. Each key's leaf is READ
+//! *whole*, so that key and value come in one round trip instead of two. The READ is *filtered*: where the
+//! server's processor executes it, only the key's line and its value's come back. Of a key that is not there
+//! the key part comes back.
 //!
-//! Lines of one READ may be of different instants in any order; why what they prove is still linearizable is
+//! Lines of one READ may be of different instants in any order. Why what they prove is still linearizable is
 //! in docs/protocol/xstore.md, where a single GET does the same. The lines that come back prove what they say
-//! by themselves, so a sieve is believed nothing. What does not come out clean goes to the lane.
+//! by themselves, so a filter is believed nothing. What does not come out clean goes to the lane.
 //!
-//! Protocol: keys are taken as many at a time as the queue pair has slots for; a doorbell goes out for each
-//! piece of them, so that the server works on the first while the others are predicted, and on the others
-//! while the leaves of the first are searched.
+//! Protocol: the client takes as many keys at a time as the queue pair has slots for. It rings a doorbell for
+//! each piece of them. So the server works on the first while the client predicts the others, and on the
+//! others while the client searches the leaves of the first.
 
 use farsight_base::LeafNumber;
-use farsight_fabric::sieve::{Sieve, Sieved};
+use farsight_fabric::filter::{Filter, Filtered};
 use farsight_fabric::{CostClass, QueuePair};
 use farsight_index::Answers;
 use farsight_layout::{Geometry, KEY_LINES, KEY_WORDS_MASK, KeyLines, KeySearch, hit_in_line};
@@ -23,7 +23,7 @@ use super::refresh::request_slot;
 use super::{Access, BATCH, XClient, XStoreError};
 
 /// Lines of the longest leaf that is fetched whole: those of values of up to 48 B. Of a longer one the second
-/// round trip is cheaper than the lines that nobody asked for.
+/// round trip is cheaper than the lines that nobody wants.
 const WHOLE_LEAF_LINES_MAX: usize = 19;
 /// Keys of one doorbell.
 const PIECE: usize = 256;
@@ -69,10 +69,10 @@ impl XClient {
         keys: &[u64],
     ) -> Result<(), XStoreError> {
         self.pin();
-        let mut irregular = std::mem::take(&mut self.irregular);
-        irregular.clear();
-        let done = self.post_whole_leaves(queue, keys, &mut irregular);
-        self.irregular = irregular;
+        let mut slow_path = std::mem::take(&mut self.slow_path);
+        slow_path.clear();
+        let done = self.post_whole_leaves(queue, keys, &mut slow_path);
+        self.slow_path = slow_path;
         done
     }
 
@@ -84,15 +84,15 @@ impl XClient {
         answers: &mut Answers,
         first: usize,
     ) -> Result<(), XStoreError> {
-        let mut irregular = std::mem::take(&mut self.irregular);
-        let mut done = self.take_whole_leaves(queue, keys, answers, first, &mut irregular);
-        self.counters.irregular += irregular.len() as u64;
-        if done.is_ok() && !irregular.is_empty() {
-            done = self.lookup_each(queue, keys, &irregular, answers, first);
+        let mut slow_path = std::mem::take(&mut self.slow_path);
+        let mut done = self.take_whole_leaves(queue, keys, answers, first, &mut slow_path);
+        self.counters.slow_path += slow_path.len() as u64;
+        if done.is_ok() && !slow_path.is_empty() {
+            done = self.lookup_each(queue, keys, &slow_path, answers, first);
         } else if done.is_ok() && !self.refreshes.is_idle() {
             done = self.renew_model(queue, 0);
         }
-        self.irregular = irregular;
+        self.slow_path = slow_path;
         done
     }
 
@@ -101,10 +101,10 @@ impl XClient {
         &mut self,
         queue: &mut Q,
         keys: &[u64],
-        irregular: &mut Vec<(usize, Start)>,
+        slow_path: &mut Vec<(usize, Start)>,
     ) -> Result<(), XStoreError> {
         let (region, geometry) = (self.cache.region(), *self.cache.geometry());
-        let sieve = sieve(&geometry);
+        let filter = filter(&geometry);
         self.leaves.clear();
         for (batch, of_batch) in keys.chunks(BATCH).enumerate() {
             let refreshes = &mut self.refreshes;
@@ -115,10 +115,10 @@ impl XClient {
                 let slot = self.leaves.len();
                 self.leaves.push(leaf);
                 if leaf == LeafNumber::NONE {
-                    irregular.push((slot, Start::Unrouted));
+                    slow_path.push((slot, Start::Unrouted));
                 } else {
                     let from = geometry.address(region, leaf, 0);
-                    queue.post_sieved_read(slot, from, geometry.leaf_lines(), *key, sieve);
+                    queue.post_filtered_read(slot, from, geometry.leaf_lines(), *key, filter);
                 }
             }
             let done = batch * BATCH + of_batch.len();
@@ -136,7 +136,7 @@ impl XClient {
         keys: &[u64],
         answers: &mut Answers,
         first: usize,
-        irregular: &mut Vec<(usize, Start)>,
+        slow_path: &mut Vec<(usize, Start)>,
     ) -> Result<(), XStoreError> {
         let geometry = *self.cache.geometry();
         let lines = &mut *self.scratch.leaf_lines;
@@ -146,11 +146,11 @@ impl XClient {
             }
             queue.settle_slot(index)?;
             let into = answers.value_mut(first + index);
-            match search(&geometry, &queue.view_sieved(index, lines)?, *key, into) {
+            match search(&geometry, &queue.view_filtered(index, lines)?, *key, into) {
                 Search::Value(version) => answers.set_version(first + index, version),
                 Search::Absent => {}
-                Search::Again => irregular.push((index, Start::Again(*leaf))),
-                Search::Elsewhere(found) => irregular.push((index, Start::after(*leaf, found))),
+                Search::Again => slow_path.push((index, Start::Again(*leaf))),
+                Search::Elsewhere(found) => slow_path.push((index, Start::after(*leaf, found))),
             }
         }
         Ok(())
@@ -169,8 +169,8 @@ enum Search {
 }
 
 /// Of a leaf a GET needs the line that holds its key, and its value's lines.
-fn sieve(geometry: &Geometry) -> Sieve {
-    Sieve {
+fn filter(geometry: &Geometry) -> Filter {
+    Filter {
         words: KEY_WORDS_MASK,
         parts_begin: KEY_LINES as u8,
         part_lines: geometry.lines_per_value() as u8,
@@ -180,14 +180,14 @@ fn sieve(geometry: &Geometry) -> Sieve {
 
 /// Looks `key` up in what came of its leaf, and copies its value.
 #[inline]
-fn search(geometry: &Geometry, sieved: &Sieved<'_>, key: u64, into: &mut [u8]) -> Search {
-    let (found, value_lines) = match *sieved {
-        Sieved::Picked { word, line, part } => match hit_in_line(line, word, key) {
+fn search(geometry: &Geometry, filtered: &Filtered<'_>, key: u64, into: &mut [u8]) -> Search {
+    let (found, value_lines) = match *filtered {
+        Filtered::Picked { word, line, part } => match hit_in_line(line, word, key) {
             Some((slot, incarnation)) => (KeySearch::Hit { slot, incarnation }, Some(part)),
             None => return Search::Again,
         },
-        Sieved::Missed(key_lines) => (KeyLines(key_lines).search(key), None),
-        Sieved::Whole(lines) => {
+        Filtered::Missed(key_lines) => (KeyLines(key_lines).search(key), None),
+        Filtered::Whole(lines) => {
             let found = KeyLines(lines.first_chunk().expect("a leaf has a key part")).search(key);
             let KeySearch::Hit { slot, .. } = found else { return without_hit(found) };
             let place = geometry.value_place(slot);

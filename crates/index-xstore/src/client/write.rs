@@ -3,8 +3,8 @@
 //! The hint is where the learned cache believes the key to be, so that the server need not go down its tree.
 //! It is only a hint: the server checks the leaf's fences under its latch. No READ is spent on it.
 //!
-//! Protocol: entries go out in calls, several in flight, each rung when it is encoded; the oldest reply is
-//! waited for and makes room for the next call, so that the server always has one to work on. One queue
+//! Protocol: entries go out in calls, several in flight, each rung when it is encoded. The client waits for
+//! the oldest reply, which makes room for the next call. So the server always has one to work on. One queue
 //! pair's calls execute in order.
 
 use farsight_fabric::QueuePair;

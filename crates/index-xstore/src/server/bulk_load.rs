@@ -1,12 +1,15 @@
 //! Loading an empty tree: leaves one after the other, inner levels from the bottom up.
 //!
-//! Protocol: while pairs are pushed, complete leaves lie in blocks that neither the tree nor the chain names;
-//! hints are refused as long as a load is under way. [`BulkLoader::finish`] latches the tree's only leaf,
-//! checks that it is still alone and empty, fills it with the first pairs and its way to the second leaf,
-//! publishes the new root, and retires the old one. A loader that is dropped before gives everything back,
-//! without a wait: its blocks are cleared, whoever holds their latches by mistaken hints; then the load no
-//! longer counts. Who latches such a block finds the load under way and writes nothing, or finds the block
-//! cleared. A block is filled under its latch, for who latched it before may have found no load.
+//! Protocol: while pairs are pushed, complete leaves lie in blocks that neither the tree nor the chain names.
+//! The tree refuses hints as long as a load is under way. [`BulkLoader::finish`] then
+//! 1. latches the tree's only leaf, and checks that it is still alone and empty,
+//! 2. fills it with the first pairs and its way to the second leaf,
+//! 3. publishes the new root, and retires the old one.
+//!
+//! A loader that is dropped before gives everything back, without a wait. It clears its blocks, even those
+//! whose latches writers hold by mistaken hints; then the load no longer counts. A writer that latches such a
+//! block finds the load under way and writes nothing, or finds the block cleared. The loader fills a block
+//! under its latch, for a writer that latched it before may have found no load.
 
 use std::sync::Arc;
 
@@ -53,14 +56,15 @@ pub struct BulkLoader<F: LeafFormat> {
 }
 
 impl<F: LeafFormat> XTree<F> {
-    /// Begins to load an empty tree that never had a second leaf: a reader whose table is from before could
-    /// meet the new pairs too early in blocks that were leaves once.
+    /// Begins to load an empty tree that never had a second leaf. Otherwise a reader whose table is from
+    /// before could meet the new pairs too early, in blocks that were leaves once.
     ///
     /// # Errors
     /// [`BulkLoadError::NotEmpty`].
     pub fn begin_bulk_load(self: &Arc<Self>) -> Result<BulkLoader<F>, BulkLoadError> {
         self.check_pristine()?;
-        // Relaxed: the latch of each leaf that is filled hands it on to whoever latches that leaf by a guess.
+        // Relaxed: the latch of each leaf that is filled hands it on to a writer that latches that leaf by a
+        // guess.
         self.loads.fetch_add(1, Ordering::Relaxed);
         Ok(BulkLoader {
             tree: Arc::clone(self),
@@ -198,7 +202,7 @@ impl<F: LeafFormat> BulkLoader<F> {
         leaf.fill(span, &self.first.keys, &self.first.values, version);
         // Release: the inner nodes' contents. Partner: the Acquire loads of `root`.
         tree.root.store(root, Ordering::Release);
-        // Whoever still holds a route through the old parent must not put separators there.
+        // A writer that still holds a route through the old parent must not put separators there.
         parent.retire();
         tree.counters.pairs.fetch_add(self.pairs, Ordering::Relaxed);
         tree.counters.leaves.fetch_add(self.leaves.len() as u64, Ordering::Relaxed);

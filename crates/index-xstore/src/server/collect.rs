@@ -1,15 +1,15 @@
 //! Collecting leaves for training: low fences, numbers and incarnations in key order, from the lowest inner
 //! level.
 //!
-//! The separators of that level *are* the leaves' low fences, so the chain need not be walked (each step of
-//! which would wait for memory); of a leaf itself only one word is read, its incarnation, and those of a
-//! node's children are asked for together while the node before is being read.
+//! The separators of that level *are* the leaves' low fences. So the trainer need not walk the chain, each
+//! step of which would wait for memory. Of a leaf itself it reads only one word, its incarnation. It
+//! prefetches those of a node's children together while it reads the node before.
 //!
 //! What a table made of this promises: a leaf whose fences differ from those collected shows another
-//! incarnation than the one collected. For a node's children, (1) their incarnations are read after the node,
-//! (2) then the node is found unchanged. A split or merge holds the node locked while it changes leaves, so
-//! at (2) no fence had changed since the node was read, and each incarnation belongs to the fences that the
-//! node shows. Whatever changes the fences later changes the incarnation.
+//! incarnation than the one collected. For a node's children, (1) the trainer reads their incarnations after
+//! the node, (2) then it finds the node unchanged. A split or merge holds the node locked while it changes
+//! leaves. So at (2) no fence had changed since the node was read, and each incarnation belongs to the fences
+//! that the node shows. A later change of the fences changes the incarnation.
 
 use farsight_base::LeafNumber;
 use farsight_index::{Backoff, Contended, LeafFormat, Waited};
@@ -143,7 +143,7 @@ impl<F: LeafFormat> XTree<F> {
                 if index + 1 < parent.count { Some(parent.low_fences[index + 1]) } else { parent.high };
             if parent.low_fences[index] <= high && next.is_none_or(|next| next > low) {
                 let leaf = parent.leaves[index];
-                #[cfg(planted)]
+                #[cfg(injected)]
                 let parent = &self.with_lowest_key(parent, index);
                 into.low_fences.push(parent.low_fences[index]);
                 into.leaves.push((leaf, self.format.incarnation(self.block(leaf))));
@@ -157,14 +157,14 @@ impl<F: LeafFormat> XTree<F> {
         is_unchanged
     }
 
-    /// The parent with the leaf's lowest key for its low fence, where that bug is planted.
-    #[cfg(planted)]
+    /// The parent with the leaf's lowest key for its low fence, where that bug is injected.
+    #[cfg(injected)]
     fn with_lowest_key<'t>(&self, parent: &Parent<'t>, index: usize) -> Parent<'t> {
-        use farsight_base::sync::planted::{Bug, is_planted};
+        use farsight_base::sync::injected::{Bug, is_injected};
         let mut pairs = farsight_index::Pairs::default();
         pairs.reset(self.format.value_bytes());
         let mut parent = Parent { ..*parent };
-        if is_planted(Bug::TrainedOnKeys)
+        if is_injected(Bug::TrainedOnKeys)
             && parent.low_fences[index] > 0
             && self.format.read_pairs(self.block(parent.leaves[index]), 0, 1, &mut pairs).is_some()
             && pairs.len() == 1

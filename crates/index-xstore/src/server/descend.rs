@@ -1,12 +1,12 @@
 //! The way down: optimistic lock coupling over inner nodes, alone and in batches.
 //!
-//! Protocol: a node's version is read, then its child's, then the node's again; if that did not change, the
+//! Protocol: a node's version is read, then its child's, then the node's again. If that did not change, the
 //! child was the node's child when its own version was read. So each step is taken from a node that covers
 //! the key. At the bottom the last node's version is kept with the leaf: it says until when this is the
 //! leaf's parent.
 //!
-//! In a batch all descents take a step together: the children's lines are asked for, for all keys, before the
-//! first of them is read.
+//! In a batch all descents take a step together: the children's lines are prefetched, for all keys, before
+//! the first of them is read.
 
 use farsight_base::LeafNumber;
 use farsight_base::sync::Ordering;

@@ -1,13 +1,13 @@
 //! The way to a latched leaf: by a client's hint, by the write before, or down the tree and along the chain.
 //!
 //! Invariant: a leaf is held only if its own fences, read under its latch, contain the key. How it was found
-//! does not matter, so a hint may be any number: it is checked to be a block that was used, its latch is
-//! tried, its fences decide.
+//! does not matter, so a hint may be any number. The writer checks that it is a block that was used, and
+//! tries its latch; the fences decide.
 
 use farsight_base::LeafNumber;
 use farsight_base::sync::Ordering;
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_index::{Backoff, Contended, LatchedLeaf, LeafFormat, Place, Waited};
 
 use super::descend::Route;
@@ -82,8 +82,8 @@ impl<F: LeafFormat> XTree<F> {
             return None;
         }
         let place = leaf.find(key);
-        #[cfg(planted)]
-        let place = if matches!(place, Place::Right(_)) && is_planted(Bug::HintTrusted) {
+        #[cfg(injected)]
+        let place = if matches!(place, Place::Right(_)) && is_injected(Bug::HintTrusted) {
             Place::Vacant
         } else {
             place

@@ -1,10 +1,10 @@
 //! XStore's leaf behind the trait by which the tree knows leaves.
 //!
-//! Reading without a latch is what a client does one-sided: copy the stamped key lines, search the copy, copy
-//! the value's lines, check their incarnation against the key's.
+//! Reading without a latch is what a client does one-sided. It copies the stamped key lines, searches the
+//! copy, copies the value's lines, and checks their incarnation against the key's.
 
-#[cfg(any(shuttle, planted))]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(any(shuttle, injected))]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::words::{copy_stamped, next_incarnation, prefetch};
 use farsight_base::{LeafNumber, Line, Stamp, WORDS_PER_LINE};
@@ -237,8 +237,8 @@ pub struct LatchedXStoreLeaf<'a> {
 fn incarnation_after(words: &[AtomicU64]) -> u32 {
     // Relaxed: there is no other writer.
     let own = Stamp(words[0].load(Ordering::Relaxed)).incarnation();
-    #[cfg(planted)]
-    if is_planted(Bug::IncarnationKept) && own > 0 {
+    #[cfg(injected)]
+    if is_injected(Bug::IncarnationKept) && own > 0 {
         return own;
     }
     next_incarnation(own)
@@ -376,8 +376,8 @@ impl LatchedLeaf for LatchedXStoreLeaf<'_> {
         let (stay, go) = sorted.split_at(cut.left);
         let left_end = if cut.keeps_incoming { incoming } else { stay[cut.left - 1].key };
         let separator = shortest_fence(left_end, go[0].key);
-        #[cfg(any(shuttle, planted))]
-        if is_planted(Bug::LinkedBeforeFilled) {
+        #[cfg(any(shuttle, injected))]
+        if is_injected(Bug::LinkedBeforeFilled) {
             self.writer.keep(stay, separator, right_number);
             right.writer.receive(&self.writer, go, separator);
             return separator;

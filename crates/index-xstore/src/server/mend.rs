@@ -1,9 +1,9 @@
 //! Mending a leaf that memory has lost a bit of.
 //!
-//! Protocol: whoever waits for a leaf longer than any writer that runs takes, latches it and looks. If the
-//! latch is free and lines still say that they are being written, or do not belong together, nobody is
-//! writing them: their stamps are made anew under the next incarnation. What the lines hold is taken as it
-//! is; a flipped bit of that shows nowhere (docs/faults.md).
+//! Protocol: a thread that waits for a leaf longer than any writer that runs takes, latches it and looks. If
+//! it gets the latch and lines still say that they are being written, or do not belong together, nobody is
+//! writing them. The thread makes their stamps anew under the next incarnation. It takes what the lines hold
+//! as it is; a flipped bit of that shows nowhere (docs/faults.md).
 
 use farsight_base::LeafNumber;
 use farsight_base::sync::Ordering;

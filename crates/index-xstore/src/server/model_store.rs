@@ -5,8 +5,8 @@
 //! - a sub-model that names a leaf whose incarnation changed after that leaf was collected is *pending*,
 //!   until it is trained again.
 //!
-//! The second holds because both sides go in opposite order: the tree changes the leaf, then marks the
-//! sub-models whose dispatch intervals meet its fences; the trainer takes a mark away, then collects the
+//! The second holds because both sides go in opposite order. The tree changes the leaf, then marks the
+//! sub-models whose dispatch intervals meet its fences. The trainer takes a mark away, then collects the
 //! leaves. A mark that is set twice before it is taken counts once: pending work merges.
 //!
 //! A whole training replaces the marks, too. Those that were set while it ran are carried over by key range.
@@ -17,8 +17,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 
 use farsight_base::clock::MonotonicNs;
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, RwLock};
 use farsight_base::words::prefetch;
 use farsight_index::LeafListener;
@@ -184,12 +184,13 @@ impl Pending {
     }
 
     fn mark(&self, index: u32, since: MonotonicNs) {
-        #[cfg(planted)]
-        if is_planted(Bug::DroppedRetrain) {
+        #[cfg(injected)]
+        if is_injected(Bug::DroppedRetrain) {
             return;
         }
         let bit = 1 << (index % 64);
-        // AcqRel: whoever takes the mark sees the change that it stands for. Partner: the same in `take`.
+        // AcqRel: the trainer that takes the mark sees the change that it stands for. Partner: the same in
+        // `take`.
         let before = self.marks[index as usize / 64].fetch_or(bit, Ordering::AcqRel);
         if before & bit == 0 {
             self.lock_queue().push_back((index, since));

@@ -1,11 +1,11 @@
-//! Models of the server's writers against readers without latches, under shuttle: a leaf has too many words
+//! Models of the server's writers against readers without latches, under shuttle. A leaf has too many words
 //! for loom, which has tried the line that each of them is made of.
 
 use std::sync::Arc;
 
 use farsight_base::sync::AtomicU64;
+use farsight_base::sync::injected::{Bug, assert_found};
 use farsight_base::sync::model::{check, thread};
-use farsight_base::sync::planted::{Bug, assert_found};
 use farsight_base::{LeafNumber, RegionId};
 use farsight_fabric::Region;
 use farsight_index::{LeafAnswer, LeafFormat, Pairs};

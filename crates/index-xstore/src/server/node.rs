@@ -6,17 +6,17 @@
 //!   splits;
 //! - a node's contents belong together if its version was even before they were read and the same after.
 //!
-//! Protocol, a seqlock a node whose version is the lock: a writer makes the even version odd by
+//! Protocol, a seqlock a node whose version is the lock. A writer makes the even version odd by
 //! compare-and-swap, changes the contents, makes it even. A reader that decides by what it read asks
-//! [`Node::is_unchanged`] first. Whatever a reader meets in between leads nowhere bad: children of a node of
+//! [`Node::is_unchanged`] first. Whatever a reader meets in between leads nowhere bad. Children of a node of
 //! level `l > 0` are always nodes of level `l - 1` that exist, and positions are cut to the node's size.
 
 use farsight_base::sync::{AtomicU64, Ordering, fence};
 use farsight_base::words::prefetch;
 
-/// Separators of a node: one less than a power of two, so that the search is a fixed number of halvings. 31
-/// measured best of 15, 31 and 63 for inserts into ten million keys: with 15 the tree has one level more,
-/// with 63 a descent fetches twice the lines of the lowest level and a split moves twice the separators.
+/// Separators of a node: one less than a power of two, so that the search is a fixed number of halvings. Of
+/// 15, 31 and 63, 31 measured best for inserts into ten million keys. With 15 the tree has one level more.
+/// With 63 a descent fetches twice the lines of the lowest level and a split moves twice the separators.
 pub(super) const SEPARATORS_MAX: usize = 31;
 /// Children of a node.
 pub(super) const CHILDREN_MAX: usize = SEPARATORS_MAX + 1;
@@ -127,7 +127,7 @@ impl Node {
         prefetch(&self.children[CHILDREN_MAX / 2 - 1]);
     }
 
-    /// Gives a node that nobody can reach yet its contents. Whoever publishes its number orders them.
+    /// Gives a node that nobody can reach yet its contents. The thread that publishes its number orders them.
     pub(super) fn fill(&self, level: u32, separators: &[u64], children: &[u32]) {
         assert_eq!(children.len(), separators.len() + 1, "children, and separators between them");
         // Unused separators are the greatest key: the search's halvings need ascending words.

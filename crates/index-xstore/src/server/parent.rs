@@ -1,8 +1,8 @@
 //! Locking a leaf's parent with room for one more child.
 //!
-//! Protocol: full nodes on the way down are split before they are passed, so a parent always has room for
-//! what a child's split hands up. Two nodes are locked together only as parent and child, in this order, and
-//! nobody waits while holding one: a lock that is not free sends the walk back to the root.
+//! Protocol: a walk splits full nodes on the way down before it passes them, so a parent always has room for
+//! what a child's split hands up. It locks two nodes together only as parent and child, in this order. Nobody
+//! waits while holding a lock: one that is not free sends the walk back to the root.
 
 use farsight_base::sync::Ordering;
 use farsight_index::{Backoff, Contended, LeafFormat, Waited};

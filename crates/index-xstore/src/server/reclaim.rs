@@ -1,11 +1,16 @@
 //! Giving back an empty leaf: its left neighbour takes over its range, its block returns to the slab.
 //!
-//! Protocol: latch left, latch the empty leaf, look again (neighbours, still empty), lock the parent that
-//! both share; rewrite left with the wider fences under its next incarnation; make the empty block no leaf,
-//! under its next incarnation; take it out of the parent; unlock, unlatch, free. Until the block is no leaf
-//! it truthfully answers "absent" for its range, because whoever would insert there waits for left's latch.
+//! Protocol:
+//! 1. Latch left, latch the empty leaf, and look again: they are neighbours, and the leaf is still empty.
+//!    Lock the parent that both share.
+//! 2. Rewrite left with the wider fences under its next incarnation.
+//! 3. Make the empty block no leaf, under its next incarnation.
+//! 4. Take it out of the parent. Unlock, unlatch, free.
 //!
-//! It is an attempt: a latch or a lock that is not free, or a parent that changed, leaves the empty leaf
+//! Until step 3 the block truthfully answers "absent" for its range, because a writer that would insert there
+//! waits for left's latch.
+//!
+//! It is an attempt. A latch or a lock that is not free, or a parent that changed, leaves the empty leaf
 //! where it is, which is harmless. So does a leaf that is its parent's first child: at most one empty leaf a
 //! parent stays, and inner nodes are never given back. A table whose keys move on for ever (ascending
 //! inserts, the oldest removed) leaves one leaf and one inner node behind for each two hundred pairs.

@@ -3,7 +3,7 @@
 //!
 //! Invariant: the cursor is the least key not yet decided. A leaf counts only if its fences contain the
 //! cursor; it decides all keys up to its high fence, which is the next cursor. So no key is skipped and none
-//! comes twice, whatever splits and merges happen on the way; every pair was there at an instant during the
+//! comes twice, whatever splits and merges happen on the way. Every pair was there at an instant during the
 //! scan.
 
 use farsight_base::LeafNumber;

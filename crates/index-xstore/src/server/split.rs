@@ -6,10 +6,11 @@
 //! 3. the separator goes into the parent, which is unlocked; then both latches are free.
 //!
 //! Everything that can fail fails in step 1, when nothing has changed. No writer enters right before left
-//! shows the split: the latch keeps out whoever comes by an old hint to right's block, the lock whoever comes
-//! down the tree, and left's own lines whoever comes along the chain. Inner nodes are locked last, and
-//! whoever holds one waits for no latch, so these waits form no circle. The parent's lock spans step 2 (half
-//! a microsecond) so that a parent whose version did not change names exactly the leaves that there are.
+//! shows the split. The latch keeps out writers that come by an old hint to right's block. The lock keeps out
+//! those that come down the tree, and left's own lines those that come along the chain. Inner nodes are
+//! locked last, and a thread that holds one waits for no latch, so these waits form no circle. The parent's
+//! lock spans step 2 (half a microsecond). So a parent whose version did not change names exactly the leaves
+//! that there are.
 
 use farsight_base::LeafNumber;
 use farsight_base::sync::Ordering;

@@ -2,7 +2,7 @@
 //!
 //! Protocol: who runs the trainer calls [`Trainer::step`] whenever there is time, with a bound on the work. A
 //! whole training goes through three phases, each over several steps if need be: collect the leaves, train,
-//! make the images; then it is published at once. Only the training of the top model is one piece. While a
+//! make the images. Then it is published at once. Only the training of the top model is one piece. While a
 //! whole training is under way nothing is retrained; what becomes pending meanwhile is carried over by the
 //! store.
 
@@ -26,7 +26,7 @@ const EXPANSION_FACTOR: u64 = 2;
 /// Shrinkage that does: sub-models have a quarter of their size.
 const SHRINK_FACTOR: u64 = 4;
 
-/// Sub-models whose lines are asked for together when they are trained again: some two thousand lines, which
+/// Sub-models whose lines are prefetched together when they are trained again: some two thousand lines, which
 /// the second cache holds.
 const RETRAINED_TOGETHER: usize = BATCH_MAX / 2;
 
@@ -197,8 +197,8 @@ impl<F: LeafFormat> Trainer<F> {
         Ok(Advanced::Unfinished(next))
     }
 
-    /// Trains up to `budget` pending sub-models again, a group at a time: what one of them will read is asked
-    /// for while others are trained.
+    /// Trains up to `budget` pending sub-models again, a group at a time: what one of them will read is
+    /// prefetched while others are trained.
     fn retrain(&mut self, budget: usize) -> Result<TrainingStep, TrainingError> {
         let mut retrained = 0;
         let mut group = [0; RETRAINED_TOGETHER];

@@ -16,7 +16,7 @@ use super::stats::Counters;
 
 /// The fences of a tree's only leaf.
 pub(super) const ALL_KEYS: Fences = Fences { low: 0, high: None };
-/// Attempts at a latch before whoever wants it looks again whether it is the right one.
+/// Attempts at a latch before the thread that wants it looks again whether it is the right one.
 pub(super) const LATCH_ATTEMPTS: usize = 128;
 
 /// A concurrent B+tree over leaves of one format. All of its methods may be called by any thread at any time.

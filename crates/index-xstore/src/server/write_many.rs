@@ -1,7 +1,7 @@
 //! A batch of writes of one kind: all of them go down the tree together, then each is done in turn.
 //!
-//! Nothing is asked for while writes are done: a latch is a locked instruction, which waits until all that
-//! was asked for before has arrived, so the waits would add up. (Key lines asked for one write at a time, a
+//! Nothing is prefetched while writes are done. A latch is a locked instruction, which waits until all that
+//! was prefetched before has arrived, so the waits would add up. (Key lines prefetched one write at a time, a
 //! batch ahead, made inserts a tenth slower.) What splits mark for training is told once a batch.
 
 use farsight_base::LeafNumber;
@@ -66,10 +66,12 @@ impl<F: LeafFormat> XTree<F> {
         tally.go_on();
     }
 
-    /// Finds out where the writes go and asks, level by level, for the lines that they will touch: key lines
-    /// of hinted leaves; for wrong hints and none the inner nodes and the leaf's key lines, unless the key is
-    /// `last_leaf`'s; value lines; and for leaves that look full all of it, with the parents and the blocks
-    /// that their splits want.
+    /// Finds out where the writes go and prefetches, level by level, the lines that they will touch. These
+    /// are:
+    /// - key lines of hinted leaves;
+    /// - for wrong hints and none, the inner nodes and the leaf's key lines, unless the key is `last_leaf`'s;
+    /// - value lines;
+    /// - for leaves that look full, all of it, with the parents and the blocks that their splits want.
     fn prepare(
         &self,
         operation: WriteOperation,

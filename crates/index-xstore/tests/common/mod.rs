@@ -95,9 +95,9 @@ impl Fixture {
         leaves
     }
 
-    /// Checks a tree at rest: fences tile the key space, the chain is the tree's order, separators are the
-    /// low fences, every key lies within its leaf's fences, ascending over all; counts agree. Returns the
-    /// keys.
+    /// Checks a tree that nobody writes. Fences tile the key space, the chain is the tree's order, separators
+    /// are the low fences. Every key lies within its leaf's fences, ascending over all, and counts agree.
+    /// Returns the keys.
     pub(crate) fn check_structure(&self) -> Vec<u64> {
         let collected = self.leaves();
         let mut keys = Vec::new();

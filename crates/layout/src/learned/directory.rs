@@ -132,8 +132,9 @@ impl DirectorySlot {
 }
 
 /// How many groups a directory has, and how many its *run* of lines has room for. Where its words stand in
-/// the run follows from the capacity alone: so in a run that is used again, by a directory of the same
-/// capacity, a pointer's word stays one, and a counter's, whoever still knows the directory before.
+/// the run follows from the capacity alone. So in a run that is used again, by a directory of the same
+/// capacity, a pointer's word stays a pointer's and a counter's a counter's. A compute node that still knows
+/// the directory before therefore meets words of the same kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DirectoryShape {
     groups: usize,

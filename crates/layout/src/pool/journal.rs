@@ -1,11 +1,13 @@
-//! The journal of a pool's leaf: what its lock's holder is about to do, for whoever finds the holder dead.
+//! The journal of a pool's leaf: what its lock's holder is about to do, for the compute node that finds the
+//! holder dead.
 //!
 //! Invariants:
 //! - a torn journal is none: its check covers all of it;
 //! - a rewrite's journal stands until the rewrite and all that follows from it is done, and is cleared before
 //!   the leaf is unlocked;
-//! - an update's journal may stand on. It asks for something only while a line of its value is odd: that is
-//!   its own doing, or that of an insert behind it, and then the value is the one that stands there.
+//! - an update's journal may stand on. Repair replays it only while a line of its value is odd. The update
+//!   made the line odd, or a later insert whose value shares the line. After such an insert the journal's
+//!   value is the one that stands there.
 
 use farsight_base::prng::mix;
 use farsight_base::words::STAMP_INCARNATION_BITS;

@@ -1,8 +1,8 @@
 //! The lock word of a pool's leaf: who may change it.
 //!
-//! Invariant: a value that was ever a lock's is no other lock's, in any session of any compute node. So who
-//! finds the same word twice has found the same holder all the time, and who exchanges it for its own has
-//! taken it from that holder alone.
+//! Invariant: a value that was ever a lock's is no other lock's, in any session of any compute node. So a
+//! session that finds the same word twice has found the same holder all the time. One that exchanges the word
+//! for its own has taken the lock from that holder alone.
 
 /// Bits of the sequence in a lock word.
 pub const LOCK_SEQUENCE_BITS: u32 = 31;

@@ -3,7 +3,7 @@
 //! Invariant: the copy is what stands in the block once the WRITEs planned so far are executed. Nobody else
 //! writes the block meanwhile.
 //!
-//! A value's lines are made odd, written, made even; a key's line is not made odd, because what an insert
+//! A value's lines are made odd, written, made even. A key's line is not made odd, because what an insert
 //! writes into it means nothing before its stamp, one word, shows it. A value of several lines leaves all of
 //! them with equal versions, whatever a holder that died left there.
 
@@ -41,7 +41,7 @@ impl<'a> LockedLeaf<'a> {
     /// True if every line is even and of one incarnation, and the fences are a leaf's. It is, unless a holder
     /// of the lock died, or the block never was a leaf.
     #[must_use]
-    pub fn is_at_rest(&self) -> bool {
+    pub fn is_consistent(&self) -> bool {
         let incarnation = self.stamp(0).incarnation();
         let mut stamps = (0..self.leaf_lines()).map(|line| self.stamp(line));
         stamps.all(|stamp| !stamp.is_changing() && stamp.incarnation() == incarnation)
@@ -72,7 +72,7 @@ impl<'a> LockedLeaf<'a> {
         self.stamp(0).incarnation()
     }
 
-    /// Looks `key` up. Of a leaf at rest, never [`KeySearch::Changing`].
+    /// Looks `key` up. In a consistent leaf, never [`KeySearch::Changing`].
     #[must_use]
     pub fn search(&self, key: u64) -> KeySearch {
         self.key_lines().search(key)
@@ -118,7 +118,7 @@ impl<'a> LockedLeaf<'a> {
         self.key_lines().is_empty()
     }
 
-    /// True if a group of the learned index may begin here: then the leaf is not merged into another, unless
+    /// True if a group of the learned index may begin here. Then the leaf is not merged into another, unless
     /// a look at the index shows that none does.
     #[must_use]
     pub fn is_anchored(&self) -> bool {
@@ -175,7 +175,8 @@ impl<'a> LockedLeaf<'a> {
         self.write_stamp(slot.key_line(), stamp.with_occupancy(occupancy), writes);
     }
 
-    /// Replaces the value in an occupied slot. Done with the last WRITE, or by whoever repairs the leaf.
+    /// Replaces the value in an occupied slot. The last WRITE completes it, or else the compute node that
+    /// repairs the leaf.
     pub fn update(&mut self, slot: LeafSlot, version: u64, value: &[u8], writes: &mut Writes) {
         let value = words_of(value);
         let journal = Journal::Update { incarnation: self.incarnation(), slot, version, value };

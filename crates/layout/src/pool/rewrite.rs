@@ -1,7 +1,7 @@
 //! Changes of a whole leaf: creation, compaction, split, merge; and what a holder that died left behind.
 //!
-//! Invariant: a rewrite makes all lines odd before the first of them shows the next incarnation, and no slot
-//! means something else before all of them do. Key words never move, so what remains to be done follows from
+//! Invariant: a rewrite makes all lines odd before the first of them shows the next incarnation. No slot
+//! means something else before all of them do. Key words never move. So what remains to be done follows from
 //! the journal and the lines as they stand, wherever the holder stopped: a rewrite is its own redo.
 //!
 //! A block that is not in the chain of leaves is *closed*: nobody can lock it, and readers do not believe it.
@@ -104,8 +104,8 @@ impl LockedLeaf<'_> {
         self.rewrite(rewrite, writes);
     }
 
-    /// Takes over the keys of `right`, the right sibling, which holds no pair and is locked by `holder`, too;
-    /// it is closed before anything else changes. The caller ends the change.
+    /// Takes over the keys of `right`, the right sibling, which holds no pair and is locked by `holder`, too.
+    /// It is closed before anything else changes. The caller ends the change.
     pub fn merge(&mut self, right: &mut LockedLeaf<'_>, holder: LockWord, writes: &mut Writes) {
         debug_assert_eq!(self.next(), right.number(), "the right sibling");
         debug_assert!(right.is_empty(), "a leaf that stays");

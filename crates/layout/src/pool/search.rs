@@ -1,9 +1,9 @@
 //! What a READ of a pool's leaf says about one key.
 //!
 //! Invariant: a leaf that the READ shows closed proves nothing: it is not in the chain, not yet or no more.
-//! The lock word stands in the last key line; with that line in the same incarnation as those that hold key
-//! and value, the leaf was in the chain at some instant of that incarnation (docs/protocol/rolex.md says why
-//! that is enough).
+//! The lock word stands in the last key line. If that line is of the same incarnation as those that hold key
+//! and value, the leaf was in the chain at some instant of that incarnation. See docs/protocol/rolex.md for
+//! why that is enough.
 
 use farsight_base::{LeafNumber, Line, WORDS_PER_LINE};
 
@@ -46,7 +46,7 @@ pub fn search_block(geometry: &BlockGeometry, lines: &[Line], key: u64, into: &m
 }
 
 /// The slot of `key` and the incarnation under which its value must be found, if it is in this key part of a
-/// leaf of the chain: the only part of [`search_block`] that most keys need.
+/// leaf of the chain. Most keys need only this part of [`search_block`].
 #[inline(always)]
 #[must_use]
 pub fn hit_in_block(key_lines: &[Line; KEY_LINES], key: u64) -> Option<(LeafSlot, u32)> {

@@ -47,7 +47,7 @@ impl Writes {
     }
 
     /// The last WRITE before all others: what no plan does.
-    #[cfg(planted)]
+    #[cfg(injected)]
     pub fn put_last_first(&mut self) {
         self.writes.rotate_right(1);
     }

@@ -1,8 +1,8 @@
 //! Stamps that memory has lost a bit of.
 //!
 //! Invariant: while nobody holds the latch all lines of a leaf are even and of one incarnation, and those of
-//! a value of one version. Whoever holds the latch, has written nothing yet and finds it otherwise looks at
-//! damage: no writer leaves a leaf so, and one that dies in the middle takes the memory with it.
+//! a value of one version. A latch holder that sees anything else before it has written has found damage. No
+//! writer leaves a leaf so, and one that dies in the middle takes the memory with it.
 
 use farsight_base::Stamp;
 use farsight_base::words::{end_write, next_incarnation};

@@ -7,8 +7,8 @@
 
 use farsight_base::LeafNumber;
 use farsight_base::sync::Ordering;
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::words::{begin_write, end_write, next_incarnation};
 
 use super::{IDENTITY_PERMUTATION, LeafWriter, nibble};
@@ -111,8 +111,8 @@ impl LeafWriter<'_> {
     /// Makes every line odd.
     pub(super) fn begin_lines(&self) {
         for index in 0..self.geometry.leaf_lines() {
-            #[cfg(planted)]
-            if index >= KEY_LINES && is_planted(Bug::OpenedInPart) {
+            #[cfg(injected)]
+            if index >= KEY_LINES && is_injected(Bug::OpenedInPart) {
                 continue;
             }
             begin_write(self.line(index));
@@ -123,8 +123,8 @@ impl LeafWriter<'_> {
     fn end_lines(&self, occupancies: [u8; KEY_LINES]) {
         let own = self.stamp(0).incarnation();
         let incarnation = next_incarnation(own);
-        #[cfg(planted)]
-        let incarnation = if is_planted(Bug::IncarnationKept) && own > 0 { own } else { incarnation };
+        #[cfg(injected)]
+        let incarnation = if is_injected(Bug::IncarnationKept) && own > 0 { own } else { incarnation };
         for index in 0..self.geometry.leaf_lines() {
             let occupancy = occupancies.get(index).copied().unwrap_or(0);
             let stamp = self.stamp(index).with_incarnation(incarnation).with_occupancy(occupancy);

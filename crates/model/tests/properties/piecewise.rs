@@ -36,7 +36,7 @@ fn bound() -> impl Strategy<Value = ErrorBound> {
     ]
 }
 
-/// Whether one line passes every point within the bound that [`fit_segments`] fits with, by comparing all
+/// Whether one line passes every point within the bound that [`fit_segments`] fits with. It compares all
 /// pairs: no lower bound of the slope may exceed an upper one.
 fn fits_one_line(run: &[u64], bound: ErrorBound) -> bool {
     // In 64ths of a record, of which the fit leaves one as slack.

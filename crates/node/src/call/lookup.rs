@@ -1,4 +1,4 @@
-//! Lookup, the fall-back: a value, and the sub-model with the table entries that find it next time.
+//! Lookup, the fallback: a value, and the sub-model with the table entries that find it next time.
 
 use farsight_protocol::{ReplyWriter, ServerError, TableId};
 

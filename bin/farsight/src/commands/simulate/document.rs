@@ -1,6 +1,6 @@
 //! The document that adds up runs: what the simulator has survived, commit by commit.
 //!
-//! Invariant: the record beside the document (same name, `.jsonl`, a run a line) is what was run; between the
+//! Invariant: the record beside the document (same name, `.jsonl`, a run a line) is what was run. Between the
 //! two marks of the document stands what follows from it, written anew each time. All else is people's. Both
 //! files are replaced as wholes, so a run that is killed leaves what was written last.
 

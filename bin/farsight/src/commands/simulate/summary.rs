@@ -11,7 +11,7 @@ use crate::listing::listing;
 /// Failures that are printed in full.
 const FAILURES_SHOWN: usize = 10;
 
-/// The whole text. `asked` is the number of seeds asked for.
+/// The whole text. `asked` is the number of seeds requested.
 pub(super) fn text(record: &Record, tally: &Tally, asked: Option<u64>) -> String {
     let mut classes = listing(["", "class of faults", "met"]);
     for class in CLASSES {

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use farsight_base::sync::model::{check, thread};
 #[cfg(loom)]
-use farsight_base::sync::planted::{Bug, assert_found};
+use farsight_base::sync::injected::{Bug, assert_found};
+use farsight_base::sync::model::{check, thread};
 use farsight_model::{TrainOptions, train};
 use farsight_protocol::{KeyKind, PoolPlace, RegionInfo, Space, TableDefinition, TableEngine, TableId};
 

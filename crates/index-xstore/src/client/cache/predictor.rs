@@ -49,7 +49,7 @@ impl Predictor {
         Asked(place)
     }
 
-    /// The likeliest leaf of `key`, whose sub-model was asked for.
+    /// The likeliest leaf of `key`, whose sub-model was prefetched.
     #[inline(always)]
     #[must_use]
     pub fn leaf(&self, asked: Asked, key: u64) -> LeafNumber {
@@ -68,7 +68,7 @@ impl Predictor {
         if leaf == LeafNumber::NONE { self.0.likeliest_now(key) } else { leaf }
     }
 
-    /// How many lines of the sub-model of `key` are asked for.
+    /// How many lines of the sub-model of `key` are prefetched.
     #[must_use]
     pub fn lines_asked(&self, key: u64) -> usize {
         match self.0.place(self.0.top().dispatch(key)) {

@@ -121,7 +121,7 @@ impl XClient {
         first: usize,
     ) -> Result<Option<UnderWay>, XStoreError> {
         self.pin();
-        self.scratch.irregular.clear();
+        self.scratch.slow_path.clear();
         let Some(model) = self.model.take() else {
             self.leave_unrouted(keys.len());
             return Ok(None);
@@ -156,7 +156,7 @@ impl XClient {
         Ok(())
     }
 
-    /// Accept; then what is irregular.
+    /// Accept; then the slow path.
     fn end_gets<Q: QueuePair>(
         &mut self,
         queue: &mut Q,

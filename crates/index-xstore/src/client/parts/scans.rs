@@ -1,11 +1,11 @@
 //! Scans over several parts: each begins at its key's part, and goes on at the next one's boundary while its
 //! limit is not reached.
 //!
-//! Invariant: what is left of a scan begins where the part that ended had its boundary, so pairs of a scan
-//! come in the order of the parts, none skipped and none twice.
+//! Invariant: the rest of a scan begins where the part that ended had its boundary. So pairs of a scan come
+//! in the order of the parts, none skipped and none twice.
 
-#[cfg(planted)]
-use farsight_base::sync::planted::{Bug, is_planted};
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_fabric::QueuePair;
 use farsight_index::{Pairs, ScanRequest};
 
@@ -31,8 +31,8 @@ impl XParts {
         // A scan leaves a part but for the next one: so many rounds at most.
         for _ in 0..self.parts.len() {
             self.scan_shares(queues)?;
-            #[cfg(planted)]
-            if is_planted(Bug::ScanEndsWithPart) {
+            #[cfg(injected)]
+            if is_injected(Bug::ScanEndsWithPart) {
                 break;
             }
             if !self.go_on_at_the_next() {

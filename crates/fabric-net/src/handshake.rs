@@ -4,7 +4,7 @@ use farsight_base::Epoch;
 
 /// How a server introduces itself.
 #[derive(Clone, Copy, Debug)]
-pub struct Manners {
+pub struct Handshake {
     /// The server's life.
     pub epoch: Epoch,
     /// What a hello of this fabric begins with.
@@ -30,7 +30,7 @@ pub enum Ending {
     Stopped,
 }
 
-impl Manners {
+impl Handshake {
     /// Whether a hello with these words is of a client that this server understands.
     ///
     /// # Errors
@@ -59,12 +59,12 @@ mod tests {
 
     #[test]
     fn what_differs_is_named() {
-        let manners = Manners { epoch: Epoch(1), magic: 7, fabric_version: 2, format_version: 3 };
-        assert!(manners.check(7, 2, 3).is_ok());
+        let handshake = Handshake { epoch: Epoch(1), magic: 7, fabric_version: 2, format_version: 3 };
+        assert!(handshake.check(7, 2, 3).is_ok());
         for (hello, named) in
             [((6, 2, 3), "magic 0x0000000000000006"), ((7, 9, 3), "fabric 2"), ((7, 2, 9), "client format 9")]
         {
-            let refused = manners.check(hello.0, hello.1, hello.2);
+            let refused = handshake.check(hello.0, hello.1, hello.2);
             assert!(matches!(&refused, Err(Ending::Refused(text)) if text.contains(named)), "{refused:?}");
         }
     }

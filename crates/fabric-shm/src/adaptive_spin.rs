@@ -1,8 +1,8 @@
-//! How long a side looks at its ring before it sleeps.
+//! How long a side spins over its ring before it sleeps.
 //!
-//! To sleep and be woken takes both sides longer than most waits are. But whoever looks in vain wastes a
-//! core, and if the peer has no other, its time: so a side looks as long as looking has paid lately, and
-//! otherwise hardly ever.
+//! To sleep and be woken takes both sides longer than most waits are. But a side that spins in vain wastes a
+//! core, and the peer's time if the peer has no other core. So a side spins as long as spinning has paid
+//! lately, and otherwise hardly ever.
 //!
 //! It does not yield meanwhile, for a busy machine's scheduler gives a yielded core away for milliseconds. On
 //! a machine of one core there is nobody to look out for. The cores that this thread may run on do not count:
@@ -21,20 +21,20 @@ const VAIN_COST: u8 = 2;
 /// Without credit, one wait of so many begins with a look, to find out whether it would pay again.
 const WAITS_PER_TRIAL: u8 = 32;
 
-/// A side's experience with looking.
+/// A side's experience with spinning.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct AdaptiveSpin {
     credit: u8,
     waits: u8,
 }
 
-impl Default for Patience {
+impl Default for AdaptiveSpin {
     fn default() -> Self {
         Self { credit: CREDIT_MAX, waits: 0 }
     }
 }
 
-impl Patience {
+impl AdaptiveSpin {
     /// Looks for up to `timeout` whether there `is_work`, as long as that makes sense. True if there is.
     pub(crate) fn look(&mut self, timeout: Duration, mut is_work: impl FnMut() -> bool) -> bool {
         self.look_for(self.time().min(timeout), &mut is_work)
@@ -81,39 +81,39 @@ mod tests {
 
     const SHORT: Duration = Duration::from_micros(1);
 
-    fn is_long(patience: &Patience) -> bool {
-        patience.credit > 0 || patience.waits == 0
+    fn is_long(spin: &AdaptiveSpin) -> bool {
+        spin.credit > 0 || spin.waits == 0
     }
 
     #[test]
     fn looking_in_vain_ends_and_is_tried_again() {
-        let mut patience = Patience::default();
+        let mut spin = AdaptiveSpin::default();
         let mut long = 0;
         for _ in 0..10 * u32::from(WAITS_PER_TRIAL) {
-            let time = if is_long(&patience) { SHORT } else { Duration::ZERO };
+            let time = if is_long(&spin) { SHORT } else { Duration::ZERO };
             long += u32::from(!time.is_zero());
-            assert!(!patience.look_for(time, &mut || false));
+            assert!(!spin.look_for(time, &mut || false));
         }
         assert_eq!(long, u32::from(CREDIT_MAX / VAIN_COST) + 9, "then once in {WAITS_PER_TRIAL} waits");
-        while !is_long(&patience) {
-            patience.look_for(Duration::ZERO, &mut || false);
+        while !is_long(&spin) {
+            spin.look_for(Duration::ZERO, &mut || false);
         }
-        assert!(patience.look_for(SHORT, &mut || true));
-        assert!(is_long(&patience), "it paid");
+        assert!(spin.look_for(SHORT, &mut || true));
+        assert!(is_long(&spin), "it paid");
     }
 
     #[test]
     fn now_and_then_in_vain_changes_nothing() {
-        let mut patience = Patience::default();
+        let mut spin = AdaptiveSpin::default();
         for wait in 0..1_000 {
-            assert!(is_long(&patience), "wait {wait}");
-            patience.look_for(SHORT, &mut || wait % 4 != 0);
+            assert!(is_long(&spin), "wait {wait}");
+            spin.look_for(SHORT, &mut || wait % 4 != 0);
         }
     }
 
     #[test]
     fn work_that_is_there_is_found_without_a_look() {
-        let mut patience = Patience::default();
-        assert!(patience.look(Duration::ZERO, || true));
+        let mut spin = AdaptiveSpin::default();
+        assert!(spin.look(Duration::ZERO, || true));
     }
 }

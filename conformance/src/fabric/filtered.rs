@@ -1,8 +1,8 @@
-//! Sieved READs: whatever part of its lines a provider brings, it is the part that was asked for.
+//! Filtered READs: whatever part of its lines a provider brings, it is the part that was requested.
 
 use farsight_base::sync::Ordering;
 use farsight_base::{Line, Stamp, WORDS_PER_LINE};
-use farsight_fabric::sieve::{SIEVED_LINES, Sieve, Sieved};
+use farsight_fabric::filter::{FILTERED_LINES, Filter, Filtered};
 use farsight_fabric::{FabricError, QueuePair, ReadMode, Region, RegionRights};
 
 use super::FabricUnderTest;
@@ -10,9 +10,9 @@ use super::harness::{Bench, QueueOf, at, ring_and_wait};
 
 /// A record of seven lines: words 5 to 7 of the first line and 1 to 3 of the second may be wanted, two
 /// share a part of one line.
-const SIEVE: Sieve = Sieve { words: 0b1110_1110_0000, parts_begin: 3, part_lines: 1, sharing_log2: 1 };
+const FILTER: Filter = Filter { words: 0b1110_1110_0000, parts_begin: 3, part_lines: 1, sharing_log2: 1 };
 const RECORD_LINES: usize = 7;
-/// The words of [`SIEVE`].
+/// The words of [`FILTER`].
 const WORDS: [usize; 6] = [5, 6, 7, 9, 10, 11];
 
 /// The value of a record's word, wherever it is not a stamp.
@@ -50,7 +50,7 @@ fn assert_words(lines: &[Line], record: usize, first_line: usize) {
 }
 
 /// What is wanted and is there, what is not, and what is there without being occupied; beside other verbs.
-pub fn sieved_reads_bring_what_is_wanted<F: FabricUnderTest>(subject: &F) {
+pub fn filtered_reads_bring_what_is_wanted<F: FabricUnderTest>(subject: &F) {
     let mut bench = Bench::new(subject, RegionRights::ReadOnly);
     let records = fill(&bench).min(64);
     let slots = QueueOf::<F>::SLOTS.min(256);
@@ -65,7 +65,7 @@ pub fn sieved_reads_bring_what_is_wanted<F: FabricUnderTest>(subject: &F) {
             if slot % 8 == 3 {
                 bench.queue.post_read(slot, from, RECORD_LINES, ReadMode::Stamped);
             } else {
-                bench.queue.post_sieved_read(slot, from, RECORD_LINES, wanted(slot), SIEVE);
+                bench.queue.post_filtered_read(slot, from, RECORD_LINES, wanted(slot), FILTER);
             }
         }
         let all: Vec<usize> = (0..slots).collect();
@@ -79,17 +79,17 @@ pub fn sieved_reads_bring_what_is_wanted<F: FabricUnderTest>(subject: &F) {
             }
             // The last word's occupancy is not set.
             let is_there = slot % 5 != 4 && chosen_word != 11;
-            match bench.queue.view_sieved(slot, &mut room).expect("a READ") {
-                Sieved::Whole(lines) => {
+            match bench.queue.view_filtered(slot, &mut room).expect("a READ") {
+                Filtered::Whole(lines) => {
                     assert_eq!(lines.len(), RECORD_LINES);
                     assert_words(lines, record, 0);
                 }
-                Sieved::Missed(lines) => {
+                Filtered::Missed(lines) => {
                     assert!(!is_there, "word {chosen_word} of record {record} is there");
                     assert_words(lines, record, 0);
-                    assert_eq!(lines.len(), SIEVED_LINES);
+                    assert_eq!(lines.len(), FILTERED_LINES);
                 }
-                Sieved::Picked { word, line, part } => {
+                Filtered::Picked { word, line, part } => {
                     assert!(is_there && word == chosen_word, "word {word} instead of {chosen_word}");
                     assert_words(std::slice::from_ref(line), record, word / WORDS_PER_LINE);
                     let pair = WORDS.iter().position(|named| *named == word).expect("a named word") / 2;
@@ -102,14 +102,14 @@ pub fn sieved_reads_bring_what_is_wanted<F: FabricUnderTest>(subject: &F) {
 }
 
 /// Bounds hold for all lines of the READ, whichever would come back.
-pub fn sieved_reads_are_refused_as_reads_are<F: FabricUnderTest>(subject: &F) {
+pub fn filtered_reads_are_refused_as_reads_are<F: FabricUnderTest>(subject: &F) {
     let mut bench = Bench::new(subject, RegionRights::ReadOnly);
     let end_bytes = bench.region.words().len() as u64 * 8;
     let from = at(bench.region.id(), end_bytes - 64 * (RECORD_LINES as u64 - 1));
-    bench.queue.post_sieved_read(0, from, RECORD_LINES, 5, SIEVE);
+    bench.queue.post_filtered_read(0, from, RECORD_LINES, 5, FILTER);
     ring_and_wait(&mut bench.queue, &[0]);
     let mut room = [Line::ZERO; RECORD_LINES];
-    let outcome = bench.queue.view_sieved(0, &mut room);
+    let outcome = bench.queue.view_filtered(0, &mut room);
     assert!(matches!(outcome, Err(FabricError::AccessDenied { .. })), "{outcome:?}");
 }
 

@@ -1,11 +1,11 @@
-//! The checkers checked: each planted bug is found within its number of seeds. Built with `--cfg planted`:
-//! `RUSTFLAGS="--cfg planted" cargo test --profile tests -p farsight-sim --test planted`.
+//! The checkers checked: each injected bug is found within its number of seeds. Built with `--cfg injected`:
+//! `RUSTFLAGS="--cfg injected" cargo test --profile tests -p farsight-sim --test injected`.
 
-#![cfg(planted)]
+#![cfg(injected)]
 
 use std::sync::Arc;
 
-use farsight_base::sync::planted::{Bug, plant};
+use farsight_base::sync::injected::{Bug, inject};
 use farsight_fabric_sim::{Fault, Rule};
 use farsight_sim::{Failure, PoolShape, Scenario, named, run_seed};
 
@@ -25,7 +25,7 @@ fn assert_found(name: &str, seeds: u64, run: impl Fn(u64) -> Result<(), Box<Fail
 fn assert_bug_is_found(bug: Bug, scenario: &str, seeds: u64) {
     let named = named(scenario).expect("a scenario");
     assert_found(&format!("{bug:?} in {scenario}"), seeds, |seed| {
-        plant(bug, || run_seed(seed, named, false).map(drop))
+        inject(bug, || run_seed(seed, named, false).map(drop))
     });
 }
 
@@ -34,7 +34,7 @@ fn assert_is_said(bug: Bug, name: &str, change: impl Fn(&mut Scenario), seeds: u
     let found = (1..=seeds).find_map(|seed| {
         let mut scenario = named(name).expect("a scenario").scenario(seed);
         change(&mut scenario);
-        let failure = plant(bug, || scenario.run(false, &Arc::default())).err()?;
+        let failure = inject(bug, || scenario.run(false, &Arc::default())).err()?;
         failure.what.contains(said).then_some((seed, failure.what))
     });
     match found {
@@ -74,7 +74,7 @@ found! {
     an_answer_before_its_effect: AnsweredBeforeVisible in "mixed" within 100;
     no_second_look_at_a_stamp: NoSecondLook in "mixed" within 500;
     a_lock_taken_over_without_a_fence: StolenUnfenced in "pool-leases" within 200;
-    a_lock_that_nobody_else_takes_over: NotGivenUp in "pool-deaths" within 100;
+    a_lock_that_nobody_else_takes_over: NotPoisoned in "pool-deaths" within 100;
     a_lock_released_before_the_writes: UnlockedFirst in "pool" within 50;
     a_leaf_not_read_again_under_its_lock: NoRereadUnderLock in "pool" within 50;
     a_fence_answered_early: FenceAnsweredEarly in "pool-leases" within 200;
@@ -92,7 +92,7 @@ found! {
 #[test]
 fn a_table_that_is_never_fetched_again_is_only_slow() {
     for seed in 1..=30 {
-        let run = plant(Bug::ImageKept, || run_seed(seed, named("pool").expect("a scenario"), false));
+        let run = inject(Bug::ImageKept, || run_seed(seed, named("pool").expect("a scenario"), false));
         if let Err(failure) = run {
             panic!("{failure}");
         }
@@ -118,7 +118,7 @@ fn writes_behind_one_that_was_given_up() {
     assert_is_said(Bug::SentBehindGivenUp, "pool-network", strikes, 200, "Contended");
 }
 
-/// Whoever connects is refused, for ever.
+/// Every client that connects is refused, for ever.
 #[test]
 fn newcomers_taken_for_fenced() {
     // Deaths under locks in the beginning; who waits for those locks lives, and newcomers come all the time.

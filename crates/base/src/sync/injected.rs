@@ -1,8 +1,8 @@
-//! Bugs that a model or a simulation plants, to see that it would find them.
+//! Bugs that a model or a simulation injects, to see that it would find them.
 //!
-//! Invariant: without [`plant`] nothing here changes anything; none of this exists but in a build for a model
-//! checker, or with `--cfg planted` for the simulator. A bug is planted for the thread on which the checker
-//! runs all of a model's threads, or the simulator everything.
+//! Invariant: without [`inject`] nothing here changes anything. None of this exists but in a build for a
+//! model checker, or with `--cfg injected` for the simulator. A bug is injected for the thread on which the
+//! checker runs all of a model's threads, or the simulator everything.
 
 use std::cell::Cell;
 
@@ -67,7 +67,7 @@ pub enum Bug {
     /// A pool's lock is taken over without a fence for its holder.
     StolenUnfenced,
     /// A compute node one of whose operations broke off goes on under its number.
-    NotGivenUp,
+    NotPoisoned,
     /// A pool's lock is released before the WRITEs that were made under it.
     UnlockedFirst,
     /// A pool's leaf is not READ again behind the lock: what was READ before counts.
@@ -105,20 +105,20 @@ pub enum Bug {
 }
 
 thread_local! {
-    static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+    static INJECTED: Cell<Option<Bug>> = const { Cell::new(None) };
 }
 
 /// Runs `model` with `bug` in place.
-pub fn plant<R>(bug: Bug, model: impl FnOnce() -> R) -> R {
+pub fn inject<R>(bug: Bug, model: impl FnOnce() -> R) -> R {
     /// Takes the bug out again, also after a model that failed.
-    struct Planted;
-    impl Drop for Planted {
+    struct Injected;
+    impl Drop for Injected {
         fn drop(&mut self) {
-            PLANTED.set(None);
+            INJECTED.set(None);
         }
     }
-    PLANTED.set(Some(bug));
-    let _planted = Planted;
+    INJECTED.set(Some(bug));
+    let _injected = Injected;
     model()
 }
 
@@ -127,12 +127,12 @@ pub fn plant<R>(bug: Bug, model: impl FnOnce() -> R) -> R {
 /// # Panics
 /// If it passes.
 pub fn assert_found(bug: Bug, model: impl FnOnce()) {
-    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| plant(bug, model)));
-    assert!(outcome.is_err(), "the model passes with {bug:?} planted: it would not find this bug");
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| inject(bug, model)));
+    assert!(outcome.is_err(), "the model passes with {bug:?} injected: it would not find this bug");
 }
 
 /// True where `bug` is to be made.
 #[must_use]
-pub fn is_planted(bug: Bug) -> bool {
-    PLANTED.get() == Some(bug)
+pub fn is_injected(bug: Bug) -> bool {
+    INJECTED.get() == Some(bug)
 }

@@ -19,7 +19,7 @@ const HANDSHAKE: &str = "the handshake";
 
 /// One attempt to reach a server.
 #[derive(Clone, Copy, Debug)]
-pub struct Approach<'a> {
+pub struct Connector<'a> {
     /// `HOST:PORT`, as the user gave it.
     pub peer: &'a str,
     /// The URL's scheme, for remedies.
@@ -36,7 +36,7 @@ pub struct Approach<'a> {
     pub timeout: Duration,
 }
 
-impl Approach<'_> {
+impl Connector<'_> {
     fn left(&self) -> Duration {
         self.timeout.saturating_sub(self.started.elapsed())
     }
@@ -83,7 +83,7 @@ impl Approach<'_> {
     /// at which nobody listens, and another.
     ///
     /// # Errors
-    /// As [`Approach::resolve`], and as the last attempt.
+    /// As [`Connector::resolve`], and as the last attempt.
     pub fn at_any_address<T>(
         &self,
         mut attempt: impl FnMut(SocketAddr) -> Result<T, FabricError>,

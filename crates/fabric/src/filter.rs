@@ -1,26 +1,32 @@
-//! Sieved READs: of a record whose first lines say which of its other lines matter, only what a caller needs.
+//! Filtered READs: the first lines of a record say which of its other lines matter, and the provider brings
+//! only those.
 //!
-//! Invariant: a sieve leaves lines out and changes none, and what it leaves in is stamped as any READ's lines
-//! are. So whoever proves what it was told by the lines themselves loses nothing if a sieve picked the wrong
-//! ones, or none: it READs again.
+//! Invariant: a filter leaves lines out and changes none. The lines that it leaves in are stamped as those of
+//! any READ. A caller proves its answer by the lines themselves. So a filter that picked the wrong lines, or
+//! none, costs the caller another READ and nothing else.
 //!
-//! Protocol: a READ begins with [`SIEVED_LINES`] stamped lines. Of the words in them that the sieve names,
-//! the first that holds the *wanted* word, and is occupied by its line's stamp, is *picked*: its line comes
-//! back, and behind it the *part* that belongs to it. Without one the sieved lines come back. A provider
-//! whose memory's side has no processor to look brings all lines, and so may any provider at any time.
+//! Protocol:
+//! 1. A READ begins with [`FILTERED_LINES`] stamped lines. The filter names some of the words in them.
+//! 2. The provider picks the first named word that equals the *wanted* one and is occupied by its line's
+//!    stamp.
+//! 3. It brings that word's line, and behind it the *part* that belongs to the word. If it picked none, it
+//!    brings the first [`FILTERED_LINES`] lines.
+//!
+//! A provider whose memory's side has no processor to look brings all lines. Any provider may do so at any
+//! time.
 
 use farsight_base::search::{SEARCH_LINES, equal_words_stamped};
 use farsight_base::words::SharedLine;
 use farsight_base::{Line, WORDS_PER_LINE};
 
-/// Lines that a sieve looks through.
-pub const SIEVED_LINES: usize = SEARCH_LINES;
+/// Lines that a filter looks through.
+pub const FILTERED_LINES: usize = SEARCH_LINES;
 /// Words in them.
-const WORDS: usize = SIEVED_LINES * WORDS_PER_LINE;
+const WORDS: usize = FILTERED_LINES * WORDS_PER_LINE;
 
 /// Which words may be picked, and which lines belong to each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Sieve {
+pub struct Filter {
     /// The words that may be picked, a bit each, the first line's first word lowest; no line's stamp.
     pub words: u32,
     /// The line of the READ where the first word's part begins.
@@ -31,16 +37,16 @@ pub struct Sieve {
     pub sharing_log2: u8,
 }
 
-/// What came of a sieved READ.
+/// What came of a filtered READ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sieved<'a> {
+pub enum Filtered<'a> {
     /// All lines of the READ.
     Whole(&'a [Line]),
-    /// The sieved lines: the wanted word was not among them.
-    Missed(&'a [Line; SIEVED_LINES]),
+    /// The filtered lines: the wanted word was not among them.
+    Missed(&'a [Line; FILTERED_LINES]),
     /// The wanted word.
     Picked {
-        /// Which of the sieved lines' words it is; one that the sieve names.
+        /// Which of the filtered lines' words it is; one that the filter names.
         word: usize,
         /// The line that holds it.
         line: &'a Line,
@@ -49,8 +55,8 @@ pub enum Sieved<'a> {
     },
 }
 
-impl Sieve {
-    /// The words that a sieve may name: all but stamps.
+impl Filter {
+    /// The words that a filter may name: all but stamps.
     const NAMEABLE: u32 = 0x00fe_fefe;
 
     /// Its bits in a word.
@@ -60,15 +66,15 @@ impl Sieve {
         u64::from(self.words) | begin << 32 | lines << 40 | sharing << 48
     }
 
-    /// The sieve in a word, if it is one that [`Sieve::encode`] writes and that a READ of `line_count`
+    /// The filter in a word, if it is one that [`Filter::encode`] writes and that a READ of `line_count`
     /// lines can go through.
     #[must_use]
     pub fn decode(word: u64, line_count: usize) -> Option<Self> {
-        let sieve = Self::from_word(word);
-        (sieve.encode() == word && sieve.is_within(line_count)).then_some(sieve)
+        let filter = Self::from_word(word);
+        (filter.encode() == word && filter.is_within(line_count)).then_some(filter)
     }
 
-    /// The sieve in a word that was found to be one.
+    /// The filter in a word that was found to be one.
     #[inline]
     #[must_use]
     pub fn from_word(word: u64) -> Self {
@@ -84,14 +90,14 @@ impl Sieve {
         let parts = || ((self.words.count_ones() as usize - 1) >> self.sharing_log2) + 1;
         names_words
             && usize::from(self.sharing_log2) < WORDS
-            && line_count >= SIEVED_LINES
+            && line_count >= FILTERED_LINES
             && usize::from(self.parts_begin) + parts() * usize::from(self.part_lines) <= line_count
     }
 
     /// The word to be picked among lines where they lie.
     #[inline(always)]
     #[must_use]
-    pub fn pick(self, lines: &[SharedLine; SIEVED_LINES], wanted: u64) -> Option<usize> {
+    pub fn pick(self, lines: &[SharedLine; FILTERED_LINES], wanted: u64) -> Option<usize> {
         let found = equal_words_stamped(lines, wanted);
         let occupied = [found.first, found.second, found.third].map(|stamp| u32::from(stamp.occupancy()));
         let found = found.equal & self.words & (occupied[0] | occupied[1] << 8 | occupied[2] << 16);
@@ -112,7 +118,7 @@ impl Sieve {
         word / WORDS_PER_LINE
     }
 
-    /// The line where the part of a word begins that the sieve names.
+    /// The line where the part of a word begins that the filter names.
     #[inline]
     #[must_use]
     pub fn part_of(self, word: usize) -> usize {
@@ -124,7 +130,7 @@ impl Sieve {
     #[inline]
     #[must_use]
     pub fn lines_back(self, is_picked: bool) -> usize {
-        if is_picked { 1 + usize::from(self.part_lines) } else { SIEVED_LINES }
+        if is_picked { 1 + usize::from(self.part_lines) } else { FILTERED_LINES }
     }
 }
 
@@ -134,36 +140,36 @@ mod tests {
 
     use super::*;
 
-    const SIEVE: Sieve = Sieve { words: 0b0110_0000_0110, parts_begin: 3, part_lines: 2, sharing_log2: 1 };
+    const FILTER: Filter = Filter { words: 0b0110_0000_0110, parts_begin: 3, part_lines: 2, sharing_log2: 1 };
 
     #[test]
     fn a_word_has_its_line_and_part() {
-        assert!(SIEVE.is_within(7) && !SIEVE.is_within(6));
-        let places = [1, 2, 9, 10].map(|word| (Sieve::line_of(word), SIEVE.part_of(word)));
+        assert!(FILTER.is_within(7) && !FILTER.is_within(6));
+        let places = [1, 2, 9, 10].map(|word| (Filter::line_of(word), FILTER.part_of(word)));
         assert_eq!(places, [(0, 3), (0, 3), (1, 5), (1, 5)]);
-        assert!([1, 2, 9, 10].iter().all(|word| SIEVE.names(*word)));
-        assert!(![0, 3, 8, 11, 23, 24, 255].iter().any(|word| SIEVE.names(*word)));
+        assert!([1, 2, 9, 10].iter().all(|word| FILTER.names(*word)));
+        assert!(![0, 3, 8, 11, 23, 24, 255].iter().any(|word| FILTER.names(*word)));
     }
 
     #[test]
-    fn what_is_no_sieve_is_refused() {
-        assert_eq!(Sieve::decode(SIEVE.encode(), 7), Some(SIEVE));
-        assert_eq!(Sieve::decode(SIEVE.encode(), 6), None, "a part ends beyond the READ");
-        let without = |change: fn(&mut Sieve)| {
-            let mut sieve = SIEVE;
-            change(&mut sieve);
-            Sieve::decode(sieve.encode(), 7)
+    fn what_is_no_filter_is_refused() {
+        assert_eq!(Filter::decode(FILTER.encode(), 7), Some(FILTER));
+        assert_eq!(Filter::decode(FILTER.encode(), 6), None, "a part ends beyond the READ");
+        let without = |change: fn(&mut Filter)| {
+            let mut filter = FILTER;
+            change(&mut filter);
+            Filter::decode(filter.encode(), 7)
         };
-        assert_eq!(without(|sieve| sieve.words = 0), None);
-        assert_eq!(without(|sieve| sieve.words |= 1 << 8), None, "a stamp");
-        assert_eq!(without(|sieve| sieve.words |= 1 << 24), None, "a fourth line");
-        assert_eq!(without(|sieve| sieve.sharing_log2 = 64), None);
-        assert_eq!(Sieve::decode(SIEVE.encode() | 1 << 56, 7), None, "a bit that means nothing");
+        assert_eq!(without(|filter| filter.words = 0), None);
+        assert_eq!(without(|filter| filter.words |= 1 << 8), None, "a stamp");
+        assert_eq!(without(|filter| filter.words |= 1 << 24), None, "a fourth line");
+        assert_eq!(without(|filter| filter.sharing_log2 = 64), None);
+        assert_eq!(Filter::decode(FILTER.encode() | 1 << 56, 7), None, "a bit that means nothing");
     }
 
     #[test]
     fn the_first_occupied_word_is_picked() {
-        let lines: [SharedLine; SIEVED_LINES] =
+        let lines: [SharedLine; FILTERED_LINES] =
             std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0)));
         let set = |word: usize, value: u64| {
             lines[word / 8][word % 8].store(value, farsight_base::sync::Ordering::Relaxed);
@@ -171,13 +177,13 @@ mod tests {
         set(3, 77);
         set(9, 77);
         set(10, 77);
-        assert_eq!(SIEVE.pick(&lines, 77), None, "nothing is occupied, and word 3 is not named");
+        assert_eq!(FILTER.pick(&lines, 77), None, "nothing is occupied, and word 3 is not named");
         set(8, 0b100 << 56);
-        assert_eq!(SIEVE.pick(&lines, 77), Some(10));
+        assert_eq!(FILTER.pick(&lines, 77), Some(10));
         set(8, 0b110 << 56);
-        assert_eq!(SIEVE.pick(&lines, 77), Some(9));
-        assert_eq!(SIEVE.pick(&lines, 78), None);
+        assert_eq!(FILTER.pick(&lines, 77), Some(9));
+        assert_eq!(FILTER.pick(&lines, 78), None);
         set(8, 0b110 << 56 | 1);
-        assert_eq!(SIEVE.pick(&lines, 77), None, "the line is being written");
+        assert_eq!(FILTER.pick(&lines, 77), None, "the line is being written");
     }
 }

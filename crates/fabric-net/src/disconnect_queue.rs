@@ -1,4 +1,4 @@
-//! What a host is told by its ports.
+//! The clients that ports ask their host to disconnect.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
@@ -7,15 +7,15 @@ use farsight_base::ClientId;
 
 use crate::{Ending, os};
 
-/// Clients that have to go, and why; whoever files one wakes the host.
+/// Clients that have to go, and why. Each push wakes the host.
 #[derive(Debug)]
-pub struct Complaints {
+pub struct DisconnectQueue {
     /// Wakes the host.
     pub wake: OwnedFd,
     list: Mutex<Vec<(ClientId, Ending)>>,
 }
 
-impl Complaints {
+impl DisconnectQueue {
     /// None yet.
     #[must_use]
     pub fn new(wake: OwnedFd) -> Self {
@@ -23,12 +23,12 @@ impl Complaints {
     }
 
     /// Tells the host that `client` has to go.
-    pub fn file(&self, client: ClientId, ending: Ending) {
+    pub fn push(&self, client: ClientId, ending: Ending) {
         self.list.lock().unwrap_or_else(PoisonError::into_inner).push((client, ending));
         os::signal(&self.wake);
     }
 
-    /// What was filed since the last time.
+    /// The clients pushed since the last time.
     #[must_use]
     pub fn take(&self) -> Vec<(ClientId, Ending)> {
         std::mem::take(&mut self.list.lock().unwrap_or_else(PoisonError::into_inner))
