@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use farsight_base::clock::MonotonicNs;
 use farsight_base::{ClientId, Epoch};
-use farsight_fabric::CallHandler;
+use farsight_fabric::{Answer, CallHandler, Ticket};
 use farsight_node::{Listeners, Service, answer};
 use farsight_protocol::{
     ControlRequest, ErrorCode, NodeKind, PoolHello, PoolRequest, PoolTableInfo, ReplyWriter, Request,
@@ -121,7 +121,7 @@ impl Calls {
 }
 
 impl CallHandler for Calls {
-    fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) {
+    fn handle(&mut self, client: ClientId, _: Ticket, request: &[u8], reply: &mut Vec<u8>) -> Answer {
         let client = Listeners::client_of(self.listener, client);
         let (state, name) = (Arc::clone(&self.state), std::mem::take(&mut self.name));
         let limit_bytes = state.listeners.get(self.listener).message_bytes_max();
@@ -130,6 +130,7 @@ impl CallHandler for Calls {
         });
         self.name = name;
         state.count_call();
+        Answer::Now
     }
 }
 
