@@ -56,6 +56,14 @@ impl<K: Kind> SimHost<K> {
         self.world.state().hosts[self.host].ports[port].actor = Some(actor);
     }
 
+    /// Lets the step of a port be called at `at`, or before.
+    pub fn rouse_port(&self, port: usize, at: MonotonicNs) {
+        let mut state = self.world.state();
+        if let Some(actor) = state.hosts[self.host].ports[port].actor {
+            state.rouse(actor, at.0);
+        }
+    }
+
     /// The server dies: with it go its memory, its steps and every connection.
     pub fn kill(&self) {
         self.world.state().kill_host(self.host);

@@ -8,7 +8,8 @@ use std::time::Duration;
 use farsight_base::clock::MonotonicNs;
 use farsight_base::{ClientId, LINE_BYTES, Line, RemoteAddress};
 use farsight_fabric::{
-    Answer, CallHandler, Connection as _, Host as _, QueuePair, ReadMode, RegionRights, ServerPort as _, Ticket,
+    Answer, CallHandler, Connection as _, Host as _, QueuePair, ReadMode, RegionRights, ServerPort as _,
+    Ticket,
 };
 use farsight_fabric_sim::{
     LinkPrices, NicPrices, Prices, ReliableConnection, SimHost, SimQueue, Simulation, ThreadPrices,
