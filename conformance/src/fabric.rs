@@ -87,10 +87,12 @@ macro_rules! fabric_suite {
                 late_reply_to_a_reposted_slot_is_dropped, large_replies_flow_through,
                 reads_go_on_beside_calls, two_queues_do_not_mix, the_lane_calls;
             later: parked_calls_are_answered_in_any_order, a_parked_call_of_each_length,
-                parked_calls_are_bounded, parked_replies_find_room, a_newcomer_gets_no_answer_of_the_one_before,
-                a_queue_that_ends_takes_its_parked_calls_along, a_client_with_parked_calls_departs_at_once,
-                a_parked_call_may_be_given_up, peer_death_ends_a_parked_call,
-                others_are_served_beside_parked_calls, parked_calls_let_the_port_sleep;
+                parked_calls_are_bounded, parked_replies_find_room,
+                a_newcomer_gets_no_answer_of_the_one_before,
+                a_queue_that_ends_takes_its_parked_calls_along,
+                a_client_with_parked_calls_departs_at_once, a_parked_call_may_be_given_up,
+                peer_death_ends_a_parked_call, others_are_served_beside_parked_calls,
+                parked_calls_let_the_port_sleep;
             life: peer_death_ends_a_call, peer_death_ends_reads, closing_ends_the_queues,
                 restart_is_another_epoch, other_format_is_refused_by_name, clients_are_counted,
                 fenced_client_is_cut_off, nothing_changes_after_a_fence,

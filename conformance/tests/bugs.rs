@@ -52,13 +52,7 @@ impl Service for Buggy {
 
 impl CallHandler for Calls {
     /// The panic comes when the write is done: nobody but this test can know that it is.
-    fn handle(
-        &mut self,
-        client: ClientId,
-        ticket: Ticket,
-        request: &[u8],
-        reply: &mut Vec<u8>,
-    ) -> Answer {
+    fn handle(&mut self, client: ClientId, ticket: Ticket, request: &[u8], reply: &mut Vec<u8>) -> Answer {
         let when = self.inner.handle(client, ticket, request, reply);
         let is_write = matches!(Request::decode(request), Ok(Request::Write { .. }));
         // Relaxed: the flag carries nothing with it.

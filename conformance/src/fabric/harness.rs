@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
 use farsight_base::{ClientId, Line, RegionId, RemoteAddress};
 use farsight_fabric::{
-    Answer, CallHandler, Connection, FabricError, Host, QueuePair, ReadMode, Region, RegionRights, ServerPort, Slot, Ticket,
+    Answer, CallHandler, Connection, FabricError, Host, QueuePair, ReadMode, Region, RegionRights,
+    ServerPort, Slot, Ticket,
 };
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -18,8 +18,8 @@ use super::harness::{
     ring_and_wait, wait_for,
 };
 
-/// The first byte of a request that is parked. Who asks and a number follow, and the longest reply: four bytes
-/// each. Any other request is answered at once, with itself.
+/// The first byte of a request that is parked. Who asks and a number follow, and the longest reply: four
+/// bytes each. Any other request is answered at once, with itself.
 const PARK: u8 = 0x9a;
 /// Bytes of a reply that most tests need.
 const SHORT: u32 = 16;
@@ -88,7 +88,9 @@ impl CallHandler for Parker {
         };
         let numbers = arguments.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
         let numbers: Vec<u32> = numbers.collect();
-        let [who, number, reply_bytes_max] = numbers[..] else { panic!("no request of this test: {request:?}") };
+        let [who, number, reply_bytes_max] = numbers[..] else {
+            panic!("no request of this test: {request:?}")
+        };
         let reply_bytes_max = reply_bytes_max as usize;
         self.0.state().parked.push(Call { ticket, client, who, number, reply_bytes_max });
         reply.extend_from_slice(b"this counts for nothing");
@@ -259,8 +261,8 @@ pub fn parked_calls_are_bounded<F: FabricUnderTest>(subject: &F) {
     assert_eq!(seen, QUEUES * count, "each call was executed once");
 }
 
-/// Each parked call finds room for the longest reply, though its client reads nothing and has asked for more
-/// than any buffer holds.
+/// Each parked call finds room for the longest reply, though its client reads nothing and wants more than any
+/// buffer holds.
 pub fn parked_replies_find_room<F: FabricUnderTest>(subject: &F) {
     let server = Server::start(subject);
     let connection = subject.connect(FORMAT).expect("a connection");

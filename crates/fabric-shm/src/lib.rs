@@ -8,7 +8,8 @@
 //! Protocol: a [`ShmHost`] listens on a Unix socket; a [`ShmConnection`] shakes hands with it, attaches
 //! regions and opens [`ShmQueue`]s over the same socket. Each queue pair has two rings in a memory file of
 //! its own and a socket pair over which a side wakes the other, only when that sleeps. A worker drains its
-//! clients' rings through its [`ShmPort`]. A socket, not an event counter, does the waking: both sides hold
+//! clients' rings through its [`ShmPort`]. It may answer a call later: the call keeps room for its reply in
+//! the ring, and replies come in any order. A socket, not an event counter, does the waking: both sides hold
 //! the same counter, so a client could make it block the server that writes to it, whereas `MSG_DONTWAIT` is
 //! the sender's own.
 //!

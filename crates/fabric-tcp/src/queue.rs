@@ -110,7 +110,7 @@ pub struct TcpQueue {
     verbs_under_way: usize,
     inbox: Inbox,
     arriving: Arriving,
-    /// What the sieved READs of the frame that is being answered found.
+    /// What the filtered READs of the frame that is being answered found.
     picks: Vec<u8>,
     /// Slots whose lines are staged.
     staged: usize,

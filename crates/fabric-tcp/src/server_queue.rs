@@ -134,7 +134,7 @@ pub(crate) struct Work<'w> {
     pub(crate) done: usize,
 }
 
-/// Buffers that all queues of a port share: a queue at rest has none.
+/// Buffers that all queues of a port share: a queue that waits has none.
 pub(crate) struct Buffers {
     input: Box<[u8]>,
     output: Output,

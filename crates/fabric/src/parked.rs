@@ -1,7 +1,7 @@
 //! Calls that are answered later: what a port keeps of each until its worker finishes it.
 //!
-//! Invariant: a [`Ticket`] answers the call that it was given for, or nothing. A place is used again, a serial
-//! number never: so the owner of a place does not get an answer that an earlier owner was waiting for.
+//! Invariant: a [`Ticket`] answers the call that it was given for, or nothing. A place is used again, a
+//! serial number never: so the owner of a place does not get an answer that an earlier owner waited for.
 //!
 //! Protocol:
 //!
@@ -16,8 +16,8 @@
 #[cfg(planted)]
 use farsight_base::sync::planted::{Bug, is_planted};
 
-/// Calls of one queue that are parked at most. A fabric with fewer calls of a queue under way parks as many as
-/// those. While a queue has its most, its port takes no further call of it.
+/// Calls of one queue that are parked at most. A fabric with fewer calls of a queue under way parks as many
+/// as those. While a queue has its most, its port takes no further call of it.
 pub const PARKED_MAX: usize = 64;
 
 /// Names one call at the port that took it.

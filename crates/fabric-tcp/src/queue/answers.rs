@@ -19,7 +19,7 @@ use crate::frames::{Denial, Heading, NOT_PICKED, VerbKind, lines_of_bytes};
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Arriving {
     Heading,
-    /// What the sieved READs of a frame found; then as many `lines` in all.
+    /// What the filtered READs of a frame found; then as many `lines` in all.
     Picks {
         frame: usize,
         executed: usize,
@@ -27,8 +27,8 @@ pub(super) enum Arriving {
         picks: usize,
         lines: u64,
     },
-    /// Lines of a frame's READs from verb `next` on, before which `sieved` are sieved, then the words of its
-    /// atomics.
+    /// Lines of a frame's READs from verb `next` on, before which `sieved` are filtered; then the words of
+    /// its atomics.
     Verbs {
         frame: usize,
         next: usize,
@@ -94,45 +94,35 @@ impl TcpQueue {
         let Some(line) = self.inbox.next(1) else { return Ok(false) };
         let line = self.inbox.lines(line)[0];
         let heading = Heading::decode(&line);
-        let arriving = match heading {
-            Some(Heading::Completions { sequence, executed, denial, lines, words, picks }) => self
-                .frame_of(sequence)
-                .filter(|frame| self.verbs_awaited() == Some(*frame))
-                .map(|frame| (frame, &self.under_way[frame]))
-                .filter(|(_, sent)| {
-                    let (executed, total) = (executed as usize, sent.verbs.len());
-                    let is_possible = if denial.is_none() { executed == total } else { executed < total };
-                    is_possible && yields(sent, executed) == (u64::from(words), u64::from(picks))
-                })
-                .map(|(frame, _)| {
-                    let (executed, picks, lines) = (executed as usize, picks as usize, u64::from(lines));
-                    Arriving::Picks { frame, executed, denial, picks, lines }
-                }),
-            Some(Heading::Reply { sequence, verb, length_bytes }) => {
-                let length_bytes = length_bytes as usize;
-                let frame = self.frame_of(sequence).filter(|_| length_bytes <= MESSAGE_BYTES_MAX);
-                let call = frame.and_then(|frame| Some((frame, self.under_way[frame].call_of(verb)?)));
-                call.map(|(frame, call)| Arriving::Reply { frame, call, length_bytes })
-            }
-            None => None,
-        };
-        match arriving {
+        match heading.and_then(|heading| self.announced(heading)) {
             Some(arriving) => self.arriving = arriving,
             None => return Err(self.unintelligible("a heading", format!("{heading:?} of {line:x?}"))),
         }
         Ok(true)
     }
 
-    /// Where among the frames under way the one with this number is.
+    /// What comes behind a heading; `None` if no frame under way expects it.
     #[inline]
-    fn frame_of(&self, sequence: u64) -> Option<usize> {
-        self.under_way.binary_search_by_key(&sequence, |sent| sent.sequence).ok()
-    }
-
-    /// The frame whose completions come next.
-    #[inline]
-    fn verbs_awaited(&self) -> Option<usize> {
-        self.under_way.iter().position(|sent| sent.awaits_verbs)
+    fn announced(&self, heading: Heading) -> Option<Arriving> {
+        match heading {
+            Heading::Completions { sequence, executed, denial, lines, words, picks } => {
+                let frame = self.under_way.iter().position(|sent| sent.awaits_verbs)?;
+                let (sent, executed) = (&self.under_way[frame], executed as usize);
+                let total = sent.verbs.len();
+                let is_possible = if denial.is_none() { executed == total } else { executed < total };
+                let is_expected = sequence == sent.sequence
+                    && is_possible
+                    && yields(sent, executed) == (u64::from(words), u64::from(picks));
+                let (picks, lines) = (picks as usize, u64::from(lines));
+                is_expected.then_some(Arriving::Picks { frame, executed, denial, picks, lines })
+            }
+            Heading::Reply { sequence, verb, length_bytes } => {
+                let frame = self.under_way.binary_search_by_key(&sequence, |sent| sent.sequence).ok()?;
+                let (call, length_bytes) = (self.under_way[frame].call_of(verb)?, length_bytes as usize);
+                let is_expected = length_bytes <= MESSAGE_BYTES_MAX;
+                is_expected.then_some(Arriving::Reply { frame, call, length_bytes })
+            }
+        }
     }
 
     /// Takes what sieved READs found. False if more has to arrive first.

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_base::{ClientId, Line, RemoteAddress};
 use farsight_fabric::{
-    Answer, CallHandler, Connection, FabricError, Host, QueuePair, ReadMode, Region, RegionRights, ServerPort, Ticket,
+    Answer, CallHandler, Connection, FabricError, Host, QueuePair, ReadMode, Region, RegionRights,
+    ServerPort, Ticket,
 };
 
 use farsight_fabric_net::Tls;
