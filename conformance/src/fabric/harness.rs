@@ -119,7 +119,7 @@ impl<H: Host + 'static> Running<H> {
         })
     }
 
-    /// Runs `host` with so many workers, each with a step that `make` makes: it returns 0 when its port may
+    /// Runs `host` with so many workers, each with a turn that `make` makes: it returns 0 when its port may
     /// sleep. No calls are counted.
     #[must_use]
     pub fn run<S: FnMut(&mut H::Port) -> usize + Send + 'static>(
@@ -133,11 +133,11 @@ impl<H: Host + 'static> Running<H> {
         let workers = (0..worker_count).map(|_| {
             let mut port = host.open_port().expect("a port");
             let stop = Arc::clone(&stop);
-            let mut step = make();
+            let mut turn = make();
             std::thread::spawn(move || {
                 // Relaxed: the flag carries nothing with it.
                 while !stop.load(Ordering::Relaxed) {
-                    if step(&mut port) == 0 {
+                    if turn(&mut port) == 0 {
                         port.wait(PATIENCE);
                     }
                 }
