@@ -75,6 +75,9 @@ impl<C> Parked<C> {
 
     /// Drops the calls of a queue that has ended: those that `is_gone` names.
     pub fn forget(&mut self, mut is_gone: impl FnMut(&C) -> bool) {
+        if self.is_empty() {
+            return;
+        }
         for (number, place) in self.places.iter_mut().enumerate() {
             if place.take_if(|(_, call)| is_gone(call)).is_some() {
                 self.vacant.push(number as u32);

@@ -37,10 +37,9 @@ pub trait ServerPort: Send {
     /// another reply. Never blocks; one client's disorder ends that client alone.
     fn serve(&mut self, budget_calls: usize, handler: &mut dyn CallHandler) -> usize;
 
-    /// Answers a parked call, in any order among the others. The reply leaves before the next
-    /// [`ServerPort::serve`] or [`ServerPort::wait`] is over, and wakes its client. False, without any
-    /// effect, if the call is gone: its client has left, or the call is answered. The next owner of what was
-    /// the client's never gets the answer.
+    /// Answers a parked call, in any order among the others. The reply leaves at once, or when the worker
+    /// serves next, and wakes its client. False, without any effect, if the call is gone: its client has
+    /// left, or the call is answered. The next owner of what was the client's never gets the answer.
     ///
     /// # Panics
     /// If the reply is longer than the handler said.
