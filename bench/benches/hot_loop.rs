@@ -13,7 +13,9 @@ use farsight_base::{ClientId, LeafNumber};
 use farsight_bench::limits::LimitArrays;
 use farsight_bench::loaded_leaves::{INCARNATION, fences_of, fill};
 use farsight_bench::machine::thread_cpu_time;
-use farsight_fabric::{CallHandler, Connection, Host, QueuePair, Region, RegionRights, ServerPort};
+use farsight_fabric::{
+    Answer, CallHandler, Connection, Host, QueuePair, Region, RegionRights, ServerPort, Ticket,
+};
 use farsight_fabric_shm::{ConnectOptions, ListenOptions, ShmConnection, ShmHost};
 use farsight_index::{Access, Answers, Pairs, ScanRequest, record_of};
 use farsight_index_xstore::client::{XCache, XClient};
@@ -31,7 +33,7 @@ struct Published {
 }
 
 impl CallHandler for Published {
-    fn handle(&mut self, _client: ClientId, request: &[u8], reply: &mut Vec<u8>) {
+    fn handle(&mut self, _: ClientId, _: Ticket, request: &[u8], reply: &mut Vec<u8>) -> Answer {
         let mut writer = ReplyWriter::new(reply);
         match Request::decode(request).expect("the client's own frame") {
             Request::TopModel { first_word, .. } => {
@@ -52,6 +54,7 @@ impl CallHandler for Published {
             }
             other => panic!("the hot loop sends no {other:?}"),
         }
+        Answer::Now
     }
 }
 

@@ -16,7 +16,9 @@ use farsight_base::words::{CopyMode, bytes_of, bytes_of_mut, copy_lines, prefetc
 use farsight_base::{ClientId, LINE_BYTES, Line, RegionId, RemoteAddress, WORDS_PER_LINE};
 use farsight_bench::machine::{allowed_cores, pin_to, thread_cpu_time};
 use farsight_fabric::filter::{Filter, Filtered};
-use farsight_fabric::{CallHandler, Connection, Host, QueuePair, ReadMode, Region, RegionRights, ServerPort};
+use farsight_fabric::{
+    Answer, CallHandler, Connection, Host, QueuePair, ReadMode, Region, RegionRights, ServerPort, Ticket,
+};
 use farsight_fabric_shm::ShmHost;
 use farsight_fabric_tcp::{ConnectOptions, ListenOptions, TcpConnection, TcpHost, TcpQueue, Tls, Waiting};
 
@@ -39,7 +41,9 @@ fn wanted(offset_bytes: u64) -> u64 {
 struct NoCalls;
 
 impl CallHandler for NoCalls {
-    fn handle(&mut self, _client: ClientId, _request: &[u8], _reply: &mut Vec<u8>) {}
+    fn handle(&mut self, _: ClientId, _: Ticket, _request: &[u8], _reply: &mut Vec<u8>) -> Answer {
+        Answer::Now
+    }
 }
 
 /// What one measurement found.

@@ -12,6 +12,7 @@ pub mod calls;
 pub mod chained;
 pub mod filtered;
 pub mod harness;
+pub mod later;
 pub mod life;
 pub mod meters;
 pub mod pool;
@@ -24,7 +25,7 @@ pub mod tearing;
 #[cfg(feature = "verbs")]
 pub mod verbs;
 
-use farsight_fabric::{Connection, FabricError, Host};
+use farsight_fabric::{Connection, FabricError, Host, PARKED_MAX};
 
 /// A provider with one address at which a server may listen.
 pub trait FabricUnderTest {
@@ -45,6 +46,11 @@ pub trait FabricUnderTest {
     /// How many of so many rounds a test that races does: fewer where a verb takes long.
     fn rounds(&self, usual: usize) -> usize {
         usual
+    }
+
+    /// Calls of one queue that a port parks at most.
+    fn parked_max(&self) -> usize {
+        PARKED_MAX
     }
 
     /// How many of so many pairs a test of an engine puts into a table, or asks for at once.
@@ -80,6 +86,13 @@ macro_rules! fabric_suite {
                 replies_belong_to_their_slots, call_wakes_a_sleeping_server, slow_call_sleeps_the_client,
                 late_reply_to_a_reposted_slot_is_dropped, large_replies_flow_through,
                 reads_go_on_beside_calls, two_queues_do_not_mix, the_lane_calls;
+            later: parked_calls_are_answered_in_any_order, a_parked_call_of_each_length,
+                parked_calls_are_bounded, parked_replies_find_room,
+                a_newcomer_gets_no_answer_of_the_one_before,
+                a_queue_that_ends_takes_its_parked_calls_along,
+                a_client_with_parked_calls_departs_at_once, a_parked_call_may_be_given_up,
+                peer_death_ends_a_parked_call, others_are_served_beside_parked_calls,
+                parked_calls_let_the_port_sleep;
             life: peer_death_ends_a_call, peer_death_ends_reads, closing_ends_the_queues,
                 restart_is_another_epoch, other_format_is_refused_by_name, clients_are_counted,
                 fenced_client_is_cut_off, nothing_changes_after_a_fence,

@@ -7,7 +7,7 @@ use farsight_base::ClientId;
 use farsight_base::clock::{Clock, MonotonicNs, SystemClock};
 use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_conformance::engine::harness::{Directory, connect};
-use farsight_fabric::CallHandler;
+use farsight_fabric::{Answer, CallHandler, Ticket};
 use farsight_fabric_shm::{ListenOptions, ShmHost};
 use farsight_index_xstore::client::XStoreError;
 use farsight_layout::FORMAT_VERSION;
@@ -52,14 +52,15 @@ impl Service for Buggy {
 
 impl CallHandler for Calls {
     /// The panic comes when the write is done: nobody but this test can know that it is.
-    fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) {
-        self.inner.handle(client, request, reply);
+    fn handle(&mut self, client: ClientId, ticket: Ticket, request: &[u8], reply: &mut Vec<u8>) -> Answer {
+        let when = self.inner.handle(client, ticket, request, reply);
         let is_write = matches!(Request::decode(request), Ok(Request::Write { .. }));
         // Relaxed: the flag carries nothing with it.
         if is_write && self.server.is_armed.swap(false, Ordering::Relaxed) {
             let limit_bytes = self.server.listeners().get(0).message_bytes_max();
             answer(Service::failure(&*self.server), "worker 0", limit_bytes, reply, |_| panic!("{BUG}"));
         }
+        when
     }
 }
 

@@ -66,6 +66,11 @@ pub const SCENARIOS: &[Named] = &[
         about: "the table's versions of 48 bits end while it is written",
         of_seed: Scenario::versions,
     },
+    Named {
+        name: "parked",
+        about: "the server answers calls later, in any order, and when their clients may have left",
+        of_seed: Scenario::parked,
+    },
     Named { name: "pools", about: "one of those below, by the seed", of_seed: pools },
     Named {
         name: "pool",
@@ -141,9 +146,9 @@ pub fn named(name: &str) -> Option<&'static Named> {
 }
 
 /// Scenarios of servers, behind the first.
-const OF_SERVERS: usize = 11;
+const OF_SERVERS: usize = 12;
 
-/// A seed of a pool takes ten times as long as one of a server: one in twelve is.
+/// A seed of a pool takes ten times as long as one of a server: one in thirteen is.
 fn any(seed: u64) -> Scenario {
     let of_servers = &SCENARIOS[1..=OF_SERVERS];
     match of_servers.get(seed as usize % (OF_SERVERS + 1)) {
@@ -154,7 +159,7 @@ fn any(seed: u64) -> Scenario {
 
 fn pools(seed: u64) -> Scenario {
     let of_pools = &SCENARIOS[OF_SERVERS + 2..];
-    // Those of `any` are every twelfth seed.
+    // Those of `any` are every thirteenth seed.
     (of_pools[mix(seed) as usize % of_pools.len()].of_seed)(seed)
 }
 

@@ -16,6 +16,7 @@ mod journal;
 mod linear;
 mod look_back;
 mod node;
+mod parking;
 mod pool;
 mod program;
 mod report;

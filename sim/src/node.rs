@@ -15,6 +15,7 @@ use farsight_node::{Service, Worker};
 use farsight_protocol::NodeStats;
 
 use crate::cluster::connect;
+use crate::parking::ParkingHost;
 
 /// Calls of one worker's step at most; drawn anew for each.
 const STEP_CALLS_MAX: u64 = 8;
@@ -95,8 +96,23 @@ impl<K: Kind> Node<K> {
     /// If the options are none for a server, or somebody listens there.
     #[must_use]
     pub fn start(simulation: &Simulation, address: &str, options: &NodeOptions, seed: u64) -> Self {
+        Self::start_parking(simulation, address, options, seed, None)
+    }
+
+    /// The same, with one call of so many parked.
+    pub(crate) fn start_parking(
+        simulation: &Simulation,
+        address: &str,
+        options: &NodeOptions,
+        seed: u64,
+        parks_one_in: Option<u64>,
+    ) -> Self {
         let host = Arc::new(simulation.listen::<K>(address, FORMAT_VERSION));
-        let state = NodeState::new(vec![host.clone()], options, simulation.now()).expect("a server");
+        let listener: Arc<dyn farsight_fabric::Listener> = match parks_one_in {
+            Some(one_in) => Arc::new(ParkingHost::new(&host, simulation, one_in, seed)),
+            None => host.clone(),
+        };
+        let state = NodeState::new(vec![listener], options, simulation.now()).expect("a server");
         let calls = run_workers(&host, &state, options.workers, seed);
         run_background(&host, &state, calls, seed);
         Self { simulation: simulation.clone(), address: address.to_owned(), host, state }

@@ -151,6 +151,7 @@ impl Scenario {
             options,
             value_bytes: self.value_bytes,
             versions_left_out: self.versions_left_out,
+            parks_one_in: self.parks_one_in,
             seed: self.seed,
         }))
     }

@@ -44,6 +44,8 @@ pub struct Scenario {
     pub may_be_full: bool,
     /// The last version that the table leaves out.
     pub versions_left_out: u64,
+    /// Of a server's calls, one in so many is parked, and answered after a while.
+    pub parks_one_in: Option<u64>,
     /// The stamp of the table's lines before they are used.
     pub first_stamp: Stamp,
     /// The bits of a leaf's lines that may flip on their way to a reader.
@@ -175,6 +177,7 @@ impl Scenario {
             may_be_full: false,
             wave_writes: None,
             versions_left_out: 0,
+            parks_one_in: None,
             first_stamp: Stamp(0),
             flips: Vec::new(),
             pool: None,
@@ -220,6 +223,12 @@ impl Scenario {
         let left = 100 + SplitMix64::new(!seed).below(VERSIONS_LEFT_MAX);
         let versions_left_out = (1 << PAIR_VERSION_BITS) - left;
         Self { versions_left_out, writes_percent: 60, ..Self::of_server("versions", seed, &[], 0) }
+    }
+
+    /// The server answers many calls later, in another order than they came, or when their clients have left.
+    pub(crate) fn parked(seed: u64) -> Self {
+        let parks_one_in = Some(1 + seed % 3);
+        Self { parks_one_in, writes_percent: 60, ..Self::of_server("parked", seed, &[], 0) }
     }
 
     /// Bits flip in what leads a reader: the fields of stamps, and the number of the sibling. Bits do not

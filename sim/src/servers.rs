@@ -27,6 +27,8 @@ pub(crate) struct Setting {
     pub(crate) value_bytes: u16,
     /// The last version that a table leaves out.
     pub(crate) versions_left_out: u64,
+    /// Of the calls, one in so many is answered later.
+    pub(crate) parks_one_in: Option<u64>,
     pub(crate) seed: u64,
 }
 
@@ -80,10 +82,10 @@ impl<K: Kind> Servers<K> {
     }
 
     fn start_next(&self) {
-        let Setting { simulation, address, options, seed, .. } = &self.setting;
+        let Setting { simulation, address, options, seed, parks_one_in, .. } = &self.setting;
         let seed = seed ^ (self.lives() as u64) << 16;
-        let node = Arc::new(Node::<K>::start(simulation, address, options, seed));
-        self.nodes().push(node);
+        let node = Node::<K>::start_parking(simulation, address, options, seed, *parks_one_in);
+        self.nodes().push(Arc::new(node));
     }
 
     fn nodes(&self) -> MutexGuard<'_, Vec<Arc<Node<K>>>> {

@@ -85,6 +85,7 @@ found! {
     a_scan_that_ends_with_a_part: ScanEndsWithPart in "parts" within 10;
     a_node_that_lost_its_memory: LivesNotCompared in "parts-restarts" within 50;
     leaves_that_are_not_carried_over: LeavesNotCarriedOver in "pool" within 50;
+    an_answer_of_the_one_before: TicketOutlivesClient in "parked" within 20;
     lines_used_again_too_early: LinesReusedEarly in "pool-trainers" within 400;
 }
 

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
 use farsight_base::{ClientId, Line, RegionId, RemoteAddress};
 use farsight_fabric::{
-    CallHandler, Connection, FabricError, Host, QueuePair, ReadMode, Region, RegionRights, ServerPort, Slot,
+    Answer, CallHandler, Connection, FabricError, Host, QueuePair, ReadMode, Region, RegionRights,
+    ServerPort, Slot, Ticket,
 };
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -65,7 +66,7 @@ struct Handler {
 }
 
 impl CallHandler for Handler {
-    fn handle(&mut self, _client: ClientId, request: &[u8], reply: &mut Vec<u8>) {
+    fn handle(&mut self, _: ClientId, _: Ticket, request: &[u8], reply: &mut Vec<u8>) -> Answer {
         // Relaxed: a counter that is compared after the threads are joined, or after a reply.
         self.calls.fetch_add(1, Ordering::Relaxed);
         let argument = |index: usize| {
@@ -82,6 +83,7 @@ impl CallHandler for Handler {
             }
             _ => reply.extend(request),
         }
+        Answer::Now
     }
 }
 
@@ -111,17 +113,31 @@ impl<H: Host + 'static> Running<H> {
         worker_count: usize,
         make: impl Fn() -> C,
     ) -> Self {
+        Self::run(host, worker_count, || {
+            let mut handler = make();
+            move |port: &mut H::Port| port.serve(256, &mut handler)
+        })
+    }
+
+    /// Runs `host` with so many workers, each with a turn that `make` makes: it returns 0 when its port may
+    /// sleep. No calls are counted.
+    #[must_use]
+    pub fn run<S: FnMut(&mut H::Port) -> usize + Send + 'static>(
+        host: H,
+        worker_count: usize,
+        make: impl Fn() -> S,
+    ) -> Self {
         let host = Arc::new(host);
         let stop = Arc::new(AtomicBool::new(false));
         let calls = Arc::new(AtomicU64::new(0));
         let workers = (0..worker_count).map(|_| {
             let mut port = host.open_port().expect("a port");
             let stop = Arc::clone(&stop);
-            let mut handler = make();
+            let mut turn = make();
             std::thread::spawn(move || {
                 // Relaxed: the flag carries nothing with it.
                 while !stop.load(Ordering::Relaxed) {
-                    if port.serve(256, &mut handler) == 0 {
+                    if turn(&mut port) == 0 {
                         port.wait(PATIENCE);
                     }
                 }

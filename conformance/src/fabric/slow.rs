@@ -20,6 +20,10 @@ impl<F: FabricUnderTest> FabricUnderTest for Slow<F> {
         self.0.connect(format_version)
     }
 
+    fn parked_max(&self) -> usize {
+        self.0.parked_max()
+    }
+
     fn rounds(&self, usual: usize) -> usize {
         usual / 20
     }

@@ -105,6 +105,11 @@ impl FabricUnderTest for Verbs {
         usual / 16
     }
 
+    /// A queue pair has no more calls under way.
+    fn parked_max(&self) -> usize {
+        16
+    }
+
     fn pairs(&self, usual: usize) -> usize {
         usual.min((usual / 8).max(PAIRS_MIN))
     }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use farsight_base::sync::AtomicU64;
 use farsight_base::{ClientId, Epoch, RegionId};
-use farsight_fabric::{CallHandler, FabricError, Host, Region, RegionRights, ServerPort};
+use farsight_fabric::{
+    Answer, CallHandler, FabricError, Host, Parked, Region, RegionRights, ServerPort, Ticket,
+};
 
 /// Bytes of the longest message.
 const MESSAGE_BYTES_MAX: usize = 32 << 10;
@@ -68,11 +70,16 @@ impl ServerPort for LocalPort {
         for served in 0..budget_calls {
             let Some((client, request)) = lock(&self.calls).requests.pop_front() else { return served };
             let mut reply = Vec::new();
-            handler.handle(client, &request, &mut reply);
+            let answer = handler.handle(client, Parked::<()>::default().next_ticket(), &request, &mut reply);
+            assert_eq!(answer, Answer::Now, "replies are taken in the order of their requests");
             assert!(reply.len() <= MESSAGE_BYTES_MAX, "a reply of {} B", reply.len());
             lock(&self.calls).replies.push_back(reply);
         }
         budget_calls
+    }
+
+    fn finish(&mut self, _: Ticket, _reply: &[u8]) -> bool {
+        false
     }
 
     fn wait(&mut self, _timeout: Duration) {}

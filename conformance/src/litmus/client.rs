@@ -5,7 +5,7 @@ use std::sync::Arc;
 use farsight_base::sync::Ordering;
 use farsight_base::words::{begin_write, end_write};
 use farsight_base::{ClientId, LINE_BYTES, Line, RemoteAddress, WORDS_PER_LINE};
-use farsight_fabric::{CallHandler, QueuePair, ReadMode, Region, Slot};
+use farsight_fabric::{Answer, CallHandler, QueuePair, ReadMode, Region, Slot, Ticket};
 
 use super::{CHANGING, LINES, Step, TORN};
 use crate::fabric::harness::{at, wait_for};
@@ -178,7 +178,7 @@ fn request(base: RemoteAddress, lines: &[usize]) -> Vec<u8> {
 pub(super) struct Rewriter(pub(super) Arc<dyn Region>);
 
 impl CallHandler for Rewriter {
-    fn handle(&mut self, _client: ClientId, request: &[u8], _reply: &mut Vec<u8>) {
+    fn handle(&mut self, _: ClientId, _: Ticket, request: &[u8], _reply: &mut Vec<u8>) -> Answer {
         for number in request.as_chunks().0 {
             let first = u64::from_le_bytes(*number) as usize * WORDS_PER_LINE;
             let line = &self.0.words()[first..first + WORDS_PER_LINE];
@@ -189,5 +189,6 @@ impl CallHandler for Rewriter {
             }
             end_write(line, stamp);
         }
+        Answer::Now
     }
 }

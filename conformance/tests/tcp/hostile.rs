@@ -36,7 +36,7 @@ fn hellos_that_are_none_are_refused_by_name() {
     let excess = packet(&[&hello(&1_u32.to_le_bytes())[4..], &[0]].concat());
     let cases = [
         (other_magic, "no farsight client"),
-        (other_fabric, "fabric 2"),
+        (other_fabric, "fabric 3"),
         (excess, "longer"),
         (hello(&3_u32.to_le_bytes()), "purpose 3"),
         (packet(&2_u32.to_le_bytes()), "ends inside"),

@@ -10,7 +10,8 @@
 //! 2. A [`ShmConnection`] shakes hands with it, attaches regions and opens [`ShmQueue`]s over the same
 //!    socket. Each queue pair has two rings in a memory file of its own, and a socket pair over which a side
 //!    wakes the other if that sleeps.
-//! 3. A worker drains its clients' rings through its [`ShmPort`].
+//! 3. A worker drains its clients' rings through its [`ShmPort`]. It may answer a call later: the call keeps
+//!    room for its reply in the ring, and replies come in any order.
 //!
 //! A socket, not an event counter, does the waking. Both sides hold the same counter, so a client could make
 //! it block the server that writes to it, whereas `MSG_DONTWAIT` is the sender's own.

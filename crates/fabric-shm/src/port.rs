@@ -1,12 +1,14 @@
 //! A worker's port: the rings of its clients, drained in turns, and sleep when all are empty.
 //!
 //! Invariant: a queue is served only under its gate, and never once the gate is closed. No request is taken
-//! while its reply might not fit, so nothing is buffered for a client that does not read.
+//! while its reply might not fit, so nothing is buffered for a client that does not read. A parked call keeps
+//! room in the ring for its reply, so that a worker can always finish it.
 //!
 //! Protocol: a visit takes up to [`FRAMES_PER_VISIT`] requests from one ring, then publishes heads and
 //! replies once (after a long request at once) and wakes the client if it sleeps. Queues come from the host
 //! through an inbox. They leave when their gate closes, when the client's end of the wake socket hangs up, or
-//! on a [`Disorder`], which the host is told.
+//! on a [`Disorder`], which the host is told. With a queue its parked calls leave. A queue that has its most
+//! parked is not visited.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,12 +16,12 @@ use std::time::Duration;
 
 use farsight_base::ClientId;
 use farsight_base::sync::{AtomicBool, Ordering};
-use farsight_fabric::{CallHandler, Gate, ServerPort};
+use farsight_fabric::{Answer, CallHandler, Gate, Parked, Parking, ServerPort, Ticket};
 use rustix::event::epoll;
 
 use crate::adaptive_spin::AdaptiveSpin;
 use crate::mapping::SharedWords;
-use crate::ring::{self, Consumer, Disorder, Producer, Sleeper};
+use crate::ring::{self, Consumer, Disorder, FrameHeader, Producer, Sleeper};
 use crate::{os, socket};
 
 /// Requests taken from one ring before the next has its turn.
@@ -70,6 +72,16 @@ pub(crate) struct ServerQueue {
     token: u64,
     /// Times that replies were shown since the client was last looked after.
     unwoken: u32,
+    parking: Parking,
+}
+
+/// A call that waits for its answer.
+#[derive(Debug)]
+struct ParkedCall {
+    /// The token of its queue.
+    queue: u64,
+    header: FrameHeader,
+    reply_bytes_max: usize,
 }
 
 /// What a visit came to.
@@ -91,6 +103,7 @@ impl ServerQueue {
             wakes,
             token: WAKE_TOKEN,
             unwoken: 0,
+            parking: Parking::default(),
         }
     }
 
@@ -100,7 +113,7 @@ impl ServerQueue {
 
     /// True if a visit would come to anything: an answer, or a disconnect.
     fn has_work(&self) -> bool {
-        self.requests.is_ready() && self.replies.is_ready()
+        !self.parking.is_full() && self.requests.is_ready() && self.replies.is_ready()
     }
 
     fn visit(&mut self, limit: usize, work: &mut Work<'_>) -> Result<Visit, Disorder> {
@@ -115,15 +128,19 @@ impl ServerQueue {
 
     fn answer(&mut self, limit: usize, work: &mut Work<'_>) -> Result<usize, Disorder> {
         let mut answered = 0;
-        while answered < limit && self.replies.has_room_for_any()? {
+        while answered < limit && !self.parking.is_full() && self.replies.has_room_for_any()? {
             let Some(header) = self.requests.take(work.request)? else { break };
             work.reply.clear();
-            work.handler.handle(self.client, work.request, work.reply);
-            if work.reply.len() > ring::PAYLOAD_BYTES_MAX {
-                return Err(Disorder::TooLong { length_bytes: work.reply.len() as u64 });
+            let ticket = work.parked.next_ticket();
+            match work.handler.handle(self.client, ticket, work.request, work.reply) {
+                Answer::Now => self.push(header, work.reply)?,
+                Answer::Later { reply_bytes_max } => {
+                    check_length(reply_bytes_max)?;
+                    self.parking.add(reply_bytes_max);
+                    self.replies.reserve(reply_bytes_max);
+                    work.parked.park(ParkedCall { queue: self.token, header, reply_bytes_max });
+                }
             }
-            let pushed = self.replies.try_push(header, work.reply)?;
-            debug_assert!(pushed, "room was there for any frame");
             answered += 1;
             if work.request.len() >= LONG_REQUEST_BYTES {
                 self.show();
@@ -133,6 +150,34 @@ impl ServerQueue {
             }
         }
         Ok(answered)
+    }
+
+    /// Writes a reply for which there is room.
+    fn push(&mut self, header: FrameHeader, reply: &[u8]) -> Result<(), Disorder> {
+        check_length(reply.len())?;
+        let pushed = self.replies.try_push(header, reply)?;
+        debug_assert!(pushed, "room was there for any frame");
+        Ok(())
+    }
+
+    /// Answers a call that was parked here. False if the gate is closed.
+    fn finish(&mut self, call: &ParkedCall, reply: &[u8]) -> Result<bool, Disorder> {
+        let (got, most) = (reply.len(), call.reply_bytes_max);
+        assert!(got <= most, "a reply of {got} B to a call that was to get {most} B at most");
+        self.parking.remove(most);
+        self.replies.release(most);
+        let gate = Arc::clone(&self.gate);
+        let Some(_serving) = gate.enter() else { return Ok(false) };
+        self.push(call.header, reply)?;
+        self.show();
+        self.wake();
+        Ok(true)
+    }
+
+    /// Ends the queue of a client whose rings are in disorder.
+    fn end(&self, disorder: &Disorder, disconnects: &DisconnectQueue) {
+        self.gate.close();
+        disconnects.push(self.client, format!("this client's rings are broken: {disorder}"));
     }
 
     /// Gives back the room of requests and shows replies.
@@ -149,9 +194,15 @@ impl ServerQueue {
     }
 }
 
+fn check_length(reply_bytes: usize) -> Result<(), Disorder> {
+    let length_bytes = reply_bytes as u64;
+    if reply_bytes > ring::PAYLOAD_BYTES_MAX { Err(Disorder::TooLong { length_bytes }) } else { Ok(()) }
+}
+
 /// What a visit needs besides its queue.
 struct Work<'w> {
     handler: &'w mut dyn CallHandler,
+    parked: &'w mut Parked<ParkedCall>,
     request: &'w mut Vec<u8>,
     reply: &'w mut Vec<u8>,
 }
@@ -196,7 +247,9 @@ impl PortShared {
 pub struct ShmPort {
     shared: Arc<PortShared>,
     disconnects: Arc<DisconnectQueue>,
+    /// By token, ascending.
     queues: Vec<ServerQueue>,
+    parked: Parked<ParkedCall>,
     /// The queue whose turn is first.
     turn: usize,
     last_token: u64,
@@ -216,6 +269,7 @@ impl ShmPort {
             shared: Arc::new(shared),
             disconnects,
             queues: Vec::new(),
+            parked: Parked::default(),
             turn: 0,
             last_token: WAKE_TOKEN,
             serves: 0,
@@ -252,12 +306,13 @@ impl ShmPort {
     }
 
     fn remove_where(&mut self, mut dead: impl FnMut(&ServerQueue) -> bool) {
-        let epoll = &self.shared.epoll;
-        self.queues.retain(|queue| {
+        let Self { shared, queues, parked, .. } = self;
+        queues.retain(|queue| {
             let keep = !dead(queue);
             if !keep {
                 // A forked child may hold the socket open; epoll must forget it all the same.
-                let _ = epoll::delete(epoll, &queue.wakes);
+                let _ = epoll::delete(&shared.epoll, &queue.wakes);
+                parked.forget(|call| call.queue == queue.token);
             }
             keep
         });
@@ -278,15 +333,14 @@ impl ShmPort {
                 continue;
             }
             let limit = FRAMES_PER_VISIT.min(budget_calls - answered);
-            let mut work = Work { handler, request: &mut self.request, reply: &mut self.reply };
+            let (parked, request, reply) = (&mut self.parked, &mut self.request, &mut self.reply);
+            let mut work = Work { handler, parked, request, reply };
             match queue.visit(limit, &mut work) {
                 Ok(Visit::Answered(calls)) => answered += calls,
                 Ok(Visit::Closed) => closed = true,
                 Err(disorder) => {
-                    queue.gate.close();
+                    queue.end(&disorder, &self.disconnects);
                     closed = true;
-                    self.disconnects
-                        .push(queue.client, format!("this client's rings are broken: {disorder}"));
                 }
             }
         }
@@ -335,6 +389,20 @@ impl ServerPort for ShmPort {
             answered += calls;
         }
         answered
+    }
+
+    fn finish(&mut self, ticket: Ticket, reply: &[u8]) -> bool {
+        let Some(call) = self.parked.take(ticket) else { return false };
+        let place = self.queues.binary_search_by_key(&call.queue, |queue| queue.token);
+        let queue = &mut self.queues[place.expect("a queue takes its parked calls with it")];
+        match queue.finish(&call, reply) {
+            Ok(is_sent) => is_sent,
+            Err(disorder) => {
+                queue.end(&disorder, &self.disconnects);
+                self.remove_where(ServerQueue::is_closed);
+                false
+            }
+        }
     }
 
     fn wait(&mut self, timeout: Duration) {

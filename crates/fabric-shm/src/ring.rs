@@ -90,28 +90,42 @@ pub(crate) struct Producer {
     tail: u64,
     published: u64,
     head_seen: u64,
+    /// Words that frames to come will take.
+    reserved: u64,
 }
 
 impl Producer {
     pub(crate) fn new(memory: SharedWords, place: Place) -> Self {
-        Self { memory, place, tail: 0, published: 0, head_seen: 0 }
+        Self { memory, place, tail: 0, published: 0, head_seen: 0, reserved: 0 }
     }
 
-    /// True if a frame of any length fits now.
+    /// True if a frame of any length fits now, besides those that room is kept for.
     pub(crate) fn has_room_for_any(&mut self) -> Result<bool, Disorder> {
-        self.has_room(FRAME_WORDS_MAX)
+        self.has_room(self.reserved + FRAME_WORDS_MAX)
     }
 
     /// False if [`Producer::has_room_for_any`] would say so: nothing can be pushed, and nothing is amiss.
     #[inline]
     pub(crate) fn is_ready(&self) -> bool {
-        let is_short = |head: u64| RING_WORDS as u64 - (self.tail - head) < FRAME_WORDS_MAX;
+        let wanted = self.reserved + FRAME_WORDS_MAX;
+        let is_short = |head: u64| RING_WORDS as u64 - (self.tail - head) < wanted;
         if !is_short(self.head_seen) {
             return true;
         }
         // Relaxed: `has_room` loads it again with its ordering.
         let head = self.memory.words()[self.place.head].load(Ordering::Relaxed);
-        self.tail.wrapping_sub(head) > RING_WORDS as u64 || !is_short(head)
+        self.tail.wrapping_sub(head) > self.tail - self.head_seen || !is_short(head)
+    }
+
+    /// Keeps room for a frame with so long a payload, which fits now. The room stays: a consumer whose head
+    /// goes back is in disorder.
+    pub(crate) fn reserve(&mut self, payload_bytes_max: usize) {
+        self.reserved += frame_words(payload_bytes_max) as u64;
+    }
+
+    /// Gives up the room of [`Producer::reserve`], for the frame or without one.
+    pub(crate) fn release(&mut self, payload_bytes_max: usize) {
+        self.reserved -= frame_words(payload_bytes_max) as u64;
     }
 
     fn has_room(&mut self, words: u64) -> Result<bool, Disorder> {
@@ -123,7 +137,8 @@ impl Producer {
         // Partner: the Release store in `Consumer::publish`.
         let head = self.memory.words()[self.place.head].load(Ordering::Acquire);
         let apart = self.tail.wrapping_sub(head);
-        if apart > RING_WORDS as u64 {
+        // No more words than were seen in use, hence no more than the ring has.
+        if apart > self.tail - self.head_seen {
             return Err(Disorder::Counters { apart });
         }
         self.head_seen = head;

@@ -1,7 +1,8 @@
 //! Calls: requests that travel to a port, replies that travel back.
 //!
 //! Invariant: requests of one queue pair arrive in the order of their sending, each once, or the connection
-//! is lost. A reply is kept only if its slot still waits for it.
+//! is lost. A reply is kept only if its slot still waits for it. Requests of a queue pair that has its most
+//! calls parked stay in the inbox, in their order; those of others overtake them.
 
 use farsight_fabric::Slot;
 
@@ -50,8 +51,13 @@ impl State {
             Words::new(Who::Pair(pair), format!("is heard by worker {port}, {} B, slot {slot}", bytes.len()))
         });
         let arrived = Arrived { pair, slot, serial, bytes };
+        self.hosts[host].ports[port].inbox.push_back(arrived);
+        self.wake_port(host, port);
+    }
+
+    /// Wakes a port, for there is a request that it may take.
+    pub(crate) fn wake_port(&mut self, host: usize, port: usize) {
         let own = &mut self.hosts[host].ports[port];
-        own.inbox.push_back(arrived);
         own.wakes += 1;
         if let Some(actor) = own.actor {
             let wake = if self.pricing.is_some() { 0..1 } else { self.timing.wake_ns.clone() };
@@ -62,12 +68,33 @@ impl State {
 
     /// The next request at a port that may be executed.
     pub(crate) fn take_request(&mut self, host: usize, port: usize) -> Option<Arrived> {
-        while let Some(arrived) = self.hosts[host].ports[port].inbox.pop_front() {
+        let may_be_taken = |arrived: &Arrived| !self.pairs[arrived.pair].parking.is_full();
+        while let Some(first) = self.hosts[host].ports[port].inbox.iter().position(may_be_taken) {
+            let arrived = self.hosts[host].ports[port].inbox.remove(first)?;
             if !self.clients[self.pairs[arrived.pair].client].is_over && self.hosts[host].is_alive {
                 return Some(arrived);
             }
         }
         None
+    }
+
+    /// True once nobody waits for replies to this queue pair.
+    pub(crate) fn has_left(&self, pair: usize) -> bool {
+        let own = &self.pairs[pair];
+        let client = &self.clients[own.client];
+        own.is_closed || client.is_over || client.lost.is_some() || !self.hosts[client.host].is_alive
+    }
+
+    /// Parks a call whose stores are all visible at `at_ns`: its processor does something else then.
+    pub(crate) fn park(&mut self, host: usize, arrived: &Arrived, at_ns: u64, reply_bytes_max: usize) {
+        let Arrived { pair, slot, .. } = *arrived;
+        self.pairs[pair].parking.add(reply_bytes_max);
+        if self.pricing.is_none() {
+            self.hosts[host].busy_until_ns = at_ns;
+        }
+        self.trace.note(at_ns, [15, pair as u64, slot as u64, reply_bytes_max as u64], || {
+            Words::new(Who::Pair(pair), format!("is parked, slot {slot}"))
+        });
     }
 
     /// When the call that is executed now begins, on its server's processor.

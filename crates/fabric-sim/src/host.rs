@@ -7,6 +7,9 @@
 //! 3. The reply leaves behind the last store.
 //!
 //! A server has one processor, so that no call sees what another one has not stored yet.
+//!
+//! Protocol of a parked call: the host makes what it stored visible likewise, and then the processor is free.
+//! To finish it is work of the processor like a call, behind which the reply leaves.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -16,12 +19,14 @@ use farsight_base::clock::MonotonicNs;
 #[cfg(injected)]
 use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::{ClientId, Epoch};
-use farsight_fabric::{CallHandler, FabricError, Host, Region, RegionRights, ServerPort};
+use farsight_fabric::{
+    Answer, CallHandler, FabricError, Host, Parked, Region, RegionRights, ServerPort, Ticket,
+};
 
 use crate::kind::Kind;
 use crate::queue::MESSAGE_BYTES_MAX;
 use crate::region::SimRegion;
-use crate::state::{PortState, State};
+use crate::state::{Arrived, PortState, State};
 use crate::watch::{self, Home};
 use crate::world::World;
 
@@ -53,6 +58,14 @@ impl<K: Kind> SimHost<K> {
     ) {
         let actor = self.world.add_actor(self.host, Box::new(step));
         self.world.state().hosts[self.host].ports[port].actor = Some(actor);
+    }
+
+    /// Lets the step of a port be called at `at`, or before.
+    pub fn rouse_port(&self, port: usize, at: MonotonicNs) {
+        let mut state = self.world.state();
+        if let Some(actor) = state.hosts[self.host].ports[port].actor {
+            state.rouse(actor, at.0);
+        }
     }
 
     /// The server dies: with it go its memory, its steps and every connection.
@@ -112,7 +125,8 @@ impl<K: Kind> Host for SimHost<K> {
         let ports = &mut state.hosts[self.host].ports;
         ports.push(PortState::default());
         let port = ports.len() - 1;
-        Ok(SimPort { world: Arc::clone(&self.world), host: self.host, port, wakes_seen: 0 })
+        let (world, parked) = (Arc::clone(&self.world), Parked::default());
+        Ok(SimPort { world, host: self.host, port, wakes_seen: 0, parked })
     }
 
     /// Names no clients: requests of one that was cut off may still be on their way.
@@ -165,6 +179,45 @@ pub struct SimPort {
     host: usize,
     port: usize,
     wakes_seen: u64,
+    parked: Parked<ParkedCall>,
+}
+
+/// A call that waits for its answer; of its request nothing is kept, but where that has a price.
+struct ParkedCall {
+    arrived: Arrived,
+    reply_bytes_max: usize,
+}
+
+impl SimPort {
+    /// Makes visible what was stored since the last call; returns when all of it is.
+    fn show_stores(&self, state: &mut State) -> u64 {
+        let mut begins_ns = state.now_ns;
+        let mut steps = std::mem::take(&mut state.steps);
+        if self.world.is_virtual() && state.pricing.is_none() {
+            watch::take(&mut steps);
+            begins_ns = state.call_begins_ns(self.host);
+        }
+        let ends_ns = state.spread_stores(&steps, begins_ns);
+        steps.clear();
+        state.steps = steps;
+        #[cfg(injected)]
+        let ends_ns = if is_injected(Bug::AnsweredBeforeVisible) { begins_ns } else { ends_ns };
+        ends_ns
+    }
+
+    /// Drops the parked calls of clients that have left.
+    fn forget_departed(&mut self) {
+        if !self.parked.is_empty() {
+            let mut state = self.world.state();
+            self.parked.forget(|call| {
+                let has_left = state.has_left(call.arrived.pair);
+                if has_left {
+                    state.pairs[call.arrived.pair].parking.remove(call.reply_bytes_max);
+                }
+                has_left
+            });
+        }
+    }
 }
 
 impl ServerPort for SimPort {
@@ -172,31 +225,61 @@ impl ServerPort for SimPort {
         if !self.world.is_virtual() {
             drop(self.world.run_due());
         }
+        self.forget_departed();
         for served in 0..budget_calls {
             let mut state = self.world.state();
-            let Some(arrived) = state.take_request(self.host, self.port) else { return served };
+            let Some(mut arrived) = state.take_request(self.host, self.port) else { return served };
             let client = state.clients[state.pairs[arrived.pair].client].id;
             let mut reply = state.room_for_bytes();
             drop(state);
-            handler.handle(client, &arrived.bytes, &mut reply);
+            let ticket = self.parked.next_ticket();
+            let answer = handler.handle(client, ticket, &arrived.bytes, &mut reply);
             let mut state = self.world.state();
-            let mut begins_ns = state.now_ns;
-            let mut steps = std::mem::take(&mut state.steps);
-            if self.world.is_virtual() && state.pricing.is_none() {
-                watch::take(&mut steps);
-                begins_ns = state.call_begins_ns(self.host);
+            let ends_ns = self.show_stores(&mut state);
+            match answer {
+                Answer::Now => {
+                    state.reply(self.host, &arrived, ends_ns, reply);
+                    state.keep_room(arrived.bytes);
+                }
+                Answer::Later { reply_bytes_max } => {
+                    assert!(reply_bytes_max <= MESSAGE_BYTES_MAX, "a reply of {reply_bytes_max} B");
+                    state.park(self.host, &arrived, ends_ns, reply_bytes_max);
+                    state.keep_room(reply);
+                    if state.pricing.is_none() {
+                        state.keep_room(std::mem::take(&mut arrived.bytes));
+                    }
+                    self.parked.park(ParkedCall { arrived, reply_bytes_max });
+                }
             }
-            let ends_ns = state.spread_stores(&steps, begins_ns);
-            steps.clear();
-            state.steps = steps;
-            #[cfg(injected)]
-            let ends_ns = if is_injected(Bug::AnsweredBeforeVisible) { begins_ns } else { ends_ns };
-            state.reply(self.host, &arrived, ends_ns, reply);
-            state.keep_room(arrived.bytes);
             drop(state);
             self.world.tell();
         }
         budget_calls
+    }
+
+    fn finish(&mut self, ticket: Ticket, bytes: &[u8]) -> bool {
+        let Some(ParkedCall { arrived, reply_bytes_max }) = self.parked.take(ticket) else { return false };
+        let (got, most) = (bytes.len(), reply_bytes_max);
+        assert!(got <= most, "a reply of {got} B to a call that was to get {most} B at most");
+        let mut state = self.world.state();
+        let parking = &mut state.pairs[arrived.pair].parking;
+        let was_full = parking.is_full();
+        parking.remove(reply_bytes_max);
+        if was_full {
+            // A request that had to stay in the inbox may be taken.
+            state.wake_port(self.host, self.port);
+        }
+        if state.has_left(arrived.pair) {
+            return false;
+        }
+        let ends_ns = self.show_stores(&mut state);
+        let mut reply = state.room_for_bytes();
+        reply.extend_from_slice(bytes);
+        state.reply(self.host, &arrived, ends_ns, reply);
+        state.keep_room(arrived.bytes);
+        drop(state);
+        self.world.tell();
+        true
     }
 
     fn wait(&mut self, timeout: Duration) {

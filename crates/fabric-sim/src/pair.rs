@@ -5,7 +5,7 @@
 
 use farsight_base::words::CopyMode;
 use farsight_base::{Line, RegionId};
-use farsight_fabric::{FabricError, Meters, ReadMode, Slot};
+use farsight_fabric::{FabricError, Meters, Parking, ReadMode, Slot};
 
 /// Verbs that one batch holds.
 pub(crate) const SLOTS: usize = 256;
@@ -146,6 +146,8 @@ pub(crate) struct Pair {
     pub(crate) has_given_up: bool,
     /// The newest of its READs that completed.
     pub(crate) newest_read: u64,
+    /// What its server has parked of its calls.
+    pub(crate) parking: Parking,
 }
 
 impl Pair {
@@ -173,6 +175,7 @@ impl Pair {
             request_until_ns: 0,
             has_given_up: false,
             newest_read: 0,
+            parking: Parking::default(),
         }
     }
 

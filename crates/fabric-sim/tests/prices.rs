@@ -8,7 +8,8 @@ use std::time::Duration;
 use farsight_base::clock::MonotonicNs;
 use farsight_base::{ClientId, LINE_BYTES, Line, RemoteAddress};
 use farsight_fabric::{
-    CallHandler, Connection as _, Host as _, QueuePair, ReadMode, RegionRights, ServerPort as _,
+    Answer, CallHandler, Connection as _, Host as _, QueuePair, ReadMode, RegionRights, ServerPort as _,
+    Ticket,
 };
 use farsight_fabric_sim::{
     LinkPrices, NicPrices, Prices, ReliableConnection, SimHost, SimQueue, Simulation, ThreadPrices,
@@ -40,8 +41,9 @@ const PRICES: Prices = Prices {
 struct Echo;
 
 impl CallHandler for Echo {
-    fn handle(&mut self, _client: ClientId, request: &[u8], reply: &mut Vec<u8>) {
+    fn handle(&mut self, _: ClientId, _: Ticket, request: &[u8], reply: &mut Vec<u8>) -> Answer {
         reply.extend_from_slice(request);
+        Answer::Now
     }
 }
 

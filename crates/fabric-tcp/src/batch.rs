@@ -35,11 +35,25 @@ pub(crate) struct Awaited {
 pub(crate) struct Sent {
     pub(crate) sequence: u64,
     pub(crate) verbs: Vec<Awaited>,
-    pub(crate) calls: Vec<Awaited>,
+    /// `None` for a call that is answered: the server answers calls in any order.
+    pub(crate) calls: Vec<Option<Awaited>>,
     /// Calls that are answered.
     pub(crate) calls_done: usize,
     /// True while the verbs' results have not come, if there are verbs.
     pub(crate) awaits_verbs: bool,
+}
+
+impl Sent {
+    /// True once all of it is answered.
+    pub(crate) fn is_answered(&self) -> bool {
+        !self.awaits_verbs && self.calls_done == self.calls.len()
+    }
+
+    /// The place among the calls of the one that this reply answers; `None` if none waits for it.
+    pub(crate) fn call_of(&self, verb: u32) -> Option<usize> {
+        let call = (verb as usize).checked_sub(self.verbs.len())?;
+        (!self.awaits_verbs && self.calls.get(call)?.is_some()).then_some(call)
+    }
 }
 
 /// The frame that is being posted to.
@@ -103,7 +117,7 @@ impl OpenBatch {
         self.calls.extend_from_slice(&verb.encode());
         self.call_payload.extend_from_slice(request);
         self.call_payload.resize(self.call_payload.len().next_multiple_of(8), 0);
-        self.sent.calls.push(awaited);
+        self.sent.calls.push(Some(awaited));
     }
 
     fn close(&mut self) {

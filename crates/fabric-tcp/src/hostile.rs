@@ -10,7 +10,9 @@ use std::sync::Arc;
 use farsight_base::sync::Ordering;
 use farsight_base::{ClientId, Epoch, Line, RegionId, RemoteAddress};
 use farsight_fabric::filter::Filter;
-use farsight_fabric::{CallHandler, FabricError, QueuePair as _, ReadMode, Region, RegionRights};
+use farsight_fabric::{
+    Answer, CallHandler, FabricError, Parked, QueuePair as _, ReadMode, Region, RegionRights, Ticket,
+};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 
 use crate::batch::{Awaited, OpenBatch};
@@ -95,8 +97,9 @@ pub fn control_seeds() -> Vec<Vec<u8>> {
 struct Echo;
 
 impl CallHandler for Echo {
-    fn handle(&mut self, _client: ClientId, request: &[u8], reply: &mut Vec<u8>) {
+    fn handle(&mut self, _: ClientId, _: Ticket, request: &[u8], reply: &mut Vec<u8>) -> Answer {
         reply.extend_from_slice(request);
+        Answer::Now
     }
 }
 
@@ -127,10 +130,11 @@ pub fn batches(data: &[u8]) {
     let mut queue = ServerQueue::new(ClientId(1), grants, stream);
     give(&peer, &input);
     let (mut buffers, mut client, mut arrived) = (Buffers::new(), Stream::new(peer, None), Vec::new());
-    let mut buffer = vec![0; 1 << 18];
+    let (mut buffer, mut parked) = (vec![0; 1 << 18], Parked::default());
     let mut ended = None;
     for _ in 0..VISITS_MAX {
-        let mut work = Work { handler: &mut Echo, buffers: &mut buffers, budget: 3, done: 0 };
+        let (parked, buffers) = (&mut parked, &mut buffers);
+        let mut work = Work { place: 0, handler: &mut Echo, parked, buffers, budget: 3, done: 0 };
         let visit = queue.visit(&mut work);
         let mut has_arrived = false;
         while let Ok(Received::Bytes(length_bytes)) = client.receive(&mut buffer) {

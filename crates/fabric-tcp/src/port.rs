@@ -5,7 +5,9 @@
 //!
 //! Protocol: queues come from the host through an inbox and leave when their gate closes, when the client
 //! ends them, or on disorder, which the host is told. A queue whose client does not read waits for room to
-//! write, and for nothing else.
+//! write, and for nothing else. A queue that has its most calls parked waits for the worker to finish one, or
+//! for its client to hang up. A finished call's reply goes out with the queue's next visit, together with
+//! others.
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
@@ -14,12 +16,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use farsight_base::sync::{AtomicBool, Ordering};
-use farsight_fabric::{CallHandler, ServerPort};
+use farsight_fabric::{CallHandler, Parked, ServerPort, Ticket};
 use farsight_fabric_net::{DisconnectQueue, Ending, Waiting, os};
 use rustix::event::epoll;
 
 use crate::alive::BRIEF;
-use crate::server_queue::{Buffers, ServerQueue, Visit, Work};
+use crate::server_queue::{Awaits, Buffers, ParkedCall, ServerQueue, Visit, Work};
 
 /// Events taken at a time.
 const EVENTS: usize = 64;
@@ -64,6 +66,7 @@ pub struct TcpPort {
     /// By token, less one.
     queues: Vec<Option<ServerQueue>>,
     vacant: Vec<usize>,
+    parked: Parked<ParkedCall>,
     /// Queues with something to do, as far as is known.
     ready: VecDeque<usize>,
     /// Since when nothing was executed.
@@ -83,6 +86,7 @@ impl TcpPort {
             waiting,
             queues: Vec::new(),
             vacant: Vec::new(),
+            parked: Parked::default(),
             ready: VecDeque::new(),
             idle_since: None,
             buffers: Buffers::new(),
@@ -107,7 +111,7 @@ impl TcpPort {
                 self.queues.len() - 1
             });
             let data = epoll::EventData::new_u64(place as u64 + 1);
-            match epoll::add(&self.shared.epoll, queue.socket(), data, interest(false)) {
+            match epoll::add(&self.shared.epoll, queue.socket(), data, interest(Awaits::Input)) {
                 Ok(()) => self.queues[place] = Some(queue),
                 Err(error) => {
                     self.vacant.push(place);
@@ -131,6 +135,7 @@ impl TcpPort {
             }
             // A forked child may hold the socket open; epoll must forget it all the same.
             let _ = epoll::delete(&self.shared.epoll, queue.socket());
+            self.parked.forget(|call| call.place == place);
             self.vacant.push(place);
         }
     }
@@ -149,7 +154,14 @@ impl TcpPort {
         for event in &*events {
             match event.data.u64() {
                 WAKE_TOKEN => os::drain(&self.shared.wake),
-                token => self.ready.push_back(token as usize - 1),
+                token => {
+                    let place = token as usize - 1;
+                    if let Some(queue) = &mut self.queues[place] {
+                        // It is told of nothing else then.
+                        queue.has_hung_up = queue.awaits == Awaits::Finish;
+                    }
+                    self.ready.push_back(place);
+                }
             }
         }
         !events.is_empty()
@@ -158,18 +170,23 @@ impl TcpPort {
     /// Visits one queue. Returns the batches and calls executed.
     fn visit(&mut self, place: usize, budget_calls: usize, handler: &mut dyn CallHandler) -> usize {
         let Some(queue) = &mut self.queues[place] else { return 0 };
-        let mut work = Work { handler, buffers: &mut self.buffers, budget: budget_calls, done: 0 };
+        let (parked, buffers) = (&mut self.parked, &mut self.buffers);
+        let mut work = Work { place, handler, parked, buffers, budget: budget_calls, done: 0 };
         let visit = queue.visit(&mut work);
         let done = work.done;
-        let awaits_reader = visit == Visit::Blocked;
-        if awaits_reader != queue.awaits_reader {
-            queue.awaits_reader = awaits_reader;
+        let awaits = match visit {
+            Visit::Blocked => Awaits::Reader,
+            Visit::Full => Awaits::Finish,
+            _ => Awaits::Input,
+        };
+        if awaits != queue.awaits {
+            queue.awaits = awaits;
             let data = epoll::EventData::new_u64(place as u64 + 1);
             // It fails only for a socket that is gone, of which the next visit learns.
-            let _ = epoll::modify(&self.shared.epoll, queue.socket(), data, interest(awaits_reader));
+            let _ = epoll::modify(&self.shared.epoll, queue.socket(), data, interest(awaits));
         }
         match visit {
-            Visit::Idle | Visit::Blocked => {}
+            Visit::Idle | Visit::Blocked | Visit::Full => {}
             Visit::More => self.ready.push_back(place),
             Visit::Ended | Visit::Denied => self.remove(place),
             Visit::Disorder(reason) => {
@@ -184,8 +201,12 @@ impl TcpPort {
     }
 }
 
-fn interest(awaits_reader: bool) -> epoll::EventFlags {
-    if awaits_reader { epoll::EventFlags::OUT } else { epoll::EventFlags::IN | epoll::EventFlags::RDHUP }
+fn interest(awaits: Awaits) -> epoll::EventFlags {
+    match awaits {
+        Awaits::Input => epoll::EventFlags::IN | epoll::EventFlags::RDHUP,
+        Awaits::Reader => epoll::EventFlags::OUT,
+        Awaits::Finish => epoll::EventFlags::RDHUP,
+    }
 }
 
 impl ServerPort for TcpPort {
@@ -211,6 +232,16 @@ impl ServerPort for TcpPort {
             self.idle_since = None;
         }
         answered
+    }
+
+    fn finish(&mut self, ticket: Ticket, reply: &[u8]) -> bool {
+        let Some(call) = self.parked.take(ticket) else { return false };
+        let queue = self.queues[call.place].as_mut().expect("a queue takes its parked calls with it");
+        let is_answered = queue.finish(&call, reply);
+        if is_answered && !self.ready.contains(&call.place) {
+            self.ready.push_back(call.place);
+        }
+        is_answered
     }
 
     fn wait(&mut self, timeout: Duration) {

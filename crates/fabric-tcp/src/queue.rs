@@ -1,8 +1,9 @@
 //! One session's queue pair: verbs gathered into a frame, sent at the doorbell, results taken as they come.
 //!
 //! Invariant: whatever a region's bounds or rights forbid is refused when it is posted, by what the client
-//! learned at attaching; the server checks all the same. Results come in the order of sending, so the oldest
-//! frame that is not answered says what the next lines mean.
+//! learned at attaching; the server checks all the same. Results of verbs come in the order of sending, so
+//! the oldest frame whose verbs are not answered says what the next lines of READs mean. Replies of calls
+//! come in any order.
 //!
 //! Protocol of a fault: a verb that is refused here or there breaks the queue pair, as it does on RDMA. Its
 //! own slot yields [`FabricError::AccessDenied`], every verb posted after it [`FabricError::Disconnected`],
@@ -109,7 +110,7 @@ pub struct TcpQueue {
     verbs_under_way: usize,
     inbox: Inbox,
     arriving: Arriving,
-    /// What the filtered READs of the oldest frame found.
+    /// What the filtered READs of the frame that is being answered found.
     picks: Vec<u8>,
     /// Slots whose lines are staged.
     staged: usize,

@@ -2,18 +2,19 @@
 //!
 //! Invariant: nothing executes but under the queue's gate. What a queue holds between visits is bounded: one
 //! buffer of input that is not executed yet, one of output that the client has not read. While there is
-//! output, the queue takes no input.
+//! output, the queue takes no input. A parked call keeps room for its reply behind that output.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use farsight_base::ClientId;
-use farsight_fabric::{CallHandler, Gate};
+use farsight_base::words::bytes_of;
+use farsight_base::{ClientId, LINE_BYTES};
+use farsight_fabric::{Answer, CallHandler, Gate, Parked, Parking};
 
 use crate::MESSAGE_BYTES_MAX;
 use crate::execute::{Cursor, Progress};
-use crate::frames::{Batch, FRAME_BYTES_MAX, HEADER_BYTES, first_frame};
+use crate::frames::{Batch, FRAME_BYTES_MAX, HEADER_BYTES, Heading, first_frame, lines_of_bytes};
 use crate::grants::Grants;
 use crate::output::{Output, REPLY_LINES_MAX};
 use farsight_fabric_net::{Received, Stream, os};
@@ -26,6 +27,8 @@ const INPUT_BYTES: usize = 2 * FRAME_BYTES_MAX;
 const SENT_LINES_MIN: usize = 512;
 /// A request from this length on takes so long that results gathered so far do not wait for its own.
 const LONG_REQUEST_BYTES: usize = 1024;
+/// Bytes of replies that a queue's parked calls keep room for, the next call's among them.
+const PARKED_BYTES_MAX: usize = 4 * MESSAGE_BYTES_MAX;
 
 /// What the host keeps of a queue, to end it: its socket for as long as it is open. So a queue which has
 /// ended holds no descriptor, however long the host remembers it.
@@ -71,8 +74,32 @@ pub(crate) struct ServerQueue {
     /// The batch at hand, the first in `input`, if some of it is done.
     cursor: Option<Cursor>,
     last_sequence: u64,
-    /// True while the port waits for the client to read.
-    pub(crate) awaits_reader: bool,
+    parking: Parking,
+    pub(crate) awaits: Awaits,
+    /// The client hung up while its queue waited for the worker.
+    pub(crate) has_hung_up: bool,
+}
+
+/// What has to come before a visit comes to anything.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Awaits {
+    /// The client sends, or hangs up.
+    Input,
+    /// The client reads.
+    Reader,
+    /// The worker finishes a parked call, or the client hangs up.
+    Finish,
+}
+
+/// A call that waits for its answer.
+#[derive(Debug)]
+pub(crate) struct ParkedCall {
+    /// The place of its queue at the port.
+    pub(crate) place: usize,
+    /// Its batch, and its place there.
+    sequence: u64,
+    verb: u32,
+    reply_bytes_max: usize,
 }
 
 /// What a visit came to.
@@ -84,6 +111,8 @@ pub(crate) enum Visit {
     More,
     /// The client has to read first.
     Blocked,
+    /// The next call has to wait until the worker has finished one that is parked.
+    Full,
     /// The client has closed the queue, or the gate is closed.
     Ended,
     /// The client was told why, and the queue ends.
@@ -94,7 +123,10 @@ pub(crate) enum Visit {
 
 /// What a visit needs besides its queue: buffers of the port, and who executes calls.
 pub(crate) struct Work<'w> {
+    /// The place of the queue at the port.
+    pub(crate) place: usize,
     pub(crate) handler: &'w mut dyn CallHandler,
+    pub(crate) parked: &'w mut Parked<ParkedCall>,
     pub(crate) buffers: &'w mut Buffers,
     /// Calls that may still be executed.
     pub(crate) budget: usize,
@@ -102,7 +134,7 @@ pub(crate) struct Work<'w> {
     pub(crate) done: usize,
 }
 
-/// Buffers that all queues of a port share: an idle queue has none.
+/// Buffers that all queues of a port share: a queue that waits has none.
 pub(crate) struct Buffers {
     input: Box<[u8]>,
     output: Output,
@@ -127,7 +159,9 @@ impl ServerQueue {
             unsent: Vec::new(),
             cursor: None,
             last_sequence: 0,
-            awaits_reader: false,
+            parking: Parking::default(),
+            awaits: Awaits::Input,
+            has_hung_up: false,
         }
     }
 
@@ -151,6 +185,9 @@ impl ServerQueue {
         if !self.send_rest()? {
             return Ok(Visit::Blocked);
         }
+        if self.awaits == Awaits::Finish && !self.has_room_for_call() {
+            return Ok(if self.has_hung_up { Visit::Ended } else { Visit::Full });
+        }
         // What was left over, and behind it what arrives now.
         let mut filled = self.input.len();
         work.buffers.input[..filled].copy_from_slice(&self.input);
@@ -172,12 +209,15 @@ impl ServerQueue {
         work.buffers.input = input;
         let is_sent = work.buffers.output.flush(&mut self.stream);
         work.buffers.output.move_rest(&mut self.unsent);
-        match outcome? {
-            _ if self.is_closed() => Ok(Visit::Ended),
-            Visit::Idle if !is_sent? => Ok(Visit::Blocked),
-            Visit::Idle if is_more => Ok(Visit::More),
-            outcome => Ok(outcome),
-        }
+        Ok(match outcome? {
+            _ if self.is_closed() => Visit::Ended,
+            visit @ (Visit::Idle | Visit::Full) => match visit {
+                _ if !is_sent? => Visit::Blocked,
+                Visit::Idle if is_more => Visit::More,
+                visit => visit,
+            },
+            visit => visit,
+        })
     }
 
     /// Sends what the client had not read. False if it still does not.
@@ -187,6 +227,29 @@ impl ServerQueue {
             self.unsent.drain(..sent);
         }
         Ok(self.unsent.is_empty() && !self.stream.has_unsent())
+    }
+
+    /// True if the reply of another call will find room, whenever it is answered.
+    fn has_room_for_call(&self) -> bool {
+        let reply_bytes = self.parking.reply_bytes() + MESSAGE_BYTES_MAX;
+        !self.parking.is_full() && reply_bytes <= PARKED_BYTES_MAX
+    }
+
+    /// Answers a call that was parked here, at the next visit. False if the gate is closed.
+    pub(crate) fn finish(&mut self, call: &ParkedCall, reply: &[u8]) -> bool {
+        let (got, most) = (reply.len(), call.reply_bytes_max);
+        assert!(got <= most, "a reply of {got} B to a call that was to get {most} B at most");
+        self.parking.remove(most);
+        if self.is_closed() {
+            return false;
+        }
+        let (sequence, verb) = (call.sequence, call.verb);
+        let heading = Heading::Reply { sequence, verb, length_bytes: got as u32 }.encode();
+        self.unsent.extend_from_slice(bytes_of(&[heading]));
+        self.unsent.extend_from_slice(reply);
+        let padding = lines_of_bytes(got) * LINE_BYTES - got;
+        self.unsent.resize(self.unsent.len() + padding, 0);
+        true
     }
 
     fn execute_frames(&mut self, input: &[u8], at: &mut usize, work: &mut Work<'_>) -> io::Result<Visit> {
@@ -242,18 +305,30 @@ impl ServerQueue {
             if output.room() < REPLY_LINES_MAX && !output.flush(&mut self.stream)? {
                 return Ok(Some(Visit::Blocked));
             }
+            if !self.has_room_for_call() && !cursor.is_at_end(batch) {
+                return Ok(Some(Visit::Full));
+            }
             let Some((index, request)) = cursor.next_call(batch) else { return Ok(None) };
             if request.len() >= LONG_REQUEST_BYTES {
                 // What does not go out now goes behind the reply, for which there is room.
                 output.flush(&mut self.stream)?;
             }
             reply.clear();
-            work.handler.handle(self.client, request, reply);
-            if reply.len() > MESSAGE_BYTES_MAX {
-                let got = reply.len();
+            let answer = work.handler.handle(self.client, work.parked.next_ticket(), request, reply);
+            let got = match answer {
+                Answer::Now => reply.len(),
+                Answer::Later { reply_bytes_max } => reply_bytes_max,
+            };
+            if got > MESSAGE_BYTES_MAX {
                 return Ok(Some(Visit::Disorder(format!("the server's reply to it has {got} B"))));
             }
-            output.push_reply(batch.header.sequence, index, reply);
+            let (place, sequence, verb, reply_bytes_max) = (work.place, batch.header.sequence, index, got);
+            if answer == Answer::Now {
+                output.push_reply(sequence, verb, reply);
+            } else {
+                self.parking.add(reply_bytes_max);
+                work.parked.park(ParkedCall { place, sequence, verb, reply_bytes_max });
+            }
             work.budget -= 1;
             work.done += 1;
         }

@@ -14,6 +14,18 @@
 //! Protocol of a server: a [`Host`] owns the regions and hands a [`ServerPort`] to each worker. The worker
 //! drains calls from it in batches ([`ServerPort::serve`]) and sleeps in it when there are none
 //! ([`ServerPort::wait`]). A server that listens on several fabrics knows each as a [`Listener`].
+//!
+//! Protocol of a call that is answered later:
+//!
+//! 1. The [`CallHandler`] gets a [`Ticket`] with each request. It keeps the ticket and says
+//!    [`Answer::Later`].
+//! 2. The port parks the call, with room for its reply, and goes on with other calls of all clients. A queue
+//!    parks [`PARKED_MAX`] calls at most; until one of them is finished its further requests stay where they
+//!    are.
+//! 3. The same worker answers the call ([`ServerPort::finish`]), whenever it likes. So replies of one queue
+//!    come in another order than the requests; each names its call.
+//! 4. A client that ends takes its parked calls with it, and counts as departed at once. Their tickets answer
+//!    nobody from then on.
 
 #![forbid(unsafe_code)]
 
@@ -25,6 +37,7 @@ mod guarantees;
 pub mod lane;
 mod listener;
 mod meters;
+mod parked;
 mod queue_pair;
 mod region;
 mod server;
@@ -35,7 +48,8 @@ pub use gate::Gate;
 pub use guarantees::{AtomicUnit, CostClass, Guarantees};
 pub use listener::Listener;
 pub use meters::Meters;
+pub use parked::{PARKED_MAX, Parked, Parking, Ticket};
 pub use queue_pair::{Connection, QueuePair, ReadMode, Slot};
 pub use region::{Region, RegionRights};
-pub use server::{CallHandler, Departure, Host, Lingering, ServerPort};
+pub use server::{Answer, CallHandler, Departure, Host, Lingering, ServerPort};
 pub use share::{Held, QUEUES_MAX, Share};

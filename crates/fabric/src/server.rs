@@ -5,23 +5,48 @@ use std::time::Duration;
 
 use farsight_base::{ClientId, Epoch};
 
-use crate::{FabricError, Region, RegionRights};
+use crate::{FabricError, Region, RegionRights, Ticket};
+
+/// When a call is answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Answer {
+    /// Now, by the bytes in the reply.
+    Now,
+    /// Later: the port parks the call until [`ServerPort::finish`] answers it. What stands in the reply does
+    /// not count.
+    Later {
+        /// Bytes that the reply will have at most. The port keeps room for as many.
+        reply_bytes_max: usize,
+    },
+}
 
 /// What executes calls: the server's worker.
 pub trait CallHandler {
     /// Executes one `request` of `client` (the bytes are a private copy, unchecked) and appends the reply to
-    /// `reply`, which is empty. Must answer every request, bad ones with an error reply.
-    fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>);
+    /// `reply`, which is empty; or keeps `ticket`, by which the worker answers later. Must answer every
+    /// request, bad ones with an error reply. The ticket of a call that is answered now is nobody's.
+    fn handle(&mut self, client: ClientId, ticket: Ticket, request: &[u8], reply: &mut Vec<u8>) -> Answer;
 }
 
 /// One worker's share of the connected clients.
 pub trait ServerPort: Send {
     /// Drains up to `budget_calls` waiting calls through `handler` and sends their replies, client by client.
     /// Where the server's processor executes verbs, a batch of them counts as a call. Returns the calls
-    /// answered. Never blocks; one client's disorder ends that client alone.
+    /// executed, parked ones among them. Takes no call of a queue that has its most parked, or no room for
+    /// another reply. Never blocks; one client's disorder ends that client alone.
     fn serve(&mut self, budget_calls: usize, handler: &mut dyn CallHandler) -> usize;
 
-    /// Sleeps until a call may be waiting, [`Host::wake`] is called, or `timeout` passes.
+    /// Answers a parked call, in any order among the others. The reply leaves at once, or when the worker
+    /// serves next, and wakes its client. False, without any effect, if the call is gone: its client has
+    /// left, or the call is answered. The next owner of what was the client's never gets the answer.
+    ///
+    /// # Panics
+    /// If the reply is longer than the handler said.
+    fn finish(&mut self, ticket: Ticket, reply: &[u8]) -> bool;
+
+    /// Sleeps until a call may be waiting, [`Host::wake`] is called, or `timeout` passes. Parked calls end no
+    /// sleep: they wait for the worker.
     fn wait(&mut self, timeout: Duration);
 }
 
@@ -89,7 +114,8 @@ pub trait Host: Send + Sync {
 
     /// Accepts and dismisses clients for up to `timeout`: the control thread calls it in a loop. Returns the
     /// clients that have ended meanwhile, each once and when none of its requests executes any more: whatever
-    /// the server keeps for them can go.
+    /// the server keeps for them can go. A parked call executes no more, so it holds no client back. Its
+    /// ticket is dead when its client ends.
     ///
     /// # Errors
     /// [`FabricError::System`] if the listening socket itself is broken; a client's disorder ends that

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use farsight_base::ClientId;
 use farsight_base::clock::MonotonicNs;
-use farsight_fabric::CallHandler;
+use farsight_fabric::{Answer, CallHandler, Ticket};
 use farsight_index::{Answers, Pairs};
 use farsight_index_xstore::server::SubModelImage;
 use farsight_layout::SUB_MODEL_WORDS;
@@ -90,7 +90,7 @@ impl Calls {
 }
 
 impl CallHandler for Calls {
-    fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) {
+    fn handle(&mut self, client: ClientId, _: Ticket, request: &[u8], reply: &mut Vec<u8>) -> Answer {
         let client = Listeners::client_of(self.listener, client);
         let (state, name) = (Arc::clone(&self.state), std::mem::take(&mut self.name));
         let limit_bytes = self.message_bytes_max();
@@ -99,6 +99,7 @@ impl CallHandler for Calls {
         });
         self.name = name;
         state.count_call(operations);
+        Answer::Now
     }
 }
 

@@ -102,6 +102,8 @@ pub enum Bug {
     ChangedUnlocked,
     /// A group's version is taken behind its content.
     VersionTakenLate,
+    /// A parked call's ticket answers the call that stands in its place by now.
+    TicketOutlivesClient,
 }
 
 thread_local! {

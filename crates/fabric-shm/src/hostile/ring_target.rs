@@ -1,5 +1,5 @@
 //! A ring under any sequence of pushes, takes and scribbles. Frames come out as they went in. Once the peer
-//! has scribbled, nothing comes but whole frames or a [`Disorder`].
+//! has scribbled, nothing comes but whole frames or a [`Disorder`]. Room that is kept stays.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,6 +25,8 @@ struct Ends {
     consumer: Consumer,
     unpublished: VecDeque<(FrameHeader, Vec<u8>)>,
     published: VecDeque<(FrameHeader, Vec<u8>)>,
+    /// A frame for which room is kept.
+    reserved: Option<(FrameHeader, Vec<u8>)>,
     /// The peer wrote what it liked: only bounds are promised from now on.
     scribbled: bool,
 }
@@ -42,6 +44,7 @@ pub fn ring(data: &[u8]) {
         memory,
         unpublished: VecDeque::new(),
         published: VecDeque::new(),
+        reserved: None,
         scribbled: false,
     };
     for _ in 0..STEPS_MAX {
@@ -64,7 +67,8 @@ impl Ends {
                 let payload: Vec<u8> =
                     (0..length_bytes).map(|index| kind.wrapping_add(index as u8)).collect();
                 let header = FrameHeader { slot: number(1) as u32, sequence: number(2) };
-                if self.producer.try_push(header, &payload)? {
+                let may_push = self.reserved.is_none() || self.producer.has_room_for_any()?;
+                if may_push && self.producer.try_push(header, &payload)? {
                     self.unpublished.push_back((header, payload));
                 }
             }
@@ -76,7 +80,15 @@ impl Ends {
             4 | 5 => self.take()?,
             6 => {
                 self.consumer.publish();
-                self.producer.has_room_for_any()?;
+                if let Some((header, payload)) = self.reserved.take() {
+                    self.producer.release(payload.len());
+                    assert!(self.producer.try_push(header, &payload)?, "room was kept for the frame");
+                    self.unpublished.push_back((header, payload));
+                } else if self.producer.has_room_for_any()? {
+                    let payload = vec![kind; 256 * number(1) as usize];
+                    self.producer.reserve(payload.len());
+                    self.reserved = Some((FrameHeader { slot: 7, sequence: number(2) }, payload));
+                }
             }
             _ => {
                 self.scribbled = true;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use farsight_base::ClientId;
 use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
-use farsight_fabric::{CallHandler, Host, QueuePair, ServerPort};
+use farsight_fabric::{Answer, CallHandler, Host, QueuePair, ServerPort, Ticket};
 use farsight_fabric_shm::{ConnectOptions, ListenOptions, ShmConnection, ShmHost};
 
 pub(crate) const FORMAT: u32 = 11;
@@ -51,10 +51,11 @@ struct Echo {
 }
 
 impl CallHandler for Echo {
-    fn handle(&mut self, _client: ClientId, request: &[u8], reply: &mut Vec<u8>) {
+    fn handle(&mut self, _: ClientId, _: Ticket, request: &[u8], reply: &mut Vec<u8>) -> Answer {
         // Relaxed: a count.
         self.calls.fetch_add(1, Ordering::Relaxed);
         reply.extend(request);
+        Answer::Now
     }
 }
 

@@ -15,6 +15,7 @@ use farsight_fabric_shm::raw_client::{RawClient, RawQueue, hello};
 
 /// Where the counters lie, in words (the module documentation of the rings).
 const REQUEST_TAIL: usize = 0;
+const REPLY_TAIL: usize = 32;
 const REPLY_HEAD: usize = 48;
 const REQUESTS: usize = 512;
 
@@ -101,6 +102,27 @@ fn impossible_reply_counters_end_their_client_alone() {
         tail += 4_000;
         publish(&queue, tail);
         assert!(tail < 4_000_000, "the server never looked at the reply head");
+    }
+    eventually("its end", || scene.server.host.client_count() == 1);
+    scene.assert_unharmed();
+}
+
+/// Room that the server has seen may be kept for a reply to come: nobody takes it back.
+#[test]
+fn a_reply_head_that_goes_back_ends_its_client_alone() {
+    let mut scene = Scene::new();
+    let client = scene.hostile();
+    let queue = client.open_queue();
+    // As above; the server first looks when there are 24,000 words of replies.
+    queue.words[REPLY_HEAD].store(20_000, Ordering::Release);
+    let mut tail = 0;
+    while client.receive_within(Duration::from_millis(5)).is_err() {
+        if queue.words[REPLY_TAIL].load(Ordering::Acquire) > 30_000 {
+            queue.words[REPLY_HEAD].store(16_000, Ordering::Release);
+        }
+        tail += 4_000;
+        publish(&queue, tail);
+        assert!(tail < 4_000_000, "the server believes a head that goes back");
     }
     eventually("its end", || scene.server.host.client_count() == 1);
     scene.assert_unharmed();

@@ -1,7 +1,9 @@
 //! Results as they arrive: lines to the slots that wait for them.
 //!
-//! Invariant: each line is what the oldest unanswered frame expects there, or the queue breaks. A result
-//! whose slot holds another posting by now is passed over.
+//! Invariant: each line is what a frame under way expects there, or the queue breaks. Completions come in the
+//! order of the frames, so they are those of the oldest frame whose verbs are not answered. A reply names its
+//! call, and may come at any time behind the completions of its frame. A result whose slot holds another
+//! posting by now is passed over.
 
 use std::ops::Range;
 
@@ -17,23 +19,27 @@ use crate::frames::{Denial, Heading, NOT_PICKED, VerbKind, lines_of_bytes};
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Arriving {
     Heading,
-    /// What the oldest frame's filtered READs found; then as many `lines` in all.
+    /// What the filtered READs of a frame found; then as many `lines` in all.
     Picks {
+        frame: usize,
         executed: usize,
         denial: Option<Denial>,
         picks: usize,
         lines: u64,
     },
-    /// Lines of the oldest frame's READs from verb `next` on, before which `filtered` are filtered, then the
-    /// words of its atomics.
+    /// Lines of a frame's READs from verb `next` on, before which `filtered` are filtered; then the words of
+    /// its atomics.
     Verbs {
+        frame: usize,
         next: usize,
         filtered: usize,
         executed: usize,
         denial: Option<Denial>,
     },
-    /// The reply to the oldest frame's next call.
+    /// The reply to a call of a frame.
     Reply {
+        frame: usize,
+        call: usize,
         length_bytes: usize,
     },
 }
@@ -70,13 +76,13 @@ impl TcpQueue {
         loop {
             let goes_on = match self.arriving {
                 Arriving::Heading => self.take_heading()?,
-                Arriving::Picks { executed, denial, picks, lines } => {
-                    self.take_picks(executed, denial, picks, lines)?
+                Arriving::Picks { frame, executed, denial, picks, lines } => {
+                    self.take_picks(frame, executed, denial, picks, lines)?
                 }
-                Arriving::Verbs { next, filtered, executed, denial } => {
-                    self.take_results(next, filtered, executed, denial)
+                Arriving::Verbs { frame, next, filtered, executed, denial } => {
+                    self.take_results(frame, next, filtered, executed, denial)
                 }
-                Arriving::Reply { length_bytes } => self.take_answer(length_bytes),
+                Arriving::Reply { frame, call, length_bytes } => self.take_answer(frame, call, length_bytes),
             };
             if !goes_on {
                 return Ok(());
@@ -87,37 +93,42 @@ impl TcpQueue {
     fn take_heading(&mut self) -> Result<bool, FabricError> {
         let Some(line) = self.inbox.next(1) else { return Ok(false) };
         let line = self.inbox.lines(line)[0];
-        let Some(oldest) = self.under_way.front() else {
-            return Err(self.unintelligible("a heading", "one that answers nothing".to_owned()));
-        };
         let heading = Heading::decode(&line);
-        self.arriving = match heading {
-            Some(Heading::Completions { sequence, executed, denial, lines, words, picks })
-                if oldest.awaits_verbs && sequence == oldest.sequence =>
-            {
-                let (executed, total) = (executed as usize, oldest.verbs.len());
-                let is_possible = if denial.is_none() { executed == total } else { executed < total };
-                if !is_possible || yields(oldest, executed) != (u64::from(words), u64::from(picks)) {
-                    return Err(self.unintelligible("completions", format!("{heading:?}")));
-                }
-                Arriving::Picks { executed, denial, picks: picks as usize, lines: u64::from(lines) }
-            }
-            Some(Heading::Reply { sequence, verb, length_bytes })
-                if !oldest.awaits_verbs
-                    && sequence == oldest.sequence
-                    && verb as usize == oldest.verbs.len() + oldest.calls_done
-                    && length_bytes as usize <= MESSAGE_BYTES_MAX =>
-            {
-                Arriving::Reply { length_bytes: length_bytes as usize }
-            }
-            _ => return Err(self.unintelligible("a heading", format!("{heading:?} of {line:x?}"))),
-        };
+        match heading.and_then(|heading| self.announced(heading)) {
+            Some(arriving) => self.arriving = arriving,
+            None => return Err(self.unintelligible("a heading", format!("{heading:?} of {line:x?}"))),
+        }
         Ok(true)
+    }
+
+    /// What comes behind a heading; `None` if no frame under way expects it.
+    #[inline]
+    fn announced(&self, heading: Heading) -> Option<Arriving> {
+        match heading {
+            Heading::Completions { sequence, executed, denial, lines, words, picks } => {
+                let frame = self.under_way.iter().position(|sent| sent.awaits_verbs)?;
+                let (sent, executed) = (&self.under_way[frame], executed as usize);
+                let total = sent.verbs.len();
+                let is_possible = if denial.is_none() { executed == total } else { executed < total };
+                let is_expected = sequence == sent.sequence
+                    && is_possible
+                    && yields(sent, executed) == (u64::from(words), u64::from(picks));
+                let (picks, lines) = (picks as usize, u64::from(lines));
+                is_expected.then_some(Arriving::Picks { frame, executed, denial, picks, lines })
+            }
+            Heading::Reply { sequence, verb, length_bytes } => {
+                let frame = self.under_way.binary_search_by_key(&sequence, |sent| sent.sequence).ok()?;
+                let (call, length_bytes) = (self.under_way[frame].call_of(verb)?, length_bytes as usize);
+                let is_expected = length_bytes <= MESSAGE_BYTES_MAX;
+                is_expected.then_some(Arriving::Reply { frame, call, length_bytes })
+            }
+        }
     }
 
     /// Takes what filtered READs found. False if more has to arrive first.
     fn take_picks(
         &mut self,
+        frame: usize,
         executed: usize,
         denial: Option<Denial>,
         count: usize,
@@ -126,12 +137,11 @@ impl TcpQueue {
         let Some(range) = self.inbox.next(lines_of_bytes(count)) else { return Ok(false) };
         self.picks.clear();
         self.picks.extend_from_slice(&self.inbox.bytes(range)[..count]);
-        let oldest = self.under_way.front().expect("a frame is being answered");
-        if yields_lines(oldest, executed, &self.picks) != Some(lines) {
+        if yields_lines(&self.under_way[frame], executed, &self.picks) != Some(lines) {
             let got = format!("{lines} lines, and for filtered READs {:?}", self.picks);
             return Err(self.unintelligible("completions", got));
         }
-        self.arriving = Arriving::Verbs { next: 0, filtered: 0, executed, denial };
+        self.arriving = Arriving::Verbs { frame, next: 0, filtered: 0, executed, denial };
         Ok(true)
     }
 
@@ -139,12 +149,13 @@ impl TcpQueue {
     #[inline]
     fn take_results(
         &mut self,
+        frame: usize,
         mut next: usize,
         mut filtered: usize,
         executed: usize,
         denial: Option<Denial>,
     ) -> bool {
-        let sent = self.under_way.front().expect("a frame is being answered");
+        let sent = &self.under_way[frame];
         while next < executed {
             let verb = sent.verbs[next];
             if verb.kind.is_read() {
@@ -154,7 +165,7 @@ impl TcpQueue {
                     count = verb.filter.lines_back(pick.is_some());
                 }
                 let Some(lines) = self.inbox.next(count) else {
-                    self.arriving = Arriving::Verbs { next, filtered, executed, denial };
+                    self.arriving = Arriving::Verbs { frame, next, filtered, executed, denial };
                     return false;
                 };
                 filtered += usize::from(verb.kind == VerbKind::ReadFiltered);
@@ -170,17 +181,17 @@ impl TcpQueue {
         }
         let word_count = yields_words(sent, executed);
         let Some(words) = self.inbox.next(word_count.div_ceil(WORDS_PER_LINE)) else {
-            self.arriving = Arriving::Verbs { next, filtered, executed, denial };
+            self.arriving = Arriving::Verbs { frame, next, filtered, executed, denial };
             return false;
         };
-        self.finish_verbs(executed, denial, words);
+        self.finish_verbs(frame, executed, denial, words);
         self.arriving = Arriving::Heading;
         true
     }
 
-    /// The changes of the oldest frame are done, and its READs have been taken in.
-    fn finish_verbs(&mut self, executed: usize, denial: Option<Denial>, words: Range<usize>) {
-        let sent = self.under_way.front_mut().expect("a frame is being answered");
+    /// The changes of a frame are done, and its READs have been taken in.
+    fn finish_verbs(&mut self, frame: usize, executed: usize, denial: Option<Denial>, words: Range<usize>) {
+        let sent = &mut self.under_way[frame];
         sent.awaits_verbs = false;
         self.verbs_under_way -= 1;
         let mut found = self.inbox.lines(words).iter().flat_map(|line: &Line| line.0);
@@ -196,7 +207,7 @@ impl TcpQueue {
             let rest: Vec<Awaited> = sent.verbs[executed..].to_vec();
             self.deny_rest(&rest, denial);
         }
-        self.retire();
+        self.retire(frame);
     }
 
     /// What the server did not execute: the verb that it denied, and those behind it.
@@ -222,10 +233,10 @@ impl TcpQueue {
         }
     }
 
-    fn take_answer(&mut self, length_bytes: usize) -> bool {
+    fn take_answer(&mut self, frame: usize, call: usize, length_bytes: usize) -> bool {
         let Some(lines) = self.inbox.next(lines_of_bytes(length_bytes)) else { return false };
-        let sent = self.under_way.front_mut().expect("a frame is being answered");
-        let call = sent.calls[sent.calls_done];
+        let sent = &mut self.under_way[frame];
+        let call = sent.calls[call].take().expect("the heading named a call that waits");
         sent.calls_done += 1;
         let held = &mut self.slots[call.slot];
         if held.serial == call.serial {
@@ -236,15 +247,14 @@ impl TcpQueue {
             reply.extend_from_slice(&self.inbox.bytes(lines)[..length_bytes]);
         }
         self.arriving = Arriving::Heading;
-        self.retire();
+        self.retire(frame);
         true
     }
 
-    /// Forgets the oldest frame if all of it is answered.
-    fn retire(&mut self) {
-        let is_answered = |sent: &Sent| !sent.awaits_verbs && sent.calls_done == sent.calls.len();
-        if self.under_way.front().is_some_and(is_answered)
-            && let Some(sent) = self.under_way.pop_front()
+    /// Forgets a frame if all of it is answered.
+    fn retire(&mut self, frame: usize) {
+        if self.under_way[frame].is_answered()
+            && let Some(sent) = self.under_way.remove(frame)
         {
             self.open.recycle(sent);
         }

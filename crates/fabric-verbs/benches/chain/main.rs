@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use farsight_base::prng::SplitMix64;
 use farsight_base::{ClientId, Line, RegionId, RemoteAddress};
-use farsight_fabric::{CallHandler, Connection, Host, QueuePair, ReadMode, Region, RegionRights, ServerPort};
+use farsight_fabric::{
+    Answer, CallHandler, Connection, Host, QueuePair, ReadMode, Region, RegionRights, ServerPort, Ticket,
+};
 use farsight_fabric_verbs::{ConnectOptions, ListenOptions, VerbsConnection, VerbsHost, VerbsQueue, devices};
 
 const CHAIN: usize = 16;
@@ -35,7 +37,9 @@ struct Way {
 struct Silent;
 
 impl CallHandler for Silent {
-    fn handle(&mut self, _client: ClientId, _request: &[u8], _reply: &mut Vec<u8>) {}
+    fn handle(&mut self, _: ClientId, _: Ticket, _request: &[u8], _reply: &mut Vec<u8>) -> Answer {
+        Answer::Now
+    }
 }
 
 /// The process whose memory is read: says where it is, and sleeps until its input ends.

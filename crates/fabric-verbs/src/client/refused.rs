@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farsight_base::sync::{AtomicBool, Ordering};
-use farsight_base::{Line, RemoteAddress};
+use farsight_base::{ClientId, Line, RemoteAddress};
 use farsight_fabric::{
-    CallHandler, Connection, FabricError, Host, QueuePair, ReadMode, Region, RegionRights, ServerPort,
+    Answer, CallHandler, Connection, FabricError, Host, QueuePair, ReadMode, Region, RegionRights,
+    ServerPort, Ticket,
 };
 
 use farsight_fabric_net::Tls;
@@ -20,8 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 struct Echo;
 
 impl CallHandler for Echo {
-    fn handle(&mut self, _client: farsight_base::ClientId, request: &[u8], reply: &mut Vec<u8>) {
+    fn handle(&mut self, _: ClientId, _: Ticket, request: &[u8], reply: &mut Vec<u8>) -> Answer {
         reply.extend(request);
+        Answer::Now
     }
 }
 

@@ -2,11 +2,11 @@
 //!
 //! Invariant: a queue is served only within its gate, and never once that is closed. No request is taken
 //! while there is no place for its reply, so what is kept for a client that does not read is what its own
-//! receives hold.
+//! receives hold. A parked call keeps its place: a queue parks as many calls as it has places.
 //!
 //! Protocol: completions are sorted by queue; a queue with requests and room for replies stands in line; a
 //! visit takes up to [`CALLS_PER_VISIT`] of its requests. Queues come from the host through an inbox, before
-//! they are connected, and leave once they are closed.
+//! they are connected, and leave once they are closed, with their parked calls.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,12 +14,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use farsight_base::sync::{AtomicBool, Ordering};
-use farsight_fabric::{CallHandler, FabricError, ServerPort};
+use farsight_fabric::{Answer, CallHandler, FabricError, PARKED_MAX, Parked, ServerPort, Ticket};
 use farsight_fabric_net::{DisconnectQueue, Ending, Waiting, os};
 use rustix::event::PollFlags;
 
 use super::queue::{Completed, ServerQueue};
-use crate::call_frame::PAYLOAD_BYTES_MAX;
+use crate::call_frame::{CallHeader, PAYLOAD_BYTES_MAX};
 use crate::ibv::completion::CompletionQueue;
 use crate::ibv::device::Device;
 use crate::ibv::ffi::{self, WorkCompletion};
@@ -30,6 +30,8 @@ use crate::{BRIEF, CALLS_MAX, COMPLETIONS_PER_POLL};
 const CALLS_PER_VISIT: usize = 16;
 /// Looks for completions between two at whatever else may wake a worker.
 const LOOKS_PER_WAKE: usize = 16;
+
+const _: () = assert!(CALLS_MAX <= PARKED_MAX, "as many calls are parked as there are places");
 
 /// What the host shares with a port.
 #[derive(Debug)]
@@ -71,6 +73,16 @@ struct Served {
     is_in_line: bool,
 }
 
+/// A call that waits for its answer.
+#[derive(Debug)]
+struct ParkedCall {
+    pair_number: u32,
+    header: CallHeader,
+    /// The place of its reply.
+    place: usize,
+    reply_bytes_max: usize,
+}
+
 /// One worker's share of the connected clients.
 #[derive(Debug)]
 pub struct VerbsPort {
@@ -79,6 +91,7 @@ pub struct VerbsPort {
     waiting: Waiting,
     /// By the queue pair's number.
     queues: HashMap<u32, Served>,
+    parked: Parked<ParkedCall>,
     /// Queues with requests and room for replies.
     line: VecDeque<u32>,
     request: Vec<u8>,
@@ -106,6 +119,7 @@ impl VerbsPort {
             disconnects,
             waiting,
             queues: HashMap::new(),
+            parked: Parked::default(),
             line: VecDeque::new(),
             request: Vec::new(),
             reply: Vec::new(),
@@ -137,7 +151,10 @@ impl VerbsPort {
                 is_in_line: false,
                 queue,
             };
-            self.queues.insert(served.queue.pair_number, served);
+            // A card may give the number of a queue pair out again before its port has let go of that.
+            if let Some(before) = self.queues.insert(served.queue.pair_number, served) {
+                self.parked.forget(|call| call.header.queue == before.queue.number);
+            }
         }
     }
 
@@ -151,10 +168,12 @@ impl VerbsPort {
                 let _ = served.queue.with_pair(RcPair::break_off);
             }
             self.collect();
-            self.queues.retain(|_, served| {
+            let Self { queues, parked, .. } = self;
+            queues.retain(|_, served| {
                 let keep = !served.queue.gate.is_closed();
                 if !keep {
                     served.queue.destroy();
+                    parked.forget(|call| call.header.queue == served.queue.number);
                     for (place, _) in &served.requests {
                         // Refused if the receives are gone, and the client with them.
                         let _ = served.queue.receives.post(*place);
@@ -234,11 +253,18 @@ impl VerbsPort {
             let outcome = match (header, posted) {
                 (Ok(header), Ok(())) if header.queue == queue.number => {
                     self.reply.clear();
-                    handler.handle(queue.client, &self.request, &mut self.reply);
-                    assert!(self.reply.len() <= PAYLOAD_BYTES_MAX, "a reply of {} B", self.reply.len());
+                    let ticket = self.parked.next_ticket();
+                    let answer = handler.handle(queue.client, ticket, &self.request, &mut self.reply);
                     let place = served.free_replies.pop().expect("there is one");
-                    let replied = queue.reply(place, header, &self.reply);
-                    replied.map_err(|error| Ending::Broken(format!("posting a reply failed: {error}")))
+                    match answer {
+                        Answer::Now => reply(&queue, place, header, &self.reply),
+                        Answer::Later { reply_bytes_max } => {
+                            assert!(reply_bytes_max <= PAYLOAD_BYTES_MAX, "a reply of {reply_bytes_max} B");
+                            let pair_number = number;
+                            self.parked.park(ParkedCall { pair_number, header, place, reply_bytes_max });
+                            Ok(())
+                        }
+                    }
                 }
                 (Ok(header), Ok(())) => Err(disorder(format!("one names queue {:#x}", header.queue))),
                 (Err(broken), _) => Err(disorder(broken.to_string())),
@@ -290,6 +316,13 @@ impl VerbsPort {
     }
 }
 
+/// Sends a reply from `place`, which is the caller's.
+fn reply(queue: &ServerQueue, place: usize, header: CallHeader, reply: &[u8]) -> Result<(), Ending> {
+    assert!(reply.len() <= PAYLOAD_BYTES_MAX, "a reply of {} B", reply.len());
+    let replied = queue.reply(place, header, reply);
+    replied.map_err(|error| Ending::Broken(format!("posting a reply failed: {error}")))
+}
+
 impl ServerPort for VerbsPort {
     fn serve(&mut self, budget_calls: usize, handler: &mut dyn CallHandler) -> usize {
         self.apply_changes();
@@ -304,6 +337,22 @@ impl ServerPort for VerbsPort {
             }
         }
         answered
+    }
+
+    fn finish(&mut self, ticket: Ticket, bytes: &[u8]) -> bool {
+        let Some(call) = self.parked.take(ticket) else { return false };
+        let (got, most) = (bytes.len(), call.reply_bytes_max);
+        assert!(got <= most, "a reply of {got} B to a call that was to get {most} B at most");
+        let queue = &self.queues[&call.pair_number].queue;
+        let Some(_serving) = queue.gate.enter() else { return false };
+        match reply(queue, call.place, call.header, bytes) {
+            Ok(()) => true,
+            Err(ending) => {
+                queue.gate.close();
+                self.disconnects.push(queue.client, ending);
+                false
+            }
+        }
     }
 
     fn wait(&mut self, timeout: Duration) {

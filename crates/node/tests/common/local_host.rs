@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use farsight_base::sync::{AtomicU64, AtomicUsize, Ordering};
 use farsight_base::{ClientId, Epoch, LINE_BYTES, RegionId};
-use farsight_fabric::{CallHandler, FabricError, Host, Region, RegionRights, ServerPort};
+use farsight_fabric::{
+    Answer, CallHandler, FabricError, Host, Parked, Region, RegionRights, ServerPort, Ticket,
+};
 
 /// Bytes of the longest message.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 10;
@@ -88,6 +90,7 @@ struct Queue {
 /// One worker's queue.
 pub struct LocalPort {
     queue: Arc<Queue>,
+    parked: Parked<Sender<Vec<u8>>>,
 }
 
 impl ServerPort for LocalPort {
@@ -95,11 +98,17 @@ impl ServerPort for LocalPort {
         for served in 0..budget_calls {
             let Some(call) = self.queue.calls.lock().unwrap().pop_front() else { return served };
             let mut reply = Vec::new();
-            handler.handle(call.client, &call.request, &mut reply);
-            // A client that went away needs no answer.
-            drop(call.answer.send(reply));
+            match handler.handle(call.client, self.parked.next_ticket(), &call.request, &mut reply) {
+                // A client that went away needs no answer.
+                Answer::Now => drop(call.answer.send(reply)),
+                Answer::Later { .. } => self.parked.park(call.answer),
+            }
         }
         budget_calls
+    }
+
+    fn finish(&mut self, ticket: Ticket, reply: &[u8]) -> bool {
+        self.parked.take(ticket).is_some_and(|answer| answer.send(reply.to_vec()).is_ok())
     }
 
     fn wait(&mut self, timeout: Duration) {
@@ -193,7 +202,7 @@ impl Host for LocalHost {
     fn open_port(&self) -> Result<LocalPort, FabricError> {
         let queue = Arc::new(Queue::default());
         self.ports.lock().unwrap().push(Arc::clone(&queue));
-        Ok(LocalPort { queue })
+        Ok(LocalPort { queue, parked: Parked::default() })
     }
 
     fn step(&self, timeout: Duration) -> Result<Vec<ClientId>, FabricError> {

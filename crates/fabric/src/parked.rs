@@ -1,0 +1,193 @@
+//! Calls that are answered later: what a port keeps of each until its worker finishes it.
+//!
+//! Invariant: a [`Ticket`] answers the call that it was given for, or nothing. A place is used again, a
+//! serial number never: so the owner of a place does not get an answer that an earlier owner waited for.
+//!
+//! Protocol:
+//!
+//! 1. The port gives the next ticket to the handler, with the request. Nothing is kept yet.
+//! 2. If the handler answers later, the port parks the call. It keeps the call's place in the protocol and
+//!    room for its reply ([`Parking`]), and not the request.
+//! 3. The worker finishes the call by its ticket. Its place is vacant then.
+//! 4. A queue that ends takes its calls with it: their places are vacant, and their tickets dead.
+//!
+//! Bounds: a queue has at most [`PARKED_MAX`] calls parked, hence a port that many for each of its queues.
+
+#[cfg(injected)]
+use farsight_base::sync::injected::{Bug, is_injected};
+
+/// Calls of one queue that are parked at most. A fabric with fewer calls of a queue under way parks as many
+/// as those. While a queue has its most, its port takes no further call of it.
+pub const PARKED_MAX: usize = 64;
+
+/// Names one call at the port that took it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Ticket {
+    place: u32,
+    /// Counts the calls that the port ever parked.
+    serial: u64,
+}
+
+/// The parked calls of one port, each as what its fabric needs to answer it.
+#[derive(Debug)]
+pub struct Parked<C> {
+    places: Vec<Option<(Ticket, C)>>,
+    vacant: Vec<u32>,
+    serials: u64,
+}
+
+impl<C> Default for Parked<C> {
+    fn default() -> Self {
+        Self { places: Vec::new(), vacant: Vec::new(), serials: 0 }
+    }
+}
+
+impl<C> Parked<C> {
+    /// The ticket of the call that is parked next.
+    #[inline]
+    #[must_use]
+    pub fn next_ticket(&self) -> Ticket {
+        let place = self.vacant.last().copied().unwrap_or(self.places.len() as u32);
+        Ticket { place, serial: self.serials + 1 }
+    }
+
+    /// Parks a call under [`Parked::next_ticket`].
+    pub fn park(&mut self, call: C) {
+        let ticket = self.next_ticket();
+        self.serials = ticket.serial;
+        if self.vacant.pop().is_none() {
+            self.places.push(None);
+        }
+        self.places[ticket.place as usize] = Some((ticket, call));
+    }
+
+    /// Takes the call that the ticket was given for; `None` if that is gone.
+    #[must_use]
+    pub fn take(&mut self, ticket: Ticket) -> Option<C> {
+        let place = self.places.get_mut(ticket.place as usize)?;
+        let is_it = place.as_ref().is_some_and(|(own, _)| *own == ticket);
+        #[cfg(injected)]
+        let is_it = is_it || is_injected(Bug::TicketOutlivesClient);
+        let (_, call) = place.take_if(|_| is_it)?;
+        self.vacant.push(ticket.place);
+        Some(call)
+    }
+
+    /// Drops the calls of a queue that has ended: those that `is_gone` names.
+    pub fn forget(&mut self, mut is_gone: impl FnMut(&C) -> bool) {
+        if self.is_empty() {
+            return;
+        }
+        for (number, place) in self.places.iter_mut().enumerate() {
+            if place.take_if(|(_, call)| is_gone(call)).is_some() {
+                self.vacant.push(number as u32);
+            }
+        }
+    }
+
+    /// Calls that are parked.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.places.len() - self.vacant.len()
+    }
+
+    /// True if none is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// What one queue has parked: its calls, and the room that is kept for their replies.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Parking {
+    calls: usize,
+    reply_bytes: usize,
+}
+
+impl Parking {
+    /// True if the queue has its most: no further call of it may be taken.
+    #[inline]
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.calls == PARKED_MAX
+    }
+
+    /// Bytes that the replies will have at most, all of them together.
+    #[inline]
+    #[must_use]
+    pub fn reply_bytes(&self) -> usize {
+        self.reply_bytes
+    }
+
+    /// Adds a call whose reply has so many bytes at most.
+    ///
+    /// # Panics
+    /// If the queue had its most: its port should not have taken the call.
+    pub fn add(&mut self, reply_bytes_max: usize) {
+        assert!(!self.is_full(), "a queue parks {PARKED_MAX} calls at most");
+        self.calls += 1;
+        self.reply_bytes += reply_bytes_max;
+    }
+
+    /// Takes out a call that was added with so many bytes.
+    pub fn remove(&mut self, reply_bytes_max: usize) {
+        self.calls -= 1;
+        self.reply_bytes -= reply_bytes_max;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn park(parked: &mut Parked<&'static str>, call: &'static str) -> Ticket {
+        let ticket = parked.next_ticket();
+        parked.park(call);
+        ticket
+    }
+
+    #[test]
+    fn calls_are_finished_in_any_order_and_once() {
+        let mut parked = Parked::default();
+        let tickets = ["a", "b", "c"].map(|call| park(&mut parked, call));
+        assert_eq!(parked.len(), 3);
+        for (index, call) in [(1, "b"), (2, "c"), (0, "a")] {
+            assert_eq!(parked.take(tickets[index]), Some(call));
+            assert_eq!(parked.take(tickets[index]), None, "{call} is answered once");
+        }
+        assert!(parked.is_empty());
+    }
+
+    #[test]
+    fn the_next_owner_of_a_place_has_another_ticket() {
+        let mut parked = Parked::default();
+        let [gone, other] = ["gone", "other"].map(|call| park(&mut parked, call));
+        parked.forget(|call| *call == "gone");
+        let newcomer = park(&mut parked, "newcomer");
+        assert_eq!(newcomer.place, gone.place, "the place is used again");
+        assert_eq!(parked.take(gone), None, "the newcomer got an answer of the call before");
+        assert_eq!(parked.take(newcomer), Some("newcomer"));
+        assert_eq!(parked.take(other), Some("other"));
+    }
+
+    #[test]
+    fn a_ticket_that_was_not_used_is_given_again() {
+        let mut parked = Parked::default();
+        let ticket = parked.next_ticket();
+        assert_eq!(parked.take(ticket), None, "nothing is parked");
+        assert_eq!(park(&mut parked, "first"), ticket);
+        assert_ne!(parked.next_ticket(), ticket);
+    }
+
+    #[test]
+    fn a_queue_parks_no_more_than_its_most() {
+        let mut parking = Parking::default();
+        (0..PARKED_MAX).for_each(|_| parking.add(3));
+        assert!(parking.is_full());
+        assert_eq!(parking.reply_bytes(), 3 * PARKED_MAX);
+        parking.remove(3);
+        assert!(!parking.is_full());
+        assert_eq!(parking.reply_bytes(), 3 * (PARKED_MAX - 1));
+    }
+}
