@@ -24,6 +24,7 @@ pub mod tcp;
 pub mod tearing;
 #[cfg(feature = "verbs")]
 pub mod verbs;
+pub mod withdraw;
 
 use farsight_fabric::{Connection, FabricError, Host, PARKED_MAX};
 
@@ -98,6 +99,10 @@ macro_rules! fabric_suite {
                 fenced_client_is_cut_off, nothing_changes_after_a_fence,
                 nothing_changes_after_a_departure, fencing_nobody_succeeds,
                 wait_ends_in_time, wake_ends_the_servers_sleep;
+            withdraw: verbs_of_a_withdrawn_region_say_so, what_was_posted_before_comes_or_fails_by_name,
+                nobody_attaches_what_is_withdrawn, detached_regions_are_unknown,
+                detaching_forgets_what_was_posted, withdrawals_race_reads, numbers_are_heard_by_all,
+                numbers_only_grow;
             meters: a_batch_is_counted_at_its_doorbell, refused_verbs_are_not_counted;
         );
     };

@@ -15,7 +15,7 @@ use std::time::Duration;
 use farsight_base::clock::MonotonicNs;
 use farsight_base::prng::SplitMix64;
 use farsight_base::sync::{AtomicUsize, Ordering};
-use farsight_base::{ClientId, Epoch};
+use farsight_base::{ClientId, Epoch, RegionId};
 use farsight_fabric::{Answer, CallHandler, FabricError, Host, Region, RegionRights, ServerPort, Ticket};
 use farsight_fabric_sim::{Kind, SimHost, SimPort, Simulation};
 
@@ -59,6 +59,14 @@ impl<K: Kind> Host for ParkingHost<K> {
 
     fn create_region(&self, length_bytes: u64, rights: RegionRights) -> Result<Arc<dyn Region>, FabricError> {
         Host::create_region(&*self.host, length_bytes, rights)
+    }
+
+    fn withdraw_region(&self, region: RegionId) -> Result<(), FabricError> {
+        Host::withdraw_region(&*self.host, region)
+    }
+
+    fn notify(&self, notice: u64) {
+        Host::notify(&*self.host, notice);
     }
 
     fn open_port(&self) -> Result<ParkingPort<K>, FabricError> {

@@ -128,6 +128,14 @@ impl<Q: QueuePair> QueuePair for DyingQueue<Q> {
         self.queue.attach(region)
     }
 
+    fn detach(&mut self, region: RegionId) {
+        self.queue.detach(region);
+    }
+
+    fn notice(&self) -> u64 {
+        self.queue.notice()
+    }
+
     fn post_read(&mut self, slot: Slot, from: RemoteAddress, line_count: usize, mode: ReadMode) {
         self.queue.post_read(slot, from, line_count, mode);
     }

@@ -141,6 +141,14 @@ impl QueuePair for PastQueue<'_> {
         self.below.attach(region)
     }
 
+    fn detach(&mut self, region: RegionId) {
+        self.below.detach(region);
+    }
+
+    fn notice(&self) -> u64 {
+        self.below.notice()
+    }
+
     fn post_read(&mut self, slot: Slot, from: RemoteAddress, line_count: usize, mode: ReadMode) {
         assert_eq!(mode, ReadMode::Stamped, "an engine's READs are stamped");
         let first_line = (from.offset_bytes / 64) as usize;

@@ -80,6 +80,12 @@ impl QueuePair for GarbageQueue {
         Ok((self.lines.len() * LINE_BYTES) as u64)
     }
 
+    fn detach(&mut self, _region: RegionId) {}
+
+    fn notice(&self) -> u64 {
+        0
+    }
+
     fn post_read(&mut self, slot: Slot, from: RemoteAddress, line_count: usize, _mode: ReadMode) {
         self.meters.reads += 1;
         let line = (from.offset_bytes / LINE_BYTES as u64) as usize;

@@ -111,6 +111,12 @@ impl Host for LocalHost {
         Ok(Arc::new(HeapRegion { id: RegionId(*regions), words }))
     }
 
+    fn withdraw_region(&self, _region: RegionId) -> Result<(), FabricError> {
+        Ok(())
+    }
+
+    fn notify(&self, _notice: u64) {}
+
     fn open_port(&self) -> Result<LocalPort, FabricError> {
         Ok(LocalPort { calls: Arc::clone(&self.calls) })
     }

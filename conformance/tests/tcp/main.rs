@@ -9,6 +9,7 @@ mod hostile;
 mod life;
 mod raw;
 mod tls;
+mod withdrawn;
 
 use farsight_conformance::engine::processes;
 

@@ -5,7 +5,8 @@
 //! [`Moves`] if that does not suffice.
 //!
 //! Every step is a loop over the batch, because what bounds such a batch is how many lines are under way at
-//! once. Between two loops the queue checks whether the link has ended, as doorbells do.
+//! once. Between two loops the queue checks whether the link has ended, as doorbells do. A region that is
+//! withdrawn half-way is READ to the batch's end: its mapping stays as long as the borrow.
 
 use std::mem::MaybeUninit;
 
@@ -60,6 +61,7 @@ pub(crate) fn read<const FIRST: usize, const SECOND: usize>(
     count: usize,
     chains: &mut impl Chains<FIRST, SECOND>,
     link: &Link,
+    seen: u64,
 ) -> Result<Counts, Stop> {
     assert!(count <= CHAINS_MAX, "{count} chains, of {CHAINS_MAX} at most");
     let region = words.as_chunks().0;
@@ -73,7 +75,7 @@ pub(crate) fn read<const FIRST: usize, const SECOND: usize>(
             counts.first += 1;
         }
     }
-    link.check().map_err(Stop::Dead)?;
+    link.check_since(seen).map_err(Stop::Dead)?;
     let mut seconds: [Option<&[SharedLine; SECOND]>; CHAINS_MAX] = [None; CHAINS_MAX];
     let mut copy = MaybeUninit::uninit();
     for index in 0..count {
@@ -84,7 +86,7 @@ pub(crate) fn read<const FIRST: usize, const SECOND: usize>(
             counts.second += 1;
         }
     }
-    link.check().map_err(Stop::Dead)?;
+    link.check_since(seen).map_err(Stop::Dead)?;
     let mut copy = MaybeUninit::uninit();
     for (index, second) in seconds[..count].iter().enumerate() {
         let Some(lines) = second else { continue };

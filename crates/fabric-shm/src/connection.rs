@@ -66,11 +66,11 @@ impl ShmConnection {
         let started = Instant::now();
         let socket = reach(path, started + timeout)?;
         check_user(&socket, &peer, &options.server_uids)?;
-        let welcome = greet(&socket, &peer, options.format_version, started, timeout)?;
+        let (welcome, news) = greet(&socket, &peer, options.format_version, started, timeout)?;
         let failed = |error: std::io::Error| {
             os::system_error(format!("connecting to {peer}"), &error, &os::descriptors_remedy())
         };
-        let link = Arc::new(Link::new(peer.clone(), socket, welcome).map_err(failed)?);
+        let link = Arc::new(Link::new(peer.clone(), socket, news, welcome).map_err(failed)?);
         let thread_link = Arc::clone(&link);
         let watcher = std::thread::Builder::new()
             .name("farsight-watch".to_owned())
@@ -96,13 +96,13 @@ impl ShmConnection {
     /// that the server has not collapsed before.
     #[expect(clippy::must_use_candidate, reason = "called for what it does")]
     pub fn collapse_to_huge_pages(&self) -> u64 {
-        self.link.collapse_to_huge_pages()
+        self.link.attachments().collapse_to_huge_pages()
     }
 
     /// Bytes of the attached regions that this process maps by huge pages now.
     #[must_use]
     pub fn huge_page_bytes(&self) -> u64 {
-        self.link.huge_page_bytes()
+        self.link.attachments().huge_page_bytes()
     }
 }
 
@@ -238,14 +238,14 @@ fn trusted_uids(own: u32, others: &[u32]) -> Vec<u32> {
     trusted
 }
 
-/// The handshake.
+/// The handshake: what the server says of itself, and the socket for its news.
 fn greet(
     socket: &OwnedFd,
     peer: &str,
     format_version: u32,
     started: Instant,
     timeout: Duration,
-) -> Result<Welcome, FabricError> {
+) -> Result<(Welcome, OwnedFd), FabricError> {
     const WHAT: &str = "the handshake";
     let hello = FromClient::Hello {
         magic: MAGIC,
@@ -256,8 +256,8 @@ fn greet(
     };
     // A server that refuses at once may have closed already, with its reason waiting to be read.
     let sent = socket::send(socket, &hello.encode(), &[]);
-    let packet = match socket::receive(socket, started + timeout) {
-        Ok(Some(parcel)) => parcel.bytes,
+    let parcel = match socket::receive(socket, started + timeout) {
+        Ok(Some(parcel)) => parcel,
         Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
             let waited = started.elapsed();
             return Err(FabricError::TimedOut { peer: peer.to_owned(), what: WHAT, waited });
@@ -275,9 +275,15 @@ fn greet(
         expected: "a welcome or a refusal".to_owned(),
         got,
     };
-    match FromServer::decode(&packet) {
-        Ok(FromServer::Welcome { epoch, client, server_pid }) => {
-            Ok(Welcome { epoch: Epoch(epoch), client, server_pid })
+    match FromServer::decode(&parcel.bytes) {
+        Ok(FromServer::Welcome { .. }) if parcel.has_lost_descriptors => {
+            let error = std::io::Error::from(Errno::MFILE);
+            Err(os::system_error(format!("connecting to {peer}"), &error, &os::descriptors_remedy()))
+        }
+        Ok(FromServer::Welcome { epoch, client, server_pid, notice }) => {
+            let welcome = Welcome { epoch: Epoch(epoch), client, server_pid, notice };
+            let news = <[OwnedFd; 1]>::try_from(parcel.descriptors);
+            news.map(|[news]| (welcome, news)).map_err(|_| protocol("not one descriptor".to_owned()))
         }
         Ok(FromServer::Refusal { text } | FromServer::Dismissal { text }) => {
             Err(FabricError::Refused { peer: peer.to_owned(), reason: text })

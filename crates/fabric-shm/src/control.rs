@@ -7,14 +7,16 @@
 //! Protocol: the client opens with [`FromClient::Hello`]; the server answers [`FromServer::Welcome`], or
 //! [`FromServer::Refusal`] and closes. Afterwards the client asks one thing at a time and is answered.
 //! Unasked the server sends only [`FromServer::Goodbye`] when it stops, or [`FromServer::Dismissal`] to a
-//! client that it wants nothing more of, before it closes.
+//! client that it wants nothing more of, before it closes. While a client goes on it is told of
+//! [`FromServer::Withdrawn`] and [`FromServer::Notice`], over a socket of its own that the welcome brings.
+//! There news delay no answer, and an answer that nobody reads is not mistaken for news.
 //!
 //! | kind | message | fields after the kind |
 //! |---|---|---|
 //! | 1 | Hello | magic u64, fabric version u32, format version u32, pid u32, serves memory u32 (0, 1) |
 //! | 2 | OpenQueue | none |
 //! | 3 | Attach | region u32 |
-//! | 129 | Welcome | epoch u64, client u64, server pid u32 |
+//! | 129 | Welcome (news socket) | epoch u64, client u64, server pid u32, notice u64 |
 //! | 130 | Refusal | text |
 //! | 131 | QueueOpened (memory file, wake socket) | file length u64 |
 //! | 132 | Attached (memory file) | region u32, rights u32, length u64 |
@@ -22,6 +24,8 @@
 //! | 134 | Goodbye | text |
 //! | 135 | Failed | text |
 //! | 136 | Dismissal | text |
+//! | 137 | Withdrawn | region u32 |
+//! | 138 | Notice | number u64 |
 
 use farsight_base::RegionId;
 use farsight_fabric::RegionRights;
@@ -29,7 +33,7 @@ use farsight_fabric::RegionRights;
 /// Opens every Hello: "FARSHM" and two zero bytes.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FARSHM\0\0");
 /// Version of the control messages and rings.
-pub(crate) const FABRIC_VERSION: u32 = 2;
+pub(crate) const FABRIC_VERSION: u32 = 3;
 /// Bytes of the longest message.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 1024;
 const TEXT_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 4;
@@ -45,7 +49,7 @@ pub(crate) enum FromClient {
 /// What a server says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum FromServer {
-    Welcome { epoch: u64, client: u64, server_pid: u32 },
+    Welcome { epoch: u64, client: u64, server_pid: u32, notice: u64 },
     Refusal { text: String },
     QueueOpened { file_bytes: u64 },
     Attached { region: RegionId, rights: RegionRights, length_bytes: u64 },
@@ -53,6 +57,8 @@ pub(crate) enum FromServer {
     Goodbye { text: String },
     Failed { text: String },
     Dismissal { text: String },
+    Withdrawn { region: RegionId },
+    Notice { number: u64 },
 }
 
 /// Why a packet is no message.
@@ -114,11 +120,12 @@ impl FromServer {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(64);
         match self {
-            Self::Welcome { epoch, client, server_pid } => {
+            Self::Welcome { epoch, client, server_pid, notice } => {
                 bytes.extend(129_u32.to_le_bytes());
                 bytes.extend(epoch.to_le_bytes());
                 bytes.extend(client.to_le_bytes());
                 bytes.extend(server_pid.to_le_bytes());
+                bytes.extend(notice.to_le_bytes());
             }
             Self::Refusal { text } => encode_text(&mut bytes, 130, text),
             Self::QueueOpened { file_bytes } => {
@@ -138,6 +145,14 @@ impl FromServer {
             Self::Goodbye { text } => encode_text(&mut bytes, 134, text),
             Self::Failed { text } => encode_text(&mut bytes, 135, text),
             Self::Dismissal { text } => encode_text(&mut bytes, 136, text),
+            Self::Withdrawn { region } => {
+                bytes.extend(137_u32.to_le_bytes());
+                bytes.extend(region.0.to_le_bytes());
+            }
+            Self::Notice { number } => {
+                bytes.extend(138_u32.to_le_bytes());
+                bytes.extend(number.to_le_bytes());
+            }
         }
         bytes
     }
@@ -145,7 +160,12 @@ impl FromServer {
     pub(crate) fn decode(packet: &[u8]) -> Result<Self, Unintelligible> {
         let mut fields = Fields { packet, at: 0 };
         let message = match fields.u32()? {
-            129 => Self::Welcome { epoch: fields.u64()?, client: fields.u64()?, server_pid: fields.u32()? },
+            129 => Self::Welcome {
+                epoch: fields.u64()?,
+                client: fields.u64()?,
+                server_pid: fields.u32()?,
+                notice: fields.u64()?,
+            },
             130 => Self::Refusal { text: fields.text() },
             131 => Self::QueueOpened { file_bytes: fields.u64()? },
             132 => Self::Attached {
@@ -157,6 +177,8 @@ impl FromServer {
             134 => Self::Goodbye { text: fields.text() },
             135 => Self::Failed { text: fields.text() },
             136 => Self::Dismissal { text: fields.text() },
+            137 => Self::Withdrawn { region: RegionId(fields.u32()?) },
+            138 => Self::Notice { number: fields.u64()? },
             kind => return Err(Unintelligible::Kind { kind }),
         };
         fields.end()?;
@@ -249,7 +271,7 @@ mod tests {
     fn server_messages() -> Vec<FromServer> {
         let region = RegionId(3);
         vec![
-            FromServer::Welcome { epoch: u64::MAX, client: 1, server_pid: 2 },
+            FromServer::Welcome { epoch: u64::MAX, client: 1, server_pid: 2, notice: 9 },
             FromServer::Refusal { text: "no".into() },
             FromServer::QueueOpened { file_bytes: 5 },
             FromServer::Attached { region, rights: RegionRights::ReadOnly, length_bytes: 8 },
@@ -258,6 +280,8 @@ mod tests {
             FromServer::Goodbye { text: String::new() },
             FromServer::Failed { text: "ä".repeat(30) },
             FromServer::Dismissal { text: "enough".into() },
+            FromServer::Withdrawn { region },
+            FromServer::Notice { number: u64::MAX },
         ]
     }
 

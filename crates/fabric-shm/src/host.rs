@@ -5,6 +5,8 @@
 //! gates, its queues and their memory. Once none of its requests executes any more, the server is told, which
 //! may keep more of it.
 //!
+//! A region is in the table until it is withdrawn.
+//!
 //! Protocol: one control thread calls [`Host::step`] in a loop; everything there is non-blocking, so a client
 //! that is silent, slow or hostile holds up nobody. Both the client's socket and its process are watched: a
 //! forked child of a dead client would keep the socket open.
@@ -25,10 +27,11 @@ use rustix::process::Signal;
 use crate::claim::{Claim, ListenError};
 use crate::control::{FromClient, FromServer};
 use crate::mapping::SharedWords;
+use crate::news::Told;
 use crate::port::{DisconnectQueue, PortShared, ServerQueue, ShmPort};
-use crate::region::MappedRegion;
+use crate::served_regions::ServedRegions;
 use crate::session::{Ending, Handshake, Session};
-use crate::{REGIONS_MAX, memory, os, ring, share, socket};
+use crate::{memory, os, ring, share, socket};
 
 /// How long a fence waits for a client to be gone.
 const FENCE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -45,16 +48,22 @@ const LEAVING: Lingering = Lingering {
 /// Connections accepted, and questions of one client answered, before others have their turn.
 const TURN: usize = 32;
 
-/// Epoll's tokens: the listener, the wake descriptor, then two a client.
+/// Epoll's tokens: the listener, the wake descriptor, then three a client, of which there are
+/// [`TOKENS_PER_CLIENT`].
 const LISTENER_TOKEN: u64 = 0;
 const WAKE_TOKEN: u64 = 1;
+const TOKENS_PER_CLIENT: u64 = 4;
 
 fn socket_token(client: ClientId) -> u64 {
-    client.0 * 2
+    client.0 * TOKENS_PER_CLIENT
 }
 
 fn process_token(client: ClientId) -> u64 {
-    client.0 * 2 + 1
+    client.0 * TOKENS_PER_CLIENT + 1
+}
+
+fn news_token(client: ClientId) -> u64 {
+    client.0 * TOKENS_PER_CLIENT + 2
 }
 
 /// How a server listens.
@@ -83,7 +92,7 @@ pub struct ShmHost {
     epoll: OwnedFd,
     disconnects: Arc<DisconnectQueue>,
     sessions: Mutex<Sessions>,
-    regions: Mutex<Vec<Arc<MappedRegion>>>,
+    regions: Mutex<ServedRegions>,
     ports: Mutex<Ports>,
     share: Share,
 }
@@ -94,6 +103,8 @@ struct Sessions {
     /// Ended, and not yet told to the server.
     leaving: Vec<(ClientId, Vec<Arc<Gate>>)>,
     last_id: u64,
+    /// The newest number that all clients are told.
+    notice: u64,
     /// Closed for a moment to refuse a connection when no descriptors are left.
     spare: Option<OwnedFd>,
 }
@@ -235,8 +246,9 @@ impl ShmHost {
     /// Answers what a client asks, up to a turn's worth.
     fn attend(&self, sessions: &mut Sessions, id: ClientId) {
         for _ in 0..TURN {
+            let notice = sessions.notice;
             let Some(session) = sessions.by_id.get_mut(&id) else { return };
-            let outcome = match session.listen(&self.handshake) {
+            let outcome = match session.listen(&self.handshake, notice) {
                 Ok(None) => Ok(()),
                 Ok(Some(FromClient::OpenQueue)) => self.open_queue(sessions, id),
                 Ok(Some(FromClient::Attach { region })) => self.attach(session, region),
@@ -252,11 +264,16 @@ impl ShmHost {
         }
     }
 
-    fn attach(&self, session: &Session, id: RegionId) -> Result<(), Ending> {
+    /// Gives a client a region. With the sessions locked: who withdraws the region meanwhile finds either it
+    /// gone here, or this client among those to be told.
+    fn attach(&self, session: &mut Session, id: RegionId) -> Result<(), Ending> {
         let regions = lock(&self.regions);
-        let Some(region) = regions.iter().find(|region| region.id() == id) else {
+        let Some(region) = regions.get(id) else {
             return session.tell(&FromServer::NoSuchRegion { region: id });
         };
+        if let Some(news) = &mut session.news {
+            news.attached(id);
+        }
         let answer =
             FromServer::Attached { region: id, rights: region.rights(), length_bytes: region.length_bytes() };
         socket::send(&session.socket, &answer.encode(), &[region.file()]).map_err(|_| Ending::Gone)
@@ -302,11 +319,35 @@ impl ShmHost {
         }
     }
 
+    /// Tells a client what waits to be told; what finds no room waits on.
+    fn tell_news(&self, session: &mut Session) {
+        let token = news_token(session.id);
+        let Some(news) = &mut session.news else { return };
+        let waits = news.tell() == Told::InPart;
+        if waits != news.is_awaited {
+            news.is_awaited = waits;
+            // Without room in epoll the rest is told with the next news.
+            let _ = if waits {
+                epoll::add(
+                    &self.epoll,
+                    news.socket(),
+                    epoll::EventData::new_u64(token),
+                    epoll::EventFlags::OUT,
+                )
+            } else {
+                epoll::delete(&self.epoll, news.socket())
+            };
+        }
+    }
+
     fn end(&self, sessions: &mut Sessions, id: ClientId, ending: Ending) {
         let Some(session) = sessions.by_id.remove(&id) else { return };
         // A forked child may hold the socket open; epoll must forget it all the same.
         let _ = epoll::delete(&self.epoll, &session.socket);
         let _ = epoll::delete(&self.epoll, &session.process);
+        if let Some(news) = session.news.as_ref().filter(|news| news.is_awaited) {
+            let _ = epoll::delete(&self.epoll, news.socket());
+        }
         if session.hello_due.is_none() {
             sessions.leaving.push((id, session.gates.clone()));
             // A fence comes from another thread than the one that steps.
@@ -398,19 +439,40 @@ impl Host for ShmHost {
     }
 
     fn create_region(&self, length_bytes: u64, rights: RegionRights) -> Result<Arc<dyn Region>, FabricError> {
-        let mut regions = lock(&self.regions);
-        let id = regions.len() as u32 + 1;
-        if id >= REGIONS_MAX {
-            let error = std::io::Error::other(format!("there are {} already", regions.len()));
-            return Err(os::system_error(
-                "creating a region".to_owned(),
-                &error,
-                "Make fewer, larger regions",
-            ));
+        lock(&self.regions).create(length_bytes, rights).map(|region| region as Arc<dyn Region>)
+    }
+
+    fn withdraw_region(&self, region: RegionId) -> Result<(), FabricError> {
+        let withdrawn = lock(&self.regions).withdraw(region);
+        // Its descriptor is closed, and perhaps its mapping undone, where nobody waits for it.
+        drop(withdrawn.ok_or_else(|| FabricError::UnknownRegion { peer: Host::address(self), region })?);
+        let mut sessions = lock(&self.sessions);
+        let mut refused = Vec::new();
+        for session in sessions.by_id.values_mut() {
+            match session.news.as_mut().map_or(Ok(false), |news| news.withdrawn(region)) {
+                Ok(false) => {}
+                Ok(true) => self.tell_news(session),
+                Err(reason) => refused.push((session.id, reason)),
+            }
         }
-        let region = Arc::new(MappedRegion::create(RegionId(id), length_bytes, rights)?);
-        regions.push(Arc::clone(&region));
-        Ok(region)
+        for (client, reason) in refused {
+            self.end(&mut sessions, client, Ending::Dismissed(reason));
+        }
+        Ok(())
+    }
+
+    fn notify(&self, notice: u64) {
+        let mut sessions = lock(&self.sessions);
+        if notice <= sessions.notice {
+            return;
+        }
+        sessions.notice = notice;
+        for session in sessions.by_id.values_mut() {
+            if let Some(news) = &mut session.news {
+                news.notify(notice);
+            }
+            self.tell_news(session);
+        }
     }
 
     fn open_port(&self) -> Result<ShmPort, FabricError> {
@@ -439,10 +501,14 @@ impl Host for ShmHost {
                 LISTENER_TOKEN => self.accept()?,
                 WAKE_TOKEN => os::drain(&self.disconnects.wake),
                 token => {
-                    let client = ClientId(token / 2);
+                    let client = ClientId(token / TOKENS_PER_CLIENT);
                     let mut sessions = lock(&self.sessions);
                     if token == process_token(client) {
                         self.end(&mut sessions, client, Ending::Gone);
+                    } else if token == news_token(client) {
+                        if let Some(session) = sessions.by_id.get_mut(&client) {
+                            self.tell_news(session);
+                        }
                     } else {
                         self.attend(&mut sessions, client);
                     }

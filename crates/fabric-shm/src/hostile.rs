@@ -50,7 +50,7 @@ pub fn control_seeds() -> Vec<Vec<u8>> {
     let region = RegionId(3);
     let rights = farsight_fabric::RegionRights::ReadOnly;
     let from_server = [
-        FromServer::Welcome { epoch: 5, client: 1, server_pid: 2 },
+        FromServer::Welcome { epoch: 5, client: 1, server_pid: 2, notice: 4 },
         FromServer::Refusal { text: "no".into() },
         FromServer::QueueOpened { file_bytes: 5 },
         FromServer::Attached { region, rights, length_bytes: 8 },
@@ -58,6 +58,8 @@ pub fn control_seeds() -> Vec<Vec<u8>> {
         FromServer::Goodbye { text: "grüße".into() },
         FromServer::Failed { text: String::new() },
         FromServer::Dismissal { text: "out".into() },
+        FromServer::Withdrawn { region },
+        FromServer::Notice { number: 4 },
     ];
     from_client().iter().map(FromClient::encode).chain(from_server.iter().map(FromServer::encode)).collect()
 }
@@ -85,12 +87,12 @@ pub fn handshake(data: &[u8]) {
     for packet in packets(data) {
         if packet.is_empty() {
             // Nothing is sent: a packet of no bytes would be the end.
-            assert!(matches!(session.listen(&handshake), Ok(None)), "a message out of nothing");
+            assert!(matches!(session.listen(&handshake, 4), Ok(None)), "a message out of nothing");
             continue;
         }
         rustix::net::send(&client, &packet, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).expect("room for one");
         let is_hello = packet == from_client()[0].encode();
-        match (session.listen(&handshake), FromClient::decode(&packet)) {
+        match (session.listen(&handshake, 4), FromClient::decode(&packet)) {
             (Ok(None), Ok(FromClient::Hello { .. })) if !greeted => {
                 let welcome = receive(&client).expect("a welcome");
                 assert!(matches!(welcome, FromServer::Welcome { epoch: 9, client: 1, .. }), "{welcome:?}");

@@ -16,6 +16,12 @@
 //! A socket, not an event counter, does the waking. Both sides hold the same counter, so a client could make
 //! it block the server that writes to it, whereas `MSG_DONTWAIT` is the sender's own.
 //!
+//! Withdrawing: the server forgets a region and tells the clients that have it ([`news`]). A client's watcher
+//! notes it in the word that says that the link lives, where every batch looks anyway. Each queue pair then
+//! lets it go ([`known_region`]), and the mapping goes with the last. The memory is the system's again once
+//! nobody maps it. Each region takes one descriptor and one mapping of the server. It takes one of each in a
+//! client process while it has it attached.
+//!
 //! Trust: clients cannot write read-only regions, nor resize anything. A client with a writable region can
 //! write all of it, and there is no taking back a mapping. So the host tells a client to hang up
 //! ([`Host::dismiss`](farsight_fabric::Host::dismiss)), or ends its process
@@ -23,6 +29,7 @@
 //! share of the server's descriptors at most, over all of its connections.
 
 mod adaptive_spin;
+mod attachments;
 mod calls;
 mod chained;
 mod claim;
@@ -32,10 +39,12 @@ mod host;
 #[cfg(feature = "hostile")]
 pub mod hostile;
 mod huge_pages;
+mod known_region;
 mod link;
 mod mapping;
 mod memory;
 mod mutations;
+mod news;
 mod os;
 mod own_process;
 mod port;
@@ -44,6 +53,7 @@ mod queue;
 pub mod raw_client;
 mod region;
 mod ring;
+mod served_regions;
 mod session;
 mod share;
 mod socket;
@@ -60,8 +70,8 @@ pub use region::MappedRegion;
 
 /// Verbs that one batch holds.
 const SLOTS: usize = 256;
-/// Region numbers lie below this.
-const REGIONS_MAX: u32 = 4096;
+/// Regions that a server has at a time. Their numbers go on for ever.
+const REGIONS_MAX: usize = 8192;
 
 /// What shared memory promises.
 const GUARANTEES: Guarantees = Guarantees {

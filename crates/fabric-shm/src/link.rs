@@ -1,7 +1,13 @@
 //! A client's link to its server: the control socket, the attached regions, and the word that says it lives.
 //!
-//! Invariant: once the `life` word is not [`ALIVE`] it never is again, and every verb of every queue pair of
-//! the link fails. Memory files outlive a dead server, so nothing else would stop READs of frozen data.
+//! Invariant: once the `life` word is [`FORKED`] or [`ENDED`] it stays so, and every verb of every queue pair
+//! of the link fails. Memory files outlive a dead server, so nothing else would stop READs of frozen data.
+//! Until then it is [`ALIVE`] and grows by one with each attached region that the server withdraws.
+//!
+//! Protocol of withdrawing: a queue pair compares the word with the one that it has seen. The same look tells
+//! whether the link lives. If they differ it lets go of the regions that are withdrawn. The watcher
+//! hears of these over a socket of their own, marks the region, and then changes the word. Beside the word
+//! lies the newest notice.
 //!
 //! Protocol: the word lies on a page that the kernel wipes in a forked child, so there it reads [`FORKED`].
 //! The watcher, a call that waits or the owner who closes may notice the end first. That thread
@@ -11,27 +17,33 @@
 //!
 //! So a server that sees this side hang up knows that none of its verbs changes anything any more.
 
-use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use farsight_base::sync::Ordering;
 use farsight_base::{Epoch, RegionId};
-use farsight_fabric::{FabricError, RegionRights};
+use farsight_fabric::FabricError;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::Shutdown;
 
+use crate::attachments::{AttachedRegion, Attachments};
 use crate::control::{FromClient, FromServer, MESSAGE_BYTES_MAX};
-use crate::huge_pages::{HugePages, mapped_bytes};
+use crate::known_region::KnownRegion;
 use crate::mapping::{HUGE_PAGE_BYTES, Mapping, SharedWords};
 use crate::socket::{self, Packet, Parcel};
-use crate::{REGIONS_MAX, memory, os};
+use crate::{memory, os};
 
 const FORKED: u64 = 0;
+/// The least word of a link that lives.
 const ALIVE: u64 = 1;
-const ENDED: u64 = 2;
+const ENDED: u64 = u64::MAX;
+/// What the word never is: a queue pair that has this to compare with looks closely each time.
+pub(crate) const NEVER: u64 = u64::MAX - 1;
+/// Where words lie on the page.
+const LIFE: usize = 0;
+const NOTICE: usize = 1;
 
 /// How long the server may take to answer on the control socket.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -46,15 +58,8 @@ pub(crate) struct Welcome {
     pub(crate) epoch: Epoch,
     pub(crate) client: u64,
     pub(crate) server_pid: u32,
-}
-
-/// A region as a client has it.
-#[derive(Debug)]
-pub(crate) struct AttachedRegion {
-    pub(crate) words: SharedWords,
-    pub(crate) rights: RegionRights,
-    file: OwnedFd,
-    huge_pages: HugePages,
+    /// The newest notice at connection.
+    pub(crate) notice: u64,
 }
 
 /// One connection's shared state.
@@ -72,14 +77,22 @@ pub(crate) struct Link {
     changing: RwLock<()>,
     /// Held from a question to its answer.
     talk: Mutex<()>,
-    regions: Mutex<BTreeMap<RegionId, Arc<AttachedRegion>>>,
+    attachments: Attachments,
+    /// Where the server tells what was not asked.
+    news: OwnedFd,
 }
 
 impl Link {
-    pub(crate) fn new(peer: String, socket: OwnedFd, welcome: Welcome) -> std::io::Result<Self> {
+    pub(crate) fn new(
+        peer: String,
+        socket: OwnedFd,
+        news: OwnedFd,
+        welcome: Welcome,
+    ) -> std::io::Result<Self> {
         let life = Mapping::wiped_on_fork()?;
         // Relaxed: nobody else knows the page yet.
-        life.words()[0].store(ALIVE, Ordering::Relaxed);
+        life.words()[LIFE].store(ALIVE, Ordering::Relaxed);
+        life.words()[NOTICE].store(welcome.notice, Ordering::Relaxed);
         Ok(Self {
             server_process: server_process(&socket, welcome.server_pid)?,
             peer,
@@ -90,7 +103,8 @@ impl Link {
             ending: OnceLock::new(),
             changing: RwLock::new(()),
             talk: Mutex::new(()),
-            regions: Mutex::default(),
+            attachments: Attachments::default(),
+            news,
         })
     }
 
@@ -106,20 +120,40 @@ impl Link {
         &self.socket
     }
 
-    /// True while the link lives.
+    /// True while the link lives and has lost no region since it had this word: one load of one word.
     #[inline(always)]
-    pub(crate) fn is_alive(&self) -> bool {
-        // Relaxed: as in `check`.
-        self.life.words()[0].load(Ordering::Relaxed) == ALIVE
+    pub(crate) fn is_unchanged(&self, seen: u64) -> bool {
+        // Relaxed: a caller that finds it changed looks again by `check_closely`.
+        self.life.words()[LIFE].load(Ordering::Relaxed) == seen
     }
 
-    /// Fails unless the link lives: one load of one word.
+    /// Fails unless the link lives, whatever regions it has lost since it had the word `seen`.
     #[inline(always)]
+    pub(crate) fn check_since(&self, seen: u64) -> Result<(), FabricError> {
+        if self.is_unchanged(seen) { Ok(()) } else { self.check() }
+    }
+
+    /// Fails unless the link lives.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn check(&self) -> Result<(), FabricError> {
-        // Relaxed: the word orders nothing. What it stands for, the peer's death, has no store that a reader
-        // would have to see, and the reason comes through a `OnceLock` of its own.
-        let word = self.life.words()[0].load(Ordering::Relaxed);
-        if word == ALIVE { Ok(()) } else { Err(self.ended_error(word)) }
+        self.check_closely().map(drop)
+    }
+
+    /// The word, if the link lives: what it stands for can be seen.
+    pub(crate) fn check_closely(&self) -> Result<u64, FabricError> {
+        // Acquire: the marks of withdrawn regions are seen after it. Partner: the Release exchange in
+        // `withdraw`. The peer's death has no store that a reader would have to see, and its reason comes
+        // through a `OnceLock` of its own.
+        let word = self.life.words()[LIFE].load(Ordering::Acquire);
+        if word == FORKED || word == ENDED { Err(self.ended_error(word)) } else { Ok(word) }
+    }
+
+    /// The newest notice of the server.
+    #[inline]
+    pub(crate) fn notice(&self) -> u64 {
+        // Relaxed: a number that stands for itself.
+        self.life.words()[NOTICE].load(Ordering::Relaxed)
     }
 
     #[cold]
@@ -145,7 +179,7 @@ impl Link {
     }
 
     pub(crate) fn is_forked(&self) -> bool {
-        self.life.words()[0].load(Ordering::Relaxed) == FORKED
+        self.life.words()[LIFE].load(Ordering::Relaxed) == FORKED
     }
 
     /// Ends the link; the first reason stays. Not for a forked child, whose parent lives on.
@@ -157,7 +191,7 @@ impl Link {
         // The first reason wins; a later one is a consequence of it.
         let _ = self.ending.set(ending);
         // Relaxed: the lock orders it for doorbells that change memory; see `check` for the others.
-        self.life.words()[0].store(ENDED, Ordering::Relaxed);
+        self.life.words()[LIFE].store(ENDED, Ordering::Relaxed);
         drop(self.changing.write().unwrap_or_else(PoisonError::into_inner));
         // A thread that sleeps beside the socket sees it hang up. It may be so already.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
@@ -262,23 +296,26 @@ impl Link {
     }
 
     /// The region, mapped once a connection.
-    pub(crate) fn attach(&self, region: RegionId) -> Result<Arc<AttachedRegion>, FabricError> {
-        const WHAT: &str = "attaching a region";
+    pub(crate) fn attach(&self, region: RegionId) -> Result<KnownRegion, FabricError> {
         self.check()?;
-        let unknown = || FabricError::UnknownRegion { peer: self.peer.clone(), region };
-        if region.0 >= REGIONS_MAX {
-            return Err(unknown());
-        }
-        let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(attached) = regions.get(&region) {
-            return Ok(Arc::clone(attached));
-        }
+        self.attachments.attach(region, || self.map(region))
+    }
+
+    /// Takes back what a queue pair had.
+    pub(crate) fn detach(&self, region: RegionId, known: KnownRegion) {
+        self.attachments.detach(region, known);
+    }
+
+    fn map(&self, region: RegionId) -> Result<AttachedRegion, FabricError> {
+        const WHAT: &str = "attaching a region";
         let (answer, descriptors) = self.ask(FromClient::Attach { region }, WHAT)?;
         let (rights, length_bytes) = match answer {
             FromServer::Attached { region: named, rights, length_bytes } if named == region => {
                 (rights, length_bytes)
             }
-            FromServer::NoSuchRegion { region: named } if named == region => return Err(unknown()),
+            FromServer::NoSuchRegion { region: named } if named == region => {
+                return Err(FabricError::UnknownRegion { peer: self.peer.clone(), region });
+            }
             FromServer::Failed { text } => {
                 return Err(os::system_error(WHAT.to_owned(), &std::io::Error::other(text), ""));
             }
@@ -289,26 +326,42 @@ impl Link {
         };
         let mapping = memory::open(file.as_fd(), length_bytes, rights, HUGE_PAGE_BYTES)
             .map_err(|error| os::system_error(format!("mapping {region}"), &error, ""))?;
-        let words = SharedWords::new(Arc::new(mapping));
-        let attached = Arc::new(AttachedRegion { words, rights, file, huge_pages: HugePages::default() });
-        regions.insert(region, Arc::clone(&attached));
-        Ok(attached)
+        Ok(AttachedRegion::new(SharedWords::new(Arc::new(mapping)), rights, file))
     }
 
-    fn attached_regions(&self) -> Vec<Arc<AttachedRegion>> {
-        let regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
-        regions.values().cloned().collect()
+    pub(crate) fn attachments(&self) -> &Attachments {
+        &self.attachments
     }
 
-    pub(crate) fn collapse_to_huge_pages(&self) -> u64 {
-        let collapse = |region: Arc<AttachedRegion>| {
-            region.huge_pages.collapse(region.words.mapping(), region.file.as_fd(), u64::MAX)
-        };
-        self.attached_regions().into_iter().map(collapse).sum()
+    /// Notes what the server tells unasked. False if it has closed the socket for it.
+    fn hear_news(&self) -> bool {
+        let mut buffer = [0; MESSAGE_BYTES_MAX + 1];
+        loop {
+            let packet = match socket::receive_now(&self.news, &mut buffer) {
+                Ok(Packet::None) => return true,
+                Ok(Packet::Bytes(length_bytes)) => &buffer[..length_bytes],
+                Ok(Packet::End) | Err(_) => return false,
+            };
+            match FromServer::decode(packet) {
+                Ok(FromServer::Withdrawn { region }) => self.withdraw(region),
+                Ok(FromServer::Notice { number }) => {
+                    // Relaxed: as in `notice`.
+                    self.life.words()[NOTICE].fetch_max(number, Ordering::Relaxed);
+                }
+                Ok(other) => drop(self.unintelligible("news", format!("{other:?}"))),
+                Err(error) => drop(self.unintelligible("news", error.to_string())),
+            }
+        }
     }
 
-    pub(crate) fn huge_page_bytes(&self) -> u64 {
-        self.attached_regions().iter().map(|region| mapped_bytes(region.words.mapping())).sum()
+    fn withdraw(&self, region: RegionId) {
+        if !self.attachments.withdraw(region) {
+            return;
+        }
+        let next = |word: u64| (word != FORKED && word != ENDED).then(|| word + 1);
+        // Release: the mark comes before. Partner: the Acquire load in `check_closely`. A link that has ended
+        // meanwhile stays so.
+        let _ = self.life.words()[LIFE].fetch_update(Ordering::Release, Ordering::Relaxed, next);
     }
 
     /// Waits until the server is gone or [`Link::stop_watching`] is called: the watcher thread's whole life.
@@ -318,15 +371,15 @@ impl Link {
             let stop = (self.stop.as_fd(), PollFlags::IN);
             // A second look at the stop descriptor stands in for a process that cannot be watched.
             let process = self.server_process.as_ref().unwrap_or(&self.stop);
-            let Ok([socket, stop, process]) =
-                os::poll([socket, stop, (process.as_fd(), PollFlags::IN)], None)
-            else {
+            let process = (process.as_fd(), PollFlags::IN);
+            let news = (self.news.as_fd(), PollFlags::IN);
+            let Ok([socket, stop, process, news]) = os::poll([socket, stop, process, news], None) else {
                 return self.end("watching the control socket failed");
             };
             if !stop.is_empty() {
                 return;
             }
-            if !socket.is_empty() || !process.is_empty() {
+            if !socket.is_empty() || !process.is_empty() || !news.is_empty() && !self.hear_news() {
                 return self.hung_up();
             }
         }

@@ -159,12 +159,13 @@ fn unmap(start: *mut libc::c_void, length_bytes: usize) {
     }
 }
 
-/// The words of a mapping that is kept alive, one pointer away.
+/// The words of a mapping that is kept alive, one pointer away; or none.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedWords {
     first: NonNull<AtomicU64>,
     count: usize,
-    keep: Arc<Mapping>,
+    /// `None` only while `count` is zero.
+    keep: Option<Arc<Mapping>>,
 }
 
 // SAFETY: it is a shared reference to atomics and an `Arc` of something `Send + Sync`.
@@ -174,16 +175,22 @@ unsafe impl Sync for SharedWords {}
 
 impl SharedWords {
     pub(crate) fn new(mapping: Arc<Mapping>) -> Self {
-        Self { first: mapping.base, count: mapping.words().len(), keep: mapping }
+        Self { first: mapping.base, count: mapping.words().len(), keep: Some(mapping) }
+    }
+
+    /// No words of no mapping.
+    pub(crate) fn none() -> Self {
+        Self { first: NonNull::dangling(), count: 0, keep: None }
     }
 
     #[inline(always)]
     pub(crate) fn words(&self) -> &[AtomicU64] {
-        // SAFETY: `first` and `count` are those of `keep.words()`, and `keep` lives as long as `self`.
+        // SAFETY: `first` and `count` are those of `keep.words()`, and `keep` lives as long as `self`, which
+        // the slice borrows. Without a `keep`, `first` is aligned and not null, and `count` is zero.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.count) }
     }
 
-    pub(crate) fn mapping(&self) -> &Arc<Mapping> {
-        &self.keep
+    pub(crate) fn mapping(&self) -> Option<&Arc<Mapping>> {
+        self.keep.as_ref()
     }
 }

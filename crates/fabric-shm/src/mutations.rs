@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use farsight_base::RegionId;
 use farsight_base::sync::{AtomicU64, Ordering, fence};
 
 /// A change as it is posted.
@@ -18,8 +19,7 @@ pub(crate) enum Change<'w> {
 /// The checked place of a change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
-    /// The region's number.
-    pub(crate) region: usize,
+    pub(crate) region: RegionId,
     /// The word at which the change begins.
     pub(crate) first: usize,
 }
@@ -62,15 +62,20 @@ impl Mutations {
         self.pending.push((slot, target, pending));
     }
 
-    /// Executes and forgets them. `words(region)` are a region's words; `found(slot, word)` gets what each
-    /// found.
+    /// Executes and forgets them. `words(region)` are a region's words, none if the region is no longer
+    /// there; `found` gets what each found, or the region that was not there.
     pub(crate) fn execute<'r>(
         &mut self,
-        words: impl Fn(usize) -> &'r [AtomicU64],
-        mut found: impl FnMut(usize, u64),
+        words: impl Fn(RegionId) -> &'r [AtomicU64],
+        mut found: impl FnMut(usize, Result<u64, RegionId>),
     ) {
         for (slot, target, pending) in self.pending.drain(..) {
-            let shared = &words(target.region)[target.first..];
+            let words = words(target.region);
+            if words.is_empty() {
+                found(slot, Err(target.region));
+                continue;
+            }
+            let shared = &words[target.first..];
             let word = match pending {
                 Pending::Write(range) => {
                     // Release: what was written before is visible before. Partner: the Acquire fences of
@@ -90,7 +95,7 @@ impl Mutations {
                 }
                 Pending::FetchAdd { delta } => shared[0].fetch_add(delta, Ordering::AcqRel),
             };
-            found(slot, word);
+            found(slot, Ok(word));
         }
         self.written.clear();
     }

@@ -2,11 +2,14 @@
 //!
 //! Invariant: between posting and taking, a READ is an address that was checked against its region, and
 //! nothing else. Its lines are prefetched when it is posted and copied when it is taken. WRITEs and atomics
-//! execute at the doorbell, in posting order, before the batch's calls are published.
+//! execute at the doorbell, in posting order, before the batch's calls are published. A queue lets regions go
+//! between batches alone; a verb that finds its region gone fails in its slot.
 //!
 //! Protocol of a fault: a verb that its region's bounds or rights forbid breaks the queue pair, as it does on
 //! RDMA. Its own slot yields [`FabricError::AccessDenied`], every verb posted after it
 //! [`FabricError::Disconnected`], and so does every doorbell after that batch's own.
+
+mod faults;
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -18,16 +21,18 @@ use farsight_base::clock::{Clock, MonotonicNs, SystemClock};
 use farsight_base::sync::AtomicU64;
 use farsight_base::words::{CopyMode, Moves, SharedLine, copy_lines, prefetch, prefetch_passing};
 use farsight_base::{LINE_BYTES, Line, RegionId, RemoteAddress, WORDS_PER_LINE};
-use farsight_fabric::chained::{Chains, line_address};
-use farsight_fabric::{FabricError, Guarantees, Meters, QueuePair, ReadMode, RegionRights, Slot};
+use farsight_fabric::chained::Chains;
+use farsight_fabric::{FabricError, Guarantees, Meters, QueuePair, ReadMode, RegionMap, RegionRights, Slot};
 
 use crate::calls::{Calls, Woken};
-use crate::chained::{self, Counts, Stop};
-use crate::link::Link;
-use crate::mapping::SharedWords;
+use crate::chained::{self, Counts};
+use crate::known_region::KnownRegion;
+use crate::link::{Link, NEVER};
 use crate::mutations::{Change, Mutations, Target};
-use crate::ring::{self, Disorder};
+use crate::ring;
 use crate::{GUARANTEES, SLOTS};
+
+use faults::{Breakage, Refusal};
 
 /// What a slot holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,8 +48,8 @@ enum Content {
     Denied,
     /// A verb posted after the queue broke.
     Flushed,
-    /// `place` is the number of a region that is not attached.
-    UnknownRegion,
+    /// `place` is the number of a region that is not attached, or is withdrawn.
+    NoRegion,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -53,41 +58,21 @@ struct Posted {
     place: u64,
     /// The batch it was posted in: complete once that is not the queue's open one.
     batch: u64,
-    region: u16,
+    region: RegionId,
     line_count: u16,
     content: Content,
 }
 
-const NOTHING: Posted = Posted { place: 0, batch: 0, region: 0, line_count: 0, content: Content::Nothing };
-
-/// Why a verb was not posted.
-enum Refusal {
-    UnknownRegion,
-    Denied(String),
-}
-
-/// Why the queue is dead.
-#[derive(Debug)]
-struct Breakage {
-    /// The batch in which it broke.
-    batch: u64,
-    reason: String,
-    /// The verb that broke it, if it was one.
-    denied: Option<FabricError>,
-}
-
-#[derive(Debug)]
-struct KnownRegion {
-    words: SharedWords,
-    rights: RegionRights,
-}
+const NOTHING: Posted =
+    Posted { place: 0, batch: 0, region: RegionId(0), line_count: 0, content: Content::Nothing };
 
 /// A queue pair over shared memory.
 #[derive(Debug)]
 pub struct ShmQueue {
     slots: Box<[Posted; SLOTS]>,
-    /// By region number.
-    regions: Vec<Option<KnownRegion>>,
+    regions: RegionMap<KnownRegion>,
+    /// The link's word as this queue pair has seen it; [`NEVER`] once the queue is broken.
+    seen: u64,
     /// The open batch's number.
     batch: u64,
     /// READs of the open batch and their lines; its other verbs are counted in `batch_meters`.
@@ -110,7 +95,8 @@ impl ShmQueue {
     pub(crate) fn new(link: Arc<Link>, file: BorrowedFd<'_>, wakes: OwnedFd) -> io::Result<Self> {
         Ok(Self {
             slots: Box::new([NOTHING; SLOTS]),
-            regions: Vec::new(),
+            regions: RegionMap::default(),
+            seen: NEVER,
             batch: 1,
             batch_reads: 0,
             batch_lines: 0,
@@ -126,50 +112,46 @@ impl ShmQueue {
         })
     }
 
+    /// The `line_count` lines of the READ in `slot`, which was rung; none if its region is gone.
     #[inline(always)]
-    fn region(&self, region: RegionId) -> Option<&KnownRegion> {
-        self.regions.get(region.0 as usize)?.as_ref()
-    }
-
-    /// The `line_count` lines of the READ in `slot`, which was rung.
-    #[inline(always)]
-    fn posted_lines(&self, slot: Slot, line_count: usize) -> &[SharedLine] {
+    fn posted_lines(&self, slot: Slot, line_count: usize) -> Option<&[SharedLine]> {
         let posted = &self.slots[slot];
         debug_assert!(posted.batch != self.batch, "slot {slot} is taken before its doorbell");
         assert!(usize::from(posted.line_count) == line_count, "as many lines are taken as were posted");
-        let region = self.regions[usize::from(posted.region)].as_ref().expect("regions stay attached");
         let first_line = posted.place as usize / WORDS_PER_LINE;
-        &region.words.words().as_chunks().0[first_line..first_line + line_count]
+        let words = self.regions.get(posted.region)?.words();
+        words.as_chunks().0.get(first_line..first_line + line_count)
     }
 
     /// The words of `line_count` lines at `from`, if a READ may fetch them.
     #[inline(always)]
     fn readable(&self, from: RemoteAddress, line_count: usize) -> Option<&[AtomicU64]> {
-        let region = self.region(from.region)?;
+        let region = self.regions.get(from.region)?;
         let first = (from.offset_bytes / 8) as usize;
         let aligned = from.offset_bytes.is_multiple_of(LINE_BYTES as u64);
         let countable = u16::try_from(line_count).is_ok();
         // The end cannot overflow: `first` is below 2^61, and an uncountable READ is refused anyway.
         let range = first..first.wrapping_add(line_count.wrapping_mul(WORDS_PER_LINE));
-        region.words.words().get(range).filter(|_| aligned && countable)
+        region.words().get(range).filter(|_| aligned && countable)
     }
 
     /// Where `word_count` words at `at` lie, if its region is attached, reaches so far, and lets clients
     /// write.
     fn target(&self, at: RemoteAddress, word_count: usize) -> Result<Target, Refusal> {
-        let region = self.region(at.region).ok_or(Refusal::UnknownRegion)?;
-        if region.rights != RegionRights::ReadWrite {
+        let region = self.regions.get(at.region).filter(|region| !region.is_withdrawn());
+        let region = region.ok_or(Refusal::NoRegion)?;
+        if region.rights() != RegionRights::ReadWrite {
             return Err(Refusal::Denied("clients may only READ this region".to_owned()));
         }
         if !at.offset_bytes.is_multiple_of(8) {
             return Err(Refusal::Denied("the address is no multiple of 8 B".to_owned()));
         }
         let first = (at.offset_bytes / 8) as usize;
-        let length = region.words.words().len();
+        let length = region.words().len();
         if first > length || word_count > length - first {
             return Err(Refusal::Denied(format!("the region ends at {:#x}", length * 8)));
         }
-        Ok(Target { region: at.region.0 as usize, first })
+        Ok(Target { region: at.region, first })
     }
 
     fn post_change(&mut self, slot: Slot, at: RemoteAddress, verb: &'static str, change: Change<'_>) {
@@ -193,128 +175,20 @@ impl ShmQueue {
         }
     }
 
-    /// Records a refused verb; a denied one breaks the queue.
-    fn refuse(
-        &mut self,
-        slot: Slot,
-        refusal: Refusal,
-        verb: &'static str,
-        at: RemoteAddress,
-        length_bytes: u64,
-    ) {
-        match refusal {
-            Refusal::UnknownRegion => self.leave(slot, at, Content::UnknownRegion),
-            Refusal::Denied(reason) => {
-                let denied = FabricError::AccessDenied { verb, address: at, length_bytes, reason };
-                self.break_down(format!("an earlier verb broke the queue: {denied}"), Some(denied));
-                self.leave(slot, at, Content::Denied);
-            }
-        }
-    }
-
-    fn leave(&mut self, slot: Slot, at: RemoteAddress, content: Content) {
-        self.batch_refused += 1;
-        let place = u64::from(at.region.0);
-        self.slots[slot] = Posted { place, content, batch: self.batch, ..NOTHING };
-    }
-
-    fn break_down(&mut self, reason: String, denied: Option<FabricError>) {
-        let batch = self.batch;
-        self.broken.get_or_insert_with(|| Box::new(Breakage { batch, reason, denied }));
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn post_refused_read(&mut self, slot: Slot, from: RemoteAddress, line_count: usize) {
-        if self.broken.is_some() {
-            return self.leave(slot, from, Content::Flushed);
-        }
-        let refusal = match self.region(from.region) {
-            None => Refusal::UnknownRegion,
-            Some(_) if !from.offset_bytes.is_multiple_of(LINE_BYTES as u64) => {
-                Refusal::Denied(format!("the address is no multiple of {LINE_BYTES} B"))
-            }
-            Some(_) if line_count > usize::from(u16::MAX) => {
-                Refusal::Denied(format!("one READ fetches at most {} lines", u16::MAX))
-            }
-            Some(region) => {
-                Refusal::Denied(format!("the region ends at {:#x}", region.words.words().len() * 8))
-            }
-        };
-        let length_bytes = (line_count as u64).saturating_mul(LINE_BYTES as u64);
-        self.refuse(slot, refusal, "READ", from, length_bytes);
-    }
-
-    /// What a READ that is refused comes to when it is taken.
-    #[cold]
-    #[inline(never)]
-    fn read_refused(&mut self, from: RemoteAddress, into: &mut [Line]) -> Result<(), FabricError> {
-        self.post_refused_read(0, from, into.len());
-        self.doorbell()?;
-        self.take_read(0, into)
-    }
-
-    /// What a READ without a slot that stopped comes to.
-    #[cold]
-    #[inline(never)]
-    fn stopped(&mut self, region: RegionId, stop: Stop) -> FabricError {
-        match stop {
-            Stop::Dead(error) => error,
-            Stop::Outside { line, count } => {
-                let refused = self.read_refused(line_address(region, line), &mut vec![Line::ZERO; count]);
-                refused.expect_err("a READ outside of its region is refused")
-            }
-        }
-    }
-
-    /// The error of a slot that does not hold what was to be taken.
-    #[cold]
-    #[inline(never)]
-    fn slot_error(&self, slot: Slot, wanted: &str) -> FabricError {
-        let posted = self.slots[slot];
-        match (posted.content, self.broken.as_deref()) {
-            (Content::UnknownRegion, _) => FabricError::UnknownRegion {
-                peer: self.link.peer().to_owned(),
-                region: RegionId(posted.place as u32),
-            },
-            (Content::Denied, Some(Breakage { denied: Some(denied), .. })) => denied.clone(),
-            (Content::Flushed | Content::AwaitedCall, Some(broken)) => self.link.disconnected(&broken.reason),
-            (Content::AwaitedCall, None) => match self.link.check() {
-                Err(error) => error,
-                Ok(()) => panic!("slot {slot} still waits for its reply: {wanted} cannot be taken"),
-            },
-            (content, _) => panic!("slot {slot} holds {content:?} where {wanted} was to be taken"),
-        }
-    }
-
-    /// Breaks the queue over what the server did to its rings.
-    fn disorder(&mut self, disorder: &Disorder) -> FabricError {
-        let reason = format!("the server broke the rings of this queue: {disorder}");
-        self.break_down(reason.clone(), None);
-        self.link.disconnected(&reason)
-    }
-
-    /// Fails if the connection is dead, or this queue is. A verb that broke it shows in its slot first: until
-    /// then `batches` more may begin.
-    #[inline(always)]
-    fn check(&self, batches: u64) -> Result<(), FabricError> {
-        self.link.check()?;
-        match self.broken.as_deref() {
-            Some(broken) if broken.denied.is_none() || self.batch > broken.batch + batches => {
-                Err(self.link.disconnected(&broken.reason))
-            }
-            _ => Ok(()),
-        }
-    }
-
     #[cold]
     #[inline(never)]
     fn execute_mutations(&mut self) -> Result<(), FabricError> {
         let Self { mutations, regions, slots, link, .. } = self;
         let _changing = link.begin_changes()?;
         mutations.execute(
-            |region| regions[region].as_ref().expect("regions stay attached").words.words(),
-            |slot, word| slots[slot].place = word,
+            |region| regions.get(region).map_or(&[][..], KnownRegion::words),
+            |slot, outcome| {
+                let posted = &mut slots[slot];
+                (posted.content, posted.place) = match outcome {
+                    Ok(word) => (Content::Word, word),
+                    Err(region) => (Content::NoRegion, region.0.into()),
+                };
+            },
         );
         Ok(())
     }
@@ -343,16 +217,31 @@ impl QueuePair for ShmQueue {
 
     fn attach(&mut self, region: RegionId) -> Result<u64, FabricError> {
         self.check(0)?;
-        if self.region(region).is_none() {
-            let attached = self.link.attach(region)?;
-            let index = region.0 as usize;
-            if self.regions.len() <= index {
-                self.regions.resize_with(index + 1, || None);
+        let length_bytes = |region: &KnownRegion| region.words().len() as u64 * 8;
+        match self.regions.get(region) {
+            // Its number never names another one: the server need not be asked.
+            Some(known) if known.is_withdrawn() => {
+                Err(FabricError::UnknownRegion { peer: self.link.peer().to_owned(), region })
             }
-            self.regions[index] =
-                Some(KnownRegion { words: attached.words.clone(), rights: attached.rights });
+            Some(known) => Ok(length_bytes(known)),
+            None => {
+                let known = self.link.attach(region)?;
+                let length_bytes = length_bytes(&known);
+                self.regions.insert(region, known);
+                Ok(length_bytes)
+            }
         }
-        Ok(self.region(region).map_or(0, |region| region.words.words().len() as u64 * 8))
+    }
+
+    fn detach(&mut self, region: RegionId) {
+        if let Some(known) = self.regions.remove(region) {
+            self.link.detach(region, known);
+        }
+    }
+
+    #[inline]
+    fn notice(&self) -> u64 {
+        self.link.notice()
     }
 
     #[inline(always)]
@@ -366,7 +255,7 @@ impl QueuePair for ShmQueue {
         self.slots[slot] = Posted {
             place: from.offset_bytes / 8,
             batch: self.batch,
-            region: from.region.0 as u16,
+            region: from.region,
             line_count: line_count as u16,
             content: match mode {
                 ReadMode::Plain => Content::PlainRead,
@@ -518,7 +407,7 @@ impl QueuePair for ShmQueue {
         self.meters.reads += 1;
         self.meters.read_bytes += (ALL * LINE_BYTES) as u64;
         self.meters.doorbells += 1;
-        let words = self.region(region).map_or(&[][..], |region| region.words.words());
+        let words = self.regions.get(region).map_or(&[][..], KnownRegion::words);
         let lines: &[SharedLine; ALL] = match chained::lines(words.as_chunks().0, line) {
             Ok(lines) => lines,
             Err(stop) => return Err(self.stopped(region, stop)),
@@ -540,10 +429,11 @@ impl QueuePair for ShmQueue {
         line: u64,
     ) -> Option<&[SharedLine; LINES]> {
         debug_assert!(self.batch_reads == 0 && self.mutations.len() == 0, "a READ alone has its batch alone");
-        if !self.link.is_alive() || self.broken.is_some() {
+        // A queue that is broken has seen what the word never is.
+        if !self.link.is_unchanged(self.seen) {
             return None;
         }
-        let words = self.region(region)?.words.words();
+        let words = self.regions.get(region)?.words();
         let lines: &[SharedLine; LINES] = words.as_chunks().0.get(line as usize..)?.first_chunk()?;
         for line in lines {
             prefetch_passing(line);
@@ -568,9 +458,9 @@ impl QueuePair for ShmQueue {
     ) -> Result<(), FabricError> {
         debug_assert!(self.batch_reads == 0 && self.mutations.len() == 0, "chains have their batch alone");
         self.check(0)?;
-        // Of a region that is not attached every READ lies outside.
-        let words = self.region(region).map_or(&[][..], |region| region.words.words());
-        match chained::read(words, count, chains, &self.link) {
+        // Of a region that is not attached, or is withdrawn, every READ lies outside.
+        let words = self.regions.get(region).map_or(&[][..], KnownRegion::words);
+        match chained::read(words, count, chains, &self.link, self.seen) {
             Ok(Counts { first, second }) => {
                 self.meters.reads += first + second;
                 self.meters.read_bytes += (first * FIRST as u64 + second * SECOND as u64) * LINE_BYTES as u64;
@@ -589,7 +479,10 @@ impl QueuePair for ShmQueue {
             Content::PlainRead => CopyMode::Plain,
             _ => return Err(self.slot_error(slot, "a READ")),
         };
-        copy_lines(self.posted_lines(slot, into.len()).as_flattened(), into, mode);
+        let Some(lines) = self.posted_lines(slot, into.len()) else {
+            return Err(self.slot_error(slot, "a READ"));
+        };
+        copy_lines(lines.as_flattened(), into, mode);
         Ok(())
     }
 
@@ -605,7 +498,9 @@ impl QueuePair for ShmQueue {
         if self.slots[slot].content != Content::StampedRead {
             return Err(self.slot_error(slot, "a stamped READ"));
         }
-        let lines = self.posted_lines(slot, room.len());
+        let Some(lines) = self.posted_lines(slot, room.len()) else {
+            return Err(self.slot_error(slot, "a stamped READ"));
+        };
         let (moves, mut copy) = (Moves::detect(), MaybeUninit::uninit());
         let first = lines.first_chunk().expect("the first lines are some of all");
         let Some((begin, chosen)) = choose(moves.copy_to(first, &mut copy)) else { return Ok(None) };

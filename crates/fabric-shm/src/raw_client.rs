@@ -59,7 +59,7 @@ impl Answer {
 pub fn hello(format_version: u32) -> Vec<u8> {
     let mut packet = 1_u32.to_le_bytes().to_vec();
     packet.extend(b"FARSHM\0\0");
-    packet.extend(2_u32.to_le_bytes());
+    packet.extend(3_u32.to_le_bytes());
     packet.extend(format_version.to_le_bytes());
     packet.extend(std::process::id().to_le_bytes());
     packet.extend(0_u32.to_le_bytes());

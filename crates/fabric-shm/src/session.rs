@@ -11,6 +11,7 @@ use farsight_base::{ClientId, Epoch};
 use farsight_fabric::Gate;
 
 use crate::control::{FABRIC_VERSION, FromClient, FromServer, MAGIC, MESSAGE_BYTES_MAX};
+use crate::news::News;
 use crate::os::{self, Credentials};
 use crate::socket::{self, Packet};
 
@@ -51,6 +52,8 @@ pub(crate) struct Session {
     pub(crate) gates: Vec<Arc<Gate>>,
     /// Its process serves memory itself, as it said in its hello.
     pub(crate) serves: bool,
+    /// What it is told unasked, once it has said hello.
+    pub(crate) news: Option<News>,
     /// When it was told to leave.
     pub(crate) told: Option<Instant>,
 }
@@ -80,12 +83,17 @@ impl Session {
             }
         };
         let hello_due = Some(Instant::now() + HELLO_TIMEOUT);
-        let (gates, serves, told) = (Vec::new(), false, None);
-        Some(Self { id, socket, process, credentials, hello_due, gates, serves, told })
+        let (gates, serves, news, told) = (Vec::new(), false, None, None);
+        Some(Self { id, socket, process, credentials, hello_due, gates, serves, news, told })
     }
 
-    /// The next question, `None` if there is none now. Greets a client that says hello.
-    pub(crate) fn listen(&mut self, handshake: &Handshake) -> Result<Option<FromClient>, Ending> {
+    /// The next question, `None` if there is none now. Greets a client that says hello, with the newest
+    /// notice.
+    pub(crate) fn listen(
+        &mut self,
+        handshake: &Handshake,
+        notice: u64,
+    ) -> Result<Option<FromClient>, Ending> {
         let mut buffer = [0; MESSAGE_BYTES_MAX + 1];
         let packet = match socket::receive_now(&self.socket, &mut buffer) {
             Ok(Packet::None) => return Ok(None),
@@ -103,7 +111,8 @@ impl Session {
         match (message, self.hello_due) {
             (FromClient::Hello { magic, fabric_version, format_version, serves, .. }, Some(_)) => {
                 self.serves = serves;
-                self.greet(handshake, magic, fabric_version, format_version)?;
+                Self::check_hello(handshake, magic, fabric_version, format_version)?;
+                self.greet(handshake.epoch, notice)?;
                 Ok(None)
             }
             (FromClient::Hello { .. }, None) => Err(Ending::Dismissed("a second hello".to_owned())),
@@ -117,8 +126,7 @@ impl Session {
         }
     }
 
-    fn greet(
-        &mut self,
+    fn check_hello(
         handshake: &Handshake,
         magic: u64,
         fabric_version: u32,
@@ -139,14 +147,24 @@ impl Session {
         if format_version != handshake.format_version {
             return Err(mismatch("format", handshake.format_version, format_version));
         }
+        Ok(())
+    }
+
+    fn greet(&mut self, epoch: Epoch, notice: u64) -> Result<(), Ending> {
         // A client that says hello was alive after its process was pinned. If the pinned process is already
         // dead, the pid may have named another process by then.
         if os::has_exited(self.process.as_fd(), Duration::ZERO).unwrap_or(true) {
             return Err(Ending::Gone);
         }
+        let news = News::new();
+        let (news, client_end) = news.map_err(|error| {
+            Ending::Refused(format!("the server has no socket for this client's news: {error}"))
+        })?;
         self.hello_due = None;
+        self.news = Some(news);
         let server_pid = std::process::id();
-        self.tell(&FromServer::Welcome { epoch: handshake.epoch.0, client: self.id.0, server_pid })
+        let welcome = FromServer::Welcome { epoch: epoch.0, client: self.id.0, server_pid, notice };
+        socket::send(&self.socket, &welcome.encode(), &[client_end.as_fd()]).map_err(|_| Ending::Gone)
     }
 
     /// Answers. A client that does not read its answers is gone.

@@ -9,8 +9,8 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::session::Session;
 
-/// A connection's descriptors: its socket and its process.
-const DESCRIPTORS_PER_CONNECTION: usize = 2;
+/// A connection's descriptors: its socket, the one for its news, and its process.
+const DESCRIPTORS_PER_CONNECTION: usize = 3;
 /// Whose share it is, in texts.
 pub(crate) const HOLDER: &str = "this process";
 

@@ -139,6 +139,12 @@ pub(crate) fn wake_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
 }
 
+/// Two connected packet sockets, for what a client is told unasked.
+pub(crate) fn news_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}
+
 /// Wakes the other side. Never blocks, whatever the peer did to the socket's flags or how much it left
 /// unread; a full socket wakes by itself.
 pub(crate) fn wake(socket: &OwnedFd) {

@@ -18,7 +18,7 @@ use std::time::Duration;
 use farsight_base::clock::MonotonicNs;
 #[cfg(injected)]
 use farsight_base::sync::injected::{Bug, is_injected};
-use farsight_base::{ClientId, Epoch};
+use farsight_base::{ClientId, Epoch, RegionId};
 use farsight_fabric::{
     Answer, CallHandler, FabricError, Host, Parked, Region, RegionRights, ServerPort, Ticket,
 };
@@ -83,11 +83,13 @@ impl<K: Kind> SimHost<K> {
         self.world.state().take_departed(self.host)
     }
 
-    /// Its regions, in the order of their creation.
+    /// The regions that it has, in the order of their creation.
     #[must_use]
     pub fn regions(&self) -> Vec<Arc<SimRegion>> {
         let state = self.world.state();
-        state.hosts[self.host].regions.iter().map(|(region, _)| Arc::clone(region)).collect()
+        let own = &state.hosts[self.host];
+        let living = own.regions.iter().enumerate().filter(|(index, _)| !own.is_withdrawn(*index));
+        living.map(|(_, (region, _))| Arc::clone(region)).collect()
     }
 
     /// Lets `step` be called now, and then when it says itself. The background's step, without a thread.
@@ -118,6 +120,17 @@ impl<K: Kind> Host for SimHost<K> {
             watch::add(Home { host: self.host, region: region.id().0 as usize - 1 }, &region);
         }
         Ok(region)
+    }
+
+    /// Each client hears at a moment of its own, within the second; a second later the memory is gone.
+    fn withdraw_region(&self, region: RegionId) -> Result<(), FabricError> {
+        let is_withdrawn = self.world.state().withdraw_region(self.host, region);
+        let unknown = || FabricError::UnknownRegion { peer: Host::address(self), region };
+        is_withdrawn.then_some(()).ok_or_else(unknown)
+    }
+
+    fn notify(&self, notice: u64) {
+        self.world.state().notify(self.host, notice);
     }
 
     fn open_port(&self) -> Result<SimPort, FabricError> {

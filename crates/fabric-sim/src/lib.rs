@@ -44,6 +44,7 @@ mod timing;
 mod trace;
 mod verbs;
 mod watch;
+mod withdrawal;
 mod world;
 
 pub use connection::SimConnection;

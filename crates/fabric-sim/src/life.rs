@@ -15,9 +15,10 @@ use crate::pair::Pair;
 use crate::region::SimRegion;
 use crate::state::{ClientState, Event, HostState, State};
 use crate::trace::{Who, Words};
+use crate::withdrawal::Announced;
 
-/// Regions that one server may have.
-pub(crate) const REGIONS_MAX: usize = 4096;
+/// Regions that one server may have at a time.
+pub(crate) const REGIONS_MAX: usize = 8192;
 
 impl State {
     pub(crate) fn listen(&mut self, address: &str, format_version: u32, guarantees: Guarantees) -> usize {
@@ -38,6 +39,7 @@ impl State {
             gray_until_ns: 0,
             clock: NodeClock::default(),
             regions: Vec::new(),
+            announced: Announced::default(),
             ports: Vec::new(),
             next_port: 0,
             clients_ever: 0,
@@ -104,19 +106,28 @@ impl State {
         length_bytes: u64,
         rights: RegionRights,
     ) -> Result<Arc<SimRegion>, FabricError> {
-        let regions = &mut self.hosts[host].regions;
-        if regions.len() == REGIONS_MAX {
+        let own = &mut self.hosts[host];
+        if own.living_regions() == REGIONS_MAX {
             return Err(FabricError::System {
                 what: format!("creating a region of {length_bytes} B"),
                 source_text: format!("this host has {REGIONS_MAX} regions"),
                 remedy: "use fewer".to_owned(),
             });
         }
-        // Number zero is nobody's.
-        let id = RegionId(regions.len() as u32 + 1);
         let stamp = if rights == RegionRights::ReadOnly { self.first_stamp } else { 0 };
+        #[cfg(injected)]
+        if is_injected(Bug::NumberReused)
+            && let Some(used) = own.take_used_number()
+        {
+            let id = RegionId(used as u32 + 1);
+            let region = Arc::new(SimRegion::new(id, length_bytes, rights, stamp));
+            own.regions[used] = (Arc::clone(&region), History::default());
+            return Ok(region);
+        }
+        // Number zero is nobody's.
+        let id = RegionId(own.regions.len() as u32 + 1);
         let region = Arc::new(SimRegion::new(id, length_bytes, rights, stamp));
-        regions.push((Arc::clone(&region), History::default()));
+        own.regions.push((Arc::clone(&region), History::default()));
         Ok(region)
     }
 

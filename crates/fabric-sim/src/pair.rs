@@ -23,6 +23,8 @@ pub(crate) enum Content {
     /// A verb that was posted, or under way, when the queue broke.
     Flushed,
     UnknownRegion(RegionId),
+    /// A verb on a region that is withdrawn.
+    Withdrawn(RegionId),
 }
 
 /// A READ's lines.

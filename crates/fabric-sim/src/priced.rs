@@ -333,8 +333,13 @@ impl State {
     fn take_lines(&mut self, pair: usize, slot: Slot, serial: u64) -> u64 {
         let host = self.host_of(pair);
         let held = &mut self.pairs[pair].slots[slot];
-        // A READ that its slot has abandoned since fetches for nobody.
+        // A READ that its slot no longer holds fetches for nobody.
         let (Content::Read(read), true) = (held.content, held.serial == serial) else { return 0 };
+        if self.hosts[host].is_gone(read.region) {
+            self.lose_region(pair, slot, serial, read.region);
+            return 0;
+        }
+        let held = &mut self.pairs[pair].slots[slot];
         let region = &self.hosts[host].regions[read.region].0;
         held.lines.resize(read.count, Line::ZERO);
         present_lines(region, read.first_line, &mut held.lines, CopyMode::Plain);

@@ -37,6 +37,7 @@ pub struct SimQueue<K: Kind> {
 enum Refusal {
     Flushed,
     UnknownRegion,
+    Withdrawn,
     Denied(String),
 }
 
@@ -97,6 +98,7 @@ impl<K: Kind> SimQueue<K> {
                 let content = match refusal {
                     Refusal::Flushed => Content::Flushed,
                     Refusal::UnknownRegion => Content::UnknownRegion(at.region),
+                    Refusal::Withdrawn => Content::Withdrawn(at.region),
                     Refusal::Denied(reason) => {
                         let denied = FabricError::AccessDenied {
                             verb: name,
@@ -159,6 +161,9 @@ impl<K: Kind> SimQueue<K> {
             (Content::UnknownRegion(region), _) => {
                 FabricError::UnknownRegion { peer: self.peer.clone(), region }
             }
+            (Content::Withdrawn(region), _) => {
+                FabricError::RegionWithdrawn { peer: self.peer.clone(), region }
+            }
             (Content::Denied, Some(broken)) if broken.denied.is_some() => {
                 broken.denied.clone().expect("just seen")
             }
@@ -197,6 +202,9 @@ fn place(state: &State, pair: usize, at: RemoteAddress, verb: &Checked<'_>) -> R
     }
     let index = region_index(state, pair, at.region).filter(|index| own.attached.get(*index) == Some(&true));
     let index = index.ok_or(Refusal::UnknownRegion)?;
+    if state.has_heard_withdrawn(pair, index) {
+        return Err(Refusal::Withdrawn);
+    }
     let region = &state.hosts[state.clients[own.client].host].regions[index].0;
     let unit_bytes = match verb {
         Checked::Read { count, .. } if *count > READ_LINES_MAX => {
@@ -241,7 +249,9 @@ impl<K: Kind> QueuePair for SimQueue<K> {
     fn attach(&mut self, region: RegionId) -> Result<u64, FabricError> {
         let mut state = self.state();
         state.check_pair(self.pair, 0)?;
-        let Some(index) = region_index(&state, self.pair, region) else {
+        let host = state.clients[state.pairs[self.pair].client].host;
+        let index = region_index(&state, self.pair, region);
+        let Some(index) = index.filter(|index| !state.hosts[host].is_withdrawn(*index)) else {
             return Err(FabricError::UnknownRegion { peer: self.peer.clone(), region });
         };
         let own = &mut state.pairs[self.pair];
@@ -249,8 +259,20 @@ impl<K: Kind> QueuePair for SimQueue<K> {
             own.attached.resize(index + 1, false);
         }
         own.attached[index] = true;
-        let host = state.clients[state.pairs[self.pair].client].host;
         Ok(state.hosts[host].regions[index].0.words().len() as u64 * 8)
+    }
+
+    fn detach(&mut self, region: RegionId) {
+        let mut state = self.state();
+        let index = region_index(&state, self.pair, region);
+        let attached = &mut state.pairs[self.pair].attached;
+        if let Some(attached) = index.and_then(|index| attached.get_mut(index)) {
+            *attached = false;
+        }
+    }
+
+    fn notice(&self) -> u64 {
+        self.state().notice(self.pair)
     }
 
     fn post_read(&mut self, slot: Slot, from: RemoteAddress, line_count: usize, mode: ReadMode) {

@@ -23,6 +23,7 @@ use crate::region::SimRegion;
 use crate::timing::Timing;
 use crate::trace::{Trace, Who, Words};
 use crate::watch::Step;
+use crate::withdrawal::Announced;
 use crate::world::{ActorStep, Body};
 
 /// Something that will happen.
@@ -42,6 +43,8 @@ pub(crate) enum Event {
     Lose { client: usize, why: &'static str },
     /// A server whose processor is dead is gone altogether.
     Die { host: usize },
+    /// The memory of a withdrawn region goes.
+    Forget { host: usize, region: usize },
     /// A process goes on, if it still waits for this.
     Resume { process: usize, turn: u64 },
     /// Time for a process to look whether it has waited long enough.
@@ -102,7 +105,9 @@ pub(crate) struct HostState {
     pub(crate) died_ns: Option<u64>,
     pub(crate) gray_until_ns: u64,
     pub(crate) clock: NodeClock,
+    /// By index, which is the number less one; one that is gone keeps its place.
     pub(crate) regions: Vec<(Arc<SimRegion>, History)>,
+    pub(crate) announced: Announced,
     pub(crate) ports: Vec<PortState>,
     pub(crate) next_port: usize,
     pub(crate) clients_ever: u64,

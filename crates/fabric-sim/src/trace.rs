@@ -48,7 +48,7 @@ pub(crate) enum Who {
     Client(usize),
     Host(usize),
     Process(usize),
-    /// The process that runs, or none.
+    /// The one that runs: a process, or nobody.
     Running(Option<usize>),
 }
 

@@ -11,7 +11,7 @@ use farsight_base::sync::Ordering;
 #[cfg(injected)]
 use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::words::CopyMode;
-use farsight_base::{Line, WORDS_PER_LINE};
+use farsight_base::{Line, RegionId, WORDS_PER_LINE};
 use farsight_fabric::{AtomicUnit, FabricError, Guarantees, ReadMode, Region as _, Slot};
 
 use crate::fault::{Fault, FlippedRead};
@@ -91,7 +91,7 @@ impl State {
         let (host, guarantees) = (client.host, self.hosts[client.host].guarantees);
         let is_current = self.set_under_way(pair, slot, serial, matches!(verb, Verb::Call(_)));
         match verb {
-            // A READ that its slot has already abandoned fetches for nobody.
+            // A READ that its slot no longer holds fetches for nobody.
             Verb::Read if is_current => self.launch_read(pair, slot, serial, &guarantees),
             Verb::Read => {}
             Verb::Write { region, first, words } => {
@@ -224,7 +224,7 @@ impl State {
         if is_over {
             self.note_strike(Fault::TornWrite);
         }
-        if is_over || !self.hosts[host].is_alive {
+        if is_over || !self.hosts[host].is_alive || self.hosts[host].is_gone(region) {
             return;
         }
         let (memory, history) = &mut self.hosts[host].regions[region];
@@ -249,6 +249,10 @@ impl State {
         let ClientState { host, is_over, .. } = self.clients[self.pairs[pair].client];
         if is_over || !self.hosts[host].is_alive {
             return false;
+        }
+        if self.hosts[host].is_gone(atomic.region) {
+            self.lose_region(pair, slot, serial, atomic.region);
+            return true;
         }
         let (now_ns, floor_ns) = (self.now_ns, self.floor_ns());
         let loaded_ns = now_ns - self.timing.atomic_ns.min(now_ns);
@@ -324,8 +328,20 @@ impl State {
         self.execute_read(pair, slot, &late);
     }
 
+    /// A verb has found the memory gone.
+    pub(crate) fn lose_region(&mut self, pair: usize, slot: Slot, serial: u64, region: usize) {
+        let held = &mut self.pairs[pair].slots[slot];
+        if held.serial == serial {
+            held.content = Content::Withdrawn(RegionId(region as u32 + 1));
+        }
+    }
+
     /// Takes the lines of a READ, each as it was at its moment.
     fn execute_read(&mut self, pair: usize, slot: Slot, read: &Read) {
+        if self.hosts[self.clients[self.pairs[pair].client].host].is_gone(read.region) {
+            let serial = self.pairs[pair].slots[slot].serial;
+            return self.lose_region(pair, slot, serial, read.region);
+        }
         self.decay(pair, read);
         let mut lines = std::mem::take(&mut self.pairs[pair].slots[slot].lines);
         lines.resize(read.count, Line::ZERO);
@@ -467,6 +483,9 @@ impl State {
                 Step::Store { home, word, old, is_release } => {
                     let base_ns = if is_release { last_ns } else { floor_ns };
                     let at_ns = base_ns + self.random.below(store_ns) + self.delay_ns(Fault::SlowWriter);
+                    if self.hosts[home.host].is_gone(home.region) {
+                        continue;
+                    }
                     let (_, history) = &mut self.hosts[home.host].regions[home.region];
                     let at_ns = history.note(word, old, at_ns, false, floor_age_ns);
                     last_ns = last_ns.max(at_ns);
@@ -493,5 +512,5 @@ fn part_of(time_ns: u64, random: u64) -> u64 {
 }
 
 fn is_refused(content: Content) -> bool {
-    matches!(content, Content::Denied | Content::Flushed | Content::UnknownRegion(_))
+    matches!(content, Content::Denied | Content::Flushed | Content::UnknownRegion(_) | Content::Withdrawn(_))
 }

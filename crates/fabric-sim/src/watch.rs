@@ -84,7 +84,11 @@ pub(crate) fn add(home: Home, region: &Arc<SimRegion>) {
     let words = region.words().as_ptr_range();
     let addresses = words.start.addr()..words.end.addr();
     let watched = WatchedRegion { home, addresses, region: Arc::downgrade(region) };
-    WATCHER.with(|watcher| watcher.regions.borrow_mut().push(watched));
+    WATCHER.with(|watcher| {
+        let mut regions = watcher.regions.borrow_mut();
+        regions.retain(|own| own.region.strong_count() > 0);
+        regions.push(watched);
+    });
 }
 
 /// Moves what was logged since the last time into `into`.

@@ -185,6 +185,7 @@ impl World {
             }
             Event::Lose { client, why } => state.lose(client, why),
             Event::Die { host } => state.kill_host(host),
+            Event::Forget { host, region } => state.forget_region(host, region),
             Event::Resume { process, turn } => return self.resume(state, process, turn),
             Event::Look { process } => {
                 if let Some(turn) = state.look(process) {

@@ -22,12 +22,22 @@ pub(crate) struct Awaited {
     /// Of the posting: a slot may hold another verb by the time that the result comes.
     pub(crate) serial: u64,
     pub(crate) kind: VerbKind,
+    /// Its region's place among those of its frame; [`OpenBatch::add`] says which.
+    pub(crate) region: u8,
     /// Lines of a READ.
     pub(crate) count: u32,
     /// Of a filtered READ.
     pub(crate) filter: Filter,
     /// False for a part of a WRITE that is not its last.
     pub(crate) completes: bool,
+}
+
+impl Awaited {
+    /// True if its region is one of the frame's that are withdrawn.
+    #[inline]
+    pub(crate) fn is_withdrawn(&self, withdrawn: u16) -> bool {
+        withdrawn >> self.region & 1 == 1
+    }
 }
 
 /// A frame that was sent: what its results are for, verbs first.
@@ -107,7 +117,7 @@ impl OpenBatch {
         for word in words {
             self.verb_payload.extend_from_slice(&word.to_le_bytes());
         }
-        self.sent.verbs.push(awaited);
+        self.sent.verbs.push(Awaited { region: region as u8, ..awaited });
     }
 
     /// Adds a call.

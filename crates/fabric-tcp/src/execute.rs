@@ -6,7 +6,7 @@
 //!
 //! Protocol: the server checks all verbs and prefetches their lines. Then it executes the verbs, while the
 //! lines are on their way. The first that is forbidden ends it: those before it are executed and answered,
-//! and the queue ends.
+//! and the queue ends. The server passes over verbs on a region that is withdrawn, and answers so.
 
 use std::io;
 
@@ -18,7 +18,7 @@ use farsight_fabric::filter::{FILTERED_LINES, Filter};
 
 use crate::BATCH_VERBS_MAX;
 use crate::frames::{Batch, Denial, FRAME_REGIONS_MAX, Heading, NOT_PICKED, Verb, VerbKind, lines_of_bytes};
-use crate::grants::{Grants, HeldGrants};
+use crate::grants::{Granted, Grants, HeldGrants};
 use crate::output::Output;
 use farsight_fabric_net::Stream;
 
@@ -58,6 +58,8 @@ struct Survey {
     words: u32,
     /// Filtered READs; their lines are not counted.
     filtered: u32,
+    /// The batch's regions that are withdrawn, a bit each: verbs on them are passed over.
+    withdrawn: u16,
 }
 
 /// What became of an attempt to go on.
@@ -71,8 +73,8 @@ pub(crate) enum Progress {
     Denied,
 }
 
-/// The regions that a batch names, by their place in it.
-type Regions<'g> = [Option<(&'g [AtomicU64], RegionRights)>; FRAME_REGIONS_MAX];
+/// What the tokens of a batch grant, by their place in it.
+type Regions<'g> = [Granted<'g>; FRAME_REGIONS_MAX];
 
 impl Cursor {
     /// Executes the batch's verbs as far as `output` and the client take their results.
@@ -98,14 +100,29 @@ impl Cursor {
             if survey.filtered > 0 {
                 survey.lines += pick(batch, &regions, survey.executed, &mut self.picks);
             }
-            let Survey { executed, denial, lines, words, filtered } = survey;
+            let Survey { executed, denial, lines, words, filtered, withdrawn } = survey;
             let (executed, sequence, picks) = (executed as u32, batch.header.sequence, filtered);
-            output.push(&Heading::Completions { sequence, executed, denial, lines, words, picks });
+            let notice = output.notice;
+            output.push(&Heading::Completions {
+                sequence,
+                executed,
+                denial,
+                lines,
+                words,
+                picks,
+                withdrawn,
+                notice,
+            });
             output.push_bytes(&self.picks);
             *self.surveyed.insert(survey)
         };
         while self.verb < survey.executed {
             let verb = batch.verb(self.verb);
+            if survey.withdrawn >> verb.region & 1 == 1 {
+                self.payload_at += verb.payload_bytes();
+                self.verb += 1;
+                continue;
+            }
             let Ok(words) = place(&verb, &regions) else {
                 // The grant was taken away while the client was slow to read.
                 return Ok(Progress::Denied);
@@ -241,7 +258,7 @@ impl Cursor {
 }
 
 fn regions<'g>(batch: &Batch<'_>, held: &'g HeldGrants<'_>) -> Regions<'g> {
-    let mut regions = [None; FRAME_REGIONS_MAX];
+    let mut regions = [Granted::Nothing; FRAME_REGIONS_MAX];
     for (region, token) in regions.iter_mut().zip(batch.tokens()) {
         *region = held.find(token);
     }
@@ -273,6 +290,10 @@ fn survey(batch: &Batch<'_>, regions: &Regions<'_>, asked: &mut usize) -> Survey
                 survey.filtered += u32::from(is_filtered);
                 survey.lines += if verb.kind.is_read() && !is_filtered { verb.count } else { 0 };
                 survey.words += u32::from(verb.kind.is_atomic());
+            }
+            Err(_) if matches!(regions[usize::from(verb.region)], Granted::Withdrawn) => {
+                survey.withdrawn |= 1 << verb.region;
+                *asked += usize::from(prefetched < PREFETCH_LINES_MAX);
             }
             Err(denial) => {
                 survey.denial = Some(denial);
@@ -311,7 +332,9 @@ fn pick(batch: &Batch<'_>, regions: &Regions<'_>, executed: usize, picks: &mut V
 /// The words that a verb names, if it may touch them.
 #[inline]
 fn place<'g>(verb: &Verb, regions: &Regions<'g>) -> Result<&'g [AtomicU64], Denial> {
-    let (words, rights) = regions[usize::from(verb.region)].ok_or(Denial::NoGrant)?;
+    let Granted::Words(words, rights) = regions[usize::from(verb.region)] else {
+        return Err(Denial::NoGrant);
+    };
     let (unit_bytes, word_count) = if verb.kind.is_read() {
         (LINE_BYTES as u64, verb.count as usize * WORDS_PER_LINE)
     } else {

@@ -16,8 +16,8 @@ pub(crate) const HEADER_BYTES: usize = 16;
 pub(crate) const VERB_BYTES: usize = 16;
 /// Bytes of the longest batch: the longest call, every verb and a table of regions fit beside each other.
 pub(crate) const FRAME_BYTES_MAX: usize = 96 << 10;
-/// Regions that one batch names.
-pub(crate) const FRAME_REGIONS_MAX: usize = 16;
+/// Regions that one batch names: as many as a heading has bits for those that are withdrawn.
+pub(crate) const FRAME_REGIONS_MAX: usize = u16::BITS as usize;
 /// What stands for a filtered READ that found nothing, where others have the number of a word.
 pub(crate) const NOT_PICKED: u8 = u8::MAX;
 /// Lines of the longest READ.
@@ -347,6 +347,11 @@ pub(crate) enum Heading {
         words: u32,
         /// Filtered READs among the verbs executed.
         picks: u32,
+        /// The batch's regions that are withdrawn, a bit each, the first one's lowest. Verbs on them count as
+        /// executed, did nothing, and have neither lines nor words nor picks.
+        withdrawn: u16,
+        /// The newest number that the server tells its clients.
+        notice: u64,
     },
     /// The reply to a call follows, padded to lines.
     Reply {
@@ -354,6 +359,8 @@ pub(crate) enum Heading {
         /// The call's place in its batch.
         verb: u32,
         length_bytes: u32,
+        /// As in completions.
+        notice: u64,
     },
 }
 
@@ -363,17 +370,20 @@ impl Heading {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let mut line = Line::ZERO;
         match *self {
-            Self::Completions { sequence, executed, denial, lines, words, picks } => {
+            Self::Completions { sequence, executed, denial, lines, words, picks, withdrawn, notice } => {
                 let denial = denial.map_or(0, |denial| denial as u32);
-                line.0[..4].copy_from_slice(&[
+                line.0[..6].copy_from_slice(&[
                     pair(KIND_COMPLETIONS, executed),
                     sequence,
                     pair(denial, lines),
                     pair(words, picks),
+                    notice,
+                    withdrawn.into(),
                 ]);
             }
-            Self::Reply { sequence, verb, length_bytes } => {
-                line.0[..3].copy_from_slice(&[pair(KIND_REPLY, verb), sequence, pair(length_bytes, 0)]);
+            Self::Reply { sequence, verb, length_bytes, notice } => {
+                let length = pair(length_bytes, 0);
+                line.0[..5].copy_from_slice(&[pair(KIND_REPLY, verb), sequence, length, 0, notice]);
             }
         }
         line
@@ -382,7 +392,7 @@ impl Heading {
     /// The heading in a line, if it is one that [`Heading::encode`] writes.
     pub(crate) fn decode(line: &Line) -> Option<Self> {
         let halves = |word: usize| (line.0[word] as u32, (line.0[word] >> 32) as u32);
-        let ((kind, first), sequence) = (halves(0), line.0[1]);
+        let ((kind, first), sequence, notice) = (halves(0), line.0[1], line.0[4]);
         let heading = match kind {
             KIND_COMPLETIONS => {
                 let (denial, lines) = halves(2);
@@ -390,10 +400,11 @@ impl Heading {
                     0 => None,
                     code => Some(Denial::ALL.into_iter().find(|denial| *denial as u32 == code)?),
                 };
-                let (words, picks) = halves(3);
-                Self::Completions { sequence, executed: first, denial, lines, words, picks }
+                let ((words, picks), withdrawn) = (halves(3), line.0[5] as u16);
+                let executed = first;
+                Self::Completions { sequence, executed, denial, lines, words, picks, withdrawn, notice }
             }
-            KIND_REPLY => Self::Reply { sequence, verb: first, length_bytes: halves(2).0 },
+            KIND_REPLY => Self::Reply { sequence, verb: first, length_bytes: halves(2).0, notice },
             _ => return None,
         };
         (heading.encode() == *line).then_some(heading)

@@ -7,7 +7,7 @@
 //! Protocol: one control thread calls [`Host::step`] in a loop; everything there is non-blocking, so a peer
 //! that is silent, slow or hostile holds up nobody. Up to its hello a connection is [`Admission`]'s.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -24,14 +24,14 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
+use crate::MESSAGE_BYTES_MAX;
 use crate::alive::ALIVE;
 use crate::control::{ClientMessage, FABRIC_VERSION, MAGIC, Purpose, ServerMessage};
-use crate::grants::{ServedRegion, Token};
+use crate::grants::Token;
 use crate::port::{PortShared, TcpPort};
-use crate::region::HeapRegion;
+use crate::served_regions::ServedRegions;
 use crate::server_queue::{QueueHandle, ServerQueue};
 use crate::session::{Client, check_address, purpose, refusal};
-use crate::{MESSAGE_BYTES_MAX, REGIONS_MAX};
 
 /// How long a fence waits for requests that execute.
 const FENCE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -75,7 +75,7 @@ pub struct TcpHost {
     epoll: OwnedFd,
     disconnects: Arc<DisconnectQueue>,
     sessions: Mutex<Sessions>,
-    regions: Mutex<BTreeMap<RegionId, ServedRegion>>,
+    regions: Arc<ServedRegions>,
     ports: Mutex<Ports>,
 }
 
@@ -163,7 +163,7 @@ impl TcpHost {
                 leaving: Vec::new(),
                 next_client: 1,
             }),
-            regions: Mutex::default(),
+            regions: Arc::default(),
             ports: Mutex::default(),
         })
     }
@@ -204,7 +204,9 @@ impl TcpHost {
         let id = ClientId(sessions.next_client);
         sessions.next_client += 1;
         // A client that is gone before it was welcomed never was one.
-        let Ok(client) = Client::welcome(id, address, packets, &self.handshake) else { return Ok(()) };
+        let Ok(client) = Client::welcome(id, address, packets, &self.handshake, &self.regions) else {
+            return Ok(());
+        };
         sessions.by_connection.insert(connection, id);
         sessions.clients.insert(id, client);
         Ok(())
@@ -273,8 +275,9 @@ impl TcpHost {
     }
 
     fn attach(&self, client: &mut Client, region: RegionId) -> Result<(), Ending> {
-        let served = lock(&self.regions).get(&region).cloned();
-        let Some(served) = served else { return client.tell(&ServerMessage::NoSuchRegion { region }) };
+        let Some(served) = self.regions.get(region) else {
+            return client.tell(&ServerMessage::NoSuchRegion { region });
+        };
         match client.grants.grant(&served) {
             Ok(token) => {
                 let (rights, length_bytes) = (served.rights, served.region.words().len() as u64 * 8);
@@ -323,24 +326,32 @@ impl Host for TcpHost {
     }
 
     fn create_region(&self, length_bytes: u64, rights: RegionRights) -> Result<Arc<dyn Region>, FabricError> {
-        let mut regions = lock(&self.regions);
-        let id = regions.last_key_value().map_or(1, |(id, _)| id.0 + 1);
-        check_number(RegionId(id))?;
-        let region: Arc<dyn Region> = Arc::new(HeapRegion::create(RegionId(id), length_bytes)?);
-        regions.insert(RegionId(id), ServedRegion { region: Arc::clone(&region), rights });
-        Ok(region)
+        self.regions.create(length_bytes, rights)
     }
 
     fn export_region(&self, region: &Arc<dyn Region>, rights: RegionRights) -> Result<(), FabricError> {
-        check_number(region.id())?;
-        let mut regions = lock(&self.regions);
-        if regions.contains_key(&region.id()) {
-            let error = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
-            let remedy = "Let one host create all regions, and export each once";
-            return Err(os::system_error(format!("exporting {}", region.id()), &error, remedy));
+        self.regions.export(region, rights)
+    }
+
+    /// Clients learn of it by the answer to the first batch that names it. When this returns no verb touches
+    /// the region any more. A batch that names it and whose client is slow to take its results ends the
+    /// queue.
+    fn withdraw_region(&self, region: RegionId) -> Result<(), FabricError> {
+        let withdrawn = self.regions.withdraw(region);
+        drop(withdrawn.ok_or_else(|| FabricError::UnknownRegion { peer: Host::address(self), region })?);
+        // A client that attached it in between did so with the sessions locked: it is among these.
+        let sessions = lock(&self.sessions);
+        let grants: Vec<_> = sessions.clients.values().map(|client| Arc::clone(&client.grants)).collect();
+        drop(sessions);
+        for grants in &grants {
+            grants.revoke(region);
         }
-        regions.insert(region.id(), ServedRegion { region: Arc::clone(region), rights });
         Ok(())
+    }
+
+    /// Clients read it in the heading of whatever they are answered.
+    fn notify(&self, notice: u64) {
+        self.regions.notify(notice);
     }
 
     fn open_port(&self) -> Result<TcpPort, FabricError> {
@@ -440,12 +451,4 @@ impl Drop for TcpHost {
             self.end(&mut sessions, client, Ending::Stopped);
         }
     }
-}
-
-fn check_number(region: RegionId) -> Result<(), FabricError> {
-    if (1..REGIONS_MAX).contains(&region.0) {
-        return Ok(());
-    }
-    let error = std::io::Error::other(format!("{region} is not within 1 and {}", REGIONS_MAX - 1));
-    Err(os::system_error("serving a region".to_owned(), &error, "Make fewer, larger regions"))
 }

@@ -18,10 +18,10 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use crate::batch::{Awaited, OpenBatch};
 use crate::control::{ClientMessage, FABRIC_VERSION, MAGIC, Purpose, ServerMessage};
 use crate::frames::{Batch, FRAME_BYTES_MAX, HEADER_BYTES, Heading, VerbKind, first_frame, lines_of_bytes};
-use crate::grants::{Grants, ServedRegion, Token};
+use crate::grants::{Grants, Token};
 use crate::link::{AttachedRegion, Link, Welcome};
 use crate::queue::TcpQueue;
-use crate::region::HeapRegion;
+use crate::served_regions::{ServedRegion, ServedRegions};
 use crate::server_queue::{Buffers, ServerQueue, Visit, Work};
 use farsight_fabric_net::packets::{Packets, first_packet};
 use farsight_fabric_net::{Received, Stream, Waiting};
@@ -103,22 +103,33 @@ impl CallHandler for Echo {
     }
 }
 
-/// A token that stands in inputs for that of the region which may be changed, or may not.
+/// Tokens that stand in inputs for that of the region which may be changed, or may not.
 fn mark(rights: RegionRights) -> Token {
     [if rights == RegionRights::ReadOnly { 0xa1 } else { 0xa2 }; 16]
 }
 
+/// The token that stands for that of a region which is withdrawn.
+const WITHDRAWN: Token = [0xa3; 16];
+
 /// A server's end of a queue pair that is sent any bytes. It answers what was requested, touches nothing
 /// without a grant, and ends the queue at anything malformed.
 pub fn batches(data: &[u8]) {
-    let grants = Arc::new(Grants::default());
-    let regions = [RegionRights::ReadOnly, RegionRights::ReadWrite].map(|rights| {
-        let number = 1 + u32::from(rights == RegionRights::ReadWrite);
-        let region = HeapRegion::create(RegionId(number), REGION_BYTES).expect("memory");
-        let region: Arc<dyn Region> = Arc::new(region);
-        let served = ServedRegion { region: Arc::clone(&region), rights };
-        (mark(rights), grants.grant(&served).expect("a token"), region)
-    });
+    let served = Arc::new(ServedRegions::default());
+    served.notify(7);
+    let grants = Arc::new(Grants::new(Arc::clone(&served)));
+    let create = |mark: Token, rights| {
+        let region = served.create(REGION_BYTES, rights).expect("memory");
+        let token = grants.grant(&ServedRegion { region: Arc::clone(&region), rights }).expect("a token");
+        (mark, token, region)
+    };
+    let regions = [
+        create(mark(RegionRights::ReadOnly), RegionRights::ReadOnly),
+        create(mark(RegionRights::ReadWrite), RegionRights::ReadWrite),
+        create(WITHDRAWN, RegionRights::ReadWrite),
+    ];
+    let (_, _, withdrawn) = &regions[2];
+    served.withdraw(withdrawn.id());
+    grants.revoke(withdrawn.id());
     let mut input = data.get(..FRAME_BYTES_MAX).unwrap_or(data).to_vec();
     for (mark, token, _) in &regions {
         while let Some(at) = input.windows(16).position(|window| window == mark) {
@@ -151,11 +162,10 @@ pub fn batches(data: &[u8]) {
         }
     }
     check_answers(&arrived, &expected, ended.as_ref());
-    let (_, _, read_only) = &regions[0];
-    assert!(
-        read_only.words().iter().all(|word| word.load(Ordering::Relaxed) == 0),
-        "changed without a right"
-    );
+    for (_, _, region) in [&regions[0], &regions[2]] {
+        let is_unchanged = region.words().iter().all(|word| word.load(Ordering::Relaxed) == 0);
+        assert!(is_unchanged, "{} was changed without a right", region.id());
+    }
 }
 
 /// What each batch at the input's start is answered with, if it is not denied: sequence, verbs, and lengths
@@ -196,10 +206,10 @@ fn check_answers(arrived: &[u8], expected: &[(u64, usize, Vec<usize>)], ended: O
     };
     for (number, verbs, calls) in expected {
         if *verbs > 0 {
-            let Some(Heading::Completions { sequence, executed, denial, .. }) = next() else {
+            let Some(Heading::Completions { sequence, executed, denial, notice, .. }) = next() else {
                 panic!("no completions for batch {number}, ended {ended:?}");
             };
-            assert_eq!(sequence, *number);
+            assert_eq!((sequence, notice), (*number, 7));
             if denial.is_some() {
                 assert!((executed as usize) < *verbs && ended == Some(&Visit::Denied));
                 break;
@@ -207,7 +217,7 @@ fn check_answers(arrived: &[u8], expected: &[(u64, usize, Vec<usize>)], ended: O
             assert_eq!(executed as usize, *verbs);
         }
         for (index, length) in calls.iter().enumerate() {
-            let Some(Heading::Reply { sequence, verb, length_bytes }) = next() else {
+            let Some(Heading::Reply { sequence, verb, length_bytes, .. }) = next() else {
                 panic!("no reply to call {index} of batch {number}");
             };
             let got = (sequence, verb as usize, length_bytes as usize);
@@ -233,16 +243,21 @@ pub fn batch_seeds() -> Vec<Vec<u8>> {
     ];
     let mut seeds = Vec::new();
     for count in 1..=verbs.len() {
-        for rights in [RegionRights::ReadOnly, RegionRights::ReadWrite] {
+        for mark in [mark(RegionRights::ReadOnly), mark(RegionRights::ReadWrite), WITHDRAWN] {
             let (mut open, mut output) = (OpenBatch::default(), Vec::new());
             for round in 0..2 {
                 for (slot, (kind, count, words)) in verbs[..count].iter().enumerate() {
                     let (filter, completes) = (FILTER, true);
-                    let awaited = Awaited { slot, serial: 1, kind: *kind, count: *count, filter, completes };
-                    open.add(awaited, &mark(rights), 64 * round, words);
+                    let (serial, region, kind, count) = (1, 0, *kind, *count);
+                    let awaited = Awaited { slot, serial, kind, region, count, filter, completes };
+                    // Each batch but the first names another region besides.
+                    let other = round > 0 && slot.is_multiple_of(2);
+                    let token = if other { self::mark(RegionRights::ReadWrite) } else { mark };
+                    open.add(awaited, &token, 64 * round, words);
                 }
                 let (kind, completes) = (VerbKind::Call, true);
-                let call = Awaited { slot: 9, serial: 1, kind, count: 1, filter: FILTER, completes };
+                let call =
+                    Awaited { slot: 9, serial: 1, kind, region: 0, count: 1, filter: FILTER, completes };
                 open.add_call(call, &b"a request"[..count]);
                 open.finish(&mut output, |_| {});
             }
@@ -260,8 +275,8 @@ pub fn answers(data: &[u8]) {
     let link = Arc::new(Link::new("fuzz".to_owned(), Packets::new(control), welcome));
     let (stream, peer) = pair();
     let mut queue = TcpQueue::new(link, stream, Waiting::Asleep);
-    let attached =
-        AttachedRegion { token: [1; 16], rights: RegionRights::ReadWrite, length_bytes: REGION_BYTES };
+    let attached = AttachedRegion { token: [1; 16], length_bytes: REGION_BYTES, ..Default::default() };
+    let attached = AttachedRegion { rights: RegionRights::ReadWrite, is_withdrawn: false, ..attached };
     queue.know(REGION, attached);
     post_all(&mut queue);
     queue.doorbell().expect("a server that says nothing yet");
@@ -310,15 +325,20 @@ fn post_all(queue: &mut TcpQueue) {
 pub fn answer_seeds() -> Vec<Vec<u8>> {
     let bytes = |lines: &[Line]| farsight_base::words::bytes_of(lines).to_vec();
     // A line of findings, eight of READs, two of the part picked.
-    let good = Heading::Completions { sequence: 1, executed: 6, denial: None, lines: 11, words: 2, picks: 1 };
-    let denial = Some(crate::frames::Denial::NoGrant);
-    let denied = Heading::Completions { sequence: 1, executed: 2, denial, lines: 8, words: 0, picks: 0 };
-    let reply = Heading::Reply { sequence: 1, verb: 6, length_bytes: 5 };
+    let completions = |executed, denial, lines, words, picks, withdrawn| {
+        let (sequence, notice) = (1, 9);
+        Heading::Completions { sequence, executed, denial, lines, words, picks, withdrawn, notice }
+    };
+    let good = completions(6, None, 11, 2, 1, 0);
+    let denied = completions(2, Some(crate::frames::Denial::NoGrant), 8, 0, 0, 0);
+    let withdrawn = completions(6, None, 0, 0, 0, 1);
+    let reply = Heading::Reply { sequence: 1, verb: 6, length_bytes: 5, notice: 9 };
     let mut results = [Line([3; 8]); 12];
     results[0] = Line([5, 0, 0, 0, 0, 0, 0, 0]);
     vec![
         [bytes(&[good.encode()]), bytes(&results), bytes(&[reply.encode(), Line([1; 8])])].concat(),
         [bytes(&[denied.encode()]), bytes(&results[..8])].concat(),
+        [bytes(&[withdrawn.encode()]), bytes(&[reply.encode(), Line([1; 8])])].concat(),
         bytes(&[reply.encode(), Line([1; 8])]),
     ]
 }

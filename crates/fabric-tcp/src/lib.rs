@@ -29,6 +29,7 @@ mod output;
 mod port;
 mod queue;
 mod region;
+mod served_regions;
 mod server_queue;
 mod session;
 
@@ -46,8 +47,8 @@ const BATCH_VERBS_MAX: usize = 1024;
 const SLOTS: usize = BATCH_VERBS_MAX + 64;
 /// Bytes of the longest request or reply of a call.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
-/// Region numbers lie below this.
-const REGIONS_MAX: u32 = 4096;
+/// Regions that a server has at a time. Their numbers go on for ever.
+const REGIONS_MAX: usize = 8192;
 
 // Words and lines go over the wire as they lie in memory.
 const _: () = assert!(cfg!(target_endian = "little"), "this fabric's bytes are little-endian");

@@ -41,6 +41,15 @@ pub(crate) struct AttachedRegion {
     pub(crate) token: Token,
     pub(crate) rights: RegionRights,
     pub(crate) length_bytes: u64,
+    pub(crate) is_withdrawn: bool,
+}
+
+/// A region that the server has withdrawn.
+impl Default for AttachedRegion {
+    fn default() -> Self {
+        let (rights, length_bytes) = (RegionRights::ReadOnly, 0);
+        Self { token: Token::default(), rights, length_bytes, is_withdrawn: true }
+    }
 }
 
 /// One connection's shared state.
@@ -178,6 +187,11 @@ impl Link {
         FabricError::Protocol { peer: self.peer.clone(), what, expected: "an answer to it".to_owned(), got }
     }
 
+    /// Forgets a region: the server is asked once more if a queue pair attaches it.
+    pub(crate) fn forget(&self, region: RegionId) {
+        lock(&self.regions).remove(&region);
+    }
+
     /// The region, requested once a connection.
     pub(crate) fn attach(&self, region: RegionId) -> Result<AttachedRegion, FabricError> {
         const WHAT: &str = "attaching a region";
@@ -215,7 +229,7 @@ impl Link {
         }
         match message {
             ServerMessage::Attached { region: named, rights, length_bytes, token } if named == region => {
-                let attached = AttachedRegion { token, rights, length_bytes };
+                let attached = AttachedRegion { token, rights, length_bytes, is_withdrawn: false };
                 lock(&self.regions).insert(region, attached);
                 Ok(attached)
             }

@@ -25,11 +25,13 @@ pub(crate) struct Output {
     lines: Box<[Line]>,
     used: usize,
     sent_bytes: usize,
+    /// The newest number that clients are told, as far as this port knows: every heading carries it.
+    pub(crate) notice: u64,
 }
 
 impl Output {
     pub(crate) fn new() -> Self {
-        Self { lines: vec![Line::ZERO; OUTPUT_LINES].into(), used: 0, sent_bytes: 0 }
+        Self { lines: vec![Line::ZERO; OUTPUT_LINES].into(), used: 0, sent_bytes: 0, notice: 0 }
     }
 
     /// Lines that still have room.
@@ -76,7 +78,8 @@ impl Output {
 
     /// A reply, padded to lines with zeros.
     pub(crate) fn push_reply(&mut self, sequence: u64, verb: u32, reply: &[u8]) {
-        self.push(&Heading::Reply { sequence, verb, length_bytes: reply.len() as u32 });
+        let (length_bytes, notice) = (reply.len() as u32, self.notice);
+        self.push(&Heading::Reply { sequence, verb, length_bytes, notice });
         self.push_bytes(reply);
     }
 

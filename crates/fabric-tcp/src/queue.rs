@@ -9,6 +9,9 @@
 //! own slot yields [`FabricError::AccessDenied`], every verb posted after it [`FabricError::Disconnected`],
 //! and so does every doorbell after that batch's own.
 //!
+//! Protocol of a region that the server has withdrawn: its verbs fail, each in its slot. The first fail by
+//! the server's answer, the others here.
+//!
 //! Bounds: a doorbell that finds [`FRAMES_MAX`] frames unanswered, or [`UNSENT_BYTES_MAX`] bytes that the
 //! server has not taken, waits for the server first.
 
@@ -23,14 +26,14 @@ use std::time::Duration;
 use farsight_base::clock::{Clock, MonotonicNs, SystemClock};
 use farsight_base::{LINE_BYTES, Line, RegionId, RemoteAddress};
 use farsight_fabric::filter::{Filter, Filtered};
-use farsight_fabric::{FabricError, Guarantees, Meters, QueuePair, ReadMode, RegionRights, Slot};
+use farsight_fabric::{FabricError, Guarantees, Meters, QueuePair, ReadMode, RegionMap, RegionRights, Slot};
 use farsight_fabric_net::{Stream, Waiting};
 
 use crate::batch::{Awaited, OpenBatch, Sent, WRITE_WORDS_MAX};
 use crate::frames::VerbKind;
 use crate::inbox::Inbox;
 use crate::link::{AttachedRegion, Link};
-use crate::{GUARANTEES, MESSAGE_BYTES_MAX, REGIONS_MAX, SLOTS};
+use crate::{GUARANTEES, MESSAGE_BYTES_MAX, SLOTS};
 
 use answers::Arriving;
 use faults::Breakage;
@@ -57,8 +60,10 @@ enum Content {
     Denied,
     /// A verb posted after the queue broke.
     Flushed,
-    /// `at` is the number of a region that is not attached.
+    /// A verb on a region that is not attached.
     UnknownRegion,
+    /// A verb on a region that the server has withdrawn.
+    Withdrawn,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -92,8 +97,9 @@ pub struct TcpQueue {
     stream: Stream,
     waiting: Waiting,
     slots: Box<[Held]>,
-    /// By region number.
-    regions: Vec<Option<AttachedRegion>>,
+    regions: RegionMap<AttachedRegion>,
+    /// The newest number that the server told.
+    notice: u64,
     last_serial: u64,
     /// The open batch's number.
     batch: u64,
@@ -112,6 +118,8 @@ pub struct TcpQueue {
     arriving: Arriving,
     /// What the filtered READs of the frame that is being answered found.
     picks: Vec<u8>,
+    /// Regions of the oldest frame that are withdrawn, a bit each.
+    withdrawn: u16,
     /// Slots whose lines are staged.
     staged: usize,
     copied: Vec<Vec<Line>>,
@@ -129,7 +137,8 @@ impl TcpQueue {
             stream,
             waiting,
             slots: vec![NOTHING; SLOTS].into(),
-            regions: Vec::new(),
+            regions: RegionMap::default(),
+            notice: 0,
             last_serial: 0,
             batch: 1,
             open: OpenBatch::default(),
@@ -143,6 +152,7 @@ impl TcpQueue {
             inbox: Inbox::new(),
             arriving: Arriving::Heading,
             picks: Vec::new(),
+            withdrawn: 0,
             staged: 0,
             copied: vec![Vec::new(); SLOTS],
             replies: vec![Vec::new(); SLOTS],
@@ -154,14 +164,15 @@ impl TcpQueue {
 
     /// Makes a region addressable.
     pub(crate) fn know(&mut self, region: RegionId, attached: AttachedRegion) {
-        let index = region.0 as usize;
-        self.regions.resize_with(self.regions.len().max(index + 1), || None);
-        self.regions[index] = Some(attached);
+        self.regions.insert(region, attached);
     }
 
-    #[inline]
-    fn region(&self, region: RegionId) -> Option<&AttachedRegion> {
-        self.regions.get(region.0 as usize)?.as_ref()
+    /// Notes that the server has withdrawn a region: its verbs are refused here from now on.
+    fn let_go(&mut self, region: RegionId) {
+        self.link.forget(region);
+        if self.regions.get(region).is_some() {
+            self.regions.insert(region, AttachedRegion::default());
+        }
     }
 
     /// The lines of the completed READ in `slot`, where they lie until anything else arrives.
@@ -213,7 +224,7 @@ impl TcpQueue {
         let held = self.hold(slot, Content::Awaited, address);
         held.line_count = if kind.is_read() { (length_bytes / LINE_BYTES as u64) as u32 } else { 0 };
         let (count, serial) = (if kind.is_read() { held.line_count } else { 1 }, held.serial);
-        let awaited = Awaited { slot, serial, kind, count, filter, completes: true };
+        let awaited = Awaited { slot, serial, kind, region: 0, count, filter, completes: true };
         if kind != VerbKind::Write {
             return self.open.add(awaited, &region.token, address.offset_bytes, words);
         }
@@ -246,15 +257,28 @@ impl QueuePair for TcpQueue {
 
     fn attach(&mut self, region: RegionId) -> Result<u64, FabricError> {
         self.check(0)?;
-        if let Some(attached) = self.region(region) {
-            return Ok(attached.length_bytes);
-        }
-        if region.0 >= REGIONS_MAX {
-            return Err(FabricError::UnknownRegion { peer: self.link.peer().to_owned(), region });
+        match self.regions.get(region) {
+            // Its number never names another one: the server need not be asked.
+            Some(attached) if attached.is_withdrawn => {
+                return Err(FabricError::UnknownRegion { peer: self.link.peer().to_owned(), region });
+            }
+            Some(attached) => return Ok(attached.length_bytes),
+            None => {}
         }
         let attached = self.link.attach(region)?;
         self.know(region, attached);
         Ok(attached.length_bytes)
+    }
+
+    fn detach(&mut self, region: RegionId) {
+        if self.regions.remove(region).is_some() {
+            self.link.forget(region);
+        }
+    }
+
+    #[inline]
+    fn notice(&self) -> u64 {
+        self.notice
     }
 
     #[inline]
@@ -309,7 +333,8 @@ impl QueuePair for TcpQueue {
         self.batch_meters.calls += 1;
         self.batch_meters.call_bytes += request.len() as u64;
         let filter = Filter::default();
-        self.open.add_call(Awaited { slot, serial, kind, count: 1, filter, completes: true }, request);
+        let call = Awaited { slot, serial, kind, region: 0, count: 1, filter, completes: true };
+        self.open.add_call(call, request);
         Ok(())
     }
 
@@ -362,7 +387,9 @@ impl QueuePair for TcpQueue {
         match held.content {
             Content::Nothing | Content::Awaited => false,
             Content::Staged | Content::Copied | Content::Word | Content::Reply => true,
-            Content::Denied | Content::Flushed | Content::UnknownRegion => held.batch != self.batch,
+            Content::Denied | Content::Flushed | Content::UnknownRegion | Content::Withdrawn => {
+                held.batch != self.batch
+            }
         }
     }
 

@@ -185,6 +185,7 @@ impl ServerQueue {
         if !self.send_rest()? {
             return Ok(Visit::Blocked);
         }
+        work.buffers.output.notice = self.grants.notice();
         if self.awaits == Awaits::Finish && !self.has_room_for_call() {
             return Ok(if self.has_hung_up { Visit::Ended } else { Visit::Full });
         }
@@ -244,7 +245,8 @@ impl ServerQueue {
             return false;
         }
         let (sequence, verb) = (call.sequence, call.verb);
-        let heading = Heading::Reply { sequence, verb, length_bytes: got as u32 }.encode();
+        let (length_bytes, notice) = (got as u32, self.grants.notice());
+        let heading = Heading::Reply { sequence, verb, length_bytes, notice }.encode();
         self.unsent.extend_from_slice(bytes_of(&[heading]));
         self.unsent.extend_from_slice(reply);
         let padding = lines_of_bytes(got) * LINE_BYTES - got;

@@ -14,6 +14,7 @@ use farsight_fabric_net::{Ending, Handshake, os};
 
 use crate::control::{ClientMessage, Purpose, ServerMessage};
 use crate::grants::{Grants, Token};
+use crate::served_regions::ServedRegions;
 use crate::server_queue::QueueHandle;
 
 /// What a connection says that it is to become.
@@ -64,11 +65,13 @@ impl Client {
         address: IpAddr,
         mut packets: Packets,
         handshake: &Handshake,
+        served: &Arc<ServedRegions>,
     ) -> io::Result<Self> {
         let key = os::random()?;
         let welcome = ServerMessage::Welcome { epoch: handshake.epoch.0, client: id.0, key };
         packets.send(&welcome.encode())?;
-        Ok(Self { packets, address, key, grants: Arc::default(), queues: Vec::new() })
+        let grants = Arc::new(Grants::new(Arc::clone(served)));
+        Ok(Self { packets, address, key, grants, queues: Vec::new() })
     }
 
     /// What it has open.

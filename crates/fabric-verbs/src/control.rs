@@ -8,6 +8,8 @@
 //! [`FromServer::Refusal`] and closes. Afterwards the client asks one thing at a time and is answered, but
 //! for [`FromClient::CloseQueue`], which has no answer. Unasked the server sends [`FromServer::Goodbye`] when
 //! it stops, or [`FromServer::Dismissal`] to a client that it wants nothing more of, before it closes.
+//! Unasked, too, and at any time after the welcome, it sends [`FromServer::Withdrawn`] of a region that the
+//! client attached, and [`FromServer::Notice`].
 
 use farsight_base::RegionId;
 use farsight_fabric::RegionRights;
@@ -18,7 +20,7 @@ use crate::ibv::pair::{Endpoint, SEQUENCE_MASK};
 /// Opens every Hello: "FARVERBS".
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FARVERBS");
 /// Version of the control packets and of the frames of calls.
-pub(crate) const FABRIC_VERSION: u32 = 1;
+pub(crate) const FABRIC_VERSION: u32 = 2;
 
 /// What a client says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +42,8 @@ pub(crate) enum FromServer {
     Goodbye { text: String },
     Failed { text: String },
     Dismissal { text: String },
+    Withdrawn { region: RegionId },
+    Notice { number: u64 },
 }
 
 fn put_endpoint(packet: Writer, endpoint: &Endpoint) -> Writer {
@@ -132,6 +136,8 @@ impl FromServer {
             Self::Goodbye { text } => Writer::new(134).text(text),
             Self::Failed { text } => Writer::new(135).text(text),
             Self::Dismissal { text } => Writer::new(136).text(text),
+            Self::Withdrawn { region } => Writer::new(137).u32(region.0),
+            Self::Notice { number } => Writer::new(138).u64(*number),
         }
         .packet()
     }
@@ -158,6 +164,8 @@ impl FromServer {
             134 => Self::Goodbye { text: fields.text() },
             135 => Self::Failed { text: fields.text() },
             136 => Self::Dismissal { text: fields.text() },
+            137 => Self::Withdrawn { region: RegionId(fields.u32()?) },
+            138 => Self::Notice { number: fields.u64()? },
             kind => return Err(Unintelligible::Kind { kind }),
         };
         fields.end(message)
@@ -209,6 +217,8 @@ mod tests {
             FromServer::Goodbye { text: text() },
             FromServer::Failed { text: String::new() },
             FromServer::Dismissal { text: text() },
+            FromServer::Withdrawn { region: RegionId(9) },
+            FromServer::Notice { number: u64::MAX },
         ]
     }
 

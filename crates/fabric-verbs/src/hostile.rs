@@ -77,6 +77,8 @@ pub fn control_seeds() -> Vec<Vec<u8>> {
         FromServer::Goodbye { text: text() },
         FromServer::Failed { text: String::new() },
         FromServer::Dismissal { text: text() },
+        FromServer::Withdrawn { region },
+        FromServer::Notice { number: 4 },
     ];
     from_client.iter().map(FromClient::encode).chain(from_server.iter().map(FromServer::encode)).collect()
 }

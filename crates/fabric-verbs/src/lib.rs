@@ -46,8 +46,8 @@ pub use server::port::VerbsPort;
 
 /// Verbs that one batch holds.
 const SLOTS: usize = 256;
-/// Region numbers lie below this.
-const REGIONS_MAX: u32 = 4096;
+/// Regions that a server has at a time. Their numbers go on for ever.
+const REGIONS_MAX: usize = 8192;
 /// Calls that one queue pair has under way; more wait on the client's side.
 const CALLS_MAX: usize = 16;
 /// Bytes that a card is asked to take at once from where they are, instead of fetching them later.

@@ -61,6 +61,17 @@ pub enum FabricError {
         /// The region named.
         region: RegionId,
     },
+    /// A verb named a region that the peer has withdrawn: what was there is no more, and nothing takes its
+    /// number again.
+    #[error(
+        "{region} is withdrawn: {peer} no longer has what was there. Ask the server for its tables again"
+    )]
+    RegionWithdrawn {
+        /// The peer's address.
+        peer: String,
+        /// The region named.
+        region: RegionId,
+    },
     /// A request or reply larger than the fabric carries in one piece.
     #[error(
         "a message of {length_bytes} B exceeds this fabric's limit of {limit_bytes} B: send fewer operations a call"

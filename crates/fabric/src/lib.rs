@@ -11,6 +11,16 @@
 //! dead peer ends it with
 //! [`FabricError::Disconnected`].
 //!
+//! Protocol of withdrawing:
+//! 1. A host withdraws a region for good ([`Host::withdraw_region`]).
+//! 2. A client learns of it within a second, without a call: its verbs there fail with
+//!    [`FabricError::RegionWithdrawn`], each in its own slot. Until then they find the region's own bytes: no
+//!    other region gets its number, nor its memory while a client may reach that.
+//! 3. The client lets go ([`QueuePair::detach`]).
+//!
+//! With [`Host::notify`] a host tells all clients a number that only grows, which costs a client one load
+//! ([`QueuePair::notice`]).
+//!
 //! Protocol of a server: a [`Host`] owns the regions and hands a [`ServerPort`] to each worker. The worker
 //! drains calls from it in batches ([`ServerPort::serve`]) and sleeps in it when there are none
 //! ([`ServerPort::wait`]). A server that listens on several fabrics knows each as a [`Listener`].
@@ -40,6 +50,7 @@ mod meters;
 mod parked;
 mod queue_pair;
 mod region;
+mod region_map;
 mod server;
 mod share;
 
@@ -51,5 +62,6 @@ pub use meters::Meters;
 pub use parked::{PARKED_MAX, Parked, Parking, Ticket};
 pub use queue_pair::{Connection, QueuePair, ReadMode, Slot};
 pub use region::{Region, RegionRights};
+pub use region_map::RegionMap;
 pub use server::{Answer, CallHandler, Departure, Host, Lingering, ServerPort};
 pub use share::{Held, QUEUES_MAX, Share};

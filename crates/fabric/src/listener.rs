@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use farsight_base::{ClientId, Epoch};
+use farsight_base::{ClientId, Epoch, RegionId};
 
 use crate::{Departure, FabricError, Host, Region, RegionRights, ServerPort};
 
@@ -30,6 +30,15 @@ pub trait Listener: Send + Sync {
     /// # Errors
     /// As there.
     fn export_region(&self, region: &Arc<dyn Region>, rights: RegionRights) -> Result<(), FabricError>;
+
+    /// As [`Host::withdraw_region`].
+    ///
+    /// # Errors
+    /// As there.
+    fn withdraw_region(&self, region: RegionId) -> Result<(), FabricError>;
+
+    /// As [`Host::notify`].
+    fn notify(&self, notice: u64);
 
     /// As [`Host::open_port`].
     ///
@@ -84,6 +93,14 @@ impl<H: Host> Listener for H {
 
     fn export_region(&self, region: &Arc<dyn Region>, rights: RegionRights) -> Result<(), FabricError> {
         Host::export_region(self, region, rights)
+    }
+
+    fn withdraw_region(&self, region: RegionId) -> Result<(), FabricError> {
+        Host::withdraw_region(self, region)
+    }
+
+    fn notify(&self, notice: u64) {
+        Host::notify(self, notice);
     }
 
     fn open_port(&self) -> Result<Box<dyn ServerPort>, FabricError> {

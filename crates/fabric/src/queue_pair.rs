@@ -80,8 +80,17 @@ pub trait QueuePair {
     /// region already attached is free.
     ///
     /// # Errors
-    /// [`FabricError::UnknownRegion`] if the server has no such region.
+    /// [`FabricError::UnknownRegion`] if the server has no such region, or no longer.
     fn attach(&mut self, region: RegionId) -> Result<u64, FabricError>;
+
+    /// Forgets `region`: no verb reaches it until it is attached again. What was posted to it and is not
+    /// taken yet may fail with [`FabricError::UnknownRegion`]. With the last queue pair that detaches it the
+    /// connection forgets it, too. Free if it is not attached; never waits.
+    fn detach(&mut self, region: RegionId);
+
+    /// The newest number of which the server told all clients ([`Host::notify`](crate::Host::notify)), as far
+    /// as this queue pair has heard; zero if there is none. It only grows.
+    fn notice(&self) -> u64;
 
     /// Posts a READ of `line_count` lines at the line-aligned `from`. Over shared memory this prefetches.
     /// A wrong address is reported when the slot is taken.
@@ -238,7 +247,7 @@ pub trait QueuePair {
     /// [`Guarantees::read_before_completion`] it may fetch them only now.
     ///
     /// # Errors
-    /// [`FabricError::AccessDenied`], [`FabricError::UnknownRegion`].
+    /// [`FabricError::AccessDenied`], [`FabricError::UnknownRegion`], [`FabricError::RegionWithdrawn`].
     fn take_read(&mut self, slot: Slot, into: &mut [Line]) -> Result<(), FabricError>;
 
     /// [`QueuePair::take_read`] without a copy where the provider has the lines in private memory already;

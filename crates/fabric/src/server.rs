@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use farsight_base::{ClientId, Epoch};
+use farsight_base::{ClientId, Epoch, RegionId};
 
 use crate::{FabricError, Region, RegionRights, Ticket};
 
@@ -93,7 +93,7 @@ pub trait Host: Send + Sync {
     fn create_region(&self, length_bytes: u64, rights: RegionRights) -> Result<Arc<dyn Region>, FabricError>;
 
     /// Serves a region that another host of this process created, under the number that it has there: so one
-    /// server answers clients of several fabrics. The region lives as long as this host.
+    /// server answers clients of several fabrics. The region lives until this host withdraws it or ends.
     ///
     /// # Errors
     /// [`FabricError::System`] if this fabric cannot, or serves another region of that number already.
@@ -105,6 +105,21 @@ pub trait Host: Send + Sync {
             remedy: "Let this fabric's host create the regions".to_owned(),
         })
     }
+
+    /// Gives up a region: from now on no connection attaches it, and this host forgets it. Its number is never
+    /// given to another. Clients that have it attached are told: in a batch that one begins a second later or
+    /// after that, its verbs there fail with [`FabricError::RegionWithdrawn`]. Until then they may still find
+    /// the region's own bytes, and never others. The memory goes with the last [`Region`] of this process and
+    /// the last client that can reach it.
+    ///
+    /// # Errors
+    /// [`FabricError::UnknownRegion`] if this host serves no such region.
+    fn withdraw_region(&self, region: RegionId) -> Result<(), FabricError>;
+
+    /// Tells all clients a number, those connected now and those to come. It only grows: a smaller one than
+    /// before changes nothing. A batch that a client begins a second later or after that sees it
+    /// ([`QueuePair::notice`](crate::QueuePair::notice)).
+    fn notify(&self, notice: u64);
 
     /// The port of a new worker. Clients are spread over the ports that exist when they connect.
     ///

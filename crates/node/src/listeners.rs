@@ -1,11 +1,11 @@
 //! The fabrics and addresses at which one process listens.
 //!
 //! Invariant: there is at least one; the first has created every region, and the others serve each of them,
-//! too.
+//! too, until all of them withdraw it.
 
 use std::sync::Arc;
 
-use farsight_base::{ClientId, serving};
+use farsight_base::{ClientId, RegionId, serving};
 use farsight_fabric::{Departure, FabricError, Listener, Region, RegionRights};
 use farsight_protocol::ListenerStats;
 
@@ -69,10 +69,27 @@ impl Listeners {
         rights: RegionRights,
     ) -> Result<Arc<dyn Region>, FabricError> {
         let region = self.0[0].create_region(length_bytes, rights)?;
-        for other in &self.0[1..] {
-            other.export_region(&region, rights)?;
+        let exported = self.0[1..].iter().try_for_each(|other| other.export_region(&region, rights));
+        if let Err(error) = exported {
+            // Those that serve it already forget it; the others have nothing to forget.
+            let _ = self.withdraw_region(region.id());
+            return Err(error);
         }
         Ok(region)
+    }
+
+    /// Gives up a region at all of them, at each whatever the others say.
+    ///
+    /// # Errors
+    /// As [`Listener::withdraw_region`]: the first.
+    pub fn withdraw_region(&self, region: RegionId) -> Result<(), FabricError> {
+        let outcomes: Vec<_> = self.0.iter().map(|listener| listener.withdraw_region(region)).collect();
+        outcomes.into_iter().collect()
+    }
+
+    /// Tells the clients of all of them a number, as [`Listener::notify`] does.
+    pub fn notify(&self, notice: u64) {
+        self.0.iter().for_each(|listener| listener.notify(notice));
     }
 
     /// Ends a client, known by the number of [`Listeners::client_of`], and returns when none of its verbs

@@ -50,6 +50,8 @@ pub enum Bug {
     HintTrusted,
     /// What a split changes is not trained again.
     DroppedRetrain,
+    /// A server gives a region the number of one that it has withdrawn.
+    NumberReused,
     /// A call is answered before what it stored can be seen.
     AnsweredBeforeVisible,
     /// A key is shown before its value is written, and readers take what they find there.

@@ -14,3 +14,4 @@ mod killed;
 mod paths;
 mod roles;
 mod sealing;
+mod withdrawn;

@@ -29,6 +29,7 @@ fn play() {
             writing_client(socket);
         }
         "server" => server(socket),
+        "server that withdraws" => server_that_withdraws(socket),
         "server with a forked child" => {
             server_with_a_forked_child(socket);
         }
@@ -102,6 +103,29 @@ fn server(socket: &Path) {
     let region = server.host.create_region(4096, RegionRights::ReadOnly).expect("a region");
     region.words()[0].store(42, Ordering::Release);
     ready();
+    loop {
+        std::thread::park();
+    }
+}
+
+/// Serves two regions, whose words are 1 and 2, until somebody has connected for a while. Then it serves the
+/// first alone, a third whose words are 3, and the number 7.
+fn server_that_withdraws(socket: &Path) {
+    let server = Running::start(socket);
+    let create = |value: u64| {
+        let region = server.host.create_region(4096, RegionRights::ReadOnly).expect("a region");
+        region.words().iter().for_each(|word| word.store(value, Ordering::Release));
+        region
+    };
+    let _regions = [create(1), create(2)];
+    ready();
+    while server.host.client_count() == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    server.host.withdraw_region(RegionId(2)).expect("it was there");
+    let _third = create(3);
+    server.host.notify(7);
     loop {
         std::thread::park();
     }

@@ -44,18 +44,23 @@ pub(super) enum Arriving {
     },
 }
 
+/// The first `executed` verbs of a frame, but for those on regions that are withdrawn: they yield nothing.
+fn yielding(sent: &Sent, executed: usize, withdrawn: u16) -> impl Iterator<Item = &Awaited> {
+    sent.verbs[..executed].iter().filter(move |verb| !verb.is_withdrawn(withdrawn))
+}
+
 /// Words and filtered READs' findings that the first `executed` verbs of a frame yield.
-fn yields(sent: &Sent, executed: usize) -> (u64, u64) {
-    sent.verbs[..executed].iter().fold((0, 0), |(words, picks), verb| {
+fn yields(sent: &Sent, executed: usize, withdrawn: u16) -> (u64, u64) {
+    yielding(sent, executed, withdrawn).fold((0, 0), |(words, picks), verb| {
         (words + u64::from(verb.kind.is_atomic()), picks + u64::from(verb.kind == VerbKind::ReadFiltered))
     })
 }
 
 /// Lines that the first `executed` verbs of a frame yield, findings among them; `None` if one is impossible.
-fn yields_lines(sent: &Sent, executed: usize, picks: &[u8]) -> Option<u64> {
+fn yields_lines(sent: &Sent, executed: usize, withdrawn: u16, picks: &[u8]) -> Option<u64> {
     let mut found = picks.iter();
     let mut lines = lines_of_bytes(picks.len());
-    for verb in &sent.verbs[..executed] {
+    for verb in yielding(sent, executed, withdrawn) {
         if verb.kind == VerbKind::ReadFiltered {
             let word = *found.next()?;
             let is_picked = verb.filter.names(usize::from(word));
@@ -103,23 +108,30 @@ impl TcpQueue {
 
     /// What comes behind a heading; `None` if no frame under way expects it.
     #[inline]
-    fn announced(&self, heading: Heading) -> Option<Arriving> {
+    fn announced(&mut self, heading: Heading) -> Option<Arriving> {
         match heading {
-            Heading::Completions { sequence, executed, denial, lines, words, picks } => {
+            Heading::Completions { sequence, executed, denial, lines, words, picks, withdrawn, notice } => {
                 let frame = self.under_way.iter().position(|sent| sent.awaits_verbs)?;
                 let (sent, executed) = (&self.under_way[frame], executed as usize);
                 let total = sent.verbs.len();
                 let is_possible = if denial.is_none() { executed == total } else { executed < total };
                 let is_expected = sequence == sent.sequence
                     && is_possible
-                    && yields(sent, executed) == (u64::from(words), u64::from(picks));
+                    && yields(sent, executed, withdrawn) == (u64::from(words), u64::from(picks));
+                if is_expected {
+                    self.withdrawn = withdrawn;
+                    self.notice = self.notice.max(notice);
+                }
                 let (picks, lines) = (picks as usize, u64::from(lines));
                 is_expected.then_some(Arriving::Picks { frame, executed, denial, picks, lines })
             }
-            Heading::Reply { sequence, verb, length_bytes } => {
+            Heading::Reply { sequence, verb, length_bytes, notice } => {
                 let frame = self.under_way.binary_search_by_key(&sequence, |sent| sent.sequence).ok()?;
                 let (call, length_bytes) = (self.under_way[frame].call_of(verb)?, length_bytes as usize);
                 let is_expected = length_bytes <= MESSAGE_BYTES_MAX;
+                if is_expected {
+                    self.notice = self.notice.max(notice);
+                }
                 is_expected.then_some(Arriving::Reply { frame, call, length_bytes })
             }
         }
@@ -137,7 +149,7 @@ impl TcpQueue {
         let Some(range) = self.inbox.next(lines_of_bytes(count)) else { return Ok(false) };
         self.picks.clear();
         self.picks.extend_from_slice(&self.inbox.bytes(range)[..count]);
-        if yields_lines(&self.under_way[frame], executed, &self.picks) != Some(lines) {
+        if yields_lines(&self.under_way[frame], executed, self.withdrawn, &self.picks) != Some(lines) {
             let got = format!("{lines} lines, and for filtered READs {:?}", self.picks);
             return Err(self.unintelligible("completions", got));
         }
@@ -158,7 +170,7 @@ impl TcpQueue {
         let sent = &self.under_way[frame];
         while next < executed {
             let verb = sent.verbs[next];
-            if verb.kind.is_read() {
+            if verb.kind.is_read() && !verb.is_withdrawn(self.withdrawn) {
                 let (mut count, mut pick) = (verb.count as usize, None);
                 if verb.kind == VerbKind::ReadFiltered {
                     pick = Some(self.picks[filtered]).filter(|pick| *pick != NOT_PICKED);
@@ -179,7 +191,7 @@ impl TcpQueue {
             }
             next += 1;
         }
-        let word_count = yields_words(sent, executed);
+        let word_count = yields_words(sent, executed, self.withdrawn);
         let Some(words) = self.inbox.next(word_count.div_ceil(WORDS_PER_LINE)) else {
             self.arriving = Arriving::Verbs { frame, next, filtered, executed, denial };
             return false;
@@ -195,7 +207,8 @@ impl TcpQueue {
         sent.awaits_verbs = false;
         self.verbs_under_way -= 1;
         let mut found = self.inbox.lines(words).iter().flat_map(|line: &Line| line.0);
-        for verb in sent.verbs[..executed].iter().filter(|verb| !verb.kind.is_read()) {
+        let withdrawn = self.withdrawn;
+        for verb in yielding(sent, executed, withdrawn).filter(|verb| !verb.kind.is_read()) {
             let word = if verb.kind.is_atomic() { found.next().unwrap_or(0) } else { 0 };
             let held = &mut self.slots[verb.slot];
             if held.serial == verb.serial && verb.completes {
@@ -203,11 +216,31 @@ impl TcpQueue {
                 self.completed += 1;
             }
         }
-        if let Some(denial) = denial {
-            let rest: Vec<Awaited> = sent.verbs[executed..].to_vec();
+        let rest = denial.map(|denial| (sent.verbs[executed..].to_vec(), denial));
+        if withdrawn != 0 {
+            let lost = sent.verbs[..executed].iter().filter(|verb| verb.is_withdrawn(withdrawn));
+            let lost: Vec<Awaited> = lost.copied().collect();
+            self.lose(&lost);
+        }
+        if let Some((rest, denial)) = rest {
             self.deny_rest(&rest, denial);
         }
         self.retire(frame);
+    }
+
+    /// Verbs on regions that are withdrawn, by what the server says.
+    #[cold]
+    fn lose(&mut self, lost: &[Awaited]) {
+        for verb in lost {
+            let held = &mut self.slots[verb.slot];
+            if held.serial == verb.serial && verb.completes {
+                // Complete at once: the batch has been rung.
+                (held.content, held.batch) = (Content::Withdrawn, self.batch - 1);
+                self.completed += 1;
+                let region = held.address.region;
+                self.let_go(region);
+            }
+        }
     }
 
     /// What the server did not execute: the verb that it denied, and those behind it.
@@ -275,6 +308,6 @@ impl TcpQueue {
     }
 }
 
-fn yields_words(sent: &Sent, executed: usize) -> usize {
-    sent.verbs[..executed].iter().filter(|verb| verb.kind.is_atomic()).count()
+fn yields_words(sent: &Sent, executed: usize, withdrawn: u16) -> usize {
+    yielding(sent, executed, withdrawn).filter(|verb| verb.kind.is_atomic()).count()
 }

@@ -1,6 +1,6 @@
 //! What a queue pair refuses, and what it says once it is broken.
 
-use farsight_base::{LINE_BYTES, RegionId, RemoteAddress};
+use farsight_base::{LINE_BYTES, RemoteAddress};
 use farsight_fabric::{FabricError, Slot};
 
 use super::{Content, TcpQueue, allows, count};
@@ -11,6 +11,7 @@ use crate::link::AttachedRegion;
 pub(super) enum Refusal {
     Flushed,
     UnknownRegion,
+    Withdrawn,
     Denied(String),
 }
 
@@ -36,7 +37,10 @@ impl TcpQueue {
         if self.broken.is_some() {
             return Err(Refusal::Flushed);
         }
-        let region = *self.region(at.region).ok_or(Refusal::UnknownRegion)?;
+        let region = *self.regions.get(at.region).ok_or(Refusal::UnknownRegion)?;
+        if region.is_withdrawn {
+            return Err(Refusal::Withdrawn);
+        }
         let denied = |reason: String| Err(Refusal::Denied(reason));
         if !allows(region.rights, kind) {
             return denied("clients may only READ this region".to_owned());
@@ -68,13 +72,14 @@ impl TcpQueue {
         let content = match refusal {
             Refusal::Flushed => Content::Flushed,
             Refusal::UnknownRegion => Content::UnknownRegion,
+            Refusal::Withdrawn => Content::Withdrawn,
             Refusal::Denied(reason) => {
                 self.deny(self.batch, kind, at, length_bytes, reason);
                 Content::Denied
             }
         };
         self.batch_refused += 1;
-        self.hold(slot, content, at).at = u64::from(at.region.0);
+        self.hold(slot, content, at);
     }
 
     /// Breaks the queue over a verb of `batch`.
@@ -138,9 +143,12 @@ impl TcpQueue {
         let held = &self.slots[slot];
         let denied = self.broken.as_deref().and_then(|broken| broken.denied.clone());
         match (held.content, self.broken.as_deref()) {
-            (Content::UnknownRegion, _) => FabricError::UnknownRegion {
+            (Content::UnknownRegion, _) => {
+                FabricError::UnknownRegion { peer: self.link.peer().to_owned(), region: held.address.region }
+            }
+            (Content::Withdrawn, _) => FabricError::RegionWithdrawn {
                 peer: self.link.peer().to_owned(),
-                region: RegionId(held.at as u32),
+                region: held.address.region,
             },
             (Content::Denied, _) if let Some(denied) = denied => denied,
             (Content::Flushed | Content::Awaited, Some(broken)) => self.link.disconnected(&broken.reason),

@@ -5,7 +5,9 @@
 //! link fails. The reason stands before the word changes.
 //!
 //! Protocol: one watcher thread reads the control connection. It hands answers to the thread that asked, and
-//! ends the link when the server says so or hangs up. One question is under way at a time.
+//! ends the link when the server says so or hangs up. One question is under way at a time. Of withdrawn
+//! regions the watcher takes note where every verb of every queue looks, and it notes the newest number that
+//! is told.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,14 +16,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use farsight_base::sync::{AtomicU64, Ordering};
+use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
 use farsight_base::{Epoch, RegionId};
 use farsight_fabric::{FabricError, RegionRights};
 use farsight_fabric_net::os;
 use farsight_fabric_net::packets::{Next, Packets};
 use rustix::event::PollFlags;
 
-use crate::REGIONS_MAX;
 use crate::control::{FromClient, FromServer};
 use crate::ibv::memory::ProtectionDomain;
 
@@ -45,14 +46,52 @@ pub(crate) struct Welcome {
     pub(crate) client: u64,
 }
 
-/// A region as a client knows it.
-#[derive(Clone, Copy, Debug)]
+/// A region as a client knows it; by default one that is withdrawn.
+#[derive(Clone, Debug)]
 pub(crate) struct AttachedRegion {
     pub(crate) rights: RegionRights,
     pub(crate) length_bytes: u64,
     /// Where it begins in the server's memory.
     pub(crate) address: u64,
     pub(crate) key: u32,
+    /// What all queues that know the region share; none if it is withdrawn.
+    withdrawn: Option<Arc<AtomicBool>>,
+}
+
+impl Default for AttachedRegion {
+    fn default() -> Self {
+        Self { rights: RegionRights::ReadOnly, length_bytes: 0, address: 0, key: 0, withdrawn: None }
+    }
+}
+
+impl AttachedRegion {
+    /// True once this client has heard that the server has withdrawn it.
+    #[inline]
+    pub(crate) fn is_withdrawn(&self) -> bool {
+        // Relaxed: nothing comes with it. Its key opens nothing else in any case.
+        self.withdrawn.as_ref().is_none_or(|withdrawn| withdrawn.load(Ordering::Relaxed))
+    }
+
+    fn withdraw(&self) {
+        if let Some(withdrawn) = &self.withdrawn {
+            // Relaxed: as above.
+            withdrawn.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// True if no queue knows it.
+    fn is_alone(&self) -> bool {
+        self.withdrawn.as_ref().is_none_or(|withdrawn| Arc::strong_count(withdrawn) == 1)
+    }
+}
+
+/// What a connection has attached.
+#[derive(Default, Debug)]
+struct Attached {
+    by_id: BTreeMap<RegionId, AttachedRegion>,
+    /// The region in question at the server, and whether it was withdrawn meanwhile: the watcher, which hands
+    /// over the answer, waits for nobody.
+    wanted: Option<(RegionId, bool)>,
 }
 
 /// One connection's shared state.
@@ -70,7 +109,11 @@ pub(crate) struct Link {
     ending: OnceLock<FabricError>,
     /// Held from a question to its answer.
     answers: Mutex<Receiver<FromServer>>,
-    regions: Mutex<BTreeMap<RegionId, AttachedRegion>>,
+    regions: Mutex<Attached>,
+    /// Held while a region is requested.
+    attaching: Mutex<()>,
+    /// The newest number that the server told.
+    notice: AtomicU64,
 }
 
 impl Link {
@@ -92,6 +135,8 @@ impl Link {
             ending: OnceLock::new(),
             answers: Mutex::new(answers),
             regions: Mutex::default(),
+            attaching: Mutex::default(),
+            notice: AtomicU64::new(0),
         }
     }
 
@@ -178,6 +223,11 @@ impl Link {
                 Ok(FromServer::Dismissal { text }) => {
                     return self.end_with(FabricError::Dismissed { peer: self.peer.clone(), reason: text });
                 }
+                Ok(FromServer::Withdrawn { region }) => self.withdraw(region),
+                Ok(FromServer::Notice { number }) => {
+                    // Relaxed: a number that stands for itself.
+                    self.notice.fetch_max(number, Ordering::Relaxed);
+                }
                 // Nobody asks any more once the receiver is gone.
                 Ok(answer) => drop(answers.send(answer)),
                 Err(error) => return self.end(&format!("the server said what is no message: {error}")),
@@ -224,32 +274,71 @@ impl Link {
         FabricError::Protocol { peer: self.peer.clone(), what, expected: "an answer to it".to_owned(), got }
     }
 
+    /// The newest number that the server told.
+    pub(crate) fn notice(&self) -> u64 {
+        // Relaxed: as in `watch`.
+        self.notice.load(Ordering::Relaxed)
+    }
+
+    /// The server has withdrawn a region.
+    fn withdraw(&self, region: RegionId) {
+        let mut regions = lock(&self.regions);
+        match regions.by_id.remove(&region) {
+            Some(attached) => attached.withdraw(),
+            None => {
+                if let Some((_, is_withdrawn)) = regions.wanted.as_mut().filter(|(id, _)| *id == region) {
+                    *is_withdrawn = true;
+                }
+            }
+        }
+    }
+
+    /// Takes back what a queue knew: with the last one's the connection forgets the region.
+    pub(crate) fn detach(&self, region: RegionId, known: AttachedRegion) {
+        let mut regions = lock(&self.regions);
+        drop(known);
+        if regions.by_id.get(&region).is_some_and(AttachedRegion::is_alone) {
+            regions.by_id.remove(&region);
+        }
+    }
+
     /// Where the region lies and under which key, asked once a connection.
     pub(crate) fn attach(&self, region: RegionId) -> Result<AttachedRegion, FabricError> {
-        const WHAT: &str = "attaching a region";
         self.check()?;
-        let unknown = || FabricError::UnknownRegion { peer: self.peer.clone(), region };
-        if region.0 >= REGIONS_MAX {
-            return Err(unknown());
+        let _attaching = lock(&self.attaching);
+        {
+            let mut regions = lock(&self.regions);
+            if let Some(attached) = regions.by_id.get(&region) {
+                return Ok(attached.clone());
+            }
+            regions.wanted = Some((region, false));
         }
+        let asked = self.ask_for(region);
         let mut regions = lock(&self.regions);
-        if let Some(attached) = regions.get(&region) {
-            return Ok(*attached);
+        let is_withdrawn = regions.wanted.take().is_some_and(|(_, is_withdrawn)| is_withdrawn);
+        let attached = asked?;
+        if is_withdrawn {
+            return Err(FabricError::UnknownRegion { peer: self.peer.clone(), region });
         }
-        let attached = match self.ask(FromClient::Attach { region }, WHAT, ATTACH_TIMEOUT)? {
+        regions.by_id.insert(region, attached.clone());
+        Ok(attached)
+    }
+
+    fn ask_for(&self, region: RegionId) -> Result<AttachedRegion, FabricError> {
+        const WHAT: &str = "attaching a region";
+        match self.ask(FromClient::Attach { region }, WHAT, ATTACH_TIMEOUT)? {
             FromServer::Attached { region: named, rights, length_bytes, address, key }
                 if named == region && address.checked_add(length_bytes).is_some() =>
             {
-                AttachedRegion { rights, length_bytes, address, key }
+                let withdrawn = Some(Arc::default());
+                Ok(AttachedRegion { rights, length_bytes, address, key, withdrawn })
             }
-            FromServer::NoSuchRegion { region: named } if named == region => return Err(unknown()),
-            FromServer::Failed { text } => {
-                return Err(failed(&format!("attaching {region} of {}", self.peer), text));
+            FromServer::NoSuchRegion { region: named } if named == region => {
+                Err(FabricError::UnknownRegion { peer: self.peer.clone(), region })
             }
-            other => return Err(self.unintelligible(WHAT, format!("{other:?}"))),
-        };
-        regions.insert(region, attached);
-        Ok(attached)
+            FromServer::Failed { text } => Err(failed(&format!("attaching {region} of {}", self.peer), text)),
+            other => Err(self.unintelligible(WHAT, format!("{other:?}"))),
+        }
     }
 }
 

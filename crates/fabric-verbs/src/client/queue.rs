@@ -16,6 +16,8 @@
 //! Equal even stamps mean that no write began or ended in between (versions only grow), so the copy is a
 //! snapshot.
 
+mod target;
+
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -26,7 +28,7 @@ use farsight_base::sync::Ordering;
 use farsight_base::words::{CopyMode, copy_lines};
 use farsight_base::{LINE_BYTES, Line, RegionId, RemoteAddress, WORDS_PER_LINE};
 use farsight_fabric::lane::STALL_TIMEOUT;
-use farsight_fabric::{FabricError, Guarantees, Meters, QueuePair, ReadMode, RegionRights, Slot};
+use farsight_fabric::{FabricError, Guarantees, Meters, QueuePair, ReadMode, RegionMap, Slot};
 use farsight_fabric_net::{Waiting, os};
 use rustix::event::PollFlags;
 
@@ -82,7 +84,7 @@ pub struct VerbsQueue {
     completions: Arc<CompletionQueue>,
     arena: Arena,
     link: Arc<Link>,
-    regions: Vec<Option<AttachedRegion>>,
+    regions: RegionMap<AttachedRegion>,
     slots: Slots,
     chain: Chain,
     under_way: VecDeque<UnderWay>,
@@ -140,7 +142,7 @@ impl VerbsQueue {
             completions,
             arena,
             link: Arc::clone(link),
-            regions: Vec::new(),
+            regions: RegionMap::default(),
             slots: Slots::new(),
             chain: Chain::default(),
             under_way: VecDeque::new(),
@@ -157,53 +159,6 @@ impl VerbsQueue {
             found: Box::new([WorkCompletion::default(); COMPLETIONS_PER_POLL]),
             clock: SystemClock::new(),
         })
-    }
-
-    fn region(&self, region: RegionId) -> Option<AttachedRegion> {
-        *self.regions.get(region.0 as usize)?
-    }
-
-    /// What the client believes of an attached region.
-    #[cfg(test)]
-    pub(super) fn region_mut(&mut self, region: RegionId) -> &mut AttachedRegion {
-        self.regions[region.0 as usize].as_mut().expect("an attached region")
-    }
-
-    /// Where the server's card finds `length_bytes` at `at`, and under which key; `None`, with the slot
-    /// marked, if the verb may not go there.
-    fn target(
-        &mut self,
-        slot: Slot,
-        verb: &'static str,
-        at: RemoteAddress,
-        length_bytes: u64,
-        unit_bytes: u64,
-    ) -> Option<(u64, u32)> {
-        if self.slots.is_broken() {
-            self.slots.leave(slot, Content::Flushed);
-            return None;
-        }
-        let Some(region) = self.region(at.region) else {
-            self.slots.leave(slot, Content::UnknownRegion(at.region));
-            return None;
-        };
-        let denied = |reason: String| FabricError::AccessDenied { verb, address: at, length_bytes, reason };
-        let end = at.offset_bytes.checked_add(length_bytes);
-        let reason = if verb != "READ" && region.rights != RegionRights::ReadWrite {
-            "clients may only READ this region".to_owned()
-        } else if !at.offset_bytes.is_multiple_of(unit_bytes) {
-            format!("the address is no multiple of {unit_bytes} B")
-        } else if verb == "READ" && length_bytes > u64::from(u16::MAX) * LINE_BYTES as u64 {
-            format!("one READ fetches at most {} lines", u16::MAX)
-        } else if end.is_none_or(|end| end > region.length_bytes) {
-            format!("the region ends at {:#x}", region.length_bytes)
-        } else {
-            return Some((region.address + at.offset_bytes, region.key));
-        };
-        let denied = denied(reason);
-        self.slots.break_down(format!("an earlier verb was refused: {denied}"), Some(denied));
-        self.slots.leave(slot, Content::Denied);
-        None
     }
 
     /// What posting came to for want of memory.
@@ -490,16 +445,28 @@ impl QueuePair for VerbsQueue {
     fn attach(&mut self, region: RegionId) -> Result<u64, FabricError> {
         self.slots.check(&self.link, 0)?;
         self.link.check_owner()?;
-        if let Some(known) = self.region(region) {
-            return Ok(known.length_bytes);
+        match self.regions.get(region) {
+            // Its number never names another one: the server need not be asked.
+            Some(known) if known.is_withdrawn() => {
+                return Err(FabricError::UnknownRegion { peer: self.link.peer().to_owned(), region });
+            }
+            Some(known) => return Ok(known.length_bytes),
+            None => {}
         }
         let attached = self.link.attach(region)?;
-        let index = region.0 as usize;
-        if self.regions.len() <= index {
-            self.regions.resize(index + 1, None);
+        let length_bytes = attached.length_bytes;
+        self.regions.insert(region, attached);
+        Ok(length_bytes)
+    }
+
+    fn detach(&mut self, region: RegionId) {
+        if let Some(known) = self.regions.remove(region) {
+            self.link.detach(region, known);
         }
-        self.regions[index] = Some(attached);
-        Ok(attached.length_bytes)
+    }
+
+    fn notice(&self) -> u64 {
+        self.link.notice()
     }
 
     fn post_read(&mut self, slot: Slot, from: RemoteAddress, line_count: usize, mode: ReadMode) {

@@ -27,6 +27,8 @@ pub(super) enum Content {
     /// A verb posted after the queue broke.
     Flushed,
     UnknownRegion(RegionId),
+    /// A verb on a region that is withdrawn.
+    Withdrawn(RegionId),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -129,7 +131,9 @@ impl Slots {
         match posted.content {
             Content::Nothing | Content::AwaitedCall => false,
             Content::AnsweredCall => true,
-            Content::Denied | Content::Flushed | Content::UnknownRegion(_) => posted.batch < self.batch,
+            Content::Denied | Content::Flushed | Content::UnknownRegion(_) | Content::Withdrawn(_) => {
+                posted.batch < self.batch
+            }
             Content::Read { .. } | Content::Write | Content::Atomic => posted.batch < self.complete_before,
         }
     }
@@ -140,6 +144,9 @@ impl Slots {
         match (self.content(slot), self.broken.as_deref()) {
             (Content::UnknownRegion(region), _) => {
                 FabricError::UnknownRegion { peer: link.peer().to_owned(), region }
+            }
+            (Content::Withdrawn(region), _) => {
+                FabricError::RegionWithdrawn { peer: link.peer().to_owned(), region }
             }
             (Content::Denied, Some(Breakage { denied: Some(denied), .. })) => denied.clone(),
             (Content::Flushed, Some(broken)) => link.disconnected(&broken.reason),

@@ -8,7 +8,7 @@
 //! making of queue pairs, so a client that is silent, slow or hostile holds up nobody. Up to its hello a
 //! connection is [`Admission`]'s, and takes the place of no client.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -40,6 +40,9 @@ const FENCE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the end of a request that executes for a client which has ended is waited for at a time.
 const LEAVING_PAUSE: Duration = Duration::from_millis(1);
 const FENCED: &str = "the server fenced this client";
+/// How long the keys of a withdrawn region are good. Clients hear of it within a second; what they have under
+/// way then gets another.
+const KEYS_LAST: Duration = Duration::from_secs(2);
 /// Questions of one client answered before others have their turn.
 const TURN: usize = 32;
 /// Clients connected at a time.
@@ -97,7 +100,7 @@ pub struct VerbsHost {
     epoll: OwnedFd,
     disconnects: Arc<DisconnectQueue>,
     sessions: Mutex<Sessions>,
-    regions: Mutex<Vec<Offer>>,
+    regions: Mutex<Offers>,
     ports: Mutex<Ports>,
 }
 
@@ -107,6 +110,18 @@ struct Sessions {
     by_id: HashMap<ClientId, Session>,
     /// Ended, and not yet told to the server.
     leaving: Vec<(ClientId, Vec<Arc<ServerQueue>>)>,
+    /// Withdrawn, and until when their keys are good, the first one's end first.
+    withdrawn: VecDeque<(Instant, Offer)>,
+    /// The newest number that all clients are told.
+    notice: u64,
+}
+
+/// The regions that clients may attach.
+#[derive(Debug, Default)]
+struct Offers {
+    by_id: BTreeMap<RegionId, Offer>,
+    /// The greatest number that a region has had: none has one again.
+    last: u32,
 }
 
 #[derive(Debug, Default)]
@@ -121,7 +136,9 @@ impl Sessions {
         if !self.leaving.is_empty() {
             return LEAVING_PAUSE;
         }
-        self.admission.due().map_or(os::SLEEP_MAX, |due| due.saturating_duration_since(Instant::now()))
+        let keys_end = self.withdrawn.front().map(|(due, _)| *due);
+        let due = self.admission.due().into_iter().chain(keys_end).min();
+        due.map_or(os::SLEEP_MAX, |due| due.saturating_duration_since(Instant::now()))
     }
 
     /// The clients that have ended and of whose requests none executes any more.
@@ -178,7 +195,13 @@ impl VerbsHost {
             tenants: Tenants::new(device, options.tls.is_some()).map_err(&listening)?,
             epoll,
             disconnects: Arc::new(DisconnectQueue::new(wake)),
-            sessions: Mutex::new(Sessions { admission, by_id: HashMap::new(), leaving: Vec::new() }),
+            sessions: Mutex::new(Sessions {
+                admission,
+                by_id: HashMap::new(),
+                leaving: Vec::new(),
+                withdrawn: VecDeque::new(),
+                notice: 0,
+            }),
             regions: Mutex::default(),
             ports: Mutex::default(),
         })
@@ -227,7 +250,9 @@ impl VerbsHost {
         match tenant {
             Ok(tenant) => {
                 // A client that is gone before it was welcomed never was one.
-                let Ok(session) = Session::welcome(id, packets, tenant, &self.handshake) else { return };
+                let notice = sessions.notice;
+                let session = Session::welcome(id, packets, tenant, &self.handshake, notice);
+                let Ok(session) = session else { return };
                 sessions.by_id.insert(id, session);
                 // A hello may have a question right behind it.
                 self.attend(sessions, id);
@@ -281,7 +306,7 @@ impl VerbsHost {
 
     /// Tells where a region is, if it is registered for the client's tenant.
     fn attach(&self, session: &mut Session, id: RegionId) -> Result<(), Ending> {
-        let offer = lock(&self.regions).iter().find(|offer| offer.region.id() == id).cloned();
+        let offer = lock(&self.regions).by_id.get(&id).cloned();
         let Some(offer) = &offer else {
             session.asked = None;
             return session.tell(&FromServer::NoSuchRegion { region: id });
@@ -291,6 +316,9 @@ impl VerbsHost {
             if offer.is_prepared() { session.tenant.attach(offer, &self.disconnects) } else { None };
         let Some(attached) = attached else { return Ok(()) };
         session.asked = None;
+        if attached.is_ok() {
+            session.attached.insert(id);
+        }
         session.tell(&match attached {
             Ok(region) => FromServer::Attached {
                 region: id,
@@ -369,17 +397,22 @@ impl VerbsHost {
         let id = region.id();
         let preparing = {
             let mut regions = lock(&self.regions);
-            if regions.iter().any(|other| other.region.id() == id) {
+            if regions.by_id.len() >= REGIONS_MAX {
+                let error = std::io::Error::other(format!("there are {REGIONS_MAX} already"));
+                return Err(os::system_error("serving a region", &error, "Make fewer, larger regions"));
+            }
+            if regions.by_id.contains_key(&id) {
                 let error = std::io::Error::other("another region has that number");
                 let remedy = "Create regions before others are exported here";
                 return Err(os::system_error(format!("exporting {id}"), &error, remedy));
             }
             let offer = Offer::new(Arc::clone(region), rights);
             let preparing = self.tenants.prepare(&offer, take_memory, &self.disconnects)?;
-            regions.push(offer);
+            regions.by_id.insert(id, offer);
+            regions.last = regions.last.max(id.0);
             preparing
         };
-        preparing.wait().inspect_err(|_| lock(&self.regions).retain(|offer| offer.region.id() != id))
+        preparing.wait().inspect_err(|_| drop(lock(&self.regions).by_id.remove(&id)))
     }
 
     fn next_port(&self) -> Option<Arc<PortShared>> {
@@ -402,6 +435,27 @@ impl VerbsHost {
     fn notice_ports(&self) {
         for port in lock(&self.ports).open.iter().filter_map(Weak::upgrade) {
             port.notice();
+        }
+    }
+
+    /// Tells clients what was not asked. One that does not read what it is sent has to go.
+    fn tell_all(&self, sessions: &mut Sessions, news: impl Fn(&mut Session) -> Option<FromServer>) {
+        let tell = |session: &mut Session| {
+            let told = news(session).map_or(Ok(()), |message| session.tell(&message));
+            told.err().map(|ending| (session.id, ending))
+        };
+        let deaf: Vec<(ClientId, Ending)> = sessions.by_id.values_mut().filter_map(tell).collect();
+        for (client, ending) in deaf {
+            self.end(sessions, client, ending);
+        }
+    }
+
+    /// Takes the keys of regions away that were withdrawn long enough ago.
+    fn revoke_keys(&self, sessions: &mut Sessions) {
+        let now = Instant::now();
+        let due = sessions.withdrawn.partition_point(|(due, _)| *due <= now);
+        for (_, offer) in sessions.withdrawn.drain(..due) {
+            self.tenants.withdraw(offer);
         }
     }
 
@@ -452,11 +506,10 @@ impl Host for VerbsHost {
     }
 
     fn create_region(&self, length_bytes: u64, rights: RegionRights) -> Result<Arc<dyn Region>, FabricError> {
-        let id = lock(&self.regions).iter().map(|offer| offer.region.id().0).max().unwrap_or(0) + 1;
-        if id >= REGIONS_MAX {
-            let error = std::io::Error::other(format!("there are {} already", id - 1));
-            return Err(os::system_error("creating a region", &error, "Make fewer, larger regions"));
-        }
+        let id = lock(&self.regions).last.checked_add(1).ok_or_else(|| {
+            let error = std::io::Error::other("all numbers of regions have been used");
+            os::system_error("creating a region", &error, "Start the server again")
+        })?;
         let own = Arc::new(OwnRegion::create(RegionId(id), length_bytes)?);
         let region = Arc::clone(&own) as Arc<dyn Region>;
         self.offer(&region, rights, move || own.take_memory())?;
@@ -467,6 +520,29 @@ impl Host for VerbsHost {
     /// client attaches it, and stay what they are, small or huge.
     fn export_region(&self, region: &Arc<dyn Region>, rights: RegionRights) -> Result<(), FabricError> {
         self.offer(region, rights, || ())
+    }
+
+    /// Clients are told by their control connections. The region's keys are good for [`KEYS_LAST`] more, so
+    /// that what an honest client has under way ends well. After that the card refuses them, and a queue pair
+    /// that uses one ends with its connection. [`Host::step`] sees to that.
+    fn withdraw_region(&self, region: RegionId) -> Result<(), FabricError> {
+        let offer = lock(&self.regions).by_id.remove(&region);
+        let offer = offer.ok_or_else(|| FabricError::UnknownRegion { peer: Host::address(self), region })?;
+        let mut sessions = lock(&self.sessions);
+        sessions.withdrawn.push_back((Instant::now() + KEYS_LAST, offer));
+        self.tell_all(&mut sessions, |session| {
+            session.attached.remove(&region).then_some(FromServer::Withdrawn { region })
+        });
+        os::signal(&self.disconnects.wake);
+        Ok(())
+    }
+
+    fn notify(&self, notice: u64) {
+        let mut sessions = lock(&self.sessions);
+        if notice > sessions.notice {
+            sessions.notice = notice;
+            self.tell_all(&mut sessions, |_| Some(FromServer::Notice { number: notice }));
+        }
     }
 
     fn open_port(&self) -> Result<VerbsPort, FabricError> {
@@ -502,6 +578,7 @@ impl Host for VerbsHost {
             sessions.admission.accept(&self.epoll)?;
         }
         self.attend_to_time_and_disconnects(&mut sessions);
+        self.revoke_keys(&mut sessions);
         Ok(sessions.take_departed())
     }
 

@@ -3,6 +3,7 @@
 //! Invariant: a session begins with a hello that was understood. Before that there is a connection, which is
 //! no client.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use farsight_base::{ClientId, RegionId};
@@ -33,6 +34,8 @@ pub(super) struct Session {
     pub(super) asked: Option<Asked>,
     /// Whose client it is.
     pub(super) tenant: Arc<Tenant>,
+    /// Regions that it was told of and that are not withdrawn.
+    pub(super) attached: BTreeSet<RegionId>,
     /// Its turn ended before all that it says was heard.
     pub(super) has_more: bool,
 }
@@ -60,10 +63,15 @@ impl Session {
         packets: Packets,
         tenant: Arc<Tenant>,
         handshake: &Handshake,
+        notice: u64,
     ) -> Result<Self, Ending> {
-        let mut session =
-            Self { id, packets, queues: Vec::new(), receives: None, asked: None, tenant, has_more: false };
+        let (queues, receives, asked) = (Vec::new(), None, None);
+        let (attached, has_more) = (BTreeSet::new(), false);
+        let mut session = Self { id, packets, queues, receives, asked, tenant, attached, has_more };
         session.tell(&FromServer::Welcome { epoch: handshake.epoch.0, client: id.0 })?;
+        if notice > 0 {
+            session.tell(&FromServer::Notice { number: notice })?;
+        }
         Ok(session)
     }
 

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use farsight_base::RegionId;
 use farsight_base::report::report;
+use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_fabric::{FabricError, Region, RegionRights};
 use farsight_fabric_net::{DisconnectQueue, os};
 
@@ -35,6 +36,7 @@ pub(super) struct Offer {
     pub(super) region: Arc<dyn Region>,
     pub(super) rights: RegionRights,
     prepared: Arc<OnceLock<()>>,
+    withdrawn: Arc<AtomicBool>,
 }
 
 /// A region's preparation under way.
@@ -52,7 +54,7 @@ impl Preparing {
 
 impl Offer {
     pub(super) fn new(region: Arc<dyn Region>, rights: RegionRights) -> Self {
-        Self { region, rights, prepared: Arc::default() }
+        Self { region, rights, prepared: Arc::default(), withdrawn: Arc::default() }
     }
 
     /// True once clients may attach it.
@@ -94,8 +96,30 @@ impl Tenant {
 
     fn register(&self, offer: &Offer) -> Result<(), FabricError> {
         let served = ServedRegion::new(&self.domain, Arc::clone(&offer.region), offer.rights)?;
-        self.regions().insert(offer.region.id(), Registration::Done(Arc::new(served)));
+        self.note(offer, Registration::Done(Arc::new(served)));
         Ok(())
+    }
+
+    /// Notes how far a region is, unless it has been withdrawn meanwhile.
+    fn note(&self, offer: &Offer, registration: Registration) {
+        let mut regions = self.regions();
+        // Relaxed: the mutex orders it. Partner: the store in `withdraw`.
+        if offer.withdrawn.load(Ordering::Relaxed) {
+            regions.remove(&offer.region.id());
+        } else {
+            regions.insert(offer.region.id(), registration);
+        }
+    }
+
+    /// Takes a region's key away. A card refuses it from now on.
+    fn withdraw(&self, offer: &Offer) {
+        let mut regions = self.regions();
+        // Relaxed: as in `note`: either that finds it set, or the region is removed here.
+        offer.withdrawn.store(true, Ordering::Relaxed);
+        let withdrawn = regions.remove(&offer.region.id());
+        drop(regions);
+        // The last reference deregisters it, which takes as long as it is large.
+        drop(withdrawn);
     }
 
     /// The region as this tenant's clients name it, or why there can be no such thing; `None` while it is
@@ -123,7 +147,7 @@ impl Tenant {
         let (tenant, offer, disconnects) = (Arc::clone(self), offer.clone(), Arc::clone(disconnects));
         let registering = move || {
             if let Err(error) = tenant.register(&offer) {
-                tenant.regions().insert(id, Registration::Failed(error.to_string()));
+                tenant.note(&offer, Registration::Failed(error.to_string()));
             }
             os::signal(&disconnects.wake);
         };
@@ -170,6 +194,21 @@ impl Tenants {
         let tenant = Tenant::new(&self.device)?;
         known.insert(certificate.to_vec(), Arc::downgrade(&tenant));
         Ok(tenant)
+    }
+
+    /// Takes a region's keys away from all tenants: in a thread of its own, for that takes as long as the
+    /// region is large.
+    pub(super) fn withdraw(&self, offer: Offer) {
+        let mut tenants: Vec<Arc<Tenant>> = self.unnamed.iter().cloned().collect();
+        let known = self.by_certificate.lock().unwrap_or_else(PoisonError::into_inner);
+        tenants.extend(known.values().filter_map(Weak::upgrade));
+        drop(known);
+        let withdrawing = move || tenants.iter().for_each(|tenant| tenant.withdraw(&offer));
+        let started = std::thread::Builder::new().name("farsight-withdraw".to_owned());
+        if let Err(error) = started.spawn(withdrawing) {
+            // What was to be taken away went with the closure; the keys go with their tenants.
+            report(format!("a withdrawn region stays registered for want of a thread: {error}"));
+        }
     }
 
     /// Begins to prepare a region, whose memory `take_memory` takes.

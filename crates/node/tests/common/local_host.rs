@@ -199,6 +199,13 @@ impl Host for LocalHost {
         Ok(())
     }
 
+    fn withdraw_region(&self, region: RegionId) -> Result<(), FabricError> {
+        self.exported.lock().unwrap().retain(|exported| *exported != region);
+        Ok(())
+    }
+
+    fn notify(&self, _notice: u64) {}
+
     fn open_port(&self) -> Result<LocalPort, FabricError> {
         let queue = Arc::new(Queue::default());
         self.ports.lock().unwrap().push(Arc::clone(&queue));

@@ -1,0 +1,75 @@
+//! A region as one queue pair has it.
+//!
+//! Invariant: its words lie in a mapping that it keeps. A reader of them borrows it, and with it the queue
+//! pair that has it; to let it go takes the queue pair exclusively. So no view outlives its mapping.
+//!
+//! Protocol: a region that is withdrawn stays known, without words, until it is detached: a verb that names
+//! it is told so.
+
+use std::sync::Arc;
+
+use farsight_base::sync::AtomicU64;
+use farsight_fabric::RegionRights;
+
+use crate::attachments::Hold;
+use crate::mapping::SharedWords;
+
+/// What a queue pair knows of a region; by default one that is withdrawn.
+#[derive(Debug)]
+pub(crate) struct KnownRegion {
+    words: SharedWords,
+    /// `None` once it is withdrawn.
+    hold: Option<Arc<Hold>>,
+    rights: RegionRights,
+}
+
+impl Default for KnownRegion {
+    fn default() -> Self {
+        Self { words: SharedWords::none(), hold: None, rights: RegionRights::ReadOnly }
+    }
+}
+
+impl KnownRegion {
+    pub(crate) fn new(words: SharedWords, rights: RegionRights, hold: Arc<Hold>) -> Self {
+        Self { words, hold: Some(hold), rights }
+    }
+
+    /// Its words; none once it is withdrawn.
+    #[inline(always)]
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        self.words.words()
+    }
+
+    pub(crate) fn rights(&self) -> RegionRights {
+        self.rights
+    }
+
+    /// True once the queue pair has let it go because it is withdrawn.
+    pub(crate) fn is_withdrawn(&self) -> bool {
+        self.hold.is_none()
+    }
+
+    /// Lets it go if it is withdrawn by now.
+    pub(crate) fn let_go_if_withdrawn(&mut self) {
+        if self.hold.as_ref().is_some_and(|hold| hold.is_withdrawn()) {
+            *self = Self::default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_withdrawn_is_let_go_once_it_is_marked() {
+        let hold = Arc::<Hold>::default();
+        let mut known = KnownRegion::new(SharedWords::none(), RegionRights::ReadWrite, Arc::clone(&hold));
+        known.let_go_if_withdrawn();
+        assert!(!known.is_withdrawn());
+        hold.withdraw();
+        assert!(!known.is_withdrawn(), "not before the queue pair looks");
+        known.let_go_if_withdrawn();
+        assert!(known.is_withdrawn() && Arc::strong_count(&hold) == 1);
+    }
+}
