@@ -24,7 +24,7 @@ pub struct Session {
     table: Table,
     access: Access,
     working: Working,
-    /// Room for keys and values of a batch of writes, and the outcome of a single one: kept, to allocate once.
+    /// Room for keys and values of a batch of writes, and the outcome of a single one.
     keys: Vec<u64>,
     values: Vec<u8>,
     outcome: Vec<WriteOutcome>,

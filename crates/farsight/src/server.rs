@@ -199,9 +199,10 @@ impl ServerBuilder {
         self
     }
 
-    /// How long a compute node may hold the lock of a ROLEX table's leaf that others wait for, before this node
-    /// fences it: 10 ms to a minute. Over shared memory that ends a process which has stopped; over networks it
-    /// ends connections, which are made anew. Without it 5 s where there is shared memory, else 500 ms.
+    /// How long a compute node may hold the lock of a ROLEX table's leaf that others wait for, before this
+    /// node fences it: 10 ms to a minute. Over shared memory that ends a process which has stopped. Over
+    /// networks it ends connections, which are made anew. Without it 5 s where there is shared memory, else
+    /// 500 ms.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.options.lease = Some(lease);
         self

@@ -35,8 +35,8 @@ pub enum ControlRequest {
     },
     /// Finds a table by name. Answered by a [`TableInfo`](crate::TableInfo).
     OpenTable(String),
-    /// The tables whose numbers are not below `from`, in their order. Answered by a `Vec<TableInfo>` of as many
-    /// as a reply carries, empty if there are none.
+    /// The tables whose numbers are not below `from`, in their order. Answered by a `Vec<TableInfo>` of as
+    /// many as a reply carries, empty if there are none.
     ListTables {
         /// The least number.
         from: TableId,

@@ -35,10 +35,10 @@ const REFUSALS_MAX: Duration = Duration::from_millis(500);
 /// Several servers are a pool: clients name all of them with commas between, always in the same order; the
 /// first is home. Each has a part of every table, and the pool ends with the first of them that ends.
 ///
-/// A client that holds the lock of a ROLEX table's leaf for longer than the lease, while others wait for it, is
-/// fenced. Over networks that ends its connections, which it makes anew. Over shared memory it is told to end
-/// them; if it does not within a second, because it is stopped, its process is killed, and the report on standard
-/// error names it. Processes that serve memory themselves are never killed.
+/// A client that holds the lock of a ROLEX table's leaf for longer than the lease, while others wait for it,
+/// is fenced. Over networks that ends its connections, which it makes anew. Over shared memory it is told to
+/// end them. If it does not within a second, because it is stopped, its process is killed, and the report on
+/// standard error names it. Processes that serve memory themselves are never killed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
