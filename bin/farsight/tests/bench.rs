@@ -348,10 +348,11 @@ fn listen(command: &str, directory: &Path) -> Listening {
 
 #[test]
 fn memory_nodes_are_not_asked_to_search() {
-    let (place, nodes) = (Place::new(), directory());
-    let node = listen("memory-node", nodes.path());
-    let error = place.fails(&["--keys", "1000", "--access", "rpc", "--connect", &node.url()]);
-    let peer = node.socket.display().to_string();
+    let (place, directories) = (Place::new(), [directory(), directory()]);
+    let nodes = [listen("serve", directories[0].path()), listen("memory-node", directories[1].path())];
+    let urls = format!("{},{}", nodes[0].url(), nodes[1].url());
+    let error = place.fails(&["--keys", "1000", "--access", "rpc", "--connect", &urls]);
+    let peer = nodes[0].socket.display().to_string();
     assert!(error.contains("search nothing") && error.contains(&peer), "{error}");
 }
 

@@ -124,7 +124,7 @@ def test_a_table_without_a_type_is_bytes_or_what_the_caller_says(new_table: Any,
     table = new_table(8)
     table.put(1, np.float64(2.5).tobytes())
     assert client.table(table.name).dtype == "V8" and client.table(table.name, "f8")[1] == 2.5
-    with pytest.raises(farsight.TableError, match="exists with u64 keys and values of 8 B"):
+    with pytest.raises(farsight.TableError, match="exists in xstore with u64 keys and values of 8 B"):
         client.create_table(table.name, "f8")
 
 

@@ -264,11 +264,11 @@ fn check_same(table: &Table, wanted: &TableLayout, id: Option<TableId>) -> Resul
     }
     let what = |layout: &TableLayout| {
         let TableLayout { definition, engine, block_lines, format_version } = layout;
-        format!("{engine}, {definition}, leaves of {block_lines} lines in format {format_version}")
+        format!("{engine} with {definition}, leaves of {block_lines} lines in format {format_version}")
     };
     let number = id.map_or_else(String::new, |id| format!(" and number {}", id.0));
     let text = format!(
-        "table {:?} exists with {} and number {}; {}{number} were requested",
+        "table {:?} exists in {} and number {}; one in {}{number} was requested",
         own.definition.name,
         what(&own),
         table.info().id.0,

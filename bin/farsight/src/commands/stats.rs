@@ -40,7 +40,7 @@ impl Stats {
         let client = self.connection.open()?;
         let mut nodes = client.node_stats()?;
         if let Some(name) = &self.table {
-            keep(&mut nodes, name)?;
+            keep(client.peer(), &mut nodes, name)?;
         }
         let mut out = std::io::stdout().lock();
         if self.json {
@@ -69,14 +69,14 @@ impl Stats {
 }
 
 /// Keeps the parts of the table of this name.
-fn keep(nodes: &mut [NodeStats], name: &str) -> Result<()> {
+fn keep(peer: &str, nodes: &mut [NodeStats], name: &str) -> Result<()> {
     let mut names: Vec<&str> = nodes.iter().flat_map(|node| &node.tables).map(parts::name_of).collect();
     names.sort_unstable();
     names.dedup();
     ensure!(
         names.contains(&name),
-        "there is no table {name:?}; there {}",
-        if names.is_empty() { "are none".to_owned() } else { format!("is {}", names.join(", ")) }
+        "{peer} has no table {name:?}; it has {}",
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
     );
     for node in nodes {
         node.tables.retain(|table| parts::name_of(table) == name);

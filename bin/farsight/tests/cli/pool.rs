@@ -66,7 +66,7 @@ fn a_pool_is_used_as_a_server_is() {
     let stats = pool.ok(&["stats"]);
     for (node, place) in ["number 1 of 3, home", "number 2 of 3", "number 3 of 3"].iter().enumerate() {
         assert!(stats.contains(place), "{stats}");
-        let titled = format!("memory node {},", url(&pool.0[node].socket()));
+        let titled = format!("{}, farsight", url(&pool.0[node].socket()));
         assert!(stats.contains(&titled), "{titled} {stats}");
     }
     assert!(pool.fails(&["stats", "u"]).contains("it has t"), "statistics of another table");
@@ -88,18 +88,27 @@ fn a_list_in_another_order_is_refused_by_name() {
 }
 
 #[test]
-fn servers_are_no_pool_and_a_pool_is_no_server() {
-    let servers = [Serve::start(), Serve::start()];
-    let urls = format!("{},{}", url(&servers[0].socket()), url(&servers[1].socket()));
+fn any_number_of_nodes_has_every_engine() {
+    let (alone, pool) = (Serve::start(), Pool::start(2));
+    for (engine, other) in [("xstore", "rolex"), ("xstore-d", "rolex"), ("rolex", "xstore")] {
+        alone.ok(&["create", engine, "--engine", engine]);
+        pool.ok(&["create", engine, "--engine", engine]);
+        let create = ["create", engine, "--engine", other];
+        for error in [alone.fails(&create), pool.fails(&create)] {
+            assert!(error.contains("exists in"), "{error}");
+        }
+        alone.ok(&["put", engine, "1", "00000001"]);
+        pool.ok(&["put", engine, "1", "00000001"]);
+        assert_eq!(alone.ok(&["get", engine, "1"]), pool.ok(&["get", engine, "1"]));
+    }
+    let tables = alone.ok(&["tables"]);
+    assert!(tables.contains("xstore") && tables.contains("rolex"), "{tables}");
+    // A server that has tables alone is no node of a pool, and says so.
+    let urls = format!("{},{}", url(&alone.socket()), url(&pool.0[0].socket()));
     let mut command = program();
     command.args(["tables", "--connect", &urls]);
     let error = wait(start(&mut command)).into_error(&urls);
-    let first = servers[0].socket().display().to_string();
-    assert!(error.contains(&format!("{first} is a server, and this needs a pool")), "{error}");
-    let error = servers[0].fails(&["create", "t", "--engine", "rolex"]);
-    assert!(error.contains("is a server, and this needs a pool"), "{error}");
-    let error = Pool::start(1).fails(&["create", "t", "--engine", "xstore"]);
-    assert!(error.contains("is a pool of memory nodes, and this needs a server"), "{error}");
+    assert!(error.contains("in the same order"), "{error}");
 }
 
 #[test]
@@ -152,13 +161,12 @@ fn xstore_d_has_a_range_of_the_keys_at_each_node() {
         pool.ok(&["delete", "t", &key]);
         assert_eq!(pool.run(&["get", "t", &key]).code, Some(3));
     }
-    // The same engine is fine, and neither another one nor a server's.
+    // The same engine is fine, another one is not.
     pool.ok(&["create", "t", "--engine", "xstore-d"]);
     assert!(
         pool.fails(&["create", "t", "--engine", "rolex"]).contains("exists in xstore-d"),
         "another engine"
     );
-    assert!(pool.fails(&["create", "u", "--engine", "xstore"]).contains("needs a server"), "its engine");
 }
 
 #[test]

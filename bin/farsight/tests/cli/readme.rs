@@ -132,6 +132,6 @@ fn every_block_does_what_the_readme_says() {
     check(one, 1, &["ready url=shm://", made, put, "\nhello\n", "\n4711\thello\n", "client cache"]);
     let printed = check(addresses, 1, &[" url=tcp://127.0.0.1:", made, put]);
     assert!(printed.ends_with(&format!("{put}hello\n")), "{printed}");
-    let printed = check(pool, 2, &["100,000 pairs into table prices in bulk", "memory node", "rolex"]);
+    let printed = check(pool, 2, &["100,000 pairs into table prices in bulk", "place in its pool", "rolex"]);
     assert_eq!(printed.lines().filter(|line| line.contains('\t')).count(), 3, "{printed}");
 }
