@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use farsight::{
-    Access, Addresses, ConnectOptions, Options, PoolTraining, Server, ServerUrl, WriteOperation, WriteOutcome,
+    Access, Addresses, Client, ConnectOptions, Engine, Options, PoolTraining, Server, ServerUrl, Table,
+    TableOptions, WriteOperation, WriteOutcome,
 };
 use farsight_client::{ClientOptions, PoolClient};
 use farsight_conformance::engine::Seed;
@@ -240,6 +241,12 @@ impl Nodes {
     }
 }
 
+/// Makes the table, of ROLEX also where there is one node.
+fn create(client: &Client) -> Table<u64> {
+    let options = TableOptions { engine: Some(Engine::Rolex), ..TableOptions::default() };
+    client.create_table_with(TABLE, VALUE_BYTES, &options).expect("a table")
+}
+
 fn value(byte: u8) -> [u8; VALUE_BYTES] {
     [byte; VALUE_BYTES]
 }
@@ -251,7 +258,7 @@ fn a_compute_node_that_is_stopped_for_a_second_lives() {
     let node = Server::builder().socket(directory.file("node")).start().expect("a memory node");
     let urls = Addresses::new(vec![node.url().clone()]);
     let client = connect(&urls.to_string());
-    let table = client.create_table::<u64>(TABLE, VALUE_BYTES).expect("a table");
+    let table = create(&client);
     let mut session = table.session(Options::default()).expect("a session");
     let mut holder = Holder::start(&directory, &urls, "", || {});
     holder.stop();
@@ -270,7 +277,7 @@ fn a_compute_node_that_is_stopped_for_a_second_lives() {
 fn a_lock_holder_that_is_stopped_for_longer_than_its_lease_is_killed_and_named() {
     let nodes = Nodes::start(2);
     let client = connect(&nodes.urls.to_string());
-    let table = client.create_table::<u64>(TABLE, VALUE_BYTES).expect("a table");
+    let table = create(&client);
     let mut session = table.session(Options::default()).expect("a session");
     let mut holder = Holder::start(&nodes.directory, &nodes.urls, "", || {});
     holder.stop();
@@ -299,7 +306,7 @@ fn a_process_that_serves_memory_is_never_killed() {
     let urls = Addresses::new(vec![home.url().clone(), ServerUrl::shm(own.clone())]);
     let mut holder = Holder::start(&directory, &urls, &own.display().to_string(), || {
         let client = connect(&urls.to_string());
-        client.create_table::<u64>(TABLE, VALUE_BYTES).expect("a table");
+        create(&client);
     });
     let client = connect(&urls.to_string());
     let table = client.table::<u64>(TABLE).expect("the table");
@@ -331,7 +338,7 @@ fn a_fence_without_a_lapsed_lock_ends_no_process() {
     let node = builder.lease(Duration::from_millis(LEASE_MS)).start().expect("a memory node");
     let urls = Addresses::new(vec![node.url().clone()]);
     let client = connect(&urls.to_string());
-    client.create_table::<u64>(TABLE, VALUE_BYTES).expect("a table");
+    create(&client);
     let mut holder = Holder::start(&directory, &urls, "", || {});
     let mut asker = Asker::new(node.url());
     holder.stop();
@@ -359,7 +366,7 @@ fn memory_nodes_that_train_and_are_stopped_lose_nothing() {
     let mut nodes = Nodes::start(2);
     let urls = nodes.urls.to_string();
     let client = connect(&urls);
-    let table = client.create_table::<u64>(TABLE, VALUE_BYTES).expect("a table");
+    let table = create(&client);
     let mut session = table.session(Options::default()).expect("a session");
     let mut start = |number: u64| {
         let path = nodes.directory.file(&format!("worker-{number}"));

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use farsight_base::Epoch;
 use farsight_base::clock::{Clock, SystemClock};
-use farsight_base::report::report;
 use farsight_fabric::Listener;
 use farsight_protocol::NodeStats;
 
@@ -92,16 +91,6 @@ impl NodeHandle {
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.state.epoch()
-    }
-
-    /// Says on stderr when processes are ended here, if they may be.
-    pub fn report_lease(&self) {
-        if let Some(lease) = self.state.lease_of_processes() {
-            report(format_args!(
-                "a process over shared memory that holds a lock for {lease:?} (--lease) while others wait for it, and \
-                 then does not answer, is killed"
-            ));
-        }
     }
 
     /// The node's statistics now.

@@ -1,9 +1,10 @@
 //! What the threads of one node share.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
+use farsight_base::report::report;
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::{ClientId, Epoch};
 use farsight_fabric::Listener;
@@ -29,6 +30,8 @@ pub struct NodeState {
     /// Held by a worker that fences: two fences whose clients wait for each other must not.
     pub(crate) fencing: Mutex<Leases>,
     lease: Duration,
+    /// Set once the lease was said.
+    lease_said: OnceLock<()>,
     /// Clients that have ended, for the background.
     departed: Mutex<Vec<ClientId>>,
     started: MonotonicNs,
@@ -66,6 +69,7 @@ impl NodeState {
             compute_nodes: Mutex::default(),
             fencing: Mutex::new(Leases::new(lease)),
             lease,
+            lease_said: OnceLock::new(),
             departed: Mutex::default(),
             started: now,
             calls: AtomicU64::new(0),
@@ -79,11 +83,15 @@ impl NodeState {
         self.epoch
     }
 
-    /// How long a leaf's lock must have stood before its holder can be fenced, if fences may end processes
-    /// here.
-    #[must_use]
-    pub(crate) fn lease_of_processes(&self) -> Option<Duration> {
-        self.listeners.end_processes().then_some(self.lease)
+    /// Says on stderr, once, for how long a process may hold a lock here, if fences may end processes.
+    pub(crate) fn report_lease(&self) {
+        if self.listeners.end_processes() && self.lease_said.set(()).is_ok() {
+            report(format_args!(
+                "a process over shared memory that holds a lock for {:?} (--lease) while others wait for it, and then does \
+                 not answer, is killed",
+                self.lease
+            ));
+        }
     }
 
     /// Wakes the background, if it sleeps.

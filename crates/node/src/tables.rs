@@ -281,3 +281,47 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing is ever half done under these.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use farsight_protocol::{
+        KeyKind, ModelStats, POOL_NODES_MAX, PartStats, RegionInfo, ReplyWriter, Space, SpaceStats,
+        TableDefinition, TableEngine, TableInfo, TableStats, TreeStats, VALUE_TYPE_BYTES_MAX,
+    };
+
+    use super::*;
+    use crate::NodeState;
+
+    #[test]
+    fn the_longest_statistics_of_a_table_fit_a_page() {
+        let name = "n".repeat(TABLE_NAME_BYTES_MAX);
+        let value_type = "t".repeat(VALUE_TYPE_BYTES_MAX);
+        let info = TableInfo {
+            id: TableId(u16::MAX),
+            definition: TableDefinition {
+                value_type,
+                ..TableDefinition::new(name, KeyKind::Bytes8, u16::MAX)
+            },
+            engine: TableEngine::XStore { boundaries: vec![u64::MAX; POOL_NODES_MAX - 1] },
+            block_lines: u16::MAX,
+            format_version: u32::MAX,
+            place: PoolPlace { epochs: vec![u64::MAX; POOL_NODES_MAX], index: u8::MAX },
+            regions: [Space::Leaves, Space::Meta]
+                .map(|space| RegionInfo { space, id: u32::MAX, capacity: u32::MAX })
+                .to_vec(),
+        };
+        let space = SpaceStats {
+            capacity: u64::MAX,
+            block_bytes: u64::MAX,
+            used: u64::MAX,
+            owned: u64::MAX,
+            orphaned: u64::MAX,
+        };
+        // Each number of theirs takes ten bytes at most.
+        let part_bytes = 10 * (size_of::<TreeStats>() + size_of::<ModelStats>()) / 4;
+        let part = Some(PartStats::default());
+        let stats = TableStats { info, leaves: space, meta: space, huge_page_bytes: u64::MAX, part };
+        let bytes = ReplyWriter::control_bytes(&stats) + part_bytes;
+        assert!(bytes < NodeState::MESSAGE_BYTES_MIN / 2, "{bytes} B");
+    }
+}

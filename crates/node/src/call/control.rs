@@ -22,7 +22,11 @@ impl Calls {
                 answer.push_control(&NodeHello { epoch: state.epoch().0, place: tables.place().cloned() });
             }
             ControlRequest::CreateTable { layout, place, id } => {
-                answer.push_control(tables.create(&state.listeners, layout, place, id)?.info());
+                let table = tables.create(&state.listeners, layout, place, id)?;
+                if table.rolex().is_ok() {
+                    state.report_lease();
+                }
+                answer.push_control(table.info());
                 // A new table is trained, too: clients read it one-sided from the first pair on.
                 state.background.raise();
             }
