@@ -109,8 +109,8 @@ pub trait Host: Send + Sync {
     /// Gives up a region. From now on no connection attaches it, and this host forgets it. Its number is
     /// never given to another. Clients that have it attached are told: in a batch that one begins a second
     /// later or after that, its verbs there fail with [`FabricError::RegionWithdrawn`]. Until then they may
-    /// still find the region's own bytes, and never others. The memory goes with the last [`Region`] of this process and
-    /// the last client that can reach it.
+    /// still find the region's own bytes, and never others. The memory goes with the last [`Region`] of this
+    /// process and the last client that can reach it.
     ///
     /// # Errors
     /// [`FabricError::UnknownRegion`] if this host serves no such region.

@@ -257,7 +257,7 @@ fn statistics_count_calls_operations_clients_and_pairs() {
     assert!(after.uptime_s >= before.uptime_s && after.cpu_s >= before.cpu_s && after.cpu_s > 0.0);
     let stats = &after.tables[0];
     assert_eq!((&stats.info, stats.part().tree.pairs), (&table, 3));
-    assert!(stats.length_bytes() >= TABLE_MEMORY_BYTES && stats.used_bytes() > 0);
+    assert!(stats.length_bytes() > TABLE_MEMORY_BYTES / 2 && stats.used_bytes() > 0);
     drop(second);
     assert_eq!(client.stats().clients, 1);
 }

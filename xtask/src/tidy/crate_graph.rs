@@ -271,13 +271,11 @@ mod tests {
     fn tests_reach_down_and_never_up() {
         let direct = |layer: &str| LAYERS.iter().find(|(name, _)| *name == layer).unwrap().1;
         let may_test_with = |layer: &str| testable(&direct(layer).iter().copied().collect(), LAYERS);
-        assert!(may_test_with("server").contains("fabric-shm"));
+        assert!(may_test_with("node").contains("fabric-shm"));
         assert!(
             !may_test_with("fabric").contains("fabric-shm") && !may_test_with("model").contains("fabric-shm")
         );
-        assert!(
-            !may_test_with("index-xstore").contains("server") && !may_test_with("client").contains("server")
-        );
+        assert!(!may_test_with("index-xstore").contains("node") && !may_test_with("client").contains("node"));
 
         let up = "[dev-dependencies]\nfarsight-index.workspace = true\n";
         assert_eq!(
@@ -316,7 +314,7 @@ mod tests {
             let (_, below) = LAYERS.iter().find(|(name, _)| *name == layer).unwrap();
             closure(&below.iter().copied().collect(), LAYERS)
         };
-        assert!(!reached("server").contains("client") && !reached("client").contains("server"));
+        assert!(!reached("node").contains("client") && !reached("client").contains("node"));
         for (name, below) in LAYERS {
             let may_name_a_provider =
                 ["farsight", "bench", "bench-compare", "sim", "conformance"].contains(name);
