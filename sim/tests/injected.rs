@@ -86,7 +86,7 @@ found! {
     a_node_that_lost_its_memory: LivesNotCompared in "parts-restarts" within 50;
     leaves_that_are_not_carried_over: LeavesNotCarriedOver in "pool" within 50;
     an_answer_of_the_one_before: TicketOutlivesClient in "parked" within 20;
-    lines_used_again_too_early: LinesReusedEarly in "pool-trainers" within 400;
+    lines_used_again_too_early: LinesReusedEarly in "pool-trainers" within 4000;
 }
 
 /// No bug, but what stands in for a compute node that never refreshes: its tables are stale for ever.
