@@ -274,7 +274,7 @@ impl Scenario {
                     match servers.make_table() {
                         Ok(()) => is_ready = scenario.fill(&plan, FILLED_AGAIN_ONE_IN).is_ok(),
                         Err(error) => {
-                            plan.complain_of("making a table", &error, plan.allowed.catalogue(&error))
+                            plan.complain_of("making a table", &error, plan.allowed.catalogue(&error));
                         }
                     }
                 }

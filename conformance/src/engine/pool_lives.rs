@@ -90,7 +90,7 @@ pub fn a_lost_memory_node_is_named(engine: Engine, url: impl Fn(&Directory, usiz
         for &key in &everywhere {
             match session.get(key) {
                 Ok(found) => {
-                    assert_eq!(found.map(|entry| entry.value.into_vec()), Some(key.to_le_bytes().to_vec()))
+                    assert_eq!(found.map(|entry| entry.value.into_vec()), Some(key.to_le_bytes().to_vec()));
                 }
                 Err(error) => {
                     assert!(is_restart_of(&error, name), "{}", with_causes(&error));

@@ -141,6 +141,7 @@ mod tests {
             assert_eq!(<[u8; 8]>::try_from(value.clone()).is_ok(), bytes == 8);
             assert_eq!(Vec::from(value), vec![7; bytes]);
         }
-        assert!(Value::from(&b"8 bytes."[..]) == b"8 bytes." && Value::from(&[1][..]) != [2]);
+        let value = Value::from(&b"8 bytes."[..]);
+        assert!(value == b"8 bytes." && value == *b"8 bytes." && value != b"8 bytes");
     }
 }

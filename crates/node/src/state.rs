@@ -149,7 +149,9 @@ impl NodeState {
             return;
         }
         for table in self.tables.all() {
-            departed.iter().for_each(|client| table.forget(*client));
+            for client in &departed {
+                table.forget(*client);
+            }
         }
     }
 

@@ -63,7 +63,7 @@ impl Table {
         id: TableId,
         layout: TableLayout,
         place: PoolPlace,
-        material: Material<'_>,
+        material: &Material<'_>,
     ) -> Result<Self, ServerError> {
         let TableLayout { definition, engine, block_lines, format_version } = layout;
         let (name, bytes) = (&definition.name, material.memory_bytes);

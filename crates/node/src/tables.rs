@@ -125,7 +125,7 @@ impl Tables {
             read_only: self.options.read_only.as_deref(),
             prepared: if is_x_store { lock(&self.prepared).pop_front() } else { None },
         };
-        let table = Arc::new(Table::new(id, layout, place.clone(), material)?);
+        let table = Arc::new(Table::new(id, layout, place.clone(), &material)?);
         self.place.get_or_init(|| place);
         self.change(|catalogue| {
             catalogue.by_name.insert(table.name().to_owned(), id);

@@ -37,8 +37,8 @@ impl Calls {
             }
             ControlRequest::Stats => answer.push_control(&state.stats_without_tables(self.now)),
             ControlRequest::TableStats { from } => {
-                let stats = tables.from(from).into_iter().map(|table| table.stats(self.now));
-                self.push_page(stats, answer);
+                let counted = tables.from(from).into_iter().map(|table| table.stats(self.now));
+                self.push_page(counted, answer);
             }
             ControlRequest::PendingTraining => {
                 let pending: u64 = self.view.parts().map(|(_, part)| part.pending_training()).sum();
