@@ -118,7 +118,7 @@ pub struct TcpQueue {
     arriving: Arriving,
     /// What the filtered READs of the frame that is being answered found.
     picks: Vec<u8>,
-    /// Regions of the oldest frame that are withdrawn, a bit each.
+    /// Regions of the frame that is being answered that are withdrawn, a bit each.
     withdrawn: u16,
     /// Slots whose lines are staged.
     staged: usize,
