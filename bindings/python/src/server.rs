@@ -76,10 +76,7 @@ impl Server {
         let pool: Addresses = pool.parse().map_err(|error| error::address(&error))?;
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((trainings, _)) = running.as_mut() else {
-            return Err(error::ConnectError::new_err(format!(
-                "the server at {} is stopped",
-                self.urls[0]
-            )));
+            return Err(error::ConnectError::new_err(format!("the server at {} is stopped", self.urls[0])));
         };
         trainings.push(PoolTraining::start(pool, self.connect.clone())?);
         Ok(())
