@@ -155,7 +155,7 @@ def test_tables_and_statistics(client: farsight.Client, new_table: Any, store: S
     else:
         for place, node in enumerate(statistics["nodes"]):
             tables = [one["info"] for one in node["tables"]]
-            mine = [one for one in tables if one["definition"]["table"]["name"] == table.name]
+            mine = [one for one in tables if one["definition"]["name"] == table.name]
             assert mine[0]["place"]["index"] == place
     again = client.table(table.name)
     assert again.dtype == np.dtype("V16") and again.key_dtype == np.dtype("S8")
