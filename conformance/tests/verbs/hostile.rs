@@ -19,7 +19,7 @@ fn frame(kind: u32, fields: &[u8]) -> Vec<u8> {
 }
 
 fn hello() -> Vec<u8> {
-    frame(1, &[&b"FARVERBS"[..], &1_u32.to_le_bytes(), &FORMAT.to_le_bytes()].concat())
+    frame(1, &[&b"FARVERBS"[..], &2_u32.to_le_bytes(), &FORMAT.to_le_bytes()].concat())
 }
 
 /// An endpoint of nobody, with these bytes for packet length, link, READs begun and READs served.
@@ -93,7 +93,7 @@ fn disorder_ends_its_client_alone() {
         (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "a packet announces"),
         (frame(3, &[1, 0, 0, 0]), "the first message was no hello"),
         (bad_magic, "no farsight client"),
-        (bad_version, "fabric 1, this client fabric 9"),
+        (bad_version, "fabric 2, this client fabric 9"),
         (after_hello(&hello()), "a second hello"),
         (after_hello(&frame(99, &[])), "kind 99"),
         (after_hello(&frame(2, &endpoint([9, 0, 1, 1]))), "packet length 9"),

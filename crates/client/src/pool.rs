@@ -82,6 +82,11 @@ impl<C: Connection> PoolClient<C> {
         Ok(Self { client, connection: PhantomData })
     }
 
+    /// Refuses nodes that are none of this list's pool.
+    pub(crate) fn check_place(&self) -> Result<(), CatalogueError> {
+        self.in_a_life(|nodes| nodes.epochs().map(drop))
+    }
+
     /// How the table of this name is worked with.
     ///
     /// # Errors
