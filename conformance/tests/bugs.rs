@@ -65,8 +65,8 @@ impl CallHandler for Calls {
 }
 
 impl farsight_node::Executor for Calls {
-    fn set_now(&mut self, now: MonotonicNs) {
-        self.inner.set_now(now);
+    fn begin(&mut self, now: MonotonicNs) {
+        self.inner.begin(now);
     }
 }
 

@@ -139,7 +139,9 @@ impl Allowed {
         match error {
             ReadError::Engine { source, .. } => self.engine(source),
             ReadError::Reopen { source, .. } => self.opening(source),
-            ReadError::WrongBufferSize { .. } | ReadError::ScanCut { .. } => Meaning::Wrong,
+            ReadError::WrongBufferSize { .. }
+            | ReadError::ScanCut { .. }
+            | ReadError::ScanMoved { .. } => Meaning::Wrong,
         }
     }
 

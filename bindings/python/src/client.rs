@@ -89,6 +89,24 @@ impl Client {
         Ok(tables.into_iter().map(row).collect())
     }
 
+    /// Drops a table.
+    fn drop_table(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        let client = self.client()?;
+        py.detach(|| client.drop_table(name)).map_err(|error| error::catalogue(&error))
+    }
+
+    /// Gives a table another name.
+    fn rename_table(&self, py: Python<'_>, old: &str, new: &str) -> PyResult<()> {
+        let client = self.client()?;
+        py.detach(|| client.rename_table(old, new)).map_err(|error| error::catalogue(&error))
+    }
+
+    /// Lets two tables exchange their names.
+    fn swap_tables(&self, py: Python<'_>, first: &str, second: &str) -> PyResult<()> {
+        let client = self.client()?;
+        py.detach(|| client.swap_tables(first, second)).map_err(|error| error::catalogue(&error))
+    }
+
     /// The statistics as JSON: a list of those of each node, home first.
     fn stats(&self, py: Python<'_>) -> PyResult<String> {
         let client = self.client()?;

@@ -170,17 +170,15 @@ impl<K: NumpyKey> Operations for TypedTable<K> {
             let mut columns = Columns::default();
             let mut page = Pairs::<K>::default();
             let mut from = Some(first);
-            let mut epoch = None;
+            let mut origin = None;
             while let Some(place) = from.filter(|place| end.is_none_or(|end| *place < end)) {
                 let wanted = (limit - columns.keys.len()).min(PAGE_PAIRS);
                 session
                     .scan_batch(&[(K::decode(place), wanted)], &mut page)
                     .map_err(|error| error::reading(&error))?;
-                let (was, is) = (*epoch.get_or_insert(session.epoch()), session.epoch());
-                if was != is {
-                    let table = self.name().to_owned();
-                    return Err(error::reading(&ReadError::ScanCut { table, was, is }));
-                }
+                let is = session.origin();
+                let was = origin.get_or_insert(is);
+                was.check_same(is, self.name()).map_err(|error| error::reading(&error))?;
                 let inside = page.iter().take_while(|pair| end.is_none_or(|end| pair.key.encode() < end));
                 let before = columns.keys.len();
                 columns.keys.extend(inside.map(|pair| pair.key.to_bits()));

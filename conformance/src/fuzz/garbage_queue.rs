@@ -64,6 +64,7 @@ impl QueuePair for GarbageQueue {
         one_sided: true,
         read_only_regions: true,
         revocable: true,
+        tells_unasked: true,
         cost_class: CostClass::Memory,
     };
 

@@ -46,7 +46,7 @@ struct Stepped {
 #[derive(Default)]
 struct Twin {
     identities: BTreeMap<u64, Identity>,
-    blocks: BTreeMap<(u16, bool, u32), Identity>,
+    blocks: BTreeMap<(u32, bool, u32), Identity>,
 }
 
 impl Stepped {
@@ -226,7 +226,7 @@ pub(super) fn run(data: &[u8]) {
                 );
             }
             5 => {
-                let frame = request::of_a_table(TableId(source.below(3) as u16), &mut source);
+                let frame = request::of_a_table(TableId(source.below(3) as u32), &mut source);
                 // Answered or refused: that there is one reply is what counts.
                 drop(Reply::decode(&node.frame(client, &frame)).expect("a reply"));
             }

@@ -87,7 +87,7 @@ pub(super) fn recipe(source: &mut Source<'_>) -> Vec<u8> {
     let mut frame = Vec::new();
     match source.below(9) {
         0 | 1 => Request::control(&mut frame, &control(source)),
-        _ => return of_a_table(TableId(source.below(1 << 16) as u16), source),
+        _ => return of_a_table(TableId(source.below(1 << 16) as u32), source),
     }
     frame
 }
@@ -101,7 +101,7 @@ pub(super) fn of_a_table(table: TableId, source: &mut Source<'_>) -> Vec<u8> {
             let keys: Vec<u64> = (0..count).map(|_| source.key()).collect();
             Request::get(&mut frame, table, &keys);
         }
-        1 => Request::scan(&mut frame, table, source.key(), source.half()),
+        1 => Request::scan(&mut frame, table, source.key(), source.half() as u16),
         2 => {
             let operation = OPERATIONS[source.below(4)];
             let (count, value_bytes) = (source.below(OPERATIONS_MAX + 1), source.below(300));
@@ -137,9 +137,13 @@ fn definition(source: &mut Source<'_>) -> TableDefinition {
     TableDefinition { name, key_kind, value_bytes, value_type }
 }
 
+fn strange_name(source: &mut Source<'_>) -> String {
+    format!("strange{}", source.byte())
+}
+
 /// A control request, within its bounds or not.
 pub(super) fn control(source: &mut Source<'_>) -> ControlRequest {
-    let (kind, table) = (source.below(16), TableId(source.below(3) as u16));
+    let (kind, table) = (source.below(22), TableId(source.below(3) as u32));
     let space = if source.below(4) == 0 { Space::Meta } else { Space::Leaves };
     let compute_node = ComputeNode(source.below(5) as u32);
     let home = source.below(3) as u64;
@@ -163,6 +167,16 @@ pub(super) fn control(source: &mut Source<'_>) -> ControlRequest {
         4 => ControlRequest::ListTables { from: table },
         12 => ControlRequest::TableStats { from: table },
         13 => ControlRequest::PendingTraining,
+        // Of tables that are none: a twin knows of no others.
+        16 => ControlRequest::DropTable(strange_name(source)),
+        17 => ControlRequest::RenameTable { from: strange_name(source), to: strange_name(source) },
+        18 => ControlRequest::SwapTables { first: strange_name(source), second: strange_name(source) },
+        19 => ControlRequest::NameChanges,
+        20 => ControlRequest::DroppedTables,
+        21 => {
+            let count = source.below(4) + 1021 * source.below(2);
+            ControlRequest::ForgetTables((0..count).map(|_| TableId(3 + source.byte() as u32)).collect())
+        }
         5 => ControlRequest::Allocate { table, space, count: source.below(2000) as u32 },
         6 => {
             let run = |source: &mut Source<'_>| Blocks {

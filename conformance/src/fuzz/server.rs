@@ -113,7 +113,7 @@ fn sensible(source: &mut Source<'_>, value_bytes: usize, frame: &mut Vec<u8>) {
             let keys: Vec<u64> = (0..count).map(|_| source.key()).collect();
             Request::get(frame, TABLE, &keys);
         }
-        1 => Request::scan(frame, TABLE, source.key(), count as u32),
+        1 => Request::scan(frame, TABLE, source.key(), count as u16),
         2 => Request::lookup(frame, TABLE, source.key(), u64::from(source.byte() % 3)),
         3 => Request::top_model(frame, TABLE, u32::from(source.byte() % 4), 0),
         4 => Request::sub_models(frame, TABLE, u32::from(source.byte() % 8), source.byte() % 4, 1),

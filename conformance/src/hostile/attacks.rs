@@ -116,7 +116,7 @@ impl Attacker {
         let client = self.connect();
         let mut rings: Vec<RawRing> = (0..8).map(|_| RawRing::new(client.open_queue())).collect();
         let mut frames = vec![Vec::new(); 3];
-        Request::scan(&mut frames[0], self.spared, 0, u32::MAX);
+        Request::scan(&mut frames[0], self.spared, 0, u16::MAX);
         Request::get(&mut frames[1], self.spared, &[1; 1024]);
         Request::sub_models(&mut frames[2], self.spared, 0, 0, 0);
         let until = Instant::now() + 5 * ATTACK;
@@ -135,7 +135,7 @@ impl Attacker {
     pub(super) fn leave_loads_unfinished(&mut self) {
         let client = self.connect();
         let mut ring = RawRing::new(client.open_queue());
-        let table = TableId(self.spared.0 + 1 + self.random.below(2) as u16);
+        let table = TableId(self.spared.0 + 1 + self.random.below(2) as u32);
         for piece in 0..20 {
             let mut frame = Vec::new();
             Request::begin_bulk_load(&mut frame, table, false, piece, 100, 8);

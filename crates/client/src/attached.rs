@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use farsight_fabric::{FabricError, Meters, QueuePair};
 use farsight_index::{Answers, Counters, EngineError, Ordered, Pairs, ScanRequest, Writes};
-use farsight_protocol::WriteOutcome;
+use farsight_protocol::{TableInfo, WriteOutcome};
 
+use crate::CatalogueError;
 use crate::backend::Backend;
 
 /// What a session does with its table; as the methods of [`Engine`](farsight_index::Engine) and [`Ordered`].
@@ -29,10 +30,17 @@ pub(crate) trait Operations: Send {
     fn counters(&self) -> Counters;
     /// What went over the queue pairs.
     fn meters(&self) -> Meters;
+    /// How often names of home's tables had come to lead elsewhere a second ago, or later. Free where the
+    /// fabric tells unasked. `None` if there is no table whose name may have changed.
+    fn name_changes(&mut self) -> Result<Option<u64>, CatalogueError>;
 }
 
 /// What a session works with in one epoch of its backend.
 pub(crate) struct Working {
+    /// The table.
+    pub(crate) info: Arc<TableInfo>,
+    /// The count of name changes at which its name led to it.
+    pub(crate) name_changes: u64,
     pub(crate) engine: Box<dyn Operations>,
     pub(crate) backend: Arc<dyn Backend>,
 }
@@ -81,5 +89,66 @@ impl<Q: QueuePair + Send, E: Ordered<Q>> Operations for Attached<Q, E> {
             sum += queue.meters();
             sum
         })
+    }
+
+    #[inline]
+    fn name_changes(&mut self) -> Result<Option<u64>, CatalogueError> {
+        let home = &self.queues[0];
+        if Q::GUARANTEES.tells_unasked {
+            return Ok(Some(home.notice()));
+        }
+        self.backend.asked_name_changes(home.now()).map(Some)
+    }
+}
+
+/// In place of an engine whose table is gone: its queue pairs, and what they reach, are let go.
+pub(crate) struct LetGo;
+
+/// There is nothing to work with.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the session has let go of a table that is gone")]
+struct NothingLeft;
+
+impl LetGo {
+    fn failed<T>() -> Result<T, EngineError> {
+        Err(EngineError::Engine(Arc::new(NothingLeft)))
+    }
+}
+
+impl Operations for LetGo {
+    fn check(&mut self) -> Result<(), FabricError> {
+        Ok(())
+    }
+
+    fn get(&mut self, _: u64, _: &mut [u8]) -> Result<Option<u64>, EngineError> {
+        Self::failed()
+    }
+
+    fn multi_get(&mut self, _: &[u64], _: &mut Answers) -> Result<(), EngineError> {
+        Self::failed()
+    }
+
+    fn scan_batch(&mut self, _: &[ScanRequest], _: &mut Pairs) -> Result<(), EngineError> {
+        Self::failed()
+    }
+
+    fn write(&mut self, _: Writes<'_>, _: &mut Vec<WriteOutcome>) -> Result<(), EngineError> {
+        Self::failed()
+    }
+
+    fn prefill(&mut self) -> Result<(), EngineError> {
+        Self::failed()
+    }
+
+    fn counters(&self) -> Counters {
+        Counters::default()
+    }
+
+    fn meters(&self) -> Meters {
+        Meters::default()
+    }
+
+    fn name_changes(&mut self) -> Result<Option<u64>, CatalogueError> {
+        Ok(None)
     }
 }

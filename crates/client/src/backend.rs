@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::Epoch;
+use farsight_base::clock::MonotonicNs;
 use farsight_fabric::FabricError;
 use farsight_index::{Access, CacheStats};
 use farsight_protocol::{Engine, NodeStats, TableDefinition, TableInfo};
@@ -77,6 +78,36 @@ pub(crate) trait Backend: Any + Send + Sync {
     /// # Errors
     /// [`CatalogueError`].
     fn open(self: Arc<Self>, name: &str) -> Result<Arc<dyn OpenTable>, CatalogueError>;
+
+    /// Ends the table of this name.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    fn drop_table(&self, name: &str) -> Result<(), CatalogueError>;
+
+    /// Gives the table called `from` the name `to`.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    fn rename_table(&self, from: &str, to: &str) -> Result<(), CatalogueError>;
+
+    /// Lets two tables exchange their names.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    fn swap_tables(&self, first: &str, second: &str) -> Result<(), CatalogueError>;
+
+    /// How often names have come to lead elsewhere, as far as this process has heard.
+    ///
+    /// # Errors
+    /// Failures of the fabric.
+    fn heard_name_changes(&self) -> Result<u64, FabricError>;
+
+    /// The same at `now` or little before, where home has to be asked.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    fn asked_name_changes(&self, now: MonotonicNs) -> Result<u64, CatalogueError>;
 
     /// The table of this name, if it was opened in this epoch.
     fn opened(self: Arc<Self>, name: &str) -> Option<Arc<dyn OpenTable>>;

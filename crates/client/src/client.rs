@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use farsight_base::Epoch;
 use farsight_fabric::{Connection, FabricError};
-use farsight_protocol::{NodeStats, TableInfo};
+use farsight_protocol::{NodeStats, TableId, TableInfo};
 
 use crate::CatalogueError;
 use crate::backend::{Backend, NewTable, OpenTable, Training};
@@ -79,6 +79,36 @@ impl Client {
         self.table(|backend| Arc::clone(backend).open(name))
     }
 
+    /// Drops the table of this name: all that it holds is gone, and its memory, once nobody has it open any
+    /// more. Its sessions, here and elsewhere, fail with [`OpenError::TableGone`](crate::OpenError::TableGone)
+    /// within a second, or go on with a table that is made under its name.
+    ///
+    /// # Errors
+    /// [`CatalogueError::Refused`] if there is none. After a failure of the fabric it may be dropped or not.
+    pub fn drop_table(&self, name: &str) -> Result<(), CatalogueError> {
+        self.shared.connected()?.drop_table(name)
+    }
+
+    /// Gives the table called `from` the name `to`. Sessions follow the name with which they were opened:
+    /// those of `from` find it gone within a second.
+    ///
+    /// # Errors
+    /// [`CatalogueError::Refused`] if there is none, for a bad name, or if `to` is another table's. After a
+    /// failure of the fabric it may be renamed or not.
+    pub fn rename_table(&self, from: &str, to: &str) -> Result<(), CatalogueError> {
+        self.shared.connected()?.rename_table(from, to)
+    }
+
+    /// Lets two tables exchange their names, at one instant. Sessions follow the name with which they were
+    /// opened: each of their batches is of one table, and of the other one within a second.
+    ///
+    /// # Errors
+    /// [`CatalogueError::Refused`] if there is no such table. After a failure of the fabric they may be
+    /// swapped or not.
+    pub fn swap_tables(&self, first: &str, second: &str) -> Result<(), CatalogueError> {
+        self.shared.connected()?.swap_tables(first, second)
+    }
+
     /// What the peers say of the table of this name.
     ///
     /// # Errors
@@ -120,12 +150,16 @@ impl Client {
         self.shared.in_a_life(|backend| backend.pending_training())
     }
 
-    /// What trains the table of this name from here; `None` for one that its nodes train.
+    /// The number of the table of this name, and what trains it from here; `None` for one that its nodes
+    /// train.
     ///
     /// # Errors
     /// As [`Client::open_table`].
-    pub fn training(&self, name: &str) -> Result<Option<Box<dyn Training>>, CatalogueError> {
-        self.shared.in_a_life(|backend| Arc::clone(backend).open(name)?.training())
+    pub fn training(&self, name: &str) -> Result<(TableId, Option<Box<dyn Training>>), CatalogueError> {
+        self.shared.in_a_life(|backend| {
+            let open = Arc::clone(backend).open(name)?;
+            Ok((open.info().id, open.training()?))
+        })
     }
 
     /// Looks at the newest connection to each node, for what only its fabric offers; at none if they are of

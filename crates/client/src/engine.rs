@@ -58,10 +58,10 @@ pub(crate) trait Sharing<C: Connection>: Send + Sync {
 pub(crate) fn sharing<C: Connection>(
     layout: &TableLayout,
     infos: &[TableInfo],
-) -> Result<Box<dyn Sharing<C>>, CatalogueError> {
+) -> Result<Arc<dyn Sharing<C>>, CatalogueError> {
     Ok(match &layout.engine {
-        TableEngine::Rolex => Box::new(rolex::Rolex::new::<C>(layout, infos)?),
-        TableEngine::XStore { boundaries } => Box::new(x_store::XStore::new(layout, boundaries, infos)?),
+        TableEngine::Rolex => Arc::new(rolex::Rolex::new::<C>(layout, infos)?),
+        TableEngine::XStore { boundaries } => Arc::new(x_store::XStore::new(layout, boundaries, infos)?),
     })
 }
 

@@ -72,11 +72,9 @@ pub enum OpenError {
     /// The server could not be reached, or refused.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
-    /// The server, or a pool's home, was started again and does not have the table.
-    #[error(
-        "the node at {peer} was started again ({is}, it was {was}) and has no table {table:?}: what was in memory \
-         ended with its former life. Make the table and load it again"
-    )]
+    /// There is no table of this name any more: it was dropped or renamed, or the server, or a pool's home,
+    /// was started again and does not have it.
+    #[error("{peer} has no table {table:?} any more: {why}", why = why_gone(*was, *is))]
     TableGone {
         /// Its address.
         peer: String,
@@ -107,6 +105,17 @@ impl From<FabricError> for OpenError {
     fn from(error: FabricError) -> Self {
         Self::Catalogue(error.into())
     }
+}
+
+/// Why a table that was opened `was` is no more.
+fn why_gone(was: Epoch, is: Epoch) -> String {
+    if was == is {
+        return "it was dropped or renamed since it was opened".to_owned();
+    }
+    format!(
+        "it was started again ({is}, it was {was}), and what was in memory ended with its former life. Make the table \
+         and load it again"
+    )
 }
 
 /// A failure to read. It says nothing about what is stored; reads can be repeated.
@@ -150,6 +159,12 @@ pub enum ReadError {
         was: Epoch,
         /// The server's life now.
         is: Epoch,
+    },
+    /// The table's name has come to lead to another table in the middle of a scan.
+    #[error("the scan of table {table:?} was cut off: its name leads to another table now")]
+    ScanMoved {
+        /// The table.
+        table: String,
     },
 }
 

@@ -39,5 +39,5 @@ pub use farsight_index_rolex::{GroupSizes, Reclaimed, Trained};
 pub use farsight_protocol::{Engine, TableEngine};
 pub use pool::{PoolClient, PoolError, PoolLinks};
 pub use scan_cursor::ScanCursor;
-pub use session::Session;
+pub use session::{Origin, Session};
 pub use table::Table;

@@ -10,6 +10,8 @@
 
 mod backend;
 mod catalogue;
+mod name_changes;
+mod names;
 mod poisoned;
 
 use std::collections::HashMap;
@@ -20,12 +22,13 @@ use farsight_base::Epoch;
 use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_fabric::{Connection, FabricError, QueuePair};
 use farsight_index_rolex::ComputeNodeLocks;
-use farsight_protocol::{ComputeNode, ControlRequest, NodeHello, PoolPlace, TableInfo};
+use farsight_protocol::{ComputeNode, ControlRequest, NodeHello, PoolPlace, TableId, TableInfo};
 use serde::de::DeserializeOwned;
 
 use crate::ask::Asker;
 use crate::engine::Sharing;
 use crate::{CatalogueError, PoolError};
+use name_changes::NameChanges;
 use poisoned::Poisoned;
 
 /// Connections to all nodes.
@@ -34,8 +37,8 @@ pub(crate) struct Nodes<C: Connection> {
     epochs: OnceLock<Vec<u64>>,
     /// The lock values of this process, once it has asked for its number.
     locks: OnceLock<ComputeNodeLocks>,
-    /// By name.
-    tables: Mutex<HashMap<String, Arc<Known<C>>>>,
+    tables: Mutex<Tables<C>>,
+    name_changes: NameChanges,
     /// Whether anything may begin here any more.
     poisoned: Poisoned,
 }
@@ -45,14 +48,21 @@ struct Node<C: Connection> {
     asker: Asker<C>,
 }
 
-/// A table in these epochs.
+/// The tables that were opened in these epochs.
+struct Tables<C: Connection> {
+    by_id: HashMap<TableId, Arc<Known<C>>>,
+    /// The count of name changes at which those were let go last that are dropped.
+    let_go_at: u64,
+}
+
+/// A table in these epochs, under a name that it had.
 pub(crate) struct Known<C: Connection> {
     /// What each node says of its part, home first.
     pub(crate) infos: Vec<TableInfo>,
     /// The whole.
     pub(crate) info: Arc<TableInfo>,
     /// What this process's sessions share of it.
-    pub(crate) sharing: Box<dyn Sharing<C>>,
+    pub(crate) sharing: Arc<dyn Sharing<C>>,
 }
 
 impl<C: Connection> Nodes<C> {
@@ -60,7 +70,9 @@ impl<C: Connection> Nodes<C> {
         let node = |connection: C| Ok(Node { asker: Asker::new(&connection)?, connection });
         let all = connections.into_iter().map(node).collect::<Result<_, FabricError>>()?;
         let (epochs, locks) = (OnceLock::new(), OnceLock::new());
-        Ok(Self { all, epochs, locks, tables: Mutex::default(), poisoned: Poisoned::default() })
+        let tables = Mutex::new(Tables { by_id: HashMap::new(), let_go_at: 0 });
+        let (name_changes, poisoned) = (NameChanges::default(), Poisoned::default());
+        Ok(Self { all, epochs, locks, tables, name_changes, poisoned })
     }
 
     pub(crate) fn count(&self) -> usize {

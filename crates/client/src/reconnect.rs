@@ -92,6 +92,15 @@ impl Shared {
         Arc::clone(&lock(&self.current))
     }
 
+    /// A life with a connection, as far as is known: for what cannot be repeated.
+    pub(crate) fn connected(&self) -> Result<Arc<dyn Backend>, FabricError> {
+        let life = self.current();
+        match life.check() {
+            Err(error) if life.is_loss(&error) => self.renew(&error),
+            checked => checked.map(|()| life),
+        }
+    }
+
     /// Runs something that can be repeated in the current life, and again in the next if that is lost.
     pub(crate) fn in_a_life<T, E: OfFabric + From<FabricError>>(
         &self,

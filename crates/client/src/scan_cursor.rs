@@ -3,14 +3,13 @@
 //! Invariant: `next_from` is the least key that has not been fetched, `None` once nothing is left to fetch.
 //! So no pair is skipped and none returned twice, whatever is written between two pages; each page is as a
 //! scan of its own. All pages come from one life of the server: another one's pairs would not belong to those
-//! that were returned already, so a scan whose server was started again ends in an error. If only the
-//! connection was lost, it goes on where it was.
+//! that were returned already, so a scan whose server was started again ends in an error. So does one whose
+//! table's name has come to lead elsewhere. If only the connection was lost, it goes on where it was.
 
-use farsight_base::Epoch;
 use farsight_index::{Pair, Pairs, ScanRequest};
 
 use crate::ReadError;
-use crate::session::Session;
+use crate::session::{Origin, Session};
 
 /// Pairs of the first page: a short scan fetches little more than it needs.
 const FIRST_PAGE_PAIRS: usize = 64;
@@ -25,8 +24,8 @@ pub struct ScanCursor {
     page_pairs: usize,
     pairs: Pairs,
     at: usize,
-    /// The server's life that the first page came from.
-    epoch: Option<Epoch>,
+    /// Where the first page came from.
+    origin: Option<Origin>,
 }
 
 impl ScanCursor {
@@ -34,14 +33,14 @@ impl ScanCursor {
     #[must_use]
     pub fn new(first: u64, last: u64) -> Self {
         let pairs = Pairs::default();
-        Self { next_from: Some(first), last, page_pairs: FIRST_PAGE_PAIRS, pairs, at: 0, epoch: None }
+        Self { next_from: Some(first), last, page_pairs: FIRST_PAGE_PAIRS, pairs, at: 0, origin: None }
     }
 
     /// The next pair, from the page at hand or from a new one; `None` at the end.
     ///
     /// # Errors
     /// [`ReadError`]; the cursor stays where it is, so that the call can be repeated, unless that is
-    /// [`ReadError::ScanCut`], which stays.
+    /// [`ReadError::ScanCut`] or [`ReadError::ScanMoved`], which stay.
     pub fn next(&mut self, session: &mut Session) -> Result<Option<Pair<'_>>, ReadError> {
         if self.at == self.pairs.len() {
             let Some(from) = self.next_from.filter(|from| *from <= self.last) else { return Ok(None) };
@@ -61,7 +60,7 @@ impl ScanCursor {
         let request = ScanRequest { from, limit: self.page_pairs };
         self.at = 0;
         let fetched = session.scan_batch(&[request], &mut self.pairs);
-        let fetched = fetched.and_then(|()| self.stay_in_one_life(session));
+        let fetched = fetched.and_then(|()| self.stay_in_one_table(session));
         if fetched.is_err() {
             self.pairs.reset(session.table().value_bytes());
         }
@@ -72,12 +71,8 @@ impl ScanCursor {
         Ok(())
     }
 
-    fn stay_in_one_life(&mut self, session: &Session) -> Result<(), ReadError> {
-        let is = session.epoch();
-        let was = *self.epoch.get_or_insert(is);
-        if was == is {
-            return Ok(());
-        }
-        Err(ReadError::ScanCut { table: session.table().name().to_owned(), was, is })
+    fn stay_in_one_table(&mut self, session: &Session) -> Result<(), ReadError> {
+        let origin = session.origin();
+        self.origin.get_or_insert(origin).check_same(origin, session.table().name())
     }
 }

@@ -1,23 +1,49 @@
 //! What one thread reads and writes with.
 //!
-//! Invariant: a session works in one life of its peers at a time, with queue pairs and caches of that life.
+//! Invariant: a session works in one life of its peers at a time, with queue pairs and caches of that life,
+//! and in one table: that to which its name led a second ago or later when the call began.
 //!
 //! Protocol of a loss: reads can be repeated, so a read that finds the connection lost asks for the next
 //! life, opens the table there and begins again. A write asks before it sends anything; once something was
 //! sent and the answer is lost, it is indeterminate.
 
+use std::sync::Arc;
+
 use farsight_base::Epoch;
 use farsight_fabric::{FabricError, Meters};
 use farsight_index::{Access, Answers, Counters, EngineError, Pairs, ScanRequest, Writes};
-use farsight_protocol::{WriteOperation, WriteOutcome};
+use farsight_protocol::{TableId, WriteOperation, WriteOutcome};
 
-use crate::attached::{Operations, Working};
+use crate::attached::{LetGo, Operations, Working};
 use crate::reconnect::{BEGINNINGS_MAX, OfFabric};
 use crate::table::Table;
 use crate::{CatalogueError, OpenError, ReadError, WriteError};
 
 /// Bytes of keys, and of values, that a session keeps room for between two batches of writes.
 const KEPT_BYTES_MAX: usize = 1 << 20;
+
+/// Where the answer to a read came from: what is read in several pieces is of one origin, or worth nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Origin {
+    /// The server's life.
+    pub epoch: Epoch,
+    /// The table to which the name led.
+    pub table: TableId,
+}
+
+impl Origin {
+    /// Fails if a later piece is of another origin than this one, of the table of that name.
+    ///
+    /// # Errors
+    /// [`ReadError::ScanCut`], [`ReadError::ScanMoved`].
+    pub fn check_same(self, later: Self, table: &str) -> Result<(), ReadError> {
+        let table = || table.to_owned();
+        if self.epoch != later.epoch {
+            return Err(ReadError::ScanCut { table: table(), was: self.epoch, is: later.epoch });
+        }
+        if self.table == later.table { Ok(()) } else { Err(ReadError::ScanMoved { table: table() }) }
+    }
+}
 
 /// A session on one table: queue pairs and the engine over them. Use one a thread; a session is not shared.
 pub struct Session {
@@ -58,6 +84,12 @@ impl Session {
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.working.backend.epoch()
+    }
+
+    /// Where the last call was executed. It changes in a call only.
+    #[must_use]
+    pub fn origin(&self) -> Origin {
+        Origin { epoch: self.epoch(), table: self.working.info.id }
     }
 
     /// Copies the value of `key` into `value`, which must be as long as the table's values, and returns its
@@ -154,7 +186,15 @@ impl Session {
     fn write_all(&mut self, writes: Writes<'_>, outcomes: &mut Vec<WriteOutcome>) -> Result<(), WriteError> {
         outcomes.reserve(writes.keys.len());
         self.connect_for_write()?;
-        let done = self.working.engine.write(writes, outcomes);
+        let mut done = self.working.engine.write(writes, outcomes);
+        if let Err(error) = &done
+            && outcomes.is_empty()
+            && !error.is_indeterminate()
+            && self.has_moved_from(error).map_err(|error| self.reopen_for_write(error))?
+        {
+            // Nothing was done in the table that is gone.
+            done = self.working.engine.write(writes, outcomes);
+        }
         let unknown = writes.keys.len() - outcomes.len();
         done.map_err(|source| self.table.write_error(writes.operation, unknown, source))
     }
@@ -193,49 +233,149 @@ impl Session {
         let mut beginnings = 1;
         loop {
             match run(&mut *self.working.engine) {
-                Ok(found) => return Ok(found),
+                Ok(found) => match self.working.engine.name_changes() {
+                    Ok(Some(count)) if count <= self.working.name_changes => return Ok(found),
+                    changed => {
+                        if !self.has_moved_in_read(&mut beginnings, changed)? {
+                            return Ok(found);
+                        }
+                    }
+                },
                 Err(error) => self.renew_for_read(&mut beginnings, error)?,
             }
         }
     }
 
+    /// Asks where the table's name leads, for a read that is done. True if it has to be done again.
+    #[cold]
+    fn has_moved_in_read(
+        &mut self,
+        beginnings: &mut u32,
+        changed: Result<Option<u64>, CatalogueError>,
+    ) -> Result<bool, ReadError> {
+        let moved = changed.map_err(OpenError::from).and_then(|count| self.follow(count));
+        match moved {
+            // Whoever has asked that often has read in the table to which the name led when it asked last.
+            Ok(true) => {
+                *beginnings += 1;
+                Ok(*beginnings <= BEGINNINGS_MAX)
+            }
+            Ok(false) => Ok(false),
+            Err(error) => match error.loss(&*self.working.backend).cloned() {
+                Some(loss) => {
+                    self.renew(beginnings, loss).map_err(|error| self.reopen_for_read(error)).map(|()| true)
+                }
+                None => Err(self.reopen_for_read(error)),
+            },
+        }
+    }
+
     #[cold]
     fn renew_for_read(&mut self, beginnings: &mut u32, error: EngineError) -> Result<(), ReadError> {
-        let name = || self.table.name().to_owned();
-        let Some(loss) = error.loss(&*self.working.backend).cloned() else {
-            return Err(ReadError::Engine { table: name(), source: Box::new(error) });
-        };
-        self.renew(beginnings, loss).map_err(|error| match error {
-            OpenError::Catalogue(CatalogueError::Fabric(error)) => {
-                ReadError::Engine { table: self.table.name().to_owned(), source: Box::new(error.into()) }
-            }
-            other => ReadError::Reopen { table: self.table.name().to_owned(), source: Box::new(other) },
-        })
+        if let Some(loss) = error.loss(&*self.working.backend).cloned() {
+            return self.renew(beginnings, loss).map_err(|error| self.reopen_for_read(error));
+        }
+        *beginnings += 1;
+        let moved = self.has_moved_from(&error).map_err(|error| self.reopen_for_read(error))?;
+        if moved && *beginnings <= BEGINNINGS_MAX {
+            return Ok(());
+        }
+        Err(ReadError::Engine { table: self.table.name().to_owned(), source: Box::new(error) })
     }
 
-    /// Makes sure that what is sent next is not sent over a connection that is known to be lost. One look at
-    /// one word, if it is not.
+    fn reopen_for_read(&self, error: OpenError) -> ReadError {
+        let table = self.table.name().to_owned();
+        match error {
+            OpenError::Catalogue(CatalogueError::Fabric(error)) => {
+                ReadError::Engine { table, source: Box::new(error.into()) }
+            }
+            other => ReadError::Reopen { table, source: Box::new(other) },
+        }
+    }
+
+    fn reopen_for_write(&self, error: OpenError) -> WriteError {
+        let table = self.table.name().to_owned();
+        match error {
+            OpenError::Catalogue(CatalogueError::Fabric(error)) => {
+                WriteError::Engine { table, source: Box::new(error.into()) }
+            }
+            other => WriteError::Reopen { table, source: Box::new(other) },
+        }
+    }
+
+    /// Makes sure that what is sent next is not sent over a connection that is known to be lost, nor to a
+    /// table that the name has left. A look at two words, if neither is so.
     fn connect_for_write(&mut self) -> Result<(), WriteError> {
         let mut beginnings = 1;
-        while let Err(error) = self.working.engine.check() {
-            self.renew_for_write(&mut beginnings, error)?;
+        loop {
+            let checked = self.working.engine.check().map_err(OpenError::from);
+            let changed = checked.and_then(|()| Ok(self.working.engine.name_changes()?));
+            match changed {
+                Ok(Some(count)) if count <= self.working.name_changes => return Ok(()),
+                changed => match changed.and_then(|count| self.follow(count)) {
+                    Ok(_) => return Ok(()),
+                    Err(error) => self.renew_for_write(&mut beginnings, error)?,
+                },
+            }
         }
-        Ok(())
     }
 
     #[cold]
-    fn renew_for_write(&mut self, beginnings: &mut u32, error: FabricError) -> Result<(), WriteError> {
-        let renewed = if self.working.backend.is_loss(&error) {
-            self.renew(beginnings, error)
-        } else {
-            Err(error.into())
+    fn renew_for_write(&mut self, beginnings: &mut u32, error: OpenError) -> Result<(), WriteError> {
+        let renewed = match error.loss(&*self.working.backend).cloned() {
+            Some(loss) => self.renew(beginnings, loss),
+            None => Err(error),
         };
-        renewed.map_err(|error| match error {
-            OpenError::Catalogue(CatalogueError::Fabric(error)) => {
-                WriteError::Engine { table: self.table.name().to_owned(), source: Box::new(error.into()) }
+        renewed.map_err(|error| self.reopen_for_write(error))
+    }
+
+    /// Asks where the table's name leads after an operation failed. True if the session has moved; an error
+    /// if the name leads nowhere. Whoever cannot tell says that nothing has changed.
+    fn has_moved_from(&mut self, error: &EngineError) -> Result<bool, OpenError> {
+        if matches!(error, EngineError::Fabric(FabricError::TimedOut { .. } | FabricError::Forked)) {
+            return Ok(false);
+        }
+        match self.follow(None) {
+            Err(gone @ (OpenError::TableGone { .. } | OpenError::OtherDefinition { .. })) => Err(gone),
+            followed => Ok(followed.unwrap_or(false)),
+        }
+    }
+
+    /// Moves to the table to which the name leads, if that is another one; true if so. Of one that is gone
+    /// the session lets go. `heard` is the count of name changes that its queue pair has heard of.
+    #[cold]
+    fn follow(&mut self, heard: Option<u64>) -> Result<bool, OpenError> {
+        let backend = Arc::clone(&self.working.backend);
+        let name_changes = backend.heard_name_changes()?.max(heard.unwrap_or_default());
+        match self.table.open_in(&backend) {
+            Ok(open) if Arc::ptr_eq(open.info(), &self.working.info) => {
+                self.working.name_changes = self.working.name_changes.max(name_changes);
+                return Ok(false);
             }
-            other => WriteError::Reopen { table: self.table.name().to_owned(), source: Box::new(other) },
-        })
+            Ok(_) => {}
+            Err(gone @ (OpenError::TableGone { .. } | OpenError::OtherDefinition { .. })) => {
+                self.keep_counts();
+                self.working.engine = Box::new(LetGo);
+                // A copy: no table that is opened is this one.
+                self.working.info = Arc::new((*self.working.info).clone());
+                return Err(gone);
+            }
+            Err(error) => return Err(error),
+        }
+        let working = self.table.attach(&backend, self.access, name_changes)?;
+        self.work_with(working);
+        Ok(true)
+    }
+
+    /// Goes on with something else.
+    fn work_with(&mut self, working: Working) {
+        self.keep_counts();
+        self.working = working;
+    }
+
+    fn keep_counts(&mut self) {
+        self.past_counters += self.working.engine.counters();
+        self.past_meters += self.working.engine.meters();
     }
 
     /// Moves to a life with a connection, and opens the table there. Each loss, `loss` the first of them,
@@ -244,11 +384,9 @@ impl Session {
         while *beginnings < BEGINNINGS_MAX {
             *beginnings += 1;
             let backend = self.table.shared().renew(&loss)?;
-            match self.table.attach(&backend, self.access) {
+            match self.table.attach(&backend, self.access, 0) {
                 Ok(working) => {
-                    self.past_counters += self.working.engine.counters();
-                    self.past_meters += self.working.engine.meters();
-                    self.working = working;
+                    self.work_with(working);
                     return Ok(());
                 }
                 Err(error) => match error.loss(&*backend) {

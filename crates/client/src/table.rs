@@ -65,7 +65,7 @@ impl Table {
     /// # Errors
     /// [`OpenError`].
     pub fn session(&self, access: Access) -> Result<Session, OpenError> {
-        let working = self.shared.in_a_life(|backend| self.attach(backend, access))?;
+        let working = self.shared.in_a_life(|backend| self.attach(backend, access, 0))?;
         Ok(Session::new(self.clone(), access, working))
     }
 
@@ -84,19 +84,24 @@ impl Table {
         &self.shared
     }
 
-    /// What a session works with in this epoch.
-    pub(crate) fn attach(&self, backend: &Arc<dyn Backend>, access: Access) -> Result<Working, OpenError> {
-        Ok(Working { engine: self.open_in(backend)?.attach(access)?, backend: Arc::clone(backend) })
+    /// What a session works with in this epoch that has heard of `name_changes`.
+    pub(crate) fn attach(
+        &self,
+        backend: &Arc<dyn Backend>,
+        access: Access,
+        name_changes: u64,
+    ) -> Result<Working, OpenError> {
+        // Heard first: what changes afterwards is heard again.
+        let name_changes = backend.heard_name_changes()?.max(name_changes);
+        let open = self.open_in(backend)?;
+        let (info, engine) = (Arc::clone(open.info()), open.attach(access)?);
+        Ok(Working { info, name_changes, engine, backend: Arc::clone(backend) })
     }
 
-    /// The table that was opened, perhaps in another life, as it is in this one.
-    fn open_in(&self, backend: &Arc<dyn Backend>) -> Result<Arc<dyn OpenTable>, OpenError> {
+    /// The table to which the name leads in this epoch.
+    pub(crate) fn open_in(&self, backend: &Arc<dyn Backend>) -> Result<Arc<dyn OpenTable>, OpenError> {
         let expected = &self.opened.info.definition;
-        let open = match Arc::clone(backend).opened(&expected.name) {
-            Some(open) => Ok(open),
-            None => Arc::clone(backend).open(&expected.name),
-        };
-        let open = open.map_err(|error| self.gone(&**backend, error))?;
+        let open = Arc::clone(backend).open(&expected.name).map_err(|error| self.gone(&**backend, error))?;
         let got = &open.info().definition;
         if got == expected {
             return Ok(open);
@@ -112,7 +117,7 @@ impl Table {
     fn gone(&self, backend: &dyn Backend, error: CatalogueError) -> OpenError {
         match error {
             CatalogueError::Refused { peer, source }
-                if source.code == ErrorCode::UnknownTable && backend.epoch() != self.opened.epoch =>
+                if source.code == ErrorCode::UnknownTable =>
             {
                 let (was, is) = (self.opened.epoch, backend.epoch());
                 OpenError::TableGone { peer, table: self.name().to_owned(), was, is, source }

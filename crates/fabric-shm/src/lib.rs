@@ -91,5 +91,6 @@ const GUARANTEES: Guarantees = Guarantees {
     read_only_regions: true,
     // A mapping cannot be taken back; fencing ends the whole process.
     revocable: false,
+    tells_unasked: true,
     cost_class: CostClass::Memory,
 };

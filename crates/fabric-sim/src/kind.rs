@@ -30,6 +30,7 @@ impl Kind for Weakest {
         one_sided: true,
         read_only_regions: true,
         revocable: true,
+        tells_unasked: true,
         cost_class: CostClass::Nic,
     };
 }

@@ -68,5 +68,6 @@ const GUARANTEES: Guarantees = Guarantees {
     one_sided: false,
     read_only_regions: true,
     revocable: true,
+    tells_unasked: false,
     cost_class: CostClass::Socket,
 };

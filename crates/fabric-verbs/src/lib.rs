@@ -80,5 +80,6 @@ const GUARANTEES: Guarantees = Guarantees {
     one_sided: true,
     read_only_regions: true,
     revocable: true,
+    tells_unasked: true,
     cost_class: CostClass::Nic,
 };

@@ -48,6 +48,8 @@ pub struct Guarantees {
     pub read_only_regions: bool,
     /// One client's access can be taken away while others keep theirs.
     pub revocable: bool,
+    /// Notices come while nothing is under way; else with the answers to a batch.
+    pub tells_unasked: bool,
     /// What a round trip costs.
     pub cost_class: CostClass,
 }

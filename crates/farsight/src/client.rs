@@ -10,7 +10,7 @@ use farsight_fabric_tcp::{TcpConnection, Tls, Waiting};
 #[cfg(feature = "verbs")]
 use farsight_fabric_verbs::VerbsConnection;
 use farsight_layout::{FORMAT_VERSION, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
-use farsight_protocol::{NodeStats, TableDefinition, TableInfo};
+use farsight_protocol::{NodeStats, TableDefinition, TableId, TableInfo};
 
 #[cfg(not(feature = "verbs"))]
 use crate::NotBuilt;
@@ -170,6 +170,37 @@ impl Client {
         Table::new(self.inner.open_table(name)?)
     }
 
+    /// Drops the table of this name. All that it holds is gone at once, and its memory once nobody has it open
+    /// any more. Sessions on it, in this program and in others, fail within a second
+    /// ([`OpenError::TableGone`](crate::OpenError::TableGone)), unless a table is made under its name.
+    ///
+    /// # Errors
+    /// [`CatalogueError::Refused`] if there is none. After a failure of the fabric it may be dropped or not.
+    pub fn drop_table(&self, name: &str) -> Result<(), CatalogueError> {
+        self.inner.drop_table(name)
+    }
+
+    /// Gives the table called `from` the name `to`. Sessions follow the name under which they were opened:
+    /// those of `from` find it gone within a second.
+    ///
+    /// # Errors
+    /// [`CatalogueError::Refused`] if there is none, if `to` is no name, or another table's. After a failure
+    /// of the fabric it may be renamed or not.
+    pub fn rename_table(&self, from: &str, to: &str) -> Result<(), CatalogueError> {
+        self.inner.rename_table(from, to)
+    }
+
+    /// Lets two tables exchange their names, at one instant: so a table that was loaded anew takes the place
+    /// of the one in use. Sessions follow the name under which they were opened. Each of their batches is of
+    /// one table, and of the new one within a second.
+    ///
+    /// # Errors
+    /// [`CatalogueError::Refused`] if one of them is no table. After a failure of the fabric they may be
+    /// swapped or not.
+    pub fn swap_tables(&self, first: &str, second: &str) -> Result<(), CatalogueError> {
+        self.inner.swap_tables(first, second)
+    }
+
     /// What the server says of the table of this name: for programs that do not know its kind beforehand.
     ///
     /// # Errors
@@ -212,8 +243,12 @@ impl Client {
         self.inner.pending_training()
     }
 
-    /// What trains the table of this name from here; `None` for one that its nodes train.
-    pub(crate) fn training(&self, name: &str) -> Result<Option<Box<dyn Training>>, CatalogueError> {
+    /// The number of the table of this name, and what trains it from here; `None` for one that its nodes
+    /// train.
+    pub(crate) fn training(
+        &self,
+        name: &str,
+    ) -> Result<(TableId, Option<Box<dyn Training>>), CatalogueError> {
         self.inner.training(name)
     }
 

@@ -67,6 +67,10 @@
 //! - A [`Scan`] that had begun ends with [`ReadError::ScanCut`] in another epoch of the server, because its
 //!   pairs would be of two. After a loss of nothing but the connection it goes on where it was. A
 //!   [`BulkLoad`] ends.
+//! - A table may be dropped or renamed, or exchange its name with another's ([`Client::swap_tables`]). Sessions
+//!   follow the name. Within a second they go on with the table to which it leads, or fail with
+//!   [`OpenError::TableGone`]; each batch is of one table. A scan that had begun ends with
+//!   [`ReadError::ScanMoved`], a [`BulkLoad`] into a dropped table with a refusal.
 //! - A client that its server fenced ([`FabricError::Dismissed`]) or that was forked stays out. One of a
 //!   memory pool whose nodes fenced it, because others waited for a lock of it, goes on as after a loss.
 //!
@@ -116,7 +120,8 @@ pub use farsight_base::Epoch;
 pub use farsight_base::report::report;
 pub use farsight_base::vectors::{UnknownVectors, Vectors};
 pub use farsight_client::{
-    Access, CacheStats, CatalogueError, EngineError, LoadError, OpenError, PoolError, ReadError, WriteError,
+    Access, CacheStats, CatalogueError, EngineError, LoadError, OpenError, Origin, PoolError, ReadError,
+    WriteError,
 };
 pub use farsight_fabric::{FabricError, Meters};
 pub use farsight_fabric_tcp::{Tls, TlsError, Waiting};
@@ -127,7 +132,7 @@ pub use farsight_layout::{FORMAT_VERSION, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
 pub use farsight_node::ShutdownError;
 pub use farsight_protocol::{
     Engine, ErrorCode, KeyKind, ListenerStats, ModelStats, NodeStats, POOL_NODES_MAX, PartStats, RegionInfo,
-    ServerError, Space, SpaceStats, TableDefinition, TableEngine, TableInfo, TableStats, TreeStats,
+    ServerError, Space, SpaceStats, TableDefinition, TableEngine, TableId, TableInfo, TableStats, TreeStats,
     UnknownEngine, WriteOperation, WriteOutcome,
 };
 pub use key::Key;

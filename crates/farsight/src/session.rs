@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::ops::RangeBounds;
 
 use farsight_base::Epoch;
-use farsight_client::{ReadError, ScanRequest, WriteError};
+use farsight_client::{Origin, ReadError, ScanRequest, WriteError};
 use farsight_fabric::Meters;
 use farsight_index::{Answers, Counters};
 use farsight_protocol::{WriteOperation, WriteOutcome};
@@ -188,6 +188,12 @@ impl<K: Key> Session<K> {
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.inner.epoch()
+    }
+
+    /// Where the last call was executed: the server's life, and the table to which the name led.
+    #[must_use]
+    pub fn origin(&self) -> Origin {
+        self.inner.origin()
     }
 
     /// Bytes of each value of the table.

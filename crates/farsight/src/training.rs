@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use farsight_base::report::report;
 use farsight_base::sync::{AtomicBool, Ordering};
-use farsight_client::Training;
+use farsight_client::{CatalogueError, Training};
+use farsight_protocol::{ErrorCode, TableId};
 
 use crate::{Addresses, Client, ConnectOptions, with_causes};
 
@@ -29,8 +30,8 @@ pub struct PoolTraining {
 /// A pool's tables.
 struct Tables {
     client: Client,
-    /// By name; without a step those that the memory nodes train.
-    trained: Vec<(String, Option<Box<dyn Training>>)>,
+    /// By number; without a step those that the memory nodes train.
+    trained: Vec<(TableId, Option<Box<dyn Training>>)>,
     rounds: u32,
 }
 
@@ -99,19 +100,37 @@ impl Tables {
     /// One step for each table. True if any of them had something to train.
     fn round(&mut self) -> Result<bool, Box<dyn std::error::Error + Send + Sync>> {
         if self.rounds.is_multiple_of(ROUNDS_A_LIST) {
-            for table in self.client.tables()? {
-                let name = table.definition.name;
-                if !self.trained.iter().any(|(known, _)| *known == name) {
-                    let training = self.client.training(&name)?;
-                    self.trained.push((name, training));
-                }
-            }
+            self.list()?;
         }
         self.rounds = self.rounds.wrapping_add(1);
         let mut is_busy = false;
-        for training in self.trained.iter_mut().filter_map(|(_, training)| training.as_mut()) {
-            is_busy |= training.step()?;
+        let mut failed = None;
+        for (id, training) in &mut self.trained {
+            match training.as_mut().map_or(Ok(false), |training| training.step()) {
+                Ok(is_more) => is_busy |= is_more,
+                Err(error) => failed = Some((*id, error)),
+            }
         }
-        Ok(is_busy)
+        let Some((id, error)) = failed else { return Ok(is_busy) };
+        self.list()?;
+        // A table that was dropped needs no training.
+        if self.trained.iter().any(|(other, _)| *other == id) { Err(error) } else { Ok(true) }
+    }
+
+    /// Takes up the tables that are new, and lets go of those that are gone.
+    fn list(&mut self) -> Result<(), CatalogueError> {
+        let listed = self.client.tables()?;
+        self.trained.retain(|(id, _)| listed.iter().any(|table| table.id == *id));
+        for table in listed {
+            if !self.trained.iter().any(|(id, _)| *id == table.id) {
+                match self.client.training(&table.definition.name) {
+                    Ok(training) => self.trained.push(training),
+                    // It was dropped or renamed meanwhile: the next list shows it.
+                    Err(CatalogueError::Refused { source, .. }) if source.code == ErrorCode::UnknownTable => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
     }
 }

@@ -35,7 +35,7 @@ pub use writer::{LatchTimeout, LeafWriter, SortedPair};
 
 /// The version of everything docs/format.md describes. A client and a server of different versions refuse
 /// each other by name.
-pub const FORMAT_VERSION: u32 = 8;
+pub const FORMAT_VERSION: u32 = 9;
 
 /// Slots of a leaf: keys, and values, that it holds at most.
 pub const LEAF_SLOTS: usize = 16;

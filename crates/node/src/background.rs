@@ -100,8 +100,9 @@ impl Background {
         let mut is_working = false;
         let mut again_at: Option<MonotonicNs> = None;
         self.view.refresh(&self.state.tables);
+        self.works.retain(|id, _| self.view.has(*id));
         for (table, part) in self.view.parts() {
-            let work = self.works.entry(table.info().id).or_insert_with(|| TableWork::new(part));
+            let work = self.works.entry(table.id()).or_insert_with(|| TableWork::new(part));
             let left = work.train(part, now, budget, self.processor_time);
             // A new model is worth more than huge pages, and takes less time.
             let collapses_more = left != Left::WholeTraining && work.collapse(part);

@@ -104,8 +104,9 @@ impl CallHandler for Calls {
 }
 
 impl Executor for Calls {
-    fn set_now(&mut self, now: MonotonicNs) {
+    fn begin(&mut self, now: MonotonicNs) {
         self.now = now;
+        self.view.refresh(&self.state.tables);
     }
 }
 

@@ -135,7 +135,7 @@ impl NodeState {
     ) {
         let Epoch(home) = home;
         let table = self.tables.get(seen.table);
-        let table = table.as_ref().map_or("?", |table| table.name());
+        let table = table.map_or_else(|_| "?".to_owned(), |table| table.name().get());
         let Lingering { pid, uid, told_for, .. } = process;
         report(format_args!(
             "killed process {pid} of user {uid} ({client}, {compute_node} of pool {home:#x}): it held the lock of leaf \

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
-use farsight_protocol::LockSeen;
+use farsight_protocol::{LockSeen, TableId};
 
 /// Locks that a node watches at a time.
 const LOCKS_MAX: usize = 1 << 10;
@@ -30,7 +30,7 @@ struct Watched {
 #[derive(Debug)]
 pub(crate) struct Leases {
     lease: Duration,
-    watched: HashMap<(u16, u32), Watched>,
+    watched: HashMap<(TableId, u32), Watched>,
 }
 
 impl Leases {
@@ -46,7 +46,7 @@ impl Leases {
     /// How long the lock that `seen` names is known to have stood, `now` that its leaf has the word `found`;
     /// `None` if that is another one.
     pub(crate) fn held_for(&mut self, seen: LockSeen, found: u64, now: MonotonicNs) -> Option<Duration> {
-        let leaf = (seen.table.0, seen.block);
+        let leaf = (seen.table, seen.block);
         if found != seen.word {
             self.watched.remove(&leaf);
             return None;
@@ -69,8 +69,6 @@ impl Leases {
 
 #[cfg(test)]
 mod tests {
-    use farsight_protocol::TableId;
-
     use super::*;
 
     const LEASE: Duration = Duration::from_millis(500);

@@ -43,6 +43,7 @@ mod service;
 mod signal;
 mod state;
 mod table;
+mod table_name;
 mod tables;
 mod threads;
 mod worker;

@@ -16,7 +16,9 @@ use farsight_protocol::{
     TableDefinition,
 };
 
+use crate::table_name::TableName;
 use blocks::BlockSpace;
+pub(crate) use runs::Runs;
 
 /// Leaves of one node at most: what a place in a pool has bits for.
 const LEAVES_MAX: u64 = (1 << 28) - 1;
@@ -29,7 +31,7 @@ const META_BYTES_MIN: u64 = 256 << 10;
 
 /// What a node keeps of a ROLEX table.
 pub(crate) struct PooledTable {
-    name: String,
+    name: Arc<TableName>,
     leaves: Blockwise,
     /// Directory and models: on home.
     meta: Option<Blockwise>,
@@ -74,11 +76,12 @@ impl PooledTable {
     /// An empty table, with regions of `memory_bytes` and what directory and models need beside them at home.
     pub(crate) fn new(
         definition: &TableDefinition,
+        name: &Arc<TableName>,
         is_home: bool,
         memory_bytes: u64,
         create: impl Fn(u64) -> Result<Arc<dyn Region>, ServerError>,
     ) -> Result<Self, ServerError> {
-        let name = definition.name.clone();
+        let name = Arc::clone(name);
         let geometry = BlockGeometry::new(definition.value_bytes.into()).map_err(|error| {
             ServerError::new(ErrorCode::WrongValueSize, format!("table {name:?}: {error}"))
         })?;

@@ -28,6 +28,6 @@ pub trait Service: Send + Sync + Sized + 'static {
 
 /// What executes one worker's calls.
 pub trait Executor: CallHandler + Send + 'static {
-    /// Sets the time of the calls that follow.
-    fn set_now(&mut self, now: MonotonicNs);
+    /// Begins a step: sets the time of its calls, and lets go of what has ended.
+    fn begin(&mut self, now: MonotonicNs);
 }

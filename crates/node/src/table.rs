@@ -1,8 +1,9 @@
 //! A table on this node, hosted as its engine wants it.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
-use farsight_base::ClientId;
+use farsight_base::{ClientId, RegionId};
 use farsight_base::clock::MonotonicNs;
 use farsight_fabric::{Region, RegionRights};
 use farsight_layout::pool::BlockGeometry;
@@ -13,13 +14,16 @@ use farsight_protocol::{
     TableInfo, TableLayout, TableStats,
 };
 
-use crate::Listeners;
 use crate::rolex::PooledTable;
+use crate::table_name::TableName;
 use crate::x_store::Part;
+use crate::{Listeners, NodeOptions};
 
 /// A table on this node.
 pub(crate) struct Table {
+    /// What it was made as; its name is `name`.
     info: TableInfo,
+    name: Arc<TableName>,
     hosted: Hosted,
 }
 
@@ -31,16 +35,42 @@ enum Hosted {
 
 /// What tables are made of.
 pub(crate) struct Material<'a> {
-    pub(crate) listeners: &'a Listeners,
-    pub(crate) memory_bytes: u64,
-    pub(crate) train_options: TrainOptions,
+    listeners: &'a Listeners,
+    memory_bytes: u64,
+    train_options: TrainOptions,
     /// Why clients cannot write regions here, if they cannot.
-    pub(crate) read_only: Option<&'a str>,
+    read_only: Option<&'a str>,
     /// A region that was made before its table.
-    pub(crate) prepared: Option<Arc<dyn Region>>,
+    prepared: Option<Arc<dyn Region>>,
+    /// Regions that were given to the table.
+    given: RefCell<Vec<RegionId>>,
 }
 
-impl Material<'_> {
+impl<'a> Material<'a> {
+    /// What `options` say, and a region that was made before its table, if there is one.
+    pub(crate) fn new(
+        listeners: &'a Listeners,
+        options: &'a NodeOptions,
+        prepared: Option<Arc<dyn Region>>,
+    ) -> Self {
+        Self {
+            listeners,
+            memory_bytes: options.table_memory_bytes,
+            train_options: options.training,
+            read_only: options.read_only.as_deref(),
+            given: RefCell::new(prepared.iter().map(|region| region.id()).collect()),
+            prepared,
+        }
+    }
+
+    /// Withdraws the regions that were given to a table of which nothing came.
+    pub(crate) fn give_up(&self) {
+        for region in self.given.take() {
+            // Whoever does not serve it any more has nothing to give up.
+            let _ = self.listeners.withdraw_region(region);
+        }
+    }
+
     /// A region for the table called `name`.
     fn region(
         &self,
@@ -48,12 +78,14 @@ impl Material<'_> {
         length_bytes: u64,
         rights: RegionRights,
     ) -> Result<Arc<dyn Region>, ServerError> {
-        self.listeners.create_region(length_bytes, rights).map_err(|error| {
+        let region = self.listeners.create_region(length_bytes, rights).map_err(|error| {
             let text = format!(
                 "table {name:?} needs a region of {length_bytes} B: {error}. Give tables less memory, or the node more"
             );
             ServerError::new(ErrorCode::OutOfResources, text)
-        })
+        })?;
+        self.given.borrow_mut().push(region.id());
+        Ok(region)
     }
 }
 
@@ -67,13 +99,14 @@ impl Table {
     ) -> Result<Self, ServerError> {
         let TableLayout { definition, engine, block_lines, format_version } = layout;
         let (name, bytes) = (&definition.name, material.memory_bytes);
+        let shared_name = Arc::new(TableName::new(name));
         let (hosted, regions) = match &engine {
             TableEngine::XStore { .. } => {
                 let region = || match &material.prepared {
                     Some(region) => Ok(Arc::clone(region)),
                     None => material.region(name, bytes, RegionRights::ReadOnly),
                 };
-                let part = Part::new(&definition, region, material.train_options)?;
+                let part = Part::new(&definition, &shared_name, region, material.train_options)?;
                 let region = RegionInfo {
                     space: Space::Leaves,
                     id: part.region().id().0,
@@ -87,21 +120,40 @@ impl Table {
                     return Err(ServerError::new(ErrorCode::BadRequest, text));
                 }
                 let create = |bytes| material.region(name, bytes, RegionRights::ReadWrite);
-                let table = PooledTable::new(&definition, place.index == 0, bytes, create)?;
+                let table = PooledTable::new(&definition, &shared_name, place.index == 0, bytes, create)?;
                 let regions = table.regions();
                 (Hosted::Rolex(table), regions)
             }
         };
         let info = TableInfo { id, definition, engine, block_lines, format_version, place, regions };
-        Ok(Self { info, hosted })
+        Ok(Self { info, name: shared_name, hosted })
     }
 
-    pub(crate) fn info(&self) -> &TableInfo {
-        &self.info
+    /// What clients are told of it, under its name now.
+    pub(crate) fn info(&self) -> TableInfo {
+        let mut info = self.info.clone();
+        info.definition.name = self.name.get();
+        info
     }
 
-    pub(crate) fn name(&self) -> &str {
-        &self.info.definition.name
+    /// Its number.
+    pub(crate) fn id(&self) -> TableId {
+        self.info.id
+    }
+
+    /// Its name, which may change.
+    pub(crate) fn name(&self) -> &TableName {
+        &self.name
+    }
+
+    /// This node's place among those for which it was made.
+    pub(crate) fn place(&self) -> &PoolPlace {
+        &self.info.place
+    }
+
+    /// Its regions here.
+    pub(crate) fn regions(&self) -> &[RegionInfo] {
+        &self.info.regions
     }
 
     /// Its tree and model, which this node's processor keeps.
@@ -141,7 +193,7 @@ impl Table {
 
     /// The table's statistics at `now`.
     pub(crate) fn stats(&self, now: MonotonicNs) -> TableStats {
-        let info = self.info.clone();
+        let info = self.info();
         match &self.hosted {
             Hosted::XStore(part) => {
                 let (leaves, meta) = (part.leaves(), SpaceStats::default());

@@ -1,26 +1,32 @@
 //! The catalogue of a node: its tables by number and by name, and the pool that they belong to.
 //!
-//! Invariant: all tables are for one place in one pool, which the first table fixes. Numbers are home's; the
-//! other nodes have the same table under the same number, and none is given twice in home's life. A table is
-//! visible once it is complete.
+//! Invariant: all tables are for one place in one pool, which the first table fixes. Names and numbers are
+//! home's; the other nodes have the same table under the same number, and none is given twice in home's
+//! life. A table is visible once it is complete.
 //!
 //! Protocol: changes are serialized, and each raises the *version* when it is done. A worker keeps what the
 //! catalogue held at a version ([`View`]); it looks at the version before each call, and takes no lock while
-//! that stands.
+//! that stands. Changes after which a name leads elsewhere are counted, and clients are told the count: who
+//! has heard a greater one than when it opened a table asks home for that name again.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+mod drop;
+mod rename;
+mod view;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use farsight_base::Epoch;
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_fabric::{FabricError, Region, RegionRights};
 use farsight_protocol::{
-    ErrorCode, PoolPlace, ServerError, TABLE_NAME_BYTES_MAX, TableEngine, TableId, TableLayout,
+    Blocks, ErrorCode, PoolPlace, ServerError, TABLE_NAME_BYTES_MAX, TableEngine, TableId, TableLayout,
 };
 
+use crate::rolex::Runs;
 use crate::table::{Material, Table, check_leaves};
-use crate::x_store::Part;
 use crate::{Listeners, NodeOptions};
+pub(crate) use view::View;
 
 /// Tables of one node at most.
 pub const TABLES_MAX: usize = 4_096;
@@ -33,8 +39,8 @@ pub(crate) struct Tables {
     /// Counts the catalogue's changes.
     version: AtomicU64,
     place: OnceLock<PoolPlace>,
-    /// Held while a table is made.
-    making: Mutex<()>,
+    /// Held while a table is made, dropped or renamed.
+    changing: Mutex<()>,
     /// Regions that were made before their tables.
     prepared: Mutex<VecDeque<Arc<dyn Region>>>,
     options: NodeOptions,
@@ -43,7 +49,16 @@ pub(crate) struct Tables {
 #[derive(Default)]
 struct Catalogue {
     by_id: BTreeMap<TableId, Arc<Table>>,
+    /// At home.
     by_name: HashMap<String, TableId>,
+    /// At home: the number of the next table.
+    next_id: u32,
+    /// At home: tables that were dropped, and at the other nodes perhaps not yet.
+    dropped: BTreeSet<TableId>,
+    /// At the others: the numbers of dropped tables, of which none is made again.
+    forgotten: Runs<()>,
+    /// How often a name has come to lead elsewhere.
+    name_changes: u64,
 }
 
 impl Tables {
@@ -54,7 +69,7 @@ impl Tables {
             catalogue: RwLock::default(),
             version: AtomicU64::new(0),
             place: OnceLock::new(),
-            making: Mutex::default(),
+            changing: Mutex::default(),
             prepared: Mutex::default(),
             options,
         }
@@ -98,6 +113,11 @@ impl Tables {
         })
     }
 
+    /// How often names have come to lead elsewhere.
+    pub(crate) fn name_changes(&self) -> u64 {
+        self.read().name_changes
+    }
+
     /// Makes a table whose regions all `listeners` serve, or finds the one of the same layout.
     pub(crate) fn create(
         &self,
@@ -109,26 +129,36 @@ impl Tables {
         layout.definition.check_names()?;
         check_leaves(&layout)?;
         self.check_place(&place)?;
-        let _making = lock(&self.making);
+        let _changing = lock(&self.changing);
         if let Some(own) = self.place().filter(|own| **own != place) {
             return Err(other_pool(own, &place));
         }
-        if let Some(table) = self.find(&layout.definition.name) {
-            return check_same(&table, &layout, id).map(|()| table);
+        let name = layout.definition.name.clone();
+        let found = match id {
+            None => self.find(&name),
+            Some(id) => self.read().by_id.get(&id).cloned(),
+        };
+        if let Some(table) = found {
+            check_same(&table, &layout, id)?;
+            if id.is_some() {
+                // Home has renamed it since.
+                table.name().set(&name);
+            }
+            return Ok(table);
         }
         let id = self.number_for(&layout, &place, id)?;
         let is_x_store = layout.engine != TableEngine::Rolex;
-        let material = Material {
-            listeners,
-            memory_bytes: self.options.table_memory_bytes,
-            train_options: self.options.training,
-            read_only: self.options.read_only.as_deref(),
-            prepared: if is_x_store { lock(&self.prepared).pop_front() } else { None },
-        };
-        let table = Arc::new(Table::new(id, layout, place.clone(), &material)?);
+        let prepared = if is_x_store { lock(&self.prepared).pop_front() } else { None };
+        let material = Material::new(listeners, &self.options, prepared);
+        let is_home = place.index == 0;
+        let table = Table::new(id, layout, place.clone(), &material);
+        let table = Arc::new(table.inspect_err(|_| material.give_up())?);
         self.place.get_or_init(|| place);
         self.change(|catalogue| {
-            catalogue.by_name.insert(table.name().to_owned(), id);
+            if is_home {
+                catalogue.by_name.insert(name, id);
+                catalogue.next_id = id.0 + 1;
+            }
             catalogue.by_id.insert(id, Arc::clone(&table));
         });
         Ok(table)
@@ -146,17 +176,24 @@ impl Tables {
             let text = format!("a node has at most {TABLES_MAX} tables: cannot make {name:?}");
             return Err(ServerError::new(ErrorCode::OutOfResources, text));
         }
-        let id = match id {
-            Some(id) if place.index > 0 => id,
-            None if place.index == 0 => TableId(catalogue.by_id.len() as u16),
+        match id {
+            Some(id) if place.index > 0 => {
+                if catalogue.forgotten.overlap(Blocks { first: id.0, count: 1 }).is_none() {
+                    return Ok(id);
+                }
+                let text = format!("table {name:?} with number {} was dropped", id.0);
+                Err(ServerError::new(ErrorCode::UnknownTable, text))
+            }
+            None if place.index == 0 && catalogue.next_id < u32::MAX => Ok(TableId(catalogue.next_id)),
+            None if place.index == 0 => {
+                let text = format!("the numbers of tables are used up: cannot make {name:?}. Start the node again");
+                Err(ServerError::new(ErrorCode::OutOfResources, text))
+            }
             _ => {
                 let text = "home numbers tables, and the others are told";
-                return Err(ServerError::new(ErrorCode::BadRequest, text));
+                Err(ServerError::new(ErrorCode::BadRequest, text))
             }
-        };
-        let Some(other) = catalogue.by_id.get(&id) else { return Ok(id) };
-        let text = format!("number {} is table {:?}, not {name:?}", id.0, other.name());
-        Err(ServerError::new(ErrorCode::TableExists, text))
+        }
     }
 
     /// Refuses a place at which another epoch stands than this node's.
@@ -180,6 +217,12 @@ impl Tables {
         self.version.fetch_add(1, Ordering::Release);
     }
 
+    /// Tells all clients how often names have come to lead elsewhere. The count grows under `_changing`, so
+    /// that who is told of a change finds it done.
+    fn tell_name_changes(&self, listeners: &Listeners, _changing: &MutexGuard<'_, ()>) {
+        listeners.notify(self.name_changes());
+    }
+
     fn version(&self) -> u64 {
         // Acquire: the catalogue of this version is seen. Partner: the Release addition in `change`.
         self.version.load(Ordering::Acquire)
@@ -188,48 +231,6 @@ impl Tables {
     fn read(&self) -> RwLockReadGuard<'_, Catalogue> {
         // Each change is complete, or a bug that ends all answers.
         self.catalogue.read().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// What a worker knows of the catalogue.
-#[derive(Default)]
-pub(crate) struct View {
-    version: u64,
-    by_id: Vec<Option<Arc<Table>>>,
-}
-
-impl View {
-    /// Takes over what has changed.
-    #[inline]
-    pub(crate) fn refresh(&mut self, tables: &Tables) {
-        let version = tables.version();
-        if version != self.version {
-            self.take(tables, version);
-        }
-    }
-
-    #[cold]
-    fn take(&mut self, tables: &Tables, version: u64) {
-        self.by_id.clear();
-        for table in tables.all() {
-            let index = usize::from(table.info().id.0);
-            self.by_id.resize(index + 1, None);
-            self.by_id[index] = Some(table);
-        }
-        self.version = version;
-    }
-
-    /// The tables whose trees and models this node's processor keeps.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = (&Table, &Part)> {
-        let tables = self.by_id.iter().filter_map(Option::as_deref);
-        tables.filter_map(|table| Some((table, table.x_store().ok()?)))
-    }
-
-    /// The table with this number.
-    #[inline]
-    pub(crate) fn get(&self, id: TableId) -> Result<&Table, ServerError> {
-        let found = self.by_id.get(usize::from(id.0)).and_then(Option::as_deref);
-        found.ok_or_else(|| unknown(id, self.by_id.iter().flatten().count()))
     }
 }
 
@@ -257,7 +258,7 @@ fn check_same(table: &Table, wanted: &TableLayout, id: Option<TableId>) -> Resul
     let own = table.info().layout();
     let is_same = match id {
         None => own.is_wanted(wanted),
-        Some(id) => own == *wanted && id == table.info().id,
+        Some(_) => own.is_as_made(wanted),
     };
     if is_same {
         return Ok(());
@@ -271,7 +272,7 @@ fn check_same(table: &Table, wanted: &TableLayout, id: Option<TableId>) -> Resul
         "table {:?} exists in {} and number {}; one in {}{number} was requested",
         own.definition.name,
         what(&own),
-        table.info().id.0,
+        table.id().0,
         what(wanted)
     );
     Err(ServerError::new(ErrorCode::TableExists, text))
@@ -297,7 +298,7 @@ mod tests {
         let name = "n".repeat(TABLE_NAME_BYTES_MAX);
         let value_type = "t".repeat(VALUE_TYPE_BYTES_MAX);
         let info = TableInfo {
-            id: TableId(u16::MAX),
+            id: TableId(u32::MAX),
             definition: TableDefinition {
                 value_type,
                 ..TableDefinition::new(name, KeyKind::Bytes8, u16::MAX)

@@ -30,7 +30,7 @@ impl<S: Service> Worker<S> {
     /// Executes up to `budget_calls` waiting calls. Returns how many there were. Blocks in a fence alone, and
     /// then as long as the fabric bounds it.
     pub fn step(&mut self, now: MonotonicNs, budget_calls: usize) -> usize {
-        self.calls.set_now(now);
+        self.calls.begin(now);
         self.port.serve(budget_calls, &mut self.calls)
     }
 

@@ -17,6 +17,7 @@ use farsight_protocol::{
     WriteOperation, WriteOutcome,
 };
 
+use crate::table_name::TableName;
 use bulk::Loading;
 pub(crate) use bulk::Piece;
 
@@ -25,7 +26,7 @@ pub(crate) type Tree = Arc<XTree<XStoreLeaf>>;
 
 /// What a node keeps of an XStore table, or of its part of one.
 pub(crate) struct Part {
-    name: String,
+    name: Arc<TableName>,
     value_bytes: usize,
     tree: Tree,
     loading: Loading,
@@ -41,10 +42,11 @@ impl Part {
     /// An empty part with a region of its own, and the lines of its leaves.
     pub(crate) fn new(
         definition: &TableDefinition,
+        name: &Arc<TableName>,
         region: impl FnOnce() -> Result<Arc<dyn Region>, ServerError>,
         train_options: TrainOptions,
     ) -> Result<Self, ServerError> {
-        let name = definition.name.clone();
+        let name = Arc::clone(name);
         let value_bytes = usize::from(definition.value_bytes);
         let format = XStoreLeaf::new(value_bytes).map_err(|error| {
             ServerError::new(ErrorCode::WrongValueSize, format!("table {name:?}: {error}"))
@@ -69,7 +71,7 @@ impl Part {
     }
 
     /// The table's name.
-    pub(crate) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &TableName {
         &self.name
     }
 

@@ -35,7 +35,7 @@ fn assert_holds_exactly(client: &LocalClient, table: &TableInfo, keys: &[u64]) {
     let mut found = Vec::new();
     let mut from = 0;
     loop {
-        let (pairs, more) = client.scan(table, from, u32::MAX).unwrap();
+        let (pairs, more) = client.scan(table, from, u16::MAX).unwrap();
         for (key, _, value) in &pairs {
             assert_eq!(*value, value_of(*key, value_bytes));
             found.push(*key);

@@ -77,7 +77,7 @@ fn many_tables_are_listed_page_by_page() {
     let mut listed: Vec<TableInfo> = Vec::new();
     let mut pages = 0;
     loop {
-        let from = TableId(listed.len() as u16);
+        let from = TableId(listed.len() as u32);
         let page: Vec<TableInfo> = client.control(&ControlRequest::ListTables { from }).unwrap();
         if page.is_empty() {
             break;
@@ -183,7 +183,7 @@ fn a_scan_longer_than_a_reply_goes_on_from_its_last_key() {
     let mut found = Vec::new();
     let mut from = 0;
     loop {
-        let (pairs, more) = client.scan(&table, from, u32::MAX).unwrap();
+        let (pairs, more) = client.scan(&table, from, u16::MAX).unwrap();
         assert!(pairs.len() == fitting || !more, "{} pairs, {fitting} fit", pairs.len());
         assert!(pairs.iter().all(|(key, _, value)| *value == value_of(*key, 200)));
         found.extend(pairs.iter().map(|pair| pair.0));

@@ -211,7 +211,7 @@ fn filled_pieces_of_a_region_are_collapsed_in_the_background() {
     client.load(&table, &(0..150_000).collect::<Vec<_>>());
     let start = Instant::now();
     loop {
-        let stats = client.stats().tables.swap_remove(usize::from(table.id.0));
+        let stats = client.stats().tables.swap_remove(table.id.0 as usize);
         let whole = stats.used_bytes() >> 21 << 21;
         assert!(whole > 0 && stats.huge_page_bytes <= whole, "{stats:?}");
         if stats.huge_page_bytes == whole {

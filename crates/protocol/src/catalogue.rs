@@ -11,9 +11,10 @@ pub const TABLE_NAME_BYTES_MAX: usize = 64;
 /// Bytes of the name of a type of values at most.
 pub const VALUE_TYPE_BYTES_MAX: usize = 32;
 
-/// A table, by the number that its server gave it in this epoch.
+/// A table, by the number that its home gave it in this epoch. No other table ever gets that number: whoever
+/// keeps it for a dropped table finds none.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-pub struct TableId(pub u16);
+pub struct TableId(pub u32);
 
 /// How a table's keys were made from what users store; all clients of a table agree on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -112,6 +113,13 @@ pub struct TableLayout {
 }
 
 impl TableLayout {
+    /// True if a table that is made so was made as `wanted`, whatever it is called now.
+    #[must_use]
+    pub fn is_as_made(&self, wanted: &Self) -> bool {
+        let definition = TableDefinition { name: self.definition.name.clone(), ..wanted.definition.clone() };
+        *self == Self { definition, ..wanted.clone() }
+    }
+
     /// True if a table that is made so is the one `wanted`, wherever its ranges begin: its maker says.
     #[must_use]
     pub fn is_wanted(&self, wanted: &Self) -> bool {

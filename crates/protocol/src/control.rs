@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::request::decode_whole;
 use crate::{
-    Blocks, ComputeNode, DecodeError, ErrorCode, LockSeen, POOL_BLOCKS_MAX, POOL_NODES_MAX, PoolPlace,
-    ServerError, Space, TableId, TableLayout,
+    Blocks, ComputeNode, DecodeError, ErrorCode, LockSeen, POOL_BLOCKS_MAX, POOL_DROPPED_MAX, POOL_NODES_MAX,
+    PoolPlace, ServerError, Space, TableId, TableLayout,
 };
 
 /// Requests in postcard.
@@ -35,6 +35,32 @@ pub enum ControlRequest {
     },
     /// Finds a table by name. Answered by a [`TableInfo`](crate::TableInfo).
     OpenTable(String),
+    /// To home: ends the table of this name. Its number leads nowhere from now on, and its regions are
+    /// withdrawn. Answered by nothing.
+    DropTable(String),
+    /// To home: gives a table another name. Answered by nothing.
+    RenameTable {
+        /// Its name so far.
+        from: String,
+        /// Its name from now on, which no table has.
+        to: String,
+    },
+    /// To home: two tables exchange their names, at one instant. Answered by nothing.
+    SwapTables {
+        /// The name of one.
+        first: String,
+        /// The name of the other.
+        second: String,
+    },
+    /// How often tables of this node were dropped, renamed or swapped: the number of which fabrics tell its
+    /// clients. Answered by a `u64`.
+    NameChanges,
+    /// To home: tables that were dropped there, and at the other nodes perhaps not yet. Answered by a
+    /// `Vec<TableId>` of at most [`POOL_DROPPED_MAX`], empty if there are none.
+    DroppedTables,
+    /// To the others: ends these tables, which were dropped at home; none of them is made there again. Then
+    /// to home: all nodes have done so. Answered by nothing.
+    ForgetTables(Vec<TableId>),
     /// The tables whose numbers are not below `from`, in their order. Answered by a `Vec<TableInfo>` of as
     /// many as a reply carries, empty if there are none.
     ListTables {
@@ -156,6 +182,9 @@ impl ControlRequest {
                 if !(1..=POOL_BLOCKS_MAX).contains(&(*count as usize)) =>
             {
                 refuse(format!("a call gives 1 to {POOL_BLOCKS_MAX} leaves, not {count}"))
+            }
+            Self::ForgetTables(tables) if tables.len() > POOL_DROPPED_MAX => {
+                refuse(format!("a call names at most {POOL_DROPPED_MAX} dropped tables, not {}", tables.len()))
             }
             Self::Allocate { count: 0, .. } => refuse("no lines were asked for".to_owned()),
             Self::Free { blocks, .. } | Self::Adopt { blocks, .. } | Self::Settle { blocks, .. }

@@ -33,8 +33,8 @@ pub use engine::{Engine, TableEngine, UnknownEngine};
 pub use error::{DecodeError, ErrorCode, ServerError};
 pub use outcome::{SentOutcome, WriteOperation, WriteOutcome};
 pub use pool::{
-    Blocks, ComputeNode, Fenced, LEASE_MAX, LockSeen, NodeHello, POOL_BLOCKS_MAX, POOL_ENDED_MAX,
-    POOL_NODES_MAX, PoolPlace, Space,
+    Blocks, ComputeNode, Fenced, LEASE_MAX, LockSeen, NodeHello, POOL_BLOCKS_MAX, POOL_DROPPED_MAX,
+    POOL_ENDED_MAX, POOL_NODES_MAX, PoolPlace, Space,
 };
 pub use reply::{PairsReader, Reply, ReplyWriter, SentPair, SentSubModel, SubModelsReader};
 pub use request::{Request, WriteEntries, WriteEntry, padded};

@@ -20,6 +20,9 @@ pub const LEASE_MAX: Duration = Duration::from_secs(60);
 /// Ended compute nodes that one call names at most.
 pub const POOL_ENDED_MAX: usize = 64;
 
+/// Dropped tables that one call names at most.
+pub const POOL_DROPPED_MAX: usize = 1024;
+
 /// A compute node, by the number that home gave it. Never given twice in home's life, never zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct ComputeNode(pub u32);

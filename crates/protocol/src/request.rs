@@ -1,6 +1,6 @@
 //! Requests: what a client asks of a server's processor.
 //!
-//! Header, 16 B: operation 8, flags 8, table 16, count 32, argument 64; then the operation's words.
+//! Header, 16 B: operation 8, flags 8, count 16, table 32, argument 64; then the operation's words.
 
 use farsight_base::LeafNumber;
 use serde::de::DeserializeOwned;
@@ -44,7 +44,7 @@ pub enum Request<'a> {
         /// The least key.
         from: u64,
         /// Pairs at most.
-        limit: u32,
+        limit: u16,
     },
     /// Writes of one kind, executed in order. The reply: an outcome an entry, in the entries' order.
     Write {
@@ -183,11 +183,12 @@ impl<'a> WriteEntries<'a> {
     }
 }
 
-fn header(into: &mut Vec<u8>, operation: u8, flags: u8, table: TableId, count: u32, argument: u64) {
+fn header(into: &mut Vec<u8>, operation: u8, flags: u8, count: usize, table: TableId, argument: u64) {
+    let count = u16::try_from(count).expect("a message has no room for more operations");
     into.clear();
     into.extend_from_slice(&[operation, flags]);
-    into.extend_from_slice(&table.0.to_le_bytes());
     into.extend_from_slice(&count.to_le_bytes());
+    into.extend_from_slice(&table.0.to_le_bytes());
     put(into, argument);
 }
 
@@ -197,24 +198,30 @@ impl<'a> Request<'a> {
     /// # Panics
     /// Never: control requests always serialize.
     pub fn control(into: &mut Vec<u8>, request: &ControlRequest) {
-        header(into, CONTROL, 0, TableId(0), 0, 0);
+        header(into, CONTROL, 0, 0, TableId(0), 0);
         into.extend_from_slice(&postcard::to_stdvec(request).expect("a control request serializes"));
     }
 
     /// Encodes a get.
+    ///
+    /// # Panics
+    /// If there are more keys than 65,535: no message carries them.
     pub fn get(into: &mut Vec<u8>, table: TableId, keys: &[u64]) {
-        header(into, GET, 0, table, keys.len() as u32, 0);
+        header(into, GET, 0, keys.len(), table, 0);
         for key in keys {
             put(into, *key);
         }
     }
 
     /// Encodes a scan.
-    pub fn scan(into: &mut Vec<u8>, table: TableId, from: u64, limit: u32) {
-        header(into, SCAN, 0, table, limit, from);
+    pub fn scan(into: &mut Vec<u8>, table: TableId, from: u64, limit: u16) {
+        header(into, SCAN, 0, usize::from(limit), table, from);
     }
 
     /// Begins a write of `count` entries, to be appended with [`WriteEntries::push`].
+    ///
+    /// # Panics
+    /// As [`Request::get`].
     pub fn begin_write(
         into: &mut Vec<u8>,
         table: TableId,
@@ -223,26 +230,31 @@ impl<'a> Request<'a> {
         value_bytes: usize,
     ) {
         let value_bytes = if operation.has_value() { value_bytes } else { 0 };
-        header(into, WRITE, operation as u8, table, count as u32, value_bytes as u64);
+        header(into, WRITE, operation as u8, count, table, value_bytes as u64);
     }
 
     /// Encodes the fallback.
     pub fn lookup(into: &mut Vec<u8>, table: TableId, key: u64, generation: u64) {
-        header(into, LOOKUP, 0, table, 1, generation);
+        header(into, LOOKUP, 0, 1, table, generation);
         put(into, key);
     }
 
     /// Encodes a request for a piece of the top model.
     pub fn top_model(into: &mut Vec<u8>, table: TableId, first_word: u32, generation: u64) {
-        header(into, TOP_MODEL, 0, table, first_word, generation);
+        header(into, TOP_MODEL, 0, 1, table, generation);
+        put(into, u64::from(first_word));
     }
 
     /// Encodes a request for sub-models.
     pub fn sub_models(into: &mut Vec<u8>, table: TableId, first: u32, limit: u8, generation: u64) {
-        header(into, SUB_MODELS, limit, table, first, generation);
+        header(into, SUB_MODELS, limit, 1, table, generation);
+        put(into, u64::from(first));
     }
 
     /// Begins a piece of a bulk load of `count` entries, to be appended with [`WriteEntries::push`].
+    ///
+    /// # Panics
+    /// As [`Request::get`].
     pub fn begin_bulk_load(
         into: &mut Vec<u8>,
         table: TableId,
@@ -252,7 +264,7 @@ impl<'a> Request<'a> {
         value_bytes: usize,
     ) {
         let argument = u64::from(piece) << 32 | value_bytes as u64;
-        header(into, BULK_LOAD, u8::from(last), table, count as u32, argument);
+        header(into, BULK_LOAD, u8::from(last), count, table, argument);
     }
 
     /// Decodes a frame.
@@ -265,10 +277,10 @@ impl<'a> Request<'a> {
             return Err(DecodeError::new("a request's header", 0, format!("{HEADER_BYTES} B"), got));
         };
         let [operation, flags] = [head[0], head[1]];
-        let table = TableId(u16::from_le_bytes([head[2], head[3]]));
-        let count = u32::from_le_bytes(head[4..8].try_into().expect("four bytes"));
+        let count = u16::from_le_bytes([head[2], head[3]]);
+        let table = TableId(u32::from_le_bytes(head[4..8].try_into().expect("four bytes")));
         let argument = u64::from_le_bytes(head[8..].try_into().expect("eight bytes"));
-        check_unused(operation, flags, table, count, argument)?;
+        check_unused(operation, flags, count, table, argument)?;
         match operation {
             CONTROL => Ok(Self::Control(body)),
             GET => Ok(Self::Get { table, keys: exact("a get's keys", body, operations(count)?)? }),
@@ -284,19 +296,16 @@ impl<'a> Request<'a> {
                 let key = exact("a lookup's key", body, 1)?.get(0);
                 Ok(Self::Lookup { table, key, generation: argument })
             }
-            TOP_MODEL => exact("a request for the top model", body, 0).map(|_| Self::TopModel {
-                table,
-                first_word: count,
-                generation: argument,
-            }),
-            SUB_MODELS => exact("a request for sub-models", body, 0).map(|_| Self::SubModels {
-                table,
-                first: count,
-                limit: flags,
-                generation: argument,
-            }),
+            TOP_MODEL => {
+                let first_word = number("a request for the top model", body)?;
+                Ok(Self::TopModel { table, first_word, generation: argument })
+            }
+            SUB_MODELS => {
+                let first = number("a request for sub-models", body)?;
+                Ok(Self::SubModels { table, first, limit: flags, generation: argument })
+            }
             BULK_LOAD => {
-                let entries = WriteEntries::new(body, count as usize, argument & 0xffff_ffff)?;
+                let entries = WriteEntries::new(body, count.into(), argument & 0xffff_ffff)?;
                 Ok(Self::BulkLoad { table, last: flags == 1, piece: argument >> 32, entries })
             }
             other => Err(DecodeError::new("a request's operation", 0, "1 to 8".into(), other.to_string())),
@@ -322,8 +331,8 @@ pub(crate) fn decode_whole<T: DeserializeOwned>(what: &'static str, body: &[u8])
 fn check_unused(
     operation: u8,
     flags: u8,
+    count: u16,
     table: TableId,
-    count: u32,
     argument: u64,
 ) -> Result<(), DecodeError> {
     let is = |what: &'static str, offset: usize, expected: u64, got: u64| {
@@ -342,21 +351,28 @@ fn check_unused(
         WRITE if flags == WriteOperation::Remove as u8 => {
             is("the bytes of a remove's values", 8, 0, argument)
         }
-        LOOKUP => is("a lookup's count", 4, 1, u64::from(count)),
+        LOOKUP | TOP_MODEL | SUB_MODELS => is("a request's count", 2, 1, u64::from(count)),
         CONTROL => {
-            is("a control request's table", 2, 0, u64::from(table.0))?;
-            is("a control request's count", 4, 0, u64::from(count))?;
+            is("a control request's count", 2, 0, u64::from(count))?;
+            is("a control request's table", 4, 0, u64::from(table.0))?;
             is("a control request's argument", 8, 0, argument)
         }
         _ => Ok(()),
     }
 }
 
-fn operations(count: u32) -> Result<usize, DecodeError> {
-    if count as usize <= OPERATIONS_MAX {
-        return Ok(count as usize);
+fn operations(count: u16) -> Result<usize, DecodeError> {
+    if usize::from(count) <= OPERATIONS_MAX {
+        return Ok(count.into());
     }
-    Err(DecodeError::new("a request's count", 4, format!("at most {OPERATIONS_MAX}"), count.to_string()))
+    Err(DecodeError::new("a request's count", 2, format!("at most {OPERATIONS_MAX}"), count.to_string()))
+}
+
+/// The one word of a body that holds a number of 32 bits.
+fn number(what: &'static str, body: &[u8]) -> Result<u32, DecodeError> {
+    let word = exact(what, body, 1)?.get(0);
+    u32::try_from(word)
+        .map_err(|_| DecodeError::new(what, HEADER_BYTES, "at most 4,294,967,295".into(), word.to_string()))
 }
 
 fn exact<'a>(what: &'static str, body: &'a [u8], words: usize) -> Result<Words<'a>, DecodeError> {

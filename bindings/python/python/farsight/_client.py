@@ -116,6 +116,36 @@ class Client:
             for name, kind, value_bytes, value_type in self._native.tables()
         ]
 
+    def drop_table(self, name: str) -> None:
+        """Drops a table. All that it holds is gone at once, and its memory once no program has it open.
+
+        Who has it open fails within a second, with ``ReadError`` or ``WriteError``, unless a table is made under
+        its name.
+
+        Raises:
+            TableError: There is no such table.
+        """
+        self._native.drop_table(name)
+
+    def rename_table(self, old: str, new: str) -> None:
+        """Gives a table another name. Who has it open under the old one finds it gone within a second.
+
+        Raises:
+            TableError: There is no such table, or ``new`` is no name or another table's.
+        """
+        self._native.rename_table(old, new)
+
+    def swap_tables(self, first: str, second: str) -> None:
+        """Lets two tables exchange their names, at one instant, so that one takes the other's place.
+
+        Who has a table open follows its name: each call is answered from one table, and from the new one within a
+        second.
+
+        Raises:
+            TableError: One of them is no table.
+        """
+        self._native.swap_tables(first, second)
+
     def stats(self) -> dict[str, Any]:
         """The server's statistics: itself, and under ``tables`` the tree, model and memory of each table.
 

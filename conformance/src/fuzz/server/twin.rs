@@ -90,13 +90,13 @@ impl Twin {
         }
     }
 
-    fn check_scan(&mut self, from: u64, limit: u32, reply: &Reply<'_>) {
+    fn check_scan(&mut self, from: u64, limit: u16, reply: &Reply<'_>) {
         let mut reader = self.reader(reply);
         let mut found = Vec::new();
         while let Some(pair) = reader.pair().expect("whole pairs") {
             found.push((pair.key, pair.version, pair.value));
         }
-        assert!(found.len() == reply.count as usize && found.len() <= limit as usize, "{}", found.len());
+        assert!(found.len() == reply.count as usize && found.len() <= usize::from(limit), "{}", found.len());
         let ended = reply.argument == 0;
         let expected = self.pairs.range(from..).take(if ended { usize::MAX } else { found.len() });
         let expected: Vec<u64> = expected.map(|(key, _)| *key).collect();

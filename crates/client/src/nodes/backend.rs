@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::Epoch;
+use farsight_base::clock::MonotonicNs;
 use farsight_fabric::{Connection, FabricError};
 use farsight_index::{Access, CacheStats};
 use farsight_protocol::{ControlRequest, Engine, NodeStats, TableEngine, TableInfo};
@@ -77,6 +78,26 @@ impl<C: Connection> Backend for Nodes<C> {
     fn open(self: Arc<Self>, name: &str) -> Result<Arc<dyn OpenTable>, CatalogueError> {
         let known = self.open_table(name)?;
         Ok(self.table(known))
+    }
+
+    fn drop_table(&self, name: &str) -> Result<(), CatalogueError> {
+        Nodes::drop_table(self, name)
+    }
+
+    fn rename_table(&self, from: &str, to: &str) -> Result<(), CatalogueError> {
+        Nodes::rename_table(self, from, to)
+    }
+
+    fn swap_tables(&self, first: &str, second: &str) -> Result<(), CatalogueError> {
+        Nodes::swap_tables(self, first, second)
+    }
+
+    fn heard_name_changes(&self) -> Result<u64, FabricError> {
+        Nodes::heard_name_changes(self)
+    }
+
+    fn asked_name_changes(&self, now: MonotonicNs) -> Result<u64, CatalogueError> {
+        Nodes::asked_name_changes(self, now)
     }
 
     fn opened(self: Arc<Self>, name: &str) -> Option<Arc<dyn OpenTable>> {

@@ -6,7 +6,7 @@ use farsight_fabric::{Connection, QueuePair};
 use farsight_layout::pool::BlockGeometry;
 use farsight_layout::{FORMAT_VERSION, Geometry};
 use farsight_protocol::{
-    ControlRequest, NodeStats, PoolPlace, TableDefinition, TableEngine, TableId, TableInfo, TableLayout,
+    ControlRequest, NodeStats, PoolPlace, RegionInfo, TableDefinition, TableEngine, TableId, TableInfo, TableLayout,
     TableStats,
 };
 use serde::de::DeserializeOwned;
@@ -30,18 +30,21 @@ impl<C: Connection> Nodes<C> {
             lines.map_err(|source| CatalogueError::ValueSize { table: table.name.clone(), source })?;
         let (definition, block_lines, format_version) = (table.clone(), lines as u16, FORMAT_VERSION);
         let layout = TableLayout { definition, engine, block_lines, format_version };
+        self.let_go()?;
         let home = self.part(0, &layout, None)?;
         self.adopt(home)
     }
 
     /// The table of this name, if it was opened in these epochs.
     pub(crate) fn known_table(&self, name: &str) -> Option<Arc<Known<C>>> {
-        lock(&self.tables).get(name).cloned()
+        let tables = lock(&self.tables);
+        tables.by_id.values().find(|known| known.info.definition.name == name).cloned()
     }
 
     /// Opens the table of this name, and completes it where its maker did not.
     pub(crate) fn open_table(&self, name: &str) -> Result<Arc<Known<C>>, CatalogueError> {
         self.epochs()?;
+        self.let_go()?;
         self.adopt(self.ask(0, &ControlRequest::OpenTable(name.to_owned()))?)
     }
 
@@ -93,8 +96,36 @@ impl<C: Connection> Nodes<C> {
         Ok(info)
     }
 
+    /// Lets go of tables that were dropped, if any was since the last time: of their caches, and of their
+    /// regions. Sessions on them let go of theirs when they are used, or closed.
+    pub(crate) fn let_go(&self) -> Result<(), CatalogueError> {
+        let count = self.heard_name_changes()?;
+        let ids: Vec<TableId> = {
+            let tables = lock(&self.tables);
+            if tables.let_go_at == count { Vec::new() } else { tables.by_id.keys().copied().collect() }
+        };
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let listed = self.table_infos()?;
+        let is_there = |id: &TableId| listed.iter().any(|info| info.id == *id);
+        let mut tables = lock(&self.tables);
+        tables.let_go_at = tables.let_go_at.max(count);
+        let gone = ids.iter().filter(|id| !is_there(id)).filter_map(|id| tables.by_id.remove(id));
+        for known in gone {
+            for (node, info) in self.all.iter().zip(&known.infos) {
+                node.asker.detach(info.regions.iter().map(RegionInfo::id));
+            }
+        }
+        Ok(())
+    }
+
     /// The table that home describes so, opened once.
     fn adopt(&self, home: TableInfo) -> Result<Arc<Known<C>>, CatalogueError> {
+        let former = lock(&self.tables).by_id.get(&home.id).cloned();
+        if let Some(known) = former.as_ref().filter(|known| known.infos[0] == home) {
+            return Ok(Arc::clone(known));
+        }
         let layout = home.layout();
         let name = || layout.definition.name.clone();
         if layout.format_version != FORMAT_VERSION {
@@ -109,13 +140,19 @@ impl<C: Connection> Nodes<C> {
         for node in 1..self.count() {
             infos.push(self.part(node, &layout, Some(&infos[0]))?);
         }
-        let sharing = engine::sharing(&layout, &infos)?;
+        // Under another name it keeps its caches.
+        let sharing = match former {
+            Some(former) => Arc::clone(&former.sharing),
+            None => engine::sharing(&layout, &infos)?,
+        };
+        let info = Arc::new(whole(&infos));
+        let known = Arc::new(Known { infos, info, sharing });
         let mut tables = lock(&self.tables);
-        let known = tables.entry(name()).or_insert_with(|| {
-            let info = Arc::new(whole(&infos));
-            Arc::new(Known { infos, info, sharing })
-        });
-        Ok(Arc::clone(known))
+        let kept = tables.by_id.entry(known.info.id).or_insert_with(|| Arc::clone(&known));
+        if kept.infos != known.infos {
+            *kept = known;
+        }
+        Ok(Arc::clone(kept))
     }
 
     /// Refuses what a node says of a table if it cannot be.

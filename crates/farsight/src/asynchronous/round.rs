@@ -9,8 +9,7 @@
 use std::collections::VecDeque;
 use std::task::Waker;
 
-use farsight_base::Epoch;
-use farsight_client::{ReadError, ScanRequest, WriteError};
+use farsight_client::{Origin, ReadError, ScanRequest, WriteError};
 use farsight_index::{Answers, Pairs};
 use farsight_protocol::{WriteOperation, WriteOutcome};
 
@@ -79,7 +78,7 @@ struct Long {
     value_bytes: usize,
     work: Work,
     /// The server's life that its pieces are of; `None` before the first.
-    epoch: Option<Epoch>,
+    origin: Option<Origin>,
     attempts: usize,
     error: Option<ReadError>,
 }
@@ -207,7 +206,7 @@ impl Round {
             if count == 0 {
                 continue;
             }
-            if !long.fails(self.read_error.as_ref()) && long.stays_in_life(session.epoch(), &self.table) {
+            if !long.fails(self.read_error.as_ref()) && long.stays_at(session.origin(), &self.table) {
                 long.add_answers(&self.answers, at, count);
             }
             at += count;
@@ -232,7 +231,7 @@ impl Round {
                 continue;
             }
             let (index, request) = requests.next().expect("a piece was requested for each scan");
-            if long.fails(error.as_ref()) || !long.stays_in_life(session.epoch(), &self.table) {
+            if long.fails(error.as_ref()) || !long.stays_at(session.origin(), &self.table) {
                 continue;
             }
             if let Work::Scan(scan) = &mut long.work {
@@ -293,7 +292,7 @@ impl Round {
 impl Long {
     fn new(slot: SlotIndex, request: LongRequest, value_bytes: usize) -> Self {
         let work = Work::of(&request, value_bytes);
-        Self { slot, request, value_bytes, work, epoch: None, attempts: 1, error: None }
+        Self { slot, request, value_bytes, work, origin: None, attempts: 1, error: None }
     }
 
     /// The next keys of a multi-GET; none of a scan.
@@ -312,16 +311,14 @@ impl Long {
         self.error.is_some()
     }
 
-    /// True if a piece that was read in the server's life `epoch` belongs to the pieces before. If not, the
-    /// request begins again in that life.
-    fn stays_in_life(&mut self, epoch: Epoch, table: &str) -> bool {
-        let was = self.epoch.replace(epoch).unwrap_or(epoch);
-        if was == epoch {
-            return true;
-        }
+    /// True if a piece that was read at `origin` belongs to the pieces before. If not, the request begins
+    /// again there.
+    fn stays_at(&mut self, origin: Origin, table: &str) -> bool {
+        let was = self.origin.replace(origin).unwrap_or(origin);
+        let Err(cut) = was.check_same(origin, table) else { return true };
         self.attempts += 1;
         if self.attempts > ATTEMPTS_MAX {
-            self.error = Some(ReadError::ScanCut { table: table.to_owned(), was, is: epoch });
+            self.error = Some(cut);
         }
         self.work = Work::of(&self.request, self.value_bytes);
         false
@@ -473,6 +470,9 @@ fn of_one(error: &WriteError) -> WriteError {
 
 #[cfg(test)]
 mod tests {
+    use farsight_base::Epoch;
+    use farsight_protocol::TableId;
+
     use super::*;
 
     fn answered(count: usize) -> Answers {
@@ -482,17 +482,21 @@ mod tests {
         answers
     }
 
+    fn at(epoch: u64) -> Origin {
+        Origin { epoch: Epoch(epoch), table: TableId(0) }
+    }
+
     #[test]
     fn a_multi_get_takes_its_pieces_from_one_life_of_the_server() {
         let keys: Vec<u64> = (0..PIECE_KEYS as u64 + 10).collect();
         let mut long = Long::new(0, LongRequest::MultiGet(keys), 8);
         assert_eq!(long.piece().len(), PIECE_KEYS);
-        assert!(long.stays_in_life(Epoch(1), "t"));
+        assert!(long.stays_at(at(1), "t"));
         long.add_answers(&answered(PIECE_KEYS), 0, PIECE_KEYS);
         assert_eq!(long.piece().len(), 10);
-        assert!(!long.stays_in_life(Epoch(2), "t"), "these ten are of another life");
+        assert!(!long.stays_at(at(2), "t"), "these ten are of another life");
         assert_eq!(long.piece()[0], 0, "it begins again");
-        assert!(long.stays_in_life(Epoch(2), "t"));
+        assert!(long.stays_at(at(2), "t"));
         long.add_answers(&answered(PIECE_KEYS), 0, PIECE_KEYS);
         long.add_answers(&answered(PIECE_KEYS + 10), PIECE_KEYS, 10);
         assert!(long.is_done());
@@ -504,10 +508,10 @@ mod tests {
         let request = LongRequest::Scan { first: 0, last: 9, limit: 9 };
         let mut long = Long::new(0, request, 8);
         for epoch in 0..ATTEMPTS_MAX as u64 {
-            long.stays_in_life(Epoch(epoch), "t");
+            long.stays_at(at(epoch), "t");
             assert!(!long.is_done());
         }
-        long.stays_in_life(Epoch(99), "t");
+        long.stays_at(at(99), "t");
         assert!(matches!(long.into_completion(), Completion::Scan(Err(ReadError::ScanCut { .. }))));
     }
 }

@@ -303,7 +303,7 @@ impl XClient {
             self.counters.fallbacks += 1;
         }
         let limit = cursor.remaining.min(PAGE);
-        Request::scan(&mut self.request, self.cache.table().id, cursor.key, limit as u32);
+        Request::scan(&mut self.request, self.cache.table().id, cursor.key, limit as u16);
         let reply = call(queue, &self.request, &mut self.reply)?;
         let mut sent = PairsReader::new(reply.words()?, self.cache.geometry().value_bytes());
         let (more, announced) = (reply.argument == 1, reply.count);

@@ -26,13 +26,28 @@ impl Calls {
                 if table.rolex().is_ok() {
                     state.report_lease();
                 }
-                answer.push_control(table.info());
+                answer.push_control(&table.info());
                 // A new table is trained, too: clients read it one-sided from the first pair on.
                 state.background.raise();
             }
-            ControlRequest::OpenTable(name) => answer.push_control(tables.open(&name)?.info()),
+            ControlRequest::OpenTable(name) => answer.push_control(&tables.open(&name)?.info()),
+            ControlRequest::DropTable(name) => {
+                tables.drop(&state.listeners, &name)?;
+                // Its trainer goes, too.
+                state.background.raise();
+            }
+            ControlRequest::RenameTable { from, to } => tables.rename(&state.listeners, &from, &to)?,
+            ControlRequest::SwapTables { first, second } => {
+                tables.swap(&state.listeners, &first, &second)?;
+            }
+            ControlRequest::NameChanges => answer.push_control(&tables.name_changes()),
+            ControlRequest::DroppedTables => answer.push_control(&tables.dropped()),
+            ControlRequest::ForgetTables(ids) => {
+                tables.forget(&state.listeners, &ids);
+                state.background.raise();
+            }
             ControlRequest::ListTables { from } => {
-                let infos = tables.from(from).into_iter().map(|table| table.info().clone());
+                let infos = tables.from(from).into_iter().map(|table| table.info());
                 self.push_page(infos, answer);
             }
             ControlRequest::Stats => answer.push_control(&state.stats_without_tables(self.now)),

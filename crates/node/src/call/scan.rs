@@ -9,13 +9,13 @@ impl Calls {
         &mut self,
         table: TableId,
         from: u64,
-        limit: u32,
+        limit: u16,
         answer: &mut ReplyWriter<'_>,
     ) -> Result<u64, ServerError> {
         let fitting = self.room_bytes(answer);
         let table = self.view.get(table)?.x_store()?;
         let fitting = fitting / (16 + padded(table.value_bytes()));
-        let wanted = fitting.min(limit as usize);
+        let wanted = fitting.min(usize::from(limit));
         self.pairs.reset(table.value_bytes());
         table.scan(from, wanted, &mut self.pairs)?;
         let found = self.pairs.len();

@@ -12,6 +12,7 @@ use farsight_index_xstore::server::{BulkLoadError, BulkLoader, WriteError, XStor
 use farsight_protocol::{ErrorCode, ServerError, WriteEntries};
 
 use super::{Tree, code_of};
+use crate::table_name::TableName;
 
 /// One piece as it arrived.
 #[derive(Clone, Copy)]
@@ -44,7 +45,7 @@ struct Load {
 impl Loading {
     /// Takes one piece for `tree`, the tree of the table called `table`. Returns the pairs of the load so
     /// far.
-    pub(crate) fn take(&self, table: &str, tree: &Tree, piece: Piece<'_>) -> Result<u64, ServerError> {
+    pub(crate) fn take(&self, table: &TableName, tree: &Tree, piece: Piece<'_>) -> Result<u64, ServerError> {
         let refused = |code, text: String| {
             let number = piece.number;
             Err(ServerError::new(code, format!("bulk load of table {table:?}, piece {number}: {text}")))

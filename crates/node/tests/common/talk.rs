@@ -87,7 +87,7 @@ impl LocalClient {
     }
 
     /// Pairs, and whether there may be more.
-    pub fn scan(&self, table: &TableInfo, from: u64, limit: u32) -> Result<(Vec<Pair>, bool), ServerError> {
+    pub fn scan(&self, table: &TableInfo, from: u64, limit: u16) -> Result<(Vec<Pair>, bool), ServerError> {
         let mut frame = Vec::new();
         Request::scan(&mut frame, table.id, from, limit);
         let reply = self.call(&frame);

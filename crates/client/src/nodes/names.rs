@@ -1,0 +1,53 @@
+//! Drop, rename and swap: changes of names, which are home's.
+//!
+//! Protocol: home does each at one instant. After a drop the other nodes are told to forget what home has
+//! dropped, be it by this client or by one that ended too early to tell them; then home is told that they
+//! have.
+
+use farsight_fabric::Connection;
+use farsight_protocol::{ControlRequest, TableId};
+
+use super::Nodes;
+use crate::CatalogueError;
+
+/// Rounds of telling the other nodes at most: a home may lie about what is left.
+const ROUNDS_MAX: usize = 64;
+
+impl<C: Connection> Nodes<C> {
+    /// Ends the table of this name at every node.
+    pub(crate) fn drop_table(&self, name: &str) -> Result<(), CatalogueError> {
+        self.epochs()?;
+        let dropped = self.ask::<()>(0, &ControlRequest::DropTable(name.to_owned()));
+        let told = self.tell_dropped();
+        dropped.and(told)?;
+        self.let_go()
+    }
+
+    /// Gives the table called `from` the name `to`.
+    pub(crate) fn rename_table(&self, from: &str, to: &str) -> Result<(), CatalogueError> {
+        self.epochs()?;
+        self.ask(0, &ControlRequest::RenameTable { from: from.to_owned(), to: to.to_owned() })
+    }
+
+    /// Lets two tables exchange their names.
+    pub(crate) fn swap_tables(&self, first: &str, second: &str) -> Result<(), CatalogueError> {
+        self.epochs()?;
+        self.ask(0, &ControlRequest::SwapTables { first: first.to_owned(), second: second.to_owned() })
+    }
+
+    fn tell_dropped(&self) -> Result<(), CatalogueError> {
+        if self.count() == 1 {
+            return Ok(());
+        }
+        for _ in 0..ROUNDS_MAX {
+            let dropped: Vec<TableId> = self.ask(0, &ControlRequest::DroppedTables)?;
+            if dropped.is_empty() {
+                break;
+            }
+            let told = ControlRequest::ForgetTables(dropped);
+            (1..self.count()).try_for_each(|node| self.ask::<()>(node, &told))?;
+            self.ask::<()>(0, &told)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,79 @@
+//! The end of a table.
+//!
+//! Invariant: from the instant at which a table leaves the catalogue no call reaches it; a call that began
+//! before may still end. Its number and those of its regions lead nowhere ever after. Its memory goes with
+//! the last call that is under way in it and with the last client that has it attached.
+//!
+//! Protocol of a pool: a table is there while home has it.
+//!
+//! 1. Home ends it, and keeps its number among the *dropped*.
+//! 2. The client that dropped it tells the other nodes to forget all that are dropped.
+//! 3. It tells home that they have done so. If it ends before, the next one to drop a table does this.
+//!
+//! A node that was told to forget a number makes no table of it: one whose maker is late is refused.
+
+use std::sync::Arc;
+
+use farsight_base::report::report;
+use farsight_protocol::{Blocks, POOL_DROPPED_MAX, ServerError, TableId};
+
+use super::{Tables, lock};
+use crate::Listeners;
+use crate::table::Table;
+
+impl Tables {
+    /// Ends the table of this name.
+    pub(crate) fn drop(&self, listeners: &Listeners, name: &str) -> Result<(), ServerError> {
+        let changing = lock(&self.changing);
+        let table = self.open(name)?;
+        let has_others = table.place().epochs.len() > 1;
+        self.change(|catalogue| {
+            catalogue.by_name.remove(name);
+            catalogue.by_id.remove(&table.id());
+            if has_others {
+                catalogue.dropped.insert(table.id());
+            }
+            catalogue.name_changes += 1;
+        });
+        withdraw(listeners, table);
+        self.tell_name_changes(listeners, &changing);
+        Ok(())
+    }
+
+    /// Tables that were dropped here, and at the other nodes perhaps not yet: some of them.
+    pub(crate) fn dropped(&self) -> Vec<TableId> {
+        self.read().dropped.iter().copied().take(POOL_DROPPED_MAX).collect()
+    }
+
+    /// Ends tables that were dropped at home; at home, notes that the other nodes have done so.
+    pub(crate) fn forget(&self, listeners: &Listeners, ids: &[TableId]) {
+        let _changing = lock(&self.changing);
+        if self.place().is_none_or(|place| place.index == 0) {
+            self.change(|catalogue| ids.iter().for_each(|id| _ = catalogue.dropped.remove(id)));
+            return;
+        }
+        let mut ended = Vec::new();
+        self.change(|catalogue| {
+            for id in ids {
+                let run = Blocks { first: id.0, count: 1 };
+                catalogue.forgotten.remove(run);
+                catalogue.forgotten.insert(run, ());
+                ended.extend(catalogue.by_id.remove(id));
+            }
+        });
+        ended.into_iter().for_each(|table| withdraw(listeners, table));
+    }
+}
+
+/// Takes a table's regions away from everybody, and lets it go.
+fn withdraw(listeners: &Listeners, table: Arc<Table>) {
+    for region in table.regions() {
+        if let Err(error) = listeners.withdraw_region(region.id()) {
+            // It is in no catalogue any more, so nobody new finds it.
+            report(format_args!("table {:?} is dropped, and stays reachable: {error}", table.name()));
+        }
+    }
+    // Workers and background let go of it, too.
+    drop(table);
+    listeners.wake();
+}
