@@ -17,6 +17,7 @@ pub mod dying;
 pub mod harness;
 pub mod key_sets;
 pub mod model;
+pub mod names;
 pub mod operations;
 pub mod past_reads;
 pub mod pool;

@@ -75,6 +75,12 @@ impl<F: FabricUnderTest> PoolStore<F> {
         connect(&self.subjects)
     }
 
+    /// Where the first of them listens.
+    #[must_use]
+    pub fn subject(&self) -> &F {
+        &self.subjects[0]
+    }
+
     /// The nodes.
     #[must_use]
     pub fn nodes(&self) -> &[NodeHandle] {
@@ -87,11 +93,19 @@ impl<F: FabricUnderTest> PoolStore<F> {
     /// If it cannot be made.
     #[must_use]
     pub fn create(&self, name: &str, value_bytes: usize) -> Table {
+        self.connect().create_table(self.new_table(name, value_bytes)).expect("a new table")
+    }
+
+    /// What a client says of a table of this name.
+    ///
+    /// # Panics
+    /// If no table has values as long.
+    #[must_use]
+    pub fn new_table(&self, name: &str, value_bytes: usize) -> NewTable {
         let value_bytes = u16::try_from(value_bytes).expect("a short value");
         let definition = TableDefinition::new(name, KeyKind::U64, value_bytes);
         let engine = Some(if self.sample.is_some() { Engine::XStoreD } else { Engine::Rolex });
-        let sample = self.sample.clone().unwrap_or_default();
-        self.connect().create_table(NewTable { definition, engine, sample }).expect("a new table")
+        NewTable { definition, engine, sample: self.sample.clone().unwrap_or_default() }
     }
 }
 

@@ -93,11 +93,10 @@ impl<Q: QueuePair + Send, E: Ordered<Q>> Operations for Attached<Q, E> {
 
     #[inline]
     fn name_changes(&mut self) -> Result<Option<u64>, CatalogueError> {
-        let home = &self.queues[0];
         if Q::GUARANTEES.tells_unasked {
-            return Ok(Some(home.notice()));
+            return Ok(Some(self.queues[0].notice()));
         }
-        self.backend.asked_name_changes(home.now()).map(Some)
+        self.backend.asked_name_changes().map(Some)
     }
 }
 

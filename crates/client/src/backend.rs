@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::Epoch;
-use farsight_base::clock::MonotonicNs;
 use farsight_fabric::FabricError;
 use farsight_index::{Access, CacheStats};
 use farsight_protocol::{Engine, NodeStats, TableDefinition, TableInfo};
@@ -103,11 +102,11 @@ pub(crate) trait Backend: Any + Send + Sync {
     /// Failures of the fabric.
     fn heard_name_changes(&self) -> Result<u64, FabricError>;
 
-    /// The same at `now` or little before, where home has to be asked.
+    /// The same now or little before, where home has to be asked.
     ///
     /// # Errors
     /// [`CatalogueError`].
-    fn asked_name_changes(&self, now: MonotonicNs) -> Result<u64, CatalogueError>;
+    fn asked_name_changes(&self) -> Result<u64, CatalogueError>;
 
     /// The table of this name, if it was opened in this epoch.
     fn opened(self: Arc<Self>, name: &str) -> Option<Arc<dyn OpenTable>>;

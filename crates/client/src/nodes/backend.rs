@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::Epoch;
-use farsight_base::clock::MonotonicNs;
 use farsight_fabric::{Connection, FabricError};
 use farsight_index::{Access, CacheStats};
 use farsight_protocol::{ControlRequest, Engine, NodeStats, TableEngine, TableInfo};
@@ -96,8 +95,8 @@ impl<C: Connection> Backend for Nodes<C> {
         Nodes::heard_name_changes(self)
     }
 
-    fn asked_name_changes(&self, now: MonotonicNs) -> Result<u64, CatalogueError> {
-        Nodes::asked_name_changes(self, now)
+    fn asked_name_changes(&self) -> Result<u64, CatalogueError> {
+        Nodes::asked_name_changes(self)
     }
 
     fn opened(self: Arc<Self>, name: &str) -> Option<Arc<dyn OpenTable>> {

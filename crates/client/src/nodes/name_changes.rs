@@ -7,9 +7,8 @@
 //! once the last answer is [`AGE_MAX`] old.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use farsight_base::clock::MonotonicNs;
 use farsight_fabric::{Connection, FabricError, QueuePair};
 use farsight_protocol::ControlRequest;
 
@@ -21,7 +20,7 @@ const AGE_MAX: Duration = Duration::from_millis(500);
 
 /// The newest answer, where home has to be asked.
 #[derive(Default)]
-pub(crate) struct NameChanges(Mutex<Option<(MonotonicNs, u64)>>);
+pub(crate) struct NameChanges(Mutex<Option<(Instant, u64)>>);
 
 impl<C: Connection> Nodes<C> {
     /// What was heard so far.
@@ -33,10 +32,11 @@ impl<C: Connection> Nodes<C> {
         Ok(self.last_answer().map_or(0, |(_, count)| count))
     }
 
-    /// The count at `now` or little before, where home has to be asked.
-    pub(crate) fn asked_name_changes(&self, now: MonotonicNs) -> Result<u64, CatalogueError> {
+    /// The count now or little before, where home has to be asked.
+    pub(crate) fn asked_name_changes(&self) -> Result<u64, CatalogueError> {
+        let now = Instant::now();
         if let Some((at, count)) = self.last_answer()
-            && now.since(at) < AGE_MAX
+            && now.saturating_duration_since(at) < AGE_MAX
         {
             return Ok(count);
         }
@@ -48,7 +48,7 @@ impl<C: Connection> Nodes<C> {
         Ok(count)
     }
 
-    fn last_answer(&self) -> Option<(MonotonicNs, u64)> {
+    fn last_answer(&self) -> Option<(Instant, u64)> {
         // One assignment is all that is done under it.
         *self.name_changes.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
