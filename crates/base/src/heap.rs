@@ -3,7 +3,8 @@
 //!
 //! Invariant: the words begin at a line, and live as long as their [`HeapWords`]. Words that fill a huge page
 //! begin at one, and lie on huge pages where the system grants them. So words read at random cost a walk of
-//! the page table less.
+//! the page table less. Of memory that may stay nearly empty the first huge page is none: it costs what is
+//! written.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -34,6 +35,17 @@ impl HeapWords {
     /// written.
     #[must_use]
     pub fn zeroed(line_count: usize) -> Option<Self> {
+        Self::with_small_pages(line_count, 0)
+    }
+
+    /// [`HeapWords::zeroed`] for what may stay nearly empty.
+    #[must_use]
+    pub fn zeroed_for_growth(line_count: usize) -> Option<Self> {
+        Self::with_small_pages(line_count, HUGE_PAGE_BYTES)
+    }
+
+    /// Words of which no huge pages are asked for in the first `small_bytes`.
+    fn with_small_pages(line_count: usize, small_bytes: usize) -> Option<Self> {
         let length_bytes = line_count.checked_mul(LINE_BYTES).filter(|bytes| *bytes > 0)?;
         let alignment_bytes = if length_bytes < HUGE_PAGE_BYTES { LINE_BYTES } else { HUGE_PAGE_BYTES };
         // The allocator leaves memory of its own alignment alone that comes zeroed from the system, and
@@ -46,7 +58,7 @@ impl HeapWords {
         assert!(skipped_bytes < alignment_bytes, "memory has places of every alignment");
         // SAFETY: the allocation is longer than `skipped_bytes`, which are less than the alignment.
         let first = unsafe { allocation.byte_add(skipped_bytes) }.cast::<AtomicU64>();
-        ask_for_huge_pages(first, length_bytes);
+        ask_for_huge_pages(first, small_bytes, length_bytes);
         Some(Self { allocation, layout, first, count: line_count * WORDS_PER_LINE })
     }
 
@@ -61,18 +73,21 @@ impl HeapWords {
     }
 }
 
-/// Asks for huge pages under the whole ones of this memory; whether there are any is the system's choice.
-fn ask_for_huge_pages(first: NonNull<AtomicU64>, length_bytes: usize) {
+/// Asks for huge pages under the whole ones of this memory from `small_bytes` on, whole huge pages themselves.
+/// Whether there are any is the system's choice.
+fn ask_for_huge_pages(first: NonNull<AtomicU64>, small_bytes: usize, length_bytes: usize) {
     #[cfg(all(target_os = "linux", not(miri)))]
-    if let whole_bytes @ 1.. = length_bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES {
+    if let whole_bytes @ 1.. = (length_bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES).saturating_sub(small_bytes) {
+        // SAFETY: `small_bytes` are less than the length, so the place lies inside the allocation.
+        let begin = unsafe { first.byte_add(small_bytes) };
         // SAFETY: the range lies inside one allocation of the caller's; the advice changes which pages hold
         // it and not what they hold.
-        let advised = unsafe { libc::madvise(first.as_ptr().cast(), whole_bytes, libc::MADV_HUGEPAGE) };
+        let advised = unsafe { libc::madvise(begin.as_ptr().cast(), whole_bytes, libc::MADV_HUGEPAGE) };
         // Without huge pages, everything works more slowly.
         let _ = advised;
     }
     #[cfg(not(all(target_os = "linux", not(miri))))]
-    let _ = (first, length_bytes);
+    let _ = (first, small_bytes, length_bytes);
 }
 
 impl Drop for HeapWords {

@@ -18,7 +18,7 @@ impl HeapRegion {
     /// A zeroed region of `length_bytes`, rounded up to lines.
     pub(crate) fn create(id: RegionId, length_bytes: u64) -> Result<Self, FabricError> {
         let line_count = length_bytes.max(1).div_ceil(LINE_BYTES as u64);
-        let words = usize::try_from(line_count).ok().and_then(HeapWords::zeroed);
+        let words = usize::try_from(line_count).ok().and_then(HeapWords::zeroed_for_growth);
         let words = words.ok_or_else(|| {
             let what = format!("creating a region of {length_bytes} B");
             os::system_error(what, &std::io::ErrorKind::OutOfMemory.into(), "Is there enough memory?")

@@ -100,10 +100,12 @@ impl<C: Connection> Nodes<C> {
     /// regions. Sessions on them let go of theirs when they are used, or closed.
     pub(crate) fn let_go(&self) -> Result<(), CatalogueError> {
         let count = self.heard_name_changes()?;
-        let ids: Vec<TableId> = {
-            let tables = lock(&self.tables);
-            if tables.let_go_at == count { Vec::new() } else { tables.by_id.keys().copied().collect() }
-        };
+        if lock(&self.tables).let_go_at == count { Ok(()) } else { self.let_go_of_dropped(count) }
+    }
+
+    /// [`Nodes::let_go`] after a count of name changes was heard, or one that is still to be heard.
+    pub(crate) fn let_go_of_dropped(&self, count: u64) -> Result<(), CatalogueError> {
+        let ids: Vec<TableId> = lock(&self.tables).by_id.keys().copied().collect();
         if ids.is_empty() {
             return Ok(());
         }

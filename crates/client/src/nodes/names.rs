@@ -20,7 +20,7 @@ impl<C: Connection> Nodes<C> {
         let dropped = self.ask::<()>(0, &ControlRequest::DropTable(name.to_owned()));
         let told = self.tell_dropped();
         dropped.and(told)?;
-        self.let_go()
+        self.let_go_of_dropped(self.heard_name_changes()?)
     }
 
     /// Gives the table called `from` the name `to`.

@@ -1,0 +1,38 @@
+//! What a process holds: descriptors, mappings, memory.
+
+/// What may differ between two counts, for what is under way: a region of the other queue pair, and this
+/// test's own look.
+const UNDER_WAY: usize = 4;
+/// Growth of memory that is no leak; a leaked region of 4 KiB a round would be ten times that.
+const MEMORY_BYTES: usize = 4 << 20;
+
+/// What a process holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Holding {
+    pub(crate) descriptors: usize,
+    pub(crate) mappings: usize,
+    pub(crate) memory_bytes: usize,
+}
+
+impl Holding {
+    pub(crate) fn now() -> Self {
+        let text = |path| std::fs::read_to_string(path).expect("/proc");
+        let resident =
+            text("/proc/self/statm").split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok());
+        Self {
+            descriptors: std::fs::read_dir("/proc/self/fd").expect("/proc").count(),
+            mappings: text("/proc/self/maps").lines().count(),
+            memory_bytes: resident.expect("a number of pages") * 4096,
+        }
+    }
+
+    pub(crate) fn is_above(self, before: Self) -> bool {
+        self.descriptors > before.descriptors + UNDER_WAY
+            || self.mappings > before.mappings + UNDER_WAY
+            || self.memory_bytes > before.memory_bytes + MEMORY_BYTES
+    }
+
+    pub(crate) fn assert_not_above(self, before: Self, what: &str) {
+        assert!(!self.is_above(before), "{what}: {self:?} after {before:?}");
+    }
+}

@@ -1,0 +1,89 @@
+//! Tables that are made and dropped by the thousand leave nothing behind, and many small ones take little
+//! memory. What is counted is the process's, which is server and client at once, so this program has this test
+//! alone.
+
+#[path = "set_up/holding.rs"]
+mod holding;
+
+use farsight::Access;
+use farsight_client::{Client, Session};
+use farsight_conformance::engine::harness::eventually;
+use farsight_conformance::engine::pool_store::PoolStore;
+use farsight_conformance::fabric::FabricUnderTest;
+use farsight_conformance::fabric::shm::Shm;
+use farsight_conformance::fabric::tcp::Tcp;
+use farsight_protocol::WriteOperation;
+use holding::Holding;
+
+/// Rounds before the first count: what is kept for ever is there by then.
+const WARM_UP: usize = 500;
+const ROUNDS: usize = 10_000;
+/// What a table may take at most: much more than it needs, as usual.
+const TABLE_BYTES: u64 = 1 << 30;
+/// Nearly empty tables at once, and what each may take, at server and client together.
+const TABLES: usize = 128;
+const SMALL_BYTES: usize = 256 << 10;
+
+fn table_with_a_pair<F: FabricUnderTest>(store: &PoolStore<F>, client: &Client, name: &str) -> Session {
+    let table = client.create_table(store.new_table(name, 8)).expect("a table");
+    let mut session = table.session(Access::OneSided).expect("a session");
+    session.write_one(WriteOperation::Insert, 1, &[1; 8]).expect("an insert");
+    let mut value = [0; 8];
+    assert!(session.get(1, &mut value).expect("a get").is_some() && value == [1; 8], "{value:?}");
+    session
+}
+
+fn come_and_go<F: FabricUnderTest>(what: &str, store: &PoolStore<F>) {
+    let client = store.connect();
+    let mut before = None;
+    for round in 0..WARM_UP + ROUNDS {
+        let mut session = table_with_a_pair(store, &client, "t");
+        client.drop_table("t").expect("a drop");
+        if round % 1_000 == 0 {
+            // Most sessions are closed, some are used until they hear of it: either lets go of the table.
+            eventually("a dropped table is gone", || session.get(1, &mut [0; 8]).is_err());
+        }
+        drop(session);
+        if round >= WARM_UP && round % 500 == 0 {
+            let now = Holding::now();
+            now.assert_not_above(*before.get_or_insert(now), &format!("{what}, round {round}"));
+        }
+    }
+    println!("{what}: {:?}, then {:?}", before.expect("it was counted"), Holding::now());
+}
+
+fn many_small_ones<F: FabricUnderTest>(what: &str, store: &PoolStore<F>) {
+    let client = store.connect();
+    drop(table_with_a_pair(store, &client, "first"));
+    let mut first = None;
+    for round in 0..4 {
+        let before = Holding::now();
+        for number in 0..TABLES {
+            drop(table_with_a_pair(store, &client, &format!("t{number}")));
+        }
+        let bytes = Holding::now().memory_bytes.saturating_sub(before.memory_bytes) / TABLES;
+        println!("{what}, round {round}: {bytes} B a nearly empty table");
+        assert!(bytes <= SMALL_BYTES, "{what}: {bytes} B a nearly empty table");
+        (0..TABLES).for_each(|number| client.drop_table(&format!("t{number}")).expect("a drop"));
+        // Threads let go of tables when they look next; the allocator keeps what the first round took.
+        let first = *first.get_or_insert(Holding { memory_bytes: Holding::now().memory_bytes, ..before });
+        eventually(&format!("{what}: what dropped tables had, round {round}"), || !Holding::now().is_above(first));
+    }
+}
+
+#[test]
+fn tables_come_and_go_and_small_ones_are_small() {
+    for rolex in [false, true] {
+        let engine = if rolex { "ROLEX" } else { "XStore" };
+        let shm = if rolex { PoolStore::rolex([Shm::new()], TABLE_BYTES) } else { x_store(Shm::new()) };
+        many_small_ones(&format!("{engine} over shared memory"), &shm);
+        come_and_go(&format!("{engine} over shared memory"), &shm);
+        let tcp = if rolex { PoolStore::rolex([Tcp::default()], TABLE_BYTES) } else { x_store(Tcp::default()) };
+        many_small_ones(&format!("{engine} over TCP"), &tcp);
+        come_and_go(&format!("{engine} over TCP"), &tcp);
+    }
+}
+
+fn x_store<F: FabricUnderTest>(subject: F) -> PoolStore<F> {
+    PoolStore::x_store_d([subject], &[], TABLE_BYTES)
+}
