@@ -31,6 +31,8 @@ pub(crate) struct Allowed {
     broken_frames: bool,
     /// Servers die, and their tables with them.
     other_lives: bool,
+    /// Tables are dropped and renamed.
+    names: bool,
     /// A program of a pool may stop or die under a lock, or seem to: its verbs come late, its queues break.
     fences: bool,
 }
@@ -42,13 +44,14 @@ fn explained_if(is_explained: bool) -> Meaning {
 impl Allowed {
     /// What `rules` explain; of ROLEX, where programs wait for each other's locks, and may take each other
     /// for dead.
-    pub(crate) fn by(rules: &[Rule], is_rolex: bool) -> Self {
+    pub(crate) fn by(rules: &[Rule], is_rolex: bool, names: bool) -> Self {
         let any = |faults: &[Fault]| rules.iter().any(|rule| faults.contains(&rule.fault));
         Self {
             timeouts: any(&[Fault::PausedServer, Fault::FrozenServer, Fault::LeapingClock])
                 || is_rolex && any(&[Fault::PausedClient]),
             broken_frames: any(&[Fault::TruncatedRequest, Fault::TruncatedReply]),
             other_lives: any(&[Fault::CrashedServer, Fault::FrozenServer]),
+            names,
             fences: is_rolex && !rules.is_empty(),
         }
     }
@@ -57,6 +60,7 @@ impl Allowed {
         match error {
             FabricError::Disconnected { .. } => Meaning::Explained,
             FabricError::TimedOut { .. } => explained_if(self.timeouts),
+            FabricError::RegionWithdrawn { .. } | FabricError::UnknownRegion { .. } => explained_if(self.names),
             FabricError::Dismissed { .. } if self.fences => Meaning::Fenced,
             _ => Meaning::Wrong,
         }
@@ -97,7 +101,10 @@ impl Allowed {
             XStoreError::Fabric(error) => self.fabric(error),
             XStoreError::Decode(_) => explained_if(self.broken_frames),
             XStoreError::Server(error) => {
-                explained_if(self.broken_frames && error.code == ErrorCode::BadRequest)
+                explained_if(
+                    self.broken_frames && error.code == ErrorCode::BadRequest
+                        || self.names && error.code == ErrorCode::UnknownTable,
+                )
             }
             _ => Meaning::Wrong,
         }
@@ -105,7 +112,10 @@ impl Allowed {
 
     fn refusal(self, error: &ServerError) -> Meaning {
         match error.code {
-            ErrorCode::UnknownTable | ErrorCode::OtherPool => explained_if(self.other_lives),
+            ErrorCode::UnknownTable => explained_if(self.other_lives || self.names),
+            ErrorCode::OtherPool => explained_if(self.other_lives),
+            // A change of names whose answer was lost is done again.
+            ErrorCode::TableExists => explained_if(self.names),
             ErrorCode::BadRequest => explained_if(self.broken_frames),
             ErrorCode::Fenced if self.fences => Meaning::Fenced,
             _ => Meaning::Wrong,
@@ -127,9 +137,15 @@ impl Allowed {
         }
     }
 
+    /// Whether a table may be found dropped.
+    pub(crate) fn opening_of_dropped(self) -> bool {
+        self.names
+    }
+
     pub(crate) fn opening(self, error: &OpenError) -> Meaning {
         match error {
             OpenError::Catalogue(error) => self.catalogue(error),
+            OpenError::TableGone { was, is, .. } if was == is => explained_if(self.names),
             OpenError::TableGone { .. } => explained_if(self.other_lives),
             OpenError::OtherDefinition { .. } => Meaning::Wrong,
         }

@@ -71,6 +71,11 @@ pub const SCENARIOS: &[Named] = &[
         about: "the server answers calls later, in any order, and when their clients may have left",
         of_seed: Scenario::parked,
     },
+    Named {
+        name: "names",
+        about: "the table is dropped, made again, renamed and swapped under its clients",
+        of_seed: Scenario::names,
+    },
     Named { name: "pools", about: "one of those below, by the seed", of_seed: pools },
     Named {
         name: "pool",
@@ -118,6 +123,11 @@ pub const SCENARIOS: &[Named] = &[
         of_seed: Scenario::pool_full,
     },
     Named {
+        name: "pool-names",
+        about: "ROLEX's table is dropped, made again, renamed and swapped under its compute nodes and trainers",
+        of_seed: Scenario::pool_names,
+    },
+    Named {
         name: "parts",
         about: "XStore-D: parts of a table at several memory nodes; faults that last a moment",
         of_seed: Scenario::parts,
@@ -137,6 +147,11 @@ pub const SCENARIOS: &[Named] = &[
         about: "XStore-D's clients and memory nodes stop for longer than anybody waits, and go on",
         of_seed: Scenario::parts_stalls,
     },
+    Named {
+        name: "parts-names",
+        about: "XStore-D's table is dropped, made again, renamed and swapped under its clients",
+        of_seed: Scenario::parts_names,
+    },
 ];
 
 /// The scenario of this name.
@@ -146,9 +161,9 @@ pub fn named(name: &str) -> Option<&'static Named> {
 }
 
 /// Scenarios of servers, behind the first.
-const OF_SERVERS: usize = 12;
+const OF_SERVERS: usize = 13;
 
-/// A seed of a pool takes ten times as long as one of a server: one in thirteen is.
+/// A seed of a pool takes ten times as long as one of a server: one in fourteen is.
 fn any(seed: u64) -> Scenario {
     let of_servers = &SCENARIOS[1..=OF_SERVERS];
     match of_servers.get(seed as usize % (OF_SERVERS + 1)) {
@@ -159,7 +174,7 @@ fn any(seed: u64) -> Scenario {
 
 fn pools(seed: u64) -> Scenario {
     let of_pools = &SCENARIOS[OF_SERVERS + 2..];
-    // Those of `any` are every thirteenth seed.
+    // Those of `any` are every fourteenth seed.
     (of_pools[mix(seed) as usize % of_pools.len()].of_seed)(seed)
 }
 

@@ -55,6 +55,10 @@ marks! {
     Merged,
     /// An answer was of two writes, which a flipped bit hid from the reader.
     HiddenTear,
+    /// A table was dropped, renamed or swapped.
+    NamesChanged,
+    /// A client found its table gone.
+    TableGone,
 }
 
 /// What shows that a class was met.
@@ -247,6 +251,11 @@ pub const CLASSES: &[Class] = &[
         &[Seen(Mark::Retrained), Seen(Mark::LostPublication), Seen(Mark::Merged)],
     ),
     by("40b", "a client of another version", &[Seen(Mark::OtherFormat)]),
+    by(
+        "40c",
+        "tables dropped, renamed and swapped under their clients",
+        &[Seen(Mark::NamesChanged), Seen(Mark::TableGone)],
+    ),
 ];
 
 #[cfg(test)]

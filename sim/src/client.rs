@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::prng::SplitMix64;
-use farsight_client::{Access, ReadError, ScanRequest, Session, Table, WriteError};
+use farsight_client::{Access, OpenError, Origin, ReadError, ScanRequest, Session, Table, WriteError};
 use farsight_fabric::FabricError;
 use farsight_fabric_sim::{FlippedRead, Simulation};
 use farsight_index::{Answers, Counters, Pairs};
@@ -199,7 +199,15 @@ impl<C: Cluster> Plan<C> {
     }
 
     fn end_of_read(&self, error: &ReadError) -> End {
+        if let ReadError::Reopen { source, .. } = error {
+            self.mark_gone(source);
+        }
         self.end("a read", error, self.allowed.read(error))
+    }
+
+    fn mark_gone(&self, error: &OpenError) {
+        let is_gone = matches!(error, OpenError::TableGone { was, is, .. } if was == is);
+        self.journal.mark(Mark::TableGone, u64::from(is_gone));
     }
 
     fn open_table(&self) -> Result<Table, End> {
@@ -296,10 +304,16 @@ impl<C: Cluster> Client<C> {
         keys[self.random.below(among as u64) as usize]
     }
 
+    /// What of an entry is one history: the life of the server and the table.
+    fn life(&self) -> u64 {
+        let Origin { epoch, table } = self.session.origin();
+        epoch.0 ^ u64::from(table.0) << 32
+    }
+
     fn note(&self, key: u64, begin: u64, end: u64, action: Action) {
         self.plan.journal.note(Entry {
             key,
-            life: self.session.epoch().0,
+            life: self.life(),
             process: self.plan.process,
             begin,
             end,
@@ -512,7 +526,7 @@ impl<C: Cluster> Client<C> {
         }
     }
 
-    /// A server may refuse a write here for three reasons. A write that adds a pair may lack room. A write
+    /// A server may refuse a write here for four reasons. Its table was dropped. A write that adds a pair may lack room. A write
     /// that stores a value may lack a version. Or a leaf stayed locked as long as a clock says.
     fn check_refusal(&self, operation: WriteOperation, code: ErrorCode) -> Result<(), End> {
         if code == ErrorCode::Contended && self.plan.allowed.contention() == Meaning::Explained {
@@ -520,6 +534,7 @@ impl<C: Cluster> Client<C> {
         }
         let adds = matches!(operation, WriteOperation::Insert | WriteOperation::Put);
         let mark = match code {
+            ErrorCode::UnknownTable if self.plan.allowed.opening_of_dropped() => Mark::TableGone,
             ErrorCode::RegionFull if adds && self.plan.may_be_full => Mark::Full,
             ErrorCode::VersionsExhausted if operation.has_value() && self.plan.versions_end => {
                 Mark::VersionsEnded

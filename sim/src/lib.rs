@@ -15,6 +15,7 @@ mod hidden_tear;
 mod journal;
 mod linear;
 mod look_back;
+mod names;
 mod node;
 mod parking;
 mod pool;

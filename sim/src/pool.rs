@@ -127,6 +127,10 @@ impl<K: Kind, C: JudgedPool<K>> Stage<'_, K, C> {
         if self.scenario.has_ends() {
             self.operate();
         }
+        if self.scenario.changes_names {
+            let pools = Arc::clone(&self.pools);
+            self.scenario.change_names(&self.bystander, &self.left, move || pools.make_table());
+        }
     }
 
     /// Starts who looks after the memory nodes, until no compute node is left, and who fills the table each

@@ -16,7 +16,7 @@ use farsight_base::clock::MonotonicNs;
 use farsight_base::prng::SplitMix64;
 use farsight_base::sync::{AtomicBool, AtomicUsize, Ordering};
 use farsight_base::{Stamp, WORDS_PER_LINE};
-use farsight_client::Access;
+use farsight_client::{Access, CatalogueError};
 use farsight_fabric::Region as _;
 use farsight_fabric_sim::{Fault, Kind, Ordered, ReliableConnection, SimRegion, Simulation, Timing, Weakest};
 use farsight_layout::Geometry;
@@ -31,6 +31,7 @@ use crate::client::{self, Client, Plan};
 use crate::cluster::{Cluster, MemoryPool, OneServer, PartedPool};
 use crate::journal::{Entry, Journal};
 use crate::linear::{self, Violation};
+use crate::names;
 use crate::look_back::{check_left_over, look_back, mend_all, remember};
 use crate::node::Node;
 use crate::pool;
@@ -173,6 +174,10 @@ impl Scenario {
         if self.has_ends() {
             self.operate(&servers, &bystander, &left);
         }
+        if self.changes_names {
+            let servers = Arc::clone(&servers);
+            self.change_names(&bystander, &left, move || servers.make_table());
+        }
         let all_ended = simulation.run_processes(MonotonicNs(0).plus(LASTS_MAX));
         let strikes = simulation.strikes();
         simulation.set_rules(Vec::new());
@@ -235,7 +240,7 @@ impl Scenario {
             writes_percent: self.writes_percent,
             wave_writes: self.wave_writes,
             access: Access::OneSided,
-            allowed: Allowed::by(&self.rules, self.is_rolex()),
+            allowed: Allowed::by(&self.rules, self.is_rolex(), self.changes_names),
             may_be_full: self.may_be_full,
             leaves_one_in: self.pool.and_then(|shape| shape.leaves_one_in),
             versions_end: self.versions_left_out > 0,
@@ -281,6 +286,19 @@ impl Scenario {
                 plan.simulation.sleep(LOOK_AFTER);
             }
         });
+    }
+
+    /// Starts who changes the table's name, until no client is left.
+    pub(crate) fn change_names<C: Cluster>(
+        &self,
+        bystander: &Arc<Plan<C>>,
+        left: &Arc<AtomicUsize>,
+        make_table: impl Fn() -> Result<(), CatalogueError> + Send + 'static,
+    ) {
+        let (scenario, left) = (self.clone(), Arc::clone(left));
+        let plan = Arc::new(Plan { group: OPERATOR, process: self.processes + 1, ..bystander.again() });
+        let simulation = plan.simulation.clone();
+        simulation.process("names", OPERATOR, move || names::change(&scenario, &plan, &left, make_table));
     }
 
     /// Lines of the first regions whose counters have begun again.

@@ -50,6 +50,8 @@ pub struct Scenario {
     pub first_stamp: Stamp,
     /// The bits of a leaf's lines that may flip on their way to a reader.
     pub flips: Vec<Line>,
+    /// The table is dropped, made again, renamed and swapped.
+    pub changes_names: bool,
     /// A pool of memory nodes instead of a server.
     pub pool: Option<PoolShape>,
 }
@@ -180,6 +182,7 @@ impl Scenario {
             parks_one_in: None,
             first_stamp: Stamp(0),
             flips: Vec::new(),
+            changes_names: false,
             pool: None,
             keys,
         }
@@ -229,6 +232,11 @@ impl Scenario {
     pub(crate) fn parked(seed: u64) -> Self {
         let parks_one_in = Some(1 + seed % 3);
         Self { parks_one_in, writes_percent: 60, ..Self::of_server("parked", seed, &[], 0) }
+    }
+
+    /// The table's name leads to one table after another, or to none.
+    pub(crate) fn names(seed: u64) -> Self {
+        Self { changes_names: true, writes_percent: 60, ..Self::of_server("names", seed, &[], 0) }
     }
 
     /// Bits flip in what leads a reader: the fields of stamps, and the number of the sibling. Bits do not

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use farsight::{
     Access, Addresses, Client, ConnectOptions, Engine, NodeStats, Options, ServerUrl, Table, TableOptions,
-    TableStats,
+    TableStats, say, with_causes,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -59,8 +59,33 @@ pub struct Load {
     /// True if they are this host's.
     is_here: bool,
     report: LoadReport,
+    /// Of a server that goes on.
+    _made: Option<Made>,
     // Behind the table, whose calls they answer.
     servers: Vec<ServerProcess>,
+}
+
+/// A table that was made on a server that goes on, with those named after it; dropped with this.
+struct Made {
+    client: Client,
+    name: String,
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        let Self { client, name } = self;
+        let beside = format!("{name}-");
+        let dropped = client.tables().and_then(|tables| {
+            let mut names = tables.into_iter().map(|table| table.definition.name);
+            names
+                .by_ref()
+                .filter(|other| other == name || other.starts_with(&beside))
+                .try_for_each(|name| client.drop_table(&name))
+        });
+        if let Err(error) = dropped {
+            say(format_args!("table {name:?} stays at {}: {}", client.peer(), with_causes(&error)));
+        }
+    }
 }
 
 impl Load {
@@ -96,6 +121,8 @@ impl Load {
             return Err(DriverError::NobodySearches { peer: client.peer().to_owned() });
         }
         let table = client.create_table_with::<u64>(&name, value_bytes, &table_options(source, keys))?;
+        let is_foreign = matches!(source, ServerSource::Connect(..));
+        let made = is_foreign.then(|| Made { client: client.clone(), name: name.clone() });
         let begun = Instant::now();
         fill(&table, keys, cancellation)?;
         let load_s = begun.elapsed().as_secs_f64();
@@ -128,7 +155,7 @@ impl Load {
         };
         let server_process_ids = rested.process_ids;
         let is_here = !servers.is_empty() || url.urls().iter().all(|url| matches!(url, ServerUrl::Shm(_)));
-        Ok(Self { client, table, options, server_process_ids, is_here, report, servers })
+        Ok(Self { client, table, options, server_process_ids, is_here, report, _made: made, servers })
     }
 
     /// Processor time so far of the processes that have the table, as this host's kernel counts it. Those

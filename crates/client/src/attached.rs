@@ -109,6 +109,11 @@ pub(crate) struct LetGo;
 struct NothingLeft;
 
 impl LetGo {
+    /// True if an operation failed because there is nothing to work with.
+    pub(crate) fn is_cause_of(error: &EngineError) -> bool {
+        error.of::<NothingLeft>().is_some()
+    }
+
     fn failed<T>() -> Result<T, EngineError> {
         Err(EngineError::Engine(Arc::new(NothingLeft)))
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use farsight_base::Epoch;
 use farsight_fabric::{FabricError, Meters};
 use farsight_index::{Access, Answers, Counters, EngineError, Pairs, ScanRequest, Writes};
-use farsight_protocol::{TableId, WriteOperation, WriteOutcome};
+use farsight_protocol::{ErrorCode, TableId, WriteOperation, WriteOutcome};
 
 use crate::attached::{LetGo, Operations, Working};
 use crate::reconnect::{BEGINNINGS_MAX, OfFabric};
@@ -187,16 +187,34 @@ impl Session {
         outcomes.reserve(writes.keys.len());
         self.connect_for_write()?;
         let mut done = self.working.engine.write(writes, outcomes);
-        if let Err(error) = &done
-            && outcomes.is_empty()
-            && !error.is_indeterminate()
-            && self.has_moved_from(error).map_err(|error| self.reopen_for_write(error))?
-        {
-            // Nothing was done in the table that is gone.
+        for _ in 1..BEGINNINGS_MAX {
+            let may_be_gone = match &done {
+                // Whatever else was done is done, in the table that is gone.
+                Ok(()) => !outcomes.is_empty() && outcomes.iter().all(|done| *done == WriteOutcome::Failed(ErrorCode::UnknownTable)),
+                Err(error) => outcomes.is_empty() && !error.is_indeterminate(),
+            };
+            if !may_be_gone || !self.has_moved_in_write(done.as_ref().err(), outcomes)? {
+                break;
+            }
             done = self.working.engine.write(writes, outcomes);
         }
         let unknown = writes.keys.len() - outcomes.len();
         done.map_err(|source| self.table.write_error(writes.operation, unknown, source))
+    }
+
+    /// Asks where the table's name leads, after a write that did nothing: it failed, or met a dropped table.
+    /// True if it can be done in another one.
+    #[cold]
+    fn has_moved_in_write(
+        &mut self,
+        error: Option<&EngineError>,
+        outcomes: &mut Vec<WriteOutcome>,
+    ) -> Result<bool, WriteError> {
+        let moved = self.has_moved_from(error);
+        if !matches!(moved, Ok(false)) {
+            outcomes.clear();
+        }
+        moved.map_err(|error| self.reopen_for_write(error))
     }
 
     /// Fetches the whole model and translation table into the shared cache, instead of piece by piece on
@@ -253,14 +271,16 @@ impl Session {
         beginnings: &mut u32,
         changed: Result<Option<u64>, CatalogueError>,
     ) -> Result<bool, ReadError> {
+        if *beginnings >= BEGINNINGS_MAX && matches!(changed, Ok(Some(_))) {
+            // It was done in the table to which the name led when it was asked for last, in this very call.
+            return Ok(false);
+        }
         let moved = changed.map_err(OpenError::from).and_then(|count| self.follow(count));
         match moved {
-            // Whoever has asked that often has read in the table to which the name led when it asked last.
-            Ok(true) => {
-                *beginnings += 1;
-                Ok(*beginnings <= BEGINNINGS_MAX)
+            Ok(has_moved) => {
+                *beginnings += u32::from(has_moved);
+                Ok(has_moved)
             }
-            Ok(false) => Ok(false),
             Err(error) => match error.loss(&*self.working.backend).cloned() {
                 Some(loss) => {
                     self.renew(beginnings, loss).map_err(|error| self.reopen_for_read(error)).map(|()| true)
@@ -272,11 +292,14 @@ impl Session {
 
     #[cold]
     fn renew_for_read(&mut self, beginnings: &mut u32, error: EngineError) -> Result<(), ReadError> {
+        if LetGo::is_cause_of(&error) {
+            return self.has_moved_in_read(beginnings, Ok(None)).map(drop);
+        }
         if let Some(loss) = error.loss(&*self.working.backend).cloned() {
             return self.renew(beginnings, loss).map_err(|error| self.reopen_for_read(error));
         }
         *beginnings += 1;
-        let moved = self.has_moved_from(&error).map_err(|error| self.reopen_for_read(error))?;
+        let moved = self.has_moved_from(Some(&error)).map_err(|error| self.reopen_for_read(error))?;
         if moved && *beginnings <= BEGINNINGS_MAX {
             return Ok(());
         }
@@ -331,8 +354,8 @@ impl Session {
 
     /// Asks where the table's name leads after an operation failed. True if the session has moved; an error
     /// if the name leads nowhere. Whoever cannot tell says that nothing has changed.
-    fn has_moved_from(&mut self, error: &EngineError) -> Result<bool, OpenError> {
-        if matches!(error, EngineError::Fabric(FabricError::TimedOut { .. } | FabricError::Forked)) {
+    fn has_moved_from(&mut self, error: Option<&EngineError>) -> Result<bool, OpenError> {
+        if let Some(EngineError::Fabric(FabricError::TimedOut { .. } | FabricError::Forked)) = error {
             return Ok(false);
         }
         match self.follow(None) {

@@ -155,10 +155,13 @@ fn gather(
             Ok(outcome) => outcome,
             Err(error) if error.is_indeterminate() => return Err(error),
             Err(error) => {
-                let is_contended = matches!(error.of(), Some(RolexError::Contended { .. }));
+                let code = match error.of() {
+                    Some(RolexError::Contended { .. }) => ErrorCode::Contended,
+                    _ if error.is_of_dropped_table() => ErrorCode::UnknownTable,
+                    _ => ErrorCode::OutOfResources,
+                };
                 refusals += 1;
                 refused.get_or_insert(error);
-                let code = if is_contended { ErrorCode::Contended } else { ErrorCode::OutOfResources };
                 WriteOutcome::Failed(code)
             }
         };

@@ -9,7 +9,7 @@ use std::ops::AddAssign;
 use std::sync::Arc;
 
 use farsight_fabric::{FabricError, QueuePair};
-use farsight_protocol::{WriteOperation, WriteOutcome};
+use farsight_protocol::{ErrorCode, ServerError, WriteOperation, WriteOutcome};
 
 use crate::{Answers, Counters, Pairs};
 
@@ -160,6 +160,26 @@ impl EngineError {
         }
     }
 
+    /// True if the operation met a table that was dropped.
+    #[must_use]
+    pub fn is_of_dropped_table(&self) -> bool {
+        let mut next: Option<&(dyn Error + 'static)> = Some(match self {
+            Self::Fabric(error) => error,
+            Self::Engine(error) | Self::Indeterminate(error) => &**error,
+        });
+        let mut causes = std::iter::from_fn(|| {
+            let cause = next?;
+            next = cause.source();
+            Some(cause)
+        });
+        causes.any(|error| {
+            let withdrawn = error.downcast_ref();
+            let refused: Option<&ServerError> = error.downcast_ref();
+            matches!(withdrawn, Some(FabricError::RegionWithdrawn { .. } | FabricError::UnknownRegion { .. }))
+                || refused.is_some_and(|error| error.code == ErrorCode::UnknownTable)
+        })
+    }
+
     /// The engine's own error, if it is an `E`.
     #[must_use]
     pub fn of<E: Error + 'static>(&self) -> Option<&E> {
@@ -202,5 +222,21 @@ mod tests {
         assert!(EngineError::Indeterminate(own()).is_indeterminate());
         assert!(!EngineError::Engine(own()).is_indeterminate());
         assert!(EngineError::Engine(own()).of::<FabricError>().is_none());
+    }
+
+    #[test]
+    fn a_dropped_table_is_found_among_the_causes() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("asking")]
+        struct Asking {
+            source: ServerError,
+        }
+        let asking = |code| EngineError::Engine(Arc::new(Asking { source: ServerError::new(code, "no") }));
+        assert!(asking(ErrorCode::UnknownTable).is_of_dropped_table());
+        assert!(!asking(ErrorCode::RegionFull).is_of_dropped_table());
+        let withdrawn =
+            FabricError::RegionWithdrawn { peer: "p".to_owned(), region: farsight_base::RegionId(1) };
+        assert!(EngineError::from(withdrawn).is_of_dropped_table());
+        assert!(!EngineError::from(FabricError::Forked).is_of_dropped_table());
     }
 }

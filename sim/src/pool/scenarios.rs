@@ -123,6 +123,16 @@ impl Scenario {
         Self::in_parts("parts-stalls", seed, &scenario::STALLS, 2)
     }
 
+    /// The parts' name leads to the parts of one table after another, or to none.
+    pub(crate) fn parts_names(seed: u64) -> Self {
+        Self { changes_names: true, writes_percent: 60, ..Self::in_parts("parts-names", seed, &[], 0) }
+    }
+
+    /// The same of ROLEX.
+    pub(crate) fn pool_names(seed: u64) -> Self {
+        Self { changes_names: true, ..Self::in_pool("pool-names", seed, &[], 0) }
+    }
+
     pub(crate) fn pool(seed: u64) -> Self {
         Self::in_pool("pool", seed, &[], 0)
     }
