@@ -31,6 +31,8 @@ impl<C: Connection> Nodes<C> {
         let (definition, block_lines, format_version) = (table.clone(), lines as u16, FORMAT_VERSION);
         let layout = TableLayout { definition, engine, block_lines, format_version };
         self.let_go()?;
+        // Room that dropped tables have at nodes that were not told.
+        self.tell_dropped()?;
         let home = self.part(0, &layout, None)?;
         self.adopt(home)
     }

@@ -2,7 +2,7 @@
 //!
 //! Protocol: home does each at one instant. After a drop the other nodes are told to forget what home has
 //! dropped, be it by this client or by one that ended too early to tell them; then home is told that they
-//! have.
+//! have. Whoever makes a table does so, too.
 
 use farsight_fabric::Connection;
 use farsight_protocol::{ControlRequest, TableId};
@@ -35,7 +35,8 @@ impl<C: Connection> Nodes<C> {
         self.ask(0, &ControlRequest::SwapTables { first: first.to_owned(), second: second.to_owned() })
     }
 
-    fn tell_dropped(&self) -> Result<(), CatalogueError> {
+    /// Tells the other nodes of a pool what home has dropped and they may not know.
+    pub(crate) fn tell_dropped(&self) -> Result<(), CatalogueError> {
         if self.count() == 1 {
             return Ok(());
         }
