@@ -9,6 +9,10 @@ pub mod clock;
 #[cfg(not(any(loom, shuttle)))]
 pub mod heap;
 pub mod in_order;
+#[cfg(any(loom, shuttle, injected))]
+pub mod injected;
+#[cfg(any(loom, shuttle, injected))]
+pub mod injection;
 pub mod observe;
 pub mod prng;
 pub mod report;

@@ -455,7 +455,7 @@ unsafe fn copy_line_by_words(words: &SharedLine, line: *mut Line) -> u64 {
     // SAFETY: the caller's line.
     unsafe { line.write(body) };
     #[cfg(any(loom, shuttle))]
-    if crate::sync::injected::is_injected(crate::sync::injected::Bug::NoSecondLook) {
+    if crate::injected::NO_SECOND_LOOK.is_injected() {
         return 0;
     }
     before ^ words[0].load(Ordering::Relaxed)

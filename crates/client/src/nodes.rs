@@ -16,8 +16,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use farsight_base::Epoch;
-#[cfg(injected)]
-use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_fabric::{Connection, FabricError, QueuePair};
 use farsight_index_rolex::ComputeNodeLocks;
 use farsight_protocol::{ComputeNode, ControlRequest, NodeHello, PoolPlace, TableInfo};
@@ -25,6 +23,8 @@ use serde::de::DeserializeOwned;
 
 use crate::ask::Asker;
 use crate::engine::Sharing;
+#[cfg(injected)]
+use crate::injected;
 use crate::{CatalogueError, PoolError};
 use poisoned::Poisoned;
 
@@ -130,7 +130,7 @@ impl<C: Connection> Nodes<C> {
             return Ok(());
         }
         #[cfg(injected)]
-        if is_injected(Bug::LivesNotCompared) {
+        if injected::LIVES_NOT_COMPARED.is_injected() {
             return Ok(());
         }
         let is_known = |epoch: &u64| place.epochs.contains(epoch);

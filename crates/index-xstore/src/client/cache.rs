@@ -14,8 +14,6 @@
 
 use std::sync::{Arc, PoisonError};
 
-#[cfg(injected)]
-use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use farsight_base::words::{Widest, prefetch_lines};
 use farsight_base::{LINE_BYTES, LeafNumber, RegionId, WORDS_PER_LINE};
@@ -31,6 +29,8 @@ use super::block::{
     likeliest_of_few,
 };
 use super::own_lines::OwnLines;
+#[cfg(injected)]
+use crate::injected;
 
 #[cfg(all(test, any(loom, shuttle)))]
 mod models;
@@ -171,7 +171,7 @@ impl XCache {
         }
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         #[cfg(injected)]
-        if is_injected(Bug::StaleModelKept) && current.is_some() {
+        if injected::STALE_MODEL_KEPT.is_injected() && current.is_some() {
             return Ok(());
         }
         if current.as_ref().is_none_or(|model| model.generation() < generation) {
@@ -202,7 +202,7 @@ impl XCache {
     #[inline(always)]
     pub(super) fn is_leaf(&self, leaf: LeafNumber) -> bool {
         #[cfg(injected)]
-        if is_injected(Bug::BoundsNotChecked) {
+        if injected::BOUNDS_NOT_CHECKED.is_injected() {
             return true;
         }
         leaf.0 < self.region_leaves
@@ -226,7 +226,7 @@ impl XCache {
             return Err(DecodeError::new("a table entry", 0, expected, entry.leaf().to_string()).into());
         }
         #[cfg(injected)]
-        if is_injected(Bug::StaleModelKept) && !model.place(index).is_nowhere() {
+        if injected::STALE_MODEL_KEPT.is_injected() && !model.place(index).is_nowhere() {
             return Ok(());
         }
         if sent.record.leaf_count > 0

@@ -11,8 +11,6 @@
 
 use std::cell::RefCell;
 
-#[cfg(injected)]
-use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::{LeafNumber, Line};
 use farsight_fabric::QueuePair;
 use farsight_fabric::ReadMode;
@@ -24,6 +22,8 @@ use farsight_protocol::{PairsReader, Reply, Request, SubModelsReader};
 use super::cache::{CachedModel, XCache};
 use super::refresh::Refreshes;
 use super::{BATCH, READS_MAX, XClient, XStoreError};
+#[cfg(injected)]
+use crate::injected;
 
 /// Where a lookup goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -175,7 +175,7 @@ impl<'a> Shared<'a> {
         self.counters.borrow_mut().sibling_steps += u64::from(walked);
         let rounds = READS_MAX / 2;
         #[cfg(injected)]
-        let rounds = if is_injected(Bug::UnboundedRetry) { usize::MAX } else { rounds };
+        let rounds = if injected::UNBOUNDED_RETRY.is_injected() { usize::MAX } else { rounds };
         for _ in 0..rounds {
             if !self.cache.is_leaf(leaf) {
                 break;

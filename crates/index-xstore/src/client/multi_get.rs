@@ -7,8 +7,6 @@
 //! goes to the tie's other candidate or the leaf's right sibling, for all of a batch together. Keys that it
 //! does not answer either leave for the lane.
 
-#[cfg(injected)]
-use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::words::{SharedLine, Widest};
 use farsight_base::{LeafNumber, Line};
 use farsight_fabric::chained::{CHAINS_MAX, Chains};
@@ -24,6 +22,8 @@ use super::cache::{CachedModel, Place};
 use super::lookup::Start;
 use super::refresh::Refreshes;
 use super::{Access, BATCH, XClient, XStoreError};
+#[cfg(injected)]
+use crate::injected;
 
 const _: () = assert!(BATCH <= CHAINS_MAX, "a batch is READ in one chain a key");
 
@@ -199,7 +199,7 @@ impl<L> Steps<'_, L> {
         match KeyLines(lines).search(self.keys[index]) {
             KeySearch::Absent => {}
             #[cfg(injected)]
-            KeySearch::Right(_) if is_injected(Bug::NoSiblingStep) => {}
+            KeySearch::Right(_) if injected::NO_SIBLING_STEP.is_injected() => {}
             other => self.leave(index, Start::after(self.leaves[index], other)),
         }
     }
