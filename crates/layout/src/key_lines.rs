@@ -9,12 +9,11 @@
 //! used twice. So a key that was here all the time was in one slot, whose line shows it. One that was removed
 //! and inserted again meanwhile was absent in between.
 
-use farsight_base::in_order;
-use farsight_base::search::equal_words;
 use farsight_base::words::Stamp;
 use farsight_base::{LeafNumber, Line, WORDS_PER_LINE};
 
 use crate::checks::prove_miss;
+use crate::simd::{equal_words, in_order};
 use crate::{
     HIGH_FENCE_WORD, INFINITE_FLAG_BIT, KEY_LINES, LEAF_SLOTS, LOW_FENCE_WORD, LeafSlot, NEXT_WORD,
     PERMUTATION_WORD,

@@ -16,11 +16,11 @@ mod split;
 
 use std::mem::ManuallyDrop;
 
-use farsight_base::search::words_below_unchecked;
 use farsight_base::sync::{AtomicU64, Ordering, spin_loop};
 use farsight_base::words::{CopyMode, Widest, begin_write, copy_lines, end_write};
 use farsight_base::{Line, Stamp, WORDS_PER_LINE};
 
+use crate::simd::words_below_unchecked;
 use crate::value::{body_place, short_version_word, with_short_version};
 use crate::{
     Fences, Geometry, HIGH_FENCE_WORD, INFINITE_FLAG_BIT, KEY_LINES, LEAF_SLOTS, LOW_FENCE_WORD, LeafImage,

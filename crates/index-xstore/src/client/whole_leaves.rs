@@ -186,7 +186,9 @@ fn search(geometry: &Geometry, filtered: &Filtered<'_>, key: u64, into: &mut [u8
             Some((slot, incarnation)) => (KeySearch::Hit { slot, incarnation }, Some(part)),
             None => return Search::Again,
         },
-        Filtered::Missed(key_lines) => (KeyLines(key_lines).search(key), None),
+        Filtered::Missed(lines) => {
+            (KeyLines(lines.first_chunk().expect("the filtered lines are the key part")).search(key), None)
+        }
         Filtered::Whole(lines) => {
             let found = KeyLines(lines.first_chunk().expect("a leaf has a key part")).search(key);
             let KeySearch::Hit { slot, .. } = found else { return without_hit(found) };
