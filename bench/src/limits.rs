@@ -20,12 +20,12 @@
 //! an average.
 
 use farsight_base::prng::SplitMix64;
-use farsight_base::search::{SEARCH_LINES, equal_words_unchecked};
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::words::{Moves, Widest, prefetch, prefetch_passing};
 use farsight_base::{LeafNumber, WORDS_PER_LINE};
 use farsight_index::CacheStats;
 use farsight_index_xstore::client::{Asked, Predictor};
+use farsight_layout::simd::equal_words_unchecked;
 use farsight_layout::{
     Geometry, KEY_LINES, KEY_WORDS_MASK, LeafSlot, SHORT_LEAF_LINES as LEAF_LINES, SHORT_VALUE_BYTES,
 };
@@ -327,7 +327,7 @@ fn best(mut round: impl FnMut(u64) -> u64) -> f64 {
 
 /// The words of a key part that equal `key`, one bit each, by the widest moves there are.
 #[inline(always)]
-fn equal_words(words: &[AtomicU64; SEARCH_LINES * WORDS_PER_LINE], key: u64) -> u32 {
+fn equal_words(words: &[AtomicU64; KEY_LINES * WORDS_PER_LINE], key: u64) -> u32 {
     if let Some(widest) = Widest::if_known() {
         return equal_words_unchecked(words, key, widest);
     }

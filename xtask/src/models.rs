@@ -1,7 +1,7 @@
 //! `cargo xtask models`: the models of concurrent code, under loom and under shuttle.
 //!
 //! Invariant: a run counts only if each crate with models ran some. That they see is their own business: each
-//! has a test that injects bugs and fails unless they are found (`farsight_base::sync::injected`).
+//! has a test that injects bugs and fails unless they are found (`farsight_base::injection`).
 
 use std::path::Path;
 use std::time::Instant;

@@ -2,7 +2,7 @@
 
 use farsight_base::sync::Ordering;
 use farsight_base::{Line, Stamp, WORDS_PER_LINE};
-use farsight_fabric::filter::{FILTERED_LINES, Filter, Filtered};
+use farsight_fabric::filter::{Filter, Filtered};
 use farsight_fabric::{FabricError, QueuePair, ReadMode, Region, RegionRights};
 
 use super::FabricUnderTest;
@@ -87,7 +87,7 @@ pub fn filtered_reads_bring_what_is_wanted<F: FabricUnderTest>(subject: &F) {
                 Filtered::Missed(lines) => {
                     assert!(!is_there, "word {chosen_word} of record {record} is there");
                     assert_words(lines, record, 0);
-                    assert_eq!(lines.len(), FILTERED_LINES);
+                    assert_eq!(lines.len(), FILTER.filtered_lines());
                 }
                 Filtered::Picked { word, line, part } => {
                     assert!(is_there && word == chosen_word, "word {word} instead of {chosen_word}");

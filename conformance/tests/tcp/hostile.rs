@@ -36,7 +36,7 @@ fn hellos_that_are_none_are_refused_by_name() {
     let excess = packet(&[&hello(&1_u32.to_le_bytes())[4..], &[0]].concat());
     let cases = [
         (other_magic, "no farsight client"),
-        (other_fabric, "fabric 3"),
+        (other_fabric, "fabric 4"),
         (excess, "longer"),
         (hello(&3_u32.to_le_bytes()), "purpose 3"),
         (packet(&2_u32.to_le_bytes()), "ends inside"),
@@ -101,7 +101,7 @@ fn frames_that_are_none_end_their_client_alone() {
         one(verb(7, 0, 7, 0), &filter(0, 3, 1)),
         one(verb(7, 0, 7, 0), &filter(1, 3, 1)),
         one(verb(7, 0, 7, 0), &filter(1 << 5, 7, 1)),
-        one(verb(7, 0, 2, 0), &filter(1 << 5, 0, 1)),
+        one(verb(7, 0, 2, 0), &filter(1 << 17, 0, 1)),
         one(verb(7, 0, 7, 0), &[&filter(1 << 5, 3, 1)[..15], &[1]].concat()),
         one(verb(1, 1, 1, 0), &[]),
         one(verb(1, 0, (1 << 16) + 1, 0), &[]),

@@ -8,7 +8,7 @@ use farsight_conformance::fabric::harness::{FORMAT, PATIENCE};
 
 /// The hello of a client.
 pub(crate) fn hello(purpose: &[u8]) -> Vec<u8> {
-    let fixed = [&1_u32.to_le_bytes()[..], b"farsight", &3_u32.to_le_bytes(), &FORMAT.to_le_bytes(), purpose];
+    let fixed = [&1_u32.to_le_bytes()[..], b"farsight", &4_u32.to_le_bytes(), &FORMAT.to_le_bytes(), purpose];
     packet(&fixed.concat())
 }
 

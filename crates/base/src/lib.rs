@@ -1,5 +1,5 @@
-//! What every layer stands on: shared words and stamped lines, key search, addresses, the clock, random
-//! numbers, reports to the operator, whether this process serves, and who watches writes.
+//! What every layer stands on: shared words and stamped lines, which words equal a key, addresses, and the
+//! clock. Random numbers, reports to the operator, whether this process serves, and who watches writes.
 //!
 //! Invariant: memory that another process may write is reached through [`words`] alone. Elsewhere it is a
 //! `&[AtomicU64]`, never a `&[u8]` and never a reference to a plain type.
@@ -8,7 +8,10 @@ pub mod address;
 pub mod clock;
 #[cfg(not(any(loom, shuttle)))]
 pub mod heap;
-pub mod in_order;
+#[cfg(any(loom, shuttle, injected))]
+pub mod injected;
+#[cfg(any(loom, shuttle, injected))]
+pub mod injection;
 pub mod observe;
 pub mod prng;
 pub mod report;

@@ -4,13 +4,12 @@
 //! Under `cfg(loom)` every load may return each value that the C++ memory model allows, and every schedule is
 //! tried. Under `cfg(shuttle)` memory is sequentially consistent and schedules are drawn at random, which
 //! reaches models too large for loom (`model`). Neither type has the size of its word, so under a checker
-//! shared memory is a slice of these types and never a mapping. `injected` makes models fail on purpose.
+//! shared memory is a slice of these types and never a mapping. The module `injection` of this crate makes
+//! models fail on purpose.
 
 #[cfg(loom)]
 mod weakened;
 
-#[cfg(any(loom, shuttle, injected))]
-pub mod injected;
 #[cfg(any(loom, shuttle))]
 pub mod model;
 

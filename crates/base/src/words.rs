@@ -257,7 +257,7 @@ impl Widest {
 
     /// What to do where there is never a proof.
     #[cfg(not(all(target_arch = "x86_64", not(any(miri, portable_words)))))]
-    pub(crate) fn never<T, R>(self, _unused: T) -> R {
+    pub fn never<T, R>(self, _unused: T) -> R {
         match self.0 {}
     }
 }
@@ -292,8 +292,7 @@ impl Moves {
         Self(width)
     }
 
-    /// True if they move a line at once; then many lanes are compared at once, too
-    /// ([`lanes_at_most`](crate::search::lanes_at_most)).
+    /// True if they move a line at once; then many short numbers are compared at once, too.
     #[inline(always)]
     #[must_use]
     pub fn are_widest() -> bool {
@@ -322,7 +321,8 @@ impl Moves {
     /// True if they move half a line at once, or more.
     #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
     #[inline(always)]
-    pub(crate) fn are_wide() -> bool {
+    #[must_use]
+    pub fn are_wide() -> bool {
         Self::detect().0 != Width::Words
     }
 
@@ -455,7 +455,7 @@ unsafe fn copy_line_by_words(words: &SharedLine, line: *mut Line) -> u64 {
     // SAFETY: the caller's line.
     unsafe { line.write(body) };
     #[cfg(any(loom, shuttle))]
-    if crate::sync::injected::is_injected(crate::sync::injected::Bug::NoSecondLook) {
+    if crate::injected::NO_SECOND_LOOK.is_injected() {
         return 0;
     }
     before ^ words[0].load(Ordering::Relaxed)
@@ -521,7 +521,7 @@ unsafe fn copy_line_avx512(words: &SharedLine, line: *mut Line) -> u64 {
 /// Clears the upper halves of the vector registers, which would slow down the SSE code around.
 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
 #[inline(always)]
-pub(crate) fn leave_avx() {
+pub fn leave_avx() {
     // SAFETY: the instruction writes the vector registers alone, all of which are declared; callers detected
     // AVX.
     unsafe {

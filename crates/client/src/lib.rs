@@ -21,6 +21,8 @@ mod client;
 mod connect;
 mod engine;
 mod error;
+#[cfg(injected)]
+pub mod injected;
 mod nodes;
 mod pool;
 mod reconnect;

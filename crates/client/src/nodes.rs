@@ -18,8 +18,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use farsight_base::Epoch;
-#[cfg(injected)]
-use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_fabric::{Connection, FabricError, QueuePair};
 use farsight_index_rolex::ComputeNodeLocks;
 use farsight_protocol::{ComputeNode, ControlRequest, NodeHello, PoolPlace, TableId, TableInfo};
@@ -27,6 +25,8 @@ use serde::de::DeserializeOwned;
 
 use crate::ask::Asker;
 use crate::engine::Sharing;
+#[cfg(injected)]
+use crate::injected;
 use crate::{CatalogueError, PoolError};
 use name_changes::NameChanges;
 use poisoned::Poisoned;
@@ -142,7 +142,7 @@ impl<C: Connection> Nodes<C> {
             return Ok(());
         }
         #[cfg(injected)]
-        if is_injected(Bug::LivesNotCompared) {
+        if injected::LIVES_NOT_COMPARED.is_injected() {
             return Ok(());
         }
         let is_known = |epoch: &u64| place.epochs.contains(epoch);

@@ -12,12 +12,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-#[cfg(injected)]
-use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_fabric::FabricError;
 use farsight_index::EngineError;
 
 use crate::backend::Backend;
+#[cfg(injected)]
+use crate::injected;
 use crate::{CatalogueError, ClientOptions, OpenError};
 
 /// Beginnings of one call: that many times it may find its connection lost, and no more.
@@ -129,7 +129,7 @@ impl Shared {
             Ok(()) => return Ok(current),
             Err(error) if error.loss(&*current).is_none() => return Err(error),
             #[cfg(injected)]
-            Err(_) if is_injected(Bug::LostLifeKept) => return Ok(current),
+            Err(_) if injected::LOST_LIFE_KEPT.is_injected() => return Ok(current),
             Err(_) => {}
         }
         if let Some((_, failure)) = outage.failed.as_ref().filter(|(at, _)| *at > asked) {

@@ -39,6 +39,8 @@ mod host;
 #[cfg(feature = "hostile")]
 pub mod hostile;
 mod huge_pages;
+#[cfg(any(loom, shuttle))]
+pub mod injected;
 mod known_region;
 mod link;
 mod mapping;

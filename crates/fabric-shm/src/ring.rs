@@ -18,10 +18,10 @@
 //! request head, reply tail, reply head, server sleeping, client sleeping. The header has 4096 B, then come
 //! the rings.
 
-#[cfg(any(loom, shuttle))]
-use farsight_base::sync::injected::{self, Bug};
 use farsight_base::sync::{AtomicU64, Ordering, fence};
 
+#[cfg(any(loom, shuttle))]
+use crate::injected;
 use crate::mapping::SharedWords;
 
 #[cfg(all(test, any(loom, shuttle)))]
@@ -210,7 +210,7 @@ impl Consumer {
             let tail = self.memory.words()[self.place.tail].load(Ordering::Acquire);
             let apart = tail.wrapping_sub(self.head);
             #[cfg(any(loom, shuttle))]
-            let apart = if injected::is_injected(Bug::CounterBelieved) { 0 } else { apart };
+            let apart = if injected::COUNTER_BELIEVED.is_injected() { 0 } else { apart };
             if apart > RING_WORDS as u64 {
                 return Err(Disorder::Counters { apart });
             }
@@ -326,7 +326,7 @@ pub(crate) fn sleep<'s, R>(
     // SeqCst: between "I sleep" and the last look. Partner: the fence in `wake`.
     fence(Ordering::SeqCst);
     #[cfg(any(loom, shuttle))]
-    let has_work = || !injected::is_injected(Bug::NoLastLook) && has_work();
+    let has_work = || !injected::NO_LAST_LOOK.is_injected() && has_work();
     let outcome = if has_work() { None } else { Some(block()) };
     sleepers.for_each(Sleeper::rise);
     outcome

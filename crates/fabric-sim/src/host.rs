@@ -16,13 +16,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
-#[cfg(injected)]
-use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::{ClientId, Epoch, RegionId};
 use farsight_fabric::{
     Answer, CallHandler, FabricError, Host, Parked, Region, RegionRights, ServerPort, Ticket,
 };
 
+#[cfg(injected)]
+use crate::injected;
 use crate::kind::Kind;
 use crate::queue::MESSAGE_BYTES_MAX;
 use crate::region::SimRegion;
@@ -214,7 +214,7 @@ impl SimPort {
         steps.clear();
         state.steps = steps;
         #[cfg(injected)]
-        let ends_ns = if is_injected(Bug::AnsweredBeforeVisible) { begins_ns } else { ends_ns };
+        let ends_ns = if injected::ANSWERED_BEFORE_VISIBLE.is_injected() { begins_ns } else { ends_ns };
         ends_ns
     }
 

@@ -27,6 +27,8 @@ mod connection;
 mod fault;
 mod history;
 mod host;
+#[cfg(injected)]
+pub mod injected;
 mod kind;
 mod leaks;
 mod life;

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use farsight_base::prng::mix;
-#[cfg(injected)]
-use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::{ClientId, Epoch, RegionId};
 use farsight_fabric::{FabricError, Guarantees, RegionRights};
 
 use crate::clock::NodeClock;
 use crate::fault::Fault;
 use crate::history::History;
+#[cfg(injected)]
+use crate::injected;
 use crate::pair::Pair;
 use crate::region::SimRegion;
 use crate::state::{ClientState, Event, HostState, State};
@@ -116,7 +116,7 @@ impl State {
         }
         let stamp = if rights == RegionRights::ReadOnly { self.first_stamp } else { 0 };
         #[cfg(injected)]
-        if is_injected(Bug::NumberReused)
+        if injected::NUMBER_REUSED.is_injected()
             && let Some(used) = own.take_used_number()
         {
             let id = RegionId(used as u32 + 1);
@@ -277,7 +277,7 @@ impl State {
     /// Nothing that a client has sent executes from now on.
     pub(crate) fn drain(&mut self, client: usize) {
         #[cfg(injected)]
-        if is_injected(Bug::FenceAnsweredEarly) {
+        if injected::FENCE_ANSWERED_EARLY.is_injected() {
             return;
         }
         self.clients[client].is_over = true;

@@ -8,14 +8,14 @@
 
 use farsight_base::prng::mix;
 use farsight_base::sync::Ordering;
-#[cfg(injected)]
-use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::words::CopyMode;
 use farsight_base::{Line, RegionId, WORDS_PER_LINE};
 use farsight_fabric::{AtomicUnit, FabricError, Guarantees, ReadMode, Region as _, Slot};
 
 use crate::fault::{Fault, FlippedRead};
 use crate::history::{TakenLine, present, present_lines};
+#[cfg(injected)]
+use crate::injected;
 use crate::network::Way;
 use crate::pair::{Atomic, Content, Operation, Phase, Read, Verb};
 use crate::state::{ClientState, Event, HostState, State};
@@ -138,7 +138,7 @@ impl State {
         let begins_ns = self.begin_ns(pair);
         let has_given_up = begins_ns.is_none() && guarantees.writes_in_order;
         #[cfg(injected)]
-        let has_given_up = has_given_up && !is_injected(Bug::SentBehindGivenUp);
+        let has_given_up = has_given_up && !injected::SENT_BEHIND_GIVEN_UP.is_injected();
         self.pairs[pair].has_given_up |= has_given_up;
         begins_ns.filter(|_| !self.pairs[pair].has_given_up)
     }
@@ -459,7 +459,7 @@ impl State {
         let TakenLine { before, after, words } = history.words(line, *taken, &words_ns, [at_ns, end_ns]);
         *taken = words;
         #[cfg(injected)]
-        if is_injected(Bug::NoSecondLook) {
+        if farsight_base::injected::NO_SECOND_LOOK.is_injected() {
             return true;
         }
         if read.mode == ReadMode::Stamped {

@@ -155,9 +155,10 @@ fn reads_bring_the_regions_own_bytes_or_the_error() {
 #[cfg(injected)]
 #[test]
 fn a_number_that_is_given_again_is_found() {
-    use farsight_base::sync::injected::{Bug, inject};
+    use farsight_base::injection::inject;
+    use farsight_fabric_sim::injected;
 
-    let found = (0..300).find_map(|seed| inject(Bug::NumberReused, || run::<Weakest>(seed)).err());
+    let found = (0..300).find_map(|seed| inject(&injected::NUMBER_REUSED, || run::<Weakest>(seed)).err());
     let said = found.expect("no seed of 300 finds it");
     assert!(said.contains("brings"), "{said}");
 }

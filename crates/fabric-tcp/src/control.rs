@@ -12,7 +12,7 @@ use crate::grants::Token;
 /// What a hello begins with: `farsight` in ASCII.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"farsight");
 /// Version of everything in this crate that goes over the wire.
-pub(crate) const FABRIC_VERSION: u32 = 3;
+pub(crate) const FABRIC_VERSION: u32 = 4;
 
 /// What a new connection is to become.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -14,7 +14,7 @@ use farsight_base::sync::{AtomicU64, Ordering, fence};
 use farsight_base::words::{CopyMode, copy_lines, prefetch};
 use farsight_base::{LINE_BYTES, WORDS_PER_LINE};
 use farsight_fabric::RegionRights;
-use farsight_fabric::filter::{FILTERED_LINES, Filter};
+use farsight_fabric::filter::Filter;
 
 use crate::BATCH_VERBS_MAX;
 use crate::frames::{Batch, Denial, FRAME_REGIONS_MAX, Heading, NOT_PICKED, Verb, VerbKind, lines_of_bytes};
@@ -205,7 +205,7 @@ impl Cursor {
             copy(Filter::line_of(word), 1);
             copy(filter.part_of(word), usize::from(filter.part_lines));
         } else {
-            copy(0, FILTERED_LINES);
+            copy(0, filter.filtered_lines());
         }
         self.filtered += 1;
         Ok(true)
@@ -276,14 +276,15 @@ fn prefetch_lines(words: &[AtomicU64], most: usize) -> usize {
 /// the verbs for which it did so in `asked`.
 fn survey(batch: &Batch<'_>, regions: &Regions<'_>, asked: &mut usize) -> Survey {
     let mut survey = Survey::default();
-    let mut prefetched = 0;
+    let (mut payload_at, mut prefetched) = (0, 0);
     for index in 0..batch.one_sided {
         let verb = batch.verb(index);
         match place(&verb, regions) {
             Ok(words) => {
                 let is_filtered = verb.kind == VerbKind::ReadFiltered;
                 if prefetched < PREFETCH_LINES_MAX {
-                    let most = if is_filtered { FILTERED_LINES } else { usize::MAX };
+                    let filtered_lines = || batch.filter(payload_at, &verb).1.filtered_lines();
+                    let most = if is_filtered { filtered_lines() } else { usize::MAX };
                     prefetched += prefetch_lines(words, most.min(PREFETCH_LINES_MAX - prefetched));
                     *asked += 1;
                 }
@@ -301,6 +302,7 @@ fn survey(batch: &Batch<'_>, regions: &Regions<'_>, asked: &mut usize) -> Survey
             }
         }
         survey.executed += 1;
+        payload_at += verb.payload_bytes();
     }
     survey
 }
@@ -315,8 +317,7 @@ fn pick(batch: &Batch<'_>, regions: &Regions<'_>, executed: usize, picks: &mut V
             && let Ok(words) = place(&verb, regions)
         {
             let (wanted, filter) = batch.filter(payload_at, &verb);
-            let first = words.as_chunks::<WORDS_PER_LINE>().0.first_chunk().expect("a filter's lines");
-            let word = filter.pick(first, wanted);
+            let word = filter.pick(words.as_chunks().0, wanted);
             if let Some(word) = word {
                 let part = &words[filter.part_of(word) * WORDS_PER_LINE..];
                 prefetch_lines(part, usize::from(filter.part_lines));

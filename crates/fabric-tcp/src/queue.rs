@@ -414,11 +414,9 @@ impl QueuePair for TcpQueue {
     fn view_filtered<'a>(&'a mut self, slot: Slot, _: &'a mut [Line]) -> Result<Filtered<'a>, FabricError> {
         let pick = self.slots[slot].pick;
         let lines = self.take_lines(slot)?;
-        let missed =
-            || Filtered::Missed(lines.first_chunk().expect("a READ that found nothing has its lines"));
         Ok(match (pick, lines) {
             (Some(word), [line, part @ ..]) => Filtered::Picked { word: usize::from(word), line, part },
-            _ => missed(),
+            _ => Filtered::Missed(lines),
         })
     }
 

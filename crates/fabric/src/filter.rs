@@ -1,28 +1,29 @@
 //! Filtered READs: the first lines of a record say which of its other lines matter, and the provider brings
-//! only those.
+//! only those. What a record holds is its owner's business: a filter knows words, lines and stamps.
 //!
 //! Invariant: a filter leaves lines out and changes none. The lines that it leaves in are stamped as those of
 //! any READ. A caller proves its answer by the lines themselves. So a filter that picked the wrong lines, or
 //! none, costs the caller another READ and nothing else.
 //!
 //! Protocol:
-//! 1. A READ begins with [`FILTERED_LINES`] stamped lines. The filter names some of the words in them.
+//! 1. A READ begins with up to [`FILTERED_LINES_MAX`] stamped lines. The filter names some of the words in
+//!    them; the line of the last named word is the last *filtered* line.
 //! 2. The provider picks the first named word that equals the *wanted* one and is occupied by its line's
 //!    stamp.
 //! 3. It brings that word's line, and behind it the *part* that belongs to the word. If it picked none, it
-//!    brings the first [`FILTERED_LINES`] lines.
+//!    brings the filtered lines.
 //!
 //! A provider whose memory's side has no processor to look brings all lines. Any provider may do so at any
 //! time.
 
-use farsight_base::search::{SEARCH_LINES, equal_words_stamped};
+use farsight_base::search::equal_words_in_line;
 use farsight_base::words::SharedLine;
 use farsight_base::{Line, WORDS_PER_LINE};
 
-/// Lines that a filter looks through.
-pub const FILTERED_LINES: usize = SEARCH_LINES;
-/// Words in them.
-const WORDS: usize = FILTERED_LINES * WORDS_PER_LINE;
+/// Lines that a filter looks through at most.
+pub const FILTERED_LINES_MAX: usize = WORDS / WORDS_PER_LINE;
+/// Words in them, a bit each in a filter.
+const WORDS: usize = u32::BITS as usize;
 
 /// Which words may be picked, and which lines belong to each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -43,7 +44,7 @@ pub enum Filtered<'a> {
     /// All lines of the READ.
     Whole(&'a [Line]),
     /// The filtered lines: the wanted word was not among them.
-    Missed(&'a [Line; FILTERED_LINES]),
+    Missed(&'a [Line]),
     /// The wanted word.
     Picked {
         /// Which of the filtered lines' words it is; one that the filter names.
@@ -57,7 +58,7 @@ pub enum Filtered<'a> {
 
 impl Filter {
     /// The words that a filter may name: all but stamps.
-    const NAMEABLE: u32 = 0x00fe_fefe;
+    const NAMEABLE: u32 = 0xfefe_fefe;
 
     /// Its bits in a word.
     #[must_use]
@@ -90,17 +91,26 @@ impl Filter {
         let parts = || ((self.words.count_ones() as usize - 1) >> self.sharing_log2) + 1;
         names_words
             && usize::from(self.sharing_log2) < WORDS
-            && line_count >= FILTERED_LINES
+            && line_count >= self.filtered_lines()
             && usize::from(self.parts_begin) + parts() * usize::from(self.part_lines) <= line_count
     }
 
-    /// The word to be picked among lines where they lie.
+    /// Lines in which it names words, and those before them.
+    #[inline]
+    #[must_use]
+    pub fn filtered_lines(self) -> usize {
+        (u32::BITS - self.words.leading_zeros()).div_ceil(WORDS_PER_LINE as u32) as usize
+    }
+
+    /// The word to be picked among a READ's lines where they lie.
     #[inline(always)]
     #[must_use]
-    pub fn pick(self, lines: &[SharedLine; FILTERED_LINES], wanted: u64) -> Option<usize> {
-        let found = equal_words_stamped(lines, wanted);
-        let occupied = [found.first, found.second, found.third].map(|stamp| u32::from(stamp.occupancy()));
-        let found = found.equal & self.words & (occupied[0] | occupied[1] << 8 | occupied[2] << 16);
+    pub fn pick(self, lines: &[SharedLine], wanted: u64) -> Option<usize> {
+        // No line ends the search: lines are on their way side by side, and a wrong guess costs more.
+        let found = lines.iter().take(self.filtered_lines()).enumerate().fold(0, |found, (index, line)| {
+            found | u32::from(equal_words_in_line(line, wanted)) << (index * WORDS_PER_LINE)
+        });
+        let found = found & self.words;
         (found != 0).then(|| found.trailing_zeros() as usize)
     }
 
@@ -130,7 +140,7 @@ impl Filter {
     #[inline]
     #[must_use]
     pub fn lines_back(self, is_picked: bool) -> usize {
-        if is_picked { 1 + usize::from(self.part_lines) } else { FILTERED_LINES }
+        if is_picked { 1 + usize::from(self.part_lines) } else { self.filtered_lines() }
     }
 }
 
@@ -162,15 +172,15 @@ mod tests {
         };
         assert_eq!(without(|filter| filter.words = 0), None);
         assert_eq!(without(|filter| filter.words |= 1 << 8), None, "a stamp");
-        assert_eq!(without(|filter| filter.words |= 1 << 24), None, "a fourth line");
+        assert_eq!(without(|filter| filter.words |= 1 << 24), None, "a stamp of the fourth line");
+        assert_eq!(without(|filter| filter.words |= 1 << 31), None, "a part ends beyond the READ");
         assert_eq!(without(|filter| filter.sharing_log2 = 64), None);
         assert_eq!(Filter::decode(FILTER.encode() | 1 << 56, 7), None, "a bit that means nothing");
     }
 
     #[test]
     fn the_first_occupied_word_is_picked() {
-        let lines: [SharedLine; FILTERED_LINES] =
-            std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0)));
+        let lines: [SharedLine; 3] = std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0)));
         let set = |word: usize, value: u64| {
             lines[word / 8][word % 8].store(value, farsight_base::sync::Ordering::Relaxed);
         };
@@ -185,5 +195,16 @@ mod tests {
         assert_eq!(FILTER.pick(&lines, 78), None);
         set(8, 0b110 << 56 | 1);
         assert_eq!(FILTER.pick(&lines, 77), None, "the line is being written");
+        set(8, 0b110 << 56);
+        set(0, 1);
+        assert_eq!(FILTER.pick(&lines, 77), Some(9), "another line is being written");
+    }
+
+    #[test]
+    fn the_last_named_word_is_in_the_last_filtered_line() {
+        let filtered_lines = |words: u32| Filter { words, ..FILTER }.filtered_lines();
+        let words = [1 << 1, 1 << 7, 1 << 9, 0b0110_0000_0110, 0x007e_fee0, 1 << 23, 1 << 25, 1 << 31];
+        assert_eq!(words.map(filtered_lines), [1, 1, 2, 2, 3, 3, 4, 4]);
+        assert_eq!(filtered_lines(u32::MAX), FILTERED_LINES_MAX);
     }
 }

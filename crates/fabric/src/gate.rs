@@ -5,9 +5,10 @@
 
 use std::sync::{PoisonError, TryLockError};
 
-#[cfg(any(loom, shuttle))]
-use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::sync::{AtomicBool, Mutex, MutexGuard, Ordering};
+
+#[cfg(any(loom, shuttle))]
+use crate::injected;
 
 /// Whether a queue may be served; shared by the port that serves it and the host that ends it.
 #[derive(Debug, Default)]
@@ -37,7 +38,7 @@ impl Gate {
         let is_open = !self.is_closed();
         let serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner);
         #[cfg(any(loom, shuttle))]
-        if is_injected(Bug::GateCheckedBefore) {
+        if injected::GATE_CHECKED_BEFORE.is_injected() {
             return is_open.then_some(serving);
         }
         (!self.is_closed()).then_some(serving)
@@ -55,7 +56,7 @@ impl Gate {
 mod models {
     use std::sync::Arc;
 
-    use farsight_base::sync::injected::assert_found;
+    use farsight_base::injection::assert_found;
     use farsight_base::sync::model::{check, thread};
 
     use super::*;
@@ -87,6 +88,6 @@ mod models {
 
     #[test]
     fn a_look_before_the_lock_is_too_early() {
-        assert_found(Bug::GateCheckedBefore, || check(3, nothing_executes_behind_a_closed_gate));
+        assert_found(&injected::GATE_CHECKED_BEFORE, || check(3, nothing_executes_behind_a_closed_gate));
     }
 }

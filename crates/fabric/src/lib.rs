@@ -44,6 +44,8 @@ mod error;
 pub mod filter;
 mod gate;
 mod guarantees;
+#[cfg(any(loom, shuttle, injected))]
+pub mod injected;
 pub mod lane;
 mod listener;
 mod meters;

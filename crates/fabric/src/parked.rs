@@ -14,7 +14,7 @@
 //! Bounds: a queue has at most [`PARKED_MAX`] calls parked, hence a port that many for each of its queues.
 
 #[cfg(injected)]
-use farsight_base::sync::injected::{Bug, is_injected};
+use crate::injected;
 
 /// Calls of one queue that are parked at most. A fabric with fewer calls of a queue under way parks as many
 /// as those. While a queue has its most, its port takes no further call of it.
@@ -67,7 +67,7 @@ impl<C> Parked<C> {
         let place = self.places.get_mut(ticket.place as usize)?;
         let is_it = place.as_ref().is_some_and(|(own, _)| *own == ticket);
         #[cfg(injected)]
-        let is_it = is_it || is_injected(Bug::TicketOutlivesClient);
+        let is_it = is_it || injected::TICKET_OUTLIVES_CLIENT.is_injected();
         let (_, call) = place.take_if(|_| is_it)?;
         self.vacant.push(ticket.place);
         Some(call)

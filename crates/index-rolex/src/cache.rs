@@ -18,8 +18,6 @@ mod session;
 
 use std::sync::{Arc, PoisonError};
 
-#[cfg(any(loom, shuttle, injected))]
-use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::sync::{AtomicU64, Mutex, Ordering};
 use farsight_base::{LINE_BYTES, RegionId, RemoteAddress, WORDS_PER_LINE};
 use farsight_layout::learned::{Directory, DirectoryShape, DirectorySlot, GroupPointer, ROOT_SPLITS_WORD};
@@ -30,6 +28,8 @@ pub(crate) use session::BATCH;
 pub use session::{CacheSession, Candidates};
 
 use crate::PoolTable;
+#[cfg(any(loom, shuttle, injected))]
+use crate::injected;
 use group::CachedGroup;
 
 /// Where a table's learned index stands: a region of the first memory node.
@@ -216,7 +216,7 @@ impl CachedDirectory {
         self.groups[group].change(|content| {
             let old = content.fetched.as_ref();
             #[cfg(injected)]
-            if is_injected(Bug::ImageKept) && old.is_some() {
+            if injected::IMAGE_KEPT.is_injected() && old.is_some() {
                 return false;
             }
             if old.is_some_and(|old| old.group.time().generation >= fetched.time().generation) {
@@ -254,7 +254,7 @@ impl GroupCell {
 
     fn versioned(&self) -> (u64, GroupContent) {
         #[cfg(any(loom, shuttle))]
-        if is_injected(Bug::VersionTakenLate) {
+        if injected::VERSION_TAKEN_LATE.is_injected() {
             let content = self.content();
             return (self.version(), content);
         }
@@ -264,7 +264,7 @@ impl GroupCell {
 
     fn change(&self, change: impl FnOnce(&mut GroupContent) -> bool) {
         #[cfg(any(loom, shuttle))]
-        if is_injected(Bug::ChangedUnlocked) {
+        if injected::CHANGED_UNLOCKED.is_injected() {
             let mut changed = self.content();
             if change(&mut changed) {
                 *self.content.lock().unwrap_or_else(PoisonError::into_inner) = changed;

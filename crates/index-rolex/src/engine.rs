@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
-#[cfg(injected)]
-use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_fabric::QueuePair;
 use farsight_index::{Answers, Counters, Engine, EngineError, Ordered, Pairs, ScanRequest, Writes};
 use farsight_protocol::{ErrorCode, WriteOutcome};
 
+#[cfg(injected)]
+use crate::injected;
 use crate::{LearnedError, RolexError, RolexSession, Write};
 
 /// One session's engine, with buffers that are reused.
@@ -49,7 +49,7 @@ impl RolexEngine {
                 | RolexError::Learned(LearnedError::Fabric(_))
         );
         #[cfg(injected)]
-        let broke_off = broke_off && !is_injected(Bug::NotPoisoned);
+        let broke_off = broke_off && !injected::NOT_POISONED.is_injected();
         if broke_off {
             self.session.calls.give_up();
         }
@@ -86,14 +86,11 @@ impl<Q: QueuePair> Engine<Q> for RolexEngine {
         outcomes: &mut Vec<WriteOutcome>,
     ) -> Result<(), EngineError> {
         let of_entry = |(key, value)| Write { operation: writes.operation, key, value };
-        #[cfg_attr(not(injected), expect(unused_mut, reason = "changed by an injected bug alone"))]
-        let mut writes: Vec<Write<'_>> = writes.iter().map(of_entry).collect();
+        let writes: Vec<Write<'_>> = writes.iter().map(of_entry).collect();
         #[cfg(injected)]
         let old = self.old_value(queues, &writes)?;
         #[cfg(injected)]
-        if let (Some(old), [write]) = (&old, &mut writes[..]) {
-            write.value = old;
-        }
+        let writes = injected::with_old_value(writes, old.as_deref());
         self.done.clear();
         self.session.write_many(queues, &writes, &mut self.done);
         self.done.iter().filter_map(|done| done.as_ref().err()).for_each(|error| self.note(error));
@@ -131,7 +128,7 @@ impl RolexEngine {
         let [Write { operation: farsight_protocol::WriteOperation::Update, key, value }] = *writes else {
             return Ok(None);
         };
-        if !is_injected(Bug::LoneUpdateLost) {
+        if !injected::LONE_UPDATE_LOST.is_injected() {
             return Ok(None);
         }
         let mut old = vec![0; value.len()];

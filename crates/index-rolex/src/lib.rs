@@ -11,6 +11,8 @@ mod engine;
 mod error;
 mod get;
 mod get_staged;
+#[cfg(any(loom, shuttle, injected))]
+pub mod injected;
 mod member;
 mod place;
 mod plan;

@@ -9,14 +9,14 @@
 use std::time::Duration;
 
 use farsight_base::Line;
-#[cfg(injected)]
-use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{FabricError, QueuePair, ReadMode};
 use farsight_layout::OWNER_WORD;
 use farsight_layout::pool::{LockWord, LockedLeaf, Neighbour, Writes};
 use farsight_protocol::Fenced;
 
+#[cfg(injected)]
+use crate::injected;
 use crate::{LeafPlace, RolexError, RolexSession};
 
 /// Fenced compute nodes that a session remembers; to fence one again costs a call and is done at once.
@@ -94,7 +94,7 @@ impl RolexSession {
         if !self.fenced.borrow().contains(&owner) {
             let what = "fencing a compute node that is taken for dead";
             #[cfg(injected)]
-            let is_skipped = is_injected(Bug::StolenUnfenced);
+            let is_skipped = injected::STOLEN_UNFENCED.is_injected();
             #[cfg(not(injected))]
             let is_skipped = false;
             if !is_skipped {

@@ -41,8 +41,6 @@ use std::ops::Range;
 use std::time::Duration;
 
 use farsight_base::WORDS_PER_LINE;
-#[cfg(injected)]
-use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{FabricError, QueuePair};
 use farsight_layout::learned::{
@@ -52,6 +50,8 @@ use farsight_layout::learned::{
 
 use crate::cache::fetch::{META_NODE, read_directory, read_group, read_root, read_slots};
 use crate::cache::{Group, LearnedError, MetaRegion};
+#[cfg(injected)]
+use crate::injected;
 use crate::transfer::write_words;
 use crate::{LeafPlace, PoolTable, RolexError, RolexSession};
 use collect::{Collected, Stretch, Tiled, collect};
@@ -427,10 +427,10 @@ impl Trainer {
         known: &[LeafPlace],
         old: GroupPointer,
     ) -> Vec<Collected> {
-        if is_injected(Bug::LeavesNotCarriedOver) {
+        if injected::LEAVES_NOT_CARRIED_OVER.is_injected() {
             leaves.retain(|leaf| known.contains(&leaf.place));
         }
-        if is_injected(Bug::LinesReusedEarly) {
+        if injected::LINES_REUSED_EARLY.is_injected() {
             self.images.retain(|image| *image != old);
             self.free.give(old.line(), old.lines() as usize);
         }

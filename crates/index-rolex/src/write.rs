@@ -11,8 +11,6 @@
 //! nothing happened; from then on the outcome is unknown.
 
 use farsight_base::Line;
-#[cfg(injected)]
-use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{FabricError, QueuePair, ReadMode};
 use farsight_layout::pool::{LockWord, LockedLeaf, Writes};
@@ -20,6 +18,8 @@ use farsight_layout::{KEY_LINES, KeyLines, KeySearch, OWNER_WORD};
 use farsight_protocol::{ErrorCode, WriteOutcome};
 
 use crate::cache::{Candidates, GroupId};
+#[cfg(injected)]
+use crate::injected;
 use crate::plan::{Planned, Write, plan};
 use crate::walk::{Seen, Walk};
 use crate::{LeafPlace, RolexError, RolexSession};
@@ -107,7 +107,7 @@ impl RolexSession {
         let (from, lines) = (table.address(place, 0), block.len());
         let read = || slot.post_read(node, 2, from, lines, ReadMode::Plain);
         #[cfg(injected)]
-        let read = first_if(is_injected(Bug::NoRereadUnderLock), read);
+        let read = first_if(injected::NO_REREAD_UNDER_LOCK.is_injected(), read);
         slot.post_compare_swap(node, 1, table.address(place, OWNER_WORD), LockWord::FREE.0, lock.0);
         read();
         slot.completed().await;
@@ -167,7 +167,7 @@ impl RolexSession {
             return Err(RolexError::Astray { key: write.key, place, steps: 1, found });
         };
         #[cfg(injected)]
-        if is_injected(Bug::UnlockedFirst) {
+        if injected::UNLOCKED_FIRST.is_injected() {
             writes.put_last_first();
         }
         let indeterminate = |source| RolexError::Indeterminate { key: write.key, source };

@@ -7,14 +7,14 @@
 //! waits for others.
 
 use farsight_base::Line;
-#[cfg(injected)]
-use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_fabric::{FabricError, QueuePair, ReadMode, Slot};
 use farsight_layout::OWNER_WORD;
 use farsight_layout::pool::{LockWord, LockedLeaf, Writes};
 use farsight_protocol::WriteOutcome;
 
 use crate::cache::BATCH;
+#[cfg(injected)]
+use crate::injected;
 use crate::plan::{Planned, Write, plan};
 use crate::session::Written;
 use crate::transfer::PostedTo;
@@ -94,7 +94,7 @@ impl RolexSession {
         self.hints.predict_each(&keys[..writes.len()], leaves);
         let table = self.table();
         #[cfg(injected)]
-        let is_read_first = is_injected(Bug::NoRereadUnderLock);
+        let is_read_first = injected::NO_REREAD_UNDER_LOCK.is_injected();
         #[cfg(not(injected))]
         let is_read_first = false;
         let mut posted = PostedTo::default();
@@ -139,7 +139,7 @@ impl RolexSession {
             plans.clear();
             let outcome = self.plan_alone(place, write, share.writes_max, &mut block, &mut plans);
             #[cfg(injected)]
-            if is_injected(Bug::UnlockedFirst) {
+            if injected::UNLOCKED_FIRST.is_injected() {
                 plans.put_last_first();
             }
             for (verb, (_, word, words)) in plans.iter().enumerate() {

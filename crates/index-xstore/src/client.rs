@@ -22,6 +22,7 @@ mod error;
 mod fill;
 mod get;
 mod hints;
+mod leaf;
 mod lookup;
 mod multi_get;
 mod own_lines;
@@ -78,7 +79,7 @@ impl XClient {
     /// An engine over `cache`, which other sessions may share.
     #[must_use]
     pub fn new(cache: Arc<XCache>, access: Access) -> Self {
-        let scratch = Box::new(Scratch::new(cache.geometry()));
+        let scratch = Box::new(Scratch::new(cache.reader()));
         let mut client = Self {
             pinned: 0,
             model: None,

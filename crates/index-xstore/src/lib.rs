@@ -8,4 +8,6 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+#[cfg(injected)]
+pub mod injected;
 pub mod server;

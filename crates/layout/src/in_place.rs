@@ -6,9 +6,9 @@
 //! no answer; the caller READs copies.
 
 use farsight_base::WORDS_PER_LINE;
-use farsight_base::search::equal_words_unchecked;
 use farsight_base::words::{SharedLine, Widest, read_stamped_words};
 
+use crate::simd::equal_words_unchecked;
 use crate::value::{short_version_of, short_version_word};
 use crate::{KEY_LINES, KEY_WORDS_MASK, LeafSlot, SHORT_LEAF_LINES, SHORT_VALUES_PER_LINE};
 

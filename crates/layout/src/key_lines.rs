@@ -9,13 +9,11 @@
 //! used twice. So a key that was here all the time was in one slot, whose line shows it. One that was removed
 //! and inserted again meanwhile was absent in between.
 
-use farsight_base::in_order;
-use farsight_base::search::equal_words;
-#[cfg(injected)]
-use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::words::Stamp;
 use farsight_base::{LeafNumber, Line, WORDS_PER_LINE};
 
+use crate::checks::prove_miss;
+use crate::simd::{equal_words, in_order};
 use crate::{
     HIGH_FENCE_WORD, INFINITE_FLAG_BIT, KEY_LINES, LEAF_SLOTS, LOW_FENCE_WORD, LeafSlot, NEXT_WORD,
     PERMUTATION_WORD,
@@ -73,7 +71,7 @@ impl KeyLines<'_> {
         match self.hit(key) {
             Some((slot, incarnation)) => KeySearch::Hit { slot, incarnation },
             None if self.found(key) != 0 => KeySearch::Changing,
-            None => self.prove_miss(key),
+            None => prove_miss(*self, key),
         }
     }
 
@@ -231,25 +229,6 @@ impl KeyLines<'_> {
             }
         }
         kept
-    }
-
-    #[inline]
-    fn prove_miss(self, key: u64) -> KeySearch {
-        #[cfg(injected)]
-        if is_injected(Bug::MissWithoutFences) {
-            return KeySearch::Absent;
-        }
-        if self.incarnation().is_none() {
-            return KeySearch::Changing;
-        }
-        match self.fences() {
-            #[cfg(injected)]
-            None if is_injected(Bug::LinkedBeforeFilled) => KeySearch::Absent,
-            None => KeySearch::Foreign,
-            Some(fences) if key < fences.low => KeySearch::Left,
-            Some(fences) if fences.contain(key) => KeySearch::Absent,
-            Some(_) => KeySearch::Right(self.next()),
-        }
     }
 }
 

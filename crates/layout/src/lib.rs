@@ -9,16 +9,21 @@
 //! No I/O here and no policy: who latches a leaf, when it splits and where its block comes from is the
 //! engines'.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod entry;
 mod geometry;
 mod image;
 mod in_place;
+#[cfg(any(shuttle, injected))]
+pub mod injected;
 mod key_lines;
 pub mod learned;
 pub mod pool;
+mod proof;
 mod short_pairs;
+#[allow(unsafe_code, reason = "vectors on shared memory have no other name; without vectors there is none")]
+pub mod simd;
 mod sub_model;
 mod value;
 mod writer;
@@ -32,6 +37,11 @@ pub use short_pairs::{PairsRoom, SHORT_LEAF_LINES};
 pub use sub_model::SubModelRecord;
 pub use value::{ValueFault, read_short_value};
 pub use writer::{LatchTimeout, LeafWriter, SortedPair};
+
+#[cfg(any(shuttle, injected))]
+use injected as checks;
+#[cfg(not(any(shuttle, injected)))]
+use proof as checks;
 
 /// The version of everything docs/format.md describes. A client and a server of different versions refuse
 /// each other by name.

@@ -5,16 +5,14 @@
 //! none, and the caller takes the slow path. A leaf is inconsistent if a line is changing or of another
 //! incarnation, keys are out of the permutation's order, or a slot is not written.
 
-use farsight_base::in_order::{self, Outcome, Places};
 use farsight_base::{Line, WORDS_PER_LINE};
 
+use crate::simd::in_order::{self, Outcome, Places};
 use crate::value::short_version;
 use crate::{Geometry, KEY_LINES, KeyLines, LEAF_SLOTS, LeafSlot, SHORT_VALUE_BYTES, SHORT_VALUES_PER_LINE};
 
 /// Lines of a leaf whose values are one word each.
 pub const SHORT_LEAF_LINES: usize = KEY_LINES + LEAF_SLOTS / SHORT_VALUES_PER_LINE;
-
-const _: () = assert!(SHORT_LEAF_LINES == in_order::LINES && LEAF_SLOTS == in_order::SLOTS);
 
 /// Where such a leaf holds what: docs/format.md in numbers for vector permutations.
 const PLACES: Places = {

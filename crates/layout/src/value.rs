@@ -6,10 +6,9 @@
 //! A version of zero marks a slot not written in this incarnation. A READ that took the value's line before
 //! the insert and the key's line after it meets one, and tries again.
 
-#[cfg(any(shuttle, injected))]
-use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::{Line, WORDS_PER_LINE};
 
+use crate::checks::{check_lines, written};
 use crate::{Geometry, LeafSlot, SHORT_VALUE_BYTES, SHORT_VALUES_PER_LINE, ValuePlace};
 
 /// Evaluates an expression in which the lines of a value of this [`Geometry`] are a constant, for loops and
@@ -65,7 +64,7 @@ impl Geometry {
             let into: &mut [u8; 8] = into.try_into().expect("a value of one word has eight bytes");
             return read_short_at(&lines[0], place.index, incarnation, into);
         }
-        check(lines, incarnation)?;
+        check_lines(lines, incarnation)?;
         let first = (place.index & (self.values_per_line() - 1)) * (self.value_words() + 1);
         for (word, bytes) in into.chunks_mut(8).enumerate() {
             bytes.copy_from_slice(&body_word(lines, first + 1 + word).to_le_bytes()[..bytes.len()]);
@@ -95,41 +94,10 @@ fn read_short_at(
     incarnation: u32,
     into: &mut [u8; SHORT_VALUE_BYTES],
 ) -> Result<u64, ValueFault> {
-    check(std::slice::from_ref(line), incarnation)?;
+    check_lines(std::slice::from_ref(line), incarnation)?;
     let index = index % SHORT_VALUES_PER_LINE;
     *into = line.0[1 + index].to_le_bytes();
     written(short_version(&line.0, index))
-}
-
-/// The version of a value, if it was written in this incarnation.
-#[inline(always)]
-fn written(version: u64) -> Result<u64, ValueFault> {
-    #[cfg(injected)]
-    if is_injected(Bug::UnwrittenAccepted) || is_injected(Bug::KeyShownFirst) {
-        return Ok(version);
-    }
-    if version == 0 { Err(ValueFault::NotWritten) } else { Ok(version) }
-}
-
-#[inline(always)]
-fn check(lines: &[Line], incarnation: u32) -> Result<(), ValueFault> {
-    let first = lines[0].stamp();
-    for line in lines {
-        let stamp = line.stamp();
-        #[cfg(injected)]
-        if is_injected(Bug::OddAccepted) && stamp.incarnation() == incarnation {
-            continue;
-        }
-        if stamp.is_changing() || stamp.version() != first.version() {
-            return Err(ValueFault::Changing);
-        }
-        #[cfg(any(shuttle, injected))]
-        let incarnation = if is_injected(Bug::AnyIncarnation) { stamp.incarnation() } else { incarnation };
-        if stamp.incarnation() != incarnation {
-            return Err(ValueFault::OtherIncarnation);
-        }
-    }
-    Ok(())
 }
 
 /// Word `index` of the lines' bodies, stamps left out.

@@ -9,18 +9,18 @@
 //! The latch is a bit of the leaf's owner word, which only threads of the server's process touch. It dies
 //! with them; no lease is needed because no other process can hold it.
 
+#[cfg(injected)]
+mod injected;
 mod mend;
 mod split;
 
 use std::mem::ManuallyDrop;
 
-use farsight_base::search::words_below_unchecked;
-#[cfg(injected)]
-use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::sync::{AtomicU64, Ordering, spin_loop};
 use farsight_base::words::{CopyMode, Widest, begin_write, copy_lines, end_write};
 use farsight_base::{Line, Stamp, WORDS_PER_LINE};
 
+use crate::simd::words_below_unchecked;
 use crate::value::{body_place, short_version_word, with_short_version};
 use crate::{
     Fences, Geometry, HIGH_FENCE_WORD, INFINITE_FLAG_BIT, KEY_LINES, LEAF_SLOTS, LOW_FENCE_WORD, LeafImage,
@@ -99,24 +99,16 @@ impl<'a> LeafWriter<'a> {
     /// Inserts an absent key. Returns `None` if every slot is spent.
     #[inline]
     pub fn insert(&mut self, key: u64, version: u64, value: &[u8]) -> Option<LeafSlot> {
-        let spent = self.spent();
         #[cfg(injected)]
-        if is_injected(Bug::SlotReused)
-            && let Some(slot) = self.first_removed()
-        {
-            self.write_value(slot, version, value);
-            self.write_key_line(slot, key, None);
+        if let Some(slot) = self.insert_wrongly(key, version, value) {
             return Some(slot);
         }
+        let spent = self.spent();
         if spent == LEAF_SLOTS {
             return None;
         }
         let permutation = self.permutation();
         let slot = nibble(permutation, spent);
-        #[cfg(injected)]
-        if is_injected(Bug::KeyShownFirst) {
-            self.write_key_line(slot, key, None);
-        }
         self.write_value(slot, version, value);
         let permutation = moved(permutation, spent, self.rank(permutation, spent, key));
         if slot.key_line() == 0 {
@@ -182,13 +174,6 @@ impl<'a> LeafWriter<'a> {
             let occupancy = occupancies.get(index).copied().unwrap_or(0);
             end_write(self.line(index), stamp.with_incarnation(image.incarnation).with_occupancy(occupancy));
         }
-    }
-
-    #[cfg(injected)]
-    fn first_removed(&self) -> Option<LeafSlot> {
-        let lines = self.key_lines();
-        let spent = (0..self.spent()).map(|position| nibble(self.permutation(), position));
-        spent.into_iter().find(|slot| !crate::KeyLines(&lines).is_occupied(*slot))
     }
 
     fn line(&self, index: usize) -> &'a [AtomicU64] {

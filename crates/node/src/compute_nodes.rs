@@ -10,10 +10,11 @@
 
 use std::collections::HashMap;
 
-#[cfg(injected)]
-use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::{ClientId, Epoch};
 use farsight_protocol::{ComputeNode, ErrorCode, ServerError};
+
+#[cfg(injected)]
+use crate::injected;
 
 /// A compute node of a pool, which its home's life names.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -79,8 +80,8 @@ impl ComputeNodes {
         }
         let members = self.members.get(&identity);
         #[cfg(injected)]
-        let is_home =
-            is_home || (is_injected(Bug::NewcomersFenced) && self.greatest as usize > self.members.len());
+        let is_home = is_home
+            || (injected::NEWCOMERS_FENCED.is_injected() && self.greatest as usize > self.members.len());
         if members.is_some_and(|members| members.is_fenced) || (is_home && members.is_none()) {
             let text = format!("{compute_node} was fenced, or has ended: it counts as dead. Connect anew");
             return Err(ServerError::new(ErrorCode::Fenced, text));

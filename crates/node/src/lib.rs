@@ -32,6 +32,8 @@ mod compute_nodes;
 mod error;
 mod failure;
 mod fence;
+#[cfg(injected)]
+pub mod injected;
 mod leases;
 mod listeners;
 mod node;

@@ -1,8 +1,9 @@
 //! Where unsafe code may stand, and that each piece of it carries its proof.
 //!
-//! Invariant: every crate but those of [`UNSAFE_CRATES`] forbids unsafe code in its roots. In these, a block,
-//! an `impl` and an `extern` follow a `// SAFETY:` comment; a function or trait follows one, or has a `#
-//! Safety` section.
+//! Invariant: every crate but those of [`UNSAFE_CRATES`] forbids unsafe code in its roots. One with a module
+//! of [`UNSAFE_MODULES`] denies it there, and allows it for that module. Where it may stand, a block, an
+//! `impl` and an `extern` follow a `// SAFETY:` comment; a function or trait follows one, or has a `# Safety`
+//! section.
 
 use syn::{AttrStyle, Attribute, Meta};
 
@@ -12,6 +13,9 @@ use super::{Tree, Violation};
 
 /// Directories of the crates that may have unsafe code; the last because foreign stores' own interfaces are.
 const UNSAFE_CRATES: &[&str] = &["crates/base", "crates/fabric-shm", "crates/fabric-verbs", "bench-compare"];
+
+/// Modules that may have unsafe code in crates that otherwise have none: a crate's directory, and the module.
+const UNSAFE_MODULES: &[(&str, &str)] = &[("crates/layout", "simd")];
 
 /// Unsafe code where none may be, or without a proof, and roots that do not forbid it.
 #[must_use]
@@ -24,8 +28,11 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
             let line = line_of(&code, at);
             let rest = code[at + "unsafe".len()..].trim_start();
             if !may_be_unsafe(path) {
-                let list = UNSAFE_CRATES.join(" and ");
-                violations.push(Violation::at(path, line, format!("unsafe code outside {list}")));
+                violations.push(Violation::at(
+                    path,
+                    line,
+                    format!("unsafe code outside {}", unsafe_places()),
+                ));
             } else if let Some(wanted) = missing_proof(rest, &lines.comment_above(line - 1)) {
                 violations.push(Violation::at(path, line, wanted));
             }
@@ -34,10 +41,23 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     violations
 }
 
+/// Where it may stand, for a reader.
+fn unsafe_places() -> String {
+    let modules = UNSAFE_MODULES.iter().map(|(directory, module)| format!("{directory}/src/{module}"));
+    let crates = UNSAFE_CRATES.iter().map(ToString::to_string);
+    crates.chain(modules).collect::<Vec<_>>().join(" and ")
+}
+
 fn may_be_unsafe(path: &str) -> bool {
-    UNSAFE_CRATES
+    let in_crate = UNSAFE_CRATES
         .iter()
-        .any(|directory| path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/')))
+        .any(|directory| path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/')));
+    let in_module = UNSAFE_MODULES.iter().any(|(directory, module)| {
+        let rest =
+            path.strip_prefix(directory).and_then(|rest| rest.strip_prefix("/src/")?.strip_prefix(module));
+        rest.is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
+    });
+    in_crate || in_module
 }
 
 fn roots_that_do_not_forbid(tree: &Tree) -> Vec<Violation> {
@@ -48,11 +68,14 @@ fn roots_that_do_not_forbid(tree: &Tree) -> Vec<Violation> {
             let inside = path.strip_prefix(&source);
             inside.is_some_and(|inside| ["lib.rs", "main.rs"].contains(&inside) || inside.starts_with("bin/"))
         };
+        let has_module = UNSAFE_MODULES.iter().any(|(directory, _)| *directory == package.directory);
+        let lint = if has_module { "deny" } else { "forbid" };
         for (path, text) in tree.texts_of("rs").filter(|(path, _)| is_root(path)) {
             match syn::parse_file(text) {
-                Ok(file) if file.attrs.iter().any(forbids_unsafe_code) => {}
+                Ok(file) if file.attrs.iter().any(|attribute| refuses_unsafe_code(attribute, lint)) => {}
                 Ok(_) => {
-                    violations.push(Violation::of_file(path, "does not begin with #![forbid(unsafe_code)]"));
+                    let message = format!("does not begin with #![{lint}(unsafe_code)]");
+                    violations.push(Violation::of_file(path, message));
                 }
                 Err(error) => violations.push(Violation::of_file(path, format!("does not parse: {error}"))),
             }
@@ -61,10 +84,10 @@ fn roots_that_do_not_forbid(tree: &Tree) -> Vec<Violation> {
     violations
 }
 
-fn forbids_unsafe_code(attribute: &Attribute) -> bool {
+fn refuses_unsafe_code(attribute: &Attribute, lint: &str) -> bool {
     let Meta::List(list) = &attribute.meta else { return false };
     let inner = matches!(attribute.style, AttrStyle::Inner(_));
-    inner && list.path.is_ident("forbid") && list.tokens.to_string().contains("unsafe_code")
+    inner && list.path.is_ident(lint) && list.tokens.to_string().contains("unsafe_code")
 }
 
 /// What a use of `unsafe`, which goes on with `rest`, lacks below this comment.
@@ -145,14 +168,23 @@ mod tests {
     #[test]
     fn unsafe_outside_its_crates() {
         let block = "fn f() {\n    // SAFETY: proved.\n    unsafe { g() }\n}\n";
-        let expected =
-            |path: &str| [format!("{path}:3: unsafe code outside {}", UNSAFE_CRATES.join(" and "))];
-        for path in
-            ["crates/model/src/a.rs", "crates/model/tests/a.rs", "crates/base-more/src/a.rs", "build.rs"]
-        {
+        let expected = |path: &str| [format!("{path}:3: unsafe code outside {}", unsafe_places())];
+        for path in [
+            "crates/model/src/a.rs",
+            "crates/model/tests/a.rs",
+            "crates/base-more/src/a.rs",
+            "crates/layout/src/lib.rs",
+            "crates/layout/src/simd_more.rs",
+            "build.rs",
+        ] {
             assert_eq!(found(check, &[(path, block)]), expected(path));
         }
-        for path in ["crates/base/src/a.rs", "crates/fabric-shm/tests/a.rs"] {
+        for path in [
+            "crates/base/src/a.rs",
+            "crates/fabric-shm/tests/a.rs",
+            "crates/layout/src/simd.rs",
+            "crates/layout/src/simd/a.rs",
+        ] {
             assert_eq!(found(check, &[(path, block)]), [""; 0]);
         }
         let prose = "//! unsafe { }\n#![forbid(unsafe_code)]\nconst A: &str = \"unsafe { }\";\n";
@@ -214,5 +246,13 @@ mod tests {
         assert_eq!(root("crates/a/src/b.rs", ""), [""; 0]);
         let base = [("crates/base/Cargo.toml", manifest), ("crates/base/src/lib.rs", "")];
         assert_eq!(found(check, &base), [""; 0]);
+        let layout = |text| {
+            found(check, &[("crates/layout/Cargo.toml", manifest), ("crates/layout/src/lib.rs", text)])
+        };
+        assert_eq!(layout("#![deny(unsafe_code)]\n"), [""; 0]);
+        assert_eq!(
+            layout("#![forbid(unsafe_code)]\n"),
+            ["crates/layout/src/lib.rs: does not begin with #![deny(unsafe_code)]"]
+        );
     }
 }

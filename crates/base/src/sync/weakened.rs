@@ -2,18 +2,18 @@
 
 use std::sync::atomic::Ordering;
 
-use super::injected::{Bug, is_injected};
+use crate::injected;
 
 fn of_load(ordering: Ordering) -> Ordering {
     match ordering {
-        Ordering::Acquire if is_injected(Bug::AcquireLoads) => Ordering::Relaxed,
+        Ordering::Acquire if injected::ACQUIRE_LOADS.is_injected() => Ordering::Relaxed,
         ordering => ordering,
     }
 }
 
 fn of_store(ordering: Ordering) -> Ordering {
     match ordering {
-        Ordering::Release if is_injected(Bug::ReleaseStores) => Ordering::Relaxed,
+        Ordering::Release if injected::RELEASE_STORES.is_injected() => Ordering::Relaxed,
         ordering => ordering,
     }
 }
@@ -22,9 +22,9 @@ fn of_store(ordering: Ordering) -> Ordering {
 #[track_caller]
 pub fn fence(ordering: Ordering) {
     let is_missing = match ordering {
-        Ordering::Acquire => is_injected(Bug::AcquireFences),
-        Ordering::Release => is_injected(Bug::ReleaseFences),
-        Ordering::SeqCst => is_injected(Bug::SeqCstFences),
+        Ordering::Acquire => injected::ACQUIRE_FENCES.is_injected(),
+        Ordering::Release => injected::RELEASE_FENCES.is_injected(),
+        Ordering::SeqCst => injected::SEQ_CST_FENCES.is_injected(),
         _ => false,
     };
     if !is_missing {

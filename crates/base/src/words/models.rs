@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::sync::injected::{Bug, assert_found};
+use crate::injected;
+use crate::injection::assert_found;
 use crate::sync::model::{check, thread};
 
 type Words = [AtomicU64; WORDS_PER_LINE];
@@ -92,15 +93,15 @@ fn stamped_lines_hold() {
 #[cfg(loom)]
 #[test]
 fn each_ordering_of_a_stamped_line_is_needed() {
-    for bug in [Bug::AcquireFences, Bug::ReleaseFences, Bug::ReleaseStores] {
+    for bug in [&injected::ACQUIRE_FENCES, &injected::RELEASE_FENCES, &injected::RELEASE_STORES] {
         assert_found(bug, || check(2, a_copy_is_a_snapshot));
         assert_found(bug, || check(2, read_words_are_a_snapshot));
     }
     // The writer's side is ordered twice: by the first line's even stamp and by the second line's fence.
-    assert_found(Bug::AcquireFences, || check(2, lines_are_seen_in_the_order_of_their_writes));
+    assert_found(&injected::ACQUIRE_FENCES, || check(2, lines_are_seen_in_the_order_of_their_writes));
 }
 
 #[test]
 fn the_second_look_is_needed() {
-    assert_found(Bug::NoSecondLook, || check(2, a_copy_is_a_snapshot));
+    assert_found(&injected::NO_SECOND_LOOK, || check(2, a_copy_is_a_snapshot));
 }

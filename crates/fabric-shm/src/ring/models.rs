@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use farsight_base::sync::injected::assert_found;
+#[cfg(loom)]
+use farsight_base::injected::{ACQUIRE_LOADS, RELEASE_STORES, SEQ_CST_FENCES};
+use farsight_base::injection::assert_found;
 use farsight_base::sync::model::{WakeUp, check, thread};
 
 use super::*;
@@ -124,17 +126,17 @@ fn a_lying_peer_is_survived() {
 #[cfg(loom)]
 #[test]
 fn each_ordering_of_ring_and_sleep_is_needed() {
-    for bug in [Bug::AcquireLoads, Bug::ReleaseStores, Bug::SeqCstFences] {
+    for bug in [&ACQUIRE_LOADS, &RELEASE_STORES, &SEQ_CST_FENCES] {
         assert_found(bug, || check(2, || frames_arrive(2)));
     }
 }
 
 #[test]
 fn the_last_look_is_needed() {
-    assert_found(Bug::NoLastLook, || check(2, || frames_arrive(2)));
+    assert_found(&injected::NO_LAST_LOOK, || check(2, || frames_arrive(2)));
 }
 
 #[test]
 fn a_believed_counter_is_found() {
-    assert_found(Bug::CounterBelieved, || check(2, lies_are_bounded));
+    assert_found(&injected::COUNTER_BELIEVED, || check(2, lies_are_bounded));
 }

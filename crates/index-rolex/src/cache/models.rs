@@ -4,13 +4,14 @@
 use std::sync::Arc;
 
 use farsight_base::RegionId;
-use farsight_base::sync::injected::{Bug, assert_found};
+use farsight_base::injection::assert_found;
 use farsight_base::sync::model::{check, thread};
 use farsight_layout::learned::{DirectorySlot, GroupTime};
 use farsight_layout::pool::BlockGeometry;
 
 use super::*;
 use crate::LeafPlace;
+use crate::injected;
 
 fn place(number: u32) -> LeafPlace {
     LeafPlace::new(0, number).expect("a small number")
@@ -172,8 +173,8 @@ fn synonyms_and_ranges_are_of_one_moment() {
 
 #[test]
 fn the_lock_of_a_group_is_needed() {
-    assert_found(Bug::ChangedUnlocked, || check(2, synonyms_are_all_kept));
-    assert_found(Bug::ChangedUnlocked, || check(2, the_forgotten_stay_forgotten));
+    assert_found(&injected::CHANGED_UNLOCKED, || check(2, synonyms_are_all_kept));
+    assert_found(&injected::CHANGED_UNLOCKED, || check(2, the_forgotten_stay_forgotten));
 }
 
 /// loom forgets the load of a version that others have loaded since.
@@ -181,6 +182,6 @@ fn the_lock_of_a_group_is_needed() {
 #[test]
 fn the_version_of_a_group_is_taken_with_its_content() {
     for model in [groups_are_swapped_whole, ranges_are_of_one_group] {
-        assert_found(Bug::VersionTakenLate, || check(2, model));
+        assert_found(&injected::VERSION_TAKEN_LATE, || check(2, model));
     }
 }

@@ -26,8 +26,6 @@
 //! An anchor goes with its leaf. One that was made for a directory that was not published, or is superseded,
 //! costs the trainer that merges the leaf those two READs.
 
-#[cfg(injected)]
-use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::{LINE_BYTES, Line, RemoteAddress};
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{FabricError, QueuePair, ReadMode};
@@ -36,6 +34,8 @@ use farsight_layout::pool::{LockWord, LockedLeaf, Writes};
 
 use super::Trainer;
 use crate::cache::fetch::{META_NODE, read_root};
+#[cfg(injected)]
+use crate::injected;
 use crate::walk::Walk;
 use crate::{LeafPlace, RolexError, RolexSession};
 
@@ -94,7 +94,7 @@ impl RolexSession {
         group: GroupAt,
     ) -> Result<bool, FabricError> {
         #[cfg(injected)]
-        if is_injected(Bug::AnchorTakenBlind) {
+        if injected::ANCHOR_TAKEN_BLIND.is_injected() {
             return Ok(true);
         }
         let mut line = [Line::ZERO];

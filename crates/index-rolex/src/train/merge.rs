@@ -16,8 +16,6 @@
 //!
 //! [`anchor`]: super::anchor
 
-#[cfg(injected)]
-use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::{Line, WORDS_PER_LINE};
 use farsight_fabric::QueuePair;
 use farsight_fabric::lane::PoolSlot;
@@ -29,6 +27,8 @@ use super::anchor::GroupAt;
 use super::collect::Collected;
 use super::{TrainError, Trainer};
 use crate::cache::fetch::META_NODE;
+#[cfg(injected)]
+use crate::injected;
 use crate::{LeafPlace, RolexError, RolexSession};
 
 /// Leaves of a group that are merged at once.
@@ -116,7 +116,7 @@ impl RolexSession {
         right: LeafPlace,
     ) -> Result<bool, RolexError> {
         #[cfg(injected)]
-        if is_injected(Bug::AdoptedUnlocked) {
+        if injected::ADOPTED_UNLOCKED.is_injected() {
             self.take_over(right)?;
         }
         let geometry = *self.table().geometry();
@@ -152,7 +152,7 @@ impl RolexSession {
         let mut writes = Writes::default();
         leaf.merge(&mut empty, holder, &mut writes);
         #[cfg(injected)]
-        if is_injected(Bug::MergedUnclosed) {
+        if injected::MERGED_UNCLOSED.is_injected() {
             empty.unlock(LockWord::FREE, &mut writes);
         }
         leaf.clear_journal(&mut writes);

@@ -11,8 +11,6 @@
 //! so it is never among them. What is in use stays the looker's, and is looked at again when that has ended.
 
 use farsight_base::Line;
-#[cfg(injected)]
-use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_fabric::QueuePair;
 use farsight_fabric::ReadMode;
 use farsight_fabric::lane::PoolSlot;
@@ -25,6 +23,8 @@ use super::space::rounded;
 use super::{TrainError, Trainer};
 use crate::cache::fetch::META_NODE;
 use crate::get::search_leaf;
+#[cfg(injected)]
+use crate::injected;
 use crate::walk::{Seen, Walk};
 use crate::{LeafPlace, RolexError, RolexSession};
 
@@ -86,7 +86,7 @@ impl Trainer {
             for (place, low) in places.iter().zip(lows) {
                 let is_linked = self.session.settled_owner(slot, low).await? == *place;
                 #[cfg(injected)]
-                let is_linked = is_linked && !is_injected(Bug::LinkedFreed);
+                let is_linked = is_linked && !injected::LINKED_FREED.is_injected();
                 if !is_linked {
                     free.push(Blocks { first: place.number(), count: 1 });
                 }

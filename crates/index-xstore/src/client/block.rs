@@ -30,13 +30,13 @@
 
 use std::ops::Range;
 
-use farsight_base::search::{
-    LANES_MAX, LANES_PER_LINE, LANES_PER_WORD, lane, lanes_above_in_line, lanes_at_most, lanes_at_most_widest,
-};
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::words::{SharedLine, Widest};
 use farsight_base::{LeafNumber, WORDS_PER_LINE};
 use farsight_index::model_of;
+use farsight_layout::simd::{
+    LANES_MAX, LANES_PER_LINE, LANES_PER_WORD, lane, lanes_above_in_line, lanes_at_most, lanes_at_most_widest,
+};
 use farsight_layout::{SUB_MODEL_WORDS, SubModelRecord, TableEntry};
 use farsight_model::{ERROR_WHOLE, SubModel};
 

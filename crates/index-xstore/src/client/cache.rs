@@ -14,13 +14,11 @@
 
 use std::sync::{Arc, PoisonError};
 
-#[cfg(injected)]
-use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use farsight_base::words::{Widest, prefetch_lines};
 use farsight_base::{LINE_BYTES, LeafNumber, RegionId, WORDS_PER_LINE};
 use farsight_index::CacheStats;
-use farsight_layout::{Geometry, SubModelRecord, TableEntry};
+use farsight_layout::{SubModelRecord, TableEntry};
 use farsight_model::TopModel;
 use farsight_protocol::{DecodeError, SentSubModel, TableInfo};
 
@@ -30,7 +28,10 @@ use super::block::{
     Block, CachedSubModel, RECORD_WORDS, block_lines, block_of, likeliest_at_once, likeliest_in_line,
     likeliest_of_few,
 };
+use super::leaf::LeafReader;
 use super::own_lines::OwnLines;
+#[cfg(injected)]
+use crate::injected;
 
 #[cfg(all(test, any(loom, shuttle)))]
 mod models;
@@ -82,7 +83,7 @@ pub(super) struct Place(u32);
 /// A process's cache for one table.
 pub struct XCache {
     table: TableInfo,
-    geometry: Geometry,
+    reader: LeafReader,
     region_leaves: u32,
     edition: AtomicU64,
     current: Mutex<Option<Arc<CachedModel>>>,
@@ -102,12 +103,12 @@ impl XCache {
     /// # Errors
     /// [`XStoreError::Table`] if the value size is outside the format.
     pub fn new(table: &TableInfo, region_bytes: u64) -> Result<Arc<Self>, XStoreError> {
-        let geometry = Geometry::new(usize::from(table.definition.value_bytes))?;
-        let fitting = region_bytes / geometry.leaf_bytes() as u64;
+        let reader = LeafReader::new(usize::from(table.definition.value_bytes))?;
+        let fitting = region_bytes / reader.leaf_bytes() as u64;
         let region_leaves = u64::from(table.capacity_leaves()).min(fitting) as u32;
         Ok(Arc::new(Self {
             table: table.clone(),
-            geometry,
+            reader,
             region_leaves,
             edition: AtomicU64::new(0),
             current: Mutex::new(None),
@@ -120,11 +121,10 @@ impl XCache {
         &self.table
     }
 
-    /// Where things stand in the table's leaves.
+    /// How the table's leaves are read.
     #[inline]
-    #[must_use]
-    pub fn geometry(&self) -> &Geometry {
-        &self.geometry
+    pub(super) fn reader(&self) -> &LeafReader {
+        &self.reader
     }
 
     /// What the cache holds now.
@@ -171,7 +171,7 @@ impl XCache {
         }
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         #[cfg(injected)]
-        if is_injected(Bug::StaleModelKept) && current.is_some() {
+        if injected::STALE_MODEL_KEPT.is_injected() && current.is_some() {
             return Ok(());
         }
         if current.as_ref().is_none_or(|model| model.generation() < generation) {
@@ -202,7 +202,7 @@ impl XCache {
     #[inline(always)]
     pub(super) fn is_leaf(&self, leaf: LeafNumber) -> bool {
         #[cfg(injected)]
-        if is_injected(Bug::BoundsNotChecked) {
+        if injected::BOUNDS_NOT_CHECKED.is_injected() {
             return true;
         }
         leaf.0 < self.region_leaves
@@ -226,7 +226,7 @@ impl XCache {
             return Err(DecodeError::new("a table entry", 0, expected, entry.leaf().to_string()).into());
         }
         #[cfg(injected)]
-        if is_injected(Bug::StaleModelKept) && !model.place(index).is_nowhere() {
+        if injected::STALE_MODEL_KEPT.is_injected() && !model.place(index).is_nowhere() {
             return Ok(());
         }
         if sent.record.leaf_count > 0

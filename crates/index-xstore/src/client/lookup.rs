@@ -11,19 +11,19 @@
 
 use std::cell::RefCell;
 
-#[cfg(injected)]
-use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::{LeafNumber, Line};
 use farsight_fabric::QueuePair;
 use farsight_fabric::ReadMode;
 use farsight_fabric::lane::{Lane, LaneSlot};
 use farsight_index::{Answers, Counters};
-use farsight_layout::{KEY_LINES, KeyLines, KeySearch, LeafSlot};
 use farsight_protocol::{PairsReader, Reply, Request, SubModelsReader};
 
 use super::cache::{CachedModel, XCache};
+use super::leaf::{self, Hit, KEY_LINES, Search};
 use super::refresh::Refreshes;
 use super::{BATCH, READS_MAX, XClient, XStoreError};
+#[cfg(injected)]
+use crate::injected;
 
 /// Where a lookup goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,12 +40,12 @@ pub(super) enum Start {
 
 impl Start {
     /// Where to go on after `leaf` said `found`, which is neither a hit nor a proved miss.
-    pub(super) fn after(leaf: LeafNumber, found: KeySearch) -> Self {
+    pub(super) fn after(leaf: LeafNumber, found: Search) -> Self {
         match found {
-            KeySearch::Right(next) => Self::Right(next),
-            KeySearch::Left => Self::Left,
-            KeySearch::Foreign => Self::Unrouted,
-            KeySearch::Changing | KeySearch::Hit { .. } | KeySearch::Absent => Self::Again(leaf),
+            Search::Right(next) => Self::Right(next),
+            Search::Left => Self::Left,
+            Search::Foreign => Self::Unrouted,
+            Search::Changing | Search::Hit(_) | Search::Absent => Self::Again(leaf),
         }
     }
 }
@@ -80,7 +80,7 @@ impl XClient {
         lane.run(BATCH, slow_path, |slot, &(index, start)| {
             let (shared, answers, failure) = (&shared, &answers, &failure);
             async move {
-                let mut value = vec![0; shared.cache.geometry().value_bytes()];
+                let mut value = vec![0; shared.cache.reader().value_bytes()];
                 match shared.lookup(&slot, keys[index], start, &mut value).await {
                     Ok(version) => {
                         let mut answers = answers.borrow_mut();
@@ -175,34 +175,34 @@ impl<'a> Shared<'a> {
         self.counters.borrow_mut().sibling_steps += u64::from(walked);
         let rounds = READS_MAX / 2;
         #[cfg(injected)]
-        let rounds = if is_injected(Bug::UnboundedRetry) { usize::MAX } else { rounds };
+        let rounds = if injected::UNBOUNDED_RETRY.is_injected() { usize::MAX } else { rounds };
         for _ in 0..rounds {
             if !self.cache.is_leaf(leaf) {
                 break;
             }
             match self.search(slot, leaf, key).await? {
-                KeySearch::Hit { slot: place, incarnation } => {
-                    if let Some(version) = self.read_value(slot, leaf, place, incarnation, value).await? {
+                Search::Hit(hit) => {
+                    if let Some(version) = self.read_value(slot, leaf, hit, value).await? {
                         self.note_walk(walked, key);
                         return Ok(version);
                     }
                     self.counters.borrow_mut().retries += 1;
                 }
-                KeySearch::Absent => {
+                Search::Absent => {
                     self.note_walk(walked, key);
                     return Ok(0);
                 }
-                KeySearch::Right(next) => {
+                Search::Right(next) => {
                     self.counters.borrow_mut().sibling_steps += 1;
                     walked = true;
                     leaf = next;
                 }
-                KeySearch::Left if candidate > route.first => {
+                Search::Left if candidate > route.first => {
                     candidate -= 1;
                     leaf = route.sub_model.leaf(candidate);
                 }
-                KeySearch::Changing => self.counters.borrow_mut().retries += 1,
-                KeySearch::Left | KeySearch::Foreign => break,
+                Search::Changing => self.counters.borrow_mut().retries += 1,
+                Search::Left | Search::Foreign => break,
             }
         }
         self.fall_back(slot, key, value).await
@@ -213,28 +213,26 @@ impl<'a> Shared<'a> {
         slot: &LaneSlot<'_, '_, Q>,
         leaf: LeafNumber,
         key: u64,
-    ) -> Result<KeySearch, XStoreError> {
-        let from = self.cache.geometry().address(self.cache.region(), leaf, 0);
+    ) -> Result<Search, XStoreError> {
+        let from = self.cache.reader().address(self.cache.region(), leaf);
         let mut lines = [Line::ZERO; KEY_LINES];
         slot.read(from, &mut lines, ReadMode::Stamped).await?;
-        Ok(KeyLines(&lines).search(key))
+        Ok(leaf::search(&lines, key))
     }
 
-    /// The version of the value in `place`, or `None` if its lines are not what the key's line promised.
+    /// The version of the value of a hit, or `None` if its lines are not what the key's line promised.
     async fn read_value<Q: QueuePair>(
         &self,
         slot: &LaneSlot<'_, '_, Q>,
         leaf: LeafNumber,
-        place: LeafSlot,
-        incarnation: u32,
+        hit: Hit,
         value: &mut [u8],
     ) -> Result<Option<u64>, XStoreError> {
-        let geometry = self.cache.geometry();
-        let place = geometry.value_place(place);
-        let mut lines = vec![Line::ZERO; geometry.lines_per_value()];
-        let from = geometry.address(self.cache.region(), leaf, place.line);
+        let reader = self.cache.reader();
+        let mut lines = vec![Line::ZERO; reader.lines_per_value()];
+        let from = reader.value_address(self.cache.region(), leaf, hit);
         slot.read(from, &mut lines, ReadMode::Stamped).await?;
-        Ok(geometry.read_value(&lines, place, incarnation, value).ok())
+        Ok(reader.accept(&lines, hit, value).ok())
     }
 
     /// After a walk: the key's sub-model is older than a split.

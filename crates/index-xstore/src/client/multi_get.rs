@@ -7,41 +7,38 @@
 //! goes to the tie's other candidate or the leaf's right sibling, for all of a batch together. Keys that it
 //! does not answer either leave for the lane.
 
-#[cfg(injected)]
-use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::words::{SharedLine, Widest};
 use farsight_base::{LeafNumber, Line};
 use farsight_fabric::chained::{CHAINS_MAX, Chains};
 use farsight_fabric::{FabricError, QueuePair};
 use farsight_index::Answers;
-use farsight_layout::{
-    Geometry, KEY_LINES, KeyLines, KeySearch, LeafSlot, SHORT_VALUE_BYTES, find_key, read_short,
-    read_short_value, with_value_lines,
-};
 use farsight_protocol::{PairsReader, Request};
 
 use super::cache::{CachedModel, Place};
+use super::leaf::{self, Hit, KEY_LINES, LeafReader, NO_HIT, Search, with_value_lines};
 use super::lookup::Start;
 use super::refresh::Refreshes;
 use super::{Access, BATCH, XClient, XStoreError};
+#[cfg(injected)]
+use crate::injected;
 
 const _: () = assert!(BATCH <= CHAINS_MAX, "a batch is READ in one chain a key");
 
 /// Arrays of a batch, reused.
 pub(super) struct Scratch {
     leaves: [LeafNumber; BATCH],
-    hits: [(LeafSlot, u32); BATCH],
+    hits: [Hit; BATCH],
     pub(super) slow_path: Vec<(usize, Start)>,
     pub(super) leaf_lines: Vec<Line>,
 }
 
 impl Scratch {
-    pub(super) fn new(geometry: &Geometry) -> Self {
+    pub(super) fn new(reader: &LeafReader) -> Self {
         Self {
             leaves: [LeafNumber::NONE; BATCH],
-            hits: [(LeafSlot::FIRST, 0); BATCH],
+            hits: [NO_HIT; BATCH],
             slow_path: Vec::with_capacity(BATCH),
-            leaf_lines: vec![Line::ZERO; geometry.leaf_lines()],
+            leaf_lines: vec![Line::ZERO; reader.leaf_lines()],
         }
     }
 }
@@ -113,11 +110,11 @@ impl Locate for Nowhere {
 
 /// A batch from its keys' leaves on.
 pub(super) struct Steps<'a, L> {
-    geometry: Geometry,
+    reader: LeafReader,
     keys: [u64; BATCH],
     locate: &'a L,
     leaves: &'a mut [LeafNumber; BATCH],
-    hits: &'a mut [(LeafSlot, u32); BATCH],
+    hits: &'a mut [Hit; BATCH],
     slow_path: &'a mut Vec<(usize, Start)>,
     versions: &'a mut [u64],
     values: &'a mut [u8],
@@ -135,31 +132,29 @@ impl<L: Locate, const VALUE_LINES: usize> Chains<KEY_LINES, VALUE_LINES> for Ste
             }
             return None;
         }
-        Some(self.geometry.line_number(leaf, 0))
+        Some(self.reader.line(leaf))
     }
 
     /// Search the key part: on a hit, the line where the value begins.
     #[inline(always)]
     fn second(&mut self, index: usize, lines: &[Line; KEY_LINES]) -> Option<u64> {
-        let Some((slot, incarnation)) = KeyLines(lines).hit(self.keys[index]) else {
+        let Some(hit) = leaf::find(lines, self.keys[index]) else {
             self.leave_unless_absent(index, lines);
             return None;
         };
-        self.hits[index] = (slot, incarnation);
-        Some(self.geometry.line_number(self.leaves[index], self.geometry.value_place(slot).line))
+        self.hits[index] = hit;
+        Some(self.reader.value_line(self.leaves[index], hit))
     }
 
     /// Accept the value if it is of the incarnation under which its key was found.
     #[inline(always)]
     fn end(&mut self, index: usize, lines: &[Line; VALUE_LINES]) {
-        let (slot, incarnation) = self.hits[index];
-        let value_bytes = self.geometry.value_bytes();
-        let accepted = if value_bytes == SHORT_VALUE_BYTES {
-            let into = &mut self.values.as_chunks_mut().0[index];
-            read_short_value(&lines[0], slot, incarnation, into)
+        let hit = self.hits[index];
+        let accepted = if self.reader.has_short_values() {
+            leaf::accept_short(&lines[0], hit, &mut self.values.as_chunks_mut().0[index])
         } else {
-            let into = &mut self.values[index * value_bytes..][..value_bytes];
-            self.geometry.read_value(lines, self.geometry.value_place(slot), incarnation, into)
+            let value_bytes = self.reader.value_bytes();
+            self.reader.accept(lines, hit, &mut self.values[index * value_bytes..][..value_bytes])
         };
         match accepted {
             Ok(version) => self.versions[index] = version,
@@ -174,18 +169,18 @@ impl<L: Locate, const VALUE_LINES: usize> Chains<KEY_LINES, VALUE_LINES> for Ste
         lines: &[SharedLine; KEY_LINES],
         widest: Widest,
     ) -> Option<u64> {
-        let hit = find_key(lines, self.keys[index], widest)?;
+        let hit = leaf::find_in_place(lines, self.keys[index], widest)?;
         self.hits[index] = hit;
-        Some(self.geometry.line_number(self.leaves[index], self.geometry.value_place(hit.0).line))
+        Some(self.reader.value_line(self.leaves[index], hit))
     }
 
     #[inline(always)]
     fn end_in_place(&mut self, index: usize, lines: &[SharedLine; VALUE_LINES]) -> bool {
-        let (slot, incarnation) = self.hits[index];
-        if self.geometry.value_bytes() != SHORT_VALUE_BYTES {
+        let hit = self.hits[index];
+        if !self.reader.has_short_values() {
             return false;
         }
-        let Some(pair) = read_short(&lines[0], slot, incarnation) else { return false };
+        let Some(pair) = leaf::accept_in_place(&lines[0], hit) else { return false };
         self.values.as_chunks_mut().0[index] = pair.value.to_le_bytes();
         self.versions[index] = pair.version;
         true
@@ -196,10 +191,10 @@ impl<L> Steps<'_, L> {
     /// What comes of a key part that shows no hit.
     #[inline(never)]
     fn leave_unless_absent(&mut self, index: usize, lines: &[Line; KEY_LINES]) {
-        match KeyLines(lines).search(self.keys[index]) {
-            KeySearch::Absent => {}
+        match leaf::search(lines, self.keys[index]) {
+            Search::Absent => {}
             #[cfg(injected)]
-            KeySearch::Right(_) if is_injected(Bug::NoSiblingStep) => {}
+            Search::Right(_) if injected::NO_SIBLING_STEP.is_injected() => {}
             other => self.leave(index, Start::after(self.leaves[index], other)),
         }
     }
@@ -216,7 +211,7 @@ impl Scratch {
     #[inline(always)]
     pub(super) fn steps<'a, L: Locate>(
         &'a mut self,
-        geometry: &Geometry,
+        reader: &LeafReader,
         keys: &[u64],
         (versions, values): (&'a mut [u64], &'a mut [u8]),
         locate: &'a L,
@@ -225,7 +220,7 @@ impl Scratch {
         // As long as the batch's other arrays: no index into it is looked at twice.
         let mut batch = [0; BATCH];
         batch[..keys.len()].copy_from_slice(keys);
-        Steps { geometry: *geometry, keys: batch, locate, leaves, hits, slow_path, versions, values }
+        Steps { reader: *reader, keys: batch, locate, leaves, hits, slow_path, versions, values }
     }
 }
 
@@ -240,7 +235,7 @@ impl XClient {
         keys: &[u64],
         answers: &mut Answers,
     ) -> Result<(), XStoreError> {
-        answers.reset(keys.len(), self.cache.geometry().value_bytes());
+        answers.reset(keys.len(), self.cache.reader().value_bytes());
         if self.prefers_whole_leaves::<Q>() {
             self.counters.gets += keys.len() as u64;
             return self.get_by_whole_leaves(queue, keys, answers);
@@ -320,8 +315,8 @@ impl XClient {
         locate: &impl Locate,
     ) -> Result<(), FabricError> {
         let region = self.cache.region();
-        let mut steps = self.scratch.steps(self.cache.geometry(), keys, into, locate);
-        with_value_lines!(self.cache.geometry(), VALUE_LINES => {
+        let mut steps = self.scratch.steps(self.cache.reader(), keys, into, locate);
+        with_value_lines!(self.cache.reader(), VALUE_LINES => {
             queue.read_chained::<KEY_LINES, VALUE_LINES>(region, keys.len(), &mut steps)
         })
     }
@@ -360,7 +355,7 @@ impl XClient {
         first: usize,
     ) -> Result<(), XStoreError> {
         Request::get(&mut self.request, self.cache.table().id, keys);
-        let value_bytes = self.cache.geometry().value_bytes();
+        let value_bytes = self.cache.reader().value_bytes();
         let reply = super::fill::call(queue, &self.request, &mut self.reply)?;
         let mut values = PairsReader::new(reply.words()?, value_bytes);
         for index in first..first + keys.len() {

@@ -76,7 +76,7 @@ impl XParts {
         assert_eq!(caches.len(), boundaries.len() + 1, "a boundary between two parts");
         Self {
             boundaries,
-            value_bytes: caches[0].geometry().value_bytes(),
+            value_bytes: caches[0].reader().value_bytes(),
             parts: caches.iter().map(|cache| Part::new(cache, access)).collect(),
             scans: 0,
             found: Vec::new(),

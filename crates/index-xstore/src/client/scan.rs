@@ -17,11 +17,11 @@
 
 use farsight_base::{LeafNumber, Line};
 use farsight_fabric::{CostClass, QueuePair, ReadMode, Slot};
-use farsight_index::{Access, ConsistentLeaf, Pair, Pairs, ScanRequest};
-use farsight_layout::{Geometry, KEY_LINES, KeyLines, SHORT_LEAF_LINES};
+use farsight_index::{Access, Pair, Pairs, ScanRequest};
 use farsight_protocol::{DecodeError, PairsReader, Request, SubModelsReader};
 
 use super::fill::call;
+use super::leaf::{self, LeafReader};
 use super::{READS_MAX, XClient, XStoreError};
 
 /// Scans whose leaves go out in one doorbell, of any length. Where a round trip is dear, short ones go out as
@@ -99,7 +99,7 @@ impl XClient {
         scans: &[ScanRequest],
         pairs: &mut Pairs,
     ) -> Result<(), XStoreError> {
-        pairs.reset(self.cache.geometry().value_bytes());
+        pairs.reset(self.cache.reader().value_bytes());
         let mut rest = scans;
         while !rest.is_empty() {
             let group = self.begin_scans(queue, rest)?;
@@ -170,7 +170,7 @@ impl XClient {
         if !model.is_newest(route.generation) {
             self.refreshes.count_unfetched(model, model.top().dispatch(key));
         }
-        let (region, geometry) = (self.cache.region(), self.cache.geometry());
+        let (region, reader) = (self.cache.region(), self.cache.reader());
         // From the first candidate: on a tie one leaf more is read, and skipped if it ends before the cursor.
         let mut wanted = leaves_wanted(limit);
         if matches!(Q::GUARANTEES.cost_class, CostClass::Socket) && route.first == route.last {
@@ -178,11 +178,7 @@ impl XClient {
         }
         let mut count = 0;
         for leaf in route.leaves().take(wanted as usize) {
-            let (slot, from) = (first_slot + count, geometry.address(region, leaf, 0));
-            match geometry.leaf_lines() {
-                SHORT_LEAF_LINES => queue.post_read(slot, from, SHORT_LEAF_LINES, ReadMode::Stamped),
-                line_count => queue.post_read(slot, from, line_count, ReadMode::Stamped),
-            }
+            reader.post(queue, first_slot + count, region, leaf);
             count += 1;
         }
         count
@@ -223,11 +219,11 @@ impl XClient {
         first_slot: Slot,
         cursor: &mut Cursor,
     ) -> Result<usize, XStoreError> {
-        let geometry = *self.cache.geometry();
         if let Some(leaf) = cursor.leaf.take().filter(|leaf| self.cache.is_leaf(*leaf)) {
             self.counters.sibling_steps += 1;
-            let from = geometry.address(self.cache.region(), leaf, 0);
-            queue.post_read(first_slot, from, geometry.leaf_lines(), ReadMode::Stamped);
+            let reader = self.cache.reader();
+            let from = reader.address(self.cache.region(), leaf);
+            queue.post_read(first_slot, from, reader.leaf_lines(), ReadMode::Stamped);
             queue.doorbell()?;
             queue.settle()?;
             return Ok(1);
@@ -251,19 +247,14 @@ impl XClient {
         cursor: &mut Cursor,
         pairs: &mut Pairs,
     ) -> Result<(), XStoreError> {
-        let geometry = *self.cache.geometry();
+        let reader = *self.cache.reader();
         for index in 0..planned {
             if cursor.remaining == 0 || cursor.at_end {
                 return Ok(());
             }
             let (slot, lines) = (first_slot + index, &mut *self.scratch.leaf_lines);
-            // A number of lines known when this is compiled is taken in half the instructions of any.
-            if let Ok(lines) = <&mut [Line; SHORT_LEAF_LINES]>::try_from(&mut *lines) {
-                queue.take_read(slot, lines)?;
-            } else {
-                queue.take_read(slot, lines)?;
-            }
-            match accept(&geometry, lines, cursor, pairs) {
+            leaf::take(queue, slot, lines)?;
+            match accept(&reader, lines, cursor, pairs) {
                 Step::Behind(next) if index + 1 == planned => {
                     cursor.leaf = next.some();
                     self.note_stale(cursor.key);
@@ -305,7 +296,7 @@ impl XClient {
         let limit = cursor.remaining.min(PAGE);
         Request::scan(&mut self.request, self.cache.table().id, cursor.key, limit as u16);
         let reply = call(queue, &self.request, &mut self.reply)?;
-        let mut sent = PairsReader::new(reply.words()?, self.cache.geometry().value_bytes());
+        let mut sent = PairsReader::new(reply.words()?, self.cache.reader().value_bytes());
         let (more, announced) = (reply.argument == 1, reply.count);
         let mut last = None;
         let mut received = 0;
@@ -367,9 +358,8 @@ fn leaves_from(part_before: u32, limit: usize) -> u32 {
 }
 
 /// Appends the pairs of one leaf from the cursor on.
-fn accept(geometry: &Geometry, lines: &[Line], cursor: &mut Cursor, pairs: &mut Pairs) -> Step {
-    let key_lines: &[Line; KEY_LINES] = lines[..KEY_LINES].try_into().expect("a leaf has a key part");
-    let view = KeyLines(key_lines);
+fn accept(reader: &LeafReader, lines: &[Line], cursor: &mut Cursor, pairs: &mut Pairs) -> Step {
+    let view = leaf::key_part(lines);
     let Some(incarnation) = view.incarnation() else { return Step::Changing };
     let Some(fences) = view.fences() else { return Step::Elsewhere };
     if cursor.key < fences.low {
@@ -378,7 +368,7 @@ fn accept(geometry: &Geometry, lines: &[Line], cursor: &mut Cursor, pairs: &mut 
     if !fences.contain(cursor.key) {
         return Step::Behind(view.next());
     }
-    let leaf = ConsistentLeaf { geometry, lines, incarnation, permutation: view.permutation() };
+    let leaf = reader.pairs(lines, incarnation);
     let Some(appended) = pairs.append_leaf(&leaf, cursor.key, cursor.remaining) else {
         return Step::Changing;
     };

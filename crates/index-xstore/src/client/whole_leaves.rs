@@ -12,11 +12,10 @@
 //! others while the client searches the leaves of the first.
 
 use farsight_base::LeafNumber;
-use farsight_fabric::filter::{Filter, Filtered};
 use farsight_fabric::{CostClass, QueuePair};
 use farsight_index::Answers;
-use farsight_layout::{Geometry, KEY_LINES, KEY_WORDS_MASK, KeyLines, KeySearch, hit_in_line};
 
+use super::leaf::Looked;
 use super::lookup::Start;
 use super::multi_get::{Locate as _, Predicted};
 use super::refresh::request_slot;
@@ -42,7 +41,7 @@ impl XClient {
     pub(super) fn prefers_whole_leaves<Q: QueuePair>(&self) -> bool {
         matches!(Q::GUARANTEES.cost_class, CostClass::Socket)
             && self.access == Access::OneSided
-            && self.cache.geometry().leaf_lines() <= WHOLE_LEAF_LINES_MAX
+            && self.cache.reader().leaf_lines() <= WHOLE_LEAF_LINES_MAX
     }
 
     /// The values of `keys` into `answers`, which has been made as long.
@@ -103,8 +102,8 @@ impl XClient {
         keys: &[u64],
         slow_path: &mut Vec<(usize, Start)>,
     ) -> Result<(), XStoreError> {
-        let (region, geometry) = (self.cache.region(), *self.cache.geometry());
-        let filter = filter(&geometry);
+        let (region, reader) = (self.cache.region(), *self.cache.reader());
+        let filter = reader.filter();
         self.leaves.clear();
         for (batch, of_batch) in keys.chunks(BATCH).enumerate() {
             let refreshes = &mut self.refreshes;
@@ -117,8 +116,8 @@ impl XClient {
                 if leaf == LeafNumber::NONE {
                     slow_path.push((slot, Start::Unrouted));
                 } else {
-                    let from = geometry.address(region, leaf, 0);
-                    queue.post_filtered_read(slot, from, geometry.leaf_lines(), *key, filter);
+                    let from = reader.address(region, leaf);
+                    queue.post_filtered_read(slot, from, reader.leaf_lines(), *key, filter);
                 }
             }
             let done = batch * BATCH + of_batch.len();
@@ -138,7 +137,7 @@ impl XClient {
         first: usize,
         slow_path: &mut Vec<(usize, Start)>,
     ) -> Result<(), XStoreError> {
-        let geometry = *self.cache.geometry();
+        let reader = *self.cache.reader();
         let lines = &mut *self.scratch.leaf_lines;
         for (index, (key, leaf)) in keys.iter().zip(&self.leaves).enumerate() {
             if *leaf == LeafNumber::NONE {
@@ -146,65 +145,13 @@ impl XClient {
             }
             queue.settle_slot(index)?;
             let into = answers.value_mut(first + index);
-            match search(&geometry, &queue.view_filtered(index, lines)?, *key, into) {
-                Search::Value(version) => answers.set_version(first + index, version),
-                Search::Absent => {}
-                Search::Again => slow_path.push((index, Start::Again(*leaf))),
-                Search::Elsewhere(found) => slow_path.push((index, Start::after(*leaf, found))),
+            match reader.search_filtered(&queue.view_filtered(index, lines)?, *key, into) {
+                Looked::Value(version) => answers.set_version(first + index, version),
+                Looked::Absent => {}
+                Looked::Again => slow_path.push((index, Start::Again(*leaf))),
+                Looked::Elsewhere(found) => slow_path.push((index, Start::after(*leaf, found))),
             }
         }
         Ok(())
     }
-}
-
-/// What a leaf's lines say of a key.
-enum Search {
-    /// It is there, of this version; its value has been copied.
-    Value(u64),
-    Absent,
-    /// The lines prove nothing.
-    Again,
-    /// What is neither a hit nor a proof of absence.
-    Elsewhere(KeySearch),
-}
-
-/// Of a leaf a GET needs the line that holds its key, and its value's lines.
-fn filter(geometry: &Geometry) -> Filter {
-    Filter {
-        words: KEY_WORDS_MASK,
-        parts_begin: KEY_LINES as u8,
-        part_lines: geometry.lines_per_value() as u8,
-        sharing_log2: geometry.values_per_line().ilog2() as u8,
-    }
-}
-
-/// Looks `key` up in what came of its leaf, and copies its value.
-#[inline]
-fn search(geometry: &Geometry, filtered: &Filtered<'_>, key: u64, into: &mut [u8]) -> Search {
-    let (found, value_lines) = match *filtered {
-        Filtered::Picked { word, line, part } => match hit_in_line(line, word, key) {
-            Some((slot, incarnation)) => (KeySearch::Hit { slot, incarnation }, Some(part)),
-            None => return Search::Again,
-        },
-        Filtered::Missed(key_lines) => (KeyLines(key_lines).search(key), None),
-        Filtered::Whole(lines) => {
-            let found = KeyLines(lines.first_chunk().expect("a leaf has a key part")).search(key);
-            let KeySearch::Hit { slot, .. } = found else { return without_hit(found) };
-            let place = geometry.value_place(slot);
-            (found, Some(&lines[place.line..][..geometry.lines_per_value()]))
-        }
-    };
-    match (found, value_lines) {
-        (KeySearch::Hit { slot, incarnation }, Some(value_lines)) => {
-            let place = geometry.value_place(slot);
-            geometry.read_value(value_lines, place, incarnation, into).map_or(Search::Again, Search::Value)
-        }
-        // It came between the look and the copy.
-        (KeySearch::Hit { .. }, None) => Search::Again,
-        (found, _) => without_hit(found),
-    }
-}
-
-fn without_hit(found: KeySearch) -> Search {
-    if found == KeySearch::Absent { Search::Absent } else { Search::Elsewhere(found) }
 }

@@ -129,7 +129,7 @@ impl XClient {
     }
 
     fn value_bytes(&self, operation: WriteOperation) -> usize {
-        if operation.has_value() { self.cache.geometry().value_bytes() } else { 0 }
+        if operation.has_value() { self.cache.reader().value_bytes() } else { 0 }
     }
 
     /// Sends the next entries in one call.

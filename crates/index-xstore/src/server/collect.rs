@@ -160,11 +160,10 @@ impl<F: LeafFormat> XTree<F> {
     /// The parent with the leaf's lowest key for its low fence, where that bug is injected.
     #[cfg(injected)]
     fn with_lowest_key<'t>(&self, parent: &Parent<'t>, index: usize) -> Parent<'t> {
-        use farsight_base::sync::injected::{Bug, is_injected};
         let mut pairs = farsight_index::Pairs::default();
         pairs.reset(self.format.value_bytes());
         let mut parent = Parent { ..*parent };
-        if is_injected(Bug::TrainedOnKeys)
+        if crate::injected::TRAINED_ON_KEYS.is_injected()
             && parent.low_fences[index] > 0
             && self.format.read_pairs(self.block(parent.leaves[index]), 0, 1, &mut pairs).is_some()
             && pairs.len() == 1

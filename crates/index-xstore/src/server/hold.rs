@@ -6,12 +6,12 @@
 
 use farsight_base::LeafNumber;
 use farsight_base::sync::Ordering;
-#[cfg(injected)]
-use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_index::{Backoff, Contended, LatchedLeaf, LeafFormat, Place, Waited};
 
 use super::descend::Route;
 use super::tree::{LATCH_ATTEMPTS, XTree};
+#[cfg(injected)]
+use crate::injected;
 
 /// Siblings that a writer steps over before it descends again.
 const SIBLING_STEPS_MAX: usize = 8;
@@ -83,7 +83,7 @@ impl<F: LeafFormat> XTree<F> {
         }
         let place = leaf.find(key);
         #[cfg(injected)]
-        let place = if matches!(place, Place::Right(_)) && is_injected(Bug::HintTrusted) {
+        let place = if matches!(place, Place::Right(_)) && injected::HINT_TRUSTED.is_injected() {
             Place::Vacant
         } else {
             place

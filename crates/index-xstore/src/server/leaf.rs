@@ -3,12 +3,12 @@
 //! Reading without a latch is what a client does one-sided. It copies the stamped key lines, searches the
 //! copy, copies the value's lines, and checks their incarnation against the key's.
 
-#[cfg(any(shuttle, injected))]
-use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::words::{copy_stamped, next_incarnation, prefetch};
 use farsight_base::{LeafNumber, Line, Stamp, WORDS_PER_LINE};
 use farsight_index::{LatchedLeaf, LeafAnswer, LeafFormat, LeafSpan, Pairs, Place, Room};
+#[cfg(any(shuttle, injected))]
+use farsight_layout::injected;
 use farsight_layout::{
     Fences, Geometry, GeometryError, HIGH_FENCE_WORD, INFINITE_FLAG_BIT, KEY_LINES, KeyLines, KeySearch,
     LEAF_SLOTS, LOW_FENCE_WORD, LeafImage, LeafSlot, LeafWriter, NEXT_WORD, PERMUTATION_WORD, SortedPair,
@@ -238,7 +238,7 @@ fn incarnation_after(words: &[AtomicU64]) -> u32 {
     // Relaxed: there is no other writer.
     let own = Stamp(words[0].load(Ordering::Relaxed)).incarnation();
     #[cfg(injected)]
-    if is_injected(Bug::IncarnationKept) && own > 0 {
+    if injected::INCARNATION_KEPT.is_injected() && own > 0 {
         return own;
     }
     next_incarnation(own)
@@ -377,7 +377,7 @@ impl LatchedLeaf for LatchedXStoreLeaf<'_> {
         let left_end = if cut.keeps_incoming { incoming } else { stay[cut.left - 1].key };
         let separator = shortest_fence(left_end, go[0].key);
         #[cfg(any(shuttle, injected))]
-        if is_injected(Bug::LinkedBeforeFilled) {
+        if injected::LINKED_BEFORE_FILLED.is_injected() {
             self.writer.keep(stay, separator, right_number);
             right.writer.receive(&self.writer, go, separator);
             return separator;

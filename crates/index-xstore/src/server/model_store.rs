@@ -17,8 +17,6 @@ use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 
 use farsight_base::clock::MonotonicNs;
-#[cfg(injected)]
-use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, RwLock};
 use farsight_base::words::prefetch;
 use farsight_index::LeafListener;
@@ -27,6 +25,8 @@ use farsight_model::TopModel;
 use farsight_protocol::ModelStats;
 
 use super::tree::ALL_KEYS;
+#[cfg(injected)]
+use crate::injected;
 
 /// The keys dispatched to a sub-model, both ends included; `None` if there are none.
 pub(super) type Interval = Option<(u64, u64)>;
@@ -185,7 +185,7 @@ impl Pending {
 
     fn mark(&self, index: u32, since: MonotonicNs) {
         #[cfg(injected)]
-        if is_injected(Bug::DroppedRetrain) {
+        if injected::DROPPED_RETRAIN.is_injected() {
             return;
         }
         let bit = 1 << (index % 64);

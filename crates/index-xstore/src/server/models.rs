@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
+use farsight_base::injection::assert_found;
 use farsight_base::sync::AtomicU64;
-use farsight_base::sync::injected::{Bug, assert_found};
 use farsight_base::sync::model::{check, thread};
 use farsight_base::{LeafNumber, RegionId};
 use farsight_fabric::Region;
 use farsight_index::{LeafAnswer, LeafFormat, Pairs};
+use farsight_layout::injected;
 
 use super::{ModelStore, XStoreLeaf, XTree};
 
@@ -173,15 +174,15 @@ fn a_range_whose_leaf_is_given_back_stays_whole() {
 
 #[test]
 fn a_sibling_linked_before_it_is_filled_is_found() {
-    assert_found(Bug::LinkedBeforeFilled, || check(3, split_against_readers));
+    assert_found(&injected::LINKED_BEFORE_FILLED, || check(3, split_against_readers));
 }
 
 #[test]
 fn a_value_of_any_incarnation_is_found() {
-    assert_found(Bug::AnyIncarnation, || check(3, compaction_against_readers));
+    assert_found(&injected::ANY_INCARNATION, || check(3, compaction_against_readers));
 }
 
 #[test]
 fn a_copy_without_a_second_look_is_found() {
-    assert_found(Bug::NoSecondLook, || check(3, compaction_against_readers));
+    assert_found(&farsight_base::injected::NO_SECOND_LOOK, || check(3, compaction_against_readers));
 }

@@ -7,11 +7,11 @@
 
 use farsight_base::LeafNumber;
 use farsight_base::sync::Ordering;
-#[cfg(injected)]
-use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_base::words::{begin_write, end_write, next_incarnation};
 
 use super::{IDENTITY_PERMUTATION, LeafWriter, nibble};
+#[cfg(injected)]
+use crate::injected;
 use crate::value::body_place;
 use crate::{HIGH_FENCE_WORD, KEY_LINES, LEAF_SLOTS, LOW_FENCE_WORD, LeafSlot, NEXT_WORD, PERMUTATION_WORD};
 
@@ -112,7 +112,7 @@ impl LeafWriter<'_> {
     pub(super) fn begin_lines(&self) {
         for index in 0..self.geometry.leaf_lines() {
             #[cfg(injected)]
-            if index >= KEY_LINES && is_injected(Bug::OpenedInPart) {
+            if index >= KEY_LINES && injected::OPENED_IN_PART.is_injected() {
                 continue;
             }
             begin_write(self.line(index));
@@ -124,7 +124,7 @@ impl LeafWriter<'_> {
         let own = self.stamp(0).incarnation();
         let incarnation = next_incarnation(own);
         #[cfg(injected)]
-        let incarnation = if is_injected(Bug::IncarnationKept) && own > 0 { own } else { incarnation };
+        let incarnation = if injected::INCARNATION_KEPT.is_injected() && own > 0 { own } else { incarnation };
         for index in 0..self.geometry.leaf_lines() {
             let occupancy = occupancies.get(index).copied().unwrap_or(0);
             let stamp = self.stamp(index).with_incarnation(incarnation).with_occupancy(occupancy);

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 #[cfg(loom)]
-use farsight_base::sync::injected::{Bug, assert_found};
+use farsight_base::injected;
+#[cfg(loom)]
+use farsight_base::injection::assert_found;
 use farsight_base::sync::model::{check, thread};
 use farsight_model::{TrainOptions, train};
 use farsight_protocol::{KeyKind, PoolPlace, RegionInfo, Space, TableDefinition, TableEngine, TableId};
@@ -148,7 +150,7 @@ fn generations_are_swapped_whole() {
 #[cfg(loom)]
 #[test]
 fn each_ordering_of_the_cache_is_needed() {
-    for bug in [Bug::AcquireLoads, Bug::ReleaseStores] {
+    for bug in [&injected::ACQUIRE_LOADS, &injected::RELEASE_STORES] {
         for form in FORMS {
             assert_found(bug, || check(2, move || sub_models_are_seen_written(form)));
         }

@@ -3,8 +3,8 @@
 use farsight_fabric::chained::UnderWay;
 use farsight_fabric::{CostClass, QueuePair};
 use farsight_index::Answers;
-use farsight_layout::{KEY_LINES, with_value_lines};
 
+use super::super::leaf::{KEY_LINES, with_value_lines};
 use super::super::multi_get::{Nowhere, Predicted};
 use super::super::whole_leaves::keys_together;
 use super::super::{Access, BATCH, XClient, XStoreError};
@@ -129,8 +129,8 @@ impl XClient {
         let predicted = Predicted::new(&model, keys, &mut self.refreshes);
         let region = self.cache.region();
         let into = answers.part_mut(first, keys.len());
-        let mut steps = self.scratch.steps(self.cache.geometry(), keys, into, &predicted);
-        let begun = with_value_lines!(self.cache.geometry(), VALUE_LINES => {
+        let mut steps = self.scratch.steps(self.cache.reader(), keys, into, &predicted);
+        let begun = with_value_lines!(self.cache.reader(), VALUE_LINES => {
             UnderWay::begin::<KEY_LINES, VALUE_LINES, Q>(queue, region, keys.len(), &mut steps)
         });
         self.model = Some(model);
@@ -149,8 +149,8 @@ impl XClient {
         let Some(chains) = chains else { return Ok(()) };
         let region = self.cache.region();
         let into = answers.part_mut(first, keys.len());
-        let mut steps = self.scratch.steps(self.cache.geometry(), keys, into, &Nowhere);
-        with_value_lines!(self.cache.geometry(), VALUE_LINES => {
+        let mut steps = self.scratch.steps(self.cache.reader(), keys, into, &Nowhere);
+        with_value_lines!(self.cache.reader(), VALUE_LINES => {
             chains.go_on::<KEY_LINES, VALUE_LINES, Q>(queue, region, &mut steps)?;
         });
         Ok(())
@@ -167,8 +167,8 @@ impl XClient {
     ) -> Result<(), XStoreError> {
         if let Some(chains) = chains {
             let into = answers.part_mut(first, keys.len());
-            let mut steps = self.scratch.steps(self.cache.geometry(), keys, into, &Nowhere);
-            with_value_lines!(self.cache.geometry(), VALUE_LINES => {
+            let mut steps = self.scratch.steps(self.cache.reader(), keys, into, &Nowhere);
+            with_value_lines!(self.cache.reader(), VALUE_LINES => {
                 chains.end::<KEY_LINES, VALUE_LINES, Q>(queue, &mut steps)?;
             });
         }

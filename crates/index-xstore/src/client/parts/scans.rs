@@ -4,13 +4,13 @@
 //! Invariant: the rest of a scan begins where the part that ended had its boundary. So pairs of a scan come
 //! in the order of the parts, none skipped and none twice.
 
-#[cfg(injected)]
-use farsight_base::sync::injected::{Bug, is_injected};
 use farsight_fabric::QueuePair;
 use farsight_index::{Pairs, ScanRequest};
 
 use super::super::XStoreError;
 use super::{Part, XParts};
+#[cfg(injected)]
+use crate::injected;
 
 impl XParts {
     /// The pairs of each of `scans`, in key order, scan after scan.
@@ -32,7 +32,7 @@ impl XParts {
         for _ in 0..self.parts.len() {
             self.scan_shares(queues)?;
             #[cfg(injected)]
-            if is_injected(Bug::ScanEndsWithPart) {
+            if injected::SCAN_ENDS_WITH_PART.is_injected() {
                 break;
             }
             if !self.go_on_at_the_next() {

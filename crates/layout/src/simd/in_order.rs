@@ -15,42 +15,42 @@ use std::arch::x86_64::{
     _mm512_test_epi64_mask,
 };
 
-use crate::words::Line;
+use farsight_base::Line;
 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
-use crate::words::Moves;
+use farsight_base::words::Moves;
 
-/// Slots of a leaf.
-pub const SLOTS: usize = 16;
-/// Lines of a leaf: three of keys, four of values.
-pub const LINES: usize = 7;
+use crate::{LEAF_SLOTS, SHORT_LEAF_LINES};
+
+// The permutations below take sixteen slots, three lines of keys and four of values.
+const _: () = assert!(LEAF_SLOTS == 16 && SHORT_LEAF_LINES == 7);
 
 /// Where things stand in a leaf, as numbers for vector permutations. Each counts in a pair of neighbouring
 /// lines: one pair for the first eight slots, one for the others.
 #[derive(Clone, Copy, Debug)]
-pub struct Places {
+pub(crate) struct Places {
     /// Words of the keys, of lines 0 and 1, then of lines 1 and 2.
-    pub keys: [u64; SLOTS],
+    pub(crate) keys: [u64; LEAF_SLOTS],
     /// Words of the values, of lines 3 and 4, then of lines 5 and 6, as the versions' parts.
-    pub values: [u64; SLOTS],
+    pub(crate) values: [u64; LEAF_SLOTS],
     /// Half words of the versions' low 32 bits.
-    pub versions_low: [u64; SLOTS],
+    pub(crate) versions_low: [u64; LEAF_SLOTS],
     /// Quarter words of the versions' high 16 bits.
-    pub versions_high: [u64; SLOTS],
+    pub(crate) versions_high: [u64; LEAF_SLOTS],
 }
 
 /// Room for what is taken; all of it may be overwritten.
 pub struct Room<'a> {
     /// Keys.
-    pub keys: &'a mut [u64; SLOTS],
+    pub keys: &'a mut [u64; LEAF_SLOTS],
     /// Versions.
-    pub versions: &'a mut [u64; SLOTS],
+    pub versions: &'a mut [u64; LEAF_SLOTS],
     /// Values.
-    pub values: &'a mut [[u8; 8]; SLOTS],
+    pub values: &'a mut [[u8; 8]; LEAF_SLOTS],
 }
 
 /// What came of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// There are no such instructions, or the operator chose narrower ones.
     Unavailable,
     /// The occupied slots do not come first in the permutation, ascending: one was removed, or the
@@ -69,9 +69,9 @@ pub enum Outcome {
 /// `permutation` (four bits each).
 #[inline(always)]
 #[must_use]
-pub fn take(
+pub(crate) fn take(
     places: &Places,
-    lines: &[Line; LINES],
+    lines: &[Line; SHORT_LEAF_LINES],
     occupied: u16,
     permutation: u64,
     from: u64,
@@ -91,7 +91,7 @@ pub fn take(
 /// Means nothing if two of them are equal.
 #[inline]
 #[must_use]
-pub fn order_of(keys: &[u64; SLOTS], occupied: u16) -> u64 {
+pub(crate) fn order_of(keys: &[u64; LEAF_SLOTS], occupied: u16) -> u64 {
     #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
     if Moves::are_widest() {
         // SAFETY: AVX-512F was detected.
@@ -100,8 +100,8 @@ pub fn order_of(keys: &[u64; SLOTS], occupied: u16) -> u64 {
     order_by_words(keys, occupied)
 }
 
-fn order_by_words(keys: &[u64; SLOTS], occupied: u16) -> u64 {
-    let slots = || (0..SLOTS).filter(|slot| occupied >> slot & 1 == 1);
+fn order_by_words(keys: &[u64; LEAF_SLOTS], occupied: u16) -> u64 {
+    let slots = || (0..LEAF_SLOTS).filter(|slot| occupied >> slot & 1 == 1);
     slots().fold(0, |order, slot| {
         let place = slots().filter(|other| keys[*other] < keys[slot]).count();
         order | (slot as u64) << (4 * place)
@@ -111,7 +111,7 @@ fn order_by_words(keys: &[u64; SLOTS], occupied: u16) -> u64 {
 /// [`order_by_words`], all slots side by side: a key's place is how many keys are less.
 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
 #[target_feature(enable = "avx512f")]
-fn order_avx512(keys: &[u64; SLOTS], occupied: u16) -> u64 {
+fn order_avx512(keys: &[u64; LEAF_SLOTS], occupied: u16) -> u64 {
     let is_occupied = [occupied as u8, (occupied >> 8) as u8];
     let all = halves(keys);
     let four = _mm512_set1_epi64(4);
@@ -131,13 +131,13 @@ fn order_avx512(keys: &[u64; SLOTS], occupied: u16) -> u64 {
 }
 
 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
-const SLOT_NUMBERS: [u64; SLOTS] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+const SLOT_NUMBERS: [u64; LEAF_SLOTS] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 
 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
 #[target_feature(enable = "avx512f,avx512bw,popcnt")]
 fn take_avx512(
     places: &Places,
-    lines: &[Line; LINES],
+    lines: &[Line; SHORT_LEAF_LINES],
     occupied: u16,
     permutation: u64,
     from: u64,
@@ -225,7 +225,7 @@ fn bits_at(bits: u16, order: [__m512i; 2]) -> u32 {
 
 /// How far each nibble of a word stands from its end.
 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
-const NIBBLE_SHIFTS: [u64; SLOTS] = [0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60];
+const NIBBLE_SHIFTS: [u64; LEAF_SLOTS] = [0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60];
 
 /// The versions of eight slots: half words and quarter words of two lines, put together.
 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
@@ -256,7 +256,7 @@ fn load(words: &[u64; 8]) -> __m512i {
 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn halves(words: &[u64; SLOTS]) -> [__m512i; 2] {
+fn halves(words: &[u64; LEAF_SLOTS]) -> [__m512i; 2] {
     let (halves, _) = words.as_chunks();
     [load(&halves[0]), load(&halves[1])]
 }
@@ -276,20 +276,21 @@ fn store<Word>(into: &mut [[Word; 8]], words: [__m512i; 2]) {
 
 #[cfg(test)]
 mod tests {
+    use farsight_base::prng::SplitMix64;
+
     use super::*;
-    use crate::prng::SplitMix64;
 
     #[test]
     fn the_order_is_that_of_the_keys() {
         let mut random = SplitMix64::new(3);
         for round in 0..10_000 {
             let bits = 64 - random.below(58) as u32;
-            let mut keys: [u64; SLOTS] = std::array::from_fn(|_| random.next_u64() >> (64 - bits));
+            let mut keys: [u64; LEAF_SLOTS] = std::array::from_fn(|_| random.next_u64() >> (64 - bits));
             if round % 3 == 0 {
                 keys[random.below(16) as usize] = [0, u64::MAX][random.below(2) as usize];
             }
             let occupied = random.next_u64() as u16;
-            let mut slots: Vec<usize> = (0..SLOTS).filter(|slot| occupied >> slot & 1 == 1).collect();
+            let mut slots: Vec<usize> = (0..LEAF_SLOTS).filter(|slot| occupied >> slot & 1 == 1).collect();
             slots.sort_by_key(|slot| keys[*slot]);
             if slots.windows(2).any(|pair| keys[pair[0]] == keys[pair[1]]) {
                 continue;

@@ -1,0 +1,44 @@
+//! Deliberate bugs of this crate.
+
+#[cfg(injected)]
+use crate::Write;
+
+farsight_base::bugs! {
+    /// A pool's lock is taken over without a fence for its holder.
+    STOLEN_UNFENCED = "StolenUnfenced";
+    /// A compute node one of whose operations broke off goes on under its number.
+    NOT_POISONED = "NotPoisoned";
+    /// A pool's lock is released before the WRITEs that were made under it.
+    UNLOCKED_FIRST = "UnlockedFirst";
+    /// A pool's leaf is not READ again behind the lock: what was READ before counts.
+    NO_REREAD_UNDER_LOCK = "NoRereadUnderLock";
+    /// A new image names the leaves of the old one and no other.
+    LEAVES_NOT_CARRIED_OVER = "LeavesNotCarriedOver";
+    /// A trainer takes the lines of the old image before the new one is published.
+    LINES_REUSED_EARLY = "LinesReusedEarly";
+    /// A compute node never fetches another image of a group that it has: that is no bug, but slow.
+    IMAGE_KEPT = "ImageKept";
+    /// A merge leaves the right leaf open.
+    MERGED_UNCLOSED = "MergedUnclosed";
+    /// A leaf that is to be merged is taken over before it is locked.
+    ADOPTED_UNLOCKED = "AdoptedUnlocked";
+    /// A leaf at which a group begins is merged without a look whether it still does.
+    ANCHOR_TAKEN_BLIND = "AnchorTakenBlind";
+    /// What a compute node that has ended left is given back without a look whether anything leads to it.
+    LINKED_FREED = "LinkedFreed";
+    /// An update that is alone in its call leaves the old value under a new version.
+    LONE_UPDATE_LOST = "LoneUpdateLost";
+    /// What is known of a group is taken, changed, and put back, without the lock in between.
+    CHANGED_UNLOCKED = "ChangedUnlocked";
+    /// A group's version is taken behind its content.
+    VERSION_TAKEN_LATE = "VersionTakenLate";
+}
+
+/// The writes of a call, of which a lone one writes `old` if that is given.
+#[cfg(injected)]
+pub(crate) fn with_old_value<'w>(mut writes: Vec<Write<'w>>, old: Option<&'w [u8]>) -> Vec<Write<'w>> {
+    if let (Some(old), [write]) = (old, &mut writes[..]) {
+        write.value = old;
+    }
+    writes
+}

@@ -1,0 +1,20 @@
+//! Deliberate bugs of this crate; those of its leaves are `farsight_layout`'s.
+
+farsight_base::bugs! {
+    /// A client takes a key right of the leaf that it was sent to for absent.
+    NO_SIBLING_STEP = "NoSiblingStep";
+    /// A writer believes a client's hint without a look at the leaf's fences.
+    HINT_TRUSTED = "HintTrusted";
+    /// What a split changes is not trained again.
+    DROPPED_RETRAIN = "DroppedRetrain";
+    /// The model is trained on the leaves' lowest keys instead of their fences.
+    TRAINED_ON_KEYS = "TrainedOnKeys";
+    /// A client never replaces a sub-model that it has.
+    STALE_MODEL_KEPT = "StaleModelKept";
+    /// A client repeats READs for ever instead of asking the server.
+    UNBOUNDED_RETRY = "UnboundedRetry";
+    /// A client follows a sibling wherever it points.
+    BOUNDS_NOT_CHECKED = "BoundsNotChecked";
+    /// A scan that comes to the end of a part takes it for the end of the table.
+    SCAN_ENDS_WITH_PART = "ScanEndsWithPart";
+}
