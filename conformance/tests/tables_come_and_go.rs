@@ -67,7 +67,9 @@ fn many_small_ones<F: FabricUnderTest>(what: &str, store: &PoolStore<F>) {
         (0..TABLES).for_each(|number| client.drop_table(&format!("t{number}")).expect("a drop"));
         // Threads let go of tables when they look next; the allocator keeps what the first round took.
         let first = *first.get_or_insert(Holding { memory_bytes: Holding::now().memory_bytes, ..before });
-        eventually(&format!("{what}: what dropped tables had, round {round}"), || !Holding::now().is_above(first));
+        eventually(&format!("{what}: what dropped tables had, round {round}"), || {
+            !Holding::now().is_above(first)
+        });
     }
 }
 
@@ -78,7 +80,8 @@ fn tables_come_and_go_and_small_ones_are_small() {
         let shm = if rolex { PoolStore::rolex([Shm::new()], TABLE_BYTES) } else { x_store(Shm::new()) };
         many_small_ones(&format!("{engine} over shared memory"), &shm);
         come_and_go(&format!("{engine} over shared memory"), &shm);
-        let tcp = if rolex { PoolStore::rolex([Tcp::default()], TABLE_BYTES) } else { x_store(Tcp::default()) };
+        let tcp =
+            if rolex { PoolStore::rolex([Tcp::default()], TABLE_BYTES) } else { x_store(Tcp::default()) };
         many_small_ones(&format!("{engine} over TCP"), &tcp);
         come_and_go(&format!("{engine} over TCP"), &tcp);
     }

@@ -60,7 +60,9 @@ impl Allowed {
         match error {
             FabricError::Disconnected { .. } => Meaning::Explained,
             FabricError::TimedOut { .. } => explained_if(self.timeouts),
-            FabricError::RegionWithdrawn { .. } | FabricError::UnknownRegion { .. } => explained_if(self.names),
+            FabricError::RegionWithdrawn { .. } | FabricError::UnknownRegion { .. } => {
+                explained_if(self.names)
+            }
             FabricError::Dismissed { .. } if self.fences => Meaning::Fenced,
             _ => Meaning::Wrong,
         }
@@ -100,12 +102,10 @@ impl Allowed {
         match error {
             XStoreError::Fabric(error) => self.fabric(error),
             XStoreError::Decode(_) => explained_if(self.broken_frames),
-            XStoreError::Server(error) => {
-                explained_if(
-                    self.broken_frames && error.code == ErrorCode::BadRequest
-                        || self.names && error.code == ErrorCode::UnknownTable,
-                )
-            }
+            XStoreError::Server(error) => explained_if(
+                self.broken_frames && error.code == ErrorCode::BadRequest
+                    || self.names && error.code == ErrorCode::UnknownTable,
+            ),
             _ => Meaning::Wrong,
         }
     }
@@ -155,9 +155,9 @@ impl Allowed {
         match error {
             ReadError::Engine { source, .. } => self.engine(source),
             ReadError::Reopen { source, .. } => self.opening(source),
-            ReadError::WrongBufferSize { .. }
-            | ReadError::ScanCut { .. }
-            | ReadError::ScanMoved { .. } => Meaning::Wrong,
+            ReadError::WrongBufferSize { .. } | ReadError::ScanCut { .. } | ReadError::ScanMoved { .. } => {
+                Meaning::Wrong
+            }
         }
     }
 

@@ -10,9 +10,7 @@ use std::time::{Duration, Instant};
 use farsight::{Access, Answers, ErrorCode, WriteOperation, WriteOutcome};
 use farsight_base::prng::{SplitMix64, mix};
 use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
-use farsight_client::{
-    CatalogueError, Client, OpenError, ReadError, ScanCursor, Session, Table, WriteError,
-};
+use farsight_client::{CatalogueError, Client, OpenError, ReadError, ScanCursor, Session, Table, WriteError};
 
 use super::pool_store::PoolStore;
 use super::seed::Seed;
@@ -205,7 +203,10 @@ pub fn sessions_follow_a_swap<F: FabricUnderTest>(store: &PoolStore<F>) {
                         .iter()
                         .map(|answer| u64::from_le_bytes(answer.expect("it is stored").0.try_into().unwrap()))
                         .collect();
-                    assert!(lives.windows(2).all(|pair| pair[0] == pair[1]), "a batch of two tables: {lives:?}");
+                    assert!(
+                        lives.windows(2).all(|pair| pair[0] == pair[1]),
+                        "a batch of two tables: {lives:?}"
+                    );
                 }
             });
         }
@@ -314,7 +315,9 @@ fn read_until<F: FabricUnderTest>(
                 assert!(life <= newest, "a value of life {life}, the newest is {newest}");
             }
             Ok(None) => {}
-            Err(error) => assert!(matches!(error, ReadError::Reopen { .. } | ReadError::Engine { .. }), "{error}"),
+            Err(error) => {
+                assert!(matches!(error, ReadError::Reopen { .. } | ReadError::Engine { .. }), "{error}")
+            }
         }
     }
 }

@@ -77,7 +77,8 @@ impl HeapWords {
 /// Whether there are any is the system's choice.
 fn ask_for_huge_pages(first: NonNull<AtomicU64>, small_bytes: usize, length_bytes: usize) {
     #[cfg(all(target_os = "linux", not(miri)))]
-    if let whole_bytes @ 1.. = (length_bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES).saturating_sub(small_bytes) {
+    if let whole_bytes @ 1.. = (length_bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES).saturating_sub(small_bytes)
+    {
         // SAFETY: `small_bytes` are less than the length, so the place lies inside the allocation.
         let begin = unsafe { first.byte_add(small_bytes) };
         // SAFETY: the range lies inside one allocation of the caller's; the advice changes which pages hold

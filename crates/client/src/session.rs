@@ -190,7 +190,10 @@ impl Session {
         for _ in 1..BEGINNINGS_MAX {
             let may_be_gone = match &done {
                 // Whatever else was done is done, in the table that is gone.
-                Ok(()) => !outcomes.is_empty() && outcomes.iter().all(|done| *done == WriteOutcome::Failed(ErrorCode::UnknownTable)),
+                Ok(()) => {
+                    !outcomes.is_empty()
+                        && outcomes.iter().all(|done| *done == WriteOutcome::Failed(ErrorCode::UnknownTable))
+                }
                 Err(error) => outcomes.is_empty() && !error.is_indeterminate(),
             };
             if !may_be_gone || !self.has_moved_in_write(done.as_ref().err(), outcomes)? {

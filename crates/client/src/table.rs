@@ -116,9 +116,7 @@ impl Table {
     /// What it means that the table cannot be opened in this life.
     fn gone(&self, backend: &dyn Backend, error: CatalogueError) -> OpenError {
         match error {
-            CatalogueError::Refused { peer, source }
-                if source.code == ErrorCode::UnknownTable =>
-            {
+            CatalogueError::Refused { peer, source } if source.code == ErrorCode::UnknownTable => {
                 let (was, is) = (self.opened.epoch, backend.epoch());
                 OpenError::TableGone { peer, table: self.name().to_owned(), was, is, source }
             }

@@ -126,7 +126,8 @@ impl Tables {
                 match self.client.training(&table.definition.name) {
                     Ok(training) => self.trained.push(training),
                     // It was dropped or renamed meanwhile: the next list shows it.
-                    Err(CatalogueError::Refused { source, .. }) if source.code == ErrorCode::UnknownTable => {}
+                    Err(CatalogueError::Refused { source, .. }) if source.code == ErrorCode::UnknownTable => {
+                    }
                     Err(error) => return Err(error),
                 }
             }

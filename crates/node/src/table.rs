@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use farsight_base::{ClientId, RegionId};
 use farsight_base::clock::MonotonicNs;
+use farsight_base::{ClientId, RegionId};
 use farsight_fabric::{Region, RegionRights};
 use farsight_layout::pool::BlockGeometry;
 use farsight_layout::{FORMAT_VERSION, Geometry};

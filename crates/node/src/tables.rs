@@ -186,7 +186,8 @@ impl Tables {
             }
             None if place.index == 0 && catalogue.next_id < u32::MAX => Ok(TableId(catalogue.next_id)),
             None if place.index == 0 => {
-                let text = format!("the numbers of tables are used up: cannot make {name:?}. Start the node again");
+                let text =
+                    format!("the numbers of tables are used up: cannot make {name:?}. Start the node again");
                 Err(ServerError::new(ErrorCode::OutOfResources, text))
             }
             _ => {

@@ -183,9 +183,10 @@ impl ControlRequest {
             {
                 refuse(format!("a call gives 1 to {POOL_BLOCKS_MAX} leaves, not {count}"))
             }
-            Self::ForgetTables(tables) if tables.len() > POOL_DROPPED_MAX => {
-                refuse(format!("a call names at most {POOL_DROPPED_MAX} dropped tables, not {}", tables.len()))
-            }
+            Self::ForgetTables(tables) if tables.len() > POOL_DROPPED_MAX => refuse(format!(
+                "a call names at most {POOL_DROPPED_MAX} dropped tables, not {}",
+                tables.len()
+            )),
             Self::Allocate { count: 0, .. } => refuse("no lines were asked for".to_owned()),
             Self::Free { blocks, .. } | Self::Adopt { blocks, .. } | Self::Settle { blocks, .. }
                 if blocks.len() > POOL_BLOCKS_MAX =>

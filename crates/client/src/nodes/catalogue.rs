@@ -6,8 +6,8 @@ use farsight_fabric::{Connection, QueuePair};
 use farsight_layout::pool::BlockGeometry;
 use farsight_layout::{FORMAT_VERSION, Geometry};
 use farsight_protocol::{
-    ControlRequest, NodeStats, PoolPlace, RegionInfo, TableDefinition, TableEngine, TableId, TableInfo, TableLayout,
-    TableStats,
+    ControlRequest, NodeStats, PoolPlace, RegionInfo, TableDefinition, TableEngine, TableId, TableInfo,
+    TableLayout, TableStats,
 };
 use serde::de::DeserializeOwned;
 
@@ -30,6 +30,7 @@ impl<C: Connection> Nodes<C> {
             lines.map_err(|source| CatalogueError::ValueSize { table: table.name.clone(), source })?;
         let (definition, block_lines, format_version) = (table.clone(), lines as u16, FORMAT_VERSION);
         let layout = TableLayout { definition, engine, block_lines, format_version };
+        self.epochs()?;
         self.let_go()?;
         // Room that dropped tables have at nodes that were not told.
         self.tell_dropped()?;

@@ -12,7 +12,8 @@ impl Tables {
         let changing = lock(&self.changing);
         let table = self.open(from)?;
         if from != to && self.find(to).is_some() {
-            let text = format!("table {from:?} cannot be called {to:?}: another table is. Drop it, or swap both");
+            let text =
+                format!("table {from:?} cannot be called {to:?}: another table is. Drop it, or swap both");
             return Err(ServerError::new(ErrorCode::TableExists, text));
         }
         self.change(|catalogue| {
