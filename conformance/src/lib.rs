@@ -5,6 +5,7 @@
 pub mod engine;
 pub mod fabric;
 pub mod fuzz;
+pub mod holding;
 pub mod hostile;
 pub mod litmus;
 pub mod widths;

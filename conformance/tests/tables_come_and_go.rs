@@ -1,9 +1,5 @@
 //! Tables that are made and dropped by the thousand leave nothing behind, and many small ones take little
-//! memory. What is counted is the process's, which is server and client at once, so this program has this test
-//! alone.
-
-#[path = "set_up/holding.rs"]
-mod holding;
+//! memory. The process that is counted is server and client at once, so this program has this test alone.
 
 use farsight::Access;
 use farsight_client::{Client, Session};
@@ -12,8 +8,8 @@ use farsight_conformance::engine::pool_store::PoolStore;
 use farsight_conformance::fabric::FabricUnderTest;
 use farsight_conformance::fabric::shm::Shm;
 use farsight_conformance::fabric::tcp::Tcp;
+use farsight_conformance::holding::Holding;
 use farsight_protocol::WriteOperation;
-use holding::Holding;
 
 /// Rounds before the first count: what is kept for ever is there by then.
 const WARM_UP: usize = 500;

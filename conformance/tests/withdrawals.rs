@@ -1,14 +1,11 @@
 //! Regions that come and go by the thousand leave nothing behind: no descriptor, no mapping, no memory. What
 //! is counted is the process's, so this program has this test alone.
 
-#[path = "set_up/holding.rs"]
-mod holding;
-
 use farsight_conformance::fabric::FabricUnderTest;
 use farsight_conformance::fabric::shm::Shm;
 use farsight_conformance::fabric::tcp::Tcp;
 use farsight_conformance::fabric::withdraw::come_and_go;
-use holding::Holding;
+use farsight_conformance::holding::Holding;
 
 /// Rounds before the first count: what is kept for ever is there by then.
 const WARM_UP: usize = 1_000;

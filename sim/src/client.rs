@@ -526,7 +526,8 @@ impl<C: Cluster> Client<C> {
         }
     }
 
-    /// A server may refuse a write here for four reasons. Its table was dropped. A write that adds a pair may lack room. A write
+    /// A server may refuse a write here for four reasons. Its table was dropped. A write that adds a pair may
+    /// lack room. A write
     /// that stores a value may lack a version. Or a leaf stayed locked as long as a clock says.
     fn check_refusal(&self, operation: WriteOperation, code: ErrorCode) -> Result<(), End> {
         if code == ErrorCode::Contended && self.plan.allowed.contention() == Meaning::Explained {

@@ -2,6 +2,7 @@
 
 import random
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -174,3 +175,42 @@ def test_over_tcp_and_over_shared_memory(tmp_path: Path) -> None:
             values, found = client.table("t", np.uint64).multi_get(np.arange(3000, dtype=np.uint64))
             assert found.sum() == 1000
             assert (values[found] == keys + 1).all()
+
+
+def test_tables_are_dropped_renamed_and_swapped(client: farsight.Client, store: Store) -> None:
+    def make(name: str, value: float) -> farsight.Table:
+        table = client.create_table(name, np.float64, engine=store.engine)
+        table.put_many(np.arange(10), np.full(10, value))
+        return table
+
+    def eventually(reached: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 10
+        while not reached():
+            assert time.monotonic() < deadline, "a session follows its name within a second"
+
+    old, new = make("shop", 1.0), make("shop-new", 2.0)
+    client.swap_tables("shop", "shop-new")
+    eventually(lambda: old.get(3) == 2.0)
+    eventually(lambda: new.get(3) == 1.0)
+    client.rename_table("shop-new", "shop-old")
+    assert {"shop", "shop-old"} <= {info.name for info in client.tables()}
+    client.drop_table("shop-old")
+    client.drop_table("shop")
+
+    def is_gone() -> bool:
+        try:
+            old.get(3)
+        except farsight.ReadError as error:
+            return "dropped or renamed" in str(error)
+        return False
+
+    eventually(is_gone)
+    with pytest.raises(farsight.WriteError, match="dropped or renamed"):
+        old.put(3, 4.0)
+    for change in (
+        lambda: client.drop_table("shop"),
+        lambda: client.rename_table("shop", "other"),
+        lambda: client.swap_tables("shop", "other"),
+    ):
+        with pytest.raises(farsight.TableError, match="no table is called"):
+            change()

@@ -73,6 +73,12 @@ fn refused(result: Result<(), CatalogueError>) -> ErrorCode {
     }
 }
 
+fn drop_all(client: &Client, names: &[&str]) {
+    for name in names {
+        client.drop_table(name).expect("a drop");
+    }
+}
+
 /// Waits until `reached`, as long as a change may take to be heard.
 fn soon(what: &str, mut reached: impl FnMut() -> bool) {
     let begun = Instant::now();
@@ -172,7 +178,7 @@ pub fn a_renamed_table_keeps_its_pairs<F: FabricUnderTest>(store: &PoolStore<F>)
     client.rename_table("to", "to").expect("the same name");
     client.swap_tables("to", "to").expect("the same name");
     assert_eq!(get(&mut new, 1).expect("a get"), Some(1));
-    ["from", "to", "other"].into_iter().for_each(|name| client.drop_table(name).expect("a drop"));
+    drop_all(&client, &["from", "to", "other"]);
 }
 
 /// Two tables change places under readers and writers. Each batch is of one of them, and a second later of
@@ -190,10 +196,10 @@ pub fn sessions_follow_a_swap<F: FabricUnderTest>(store: &PoolStore<F>) {
     let ended = AtomicBool::new(false);
     let swaps = store.subject().rounds(SWAPS);
     std::thread::scope(|scope| {
-        for reader in 0..2 {
-            let (table, ended, seed) = (&tables[reader], &ended, &seed);
+        for (table, reader) in tables.iter().zip(0..) {
+            let (ended, seed) = (&ended, &seed);
             scope.spawn(move || {
-                let mut random = seed.random(reader as u64);
+                let mut random = seed.random(reader);
                 let mut session = session(table);
                 let mut answers = Answers::default();
                 while !ended.load(Ordering::Relaxed) {
@@ -245,7 +251,7 @@ fn after_a_silence(client: &Client, tables: &[Table; 2], mut swaps: u64) {
         assert_eq!(get(session, 1).expect("a get"), Some(life + 10), "written to the other table");
         assert_eq!(get(session, 2).expect("a get"), Some(life));
     }
-    ["one", "two"].into_iter().for_each(|name| client.drop_table(name).expect("a drop"));
+    drop_all(client, &["one", "two"]);
 }
 
 /// Tables of one name come and go under readers, writers, loads and several that drop them. Whatever is read
@@ -292,7 +298,7 @@ pub fn drops_race_with_everything<F: FabricUnderTest + Send + Sync>(store: &Pool
     assert!(left.iter().all(|info| info.definition.name != "racing"), "{left:?}");
 }
 
-/// Reads whatever has the name. Its lives only grow, but for the second in which a session may not have heard.
+/// Reads what has the name, which is never of a life that has not begun.
 fn read_until<F: FabricUnderTest>(
     store: &PoolStore<F>,
     mut random: SplitMix64,
@@ -316,7 +322,7 @@ fn read_until<F: FabricUnderTest>(
             }
             Ok(None) => {}
             Err(error) => {
-                assert!(matches!(error, ReadError::Reopen { .. } | ReadError::Engine { .. }), "{error}")
+                assert!(matches!(error, ReadError::Reopen { .. } | ReadError::Engine { .. }), "{error}");
             }
         }
     }

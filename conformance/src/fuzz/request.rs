@@ -175,7 +175,7 @@ pub(super) fn control(source: &mut Source<'_>) -> ControlRequest {
         20 => ControlRequest::DroppedTables,
         21 => {
             let count = source.below(4) + 1021 * source.below(2);
-            ControlRequest::ForgetTables((0..count).map(|_| TableId(3 + source.byte() as u32)).collect())
+            ControlRequest::ForgetTables((0..count).map(|_| TableId(3 + u32::from(source.byte()))).collect())
         }
         5 => ControlRequest::Allocate { table, space, count: source.below(2000) as u32 },
         6 => {

@@ -11,6 +11,7 @@ mod device;
 mod engine;
 mod hostile;
 mod litmus;
+mod names;
 mod one_sided;
 mod pool;
 mod program;

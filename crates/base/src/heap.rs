@@ -73,8 +73,8 @@ impl HeapWords {
     }
 }
 
-/// Asks for huge pages under the whole ones of this memory from `small_bytes` on, whole huge pages themselves.
-/// Whether there are any is the system's choice.
+/// Asks for huge pages under this memory from `small_bytes` on, a number of whole ones. Whether there are
+/// any is the system's choice.
 fn ask_for_huge_pages(first: NonNull<AtomicU64>, small_bytes: usize, length_bytes: usize) {
     #[cfg(all(target_os = "linux", not(miri)))]
     if let whole_bytes @ 1.. = (length_bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES).saturating_sub(small_bytes)

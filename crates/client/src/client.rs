@@ -80,7 +80,7 @@ impl Client {
     }
 
     /// Drops the table of this name: all that it holds is gone, and its memory, once nobody has it open any
-    /// more. Its sessions, here and elsewhere, fail with [`OpenError::TableGone`](crate::OpenError::TableGone)
+    /// more. Its sessions, wherever they are, fail with [`OpenError::TableGone`](crate::OpenError::TableGone)
     /// within a second, or go on with a table that is made under its name.
     ///
     /// # Errors

@@ -20,8 +20,8 @@ use crate::backend::Backend;
 use crate::injected;
 use crate::{CatalogueError, ClientOptions, OpenError};
 
-/// Beginnings of one call: that many times it may find its connection lost, and no more.
-pub(crate) const BEGINNINGS_MAX: u32 = 3;
+/// Attempts of one call: that many times it may find its connection lost, and no more.
+pub(crate) const ATTEMPTS_MAX: u32 = 3;
 /// The first pause between two attempts; it doubles.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 /// The longest pause.
@@ -107,7 +107,7 @@ impl Shared {
         mut run: impl FnMut(&Arc<dyn Backend>) -> Result<T, E>,
     ) -> Result<T, E> {
         let mut life = self.current();
-        for _ in 1..BEGINNINGS_MAX {
+        for _ in 1..ATTEMPTS_MAX {
             let error = match run(&life) {
                 Ok(done) => return Ok(done),
                 Err(error) => error,

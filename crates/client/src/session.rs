@@ -1,7 +1,7 @@
 //! What one thread reads and writes with.
 //!
-//! Invariant: a session works in one life of its peers at a time, with queue pairs and caches of that life,
-//! and in one table: that to which its name led a second ago or later when the call began.
+//! Invariant: a session works in one life of its peers at a time, with queue pairs and caches of that life.
+//! It works in one table at a time: that to which its name led a second before the call began, or later.
 //!
 //! Protocol of a loss: reads can be repeated, so a read that finds the connection lost asks for the next
 //! life, opens the table there and begins again. A write asks before it sends anything; once something was
@@ -15,7 +15,7 @@ use farsight_index::{Access, Answers, Counters, EngineError, Pairs, ScanRequest,
 use farsight_protocol::{ErrorCode, TableId, WriteOperation, WriteOutcome};
 
 use crate::attached::{LetGo, Operations, Working};
-use crate::reconnect::{BEGINNINGS_MAX, OfFabric};
+use crate::reconnect::{ATTEMPTS_MAX, OfFabric};
 use crate::table::Table;
 use crate::{CatalogueError, OpenError, ReadError, WriteError};
 
@@ -187,7 +187,7 @@ impl Session {
         outcomes.reserve(writes.keys.len());
         self.connect_for_write()?;
         let mut done = self.working.engine.write(writes, outcomes);
-        for _ in 1..BEGINNINGS_MAX {
+        for _ in 1..ATTEMPTS_MAX {
             let may_be_gone = match &done {
                 // Whatever else was done is done, in the table that is gone.
                 Ok(()) => {
@@ -251,18 +251,18 @@ impl Session {
         &mut self,
         mut run: impl FnMut(&mut dyn Operations) -> Result<T, EngineError>,
     ) -> Result<T, ReadError> {
-        let mut beginnings = 1;
+        let mut attempts = 1;
         loop {
             match run(&mut *self.working.engine) {
                 Ok(found) => match self.working.engine.name_changes() {
                     Ok(Some(count)) if count <= self.working.name_changes => return Ok(found),
                     changed => {
-                        if !self.has_moved_in_read(&mut beginnings, changed)? {
+                        if !self.has_moved_in_read(&mut attempts, changed)? {
                             return Ok(found);
                         }
                     }
                 },
-                Err(error) => self.renew_for_read(&mut beginnings, error)?,
+                Err(error) => self.renew_for_read(&mut attempts, error)?,
             }
         }
     }
@@ -271,22 +271,22 @@ impl Session {
     #[cold]
     fn has_moved_in_read(
         &mut self,
-        beginnings: &mut u32,
+        attempts: &mut u32,
         changed: Result<Option<u64>, CatalogueError>,
     ) -> Result<bool, ReadError> {
-        if *beginnings >= BEGINNINGS_MAX && matches!(changed, Ok(Some(_))) {
+        if *attempts >= ATTEMPTS_MAX && matches!(changed, Ok(Some(_))) {
             // It was done in the table to which the name led when it was asked for last, in this very call.
             return Ok(false);
         }
         let moved = changed.map_err(OpenError::from).and_then(|count| self.follow(count));
         match moved {
             Ok(has_moved) => {
-                *beginnings += u32::from(has_moved);
+                *attempts += u32::from(has_moved);
                 Ok(has_moved)
             }
             Err(error) => match error.loss(&*self.working.backend).cloned() {
                 Some(loss) => {
-                    self.renew(beginnings, loss).map_err(|error| self.reopen_for_read(error)).map(|()| true)
+                    self.renew(attempts, loss).map_err(|error| self.reopen_for_read(error)).map(|()| true)
                 }
                 None => Err(self.reopen_for_read(error)),
             },
@@ -294,16 +294,16 @@ impl Session {
     }
 
     #[cold]
-    fn renew_for_read(&mut self, beginnings: &mut u32, error: EngineError) -> Result<(), ReadError> {
+    fn renew_for_read(&mut self, attempts: &mut u32, error: EngineError) -> Result<(), ReadError> {
         if LetGo::is_cause_of(&error) {
-            return self.has_moved_in_read(beginnings, Ok(None)).map(drop);
+            return self.has_moved_in_read(attempts, Ok(None)).map(drop);
         }
         if let Some(loss) = error.loss(&*self.working.backend).cloned() {
-            return self.renew(beginnings, loss).map_err(|error| self.reopen_for_read(error));
+            return self.renew(attempts, loss).map_err(|error| self.reopen_for_read(error));
         }
-        *beginnings += 1;
+        *attempts += 1;
         let moved = self.has_moved_from(Some(&error)).map_err(|error| self.reopen_for_read(error))?;
-        if moved && *beginnings <= BEGINNINGS_MAX {
+        if moved && *attempts <= ATTEMPTS_MAX {
             return Ok(());
         }
         Err(ReadError::Engine { table: self.table.name().to_owned(), source: Box::new(error) })
@@ -332,7 +332,7 @@ impl Session {
     /// Makes sure that what is sent next is not sent over a connection that is known to be lost, nor to a
     /// table that the name has left. A look at two words, if neither is so.
     fn connect_for_write(&mut self) -> Result<(), WriteError> {
-        let mut beginnings = 1;
+        let mut attempts = 1;
         loop {
             let checked = self.working.engine.check().map_err(OpenError::from);
             let changed = checked.and_then(|()| Ok(self.working.engine.name_changes()?));
@@ -340,16 +340,16 @@ impl Session {
                 Ok(Some(count)) if count <= self.working.name_changes => return Ok(()),
                 changed => match changed.and_then(|count| self.follow(count)) {
                     Ok(_) => return Ok(()),
-                    Err(error) => self.renew_for_write(&mut beginnings, error)?,
+                    Err(error) => self.renew_for_write(&mut attempts, error)?,
                 },
             }
         }
     }
 
     #[cold]
-    fn renew_for_write(&mut self, beginnings: &mut u32, error: OpenError) -> Result<(), WriteError> {
+    fn renew_for_write(&mut self, attempts: &mut u32, error: OpenError) -> Result<(), WriteError> {
         let renewed = match error.loss(&*self.working.backend).cloned() {
-            Some(loss) => self.renew(beginnings, loss),
+            Some(loss) => self.renew(attempts, loss),
             None => Err(error),
         };
         renewed.map_err(|error| self.reopen_for_write(error))
@@ -405,10 +405,10 @@ impl Session {
     }
 
     /// Moves to a life with a connection, and opens the table there. Each loss, `loss` the first of them,
-    /// counts as a beginning.
-    fn renew(&mut self, beginnings: &mut u32, mut loss: FabricError) -> Result<(), OpenError> {
-        while *beginnings < BEGINNINGS_MAX {
-            *beginnings += 1;
+    /// counts as an attempt.
+    fn renew(&mut self, attempts: &mut u32, mut loss: FabricError) -> Result<(), OpenError> {
+        while *attempts < ATTEMPTS_MAX {
+            *attempts += 1;
             let backend = self.table.shared().renew(&loss)?;
             match self.table.attach(&backend, self.access, 0) {
                 Ok(working) => {

@@ -170,7 +170,7 @@ impl Client {
         Table::new(self.inner.open_table(name)?)
     }
 
-    /// Drops the table of this name. All that it holds is gone at once, and its memory once nobody has it open
+    /// Drops the table of this name. All that it holds is gone at once, its memory once nobody has it open
     /// any more. Sessions on it, in this program and in others, fail within a second
     /// ([`OpenError::TableGone`](crate::OpenError::TableGone)), unless a table is made under its name.
     ///

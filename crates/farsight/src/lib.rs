@@ -67,8 +67,8 @@
 //! - A [`Scan`] that had begun ends with [`ReadError::ScanCut`] in another epoch of the server, because its
 //!   pairs would be of two. After a loss of nothing but the connection it goes on where it was. A
 //!   [`BulkLoad`] ends.
-//! - A table may be dropped or renamed, or exchange its name with another's ([`Client::swap_tables`]). Sessions
-//!   follow the name. Within a second they go on with the table to which it leads, or fail with
+//! - A table may be dropped or renamed, or exchange its name with another's ([`Client::swap_tables`]).
+//!   Sessions follow the name. Within a second they go on with the table to which it leads, or fail with
 //!   [`OpenError::TableGone`]; each batch is of one table. A scan that had begun ends with
 //!   [`ReadError::ScanMoved`], a [`BulkLoad`] into a dropped table with a refusal.
 //! - A client that its server fenced ([`FabricError::Dismissed`]) or that was forked stays out. One of a

@@ -58,7 +58,7 @@ impl<'a> Material<'a> {
             memory_bytes: options.table_memory_bytes,
             train_options: options.training,
             read_only: options.read_only.as_deref(),
-            given: RefCell::new(prepared.iter().map(|region| region.id()).collect()),
+            given: RefCell::new(prepared.iter().map(Region::id).collect()),
             prepared,
         }
     }

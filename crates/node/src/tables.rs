@@ -6,8 +6,9 @@
 //!
 //! Protocol: changes are serialized, and each raises the *version* when it is done. A worker keeps what the
 //! catalogue held at a version ([`View`]); it looks at the version before each call, and takes no lock while
-//! that stands. Changes after which a name leads elsewhere are counted, and clients are told the count: who
-//! has heard a greater one than when it opened a table asks home for that name again.
+//! that stands. The node counts the changes after which a name
+//! leads elsewhere, and tells its clients the count. A session that has heard a greater one than when it
+//! opened its table asks home for the name again.
 
 mod drop;
 mod rename;

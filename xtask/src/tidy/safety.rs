@@ -85,9 +85,9 @@ fn roots_that_do_not_forbid(tree: &Tree) -> Vec<Violation> {
 }
 
 fn refuses_unsafe_code(attribute: &Attribute, lint: &str) -> bool {
-    let Meta::List(list) = &attribute.meta else { return false };
+    let Meta::List(words) = &attribute.meta else { return false };
     let inner = matches!(attribute.style, AttrStyle::Inner(_));
-    inner && list.path.is_ident(lint) && list.tokens.to_string().contains("unsafe_code")
+    inner && words.path.is_ident(lint) && words.tokens.to_string().contains("unsafe_code")
 }
 
 /// What a use of `unsafe`, which goes on with `rest`, lacks below this comment.

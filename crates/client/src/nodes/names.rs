@@ -1,8 +1,8 @@
 //! Drop, rename and swap: changes of names, which are home's.
 //!
-//! Protocol: home does each at one instant. After a drop the other nodes are told to forget what home has
-//! dropped, be it by this client or by one that ended too early to tell them; then home is told that they
-//! have. Whoever makes a table does so, too.
+//! Protocol: home does each at one instant. After a drop the client tells the other nodes to forget what home
+//! has dropped, and then home that they have. Some of it another client may have dropped, which ended too
+//! early to tell them. A client that makes a table tells them, too.
 
 use farsight_fabric::Connection;
 use farsight_protocol::{ControlRequest, TableId};

@@ -61,7 +61,9 @@ impl Tables {
                 ended.extend(catalogue.by_id.remove(id));
             }
         });
-        ended.into_iter().for_each(|table| withdraw(listeners, table));
+        for table in ended {
+            withdraw(listeners, table);
+        }
     }
 }
 

@@ -8,14 +8,22 @@ const MEMORY_BYTES: usize = 4 << 20;
 
 /// What a process holds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Holding {
-    pub(crate) descriptors: usize,
-    pub(crate) mappings: usize,
-    pub(crate) memory_bytes: usize,
+pub struct Holding {
+    /// Open descriptors.
+    pub descriptors: usize,
+    /// Mappings of memory.
+    pub mappings: usize,
+    /// Bytes of memory that it has touched.
+    pub memory_bytes: usize,
 }
 
 impl Holding {
-    pub(crate) fn now() -> Self {
+    /// What this process holds now.
+    ///
+    /// # Panics
+    /// Without `/proc`.
+    #[must_use]
+    pub fn now() -> Self {
         let text = |path| std::fs::read_to_string(path).expect("/proc");
         let resident =
             text("/proc/self/statm").split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok());
@@ -26,13 +34,19 @@ impl Holding {
         }
     }
 
-    pub(crate) fn is_above(self, before: Self) -> bool {
+    /// True if that is more than `before`, and not only what is under way.
+    #[must_use]
+    pub fn is_above(self, before: Self) -> bool {
         self.descriptors > before.descriptors + UNDER_WAY
             || self.mappings > before.mappings + UNDER_WAY
             || self.memory_bytes > before.memory_bytes + MEMORY_BYTES
     }
 
-    pub(crate) fn assert_not_above(self, before: Self, what: &str) {
+    /// Fails if that is more than `before`; `what` says where.
+    ///
+    /// # Panics
+    /// Then.
+    pub fn assert_not_above(self, before: Self, what: &str) {
         assert!(!self.is_above(before), "{what}: {self:?} after {before:?}");
     }
 }
