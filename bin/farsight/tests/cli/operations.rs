@@ -43,6 +43,27 @@ fn pairs_are_put_got_scanned_and_deleted() {
 }
 
 #[test]
+fn tables_are_dropped_renamed_and_swapped() {
+    let serve = Serve::start();
+    for (table, value) in [("old", "one"), ("new", "two")] {
+        serve.ok(&["create", table]);
+        serve.ok(&["put", table, "1", value]);
+    }
+    assert_eq!(serve.ok(&["rename", "--swap", "old", "new"]), "swapped old and new\n");
+    assert_eq!(serve.ok(&["get", "old", "1"]), "two\n");
+    assert_eq!(serve.ok(&["rename", "new", "older"]), "renamed new to older\n");
+    assert_eq!(serve.ok(&["get", "older", "1"]), "one\n");
+    let taken = serve.run(&["rename", "old", "older"]);
+    assert_eq!(taken.code, Some(1));
+    assert!(taken.error.contains("another table is. Drop it, or swap both"), "{}", taken.error);
+    assert_eq!(serve.ok(&["drop", "older", "old"]), "dropped older\ndropped old\n");
+    let gone = serve.run(&["drop", "old"]);
+    assert_eq!(gone.code, Some(1));
+    assert!(gone.error.contains("no table is called \"old\""), "{}", gone.error);
+    assert_eq!(serve.ok(&["tables", "--json"]), "[]\n");
+}
+
+#[test]
 fn each_kind_of_key_has_its_order_and_its_text() {
     let serve = Serve::start();
     let check = |kind: &str, keys: [&str; 4]| {
@@ -234,7 +255,7 @@ fn doctor_finds_the_server_and_says_what_to_mend() {
 
 #[test]
 fn help_teaches_by_examples() {
-    let commands = "serve get put delete scan create load stats dataset doctor simulate";
+    let commands = "serve get put delete drop rename scan create load stats dataset doctor simulate";
     for command in commands.split(' ') {
         let help = wait(start(program().args([command, "--help"])));
         assert_eq!(help.code, Some(0));
