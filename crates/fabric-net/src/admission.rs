@@ -58,6 +58,9 @@ struct Pending {
     due: Instant,
 }
 
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
+
 /// A connection that has said something, which may be a hello.
 #[derive(Debug)]
 pub struct Newcomer {
@@ -106,6 +109,14 @@ impl Admission {
             reserve: Some(os::wake_descriptor()?),
             accept_at: None,
         })
+    }
+
+    /// Lets peers connect from now on.
+    ///
+    /// # Errors
+    /// The system's: another program may listen there by now.
+    pub fn open(&self) -> std::io::Result<()> {
+        Ok(rustix::net::listen(&self.listener, BACKLOG)?)
     }
 
     /// When something is due.
@@ -277,6 +288,7 @@ mod tests {
             let refusal = |text: String| Writer::new(130).text(&text).packet();
             let options = AdmissionOptions { tls: None, alive: &ALIVE, refusal };
             let mut admission = Admission::new(listener, options, &epoll).expect("an admission");
+            admission.open().expect("a free port");
             admission.pending_max = PENDING;
             Self { epoll, admission }
         }

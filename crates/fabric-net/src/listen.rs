@@ -3,6 +3,8 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
 
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
 /// Why a server cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
@@ -44,7 +46,8 @@ pub enum ListenError {
     },
 }
 
-/// Binds a listener that does not block. In the clear it takes in other machines only if `allow_plaintext`.
+/// Binds a socket that does not block; [`Admission::open`](crate::Admission::open) lets it listen. In the
+/// clear it takes in other machines only if `allow_plaintext`.
 ///
 /// # Errors
 /// [`ListenError`], which names the address and what stands against it.
@@ -57,12 +60,18 @@ pub fn bind(address: &str, is_encrypted: bool, allow_plaintext: bool) -> Result<
     if is_exposed && !allow_plaintext {
         return Err(ListenError::Plaintext { address: resolved });
     }
-    let listener = TcpListener::bind(resolved).map_err(|source| match source.kind() {
+    bind_to(&resolved).map_err(|source| match source.kind() {
         io::ErrorKind::AddrInUse => ListenError::InUse { address: resolved },
         _ => ListenError::System { address: address.to_owned(), step: "binding", source },
-    })?;
-    let step = "setting it up";
-    let failed = |source| ListenError::System { address: address.to_owned(), step, source };
-    listener.set_nonblocking(true).map_err(failed)?;
-    Ok(listener)
+    })
+}
+
+/// A socket at `address` that does not listen yet. A port whose last connections are ending is free.
+fn bind_to(address: &SocketAddr) -> io::Result<TcpListener> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
+    rustix::net::bind(&socket, address)?;
+    Ok(TcpListener::from(socket))
 }

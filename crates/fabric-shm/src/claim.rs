@@ -92,7 +92,7 @@ pub(crate) struct Claim {
 
 impl Claim {
     /// Listens at `path`. `shared` lets other users reach the socket.
-    pub(crate) fn take(path: &Path, shared: bool) -> Result<Self, ListenError> {
+    pub(crate) fn take(path: &Path, shared: bool, opens_later: bool) -> Result<Self, ListenError> {
         let length_bytes = path.as_os_str().len();
         let limit_bytes = socket::PATH_BYTES_MAX;
         let shown = path.display().to_string();
@@ -112,8 +112,16 @@ impl Claim {
         let lock_path = PathBuf::from(lock_path);
         let lock = lock(path, &lock_path)?;
         clear_stale(path)?;
-        let listener = listen(path, shared)?;
-        Ok(Self { path: path.to_owned(), lock_path, listener, _lock: lock })
+        let claim = Self { path: path.to_owned(), lock_path, listener: bind(path, shared)?, _lock: lock };
+        if !opens_later {
+            claim.open().map_err(system(path, "listening"))?;
+        }
+        Ok(claim)
+    }
+
+    /// Lets clients connect from now on.
+    pub(crate) fn open(&self) -> io::Result<()> {
+        Ok(rustix::net::listen(self.listener.as_fd(), BACKLOG)?)
     }
 
     pub(crate) fn listener(&self) -> &OwnedFd {
@@ -217,7 +225,7 @@ fn clear_stale(path: &Path) -> Result<(), ListenError> {
     }
 }
 
-fn listen(path: &Path, shared: bool) -> Result<OwnedFd, ListenError> {
+fn bind(path: &Path, shared: bool) -> Result<OwnedFd, ListenError> {
     let failed = |step: &'static str| move |error: io::Error| system(path, step)(error);
     let listener = socket::new().map_err(failed("making a socket"))?;
     // The mode given to the socket before it is bound is that of its file, from the file's first moment.
@@ -229,6 +237,5 @@ fn listen(path: &Path, shared: bool) -> Result<OwnedFd, ListenError> {
         Err(Errno::ACCESS | Errno::PERM) => return Err(denied(path, path)),
         Err(error) => return Err(failed("binding the socket")(error.into())),
     }
-    rustix::net::listen(listener.as_fd(), BACKLOG).map_err(|error| failed("listening")(error.into()))?;
     Ok(listener)
 }

@@ -74,13 +74,15 @@ pub struct ListenOptions {
     /// The users that may connect. With others than the server's own in it, the socket file is open to all
     /// users and the kernel's word on who connects decides.
     pub allowed_uids: Vec<u32>,
+    /// It accepts clients when it is opened ([`Host::open`](farsight_fabric::Host::open)), and not before.
+    pub opens_later: bool,
 }
 
 impl ListenOptions {
     /// This process's user alone.
     #[must_use]
     pub fn new(format_version: u32) -> Self {
-        Self { format_version, allowed_uids: vec![os::own_uid()] }
+        Self { format_version, allowed_uids: vec![os::own_uid()], opens_later: false }
     }
 }
 
@@ -146,7 +148,7 @@ impl ShmHost {
     pub fn listen(path: impl AsRef<Path>, options: ListenOptions) -> Result<Self, ListenError> {
         let path = path.as_ref();
         let shared = options.allowed_uids.iter().any(|uid| *uid != os::own_uid());
-        let claim = Claim::take(path, shared)?;
+        let claim = Claim::take(path, shared, options.opens_later)?;
         let failed = |step: &'static str| {
             move |source: std::io::Error| ListenError::System {
                 path: path.display().to_string(),
@@ -473,6 +475,13 @@ impl Host for ShmHost {
             }
             self.tell_news(session);
         }
+    }
+
+    fn open(&self) -> Result<(), FabricError> {
+        self.claim.open().map_err(|error| {
+            let what = format!("listening at {}", self.path().display());
+            os::system_error(what, &error, "Is the socket still there?")
+        })
     }
 
     fn open_port(&self) -> Result<ShmPort, FabricError> {

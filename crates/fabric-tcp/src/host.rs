@@ -56,13 +56,21 @@ pub struct ListenOptions {
     pub allow_plaintext: bool,
     /// How workers wait for their clients.
     pub waiting: Waiting,
+    /// It accepts clients when it is opened ([`Host::open`](farsight_fabric::Host::open)), and not before.
+    pub opens_later: bool,
 }
 
 impl ListenOptions {
     /// In the clear, on this machine alone.
     #[must_use]
     pub fn new(format_version: u32) -> Self {
-        Self { format_version, tls: None, allow_plaintext: false, waiting: Waiting::default() }
+        Self {
+            format_version,
+            tls: None,
+            allow_plaintext: false,
+            waiting: Waiting::default(),
+            opens_later: false,
+        }
     }
 }
 
@@ -143,6 +151,9 @@ impl TcpHost {
         os::watch(&epoll, &wake, WAKE_TOKEN).map_err(failed("epoll"))?;
         let admission = AdmissionOptions { tls: options.tls.clone(), alive: &ALIVE, refusal };
         let admission = Admission::new(listener, admission, &epoll).map_err(failed("preparing"))?;
+        if !options.opens_later {
+            admission.open().map_err(failed("listening"))?;
+        }
         let epoch = Epoch(u64::from_le_bytes(os::random().map_err(failed("getrandom"))?));
         Ok(Self {
             address: local,
@@ -352,6 +363,16 @@ impl Host for TcpHost {
     /// Clients read it in the heading of whatever they are answered.
     fn notify(&self, notice: u64) {
         self.regions.notify(notice);
+    }
+
+    fn open(&self) -> Result<(), FabricError> {
+        lock(&self.sessions).admission.open().map_err(|error| {
+            os::system_error(
+                format!("listening at {}", self.address),
+                &error,
+                "Does another server listen there?",
+            )
+        })
     }
 
     fn open_port(&self) -> Result<TcpPort, FabricError> {

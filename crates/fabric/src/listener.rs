@@ -40,6 +40,12 @@ pub trait Listener: Send + Sync {
     /// As [`Host::notify`].
     fn notify(&self, notice: u64);
 
+    /// As [`Host::open`].
+    ///
+    /// # Errors
+    /// As there.
+    fn open(&self) -> Result<(), FabricError>;
+
     /// As [`Host::open_port`].
     ///
     /// # Errors
@@ -101,6 +107,10 @@ impl<H: Host> Listener for H {
 
     fn notify(&self, notice: u64) {
         Host::notify(self, notice);
+    }
+
+    fn open(&self) -> Result<(), FabricError> {
+        Host::open(self)
     }
 
     fn open_port(&self) -> Result<Box<dyn ServerPort>, FabricError> {

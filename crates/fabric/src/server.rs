@@ -121,6 +121,15 @@ pub trait Host: Send + Sync {
     /// ([`QueuePair::notice`](crate::QueuePair::notice)).
     fn notify(&self, notice: u64);
 
+    /// Begins to accept clients, if it was told to wait with that. Until then they are refused by the system,
+    /// at once, as where nobody listens. Free if it accepts them already.
+    ///
+    /// # Errors
+    /// [`FabricError::System`] if another program has taken its place meanwhile.
+    fn open(&self) -> Result<(), FabricError> {
+        Ok(())
+    }
+
     /// The port of a new worker. Clients are spread over the ports that exist when they connect.
     ///
     /// # Errors

@@ -257,6 +257,7 @@ impl ServerBuilder {
         match url {
             ServerUrl::Shm(socket) => {
                 let mut options = farsight_fabric_shm::ListenOptions::new(FORMAT_VERSION);
+                options.opens_later = true;
                 if let Some(allowed_uids) = &self.allowed_uids {
                     options.allowed_uids.clone_from(allowed_uids);
                 }
@@ -264,6 +265,7 @@ impl ServerBuilder {
             }
             ServerUrl::Tcp(endpoint) => {
                 let mut options = farsight_fabric_tcp::ListenOptions::new(FORMAT_VERSION);
+                options.opens_later = true;
                 options.allow_plaintext = self.allow_plaintext;
                 options.tls.clone_from(&self.tls);
                 options.waiting = self.waiting;
@@ -274,6 +276,7 @@ impl ServerBuilder {
             #[cfg(feature = "verbs")]
             ServerUrl::Rdma(endpoint) => {
                 let mut options = farsight_fabric_verbs::ListenOptions::new(FORMAT_VERSION);
+                options.opens_later = true;
                 options.device.clone_from(&self.rdma_device);
                 options.allow_plaintext = self.allow_plaintext;
                 options.tls.clone_from(&self.tls);

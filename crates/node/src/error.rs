@@ -41,6 +41,9 @@ pub enum StartError {
         /// What is needed.
         expected: usize,
     },
+    /// It cannot accept clients.
+    #[error(transparent)]
+    Listen(FabricError),
     /// More memory is to be taken at the start than there is.
     #[error(
         "{wanted_bytes} B of memory are to be taken at the start, and {available_bytes} B are available: take less, or \

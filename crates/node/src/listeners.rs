@@ -78,6 +78,14 @@ impl Listeners {
         Ok(region)
     }
 
+    /// Lets all of them accept clients.
+    ///
+    /// # Errors
+    /// As [`Listener::open`].
+    pub fn open(&self) -> Result<(), FabricError> {
+        self.0.iter().try_for_each(|listener| listener.open())
+    }
+
     /// Gives up a region at all of them, at each whatever the others say.
     ///
     /// # Errors

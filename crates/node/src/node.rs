@@ -56,6 +56,8 @@ impl Node {
         let clock = SystemClock::new();
         let state = NodeState::new(listeners, options, clock.now())?;
         prefault::take(&state, options, taken_bytes)?;
+        // Not before: who connects would wait for what was to be taken first.
+        state.listeners.open().map_err(StartError::Listen)?;
         let wake = {
             let state = Arc::clone(&state);
             move || {

@@ -109,7 +109,7 @@ fn a_user_who_is_not_allowed_is_told_both_uids() {
     let directory = Directory::new();
     let own = rustix::process::geteuid().as_raw();
     let allowed = own + 1;
-    let options = ListenOptions { format_version: FORMAT, allowed_uids: vec![allowed] };
+    let options = ListenOptions { format_version: FORMAT, allowed_uids: vec![allowed], opens_later: false };
     let host = ShmHost::listen(directory.socket(), options).expect("a server");
     let error = std::thread::scope(|scope| {
         let client = scope.spawn(|| connect_error(directory.socket()));

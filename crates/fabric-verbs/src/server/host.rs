@@ -69,13 +69,22 @@ pub struct ListenOptions {
     pub allow_plaintext: bool,
     /// How workers wait for calls.
     pub waiting: Waiting,
+    /// It accepts clients when it is opened ([`Host::open`](farsight_fabric::Host::open)), and not before.
+    pub opens_later: bool,
 }
 
 impl ListenOptions {
     /// The device that fits, for clients on this machine.
     #[must_use]
     pub fn new(format_version: u32) -> Self {
-        Self { format_version, device: None, tls: None, allow_plaintext: false, waiting: Waiting::default() }
+        Self {
+            format_version,
+            device: None,
+            tls: None,
+            allow_plaintext: false,
+            waiting: Waiting::default(),
+            opens_later: false,
+        }
     }
 }
 
@@ -182,6 +191,9 @@ impl VerbsHost {
         let admission = AdmissionOptions { tls: options.tls.clone(), alive: &CONTROL_ALIVE, refusal };
         let admission = Admission::new(listener, admission, &epoll)
             .map_err(failed("Are descriptors left (ulimit -n)?"))?;
+        if !options.opens_later {
+            admission.open().map_err(failed("Does another server listen there?"))?;
+        }
         let epoch = Epoch(u64::from_le_bytes(os::random().map_err(failed("A bug"))?));
         Ok(Self {
             address: bound,
@@ -543,6 +555,16 @@ impl Host for VerbsHost {
             sessions.notice = notice;
             self.tell_all(&mut sessions, |_| Some(FromServer::Notice { number: notice }));
         }
+    }
+
+    fn open(&self) -> Result<(), FabricError> {
+        lock(&self.sessions).admission.open().map_err(|error| {
+            os::system_error(
+                format!("listening at {}", self.address),
+                &error,
+                "Does another server listen there?",
+            )
+        })
     }
 
     fn open_port(&self) -> Result<VerbsPort, FabricError> {

@@ -31,6 +31,31 @@ fn session(url: &ServerUrl) -> Session<u64> {
 }
 
 #[test]
+fn nobody_is_let_in_before_the_memory_is_taken() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("server.sock");
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let urls = [format!("shm://{}", socket.display()).parse().unwrap(), tcp(port)];
+    let mut refused = 0;
+    let starting = builder().listen(tcp(port)).socket(&socket).prefault([MEMORY_BYTES]);
+    let server = starting.start_reporting(|_| {
+        for url in &urls {
+            let asked = std::time::Instant::now();
+            let error = Client::connect(url).err().expect("nobody accepts yet");
+            assert!(asked.elapsed() < Duration::from_secs(1), "{url} let a client wait: {error}");
+            refused += 1;
+        }
+        std::ops::ControlFlow::Continue(())
+    });
+    let server = server.unwrap();
+    assert!(refused >= 2, "it was asked while memory was taken");
+    for url in &urls {
+        session(url).put(1, &[1; 8]).unwrap();
+    }
+    drop(server);
+}
+
+#[test]
 fn clients_of_two_fabrics_share_the_tables() {
     let directory = tempfile::tempdir().unwrap();
     let server = start_on_both(&directory);
