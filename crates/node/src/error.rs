@@ -12,7 +12,7 @@ pub enum StartError {
     /// A number of workers that makes no sense.
     #[error("1 to {WORKERS_MAX} worker threads serve each address, not {got}")]
     Workers {
-        /// The number asked for.
+        /// The number requested.
         got: usize,
     },
     /// A lease that is shorter than a busy machine's pauses, or longer than anybody waits.
@@ -22,13 +22,13 @@ pub enum StartError {
         min: Duration,
         /// The longest.
         max: Duration,
-        /// The one asked for.
+        /// The one requested.
         got: Duration,
     },
     /// A number of listeners that makes no sense.
     #[error("one process listens at 1 to {LISTENERS_MAX} addresses, not {got}")]
     Listeners {
-        /// The number asked for.
+        /// The number requested.
         got: usize,
     },
     /// A fabric whose messages cannot carry one pair.
@@ -55,7 +55,7 @@ pub enum StartError {
         /// What the system can still give.
         available_bytes: u64,
     },
-    /// Whoever starts the server ended it while memory was taken.
+    /// The program that starts the server ended that while memory was taken.
     #[error("the start was ended when {taken_bytes} of {wanted_bytes} B of memory were taken")]
     Ended {
         /// What was taken.

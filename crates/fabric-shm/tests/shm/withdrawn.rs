@@ -60,6 +60,11 @@ fn withdrawn_regions_leave_no_descriptor_and_no_mapping() {
         let connection = connect(&directory.socket());
         let mut queue = connection.open_queue().expect("a queue");
         let mut idle = connection.open_queue().expect("a queue");
+        // An answer to both: the server has nothing more to do for what was opened.
+        let first = server.host.create_region(4096, RegionRights::ReadOnly).expect("a region").id();
+        for queue in [&mut queue, &mut idle] {
+            queue.attach(first).expect("it is there");
+        }
         let held = (descriptor_count(), mapping_count());
         let regions: Vec<_> = (0..200)
             .map(|_| server.host.create_region(4096, RegionRights::ReadOnly).expect("a region").id())
