@@ -50,6 +50,10 @@ pub struct Room<'a> {
 
 /// What came of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(
+    not(all(target_arch = "x86_64", not(any(miri, portable_words)))),
+    expect(dead_code, reason = "without such instructions nothing is taken")
+)]
 pub(crate) enum Outcome {
     /// There are no such instructions, or the operator chose narrower ones.
     Unavailable,
