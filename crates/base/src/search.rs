@@ -182,8 +182,10 @@ mod tests {
     use crate::prng::SplitMix64;
     use crate::sync::AtomicU64;
 
+    type Way = fn(&SharedLine, u64) -> u8;
+
     /// Each way of searching a line that this processor has.
-    fn ways() -> Vec<fn(&SharedLine, u64) -> u8> {
+    fn ways() -> Vec<Way> {
         #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
         let vectors = {
             use crate::vectors::Vectors;
@@ -195,14 +197,13 @@ mod tests {
                 // SAFETY: only taken where AVX-512 is.
                 unsafe { equal_words_in_line_avx512(line, wanted) }.occupied()
             };
-            let avx2: fn(&SharedLine, u64) -> u8 = avx2;
-            let avx512: fn(&SharedLine, u64) -> u8 = avx512;
+            let (avx2, avx512): (Way, Way) = (avx2, avx512);
             let widest = Vectors::widest();
             [(widest >= Vectors::Avx2).then_some(avx2), (widest >= Vectors::Avx512).then_some(avx512)]
         };
         #[cfg(not(all(target_arch = "x86_64", not(any(miri, portable_words)))))]
-        let vectors = [];
-        let all: [fn(&SharedLine, u64) -> u8; 2] = [equal_words_in_line, equal_words_in_line_portable];
+        let vectors: [Option<Way>; 0] = [];
+        let all: [Way; 2] = [equal_words_in_line, equal_words_in_line_portable];
         all.into_iter().chain(vectors.into_iter().flatten()).collect()
     }
 
