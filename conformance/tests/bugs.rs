@@ -87,6 +87,7 @@ fn the_write_that_met_a_bug_is_indeterminate_and_later_ones_are_refused() {
     let table = connect(&socket).create_table::<u64>("t", 8).expect("a table");
     let mut session = table.session(Options::default()).expect("a session");
     session.put(1, b"before..").expect("a put");
+    let mut by_calls = table.session(Options { access: farsight::Access::Rpc }).expect("a session");
     server.is_armed.store(true, Ordering::Relaxed);
     let error = session.put(2, b"the bug.").expect_err("the server met a bug");
     let WriteError::Indeterminate { operation: WriteOperation::Put, entries: 1, source, .. } = &error else {
@@ -102,8 +103,9 @@ fn the_write_that_met_a_bug_is_indeterminate_and_later_ones_are_refused() {
     let WriteError::Engine { source, .. } = &error else { panic!("{error:?}") };
     assert_eq!(code_of(source), ErrorCode::OutOfResources);
     assert_eq!(pairs(), 2, "what is refused is not executed");
-    let mut by_calls = table.session(Options { access: farsight::Access::Rpc }).unwrap();
     assert!(matches!(by_calls.get(1), Err(ReadError::Engine { .. })));
+    let opened = table.session(Options::default()).err().expect("nobody says where the name leads");
+    assert!(farsight::with_causes(&opened).contains(BUG), "{opened:?}");
 }
 
 fn code_of(error: &EngineError) -> ErrorCode {
