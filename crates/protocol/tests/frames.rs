@@ -169,7 +169,7 @@ fn too_many_operations_are_refused_by_number() {
     let mut frame = Vec::new();
     Request::get(&mut frame, TABLE, &keys);
     let error = Request::decode(&frame).unwrap_err();
-    assert_eq!(error.to_string(), "a request's count at byte 4: expected at most 1024, got 1025");
+    assert_eq!(error.to_string(), "a request's count at byte 2: expected at most 1024, got 1025");
 }
 
 #[test]
