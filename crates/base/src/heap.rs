@@ -5,8 +5,12 @@
 //! begin at one, and lie on huge pages where the system grants them. So words read at random cost a walk of
 //! the page table less. Of memory that may stay nearly empty the first huge page is none: it costs what is
 //! written.
+//!
+//! Words that fill a few pages are a mapping of their own. An allocator would clear what it has used before,
+//! all of it and what lies beside it, and would keep what comes back. A mapping costs what is touched, and
+//! ends with its words.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::alloc::Layout;
 use std::ptr::NonNull;
 
 use crate::sync::AtomicU64;
@@ -15,11 +19,14 @@ use crate::{LINE_BYTES, WORDS_PER_LINE};
 /// The unit in which the processor maps huge pages.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 
+/// Bytes of a mapping at least.
+const MAPPED_BYTES_MIN: usize = 32 << 10;
+
 /// A line-aligned piece of the heap as words, zero at first.
 #[derive(Debug)]
 pub struct HeapWords {
-    allocation: NonNull<u8>,
-    layout: Layout,
+    /// Owns the memory of the words.
+    _allocation: Allocation,
     /// Where the first line begins, and how many words there are from it on.
     first: NonNull<AtomicU64>,
     count: usize,
@@ -48,18 +55,14 @@ impl HeapWords {
     fn with_small_pages(line_count: usize, small_bytes: usize) -> Option<Self> {
         let length_bytes = line_count.checked_mul(LINE_BYTES).filter(|bytes| *bytes > 0)?;
         let alignment_bytes = if length_bytes < HUGE_PAGE_BYTES { LINE_BYTES } else { HUGE_PAGE_BYTES };
-        // The allocator leaves memory of its own alignment alone that comes zeroed from the system, and
-        // clears any other by hand. So this allocates as much more, and looks for the first aligned place.
-        let layout = Layout::array::<u8>(length_bytes.checked_add(alignment_bytes)?).ok()?;
-        let layout = layout.align_to(align_of::<AtomicU64>()).ok()?;
-        // SAFETY: the layout's size is not zero, because `length_bytes` is not.
-        let allocation = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        let skipped_bytes = allocation.align_offset(alignment_bytes);
+        // As much more, of which the first aligned place is looked for.
+        let allocation = Allocation::zeroed(length_bytes.checked_add(alignment_bytes)?)?;
+        let skipped_bytes = allocation.first.align_offset(alignment_bytes);
         assert!(skipped_bytes < alignment_bytes, "memory has places of every alignment");
         // SAFETY: the allocation is longer than `skipped_bytes`, which are less than the alignment.
-        let first = unsafe { allocation.byte_add(skipped_bytes) }.cast::<AtomicU64>();
+        let first = unsafe { allocation.first.byte_add(skipped_bytes) }.cast::<AtomicU64>();
         ask_for_huge_pages(first, small_bytes, length_bytes);
-        Some(Self { allocation, layout, first, count: line_count * WORDS_PER_LINE })
+        Some(Self { _allocation: allocation, first, count: line_count * WORDS_PER_LINE })
     }
 
     /// All words.
@@ -71,6 +74,115 @@ impl HeapWords {
         // atomics, and nobody reaches it but through these.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.count) }
     }
+
+    /// Bytes of memory that the words take by now: of those never touched none.
+    #[must_use]
+    pub fn touched_bytes(&self) -> u64 {
+        touched_bytes(self.first.cast(), self.count * size_of::<AtomicU64>()) as u64
+    }
+}
+
+/// Memory of the allocator, or a mapping.
+#[derive(Debug)]
+struct Allocation {
+    first: NonNull<u8>,
+    length_bytes: usize,
+}
+
+impl Allocation {
+    /// So many bytes of zeros, at least one, from a word's boundary on.
+    fn zeroed(length_bytes: usize) -> Option<Self> {
+        let first = if is_mapping(length_bytes) { map(length_bytes) } else { allocate(length_bytes) }?;
+        Some(Self { first, length_bytes })
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        if is_mapping(self.length_bytes) {
+            unmap(self.first, self.length_bytes);
+        } else {
+            let layout = layout_of(self.length_bytes).expect("it was allocated with this layout");
+            // SAFETY: `first` was made with this layout. Nothing refers to it any more: the words that do
+            // live as long as what owns this.
+            unsafe { std::alloc::dealloc(self.first.as_ptr(), layout) };
+        }
+    }
+}
+
+/// True if so many bytes are a mapping of their own.
+fn is_mapping(length_bytes: usize) -> bool {
+    cfg!(all(target_os = "linux", not(miri))) && length_bytes >= MAPPED_BYTES_MIN
+}
+
+fn layout_of(length_bytes: usize) -> Option<Layout> {
+    Layout::from_size_align(length_bytes, align_of::<AtomicU64>()).ok()
+}
+
+fn allocate(length_bytes: usize) -> Option<NonNull<u8>> {
+    let layout = layout_of(length_bytes).filter(|layout| layout.size() > 0)?;
+    // SAFETY: the layout's size is not zero.
+    NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })
+}
+
+/// A private mapping of zeros.
+#[cfg(all(target_os = "linux", not(miri)))]
+fn map(length_bytes: usize) -> Option<NonNull<u8>> {
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping where the kernel finds room: no address of this process's is touched.
+    let first = unsafe { libc::mmap(std::ptr::null_mut(), length_bytes, protection, flags, -1, 0) };
+    NonNull::new(first.cast()).filter(|_| first != libc::MAP_FAILED)
+}
+
+#[cfg(all(target_os = "linux", not(miri)))]
+fn unmap(first: NonNull<u8>, length_bytes: usize) {
+    // SAFETY: the range is a mapping that `map` made, whole. Nothing refers to it any more, as above.
+    let unmapped = unsafe { libc::munmap(first.as_ptr().cast(), length_bytes) };
+    debug_assert_eq!(unmapped, 0, "a mapping of its own can be ended");
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+fn map(_length_bytes: usize) -> Option<NonNull<u8>> {
+    unreachable!("nothing is mapped here")
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+fn unmap(_first: NonNull<u8>, _length_bytes: usize) {
+    unreachable!("nothing is mapped here")
+}
+
+/// How many of these bytes lie on pages that the process has touched; all of them where nobody tells.
+#[cfg(all(target_os = "linux", not(miri)))]
+fn touched_bytes(first: NonNull<u8>, length_bytes: usize) -> usize {
+    /// Pages that are asked about together.
+    const PAGES: usize = 1 << 12;
+    // SAFETY: it looks up a constant of the system.
+    let page_bytes = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+    let (begin, end) = (first.addr().get(), first.addr().get() + length_bytes);
+    let mut is_touched = [0; PAGES];
+    let mut touched_bytes = 0;
+    let mut at = begin - begin % page_bytes;
+    while at < end {
+        let pages = (end - at).div_ceil(page_bytes).min(PAGES);
+        let address = first.as_ptr().with_addr(at);
+        // SAFETY: the call reads no memory. It writes a byte for each of `pages` pages, for which there is
+        // room.
+        let told = unsafe { libc::mincore(address.cast(), pages * page_bytes, is_touched.as_mut_ptr()) };
+        if told != 0 {
+            return length_bytes;
+        }
+        for is_touched in &is_touched[..pages] {
+            let next = at + page_bytes;
+            touched_bytes += usize::from(is_touched & 1) * (next.min(end) - at.max(begin));
+            at = next;
+        }
+    }
+    touched_bytes
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+fn touched_bytes(_first: NonNull<u8>, length_bytes: usize) -> usize {
+    length_bytes
 }
 
 /// Asks for huge pages under this memory from `small_bytes` on, a number of whole ones. Whether there are
@@ -91,13 +203,6 @@ fn ask_for_huge_pages(first: NonNull<AtomicU64>, small_bytes: usize, length_byte
     let _ = (first, small_bytes, length_bytes);
 }
 
-impl Drop for HeapWords {
-    fn drop(&mut self) {
-        // SAFETY: `allocation` was made with this layout, and nothing refers to it any more.
-        unsafe { dealloc(self.allocation.as_ptr(), self.layout) };
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,6 +221,26 @@ mod tests {
             words[words.len() - 1].store(7, Ordering::Relaxed);
             assert_eq!(heap.words()[words.len() - 1].load(Ordering::Relaxed), 7);
         }
+    }
+
+    #[test]
+    fn words_take_the_pages_that_were_touched() {
+        const LINES: usize = 4 * HUGE_PAGE_BYTES / LINE_BYTES;
+        let heap = HeapWords::zeroed_for_growth(LINES).expect("memory");
+        let all_bytes = (LINES * LINE_BYTES) as u64;
+        if heap.touched_bytes() == all_bytes {
+            println!("skipped: nobody tells which pages were touched");
+            return;
+        }
+        assert_eq!(heap.touched_bytes(), 0);
+        heap.words()[0].store(1, Ordering::Relaxed);
+        let first = heap.touched_bytes();
+        assert!(first > 0 && first < HUGE_PAGE_BYTES as u64, "{first} B for a word");
+        heap.words().iter().for_each(|word| word.store(1, Ordering::Relaxed));
+        assert_eq!(heap.touched_bytes(), all_bytes);
+        let few = HeapWords::zeroed(3).expect("memory");
+        few.words()[0].store(1, Ordering::Relaxed);
+        assert!((LINE_BYTES as u64..=3 * LINE_BYTES as u64).contains(&few.touched_bytes()));
     }
 
     #[test]

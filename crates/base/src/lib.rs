@@ -1,5 +1,6 @@
 //! What every layer stands on: shared words and stamped lines, which words equal a key, addresses, and the
-//! clock. Random numbers, reports to the operator, whether this process serves, and who watches writes.
+//! clock. Memory for futures, random numbers, reports to the operator, whether this process serves, and who
+//! watches writes.
 //!
 //! Invariant: memory that another process may write is reached through [`words`] alone. Elsewhere it is a
 //! `&[AtomicU64]`, never a `&[u8]` and never a reference to a plain type.
@@ -13,6 +14,7 @@ pub mod injected;
 #[cfg(any(loom, shuttle, injected))]
 pub mod injection;
 pub mod observe;
+pub mod pinned;
 pub mod prng;
 pub mod report;
 pub mod search;

@@ -28,21 +28,21 @@ pub mod process {
 pub use std::{
     hint::spin_loop,
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
-    sync::{Mutex, MutexGuard, RwLock},
+    sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
 #[cfg(shuttle)]
 pub use shuttle::{
     hint::spin_loop,
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
-    sync::{Mutex, MutexGuard, RwLock},
+    sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
 #[cfg(loom)]
 pub use {
     loom::{
         hint::spin_loop,
-        sync::{Mutex, MutexGuard, RwLock},
+        sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard},
     },
     std::sync::atomic::Ordering,
     weakened::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence},

@@ -15,39 +15,39 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use farsight_fabric::{FabricError, Share};
+use farsight_fabric::FabricError;
+use farsight_fabric_host::{
+    DisconnectReason, FIRST_CONNECTION, Farewell, LISTENER_TOKEN, Quota, TURN, descriptor_limit, os,
+};
 use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
 
-use crate::os::{self, KeepAlive};
+use crate::keep_alive::{KeepAlive, prepare};
+use crate::listen::{ListenError, bind};
 use crate::packets::{Next, Packets};
-use crate::{Ending, Stream, Tls};
+use crate::{Stream, Tls};
 
 /// How long a connection may take to say hello. A client looks for its device in between, which takes a busy
 /// machine a while.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// Connections that have not said hello at any time.
 const PENDING_MAX: usize = 512;
-/// Connections accepted before others have their turn.
-const TURN: usize = 32;
 /// How long no connection is accepted after one could not be.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// Epoll's token of the listener.
-pub const LISTENER_TOKEN: u64 = 0;
-/// The first number, and epoll token, of a connection: below it is room for the host's own.
-const FIRST_CONNECTION: u64 = 2;
 
 /// How connections are admitted.
 #[derive(Clone, Debug)]
 pub struct AdmissionOptions {
     /// With it, only clients with a certificate are let in.
     pub tls: Option<Tls>,
+    /// Takes in other machines in the clear.
+    pub allow_plaintext: bool,
+    /// Connections are refused until [`Admission::open`].
+    pub opens_later: bool,
     /// When a silent peer counts as dead.
     pub alive: &'static KeepAlive,
-    /// The packet of a refusal with this text.
-    pub refusal: fn(String) -> Vec<u8>,
+    /// The packet of a farewell.
+    pub encode: fn(Farewell) -> Vec<u8>,
 }
 
 /// A connection that has not said hello.
@@ -91,31 +91,50 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Of a listener that `epoll` watches from now on as [`LISTENER_TOKEN`]. Every connection is watched
-    /// there, too, until its host takes it for more than a newcomer.
+    /// Listens at `address`, as in `127.0.0.1:7474`; port 0 is one of the system's choice. `epoll` watches
+    /// the listener from now on as [`LISTENER_TOKEN`]. It watches every connection, too, until its host takes
+    /// it for more than a newcomer.
     ///
     /// # Errors
-    /// The system's.
-    pub fn new(listener: TcpListener, options: AdmissionOptions, epoll: &OwnedFd) -> std::io::Result<Self> {
-        os::watch(epoll, &listener, LISTENER_TOKEN)?;
-        let share = Share::new(getrlimit(Resource::Nofile).current, 1).descriptors();
-        Ok(Self {
-            local: listener.local_addr()?,
+    /// [`ListenError`], which names the address and what stands against it.
+    pub fn listen(address: &str, options: AdmissionOptions, epoll: &OwnedFd) -> Result<Self, ListenError> {
+        let listener = bind(address, options.tls.is_some(), options.allow_plaintext)?;
+        let failed = |step| ListenError::of_step(address, step);
+        os::watch(epoll, &listener, LISTENER_TOKEN).map_err(failed("epoll"))?;
+        let admission = Self {
+            local: listener.local_addr().map_err(failed("asking for the address"))?,
             listener,
             options,
             pending: BTreeMap::new(),
-            pending_max: PENDING_MAX.min(share),
+            pending_max: PENDING_MAX.min(Quota::of_limit(1).descriptors()),
             next_connection: FIRST_CONNECTION,
-            reserve: Some(os::wake_descriptor()?),
+            reserve: Some(os::wake_descriptor().map_err(failed("eventfd"))?),
             accept_at: None,
-        })
+        };
+        if !admission.options.opens_later {
+            admission.begin().map_err(failed("listening"))?;
+        }
+        Ok(admission)
+    }
+
+    /// The address at which it listens, with the port that it has.
+    #[must_use]
+    pub fn local_address(&self) -> SocketAddr {
+        self.local
     }
 
     /// Lets peers connect from now on.
     ///
     /// # Errors
-    /// The system's: another program may listen there by now.
-    pub fn open(&self) -> std::io::Result<()> {
+    /// [`FabricError::System`]: another program may listen there by now.
+    pub fn open(&self) -> Result<(), FabricError> {
+        self.begin().map_err(|error| {
+            let remedy = "Does another server listen there?";
+            os::system_error(format!("listening at {}", self.local), &error, remedy)
+        })
+    }
+
+    fn begin(&self) -> std::io::Result<()> {
         Ok(rustix::net::listen(&self.listener, BACKLOG)?)
     }
 
@@ -135,7 +154,7 @@ impl Admission {
             match self.listener.accept() {
                 // A socket that cannot be set up is one that has gone already.
                 Ok((socket, from)) => {
-                    if let Ok(socket) = os::prepare(socket, self.options.alive) {
+                    if let Ok(socket) = prepare(socket, self.options.alive) {
                         self.take_in(epoll, socket, from.ip());
                     }
                 }
@@ -176,7 +195,7 @@ impl Admission {
             }
             Err(error) => {
                 let text = format!("the server cannot watch one more connection: {error}");
-                self.turn_away(epoll, packets, Ending::Refused(text));
+                self.turn_away(epoll, packets, DisconnectReason::Refused(text));
             }
         }
     }
@@ -190,7 +209,7 @@ impl Admission {
         let oldest = self.pending.pop_first();
         let is_dropped = oldest.is_some();
         if let Some((_, oldest)) = oldest {
-            self.turn_away(epoll, oldest.packets, Ending::Refused(text));
+            self.turn_away(epoll, oldest.packets, DisconnectReason::Refused(text));
         }
         is_dropped
     }
@@ -206,35 +225,31 @@ impl Admission {
         let found = match self.pending.get_mut(&connection)?.packets.receive() {
             Ok(Next::Nothing) => return None,
             Ok(Next::Packet(hello)) => Ok(hello),
-            Ok(Next::Unintelligible(error)) => Err(Ending::Refused(error.to_string())),
-            Ok(Next::End) => Err(Ending::Gone),
+            Ok(Next::Unintelligible(error)) => Err(DisconnectReason::Refused(error.to_string())),
+            Ok(Next::End) => Err(DisconnectReason::Gone),
             // It may be a client without a certificate, which is to know.
-            Err(error) => Err(Ending::Refused(format!("the connection failed: {error}"))),
+            Err(error) => Err(DisconnectReason::Refused(format!("the connection failed: {error}"))),
         };
         let Pending { packets, address, .. } = self.pending.remove(&connection)?;
         self.refill_reserve();
         match found {
             Ok(hello) if self.reserve.is_some() => Some(Newcomer { connection, address, packets, hello }),
             Ok(_) => {
-                self.turn_away(epoll, packets, Ending::Refused(no_descriptors()));
+                self.turn_away(epoll, packets, DisconnectReason::Refused(no_descriptors()));
                 None
             }
-            Err(ending) => {
-                self.turn_away(epoll, packets, ending);
+            Err(reason) => {
+                self.turn_away(epoll, packets, reason);
                 None
             }
         }
     }
 
     /// Says why, if there is something to say, and hangs up.
-    pub fn turn_away(&self, epoll: &OwnedFd, mut packets: Packets, ending: Ending) {
-        if let Ending::Refused(text) = ending {
-            // A peer that does not read misses the reason, not the end.
-            let _ = packets.send(&(self.options.refusal)(text));
-        }
+    pub fn turn_away(&self, epoll: &OwnedFd, mut packets: Packets, reason: DisconnectReason) {
         // A forked child may hold the socket open; epoll must forget it all the same.
         let _ = epoll::delete(epoll, packets.socket());
-        os::hang_up(packets.socket());
+        packets.end(reason, self.options.encode);
     }
 
     /// Ends what is late, and accepts again when it is time.
@@ -255,7 +270,7 @@ impl Admission {
 
 /// What is told who finds no descriptor left.
 fn no_descriptors() -> String {
-    let limit = getrlimit(Resource::Nofile).current;
+    let limit = descriptor_limit();
     let limit = limit.map_or_else(String::new, |limit| format!(", now {limit}"));
     format!("the server has no descriptors left: raise its limit (ulimit -n{limit}), or end other clients")
 }
@@ -284,11 +299,10 @@ mod tests {
     impl Scene {
         fn new() -> Self {
             let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll");
-            let listener = crate::bind("127.0.0.1:0", false, false).expect("a listener");
-            let refusal = |text: String| Writer::new(130).text(&text).packet();
-            let options = AdmissionOptions { tls: None, alive: &ALIVE, refusal };
-            let mut admission = Admission::new(listener, options, &epoll).expect("an admission");
-            admission.open().expect("a free port");
+            let encode = |farewell| Writer::new(130).text(&format!("{farewell:?}")).packet();
+            let (tls, allow_plaintext, opens_later) = (None, false, false);
+            let options = AdmissionOptions { tls, allow_plaintext, opens_later, alive: &ALIVE, encode };
+            let mut admission = Admission::listen("127.0.0.1:0", options, &epoll).expect("a free port");
             admission.pending_max = PENDING;
             Self { epoll, admission }
         }

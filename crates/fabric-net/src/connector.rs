@@ -9,8 +9,9 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use farsight_fabric::FabricError;
+use farsight_fabric_host::os;
 
-use crate::os::{self, KeepAlive};
+use crate::keep_alive::{KeepAlive, prepare};
 use crate::packets::{Next, Packets};
 use crate::stream::Stream;
 use crate::tls::Tls;
@@ -141,7 +142,7 @@ impl Connector<'_> {
             return Err(self.timed_out("a connection"));
         }
         let socket = TcpStream::connect_timeout(&server, left).map_err(failed)?;
-        os::prepare(socket, self.alive).map_err(failed)
+        prepare(socket, self.alive).map_err(failed)
     }
 
     /// Says hello on a connected socket. Returns the connection and the server's first packet.

@@ -6,31 +6,28 @@
 //! without a bound.
 //!
 //! Protocol:
-//! 1. A server [`bind`]s, and its [`Admission`] takes connections in up to their hello.
+//! 1. A server's [`Admission`] listens, and takes connections in up to their hello.
 //! 2. A client makes a [`Connector`], which connects and sends its hello as the first [packet](packets) of a
 //!    [`Stream`].
-//! 3. The server compares the hello's magic and versions with its [`Handshake`]. What else packets hold is
-//!    the fabric's matter.
+//! 3. The server compares the hello's magic and versions with its
+//!    [`Handshake`](farsight_fabric_host::Handshake). What else packets hold is the fabric's matter.
 
 #![forbid(unsafe_code)]
 
 mod admission;
 mod connector;
-mod disconnect_queue;
-mod handshake;
+mod keep_alive;
 mod listen;
-pub mod os;
 pub mod packets;
 mod secure;
 mod stream;
 mod tls;
 mod waiting;
 
-pub use admission::{Admission, AdmissionOptions, LISTENER_TOKEN, Newcomer};
+pub use admission::{Admission, AdmissionOptions, Newcomer};
 pub use connector::Connector;
-pub use disconnect_queue::DisconnectQueue;
-pub use handshake::{Ending, Handshake};
-pub use listen::{ListenError, bind};
+pub use keep_alive::KeepAlive;
+pub use listen::ListenError;
 pub use secure::Session;
 pub use stream::{Received, Stream};
 pub use tls::{Tls, TlsError};

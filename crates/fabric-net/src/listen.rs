@@ -46,12 +46,20 @@ pub enum ListenError {
     },
 }
 
+impl ListenError {
+    /// The error of a step that the system refused.
+    pub fn of_step(address: &str, step: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::System { address: address.to_owned(), step, source }
+    }
+}
+
 /// Binds a socket that does not block; [`Admission::open`](crate::Admission::open) lets it listen. In the
 /// clear it takes in other machines only if `allow_plaintext`.
-///
-/// # Errors
-/// [`ListenError`], which names the address and what stands against it.
-pub fn bind(address: &str, is_encrypted: bool, allow_plaintext: bool) -> Result<TcpListener, ListenError> {
+pub(crate) fn bind(
+    address: &str,
+    is_encrypted: bool,
+    allow_plaintext: bool,
+) -> Result<TcpListener, ListenError> {
     let unresolved = |source| ListenError::Address { address: address.to_owned(), source };
     let mut resolved = address.to_socket_addrs().map_err(unresolved)?;
     let none = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");

@@ -12,9 +12,9 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
+use farsight_fabric_host::{DisconnectReason, Farewell, os};
 use rustix::event::PollFlags;
 
-use crate::os;
 use crate::stream::{Received, Stream};
 
 /// Bytes of the longest packet behind its length.
@@ -175,7 +175,7 @@ impl<'p> Reader<'p> {
         self.bytes().map(u64::from_le_bytes)
     }
 
-    /// The rest, mended and cut as a writer would have written it.
+    /// The rest, repaired and cut as a writer would have written it.
     pub fn text(&mut self) -> String {
         let rest = std::mem::take(&mut self.rest);
         cut(&String::from_utf8_lossy(rest)).to_owned()
@@ -284,6 +284,36 @@ impl Packets {
             return Ok(());
         }
         Err(io::Error::other("the peer does not read what it is sent"))
+    }
+
+    /// The next packet that a client sends; `None` if there is none now.
+    ///
+    /// # Errors
+    /// Why the client has to go.
+    pub fn next_question(&mut self) -> Result<Option<Vec<u8>>, DisconnectReason> {
+        match self.receive() {
+            Ok(Next::Packet(packet)) => Ok(Some(packet)),
+            Ok(Next::Nothing) => Ok(None),
+            Ok(Next::Unintelligible(error)) => Err(DisconnectReason::Dismissed(error.to_string())),
+            Ok(Next::End) | Err(_) => Err(DisconnectReason::Gone),
+        }
+    }
+
+    /// Answers a client.
+    ///
+    /// # Errors
+    /// A client that does not read its answers is gone.
+    pub fn tell(&mut self, packet: &[u8]) -> Result<(), DisconnectReason> {
+        self.send(packet).map_err(|_| DisconnectReason::Gone)
+    }
+
+    /// Tells a client why it ends, if there is something to tell, and hangs up.
+    pub fn end(&mut self, reason: DisconnectReason, encode: impl FnOnce(Farewell) -> Vec<u8>) {
+        if let Some(farewell) = reason.farewell() {
+            // A client that does not read misses the reason, not the end.
+            let _ = self.send(&encode(farewell));
+        }
+        os::hang_up(self.socket());
     }
 
     /// The stream, if nothing of a further packet has arrived.

@@ -2,9 +2,11 @@
 //!
 //! Invariant: a region is mapped once a connection. It leaves the table when it is withdrawn, or when the
 //! last queue pair that has it detaches it. Its mapping ends with the last queue pair that keeps it. One that
-//! ends without detaching leaves it mapped, for the next.
+//! ends without detaching leaves it mapped, for the next. When the link has ended the table gives all memory
+//! and all descriptors back, whatever queue pairs keep.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,9 +14,11 @@ use farsight_base::RegionId;
 use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_fabric::RegionRights;
 
+use crate::extents::Extents;
 use crate::huge_pages::{HugePages, mapped_bytes};
 use crate::known_region::KnownRegion;
-use crate::mapping::SharedWords;
+use crate::mapping::{Mapping, PAGE_BYTES, SharedWords};
+use crate::memory;
 
 /// What the queue pairs that have a region share with the table; each has it while it has the region.
 #[derive(Default, Debug)]
@@ -39,19 +43,64 @@ impl Hold {
 pub(crate) struct AttachedRegion {
     words: SharedWords,
     rights: RegionRights,
-    file: OwnedFd,
+    files: Extents,
     huge_pages: HugePages,
     hold: Arc<Hold>,
 }
 
 impl AttachedRegion {
-    pub(crate) fn new(words: SharedWords, rights: RegionRights, file: OwnedFd) -> Self {
-        Self { words, rights, file, huge_pages: HugePages::default(), hold: Arc::default() }
+    /// One that reads as zeros, until files are mapped.
+    pub(crate) fn new(mapping: Mapping, rights: RegionRights) -> Self {
+        let words = SharedWords::new(Arc::new(mapping));
+        Self {
+            words,
+            rights,
+            files: Extents::default(),
+            huge_pages: HugePages::default(),
+            hold: Arc::default(),
+        }
+    }
+
+    /// Bytes that lie on files.
+    pub(crate) fn grown_bytes(&self) -> u64 {
+        self.files.grown_bytes()
+    }
+
+    /// Bytes that it may come to have.
+    pub(crate) fn length_bytes(&self) -> u64 {
+        self.words.words().len() as u64 * 8
+    }
+
+    /// Maps the file that the server sent as the next one, of so many bytes.
+    pub(crate) fn map_next(&self, file: OwnedFd, length_bytes: u64) -> io::Result<()> {
+        let (grown_bytes, most_bytes) = (self.grown_bytes(), self.length_bytes());
+        let fits = length_bytes > 0 && length_bytes <= most_bytes - grown_bytes;
+        let Some(mapping) =
+            self.words.mapping().filter(|_| fits && length_bytes.is_multiple_of(PAGE_BYTES as u64))
+        else {
+            let text = format!("a file of {length_bytes} B behind {grown_bytes} of {most_bytes} B");
+            return Err(io::Error::other(text));
+        };
+        self.files.grow(grown_bytes + length_bytes, |begin_bytes| {
+            let place = (&**mapping, begin_bytes as usize);
+            memory::open_at(file.as_fd(), place, length_bytes as usize, self.rights)?;
+            Ok((file, length_bytes))
+        })
+    }
+
+    fn vacate(&self) {
+        let Some(mapping) = self.words.mapping() else { return };
+        self.huge_pages.end(mapping, || {
+            // Without room for one more mapping the memory stays until the last queue pair goes.
+            let _ = mapping.vacate();
+        });
     }
 
     /// For a queue pair.
     fn known(&self) -> KnownRegion {
-        KnownRegion::new(self.words.clone(), self.rights, Arc::clone(&self.hold))
+        let known = KnownRegion::new(self.words.clone(), self.rights, Arc::clone(&self.hold));
+        known.grow_to(self.grown_bytes());
+        known
     }
 }
 
@@ -82,6 +131,18 @@ impl Attachments {
         Ok(known)
     }
 
+    /// Bytes of the region that lie on files, after `fetch` has mapped what has come since. `None` if it is
+    /// not there. A withdrawal meanwhile waits.
+    pub(crate) fn grow<E>(
+        &self,
+        region: RegionId,
+        fetch: impl FnOnce(&AttachedRegion) -> Result<(), E>,
+    ) -> Option<Result<u64, E>> {
+        let regions = self.lock();
+        let attached = regions.get(&region)?;
+        Some(fetch(attached).map(|()| attached.grown_bytes()))
+    }
+
     /// Takes back what a queue pair had.
     pub(crate) fn detach(&self, region: RegionId, known: KnownRegion) {
         let mut regions = self.lock();
@@ -95,9 +156,20 @@ impl Attachments {
 
     /// Forgets a region that the server has withdrawn. True if there was one: queue pairs are to be told.
     pub(crate) fn withdraw(&self, region: RegionId) -> bool {
-        let Some(attached) = self.lock().remove(&region) else { return false };
+        let mut regions = self.lock();
+        let Some(attached) = regions.remove(&region) else { return false };
+        // Before the lock is free: who does not find it in the table finds the mark.
         attached.hold.withdraw();
         true
+    }
+
+    /// Gives the memory of all regions back, although queue pairs still have them: their words read as zeros.
+    /// The link has ended, and no doorbell changes memory any more.
+    pub(crate) fn vacate(&self) {
+        let regions = std::mem::take(&mut *self.lock());
+        for region in regions.values() {
+            region.vacate();
+        }
     }
 
     fn all(&self) -> Vec<Arc<AttachedRegion>> {
@@ -107,7 +179,7 @@ impl Attachments {
     pub(crate) fn collapse_to_huge_pages(&self) -> u64 {
         let collapse = |region: Arc<AttachedRegion>| {
             let mapping = region.words.mapping();
-            mapping.map_or(0, |mapping| region.huge_pages.collapse(mapping, region.file.as_fd(), u64::MAX))
+            mapping.map_or(0, |mapping| region.huge_pages.collapse(mapping, &region.files, u64::MAX))
         };
         self.all().into_iter().map(collapse).sum()
     }

@@ -53,7 +53,7 @@ pub(crate) enum Woken {
 impl Calls {
     pub(crate) fn new(file: BorrowedFd<'_>, wakes: OwnedFd) -> io::Result<Self> {
         const PAGE_BYTES: usize = 4096;
-        let mapping = memory::open(file, ring::FILE_BYTES as u64, RegionRights::ReadWrite, PAGE_BYTES)?;
+        let mapping = memory::open(file, ring::FILE_BYTES, RegionRights::ReadWrite, PAGE_BYTES)?;
         let memory = SharedWords::new(Arc::new(mapping));
         Ok(Self {
             requests: Producer::new(memory.clone(), ring::REQUESTS),
@@ -152,7 +152,7 @@ impl Calls {
 
     fn sleep(&mut self, link: BorrowedFd<'_>, timeout: Duration) -> io::Result<Woken> {
         let wakes = (self.wakes.as_fd(), PollFlags::IN | PollFlags::RDHUP);
-        let block = || os::poll([wakes, (link, PollFlags::RDHUP)], Some(timeout));
+        let block = || os::poll([wakes, (link, PollFlags::RDHUP)], timeout);
         let shown = ring::sleep(std::iter::once(&self.own_sleep), || self.replies.is_ready(), block);
         let Some(shown) = shown else { return Ok(Woken::Perhaps) };
         let [wakes, link] = shown?;

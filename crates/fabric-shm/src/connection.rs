@@ -159,6 +159,7 @@ impl Drop for ShmConnection {
         self.link.end("this process closed the connection");
         // A watcher that panicked has nothing left to say.
         let _ = watcher.join();
+        self.link.vacate();
     }
 }
 

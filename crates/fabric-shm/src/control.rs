@@ -6,6 +6,9 @@
 //!
 //! Protocol: the client opens with [`FromClient::Hello`]; the server answers [`FromServer::Welcome`], or
 //! [`FromServer::Refusal`] and closes. Afterwards the client asks one thing at a time and is answered.
+//! A region comes file by file: a client says how many bytes it has of it, and gets the file behind those.
+//! One that has all that there is gets none.
+//!
 //! Unasked the server sends only [`FromServer::Goodbye`] when it stops, or [`FromServer::Dismissal`] to a
 //! client that it wants nothing more of, before it closes. While a client goes on it is told of
 //! [`FromServer::Withdrawn`] and [`FromServer::Notice`], over a socket of its own that the welcome brings.
@@ -15,11 +18,11 @@
 //! |---|---|---|
 //! | 1 | Hello | magic u64, fabric version u32, format version u32, pid u32, serves memory u32 (0, 1) |
 //! | 2 | OpenQueue | none |
-//! | 3 | Attach | region u32 |
+//! | 3 | Attach | region u32, from u64: bytes of it that the client has |
 //! | 129 | Welcome (news socket) | epoch u64, client u64, server pid u32, notice u64 |
 //! | 130 | Refusal | text |
 //! | 131 | QueueOpened (memory file, wake socket) | file length u64 |
-//! | 132 | Attached (memory file) | region u32, rights u32, length u64 |
+//! | 132 | Attached (memory file, if there is one) | region u32, rights u32, length u64, file length u64 |
 //! | 133 | NoSuchRegion | region u32 |
 //! | 134 | Goodbye | text |
 //! | 135 | Failed | text |
@@ -33,7 +36,7 @@ use farsight_fabric::RegionRights;
 /// Opens every Hello: "FARSHM" and two zero bytes.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FARSHM\0\0");
 /// Version of the control messages and rings.
-pub(crate) const FABRIC_VERSION: u32 = 3;
+pub(crate) const FABRIC_VERSION: u32 = 4;
 /// Bytes of the longest message.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 1024;
 const TEXT_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 4;
@@ -43,7 +46,7 @@ const TEXT_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 4;
 pub(crate) enum FromClient {
     Hello { magic: u64, fabric_version: u32, format_version: u32, pid: u32, serves: bool },
     OpenQueue,
-    Attach { region: RegionId },
+    Attach { region: RegionId, from_bytes: u64 },
 }
 
 /// What a server says.
@@ -52,7 +55,7 @@ pub(crate) enum FromServer {
     Welcome { epoch: u64, client: u64, server_pid: u32, notice: u64 },
     Refusal { text: String },
     QueueOpened { file_bytes: u64 },
-    Attached { region: RegionId, rights: RegionRights, length_bytes: u64 },
+    Attached { region: RegionId, rights: RegionRights, length_bytes: u64, file_bytes: u64 },
     NoSuchRegion { region: RegionId },
     Goodbye { text: String },
     Failed { text: String },
@@ -89,9 +92,10 @@ impl FromClient {
                 bytes.extend(u32::from(serves).to_le_bytes());
             }
             Self::OpenQueue => bytes.extend(2_u32.to_le_bytes()),
-            Self::Attach { region } => {
+            Self::Attach { region, from_bytes } => {
                 bytes.extend(3_u32.to_le_bytes());
                 bytes.extend(region.0.to_le_bytes());
+                bytes.extend(from_bytes.to_le_bytes());
             }
         }
         bytes
@@ -108,7 +112,7 @@ impl FromClient {
                 serves: fields.flag()?,
             },
             2 => Self::OpenQueue,
-            3 => Self::Attach { region: RegionId(fields.u32()?) },
+            3 => Self::Attach { region: RegionId(fields.u32()?), from_bytes: fields.u64()? },
             kind => return Err(Unintelligible::Kind { kind }),
         };
         fields.end()?;
@@ -132,11 +136,12 @@ impl FromServer {
                 bytes.extend(131_u32.to_le_bytes());
                 bytes.extend(file_bytes.to_le_bytes());
             }
-            Self::Attached { region, rights, length_bytes } => {
+            Self::Attached { region, rights, length_bytes, file_bytes } => {
                 bytes.extend(132_u32.to_le_bytes());
                 bytes.extend(region.0.to_le_bytes());
                 bytes.extend(encode_rights(*rights).to_le_bytes());
                 bytes.extend(length_bytes.to_le_bytes());
+                bytes.extend(file_bytes.to_le_bytes());
             }
             Self::NoSuchRegion { region } => {
                 bytes.extend(133_u32.to_le_bytes());
@@ -172,6 +177,7 @@ impl FromServer {
                 region: RegionId(fields.u32()?),
                 rights: decode_rights(fields.u32()?)?,
                 length_bytes: fields.u64()?,
+                file_bytes: fields.u64()?,
             },
             133 => Self::NoSuchRegion { region: RegionId(fields.u32()?) },
             134 => Self::Goodbye { text: fields.text() },
@@ -264,7 +270,7 @@ mod tests {
             FromClient::Hello { magic: MAGIC, fabric_version: 1, format_version: 7, pid: 99, serves: false },
             FromClient::Hello { magic: MAGIC, fabric_version: 2, format_version: 7, pid: 99, serves: true },
             FromClient::OpenQueue,
-            FromClient::Attach { region: RegionId(u32::MAX) },
+            FromClient::Attach { region: RegionId(u32::MAX), from_bytes: 1 << 40 },
         ]
     }
 
@@ -274,8 +280,8 @@ mod tests {
             FromServer::Welcome { epoch: u64::MAX, client: 1, server_pid: 2, notice: 9 },
             FromServer::Refusal { text: "no".into() },
             FromServer::QueueOpened { file_bytes: 5 },
-            FromServer::Attached { region, rights: RegionRights::ReadOnly, length_bytes: 8 },
-            FromServer::Attached { region, rights: RegionRights::ReadWrite, length_bytes: 8 },
+            FromServer::Attached { region, rights: RegionRights::ReadOnly, length_bytes: 8, file_bytes: 8 },
+            FromServer::Attached { region, rights: RegionRights::ReadWrite, length_bytes: 8, file_bytes: 0 },
             FromServer::NoSuchRegion { region },
             FromServer::Goodbye { text: String::new() },
             FromServer::Failed { text: "ä".repeat(30) },

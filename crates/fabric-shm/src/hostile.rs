@@ -8,18 +8,19 @@ mod ring_target;
 use std::os::fd::{AsFd, OwnedFd};
 
 use farsight_base::{ClientId, Epoch, RegionId};
+use farsight_fabric_host::{DisconnectReason, Handshake, Session as _};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 
 use crate::control::{FABRIC_VERSION, FromClient, FromServer, MAGIC, MESSAGE_BYTES_MAX};
 use crate::os;
-use crate::session::{Ending, Handshake, Session};
+use crate::session::Session;
 use crate::socket::{self, Packet};
 
 pub use ring_target::{ring, ring_seeds};
 
 const FORMAT: u32 = 7;
 
-/// A packet that decodes as a message is the one that the message encodes to; texts are mended once.
+/// A packet that decodes as a message is the one that the message encodes to; texts are repaired once.
 pub fn control(data: &[u8]) {
     if let Ok(message) = FromClient::decode(data) {
         assert_eq!(message.encode(), data, "{message:?}");
@@ -53,7 +54,7 @@ pub fn control_seeds() -> Vec<Vec<u8>> {
         FromServer::Welcome { epoch: 5, client: 1, server_pid: 2, notice: 4 },
         FromServer::Refusal { text: "no".into() },
         FromServer::QueueOpened { file_bytes: 5 },
-        FromServer::Attached { region, rights, length_bytes: 8 },
+        FromServer::Attached { region, rights, length_bytes: 8, file_bytes: 8 },
         FromServer::NoSuchRegion { region },
         FromServer::Goodbye { text: "grüße".into() },
         FromServer::Failed { text: String::new() },
@@ -72,7 +73,7 @@ fn from_client() -> [FromClient; 3] {
         pid: std::process::id(),
         serves: false,
     };
-    [hello, FromClient::OpenQueue, FromClient::Attach { region: RegionId(3) }]
+    [hello, FromClient::OpenQueue, FromClient::Attach { region: RegionId(3), from_bytes: 0 }]
 }
 
 /// A session that is sent any packets, cut from `data` by their length bytes. It takes one good hello, then
@@ -81,8 +82,9 @@ pub fn handshake(data: &[u8]) {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (server, client) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("sockets");
-    let handshake = Handshake { epoch: Epoch(9), format_version: FORMAT, allowed_uids: vec![os::own_uid()] };
-    let mut session = Session::accept(ClientId(1), server, &handshake).expect("this user is let in");
+    let handshake =
+        Handshake { epoch: Epoch(9), magic: MAGIC, fabric_version: FABRIC_VERSION, format_version: FORMAT };
+    let mut session = Session::accept(ClientId(1), server, &[os::own_uid()]).expect("this user is let in");
     let mut greeted = false;
     for packet in packets(data) {
         if packet.is_empty() {
@@ -99,10 +101,10 @@ pub fn handshake(data: &[u8]) {
                 greeted = true;
             }
             (Ok(Some(question)), Ok(sent)) if greeted => assert_eq!(question, sent),
-            (Err(ending), decoded) => {
-                assert!(greeted || !is_hello, "a good hello ended its client: {ending:?}");
-                assert!(!matches!(decoded, Ok(FromClient::OpenQueue)) || !greeted, "{ending:?}");
-                return check_farewell(session, ending, &client);
+            (Err(reason), decoded) => {
+                assert!(greeted || !is_hello, "a good hello ended its client: {reason:?}");
+                assert!(!matches!(decoded, Ok(FromClient::OpenQueue)) || !greeted, "{reason:?}");
+                return check_farewell(session, reason, &client);
             }
             (outcome, decoded) => panic!("{decoded:?}, greeted {greeted}, came to {outcome:?}"),
         }
@@ -110,9 +112,9 @@ pub fn handshake(data: &[u8]) {
 }
 
 /// The client is told why, and sees the end.
-fn check_farewell(session: Session, ending: Ending, client: &OwnedFd) {
-    let has_words = !matches!(ending, Ending::Gone);
-    session.end(ending);
+fn check_farewell(session: Session, reason: DisconnectReason, client: &OwnedFd) {
+    let has_words = !matches!(reason, DisconnectReason::Gone);
+    session.end(reason);
     if has_words {
         let farewell = receive(client).expect("a farewell");
         assert!(

@@ -7,14 +7,12 @@
 //! `MADV_HUGEPAGE` does nothing for memory files where `shmem_enabled` is `never`, the kernel's default;
 //! `MADV_COLLAPSE` works regardless, on read-only maps too, but on populated pieces only.
 
-use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use farsight_base::sync::Ordering;
-use rustix::fs::SeekFrom;
-use rustix::io::Errno;
 
+use crate::extents::Extents;
 use crate::mapping::{HUGE_PAGE_BYTES, Mapping};
 
 /// Tries for one piece: a page that is locked or isolated at the moment gives EAGAIN.
@@ -58,8 +56,15 @@ impl Pieces {
 }
 
 impl HugePages {
+    /// Collapses nothing any more, while and after `vacate` takes the pages away.
+    pub(crate) fn end(&self, mapping: &Mapping, vacate: impl FnOnce()) {
+        let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
+        pieces.done = vec![true; mapping.words().len() * 8 / HUGE_PAGE_BYTES];
+        vacate();
+    }
+
     /// Collapses every populated piece that begins below `used_bytes`. Returns the bytes collapsed so far.
-    pub(crate) fn collapse(&self, mapping: &Mapping, file: BorrowedFd<'_>, used_bytes: u64) -> u64 {
+    pub(crate) fn collapse(&self, mapping: &Mapping, files: &Extents, used_bytes: u64) -> u64 {
         let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
         let words = mapping.words();
         pieces.done.resize(words.len() * 8 / HUGE_PAGE_BYTES, false);
@@ -71,7 +76,7 @@ impl HugePages {
             if pieces.done[piece] {
                 continue;
             }
-            let Some(populated_byte) = first_data(file, piece) else { continue };
+            let Some(populated_byte) = files.first_data(piece) else { continue };
             // The page table must know the piece: touch it. Relaxed: the value is of no interest, but a load
             // without any use may be left out.
             std::hint::black_box(words[populated_byte / 8].load(Ordering::Relaxed));
@@ -93,19 +98,6 @@ impl HugePages {
 
 fn collapse_piece(mapping: &Mapping, piece: usize) -> bool {
     (0..TRIES).any(|_| mapping.collapse(piece).is_ok())
-}
-
-/// The first populated byte of a piece, if it has any: collapsing a hole would only spend memory.
-fn first_data(file: BorrowedFd<'_>, piece: usize) -> Option<usize> {
-    let start_bytes = piece * HUGE_PAGE_BYTES;
-    let found = match rustix::fs::seek(file, SeekFrom::Data(start_bytes as u64)) {
-        Ok(found) => usize::try_from(found).ok()?,
-        // No data from here on.
-        Err(Errno::NXIO) => return None,
-        // A kernel without the call: try the piece all the same.
-        Err(_) => start_bytes,
-    };
-    (found < start_bytes + HUGE_PAGE_BYTES).then_some(found)
 }
 
 /// Bytes of the mapping that the kernel maps by huge pages now.

@@ -6,6 +6,7 @@
 //! Protocol: a region that is withdrawn stays known, without words, until it is detached: a verb that names
 //! it is told so.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use farsight_base::sync::AtomicU64;
@@ -18,6 +19,8 @@ use crate::mapping::SharedWords;
 #[derive(Debug)]
 pub(crate) struct KnownRegion {
     words: SharedWords,
+    /// Words that lie on files, as far as this queue pair knows.
+    grown: Cell<usize>,
     /// `None` once it is withdrawn.
     hold: Option<Arc<Hold>>,
     rights: RegionRights,
@@ -25,19 +28,36 @@ pub(crate) struct KnownRegion {
 
 impl Default for KnownRegion {
     fn default() -> Self {
-        Self { words: SharedWords::none(), hold: None, rights: RegionRights::ReadOnly }
+        Self { words: SharedWords::none(), grown: Cell::new(0), hold: None, rights: RegionRights::ReadOnly }
     }
 }
 
 impl KnownRegion {
     pub(crate) fn new(words: SharedWords, rights: RegionRights, hold: Arc<Hold>) -> Self {
-        Self { words, hold: Some(hold), rights }
+        Self { words, grown: Cell::new(0), hold: Some(hold), rights }
     }
 
-    /// Its words; none once it is withdrawn.
+    /// Its words that lie on files; none once it is withdrawn.
     #[inline(always)]
     pub(crate) fn words(&self) -> &[AtomicU64] {
-        self.words.words()
+        let words = self.words.words();
+        // At most all: so no slice can fail.
+        &words[..self.grown.get().min(words.len())]
+    }
+
+    /// Bytes that it may come to have.
+    pub(crate) fn length_bytes(&self) -> u64 {
+        self.words.words().len() as u64 * 8
+    }
+
+    /// So many bytes lie on files now.
+    pub(crate) fn grow_to(&self, bytes: u64) {
+        self.grown.set((bytes / 8) as usize);
+    }
+
+    /// True if all of it does.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.grown.get() >= self.words.words().len()
     }
 
     pub(crate) fn rights(&self) -> RegionRights {

@@ -19,8 +19,17 @@
 //! Withdrawing: the server forgets a region and tells the clients that have it ([`news`]). A client's watcher
 //! notes it in the word that says that the link lives, where every batch looks anyway. Each queue pair then
 //! lets it go ([`known_region`]), and the mapping goes with the last. The memory is the system's again once
-//! nobody maps it. Each region takes one descriptor and one mapping of the server. It takes one of each in a
-//! client process while it has it attached.
+//! nobody maps it. Each region takes a descriptor and a mapping of the server for each of its files. It takes
+//! as many in a client process while it has it attached.
+//!
+//! Growing: a client that loads from a page of a memory file makes the system give that page for good. So
+//! a region of which the server says how far it writes it consists of several files ([`extents`]). Each is
+//! sealed when it is made, and clients get those that there are. A READ beyond them has the client ask for
+//! more.
+//!
+//! The end: memory files outlive a server that died. So a client's watcher, once it has seen the connection
+//! end, exchanges the pages of all regions for zero pages and closes their files ([`link`]). A dead server's
+//! memory is the system's again although its clients idle.
 //!
 //! Trust: clients cannot write read-only regions, nor resize anything. A client with a writable region can
 //! write all of it, and there is no taking back a mapping. So the host tells a client to hang up
@@ -31,10 +40,9 @@
 mod adaptive_spin;
 mod attachments;
 mod calls;
-mod chained;
-mod claim;
 mod connection;
 mod control;
+mod extents;
 mod host;
 #[cfg(feature = "hostile")]
 pub mod hostile;
@@ -49,31 +57,28 @@ mod mutations;
 mod news;
 mod os;
 mod own_process;
+mod path_lock;
 mod port;
 mod queue;
 #[cfg(feature = "hostile")]
 pub mod raw_client;
 mod region;
 mod ring;
-mod served_regions;
 mod session;
-mod share;
 mod socket;
 
 use farsight_fabric::{AtomicUnit, CostClass, Guarantees};
 
-pub use claim::ListenError;
 pub use connection::{ConnectOptions, ShmConnection};
 pub use host::{ListenOptions, ShmHost};
 pub use own_process::OwnProcess;
+pub use path_lock::ListenError;
 pub use port::ShmPort;
 pub use queue::ShmQueue;
 pub use region::MappedRegion;
 
 /// Verbs that one batch holds.
 const SLOTS: usize = 256;
-/// Regions that a server has at a time. Their numbers go on for ever.
-const REGIONS_MAX: usize = 8192;
 
 /// What shared memory promises.
 const GUARANTEES: Guarantees = Guarantees {

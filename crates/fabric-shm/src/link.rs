@@ -16,24 +16,32 @@
 //! 3. and only then hangs up.
 //!
 //! So a server that sees this side hang up knows that none of its verbs changes anything any more.
+//!
+//! Protocol of giving memory back: when the link has ended, the watcher exchanges the pages of all regions
+//! for zero pages and closes their files. It needs no call of anyone, so a dead server's memory is the
+//! system's again although queue pairs idle. A reader may be inside meanwhile. It finds the file's lines or
+//! zeros, and looks at the word after its last load ([`Link::check_after_loads`]). A load of a zero page
+//! comes after the page fault that brought it. That fault came after the exchange, and the exchange after
+//! [`ENDED`]. So who has loaded a zero that was never in the region sees [`ENDED`], and its READ fails.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError};
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use farsight_base::sync::Ordering;
+use farsight_base::sync::{Ordering, fence};
 use farsight_base::{Epoch, RegionId};
-use farsight_fabric::FabricError;
+use farsight_fabric::{FabricError, RegionRights};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::Shutdown;
 
 use crate::attachments::{AttachedRegion, Attachments};
 use crate::control::{FromClient, FromServer, MESSAGE_BYTES_MAX};
+use crate::extents::EXTENTS_MAX;
 use crate::known_region::KnownRegion;
-use crate::mapping::{HUGE_PAGE_BYTES, Mapping, SharedWords};
+use crate::mapping::{HUGE_PAGE_BYTES, Mapping, PAGE_BYTES};
+use crate::os;
 use crate::socket::{self, Packet, Parcel};
-use crate::{memory, os};
 
 const FORKED: u64 = 0;
 /// The least word of a link that lives.
@@ -50,6 +58,7 @@ pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the thread that saw the socket hang up lets a question under way read the server's reason.
 const FAREWELL_TIMEOUT: Duration = Duration::from_millis(100);
 
+const ATTACHING: &str = "attaching a region";
 const GONE: &str = "the peer closed the connection or died";
 
 /// What the server told about itself.
@@ -60,6 +69,13 @@ pub(crate) struct Welcome {
     pub(crate) server_pid: u32,
     /// The newest notice at connection.
     pub(crate) notice: u64,
+}
+
+/// What the server says of a region, and the file that was requested, if there is one, with its length.
+struct RegionFile {
+    rights: RegionRights,
+    length_bytes: u64,
+    file: Option<(OwnedFd, u64)>,
 }
 
 /// One connection's shared state.
@@ -131,6 +147,15 @@ impl Link {
     #[inline(always)]
     pub(crate) fn check_since(&self, seen: u64) -> Result<(), FabricError> {
         if self.is_unchanged(seen) { Ok(()) } else { self.check() }
+    }
+
+    /// [`Link::check_since`] behind the loads of a READ: they came from the region if it does not fail.
+    #[inline(always)]
+    pub(crate) fn check_after_loads(&self, seen: u64) -> Result<(), FabricError> {
+        // Acquire: the loads before it stay before the look at the word. Partner: the store of ENDED in
+        // `end_with`, which the system call in `Mapping::vacate` follows.
+        fence(Ordering::Acquire);
+        self.check_since(seen)
     }
 
     /// Fails unless the link lives.
@@ -306,27 +331,70 @@ impl Link {
         self.attachments.detach(region, known);
     }
 
+    /// Bytes of an attached region that lie on files, after those that the server has made meanwhile are
+    /// mapped, too.
+    pub(crate) fn grow(&self, region: RegionId) -> Result<u64, FabricError> {
+        self.check()?;
+        let unknown = || FabricError::UnknownRegion { peer: self.peer.clone(), region };
+        let grown =
+            self.attachments.grow(region, |attached| self.map_rest(region, attached)).ok_or_else(unknown)?;
+        if let Err(FabricError::UnknownRegion { .. }) = grown {
+            // The server has withdrawn it. The news of that is on its way, and changes nothing then.
+            self.withdraw(region);
+        }
+        grown
+    }
+
     fn map(&self, region: RegionId) -> Result<AttachedRegion, FabricError> {
-        const WHAT: &str = "attaching a region";
-        let (answer, descriptors) = self.ask(FromClient::Attach { region }, WHAT)?;
-        let (rights, length_bytes) = match answer {
-            FromServer::Attached { region: named, rights, length_bytes } if named == region => {
-                (rights, length_bytes)
+        let RegionFile { rights, length_bytes, file: first } = self.ask_for_file(region, 0)?;
+        let most_bytes = usize::try_from(length_bytes).ok().filter(|bytes| bytes.is_multiple_of(PAGE_BYTES));
+        let Some(most_bytes) = most_bytes.filter(|bytes| *bytes > 0) else {
+            return Err(self.unintelligible(ATTACHING, format!("a region of {length_bytes} B")));
+        };
+        let mapping =
+            Mapping::zeros(most_bytes, HUGE_PAGE_BYTES).map_err(|error| unmapped(region, &error))?;
+        let attached = AttachedRegion::new(mapping, rights);
+        if let Some((file, file_bytes)) = first {
+            attached.map_next(file, file_bytes).map_err(|error| unmapped(region, &error))?;
+            self.map_rest(region, &attached)?;
+        }
+        Ok(attached)
+    }
+
+    /// Maps all files of a region behind those that are mapped.
+    fn map_rest(&self, region: RegionId, attached: &AttachedRegion) -> Result<(), FabricError> {
+        for _ in 0..EXTENTS_MAX {
+            let grown_bytes = attached.grown_bytes();
+            if grown_bytes == attached.length_bytes() {
+                return Ok(());
+            }
+            let next = self.ask_for_file(region, grown_bytes)?;
+            let Some((file, file_bytes)) = next.file else { return Ok(()) };
+            attached.map_next(file, file_bytes).map_err(|error| unmapped(region, &error))?;
+        }
+        Err(self.unintelligible(ATTACHING, format!("more than {EXTENTS_MAX} files of {region}")))
+    }
+
+    /// A region's rights and length, and its file behind the first `from_bytes`, if there is one.
+    fn ask_for_file(&self, region: RegionId, from_bytes: u64) -> Result<RegionFile, FabricError> {
+        let (answer, mut descriptors) = self.ask(FromClient::Attach { region, from_bytes }, ATTACHING)?;
+        let (rights, length_bytes, file_bytes) = match answer {
+            FromServer::Attached { region: named, rights, length_bytes, file_bytes } if named == region => {
+                (rights, length_bytes, file_bytes)
             }
             FromServer::NoSuchRegion { region: named } if named == region => {
                 return Err(FabricError::UnknownRegion { peer: self.peer.clone(), region });
             }
             FromServer::Failed { text } => {
-                return Err(os::system_error(WHAT.to_owned(), &std::io::Error::other(text), ""));
+                return Err(os::system_error(ATTACHING.to_owned(), &std::io::Error::other(text), ""));
             }
-            other => return Err(self.unintelligible(WHAT, format!("{other:?}"))),
+            other => return Err(self.unintelligible(ATTACHING, format!("{other:?}"))),
         };
-        let Ok([file]) = <[OwnedFd; 1]>::try_from(descriptors) else {
-            return Err(self.unintelligible(WHAT, "no descriptor, or more than one".to_owned()));
-        };
-        let mapping = memory::open(file.as_fd(), length_bytes, rights, HUGE_PAGE_BYTES)
-            .map_err(|error| os::system_error(format!("mapping {region}"), &error, ""))?;
-        Ok(AttachedRegion::new(SharedWords::new(Arc::new(mapping)), rights, file))
+        if descriptors.len() != usize::from(file_bytes > 0) {
+            let got = format!("{} descriptors with a file of {file_bytes} B", descriptors.len());
+            return Err(self.unintelligible(ATTACHING, got));
+        }
+        Ok(RegionFile { rights, length_bytes, file: descriptors.pop().map(|file| (file, file_bytes)) })
     }
 
     pub(crate) fn attachments(&self) -> &Attachments {
@@ -364,8 +432,22 @@ impl Link {
         let _ = self.life.words()[LIFE].fetch_update(Ordering::Release, Ordering::Relaxed, next);
     }
 
-    /// Waits until the server is gone or [`Link::stop_watching`] is called: the watcher thread's whole life.
+    /// The watcher thread's whole life: until [`Link::stop_watching`] is called, or the server is gone and
+    /// its memory given back.
     pub(crate) fn watch(&self) {
+        if self.await_end() {
+            self.vacate();
+        }
+    }
+
+    /// Gives the memory of the regions back, after the end.
+    pub(crate) fn vacate(&self) {
+        debug_assert!(self.check().is_err(), "a link that lives keeps its regions");
+        self.attachments.vacate();
+    }
+
+    /// Waits until the server is gone, and ends the link. False if [`Link::stop_watching`] is called first.
+    fn await_end(&self) -> bool {
         loop {
             let socket = (self.socket.as_fd(), PollFlags::RDHUP);
             let stop = (self.stop.as_fd(), PollFlags::IN);
@@ -373,14 +455,17 @@ impl Link {
             let process = self.server_process.as_ref().unwrap_or(&self.stop);
             let process = (process.as_fd(), PollFlags::IN);
             let news = (self.news.as_fd(), PollFlags::IN);
-            let Ok([socket, stop, process, news]) = os::poll([socket, stop, process, news], None) else {
-                return self.end("watching the control socket failed");
+            let Ok([socket, stop, process, news]) = os::poll([socket, stop, process, news], os::SLEEP_MAX)
+            else {
+                self.end("watching the control socket failed");
+                return true;
             };
             if !stop.is_empty() {
-                return;
+                return false;
             }
             if !socket.is_empty() || !process.is_empty() || !news.is_empty() && !self.hear_news() {
-                return self.hung_up();
+                self.hung_up();
+                return true;
             }
         }
     }
@@ -388,6 +473,10 @@ impl Link {
     pub(crate) fn stop_watching(&self) {
         os::signal(&self.stop);
     }
+}
+
+fn unmapped(region: RegionId, error: &std::io::Error) -> FabricError {
+    os::system_error(format!("mapping {region}"), error, "")
 }
 
 /// The server's process, if what it says of itself is what the kernel says of the socket. Watched besides the

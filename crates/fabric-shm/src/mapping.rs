@@ -2,7 +2,8 @@
 //!
 //! Invariant: a [`Mapping`] covers exactly `length_bytes` mapped bytes from its base until it is dropped, and
 //! its memory is reached as `&[AtomicU64]` alone. Shared ones lie on a file whose size is sealed before
-//! anyone relies on it, so no peer can take the pages away beneath a reader.
+//! anyone relies on it, so no peer can take the pages away beneath a reader. One that is vacated reads as
+//! zeros.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -15,7 +16,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 /// The unit in which the processor maps huge pages, and to which region mappings are aligned.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-const PAGE_BYTES: usize = 4096;
+/// The least unit of a mapping.
+pub(crate) const PAGE_BYTES: usize = 4096;
 
 /// What a mapping lets its own process do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,36 +50,52 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the first `length_bytes` (a multiple of the page size) of `file`, whose size must be sealed at
-    /// that or more, at an address that is a multiple of `alignment_bytes`.
-    pub(crate) fn shared(
-        file: BorrowedFd<'_>,
-        length_bytes: usize,
-        access: Access,
-        alignment_bytes: usize,
-    ) -> io::Result<Self> {
+    /// `length_bytes` (a multiple of the page size) that read as zeros and take no memory, at an address that
+    /// is a multiple of `alignment_bytes`. A store faults.
+    pub(crate) fn zeros(length_bytes: usize, alignment_bytes: usize) -> io::Result<Self> {
         assert!(length_bytes > 0 && length_bytes.is_multiple_of(PAGE_BYTES), "a mapping of {length_bytes} B");
         let too_long = || io::Error::from(io::ErrorKind::OutOfMemory);
         let reserved_bytes = length_bytes.checked_add(alignment_bytes).ok_or_else(too_long)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new anonymous mapping at an address of the kernel's choice replaces nothing.
         let reserved =
-            unsafe { rustix::mm::mmap_anonymous(null_mut(), reserved_bytes, ProtFlags::empty(), flags) }?;
+            unsafe { rustix::mm::mmap_anonymous(null_mut(), reserved_bytes, ProtFlags::READ, flags) }?;
         let skipped_bytes = reserved.align_offset(alignment_bytes);
         // SAFETY: `skipped_bytes < alignment_bytes`, so the sum stays inside the reservation.
         let aligned = unsafe { reserved.byte_add(skipped_bytes) };
-        // SAFETY: the range lies inside the reservation made above, which nothing else knows of.
+        unmap(reserved, skipped_bytes);
+        // SAFETY: `skipped + length <= reserved_bytes`: the sum stays inside the reservation or at its end.
+        let rest = unsafe { aligned.byte_add(length_bytes) };
+        unmap(rest, reserved_bytes - skipped_bytes - length_bytes);
+        let base = NonNull::new(aligned.cast()).expect("mmap does not return null");
+        Ok(Self { base, length_bytes })
+    }
+
+    /// Puts the first `length_bytes` of `file` at `offset_bytes`, in place of zeros. All of them are
+    /// multiples of the page size, and the file's size must be sealed at that or more. Nobody has stored
+    /// there.
+    ///
+    /// As in [`Mapping::vacate`], a load meanwhile finds the zeros or the file, and never no page.
+    pub(crate) fn overlay(
+        &self,
+        offset_bytes: usize,
+        file: BorrowedFd<'_>,
+        length_bytes: usize,
+        access: Access,
+    ) -> io::Result<()> {
+        let end_bytes = offset_bytes.checked_add(length_bytes);
+        assert!(end_bytes.is_some_and(|end| end <= self.length_bytes), "a file inside the mapping");
+        // SAFETY: the sum lies inside the mapping, by the assertion.
+        let start = unsafe { self.base.as_ptr().byte_add(offset_bytes) };
+        // SAFETY: the range is this mapping's own and stays mapped and readable throughout, so `words` keeps
+        // its promise: its readers take it for memory that others write. The sealed size keeps the pages
+        // there.
         let mapped = unsafe {
             let flags = MapFlags::SHARED | MapFlags::FIXED;
-            rustix::mm::mmap(aligned, length_bytes, access.protection(), flags, file, 0)
-        };
-        let used_bytes = if mapped.is_ok() { length_bytes } else { 0 };
-        unmap(reserved, skipped_bytes);
-        // SAFETY: `skipped + used <= reserved_bytes`: the sum stays inside the reservation or at its end.
-        let rest = unsafe { aligned.byte_add(used_bytes) };
-        unmap(rest, reserved_bytes - skipped_bytes - used_bytes);
-        let base = NonNull::new(mapped?.cast()).expect("mmap does not return null");
-        Ok(Self { base, length_bytes })
+            rustix::mm::mmap(start.cast(), length_bytes, access.protection(), flags, file, 0)
+        }?;
+        assert!(mapped == start.cast(), "a fixed mapping lies where it was asked to");
+        Ok(())
     }
 
     /// One private page, zero at first and zero again in every forked child.
@@ -117,6 +135,22 @@ impl Mapping {
     pub(crate) fn address_range(&self) -> std::ops::Range<usize> {
         let start = self.base.as_ptr() as usize;
         start..start + self.length_bytes
+    }
+
+    /// Gives the memory of its files back and keeps the addresses: from now on they read as zeros, and a
+    /// store faults. Nobody stores into it any more.
+    ///
+    /// The kernel exchanges the pages beneath a reader as a whole, under the lock that page faults wait for.
+    /// So a load finds the file's page or a zero page, and never none.
+    pub(crate) fn vacate(&self) -> io::Result<()> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        let start = self.base.as_ptr().cast();
+        // SAFETY: the range is this mapping's own, and stays mapped and readable throughout, so `words` keeps
+        // its promise. Its readers take it for memory that other processes write: they read it by atomics or
+        // `words::copy_line` alone, and zeros are valid there. The caller has no writer left.
+        let mapped = unsafe { rustix::mm::mmap_anonymous(start, self.length_bytes, ProtFlags::READ, flags) }?;
+        assert!(mapped == start, "a fixed mapping lies where it was asked to");
+        Ok(())
     }
 
     /// Asks for one huge page under piece number `piece` of [`HUGE_PAGE_BYTES`].

@@ -24,6 +24,13 @@ pub(crate) fn seals_of(rights: RegionRights) -> SealFlags {
     }
 }
 
+fn access_of(rights: RegionRights) -> Access {
+    match rights {
+        RegionRights::ReadOnly => Access::Read,
+        RegionRights::ReadWrite => Access::ReadWrite,
+    }
+}
+
 /// A new zeroed file, its own writable mapping, and then the seals.
 pub(crate) fn create(
     name: &str,
@@ -31,22 +38,46 @@ pub(crate) fn create(
     rights: RegionRights,
     alignment_bytes: usize,
 ) -> io::Result<(OwnedFd, Mapping)> {
-    let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    rustix::fs::ftruncate(&file, length_bytes as u64)?;
-    let mapping = Mapping::shared(file.as_fd(), length_bytes, Access::ReadWrite, alignment_bytes)?;
-    rustix::fs::fcntl_add_seals(&file, seals_of(rights))?;
+    let mapping = Mapping::zeros(length_bytes, alignment_bytes)?;
+    let file = create_at(name, (&mapping, 0), length_bytes, rights)?;
     Ok((file, mapping))
 }
 
-/// Maps a file that the server sent, if it is what the server says it is.
+/// A new zeroed file, mapped writably into `mapping` at so many bytes, and then the seals.
+pub(crate) fn create_at(
+    name: &str,
+    (mapping, offset_bytes): (&Mapping, usize),
+    length_bytes: usize,
+    rights: RegionRights,
+) -> io::Result<OwnedFd> {
+    let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    rustix::fs::ftruncate(&file, length_bytes as u64)?;
+    mapping.overlay(offset_bytes, file.as_fd(), length_bytes, Access::ReadWrite)?;
+    rustix::fs::fcntl_add_seals(&file, seals_of(rights))?;
+    Ok(file)
+}
+
+/// The mapping of a file that the server sent, if it is what the server says it is.
 pub(crate) fn open(
     file: BorrowedFd<'_>,
-    length_bytes: u64,
+    length_bytes: usize,
     rights: RegionRights,
     alignment_bytes: usize,
 ) -> io::Result<Mapping> {
+    let mapping = Mapping::zeros(length_bytes, alignment_bytes)?;
+    open_at(file, (&mapping, 0), length_bytes, rights)?;
+    Ok(mapping)
+}
+
+/// Maps a file that the server sent into `mapping` at so many bytes, if it is what the server says it is.
+pub(crate) fn open_at(
+    file: BorrowedFd<'_>,
+    (mapping, offset_bytes): (&Mapping, usize),
+    length_bytes: usize,
+    rights: RegionRights,
+) -> io::Result<()> {
     let found_bytes = rustix::fs::fstat(file)?.st_size;
-    if u64::try_from(found_bytes) != Ok(length_bytes) {
+    if usize::try_from(found_bytes) != Ok(length_bytes) {
         return Err(io::Error::other(format!(
             "the memory file has {found_bytes} B where {length_bytes} were announced"
         )));
@@ -58,10 +89,5 @@ pub(crate) fn open(
             "the memory file has seals {found:?} where {expected:?} are due"
         )));
     }
-    let length_bytes = usize::try_from(length_bytes).map_err(io::Error::other)?;
-    let access = match rights {
-        RegionRights::ReadOnly => Access::Read,
-        RegionRights::ReadWrite => Access::ReadWrite,
-    };
-    Mapping::shared(file, length_bytes, access, alignment_bytes)
+    mapping.overlay(offset_bytes, file, length_bytes, access_of(rights))
 }

@@ -63,16 +63,16 @@ impl Mutations {
     }
 
     /// Executes and forgets them. `words(region)` are a region's words, none if the region is no longer
-    /// there; `found` gets what each found, or the region that was not there.
+    /// there; `found` gets what each found, or nothing of a region that was not there.
     pub(crate) fn execute<'r>(
         &mut self,
         words: impl Fn(RegionId) -> &'r [AtomicU64],
-        mut found: impl FnMut(usize, Result<u64, RegionId>),
+        mut found: impl FnMut(usize, Option<u64>),
     ) {
         for (slot, target, pending) in self.pending.drain(..) {
             let words = words(target.region);
             if words.is_empty() {
-                found(slot, Err(target.region));
+                found(slot, None);
                 continue;
             }
             let shared = &words[target.first..];
@@ -95,7 +95,7 @@ impl Mutations {
                 }
                 Pending::FetchAdd { delta } => shared[0].fetch_add(delta, Ordering::AcqRel),
             };
-            found(slot, Ok(word));
+            found(slot, Some(word));
         }
         self.written.clear();
     }

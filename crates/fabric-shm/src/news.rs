@@ -12,8 +12,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use farsight_base::RegionId;
+use farsight_fabric_host::REGIONS_MAX;
 
-use crate::REGIONS_MAX;
 use crate::control::FromServer;
 use crate::socket;
 

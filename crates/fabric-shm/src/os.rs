@@ -1,22 +1,19 @@
-//! What several parts ask of the operating system: wake-up descriptors, bounded waits, who the peer is.
+//! What several parts ask of the operating system: who the peer is, and what it has read.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-use farsight_fabric::FabricError;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use farsight_fabric_host::descriptor_limit;
+pub(crate) use farsight_fabric_host::os::{
+    SLEEP_MAX, drain, hang_up, poll, signal, system_error, timespec, wake_descriptor, watch,
+};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
-
-/// The error of a step that the operating system refused.
-pub(crate) fn system_error(what: String, error: &io::Error, remedy: &str) -> FabricError {
-    FabricError::System { what, source_text: error.to_string(), remedy: remedy.to_owned() }
-}
 
 /// What to do where this process can open no more descriptors.
 pub(crate) fn descriptors_remedy() -> String {
-    let limit = getrlimit(Resource::Nofile).current;
+    let limit = descriptor_limit();
     let limit = limit.map_or("any number of".to_owned(), |limit| limit.to_string());
     format!("This process may have {limit} descriptors open: raise its limit (ulimit -n), or close sessions")
 }
@@ -26,46 +23,9 @@ pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// A descriptor of this process alone that becomes readable when [`signal`]led.
-pub(crate) fn wake_descriptor() -> io::Result<OwnedFd> {
-    Ok(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
-}
-
-/// Makes a wake descriptor readable. A full counter is readable already.
-pub(crate) fn signal(wake: &OwnedFd) {
-    let _ = rustix::io::write(wake, &1_u64.to_ne_bytes());
-}
-
-/// Makes a wake descriptor unreadable again.
-pub(crate) fn drain(wake: &OwnedFd) {
-    let _ = rustix::io::read(wake, &mut [0_u8; 8]);
-}
-
-/// The kernel's form of a duration; one beyond its range is the longest it has.
-pub(crate) fn timespec(duration: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(duration.subsec_nanos()),
-    }
-}
-
-/// Waits until a descriptor shows one of its events or `timeout` passes (`None`: for ever). Returns what each
-/// shows. A signal ends the wait early, with nothing shown.
-pub(crate) fn poll<const N: usize>(
-    descriptors: [(BorrowedFd<'_>, PollFlags); N],
-    timeout: Option<Duration>,
-) -> io::Result<[PollFlags; N]> {
-    let mut polled = descriptors.map(|(descriptor, events)| PollFd::from_borrowed_fd(descriptor, events));
-    match rustix::event::poll(&mut polled, timeout.map(timespec).as_ref()) {
-        Ok(_) => Ok(polled.map(|descriptor| descriptor.revents())),
-        Err(Errno::INTR) => Ok([PollFlags::empty(); N]),
-        Err(error) => Err(error.into()),
-    }
-}
-
 /// True once the process of `pidfd` has ended: none of its threads will ever run again.
 pub(crate) fn has_exited(pidfd: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
-    let [shown] = poll([(pidfd, PollFlags::IN)], Some(timeout))?;
+    let [shown] = poll([(pidfd, PollFlags::IN)], timeout)?;
     Ok(!shown.is_empty())
 }
 
@@ -156,9 +116,6 @@ pub(crate) fn own_uid() -> u32 {
 
 /// Whether a receive from a socket would come to anything.
 pub(crate) fn is_readable(socket: &impl AsFd) -> bool {
-    let shown = poll([(socket.as_fd(), PollFlags::IN)], Some(Duration::ZERO));
+    let shown = poll([(socket.as_fd(), PollFlags::IN)], Duration::ZERO);
     shown.map_or(true, |[shown]| !shown.is_empty())
 }
-
-/// The longest single sleep: longer ones would not fit the system calls' arguments.
-pub(crate) const SLEEP_MAX: Duration = Duration::from_secs(3600);

@@ -11,12 +11,12 @@
 //! parked is not visited.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::ClientId;
-use farsight_base::sync::{AtomicBool, Ordering};
-use farsight_fabric::{Answer, CallHandler, Gate, Parked, Parking, ServerPort, Ticket};
+use farsight_fabric::{Answer, CallHandler, Parked, Parking, ServerPort, Ticket};
+use farsight_fabric_host::{DisconnectQueue, DisconnectReason, Gate, Gated, PortHandle};
 use rustix::event::epoll;
 
 use crate::adaptive_spin::AdaptiveSpin;
@@ -36,28 +36,6 @@ const SHOWN_PER_WAKE: u32 = 4;
 const SERVES_PER_LOOK: u32 = 1024;
 /// The wake descriptor among epoll's tokens; queues count from one.
 const WAKE_TOKEN: u64 = 0;
-
-/// The clients that ports ask the host to disconnect, and why.
-#[derive(Debug)]
-pub(crate) struct DisconnectQueue {
-    pub(crate) wake: OwnedFd,
-    list: Mutex<Vec<(ClientId, String)>>,
-}
-
-impl DisconnectQueue {
-    pub(crate) fn new(wake: OwnedFd) -> Self {
-        Self { wake, list: Mutex::default() }
-    }
-
-    fn push(&self, client: ClientId, reason: String) {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner).push((client, reason));
-        os::signal(&self.wake);
-    }
-
-    pub(crate) fn take(&self) -> Vec<(ClientId, String)> {
-        std::mem::take(&mut self.list.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
 
 /// One queue from the server's side.
 #[derive(Debug)]
@@ -107,7 +85,7 @@ impl ServerQueue {
         }
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
+    fn is_closed(&self) -> bool {
         self.gate.is_closed()
     }
 
@@ -177,7 +155,8 @@ impl ServerQueue {
     /// Ends the queue of a client whose rings are in disorder.
     fn end(&self, disorder: &Disorder, disconnects: &DisconnectQueue) {
         self.gate.close();
-        disconnects.push(self.client, format!("this client's rings are broken: {disorder}"));
+        let reason = format!("this client's rings are broken: {disorder}");
+        disconnects.push(self.client, DisconnectReason::Dismissed(reason));
     }
 
     /// Gives back the room of requests and shows replies.
@@ -194,6 +173,12 @@ impl ServerQueue {
     }
 }
 
+impl Gated for ServerQueue {
+    fn gate(&self) -> &Gate {
+        &self.gate
+    }
+}
+
 fn check_length(reply_bytes: usize) -> Result<(), Disorder> {
     let length_bytes = reply_bytes as u64;
     if reply_bytes > ring::PAYLOAD_BYTES_MAX { Err(Disorder::TooLong { length_bytes }) } else { Ok(()) }
@@ -207,45 +192,11 @@ struct Work<'w> {
     reply: &'w mut Vec<u8>,
 }
 
-/// What the host shares with a port.
-#[derive(Debug)]
-pub(crate) struct PortShared {
-    epoll: OwnedFd,
-    wake: OwnedFd,
-    changed: AtomicBool,
-    inbox: Mutex<Vec<ServerQueue>>,
-}
-
-impl PortShared {
-    /// Hands the port a queue.
-    pub(crate) fn give(&self, queue: ServerQueue) {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner).push(queue);
-        self.notice();
-    }
-
-    /// Makes the port look at its inbox and its gates.
-    pub(crate) fn notice(&self) {
-        // Release: what there is to notice comes before. Partner: the Acquire swap in
-        // `ShmPort::apply_changes`.
-        self.changed.store(true, Ordering::Release);
-        self.wake();
-    }
-
-    /// True if there is something to notice.
-    fn has_changed(&self) -> bool {
-        // Relaxed: only a hint to look properly; who sets it wakes the port besides.
-        self.changed.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn wake(&self) {
-        os::signal(&self.wake);
-    }
-}
-
 /// One worker's share of the connected clients.
 #[derive(Debug)]
 pub struct ShmPort {
-    shared: Arc<PortShared>,
+    shared: Arc<PortHandle<ServerQueue>>,
+    epoll: OwnedFd,
     disconnects: Arc<DisconnectQueue>,
     /// By token, ascending.
     queues: Vec<ServerQueue>,
@@ -262,11 +213,11 @@ pub struct ShmPort {
 impl ShmPort {
     pub(crate) fn new(disconnects: Arc<DisconnectQueue>) -> std::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let wake = os::wake_descriptor()?;
-        epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKE_TOKEN), epoll::EventFlags::IN)?;
-        let shared = PortShared { epoll, wake, changed: AtomicBool::new(false), inbox: Mutex::default() };
+        let shared = PortHandle::new(())?;
+        epoll::add(&epoll, &shared.wake, epoll::EventData::new_u64(WAKE_TOKEN), epoll::EventFlags::IN)?;
         Ok(Self {
-            shared: Arc::new(shared),
+            shared,
+            epoll,
             disconnects,
             queues: Vec::new(),
             parked: Parked::default(),
@@ -279,26 +230,24 @@ impl ShmPort {
         })
     }
 
-    pub(crate) fn shared(&self) -> &Arc<PortShared> {
+    pub(crate) fn shared(&self) -> &Arc<PortHandle<ServerQueue>> {
         &self.shared
     }
 
     fn apply_changes(&mut self) {
-        // Relaxed look, so that an unchanged port pays no exclusive access. Acquire: the partner is the
-        // Release store in `PortShared::notice`.
-        if !self.shared.has_changed() || !self.shared.changed.swap(false, Ordering::Acquire) {
+        if !self.shared.take_changed() {
             return;
         }
-        let arrived = std::mem::take(&mut *self.shared.inbox.lock().unwrap_or_else(PoisonError::into_inner));
-        for mut queue in arrived {
+        for mut queue in self.shared.take_arrived() {
             self.last_token += 1;
             queue.token = self.last_token;
             let data = epoll::EventData::new_u64(queue.token);
             let events = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
-            match epoll::add(&self.shared.epoll, &queue.wakes, data, events) {
+            match epoll::add(&self.epoll, &queue.wakes, data, events) {
                 Ok(()) => self.queues.push(queue),
                 Err(error) => {
-                    self.disconnects.push(queue.client, format!("epoll took no more queues: {error}"));
+                    let reason = format!("epoll took no more queues: {error}");
+                    self.disconnects.push(queue.client, DisconnectReason::Broken(reason));
                 }
             }
         }
@@ -306,12 +255,12 @@ impl ShmPort {
     }
 
     fn remove_where(&mut self, mut dead: impl FnMut(&ServerQueue) -> bool) {
-        let Self { shared, queues, parked, .. } = self;
+        let Self { epoll, queues, parked, .. } = self;
         queues.retain(|queue| {
             let keep = !dead(queue);
             if !keep {
                 // A forked child may hold the socket open; epoll must forget it all the same.
-                let _ = epoll::delete(&shared.epoll, &queue.wakes);
+                let _ = epoll::delete(&*epoll, &queue.wakes);
                 parked.forget(|call| call.queue == queue.token);
             }
             keep
@@ -354,9 +303,9 @@ impl ShmPort {
     /// Waits for wake-ups and hang-ups.
     fn await_events(&self, timeout: Duration) -> Vec<epoll::Event> {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(32);
-        let timeout = os::timespec(timeout.min(os::SLEEP_MAX));
+        let timeout = os::timespec(timeout);
         // A signal ends the wait early, which a caller must expect anyway.
-        let _ = epoll::wait(&self.shared.epoll, rustix::buffer::spare_capacity(&mut events), Some(&timeout));
+        let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&timeout));
         events
     }
 

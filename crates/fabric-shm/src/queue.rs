@@ -4,35 +4,31 @@
 //! nothing else. Its lines are prefetched when it is posted and copied when it is taken. WRITEs and atomics
 //! execute at the doorbell, in posting order, before the batch's calls are published. A queue lets regions go
 //! between batches alone; a verb that finds its region gone fails in its slot.
-//!
-//! Protocol of a fault: a verb that its region's bounds or rights forbid breaks the queue pair, as it does on
-//! RDMA. Its own slot yields [`FabricError::AccessDenied`], every verb posted after it
-//! [`FabricError::Disconnected`], and so does every doorbell after that batch's own.
 
 mod faults;
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::clock::{Clock, MonotonicNs, SystemClock};
 use farsight_base::sync::AtomicU64;
-use farsight_base::words::{CopyMode, Moves, SharedLine, copy_lines, prefetch, prefetch_passing};
+use farsight_base::words::{CopyMode, SharedLine, copy_lines, prefetch};
 use farsight_base::{LINE_BYTES, Line, RegionId, RemoteAddress, WORDS_PER_LINE};
-use farsight_fabric::chained::Chains;
-use farsight_fabric::{FabricError, Guarantees, Meters, QueuePair, ReadMode, RegionMap, RegionRights, Slot};
+use farsight_fabric::mapped::Mapped;
+use farsight_fabric::refusals::{Refusal, Refusals, Verb};
+use farsight_fabric::{FabricError, Guarantees, Meters, QueuePair, ReadMode, RegionMap, Slot};
 
 use crate::calls::{Calls, Woken};
-use crate::chained::{self, Counts};
 use crate::known_region::KnownRegion;
 use crate::link::{Link, NEVER};
 use crate::mutations::{Change, Mutations, Target};
 use crate::ring;
 use crate::{GUARANTEES, SLOTS};
 
-use faults::{Breakage, Refusal};
+/// Lines of the longest READ.
+const READ_LINES_MAX: usize = u16::MAX as usize;
 
 /// What a slot holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,12 +40,10 @@ enum Content {
     Word,
     AwaitedCall,
     AnsweredCall,
-    /// The verb that broke the queue.
-    Denied,
-    /// A verb posted after the queue broke.
-    Flushed,
-    /// `place` is the number of a region that is not attached, or is withdrawn.
+    /// A verb that found its region gone.
     NoRegion,
+    /// A verb that goes nowhere.
+    Refused(Refusal),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +75,7 @@ pub struct ShmQueue {
     /// Verbs of the open batch that were refused or flushed.
     batch_refused: usize,
     batch_meters: Meters,
-    broken: Option<Box<Breakage>>,
+    refusals: Refusals,
     link: Arc<Link>,
     mutations: Mutations,
     calls: Calls,
@@ -102,7 +96,7 @@ impl ShmQueue {
             batch_lines: 0,
             batch_refused: 0,
             batch_meters: Meters::default(),
-            broken: None,
+            refusals: Refusals::new(READ_LINES_MAX),
             link,
             mutations: Mutations::default(),
             calls: Calls::new(file, wakes)?,
@@ -112,11 +106,10 @@ impl ShmQueue {
         })
     }
 
-    /// The `line_count` lines of the READ in `slot`, which was rung; none if its region is gone.
+    /// The `line_count` lines of a READ that was rung; none if its region is gone.
     #[inline(always)]
-    fn posted_lines(&self, slot: Slot, line_count: usize) -> Option<&[SharedLine]> {
-        let posted = &self.slots[slot];
-        debug_assert!(posted.batch != self.batch, "slot {slot} is taken before its doorbell");
+    fn lines_of(&self, posted: &Posted, line_count: usize) -> Option<&[SharedLine]> {
+        debug_assert!(posted.batch != self.batch, "{posted:?} is taken before its doorbell");
         assert!(usize::from(posted.line_count) == line_count, "as many lines are taken as were posted");
         let first_line = posted.place as usize / WORDS_PER_LINE;
         let words = self.regions.get(posted.region)?.words();
@@ -135,43 +128,23 @@ impl ShmQueue {
         region.words().get(range).filter(|_| aligned && countable)
     }
 
-    /// Where `word_count` words at `at` lie, if its region is attached, reaches so far, and lets clients
-    /// write.
-    fn target(&self, at: RemoteAddress, word_count: usize) -> Result<Target, Refusal> {
-        let region = self.regions.get(at.region).filter(|region| !region.is_withdrawn());
-        let region = region.ok_or(Refusal::NoRegion)?;
-        if region.rights() != RegionRights::ReadWrite {
-            return Err(Refusal::Denied("clients may only READ this region".to_owned()));
-        }
-        if !at.offset_bytes.is_multiple_of(8) {
-            return Err(Refusal::Denied("the address is no multiple of 8 B".to_owned()));
-        }
-        let first = (at.offset_bytes / 8) as usize;
-        let length = region.words().len();
-        if first > length || word_count > length - first {
-            return Err(Refusal::Denied(format!("the region ends at {:#x}", length * 8)));
-        }
-        Ok(Target { region: at.region, first })
-    }
-
-    fn post_change(&mut self, slot: Slot, at: RemoteAddress, verb: &'static str, change: Change<'_>) {
+    fn post_change(&mut self, slot: Slot, at: RemoteAddress, verb: Verb, change: Change<'_>) {
         assert!(self.mutations.len() < SLOTS, "a batch holds at most {SLOTS} verbs");
-        let word_count = if let Change::Write(words) = change { words.len() } else { 1 };
-        if self.broken.is_some() {
-            return self.leave(slot, at, Content::Flushed);
+        let words = if let Change::Write(words) = change { words.len() as u64 } else { 1 };
+        if let Err(refusal) = self.permit(verb, at, words * 8) {
+            return self.leave(slot, at.region, refusal);
         }
-        match self.target(at, word_count) {
-            Ok(target) => {
-                self.mutations.post(slot, target, change);
-                self.slots[slot] = Posted { content: Content::Word, batch: self.batch, ..NOTHING };
-                if let Change::Write(_) = change {
-                    self.batch_meters.writes += 1;
-                    self.batch_meters.write_bytes += word_count as u64 * 8;
-                } else {
-                    self.batch_meters.atomics += 1;
-                }
-            }
-            Err(refusal) => self.refuse(slot, refusal, verb, at, word_count as u64 * 8),
+        self.mutations.post(
+            slot,
+            Target { region: at.region, first: (at.offset_bytes / 8) as usize },
+            change,
+        );
+        self.slots[slot] = Posted { content: Content::Word, batch: self.batch, region: at.region, ..NOTHING };
+        if verb == Verb::Write {
+            self.batch_meters.writes += 1;
+            self.batch_meters.write_bytes += words * 8;
+        } else {
+            self.batch_meters.atomics += 1;
         }
     }
 
@@ -184,21 +157,15 @@ impl ShmQueue {
             |region| regions.get(region).map_or(&[][..], KnownRegion::words),
             |slot, outcome| {
                 let posted = &mut slots[slot];
-                (posted.content, posted.place) = match outcome {
-                    Ok(word) => (Content::Word, word),
-                    Err(region) => (Content::NoRegion, region.0.into()),
-                };
+                match outcome {
+                    // The slot may hold a later verb of the batch by now.
+                    _ if posted.content != Content::Word => {}
+                    Some(word) => posted.place = word,
+                    None => posted.content = Content::NoRegion,
+                }
             },
         );
         Ok(())
-    }
-}
-
-#[inline(always)]
-fn copy_mode(mode: ReadMode) -> CopyMode {
-    match mode {
-        ReadMode::Plain => CopyMode::Plain,
-        ReadMode::Stamped => CopyMode::Stamped,
     }
 }
 
@@ -217,16 +184,15 @@ impl QueuePair for ShmQueue {
 
     fn attach(&mut self, region: RegionId) -> Result<u64, FabricError> {
         self.check(0)?;
-        let length_bytes = |region: &KnownRegion| region.words().len() as u64 * 8;
         match self.regions.get(region) {
             // Its number never names another one: the server need not be asked.
             Some(known) if known.is_withdrawn() => {
                 Err(FabricError::UnknownRegion { peer: self.link.peer().to_owned(), region })
             }
-            Some(known) => Ok(length_bytes(known)),
+            Some(known) => Ok(known.length_bytes()),
             None => {
                 let known = self.link.attach(region)?;
-                let length_bytes = length_bytes(&known);
+                let length_bytes = known.length_bytes();
                 self.regions.insert(region, known);
                 Ok(length_bytes)
             }
@@ -246,8 +212,8 @@ impl QueuePair for ShmQueue {
 
     #[inline(always)]
     fn post_read(&mut self, slot: Slot, from: RemoteAddress, line_count: usize, mode: ReadMode) {
-        let (Some(words), None) = (self.readable(from, line_count), &self.broken) else {
-            return self.post_refused_read(slot, from, line_count);
+        let (Some(words), false) = (self.readable(from, line_count), self.refusals.is_broken()) else {
+            return self.post_read_beyond(slot, from, line_count, mode);
         };
         for line in words.chunks_exact(WORDS_PER_LINE) {
             prefetch(&line[0]);
@@ -267,15 +233,15 @@ impl QueuePair for ShmQueue {
     }
 
     fn post_write(&mut self, slot: Slot, to: RemoteAddress, words: &[u64]) {
-        self.post_change(slot, to, "WRITE", Change::Write(words));
+        self.post_change(slot, to, Verb::Write, Change::Write(words));
     }
 
     fn post_compare_swap(&mut self, slot: Slot, at: RemoteAddress, expected: u64, new: u64) {
-        self.post_change(slot, at, "compare_swap", Change::CompareSwap { expected, new });
+        self.post_change(slot, at, Verb::CompareSwap, Change::CompareSwap { expected, new });
     }
 
     fn post_fetch_add(&mut self, slot: Slot, at: RemoteAddress, delta: u64) {
-        self.post_change(slot, at, "fetch_add", Change::FetchAdd { delta });
+        self.post_change(slot, at, Verb::FetchAdd, Change::FetchAdd { delta });
     }
 
     fn post_call(&mut self, slot: Slot, request: &[u8]) -> Result<(), FabricError> {
@@ -283,12 +249,11 @@ impl QueuePair for ShmQueue {
             let limit_bytes = Self::MESSAGE_BYTES_MAX;
             return Err(FabricError::TooLarge { length_bytes: request.len(), limit_bytes });
         }
-        let content = if self.broken.is_some() { Content::Flushed } else { Content::AwaitedCall };
-        self.slots[slot] = Posted { content, batch: self.batch, ..NOTHING };
-        if content == Content::Flushed {
-            self.batch_refused += 1;
+        if self.refusals.is_broken() {
+            self.leave(slot, NOTHING.region, Refusal::Flushed);
             return Ok(());
         }
+        self.slots[slot] = Posted { content: Content::AwaitedCall, batch: self.batch, ..NOTHING };
         self.batch_meters.calls += 1;
         self.batch_meters.call_bytes += request.len() as u64;
         self.calls.post(slot, request).map_err(|disorder| self.disorder(&disorder))
@@ -349,17 +314,17 @@ impl QueuePair for ShmQueue {
             Ok(Woken::Perhaps) => {}
             Ok(Woken::LinkEnded) => self.link.hung_up(),
             Ok(Woken::QueueEnded) => {
-                self.break_down("the peer closed this queue or died".to_owned(), None);
+                self.break_down("the peer closed this queue or died".to_owned());
             }
             Err(error) => {
-                self.break_down(format!("waiting failed: {error}"), None);
+                self.break_down(format!("waiting failed: {error}"));
             }
         }
         self.check(1)
     }
 
     #[inline(always)]
-    fn settle(&mut self) -> Result<(), FabricError> {
+    fn drain(&mut self) -> Result<(), FabricError> {
         Ok(())
     }
 
@@ -373,139 +338,19 @@ impl QueuePair for ShmQueue {
         }
     }
 
-    /// A copy and nothing else: neither prefetch nor slot, and the meters as a doorbell would leave them.
-    #[inline(always)]
-    fn read_alone(
-        &mut self,
-        from: RemoteAddress,
-        into: &mut [Line],
-        mode: ReadMode,
-    ) -> Result<(), FabricError> {
-        debug_assert!(self.batch_reads == 0 && self.mutations.len() == 0, "a READ alone has its batch alone");
-        self.check(0)?;
-        let Some(words) = self.readable(from, into.len()) else {
-            return self.read_refused(from, into);
-        };
-        copy_lines(words, into, copy_mode(mode));
-        self.meters.reads += 1;
-        self.meters.read_bytes += size_of_val(into) as u64;
-        self.meters.doorbells += 1;
-        Ok(())
-    }
-
-    /// All lines are prefetched, but only what the caller looks at is copied.
-    #[inline(always)]
-    fn read_part<const ALL: usize, const FIRST: usize, const PART: usize, Chosen, Kept>(
-        &mut self,
-        region: RegionId,
-        line: u64,
-        choose: impl FnOnce(&[Line; FIRST]) -> Option<(usize, Chosen)>,
-        keep: impl FnOnce(Chosen, &[Line; PART]) -> Kept,
-    ) -> Result<Option<Kept>, FabricError> {
-        debug_assert!(self.batch_reads == 0 && self.mutations.len() == 0, "a READ alone has its batch alone");
-        self.check(0)?;
-        self.meters.reads += 1;
-        self.meters.read_bytes += (ALL * LINE_BYTES) as u64;
-        self.meters.doorbells += 1;
-        let words = self.regions.get(region).map_or(&[][..], KnownRegion::words);
-        let lines: &[SharedLine; ALL] = match chained::lines(words.as_chunks().0, line) {
-            Ok(lines) => lines,
-            Err(stop) => return Err(self.stopped(region, stop)),
-        };
-        for line in lines {
-            prefetch_passing(line);
-        }
-        let (moves, mut copy) = (Moves::detect(), MaybeUninit::uninit());
-        let first = lines.first_chunk().expect("the first lines are some of all");
-        let Some((begin, chosen)) = choose(moves.copy_to(first, &mut copy)) else { return Ok(None) };
-        let part = lines[begin..].first_chunk().expect("a part of all lines");
-        Ok(Some(keep(chosen, moves.copy_to(part, &mut MaybeUninit::uninit()))))
-    }
-
-    #[inline(always)]
-    fn lines_in_place<const LINES: usize>(
-        &self,
-        region: RegionId,
-        line: u64,
-    ) -> Option<&[SharedLine; LINES]> {
-        debug_assert!(self.batch_reads == 0 && self.mutations.len() == 0, "a READ alone has its batch alone");
-        // A queue that is broken has seen what the word never is.
-        if !self.link.is_unchanged(self.seen) {
-            return None;
-        }
-        let words = self.regions.get(region)?.words();
-        let lines: &[SharedLine; LINES] = words.as_chunks().0.get(line as usize..)?.first_chunk()?;
-        for line in lines {
-            prefetch_passing(line);
-        }
-        Some(lines)
-    }
-
-    #[inline(always)]
-    fn count_read_in_place(&mut self, line_count: usize) {
-        self.meters.reads += 1;
-        self.meters.read_bytes += (line_count * LINE_BYTES) as u64;
-        self.meters.doorbells += 1;
-    }
-
-    /// Copies and nothing else, as in [`ShmQueue::read_alone`].
-    #[inline(always)]
-    fn read_chained<const FIRST: usize, const SECOND: usize>(
-        &mut self,
-        region: RegionId,
-        count: usize,
-        chains: &mut impl Chains<FIRST, SECOND>,
-    ) -> Result<(), FabricError> {
-        debug_assert!(self.batch_reads == 0 && self.mutations.len() == 0, "chains have their batch alone");
-        self.check(0)?;
-        // Of a region that is not attached, or is withdrawn, every READ lies outside.
-        let words = self.regions.get(region).map_or(&[][..], KnownRegion::words);
-        match chained::read(words, count, chains, &self.link, self.seen) {
-            Ok(Counts { first, second }) => {
-                self.meters.reads += first + second;
-                self.meters.read_bytes += (first * FIRST as u64 + second * SECOND as u64) * LINE_BYTES as u64;
-                self.meters.doorbells += u64::from(first > 0) + u64::from(second > 0);
-                Ok(())
-            }
-            Err(stop) => Err(self.stopped(region, stop)),
-        }
-    }
-
     #[inline(always)]
     fn take_read(&mut self, slot: Slot, into: &mut [Line]) -> Result<(), FabricError> {
-        let posted = self.slots[slot];
+        let posted = &self.slots[slot];
         let mode = match posted.content {
             Content::StampedRead => CopyMode::Stamped,
             Content::PlainRead => CopyMode::Plain,
             _ => return Err(self.slot_error(slot, "a READ")),
         };
-        let Some(lines) = self.posted_lines(slot, into.len()) else {
+        let Some(lines) = self.lines_of(posted, into.len()) else {
             return Err(self.slot_error(slot, "a READ"));
         };
         copy_lines(lines.as_flattened(), into, mode);
-        Ok(())
-    }
-
-    /// Only what the caller looks at is copied.
-    #[inline(always)]
-    fn take_part<const FIRST: usize, const PART: usize, Chosen, Kept>(
-        &mut self,
-        slot: Slot,
-        room: &mut [Line],
-        choose: impl FnOnce(&[Line; FIRST]) -> Option<(usize, Chosen)>,
-        keep: impl FnOnce(Chosen, &[Line; PART]) -> Kept,
-    ) -> Result<Option<Kept>, FabricError> {
-        if self.slots[slot].content != Content::StampedRead {
-            return Err(self.slot_error(slot, "a stamped READ"));
-        }
-        let Some(lines) = self.posted_lines(slot, room.len()) else {
-            return Err(self.slot_error(slot, "a stamped READ"));
-        };
-        let (moves, mut copy) = (Moves::detect(), MaybeUninit::uninit());
-        let first = lines.first_chunk().expect("the first lines are some of all");
-        let Some((begin, chosen)) = choose(moves.copy_to(first, &mut copy)) else { return Ok(None) };
-        let part = lines[begin..].first_chunk().expect("a part of all lines");
-        Ok(Some(keep(chosen, moves.copy_to(part, &mut MaybeUninit::uninit()))))
+        self.link.check_after_loads(self.seen)
     }
 
     fn take_word(&mut self, slot: Slot) -> Result<u64, FabricError> {
@@ -528,5 +373,55 @@ impl QueuePair for ShmQueue {
 
     fn meters(&self) -> Meters {
         self.meters
+    }
+
+    #[inline(always)]
+    fn mapped(&mut self) -> Option<&mut impl Mapped> {
+        Some(self)
+    }
+}
+
+impl Mapped for ShmQueue {
+    #[inline(always)]
+    fn begin(&mut self) -> Result<(), FabricError> {
+        debug_assert!(
+            self.batch_reads == 0 && self.mutations.len() == 0,
+            "a READ in place has its batch alone"
+        );
+        self.check(0)
+    }
+
+    #[inline(always)]
+    fn go_on(&self) -> Result<(), FabricError> {
+        self.link.check_since(self.seen)
+    }
+
+    #[inline(always)]
+    fn end(&self) -> Result<(), FabricError> {
+        self.link.check_after_loads(self.seen)
+    }
+
+    #[inline(always)]
+    fn lines(&self, region: RegionId) -> &[SharedLine] {
+        self.regions.get(region).map_or(&[][..], KnownRegion::words).as_chunks().0
+    }
+
+    #[cold]
+    fn grown_lines(&self, region: RegionId, end_line: u64) -> &[SharedLine] {
+        self.grow(region, end_line.saturating_mul(LINE_BYTES as u64));
+        self.lines(region)
+    }
+
+    #[inline(always)]
+    fn posted_lines(&self, slot: Slot, line_count: usize) -> Option<&[SharedLine]> {
+        let posted = &self.slots[slot];
+        if posted.content == Content::StampedRead { self.lines_of(posted, line_count) } else { None }
+    }
+
+    #[inline(always)]
+    fn count_reads(&mut self, reads: u64, line_count: u64, doorbells: u64) {
+        self.meters.reads += reads;
+        self.meters.read_bytes += line_count * LINE_BYTES as u64;
+        self.meters.doorbells += doorbells;
     }
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::ptr::null_mut;
 use std::time::Duration;
 
-use farsight_base::sync::AtomicU64;
+use farsight_base::sync::{AtomicU64, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -19,6 +19,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
+use crate::mapping::PAGE_BYTES;
 use crate::os;
 
 /// Bytes of a queue's memory file: a page of counters and two rings of 256 KiB.
@@ -59,10 +60,19 @@ impl Answer {
 pub fn hello(format_version: u32) -> Vec<u8> {
     let mut packet = 1_u32.to_le_bytes().to_vec();
     packet.extend(b"FARSHM\0\0");
-    packet.extend(3_u32.to_le_bytes());
+    packet.extend(4_u32.to_le_bytes());
     packet.extend(format_version.to_le_bytes());
     packet.extend(std::process::id().to_le_bytes());
     packet.extend(0_u32.to_le_bytes());
+    packet
+}
+
+/// The question for the file of region `region` behind its first `from_bytes`.
+#[must_use]
+pub fn attach(region: u32, from_bytes: u64) -> Vec<u8> {
+    let mut packet = 3_u32.to_le_bytes().to_vec();
+    packet.extend(region.to_le_bytes());
+    packet.extend(from_bytes.to_le_bytes());
     packet
 }
 
@@ -159,18 +169,45 @@ impl RawClient {
         os::is_readable(&self.socket)
     }
 
-    /// The file of region `region`.
+    /// The first file of region `region`.
     ///
     /// # Panics
     /// If the server does not give it.
     #[must_use]
     pub fn attach(&self, region: u32) -> OwnedFd {
-        let mut packet = 3_u32.to_le_bytes().to_vec();
-        packet.extend(region.to_le_bytes());
-        self.send(&packet);
+        self.attach_behind(region, 0).expect("its file")
+    }
+
+    /// The file of region `region` behind its first `from_bytes`; `None` if there is none.
+    ///
+    /// # Panics
+    /// If the server does not know the region.
+    #[must_use]
+    pub fn attach_behind(&self, region: u32, from_bytes: u64) -> Option<OwnedFd> {
+        self.send(&attach(region, from_bytes));
         let mut answer = self.receive().expect("an answer");
         assert_eq!(answer.kind(), 132, "an attached region");
-        answer.descriptors.pop().expect("its file")
+        answer.descriptors.pop()
+    }
+
+    /// All files of region `region`, after a load from each of their pages.
+    ///
+    /// # Panics
+    /// If the server does not know the region.
+    #[must_use]
+    pub fn read_everything(&self, region: u32) -> Vec<OwnedFd> {
+        let (mut files, mut from_bytes) = (Vec::new(), 0);
+        while let Some(file) = self.attach_behind(region, from_bytes) {
+            let length_bytes = rustix::fs::fstat(&file).expect("an open file").st_size.unsigned_abs();
+            let words = map(&file, length_bytes as usize, ProtFlags::READ);
+            for page in words.chunks(PAGE_BYTES / 8) {
+                // Relaxed: the value is of no interest, but a load without any use may be left out.
+                std::hint::black_box(page[0].load(Ordering::Relaxed));
+            }
+            from_bytes += length_bytes;
+            files.push(file);
+        }
+        files
     }
 
     /// The rings of a new queue, and the socket that wakes the server.
@@ -184,7 +221,7 @@ impl RawClient {
         assert_eq!(answer.kind(), 131, "an open queue");
         let wakes = answer.descriptors.pop().expect("its socket");
         let file = answer.descriptors.pop().expect("its file");
-        RawQueue { words: map(&file, RING_FILE_BYTES), file, wakes }
+        RawQueue { words: map(&file, RING_FILE_BYTES, ProtFlags::READ | ProtFlags::WRITE), file, wakes }
     }
 }
 
@@ -210,13 +247,10 @@ impl RawQueue {
     }
 }
 
-/// Maps a writable file, for as long as the process runs.
-fn map(file: &impl AsFd, length_bytes: usize) -> &'static [AtomicU64] {
+/// Maps a file, for as long as the process runs. Nobody stores into what is mapped to be read.
+fn map(file: &impl AsFd, length_bytes: usize, access: ProtFlags) -> &'static [AtomicU64] {
     // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
-    let start = unsafe {
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        rustix::mm::mmap(null_mut(), length_bytes, access, MapFlags::SHARED, file, 0)
-    };
+    let start = unsafe { rustix::mm::mmap(null_mut(), length_bytes, access, MapFlags::SHARED, file, 0) };
     let start = start.expect("the file can be mapped").cast::<AtomicU64>();
     // SAFETY: the mapping has that many words, is page-aligned, never unmapped, and reached by atomics alone;
     // the server sealed the file's size.

@@ -8,36 +8,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farsight_base::{ClientId, Epoch};
-use farsight_fabric::Gate;
+use farsight_fabric_host::{DisconnectReason, Farewell, Gate, Handshake, Held};
+use rustix::event::epoll;
 
-use crate::control::{FABRIC_VERSION, FromClient, FromServer, MAGIC, MESSAGE_BYTES_MAX};
+use crate::control::{FromClient, FromServer, MESSAGE_BYTES_MAX};
 use crate::news::News;
 use crate::os::{self, Credentials};
 use crate::socket::{self, Packet};
 
 /// How long a client may take to say hello.
 pub(crate) const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// How a server introduces itself, and whom it lets in.
-#[derive(Debug)]
-pub(crate) struct Handshake {
-    pub(crate) epoch: Epoch,
-    pub(crate) format_version: u32,
-    pub(crate) allowed_uids: Vec<u32>,
-}
-
-/// Why a client has to go.
-#[derive(Debug)]
-pub(crate) enum Ending {
-    /// It closed, died, or stopped reading.
-    Gone,
-    /// It was not let in.
-    Refused(String),
-    /// It broke the protocol, or its rings, or was fenced.
-    Dismissed(String),
-    /// The server stops.
-    Stopped,
-}
 
 /// A connected client.
 #[derive(Debug)]
@@ -60,16 +40,16 @@ pub(crate) struct Session {
 
 impl Session {
     /// Takes in a connection, or says why not.
-    pub(crate) fn accept(id: ClientId, socket: OwnedFd, handshake: &Handshake) -> Option<Self> {
+    pub(crate) fn accept(id: ClientId, socket: OwnedFd, allowed_uids: &[u32]) -> Option<Self> {
         let credentials = os::peer_credentials(socket.as_fd()).ok()?;
         let refuse = |text: String| {
             // A client that does not read its refusal misses it.
             let _ = socket::send(&socket, &FromServer::Refusal { text }.encode(), &[]);
         };
-        if !handshake.allowed_uids.contains(&credentials.uid) {
+        if !allowed_uids.contains(&credentials.uid) {
             refuse(format!(
                 "this server lets in uid {}, and this client runs as uid {}",
-                list(&handshake.allowed_uids),
+                list(allowed_uids),
                 credentials.uid
             ));
             return None;
@@ -93,99 +73,68 @@ impl Session {
         &mut self,
         handshake: &Handshake,
         notice: u64,
-    ) -> Result<Option<FromClient>, Ending> {
+    ) -> Result<Option<FromClient>, DisconnectReason> {
         let mut buffer = [0; MESSAGE_BYTES_MAX + 1];
         let packet = match socket::receive_now(&self.socket, &mut buffer) {
             Ok(Packet::None) => return Ok(None),
             Ok(Packet::Bytes(length_bytes)) => &buffer[..length_bytes],
-            Ok(Packet::End) | Err(_) => return Err(Ending::Gone),
+            Ok(Packet::End) | Err(_) => return Err(DisconnectReason::Gone),
         };
         if self.told.is_some() {
             // What it asked before it heard that it must leave. It is gone when it hangs up, no sooner.
             return Ok(None);
         }
         if packet.len() > MESSAGE_BYTES_MAX {
-            return Err(Ending::Dismissed(format!("a control message exceeds {MESSAGE_BYTES_MAX} B")));
+            return Err(DisconnectReason::Dismissed(format!(
+                "a control message exceeds {MESSAGE_BYTES_MAX} B"
+            )));
         }
-        let message = FromClient::decode(packet).map_err(|error| Ending::Dismissed(error.to_string()))?;
+        let message =
+            FromClient::decode(packet).map_err(|error| DisconnectReason::Dismissed(error.to_string()))?;
         match (message, self.hello_due) {
             (FromClient::Hello { magic, fabric_version, format_version, serves, .. }, Some(_)) => {
                 self.serves = serves;
-                Self::check_hello(handshake, magic, fabric_version, format_version)?;
+                handshake.check(magic, fabric_version, format_version)?;
                 self.greet(handshake.epoch, notice)?;
                 Ok(None)
             }
-            (FromClient::Hello { .. }, None) => Err(Ending::Dismissed("a second hello".to_owned())),
-            (_, Some(_)) => Err(Ending::Refused("the first message was no hello".to_owned())),
+            (FromClient::Hello { .. }, None) => Err(DisconnectReason::Dismissed("a second hello".to_owned())),
+            (_, Some(_)) => Err(DisconnectReason::Refused("the first message was no hello".to_owned())),
             // Answers that nobody reads would pile up, descriptors with them, which count against the
             // server's user.
             (_, None) if os::unread_bytes(self.socket.as_fd()).unwrap_or(0) > 0 => {
-                Err(Ending::Dismissed("a question before the last answer was read".to_owned()))
+                Err(DisconnectReason::Dismissed("a question before the last answer was read".to_owned()))
             }
             (question, None) => Ok(Some(question)),
         }
     }
 
-    fn check_hello(
-        handshake: &Handshake,
-        magic: u64,
-        fabric_version: u32,
-        format_version: u32,
-    ) -> Result<(), Ending> {
-        if magic != MAGIC {
-            return Err(Ending::Refused(format!("this is no farsight client: magic {magic:#018x}")));
-        }
-        let mismatch = |what: &str, own: u32, theirs: u32| {
-            Ending::Refused(format!(
-                "server speaks {what} {own}, this client {what} {theirs}: use the same version of farsight on both \
-                 sides"
-            ))
-        };
-        if fabric_version != FABRIC_VERSION {
-            return Err(mismatch("fabric", FABRIC_VERSION, fabric_version));
-        }
-        if format_version != handshake.format_version {
-            return Err(mismatch("format", handshake.format_version, format_version));
-        }
-        Ok(())
-    }
-
-    fn greet(&mut self, epoch: Epoch, notice: u64) -> Result<(), Ending> {
+    fn greet(&mut self, epoch: Epoch, notice: u64) -> Result<(), DisconnectReason> {
         // A client that says hello was alive after its process was pinned. If the pinned process is already
         // dead, the pid may have named another process by then.
         if os::has_exited(self.process.as_fd(), Duration::ZERO).unwrap_or(true) {
-            return Err(Ending::Gone);
+            return Err(DisconnectReason::Gone);
         }
         let news = News::new();
         let (news, client_end) = news.map_err(|error| {
-            Ending::Refused(format!("the server has no socket for this client's news: {error}"))
+            DisconnectReason::Refused(format!("the server has no socket for this client's news: {error}"))
         })?;
         self.hello_due = None;
         self.news = Some(news);
         let server_pid = std::process::id();
         let welcome = FromServer::Welcome { epoch: epoch.0, client: self.id.0, server_pid, notice };
-        socket::send(&self.socket, &welcome.encode(), &[client_end.as_fd()]).map_err(|_| Ending::Gone)
+        socket::send(&self.socket, &welcome.encode(), &[client_end.as_fd()])
+            .map_err(|_| DisconnectReason::Gone)
     }
 
     /// Answers. A client that does not read its answers is gone.
-    pub(crate) fn tell(&self, message: &FromServer) -> Result<(), Ending> {
-        socket::send(&self.socket, &message.encode(), &[]).map_err(|_| Ending::Gone)
+    pub(crate) fn tell(&self, message: &FromServer) -> Result<(), DisconnectReason> {
+        socket::send(&self.socket, &message.encode(), &[]).map_err(|_| DisconnectReason::Gone)
     }
 
-    /// Closes all gates, says why, and hangs up.
-    pub(crate) fn end(self, ending: Ending) {
-        for gate in &self.gates {
-            gate.close();
-        }
-        let message = match ending {
-            Ending::Gone => None,
-            Ending::Refused(text) => Some(FromServer::Refusal { text }),
-            Ending::Dismissed(text) => Some(FromServer::Dismissal { text }),
-            Ending::Stopped => Some(FromServer::Goodbye { text: "the peer stopped".to_owned() }),
-        };
-        // A client that does not read misses the reason, not the end.
-        let _ = message.map(|message| self.tell(&message));
-        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    /// What it has open.
+    pub(crate) fn held(&self) -> Held {
+        Held { connections: 1, queues: self.gates.len() }
     }
 
     /// True for the client process `pid`, as far as it can be told from others.
@@ -213,6 +162,37 @@ impl Session {
     /// True while the client's process is this one: a client in a thread.
     pub(crate) fn is_own_process(&self) -> bool {
         self.credentials.pid == os::own_pid()
+    }
+}
+
+impl farsight_fabric_host::Session for Session {
+    type Queue = Gate;
+
+    fn is_client(&self) -> bool {
+        self.hello_due.is_none()
+    }
+
+    fn queues(&self) -> &[Arc<Gate>] {
+        &self.gates
+    }
+
+    fn unwatch(&self, epoll: &OwnedFd) {
+        let _ = epoll::delete(epoll, &self.socket);
+        let _ = epoll::delete(epoll, &self.process);
+        if let Some(news) = self.news.as_ref().filter(|news| news.is_awaited) {
+            let _ = epoll::delete(epoll, news.socket());
+        }
+    }
+
+    fn end(self, reason: DisconnectReason) {
+        let message = reason.farewell().map(|farewell| match farewell {
+            Farewell::Refusal(text) => FromServer::Refusal { text },
+            Farewell::Dismissal(text) => FromServer::Dismissal { text },
+            Farewell::Goodbye(text) => FromServer::Goodbye { text },
+        });
+        // A client that does not read misses the reason, not the end.
+        let _ = message.map(|message| self.tell(&message));
+        os::hang_up(&self.socket);
     }
 }
 

@@ -98,7 +98,7 @@ fn past_reset<T>(mut receive: impl FnMut() -> Result<T, Errno>) -> Result<T, Err
 pub(crate) fn receive(socket: &impl AsFd, deadline: Instant) -> io::Result<Option<Parcel>> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let [shown] = os::poll([(socket.as_fd(), PollFlags::IN)], Some(left))?;
+        let [shown] = os::poll([(socket.as_fd(), PollFlags::IN)], left)?;
         if !shown.is_empty() {
             match receive_with_descriptors(socket) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

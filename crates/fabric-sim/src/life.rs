@@ -304,7 +304,7 @@ impl State {
     #[inline]
     pub(crate) fn check_pair(&self, pair: usize, batches: u64) -> Result<(), FabricError> {
         let own = &self.pairs[pair];
-        if own.broken.is_none() && self.clients[own.client].lost.is_none() {
+        if !own.refusals.is_broken() && self.clients[own.client].lost.is_none() {
             return Ok(());
         }
         self.check_broken_pair(own, batches)
@@ -315,12 +315,7 @@ impl State {
         if let Some(lost) = self.lost(own.client) {
             return Err(lost);
         }
-        match &own.broken {
-            Some(broken) if broken.denied.is_none() || own.batch > broken.batch + batches => {
-                Err(self.disconnected(own.client, broken.reason.clone()))
-            }
-            _ => Ok(()),
-        }
+        own.refusals.check(own.batch, batches, &self.hosts[self.clients[own.client].host].address)
     }
 }
 

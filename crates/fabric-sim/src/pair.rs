@@ -3,12 +3,15 @@
 //! Invariant: a slot holds the verb that was posted to it last; what comes back for an earlier one has an
 //! older serial number and is dropped.
 
-use farsight_base::words::CopyMode;
 use farsight_base::{Line, RegionId};
-use farsight_fabric::{FabricError, Meters, Parking, ReadMode, Slot};
+use farsight_fabric::refusals::{Refusal, Refusals};
+use farsight_fabric::{Meters, Parking, ReadMode, Slot};
 
 /// Verbs that one batch holds.
 pub(crate) const SLOTS: usize = 256;
+
+/// Lines of the longest READ.
+const READ_LINES_MAX: usize = 1 << 16;
 
 /// What a slot holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,13 +21,9 @@ pub(crate) enum Content {
     /// A WRITE or an atomic.
     Word,
     Call,
-    /// The verb that broke the queue.
-    Denied,
-    /// A verb that was posted, or under way, when the queue broke.
-    Flushed,
-    UnknownRegion(RegionId),
-    /// A verb on a region that is withdrawn.
-    Withdrawn(RegionId),
+    /// A verb on this region that goes nowhere. [`Refusal::Flushed`] also if it was under way when the queue,
+    /// or the connection, broke.
+    Refused(Refusal, RegionId),
 }
 
 /// A READ's lines.
@@ -39,16 +38,6 @@ pub(crate) struct Read {
     pub(crate) start_ns: u64,
     pub(crate) within_ns: u64,
     pub(crate) seed: u64,
-}
-
-impl Read {
-    /// How its lines are copied.
-    pub(crate) fn copy_mode(&self) -> CopyMode {
-        match self.mode {
-            ReadMode::Plain => CopyMode::Plain,
-            ReadMode::Stamped => CopyMode::Stamped,
-        }
-    }
 }
 
 /// An atomic's word and what happens to it.
@@ -104,16 +93,6 @@ impl Default for SlotState {
     }
 }
 
-/// Why a queue pair is dead.
-#[derive(Debug)]
-pub(crate) struct Breakage {
-    /// The batch in which it broke.
-    pub(crate) batch: u64,
-    pub(crate) reason: String,
-    /// The verb that broke it, if it was one.
-    pub(crate) denied: Option<FabricError>,
-}
-
 /// A queue pair.
 pub(crate) struct Pair {
     pub(crate) client: usize,
@@ -133,7 +112,7 @@ pub(crate) struct Pair {
     /// Slots of the open batch whose verbs go nowhere.
     pub(crate) refused: Vec<Slot>,
     pub(crate) meters: Meters,
-    pub(crate) broken: Option<Breakage>,
+    pub(crate) refusals: Refusals,
     /// Slots that became complete since the last poll.
     pub(crate) completed: usize,
     /// READs, WRITEs and atomics under way.
@@ -167,7 +146,7 @@ impl Pair {
             batch_meters: Meters::default(),
             refused: Vec::new(),
             meters: Meters::default(),
-            broken: None,
+            refusals: Refusals::new(READ_LINES_MAX),
             completed: 0,
             verbs_under_way: 0,
             waiter: None,
@@ -204,17 +183,11 @@ impl Pair {
         self.refused.push(slot);
     }
 
-    /// Breaks the queue pair, unless it is broken.
-    pub(crate) fn break_down(&mut self, reason: String, denied: Option<FabricError>) {
-        let batch = self.batch;
-        self.broken.get_or_insert(Breakage { batch, reason, denied });
-    }
-
     /// Flushes whatever is under way or posted.
     pub(crate) fn flush(&mut self) {
         for slot in &mut self.slots {
             if slot.phase != Phase::Complete {
-                slot.content = Content::Flushed;
+                slot.content = Content::Refused(Refusal::Flushed, RegionId(0));
                 slot.phase = Phase::Complete;
                 self.completed += 1;
             }

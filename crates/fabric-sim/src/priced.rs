@@ -94,7 +94,7 @@ struct Flight {
     is_behind_atomic: bool,
     behind_atomic: VecDeque<(Slot, u64, Verb)>,
     /// Its thread waits for all verbs, not for the first.
-    is_settling: bool,
+    is_draining: bool,
 }
 
 impl Pricing {
@@ -393,23 +393,23 @@ impl State {
     }
 
     /// Says whether the thread of `pair` is about to wait for all of its verbs.
-    pub(crate) fn set_settling(&mut self, pair: usize, is_settling: bool) {
+    pub(crate) fn set_draining(&mut self, pair: usize, is_draining: bool) {
         let whose = self.whose(pair);
         if let Some(pricing) = &mut self.pricing {
-            pricing.flight(pair, whose).is_settling = is_settling;
+            pricing.flight(pair, whose).is_draining = is_draining;
         }
     }
 
     /// When the process that waits for `pair` goes on, if it is to be woken now.
     pub(crate) fn wakes_at_ns(&self, pair: usize, process: usize) -> Option<u64> {
         let Some(pricing) = &self.pricing else { return Some(self.now_ns) };
-        let is_settling = pricing
+        let is_draining = pricing
             .flights
             .get(pair)
-            .is_some_and(|flight| flight.as_ref().is_some_and(|flight| flight.is_settling));
-        let is_over = self.pairs[pair].verbs_under_way == 0 || self.pairs[pair].broken.is_some();
+            .is_some_and(|flight| flight.as_ref().is_some_and(|flight| flight.is_draining));
+        let is_over = self.pairs[pair].verbs_under_way == 0 || self.pairs[pair].refusals.is_broken();
         let is_lost = self.clients[self.pairs[pair].client].lost.is_some();
-        if is_settling && !is_over && !is_lost {
+        if is_draining && !is_over && !is_lost {
             return None;
         }
         let busy_ps = pricing.threads.get(process).map_or(0, |thread| thread.busy_until_ps);

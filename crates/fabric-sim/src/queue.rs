@@ -1,8 +1,7 @@
 //! A client's queue pair.
 //!
 //! Invariant: whatever a region's bounds or rights forbid is refused when it is posted, by what the client
-//! learned at attaching. The verb's slot yields [`FabricError::AccessDenied`], every verb after it is
-//! flushed, and the queue pair is dead behind that batch.
+//! learned at attaching.
 
 use std::marker::PhantomData;
 use std::sync::{Arc, MutexGuard};
@@ -11,9 +10,8 @@ use std::time::Duration;
 use farsight_base::clock::MonotonicNs;
 use farsight_base::{LINE_BYTES, Line, RegionId, RemoteAddress, WORDS_PER_LINE};
 use farsight_fabric::lane::STALL_TIMEOUT;
-use farsight_fabric::{
-    FabricError, Guarantees, Meters, QueuePair, ReadMode, Region as _, RegionRights, Slot,
-};
+use farsight_fabric::refusals::{Extent, Refusal, Verb as VerbName};
+use farsight_fabric::{FabricError, Guarantees, Meters, QueuePair, ReadMode, Region as _, Slot};
 
 use crate::kind::Kind;
 use crate::pair::{Atomic, Content, Operation, Pair, Phase, Read, SLOTS, Verb};
@@ -22,8 +20,6 @@ use crate::world::World;
 
 /// Bytes of the longest request or reply.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 64 << 10;
-/// Lines of the longest READ.
-const READ_LINES_MAX: usize = 1 << 16;
 
 /// A queue pair of a simulated card.
 pub struct SimQueue<K: Kind> {
@@ -31,14 +27,6 @@ pub struct SimQueue<K: Kind> {
     pair: usize,
     peer: String,
     kind: PhantomData<K>,
-}
-
-/// Why a verb is not posted.
-enum Refusal {
-    Flushed,
-    UnknownRegion,
-    Withdrawn,
-    Denied(String),
 }
 
 impl<K: Kind> SimQueue<K> {
@@ -61,10 +49,10 @@ impl<K: Kind> SimQueue<K> {
         self.world.state()
     }
 
-    fn post(&mut self, slot: Slot, at: RemoteAddress, name: &'static str, verb: Checked<'_>) {
+    fn post(&mut self, slot: Slot, at: RemoteAddress, name: VerbName, verb: Checked<'_>) {
         let mut state = self.state();
         let bytes = verb.bytes();
-        match place(&state, self.pair, at, &verb) {
+        match place(&mut state, self.pair, at, name, &verb) {
             Ok(region) => {
                 let first = (at.offset_bytes / 8) as usize;
                 let own = &mut state.pairs[self.pair];
@@ -93,32 +81,14 @@ impl<K: Kind> SimQueue<K> {
                 own.slots[slot].word = 0;
                 own.posted.push((slot, serial, verb));
             }
-            Err(refusal) => {
-                let own = &mut state.pairs[self.pair];
-                let content = match refusal {
-                    Refusal::Flushed => Content::Flushed,
-                    Refusal::UnknownRegion => Content::UnknownRegion(at.region),
-                    Refusal::Withdrawn => Content::Withdrawn(at.region),
-                    Refusal::Denied(reason) => {
-                        let denied = FabricError::AccessDenied {
-                            verb: name,
-                            address: at,
-                            length_bytes: bytes,
-                            reason,
-                        };
-                        own.break_down(format!("an earlier verb was refused: {denied}"), Some(denied));
-                        Content::Denied
-                    }
-                };
-                own.leave(slot, content);
-            }
+            Err(refusal) => state.pairs[self.pair].leave(slot, Content::Refused(refusal, at.region)),
         }
     }
 
     /// Waits until none of its verbs is under way.
-    fn settle_within(&self, timeout: Duration) -> Result<(), FabricError> {
+    fn drain_within(&self, timeout: Duration) -> Result<(), FabricError> {
         let mut state = self.state();
-        state.set_settling(self.pair, true);
+        state.set_draining(self.pair, true);
         let reads_ns = |state: &State| MonotonicNs(state.pair_clock(self.pair).reads_ns(state.now_ns));
         let deadline = reads_ns(&state).plus(timeout);
         loop {
@@ -156,22 +126,14 @@ impl<K: Kind> SimQueue<K> {
     /// The error of a slot that does not hold what was to be taken.
     fn slot_error(&self, state: &State, slot: Slot, wanted: &str) -> FabricError {
         let own = &state.pairs[self.pair];
-        let held = &own.slots[slot];
-        match (held.content, &own.broken) {
-            (Content::UnknownRegion(region), _) => {
-                FabricError::UnknownRegion { peer: self.peer.clone(), region }
+        let lost = state.lost(own.client);
+        match (own.slots[slot].content, lost) {
+            (Content::Refused(Refusal::Flushed, _), Some(lost)) if !own.refusals.is_broken() => lost,
+            (Content::Refused(refusal, region), _) => own.refusals.error(refusal, region, &self.peer),
+            (content, lost) => {
+                let link = lost.map_or(Ok(()), Err);
+                own.refusals.nothing_to_take(slot, content, wanted, link, &self.peer)
             }
-            (Content::Withdrawn(region), _) => {
-                FabricError::RegionWithdrawn { peer: self.peer.clone(), region }
-            }
-            (Content::Denied, Some(broken)) if broken.denied.is_some() => {
-                broken.denied.clone().expect("just seen")
-            }
-            (Content::Flushed, Some(broken)) => state.disconnected(own.client, broken.reason.clone()),
-            _ => match state.lost(own.client) {
-                Some(lost) => lost,
-                None => panic!("slot {slot} holds {:?} where {wanted} was to be taken", held.content),
-            },
         }
     }
 }
@@ -195,35 +157,26 @@ impl Checked<'_> {
 }
 
 /// The index of the region in which all of `verb` lies.
-fn place(state: &State, pair: usize, at: RemoteAddress, verb: &Checked<'_>) -> Result<usize, Refusal> {
+fn place(
+    state: &mut State,
+    pair: usize,
+    at: RemoteAddress,
+    name: VerbName,
+    verb: &Checked<'_>,
+) -> Result<usize, Refusal> {
     let own = &state.pairs[pair];
-    if own.broken.is_some() {
-        return Err(Refusal::Flushed);
-    }
     let index = region_index(state, pair, at.region).filter(|index| own.attached.get(*index) == Some(&true));
-    let index = index.ok_or(Refusal::UnknownRegion)?;
-    if state.has_heard_withdrawn(pair, index) {
-        return Err(Refusal::Withdrawn);
-    }
-    let region = &state.hosts[state.clients[own.client].host].regions[index].0;
-    let unit_bytes = match verb {
-        Checked::Read { count, .. } if *count > READ_LINES_MAX => {
-            return Err(Refusal::Denied(format!("one READ fetches at most {READ_LINES_MAX} lines")));
+    let extent = index.map(|index| {
+        let region = &state.hosts[state.clients[own.client].host].regions[index].0;
+        Extent {
+            rights: region.rights(),
+            length_bytes: region.words().len() as u64 * 8,
+            is_withdrawn: state.has_heard_withdrawn(pair, index),
         }
-        Checked::Read { .. } => LINE_BYTES as u64,
-        _ if region.rights() != RegionRights::ReadWrite => {
-            return Err(Refusal::Denied("clients may only READ this region".to_owned()));
-        }
-        _ => 8,
-    };
-    if !at.offset_bytes.is_multiple_of(unit_bytes) {
-        return Err(Refusal::Denied(format!("the address is no multiple of {unit_bytes} B")));
-    }
-    let length_bytes = region.words().len() as u64 * 8;
-    if at.offset_bytes > length_bytes || verb.bytes() > length_bytes - at.offset_bytes {
-        return Err(Refusal::Denied(format!("the region ends at {length_bytes:#x}")));
-    }
-    Ok(index)
+    });
+    let own = &mut state.pairs[pair];
+    own.refusals.permit(own.batch, name, at, verb.bytes(), extent)?;
+    Ok(index.expect("a verb is permitted where there is a region"))
 }
 
 fn region_index(state: &State, pair: usize, region: RegionId) -> Option<usize> {
@@ -276,19 +229,19 @@ impl<K: Kind> QueuePair for SimQueue<K> {
     }
 
     fn post_read(&mut self, slot: Slot, from: RemoteAddress, line_count: usize, mode: ReadMode) {
-        self.post(slot, from, "READ", Checked::Read { count: line_count, mode });
+        self.post(slot, from, VerbName::Read, Checked::Read { count: line_count, mode });
     }
 
     fn post_write(&mut self, slot: Slot, to: RemoteAddress, words: &[u64]) {
-        self.post(slot, to, "WRITE", Checked::Write(words));
+        self.post(slot, to, VerbName::Write, Checked::Write(words));
     }
 
     fn post_compare_swap(&mut self, slot: Slot, at: RemoteAddress, expected: u64, new: u64) {
-        self.post(slot, at, "compare_swap", Checked::Atomic(Operation::CompareSwap { expected, new }));
+        self.post(slot, at, VerbName::CompareSwap, Checked::Atomic(Operation::CompareSwap { expected, new }));
     }
 
     fn post_fetch_add(&mut self, slot: Slot, at: RemoteAddress, delta: u64) {
-        self.post(slot, at, "fetch_add", Checked::Atomic(Operation::FetchAdd { delta }));
+        self.post(slot, at, VerbName::FetchAdd, Checked::Atomic(Operation::FetchAdd { delta }));
     }
 
     fn post_call(&mut self, slot: Slot, request: &[u8]) -> Result<(), FabricError> {
@@ -300,8 +253,8 @@ impl<K: Kind> QueuePair for SimQueue<K> {
         }
         let mut state = self.state();
         let own = &mut state.pairs[self.pair];
-        if own.broken.is_some() {
-            own.leave(slot, Content::Flushed);
+        if own.refusals.is_broken() {
+            own.leave(slot, Content::Refused(Refusal::Flushed, RegionId(0)));
             return Ok(());
         }
         own.batch_meters.calls += 1;
@@ -332,10 +285,10 @@ impl<K: Kind> QueuePair for SimQueue<K> {
         self.wait_with(self.state(), timeout).map(drop)
     }
 
-    fn settle(&mut self) -> Result<(), FabricError> {
-        let settled = self.settle_within(STALL_TIMEOUT);
-        self.state().set_settling(self.pair, false);
-        settled
+    fn drain(&mut self) -> Result<(), FabricError> {
+        let drained = self.drain_within(STALL_TIMEOUT);
+        self.state().set_draining(self.pair, false);
+        drained
     }
 
     fn is_complete(&self, slot: Slot) -> bool {

@@ -10,6 +10,7 @@ use farsight_base::prng::mix;
 use farsight_base::sync::Ordering;
 use farsight_base::words::CopyMode;
 use farsight_base::{Line, RegionId, WORDS_PER_LINE};
+use farsight_fabric::refusals::Refusal;
 use farsight_fabric::{AtomicUnit, FabricError, Guarantees, ReadMode, Region as _, Slot};
 
 use crate::fault::{Fault, FlippedRead};
@@ -77,7 +78,7 @@ impl State {
         let own = &mut self.pairs[pair];
         own.posted = posted;
         if is_cut {
-            own.break_down("the connection broke in the middle of a batch".to_owned(), None);
+            own.refusals.break_down(own.batch, "the connection broke in the middle of a batch".to_owned());
             own.flush();
         }
         if let Some(group) = dies {
@@ -332,7 +333,7 @@ impl State {
     pub(crate) fn lose_region(&mut self, pair: usize, slot: Slot, serial: u64, region: usize) {
         let held = &mut self.pairs[pair].slots[slot];
         if held.serial == serial {
-            held.content = Content::Withdrawn(RegionId(region as u32 + 1));
+            held.content = Content::Refused(Refusal::Withdrawn, RegionId(region as u32 + 1));
         }
     }
 
@@ -347,7 +348,7 @@ impl State {
         lines.resize(read.count, Line::ZERO);
         let host = &self.hosts[self.clients[self.pairs[pair].client].host];
         let (region, history) = &host.regions[read.region];
-        present_lines(region, read.first_line, &mut lines, read.copy_mode());
+        present_lines(region, read.first_line, &mut lines, read.mode.copy_mode());
         // The stores of a processor that died were visible up to then.
         let begin_ns = read.start_ns.min(host.frozen_ns);
         let mut torn = 0;
@@ -512,5 +513,5 @@ fn part_of(time_ns: u64, random: u64) -> u64 {
 }
 
 fn is_refused(content: Content) -> bool {
-    matches!(content, Content::Denied | Content::Flushed | Content::UnknownRegion(_) | Content::Withdrawn(_))
+    matches!(content, Content::Refused(..))
 }

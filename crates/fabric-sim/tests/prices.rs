@@ -83,7 +83,7 @@ fn batch(queue: &mut SimQueue<ReliableConnection>, at: RemoteAddress, work: Work
         }
     }
     queue.doorbell().expect("a living connection");
-    queue.settle().expect("an end");
+    queue.drain().expect("an end");
     for slot in 0..count {
         while !queue.is_complete(slot) {
             queue.wait(Duration::from_secs(1)).expect("an end");

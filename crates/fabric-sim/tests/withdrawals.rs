@@ -8,6 +8,7 @@ use farsight_base::clock::MonotonicNs;
 use farsight_base::prng::SplitMix64;
 use farsight_base::sync::Ordering;
 use farsight_base::{Line, RegionId, RemoteAddress};
+use farsight_fabric::mapped::read_alone;
 use farsight_fabric::{Connection as _, FabricError, Host as _, QueuePair, ReadMode, Region, RegionRights};
 use farsight_fabric_sim::{Fault, Kind, Ordered, ReliableConnection, Rule, Simulation, Timing, Weakest};
 
@@ -85,7 +86,7 @@ fn read_on(
             let mode = if random.below(2) == 0 { ReadMode::Plain } else { ReadMode::Stamped };
             let mut lines = [Line::ZERO; LINES];
             let from = RemoteAddress { region, offset_bytes: 64 * random.below(8) };
-            match queue.read_alone(from, &mut lines, mode) {
+            match read_alone(&mut queue, from, &mut lines, mode) {
                 Ok(()) if lines.iter().any(|line| line.0 != [value; 8]) => {
                     return Err(format!("{region}, which is {value:#x}, brings {lines:x?}"));
                 }
@@ -174,12 +175,12 @@ fn ten_thousand_regions_leave_nothing() {
         let region = host.create_region(REGION_BYTES, RegionRights::ReadOnly).expect("a region");
         queue.attach(region.id()).expect("it is there");
         let from = RemoteAddress { region: region.id(), offset_bytes: 0 };
-        queue.read_alone(from, &mut [Line::ZERO], ReadMode::Plain).expect("it is there");
+        read_alone(&mut queue, from, &mut [Line::ZERO], ReadMode::Plain).expect("it is there");
         host.withdraw_region(region.id()).expect("it was there");
         memories.push(Arc::downgrade(&region));
         drop(region);
         simulation.sleep(Duration::from_millis(100 * (round % 8)));
-        let outcome = queue.read_alone(from, &mut [Line::ZERO], ReadMode::Plain);
+        let outcome = read_alone(&mut queue, from, &mut [Line::ZERO], ReadMode::Plain);
         let is_named = matches!(outcome, Ok(()) | Err(FabricError::RegionWithdrawn { .. }));
         assert!(is_named, "{outcome:?}");
         queue.detach(from.region);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farsight_fabric_net::os::KeepAlive;
+use farsight_fabric_net::KeepAlive;
 
 /// When a silent peer counts as dead. Bytes may lie unacknowledged for longer than one operation waits (5 s),
 /// so that a short cut costs that operation alone. They may not for much longer, because the kernel doubles

@@ -14,6 +14,8 @@ use crate::grants::{TOKEN_BYTES, Token};
 
 /// Words of the longest WRITE in one frame; a longer one becomes several.
 pub(crate) const WRITE_WORDS_MAX: usize = 4096;
+/// Frames whose lists are kept to be used again: as many as a session's operations have under way at a queue.
+const SPARE_FRAMES_MAX: usize = 16;
 
 /// A verb whose result is to come.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +77,8 @@ pub(crate) struct OpenBatch {
     calls: Vec<u8>,
     call_payload: Vec<u8>,
     sent: Sent,
+    /// Empty lists of frames that were answered.
+    spare: Vec<Sent>,
     /// Frames that are closed and not sent.
     closed: Vec<Sent>,
     closed_bytes: Vec<u8>,
@@ -153,7 +157,8 @@ impl OpenBatch {
         for part in [&mut self.verbs, &mut self.calls, &mut self.verb_payload, &mut self.call_payload] {
             part.clear();
         }
-        self.closed.push(std::mem::take(&mut self.sent));
+        let next = self.spare.pop().unwrap_or_default();
+        self.closed.push(std::mem::replace(&mut self.sent, next));
     }
 
     /// Closes the batch: appends its bytes to `output`, and hands each frame to `sent`.
@@ -165,10 +170,10 @@ impl OpenBatch {
 
     /// Takes back the lists of a frame whose results have come, to be used again.
     pub(crate) fn recycle(&mut self, mut used: Sent) {
-        if self.is_empty() && self.sent.verbs.capacity() < used.verbs.capacity() {
+        if self.spare.len() < SPARE_FRAMES_MAX {
             used.verbs.clear();
             used.calls.clear();
-            self.sent = Sent { verbs: used.verbs, calls: used.calls, ..Sent::default() };
+            self.spare.push(Sent { verbs: used.verbs, calls: used.calls, ..Sent::default() });
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Messages of handshakes and control connections: packets, each behind its length (docs/protocol/tcp.md).
 //!
 //! Invariant: a packet decodes only if it is one that [`ClientMessage::encode`] or [`ServerMessage::encode`]
-//! writes, but for texts that are not UTF-8, which are mended.
+//! writes, but for texts that are not UTF-8, which are repaired.
 
 use farsight_base::RegionId;
 use farsight_fabric::RegionRights;
+use farsight_fabric_host::Farewell;
 use farsight_fabric_net::packets::{Reader, Unintelligible, Writer};
 
 use crate::grants::Token;
@@ -91,6 +92,16 @@ impl ClientMessage {
 }
 
 impl ServerMessage {
+    /// The packet of a farewell.
+    pub(crate) fn encode_farewell(farewell: Farewell) -> Vec<u8> {
+        match farewell {
+            Farewell::Refusal(text) => Self::Refusal { text },
+            Farewell::Dismissal(text) => Self::Dismissal { text },
+            Farewell::Goodbye(text) => Self::Goodbye { text },
+        }
+        .encode()
+    }
+
     /// The packet, with its length.
     pub(crate) fn encode(&self) -> Vec<u8> {
         match self {

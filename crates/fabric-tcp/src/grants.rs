@@ -14,7 +14,7 @@ use farsight_base::RegionId;
 use farsight_base::sync::AtomicU64;
 use farsight_fabric::{Region, RegionRights};
 
-use farsight_fabric_net::os;
+use farsight_fabric_host::os;
 
 use crate::served_regions::{ServedRegion, ServedRegions};
 
@@ -95,7 +95,7 @@ impl HeldGrants<'_> {
         let region = region_of(token);
         match self.by_region.get(&region).filter(|(granted, _)| granted == token) {
             Some((_, granted)) => Granted::Words(granted.region.words(), granted.rights),
-            None if self.served.is_withdrawn(region) => Granted::Withdrawn,
+            None if self.served.lock().is_withdrawn(region) => Granted::Withdrawn,
             None => Granted::Nothing,
         }
     }

@@ -43,7 +43,7 @@ fn give(peer: &OwnedFd, bytes: &[u8]) {
     assert_eq!(sent.expect("the other end lives"), bytes.len(), "the kernel has room for an input");
 }
 
-/// A packet that decodes as a message is the one that the message encodes to; texts are mended once.
+/// A packet that decodes as a message is the one that the message encodes to; texts are repaired once.
 pub fn control(data: &[u8]) {
     let Ok(Some((packet, length_bytes))) = first_packet(data) else { return };
     let whole = &data[..length_bytes];
@@ -128,7 +128,7 @@ pub fn batches(data: &[u8]) {
         create(WITHDRAWN, RegionRights::ReadWrite),
     ];
     let (_, _, withdrawn) = &regions[2];
-    served.withdraw(withdrawn.id());
+    served.lock().withdraw(withdrawn.id(), String::new).expect("it was served");
     grants.revoke(withdrawn.id());
     let mut input = data.get(..FRAME_BYTES_MAX).unwrap_or(data).to_vec();
     for (mark, token, _) in &regions {

@@ -47,8 +47,6 @@ const BATCH_VERBS_MAX: usize = 1024;
 const SLOTS: usize = BATCH_VERBS_MAX + 64;
 /// Bytes of the longest request or reply of a call.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
-/// Regions that a server has at a time. Their numbers go on for ever.
-const REGIONS_MAX: usize = 8192;
 
 // Words and lines go over the wire as they lie in memory.
 const _: () = assert!(cfg!(target_endian = "little"), "this fabric's bytes are little-endian");

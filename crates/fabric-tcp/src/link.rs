@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_base::{Epoch, RegionId};
 use farsight_fabric::{FabricError, RegionRights};
-use farsight_fabric_net::os;
+use farsight_fabric_host::os;
 use farsight_fabric_net::packets::{Next, Packets};
 use rustix::event::PollFlags;
 

@@ -12,12 +12,12 @@
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_fabric::{CallHandler, Parked, ServerPort, Ticket};
-use farsight_fabric_net::{DisconnectQueue, Ending, Waiting, os};
+use farsight_fabric_host::{DisconnectQueue, DisconnectReason, PortHandle, os};
+use farsight_fabric_net::Waiting;
 use rustix::event::epoll;
 
 use crate::alive::BRIEF;
@@ -30,37 +30,10 @@ const DIRECT_MAX: usize = 2;
 /// The wake descriptor among epoll's tokens; queues count from one.
 const WAKE_TOKEN: u64 = 0;
 
-/// What the host shares with a port.
-pub(crate) struct PortShared {
-    epoll: OwnedFd,
-    wake: OwnedFd,
-    changed: AtomicBool,
-    inbox: Mutex<Vec<ServerQueue>>,
-}
-
-impl PortShared {
-    /// Hands the port a queue.
-    pub(crate) fn give(&self, queue: ServerQueue) {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner).push(queue);
-        self.notice();
-    }
-
-    /// Makes the port look at its inbox and its gates.
-    pub(crate) fn notice(&self) {
-        // Release: what there is to notice comes before. Partner: the Acquire swap in
-        // `TcpPort::apply_changes`.
-        self.changed.store(true, Ordering::Release);
-        self.wake();
-    }
-
-    pub(crate) fn wake(&self) {
-        os::signal(&self.wake);
-    }
-}
-
 /// One worker's share of the connected clients.
 pub struct TcpPort {
-    shared: Arc<PortShared>,
+    shared: Arc<PortHandle<ServerQueue>>,
+    epoll: OwnedFd,
     disconnects: Arc<DisconnectQueue>,
     waiting: Waiting,
     /// By token, less one.
@@ -77,11 +50,11 @@ pub struct TcpPort {
 impl TcpPort {
     pub(crate) fn new(disconnects: Arc<DisconnectQueue>, waiting: Waiting) -> std::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let wake = os::wake_descriptor()?;
-        epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKE_TOKEN), epoll::EventFlags::IN)?;
-        let shared = PortShared { epoll, wake, changed: AtomicBool::new(false), inbox: Mutex::default() };
+        let shared = PortHandle::new(())?;
+        epoll::add(&epoll, &shared.wake, epoll::EventData::new_u64(WAKE_TOKEN), epoll::EventFlags::IN)?;
         Ok(Self {
-            shared: Arc::new(shared),
+            shared,
+            epoll,
             disconnects,
             waiting,
             queues: Vec::new(),
@@ -93,30 +66,26 @@ impl TcpPort {
         })
     }
 
-    pub(crate) fn shared(&self) -> &Arc<PortShared> {
+    pub(crate) fn shared(&self) -> &Arc<PortHandle<ServerQueue>> {
         &self.shared
     }
 
     fn apply_changes(&mut self) {
-        // Relaxed look, so that an unchanged port pays no exclusive access. Acquire: the partner is the
-        // Release store in `PortShared::notice`.
-        if !self.shared.changed.load(Ordering::Relaxed) || !self.shared.changed.swap(false, Ordering::Acquire)
-        {
+        if !self.shared.take_changed() {
             return;
         }
-        let arrived = std::mem::take(&mut *self.shared.inbox.lock().unwrap_or_else(PoisonError::into_inner));
-        for queue in arrived {
+        for queue in self.shared.take_arrived() {
             let place = self.vacant.pop().unwrap_or_else(|| {
                 self.queues.push(None);
                 self.queues.len() - 1
             });
             let data = epoll::EventData::new_u64(place as u64 + 1);
-            match epoll::add(&self.shared.epoll, queue.socket(), data, interest(Awaits::Input)) {
+            match epoll::add(&self.epoll, queue.socket(), data, interest(Awaits::Input)) {
                 Ok(()) => self.queues[place] = Some(queue),
                 Err(error) => {
                     self.vacant.push(place);
                     let reason = format!("epoll took no more queues: {error}");
-                    self.disconnects.push(queue.client, Ending::Broken(reason));
+                    self.disconnects.push(queue.client, DisconnectReason::Broken(reason));
                 }
             }
         }
@@ -134,7 +103,7 @@ impl TcpPort {
                 queue.handle.end();
             }
             // A forked child may hold the socket open; epoll must forget it all the same.
-            let _ = epoll::delete(&self.shared.epoll, queue.socket());
+            let _ = epoll::delete(&self.epoll, queue.socket());
             self.parked.forget(|call| call.place == place);
             self.vacant.push(place);
         }
@@ -149,7 +118,7 @@ impl TcpPort {
     fn look(&mut self, timeout: Duration) -> bool {
         let mut room = [MaybeUninit::uninit(); EVENTS];
         // A signal ends the wait early, which a caller must expect anyway.
-        let events = epoll::wait(&self.shared.epoll, &mut room, Some(&os::timespec(timeout)));
+        let events = epoll::wait(&self.epoll, &mut room, Some(&os::timespec(timeout)));
         let Ok((events, _)) = events else { return false };
         for event in &*events {
             match event.data.u64() {
@@ -183,7 +152,7 @@ impl TcpPort {
             queue.awaits = awaits;
             let data = epoll::EventData::new_u64(place as u64 + 1);
             // It fails only for a socket that is gone, of which the next visit learns.
-            let _ = epoll::modify(&self.shared.epoll, queue.socket(), data, interest(awaits));
+            let _ = epoll::modify(&self.epoll, queue.socket(), data, interest(awaits));
         }
         match visit {
             Visit::Idle | Visit::Blocked | Visit::Full => {}
@@ -191,10 +160,10 @@ impl TcpPort {
             Visit::Ended | Visit::Denied => self.remove(place),
             Visit::Disorder(reason) => {
                 let reason = format!("this client broke the protocol: {reason}");
-                self.disconnects.push(queue.client, Ending::Dismissed(reason));
+                self.disconnects.push(queue.client, DisconnectReason::Dismissed(reason));
                 // The host dismisses the client, which hears the reason before its queues end.
                 queue.handle.gate.close();
-                let _ = epoll::delete(&self.shared.epoll, queue.socket());
+                let _ = epoll::delete(&self.epoll, queue.socket());
             }
         }
         done
@@ -253,8 +222,7 @@ impl ServerPort for TcpPort {
             return;
         }
         while self.ready.is_empty() {
-            // Relaxed: only a hint to look properly; who sets it wakes the port besides.
-            if self.shared.changed.load(Ordering::Relaxed) || self.look(Duration::ZERO) {
+            if self.shared.has_changed() || self.look(Duration::ZERO) {
                 break;
             }
             if started.elapsed() >= awake {

@@ -5,10 +5,6 @@
 //! the oldest frame whose verbs are not answered says what the next lines of READs mean. Replies of calls
 //! come in any order.
 //!
-//! Protocol of a fault: a verb that is refused here or there breaks the queue pair, as it does on RDMA. Its
-//! own slot yields [`FabricError::AccessDenied`], every verb posted after it [`FabricError::Disconnected`],
-//! and so does every doorbell after that batch's own.
-//!
 //! Protocol of a region that the server has withdrawn: its verbs fail, each in its slot. The first fail by
 //! the server's answer, the others here.
 //!
@@ -26,17 +22,17 @@ use std::time::Duration;
 use farsight_base::clock::{Clock, MonotonicNs, SystemClock};
 use farsight_base::{LINE_BYTES, Line, RegionId, RemoteAddress};
 use farsight_fabric::filter::{Filter, Filtered};
-use farsight_fabric::{FabricError, Guarantees, Meters, QueuePair, ReadMode, RegionMap, RegionRights, Slot};
+use farsight_fabric::refusals::{Refusal, Refusals};
+use farsight_fabric::{FabricError, Guarantees, Meters, QueuePair, ReadMode, RegionMap, Slot};
 use farsight_fabric_net::{Stream, Waiting};
 
 use crate::batch::{Awaited, OpenBatch, Sent, WRITE_WORDS_MAX};
-use crate::frames::VerbKind;
+use crate::frames::{READ_LINES_MAX, VerbKind};
 use crate::inbox::Inbox;
 use crate::link::{AttachedRegion, Link};
 use crate::{GUARANTEES, MESSAGE_BYTES_MAX, SLOTS};
 
 use answers::Arriving;
-use faults::Breakage;
 
 /// Frames under way.
 const FRAMES_MAX: usize = 64;
@@ -56,14 +52,8 @@ enum Content {
     /// A WRITE that is done, or an atomic; `at` is what it found.
     Word,
     Reply,
-    /// The verb that broke the queue.
-    Denied,
-    /// A verb posted after the queue broke.
-    Flushed,
-    /// A verb on a region that is not attached.
-    UnknownRegion,
-    /// A verb on a region that the server has withdrawn.
-    Withdrawn,
+    /// A verb that goes nowhere.
+    Refused(Refusal),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +116,7 @@ pub struct TcpQueue {
     replies: Vec<Vec<u8>>,
     /// Slots that became complete since the last poll.
     completed: usize,
-    broken: Option<Box<Breakage>>,
+    refusals: Refusals,
     clock: SystemClock,
 }
 
@@ -157,7 +147,7 @@ impl TcpQueue {
             copied: vec![Vec::new(); SLOTS],
             replies: vec![Vec::new(); SLOTS],
             completed: 0,
-            broken: None,
+            refusals: Refusals::new(READ_LINES_MAX),
             clock: SystemClock::new(),
         }
     }
@@ -219,7 +209,7 @@ impl TcpQueue {
     ) {
         let region = match self.permit(kind, address, length_bytes) {
             Ok(region) => region,
-            Err(refusal) => return self.refuse(slot, refusal, kind, address, length_bytes),
+            Err(refusal) => return self.leave(slot, refusal, address),
         };
         let held = self.hold(slot, Content::Awaited, address);
         held.line_count = if kind.is_read() { (length_bytes / LINE_BYTES as u64) as u32 } else { 0 };
@@ -324,9 +314,8 @@ impl QueuePair for TcpQueue {
             return Err(FabricError::TooLarge { length_bytes: request.len(), limit_bytes });
         }
         let (kind, nowhere) = (VerbKind::Call, NOTHING.address);
-        if self.broken.is_some() {
-            self.hold(slot, Content::Flushed, nowhere);
-            self.batch_refused += 1;
+        if self.refusals.is_broken() {
+            self.leave(slot, Refusal::Flushed, nowhere);
             return Ok(());
         }
         let serial = self.hold(slot, Content::Awaited, nowhere).serial;
@@ -372,12 +361,12 @@ impl QueuePair for TcpQueue {
         self.check(1)
     }
 
-    fn settle(&mut self) -> Result<(), FabricError> {
+    fn drain(&mut self) -> Result<(), FabricError> {
         if self.verbs_under_way > 0 { self.await_verbs() } else { Ok(()) }
     }
 
     #[inline]
-    fn settle_slot(&mut self, slot: Slot) -> Result<(), FabricError> {
+    fn drain_slot(&mut self, slot: Slot) -> Result<(), FabricError> {
         if self.slots[slot].content == Content::Awaited { self.await_slot(slot) } else { Ok(()) }
     }
 
@@ -387,9 +376,7 @@ impl QueuePair for TcpQueue {
         match held.content {
             Content::Nothing | Content::Awaited => false,
             Content::Staged | Content::Copied | Content::Word | Content::Reply => true,
-            Content::Denied | Content::Flushed | Content::UnknownRegion | Content::Withdrawn => {
-                held.batch != self.batch
-            }
+            Content::Refused(_) => held.batch != self.batch,
         }
     }
 
@@ -456,9 +443,4 @@ fn count(meters: &mut Meters, kind: VerbKind, length_bytes: u64) {
         VerbKind::CompareSwap | VerbKind::FetchAdd => meters.atomics += 1,
         VerbKind::Call => {}
     }
-}
-
-/// True if clients with these rights may post such a verb.
-fn allows(rights: RegionRights, kind: VerbKind) -> bool {
-    kind.is_read() || rights == RegionRights::ReadWrite
 }

@@ -5,7 +5,7 @@ use farsight_base::sync::AtomicU64;
 use farsight_base::{LINE_BYTES, RegionId};
 use farsight_fabric::{FabricError, Region};
 
-use farsight_fabric_net::os;
+use farsight_fabric_host::os;
 
 /// A region on the heap.
 #[derive(Debug)]

@@ -1,17 +1,11 @@
 //! The regions that a host serves, and the newest number that it tells its clients.
-//!
-//! Invariant: numbers only grow, so a number names one region for ever. One that is not in the table, and is
-//! no greater than the last, was withdrawn.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use farsight_base::RegionId;
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_fabric::{FabricError, Region, RegionRights};
-use farsight_fabric_net::os;
+use farsight_fabric_host::{RegionTable, lock};
 
-use crate::REGIONS_MAX;
 use crate::region::HeapRegion;
 
 /// A region as a host serves it.
@@ -24,34 +18,13 @@ pub(crate) struct ServedRegion {
 /// All of them.
 #[derive(Default)]
 pub(crate) struct ServedRegions {
-    table: Mutex<Table>,
+    table: Mutex<RegionTable<ServedRegion>>,
     notice: AtomicU64,
 }
 
-#[derive(Default)]
-struct Table {
-    by_id: BTreeMap<RegionId, ServedRegion>,
-    last: u32,
-}
-
-impl Table {
-    fn check_room(&self) -> Result<(), FabricError> {
-        if self.by_id.len() < REGIONS_MAX {
-            return Ok(());
-        }
-        let error = std::io::Error::other(format!("there are {REGIONS_MAX} already"));
-        Err(os::system_error("serving a region".to_owned(), &error, "Make fewer, larger regions"))
-    }
-
-    fn insert(&mut self, id: RegionId, served: ServedRegion) {
-        self.by_id.insert(id, served);
-        self.last = self.last.max(id.0);
-    }
-}
-
 impl ServedRegions {
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lock(&self) -> MutexGuard<'_, RegionTable<ServedRegion>> {
+        lock(&self.table)
     }
 
     /// A new region under a new number.
@@ -61,11 +34,7 @@ impl ServedRegions {
         rights: RegionRights,
     ) -> Result<Arc<dyn Region>, FabricError> {
         let mut table = self.lock();
-        table.check_room()?;
-        let id = table.last.checked_add(1).map(RegionId).ok_or_else(|| {
-            let error = std::io::Error::other("all numbers of regions have been used");
-            os::system_error("creating a region".to_owned(), &error, "Start the server again")
-        })?;
+        let id = table.next_id()?;
         let region: Arc<dyn Region> = Arc::new(HeapRegion::create(id, length_bytes)?);
         table.insert(id, ServedRegion { region: Arc::clone(&region), rights });
         Ok(region)
@@ -74,29 +43,9 @@ impl ServedRegions {
     /// A region of another host, under its number there.
     pub(crate) fn export(&self, region: &Arc<dyn Region>, rights: RegionRights) -> Result<(), FabricError> {
         let mut table = self.lock();
-        table.check_room()?;
-        let id = region.id();
-        if table.by_id.contains_key(&id) {
-            let error = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
-            let remedy = "Let one host create all regions, and export each once";
-            return Err(os::system_error(format!("exporting {id}"), &error, remedy));
-        }
-        table.insert(id, ServedRegion { region: Arc::clone(region), rights });
+        table.check_export(region.id())?;
+        table.insert(region.id(), ServedRegion { region: Arc::clone(region), rights });
         Ok(())
-    }
-
-    pub(crate) fn get(&self, region: RegionId) -> Option<ServedRegion> {
-        self.lock().by_id.get(&region).cloned()
-    }
-
-    pub(crate) fn withdraw(&self, region: RegionId) -> Option<ServedRegion> {
-        self.lock().by_id.remove(&region)
-    }
-
-    /// True of a number that had a region and has none any more.
-    pub(crate) fn is_withdrawn(&self, region: RegionId) -> bool {
-        let table = self.lock();
-        (1..=table.last).contains(&region.0) && !table.by_id.contains_key(&region)
     }
 
     pub(crate) fn notify(&self, notice: u64) {

@@ -6,18 +6,19 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use farsight_base::words::bytes_of;
 use farsight_base::{ClientId, LINE_BYTES};
-use farsight_fabric::{Answer, CallHandler, Gate, Parked, Parking};
+use farsight_fabric::{Answer, CallHandler, Parked, Parking};
+use farsight_fabric_host::{Gate, Gated, lock, os};
 
 use crate::MESSAGE_BYTES_MAX;
 use crate::execute::{Cursor, Progress};
 use crate::frames::{Batch, FRAME_BYTES_MAX, HEADER_BYTES, Heading, first_frame, lines_of_bytes};
 use crate::grants::Grants;
 use crate::output::{Output, REPLY_LINES_MAX};
-use farsight_fabric_net::{Received, Stream, os};
+use farsight_fabric_net::{Received, Stream};
 
 /// Bytes taken from one queue before the next has its turn. Whatever a queue has left over from a visit, a
 /// frame fits beside it.
@@ -43,21 +44,29 @@ impl QueueHandle {
         Self { gate: Gate::default(), socket: Mutex::new(Some(socket)) }
     }
 
-    fn socket(&self) -> MutexGuard<'_, Option<Arc<OwnedFd>>> {
-        self.socket.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// No request executes any more but the one that executes now, and the client sees the end.
     pub(crate) fn end(&self) {
         self.gate.close();
-        if let Some(socket) = self.socket().take() {
+        if let Some(socket) = lock(&self.socket).take() {
             os::hang_up(&socket);
         }
     }
 
     /// True until it has ended.
     pub(crate) fn is_open(&self) -> bool {
-        self.socket().is_some()
+        lock(&self.socket).is_some()
+    }
+}
+
+impl Gated for QueueHandle {
+    fn gate(&self) -> &Gate {
+        &self.gate
+    }
+}
+
+impl Gated for ServerQueue {
+    fn gate(&self) -> &Gate {
+        &self.handle.gate
     }
 }
 

@@ -5,12 +5,13 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use farsight_base::ClientId;
-use farsight_fabric::{Held, Share};
-use farsight_fabric_net::packets::{Next, Packets};
-use farsight_fabric_net::{Ending, Handshake, os};
+use farsight_fabric_host::{DisconnectReason, Handshake, Held, Quota, Session, os};
+use farsight_fabric_net::packets::Packets;
+use rustix::event::epoll;
 
 use crate::control::{ClientMessage, Purpose, ServerMessage};
 use crate::grants::{Grants, Token};
@@ -18,33 +19,28 @@ use crate::served_regions::ServedRegions;
 use crate::server_queue::QueueHandle;
 
 /// What a connection says that it is to become.
-pub(crate) fn purpose(hello: &[u8], handshake: &Handshake) -> Result<Purpose, Ending> {
+pub(crate) fn purpose(hello: &[u8], handshake: &Handshake) -> Result<Purpose, DisconnectReason> {
     match ClientMessage::decode(hello) {
         Ok(ClientMessage::Hello { magic, fabric_version, format_version, purpose }) => {
             handshake.check(magic, fabric_version, format_version)?;
             Ok(purpose)
         }
-        Ok(_) => Err(Ending::Refused("the first message was no hello".to_owned())),
-        Err(error) => Err(Ending::Refused(error.to_string())),
+        Ok(_) => Err(DisconnectReason::Refused("the first message was no hello".to_owned())),
+        Err(error) => Err(DisconnectReason::Refused(error.to_string())),
     }
 }
 
 /// Refuses one more descriptor to the clients at `address`, which have `held`. On loopback all clients have
 /// the same address, which tells nothing of who they are: there each has a share of its own alone.
 pub(crate) fn check_address(
-    share: Share,
+    quota: Quota,
     address: IpAddr,
     held: impl FnOnce() -> Held,
 ) -> Result<(), String> {
     if address.to_canonical().is_loopback() {
         return Ok(());
     }
-    share.check_descriptor(&format!("the address {address}"), held())
-}
-
-/// The packet of a refusal.
-pub(crate) fn refusal(text: String) -> Vec<u8> {
-    ServerMessage::Refusal { text }.encode()
+    quota.check_descriptor(&format!("the address {address}"), held())
 }
 
 /// A client that has been welcomed.
@@ -87,54 +83,38 @@ impl Client {
     }
 
     /// The next question, `None` if there is none now.
-    pub(crate) fn listen(&mut self) -> Result<Option<ClientMessage>, Ending> {
-        let packet = match self.packets.receive() {
-            Ok(Next::Packet(packet)) => packet,
-            Ok(Next::Nothing) => return Ok(None),
-            Ok(Next::Unintelligible(error)) => return Err(Ending::Dismissed(error.to_string())),
-            Ok(Next::End) | Err(_) => return Err(Ending::Gone),
-        };
+    pub(crate) fn listen(&mut self) -> Result<Option<ClientMessage>, DisconnectReason> {
+        let Some(packet) = self.packets.next_question()? else { return Ok(None) };
         match ClientMessage::decode(&packet) {
-            Ok(ClientMessage::Hello { .. }) => Err(Ending::Dismissed("a second hello".to_owned())),
+            Ok(ClientMessage::Hello { .. }) => Err(DisconnectReason::Dismissed("a second hello".to_owned())),
             Ok(question) => Ok(Some(question)),
-            Err(error) => Err(Ending::Dismissed(error.to_string())),
+            Err(error) => Err(DisconnectReason::Dismissed(error.to_string())),
         }
     }
 
     /// Answers. A client that does not read its answers is gone.
-    pub(crate) fn tell(&mut self, message: &ServerMessage) -> Result<(), Ending> {
-        self.packets.send(&message.encode()).map_err(|_| Ending::Gone)
+    pub(crate) fn tell(&mut self, message: &ServerMessage) -> Result<(), DisconnectReason> {
+        self.packets.tell(&message.encode())
+    }
+}
+
+impl Session for Client {
+    type Queue = QueueHandle;
+
+    fn queues(&self) -> &[Arc<QueueHandle>] {
+        &self.queues
     }
 
-    /// No request of the client executes any more but those that execute now.
-    pub(crate) fn close_gates(&self) {
-        for queue in &self.queues {
-            queue.gate.close();
-        }
-    }
-
-    /// True while a request of the client executes.
-    pub(crate) fn is_being_served(&self) -> bool {
-        self.queues.iter().any(|queue| queue.gate.is_being_served())
+    fn unwatch(&self, epoll: &OwnedFd) {
+        let _ = epoll::delete(epoll, self.packets.socket());
     }
 
     /// Says why, before the queues end: a client that sees one end asks here for the reason.
-    pub(crate) fn end(mut self, ending: Ending) -> Vec<Arc<QueueHandle>> {
-        self.close_gates();
-        let message = match ending {
-            Ending::Gone => None,
-            Ending::Refused(text) => Some(ServerMessage::Refusal { text }),
-            Ending::Dismissed(text) => Some(ServerMessage::Dismissal { text }),
-            Ending::Broken(text) => Some(ServerMessage::Goodbye { text }),
-            Ending::Stopped => Some(ServerMessage::Goodbye { text: "the peer stopped".to_owned() }),
-        };
-        // A client that does not read misses the reason, not the end.
-        let _ = message.map(|message| self.tell(&message));
-        os::hang_up(self.packets.socket());
+    fn end(mut self, reason: DisconnectReason) {
+        self.packets.end(reason, ServerMessage::encode_farewell);
         for queue in &self.queues {
             queue.end();
         }
-        self.queues
     }
 }
 
@@ -144,10 +124,10 @@ mod tests {
 
     #[test]
     fn the_clients_of_one_address_share_unless_it_is_loopback() {
-        let share = Share::new(Some(400), 1);
+        let quota = Quota::new(Some(400), 1);
         let check = |address: &str, queues| {
             let address = address.parse().expect("an address");
-            check_address(share, address, || Held { connections: 10, queues })
+            check_address(quota, address, || Held { connections: 10, queues })
         };
         assert!(check("10.1.2.3", 89).is_ok());
         let refused = check("10.1.2.3", 90).expect_err("a hundred of a hundred");

@@ -1,7 +1,7 @@
 //! Control packets: what travels over the TCP connection beside the queue pairs.
 //!
 //! Invariant: a packet decodes only if it is one that [`FromClient::encode`] or [`FromServer::encode`]
-//! writes, but for texts that are not UTF-8, which are mended. The bytes are specified in
+//! writes, but for texts that are not UTF-8, which are repaired. The bytes are specified in
 //! `docs/protocol/verbs.md`.
 //!
 //! Protocol: the client opens with [`FromClient::Hello`]; the server answers [`FromServer::Welcome`], or
@@ -13,6 +13,7 @@
 
 use farsight_base::RegionId;
 use farsight_fabric::RegionRights;
+use farsight_fabric_host::Farewell;
 use farsight_fabric_net::packets::{Reader, Unintelligible, Writer};
 
 use crate::ibv::pair::{Endpoint, SEQUENCE_MASK};
@@ -119,6 +120,16 @@ impl FromClient {
 }
 
 impl FromServer {
+    /// The packet of a farewell.
+    pub(crate) fn encode_farewell(farewell: Farewell) -> Vec<u8> {
+        match farewell {
+            Farewell::Refusal(text) => Self::Refusal { text },
+            Farewell::Dismissal(text) => Self::Dismissal { text },
+            Farewell::Goodbye(text) => Self::Goodbye { text },
+        }
+        .encode()
+    }
+
     /// The packet, with its length.
     pub(crate) fn encode(&self) -> Vec<u8> {
         match self {

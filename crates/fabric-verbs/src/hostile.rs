@@ -26,7 +26,7 @@ pub fn break_queue_pair(queue: &VerbsQueue) {
     queue.pair.break_off().expect("every queue pair can be put into error");
 }
 
-/// A packet that decodes as a message is the one that the message encodes to; texts are mended once.
+/// A packet that decodes as a message is the one that the message encodes to; texts are repaired once.
 pub fn control(data: &[u8]) {
     let Ok(Some((packet, length_bytes))) = first_packet(data) else { return };
     let whole = &data[..length_bytes];
@@ -34,8 +34,8 @@ pub fn control(data: &[u8]) {
         assert_eq!(message.encode(), whole, "{message:?}");
     }
     let Ok(message) = FromServer::decode(packet) else { return };
-    let mended = message.encode();
-    let (packet, _) = first_packet(&mended).expect("a packet").expect("a whole one");
+    let repaired = message.encode();
+    let (packet, _) = first_packet(&repaired).expect("a packet").expect("a whole one");
     assert_eq!(FromServer::decode(packet).as_ref(), Ok(&message));
     let has_text = matches!(
         message,
@@ -44,7 +44,7 @@ pub fn control(data: &[u8]) {
             | FromServer::Failed { .. }
             | FromServer::Dismissal { .. }
     );
-    assert!(has_text || mended == whole, "{message:?}");
+    assert!(has_text || repaired == whole, "{message:?}");
 }
 
 /// Messages of every kind.

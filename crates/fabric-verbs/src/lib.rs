@@ -36,7 +36,7 @@ mod server;
 use std::time::Duration;
 
 use farsight_fabric::{AtomicUnit, CostClass, Guarantees};
-use farsight_fabric_net::os::KeepAlive;
+use farsight_fabric_net::KeepAlive;
 
 pub use client::connection::{ConnectOptions, VerbsConnection};
 pub use client::queue::VerbsQueue;
@@ -46,8 +46,6 @@ pub use server::port::VerbsPort;
 
 /// Verbs that one batch holds.
 const SLOTS: usize = 256;
-/// Regions that a server has at a time. Their numbers go on for ever.
-const REGIONS_MAX: usize = 8192;
 /// Calls that one queue pair has under way; more wait on the client's side.
 const CALLS_MAX: usize = 16;
 /// Bytes that a card is asked to take at once from where they are, instead of fetching them later.

@@ -6,9 +6,9 @@
 //!
 //! Protocol: the lane polls its operations round-robin. A verb's future posts on its first poll and is ready
 //! once its slot is complete. When every operation waits, the lane rings one doorbell a node for all that was
-//! posted there and polls completions. No allocation an operation, no wakers: who is ready is the queue
-//! pair's knowledge. A lane that sees no completion for [`STALL_TIMEOUT`] ends with
-//! [`FabricError::TimedOut`].
+//! posted there and polls completions. Operations live in memory that the caller keeps from lane to lane, so
+//! none of them is allocated. There are no wakers: the queue pair knows who is ready. A lane that sees no
+//! completion for [`STALL_TIMEOUT`] ends with [`FabricError::TimedOut`].
 
 mod pool;
 mod rounds;
@@ -18,6 +18,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
+use farsight_base::pinned::PinnedMemory;
 use farsight_base::{Line, RemoteAddress};
 
 use crate::{FabricError, QueuePair, ReadMode, Slot};
@@ -47,7 +48,7 @@ impl<'q, Q: QueuePair> Lane<'q, Q> {
         Self { rounds: Rounds::new(std::slice::from_mut(queue)) }
     }
 
-    /// Runs `start(slot, operation)` for every one of `operations`, at most `width` at once.
+    /// Runs `start(slot, operation)` for every one of `operations`, at most `width` at once, in `memory`.
     ///
     /// # Errors
     /// What the fabric reported: then operations that had not finished have an unknown outcome.
@@ -56,6 +57,7 @@ impl<'q, Q: QueuePair> Lane<'q, Q> {
     /// If `width` is zero or exceeds the queue pair's slots.
     pub fn run<'l, Operation, Started>(
         &'l self,
+        memory: &mut PinnedMemory,
         width: usize,
         operations: impl IntoIterator<Item = Operation>,
         mut start: impl FnMut(LaneSlot<'l, 'q, Q>, Operation) -> Started,
@@ -63,7 +65,7 @@ impl<'q, Q: QueuePair> Lane<'q, Q> {
     where
         Started: Future<Output = ()>,
     {
-        self.rounds.run(width, operations, |slot, operation| start(self.slot(slot), operation))
+        self.rounds.run(memory, width, operations, |slot, operation| start(self.slot(slot), operation))
     }
 
     /// Runs one operation to its end.

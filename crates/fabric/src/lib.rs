@@ -8,8 +8,9 @@
 //! *posted* into numbered slots of the queue pair's batch ([`QueuePair::post_read`] and its siblings), the
 //! *doorbell* sends them all at once, completions are *polled*, results *taken* slot by slot. The [`lane`]
 //! wraps the same in futures for operations that do not fit a straight batch. Every wait has a deadline; a
-//! dead peer ends it with
-//! [`FabricError::Disconnected`].
+//! dead peer ends it with [`FabricError::Disconnected`]. What becomes of a verb that its region forbids is
+//! written once ([`refusals`]). Where regions lie in the client's own memory it may READ them in place
+//! ([`mapped`]).
 //!
 //! Protocol of withdrawing:
 //! 1. A host withdraws a region for good ([`Host::withdraw_region`]).
@@ -42,22 +43,21 @@
 pub mod chained;
 mod error;
 pub mod filter;
-mod gate;
 mod guarantees;
-#[cfg(any(loom, shuttle, injected))]
+#[cfg(injected)]
 pub mod injected;
 pub mod lane;
 mod listener;
+pub mod mapped;
 mod meters;
 mod parked;
 mod queue_pair;
+pub mod refusals;
 mod region;
 mod region_map;
 mod server;
-mod share;
 
 pub use error::FabricError;
-pub use gate::Gate;
 pub use guarantees::{AtomicUnit, CostClass, Guarantees};
 pub use listener::Listener;
 pub use meters::Meters;
@@ -66,4 +66,3 @@ pub use queue_pair::{Connection, QueuePair, ReadMode, Slot};
 pub use region::{Region, RegionRights};
 pub use region_map::RegionMap;
 pub use server::{Answer, CallHandler, Departure, Host, Lingering, ServerPort};
-pub use share::{Held, QUEUES_MAX, Share};

@@ -25,6 +25,15 @@ pub trait Listener: Send + Sync {
     /// As there.
     fn create_region(&self, length_bytes: u64, rights: RegionRights) -> Result<Arc<dyn Region>, FabricError>;
 
+    /// As [`Host::create_growing_region`].
+    ///
+    /// # Errors
+    /// As there.
+    fn create_growing_region(&self, length_bytes: u64) -> Result<Arc<dyn Region>, FabricError>;
+
+    /// As [`Host::serves_growing_regions`].
+    fn serves_growing_regions(&self) -> bool;
+
     /// As [`Host::export_region`].
     ///
     /// # Errors
@@ -95,6 +104,14 @@ impl<H: Host> Listener for H {
 
     fn create_region(&self, length_bytes: u64, rights: RegionRights) -> Result<Arc<dyn Region>, FabricError> {
         Host::create_region(self, length_bytes, rights)
+    }
+
+    fn create_growing_region(&self, length_bytes: u64) -> Result<Arc<dyn Region>, FabricError> {
+        Host::create_growing_region(self, length_bytes)
+    }
+
+    fn serves_growing_regions(&self) -> bool {
+        Host::serves_growing_regions(self)
     }
 
     fn export_region(&self, region: &Arc<dyn Region>, rights: RegionRights) -> Result<(), FabricError> {

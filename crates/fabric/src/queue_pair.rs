@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
-use farsight_base::words::SharedLine;
+use farsight_base::words::CopyMode;
 use farsight_base::{Epoch, Line, RegionId, RemoteAddress};
 
-use crate::chained::{Chains, line_address, read_by_slots};
 use crate::filter::{Filter, Filtered};
+use crate::mapped::{Mapped, Unmapped};
 use crate::{FabricError, Guarantees, Meters};
 
 /// A place in a queue pair's batch, below [`QueuePair::SLOTS`]. A slot holds one verb from its posting until
@@ -22,6 +22,18 @@ pub enum ReadMode {
     /// The first word of each line is a stamp: a line whose copy has an even version is a snapshot of that
     /// line.
     Stamped,
+}
+
+impl ReadMode {
+    /// How a processor copies lines in this mode.
+    #[inline(always)]
+    #[must_use]
+    pub fn copy_mode(self) -> CopyMode {
+        match self {
+            Self::Plain => CopyMode::Plain,
+            Self::Stamped => CopyMode::Stamped,
+        }
+    }
 }
 
 /// A connection to one node, shared by the sessions of a process.
@@ -151,96 +163,25 @@ pub trait QueuePair {
     ///
     /// # Errors
     /// [`FabricError::Disconnected`], [`FabricError::TimedOut`].
-    fn settle(&mut self) -> Result<(), FabricError>;
+    fn drain(&mut self) -> Result<(), FabricError>;
 
     /// Waits until the READ, WRITE or atomic in `slot`, which has been rung, is complete. A caller who takes
     /// results in the order of posting need not wait for those behind. A provider may wait for them, too.
     ///
     /// # Errors
-    /// As [`QueuePair::settle`].
+    /// As [`QueuePair::drain`].
     #[inline]
-    fn settle_slot(&mut self, _slot: Slot) -> Result<(), FabricError> {
-        self.settle()
+    fn drain_slot(&mut self, _slot: Slot) -> Result<(), FabricError> {
+        self.drain()
     }
 
     /// True when the slot's result can be taken.
     fn is_complete(&self, slot: Slot) -> bool;
 
-    /// READs `into.len()` lines at `from` and waits for them: a batch of its own in slot 0, for a caller who
-    /// has nothing else to do meanwhile. Nothing else may be posted.
-    ///
-    /// # Errors
-    /// As [`QueuePair::doorbell`], [`QueuePair::settle`] and [`QueuePair::take_read`].
-    #[inline]
-    fn read_alone(
-        &mut self,
-        from: RemoteAddress,
-        into: &mut [Line],
-        mode: ReadMode,
-    ) -> Result<(), FabricError> {
-        self.post_read(0, from, into.len(), mode);
-        self.doorbell()?;
-        self.settle()?;
-        self.take_read(0, into)
-    }
-
-    /// READs `ALL` stamped lines from line `line` of `region` on and waits for them, as
-    /// [`QueuePair::read_alone`] does. It is for a caller who needs but a part of them and finds out which
-    /// from the first ones. `choose` sees `FIRST` lines and says where among all of them `PART` lines begin,
-    /// which `keep` sees. Returns the answer of `keep`, or nothing if `choose` says nothing.
-    ///
-    /// # Errors
-    /// As [`QueuePair::read_alone`].
-    ///
-    /// # Panics
-    /// If the part reaches beyond the lines that were READ.
-    #[inline]
-    fn read_part<const ALL: usize, const FIRST: usize, const PART: usize, Chosen, Kept>(
-        &mut self,
-        region: RegionId,
-        line: u64,
-        choose: impl FnOnce(&[Line; FIRST]) -> Option<(usize, Chosen)>,
-        keep: impl FnOnce(Chosen, &[Line; PART]) -> Kept,
-    ) -> Result<Option<Kept>, FabricError> {
-        let mut lines = [Line::ZERO; ALL];
-        self.read_alone(line_address(region, line), &mut lines, ReadMode::Stamped)?;
-        let chosen = choose(lines.first_chunk().expect("the first lines are some of all"));
-        let Some((begin, chosen)) = chosen else { return Ok(None) };
-        Ok(Some(keep(chosen, lines[begin..].first_chunk().expect("a part of all lines"))))
-    }
-
-    /// `LINES` stamped lines from line `line` of `region` on, where they lie, all of them prefetched: a READ
-    /// for a provider that has regions in its own process's memory. The caller copies what it needs by the
-    /// ways of [`farsight_base::words`] alone, and counts the READ ([`QueuePair::count_read_in_place`]) if it
-    /// was one. `None` if a READ there would fail, or if the provider has no such memory: then the caller
-    /// READs in another way. Nothing else may be posted.
+    /// This queue pair, if its regions lie in this process's memory.
     #[inline(always)]
-    fn lines_in_place<const LINES: usize>(
-        &self,
-        _region: RegionId,
-        _line: u64,
-    ) -> Option<&[SharedLine; LINES]> {
-        None
-    }
-
-    /// Counts a READ of so many lines in place, in a batch of its own.
-    #[inline(always)]
-    fn count_read_in_place(&mut self, _line_count: usize) {}
-
-    /// READs `count` chains, at most [`CHAINS_MAX`](crate::chained::CHAINS_MAX), and waits for them. Nothing
-    /// else may be posted; slots below `count` are used.
-    ///
-    /// # Errors
-    /// As [`QueuePair::doorbell`], [`QueuePair::settle`] and [`QueuePair::take_read`]; then some chains did
-    /// not end.
-    #[inline]
-    fn read_chained<const FIRST: usize, const SECOND: usize>(
-        &mut self,
-        region: RegionId,
-        count: usize,
-        chains: &mut impl Chains<FIRST, SECOND>,
-    ) -> Result<(), FabricError> {
-        read_by_slots(self, region, count, chains)
+    fn mapped(&mut self) -> Option<&mut impl Mapped> {
+        None::<&mut Unmapped>
     }
 
     /// Copies the lines that the completed READ in `slot` fetched; as many as were posted. Without
@@ -259,30 +200,6 @@ pub trait QueuePair {
     fn view_read<'a>(&'a mut self, slot: Slot, room: &'a mut [Line]) -> Result<&'a [Line], FabricError> {
         self.take_read(slot, room)?;
         Ok(room)
-    }
-
-    /// [`QueuePair::take_read`] for a caller who needs but a part of a completed stamped READ and finds out
-    /// which from its first lines. `choose` sees `FIRST` lines and says where among all of them `PART` lines
-    /// begin, which `keep` sees. Returns the answer of `keep`, or nothing if `choose` says nothing. `room` is
-    /// as long as the READ.
-    ///
-    /// # Errors
-    /// As [`QueuePair::take_read`].
-    ///
-    /// # Panics
-    /// If the READ has fewer than `FIRST` lines, or the part reaches beyond it.
-    #[inline]
-    fn take_part<const FIRST: usize, const PART: usize, Chosen, Kept>(
-        &mut self,
-        slot: Slot,
-        room: &mut [Line],
-        choose: impl FnOnce(&[Line; FIRST]) -> Option<(usize, Chosen)>,
-        keep: impl FnOnce(Chosen, &[Line; PART]) -> Kept,
-    ) -> Result<Option<Kept>, FabricError> {
-        let lines = self.view_read(slot, room)?;
-        let chosen = choose(lines.first_chunk().expect("the first lines are some of all"));
-        let Some((begin, chosen)) = chosen else { return Ok(None) };
-        Ok(Some(keep(chosen, lines[begin..].first_chunk().expect("a part of all lines"))))
     }
 
     /// What the completed filtered READ in `slot` brought; `room` is as long as all of the READ.

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use farsight_base::RegionId;
 use farsight_base::sync::AtomicU64;
 
+use crate::FabricError;
+
 /// Who may do what to a region, besides the server that owns it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RegionRights {
@@ -22,6 +24,17 @@ pub trait Region: Send + Sync {
     /// All of its words; line-aligned.
     fn words(&self) -> &[AtomicU64];
 
+    /// Sees to it that the first `used_bytes` can be written, before they are. Of a region that grows nobody
+    /// writes more; what is beyond reads as zeros. Free for what can be written already, hence for regions
+    /// that do not grow.
+    ///
+    /// # Errors
+    /// [`FabricError::System`] if the memory cannot be had.
+    fn grow_to(&self, used_bytes: u64) -> Result<(), FabricError> {
+        let _ = used_bytes;
+        Ok(())
+    }
+
     /// Bytes of it that lie on huge pages now.
     fn huge_page_bytes(&self) -> u64;
 
@@ -37,6 +50,10 @@ impl<R: Region + ?Sized> Region for Arc<R> {
 
     fn words(&self) -> &[AtomicU64] {
         (**self).words()
+    }
+
+    fn grow_to(&self, used_bytes: u64) -> Result<(), FabricError> {
+        (**self).grow_to(used_bytes)
     }
 
     fn huge_page_bytes(&self) -> u64 {

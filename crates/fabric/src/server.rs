@@ -92,6 +92,22 @@ pub trait Host: Send + Sync {
     /// [`FabricError::System`] if the memory cannot be had.
     fn create_region(&self, length_bytes: u64, rights: RegionRights) -> Result<Arc<dyn Region>, FabricError>;
 
+    /// A zeroed region of at least `length_bytes` that clients READ. Its owner says how far it writes it
+    /// ([`Region::grow_to`]). What is beyond no client can reach, or make the system give memory for. A READ
+    /// finds all that has grown before it was posted.
+    ///
+    /// # Errors
+    /// As [`Host::create_region`].
+    fn create_growing_region(&self, length_bytes: u64) -> Result<Arc<dyn Region>, FabricError> {
+        self.create_region(length_bytes, RegionRights::ReadOnly)
+    }
+
+    /// True if this host serves growing regions of others, too: it finds their words where they are, each
+    /// time anew.
+    fn serves_growing_regions(&self) -> bool {
+        false
+    }
+
     /// Serves a region that another host of this process created, under the number that it has there: so one
     /// server answers clients of several fabrics. The region lives until this host withdraws it or ends.
     ///

@@ -3,141 +3,106 @@
 //! Invariant: a broken queue has seen [`NEVER`]. So the one look that a batch takes at the link's word leads
 //! here.
 
-use farsight_base::{LINE_BYTES, Line, RegionId, RemoteAddress};
-use farsight_fabric::chained::line_address;
-use farsight_fabric::{FabricError, QueuePair, Slot};
+use farsight_base::{LINE_BYTES, RegionId, RemoteAddress};
+use farsight_fabric::refusals::{Extent, Refusal, Verb};
+use farsight_fabric::{FabricError, QueuePair as _, ReadMode, Slot};
 
 use super::{Content, NOTHING, Posted, ShmQueue};
-use crate::chained::Stop;
 use crate::known_region::KnownRegion;
 use crate::link::NEVER;
 use crate::ring::Disorder;
 
-/// Why a verb was not posted.
-pub(super) enum Refusal {
-    NoRegion,
-    Denied(String),
-}
-
-/// Why the queue is dead.
-#[derive(Debug)]
-pub(super) struct Breakage {
-    /// The batch in which it broke.
-    pub(super) batch: u64,
-    pub(super) reason: String,
-    /// The verb that broke it, if it was one.
-    pub(super) denied: Option<FabricError>,
-}
-
 impl ShmQueue {
-    /// Records a refused verb; a denied one breaks the queue.
-    pub(super) fn refuse(
-        &mut self,
-        slot: Slot,
-        refusal: Refusal,
-        verb: &'static str,
-        at: RemoteAddress,
-        length_bytes: u64,
-    ) {
-        match refusal {
-            Refusal::NoRegion => self.leave(slot, at, Content::NoRegion),
-            Refusal::Denied(reason) => {
-                let denied = FabricError::AccessDenied { verb, address: at, length_bytes, reason };
-                self.break_down(format!("an earlier verb broke the queue: {denied}"), Some(denied));
-                self.leave(slot, at, Content::Denied);
-            }
+    /// Checks a verb that reaches for `length_bytes` at `at`. A denied one breaks the queue.
+    pub(super) fn permit(&mut self, verb: Verb, at: RemoteAddress, length_bytes: u64) -> Result<(), Refusal> {
+        let extent = self.regions.get(at.region).map(|known| Extent {
+            rights: known.rights(),
+            length_bytes: known.words().len() as u64 * 8,
+            is_withdrawn: known.is_withdrawn(),
+        });
+        let permitted = self.refusals.permit(self.batch, verb, at, length_bytes, extent);
+        if permitted == Err(Refusal::Denied) {
+            // From now on every check is a close one.
+            self.seen = NEVER;
         }
+        permitted
     }
 
-    pub(super) fn leave(&mut self, slot: Slot, at: RemoteAddress, content: Content) {
+    /// Holds a verb on `region` that goes nowhere.
+    pub(super) fn leave(&mut self, slot: Slot, region: RegionId, refusal: Refusal) {
         self.batch_refused += 1;
-        let place = u64::from(at.region.0);
-        self.slots[slot] = Posted { place, content, batch: self.batch, ..NOTHING };
+        self.slots[slot] =
+            Posted { content: Content::Refused(refusal), batch: self.batch, region, ..NOTHING };
     }
 
-    pub(super) fn break_down(&mut self, reason: String, denied: Option<FabricError>) {
-        let batch = self.batch;
+    pub(super) fn break_down(&mut self, reason: String) {
         // From now on every check is a close one.
         self.seen = NEVER;
-        self.broken.get_or_insert_with(|| Box::new(Breakage { batch, reason, denied }));
+        self.refusals.break_down(self.batch, reason);
     }
 
+    /// Asks whether a region has grown since, unless all of it is there, or it never comes to have
+    /// `end_bytes`. True if it has.
     #[cold]
     #[inline(never)]
-    pub(super) fn post_refused_read(&mut self, slot: Slot, from: RemoteAddress, line_count: usize) {
-        if self.broken.is_some() {
-            return self.leave(slot, from, Content::Flushed);
+    pub(super) fn grow(&self, region: RegionId, end_bytes: u64) -> bool {
+        let may_come = |known: &&KnownRegion| !known.is_whole() && end_bytes <= known.length_bytes();
+        let Some(known) = self.regions.get(region).filter(may_come) else { return false };
+        let before = known.words().len();
+        // A link that ended meanwhile says so at the next doorbell.
+        if let Ok(grown_bytes) = self.link.grow(region) {
+            known.grow_to(grown_bytes);
         }
-        let region = self.regions.get(from.region).filter(|region| !region.is_withdrawn());
-        let refusal = match region {
-            None => Refusal::NoRegion,
-            Some(_) if !from.offset_bytes.is_multiple_of(LINE_BYTES as u64) => {
-                Refusal::Denied(format!("the address is no multiple of {LINE_BYTES} B"))
-            }
-            Some(_) if line_count > usize::from(u16::MAX) => {
-                Refusal::Denied(format!("one READ fetches at most {} lines", u16::MAX))
-            }
-            Some(region) => Refusal::Denied(format!("the region ends at {:#x}", region.words().len() * 8)),
-        };
+        known.words().len() > before
+    }
+
+    /// A READ beyond what the queue pair knows of its region: of what has grown meanwhile, or refused.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn post_read_beyond(
+        &mut self,
+        slot: Slot,
+        from: RemoteAddress,
+        line_count: usize,
+        mode: ReadMode,
+    ) {
+        // Each turn has more of the region, and the last all of it.
         let length_bytes = (line_count as u64).saturating_mul(LINE_BYTES as u64);
-        self.refuse(slot, refusal, "READ", from, length_bytes);
-    }
-
-    /// What a READ that is refused comes to when it is taken.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn read_refused(&mut self, from: RemoteAddress, into: &mut [Line]) -> Result<(), FabricError> {
-        self.post_refused_read(0, from, into.len());
-        self.doorbell()?;
-        self.take_read(0, into)
-    }
-
-    /// What a READ without a slot that stopped comes to.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn stopped(&mut self, region: RegionId, stop: Stop) -> FabricError {
-        match stop {
-            Stop::Dead(error) => error,
-            Stop::Outside { line, count } => {
-                let refused = self.read_refused(line_address(region, line), &mut vec![Line::ZERO; count]);
-                refused.expect_err("a READ outside of its region is refused")
-            }
+        let end_bytes = from.offset_bytes.saturating_add(length_bytes);
+        if !self.refusals.is_broken() && self.grow(from.region, end_bytes) {
+            return self.post_read(slot, from, line_count, mode);
         }
+        // The server may just have said that the region is withdrawn.
+        if let Some(known) = self.regions.get_mut(from.region) {
+            known.let_go_if_withdrawn();
+        }
+        let refused = self.permit(Verb::Read, from, length_bytes);
+        self.leave(slot, from.region, refused.expect_err("a READ that finds no lines is refused"));
     }
 
     /// The error of a slot that does not hold what was to be taken.
     #[cold]
     #[inline(never)]
     pub(super) fn slot_error(&self, slot: Slot, wanted: &str) -> FabricError {
-        let posted = self.slots[slot];
-        match (posted.content, self.broken.as_deref()) {
-            (Content::NoRegion, _) => self.no_region(RegionId(posted.place as u32)),
-            // It was there when the READ was posted.
-            (Content::PlainRead | Content::StampedRead, _) => self.no_region(posted.region),
-            (Content::Denied, Some(Breakage { denied: Some(denied), .. })) => denied.clone(),
-            (Content::Flushed | Content::AwaitedCall, Some(broken)) => self.link.disconnected(&broken.reason),
-            (Content::AwaitedCall, None) => match self.link.check() {
-                Err(error) => error,
-                Ok(()) => panic!("slot {slot} still waits for its reply: {wanted} cannot be taken"),
-            },
-            (content, _) => panic!("slot {slot} holds {content:?} where {wanted} was to be taken"),
+        let Posted { content, region, .. } = self.slots[slot];
+        let peer = self.link.peer();
+        match content {
+            Content::Refused(refusal) => self.refusals.error(refusal, region, peer),
+            // It was there when the verb was posted.
+            Content::NoRegion | Content::PlainRead | Content::StampedRead => {
+                let is_withdrawn = self.regions.get(region).is_some_and(KnownRegion::is_withdrawn);
+                let refusal = if is_withdrawn { Refusal::Withdrawn } else { Refusal::UnknownRegion };
+                self.refusals.error(refusal, region, peer)
+            }
+            content => self.refusals.nothing_to_take(slot, content, wanted, self.link.check(), peer),
         }
     }
 
     /// Breaks the queue over what the server did to its rings.
     pub(super) fn disorder(&mut self, disorder: &Disorder) -> FabricError {
         let reason = format!("the server broke the rings of this queue: {disorder}");
-        self.break_down(reason.clone(), None);
+        self.break_down(reason.clone());
         self.link.disconnected(&reason)
-    }
-
-    /// The error of a verb whose region is not there.
-    fn no_region(&self, region: RegionId) -> FabricError {
-        let peer = self.link.peer().to_owned();
-        match self.regions.get(region) {
-            Some(known) if known.is_withdrawn() => FabricError::RegionWithdrawn { peer, region },
-            _ => FabricError::UnknownRegion { peer, region },
-        }
     }
 
     /// Fails if the connection is dead, or this queue is. A verb that broke it shows in its slot first: until
@@ -153,15 +118,9 @@ impl ShmQueue {
     fn check_closely(&mut self, batches: u64) -> Result<(), FabricError> {
         let word = self.link.check_closely()?;
         self.regions.values_mut().for_each(KnownRegion::let_go_if_withdrawn);
-        match self.broken.as_deref() {
-            Some(broken) if broken.denied.is_none() || self.batch > broken.batch + batches => {
-                Err(self.link.disconnected(&broken.reason))
-            }
-            Some(_) => Ok(()),
-            None => {
-                self.seen = word;
-                Ok(())
-            }
+        if !self.refusals.is_broken() {
+            self.seen = word;
         }
+        self.refusals.check(self.batch, batches, self.link.peer())
     }
 }

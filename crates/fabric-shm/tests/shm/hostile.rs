@@ -11,7 +11,7 @@ use farsight_fabric_shm::{ShmConnection, ShmQueue};
 use crate::harness::{
     Directory, FORMAT, Running, call, connect, descriptor_count, eventually, isolated, mapping_count,
 };
-use farsight_fabric_shm::raw_client::{RawClient, RawQueue, hello};
+use farsight_fabric_shm::raw_client::{RawClient, RawQueue, attach, hello};
 
 /// Where the counters lie, in words (the module documentation of the rings).
 const REQUEST_TAIL: usize = 0;
@@ -208,7 +208,7 @@ fn a_silent_client_is_refused_in_time_and_holds_up_nobody() {
 fn a_client_that_reads_no_answers_is_dropped() {
     let mut scene = Scene::new();
     let client = scene.hostile();
-    let question = [3_u32.to_le_bytes(), 77_u32.to_le_bytes()].concat();
+    let question = attach(77, 0);
     rustix::io::ioctl_fionbio(&client.socket, true).expect("a flag");
     eventually("its end", || {
         for _ in 0..1000 {
@@ -224,7 +224,7 @@ fn questions_before_the_last_answer_was_read_end_their_client() {
     let mut scene = Scene::new();
     let _region = scene.server.host.create_region(4096, RegionRights::ReadOnly).expect("a region");
     let client = scene.hostile();
-    let question = [3_u32.to_le_bytes(), 1_u32.to_le_bytes()].concat();
+    let question = attach(1, 0);
     client.send(&question);
     eventually("the answer", || client.is_readable());
     client.send(&question);
@@ -276,7 +276,7 @@ fn descriptors_that_nobody_asked_for_are_closed() {
     isolated("hostile::descriptors_that_nobody_asked_for_are_closed", || {
         let mut scene = Scene::new();
         let client = scene.hostile();
-        let question = [3_u32.to_le_bytes(), 77_u32.to_le_bytes()].concat();
+        let question = attach(77, 0);
         // Once this is answered, the server holds whatever it holds for a client.
         client.send(&question);
         assert_eq!(client.receive().expect("an answer").kind(), 133, "no such region");

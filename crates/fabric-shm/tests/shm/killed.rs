@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use farsight_base::prng::SplitMix64;
 use farsight_base::sync::Ordering;
 use farsight_base::{ClientId, Line, RegionId, RemoteAddress};
+use farsight_fabric::mapped::read_alone;
 use farsight_fabric::{
     Connection, Departure, FabricError, Host, Lingering, QueuePair, ReadMode, Region as _, RegionRights,
 };
@@ -129,6 +130,79 @@ fn a_killed_server_is_noticed_within_a_second() {
     let again = connect(&directory.socket());
     assert_ne!(again.epoch(), epoch);
     kill(server);
+}
+
+/// Mappings and descriptors of this process that keep memory of regions.
+fn region_holds() -> [usize; 2] {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc");
+    let mappings = maps.lines().filter(|line| line.contains("memfd:farsight-region")).count();
+    let descriptors = std::fs::read_dir("/proc/self/fd").expect("/proc").filter(|entry| {
+        // Descriptors come and go while others are looked at.
+        let target = entry.as_ref().ok().and_then(|entry| std::fs::read_link(entry.path()).ok());
+        target.is_some_and(|target| target.to_string_lossy().contains("memfd:farsight-region"))
+    });
+    [mappings, descriptors.count()]
+}
+
+#[test]
+fn a_killed_servers_regions_are_given_back_without_a_call() {
+    isolated("killed::a_killed_servers_regions_are_given_back_without_a_call", || {
+        let directory = Directory::new();
+        let mut server = play("server", &directory.socket());
+        await_ready(&mut server);
+        let connection = connect(&directory.socket());
+        let mut queue = connection.open_queue().expect("a queue");
+        queue.attach(REGION).expect("the region attaches");
+        assert_eq!(read(&mut queue).expect("a READ"), 42);
+        assert_eq!(region_holds(), [1, 1]);
+        // A READ that is rung before the end and taken after it.
+        queue.post_read(1, FIRST_LINE, 1, ReadMode::Plain);
+        queue.doorbell().expect("the server lives");
+        kill(server);
+        eventually("the memory's end", || region_holds() == [0, 0]);
+        let mut line = [Line::ZERO];
+        let late = queue.take_read(1, &mut line).expect_err("what it fetches is no longer there");
+        assert!(matches!(late, FabricError::Disconnected { .. }), "{late}");
+        assert!(matches!(read(&mut queue), Err(FabricError::Disconnected { .. })));
+        drop((queue, connection));
+        eventually("the rings' end", || mapping_count() == 0);
+    });
+}
+
+/// Readers that are inside when the pages go: each READ that succeeds fetched what the server wrote.
+#[test]
+fn readers_of_a_killed_server_find_its_words_or_its_end() {
+    for _ in 0..10 {
+        let directory = Directory::new();
+        let mut server = play("server", &directory.socket());
+        await_ready(&mut server);
+        let connection = connect(&directory.socket());
+        let queues = [(); 3].map(|()| connection.open_queue().expect("a queue"));
+        std::thread::scope(|scope| {
+            for (number, mut queue) in queues.into_iter().enumerate() {
+                queue.attach(REGION).expect("the region attaches");
+                scope.spawn(move || {
+                    let begun = Instant::now();
+                    let error = loop {
+                        let mut line = [Line::ZERO];
+                        let word = if number == 0 {
+                            read(&mut queue)
+                        } else {
+                            read_alone(&mut queue, FIRST_LINE, &mut line, ReadMode::Plain)
+                                .map(|()| line[0].0[0])
+                        };
+                        match word {
+                            Ok(word) => assert_eq!(word, 42, "a word that was never in the region"),
+                            Err(error) => break error,
+                        }
+                        assert!(begun.elapsed() < 3 * NOTICE, "READs go on after the server's death");
+                    };
+                    assert!(matches!(error, FabricError::Disconnected { .. }), "{error}");
+                });
+            }
+            kill(server);
+        });
+    }
 }
 
 #[test]

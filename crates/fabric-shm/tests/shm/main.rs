@@ -6,6 +6,7 @@
 mod descriptors;
 mod foreign;
 mod fork;
+mod growth;
 mod harness;
 mod hostile;
 mod huge_pages;

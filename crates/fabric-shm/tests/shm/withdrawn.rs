@@ -5,8 +5,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use farsight_base::{Line, RegionId, RemoteAddress};
+use farsight_fabric::mapped::read_alone;
 use farsight_fabric::{Connection, FabricError, Host, QueuePair, ReadMode, Region, RegionRights};
-use farsight_fabric_shm::raw_client::{Answer, RawClient, hello};
+use farsight_fabric_shm::raw_client::{Answer, RawClient, attach, hello};
 
 use crate::harness::{
     Directory, FORMAT, Running, call, connect, connect_once_listening, descriptor_count, eventually,
@@ -20,7 +21,7 @@ const REGIONS_MAX: u32 = 8192;
 fn first_word(queue: &mut impl QueuePair, region: u32) -> Result<u64, FabricError> {
     let mut line = [Line::ZERO];
     let from = RemoteAddress { region: RegionId(region), offset_bytes: 0 };
-    queue.read_alone(from, &mut line, ReadMode::Plain).map(|()| line[0].0[0])
+    read_alone(queue, from, &mut line, ReadMode::Plain).map(|()| line[0].0[0])
 }
 
 #[test]
@@ -199,9 +200,7 @@ fn a_client_that_does_not_read_its_news_is_dismissed() {
             rounds += 1;
             assert!(rounds < 2 * REGIONS_MAX, "{rounds} withdrawn regions wait for it");
             let region = server.host.create_region(4096, RegionRights::ReadOnly).expect("a region").id();
-            let mut packet = 3_u32.to_le_bytes().to_vec();
-            packet.extend(region.0.to_le_bytes());
-            listener.client.send(&packet);
+            listener.client.send(&attach(region.0, 0));
             drop(listener.client.receive());
             server.host.withdraw_region(region).expect("it was there");
         }

@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use farsight_base::{LINE_BYTES, Line, WORDS_PER_LINE};
 use farsight_fabric::FabricError;
+use farsight_fabric::refusals::Refusal;
 
 use super::{Content, Held, TcpQueue};
 use crate::MESSAGE_BYTES_MAX;
@@ -235,7 +236,7 @@ impl TcpQueue {
             let held = &mut self.slots[verb.slot];
             if held.serial == verb.serial && verb.completes {
                 // Complete at once: the batch has been rung.
-                (held.content, held.batch) = (Content::Withdrawn, self.batch - 1);
+                (held.content, held.batch) = (Content::Refused(Refusal::Withdrawn), self.batch - 1);
                 self.completed += 1;
                 let region = held.address.region;
                 self.let_go(region);
@@ -252,12 +253,10 @@ impl TcpQueue {
                 let Held { address, line_count, .. } = held;
                 let length_bytes =
                     if verb.kind.is_read() { u64::from(line_count) * LINE_BYTES as u64 } else { 8 };
-                // The batches rung so far may be looked at; no other begins.
-                let reason = denial.text().to_owned();
-                self.deny(self.batch - 1, verb.kind, address, length_bytes, reason);
+                self.deny(verb.kind, address, length_bytes, denial.text().to_owned());
             }
             if held.serial == verb.serial {
-                let content = if index == 0 { Content::Denied } else { Content::Flushed };
+                let content = Content::Refused(if index == 0 { Refusal::Denied } else { Refusal::Flushed });
                 // Complete at once: the batch has been rung.
                 let batch = self.batch - 1;
                 self.slots[verb.slot] = Held { content, batch, ..held };

@@ -8,7 +8,8 @@ use farsight_fabric::{FabricError, Slot};
 use rustix::event::PollFlags;
 
 use super::{Content, FRAMES_MAX, TcpQueue, UNSENT_BYTES_MAX};
-use farsight_fabric_net::{Received, os};
+use farsight_fabric_host::os;
+use farsight_fabric_net::Received;
 
 use crate::alive::BRIEF;
 
@@ -96,7 +97,7 @@ impl TcpQueue {
         let started = Instant::now();
         loop {
             self.await_arrival(timeout.saturating_sub(started.elapsed()))?;
-            if self.completed > 0 || self.broken.is_some() || started.elapsed() >= timeout {
+            if self.completed > 0 || self.refusals.is_broken() || started.elapsed() >= timeout {
                 return Ok(());
             }
         }

@@ -101,7 +101,7 @@ impl Reader {
         while is_polling && !self.queue.is_complete(CHAIN - 1) {
             self.queue.poll().expect("completions");
         }
-        self.queue.settle().expect("completions");
+        self.queue.drain().expect("completions");
         let mut line = [Line::default()];
         for slot in 0..CHAIN {
             self.queue.take_read(slot, &mut line).expect("a line");

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use farsight_base::{ClientId, Epoch};
 use farsight_fabric::{Connection, FabricError};
+use farsight_fabric_host::os;
 use farsight_fabric_net::packets::Packets;
-use farsight_fabric_net::{Connector, Tls, Waiting, os};
+use farsight_fabric_net::{Connector, Tls, Waiting};
 
 use super::link::{ANSWER_TIMEOUT, Link, Welcome};
 use super::queue::VerbsQueue;

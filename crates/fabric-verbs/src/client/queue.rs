@@ -1,9 +1,8 @@
 //! One session's queue of verbs.
 //!
 //! Invariant: a client refuses what a region's bounds or rights forbid when it is posted, by what it learned
-//! at attaching. So the server's card refuses no honest client's verb. The verb's slot yields
-//! [`FabricError::AccessDenied`], every verb posted after it [`FabricError::Disconnected`], and so does every
-//! doorbell after that batch's own. What a card reports ends the whole connection.
+//! at attaching. So the server's card refuses no honest client's verb. What a card reports ends the whole
+//! connection.
 //!
 //! Protocol: verbs gather in a [`Chain`]; the doorbell posts it, in pieces if the card's queue is nearly
 //! full, the last work of each piece signalled. Completions of a queue pair come in order, so a piece's
@@ -28,8 +27,10 @@ use farsight_base::sync::Ordering;
 use farsight_base::words::{CopyMode, copy_lines};
 use farsight_base::{LINE_BYTES, Line, RegionId, RemoteAddress, WORDS_PER_LINE};
 use farsight_fabric::lane::STALL_TIMEOUT;
+use farsight_fabric::refusals::{Refusal, Verb};
 use farsight_fabric::{FabricError, Guarantees, Meters, QueuePair, ReadMode, RegionMap, Slot};
-use farsight_fabric_net::{Waiting, os};
+use farsight_fabric_host::os;
+use farsight_fabric_net::Waiting;
 use rustix::event::PollFlags;
 
 use super::arena::Arena;
@@ -162,20 +163,13 @@ impl VerbsQueue {
     }
 
     /// What posting came to for want of memory.
-    fn post_failed(&mut self, slot: Slot, error: &FabricError) {
-        self.slots.break_down(error.to_string(), None);
-        self.slots.leave(slot, Content::Flushed);
+    fn post_failed(&mut self, slot: Slot, region: RegionId, error: &FabricError) {
+        self.slots.break_down(error.to_string());
+        self.slots.leave(slot, Refusal::Flushed, region);
     }
 
-    fn post_atomic(
-        &mut self,
-        slot: Slot,
-        at: RemoteAddress,
-        verb: &'static str,
-        opcode: i32,
-        operands: [u64; 2],
-    ) {
-        let Some((remote_address, key)) = self.target(slot, verb, at, 8, 8) else { return };
+    fn post_atomic(&mut self, slot: Slot, at: RemoteAddress, verb: Verb, opcode: i32, operands: [u64; 2]) {
+        let Some((remote_address, key)) = self.target(slot, verb, at, 8) else { return };
         let work = SendWork {
             id: slot as u64,
             opcode,
@@ -193,7 +187,7 @@ impl VerbsQueue {
     /// Ends the connection over what the card, or the server, did.
     fn fail(&mut self, reason: String) -> FabricError {
         self.link.end_after_farewell(&reason);
-        self.slots.break_down(reason, None);
+        self.slots.break_down(reason);
         self.slots.check(&self.link, 0).err().unwrap_or_else(|| self.link.disconnected("the queue broke"))
     }
 
@@ -471,13 +465,10 @@ impl QueuePair for VerbsQueue {
 
     fn post_read(&mut self, slot: Slot, from: RemoteAddress, line_count: usize, mode: ReadMode) {
         let length_bytes = (line_count as u64).saturating_mul(LINE_BYTES as u64);
-        let Some((remote_address, key)) = self.target(slot, "READ", from, length_bytes, LINE_BYTES as u64)
-        else {
-            return;
-        };
+        let Some((remote_address, key)) = self.target(slot, Verb::Read, from, length_bytes) else { return };
         let landing = match self.arena.landing(slot, line_count, self.slots.batch) {
             Ok(landing) => landing,
-            Err(error) => return self.post_failed(slot, &error),
+            Err(error) => return self.post_failed(slot, from.region, &error),
         };
         let work = SendWork {
             id: slot as u64,
@@ -502,10 +493,10 @@ impl QueuePair for VerbsQueue {
 
     fn post_write(&mut self, slot: Slot, to: RemoteAddress, words: &[u64]) {
         let length_bytes = size_of_val(words) as u64;
-        let Some((remote_address, key)) = self.target(slot, "WRITE", to, length_bytes, 8) else { return };
+        let Some((remote_address, key)) = self.target(slot, Verb::Write, to, length_bytes) else { return };
         let piece = match self.arena.stage(words, self.slots.batch) {
             Ok(piece) => piece,
-            Err(error) => return self.post_failed(slot, &error),
+            Err(error) => return self.post_failed(slot, to.region, &error),
         };
         let flags = if piece.length_bytes <= self.pair.inline_bytes_max { ffi::SEND_INLINE } else { 0 };
         let work = SendWork {
@@ -523,11 +514,11 @@ impl QueuePair for VerbsQueue {
     }
 
     fn post_compare_swap(&mut self, slot: Slot, at: RemoteAddress, expected: u64, new: u64) {
-        self.post_atomic(slot, at, "compare_swap", ffi::OPCODE_COMPARE_SWAP, [expected, new]);
+        self.post_atomic(slot, at, Verb::CompareSwap, ffi::OPCODE_COMPARE_SWAP, [expected, new]);
     }
 
     fn post_fetch_add(&mut self, slot: Slot, at: RemoteAddress, delta: u64) {
-        self.post_atomic(slot, at, "fetch_add", ffi::OPCODE_FETCH_ADD, [delta, 0]);
+        self.post_atomic(slot, at, Verb::FetchAdd, ffi::OPCODE_FETCH_ADD, [delta, 0]);
     }
 
     fn post_call(&mut self, slot: Slot, request: &[u8]) -> Result<(), FabricError> {
@@ -535,8 +526,8 @@ impl QueuePair for VerbsQueue {
             let limit_bytes = Self::MESSAGE_BYTES_MAX;
             return Err(FabricError::TooLarge { length_bytes: request.len(), limit_bytes });
         }
-        if self.slots.is_broken() {
-            self.slots.leave(slot, Content::Flushed);
+        if self.slots.refusals.is_broken() {
+            self.slots.leave(slot, Refusal::Flushed, RegionId(0));
             return Ok(());
         }
         self.slots.set(slot, Content::AwaitedCall);
@@ -592,7 +583,7 @@ impl QueuePair for VerbsQueue {
         self.slots.check(&self.link, 1)
     }
 
-    fn settle(&mut self) -> Result<(), FabricError> {
+    fn drain(&mut self) -> Result<(), FabricError> {
         let mut begun = None;
         while self.slots.complete_before < self.slots.batch {
             self.slots.check(&self.link, 1)?;

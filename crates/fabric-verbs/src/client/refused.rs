@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_base::{ClientId, Line, RemoteAddress};
+use farsight_fabric::mapped::read_alone;
 use farsight_fabric::{
     Answer, CallHandler, Connection, FabricError, Host, QueuePair, ReadMode, Region, RegionRights,
     ServerPort, Ticket,
@@ -127,7 +128,7 @@ fn the_card_refuses_what_the_client_does_not_check() {
             assert!(region.words().iter().all(|word| word.load(Ordering::Acquire) == 0), "something changed");
             let from = RemoteAddress { region: region.id(), offset_bytes: 0 };
             let mut line = [Line([1; 8])];
-            honest_queue.read_alone(from, &mut line, ReadMode::Stamped).expect("others go on");
+            read_alone(&mut honest_queue, from, &mut line, ReadMode::Stamped).expect("others go on");
             assert_eq!(line, [Line::ZERO]);
         }
     });

@@ -3,10 +3,14 @@
 //! Invariant: a batch is complete once all before it are. Once the queue is broken nothing more is posted.
 
 use farsight_base::RegionId;
+use farsight_fabric::refusals::{Refusal, Refusals};
 use farsight_fabric::{FabricError, Slot};
 
 use super::link::Link;
 use crate::SLOTS;
+
+/// Lines of the longest READ.
+const READ_LINES_MAX: usize = u16::MAX as usize;
 
 /// What a slot holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,13 +26,8 @@ pub(super) enum Content {
     Atomic,
     AwaitedCall,
     AnsweredCall,
-    /// The verb that broke the queue.
-    Denied,
-    /// A verb posted after the queue broke.
-    Flushed,
-    UnknownRegion(RegionId),
-    /// A verb on a region that is withdrawn.
-    Withdrawn(RegionId),
+    /// A verb on this region that goes nowhere.
+    Refused(Refusal, RegionId),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -36,16 +35,6 @@ struct Posted {
     content: Content,
     /// The batch it was posted in.
     batch: u64,
-}
-
-/// Why the queue is dead.
-#[derive(Debug)]
-struct Breakage {
-    /// The batch in which it broke.
-    batch: u64,
-    reason: String,
-    /// The verb that broke it, if it was one.
-    denied: Option<FabricError>,
 }
 
 /// The slots of one queue.
@@ -59,7 +48,7 @@ pub(super) struct Slots {
     /// Verbs of the open batch, and those of them that went nowhere.
     pub(super) batch_verbs: usize,
     pub(super) batch_refused: usize,
-    broken: Option<Box<Breakage>>,
+    pub(super) refusals: Refusals,
 }
 
 impl Slots {
@@ -70,7 +59,7 @@ impl Slots {
             complete_before: 1,
             batch_verbs: 0,
             batch_refused: 0,
-            broken: None,
+            refusals: Refusals::new(READ_LINES_MAX),
         }
     }
 
@@ -89,10 +78,10 @@ impl Slots {
         self.set(slot, content);
     }
 
-    /// Marks a verb that goes nowhere.
-    pub(super) fn leave(&mut self, slot: Slot, content: Content) {
+    /// Holds a verb on `region` that goes nowhere.
+    pub(super) fn leave(&mut self, slot: Slot, refusal: Refusal, region: RegionId) {
         self.batch_refused += 1;
-        self.set(slot, content);
+        self.set(slot, Content::Refused(refusal, region));
     }
 
     /// The call in `slot` is answered. False if the slot holds another verb by now.
@@ -104,26 +93,15 @@ impl Slots {
         is_awaited
     }
 
-    pub(super) fn is_broken(&self) -> bool {
-        self.broken.is_some()
-    }
-
-    /// Breaks the queue; the first reason stays.
-    pub(super) fn break_down(&mut self, reason: String, denied: Option<FabricError>) {
-        let batch = self.batch;
-        self.broken.get_or_insert_with(|| Box::new(Breakage { batch, reason, denied }));
+    pub(super) fn break_down(&mut self, reason: String) {
+        self.refusals.break_down(self.batch, reason);
     }
 
     /// Fails if the connection is dead, or this queue is. A verb that broke it shows in its slot first: until
     /// then `batches` more may begin.
     pub(super) fn check(&self, link: &Link, batches: u64) -> Result<(), FabricError> {
         link.check()?;
-        match self.broken.as_deref() {
-            Some(broken) if broken.denied.is_none() || self.batch > broken.batch + batches => {
-                Err(link.disconnected(&broken.reason))
-            }
-            _ => Ok(()),
-        }
+        self.refusals.check(self.batch, batches, link.peer())
     }
 
     pub(super) fn is_complete(&self, slot: Slot) -> bool {
@@ -131,9 +109,7 @@ impl Slots {
         match posted.content {
             Content::Nothing | Content::AwaitedCall => false,
             Content::AnsweredCall => true,
-            Content::Denied | Content::Flushed | Content::UnknownRegion(_) | Content::Withdrawn(_) => {
-                posted.batch < self.batch
-            }
+            Content::Refused(..) => posted.batch < self.batch,
             Content::Read { .. } | Content::Write | Content::Atomic => posted.batch < self.complete_before,
         }
     }
@@ -141,20 +117,9 @@ impl Slots {
     /// The error of a slot that does not hold what was to be taken.
     #[cold]
     pub(super) fn error(&self, link: &Link, slot: Slot, wanted: &str) -> FabricError {
-        match (self.content(slot), self.broken.as_deref()) {
-            (Content::UnknownRegion(region), _) => {
-                FabricError::UnknownRegion { peer: link.peer().to_owned(), region }
-            }
-            (Content::Withdrawn(region), _) => {
-                FabricError::RegionWithdrawn { peer: link.peer().to_owned(), region }
-            }
-            (Content::Denied, Some(Breakage { denied: Some(denied), .. })) => denied.clone(),
-            (Content::Flushed, Some(broken)) => link.disconnected(&broken.reason),
-            (content, broken) => match (link.check(), broken) {
-                (Err(error), _) => error,
-                (Ok(()), Some(broken)) => link.disconnected(&broken.reason),
-                (Ok(()), None) => panic!("slot {slot} holds {content:?} where {wanted} was to be taken"),
-            },
+        match self.content(slot) {
+            Content::Refused(refusal, region) => self.refusals.error(refusal, region, link.peer()),
+            content => self.refusals.nothing_to_take(slot, content, wanted, link.check(), link.peer()),
         }
     }
 }

@@ -51,7 +51,7 @@ impl CompletionQueue {
         flags
             .and_then(|flags| rustix::fs::fcntl_setfl(queue.descriptor(), flags | OFlags::NONBLOCK))
             .map_err(|error| {
-                farsight_fabric_net::os::system_error(
+                farsight_fabric_host::os::system_error(
                     "making a completion channel",
                     &io::Error::from(error),
                     "A bug",

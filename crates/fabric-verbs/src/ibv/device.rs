@@ -13,7 +13,7 @@ use farsight_fabric::FabricError;
 
 use super::ffi::{self, Context, DeviceAttributes, GidEntry, Opaque, PortAttributes};
 use super::library::{Library, text_of};
-use farsight_fabric_net::os;
+use farsight_fabric_host::os;
 
 /// Entries of a table of addresses that are looked at.
 const GIDS_MAX: usize = 256;

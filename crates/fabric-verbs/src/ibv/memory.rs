@@ -14,7 +14,7 @@ use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags};
 
 use super::device::Device;
 use super::ffi;
-use farsight_fabric_net::os;
+use farsight_fabric_host::os;
 
 pub(crate) const PAGE_BYTES: usize = 4096;
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;

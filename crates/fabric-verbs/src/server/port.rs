@@ -9,13 +9,13 @@
 //! they are connected, and leave once they are closed, with their parked calls.
 
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_fabric::{Answer, CallHandler, FabricError, PARKED_MAX, Parked, ServerPort, Ticket};
-use farsight_fabric_net::{DisconnectQueue, Ending, Waiting, os};
+use farsight_fabric_host::{DisconnectQueue, DisconnectReason, PortHandle, os};
+use farsight_fabric_net::Waiting;
 use rustix::event::PollFlags;
 
 use super::queue::{Completed, ServerQueue};
@@ -33,34 +33,8 @@ const LOOKS_PER_WAKE: usize = 16;
 
 const _: () = assert!(CALLS_MAX <= PARKED_MAX, "as many calls are parked as there are places");
 
-/// What the host shares with a port.
-#[derive(Debug)]
-pub(crate) struct PortShared {
-    pub(super) completions: Arc<CompletionQueue>,
-    wake: OwnedFd,
-    changed: AtomicBool,
-    inbox: Mutex<Vec<Arc<ServerQueue>>>,
-}
-
-impl PortShared {
-    /// Hands the port a queue, which must not be connected yet.
-    pub(super) fn give(&self, queue: Arc<ServerQueue>) {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner).push(queue);
-        self.notice();
-    }
-
-    /// Makes the port look at its inbox and at which queues are closed.
-    pub(super) fn notice(&self) {
-        // Release: what there is to notice comes before. Partner: the Acquire swap in
-        // `VerbsPort::apply_changes`.
-        self.changed.store(true, Ordering::Release);
-        self.wake();
-    }
-
-    pub(super) fn wake(&self) {
-        os::signal(&self.wake);
-    }
-}
+/// What the host shares with a port: its completion queue, and queues that are not connected yet.
+pub(super) type PortShared = PortHandle<Arc<ServerQueue>, Arc<CompletionQueue>>;
 
 /// A queue as its port keeps it.
 #[derive(Debug)]
@@ -105,17 +79,12 @@ impl VerbsPort {
         disconnects: Arc<DisconnectQueue>,
         waiting: Waiting,
     ) -> Result<Self, FabricError> {
-        let wake = os::wake_descriptor().map_err(|error| {
+        let completions = CompletionQueue::new(device, completions_max)?;
+        let shared = PortHandle::new(completions).map_err(|error| {
             os::system_error("opening a port", &error, "Are descriptors left (ulimit -n)?")
         })?;
-        let shared = PortShared {
-            completions: CompletionQueue::new(device, completions_max)?,
-            wake,
-            changed: AtomicBool::new(false),
-            inbox: Mutex::default(),
-        };
         Ok(Self {
-            shared: Arc::new(shared),
+            shared,
             disconnects,
             waiting,
             queues: HashMap::new(),
@@ -131,20 +100,15 @@ impl VerbsPort {
     }
 
     fn apply_changes(&mut self) {
-        // Relaxed look, so that an unchanged port pays no exclusive access. Acquire: the partner is the
-        // Release store in `PortShared::notice`.
-        if !self.shared.changed.load(Ordering::Relaxed) || !self.shared.changed.swap(false, Ordering::Acquire)
-        {
-            return;
+        if self.shared.take_changed() {
+            self.remove_closed();
+            self.adopt();
         }
-        self.remove_closed();
-        self.adopt();
     }
 
     /// Takes in the queues that the host has handed over.
     fn adopt(&mut self) {
-        let arrived = std::mem::take(&mut *self.shared.inbox.lock().unwrap_or_else(PoisonError::into_inner));
-        for queue in arrived {
+        for queue in self.shared.take_arrived() {
             let served = Served {
                 requests: VecDeque::new(),
                 free_replies: (0..CALLS_MAX).collect(),
@@ -190,8 +154,8 @@ impl VerbsPort {
         let mut found = [WorkCompletion::default(); COMPLETIONS_PER_POLL];
         loop {
             // A completion queue that cannot be polled shows in that nothing is answered any more; nothing
-            // here could mend it.
-            let count = self.shared.completions.poll(&mut found).unwrap_or(0);
+            // here could repair it.
+            let count = self.shared.device.poll(&mut found).unwrap_or(0);
             for completion in &found[..count] {
                 self.sort(completion);
             }
@@ -216,9 +180,9 @@ impl VerbsPort {
                 served.queue.gate.close();
                 // Mostly it is the network: what a reply met with until the card gave up. So the client may
                 // come back, on another queue pair.
-                let status = self.shared.completions.device().library.0.status(completion.status);
+                let status = self.shared.device.device().library.0.status(completion.status);
                 let reason = format!("the server's network card reports {status} for its queue pair");
-                self.disconnects.push(served.queue.client, Ending::Broken(reason));
+                self.disconnects.push(served.queue.client, DisconnectReason::Broken(reason));
             }
             return;
         }
@@ -242,7 +206,7 @@ impl VerbsPort {
         let queue = Arc::clone(&served.queue);
         let Some(_serving) = queue.gate.enter() else { return 0 };
         let disorder =
-            |reason: String| Ending::Dismissed(format!("this client's calls are broken: {reason}"));
+            |reason: String| DisconnectReason::Dismissed(format!("this client's calls are broken: {reason}"));
         let mut answered = 0;
         while answered < limit
             && !served.free_replies.is_empty()
@@ -268,7 +232,9 @@ impl VerbsPort {
                 }
                 (Ok(header), Ok(())) => Err(disorder(format!("one names queue {:#x}", header.queue))),
                 (Err(broken), _) => Err(disorder(broken.to_string())),
-                (_, Err(error)) => Err(Ending::Broken(format!("posting a receive failed: {error}"))),
+                (_, Err(error)) => {
+                    Err(DisconnectReason::Broken(format!("posting a receive failed: {error}")))
+                }
             };
             if let Err(ending) = outcome {
                 queue.gate.close();
@@ -311,16 +277,20 @@ impl VerbsPort {
 
     fn has_work(&mut self) -> bool {
         self.collect();
-        // Relaxed: only a hint to look properly; who sets it wakes the port besides.
-        !self.line.is_empty() || self.shared.changed.load(Ordering::Relaxed)
+        !self.line.is_empty() || self.shared.has_changed()
     }
 }
 
 /// Sends a reply from `place`, which is the caller's.
-fn reply(queue: &ServerQueue, place: usize, header: CallHeader, reply: &[u8]) -> Result<(), Ending> {
+fn reply(
+    queue: &ServerQueue,
+    place: usize,
+    header: CallHeader,
+    reply: &[u8],
+) -> Result<(), DisconnectReason> {
     assert!(reply.len() <= PAYLOAD_BYTES_MAX, "a reply of {} B", reply.len());
     let replied = queue.reply(place, header, reply);
-    replied.map_err(|error| Ending::Broken(format!("posting a reply failed: {error}")))
+    replied.map_err(|error| DisconnectReason::Broken(format!("posting a reply failed: {error}")))
 }
 
 impl ServerPort for VerbsPort {
@@ -362,17 +332,17 @@ impl ServerPort for VerbsPort {
             return self.apply_changes();
         }
         // A port whose card sends no events still wakes now and then.
-        let deaf = self.shared.completions.request_event().is_err();
+        let deaf = self.shared.device.request_event().is_err();
         if self.has_work() {
             return;
         }
         let left = timeout.saturating_sub(started.elapsed());
         let timeout = left.min(if deaf { Duration::from_millis(1) } else { os::SLEEP_MAX });
-        let events = (self.shared.completions.descriptor(), PollFlags::IN);
+        let events = (self.shared.device.descriptor(), PollFlags::IN);
         let wake = (self.shared.wake.as_fd(), PollFlags::IN);
         if let Ok([has_events, woken]) = os::poll([events, wake], timeout) {
             if !has_events.is_empty() {
-                self.shared.completions.take_events();
+                self.shared.device.take_events();
             }
             if !woken.is_empty() {
                 os::drain(&self.shared.wake);

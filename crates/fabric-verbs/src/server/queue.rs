@@ -4,10 +4,11 @@
 //! queue pair is destroyed: from then on its client's card changes and reads nothing.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use farsight_base::ClientId;
-use farsight_fabric::{FabricError, Gate};
+use farsight_fabric::FabricError;
+use farsight_fabric_host::{Gate, Gated, lock, os};
 
 use crate::CALLS_MAX;
 use crate::call_frame::{self, CallHeader, Disorder, FRAME_BYTES, FRAME_WORDS};
@@ -37,7 +38,7 @@ impl Receives {
         let shared = SharedReceives::new(domain, RECEIVES as u32)?;
         let receives = Self { shared, memory: Registered::private(domain, RECEIVES * FRAME_BYTES)?, client };
         for place in 0..RECEIVES {
-            let failed = |error| farsight_fabric_net::os::system_error("posting a receive", &error, "A bug");
+            let failed = |error| os::system_error("posting a receive", &error, "A bug");
             receives.post(place).map_err(failed)?;
         }
         Ok(Arc::new(receives))
@@ -91,8 +92,10 @@ pub(crate) struct ServerQueue {
     pub(super) gate: Gate,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+impl Gated for ServerQueue {
+    fn gate(&self) -> &Gate {
+        &self.gate
+    }
 }
 
 impl ServerQueue {

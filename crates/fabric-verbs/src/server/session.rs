@@ -4,11 +4,13 @@
 //! no client.
 
 use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use farsight_base::{ClientId, RegionId};
-use farsight_fabric_net::packets::{Next, Packets};
-use farsight_fabric_net::{Ending, Handshake, os};
+use farsight_fabric_host::{DisconnectReason, Handshake};
+use farsight_fabric_net::packets::Packets;
+use rustix::event::epoll;
 
 use super::queue::{Receives, ServerQueue};
 use super::tenants::Tenant;
@@ -41,19 +43,14 @@ pub(super) struct Session {
 }
 
 /// Checks a hello.
-pub(super) fn check_hello(hello: &[u8], handshake: &Handshake) -> Result<(), Ending> {
+pub(super) fn check_hello(hello: &[u8], handshake: &Handshake) -> Result<(), DisconnectReason> {
     match FromClient::decode(hello) {
         Ok(FromClient::Hello { magic, fabric_version, format_version }) => {
             handshake.check(magic, fabric_version, format_version)
         }
-        Ok(_) => Err(Ending::Refused("the first message was no hello".to_owned())),
-        Err(error) => Err(Ending::Refused(error.to_string())),
+        Ok(_) => Err(DisconnectReason::Refused("the first message was no hello".to_owned())),
+        Err(error) => Err(DisconnectReason::Refused(error.to_string())),
     }
-}
-
-/// The packet of a refusal.
-pub(super) fn refusal(text: String) -> Vec<u8> {
-    FromServer::Refusal { text }.encode()
 }
 
 impl Session {
@@ -64,7 +61,7 @@ impl Session {
         tenant: Arc<Tenant>,
         handshake: &Handshake,
         notice: u64,
-    ) -> Result<Self, Ending> {
+    ) -> Result<Self, DisconnectReason> {
         let (queues, receives, asked) = (Vec::new(), None, None);
         let (attached, has_more) = (BTreeSet::new(), false);
         let mut session = Self { id, packets, queues, receives, asked, tenant, attached, has_more };
@@ -76,15 +73,9 @@ impl Session {
     }
 
     /// The next question, `None` if there is none now.
-    pub(super) fn listen(&mut self) -> Result<Option<FromClient>, Ending> {
-        let dismissed = |why: String| Err(Ending::Dismissed(why));
-        let packet = match self.packets.receive() {
-            Ok(Next::Packet(packet)) => packet,
-            Ok(Next::Nothing) => return Ok(None),
-            Ok(Next::Unintelligible(error)) => return dismissed(error.to_string()),
-            Ok(Next::End) => return Err(Ending::Gone),
-            Err(error) => return dismissed(format!("the connection failed: {error}")),
-        };
+    pub(super) fn listen(&mut self) -> Result<Option<FromClient>, DisconnectReason> {
+        let dismissed = |why: String| Err(DisconnectReason::Dismissed(why));
+        let Some(packet) = self.packets.next_question()? else { return Ok(None) };
         match FromClient::decode(&packet) {
             Ok(FromClient::Hello { .. }) => dismissed("a second hello".to_owned()),
             Ok(question @ FromClient::CloseQueue { .. }) => Ok(Some(question)),
@@ -97,24 +88,27 @@ impl Session {
     }
 
     /// Answers. A client that does not read its answers is gone.
-    pub(super) fn tell(&mut self, message: &FromServer) -> Result<(), Ending> {
-        self.packets.send(&message.encode()).map_err(|_| Ending::Gone)
+    pub(super) fn tell(&mut self, message: &FromServer) -> Result<(), DisconnectReason> {
+        self.packets.tell(&message.encode())
+    }
+}
+
+impl farsight_fabric_host::Session for Session {
+    type Queue = ServerQueue;
+
+    fn queues(&self) -> &[Arc<ServerQueue>] {
+        &self.queues
     }
 
-    /// Ends its queues, says why, and hangs up.
-    pub(super) fn end(mut self, ending: Ending) {
+    fn unwatch(&self, epoll: &OwnedFd) {
+        let _ = epoll::delete(epoll, self.packets.socket());
+    }
+
+    /// Ends its queue pairs, then says why.
+    fn end(mut self, reason: DisconnectReason) {
         for queue in &self.queues {
             queue.destroy();
         }
-        let message = match ending {
-            Ending::Gone => None,
-            Ending::Refused(text) => Some(FromServer::Refusal { text }),
-            Ending::Dismissed(text) => Some(FromServer::Dismissal { text }),
-            Ending::Broken(text) => Some(FromServer::Goodbye { text }),
-            Ending::Stopped => Some(FromServer::Goodbye { text: "the peer stopped".to_owned() }),
-        };
-        // A client that does not read misses the reason, not the end.
-        let _ = message.map(|message| self.tell(&message));
-        os::hang_up(self.packets.socket());
+        self.packets.end(reason, FromServer::encode_farewell);
     }
 }

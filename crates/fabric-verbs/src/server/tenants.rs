@@ -21,7 +21,7 @@ use farsight_base::RegionId;
 use farsight_base::report::report;
 use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_fabric::{FabricError, Region, RegionRights};
-use farsight_fabric_net::{DisconnectQueue, os};
+use farsight_fabric_host::{DisconnectQueue, os};
 
 use super::region::ServedRegion;
 use crate::ibv::device::Device;

@@ -15,6 +15,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
+use farsight_base::pinned::PinnedMemory;
 use farsight_base::{Line, RemoteAddress};
 
 use super::NODES_MAX;
@@ -56,8 +57,8 @@ impl<'q, Q: QueuePair> PoolLane<'q, Q> {
         if share < VERBS_PER_NODE_MAX { share } else { VERBS_PER_NODE_MAX }
     }
 
-    /// Runs `start(slot, operation)` for every one of `operations`, at most `width` at once, each with
-    /// [`PoolLane::verbs_per_node`] verbs at each node.
+    /// Runs `start(slot, operation)` for every one of `operations`, at most `width` at once, in `memory`.
+    /// Each has [`PoolLane::verbs_per_node`] verbs at each node.
     ///
     /// # Errors
     /// What the fabric reported of any node: then operations that had not finished have an unknown outcome.
@@ -66,6 +67,7 @@ impl<'q, Q: QueuePair> PoolLane<'q, Q> {
     /// If `width` is zero or exceeds the slots of a queue pair.
     pub fn run<'l, Operation, Started>(
         &'l self,
+        memory: &mut PinnedMemory,
         width: usize,
         operations: impl IntoIterator<Item = Operation>,
         mut start: impl FnMut(PoolSlot<'l, 'q, Q>, Operation) -> Started,
@@ -73,7 +75,8 @@ impl<'q, Q: QueuePair> PoolLane<'q, Q> {
     where
         Started: Future<Output = ()>,
     {
-        self.rounds.run(width, operations, |place, operation| start(self.slot(place, width), operation))
+        self.rounds
+            .run(memory, width, operations, |place, operation| start(self.slot(place, width), operation))
     }
 
     /// Runs one operation to its end.

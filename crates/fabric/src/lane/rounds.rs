@@ -12,11 +12,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
+use farsight_base::pinned::{PinnedMemory, Places};
 
 use super::{NODES_MAX, STALL_TIMEOUT};
 use crate::{FabricError, QueuePair};
@@ -107,9 +107,10 @@ impl<'q, Q: QueuePair> Rounds<'q, Q> {
         self.paused_until.set(Some(earliest));
     }
 
-    /// Runs `start(place, operation)` for each operation, in `width` places.
+    /// Runs `start(place, operation)` for each operation, in `width` places of `memory`.
     pub(super) fn run<Operation, Started>(
         &self,
+        memory: &mut PinnedMemory,
         width: usize,
         operations: impl IntoIterator<Item = Operation>,
         mut start: impl FnMut(usize, Operation) -> Started,
@@ -119,31 +120,28 @@ impl<'q, Q: QueuePair> Rounds<'q, Q> {
     {
         assert!((1..=Q::SLOTS).contains(&width), "a lane of {width} over {} slots", Q::SLOTS);
         let mut operations = operations.into_iter();
-        let mut places: Vec<Pin<Box<Option<Started>>>> = Vec::new();
-        for place in 0..width {
-            let Some(operation) = operations.next() else { break };
-            places.push(Box::pin(Some(start(place, operation))));
-        }
-        let mut running = places.len();
-        let mut stillness = Stillness::default();
-        while running > 0 {
-            for (number, place) in places.iter_mut().enumerate() {
-                // A finished operation makes room for the next, which posts at once; bounded by the
-                // operations.
-                while poll_once(place) == Some(Poll::Ready(())) {
-                    if let Some(operation) = operations.next() {
-                        place.set(Some(start(number, operation)));
-                    } else {
-                        place.set(None);
-                        running -= 1;
+        memory.with_places(width, |places| {
+            for (place, operation) in (0..width).zip(&mut operations) {
+                places.add(start(place, operation));
+            }
+            let mut running = places.count();
+            let mut stillness = Stillness::default();
+            while running > 0 {
+                for place in 0..places.count() {
+                    // A finished operation makes room for the next, which posts at once; bounded by the
+                    // operations.
+                    while poll_once(places, place) == Some(Poll::Ready(())) {
+                        let next = operations.next().map(|operation| start(place, operation));
+                        running -= usize::from(next.is_none());
+                        places.place(place).set(next);
                     }
                 }
+                if running > 0 {
+                    self.ring_and_collect(&mut stillness)?;
+                }
             }
-            if running > 0 {
-                self.ring_and_collect(&mut stillness)?;
-            }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Runs one operation to its end.
@@ -226,8 +224,8 @@ impl Stillness {
     }
 }
 
-fn poll_once<F: Future<Output = ()>>(place: &mut Pin<Box<Option<F>>>) -> Option<Poll<()>> {
-    let operation = place.as_mut().as_pin_mut()?;
+fn poll_once<F: Future<Output = ()>>(places: &mut Places<'_, F>, place: usize) -> Option<Poll<()>> {
+    let operation = places.place(place).as_pin_mut()?;
     Some(operation.poll(&mut Context::from_waker(Waker::noop())))
 }
 

@@ -1,6 +1,10 @@
-//! How a server holds a client's hello against what it speaks itself, and why connections end.
+//! How a server holds a client's hello against what it speaks itself.
+
+use std::io;
 
 use farsight_base::Epoch;
+
+use crate::{DisconnectReason, os};
 
 /// How a server introduces itself.
 #[derive(Clone, Copy, Debug)]
@@ -15,29 +19,30 @@ pub struct Handshake {
     pub format_version: u32,
 }
 
-/// Why a connection has to go.
-#[derive(Debug)]
-pub enum Ending {
-    /// It closed, died, or stopped reading.
-    Gone,
-    /// It was not let in.
-    Refused(String),
-    /// It broke the protocol, or was fenced.
-    Dismissed(String),
-    /// What connects it broke, and neither side did it: it may come back.
-    Broken(String),
-    /// The server stops.
-    Stopped,
-}
-
 impl Handshake {
+    /// Of a life of the server that begins now: its epoch is drawn at random.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn begin(magic: u64, fabric_version: u32, format_version: u32) -> io::Result<Self> {
+        let epoch = Epoch(u64::from_le_bytes(os::random()?));
+        Ok(Self { epoch, magic, fabric_version, format_version })
+    }
+
     /// Whether a hello with these words is of a client that this server understands.
     ///
     /// # Errors
-    /// [`Ending::Refused`], with what differs.
-    pub fn check(&self, magic: u64, fabric_version: u32, format_version: u32) -> Result<(), Ending> {
+    /// [`DisconnectReason::Refused`], with what differs.
+    pub fn check(
+        &self,
+        magic: u64,
+        fabric_version: u32,
+        format_version: u32,
+    ) -> Result<(), DisconnectReason> {
         if magic != self.magic {
-            return Err(Ending::Refused(format!("this is no farsight client: magic {magic:#018x}")));
+            return Err(DisconnectReason::Refused(format!(
+                "this is no farsight client: magic {magic:#018x}"
+            )));
         }
         let versions = [
             ("fabric", self.fabric_version, fabric_version),
@@ -45,7 +50,7 @@ impl Handshake {
         ];
         match versions.into_iter().find(|(_, own, theirs)| own != theirs) {
             None => Ok(()),
-            Some((what, own, theirs)) => Err(Ending::Refused(format!(
+            Some((what, own, theirs)) => Err(DisconnectReason::Refused(format!(
                 "server speaks {what} {own}, this client {what} {theirs}: \
                  use the same version of farsight on both sides"
             ))),
@@ -65,7 +70,10 @@ mod tests {
             [((6, 2, 3), "magic 0x0000000000000006"), ((7, 9, 3), "fabric 2"), ((7, 2, 9), "client format 9")]
         {
             let refused = handshake.check(hello.0, hello.1, hello.2);
-            assert!(matches!(&refused, Err(Ending::Refused(text)) if text.contains(named)), "{refused:?}");
+            assert!(
+                matches!(&refused, Err(DisconnectReason::Refused(text)) if text.contains(named)),
+                "{refused:?}"
+            );
         }
     }
 }

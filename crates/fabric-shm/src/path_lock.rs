@@ -1,4 +1,4 @@
-//! Claiming a socket path: one server a path, stale sockets replaced, nothing left behind.
+//! The lock of a socket path: one server a path, stale sockets replaced, nothing left behind.
 //!
 //! Invariant: the process that holds the lock on `<path>.lock` owns the socket at `<path>`, and no other
 //! process removes or makes either. The lock dies with its holder, so a socket without a locked lock file is
@@ -83,14 +83,14 @@ pub enum ListenError {
 
 /// A path that this process serves: the listening socket, and the lock that says so.
 #[derive(Debug)]
-pub(crate) struct Claim {
+pub(crate) struct PathLock {
     path: PathBuf,
     lock_path: PathBuf,
     listener: OwnedFd,
     _lock: File,
 }
 
-impl Claim {
+impl PathLock {
     /// Listens at `path`. `shared` lets other users reach the socket.
     pub(crate) fn take(path: &Path, shared: bool, opens_later: bool) -> Result<Self, ListenError> {
         let length_bytes = path.as_os_str().len();
@@ -112,11 +112,11 @@ impl Claim {
         let lock_path = PathBuf::from(lock_path);
         let lock = lock(path, &lock_path)?;
         clear_stale(path)?;
-        let claim = Self { path: path.to_owned(), lock_path, listener: bind(path, shared)?, _lock: lock };
+        let path_lock = Self { path: path.to_owned(), lock_path, listener: bind(path, shared)?, _lock: lock };
         if !opens_later {
-            claim.open().map_err(system(path, "listening"))?;
+            path_lock.open().map_err(system(path, "listening"))?;
         }
-        Ok(claim)
+        Ok(path_lock)
     }
 
     /// Lets clients connect from now on.
@@ -133,7 +133,7 @@ impl Claim {
     }
 }
 
-impl Drop for Claim {
+impl Drop for PathLock {
     fn drop(&mut self) {
         // The socket first: without the lock it would be another's. Who removed either before left no work.
         let _ = std::fs::remove_file(&self.path);

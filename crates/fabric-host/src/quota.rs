@@ -4,16 +4,20 @@
 //! that asks without end leaves room for the others. Who is a holder is the provider's to say: a process
 //! where the kernel names it, otherwise a connection, or an address.
 
+use std::iter::Sum;
+
+use rustix::process::{Resource, getrlimit};
+
 /// Queues that one client may have open: over shared memory half a gigabyte of rings.
-pub const QUEUES_MAX: usize = 1024;
+const QUEUES_MAX: usize = 1024;
 /// Of the server's descriptors, one in so many may be one holder's.
 const PARTS: u64 = 4;
 /// What a holder may have however few descriptors there are.
 const DESCRIPTORS_MIN: u64 = 32;
 
-/// The share of one holder.
+/// The quota of one holder.
 #[derive(Clone, Copy, Debug)]
-pub struct Share {
+pub struct Quota {
     descriptors: usize,
     descriptors_per_connection: usize,
 }
@@ -27,7 +31,29 @@ pub struct Held {
     pub queues: usize,
 }
 
-impl Share {
+/// How many descriptors this process may have open; `None`: as many as it likes.
+#[must_use]
+pub fn descriptor_limit() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}
+
+impl Sum for Held {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, held| Self {
+            connections: sum.connections + held.connections,
+            queues: sum.queues + held.queues,
+        })
+    }
+}
+
+impl Quota {
+    /// Of a server whose clients take so many descriptors each besides those of its queues, by this process's
+    /// limit of now.
+    #[must_use]
+    pub fn of_limit(descriptors_per_connection: usize) -> Self {
+        Self::new(descriptor_limit(), descriptors_per_connection)
+    }
+
     /// Of a server that may have `limit` descriptors open (`None`: as many as it likes), of which each client
     /// takes so many besides those of its queues.
     #[must_use]
@@ -37,7 +63,7 @@ impl Share {
         Self { descriptors, descriptors_per_connection }
     }
 
-    /// Descriptors of one share.
+    /// Descriptors of one quota.
     #[must_use]
     pub fn descriptors(self) -> usize {
         self.descriptors
@@ -54,7 +80,7 @@ impl Share {
     /// Refuses one more queue to a client.
     ///
     /// # Errors
-    /// As [`Share::check_connection`].
+    /// As [`Quota::check_connection`].
     pub fn check_queue(self, client: &str, held: Held) -> Result<(), String> {
         let queues = held.queues;
         if queues >= QUEUES_MAX {
@@ -66,7 +92,7 @@ impl Share {
     /// Refuses a descriptor for one more queue, however many queues there are.
     ///
     /// # Errors
-    /// As [`Share::check_connection`].
+    /// As [`Quota::check_connection`].
     pub fn check_descriptor(self, holder: &str, held: Held) -> Result<(), String> {
         self.check(holder, held, 1)
     }
@@ -91,22 +117,22 @@ mod tests {
 
     #[test]
     fn a_holder_has_a_quarter_and_not_one_more() {
-        let share = Share::new(Some(400), 2);
+        let quota = Quota::new(Some(400), 2);
         let held = |connections, queues| Held { connections, queues };
-        assert!(share.check_connection("it", held(49, 0)).is_ok());
-        assert!(share.check_connection("it", held(49, 1)).is_err());
-        assert!(share.check_queue("it", held(1, 97)).is_ok());
-        let refused = share.check_queue("it", held(1, 98)).expect_err("100 of 100");
+        assert!(quota.check_connection("it", held(49, 0)).is_ok());
+        assert!(quota.check_connection("it", held(49, 1)).is_err());
+        assert!(quota.check_queue("it", held(1, 97)).is_ok());
+        let refused = quota.check_queue("it", held(1, 98)).expect_err("100 of 100");
         assert!(refused.contains("it has 1 connections and 98 queues, which take 100"), "{refused}");
     }
 
     #[test]
     fn queues_have_a_bound_of_their_own() {
-        let share = Share::new(None, 1);
+        let quota = Quota::new(None, 1);
         let held = |queues| Held { connections: 1, queues };
-        assert!(share.check_queue("it", held(QUEUES_MAX - 1)).is_ok());
-        assert!(share.check_queue("it", held(QUEUES_MAX)).is_err());
-        assert!(share.check_descriptor("it", held(QUEUES_MAX)).is_ok());
-        assert_eq!(Share::new(Some(4), 1).descriptors(), DESCRIPTORS_MIN as usize);
+        assert!(quota.check_queue("it", held(QUEUES_MAX - 1)).is_ok());
+        assert!(quota.check_queue("it", held(QUEUES_MAX)).is_err());
+        assert!(quota.check_descriptor("it", held(QUEUES_MAX)).is_ok());
+        assert_eq!(Quota::new(Some(4), 1).descriptors(), DESCRIPTORS_MIN as usize);
     }
 }

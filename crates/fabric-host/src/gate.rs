@@ -18,6 +18,24 @@ pub struct Gate {
     serving: Mutex<()>,
 }
 
+/// What is served under a gate.
+pub trait Gated {
+    /// Its gate.
+    fn gate(&self) -> &Gate;
+}
+
+impl Gated for Gate {
+    fn gate(&self) -> &Self {
+        self
+    }
+}
+
+impl<G: Gated> Gated for std::sync::Arc<G> {
+    fn gate(&self) -> &Gate {
+        (**self).gate()
+    }
+}
+
 impl Gate {
     /// No request executes any more, but for the one that executes now.
     pub fn close(&self) {

@@ -1,30 +1,17 @@
-//! What several parts ask of the operating system: sockets that notice a dead peer, wake-ups, bounded waits.
+//! What several parts ask of the operating system: wake-ups and bounded waits.
 
 use std::io;
-use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use farsight_fabric::FabricError;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll};
 use rustix::io::Errno;
-use rustix::net::sockopt;
 
+/// Events taken at a time.
+const EVENTS: usize = 64;
 /// The longest single sleep: longer ones would not fit the system calls' arguments.
 pub const SLEEP_MAX: Duration = Duration::from_secs(3600);
-
-/// When a silent peer counts as dead.
-#[derive(Clone, Copy, Debug)]
-pub struct KeepAlive {
-    /// The kernel probes it after so long without a sign of life.
-    pub idle: Duration,
-    /// Between two such questions.
-    pub pause: Duration,
-    /// Unanswered questions after which it counts as dead.
-    pub probes: u32,
-    /// How long bytes may lie unacknowledged, or the peer take none, before it counts as dead.
-    pub unacknowledged_max: Duration,
-}
 
 /// The error of a step that the operating system refused.
 #[must_use]
@@ -40,21 +27,6 @@ pub fn during(step: String) -> impl Fn(FabricError) -> FabricError {
         }
         other => other,
     }
-}
-
-/// Prepares a connected socket: nothing blocks, small frames go at once, and a dead peer is noticed.
-///
-/// # Errors
-/// The system's, of a socket that has gone already.
-pub fn prepare(socket: TcpStream, alive: &KeepAlive) -> io::Result<OwnedFd> {
-    socket.set_nonblocking(true)?;
-    socket.set_nodelay(true)?;
-    sockopt::set_socket_keepalive(&socket, true)?;
-    sockopt::set_tcp_keepidle(&socket, alive.idle)?;
-    sockopt::set_tcp_keepintvl(&socket, alive.pause)?;
-    sockopt::set_tcp_keepcnt(&socket, alive.probes)?;
-    sockopt::set_tcp_user_timeout(&socket, alive.unacknowledged_max.as_millis() as u32)?;
-    Ok(socket.into())
 }
 
 /// Ends both directions, and wakes the threads that wait on either end. It may have ended already.
@@ -94,6 +66,18 @@ pub fn watch(epoll: &OwnedFd, descriptor: impl AsFd, token: u64) -> io::Result<(
 pub fn timespec(duration: Duration) -> Timespec {
     let duration = duration.min(SLEEP_MAX);
     Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: i64::from(duration.subsec_nanos()) }
+}
+
+/// The tokens of what `epoll` tells of within `timeout`. A signal ends the wait early, with none.
+///
+/// # Errors
+/// [`FabricError::System`]: a bug.
+pub fn wait_events(epoll: &OwnedFd, timeout: Duration) -> Result<Vec<u64>, FabricError> {
+    let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
+    match epoll::wait(epoll, rustix::buffer::spare_capacity(&mut events), Some(&timespec(timeout))) {
+        Ok(_) | Err(Errno::INTR) => Ok(events.into_iter().map(|event| event.data.u64()).collect()),
+        Err(error) => Err(system_error("waiting for clients", &error.into(), "A bug")),
+    }
 }
 
 /// Waits until a descriptor shows one of its events or `timeout` passes. Returns what each shows; a signal
