@@ -19,12 +19,14 @@ impl Answers {
     }
 
     /// Answers in the batch.
+    #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.versions.len()
     }
 
     /// True for the batch of no keys.
+    #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.versions.is_empty()
@@ -39,17 +41,20 @@ impl Answers {
     }
 
     /// All answers, in order.
+    #[inline]
     pub fn iter(&self) -> impl Iterator<Item = Option<(&[u8], u64)>> {
         (0..self.len()).map(|index| self.get(index))
     }
 
     /// The versions of all answers, in order; zero where the key is absent.
+    #[inline]
     #[must_use]
     pub fn versions(&self) -> &[u64] {
         &self.versions
     }
 
     /// The values of all answers, one behind the other; undefined where the key is absent.
+    #[inline]
     #[must_use]
     pub fn values(&self) -> &[u8] {
         &self.values
@@ -178,6 +183,16 @@ impl Pairs {
         self.count += 1;
     }
 
+    /// Appends the pairs of `other` to the scan being written.
+    pub fn append(&mut self, other: &Self) {
+        let count = other.len();
+        let room = self.room(count);
+        room.keys.copy_from_slice(&other.keys[..count]);
+        room.versions.copy_from_slice(&other.versions[..count]);
+        room.values.copy_from_slice(other.values());
+        self.keep_first(count);
+    }
+
     /// Drops pairs behind the first `count`, and any value begun.
     pub fn truncate(&mut self, count: usize) {
         self.count = self.count.min(count);
@@ -189,30 +204,42 @@ impl Pairs {
     }
 
     /// Pairs of all scans, the unfinished one included.
+    #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.count
     }
 
     /// True without pairs.
+    #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
+    /// Bytes of memory, used or not.
+    #[must_use]
+    pub fn room_bytes(&self) -> usize {
+        (self.keys.capacity() + self.versions.capacity() + self.ends.capacity()) * size_of::<u64>()
+            + self.values.capacity()
+    }
+
     /// Scans ended.
+    #[inline]
     #[must_use]
     pub fn scans(&self) -> usize {
         self.ends.len()
     }
 
     /// The values of all pairs, one behind the other.
+    #[inline]
     #[must_use]
     pub fn values(&self) -> &[u8] {
         &self.values[..self.count * self.value_bytes]
     }
 
     /// The pairs of scan `index`, in key order.
+    #[inline]
     #[must_use]
     pub fn scan(&self, index: usize) -> impl ExactSizeIterator<Item = Pair<'_>> {
         let begin = if index == 0 { 0 } else { self.ends[index - 1] };
@@ -220,6 +247,7 @@ impl Pairs {
     }
 
     /// Pair `at`, counted over all scans.
+    #[inline]
     #[must_use]
     pub fn pair(&self, at: usize) -> Pair<'_> {
         assert!(at < self.count, "pair {at} of {}", self.count);

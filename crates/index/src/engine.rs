@@ -102,10 +102,35 @@ impl<'a> Writes<'a> {
     #[inline]
     #[must_use]
     pub fn iter(self) -> impl ExactSizeIterator<Item = (u64, &'a [u8])> + Clone {
+        (0..self.keys.len()).map(self.by_index())
+    }
+
+    /// A key with its value, by its number.
+    ///
+    /// # Panics
+    /// As [`Writes::iter`].
+    #[inline]
+    pub fn by_index(self) -> impl Fn(usize) -> (u64, &'a [u8]) + Copy {
         let Self { keys, values, .. } = self;
-        let bytes = values.len() / keys.len().max(1);
-        assert_eq!(bytes * keys.len(), values.len(), "values of one size");
-        keys.iter().enumerate().map(move |(index, key)| (*key, &values[index * bytes..][..bytes]))
+        let bytes = self.value_bytes();
+        move |index| (keys[index], &values[index * bytes..][..bytes])
+    }
+
+    /// The first `count` writes, and the others.
+    ///
+    /// # Panics
+    /// As [`Writes::iter`], and if there are fewer.
+    #[must_use]
+    pub fn split_at(self, count: usize) -> (Self, Self) {
+        let (keys, later_keys) = self.keys.split_at(count);
+        let (values, later_values) = self.values.split_at(count * self.value_bytes());
+        (Self { keys, values, ..self }, Self { keys: later_keys, values: later_values, ..self })
+    }
+
+    fn value_bytes(self) -> usize {
+        let bytes = self.values.len() / self.keys.len().max(1);
+        assert_eq!(bytes * self.keys.len(), self.values.len(), "values of one size");
+        bytes
     }
 }
 
@@ -122,6 +147,9 @@ pub struct CacheStats {
     pub model_bytes: u64,
     /// Bytes of the tables that translate a model's answer to a leaf.
     pub table_bytes: u64,
+    /// Bytes of memory that the process gives for all of it. They include what is free, what stands ready,
+    /// and what sessions hold that have not taken up the newest yet.
+    pub memory_bytes: u64,
 }
 
 impl AddAssign for CacheStats {
@@ -132,6 +160,7 @@ impl AddAssign for CacheStats {
         self.sub_models_filled += other.sub_models_filled;
         self.model_bytes += other.model_bytes;
         self.table_bytes += other.table_bytes;
+        self.memory_bytes += other.memory_bytes;
     }
 }
 
@@ -213,6 +242,12 @@ mod tests {
         let removes = Writes { operation: WriteOperation::Remove, values: &[], ..writes };
         assert_eq!(removes.iter().collect::<Vec<_>>(), [(3, &[][..]), (9, &[])]);
         assert_eq!(Writes { keys: &[], ..removes }.iter().len(), 0);
+        let (first, second) = writes.split_at(1);
+        assert_eq!(
+            (first.keys, first.values, second.keys, second.values),
+            (&[3][..], &b"one"[..], &[9][..], &b"two"[..])
+        );
+        assert_eq!(second.by_index()(0), (9, &b"two"[..]));
     }
 
     #[test]

@@ -80,12 +80,18 @@ pub trait LeafFormat: Send + Sync {
     /// Pairs that a leaf holds after a bulk load: the rest is room for inserts.
     fn bulk_load_pairs(&self) -> usize;
 
+    /// Pairs that are few for a leaf: one that has no more is merged with a neighbour if both fit.
+    fn few_pairs(&self) -> usize;
+
     /// Looks `key` up without a latch and copies its value `into` place.
     fn get(&self, words: &[AtomicU64], key: u64, into: &mut [u8]) -> LeafAnswer;
 
     /// Appends the pairs with keys from `from` on, at most `limit`, without a latch. `None` if the leaf
     /// changes or is no leaf, with `into` as it was.
     fn read_pairs(&self, words: &[AtomicU64], from: u64, limit: usize, into: &mut Pairs) -> Option<LeafSpan>;
+
+    /// Pairs that the block shows now. A guess: some of them may be of another moment.
+    fn pairs_seen(&self, words: &[AtomicU64]) -> usize;
 
     /// The incarnation that the block shows now. One load, no check: it says what a leaf was called, not that
     /// it is one.
@@ -157,8 +163,11 @@ pub trait LatchedLeaf {
     /// If there are fewer than two pairs.
     fn split(&mut self, right: &mut Self, right_number: LeafNumber, incoming: u64) -> u64;
 
-    /// Takes over the range of `right`, the empty right sibling, under the next incarnation, and makes
-    /// `right` no leaf.
+    /// Takes over the pairs and the range of `right`, the right sibling, under the next incarnation; then
+    /// makes `right` no leaf.
+    ///
+    /// # Panics
+    /// If a leaf has no room for the pairs of both.
     fn absorb(&mut self, right: &mut Self);
 
     /// Writes a whole leaf under the next incarnation: `keys` ascending within the span, their values one
@@ -166,7 +175,7 @@ pub trait LatchedLeaf {
     fn fill(&mut self, span: LeafSpan, keys: &[u64], values: &[u8], first_version: u64);
 
     /// Puts right what readers without the latch go by, if memory lost a bit of it: true if it had.
-    fn mend(&mut self) -> bool;
+    fn scrub(&mut self) -> bool;
 }
 
 /// Who wants to know that leaves changed their incarnation: the owner of models that name leaves.

@@ -1,7 +1,7 @@
 //! The contract of engines, and what they share: where reads put their answers, what a session counts, slabs
 //! of leaves, and the way a tree knows its leaves.
 //!
-//! Invariant: nothing here names an engine or a provider.
+//! Invariant: nothing here names a provider, and [`registry`] alone names engines.
 
 #![forbid(unsafe_code)]
 
@@ -9,9 +9,11 @@ mod answers;
 mod contention;
 mod counters;
 mod engine;
+mod kept;
 mod leaf_format;
 mod leaf_pairs;
 mod record;
+mod registry;
 mod slab;
 
 pub use answers::{Answers, Pair, PairRoom, Pairs, ShortRoom};
@@ -20,7 +22,11 @@ pub use counters::Counters;
 pub use engine::{
     Access, CacheStats, Engine, EngineError, Ordered, ScanRequest, Writes, leaves_calls_unknown,
 };
+pub use kept::{Buffer, KEPT_BYTES_MAX, Kept, Lent, clear_kept};
 pub use leaf_format::{LatchedLeaf, LeafAnswer, LeafFormat, LeafListener, LeafSpan, Place, Room};
 pub use leaf_pairs::ConsistentLeaf;
 pub use record::{model_of, record_of};
+pub use registry::{
+    EngineKind, Engines, Registered, Registry, Rolex, UnfitTable, UnknownEngine, XStore, XStoreD,
+};
 pub use slab::{RegionFull, Slab};

@@ -61,11 +61,21 @@ impl Slab {
         &self.region
     }
 
-    /// Takes a block: a freed one if there is one, else the next that was never used.
+    /// Takes a block: a freed one if there is one, else the next that was never used. It can be written.
     ///
     /// # Errors
-    /// [`RegionFull`].
+    /// [`RegionFull`], also if the system gives no memory for a block that the region could hold.
     pub fn allocate(&self) -> Result<LeafNumber, RegionFull> {
+        let leaf = self.take()?;
+        let end_bytes = (u64::from(leaf.0) + 1) * self.block_bytes();
+        if self.region.grow_to(end_bytes).is_err() {
+            self.free(leaf);
+            return Err(self.full());
+        }
+        Ok(leaf)
+    }
+
+    fn take(&self) -> Result<LeafNumber, RegionFull> {
         // Relaxed: a count that lags sends this allocation to a fresh block, or to an empty list and from
         // there to a fresh block. The list itself is under its lock.
         if self.freed_count.load(Ordering::Relaxed) > 0
@@ -79,11 +89,15 @@ impl Slab {
         });
         match taken {
             Ok(number) => Ok(LeafNumber(number)),
-            Err(_) => self.take_freed().ok_or(RegionFull {
-                region: self.region.id(),
-                capacity_leaves: self.capacity_leaves,
-                leaf_bytes: self.block_words * 8,
-            }),
+            Err(_) => self.take_freed().ok_or_else(|| self.full()),
+        }
+    }
+
+    fn full(&self) -> RegionFull {
+        RegionFull {
+            region: self.region.id(),
+            capacity_leaves: self.capacity_leaves,
+            leaf_bytes: self.block_words * 8,
         }
     }
 
@@ -167,9 +181,12 @@ impl Slab {
 
 #[cfg(test)]
 mod tests {
+    use farsight_fabric::FabricError;
+
     use super::*;
 
-    struct Words(Vec<AtomicU64>);
+    /// Words, of which so many bytes can be written at most, and so many were to be.
+    struct Words(Vec<AtomicU64>, u64, AtomicU64);
 
     impl Region for Words {
         fn id(&self) -> RegionId {
@@ -177,6 +194,13 @@ mod tests {
         }
         fn words(&self) -> &[AtomicU64] {
             &self.0
+        }
+        fn grow_to(&self, used_bytes: u64) -> Result<(), FabricError> {
+            if used_bytes > self.1 {
+                return Err(FabricError::Forked);
+            }
+            self.2.fetch_max(used_bytes, Ordering::Relaxed);
+            Ok(())
         }
         fn huge_page_bytes(&self) -> u64 {
             0
@@ -186,8 +210,28 @@ mod tests {
         }
     }
 
-    fn slab(words: usize) -> Slab {
-        Slab::new(Arc::new(Words((0..words).map(|_| AtomicU64::new(0)).collect())), 56)
+    fn words(count: usize, most_bytes: u64) -> Arc<Words> {
+        let words = (0..count).map(|_| AtomicU64::new(0)).collect();
+        Arc::new(Words(words, most_bytes, AtomicU64::new(0)))
+    }
+
+    fn slab(count: usize) -> Slab {
+        Slab::new(words(count, u64::MAX), 56)
+    }
+
+    #[test]
+    fn a_block_can_be_written_or_is_not_given() {
+        let region = words(56 * 8, 448 * 2);
+        let slab = Slab::new(Arc::clone(&region) as Arc<dyn Region>, 56);
+        for number in 0..2 {
+            assert_eq!(slab.allocate(), Ok(LeafNumber(number)));
+            assert_eq!(region.2.load(Ordering::Relaxed), 448 * (u64::from(number) + 1));
+        }
+        for _ in 0..3 {
+            assert!(slab.allocate().is_err(), "the system has no memory for a third");
+        }
+        slab.free(LeafNumber(0));
+        assert_eq!(slab.used_leaves(), 1);
     }
 
     #[test]

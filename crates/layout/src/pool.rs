@@ -17,7 +17,9 @@ mod search;
 mod writes;
 
 pub use block::BlockGeometry;
-pub use journal::{ANCHOR_BIT, CHECK_WORD, FLOOR_WORD, Journal, Neighbour, Rewrite};
+pub use journal::{
+    ANCHOR_BIT, CHECK_WORD, FLOOR_WORD, Journal, JournalWords, Neighbour, Rewrite, ValueWords,
+};
 pub use lock::{CLOSED_BIT, COMPUTE_NODE_BITS, LOCK_SEQUENCE_BITS, LockWord};
 pub use locked::LockedLeaf;
 pub use search::{BlockSearch, hit_in_block, lock_of, miss_in_block, search_block};

@@ -11,7 +11,7 @@
 
 #[cfg(injected)]
 mod injected;
-mod mend;
+mod scrub;
 mod split;
 
 use std::mem::ManuallyDrop;

@@ -60,7 +60,7 @@ pub fn train_sub_model(
     };
     let (base, hint_shift) = base_and_shift(*inner_first, *inner_last);
     let (slope, intercept) = fit_ranks(inner, base, 1.0);
-    let intercept = settle(inner, base, slope, intercept);
+    let intercept = tighten(inner, base, slope, intercept);
     let line = SubModel {
         base,
         slope: slope as f32,
@@ -75,7 +75,7 @@ pub fn train_sub_model(
 
 /// The intercept that makes the window narrowest for this slope. The deviations of the fences' ranks spread
 /// over `S`. This moves them to lie between 0 and the next integer above `S`, as rounding down wants them.
-fn settle(inner: &[u64], base: u64, slope: f64, intercept: f64) -> f64 {
+fn tighten(inner: &[u64], base: u64, slope: f64, intercept: f64) -> f64 {
     let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
     let mut rank = 1.0 - intercept;
     for fence in inner {

@@ -24,6 +24,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cut;
 mod decode_error;
 mod fit;
 mod hint;
@@ -37,6 +38,7 @@ mod sub_model;
 mod top;
 mod train;
 
+pub use cut::{cut, is_blurred};
 pub use decode_error::DecodeError;
 pub use fit::train_sub_model;
 pub use hint::{KeyHint, shortest_fence};
@@ -47,6 +49,4 @@ pub use piecewise::{
 pub use radix::RadixTop;
 pub use sub_model::{ERROR_WHOLE, LEAVES_PER_SUB_MODEL_MAX, SubModel};
 pub use top::TopModel;
-pub use train::{
-    Progress, TopKind, TrainError, TrainOptions, TrainedModel, TrainedSubModel, Training, train,
-};
+pub use train::{TopKind, TrainError, TrainOptions, TrainedModel, TrainedSubModel, Training, train};

@@ -1,4 +1,5 @@
-//! Building the radix tree: one walk over the fences in key order, which numbers the sub-models as it goes.
+//! Building the radix tree: one walk over the fences in key order, bucket by bucket, which numbers the
+//! sub-models as it goes. It can stop behind each bucket: nodes that are not complete are on a stack.
 //!
 //! A bucket becomes, whichever comes first:
 //! 1. part of the sub-model before it, if both together are small and *sharp* (a bucket without fences always
@@ -7,57 +8,103 @@
 //! 3. a list, if few boundaries suffice: they are set at fences, as many as size and sharpness ask;
 //! 4. a child node, stripped to the bucket's fences.
 //!
-//! *Sharp* means that hints tell a sub-model's leaves apart. It makes clusters split where counts alone would
-//! not: leaves of two far clusters under one sub-model would all have one of two hints. Boundaries at fences
-//! help here too: a fence in the void between two clusters is then no fence *inside* a sub-model, and
-//! stretches no hints.
+//! *Sharp* means that hints tell a sub-model's leaves apart ([`cut`](crate::cut())). It makes clusters split
+//! where counts alone would not: leaves of two far clusters under one sub-model would all have one of two
+//! hints.
 
 use std::ops::Range;
 
-use crate::hint::expected_ties;
+use crate::cut::{is_sharp, next_start};
 use crate::radix::{
     BUCKET_BITS_MAX, Bucket, DEPTH_MAX, NODE_HEADER_WORDS, Node, RadixTop, SUB_MODELS_PER_BUCKET_MAX, piece,
 };
 
-/// Ties a leaf that a sub-model may cost.
-const TIES_PER_LEAF_MAX: f64 = 0.005;
 /// Buckets of a node at least, if its span has as many keys.
 const BUCKETS_MIN: usize = 4;
 /// Sub-models that a bucket should have at least to become a node instead of a list.
 const LIST_SUB_MODELS_MAX: usize = 16;
-/// How far a list looks ahead for leaves that are sharp together.
-const RUN_SUB_MODELS: usize = 4;
 
-/// The tree for these fences, of which the first stands for minus infinity.
-pub(crate) fn build(fences: &[u64], target: usize) -> RadixTop {
-    if fences.len() == 1 {
-        let root = Node { low: 0, span: 0, bucket_bits: 0 };
-        let word = Bucket::Pieces { first_sub_model: 0, pieces: 0 }.to_word();
-        return RadixTop { sub_model_count: 1, root, words: Box::new([word]) };
-    }
-    let mut builder = Builder { fences, target, words: Vec::new(), last_sub_model: None, inner_start: 1 };
-    let root = builder.shape(&(1..fences.len()));
-    builder.node(root, 1..fences.len(), 0);
-    let sub_model_count = builder.open_sub_model() + 1;
-    RadixTop { sub_model_count, root, words: builder.words.into_boxed_slice() }
-}
-
-struct Builder<'a> {
-    fences: &'a [u64],
+/// A tree that is being built, always over the same fences.
+#[derive(Debug)]
+pub(crate) struct RadixBuild {
+    root: Node,
     /// Leaves a sub-model, on average.
     target: usize,
     words: Vec<u64>,
+    /// The nodes whose buckets are not all there: each the child of the one before.
+    unfinished: Vec<UnfinishedNode>,
     /// The last sub-model numbered, which goes on until the next one begins.
     last_sub_model: Option<u32>,
     /// The first fence inside it, above its least key.
     inner_start: usize,
 }
 
-impl Builder<'_> {
+/// A node some of whose buckets are there.
+#[derive(Clone, Copy, Debug)]
+struct UnfinishedNode {
+    node: Node,
+    depth: u32,
+    /// Its first bucket's word.
+    first_word: usize,
+    /// The bucket that comes next.
+    bucket: u64,
+    /// The first fence from that bucket on.
+    start: usize,
+    /// Behind the node's last fence.
+    end: usize,
+}
+
+impl RadixBuild {
+    /// Begins the tree for these fences, of which the first stands for minus infinity.
+    pub(crate) fn new(fences: &[u64], target: usize) -> Self {
+        let mut build = Self {
+            root: Node { low: 0, span: 0, bucket_bits: 0 },
+            target,
+            words: Vec::new(),
+            unfinished: Vec::new(),
+            last_sub_model: None,
+            inner_start: 1,
+        };
+        if fences.len() == 1 {
+            build.words.push(Bucket::Pieces { first_sub_model: 0, pieces: 0 }.to_word());
+        } else {
+            build.root = build.shape(fences, &(1..fences.len()));
+            build.begin_node(build.root, 1..fences.len(), 0);
+        }
+        build
+    }
+
+    /// True if [`RadixBuild::finish`] may be called.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.unfinished.is_empty()
+    }
+
+    /// Builds the next bucket: of a few sub-models, or the beginning of a child node.
+    pub(crate) fn step(&mut self, fences: &[u64]) {
+        let Some(next) = self.unfinished.last_mut() else { return };
+        let UnfinishedNode { node, depth, first_word, bucket, start, end } = *next;
+        let bucket_end = node.bucket_end(bucket);
+        let behind = start + count_to(&fences[start..end], |fence| fence - node.low <= bucket_end);
+        if bucket + 1 == node.bucket_count() {
+            self.unfinished.pop();
+        } else {
+            (next.bucket, next.start) = (bucket + 1, behind);
+        }
+        let built = self.bucket(fences, node, bucket_end, start..behind, depth);
+        self.words[first_word + bucket as usize] = built.to_word();
+    }
+
+    /// Takes the tree, once it is complete.
+    pub(crate) fn finish(&mut self) -> RadixTop {
+        assert!(self.is_complete(), "{} nodes unfinished", self.unfinished.len());
+        let sub_model_count = self.open_sub_model() + 1;
+        RadixTop { sub_model_count, root: self.root, words: std::mem::take(&mut self.words).into() }
+    }
+
     /// A node stripped to these fences, with at most one bucket for two sub-models.
-    fn shape(&self, range: &Range<usize>) -> Node {
-        let low = self.fences[range.start];
-        let span = self.fences[range.end - 1] - low;
+    fn shape(&self, fences: &[u64], range: &Range<usize>) -> Node {
+        let low = fences[range.start];
+        let span = fences[range.end - 1] - low;
         let buckets_max = (range.len() / (2 * self.target)).max(BUCKETS_MIN) as u64;
         let bits = |value: u64| u64::BITS - value.leading_zeros();
         let mut node = Node { low, span, bucket_bits: bits(span).saturating_sub(bits(buckets_max)) };
@@ -68,40 +115,45 @@ impl Builder<'_> {
         node
     }
 
-    /// Appends the node's buckets, and all that stands below.
-    fn node(&mut self, node: Node, range: Range<usize>, depth: u32) {
+    /// Appends room for the node's buckets, which come next.
+    fn begin_node(&mut self, node: Node, range: Range<usize>, depth: u32) {
         let first_word = self.words.len();
-        let bucket_count = node.bucket_count();
-        self.words.resize(first_word + bucket_count as usize, 0);
-        let mut start = range.start;
-        for bucket in 0..bucket_count {
-            let bucket_end = node.bucket_end(bucket);
-            let rest = &self.fences[start..range.end];
-            let end = start + count_to(rest, |fence| fence - node.low <= bucket_end);
-            let built = self.bucket(node, bucket_end, start..end, depth);
-            self.words[first_word + bucket as usize] = built.to_word();
-            start = end;
-        }
+        self.words.resize(first_word + node.bucket_count() as usize, 0);
+        let Range { start, end } = range;
+        self.unfinished.push(UnfinishedNode { node, depth, first_word, bucket: 0, start, end });
     }
 
     /// The bucket with these fences, which ends at distance `bucket_end` of its node.
-    fn bucket(&mut self, node: Node, bucket_end: u64, range: Range<usize>, depth: u32) -> Bucket {
+    fn bucket(
+        &mut self,
+        fences: &[u64],
+        node: Node,
+        bucket_end: u64,
+        range: Range<usize>,
+        depth: u32,
+    ) -> Bucket {
         let together = self.inner_start.min(range.start)..range.end;
-        if range.is_empty() || (self.is_small(together.len()) && self.is_sharp(&together)) {
+        if range.is_empty() || (self.is_small(together.len()) && is_sharp(&fences[together])) {
             return Bucket::Pieces { first_sub_model: self.open_sub_model(), pieces: 0 };
         }
-        if let Some(bucket) = self.pieces(node, bucket_end, &range) {
+        if let Some(bucket) = self.pieces(fences, node, bucket_end, &range) {
             return bucket;
         }
         let deepest = depth + 1 == DEPTH_MAX;
         if deepest || range.len() <= LIST_SUB_MODELS_MAX * self.target {
-            return self.list(range);
+            return self.list(fences, range);
         }
-        self.child(range, depth)
+        self.begin_child(fences, range, depth)
     }
 
     /// A sub-model, or several equal pieces, if each is small and sharp.
-    fn pieces(&mut self, node: Node, bucket_end: u64, range: &Range<usize>) -> Option<Bucket> {
+    fn pieces(
+        &mut self,
+        fences: &[u64],
+        node: Node,
+        bucket_end: u64,
+        range: &Range<usize>,
+    ) -> Option<Bucket> {
         // A list starts a small sub-model at its first fence, so that more can join it from the next bucket.
         if range.len() * 2 <= self.target {
             return None;
@@ -112,10 +164,10 @@ impl Builder<'_> {
         let mut start = range.start;
         let mut last_start = range.end;
         while start < range.end {
-            let number = piece_of(self.fences[start]);
-            let rest = &self.fences[start..range.end];
+            let number = piece_of(fences[start]);
+            let rest = &fences[start..range.end];
             let end = start + count_to(rest, |fence| piece_of(fence) == number);
-            if end - start > 2 * self.target || !self.is_sharp(&(start..end)) {
+            if end - start > 2 * self.target || !is_sharp(&fences[start..end]) {
                 return None;
             }
             if number == last_piece {
@@ -142,28 +194,18 @@ impl Builder<'_> {
         pieces.clamp(1, SUB_MODELS_PER_BUCKET_MAX.min(1 << node.bucket_bits))
     }
 
-    /// A list: the sub-model before goes on while it stays small and sharp, then others begin at fences. Of
-    /// the leaves ahead that would be sharp together each takes an equal part of about the target's size.
-    fn list(&mut self, range: Range<usize>) -> Bucket {
+    /// A list: the sub-model before goes on while it stays small and sharp, then others begin at fences.
+    fn list(&mut self, fences: &[u64], range: Range<usize>) -> Bucket {
         let offset = self.offset();
         let mut sub_model = self.open_sub_model();
         self.words.push(u64::from(sub_model));
-        let mut start = range.start;
-        loop {
-            let inner_start = self.inner_start.min(start);
-            let reach = range.end.min(inner_start + RUN_SUB_MODELS * self.target).max(start);
-            let leaves = self.sharp_end(inner_start, start, reach) - inner_start + 1;
-            let parts = (leaves * 4 + self.target) / (self.target * 4);
-            let parts = parts.max(1);
-            start = start.max(inner_start + leaves.div_ceil(parts) - 1);
-            if start == range.end {
-                break;
-            }
-            self.words.push(self.fences[start]);
+        let mut from = range.start;
+        while let Some(start) = next_start(fences, self.inner_start.min(from), from, range.end, self.target) {
+            self.words.push(fences[start]);
             sub_model += 1;
             self.last_sub_model = Some(sub_model);
-            start += 1;
-            self.inner_start = start;
+            from = start + 1;
+            self.inner_start = from;
         }
         let boundaries = (self.words.len() - 1 - offset as usize) as u64;
         assert!(
@@ -173,31 +215,13 @@ impl Builder<'_> {
         Bucket::List { offset, boundaries }
     }
 
-    /// The end, from `start` to `reach`, of the longest sharp range that begins at `inner_start`, as far as
-    /// halving finds it.
-    fn sharp_end(&self, inner_start: usize, start: usize, reach: usize) -> usize {
-        if self.is_sharp(&(inner_start..reach)) {
-            return reach;
-        }
-        let (mut sharp, mut blurred) = (start, reach);
-        while blurred - sharp > 1 {
-            let middle = sharp + (blurred - sharp) / 2;
-            if self.is_sharp(&(inner_start..middle)) {
-                sharp = middle;
-            } else {
-                blurred = middle;
-            }
-        }
-        sharp
-    }
-
-    /// A child node, stripped to these fences.
-    fn child(&mut self, range: Range<usize>, depth: u32) -> Bucket {
+    /// A child node, stripped to these fences, whose buckets come next.
+    fn begin_child(&mut self, fences: &[u64], range: Range<usize>, depth: u32) -> Bucket {
         let offset = self.offset();
-        let node = self.shape(&range);
+        let node = self.shape(fences, &range);
         self.words.extend([node.low, node.span]);
         debug_assert_eq!(self.words.len(), offset as usize + NODE_HEADER_WORDS, "the node's header");
-        self.node(node, range, depth + 1);
+        self.begin_node(node, range, depth + 1);
         Bucket::Child { offset, bucket_bits: node.bucket_bits }
     }
 
@@ -213,11 +237,6 @@ impl Builder<'_> {
     /// Whether this many leaves are still one sub-model.
     fn is_small(&self, leaf_count: usize) -> bool {
         leaf_count * 2 <= self.target * 3
-    }
-
-    /// Whether hints tell the leaves of one sub-model apart, all but a few ties.
-    fn is_sharp(&self, inner: &Range<usize>) -> bool {
-        expected_ties(&self.fences[inner.clone()]) <= TIES_PER_LEAF_MAX * inner.len() as f64
     }
 }
 

@@ -78,6 +78,32 @@ impl TopModel {
         Some(low..=high)
     }
 
+    /// The sub-models that keys are dispatched to: all but those of [`TopModel::Linear`] on skewed keys.
+    #[must_use]
+    pub fn numbers_with_keys(&self) -> u32 {
+        if let Self::Radix(top) = self {
+            return top.sub_model_count;
+        }
+        let mut numbers = 1;
+        let mut key = 0;
+        while let Some(next) = self.dispatch(key).checked_add(1)
+            && let Some(next_key) = self.boundary_from(next, key, 1 << 32)
+        {
+            numbers += 1;
+            key = next_key;
+        }
+        numbers
+    }
+
+    /// Bytes of memory that the model takes beside itself.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Radix(top) => size_of_val(&*top.words),
+            Self::Linear(_) => 0,
+        }
+    }
+
     /// [`TopModel::boundary`] for one who knows that it is at or above `from`, and that about `step` keys lie
     /// between: gallops away from `from`, then halves.
     pub(crate) fn boundary_from(&self, sub_model: u32, from: u64, step: u64) -> Option<u64> {

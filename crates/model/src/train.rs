@@ -1,12 +1,12 @@
 //! Training: from the leaves' low fences to both levels, in steps that a server can interleave with its work.
 //!
-//! The top model is built first, in one go: it reads the fences a few times. Then the sub-models are built
-//! one by one, in key order, each from its dispatch interval and the fences that meet it. A leaf that
-//! straddles a boundary belongs to both sides.
+//! The top model is built first, bucket by bucket. A line, the paper's top model, is fitted in one go: that
+//! reads the fences once. Then the sub-models are built one by one, in key order, each from its dispatch
+//! interval and the fences that meet it. A leaf that straddles a boundary belongs to both sides.
 
 use crate::fit::train_sub_model;
 use crate::linear::LinearTop;
-use crate::radix_build;
+use crate::radix_build::RadixBuild;
 use crate::sub_model::{LEAVES_PER_SUB_MODEL_MAX, SubModel};
 use crate::top::TopModel;
 
@@ -93,29 +93,25 @@ pub struct TrainedSubModel {
     pub interval: Option<(u64, u64)>,
 }
 
-/// How far a training is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
-    /// Sub-models trained.
-    pub trained: usize,
-    /// Sub-models in all.
-    pub total: usize,
-}
-
-impl Progress {
-    /// Whether nothing is left to train.
-    #[must_use]
-    pub fn is_complete(self) -> bool {
-        self.trained == self.total
-    }
-}
-
 /// A training under way over fences that do not change meanwhile: a snapshot, owned or borrowed.
 #[derive(Debug)]
 pub struct Training<F> {
     fences: F,
+    phase: Phase,
+}
+
+/// How far a training is.
+#[derive(Debug)]
+enum Phase {
+    Top(RadixBuild),
+    SubModels(SubModels),
+}
+
+/// The sub-models of a top model, as far as they are trained.
+#[derive(Debug)]
+struct SubModels {
     top: TopModel,
-    sub_models: Vec<TrainedSubModel>,
+    trained: Vec<TrainedSubModel>,
     /// The next sub-model's low boundary; `None` past the last key.
     boundary_low: Option<u64>,
     /// Keys of the last interval: where the search for the next boundary begins.
@@ -125,7 +121,7 @@ pub struct Training<F> {
 }
 
 impl<F: AsRef<[u64]>> Training<F> {
-    /// Checks the fences and builds the top model.
+    /// Checks the fences.
     ///
     /// # Errors
     /// [`TrainError`] if the fences do not begin with 0 and increase.
@@ -136,46 +132,76 @@ impl<F: AsRef<[u64]>> Training<F> {
         let target = options.target_leaves_per_sub_model;
         assert!(target > 0, "a sub-model has at least one leaf");
         check_fences(fences.as_ref())?;
-        let top = match options.top {
-            TopKind::Radix => TopModel::Radix(radix_build::build(fences.as_ref(), target as usize)),
+        let phase = match options.top {
+            TopKind::Radix => Phase::Top(RadixBuild::new(fences.as_ref(), target as usize)),
             TopKind::Linear => {
                 let sub_model_count = fences.as_ref().len().div_ceil(target as usize);
-                TopModel::Linear(LinearTop::fit(fences.as_ref(), sub_model_count as u32))
+                let top = TopModel::Linear(LinearTop::fit(fences.as_ref(), sub_model_count as u32));
+                Phase::SubModels(SubModels::new(top))
             }
         };
-        let sub_models = Vec::with_capacity(top.sub_model_count() as usize);
-        Ok(Self { fences, top, sub_models, boundary_low: Some(0), interval_keys: 1 << 32, leaf: 0 })
+        Ok(Self { fences, phase })
     }
 
-    /// How far it is.
+    /// Whether nothing is left to train.
     #[must_use]
-    pub fn progress(&self) -> Progress {
-        Progress { trained: self.sub_models.len(), total: self.top.sub_model_count() as usize }
+    pub fn is_complete(&self) -> bool {
+        matches!(&self.phase, Phase::SubModels(sub_models) if sub_models.are_complete())
     }
 
-    /// Trains at most `budget` more sub-models (about half a microsecond each).
+    /// Builds at most `budget` more buckets of the top model, or trains so many sub-models (about half a
+    /// microsecond each).
     ///
     /// # Errors
     /// [`TrainError::SubModelTooLarge`]; the training is of no use after it.
-    pub fn step(&mut self, budget: usize) -> Result<Progress, TrainError> {
-        let Progress { trained, total } = self.progress();
-        for sub_model in trained..total.min(trained.saturating_add(budget)) {
-            let trained = self.train_next(sub_model as u32)?;
-            self.sub_models.push(trained);
+    pub fn step(&mut self, budget: usize) -> Result<(), TrainError> {
+        let fences = self.fences.as_ref();
+        for _ in 0..budget {
+            match &mut self.phase {
+                Phase::Top(build) => {
+                    build.step(fences);
+                    if build.is_complete() {
+                        let top = TopModel::Radix(build.finish());
+                        self.phase = Phase::SubModels(SubModels::new(top));
+                    }
+                }
+                Phase::SubModels(sub_models) if sub_models.are_complete() => break,
+                Phase::SubModels(sub_models) => sub_models.train_next(fences)?,
+            }
         }
-        Ok(self.progress())
+        Ok(())
     }
 
-    /// Trains what is left, and gives the model.
+    /// Trains what is left, and gives the model and the fences.
     ///
     /// # Errors
     /// As [`Training::step`].
-    pub fn finish(mut self) -> Result<TrainedModel, TrainError> {
+    pub fn finish(mut self) -> Result<(TrainedModel, F), TrainError> {
         self.step(usize::MAX)?;
-        Ok(TrainedModel { top: self.top, sub_models: self.sub_models })
+        let Phase::SubModels(SubModels { top, trained, .. }) = self.phase else {
+            unreachable!("without a bound a step goes on to the end")
+        };
+        Ok((TrainedModel { top, sub_models: trained }, self.fences))
+    }
+}
+
+impl SubModels {
+    fn new(top: TopModel) -> Self {
+        let trained = Vec::with_capacity(top.sub_model_count() as usize);
+        Self { top, trained, boundary_low: Some(0), interval_keys: 1 << 32, leaf: 0 }
     }
 
-    fn train_next(&mut self, sub_model: u32) -> Result<TrainedSubModel, TrainError> {
+    fn are_complete(&self) -> bool {
+        self.trained.len() == self.top.sub_model_count() as usize
+    }
+
+    fn train_next(&mut self, fences: &[u64]) -> Result<(), TrainError> {
+        let next = self.next(fences)?;
+        self.trained.push(next);
+        Ok(())
+    }
+
+    fn next(&mut self, fences: &[u64]) -> Result<TrainedSubModel, TrainError> {
         // A sub-model without keys is never asked: any leaf will do.
         let without_keys = |first_leaf| TrainedSubModel {
             model: SubModel { leaf_count: 1, ..SubModel::default() },
@@ -183,12 +209,11 @@ impl<F: AsRef<[u64]>> Training<F> {
             interval: None,
         };
         let Some(low) = self.boundary_low else { return Ok(without_keys(self.leaf)) };
-        let next_low = self.top.boundary_from(sub_model + 1, low, self.interval_keys);
+        let next_low = self.top.boundary_from(self.trained.len() as u32 + 1, low, self.interval_keys);
         if next_low == Some(low) {
             return Ok(without_keys(self.leaf));
         }
         let high = next_low.map_or(u64::MAX, |next| next - 1);
-        let fences = self.fences.as_ref();
         let first_leaf = self.leaf;
         let mut end = first_leaf + 1;
         while fences.get(end).is_some_and(|fence| *fence <= high) {
@@ -211,7 +236,7 @@ impl<F: AsRef<[u64]>> Training<F> {
 /// # Panics
 /// If the target is no leaf a sub-model.
 pub fn train(fences: &[u64], options: TrainOptions) -> Result<TrainedModel, TrainError> {
-    Training::new(fences, options)?.finish()
+    Ok(Training::new(fences, options)?.finish()?.0)
 }
 
 fn check_fences(fences: &[u64]) -> Result<(), TrainError> {

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::request::decode_whole;
 use crate::{
-    Blocks, ComputeNode, DecodeError, ErrorCode, LockSeen, POOL_BLOCKS_MAX, POOL_DROPPED_MAX, POOL_NODES_MAX,
-    PoolPlace, ServerError, Space, TableId, TableLayout,
+    Blocks, ComputeNode, DecodeError, ENGINE_NAME_BYTES_MAX, ErrorCode, LockSeen, POOL_BLOCKS_MAX,
+    POOL_DROPPED_MAX, POOL_NODES_MAX, PoolPlace, ServerError, Space, TableId, TableLayout,
 };
 
 /// Requests in postcard.
@@ -15,22 +15,23 @@ pub enum ControlRequest {
     Hello,
     /// To home: gives this connection's compute node its number. Answered by a [`ComputeNode`].
     Register,
-    /// To the others: this connection is that compute node's, of the pool whose home has this life. Refused
-    /// once it is fenced. Answered by nothing.
+    /// To the others: this connection is that compute node's, of the pool whose coordinator has this
+    /// life. Refused once it is fenced. Answered by nothing.
     Announce {
-        /// Home's life.
-        home: u64,
+        /// The coordinator's life.
+        coordinator: u64,
         /// Its number.
         compute_node: ComputeNode,
     },
-    /// Makes a table, or finds the one of the same definition (boundaries aside, which home keeps): at home,
-    /// which numbers it, then at the others with that number. Answered by a [`TableInfo`](crate::TableInfo).
+    /// Makes a table, or finds the one of the same definition (boundaries aside, which the coordinator
+    /// keeps): at the coordinator, which numbers it, then at the others with that number. Answered by a
+    /// [`TableInfo`](crate::TableInfo).
     CreateTable {
         /// Its layout.
         layout: TableLayout,
         /// The node's place in the client's list.
         place: PoolPlace,
-        /// Its number; none at home.
+        /// Its number; none at the coordinator.
         id: Option<TableId>,
     },
     /// Finds a table by name. Answered by a [`TableInfo`](crate::TableInfo).
@@ -58,8 +59,8 @@ pub enum ControlRequest {
     /// To home: tables that were dropped there, and at the other nodes perhaps not yet. Answered by a
     /// `Vec<TableId>` of at most [`POOL_DROPPED_MAX`], empty if there are none.
     DroppedTables,
-    /// To the others: ends these tables, which were dropped at home; none of them is made there again. Then
-    /// to home: all nodes have done so. Answered by nothing.
+    /// To the others: ends these tables, which were dropped at the coordinator; none of them is made there
+    /// again. Then to the coordinator: all nodes have done so. Answered by nothing.
     ForgetTables(Vec<TableId>),
     /// The tables whose numbers are not below `from`, in their order. Answered by a `Vec<TableInfo>` of as
     /// many as a reply carries, empty if there are none.
@@ -99,7 +100,7 @@ pub enum ControlRequest {
     },
     /// Makes blocks of this connection's compute node the table's own: nobody frees them any more, unless
     /// they are adopted. Answered by nothing.
-    Settle {
+    Pin {
         /// The table.
         table: TableId,
         /// What they are.
@@ -129,8 +130,8 @@ pub enum ControlRequest {
     /// Ends every connection of that compute node with this node. Refused for a number that nobody has, or
     /// had, here. Answered by a [`Fenced`](crate::Fenced).
     Fence {
-        /// Home's life.
-        home: u64,
+        /// The coordinator's life.
+        coordinator: u64,
         /// Its number.
         compute_node: ComputeNode,
         /// The lock of a leaf of this node for whose lease it is fenced. Without one, nothing is done that
@@ -170,12 +171,11 @@ impl ControlRequest {
                 place.epochs.len(),
                 place.index
             )),
-            Self::CreateTable { layout, place, .. } if !layout.engine.is_sound(place.epochs.len()) => {
+            Self::CreateTable { layout, .. } if layout.engine.name.len() > ENGINE_NAME_BYTES_MAX => {
                 refuse(format!(
-                    "the ranges of {:?} begin at {:?}: a pool of {} nodes has one boundary less, ascending, not zero",
+                    "an engine has a name of at most {ENGINE_NAME_BYTES_MAX} B; that of {:?} has {}",
                     layout.definition.name,
-                    layout.engine,
-                    place.epochs.len()
+                    layout.engine.name.len()
                 ))
             }
             Self::Allocate { space: Space::Leaves, count, .. }
@@ -188,7 +188,7 @@ impl ControlRequest {
                 tables.len()
             )),
             Self::Allocate { count: 0, .. } => refuse("no lines were asked for".to_owned()),
-            Self::Free { blocks, .. } | Self::Adopt { blocks, .. } | Self::Settle { blocks, .. }
+            Self::Free { blocks, .. } | Self::Adopt { blocks, .. } | Self::Pin { blocks, .. }
                 if blocks.len() > POOL_BLOCKS_MAX =>
             {
                 refuse(format!("a call names at most {POOL_BLOCKS_MAX} runs, not {}", blocks.len()))

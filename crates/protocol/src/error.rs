@@ -42,7 +42,7 @@ pub enum ErrorCode {
     RegionFull = 6,
     /// A bulk load into a table with pairs, or keys that do not ascend.
     BadLoad = 7,
-    /// A latch stayed taken beyond its bound.
+    /// A latch or lock stayed taken for about half a second. Nothing changed; the caller may try again.
     Contended = 8,
     /// The table's versions are used up.
     VersionsExhausted = 9,

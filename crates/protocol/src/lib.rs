@@ -29,15 +29,17 @@ pub use catalogue::{
     VALUE_TYPE_BYTES_MAX, check_table_name,
 };
 pub use control::ControlRequest;
-pub use engine::{Engine, TableEngine, UnknownEngine};
+pub use engine::{ENGINE_NAME_BYTES_MAX, TableEngine};
 pub use error::{DecodeError, ErrorCode, ServerError};
 pub use outcome::{SentOutcome, WriteOperation, WriteOutcome};
 pub use pool::{
     Blocks, ComputeNode, Fenced, LEASE_MAX, LockSeen, NodeHello, POOL_BLOCKS_MAX, POOL_DROPPED_MAX,
     POOL_ENDED_MAX, POOL_NODES_MAX, PoolPlace, Space,
 };
-pub use reply::{PairsReader, Reply, ReplyWriter, SentPair, SentSubModel, SubModelsReader};
-pub use request::{Request, WriteEntries, WriteEntry, padded};
+pub use reply::{
+    ModelReader, PairsReader, Reply, ReplyWriter, SentBranch, SentModel, SentPair, SentSubModel,
+};
+pub use request::{Request, SubModelsWanted, WriteEntries, WriteEntry, padded};
 pub use stats::{ListenerStats, ModelStats, NodeStats, PartStats, SpaceStats, TableStats, TreeStats};
 pub use wire::Words;
 
@@ -45,3 +47,7 @@ pub use wire::Words;
 pub const HEADER_BYTES: usize = 16;
 /// Operations that one call carries at most.
 pub const OPERATIONS_MAX: usize = 1024;
+/// Children of a branch at most.
+pub const BRANCH_CHILDREN_MAX: usize = 64;
+/// Branches on the way from one of the top model's numbers to a sub-model, at most.
+pub const BRANCH_LEVELS_MAX: usize = 8;

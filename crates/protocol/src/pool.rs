@@ -1,7 +1,7 @@
 //! What nodes of a pool and compute nodes know of each other.
 //!
-//! A pool is an ordered list of memory nodes, of which the first is *home*: its life names the pool, and it
-//! numbers tables and compute nodes. Steps and what is refused: docs/protocol/pool.md.
+//! A pool is an ordered list of memory nodes, of which the first is *the coordinator*: its life names the
+//! pool, and it numbers tables and compute nodes. Steps and what is refused: docs/protocol/pool.md.
 
 use std::time::Duration;
 
@@ -23,7 +23,8 @@ pub const POOL_ENDED_MAX: usize = 64;
 /// Dropped tables that one call names at most.
 pub const POOL_DROPPED_MAX: usize = 1024;
 
-/// A compute node, by the number that home gave it. Never given twice in home's life, never zero.
+/// A compute node, by the number that the coordinator gave it. Never given twice in the coordinator's life,
+/// never zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct ComputeNode(pub u32);
 
@@ -36,7 +37,7 @@ impl std::fmt::Display for ComputeNode {
 /// A node's place in a pool, as a client's list of addresses has it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PoolPlace {
-    /// The nodes' lives, in the order of the list; the first is home's.
+    /// The nodes' lives, in the order of the list; the first is the coordinator's.
     #[serde(with = "crate::exact::words")]
     pub epochs: Vec<u64>,
     /// The node's index in the list.
@@ -50,15 +51,15 @@ impl PoolPlace {
         (1..=POOL_NODES_MAX).contains(&self.epochs.len()) && usize::from(self.index) < self.epochs.len()
     }
 
-    /// Home's life, which names the pool.
+    /// The coordinator's life, which names the pool.
     #[must_use]
-    pub fn home(&self) -> Epoch {
+    pub fn coordinator(&self) -> Epoch {
         Epoch(self.epochs[0])
     }
 }
 
 impl std::fmt::Display for PoolPlace {
-    /// Counts from 1, as people do; home is number 1.
+    /// Counts from 1, as people do; the coordinator is number 1.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "number {} of {}", u32::from(self.index) + 1, self.epochs.len())
     }
@@ -78,7 +79,7 @@ pub struct NodeHello {
 pub enum Space {
     /// The leaves of a table on this node, in leaves.
     Leaves,
-    /// The region of directory and models, on home, in lines. Line zero is never given.
+    /// The region of directory and models, on the coordinator, in lines. Line zero is never given.
     Meta,
 }
 

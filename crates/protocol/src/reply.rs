@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use crate::request::{decode_whole, padded};
 use crate::wire::{Words, put, put_padded};
-use crate::{DecodeError, ErrorCode, HEADER_BYTES, SentOutcome, ServerError};
+use crate::{BRANCH_CHILDREN_MAX, DecodeError, ErrorCode, HEADER_BYTES, SentOutcome, ServerError};
 
 /// Writes one reply.
 #[derive(Debug)]
@@ -59,14 +59,26 @@ impl<'a> ReplyWriter<'a> {
     }
 
     /// Appends a sub-model with its part of the translation table.
-    pub fn push_sub_model(&mut self, index: u32, record: &SubModelRecord, entries: &[u64]) {
-        put(self.frame, u64::from(index));
+    pub fn push_sub_model(&mut self, number: u32, record: &SubModelRecord, entries: &[u64]) {
+        put(self.frame, u64::from(number));
         self.push_words(record.to_words());
         let begin = self.frame.len();
         self.frame.resize(begin + 8 * entries.len(), 0);
         for (bytes, entry) in self.frame[begin..].as_chunks_mut::<8>().0.iter_mut().zip(entries) {
             *bytes = entry.to_le_bytes();
         }
+    }
+
+    /// Appends a branch: the least key of each child but the first, and the children's numbers.
+    ///
+    /// # Panics
+    /// If there is not one boundary less than children.
+    pub fn push_branch(&mut self, number: u32, boundaries: &[u64], children: &[u32]) {
+        assert_eq!(boundaries.len() + 1, children.len(), "boundaries between children");
+        put(self.frame, u64::from(number) | (children.len() as u64) << u32::BITS);
+        self.push_words(boundaries.iter().copied());
+        let pair = |pair: &[u32]| u64::from(pair[0]) | u64::from(*pair.get(1).unwrap_or(&0)) << u32::BITS;
+        self.push_words(children.chunks(2).map(pair));
     }
 
     /// Appends a control answer in postcard.
@@ -224,15 +236,42 @@ impl<'a> PairsReader<'a> {
     }
 }
 
+/// What was sent of a model below its top.
+#[derive(Clone, Copy, Debug)]
+pub enum SentModel<'a> {
+    /// A sub-model.
+    SubModel(SentSubModel<'a>),
+    /// A branch.
+    Branch(SentBranch<'a>),
+}
+
 /// A sub-model as it was sent.
 #[derive(Clone, Copy, Debug)]
 pub struct SentSubModel<'a> {
     /// Its number, unchecked.
-    pub index: u64,
+    pub number: u32,
     /// Its record, unchecked.
     pub record: SubModelRecord,
     /// Its part of the translation table, as many entries as the record has leaves, unchecked.
     pub entries: Words<'a>,
+}
+
+/// A branch as it was sent.
+#[derive(Clone, Copy, Debug)]
+pub struct SentBranch<'a> {
+    /// Its number, unchecked.
+    pub number: u32,
+    /// The least key of each child but the first, unchecked.
+    pub boundaries: Words<'a>,
+    children: Words<'a>,
+}
+
+impl<'a> SentBranch<'a> {
+    /// The children's numbers, one more than boundaries, unchecked.
+    pub fn children(&self) -> impl Iterator<Item = u32> + use<'a> {
+        let numbers = self.children.iter().flat_map(|pair| [pair as u32, (pair >> u32::BITS) as u32]);
+        numbers.take(self.boundaries.len() + 1)
+    }
 }
 
 /// A pair as it was sent.
@@ -246,13 +285,13 @@ pub struct SentPair<'a> {
     pub value: &'a [u8],
 }
 
-/// Reads sub-models off a reply's body.
+/// Reads sub-models and branches off a reply's body.
 #[derive(Clone, Copy, Debug)]
-pub struct SubModelsReader<'a> {
+pub struct ModelReader<'a> {
     words: Words<'a>,
 }
 
-impl<'a> SubModelsReader<'a> {
+impl<'a> ModelReader<'a> {
     /// Over `words`.
     #[must_use]
     pub fn new(words: Words<'a>) -> Self {
@@ -265,18 +304,29 @@ impl<'a> SubModelsReader<'a> {
         self.words
     }
 
-    /// The next sub-model; `None` at the end.
+    /// The next sub-model or branch; `None` at the end.
     ///
     /// # Errors
-    /// If the words end within it.
-    pub fn sub_model(&mut self) -> Result<Option<SentSubModel<'a>>, DecodeError> {
+    /// If the words end within it, or a branch has more children than the format allows.
+    pub fn read(&mut self) -> Result<Option<SentModel<'a>>, DecodeError> {
         if self.words.is_empty() {
             return Ok(None);
         }
-        let index = self.words.take("a sub-model's number", 1)?.get(0);
+        let word = self.words.take("a sub-model's number", 1)?.get(0);
+        let number = word as u32;
+        let children = (word >> u32::BITS) as usize;
+        if children > 0 {
+            if children > BRANCH_CHILDREN_MAX {
+                let expected = format!("1 to {BRANCH_CHILDREN_MAX}");
+                return Err(DecodeError::new("a branch's children", 4, expected, children.to_string()));
+            }
+            let boundaries = self.words.take("a branch's boundaries", children - 1)?;
+            let children = self.words.take("a branch's children", children.div_ceil(2))?;
+            return Ok(Some(SentModel::Branch(SentBranch { number, boundaries, children })));
+        }
         let words = self.words.take("a sub-model's record", SUB_MODEL_WORDS)?;
         let record = SubModelRecord::from_words([words.get(0), words.get(1), words.get(2)]);
         let entries = self.words.take("a sub-model's table", record.leaf_count as usize)?;
-        Ok(Some(SentSubModel { index, record, entries }))
+        Ok(Some(SentModel::SubModel(SentSubModel { number, record, entries })))
     }
 }

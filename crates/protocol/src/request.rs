@@ -36,8 +36,8 @@ pub enum Request<'a> {
         /// The keys.
         keys: Words<'a>,
     },
-    /// Up to `limit` pairs from `from` on, by the tree. The reply: as many pairs as it has room for, `count`
-    /// of them; `argument` is 1 if the table may hold more behind the last one, 0 if its end was reached.
+    /// Up to `limit` pairs from `from` on, by the tree. The reply: as many pairs as it has room for and as a
+    /// few leaves hold, `count` of them. `argument` is the key from which to go on, 0 at the table's end.
     Scan {
         /// The table.
         table: TableId,
@@ -55,10 +55,11 @@ pub enum Request<'a> {
         /// Keys, hints, values.
         entries: WriteEntries<'a>,
     },
-    /// The fallback: the value of `key`, with the sub-model and table that find it next time. The reply: a
-    /// value (version zero: absent), then `count` sub-models, one or none; `argument` is the generation of
-    /// the server's model, zero before the first. There is none without a model, or if it does not fit the
-    /// reply. A client with a model of another generation fetches the top model anew.
+    /// The fallback: the value of `key`, with what the client lacks of the model to find it next time. The
+    /// reply: a value (version zero: absent), then `count` sub-models and branches
+    /// ([`SubModelsWanted::Path`]). Of a path that leads through `known` comes what is behind it. `argument`
+    /// is the generation of the server's model, zero before the first. A client with a model of another
+    /// generation fetches the top model anew.
     Lookup {
         /// The table.
         table: TableId,
@@ -66,6 +67,8 @@ pub enum Request<'a> {
         key: u64,
         /// The generation of the client's model; zero without one.
         generation: u64,
+        /// The number of the sub-model that the client has for the key; all ones without one.
+        known: u32,
     },
     /// Words of the top model from `first_word` on. The reply: as many as it has room for; `count` is the
     /// number of all words, `argument` the model's generation. It is always the newest model: a client that
@@ -78,17 +81,16 @@ pub enum Request<'a> {
         /// The generation wanted; zero: the newest.
         generation: u64,
     },
-    /// Sub-models from `first` on. The reply: `count` consecutive ones, as many as it has room for;
-    /// `argument` is the generation they belong to, always the newest (zero: no model yet). Count zero for a
-    /// number that the model has means that this one sub-model is larger than a reply: it cannot be cached,
-    /// go on behind it.
+    /// Sub-models about a key. The reply: `count` sub-models and branches, then a word, the key from which to
+    /// go on (zero: nothing is behind). `argument` is the generation they belong to, always the newest. It is
+    /// zero without a model; then there is no word either.
     SubModels {
         /// The table.
         table: TableId,
-        /// The first sub-model wanted.
-        first: u32,
-        /// Sub-models wanted at most; zero: no bound but the reply's.
-        limit: u8,
+        /// The key.
+        key: u64,
+        /// Which sub-models.
+        wanted: SubModelsWanted,
         /// The generation wanted.
         generation: u64,
     },
@@ -105,6 +107,28 @@ pub enum Request<'a> {
         /// Keys and values; hints are unused.
         entries: WriteEntries<'a>,
     },
+}
+
+/// Which sub-models a client asks for, about a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SubModelsWanted {
+    /// The key's sub-model and all behind it, in the order of their keys, as many as the reply has room for.
+    /// A branch comes before the first sub-model below it; all on the way to the first come.
+    AllFrom = 0,
+    /// The key's sub-model, and the branches on the way to it, the innermost first.
+    Path = 1,
+    /// The sub-models beside the key's, and the branches on the way to them, the innermost first. Those of
+    /// one branch are beside each other, and those of a few neighbouring numbers of the top model.
+    Neighbours = 2,
+}
+
+impl SubModelsWanted {
+    /// All of them, by number.
+    pub const ALL: [Self; 3] = [Self::AllFrom, Self::Path, Self::Neighbours];
+
+    fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
 }
 
 /// The entries of a write: `count` times key word, hint word, value padded to words. What stands in the
@@ -234,9 +258,10 @@ impl<'a> Request<'a> {
     }
 
     /// Encodes the fallback.
-    pub fn lookup(into: &mut Vec<u8>, table: TableId, key: u64, generation: u64) {
+    pub fn lookup(into: &mut Vec<u8>, table: TableId, key: u64, generation: u64, known: u32) {
         header(into, LOOKUP, 0, 1, table, generation);
         put(into, key);
+        put(into, known.into());
     }
 
     /// Encodes a request for a piece of the top model.
@@ -246,9 +271,15 @@ impl<'a> Request<'a> {
     }
 
     /// Encodes a request for sub-models.
-    pub fn sub_models(into: &mut Vec<u8>, table: TableId, first: u32, limit: u8, generation: u64) {
-        header(into, SUB_MODELS, limit, 1, table, generation);
-        put(into, u64::from(first));
+    pub fn sub_models(
+        into: &mut Vec<u8>,
+        table: TableId,
+        key: u64,
+        wanted: SubModelsWanted,
+        generation: u64,
+    ) {
+        header(into, SUB_MODELS, wanted as u8, 1, table, generation);
+        put(into, key);
     }
 
     /// Begins a piece of a bulk load of `count` entries, to be appended with [`WriteEntries::push`].
@@ -293,16 +324,21 @@ impl<'a> Request<'a> {
                 Ok(Self::Write { table, operation, entries })
             }
             LOOKUP => {
-                let key = exact("a lookup's key", body, 1)?.get(0);
-                Ok(Self::Lookup { table, key, generation: argument })
+                let words = exact("a lookup's key and sub-model", body, 2)?;
+                let known = number("a lookup's sub-model", words.get(1))?;
+                Ok(Self::Lookup { table, key: words.get(0), generation: argument, known })
             }
             TOP_MODEL => {
-                let first_word = number("a request for the top model", body)?;
+                let what = "a request for the top model";
+                let first_word = number(what, exact(what, body, 1)?.get(0))?;
                 Ok(Self::TopModel { table, first_word, generation: argument })
             }
             SUB_MODELS => {
-                let first = number("a request for sub-models", body)?;
-                Ok(Self::SubModels { table, first, limit: flags, generation: argument })
+                let key = exact("a request for sub-models", body, 1)?.get(0);
+                let wanted = SubModelsWanted::from_number(flags).ok_or_else(|| {
+                    DecodeError::new("which sub-models", 1, "0 to 2".into(), flags.to_string())
+                })?;
+                Ok(Self::SubModels { table, key, wanted, generation: argument })
             }
             BULK_LOAD => {
                 let entries = WriteEntries::new(body, count.into(), argument & 0xffff_ffff)?;
@@ -368,9 +404,8 @@ fn operations(count: u16) -> Result<usize, DecodeError> {
     Err(DecodeError::new("a request's count", 2, format!("at most {OPERATIONS_MAX}"), count.to_string()))
 }
 
-/// The one word of a body that holds a number of 32 bits.
-fn number(what: &'static str, body: &[u8]) -> Result<u32, DecodeError> {
-    let word = exact(what, body, 1)?.get(0);
+/// A word that holds a number of 32 bits.
+fn number(what: &'static str, word: u64) -> Result<u32, DecodeError> {
     u32::try_from(word)
         .map_err(|_| DecodeError::new(what, HEADER_BYTES, "at most 4,294,967,295".into(), word.to_string()))
 }

@@ -49,7 +49,7 @@ pub struct TableStats {
     pub info: TableInfo,
     /// Its leaves here.
     pub leaves: SpaceStats,
-    /// Its directory and models, of ROLEX on home.
+    /// Its directory and models, of ROLEX on the coordinator.
     pub meta: SpaceStats,
     /// Bytes of its regions on huge pages.
     pub huge_page_bytes: u64,
@@ -118,6 +118,8 @@ pub struct TreeStats {
     pub inner_levels: u32,
     /// Leaves split.
     pub splits: u64,
+    /// Leaves merged with a neighbour.
+    pub merges: u64,
     /// Leaves compacted in place.
     pub compactions: u64,
     /// Writes that a client's hint led to their leaf.
@@ -125,7 +127,7 @@ pub struct TreeStats {
     /// Writes that no hint led to their leaf: they went down the tree, or on where the write before had been.
     pub descents: u64,
     /// Leaves whose stamps were put right, because memory had lost a bit of them.
-    pub mended: u64,
+    pub scrubbed: u64,
 }
 
 /// A model's statistics.
@@ -135,6 +137,8 @@ pub struct ModelStats {
     pub generation: u64,
     /// Sub-models.
     pub sub_models: u64,
+    /// Of those, sub-models below branches: where the table grew since the last whole training.
+    pub sub_models_below: u64,
     /// Bytes of the top model.
     pub top_bytes: u64,
     /// Bytes of sub-models' records and table entries, as a client holds them.

@@ -55,6 +55,19 @@ impl<'a> Words<'a> {
         Ok(Words { bytes: head })
     }
 
+    /// The last word, which is taken off.
+    ///
+    /// # Errors
+    /// If there is none; `what` names it.
+    pub fn take_last(&mut self, what: &'static str) -> Result<u64, DecodeError> {
+        let Some(last) = self.len().checked_sub(1) else {
+            return Err(DecodeError::new(what, 0, "a word".into(), "none".into()));
+        };
+        let word = self.get(last);
+        self.bytes = &self.bytes[..8 * last];
+        Ok(word)
+    }
+
     /// The words, in order.
     pub fn iter(&self) -> impl Iterator<Item = u64> + use<'a> {
         self.bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))

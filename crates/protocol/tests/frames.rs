@@ -4,9 +4,10 @@ use farsight_base::LeafNumber;
 use farsight_base::prng::SplitMix64;
 use farsight_layout::SubModelRecord;
 use farsight_protocol::{
-    ControlRequest, ErrorCode, KeyKind, OPERATIONS_MAX, PairsReader, PoolPlace, Reply, ReplyWriter, Request,
-    SentOutcome, ServerError, SubModelsReader, TableDefinition, TableEngine, TableId, TableLayout,
-    VALUE_TYPE_BYTES_MAX, WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
+    BRANCH_CHILDREN_MAX, ControlRequest, ErrorCode, KeyKind, ModelReader, OPERATIONS_MAX, PairsReader,
+    PoolPlace, Reply, ReplyWriter, Request, SentModel, SentOutcome, ServerError, SubModelsWanted,
+    TableDefinition, TableEngine, TableId, TableLayout, VALUE_TYPE_BYTES_MAX, WriteEntries, WriteEntry,
+    WriteOperation, WriteOutcome,
 };
 
 const TABLE: TableId = TableId(7);
@@ -42,13 +43,22 @@ fn reads_and_model_requests_come_back() {
     assert!(keys.iter().eq([0, u64::MAX]));
     Request::scan(&mut frame, TABLE, 9, 100);
     assert!(matches!(Request::decode(&frame).unwrap(), Request::Scan { from: 9, limit: 100, table: TABLE }));
-    Request::lookup(&mut frame, TABLE, 5, 3);
-    assert!(matches!(Request::decode(&frame).unwrap(), Request::Lookup { key: 5, generation: 3, .. }));
-    Request::sub_models(&mut frame, TABLE, 11, 2, 3);
+    Request::lookup(&mut frame, TABLE, 5, 3, 8);
     assert!(matches!(
         Request::decode(&frame).unwrap(),
-        Request::SubModels { first: 11, limit: 2, generation: 3, .. }
+        Request::Lookup { key: 5, generation: 3, known: 8, .. }
     ));
+    for kind in [SubModelsWanted::AllFrom, SubModelsWanted::Path, SubModelsWanted::Neighbours] {
+        Request::sub_models(&mut frame, TABLE, u64::MAX, kind, 3);
+        let Request::SubModels { key: u64::MAX, wanted, generation: 3, .. } =
+            Request::decode(&frame).unwrap()
+        else {
+            panic!()
+        };
+        assert_eq!(wanted, kind);
+    }
+    frame[1] = 3;
+    assert!(Request::decode(&frame).is_err_and(|error| error.to_string().contains("which sub-models")));
     Request::top_model(&mut frame, TABLE, 12, 3);
     assert!(matches!(Request::decode(&frame).unwrap(), Request::TopModel { first_word: 12, .. }));
     let layout = TableLayout {
@@ -56,9 +66,9 @@ fn reads_and_model_requests_come_back() {
             value_type: "<f8".into(),
             ..TableDefinition::new("t", KeyKind::I64, 8)
         },
-        engine: TableEngine::XStore { boundaries: vec![7] },
+        engine: TableEngine { name: "xstore-d".to_owned(), boundaries: vec![7] },
         block_lines: 7,
-        format_version: 9,
+        format_version: 10,
     };
     let place = PoolPlace { epochs: vec![1, 2], index: 0 };
     let wanted = ControlRequest::CreateTable { layout, place, id: None };
@@ -107,10 +117,10 @@ fn words_are_strings_for_people_and_numbers_in_frames() {
     assert_eq!(json, "{\"epochs\":[\"18446744073709551615\",\"1\"],\"index\":1}");
     assert_eq!(serde_json::from_str::<PoolPlace>(&json).unwrap(), place);
     assert!(serde_json::from_str::<PoolPlace>("{\"epochs\":[1],\"index\":0}").is_err());
-    let engine = TableEngine::XStore { boundaries: vec![u64::MAX] };
+    let engine = TableEngine { name: "xstore-d".to_owned(), boundaries: vec![u64::MAX] };
     assert_eq!(
         serde_json::to_string(&engine).unwrap(),
-        "{\"XStore\":{\"boundaries\":[\"18446744073709551615\"]}}"
+        "{\"name\":\"xstore-d\",\"boundaries\":[\"18446744073709551615\"]}"
     );
     let mut frame = Vec::new();
     ReplyWriter::new(&mut frame).push_control(&place);
@@ -139,9 +149,36 @@ fn replies_come_back() {
     let mut writer = ReplyWriter::new(&mut frame);
     writer.push_sub_model(6, &record, &[70, 71]);
     let reply = Reply::decode(&frame).unwrap().unwrap();
-    let sent = SubModelsReader::new(reply.words().unwrap()).sub_model().unwrap().unwrap();
-    assert_eq!((sent.index, sent.record), (6, record));
+    let Some(SentModel::SubModel(sent)) = ModelReader::new(reply.words().unwrap()).read().unwrap() else {
+        panic!()
+    };
+    assert_eq!((sent.number, sent.record), (6, record));
     assert!(sent.entries.iter().eq([70, 71]));
+}
+
+#[test]
+fn branches_come_back_and_too_many_children_are_refused() {
+    let mut frame = Vec::new();
+    for count in [1, 2, 3, BRANCH_CHILDREN_MAX] {
+        let children: Vec<u32> = (0..count as u32).map(|child| child * 7 + 1).collect();
+        let boundaries: Vec<u64> = (1..count as u64).map(|boundary| boundary << 50).collect();
+        let mut writer = ReplyWriter::new(&mut frame);
+        writer.push_branch(u32::MAX, &boundaries, &children);
+        writer.push_words([9]);
+        let mut words = Reply::decode(&frame).unwrap().unwrap().words().unwrap();
+        assert_eq!(words.take_last("the end").unwrap(), 9);
+        let mut reader = ModelReader::new(words);
+        let Some(SentModel::Branch(sent)) = reader.read().unwrap() else { panic!() };
+        assert_eq!(sent.number, u32::MAX);
+        assert!(sent.boundaries.iter().eq(boundaries) && sent.children().eq(children));
+        assert!(reader.read().unwrap().is_none());
+    }
+    let mut writer = ReplyWriter::new(&mut frame);
+    writer.push_words([(BRANCH_CHILDREN_MAX as u64 + 1) << 32]);
+    writer.push_words([0; 200]);
+    let words = Reply::decode(&frame).unwrap().unwrap().words().unwrap();
+    let error = ModelReader::new(words).read().unwrap_err().to_string();
+    assert!(error.contains("a branch's children") && error.contains("1 to 64"), "{error}");
 }
 
 #[test]
@@ -197,8 +234,8 @@ fn broken_frames_are_errors_never_panics() {
         if let Ok(Ok(reply)) = Reply::decode(&frame)
             && let Ok(words) = reply.words()
         {
-            let mut sub_models = SubModelsReader::new(words);
-            while let Ok(Some(_)) = sub_models.sub_model() {}
+            let mut sub_models = ModelReader::new(words);
+            while let Ok(Some(_)) = sub_models.read() {}
             let mut pairs = PairsReader::new(words, 24);
             while let Ok(Some(_)) = pairs.pair() {}
         }

@@ -13,9 +13,10 @@ use farsight_base::prng::mix;
 use farsight_base::words::STAMP_INCARNATION_BITS;
 
 use farsight_base::LeafNumber;
+use smallvec::{SmallVec, smallvec};
 
 use super::LockWord;
-use crate::{Geometry, INFINITE_FLAG_BIT, LeafSlot, PAIR_VERSION_BITS};
+use crate::{Geometry, INFINITE_FLAG_BIT, LeafSlot, PAIR_VERSION_BITS, VALUE_BYTES_MAX};
 
 /// Word of the control lines that no version in the leaf may fall below, though no slot shows it any more.
 pub const FLOOR_WORD: usize = 0;
@@ -30,6 +31,12 @@ pub(super) const FIRST_PAYLOAD_WORD: usize = 3;
 /// Words that a rewrite's payload takes.
 pub(super) const REWRITE_WORDS: usize = 5;
 
+/// A value in whole words.
+pub type ValueWords = SmallVec<[u64; VALUE_BYTES_MAX / 8]>;
+/// A journal's words: a few more than a value's.
+pub type JournalWords = SmallVec<[u64; VALUE_BYTES_MAX / 8 + 4]>;
+
+const _: () = assert!(FIRST_PAYLOAD_WORD - CHECK_WORD < 4, "check, head and version beside the value");
 const UPDATE: u64 = 1;
 const REWRITE: u64 = 2;
 /// Where the head's fields begin: incarnation and, of an update, slot.
@@ -81,6 +88,7 @@ impl Rewrite {
 
 /// A change that must be finished once it has begun.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation an update")]
 pub enum Journal {
     /// A slot's value is replaced.
     Update {
@@ -91,7 +99,7 @@ pub enum Journal {
         /// The pair's new version.
         version: u64,
         /// The new value, in whole words.
-        value: Vec<u64>,
+        value: ValueWords,
     },
     /// All lines get a new incarnation.
     Rewrite(Rewrite),
@@ -100,13 +108,13 @@ pub enum Journal {
 impl Journal {
     /// The journal's words, from the check on.
     #[must_use]
-    pub fn encode(&self) -> Vec<u64> {
-        let mut words = vec![0];
+    pub fn encode(&self) -> JournalWords {
+        let mut words: JournalWords = smallvec![0];
         match self {
             Self::Update { incarnation, slot, version, value } => {
                 let fields = u64::from(*incarnation) << INCARNATION_SHIFT;
                 words.extend([UPDATE | fields | (slot.number() as u64) << SLOT_SHIFT, *version]);
-                words.extend(value);
+                words.extend_from_slice(value);
             }
             Self::Rewrite(Rewrite { incarnation, next, high, floor, neighbour }) => {
                 let neighbour = match neighbour {
@@ -116,7 +124,7 @@ impl Journal {
                 };
                 words.push(REWRITE | u64::from(*incarnation) << INCARNATION_SHIFT);
                 words.extend(neighbour);
-                words.extend([next, high, floor]);
+                words.extend([*next, *high, *floor]);
             }
         }
         words[0] = check(&words[1..]);
@@ -144,7 +152,7 @@ impl Journal {
         match (kind, &covered[1..]) {
             (UPDATE, [version, value @ ..]) => {
                 let is_version = *version != 0 && version >> PAIR_VERSION_BITS == 0;
-                let value = value.to_vec();
+                let value = value.into();
                 is_version.then_some(Self::Update { incarnation, slot, version: *version, value })
             }
             (REWRITE, &[neighbour, holder, next, high, floor]) if slot == LeafSlot::FIRST => {

@@ -11,7 +11,7 @@ use std::array;
 
 use farsight_base::{LeafNumber, Line, Stamp, WORDS_PER_LINE};
 
-use super::journal::{ANCHOR_BIT, CHECK_WORD, FLOOR_WORD, Journal};
+use super::journal::{ANCHOR_BIT, CHECK_WORD, FLOOR_WORD, Journal, ValueWords};
 use super::{BlockGeometry, LockWord, Writes};
 use crate::value::{body_place, short_version, short_version_word, with_short_version};
 use crate::{
@@ -339,7 +339,7 @@ impl<'a> LockedLeaf<'a> {
 }
 
 /// The value in whole words, padded with zeros.
-pub(super) fn words_of(value: &[u8]) -> Vec<u64> {
+pub(super) fn words_of(value: &[u8]) -> ValueWords {
     let word = |bytes: &[u8]| {
         let mut word = [0; 8];
         word[..bytes.len()].copy_from_slice(bytes);

@@ -9,6 +9,7 @@
 
 use farsight_base::words::next_incarnation;
 use farsight_base::{LeafNumber, Line, Stamp, WORDS_PER_LINE};
+use smallvec::SmallVec;
 
 use super::journal::{ANCHOR_BIT, CHECK_WORD, Journal};
 use super::locked::words_of;
@@ -219,7 +220,7 @@ impl LockedLeaf<'_> {
         self.set_word(PERMUTATION_WORD, self.permutation(|slot| kept[slot.number()]));
         self.write(NEXT_WORD..PERMUTATION_WORD + 1, writes);
         let mut occupancies = [0; KEY_LINES];
-        let mut emptied = Vec::new();
+        let mut emptied = SmallVec::<[usize; LEAF_SLOTS]>::new();
         for slot in LeafSlot::all() {
             if kept[slot.number()] {
                 occupancies[slot.key_line()] |= slot.occupancy_bit();

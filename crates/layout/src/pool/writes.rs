@@ -28,6 +28,13 @@ impl Writes {
         self.writes.len()
     }
 
+    /// Bytes of memory, used or not.
+    #[must_use]
+    pub fn room_bytes(&self) -> usize {
+        self.writes.capacity() * size_of::<(LeafNumber, usize, Range<usize>)>()
+            + self.words.capacity() * size_of::<u64>()
+    }
+
     /// True if nothing is to be written.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -28,7 +28,7 @@ impl LeafWriter<'_> {
 
     /// Gives all lines one version, newer than that of any, and one incarnation, the one behind that of most.
     /// What they hold stays.
-    pub fn mend(&mut self) {
+    pub fn scrub(&mut self) {
         let stamps = || (0..self.geometry.leaf_lines()).map(|line| self.stamp(line));
         let votes = |own: &u32| stamps().filter(|stamp| stamp.incarnation() == *own).count();
         let most = stamps().map(Stamp::incarnation).max_by_key(votes).unwrap_or_default();

@@ -1,0 +1,331 @@
+//! The registry of engines: what each is called, what it can do, and what its tables are made of.
+//!
+//! Invariant: nobody asks an engine's name to learn what it can do. What differs between engines is a field
+//! of [`EngineKind`] or a method of the traits by which client and node work with an engine.
+//!
+//! Protocol of adding one:
+//! 1. Write a type that has the engine's [`EngineKind`] ([`Registered`]).
+//! 2. Implement on it the client's trait (`farsight_client::ClientEngine`) and the node's
+//!    (`farsight_node::NodeEngine`).
+//! 3. Add the type to [`Engines`], or to a list of your own that ends with it.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use farsight_layout::pool::BlockGeometry;
+use farsight_layout::{Geometry, GeometryError};
+use farsight_protocol::{POOL_NODES_MAX, Space, TableEngine, TableLayout};
+
+/// The engines that there are: a type each. Of several that fit a table, the first is the usual one.
+pub type Engines = (XStore, (Rolex, (XStoreD, ())));
+
+/// An engine, and what it can do.
+pub struct EngineKind {
+    /// What users, programs and the catalogue call it.
+    pub name: &'static str,
+    /// One sentence on who does what with a table.
+    pub about: &'static str,
+    /// Nodes of one table.
+    pub nodes: RangeInclusive<usize>,
+    /// What it is called over other numbers of nodes: itself, where it is called so over any.
+    pub elsewhere: &'static str,
+    /// Each node has an ordered range of the keys; a sample of them says where the ranges begin.
+    pub has_ranges: bool,
+    /// A node's processor executes reads, too, for clients that ask for it.
+    pub answers_reads: bool,
+    /// Its nodes train what there is to train, and say when nothing waits. Otherwise clients train.
+    pub nodes_train: bool,
+    /// Lines of a leaf's block, by the bytes of a value.
+    pub block_lines: fn(value_bytes: usize) -> Result<usize, GeometryError>,
+    /// The regions of a table on its first node.
+    pub spaces_of_first: &'static [Space],
+    /// Its regions on each other node.
+    pub spaces: &'static [Space],
+}
+
+/// A type that stands for an engine.
+pub trait Registered: 'static {
+    /// What the engine is.
+    const KIND: &'static EngineKind;
+}
+
+/// A list of engines.
+pub trait Registry: 'static {
+    /// All of them.
+    fn kinds() -> Vec<&'static EngineKind>;
+
+    /// The engine of this name.
+    ///
+    /// # Errors
+    /// [`UnknownEngine`].
+    fn named(name: &str) -> Result<&'static EngineKind, UnknownEngine> {
+        let kinds = Self::kinds();
+        let found = kinds.iter().find(|kind| kind.name == name).copied();
+        found.ok_or_else(|| UnknownEngine { got: name.to_owned(), known: kinds })
+    }
+
+    /// The engine of a table over so many nodes for which none is requested.
+    #[must_use]
+    fn usual(nodes: usize) -> Option<&'static EngineKind> {
+        Self::kinds().into_iter().find(|kind| kind.nodes.contains(&nodes))
+    }
+
+    /// What `kind` is called over so many nodes.
+    #[must_use]
+    fn over(kind: &'static EngineKind, nodes: usize) -> &'static EngineKind {
+        let elsewhere = || Self::named(kind.elsewhere).unwrap_or(kind);
+        if kind.nodes.contains(&nodes) { kind } else { elsewhere() }
+    }
+}
+
+impl Registry for () {
+    fn kinds() -> Vec<&'static EngineKind> {
+        Vec::new()
+    }
+}
+
+impl<E: Registered, Rest: Registry> Registry for (E, Rest) {
+    fn kinds() -> Vec<&'static EngineKind> {
+        std::iter::once(E::KIND).chain(Rest::kinds()).collect()
+    }
+}
+
+/// A name of no engine.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("no engine is called {got:?}; there are {}", names(known))]
+pub struct UnknownEngine {
+    /// The name.
+    pub got: String,
+    /// The engines that there are.
+    pub known: Vec<&'static EngineKind>,
+}
+
+fn names(kinds: &[&EngineKind]) -> String {
+    kinds.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ")
+}
+
+/// Why an engine has no such table.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum UnfitTable {
+    /// It cannot be over so many nodes.
+    #[error("a table of {engine} has {} to {} nodes, not {got}", engine.nodes.start(), engine.nodes.end())]
+    Nodes {
+        /// The engine.
+        engine: &'static EngineKind,
+        /// Those wanted.
+        got: usize,
+    },
+    /// Its ranges cannot be.
+    #[error(
+        "a table of {engine} over {nodes} nodes has {expected} boundaries, ascending, not zero: not {got:?}"
+    )]
+    Ranges {
+        /// The engine.
+        engine: &'static EngineKind,
+        /// Its nodes.
+        nodes: usize,
+        /// Boundaries of such a table.
+        expected: usize,
+        /// Those wanted.
+        got: Vec<u64>,
+    },
+    /// No table of it has values as long.
+    #[error(transparent)]
+    Value(#[from] GeometryError),
+    /// Its leaves are of another shape.
+    #[error("leaves of {engine} have {expected} lines, not {got}: use nodes and clients of the same release")]
+    Leaves {
+        /// The engine.
+        engine: &'static EngineKind,
+        /// Lines that they have.
+        expected: usize,
+        /// Lines wanted.
+        got: usize,
+    },
+}
+
+impl EngineKind {
+    /// XStore on one node.
+    pub const XSTORE: &'static Self = XStore::KIND;
+    /// ROLEX.
+    pub const ROLEX: &'static Self = Rolex::KIND;
+    /// XStore over several nodes.
+    pub const XSTORE_D: &'static Self = XStoreD::KIND;
+
+    /// The engines that there are: those of [`Engines`].
+    #[must_use]
+    pub fn all() -> Vec<&'static Self> {
+        Engines::kinds()
+    }
+
+    /// The one of this name.
+    ///
+    /// # Errors
+    /// [`UnknownEngine`].
+    pub fn named(name: &str) -> Result<&'static Self, UnknownEngine> {
+        Engines::named(name)
+    }
+
+    /// How a table of it over so many nodes is described in the catalogue. Its ranges, if it has any, have
+    /// the same number of a sample's keys each, or, if that has fewer keys than there are nodes, the same
+    /// width.
+    #[must_use]
+    pub fn table(&self, sample: &[u64], nodes: usize) -> TableEngine {
+        let name = self.name.to_owned();
+        let boundaries = if self.has_ranges { boundaries(sample.to_vec(), nodes) } else { Vec::new() };
+        TableEngine { name, boundaries }
+    }
+
+    /// True if each of its tables is on one node.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        *self.nodes.end() == 1
+    }
+
+    /// The regions of its tables on the node with this index.
+    #[must_use]
+    pub fn spaces(&self, node: usize) -> &'static [Space] {
+        if node == 0 { self.spaces_of_first } else { self.spaces }
+    }
+
+    /// Refuses a table over so many nodes that this engine does not make so.
+    ///
+    /// # Errors
+    /// [`UnfitTable`].
+    pub fn check(&'static self, layout: &TableLayout, nodes: usize) -> Result<(), UnfitTable> {
+        if !self.nodes.contains(&nodes) {
+            return Err(UnfitTable::Nodes { engine: self, got: nodes });
+        }
+        let boundaries = &layout.engine.boundaries;
+        let expected = if self.has_ranges { nodes - 1 } else { 0 };
+        let is_sound = boundaries.len() == expected
+            && boundaries.first().is_none_or(|first| *first > 0)
+            && boundaries.is_sorted_by(|low, high| low < high);
+        if !is_sound {
+            return Err(UnfitTable::Ranges { engine: self, nodes, expected, got: boundaries.clone() });
+        }
+        let expected = (self.block_lines)(layout.definition.value_bytes.into())?;
+        match usize::from(layout.block_lines) {
+            got if got == expected => Ok(()),
+            got => Err(UnfitTable::Leaves { engine: self, expected, got }),
+        }
+    }
+}
+
+/// Where the ranges of all nodes but the first begin.
+fn boundaries(mut sample: Vec<u64>, nodes: usize) -> Vec<u64> {
+    sample.sort_unstable();
+    sample.dedup();
+    let count = sample.len();
+    let boundary = |node: usize| match sample.get(node * count / nodes) {
+        Some(key) if count >= nodes => *key,
+        _ => (((node as u128) << u64::BITS) / nodes as u128) as u64,
+    };
+    (1..nodes).map(boundary).collect()
+}
+
+impl PartialEq for EngineKind {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for EngineKind {}
+
+impl fmt::Display for EngineKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name)
+    }
+}
+
+impl fmt::Debug for EngineKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.name.fmt(f)
+    }
+}
+
+/// XStore on one node: clients read one-sided by a learned cache, the node writes.
+pub struct XStore;
+
+impl Registered for XStore {
+    const KIND: &'static EngineKind = &EngineKind {
+        name: "xstore",
+        about: "One node: clients read one-sided by a learned cache, its processor writes",
+        nodes: 1..=1,
+        elsewhere: "xstore-d",
+        has_ranges: true,
+        answers_reads: true,
+        nodes_train: true,
+        block_lines: |value_bytes| Ok(Geometry::new(value_bytes)?.leaf_lines()),
+        spaces_of_first: &[Space::Leaves],
+        spaces: &[Space::Leaves],
+    };
+}
+
+/// XStore over several nodes: each has an ordered range of the keys, and its processor writes there.
+pub struct XStoreD;
+
+impl Registered for XStoreD {
+    const KIND: &'static EngineKind = &EngineKind {
+        name: "xstore-d",
+        about: "A pool: XStore's learned cache, the nodes' processors write",
+        nodes: 2..=POOL_NODES_MAX,
+        elsewhere: "xstore",
+        ..*XStore::KIND
+    };
+}
+
+/// ROLEX: compute nodes read and write the memory of the nodes one-sided.
+pub struct Rolex;
+
+impl Registered for Rolex {
+    const KIND: &'static EngineKind = &EngineKind {
+        name: "rolex",
+        about: "A pool, or one node: compute nodes read and write one-sided",
+        nodes: 1..=POOL_NODES_MAX,
+        elsewhere: "rolex",
+        has_ranges: false,
+        answers_reads: false,
+        nodes_train: false,
+        block_lines: |value_bytes| Ok(BlockGeometry::new(value_bytes)?.lines()),
+        spaces_of_first: &[Space::Leaves, Space::Meta],
+        spaces: &[Space::Leaves],
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_are_found_by_their_names() {
+        for kind in Engines::kinds() {
+            assert_eq!(Engines::named(kind.name), Ok(kind));
+        }
+        let error = Engines::named("xstored").unwrap_err().to_string();
+        assert_eq!(error, "no engine is called \"xstored\"; there are xstore, rolex, xstore-d");
+    }
+
+    #[test]
+    fn the_first_that_fits_is_the_usual_one() {
+        let usual = |nodes| Engines::usual(nodes).map(|kind| kind.name);
+        assert_eq!([1, 2, 16, 17].map(usual), [Some("xstore"), Some("rolex"), Some("rolex"), None]);
+        assert_eq!(Engines::over(EngineKind::XSTORE, 3), EngineKind::XSTORE_D);
+        assert_eq!(Engines::over(EngineKind::XSTORE_D, 1), EngineKind::XSTORE);
+        assert_eq!(Engines::over(EngineKind::ROLEX, 1), EngineKind::ROLEX);
+    }
+
+    #[test]
+    fn ranges_have_the_same_number_of_a_samples_keys() {
+        assert_eq!(boundaries(vec![60, 50, 10, 20, 30, 40, 10], 3), [30, 50]);
+        assert_eq!(boundaries(vec![0, 1, 2], 3), [1, 2]);
+        assert_eq!(boundaries(vec![7; 100], 1), []);
+    }
+
+    #[test]
+    fn without_a_sample_they_have_the_same_width() {
+        assert_eq!(boundaries(vec![], 4), [1 << 62, 1 << 63, 3 << 62]);
+        assert_eq!(boundaries(vec![5, 5, 5], 2), [1 << 63]);
+        assert_eq!(boundaries(vec![], 16).len(), 15);
+    }
+}
