@@ -10,7 +10,8 @@ use std::time::Instant;
 
 use common::Pool;
 use farsight_fabric::lane::PoolLane;
-use farsight_index_rolex::{CacheSession, RolexCache, Write};
+use farsight_index::Writes;
+use farsight_index_rolex::{CacheSession, RolexCache};
 use farsight_layout::LEAF_SLOTS;
 use farsight_protocol::WriteOperation;
 
@@ -28,8 +29,8 @@ fn main() {
     let (mut key, mut outcomes) = (0, Vec::new());
     for _ in 0..LEAVES * LEAF_SLOTS {
         key += 1 + random.below(1 << 40);
-        let write = Write { operation: WriteOperation::Insert, key, value: &key.to_le_bytes() };
-        writer.write_many(&mut queues, &[write], &mut outcomes);
+        let write = Writes { operation: WriteOperation::Insert, keys: &[key], values: &key.to_le_bytes() };
+        writer.write_many(&mut queues, write, &mut outcomes);
     }
     assert!(outcomes.iter().all(Result::is_ok), "all pairs are written");
     let lines = pool.lines();

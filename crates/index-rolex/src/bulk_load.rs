@@ -38,26 +38,6 @@ pub enum BulkLoadError {
     /// The table holds pairs, or held some.
     #[error("a bulk load needs a table that never held a pair")]
     NotEmpty,
-    /// Keys must ascend.
-    #[error("pair {index}: key {key} does not ascend after {previous}")]
-    Unsorted {
-        /// Which pair.
-        index: u64,
-        /// Its key.
-        key: u64,
-        /// The key before.
-        previous: u64,
-    },
-    /// A value of another size than the table's.
-    #[error("pair {index}: the value has {got} B; the table's values have {expected} B")]
-    ValueSize {
-        /// Which pair.
-        index: u64,
-        /// The table's size.
-        expected: usize,
-        /// The value's.
-        got: usize,
-    },
     /// All memory nodes are full.
     #[error("the memory nodes have no more blocks for leaves, after {pairs} pairs: give them more memory")]
     Full {
@@ -125,19 +105,17 @@ impl BulkLoader {
     ///
     /// # Errors
     /// [`BulkLoadError`]; the load cannot be continued after one.
+    ///
+    /// # Panics
+    /// If the key is not greater than the one before, or the value not as long as the table's.
     pub fn push<Q: QueuePair>(
         &mut self,
         queues: &mut [Q],
         key: u64,
         value: &[u8],
     ) -> Result<(), BulkLoadError> {
-        let (index, expected) = (self.pairs, self.session.table().geometry().leaf().value_bytes());
-        if let Some(previous) = self.last_key.filter(|previous| *previous >= key) {
-            return Err(BulkLoadError::Unsorted { index, key, previous });
-        }
-        if value.len() != expected {
-            return Err(BulkLoadError::ValueSize { index, expected, got: value.len() });
-        }
+        assert!(self.last_key.is_none_or(|previous| previous < key), "keys ascend");
+        assert_eq!(value.len(), self.session.table().geometry().leaf().value_bytes(), "bytes of a value");
         if key == 0 {
             self.of_zero = Some(value.to_vec());
         } else {

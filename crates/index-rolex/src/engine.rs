@@ -6,12 +6,14 @@
 use std::sync::Arc;
 
 use farsight_fabric::QueuePair;
-use farsight_index::{Answers, Counters, Engine, EngineError, Ordered, Pairs, ScanRequest, Writes};
+use farsight_index::{
+    Answers, Counters, Engine, EngineError, Ordered, Pairs, ScanRequest, Writes, clear_kept,
+};
 use farsight_protocol::{ErrorCode, WriteOutcome};
 
 #[cfg(injected)]
 use crate::injected;
-use crate::{LearnedError, RolexError, RolexSession, Write};
+use crate::{LearnedError, RolexError, RolexSession};
 
 /// One session's engine, with buffers that are reused.
 pub struct RolexEngine {
@@ -85,16 +87,15 @@ impl<Q: QueuePair> Engine<Q> for RolexEngine {
         writes: Writes<'_>,
         outcomes: &mut Vec<WriteOutcome>,
     ) -> Result<(), EngineError> {
-        let of_entry = |(key, value)| Write { operation: writes.operation, key, value };
-        let writes: Vec<Write<'_>> = writes.iter().map(of_entry).collect();
         #[cfg(injected)]
-        let old = self.old_value(queues, &writes)?;
+        let old = self.old_value(queues, writes)?;
         #[cfg(injected)]
-        let writes = injected::with_old_value(writes, old.as_deref());
-        self.done.clear();
-        self.session.write_many(queues, &writes, &mut self.done);
+        let writes = Writes { values: old.as_deref().unwrap_or(writes.values), ..writes };
+        self.session.write_many(queues, writes, &mut self.done);
         self.done.iter().filter_map(|done| done.as_ref().err()).for_each(|error| self.note(error));
-        gather(self.done.drain(..), outcomes)
+        let gathered = gather(self.done.drain(..), outcomes);
+        clear_kept(&mut self.done);
+        gathered
     }
 
     fn prefill(&mut self, queues: &mut [Q]) -> Result<(), EngineError> {
@@ -123,15 +124,16 @@ impl RolexEngine {
     fn old_value<Q: QueuePair>(
         &mut self,
         queues: &mut [Q],
-        writes: &[Write<'_>],
+        writes: Writes<'_>,
     ) -> Result<Option<Vec<u8>>, EngineError> {
-        let [Write { operation: farsight_protocol::WriteOperation::Update, key, value }] = *writes else {
+        let Writes { operation: farsight_protocol::WriteOperation::Update, keys: &[key], values } = writes
+        else {
             return Ok(None);
         };
         if !injected::LONE_UPDATE_LOST.is_injected() {
             return Ok(None);
         }
-        let mut old = vec![0; value.len()];
+        let mut old = vec![0; values.len()];
         let found = self.get(queues, key, &mut old)?;
         Ok(found.map(|_| old))
     }

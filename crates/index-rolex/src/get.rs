@@ -33,10 +33,11 @@ impl RolexSession {
     ) -> Result<u64, RolexError> {
         let geometry = *self.table().geometry();
         let candidates = self.candidates(slot, key).await?;
-        let mut lines = vec![Line::ZERO; geometry.leaf().leaf_lines()];
+        let mut block = self.block();
+        let lines = &mut block[..geometry.leaf().leaf_lines()];
         let looked = match looked {
             Some(looked) => looked,
-            None => match self.look_at(slot, &candidates, key, &mut lines, value).await? {
+            None => match self.look_at(slot, &candidates, key, lines, value).await? {
                 Ok(version) => return Ok(version),
                 Err(looked) => looked,
             },
@@ -48,10 +49,10 @@ impl RolexSession {
             place = walk.next(slot, place, lock, seen).await?;
             self.post_leaves(slot, &[place], lines.len());
             slot.completed().await;
-            slot.take_read(place.node(), 0, &mut lines)?;
-            match search_leaf(&geometry, &lines, key, value) {
+            slot.take_read(place.node(), 0, lines)?;
+            match search_leaf(&geometry, lines, key, value) {
                 (_, Ok(version)) => {
-                    self.learn(slot, &walk, &candidates, &lines, place, key).await;
+                    self.learn(slot, &walk, &candidates, lines, place, key).await;
                     return Ok(version);
                 }
                 (found, Err(other)) => (lock, seen) = (found, other),

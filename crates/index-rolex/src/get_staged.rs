@@ -7,6 +7,7 @@
 use std::iter::zip;
 
 use farsight_base::Line;
+use farsight_fabric::mapped::take_part;
 use farsight_fabric::{QueuePair, ReadMode};
 use farsight_index::Answers;
 use farsight_layout::pool::hit_in_block;
@@ -58,7 +59,8 @@ impl RolexSession {
     ) -> Result<(), RolexError> {
         let leaf_geometry = *self.table().geometry().leaf();
         let value_bytes = leaf_geometry.value_bytes();
-        let mut room = vec![Line::ZERO; leaf_geometry.leaf_lines()];
+        let mut block = self.block();
+        let lines = &mut block[..leaf_geometry.leaf_lines()];
         let (versions, values) = answers.part_mut(first, keys.len());
         for (index, (key, leaf)) in zip(keys, leaves).enumerate() {
             let Some(place) = leaf else {
@@ -81,7 +83,7 @@ impl RolexSession {
                     leaf_geometry.read_value(lines, leaf_geometry.value_place(slot), incarnation, into)
                 }
             };
-            match queues[place.node()].take_part(index, &mut room, choose, keep)? {
+            match take_part(&mut queues[place.node()], index, lines, choose, keep)? {
                 Some(Ok(version)) => versions[index] = version,
                 None if looked.is_none() => {}
                 _ => slow_path.push((first + index, looked)),

@@ -1,8 +1,5 @@
 //! Deliberate bugs of this crate.
 
-#[cfg(injected)]
-use crate::Write;
-
 farsight_base::bugs! {
     /// A pool's lock is taken over without a fence for its holder.
     STOLEN_UNFENCED = "StolenUnfenced";
@@ -32,13 +29,4 @@ farsight_base::bugs! {
     CHANGED_UNLOCKED = "ChangedUnlocked";
     /// A group's version is taken behind its content.
     VERSION_TAKEN_LATE = "VersionTakenLate";
-}
-
-/// The writes of a call, of which a lone one writes `old` if that is given.
-#[cfg(injected)]
-pub(crate) fn with_old_value<'w>(mut writes: Vec<Write<'w>>, old: Option<&'w [u8]>) -> Vec<Write<'w>> {
-    if let (Some(old), [write]) = (old, &mut writes[..]) {
-        write.value = old;
-    }
-    writes
 }

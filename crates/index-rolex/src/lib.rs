@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod buffers;
 mod bulk_load;
 mod cache;
 mod engine;
@@ -37,4 +38,6 @@ pub use member::{CallResult, ComputeNodeLocks, PoolCalls};
 pub use place::{LeafPlace, NODES_MAX, NodeLeaves, PoolTable};
 pub use plan::{Planned, Write, plan};
 pub use session::RolexSession;
-pub use train::{GroupSizes, HomeLines, LineSource, LinesError, Reclaimed, TrainError, Trained, Trainer};
+pub use train::{
+    CoordinatorLines, GroupSizes, LineSource, LinesError, Reclaimed, TrainError, Trained, Trainer,
+};

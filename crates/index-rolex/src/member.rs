@@ -50,7 +50,7 @@ pub trait PoolCalls: Send {
     fn adopt(&self, node: usize, space: Space, blocks: &[Blocks]) -> CallResult<()>;
 
     /// Makes blocks that are this compute node's the table's own for good.
-    fn settle(&self, node: usize, space: Space, blocks: &[Blocks]) -> CallResult<()>;
+    fn pin(&self, node: usize, space: Space, blocks: &[Blocks]) -> CallResult<()>;
 
     /// Gives blocks back that are this compute node's and that nothing leads to.
     fn free(&self, node: usize, space: Space, blocks: &[Blocks]) -> CallResult<()>;

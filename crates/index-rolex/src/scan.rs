@@ -18,8 +18,9 @@ use farsight_index::{ConsistentLeaf, Pairs};
 use farsight_layout::pool::{BlockGeometry, LockWord, lock_of};
 use farsight_layout::{KEY_LINES, KeyLines, LEAF_SLOTS};
 
+use crate::buffers::ScanBuffers;
 use crate::walk::{Seen, Walk};
-use crate::{LeafPlace, RolexError, RolexSession};
+use crate::{LeafPlace, NODES_MAX, RolexError, RolexSession};
 
 /// Pairs that a leaf is expected to hold.
 const PAIRS_PER_LEAF: usize = LEAF_SLOTS * 3 / 4;
@@ -66,18 +67,18 @@ impl RolexSession {
         // A limit may be any number.
         let end = pairs.len().saturating_add(limit);
         let mut progress = Progress { cursor: Some(from), end, pairs, last: None };
-        let mut predicted = Vec::new();
+        let mut buffers = self.buffers.scans.lend();
         // The cache does not know what is behind the leaf taken last.
         let mut is_unknown = false;
         while let Some(cursor) = progress.wanted() {
             let leaves = (end - progress.pairs.len()).div_ceil(PAIRS_PER_LEAF) + 1;
             self.candidates(slot, cursor).await?;
-            self.hints.predict_range(cursor, leaves, &mut predicted);
+            self.hints.predict_range(cursor, leaves, &mut buffers.predicted);
             let last = progress.last.as_ref().map(|(place, _)| place);
-            if is_unknown || predicted.is_empty() || predicted.first() == last {
+            if is_unknown || buffers.predicted.is_empty() || buffers.predicted.first() == last {
                 self.scan_on(slot, None, &mut progress).await?;
             } else {
-                self.scan_leaves(slot, &predicted, &mut progress).await?;
+                self.scan_leaves(slot, &mut buffers, &mut progress).await?;
                 is_unknown = progress.wanted() == Some(cursor);
             }
         }
@@ -85,19 +86,20 @@ impl RolexSession {
         Ok(())
     }
 
-    /// READs as many of these leaves as there are verbs for in one doorbell, and takes them in their order,
-    /// each after those that come before it.
+    /// READs as many of the leaves predicted as there are verbs for in one doorbell, and takes them in their
+    /// order, each after those that come before it.
     async fn scan_leaves<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        predicted: &[LeafPlace],
+        buffers: &mut ScanBuffers,
         progress: &mut Progress<'_>,
     ) -> Result<(), RolexError> {
         let geometry = *self.table().geometry();
         let leaf_lines = geometry.leaf().leaf_lines();
-        let mut verbs = vec![0; self.table().nodes().len()];
-        let mut posted = Vec::with_capacity(predicted.len());
-        for place in predicted {
+        let ScanBuffers { predicted, posted, leaves } = buffers;
+        let mut verbs = [0; NODES_MAX];
+        posted.clear();
+        for place in &*predicted {
             let (node, verb) = (place.node(), verbs[place.node()]);
             if verb == slot.verbs() {
                 break;
@@ -108,11 +110,11 @@ impl RolexSession {
         }
         slot.completed().await;
         // All are taken out before a walk posts others.
-        let mut leaves = vec![Line::ZERO; posted.len() * leaf_lines];
+        leaves.resize(posted.len() * leaf_lines, Line::ZERO);
         for ((place, verb), lines) in posted.iter().zip(leaves.chunks_mut(leaf_lines)) {
             slot.take_read(place.node(), *verb, lines)?;
         }
-        for ((place, _), lines) in posted.into_iter().zip(leaves.chunks(leaf_lines)) {
+        for ((place, _), lines) in posted.drain(..).zip(leaves.chunks(leaf_lines)) {
             while progress.wanted().is_some() {
                 match progress.take(&geometry, place, lines) {
                     Ok(()) => break,
@@ -149,19 +151,20 @@ impl RolexSession {
             (None, None) => (candidates.leaves()[candidates.likeliest()], LockWord::FREE, Seen::Busy),
         };
         let mut lock = lock;
-        let mut lines = vec![Line::ZERO; geometry.leaf().leaf_lines()];
+        let mut block = self.block();
+        let lines = &mut block[..geometry.leaf().leaf_lines()];
         loop {
             place = walk.next(slot, place, lock, seen).await?;
             self.post_leaves(slot, &[place], lines.len());
             slot.completed().await;
-            slot.take_read(place.node(), 0, &mut lines)?;
-            lock = lock_of(&key_lines(&lines));
-            match progress.take(&geometry, place, &lines) {
+            slot.take_read(place.node(), 0, lines)?;
+            lock = lock_of(&key_lines(lines));
+            match progress.take(&geometry, place, lines) {
                 Ok(()) => break,
                 Err(other) => seen = other,
             }
         }
-        self.learn(slot, &walk, &candidates, &lines, place, cursor).await;
+        self.learn(slot, &walk, &candidates, lines, place, cursor).await;
         Ok(())
     }
 }

@@ -5,9 +5,11 @@ use std::collections::HashSet;
 
 use farsight_fabric::lane::{PoolLane, PoolSlot};
 use farsight_fabric::{FabricError, Guarantees, QueuePair};
-use farsight_index::{Answers, Counters, Pairs, ScanRequest};
+use farsight_index::{Answers, Counters, Pairs, ScanRequest, Writes};
+use farsight_layout::VALUE_BYTES_MAX;
 use farsight_protocol::WriteOutcome;
 
+use crate::buffers::Buffers;
 use crate::cache::{BATCH, Candidates};
 use crate::get::Looked;
 use crate::member::{ComputeNodeLocks, Locks, PoolCalls};
@@ -32,6 +34,7 @@ pub struct RolexSession {
     pub(crate) rooms: RefCell<Rooms>,
     /// Compute nodes that this session knows to be fenced.
     pub(crate) fenced: RefCell<HashSet<u32>>,
+    pub(crate) buffers: Buffers,
     counters: Cell<Counters>,
 }
 
@@ -41,7 +44,7 @@ impl RolexSession {
     pub fn new(hints: CacheSession, locks: ComputeNodeLocks, calls: Box<dyn PoolCalls>) -> Self {
         let rooms = RefCell::new(Rooms::new(hints.cache().table().nodes().len()));
         let (locks, fenced) = (Locks::new(locks), RefCell::default());
-        Self { hints, locks, calls, rooms, fenced, counters: Cell::default() }
+        Self { hints, locks, calls, rooms, fenced, buffers: Buffers::default(), counters: Cell::default() }
     }
 
     /// True if a fabric keeps what these protocols need: WRITEs in order, a READ behind the atomic before it.
@@ -64,8 +67,8 @@ impl RolexSession {
     pub fn prefill<Q: QueuePair>(&self, queues: &mut [Q]) -> Result<(), RolexError> {
         let fetch = async |slot: PoolSlot<'_, '_, Q>, key: u64| Ok(self.hints.fetch(&slot, key).await?);
         // The first brings the directory.
-        run(queues, 1, std::iter::once(0), &fetch)?;
-        run(queues, GETS, self.hints.boundaries().into_iter(), &fetch)
+        self.run(queues, 1, std::iter::once(0), &fetch)?;
+        self.run(queues, GETS, self.hints.boundaries().into_iter(), &fetch)
     }
 
     /// The values of `keys` into `answers`.
@@ -81,16 +84,19 @@ impl RolexSession {
         let value_bytes = self.table().geometry().leaf().value_bytes();
         answers.reset(keys.len(), value_bytes);
         self.count(|counters| counters.gets += keys.len() as u64);
-        let mut slow_path = Vec::new();
+        let mut slow_path = self.buffers.slow_path.lend();
+        slow_path.clear();
         for (chunk, keys) in keys.chunks(GETS).enumerate() {
             self.get_staged(queues, keys, chunk * GETS, answers, &mut slow_path)?;
         }
         let answers = RefCell::new(answers);
-        run(queues, GETS, slow_path.into_iter(), &async |slot, (index, looked): (usize, Option<Looked>)| {
-            let mut value = vec![0; value_bytes];
-            let version = self.get(&slot, keys[index], looked, &mut value).await?;
+        let slow_path = slow_path.drain(..);
+        self.run(queues, GETS, slow_path, &async |slot, (index, looked): (usize, Option<Looked>)| {
+            let mut value = [0; VALUE_BYTES_MAX];
+            let value = &mut value[..value_bytes];
+            let version = self.get(&slot, keys[index], looked, value).await?;
             let mut answers = answers.borrow_mut();
-            answers.value_mut(index).copy_from_slice(&value);
+            answers.value_mut(index).copy_from_slice(value);
             answers.set_version(index, version);
             Ok(())
         })
@@ -108,20 +114,26 @@ impl RolexSession {
     ) -> Result<(), RolexError> {
         let value_bytes = self.table().geometry().leaf().value_bytes();
         self.count(|counters| counters.scans += scans.len() as u64);
-        let found = RefCell::new(vec![Pairs::default(); scans.len()]);
-        run(queues, SCANS, scans.iter().enumerate(), &async |slot, (index, scan): (usize, &ScanRequest)| {
-            let mut own = Pairs::default();
+        pairs.reset(value_bytes);
+        let mut waiting = self.buffers.waiting.lend();
+        waiting.clear();
+        let gathered = RefCell::new((pairs, &mut *waiting));
+        let requests = scans.iter().enumerate();
+        self.run(queues, SCANS, requests, &async |slot, (index, scan): (usize, &ScanRequest)| {
+            let mut own = self.buffers.found.take();
             own.reset(value_bytes);
             self.scan(&slot, scan.from, scan.limit, &mut own).await?;
-            found.borrow_mut()[index] = own;
+            let (pairs, waiting) = &mut *gathered.borrow_mut();
+            waiting.push((index, own));
+            // Those whose turn it is: scans end in any order.
+            while let Some(at) = waiting.iter().position(|(index, _)| *index == pairs.scans()) {
+                let (_, own) = waiting.swap_remove(at);
+                pairs.append(&own);
+                pairs.end_scan();
+                self.buffers.found.give(own);
+            }
             Ok(())
-        })?;
-        pairs.reset(value_bytes);
-        for own in found.into_inner() {
-            (0..own.len()).for_each(|at| pairs.push(own.pair(at)));
-            pairs.end_scan();
-        }
-        Ok(())
+        })
     }
 
     /// Executes writes side by side, those of one key in their order, and appends what became of each to
@@ -129,17 +141,17 @@ impl RolexSession {
     pub fn write_many<Q: QueuePair>(
         &self,
         queues: &mut [Q],
-        writes: &[Write<'_>],
+        writes: Writes<'_>,
         outcomes: &mut Vec<Written>,
     ) {
-        self.count(|counters| counters.writes += writes.len() as u64);
+        self.count(|counters| counters.writes += writes.keys.len() as u64);
         let mut rest = writes;
-        while !rest.is_empty() {
+        while !rest.keys.is_empty() {
             // As many as have different keys: two writes of one key would have no order.
-            let (now, later) = rest.split_at(distinct(rest));
+            let (now, later) = rest.split_at(distinct(rest.keys, &mut self.buffers.keys.lend()));
             if let Err(error) = self.write_distinct(queues, now, outcomes) {
                 // Those that follow would wait for the same fabric, one behind the other.
-                outcomes.extend(later.iter().map(|_| Err(RolexError::Fabric(error.clone()))));
+                outcomes.extend(later.keys.iter().map(|_| Err(RolexError::Fabric(error.clone()))));
                 return;
             }
             rest = later;
@@ -151,31 +163,72 @@ impl RolexSession {
     fn write_distinct<Q: QueuePair>(
         &self,
         queues: &mut [Q],
-        writes: &[Write<'_>],
+        writes: Writes<'_>,
         outcomes: &mut Vec<Written>,
     ) -> Result<(), FabricError> {
-        let mut done: Vec<Option<Written>> = (0..writes.len()).map(|_| None).collect();
-        let staged = if writes.len() > 1 { self.write_staged(queues, writes, &mut done) } else { Ok(()) };
-        let left: Vec<usize> = (0..writes.len()).filter(|index| done[*index].is_none()).collect();
-        let done = RefCell::new(done);
-        let outcome = match staged {
-            Ok(()) if left.is_empty() => Ok(()),
-            Ok(()) => {
-                PoolLane::new(queues).run(WRITES.min(left.len()), left.iter().copied(), |slot, index| {
-                    let done = &done;
-                    async move {
-                        let outcome = self.write(&slot, &writes[index]).await;
-                        done.borrow_mut()[index] = Some(outcome);
-                    }
-                })
-            }
-            Err(error) => Err(error),
-        };
-        outcomes.extend(done.into_inner().into_iter().zip(writes).map(|(done, write)| {
+        let mut done = self.buffers.written.lend();
+        done.clear();
+        done.resize_with(writes.keys.len(), || None);
+        let is_staged = writes.keys.len() > 1;
+        let staged = if is_staged { self.write_staged(queues, writes, &mut done) } else { Ok(()) };
+        let outcome = staged.and_then(|()| self.write_rest(queues, writes, &mut done));
+        outcomes.extend(done.drain(..).zip(writes.keys).map(|(done, key)| {
             let lost = || outcome.clone().expect_err("a lane ends with all operations or with an error");
-            done.unwrap_or_else(|| Err(RolexError::Indeterminate { key: write.key, source: lost() }))
+            done.unwrap_or_else(|| Err(RolexError::Indeterminate { key: *key, source: lost() }))
         }));
         outcome
+    }
+
+    /// Executes the writes of which nothing is `done`, in the lane.
+    fn write_rest<Q: QueuePair>(
+        &self,
+        queues: &mut [Q],
+        writes: Writes<'_>,
+        done: &mut [Option<Written>],
+    ) -> Result<(), FabricError> {
+        let width = WRITES.min(done.iter().filter(|done| done.is_none()).count());
+        if width == 0 {
+            return Ok(());
+        }
+        let done = RefCell::new(done);
+        let left = (0..writes.keys.len()).filter(|index| done.borrow()[*index].is_none());
+        let of_batch = writes.by_index();
+        PoolLane::new(queues).run(&mut self.buffers.lane.borrow_mut(), width, left, |slot, index| {
+            let (done, (key, value)) = (&done, of_batch(index));
+            async move {
+                let outcome = self.write(&slot, &Write { operation: writes.operation, key, value }).await;
+                done.borrow_mut()[index] = Some(outcome);
+            }
+        })
+    }
+
+    /// Runs reads side by side; the first error is the batch's.
+    fn run<Q: QueuePair, Operation>(
+        &self,
+        queues: &mut [Q],
+        width: usize,
+        operations: impl ExactSizeIterator<Item = Operation>,
+        run: &impl AsyncFn(PoolSlot<'_, '_, Q>, Operation) -> Result<(), RolexError>,
+    ) -> Result<(), RolexError> {
+        if operations.len() == 0 {
+            return Ok(());
+        }
+        let failure = RefCell::new(None);
+        let width = width.min(operations.len());
+        PoolLane::new(queues).run(
+            &mut self.buffers.lane.borrow_mut(),
+            width,
+            operations,
+            |slot, operation| {
+                let failure = &failure;
+                async move {
+                    if let Err(error) = run(slot, operation).await {
+                        failure.borrow_mut().get_or_insert(error);
+                    }
+                }
+            },
+        )?;
+        failure.into_inner().map_or(Ok(()), Err)
     }
 
     pub(crate) fn table(&self) -> &PoolTable {
@@ -201,37 +254,27 @@ impl RolexSession {
     }
 }
 
-/// How many of these writes, from the first on, are of different keys.
-fn distinct(writes: &[Write<'_>]) -> usize {
-    let mut sorted: Vec<u64> = writes.iter().map(|write| write.key).collect();
-    sorted.sort_unstable();
-    if sorted.is_sorted_by(|one, next| one < next) {
-        return writes.len();
-    }
-    let mut keys = HashSet::new();
-    writes.iter().take_while(|write| keys.insert(write.key)).count()
+/// How many of these keys, from the first on, are different; `room` is for them and their numbers.
+fn distinct(keys: &[u64], room: &mut Vec<(u64, usize)>) -> usize {
+    room.clear();
+    room.extend(keys.iter().copied().zip(0..));
+    room.sort_unstable();
+    // Of equal keys each but the first ends what comes before it.
+    let repeated = room.windows(2).filter(|pair| pair[0].0 == pair[1].0).map(|pair| pair[1].1);
+    repeated.min().unwrap_or(keys.len())
 }
 
-/// Runs reads side by side; the first error is the batch's.
-fn run<Q: QueuePair, Operation>(
-    queues: &mut [Q],
-    width: usize,
-    operations: impl ExactSizeIterator<Item = Operation>,
-    run: &impl AsyncFn(PoolSlot<'_, '_, Q>, Operation) -> Result<(), RolexError>,
-) -> Result<(), RolexError> {
-    if operations.len() == 0 {
-        return Ok(());
-    }
-    let failure = RefCell::new(None);
-    let lane = PoolLane::new(queues);
-    lane.run(width.min(operations.len()), operations, |slot, operation| {
-        let failure = &failure;
-        async move {
-            if let Err(error) = run(slot, operation).await {
-                failure.borrow_mut().get_or_insert(error);
-            }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_distinct_up_to_the_first_that_comes_again() {
+        let mut room = Vec::new();
+        let cases: [(&[u64], usize); 5] =
+            [(&[], 0), (&[7], 1), (&[7, 7, 7], 1), (&[3, 1, 2], 3), (&[5, 9, 1, 9, 5, 1], 3)];
+        for (keys, count) in cases {
+            assert_eq!(distinct(keys, &mut room), count, "{keys:?}");
         }
-    })
-    .map_err(|error: FabricError| RolexError::from(error))?;
-    failure.into_inner().map_or(Ok(()), Err)
+    }
 }

@@ -27,8 +27,8 @@
 
 mod anchor;
 mod collect;
+mod coordinator;
 mod directory;
-mod home;
 mod merge;
 mod reclaim;
 mod runs;
@@ -59,7 +59,7 @@ use directory::Replacement;
 use runs::Runs;
 use space::FreeLines;
 
-pub use home::{HomeLines, LinesError};
+pub use coordinator::{CoordinatorLines, LinesError};
 pub use reclaim::Reclaimed;
 pub use space::LineSource;
 
@@ -355,14 +355,14 @@ impl Trainer {
         let found = leaves.len();
         let splits = seen.splits + self.merge_empty(slot, group, &mut leaves).await?;
         let merged = found - leaves.len();
-        let is_settled = self.note_leaves(group, &leaves, merged > 0);
-        let trained_at = (splits as u32).wrapping_sub(u32::from(!is_settled));
+        let is_current = self.note_leaves(group, &leaves, merged > 0);
+        let trained_at = (splits as u32).wrapping_sub(u32::from(!is_current));
         let time = GroupTime { generation: image.time().generation.wrapping_add(1), splits: trained_at };
         let pointer = self.write_image(slot, source, time, &leaves).await?;
         if !self.exchange(slot, group, seen.pointer, pointer).await? {
             return Ok(Outcome::Lost);
         }
-        if let Some(current) = self.current.as_mut().filter(|_| is_settled) {
+        if let Some(current) = self.current.as_mut().filter(|_| is_current) {
             current.note_trained(group, DirectorySlot { pointer, splits });
         }
         Ok(Outcome::Published { leaves: leaves.len(), merged })

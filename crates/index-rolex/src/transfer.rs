@@ -80,7 +80,7 @@ impl PostedTo {
             posted.try_for_each(|(queue, _)| act(queue))
         };
         each(Q::doorbell)?;
-        each(Q::settle)
+        each(Q::drain)
     }
 }
 

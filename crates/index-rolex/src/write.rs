@@ -36,7 +36,7 @@ impl RolexSession {
     ) -> Result<WriteOutcome, RolexError> {
         let candidates = self.candidates(slot, write.key).await?;
         let mut walk = Walk::new(self, write.key);
-        let mut block = vec![Line::ZERO; self.table().geometry().lines()];
+        let mut block = self.block();
         let mut place = candidates.leaves()[candidates.likeliest()];
         let mut wrong = None;
         let mut others = candidates.leaves();
@@ -141,7 +141,8 @@ impl RolexSession {
         place: LeafPlace,
         write: &Write<'_>,
     ) -> Result<WriteOutcome, RolexError> {
-        let mut writes = Writes::default();
+        let mut writes = self.buffers.plans.lend();
+        writes.clear();
         let mut planned = plan(&mut leaf, None, write, &mut writes);
         let mut room = None;
         let geometry = *self.table().geometry();

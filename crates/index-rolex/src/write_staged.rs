@@ -8,6 +8,7 @@
 
 use farsight_base::Line;
 use farsight_fabric::{FabricError, QueuePair, ReadMode, Slot};
+use farsight_index as index;
 use farsight_layout::OWNER_WORD;
 use farsight_layout::pool::{LockWord, LockedLeaf, Writes};
 use farsight_protocol::WriteOutcome;
@@ -62,15 +63,18 @@ impl RolexSession {
     pub(crate) fn write_staged<Q: QueuePair>(
         &self,
         queues: &mut [Q],
-        writes: &[Write<'_>],
+        mut writes: index::Writes<'_>,
         done: &mut [Option<Written>],
     ) -> Result<(), FabricError> {
         let share = Share::of::<Q>(self.table().geometry().leaf().lines_per_value());
-        for (writes, done) in writes.chunks(share.batch).zip(done.chunks_mut(share.batch)) {
+        for done in done.chunks_mut(share.batch) {
+            let (now, later) = writes.split_at(done.len());
+            writes = later;
             let mut leaves = [None; BATCH];
-            self.lock_leaves(queues, writes, &mut leaves[..writes.len()])?;
+            let leaves = &mut leaves[..done.len()];
+            self.lock_leaves(queues, now.keys, leaves)?;
             let mut planned = [None; BATCH];
-            self.change_leaves(queues, share, (writes, &leaves[..writes.len()]), &mut planned)?;
+            self.change_leaves(queues, share, (now, leaves), &mut planned)?;
             for ((index, planned), done) in planned.iter().enumerate().zip(done) {
                 let Some((place, count, outcome)) = planned else { continue };
                 for verb in 0..*count {
@@ -86,12 +90,10 @@ impl RolexSession {
     fn lock_leaves<Q: QueuePair>(
         &self,
         queues: &mut [Q],
-        writes: &[Write<'_>],
+        keys: &[u64],
         leaves: &mut [Option<LeafPlace>],
     ) -> Result<(), FabricError> {
-        let mut keys = [0; BATCH];
-        keys.iter_mut().zip(writes).for_each(|(key, write)| *key = write.key);
-        self.hints.predict_each(&keys[..writes.len()], leaves);
+        self.hints.predict_each(keys, leaves);
         let table = self.table();
         #[cfg(injected)]
         let is_read_first = injected::NO_REREAD_UNDER_LOCK.is_injected();
@@ -121,14 +123,14 @@ impl RolexSession {
         &self,
         queues: &mut [Q],
         share: Share,
-        (writes, leaves): (&[Write<'_>], &[Option<LeafPlace>]),
+        (writes, leaves): (index::Writes<'_>, &[Option<LeafPlace>]),
         planned: &mut [Option<(LeafPlace, usize, Option<WriteOutcome>)>; BATCH],
     ) -> Result<(), FabricError> {
         let table = self.table();
-        let mut block = vec![Line::ZERO; table.geometry().lines()];
-        let mut plans = Writes::default();
+        let mut block = self.block();
+        let mut plans = self.buffers.plans.lend();
         let mut posted = PostedTo::default();
-        for (index, (write, place)) in writes.iter().zip(leaves).enumerate() {
+        for (index, ((key, value), place)) in writes.iter().zip(leaves).enumerate() {
             let Some(place) = *place else { continue };
             let (queue, slot) = (&mut queues[place.node()], Share::lock(index));
             let is_locked = LockWord(queue.take_word(slot)?) == LockWord::FREE;
@@ -137,7 +139,8 @@ impl RolexSession {
                 continue;
             }
             plans.clear();
-            let outcome = self.plan_alone(place, write, share.writes_max, &mut block, &mut plans);
+            let write = Write { operation: writes.operation, key, value };
+            let outcome = self.plan_alone(place, &write, share.writes_max, &mut block, &mut plans);
             #[cfg(injected)]
             if injected::UNLOCKED_FIRST.is_injected() {
                 plans.put_last_first();

@@ -6,6 +6,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{Pool, Queue, owner};
+use farsight_base::pinned::PinnedMemory;
 use farsight_base::prng::SplitMix64;
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_fabric::QueuePair as _;
@@ -163,13 +164,18 @@ fn race(pool: &Pool, trainers: &mut [Trainer], queues: &mut [Queue], random: &mu
     let lost = std::cell::Cell::new(0);
     let budgets: Vec<usize> = trainers.iter().map(|_| 1 + random.below(8) as usize).collect();
     PoolLane::new(queues)
-        .run(trainers.len(), trainers.iter_mut().zip(budgets), |slot, (trainer, budget)| {
-            let (lost, lines) = (&lost, &lines);
-            async move {
-                let done = trainer.step(&slot, lines, budget).await.expect("training works");
-                lost.set(lost.get() + done.lost);
-            }
-        })
+        .run(
+            &mut PinnedMemory::default(),
+            trainers.len(),
+            trainers.iter_mut().zip(budgets),
+            |slot, (trainer, budget)| {
+                let (lost, lines) = (&lost, &lines);
+                async move {
+                    let done = trainer.step(&slot, lines, budget).await.expect("training works");
+                    lost.set(lost.get() + done.lost);
+                }
+            },
+        )
         .expect("the fabric works");
     lost.get()
 }

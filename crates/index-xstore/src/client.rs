@@ -16,10 +16,12 @@
 
 mod arena;
 mod block;
+mod branch;
 mod cache;
 mod engine;
 mod error;
 mod fill;
+mod free_runs;
 mod get;
 mod hints;
 mod leaf;
@@ -36,14 +38,15 @@ mod write;
 use std::sync::Arc;
 
 use farsight_base::LeafNumber;
-use farsight_index::{Access, Answers, Counters};
+use farsight_base::pinned::PinnedMemory;
+use farsight_index::{Access, Answers, Counters, Kept};
 
 pub use cache::{Asked, Predictor, XCache};
 pub use error::XStoreError;
 pub use parts::XParts;
 
 use cache::CachedModel;
-use lookup::Start;
+use lookup::{Frames, Start};
 use multi_get::Scratch;
 use refresh::Refreshes;
 use write::Sent;
@@ -67,9 +70,13 @@ pub struct XClient {
     sent: Box<Sent>,
     scratch: Box<Scratch>,
     single: Answers,
-    /// The whole leaves that a batch reads, and its keys that go by the slow path.
+    /// The whole leaves that a batch of GETs or a group of scans reads, by slot; and its keys that go by the
+    /// slow path.
     leaves: Vec<LeafNumber>,
     slow_path: Vec<(usize, Start)>,
+    /// Of the lane: its operations, and their frames.
+    lane_memory: PinnedMemory,
+    frames: Kept<Frames>,
     request: Vec<u8>,
     reply: Vec<u8>,
     counters: Counters,
@@ -91,6 +98,8 @@ impl XClient {
             single: Answers::default(),
             leaves: Vec::new(),
             slow_path: Vec::new(),
+            lane_memory: PinnedMemory::default(),
+            frames: Kept::default(),
             request: Vec::new(),
             reply: Vec::new(),
             counters: Counters::default(),

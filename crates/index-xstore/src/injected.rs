@@ -11,10 +11,21 @@ farsight_base::bugs! {
     TRAINED_ON_KEYS = "TrainedOnKeys";
     /// A client never replaces a sub-model that it has.
     STALE_MODEL_KEPT = "StaleModelKept";
+    /// A client takes parts of another generation for those of its own.
+    GENERATIONS_MIXED = "GenerationsMixed";
+    /// A client takes what it reads in a block for a leaf's number, although others may be in the block by
+    /// now.
+    REUSED_BLOCK_TRUSTED = "ReusedBlockTrusted";
     /// A client repeats READs for ever instead of asking the server.
     UNBOUNDED_RETRY = "UnboundedRetry";
     /// A client follows a sibling wherever it points.
     BOUNDS_NOT_CHECKED = "BoundsNotChecked";
+    /// A scan takes the next leaf of its plan, although a leaf stands between: its cursor skips keys.
+    SCAN_SKIPS_SIBLING = "ScanSkipsSibling";
     /// A scan that comes to the end of a part takes it for the end of the table.
     SCAN_ENDS_WITH_PART = "ScanEndsWithPart";
+    /// A merge gives the right leaf's block back as it was.
+    RIGHT_LEFT_STANDING = "RightLeftStanding";
+    /// A merge rewrites the left leaf under the incarnation that it has.
+    MERGED_IN_PLACE = "MergedInPlace";
 }

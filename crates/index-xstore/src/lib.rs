@@ -8,6 +8,6 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
-#[cfg(injected)]
+#[cfg(any(loom, shuttle, injected))]
 pub mod injected;
 pub mod server;

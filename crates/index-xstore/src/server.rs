@@ -9,8 +9,9 @@
 //!
 //! Protocol of a write: find the leaf (by a client's hint, or down the tree), latch it, check its fences,
 //! write. Of a read: go down the tree without a lock, read the leaf as a client would. A leaf that is full
-//! splits (`split.rs`), one that becomes empty is given back (`reclaim.rs`). Latches are taken from left to
-//! right, inner nodes are locked after latches, and every wait has a bound.
+//! splits (`split.rs`), one with few pairs is merged with a neighbour (`merge.rs`), and so are inner nodes
+//! with few children (`rebalance.rs`). Latches are taken from left to right, inner nodes are locked after
+//! latches, and every wait has a bound.
 //!
 //! A `LeafListener` hears of every leaf whose incarnation changed; the models that name it are trained again.
 
@@ -20,19 +21,22 @@ mod collect;
 mod descend;
 mod error;
 mod get;
-mod hold;
 mod insert;
+mod latch;
 mod leaf;
-mod mend;
+mod merge;
 mod model_store;
+mod model_tree;
 #[cfg(all(test, shuttle))]
 mod models;
 mod node;
 mod parent;
+mod pieces;
 mod put;
-mod reclaim;
+mod rebalance;
 mod remove;
 mod scan;
+mod scrub;
 mod split;
 mod stats;
 mod train;
@@ -44,6 +48,7 @@ pub use bulk_load::{BulkLoaded, BulkLoader};
 pub use collect::CollectedLeaves;
 pub use error::{BulkLoadError, WriteError};
 pub use leaf::{LatchedXStoreLeaf, XStoreLeaf};
-pub use model_store::{ModelStore, PublishedModel, SubModelImage};
+pub use model_store::{ModelStore, PublishedModel};
+pub use model_tree::{Branch, ModelPath, ModelSlot, SubModelImage};
 pub use train::{Trainer, TrainingError, TrainingStep};
 pub use tree::XTree;

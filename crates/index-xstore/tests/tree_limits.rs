@@ -122,7 +122,7 @@ fn a_leaf_whose_stamps_lost_a_bit_is_mended() {
             }
             assert_eq!(fixture.tree.get(15, &mut value), Ok(None));
             // A line of slots without pairs is met by nobody until it is written.
-            assert!(fixture.tree.stats().mended <= 1);
+            assert!(fixture.tree.stats().scrubbed <= 1);
             words[line * WORDS_PER_LINE].fetch_xor(1 << bit, Ordering::Relaxed);
             fixture.tree.put(15, &fixture.value(15, 2), LeafNumber(0)).expect("an insert");
             fixture.tree.put(20, &fixture.value(20, 2), LeafNumber(0)).expect("an update");
@@ -136,7 +136,7 @@ fn a_leaf_whose_stamps_lost_a_bit_is_mended() {
                 );
             }
             if line < KEY_LINES {
-                assert_eq!(fixture.tree.stats().mended, 2, "line {line}, bit {bit}");
+                assert_eq!(fixture.tree.stats().scrubbed, 2, "line {line}, bit {bit}");
             }
         }
     }

@@ -3,16 +3,24 @@
 
 mod common;
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+
 use common::Fixture;
 use farsight_base::LeafNumber;
 use farsight_base::clock::MonotonicNs;
 use farsight_base::prng::{SplitMix64, mix};
 use farsight_index::model_of;
-use farsight_index_xstore::server::{PublishedModel, Trainer, TrainingStep, XStoreLeaf};
+use farsight_index_xstore::server::{
+    ModelSlot, PublishedModel, SubModelImage, Trainer, TrainingStep, XStoreLeaf,
+};
 use farsight_layout::{KeyLines, KeySearch, TableEntry};
 use farsight_model::{TopKind, TrainOptions};
 
 const OPTIONS: TrainOptions = TrainOptions { top: TopKind::Radix, target_leaves_per_sub_model: 8 };
+
+/// Three and a half times the target.
+const LEAVES_MAX: usize = 28;
 
 fn trainer(fixture: &Fixture) -> Trainer<XStoreLeaf> {
     Trainer::new(fixture.tree.clone(), fixture.store.clone(), OPTIONS)
@@ -47,9 +55,17 @@ struct Found {
     sibling_steps: u64,
 }
 
+/// The sub-model of a key.
+fn image_of(model: &PublishedModel, key: u64) -> Arc<SubModelImage> {
+    match model.slot(model.path(key).sub_model) {
+        Some(ModelSlot::SubModel(image)) => image,
+        other => panic!("the way of {key} ends at {other:?}"),
+    }
+}
+
 /// Looks a key up through the published model; `None` if only the server could answer.
 fn find(fixture: &Fixture, model: &PublishedModel, key: u64) -> Option<Found> {
-    let image = model.sub_model(model.dispatch(key));
+    let image = image_of(model, key);
     let record = image.record;
     let sub_model = model_of(&record);
     assert_eq!(image.entries.len(), record.leaf_count as usize);
@@ -79,11 +95,16 @@ fn assert_tables_are_current(fixture: &Fixture, model: &PublishedModel) {
     for (index, (leaf, incarnation)) in leaves.leaves.iter().enumerate() {
         let low = leaves.low_fences[index];
         let last = leaves.low_fences.get(index + 1).map_or(u64::MAX, |next| next - 1);
-        for sub_model in [low, low + (last - low) / 2, last].map(|key| model.dispatch(key)) {
-            let image = model.sub_model(sub_model);
+        for key in [low, low + (last - low) / 2, last] {
+            let image = image_of(model, key);
+            assert!(
+                image.interval.is_some_and(|(low, high)| (low..=high).contains(&key)),
+                "{key} of {image:?}"
+            );
+            assert!(image.entries.len() <= LEAVES_MAX, "{} leaves in a sub-model", image.entries.len());
             let entries = image.entries.iter().map(|word| TableEntry(*word));
             let found = entries.filter(|entry| entry.leaf() == *leaf).collect::<Vec<_>>();
-            assert_eq!(found.len(), 1, "{leaf} in sub-model {sub_model}");
+            assert_eq!(found.len(), 1, "{leaf} in the sub-model of {key}");
             assert_eq!(found[0].incarnation(), *incarnation as u16, "{leaf}");
         }
     }
@@ -113,6 +134,46 @@ fn every_key_is_found_at_once_after_training() {
             "{name}: {read} leaves read for {} keys",
             keys.len()
         );
+    }
+}
+
+/// Leaves are merged under a model: the tables follow, those of neighbours and those of a queue that moves
+/// on.
+#[test]
+fn merges_retrain_the_tables_that_name_their_leaves() {
+    let mut keys: Vec<u64> = (0..20_000).map(|index| mix(index) >> 1).collect();
+    keys.sort_unstable();
+    let fixture = Fixture::loaded(8, 8_000, &keys);
+    let mut trainer = trainer(&fixture);
+    let remove = |key: u64| {
+        fixture.tree.remove(key, LeafNumber::NONE).unwrap();
+    };
+    trainer.run_to_idle(MonotonicNs(0)).unwrap();
+    // Of a loaded leaf's twelve pairs nine stay, then six, then three.
+    for rest in 1..4 {
+        keys.iter().skip(rest).step_by(4).for_each(|key| remove(*key));
+        let stats = fixture.tree.stats();
+        assert_eq!(stats.merges > 100, rest == 3, "{stats:?}");
+        assert_eq!(fixture.store.pending() > 0, stats.merges > 0, "merges mark what names their leaves");
+        trainer.run_to_idle(MonotonicNs(0)).unwrap();
+        assert_tables_are_current(&fixture, &fixture.store.current().unwrap());
+    }
+    let mut live: VecDeque<u64> = keys.into_iter().step_by(4).collect();
+    for step in 0..20_000 {
+        live.push_back((1 << 63) + step);
+        fixture.insert((1 << 63) + step);
+        live.pop_front().into_iter().for_each(remove);
+        if step % 4_000 == 0 {
+            trainer.run_to_idle(MonotonicNs(0)).unwrap();
+            assert_tables_are_current(&fixture, &fixture.store.current().unwrap());
+        }
+    }
+    trainer.run_to_idle(MonotonicNs(0)).unwrap();
+    let model = fixture.store.current().unwrap();
+    assert_tables_are_current(&fixture, &model);
+    for key in live {
+        let found = find(&fixture, &model, key).expect("in a candidate");
+        assert!(found.is_present && found.sibling_steps == 0, "key {key}");
     }
 }
 

@@ -123,6 +123,9 @@ impl CacheSession {
         if let Some(pointer) = pointer {
             return self.fetch_group(slot, &known, known.group_of(key), pointer).await;
         }
+        if known.groups[0].content().fetched.is_some() {
+            return Ok(());
+        }
         let first = LeafPlace::new(0, 0).expect("every pool has a first leaf");
         known.install(0, GroupPointer::default(), Group::of_first_leaf(first));
         Ok(())

@@ -50,19 +50,19 @@ pub struct CacheSession {
 #[derive(Debug)]
 struct View {
     directory: Arc<CachedDirectory>,
-    groups: Vec<Seen>,
+    groups: Vec<SeenGroup>,
 }
 
 /// What was seen of one group; one line of memory.
 #[derive(Clone, Debug, Default)]
 #[repr(align(64))]
-struct Seen {
+struct SeenGroup {
     version: u64,
     group: Option<CachedGroup>,
     walks: u32,
 }
 
-const _: () = assert!(size_of::<Seen>() == LINE_BYTES);
+const _: () = assert!(size_of::<SeenGroup>() == LINE_BYTES);
 
 impl CacheSession {
     /// A view of `cache`.
@@ -223,7 +223,7 @@ impl CacheSession {
 
 impl View {
     fn of(directory: Arc<CachedDirectory>) -> Self {
-        let groups = vec![Seen::default(); directory.groups.len()];
+        let groups = vec![SeenGroup::default(); directory.groups.len()];
         Self { directory, groups }
     }
 

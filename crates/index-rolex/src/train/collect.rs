@@ -50,14 +50,14 @@ impl Collected {
 
 /// What became of a READ of a block's key lines.
 enum Read {
-    Leaf(Seen),
+    Leaf(SeenLeaf),
     Foreign,
     Changing,
 }
 
 /// What a READ of a leaf's key lines said.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct SeenLeaf {
     fences: Fences,
     next: LeafNumber,
     is_empty: bool,
@@ -85,7 +85,7 @@ pub(super) async fn collect<Q: QueuePair>(
     stretch: &Stretch<'_>,
 ) -> Result<Tiled, RolexError> {
     let table = session.table();
-    let mut seen: HashMap<LeafPlace, Option<Seen>> = HashMap::new();
+    let mut seen: HashMap<LeafPlace, Option<SeenLeaf>> = HashMap::new();
     let mut unread: Vec<LeafPlace> = stretch.known.to_vec();
     unread.push(stretch.first);
     let mut last = stale("leaf", stretch.low, 0);
@@ -120,7 +120,7 @@ fn stale(what: &'static str, expected: u64, got: u64) -> ImageError {
 fn unknown(
     table: &PoolTable,
     stretch: &Stretch<'_>,
-    seen: &HashMap<LeafPlace, Option<Seen>>,
+    seen: &HashMap<LeafPlace, Option<SeenLeaf>>,
 ) -> Vec<LeafPlace> {
     let inside = |high: u64| stretch.end.is_none_or(|end| high < end) && high >= stretch.low;
     let named = seen.values().flatten().filter(|leaf| leaf.fences.high.is_some_and(inside));
@@ -138,7 +138,7 @@ pub(super) type Tiled = (Vec<Collected>, Option<Collected>);
 fn tile(
     table: &PoolTable,
     stretch: &Stretch<'_>,
-    seen: &HashMap<LeafPlace, Option<Seen>>,
+    seen: &HashMap<LeafPlace, Option<SeenLeaf>>,
 ) -> Result<Tiled, (ImageError, Vec<LeafPlace>)> {
     let mut tiles = Vec::new();
     let mut next = Collected::at(stretch.first, stretch.low);
@@ -172,7 +172,7 @@ async fn read_leaves<Q: QueuePair>(
     slot: &PoolSlot<'_, '_, Q>,
     session: &RolexSession,
     places: &[LeafPlace],
-    seen: &mut HashMap<LeafPlace, Option<Seen>>,
+    seen: &mut HashMap<LeafPlace, Option<SeenLeaf>>,
 ) -> Result<(), RolexError> {
     let mut waiting = places.to_vec();
     for tries in 0..TRIES_MAX {
@@ -257,5 +257,5 @@ fn take_leaf<Q: QueuePair>(
     // One that is closed is no leaf, or is just being made or merged: whether it is one, its neighbours say.
     let Some(fences) = view.fences() else { return Ok(Read::Foreign) };
     let (is_empty, is_locked) = (view.is_empty(), lock != LockWord::FREE);
-    Ok(Read::Leaf(Seen { fences, next: view.next(), is_empty, is_locked }))
+    Ok(Read::Leaf(SeenLeaf { fences, next: view.next(), is_empty, is_locked }))
 }

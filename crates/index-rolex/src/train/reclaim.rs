@@ -84,7 +84,7 @@ impl Trainer {
                 lows.push(lines[0].0[LOW_FENCE_WORD]);
             }
             for (place, low) in places.iter().zip(lows) {
-                let is_linked = self.session.settled_owner(slot, low).await? == *place;
+                let is_linked = self.session.consistent_owner(slot, low).await? == *place;
                 #[cfg(injected)]
                 let is_linked = is_linked && !injected::LINKED_FREED.is_injected();
                 if !is_linked {
@@ -164,7 +164,7 @@ impl RolexSession {
     }
 
     /// The leaf that owns `key`, once nobody holds its lock.
-    async fn settled_owner<Q: QueuePair>(
+    async fn consistent_owner<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
         key: u64,

@@ -1,7 +1,7 @@
 //! Runs of lines that hold directories, one after the other.
 //!
-//! Invariant: a run that was settled holds directories of one capacity and nothing else, for ever, and only
-//! the trainer that settled it ever writes one there. So whatever slow compute nodes still do to a directory
+//! Invariant: a run that was pinned holds directories of one capacity and nothing else, for ever, and only
+//! the trainer that pinned it ever writes one there. So whatever slow compute nodes still do to a directory
 //! that stood in it hits words of the same kind. An addition hits a counter: one training too many. An
 //! exchange of a pointer finds its expected word only if the same image is named at the same place. Then the
 //! slot is frozen once more, which another trainer takes over, or names a newer image of that group. If the
@@ -64,7 +64,7 @@ impl Trainer {
         let shape = directory.shape();
         let line = match self.runs.find(directory.number, directory.capacity) {
             Some(line) => line,
-            None => self.settle_run(slot, source, shape).await?,
+            None => self.pin_run(slot, source, shape).await?,
         };
         for (word, words) in [(0, directory.head_words()), (shape.slot_word(0), directory.slot_words())] {
             write_words(slot, META_NODE, self.meta.address(line, word), &words).await?;
@@ -72,7 +72,7 @@ impl Trainer {
         Ok(line)
     }
 
-    async fn settle_run<Q: QueuePair, S: LineSource>(
+    async fn pin_run<Q: QueuePair, S: LineSource>(
         &mut self,
         slot: &PoolSlot<'_, '_, Q>,
         source: &S,
@@ -80,8 +80,8 @@ impl Trainer {
     ) -> Result<u32, TrainError<S::Error>> {
         let line = self.take_lines(slot, source, shape.run_lines()).await?;
         let lines = [Blocks { first: line, count: shape.run_lines() as u32 }];
-        let settled = self.session.calls.settle(META_NODE, Space::Meta, &lines);
-        settled.map_err(|source| RolexError::of_call("lines of a directory", source))?;
+        let pinned = self.session.calls.pin(META_NODE, Space::Meta, &lines);
+        pinned.map_err(|source| RolexError::of_call("lines of a directory", source))?;
         self.runs.0.push(Run { line, capacity: shape.capacity(), number: 0 });
         Ok(line)
     }

@@ -97,7 +97,7 @@ impl PoolCalls for Calls {
         Ok(())
     }
 
-    fn settle(&self, _node: usize, _space: Space, _blocks: &[Blocks]) -> CallResult<()> {
+    fn pin(&self, _node: usize, _space: Space, _blocks: &[Blocks]) -> CallResult<()> {
         Ok(())
     }
 

@@ -1,9 +1,13 @@
 //! A sub-model as a client keeps it, in one of two forms.
 //!
-//! Invariant: whatever words a block holds, they can be evaluated, and lead to one of its own leaves. A
-//! session may read words of two sub-models: while a line is written anew
-//! ([`OwnLines`](super::own_lines::OwnLines)) or a block is given to another
-//! ([`Arena`](super::arena::Arena)). Nothing here is a proof, for the leaf's own fences decide.
+//! Invariant: any words can be evaluated, and lead to a leaf of the region. A session may read words of
+//! several sub-models and branches, laid out in any way: its block is given to others while it looks at it
+//! ([`Arena`](super::arena::Arena)). So a length is read once and kept within what is there. A leaf's number
+//! is compared with the region's leaves when it is read ([`RegionLeaves`]): what is none counts as leaf 0.
+//! Nothing here is a proof, for the leaf's own fences decide.
+//!
+//! An own line holds nothing but sub-models in a line ([`OwnLines`](super::own_lines::OwnLines)). It leads to
+//! one of their leaves, without that comparison.
 //!
 //! *In a line*: a sub-model of few leaves that have consecutive numbers, as bulk loads and ascending inserts
 //! leave them, is one line. It is all that a GET waits for, and a third of the memory, so that the model of a
@@ -41,6 +45,8 @@ use farsight_layout::{SUB_MODEL_WORDS, SubModelRecord, TableEntry};
 use farsight_model::{ERROR_WHOLE, SubModel};
 
 use super::arena::VIEW_WORDS;
+#[cfg(any(loom, shuttle, injected))]
+use crate::injected;
 
 const LEAVES_PER_WORD: usize = 2;
 
@@ -74,7 +80,23 @@ pub(super) const RECORD_WORDS: [u64; 2] = [LINE_HEADER_WORDS as u64, SUB_MODEL_W
 
 const _: () = assert!(block_length(AT_ONCE_LEAVES_MAX) <= VIEW_WORDS && VIEW_WORDS.is_power_of_two());
 
-/// [`CachedSubModel::likeliest`] of the sub-model in this line.
+/// How many leaves a region has; at least one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct RegionLeaves(pub(super) u32);
+
+impl RegionLeaves {
+    /// `leaf`, or a leaf of the region if it is none.
+    #[inline(always)]
+    pub(super) fn bound(self, leaf: LeafNumber) -> LeafNumber {
+        #[cfg(any(loom, shuttle, injected))]
+        if injected::REUSED_BLOCK_TRUSTED.is_injected() {
+            return leaf;
+        }
+        if leaf.0 < self.0 { leaf } else { LeafNumber(0) }
+    }
+}
+
+/// [`CachedSubModel::likeliest`] of the sub-model in this line, if that is its own.
 #[inline(always)]
 pub(super) fn likeliest_in_line(line: &SharedLine, key: u64, widest: Widest) -> LeafNumber {
     let LineHeader { base_quantum, first_leaf, last_bit, hint_shift } = LineHeader::of(line);
@@ -118,12 +140,12 @@ impl LineHeader {
 
     #[inline(always)]
     fn leaf_count(&self) -> u32 {
-        self.last_bit.trailing_zeros() + 1
+        (self.last_bit.trailing_zeros() + 1).min(LINE_LEAVES_MAX)
     }
 }
 
 /// [`CachedSubModel::likeliest`] of the sub-model whose block begins so, if its hints can be compared at
-/// once; most can.
+/// once; most can. A number that is not compared with the region's leaves yet, as that of the next two.
 #[inline(always)]
 pub(super) fn likeliest_at_once(
     view: &[AtomicU64; VIEW_WORDS],
@@ -202,12 +224,13 @@ pub(super) struct CachedSubModel<'a> {
     first_lane: usize,
     /// By how much hints there are less than those of leaves.
     less: u16,
-    leaves: Leaves<'a>,
+    leaves: LeafNumbers<'a>,
+    region: RegionLeaves,
 }
 
 /// The leaves' numbers.
 #[derive(Clone, Copy, Debug)]
-enum Leaves<'a> {
+enum LeafNumbers<'a> {
     From(LeafNumber),
     Each(&'a [AtomicU64]),
 }
@@ -283,7 +306,7 @@ const fn block_length(leaves: u32) -> usize {
 impl<'a> CachedSubModel<'a> {
     /// The sub-model in this line.
     #[inline(always)]
-    pub(super) fn in_line(line: &'a SharedLine) -> Self {
+    pub(super) fn in_line(line: &'a SharedLine, region: RegionLeaves) -> Self {
         let header = LineHeader::of(line);
         let (leaf_count, LineHeader { base_quantum, first_leaf, hint_shift, .. }) =
             (header.leaf_count(), header);
@@ -291,19 +314,26 @@ impl<'a> CachedSubModel<'a> {
         let base = base_quantum << hint_shift;
         let model = SubModel { base, leaf_count, hint_shift, error_low, error_high, ..SubModel::default() };
         let first_lane = LINE_HEADER_LANES - 1;
-        let leaves = Leaves::From(LeafNumber(first_leaf));
-        Self { model, hints: line, first_lane, less: blur(hint_shift), leaves }
+        let leaves = LeafNumbers::From(LeafNumber(first_leaf));
+        Self { model, hints: line, first_lane, less: blur(hint_shift), leaves, region }
     }
 
     /// The sub-model in the block that begins with `words`; `None` if there is none.
     #[inline(always)]
-    pub(super) fn in_lines(words: &'a [AtomicU64]) -> Option<Self> {
+    pub(super) fn in_lines(words: &'a [AtomicU64], region: RegionLeaves) -> Option<Self> {
         let (record, rest) = words.split_first_chunk::<SUB_MODEL_WORDS>()?;
         let record = record_in(record);
         let leaves = record.leaf_count as usize;
         let (hints, rest) = rest.split_at_checked(leaves.div_ceil(LANES_PER_WORD))?;
         let leaves = rest.get(..leaves.div_ceil(LEAVES_PER_WORD)).filter(|leaves| !leaves.is_empty())?;
-        Some(Self { model: model_of(&record), hints, first_lane: 0, less: 0, leaves: Leaves::Each(leaves) })
+        Some(Self {
+            model: model_of(&record),
+            hints,
+            first_lane: 0,
+            less: 0,
+            leaves: LeafNumbers::Each(leaves),
+            region,
+        })
     }
 
     /// Its leaves.
@@ -315,13 +345,13 @@ impl<'a> CachedSubModel<'a> {
     /// The leaf of a position.
     #[inline(always)]
     pub(super) fn leaf(&self, position: u32) -> LeafNumber {
-        match self.leaves {
-            Leaves::From(first) => LeafNumber(first.0.wrapping_add(position)),
-            Leaves::Each(leaves) => {
+        self.region.bound(match self.leaves {
+            LeafNumbers::From(first) => LeafNumber(first.0.wrapping_add(position)),
+            LeafNumbers::Each(leaves) => {
                 let word = leaves[position as usize / LEAVES_PER_WORD].load(Ordering::Relaxed);
                 LeafNumber((word >> (32 * (position as usize % LEAVES_PER_WORD))) as u32)
             }
-        }
+        })
     }
 
     /// The likeliest leaf of `key`.
@@ -441,11 +471,14 @@ mod tests {
         (model, entries, block, words)
     }
 
+    /// Of a region whose leaves are all that there may be.
+    const ALL: RegionLeaves = RegionLeaves(u32::MAX);
+
     fn cached(is_in_line: bool, words: &[AtomicU64]) -> CachedSubModel<'_> {
         if is_in_line {
-            CachedSubModel::in_line(words.first_chunk().expect("a line"))
+            CachedSubModel::in_line(words.first_chunk().expect("a line"), ALL)
         } else {
-            CachedSubModel::in_lines(words).expect("it was put there")
+            CachedSubModel::in_lines(words, ALL).expect("it was put there")
         }
     }
 
@@ -491,29 +524,38 @@ mod tests {
     }
 
     #[test]
-    fn any_words_lead_to_a_leaf_of_the_block() {
+    fn any_words_lead_to_a_leaf_of_the_region() {
+        const REGION: RegionLeaves = RegionLeaves(1_000);
         let mut random = SplitMix64::new(8);
-        for round in 0..20_000 {
-            let leaves = 1 + random.below(80) as u32;
-            let length = block_length(leaves);
-            let words: Vec<AtomicU64> = (0..length.max(VIEW_WORDS))
+        for round in 0..40_000 {
+            let leaves = random.below(80) as u32;
+            let words: Vec<AtomicU64> = (0..block_length(leaves).max(VIEW_WORDS))
                 .map(|word| match word {
-                    2 => random.next_u64() & !(0xff_ffff << 32) | u64::from(leaves) << 32,
+                    // A length that there is room for, or any.
+                    2 if round % 2 == 0 => random.next_u64() & !(0xff_ffff << 32) | u64::from(leaves) << 32,
                     _ => random.next_u64() >> random.below(64),
                 })
                 .map(AtomicU64::new)
                 .collect();
-            let cached = CachedSubModel::in_lines(&words).expect("as many words as the record asks for");
+            let in_line = CachedSubModel::in_line(words.first_chunk().expect("a line"), REGION);
+            let in_lines = CachedSubModel::in_lines(&words, REGION);
             let key = random.next_u64() >> random.below(64);
-            let candidates = cached.candidates(key);
-            assert!(candidates.start < candidates.end && candidates.end <= leaves, "round {round}");
-            let leaf = cached.likeliest(key);
-            let at_once = at_once(false, &words, key);
-            assert!(at_once.is_none_or(|at_once| at_once == leaf), "round {round}");
-            assert!(CachedSubModel::in_lines(&words[..length - 1]).is_none(), "words are missing");
+            for cached in in_lines.into_iter().chain([in_line]) {
+                let count = cached.leaf_count();
+                let candidates = cached.candidates(key);
+                assert!(candidates.start < candidates.end && candidates.end <= count, "round {round}");
+                assert!((0..count).all(|position| cached.leaf(position).0 < REGION.0), "round {round}");
+                assert!(cached.part_before(candidates.start, key) <= 256, "round {round}");
+            }
+            if let Some(cached) = in_lines {
+                let at_once = at_once(false, &words, key).map(|leaf| REGION.bound(leaf));
+                assert!(at_once.is_none_or(|leaf| leaf == cached.likeliest(key)), "round {round}");
+            }
+            let in_line = at_once(true, &words, key).map(|leaf| REGION.bound(leaf));
+            assert!(in_line.is_none_or(|leaf| leaf.0 < REGION.0), "round {round}");
         }
         let none = [0; SUB_MODEL_WORDS].map(AtomicU64::new);
-        assert!(CachedSubModel::in_lines(&none).is_none());
+        assert!(CachedSubModel::in_lines(&none, REGION).is_none());
     }
 
     #[test]
@@ -535,7 +577,7 @@ mod tests {
                 AtomicU64::new([base, shape].get(word).copied().unwrap_or(bounds))
             });
             let key = random.next_u64() >> random.below(64);
-            let cached = CachedSubModel::in_line(&line);
+            let cached = CachedSubModel::in_line(&line, ALL);
             let candidates = cached.candidates(key);
             assert!(candidates.start < candidates.end && candidates.end <= leaves, "round {round}");
             let leaf = cached.likeliest(key);

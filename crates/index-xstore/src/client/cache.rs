@@ -2,83 +2,111 @@
 //! demand.
 //!
 //! Invariant: nothing in the cache is a proof. A sub-model that is stale, half of another or plainly wrong
-//! costs a READ or a call, for the leaf's own fences decide. What is installed is checked once, so that no
-//! later use can lead out of the region or of the arena. Leaf numbers lie below the region's capacity.
+//! costs a READ or a call, for the leaf's own fences decide. What is installed is checked once: leaf numbers
+//! lie below the region's capacity. What is read is kept inside the region and the arena once more, because a
+//! block may be others' by then.
 //!
 //! Protocol: a *generation* is one top model with room for its sub-models. One that fits a line is in its
 //! *own*, written anew where it stands ([`OwnLines`]). Any other is in a block of the [`Arena`] that its
 //! *place* names. Another block is filled, then its place is stored anew and the own line left, then the old
-//! block is given back, for sub-models of as many leaves. Sessions take nothing and wait for nobody. A new
-//! generation replaces the whole; a session notices by comparing one number a batch. The generation *before*
-//! stays, and routes the keys whose sub-models were not fetched anew yet, until all are.
+//! block is given back, for whatever comes next. Sessions take nothing and wait for nobody. A new generation
+//! replaces the whole; a session notices by comparing one number a batch. The generation *before* stays, and
+//! routes the keys whose sub-models were not fetched anew yet, until all are. With a budget it stays only if
+//! it leaves half of that to the newest, which drives out what is idle ([`Generation`]).
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 
-use farsight_base::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
-use farsight_base::words::{Widest, prefetch_lines};
-use farsight_base::{LINE_BYTES, LeafNumber, RegionId, WORDS_PER_LINE};
+use farsight_base::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering};
+use farsight_base::words::Widest;
+use farsight_base::{LINE_BYTES, LeafNumber, RegionId};
 use farsight_index::CacheStats;
-use farsight_layout::{SubModelRecord, TableEntry};
+use farsight_layout::TableEntry;
 use farsight_model::TopModel;
-use farsight_protocol::{DecodeError, SentSubModel, TableInfo};
+use farsight_protocol::{DecodeError, SentBranch, SentModel, SentSubModel, TableInfo};
 
 use super::XStoreError;
-use super::arena::{Arena, LINES_MAX, VIEW_WORDS};
-use super::block::{
-    Block, CachedSubModel, RECORD_WORDS, block_lines, block_of, likeliest_at_once, likeliest_in_line,
-    likeliest_of_few,
-};
+use super::arena::BlockKind;
+use super::block::{RECORD_WORDS, likeliest_in_line};
 use super::leaf::LeafReader;
-use super::own_lines::OwnLines;
+use super::refresh::Refreshes;
 #[cfg(injected)]
 use crate::injected;
 
+mod generation;
 #[cfg(all(test, any(loom, shuttle)))]
 mod models;
+mod place;
 mod predictor;
 
+pub(super) use generation::Generation;
+pub(super) use place::Place;
 pub use predictor::{Asked, Predictor};
+
+use generation::Filled;
 
 /// Lines prefetched of any block of more than one, and of a *long* one.
 const ASKED_LINES: usize = 3;
 const LONG_ASKED_LINES: usize = 7;
-/// Sub-models for each leaf of the region at most. Training makes about one for every two dozen.
+/// Sub-models and branches for each leaf of the region at most. Training makes about one for every two dozen.
 const SUB_MODELS_PER_LEAF_MAX: u64 = 2;
 /// How many times the sub-models of the generation before there may be for that to be of use.
 const GROWTH_MAX: u32 = 4;
-/// Lines for each leaf of the region at most, with all that blocks for other numbers of leaves leave unused.
-/// Training makes about an eighth of one.
+/// Parts of the newest generation that are installed while no key needs the one before, until that is let go.
+/// Nobody may want some numbers again: those of keys that are gone.
+const UNUSED_MAX: u32 = 256;
+/// Lines for each leaf of the region at most, with all that lies unused between blocks. Training makes about
+/// an eighth of one.
 const LINES_PER_LEAF_MAX: u64 = 4;
-
-/// One generation of a table's model, as far as it was fetched.
-pub(super) struct Generation {
-    number: u64,
-    pub(super) top: TopModel,
-    own_lines: OwnLines,
-    /// The place of each sub-model that is not in its own line.
-    places: Box<[AtomicU32]>,
-    arena: Arena,
-    /// Serializes installers; readers never take it.
-    filled: Mutex<Filled>,
-}
-
-/// How far a generation was fetched.
-#[derive(Clone, Copy, Default)]
-struct Filled {
-    sub_models: u64,
-    /// How many of them are in their own lines.
-    in_own_lines: u64,
-}
 
 /// What routes keys: a generation, and the one before for the keys of sub-models not fetched yet.
 pub(super) struct CachedModel {
     newest: Arc<Generation>,
     before: Option<Arc<Generation>>,
+    /// Parts that were installed since a key had to be routed by the generation before.
+    installed_unused: AtomicU32,
 }
 
-/// Where a sub-model is, and in which generation; by default nowhere.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Place(u32);
+/// Where a key's sub-model is in a generation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Located {
+    /// Its number.
+    pub(super) number: u32,
+    /// Its place; nowhere if it was not fetched.
+    pub(super) place: Place,
+    /// Its page.
+    pub(super) page: PageNumber,
+}
+
+impl Located {
+    /// The number of the innermost that was fetched on the way to the key; all ones if nothing was.
+    pub(super) fn known(&self) -> u32 {
+        if self.place.is_nowhere() { self.page.branch().unwrap_or(u32::MAX) } else { self.number }
+    }
+}
+
+/// Which page a sub-model is of: of neighbouring numbers of the top model, or of one branch's children.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub(super) struct PageNumber(u64);
+
+impl PageNumber {
+    const BRANCH: u64 = 1 << 32;
+    /// Neighbouring numbers of the top model that are sent together.
+    const TOP_NUMBERS: u32 = 32;
+
+    #[inline(always)]
+    pub(super) fn of_top(number: u32) -> Self {
+        Self(u64::from(number / Self::TOP_NUMBERS))
+    }
+
+    fn of_branch(number: u32) -> Self {
+        Self(Self::BRANCH | u64::from(number))
+    }
+
+    /// The branch whose children they are, if they are.
+    fn branch(self) -> Option<u32> {
+        (self.0 & Self::BRANCH != 0).then_some(self.0 as u32)
+    }
+}
 
 /// A process's cache for one table.
 pub struct XCache {
@@ -86,16 +114,49 @@ pub struct XCache {
     reader: LeafReader,
     region_leaves: u32,
     edition: AtomicU64,
-    current: Mutex<Option<Arc<CachedModel>>>,
+    /// Bytes of memory that the cache may take.
+    budget_bytes: AtomicU64,
+    installed: Mutex<InstalledModels>,
 }
 
-/// A generation's edition: the second is the one that no longer needs the generation before.
-const fn edition(generation: u64, is_second: bool) -> u64 {
-    generation << 1 | is_second as u64
+/// The models that were installed.
+#[derive(Default)]
+struct InstalledModels {
+    current: Option<Arc<CachedModel>>,
+    /// Generations that were let go, as long as a session has them.
+    left: Vec<Weak<Generation>>,
 }
+
+impl InstalledModels {
+    /// Makes `model` the current one.
+    fn replace(&mut self, model: CachedModel) {
+        let model = Arc::new(model);
+        if let Some(replaced) = self.current.replace(Arc::clone(&model)) {
+            let is_kept = |left: &&Arc<Generation>| model.shared().any(|kept| Arc::ptr_eq(kept, left));
+            self.left.extend(replaced.shared().filter(|left| !is_kept(left)).map(Arc::downgrade));
+        }
+        self.left.retain(|left| left.strong_count() > 0);
+    }
+
+    /// Bytes of memory that those generations take that are no longer current.
+    fn left_bytes(&self) -> u64 {
+        self.left.iter().filter_map(Weak::upgrade).map(|left| left.memory_bytes()).sum()
+    }
+}
+
+/// Bits of an edition below its generation: each change of what routes keys is another one. A session that
+/// sleeps through exactly all of them goes on with what it has.
+const CHANGE_BITS: u32 = 16;
 
 /// The last generation that has editions.
-const GENERATION_MAX: u64 = u64::MAX >> 1;
+const GENERATION_MAX: u64 = u64::MAX >> CHANGE_BITS;
+
+/// The edition behind `edition`, of this generation.
+const fn next_edition(edition: u64, generation: u64) -> u64 {
+    let is_same = edition >> CHANGE_BITS == generation;
+    let change = if is_same { edition + 1 } else { 0 };
+    generation << CHANGE_BITS | change & ((1 << CHANGE_BITS) - 1)
+}
 
 impl XCache {
     /// An empty cache for `table`, whose region has `region_bytes`.
@@ -111,7 +172,8 @@ impl XCache {
             reader,
             region_leaves,
             edition: AtomicU64::new(0),
-            current: Mutex::new(None),
+            budget_bytes: AtomicU64::new(u64::MAX),
+            installed: Mutex::default(),
         }))
     }
 
@@ -130,7 +192,11 @@ impl XCache {
     /// What the cache holds now.
     #[must_use]
     pub fn stats(&self) -> CacheStats {
-        self.current().map_or_else(CacheStats::default, |model| model.stats())
+        let installed = self.lock();
+        let Some(current) = &installed.current else { return CacheStats::default() };
+        let mut stats = current.stats();
+        stats.memory_bytes += installed.left_bytes();
+        stats
     }
 
     #[inline]
@@ -141,7 +207,7 @@ impl XCache {
     /// The newest generation installed; zero: none.
     #[inline]
     pub(super) fn generation(&self) -> u64 {
-        self.edition() >> 1
+        self.edition() >> CHANGE_BITS
     }
 
     /// The newest generation's edition; zero: none.
@@ -152,14 +218,18 @@ impl XCache {
     }
 
     pub(super) fn current(&self) -> Option<Arc<CachedModel>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().current.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, InstalledModels> {
+        self.installed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes `top` the newest generation, unless that or a newer one is there already. A few words can ask
     /// for any number of sub-models: more than a region of this size can need are refused.
     pub(super) fn install(&self, generation: u64, top: TopModel) -> Result<(), XStoreError> {
         let leaves = u64::from(self.region_leaves);
-        let most = (SUB_MODELS_PER_LEAF_MAX * leaves).min(u64::from(Place::SUB_MODELS_MAX));
+        let most = (SUB_MODELS_PER_LEAF_MAX * leaves).min(u64::from(Place::NUMBERS_MAX));
         let count = u64::from(top.sub_model_count());
         if count > most {
             let expected = format!("up to {most} sub-models in a region of {leaves} leaves");
@@ -169,33 +239,80 @@ impl XCache {
             let expected = format!("up to {GENERATION_MAX}");
             return Err(DecodeError::new("a generation", 0, expected, generation.to_string()).into());
         }
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut installed = self.lock();
+        let current = &installed.current;
         #[cfg(injected)]
         if injected::STALE_MODEL_KEPT.is_injected() && current.is_some() {
             return Ok(());
         }
         if current.as_ref().is_none_or(|model| model.generation() < generation) {
-            let newest = Generation::new(generation, top, leaves).map(Arc::new);
-            let newest = newest.ok_or(XStoreError::NoMemory { sub_models: count })?;
+            let budget_bytes = self.budget_bytes();
             // After a bulk load the one before knows next to nothing: its keys would walk long chains.
             let knows_most = |before: &&Arc<CachedModel>| {
                 u64::from(before.top().sub_model_count()) * u64::from(GROWTH_MAX) >= count
             };
             let before = current.as_ref().filter(knows_most).map(|model| Arc::clone(&model.newest));
-            *current = Some(Arc::new(CachedModel { newest, before }));
-            self.edition.store(edition(generation, false), Ordering::Relaxed);
+            let before = before.filter(|before| before.memory_bytes() <= budget_bytes / 2);
+            let left_bytes = budget_bytes - before.as_ref().map_or(0, |before| before.memory_bytes());
+            let newest = Generation::new(generation, top, leaves, most, left_bytes).map(Arc::new);
+            let newest = newest.ok_or(XStoreError::NoMemory { sub_models: count })?;
+            self.replace(&mut installed, CachedModel::new(newest, before));
         }
         Ok(())
     }
 
-    /// Lets the generation before `complete` go, which no key needs any more.
-    fn forget_before(&self, complete: &CachedModel) {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_current = |model: &&Arc<CachedModel>| Arc::ptr_eq(&model.newest, &complete.newest);
-        if current.as_ref().filter(is_current).is_some_and(|model| model.before.is_some()) {
-            *current = Some(Arc::new(CachedModel { newest: Arc::clone(&complete.newest), before: None }));
-            self.edition.store(edition(complete.generation(), true), Ordering::Relaxed);
+    /// Lets the generation before that of `model` go, which keys hardly need any more.
+    fn forget_before(&self, model: &CachedModel) {
+        let mut installed = self.lock();
+        let is_current = |current: &&Arc<CachedModel>| Arc::ptr_eq(&current.newest, &model.newest);
+        if installed.current.as_ref().filter(is_current).is_some_and(|model| model.before.is_some()) {
+            self.replace(&mut installed, CachedModel::new(Arc::clone(&model.newest), None));
+            // What the generation before had is the newest one's. It may have no use for it, in own lines.
+            let _ = model.newest.set_budget(self.budget_bytes());
         }
+    }
+
+    /// Makes `model` the current one, in another edition.
+    fn replace(&self, installed: &mut InstalledModels, model: CachedModel) {
+        let edition = next_edition(self.edition(), model.generation());
+        installed.replace(model);
+        // Relaxed: as in `edition`. Under the lock nobody else stores it.
+        self.edition.store(edition, Ordering::Relaxed);
+    }
+
+    /// Bytes of memory that the cache may take; the greatest number: as many as it needs.
+    #[must_use]
+    pub fn budget_bytes(&self) -> u64 {
+        // Relaxed: a number of its own, which is stored under the lock of what it is for.
+        self.budget_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Makes `bytes` what the cache may take, from now on. A generation that takes more, or would be laid out
+    /// otherwise, begins anew: its sub-models are fetched again as they are used. The top model alone is
+    /// kept whatever it takes.
+    ///
+    /// # Errors
+    /// [`XStoreError::NoMemory`]; then everything stays as it was.
+    pub fn set_budget_bytes(&self, bytes: u64) -> Result<(), XStoreError> {
+        let mut installed = self.lock();
+        if bytes == self.budget_bytes() {
+            return Ok(());
+        }
+        if let Some(current) = installed.current.clone() {
+            let before = current.before.clone().filter(|before| before.memory_bytes() <= bytes / 2);
+            let left_bytes = bytes - before.as_ref().map_or(0, |before| before.memory_bytes());
+            let kept = &current.newest;
+            if kept.is_laid_out_for(left_bytes) && kept.set_budget(left_bytes) {
+                self.replace(&mut installed, CachedModel::new(Arc::clone(kept), before));
+            } else {
+                let sub_models = u64::from(current.top().sub_model_count());
+                let anew = kept.begun_anew(bytes).map(Arc::new);
+                let anew = anew.ok_or(XStoreError::NoMemory { sub_models })?;
+                self.replace(&mut installed, CachedModel::new(anew, None));
+            }
+        }
+        self.budget_bytes.store(bytes, Ordering::Relaxed);
+        Ok(())
     }
 
     /// True if a READ of this leaf stays inside the region.
@@ -208,17 +325,25 @@ impl XCache {
         leaf.0 < self.region_leaves
     }
 
-    /// Installs a sub-model that the server sent, after checking every entry.
-    pub(super) fn install_sub_model(
-        &self,
-        model: &CachedModel,
-        sent: &SentSubModel<'_>,
-    ) -> Result<(), XStoreError> {
-        let count = model.top().sub_model_count();
-        let Some(index) = u32::try_from(sent.index).ok().filter(|index| *index < count) else {
-            let expected = format!("below {count}");
-            return Err(DecodeError::new("a sub-model's number", 0, expected, sent.index.to_string()).into());
+    /// Leaves that the region holds, in use or not.
+    pub(super) fn region_leaves(&self) -> u32 {
+        self.region_leaves
+    }
+
+    /// Installs what the server sent of a model, after checking every number in it.
+    pub(super) fn install_part(&self, model: &CachedModel, sent: &SentModel<'_>) -> Result<(), XStoreError> {
+        let is_complete = match sent {
+            SentModel::SubModel(sent) => self.install_sub_model(&model.newest, sent)?,
+            SentModel::Branch(sent) => install_branch(&model.newest, sent)?,
         };
+        if model.before.is_some() && (is_complete || model.count_installed() >= UNUSED_MAX) {
+            self.forget_before(model);
+        }
+        Ok(())
+    }
+
+    fn install_sub_model(&self, model: &Generation, sent: &SentSubModel<'_>) -> Result<bool, XStoreError> {
+        check_number(model, "a sub-model's number", sent.number)?;
         let entries: Vec<u64> = sent.entries.iter().collect();
         let foreign = entries.iter().map(|word| TableEntry(*word)).find(|entry| !self.is_leaf(entry.leaf()));
         if let Some(entry) = foreign {
@@ -226,150 +351,78 @@ impl XCache {
             return Err(DecodeError::new("a table entry", 0, expected, entry.leaf().to_string()).into());
         }
         #[cfg(injected)]
-        if injected::STALE_MODEL_KEPT.is_injected() && !model.place(index).is_nowhere() {
-            return Ok(());
+        if injected::STALE_MODEL_KEPT.is_injected() && model.has(sent.number) {
+            return Ok(false);
         }
-        if sent.record.leaf_count > 0
-            && model.newest.put(index, &sent.record, &entries) == Some(u64::from(count))
-            && model.before.is_some()
-        {
-            self.forget_before(model);
-        }
-        Ok(())
+        Ok(sent.record.leaf_count > 0 && model.put(sent.number, &sent.record, &entries))
     }
 }
 
-impl Generation {
-    /// A generation of a region with so many `leaves`; `None` if there is no memory for its sub-models.
-    fn new(number: u64, top: TopModel, leaves: u64) -> Option<Self> {
-        Some(Self {
-            number,
-            own_lines: OwnLines::new(top.sub_model_count())?,
-            places: (0..top.sub_model_count()).map(|_| AtomicU32::new(0)).collect(),
-            top,
-            arena: Arena::new((LINES_PER_LEAF_MAX * leaves) as usize),
-            filled: Mutex::default(),
-        })
+/// Installs a branch: its children are numbers of this model, its boundaries ascend.
+fn install_branch(model: &Generation, sent: &SentBranch<'_>) -> Result<bool, XStoreError> {
+    check_number(model, "a branch's number", sent.number)?;
+    for child in sent.children() {
+        check_number(model, "a branch's child", child)?;
     }
-
-    /// The place of sub-model `index`; by default nowhere, if it was not fetched.
-    #[inline(always)]
-    fn place(&self, index: u32) -> Place {
-        if self.own_lines.is_taken(index) { Place::own_line_of(index) } else { self.place_in_lines(index) }
-    }
-
-    /// [`Generation::place`] of a sub-model that is not in its own line.
-    #[inline(always)]
-    fn place_in_lines(&self, index: u32) -> Place {
-        // Acquire: a block is read after it was written. Partner: the Release store in `put`.
-        Place(self.places[index as usize].load(Ordering::Acquire))
-    }
-
-    /// The sub-model in a place of this generation, or another one that was put there since; `None` if that
-    /// is nowhere.
-    #[inline(always)]
-    fn at(&self, place: Place) -> Option<CachedSubModel<'_>> {
-        if place.is_nowhere() {
-            None
-        } else if place.is_own_line() {
-            Some(CachedSubModel::in_line(self.own_lines.line(place.number())))
-        } else {
-            CachedSubModel::in_lines(self.arena.words_from(place.number()))
+    let mut before = None;
+    for boundary in sent.boundaries.iter() {
+        if before.is_some_and(|before| boundary <= before) {
+            let (expected, got) = (format!("more than {before:?}"), boundary.to_string());
+            return Err(DecodeError::new("a branch's boundary", 0, expected, got).into());
         }
+        before = Some(boundary);
     }
+    Ok(model.put_branch(sent))
+}
 
-    /// Sub-model `index`, if it was fetched.
-    #[inline(always)]
-    pub(super) fn sub_model(&self, index: u32) -> Option<CachedSubModel<'_>> {
-        self.at(self.place(index))
+fn check_number(model: &Generation, what: &'static str, number: u32) -> Result<(), XStoreError> {
+    let most = model.numbers_max();
+    if u64::from(number) < most {
+        return Ok(());
     }
-
-    /// Asks for the block in a place of this generation, which is somewhere.
-    #[inline(always)]
-    fn prefetch(&self, place: Place) {
-        if place.is_own_line() {
-            return prefetch_lines::<1>(&self.own_lines.line(place.number())[0]);
-        }
-        let view: &[AtomicU64; VIEW_WORDS] = self.arena.view(place.number());
-        prefetch_lines::<ASKED_LINES>(&view[0]);
-        if place.is_long() {
-            prefetch_lines::<{ LONG_ASKED_LINES - ASKED_LINES }>(&view[ASKED_LINES * WORDS_PER_LINE]);
-        }
-    }
-
-    /// The likeliest leaf of `key`, by the sub-model in a place of this generation, which is its own.
-    #[inline(always)]
-    fn likeliest(&self, place: Place, key: u64) -> LeafNumber {
-        let Some(widest) = Widest::if_known() else { return self.likeliest_of_many(place, key) };
-        if place.is_own_line() {
-            return likeliest_in_line(self.own_lines.line(place.number()), key, widest);
-        }
-        let at_once = likeliest_at_once(self.arena.view(place.number()), key, widest);
-        if let Some(leaf) = at_once { leaf } else { self.likeliest_of_many(place, key) }
-    }
-
-    #[inline(never)]
-    fn likeliest_of_many(&self, place: Place, key: u64) -> LeafNumber {
-        self.at(place).map_or(LeafNumber::NONE, |sub_model| sub_model.likeliest(key))
-    }
-
-    /// What was fetched.
-    fn filled(&self) -> Filled {
-        *self.filled.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Puts a sub-model into its place. Returns how many have been fetched if this one had not.
-    fn put(&self, index: u32, record: &SubModelRecord, entries: &[u64]) -> Option<u64> {
-        let mut filled = self.filled.lock().unwrap_or_else(PoisonError::into_inner);
-        let old = self.place(index);
-        let old_leaves = self.at(old).map(|sub_model| sub_model.leaf_count());
-        let was_own_line = old.is_own_line();
-        let block = block_of(record, entries);
-        match &block {
-            Block::Line(words) => self.own_lines.put(index, words),
-            Block::Lines(words) => {
-                // Too large for the arena: the sub-model stays as it was; unfetched, its keys are the
-                // server's to look up.
-                let line = self.arena.put(record.leaf_count, words)?;
-                let place = Place::of_block(line, record.leaf_count);
-                // Release: the block was written before it is named. Partner: the Acquire load in
-                // `place_in_lines`.
-                self.places[index as usize].store(place.0, Ordering::Release);
-                self.own_lines.leave(index);
-            }
-        }
-        filled.in_own_lines += u64::from(matches!(block, Block::Line(_)));
-        filled.in_own_lines -= u64::from(was_own_line);
-        let Some(old_leaves) = old_leaves else {
-            filled.sub_models += 1;
-            return Some(filled.sub_models);
-        };
-        if !was_own_line {
-            self.arena.free(old.number(), old_leaves);
-        }
-        None
-    }
+    Err(DecodeError::new(what, 0, format!("below {most}"), number.to_string()).into())
 }
 
 impl CachedModel {
+    fn new(newest: Arc<Generation>, before: Option<Arc<Generation>>) -> Self {
+        Self { newest, before, installed_unused: AtomicU32::new(0) }
+    }
+
+    /// Counts a part that was installed. Returns how many were since the generation before was used.
+    fn count_installed(&self) -> u32 {
+        // Relaxed, as below: the count says when memory may go, and nothing else.
+        self.installed_unused.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Notes that a key of this page has to be routed by the generation before. Not of pages below branches:
+    /// where the newest has cut, leaves are others, and the generation before knows little.
+    fn note_before_used(&self, page: PageNumber) {
+        if page.branch().is_none() && self.before.is_some() {
+            self.installed_unused.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// What it holds.
     fn stats(&self) -> CacheStats {
+        let Filled { of_top, sub_models, .. } = self.newest.filled();
+        let missing = self.newest.numbers_with_keys.saturating_sub(of_top);
         let mut stats = CacheStats {
             generation: self.generation(),
-            sub_models: u64::from(self.top().sub_model_count()),
-            sub_models_filled: self.newest.filled().sub_models,
+            sub_models: sub_models + missing,
+            sub_models_filled: sub_models,
             ..CacheStats::default()
         };
-        for generation in std::iter::once(&self.newest).chain(&self.before) {
+        for generation in self.generations() {
             let index_bytes = size_of_val(&*generation.places) + generation.own_lines.index_bytes();
-            let top_bytes = 8 * generation.top.to_words().len() + index_bytes;
-            let Filled { sub_models, in_own_lines } = generation.filled();
+            let top_bytes = generation.top.heap_bytes() + index_bytes;
+            let Filled { sub_models, in_lines, in_own_lines, branches, .. } = generation.filled();
             let [record_words, long_record_words] = RECORD_WORDS;
-            let record_bytes =
-                8 * (in_own_lines * record_words + (sub_models - in_own_lines) * long_record_words);
-            stats.model_bytes += top_bytes as u64 + record_bytes;
+            let record_bytes = 8 * (in_lines * record_words + (sub_models - in_lines) * long_record_words);
+            let branch_bytes = branches * (BlockKind::Branch.lines() * LINE_BYTES) as u64;
+            stats.model_bytes += top_bytes as u64 + record_bytes + branch_bytes;
             let lines = in_own_lines + generation.arena.live_lines() as u64;
-            stats.table_bytes += (lines * LINE_BYTES as u64).saturating_sub(record_bytes);
+            stats.table_bytes += (lines * LINE_BYTES as u64).saturating_sub(record_bytes + branch_bytes);
+            stats.memory_bytes += generation.memory_bytes();
         }
         stats
     }
@@ -383,18 +436,33 @@ impl CachedModel {
         &self.newest.top
     }
 
-    /// The place of sub-model `index`; by default nowhere, if it was not fetched.
+    /// The place of one of the top model's numbers; by default nowhere, if it was not fetched.
     #[inline(always)]
-    pub(super) fn place(&self, index: u32) -> Place {
-        self.newest.place(index)
+    pub(super) fn place(&self, number: u32) -> Place {
+        self.newest.place(number)
+    }
+
+    /// Where the sub-model of `key` is, below the top model too; nowhere if it was not fetched.
+    pub(super) fn locate(&self, key: u64) -> Located {
+        self.newest.locate(key)
     }
 
     /// Where the generation before has the sub-model of `key`; by default nowhere.
     #[cold]
     pub(super) fn place_before(&self, key: u64) -> Place {
-        self.before
-            .as_ref()
-            .map_or(Place::default(), |before| before.place(before.top.dispatch(key)).before())
+        self.before.as_ref().map_or(Place::default(), |before| before.locate(key).place.before())
+    }
+
+    /// [`CachedModel::locate`] and its page. If it was not fetched, that is counted, and the place is that of
+    /// the generation before.
+    pub(super) fn locate_or_before(&self, key: u64, refreshes: &mut Refreshes) -> (Place, PageNumber) {
+        let Located { mut place, page, .. } = self.locate(key);
+        if place.is_nowhere() {
+            place = self.place_before(key);
+            self.note_before_used(page);
+            refreshes.count_unfetched(self, page, key);
+        }
+        (place, page)
     }
 
     /// Asks for a sub-model's block.
@@ -418,7 +486,10 @@ impl CachedModel {
     /// fetched of the newest generation.
     #[inline(always)]
     pub(super) fn likeliest_now(&self, key: u64) -> LeafNumber {
-        let place = self.place(self.top().dispatch(key));
+        let mut place = self.place(self.top().dispatch(key));
+        if !place.is_sub_model() {
+            place = self.locate(key).place;
+        }
         if place.is_nowhere() {
             return LeafNumber::NONE;
         }
@@ -436,11 +507,10 @@ impl CachedModel {
             return likeliest_in_line(own_lines.line(sub_model), key, widest);
         }
         let place = self.newest.place_in_lines(sub_model);
-        if place.is_nowhere() || place.is_long() {
+        if !place.is_sub_model() || !place.is_of_few_lines() {
             return LeafNumber::NONE;
         }
-        self.newest.prefetch(place);
-        likeliest_of_few(self.newest.arena.view(place.number()), key, widest).unwrap_or(LeafNumber::NONE)
+        self.newest.likeliest_of_few(place, key, widest)
     }
 
     /// The likeliest leaf of `key`, by the sub-model in a place, which is its own; [`LeafNumber::NONE`] if
@@ -456,6 +526,11 @@ impl CachedModel {
         before.map_or(LeafNumber::NONE, |before| before.likeliest(place, key))
     }
 
+    /// True if the newest generation drives something out for whatever comes in.
+    pub(super) fn is_full(&self) -> bool {
+        self.newest.is_full()
+    }
+
     /// True if `generation`, one of this model's, is the newest.
     pub(super) fn is_newest(&self, generation: &Generation) -> bool {
         generation.number == self.newest.number
@@ -463,60 +538,10 @@ impl CachedModel {
 
     /// The generations that route keys, the newest first.
     pub(super) fn generations(&self) -> impl Iterator<Item = &Generation> {
-        std::iter::once(&self.newest).chain(&self.before).map(|generation| &**generation)
-    }
-}
-
-impl Place {
-    /// A place in the generation before.
-    const BEFORE: u32 = 1 << 31;
-    /// A block of more lines than [`ASKED_LINES`].
-    const LONG: u32 = 1 << 30;
-    /// A sub-model's own line.
-    const OWN_LINE: u32 = 1 << 29;
-    /// Sub-models that places can name.
-    const SUB_MODELS_MAX: u32 = Self::OWN_LINE;
-
-    fn of_block(line: u32, leaves: u32) -> Self {
-        const { assert!(LINES_MAX <= Self::OWN_LINE as usize, "a place names any line") };
-        Self(if block_lines(leaves) > ASKED_LINES { line | Self::LONG } else { line })
+        self.shared().map(|generation| &**generation)
     }
 
-    #[inline(always)]
-    fn own_line_of(sub_model: u32) -> Self {
-        Self(sub_model | Self::OWN_LINE)
-    }
-
-    /// The same place, of the generation before; by default nowhere.
-    fn before(self) -> Self {
-        if self == Self::default() { self } else { Self(self.0 | Self::BEFORE) }
-    }
-
-    /// The block's first line, or the number of the sub-model whose own line it is.
-    #[inline(always)]
-    fn number(self) -> u32 {
-        self.0 & (Self::OWN_LINE - 1)
-    }
-
-    #[inline(always)]
-    fn is_own_line(self) -> bool {
-        self.0 & Self::OWN_LINE != 0
-    }
-
-    #[inline(always)]
-    fn is_long(self) -> bool {
-        self.0 & Self::LONG != 0
-    }
-
-    /// True if it is somewhere, and in the newest generation.
-    #[inline(always)]
-    fn is_newest(self) -> bool {
-        self.0.wrapping_sub(1) < Self::BEFORE - 1
-    }
-
-    /// True if nothing was fetched there.
-    #[inline(always)]
-    pub(super) fn is_nowhere(self) -> bool {
-        self == Self::default()
+    fn shared(&self) -> impl Iterator<Item = &Arc<Generation>> {
+        std::iter::once(&self.newest).chain(&self.before)
     }
 }

@@ -39,7 +39,7 @@ impl<Q: QueuePair> Engine<Q> for XParts {
         writes: Writes<'_>,
         outcomes: &mut Vec<WriteOutcome>,
     ) -> Result<(), EngineError> {
-        Ok(XParts::write(self, queues, writes.operation, writes.iter(), outcomes)?)
+        Ok(XParts::write(self, queues, writes, outcomes)?)
     }
 
     fn prefill(&mut self, queues: &mut [Q]) -> Result<(), EngineError> {

@@ -129,8 +129,8 @@ impl XClient {
     #[cold]
     fn leaf_before(&mut self, key: u64) -> LeafNumber {
         let Some(model) = self.model.as_deref() else { return LeafNumber::NONE };
-        self.refreshes.count_unfetched(model, model.top().dispatch(key));
-        model.likeliest(model.place_before(key), key)
+        let (place, _) = model.locate_or_before(key, &mut self.refreshes);
+        model.likeliest(place, key)
     }
 
     /// The server searches: a batch of one.

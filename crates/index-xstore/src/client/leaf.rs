@@ -6,6 +6,7 @@
 use farsight_base::words::{SharedLine, Widest};
 use farsight_base::{LeafNumber, Line, RegionId, RemoteAddress};
 use farsight_fabric::filter::{Filter, Filtered};
+use farsight_fabric::mapped::{Mapped as _, lines_in_place, read_alone, read_part};
 use farsight_fabric::{FabricError, QueuePair, ReadMode, Slot};
 use farsight_index::ConsistentLeaf;
 use farsight_layout::{
@@ -220,9 +221,12 @@ impl LeafReader {
         }
         let value: &mut [u8; SHORT_VALUE_BYTES] = value.try_into().expect("a value is of the table's size");
         let line = u64::from(leaf.0) * SHORT_LEAF_LINES as u64;
-        let lines = queue.lines_in_place::<SHORT_LEAF_LINES>(region, line)?;
+        let mapped = queue.mapped()?;
+        mapped.begin().ok()?;
+        let lines = lines_in_place::<SHORT_LEAF_LINES>(mapped, region, line)?;
         let found = find_short(lines, key, widest)?;
-        queue.count_read_in_place(SHORT_LEAF_LINES);
+        mapped.end().ok()?;
+        mapped.count_reads(1, SHORT_LEAF_LINES as u64, 1);
         *value = found.value.to_le_bytes();
         Some(found.version)
     }
@@ -267,7 +271,7 @@ impl LeafReader {
                 self.accept(lines, hit, value)
             }
         };
-        let kept = queue.read_part::<LINES, KEY_LINES, 1, _, _>(region, self.line(leaf), choose, keep)?;
+        let kept = read_part::<LINES, KEY_LINES, 1, _, _>(queue, region, self.line(leaf), choose, keep)?;
         Ok(kept.map_or(missed, Looked::accepted))
     }
 
@@ -281,11 +285,11 @@ impl LeafReader {
         value: &mut [u8],
     ) -> Result<Looked, FabricError> {
         let mut key_lines = [Line::ZERO; KEY_LINES];
-        queue.read_alone(self.address(region, leaf), &mut key_lines, ReadMode::Stamped)?;
+        read_alone(queue, self.address(region, leaf), &mut key_lines, ReadMode::Stamped)?;
         let Some(hit) = find(&key_lines, key) else { return Ok(look_again(&key_lines, key)) };
         let mut lines = [Line::ZERO; VALUE_LINES_MAX];
         let lines = &mut lines[..self.lines_per_value()];
-        queue.read_alone(self.value_address(region, leaf, hit), lines, ReadMode::Stamped)?;
+        read_alone(queue, self.value_address(region, leaf, hit), lines, ReadMode::Stamped)?;
         Ok(Looked::accepted(self.accept(lines, hit, value)))
     }
 

@@ -15,10 +15,12 @@ use farsight_base::{LeafNumber, Line};
 use farsight_fabric::QueuePair;
 use farsight_fabric::ReadMode;
 use farsight_fabric::lane::{Lane, LaneSlot};
-use farsight_index::{Answers, Counters};
-use farsight_protocol::{PairsReader, Reply, Request, SubModelsReader};
+use farsight_index::{Answers, Counters, Kept};
+use farsight_layout::{VALUE_BYTES_MAX, VALUE_LINES_MAX};
+use farsight_protocol::{ModelReader, PairsReader, Reply, Request};
 
 use super::cache::{CachedModel, XCache};
+use super::fill::are_of_one_generation;
 use super::leaf::{self, Hit, KEY_LINES, Search};
 use super::refresh::Refreshes;
 use super::{BATCH, READS_MAX, XClient, XStoreError};
@@ -56,8 +58,12 @@ struct Shared<'a> {
     model: Option<&'a CachedModel>,
     counters: RefCell<&'a mut Counters>,
     refreshes: RefCell<&'a mut Refreshes>,
+    frames: &'a Kept<Frames>,
     newer_generation: RefCell<u64>,
 }
+
+/// The frames of a call: a request, and room for its reply.
+pub(super) type Frames = (Vec<u8>, Vec<u8>);
 
 impl XClient {
     /// Looks up `keys[index]` for each of `slow_path`, side by side.
@@ -73,18 +79,20 @@ impl XClient {
         if let Some(model) = &model {
             self.refreshes.follow(model);
         }
-        let shared = Shared::new(&self.cache, model.as_deref(), &mut self.counters, &mut self.refreshes);
+        let model = model.as_deref();
+        let shared = Shared::new(&self.cache, model, &mut self.counters, &mut self.refreshes, &self.frames);
         let answers = RefCell::new(answers);
         let failure = RefCell::new(None);
         let lane = Lane::new(queue);
-        lane.run(BATCH, slow_path, |slot, &(index, start)| {
+        lane.run(&mut self.lane_memory, BATCH, slow_path, |slot, &(index, start)| {
             let (shared, answers, failure) = (&shared, &answers, &failure);
             async move {
-                let mut value = vec![0; shared.cache.reader().value_bytes()];
-                match shared.lookup(&slot, keys[index], start, &mut value).await {
+                let mut value = [0; VALUE_BYTES_MAX];
+                let value = &mut value[..shared.cache.reader().value_bytes()];
+                match shared.lookup(&slot, keys[index], start, value).await {
                     Ok(version) => {
                         let mut answers = answers.borrow_mut();
-                        answers.value_mut(first + index).copy_from_slice(&value);
+                        answers.value_mut(first + index).copy_from_slice(value);
                         answers.set_version(first + index, version);
                     }
                     Err(error) => *failure.borrow_mut() = Some(error),
@@ -124,7 +132,8 @@ impl XClient {
         if let Some(model) = &model {
             self.refreshes.follow(model);
         }
-        let shared = Shared::new(&self.cache, model.as_deref(), &mut self.counters, &mut self.refreshes);
+        let model = model.as_deref();
+        let shared = Shared::new(&self.cache, model, &mut self.counters, &mut self.refreshes, &self.frames);
         let lane = Lane::new(queue);
         let version = lane.block_on(async |slot| shared.lookup(&slot, key, start, value).await)??;
         let newer = *shared.newer_generation.borrow();
@@ -139,12 +148,14 @@ impl<'a> Shared<'a> {
         model: Option<&'a CachedModel>,
         counters: &'a mut Counters,
         refreshes: &'a mut Refreshes,
+        frames: &'a Kept<Frames>,
     ) -> Self {
         Self {
             cache,
             model,
             counters: RefCell::new(counters),
             refreshes: RefCell::new(refreshes),
+            frames,
             newer_generation: RefCell::new(0),
         }
     }
@@ -159,6 +170,9 @@ impl<'a> Shared<'a> {
     ) -> Result<u64, XStoreError> {
         let route = self.model.and_then(|model| model.route(key));
         let Some(route) = route else {
+            if let Some(model) = self.model {
+                self.refreshes.borrow_mut().count_nowhere(model, key);
+            }
             return self.fall_back(slot, key, value).await;
         };
         let mut candidate = route.last;
@@ -229,16 +243,17 @@ impl<'a> Shared<'a> {
         value: &mut [u8],
     ) -> Result<Option<u64>, XStoreError> {
         let reader = self.cache.reader();
-        let mut lines = vec![Line::ZERO; reader.lines_per_value()];
+        let mut lines = [Line::ZERO; VALUE_LINES_MAX];
+        let lines = &mut lines[..reader.lines_per_value()];
         let from = reader.value_address(self.cache.region(), leaf, hit);
-        slot.read(from, &mut lines, ReadMode::Stamped).await?;
-        Ok(reader.accept(&lines, hit, value).ok())
+        slot.read(from, lines, ReadMode::Stamped).await?;
+        Ok(reader.accept(lines, hit, value).ok())
     }
 
     /// After a walk: the key's sub-model is older than a split.
     fn note_walk(&self, walked: bool, key: u64) {
         if let Some(model) = self.model.filter(|_| walked) {
-            self.refreshes.borrow_mut().count_walk(model.top().dispatch(key));
+            self.refreshes.borrow_mut().count_walk(model, key);
         }
     }
 
@@ -251,26 +266,28 @@ impl<'a> Shared<'a> {
     ) -> Result<u64, XStoreError> {
         self.counters.borrow_mut().fallbacks += 1;
         let generation = self.model.map_or(0, CachedModel::generation);
-        let mut request = Vec::new();
-        Request::lookup(&mut request, self.cache.table().id, key, generation);
-        let mut reply = Vec::new();
-        slot.call(&request, &mut reply).await?;
-        let reply = Reply::decode(&reply)??;
+        let known = self.model.map_or(u32::MAX, |model| model.locate(key).known());
+        let mut frames = self.frames.lend();
+        let (request, reply) = &mut *frames;
+        Request::lookup(request, self.cache.table().id, key, generation, known);
+        slot.call(request, reply).await?;
+        let reply = Reply::decode(reply)??;
         let mut values = PairsReader::new(reply.words()?, value.len());
         let (version, found) = values.value()?;
         value.copy_from_slice(found);
-        self.install(reply.argument, SubModelsReader::new(values.rest()))?;
+        self.install(reply.argument, ModelReader::new(values.rest()))?;
         Ok(version)
     }
 
     /// Installs sub-models sent for `generation`, or remembers that there is a newer one.
-    fn install(&self, generation: u64, mut sent: SubModelsReader<'_>) -> Result<(), XStoreError> {
-        let Some(model) = self.model.filter(|model| model.generation() == generation) else {
+    fn install(&self, generation: u64, mut sent: ModelReader<'_>) -> Result<(), XStoreError> {
+        let is_of = |model: &&CachedModel| are_of_one_generation(generation, model.generation());
+        let Some(model) = self.model.filter(is_of) else {
             *self.newer_generation.borrow_mut() = generation;
             return Ok(());
         };
-        while let Some(sub_model) = sent.sub_model()? {
-            self.cache.install_sub_model(model, &sub_model)?;
+        while let Some(part) = sent.read()? {
+            self.cache.install_part(model, &part)?;
             self.counters.borrow_mut().sub_models_fetched += 1;
         }
         Ok(())

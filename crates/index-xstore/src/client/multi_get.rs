@@ -9,7 +9,7 @@
 
 use farsight_base::words::{SharedLine, Widest};
 use farsight_base::{LeafNumber, Line};
-use farsight_fabric::chained::{CHAINS_MAX, Chains};
+use farsight_fabric::chained::{CHAINS_MAX, Chains, read_chained};
 use farsight_fabric::{FabricError, QueuePair};
 use farsight_index::Answers;
 use farsight_protocol::{PairsReader, Request};
@@ -30,6 +30,7 @@ pub(super) struct Scratch {
     hits: [Hit; BATCH],
     pub(super) slow_path: Vec<(usize, Start)>,
     pub(super) leaf_lines: Vec<Line>,
+    pub(super) sibling_lines: Vec<Line>,
 }
 
 impl Scratch {
@@ -39,6 +40,7 @@ impl Scratch {
             hits: [NO_HIT; BATCH],
             slow_path: Vec::with_capacity(BATCH),
             leaf_lines: vec![Line::ZERO; reader.leaf_lines()],
+            sibling_lines: vec![Line::ZERO; reader.leaf_lines()],
         }
     }
 }
@@ -63,11 +65,9 @@ impl<'a> Predicted<'a> {
     pub(super) fn new(model: &'a CachedModel, keys: &[u64], refreshes: &mut Refreshes) -> Self {
         let mut places = [Place::default(); BATCH];
         for (place, key) in places.iter_mut().zip(keys) {
-            let sub_model = model.top().dispatch(*key);
-            *place = model.place(sub_model);
-            if place.is_nowhere() {
-                refreshes.count_unfetched(model, sub_model);
-                *place = model.place_before(*key);
+            *place = model.place(model.top().dispatch(*key));
+            if !place.is_sub_model() {
+                (*place, _) = model.locate_or_before(*key, refreshes);
             }
             model.prefetch(*place);
         }
@@ -317,7 +317,7 @@ impl XClient {
         let region = self.cache.region();
         let mut steps = self.scratch.steps(self.cache.reader(), keys, into, locate);
         with_value_lines!(self.cache.reader(), VALUE_LINES => {
-            queue.read_chained::<KEY_LINES, VALUE_LINES>(region, keys.len(), &mut steps)
+            read_chained::<KEY_LINES, VALUE_LINES>(queue, region, keys.len(), &mut steps)
         })
     }
 
@@ -332,7 +332,7 @@ impl XClient {
             candidates[index] = match start {
                 Start::Right(next) if self.cache.is_leaf(next) => {
                     self.counters.sibling_steps += 1;
-                    self.refreshes.count_walk(model.top().dispatch(keys[index]));
+                    self.refreshes.count_walk(model, keys[index]);
                     next
                 }
                 Start::Left => {

@@ -17,14 +17,30 @@ pub(super) struct OwnLines {
     /// A bit for each line. Few enough words to stay in a processor's first cache, so that a sub-model that
     /// has its words elsewhere does not cost a look at its own line.
     taken: Box<[AtomicU64]>,
+    are_there: bool,
 }
 
 impl OwnLines {
     /// Lines for so many sub-models, none of them taken; `None` if there is no memory for them.
     pub(super) fn new(sub_models: u32) -> Option<Self> {
-        let lines = ZeroedLines::new(sub_models as usize)?;
+        Self::with_lines(sub_models, sub_models as usize)
+    }
+
+    /// No lines for so many sub-models, where a budget has no room for all of them.
+    pub(super) fn none(sub_models: u32) -> Option<Self> {
+        // One that is never taken, so that no look at a line has to ask whether there are any.
+        Self::with_lines(sub_models, 1).map(|lines| Self { are_there: false, ..lines })
+    }
+
+    fn with_lines(sub_models: u32, lines: usize) -> Option<Self> {
+        let lines = ZeroedLines::new(lines)?;
         let taken = (0..sub_models.div_ceil(u64::BITS)).map(|_| AtomicU64::new(0)).collect();
-        Some(Self { lines, taken })
+        Some(Self { lines, taken, are_there: true })
+    }
+
+    /// True if each sub-model has a line.
+    pub(super) fn are_there(&self) -> bool {
+        self.are_there
     }
 
     /// True if the sub-model of this number is in its own line.
@@ -69,6 +85,11 @@ impl OwnLines {
     /// Bytes beside the lines.
     pub(super) fn index_bytes(&self) -> usize {
         size_of_val(&*self.taken)
+    }
+
+    /// Bytes of memory that lines and index take.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.lines.touched_bytes() + self.index_bytes() as u64
     }
 }
 

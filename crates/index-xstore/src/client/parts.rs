@@ -20,6 +20,7 @@ use farsight_index::{Access, Answers, Counters, Pairs, ScanRequest};
 
 use super::scan::Group;
 use super::{XCache, XClient, XStoreError};
+use writes::Share;
 
 /// One session's engine for a table of several parts, with a queue pair to each of them.
 pub struct XParts {
@@ -47,6 +48,8 @@ struct Part {
     scanned: usize,
     group: Option<Group>,
     pairs: Pairs,
+    /// Its share of a batch of writes.
+    share: Share,
 }
 
 impl Part {
@@ -61,6 +64,7 @@ impl Part {
             scanned: 0,
             group: None,
             pairs: Pairs::default(),
+            share: Share::default(),
         }
     }
 }

@@ -10,23 +10,25 @@
 //! Protocol, that of renting until the rent paid is the price. An operation whose prediction was out of date
 //! costs something: a GET another READ, a write a descent by the server. The session counts such *misses* for
 //! each *page* of neighbouring sub-models. When a page's misses have cost what fetching it costs, the session
-//! requests it, though not more often than its retraining can have changed it. Of sub-models that a GET had
-//! to walk from, it requests one now and then by itself: the more it is used the sooner it is its turn. The
-//! top model is fetched, and waited for, after a number of writes without one; GETs without a model bring it
-//! along.
+//! requests it, though not more often than its retraining can have changed it. A key whose sub-model is
+//! nowhere costs a call by itself: its page is due at once. Of keys that a GET had to walk for, the session
+//! requests one sub-model now and then: the more it is used the sooner it is its turn. The top model is
+//! fetched, and waited for, after a number of writes without one; GETs without a model bring it along.
+//!
+//! A key names what is requested, never a number. A sub-model that has outgrown its bound is a branch by now,
+//! and the reply brings the way down.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
 use farsight_fabric::{QueuePair, Slot};
-use farsight_protocol::{Reply, Request, SubModelsReader};
+use farsight_protocol::{ModelReader, Reply, Request, SubModelsWanted};
 
-use super::cache::CachedModel;
-use super::scan::SCAN_SLOTS;
+use super::cache::{CachedModel, PageNumber};
+use super::fill::are_of_one_generation;
 use super::{Access, BATCH, XClient, XStoreError};
 
-/// Sub-models of a page: some 7 kB, which a session copies out of the ring in a fraction of a batch's time.
-const PAGE_SUB_MODELS: u32 = 32;
 /// Misses that a page may cost before it is fetched: the server sends a page in about the time of so many
 /// descents.
 const PAGE_MISSES: u16 = 25;
@@ -34,14 +36,14 @@ const PAGE_MISSES: u16 = 25;
 const PAGE_INTERVAL: Duration = Duration::from_millis(100);
 /// Least time between two requests for a single sub-model.
 const SINGLE_INTERVAL: Duration = Duration::from_millis(1);
-/// Sub-models installed by one operation: about a microsecond's work. A page is through after four batches of
-/// GETs.
+/// Sub-models installed by one operation: about a microsecond's work. A page is through after a few batches
+/// of GETs.
 const INSTALLED_TOGETHER: u32 = 8;
 /// Writes without a model before it is fetched: a session that writes little never needs it.
 const MODEL_MISSES: u32 = 1024;
 /// The slot of the request: the last, which no batch of GETs and no group of scans uses.
 pub(super) const fn request_slot<Q: QueuePair>() -> Slot {
-    assert!(SCAN_SLOTS > BATCH && Q::SLOTS > SCAN_SLOTS, "a slot behind those of batches and scans");
+    assert!(Q::SLOTS > BATCH, "a slot behind those of batches");
     Q::SLOTS - 1
 }
 
@@ -52,17 +54,9 @@ struct Page {
     asked_at: Option<MonotonicNs>,
 }
 
-/// A run of neighbouring sub-models.
-#[derive(Clone, Copy)]
-struct Wanted {
-    first: u32,
-    count: u32,
-}
-
 /// A request under way, or its reply.
 #[derive(Clone, Copy)]
-struct Asked {
-    wanted: Wanted,
+struct Refresh {
     generation: u64,
     /// The reply is there, and so much of it has been installed; `None`: it is awaited.
     installed: Option<Installed>,
@@ -71,24 +65,21 @@ struct Asked {
 /// What was installed of a reply.
 #[derive(Clone, Copy, Default)]
 struct Installed {
-    sub_models: u32,
     words: usize,
 }
 
 /// What a session knows of its model's age.
 #[derive(Default)]
 pub(super) struct Refreshes {
-    /// The pages of this generation.
+    /// The pages of this generation that had misses.
     generation: u64,
-    pages: Vec<Page>,
-    /// A page whose misses have reached the price.
-    due: Option<u32>,
-    /// The rest of a page that did not fit into one reply.
-    rest: Option<Wanted>,
-    /// A sub-model that a GET walked from.
-    walked: Option<u32>,
+    pages: HashMap<PageNumber, Page>,
+    /// A key of a page whose misses have reached the price.
+    due: Option<(PageNumber, u64)>,
+    /// A key that a GET walked for.
+    walked: Option<u64>,
     single_at: Option<MonotonicNs>,
-    asked: Option<Asked>,
+    asked: Option<Refresh>,
     reply: Vec<u8>,
     /// Writes without a model.
     unrouted: u32,
@@ -103,47 +94,55 @@ impl Refreshes {
         if self.generation == model.generation() {
             return;
         }
-        let pages = model.top().sub_model_count().div_ceil(PAGE_SUB_MODELS) as usize;
-        // The rest of a reply goes with the generation that it is of.
+        // The rest of a reply goes with the generation that it is of. The map's room stays.
         let asked = self.asked.take().filter(|asked| asked.installed.is_none());
-        *self = Self {
-            generation: model.generation(),
-            pages: vec![Page::default(); pages],
-            asked,
-            ..Self::default()
-        };
+        let mut pages = std::mem::take(&mut self.pages);
+        pages.clear();
+        *self = Self { generation: model.generation(), pages, asked, ..Self::default() };
     }
 
-    /// Counts an operation that was sent wrong by `sub_model`, or for want of it.
+    /// Counts an operation on `key` that was sent wrong by a sub-model of this page, or for want of it.
     #[inline]
-    pub(super) fn count_miss(&mut self, sub_model: u32) {
-        let index = sub_model / PAGE_SUB_MODELS;
-        if let Some(page) = self.pages.get_mut(index as usize) {
-            page.misses += 1;
-            if page.misses >= PAGE_MISSES {
-                page.misses = 0;
-                self.due = Some(index);
-            }
+    pub(super) fn count_miss(&mut self, page: PageNumber, key: u64) {
+        self.count_misses(page, key, 1);
+    }
+
+    fn count_misses(&mut self, number: PageNumber, key: u64, misses: u16) {
+        let page = self.pages.entry(number).or_default();
+        page.misses += misses;
+        if page.misses >= PAGE_MISSES {
+            page.misses = 0;
+            self.due = Some((number, key));
         }
     }
 
-    /// Counts an operation for which `sub_model` was not there.
+    /// Counts an operation for which the sub-model of `key` was not there.
     #[cold]
-    pub(super) fn count_unfetched(&mut self, model: &CachedModel, sub_model: u32) {
+    pub(super) fn count_unfetched(&mut self, model: &CachedModel, page: PageNumber, key: u64) {
         self.follow(model);
-        self.count_miss(sub_model);
+        self.count_miss(page, key);
     }
 
-    /// Counts a GET that had to walk from a leaf that `sub_model` named.
-    pub(super) fn count_walk(&mut self, sub_model: u32) {
-        self.walked = Some(sub_model);
-        self.count_miss(sub_model);
+    /// Counts a GET for which no generation had a sub-model.
+    #[cold]
+    pub(super) fn count_nowhere(&mut self, model: &CachedModel, key: u64) {
+        self.follow(model);
+        // The server's answer brings the sub-model. Its neighbours are worth their room if that costs no
+        // other.
+        let misses = if model.is_full() { 1 } else { PAGE_MISSES };
+        self.count_misses(model.locate(key).page, key, misses);
+    }
+
+    /// Counts a GET that had to walk from the leaf predicted.
+    pub(super) fn count_walk(&mut self, model: &CachedModel, key: u64) {
+        self.walked = Some(key);
+        self.count_miss(model.locate(key).page, key);
     }
 
     /// True if there is nothing to take, to install or to ask for.
     #[inline(always)]
     pub(super) fn is_idle(&self) -> bool {
-        self.asked.is_none() && self.due.is_none() && self.rest.is_none() && self.walked.is_none()
+        self.asked.is_none() && self.due.is_none() && self.walked.is_none()
     }
 
     /// Counts writes without a model.
@@ -152,22 +151,19 @@ impl Refreshes {
     }
 
     /// What to ask for now, if anything.
-    fn choose(&mut self, now: MonotonicNs) -> Option<Wanted> {
+    fn choose(&mut self, now: MonotonicNs) -> Option<(u64, SubModelsWanted)> {
         let is_past =
             |asked_at: Option<MonotonicNs>, interval| asked_at.is_none_or(|at| now.since(at) >= interval);
-        if let Some(rest) = self.rest.take() {
-            return Some(rest);
-        }
-        if let Some(index) = self.due.take()
-            && let Some(page) = self.pages.get_mut(index as usize)
+        if let Some((number, key)) = self.due.take()
+            && let Some(page) = self.pages.get_mut(&number)
             && is_past(page.asked_at, PAGE_INTERVAL)
         {
             page.asked_at = Some(now);
-            return Some(Wanted { first: index * PAGE_SUB_MODELS, count: PAGE_SUB_MODELS });
+            return Some((key, SubModelsWanted::Neighbours));
         }
-        let first = self.walked.take().filter(|_| is_past(self.single_at, SINGLE_INTERVAL))?;
+        let key = self.walked.take().filter(|_| is_past(self.single_at, SINGLE_INTERVAL))?;
         self.single_at = Some(now);
-        Some(Wanted { first, count: 1 })
+        Some((key, SubModelsWanted::Path))
     }
 }
 
@@ -176,7 +172,7 @@ impl XClient {
     #[inline]
     pub(super) fn ask_for_refresh<Q: QueuePair>(&mut self, queue: &mut Q) -> Result<(), XStoreError> {
         let refreshes = &self.refreshes;
-        let is_due = refreshes.due.is_some() || refreshes.rest.is_some() || refreshes.walked.is_some();
+        let is_due = refreshes.due.is_some() || refreshes.walked.is_some();
         if is_due && refreshes.asked.is_none() { self.post_refresh(queue) } else { Ok(()) }
     }
 
@@ -185,10 +181,13 @@ impl XClient {
             return Ok(());
         };
         let generation = model.generation();
-        let Some(wanted) = self.refreshes.choose(queue.now()) else { return Ok(()) };
-        let table = self.cache.table().id;
-        Request::sub_models(&mut self.request, table, wanted.first, wanted.count as u8, generation);
-        self.refreshes.asked = Some(Asked { wanted, generation, installed: None });
+        let Some((key, mut wanted)) = self.refreshes.choose(queue.now()) else { return Ok(()) };
+        if model.is_full() {
+            // Neighbours would drive out what is used.
+            wanted = SubModelsWanted::Path;
+        }
+        Request::sub_models(&mut self.request, self.cache.table().id, key, wanted, generation);
+        self.refreshes.asked = Some(Refresh { generation, installed: None });
         queue.post_call(const { request_slot::<Q>() }, &self.request)?;
         Ok(queue.doorbell()?)
     }
@@ -207,11 +206,11 @@ impl XClient {
         }
         self.refreshes.asked = None;
         queue.take_reply(const { request_slot::<Q>() }, &mut self.refreshes.reply)?;
-        self.go_on_installing(Asked { installed: Some(Installed::default()), ..asked });
+        self.go_on_installing(Refresh { installed: Some(Installed::default()), ..asked });
         Ok(())
     }
 
-    fn go_on_installing(&mut self, asked: Asked) {
+    fn go_on_installing(&mut self, asked: Refresh) {
         self.refreshes.asked = None;
         let frame = std::mem::take(&mut self.refreshes.reply);
         let installed = Reply::decode(&frame)
@@ -223,38 +222,28 @@ impl XClient {
         drop(installed);
     }
 
-    /// Installs the next few sub-models of the reply to `asked`, and notes what is left of it or of the page.
-    fn install_some(&mut self, asked: Asked, reply: &Reply<'_>) -> Result<(), XStoreError> {
-        let Asked { wanted: Wanted { first, count }, generation, installed } = asked;
-        if reply.argument != generation {
+    /// Installs the next few sub-models of the reply to `asked`, and notes what is left of it.
+    fn install_some(&mut self, asked: Refresh, reply: &Reply<'_>) -> Result<(), XStoreError> {
+        let Refresh { generation, installed } = asked;
+        if !are_of_one_generation(reply.argument, generation) {
             self.refreshes.newest = reply.argument;
             return Ok(());
         }
         let Some(model) = self.model.as_ref().filter(|model| model.generation() == generation) else {
             return Ok(());
         };
-        let Installed { sub_models: before, words } = installed.unwrap_or_default();
         let mut rest = reply.words()?;
-        rest.take("what was installed of a reply", words)?;
-        let mut sent = SubModelsReader::new(rest);
-        let mut installed = before;
-        while installed < before + INSTALLED_TOGETHER
-            && let Some(sub_model) = sent.sub_model()?
-        {
-            self.cache.install_sub_model(model, &sub_model)?;
-            installed += 1;
+        rest.take_last("the key behind sub-models")?;
+        let all = rest.len();
+        rest.take("what was installed of a reply", installed.unwrap_or_default().words)?;
+        let mut sent = ModelReader::new(rest);
+        for _ in 0..INSTALLED_TOGETHER {
+            let Some(part) = sent.read()? else { return Ok(()) };
+            self.cache.install_part(model, &part)?;
+            self.counters.sub_models_fetched += 1;
         }
-        self.counters.sub_models_fetched += u64::from(installed - before);
-        let words = words + rest.len() - sent.rest().len();
-        if !sent.rest().is_empty() {
-            let installed = Some(Installed { sub_models: installed, words });
-            self.refreshes.asked = Some(Asked { installed, ..asked });
-            return Ok(());
-        }
-        let end = (first + count).min(model.top().sub_model_count());
-        let next = first.saturating_add(installed);
-        self.refreshes.rest =
-            (installed > 0 && next < end).then(|| Wanted { first: next, count: end - next });
+        let installed = Some(Installed { words: all - sent.rest().len() });
+        self.refreshes.asked = Some(Refresh { installed, ..asked });
         Ok(())
     }
 

@@ -10,8 +10,8 @@ use super::cache::{CachedModel, Generation};
 pub(super) struct Route<'a> {
     /// Whose sub-model it is, the newest generation's or that of the one before.
     pub(super) generation: &'a Generation,
-    /// The sub-model's number there.
-    pub(super) index: u32,
+    /// Of which key it is the route.
+    key: u64,
     pub(super) sub_model: CachedSubModel<'a>,
     /// First candidate.
     pub(super) first: u32,
@@ -22,14 +22,12 @@ pub(super) struct Route<'a> {
 }
 
 impl Generation {
-    #[inline(always)]
     fn route(&self, key: u64) -> Option<Route<'_>> {
-        let index = self.top.dispatch(key);
-        let sub_model = self.sub_model(index)?;
+        let sub_model = self.at(self.locate(key).place)?;
         let candidates = sub_model.candidates(key);
         let last = candidates.end - 1;
         let leaf = sub_model.leaf(last);
-        Some(Route { generation: self, index, sub_model, first: candidates.start, last, leaf })
+        Some(Route { generation: self, key, sub_model, first: candidates.start, last, leaf })
     }
 }
 
@@ -45,14 +43,13 @@ impl Route<'_> {
     /// The leaves from the first candidate on, over as many sub-models as are cached; a leaf that two
     /// sub-models share once.
     pub(super) fn leaves(self) -> impl Iterator<Item = LeafNumber> {
-        let Self { generation, mut index, mut sub_model, first: mut position, .. } = self;
+        let Self { generation, key, mut sub_model, first: mut position, .. } = self;
+        let mut behind = generation.sub_models_behind(key);
         let mut previous = LeafNumber::NONE;
         std::iter::from_fn(move || {
             loop {
                 while position >= sub_model.leaf_count() {
-                    index += 1;
-                    sub_model =
-                        (index < generation.top.sub_model_count()).then(|| generation.sub_model(index))??;
+                    sub_model = behind.next()?;
                     position = 0;
                 }
                 let leaf = sub_model.leaf(position);

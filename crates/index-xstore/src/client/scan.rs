@@ -10,28 +10,34 @@
 //! 1. Prefetch the sub-models of a group of scans.
 //! 2. *Plan* as many leaves as each limit should need.
 //! 3. READ them in one doorbell, for the group at once.
-//! 4. *Accept* them in order.
+//! 4. *Accept* them in order, and plan those behind them.
 //!
-//! A planned leaf that the cursor is not in (stale table) ends the plan. The scan steps to the sibling and
-//! plans anew. After [`READS_MAX`] fruitless steps it lets the server answer a page.
+//! A scan has a *window* of slots. Its first doorbell rings for as many leaves as its limit should need, or
+//! as the window has slots for. Whenever half of those are free again, the scan posts the leaves that the
+//! model names next, and rings, before it looks at the other half. What the leaves so far gave says how many.
+//!
+//! A planned leaf may begin behind the cursor (stale table). It waits until the scan has come there by
+//! siblings. After [`READS_MAX`] READs that lead nowhere the server answers a page. So it does after too many
+//! leaves without a pair. Pages without a pair have a bound, too. So a scan ends, whatever a server answers.
 
-use farsight_base::{LeafNumber, Line};
-use farsight_fabric::{CostClass, QueuePair, ReadMode, Slot};
+mod accept;
+mod plan;
+mod progress;
+
+use farsight_base::LeafNumber;
+use farsight_fabric::{CostClass, QueuePair};
 use farsight_index::{Access, Pair, Pairs, ScanRequest};
-use farsight_protocol::{DecodeError, PairsReader, Request, SubModelsReader};
+use farsight_protocol::{DecodeError, ModelReader, PairsReader, Request, SubModelsWanted};
 
 use super::fill::call;
-use super::leaf::{self, LeafReader};
+use super::whole_leaves::keys_together;
 use super::{READS_MAX, XClient, XStoreError};
+use progress::{Progress, Window};
 
-/// Scans whose leaves go out in one doorbell, of any length. Where a round trip is dear, short ones go out as
-/// many at a time as there are slots for.
+/// Scans whose leaves go out in one doorbell if there are slots for all. Where a round trip is dear, more of
+/// them do.
 const GROUP: usize = 8;
 const GROUP_MAX: usize = 64;
-/// Leaves planned for one scan at a time.
-const PLAN_MAX: usize = 31;
-/// Slots of a group: one a leaf.
-pub(super) const SCAN_SLOTS: usize = GROUP * PLAN_MAX;
 /// Pairs that a leaf is expected to hold; bulk loads leave twelve, splits eight to sixteen. One leaf
 /// is planned besides, for the first and the last are met in part.
 const PAIRS_EXPECTED: usize = 12;
@@ -62,30 +68,17 @@ pub(super) struct Group {
 
 /// How many of `scans` go out in one doorbell, from the first on, and the slots of each.
 fn group<Q: QueuePair>(scans: &[ScanRequest]) -> (usize, usize) {
-    if !matches!(Q::GUARANTEES.cost_class, CostClass::Socket) {
-        return (GROUP.min(scans.len()), PLAN_MAX);
-    }
-    let (mut count, mut slots) = (0, 1);
-    for scan in &scans[..GROUP_MAX.min(scans.len())] {
-        let wanted = slots.max(leaves_wanted(scan.limit) as usize);
-        if (count + 1) * wanted > SCAN_SLOTS {
+    let is_dear = matches!(Q::GUARANTEES.cost_class, CostClass::Socket);
+    let (slots, count_max) = (keys_together::<Q>(), if is_dear { GROUP_MAX } else { GROUP });
+    let (mut count, mut widest) = (0, 1);
+    for scan in scans.iter().take(count_max) {
+        widest = widest.max(leaves_wanted(scan.limit));
+        if count > 0 && widest.saturating_mul(count + 1) > slots {
             break;
         }
-        (count, slots) = (count + 1, wanted);
+        count += 1;
     }
-    (count, slots)
-}
-
-/// What a leaf gave to a scan.
-enum Step {
-    /// Pairs (or none), and the cursor moved behind the leaf or the limit was reached.
-    Accepted,
-    /// The leaf ends before the cursor; this is its sibling.
-    Behind(LeafNumber),
-    /// The lines changed under the READ.
-    Changing,
-    /// The leaf begins after the cursor, or is none.
-    Elsewhere,
+    (count, slots / count.max(1))
 }
 
 impl XClient {
@@ -117,14 +110,17 @@ impl XClient {
         queue: &mut Q,
         scans: &[ScanRequest],
     ) -> Result<Group, XStoreError> {
-        const { assert!(Q::SLOTS > SCAN_SLOTS, "slots for a group's leaves, and one for calls") };
+        const { assert!(keys_together::<Q>() > 2 * GROUP_MAX, "each scan of a group has slots") };
         let (count, slots) = group::<Q>(scans);
         self.pin();
         let mut planned = [0; GROUP_MAX];
         if self.access == Access::OneSided {
+            self.leaves.resize(keys_together::<Q>(), LeafNumber::NONE);
             self.prefetch_plans(&scans[..count]);
             for (index, scan) in scans[..count].iter().enumerate() {
-                planned[index] = self.plan(queue, index * slots, scan.from, scan.limit);
+                let mut window = Window::new(index * slots, slots);
+                self.plan(queue, &mut window, *scan);
+                planned[index] = window.in_flight();
             }
             queue.doorbell()?;
         }
@@ -139,13 +135,13 @@ impl XClient {
         group: &Group,
         pairs: &mut Pairs,
     ) -> Result<(), XStoreError> {
-        if self.access == Access::OneSided {
-            queue.settle()?;
-        }
         for (index, scan) in scans.iter().enumerate() {
-            self.finish_scan(queue, index * group.slots, *scan, group.planned[index], pairs)?;
+            let window = Window::begun(index * group.slots, group.slots, group.planned[index]);
+            self.finish_scan(queue, Progress::new(*scan, window), pairs)?;
             pairs.end_scan();
         }
+        // What a scan did not need after all is not left under way.
+        queue.drain()?;
         if !self.refreshes.is_idle() {
             self.renew_model(queue, 0)?;
         }
@@ -157,133 +153,37 @@ impl XClient {
     fn prefetch_plans(&self, group: &[ScanRequest]) {
         let Some(model) = &self.model else { return };
         for scan in group {
-            let place = model.place(model.top().dispatch(scan.from));
+            let mut place = model.place(model.top().dispatch(scan.from));
+            if !place.is_sub_model() {
+                place = model.locate(scan.from).place;
+            }
             model.prefetch(if place.is_nowhere() { model.place_before(scan.from) } else { place });
         }
-    }
-
-    /// Posts the READs of the leaves that `limit` pairs from `key` on should need, from slot `first_slot` on.
-    /// Returns how many; zero without a route. A later plan of the same scan needs no more slots.
-    fn plan<Q: QueuePair>(&mut self, queue: &mut Q, first_slot: Slot, key: u64, limit: usize) -> usize {
-        let Some(model) = &self.model else { return 0 };
-        let Some(route) = model.route(key) else { return 0 };
-        if !model.is_newest(route.generation) {
-            self.refreshes.count_unfetched(model, model.top().dispatch(key));
-        }
-        let (region, reader) = (self.cache.region(), self.cache.reader());
-        // From the first candidate: on a tie one leaf more is read, and skipped if it ends before the cursor.
-        let mut wanted = leaves_wanted(limit);
-        if matches!(Q::GUARANTEES.cost_class, CostClass::Socket) && route.first == route.last {
-            wanted = wanted.min(leaves_from(route.sub_model.part_before(route.last, key), limit));
-        }
-        let mut count = 0;
-        for leaf in route.leaves().take(wanted as usize) {
-            reader.post(queue, first_slot + count, region, leaf);
-            count += 1;
-        }
-        count
     }
 
     /// Accepts the leaves planned, then goes on one plan or page at a time until limit or end.
     fn finish_scan<Q: QueuePair>(
         &mut self,
         queue: &mut Q,
-        first_slot: Slot,
-        scan: ScanRequest,
-        mut planned: usize,
+        mut progress: Progress,
         pairs: &mut Pairs,
     ) -> Result<(), XStoreError> {
-        let mut cursor = Cursor { key: scan.from, remaining: scan.limit, leaf: None, at_end: false };
-        let mut fruitless = 0;
-        while cursor.remaining > 0 && !cursor.at_end {
-            let before = cursor;
-            self.accept_planned(queue, first_slot, planned, &mut cursor, pairs)?;
-            if cursor.remaining == 0 || cursor.at_end {
-                break;
-            }
-            fruitless = if cursor.key > before.key { 0 } else { fruitless + 1 };
-            let one_sided = self.access == Access::OneSided && fruitless <= READS_MAX;
-            planned = if one_sided { self.plan_from_cursor(queue, first_slot, &mut cursor)? } else { 0 };
-            if planned == 0 {
-                self.page_by_call(queue, &mut cursor, pairs)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Plans from the cursor: its known leaf alone, or by the model; fetches the sub-model that is missing.
-    /// Zero: the server has no model for this key.
-    fn plan_from_cursor<Q: QueuePair>(
-        &mut self,
-        queue: &mut Q,
-        first_slot: Slot,
-        cursor: &mut Cursor,
-    ) -> Result<usize, XStoreError> {
-        if let Some(leaf) = cursor.leaf.take().filter(|leaf| self.cache.is_leaf(*leaf)) {
-            self.counters.sibling_steps += 1;
-            let reader = self.cache.reader();
-            let from = reader.address(self.cache.region(), leaf);
-            queue.post_read(first_slot, from, reader.leaf_lines(), ReadMode::Stamped);
-            queue.doorbell()?;
-            queue.settle()?;
-            return Ok(1);
-        }
-        let mut planned = self.plan(queue, first_slot, cursor.key, cursor.remaining);
-        if planned == 0 {
-            self.fetch_route(queue, cursor.key)?;
-            planned = self.plan(queue, first_slot, cursor.key, cursor.remaining);
-        }
-        queue.doorbell()?;
-        queue.settle()?;
-        Ok(planned)
-    }
-
-    /// Takes the leaves planned in order, as long as the cursor lies in them.
-    fn accept_planned<Q: QueuePair>(
-        &mut self,
-        queue: &mut Q,
-        first_slot: Slot,
-        planned: usize,
-        cursor: &mut Cursor,
-        pairs: &mut Pairs,
-    ) -> Result<(), XStoreError> {
-        let reader = *self.cache.reader();
-        for index in 0..planned {
-            if cursor.remaining == 0 || cursor.at_end {
+        loop {
+            self.take_window(queue, &mut progress, pairs)?;
+            if progress.is_done() {
                 return Ok(());
             }
-            let (slot, lines) = (first_slot + index, &mut *self.scratch.leaf_lines);
-            leaf::take(queue, slot, lines)?;
-            match accept(&reader, lines, cursor, pairs) {
-                Step::Behind(next) if index + 1 == planned => {
-                    cursor.leaf = next.some();
-                    self.note_stale(cursor.key);
-                }
-                Step::Accepted | Step::Behind(_) => {}
-                Step::Changing => {
-                    self.counters.retries += 1;
-                    return Ok(());
-                }
-                // A split put a leaf between this one and the one before: its left neighbour named it.
-                Step::Elsewhere => {
-                    self.note_stale(cursor.key);
-                    return Ok(());
-                }
+            let may_read = progress.fruitless < READS_MAX && progress.may_read();
+            let one_sided = self.access == Access::OneSided && may_read;
+            if !(one_sided && self.plan_anew(queue, &mut progress)?) {
+                let wanted = progress.cursor.remaining;
+                self.page_by_call(queue, &mut progress.cursor, pairs)?;
+                progress.note_page(wanted - progress.cursor.remaining, self.cache.region_leaves())?;
             }
         }
-        Ok(())
     }
 
-    /// After a plan that did not lead to the leaf of `key`.
-    #[cold]
-    fn note_stale(&mut self, key: u64) {
-        if let Some(model) = self.model.as_deref() {
-            self.refreshes.follow(model);
-            self.refreshes.count_walk(model.top().dispatch(key));
-        }
-    }
-
-    /// Lets the server answer one page.
+    /// Lets the server answer one page: takes its pairs, and the cursor that it says.
     fn page_by_call<Q: QueuePair>(
         &mut self,
         queue: &mut Q,
@@ -297,7 +197,7 @@ impl XClient {
         Request::scan(&mut self.request, self.cache.table().id, cursor.key, limit as u16);
         let reply = call(queue, &self.request, &mut self.reply)?;
         let mut sent = PairsReader::new(reply.words()?, self.cache.reader().value_bytes());
-        let (more, announced) = (reply.argument == 1, reply.count);
+        let (next, announced) = (reply.argument, reply.count);
         let mut last = None;
         let mut received = 0;
         while let Some(pair) = sent.pair()? {
@@ -317,26 +217,36 @@ impl XClient {
             return Err(DecodeError::new("a scan's page", 4, expected, got).into());
         }
         cursor.leaf = None;
-        match last.and_then(|last| last.checked_add(1)) {
-            Some(next) if more => cursor.key = next,
-            _ => cursor.at_end = true,
+        if next == 0 {
+            cursor.at_end = true;
+        } else if next > last.unwrap_or(cursor.key) {
+            cursor.key = next;
+        } else {
+            let expected = format!("a cursor above {}", last.unwrap_or(cursor.key));
+            return Err(DecodeError::new("a scan's page", 8, expected, next.to_string()).into());
         }
         Ok(())
     }
 
-    /// Fetches what routes `key`: the sub-model, or the whole generation.
-    fn fetch_route<Q: QueuePair>(&mut self, queue: &mut Q, key: u64) -> Result<(), XStoreError> {
+    /// Fetches what routes `key`: its sub-model, or those beside it as well, or the whole generation.
+    fn fetch_route<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        key: u64,
+        wanted: SubModelsWanted,
+    ) -> Result<(), XStoreError> {
         let Some(model) = self.model.clone() else { return self.fetch_generation(queue, 1) };
-        let index = model.top().dispatch(key);
-        Request::sub_models(&mut self.request, self.cache.table().id, index, 1, model.generation());
+        Request::sub_models(&mut self.request, self.cache.table().id, key, wanted, model.generation());
         let reply = call(queue, &self.request, &mut self.reply)?;
         if reply.argument != model.generation() {
             let newer = reply.argument;
             return self.fetch_generation(queue, newer);
         }
-        let mut sent = SubModelsReader::new(reply.words()?);
-        while let Some(sub_model) = sent.sub_model()? {
-            self.cache.install_sub_model(&model, &sub_model)?;
+        let mut words = reply.words()?;
+        words.take_last("the key behind sub-models")?;
+        let mut sent = ModelReader::new(words);
+        while let Some(part) = sent.read()? {
+            self.cache.install_part(&model, &part)?;
             self.counters.sub_models_fetched += 1;
         }
         Ok(())
@@ -344,41 +254,17 @@ impl XClient {
 }
 
 /// Leaves that a scan of `limit` pairs should need: the first and the last are met in part.
-fn leaves_wanted(limit: usize) -> u32 {
-    ((1 + limit.div_ceil(PAIRS_EXPECTED)).min(PLAN_MAX) * usize::from(limit > 0)) as u32
+fn leaves_wanted(limit: usize) -> usize {
+    (1 + limit.div_ceil(PAIRS_EXPECTED)) * usize::from(limit > 0)
 }
 
 /// Leaves that should hold `limit` pairs from a key on that stands behind `part_before` 256ths of its leaf:
 /// the first alone, or as many as [`leaves_wanted`] says.
-fn leaves_from(part_before: u32, limit: usize) -> u32 {
+fn leaves_from(part_before: u32, limit: usize) -> usize {
     let pairs_before = part_before as usize * PAIRS_EXPECTED / 256;
     // A limit may be any number.
     let pairs = limit.saturating_add(pairs_before + PAIRS_SPARE);
     if pairs <= PAIRS_EXPECTED { 1 } else { leaves_wanted(limit) }
-}
-
-/// Appends the pairs of one leaf from the cursor on.
-fn accept(reader: &LeafReader, lines: &[Line], cursor: &mut Cursor, pairs: &mut Pairs) -> Step {
-    let view = leaf::key_part(lines);
-    let Some(incarnation) = view.incarnation() else { return Step::Changing };
-    let Some(fences) = view.fences() else { return Step::Elsewhere };
-    if cursor.key < fences.low {
-        return Step::Elsewhere;
-    }
-    if !fences.contain(cursor.key) {
-        return Step::Behind(view.next());
-    }
-    let leaf = reader.pairs(lines, incarnation);
-    let Some(appended) = pairs.append_leaf(&leaf, cursor.key, cursor.remaining) else {
-        return Step::Changing;
-    };
-    cursor.remaining -= appended;
-    match fences.high {
-        Some(high) => cursor.key = high,
-        None => cursor.at_end = true,
-    }
-    cursor.leaf = view.next().some();
-    Step::Accepted
 }
 
 #[cfg(test)]
@@ -386,11 +272,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scan_without_a_limit_wants_all_the_leaves_that_a_plan_has() {
+    fn a_scan_of_any_limit_wants_as_many_leaves_as_that_takes() {
+        assert_eq!([0, 1, 12, 13, 5_000].map(leaves_wanted), [0, 2, 2, 3, 418]);
         for limit in [usize::MAX, usize::MAX - PAIRS_SPARE, usize::MAX - PAIRS_EXPECTED] {
-            assert_eq!(leaves_wanted(limit), PLAN_MAX as u32);
+            assert!(leaves_wanted(limit) > usize::MAX / 16);
             for part_before in 0..=256 {
-                assert_eq!(leaves_from(part_before, limit), PLAN_MAX as u32, "{limit}, {part_before}");
+                assert_eq!(leaves_from(part_before, limit), leaves_wanted(limit), "{limit}, {part_before}");
             }
         }
         assert_eq!([0, 128, 256].map(|part_before| leaves_from(part_before, 4)), [1, 1, 2]);

@@ -29,7 +29,8 @@ const PIECE: usize = 256;
 
 const _: () = assert!(PIECE.is_multiple_of(BATCH), "keys are predicted a batch at a time");
 
-/// Keys that share a round trip: whole pieces, and none in the slot of a request for a part of the model.
+/// Keys, or leaves of scans, that share a round trip: whole pieces, and none in the slot of a request for a
+/// part of the model.
 pub(super) const fn keys_together<Q: QueuePair>() -> usize {
     let slots = request_slot::<Q>();
     if slots < PIECE { slots } else { slots / PIECE * PIECE }
@@ -143,7 +144,7 @@ impl XClient {
             if *leaf == LeafNumber::NONE {
                 continue;
             }
-            queue.settle_slot(index)?;
+            queue.drain_slot(index)?;
             let into = answers.value_mut(first + index);
             match reader.search_filtered(&queue.view_filtered(index, lines)?, *key, into) {
                 Looked::Value(version) => answers.set_version(first + index, version),

@@ -26,7 +26,6 @@ const CALLS_IN_FLIGHT: usize = 8;
 pub(super) struct Sent {
     counts: [usize; CALLS_IN_FLIGHT],
     hints: [HintBatch<ENTRIES_PER_CALL>; CALLS_IN_FLIGHT],
-    keys: [u64; ENTRIES_PER_CALL],
 }
 
 /// A batch of writes under way.
@@ -46,11 +45,7 @@ impl Default for Writing {
 
 impl Sent {
     pub(super) fn new() -> Self {
-        Self {
-            counts: [0; CALLS_IN_FLIGHT],
-            hints: std::array::from_fn(|_| HintBatch::new()),
-            keys: [0; ENTRIES_PER_CALL],
-        }
+        Self { counts: [0; CALLS_IN_FLIGHT], hints: std::array::from_fn(|_| HintBatch::new()) }
     }
 }
 
@@ -145,12 +140,12 @@ impl XClient {
         let fitting = (Q::MESSAGE_BYTES_MAX - HEADER_BYTES) / (16 + padded(value_bytes));
         let count = entries.len().min(ENTRIES_PER_CALL).min(fitting);
         let sent = &mut *self.sent;
-        for (place, (key, _)) in sent.keys[..count].iter_mut().zip(entries.clone()) {
-            *place = key;
-        }
         sent.counts[slot] = count;
         let hints = &mut sent.hints[slot];
-        hints.find(&sent.keys[..count], self.model.as_deref(), &mut self.refreshes);
+        for (place, (key, _)) in hints.keys[..count].iter_mut().zip(entries.clone()) {
+            *place = key;
+        }
+        hints.find(count, self.model.as_deref(), &mut self.refreshes);
         Request::begin_write(&mut self.request, self.cache.table().id, operation, count, value_bytes);
         for (hint, (key, value)) in hints.leaves[..count].iter().zip(entries) {
             assert_eq!(value.len(), value_bytes, "the caller has looked at its values");
@@ -164,13 +159,14 @@ impl XClient {
     fn take_outcomes(&mut self, slot: usize, outcomes: &mut Vec<WriteOutcome>) -> Result<(), XStoreError> {
         let before = outcomes.len();
         let count = self.sent.counts[slot];
-        let sub_models = &self.sent.hints[slot].sub_models;
-        for (sent, sub_model) in Reply::decode(&self.reply)??.outcomes(count)?.zip(sub_models) {
+        let HintBatch { keys, pages, .. } = &self.sent.hints[slot];
+        let asked = pages.iter().zip(keys);
+        for (sent, (page, key)) in Reply::decode(&self.reply)??.outcomes(count)?.zip(asked) {
             match sent {
                 Ok(sent) => {
                     outcomes.push(sent.outcome);
                     if sent.is_hint_wrong {
-                        self.refreshes.count_miss(*sub_model);
+                        self.refreshes.count_miss(*page, *key);
                     }
                 }
                 Err(error) => {

@@ -78,7 +78,7 @@ impl<F: LeafFormat> XTree<F> {
 
     fn check_pristine(&self) -> Result<(), BulkLoadError> {
         let stats = self.stats();
-        let had_leaves = stats.splits > 0 || self.reclaimed_leaves() > 0;
+        let had_leaves = stats.splits > 0 || stats.merges > 0;
         if stats.pairs > 0 || stats.leaves > 1 || had_leaves {
             return Err(BulkLoadError::NotEmpty { pairs: stats.pairs, leaves: stats.leaves });
         }
@@ -203,7 +203,7 @@ impl<F: LeafFormat> BulkLoader<F> {
         // Release: the inner nodes' contents. Partner: the Acquire loads of `root`.
         tree.root.store(root, Ordering::Release);
         // A writer that still holds a route through the old parent must not put separators there.
-        parent.retire();
+        tree.arena.free(route.parent, parent);
         tree.counters.pairs.fetch_add(self.pairs, Ordering::Relaxed);
         tree.counters.leaves.fetch_add(self.leaves.len() as u64, Ordering::Relaxed);
         drop(leaf);

@@ -22,7 +22,7 @@ const PREFETCHED_LEVELS: u32 = 2;
 
 /// The end of a descent.
 #[derive(Clone, Copy)]
-pub(super) struct Route {
+pub(super) struct DescentEnd {
     /// The leaf that covers the key.
     pub(super) leaf: LeafNumber,
     /// Its parent.
@@ -33,22 +33,22 @@ pub(super) struct Route {
 
 /// One node on the way.
 #[derive(Clone, Copy)]
-pub(super) struct Step<'t> {
+pub(super) struct DescentStep<'t> {
     pub(super) number: u32,
     pub(super) node: &'t Node,
     pub(super) version: u64,
 }
 
-impl Step<'_> {
+impl DescentStep<'_> {
     #[inline]
     fn child_of(&self, key: u64) -> u32 {
         self.node.child(self.node.child_index(key))
     }
 
     #[inline]
-    fn arrive(&self, key: u64) -> Option<Route> {
+    fn arrive(&self, key: u64) -> Option<DescentEnd> {
         let leaf = LeafNumber(self.child_of(key));
-        self.node.is_unchanged(self.version).then_some(Route {
+        self.node.is_unchanged(self.version).then_some(DescentEnd {
             leaf,
             parent: self.number,
             version: self.version,
@@ -58,7 +58,7 @@ impl Step<'_> {
 
 impl<F: LeafFormat> XTree<F> {
     /// Goes down to the leaf that covers `key`.
-    pub(super) fn descend(&self, key: u64) -> Result<Route, Contended> {
+    pub(super) fn descend(&self, key: u64) -> Result<DescentEnd, Contended> {
         let mut backoff = Backoff::new();
         loop {
             if let Some(route) = self.try_descend(key) {
@@ -68,7 +68,7 @@ impl<F: LeafFormat> XTree<F> {
         }
     }
 
-    fn try_descend(&self, key: u64) -> Option<Route> {
+    fn try_descend(&self, key: u64) -> Option<DescentEnd> {
         let mut step = self.begin_at_root()?;
         while step.node.level() > 0 {
             let child = step.child_of(key);
@@ -78,25 +78,27 @@ impl<F: LeafFormat> XTree<F> {
     }
 
     #[inline]
-    pub(super) fn begin_at_root(&self) -> Option<Step<'_>> {
-        // Acquire: the root's contents. Partners: the Release stores of `root` in `grow` and in bulk load.
+    pub(super) fn begin_at_root(&self) -> Option<DescentStep<'_>> {
+        // Acquire: the root's contents. Partners: the Release stores of `root` in `grow`, `shrink` and bulk
+        // load.
         let number = self.root.load(Ordering::Acquire);
         let node = self.arena.node(number)?;
         let version = node.begin_read()?;
         // A root that has split covers half of the keys; its version was even again only after the new root
-        // stood.
-        (self.root.load(Ordering::Acquire) == number).then_some(Step { number, node, version })
+        // stood. `root` changes only while the node that it names is locked. So this node was the root when
+        // its version was read, or that version is over.
+        (self.root.load(Ordering::Acquire) == number).then_some(DescentStep { number, node, version })
     }
 
     #[inline]
-    pub(super) fn step_to<'t>(&'t self, from: Step<'t>, child: u32) -> Option<Step<'t>> {
+    pub(super) fn step_to<'t>(&'t self, from: DescentStep<'t>, child: u32) -> Option<DescentStep<'t>> {
         let node = self.arena.node(child)?;
         let version = node.begin_read()?;
-        from.node.is_unchanged(from.version).then_some(Step { number: child, node, version })
+        from.node.is_unchanged(from.version).then_some(DescentStep { number: child, node, version })
     }
 
     /// Goes down for all `keys` together. A route is missing where a node changed on the way.
-    pub(super) fn descend_many(&self, keys: &[u64], routes: &mut [Option<Route>; BATCH_MAX]) {
+    pub(super) fn descend_many(&self, keys: &[u64], routes: &mut [Option<DescentEnd>; BATCH_MAX]) {
         assert!(keys.len() <= BATCH_MAX, "{} keys in a batch", keys.len());
         *routes = [None; BATCH_MAX];
         let Some(root) = self.begin_at_root() else { return };

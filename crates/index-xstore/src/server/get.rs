@@ -4,7 +4,7 @@
 use farsight_base::LeafNumber;
 use farsight_index::{Answers, Backoff, Contended, LeafAnswer, LeafFormat, Waited};
 
-use super::descend::{BATCH_MAX, Route};
+use super::descend::{BATCH_MAX, DescentEnd};
 use super::tree::XTree;
 
 impl<F: LeafFormat> XTree<F> {
@@ -38,7 +38,12 @@ impl<F: LeafFormat> XTree<F> {
     }
 
     #[inline]
-    fn get_from(&self, key: u64, route: Option<Route>, into: &mut [u8]) -> Result<Option<u64>, Contended> {
+    fn get_from(
+        &self,
+        key: u64,
+        route: Option<DescentEnd>,
+        into: &mut [u8],
+    ) -> Result<Option<u64>, Contended> {
         let mut backoff = Backoff::new();
         let mut next: Option<LeafNumber> = route.map(|route| route.leaf);
         loop {
@@ -56,7 +61,7 @@ impl<F: LeafFormat> XTree<F> {
                 LeafAnswer::Right(right) => next = Some(right),
                 LeafAnswer::Changing => {
                     if backoff.is_time_to_look() {
-                        self.mend(leaf);
+                        self.scrub(leaf);
                     }
                     next = Some(leaf);
                 }

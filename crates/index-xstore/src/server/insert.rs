@@ -5,7 +5,7 @@ use farsight_index::{LatchedLeaf, LeafFormat, Place};
 use farsight_protocol::{WriteEntry, WriteOperation, WriteOutcome};
 
 use super::error::WriteError;
-use super::hold::Held;
+use super::latch::LatchedPlace;
 use super::stats::Tally;
 use super::tree::XTree;
 
@@ -20,16 +20,16 @@ impl<F: LeafFormat> XTree<F> {
     }
 
     #[inline]
-    pub(super) fn insert_held<'t>(
+    pub(super) fn insert_latched<'t>(
         &'t self,
-        held: Held<'t, F>,
+        latched: LatchedPlace<'t, F>,
         key: u64,
         value: &[u8],
         tally: &mut Tally,
     ) -> Result<WriteOutcome, WriteError> {
-        match held.place {
-            Place::Here(slot) => Ok(WriteOutcome::Exists(held.leaf.version(slot))),
-            _ => self.add(held, key, value, tally).map(WriteOutcome::Inserted),
+        match latched.place {
+            Place::Here(slot) => Ok(WriteOutcome::Exists(latched.leaf.version(slot))),
+            _ => self.add(latched, key, value, tally).map(WriteOutcome::Inserted),
         }
     }
 
@@ -37,14 +37,14 @@ impl<F: LeafFormat> XTree<F> {
     #[inline]
     pub(super) fn add<'t>(
         &'t self,
-        mut held: Held<'t, F>,
+        mut latched: LatchedPlace<'t, F>,
         key: u64,
         value: &[u8],
         tally: &mut Tally,
     ) -> Result<u64, WriteError> {
         let version = self.next_version(key)?;
-        if !held.leaf.insert(key, version, value) {
-            self.add_to_full(held, key, version, value, tally)?;
+        if !latched.leaf.insert(key, version, value) {
+            self.add_to_full(latched, key, version, value, tally)?;
         }
         Ok(version)
     }

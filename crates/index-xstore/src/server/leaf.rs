@@ -18,6 +18,8 @@ use farsight_model::shortest_fence;
 
 /// Pairs of a leaf after a bulk load: three quarters, so that the first splits are a third of the load away.
 const BULK_LOAD_PAIRS: usize = LEAF_SLOTS * 3 / 4;
+/// Pairs that are few: a removal that leaves no more looks whether a neighbour has few, too.
+const FEW_PAIRS: usize = 5;
 /// Pairs that stay left when an ascending run splits a leaf: room for two stragglers. Halving would leave
 /// every leaf behind the run half empty for ever.
 const ASCENDING_PAIRS_LEFT: usize = LEAF_SLOTS - 2;
@@ -121,6 +123,10 @@ impl LeafFormat for XStoreLeaf {
         BULK_LOAD_PAIRS
     }
 
+    fn few_pairs(&self) -> usize {
+        FEW_PAIRS
+    }
+
     #[inline]
     fn get(&self, words: &[AtomicU64], key: u64, into: &mut [u8]) -> LeafAnswer {
         let lines = read_key_lines(words);
@@ -152,6 +158,10 @@ impl LeafFormat for XStoreLeaf {
             into.keep(*key, version);
         }
         Some(LeafSpan { fences, next: view.next() })
+    }
+
+    fn pairs_seen(&self, words: &[AtomicU64]) -> usize {
+        occupied_slots(words)
     }
 
     #[inline]
@@ -271,10 +281,13 @@ impl LatchedXStoreLeaf<'_> {
         self.geometry.read_value(lines, place, 0, into).expect("an occupied slot is written")
     }
 
-    fn push_pairs(&self, image: &mut LeafImage, pairs: &[(u64, LeafSlot)]) {
+    /// Appends this leaf's pairs, whose key lines are `lines`.
+    fn push_all(&self, image: &mut LeafImage, lines: &[Line; KEY_LINES]) {
+        let mut sorted = [(0, LeafSlot::FIRST); LEAF_SLOTS];
+        let count = KeyLines(lines).sorted(&mut sorted);
         let mut room = [0; VALUE_BYTES_MAX];
         let value = &mut room[..self.geometry.value_bytes()];
-        for &(key, slot) in pairs {
+        for &(key, slot) in &sorted[..count] {
             let version = self.pair(slot, value);
             image.push(key, version, value);
         }
@@ -319,7 +332,7 @@ impl LatchedLeaf for LatchedXStoreLeaf<'_> {
             KeySearch::Absent => Place::Vacant,
             KeySearch::Right(next) => Place::Right(next),
             // Changing, though nobody writes beside the latch's holder: memory lost a bit. Who waits in vain
-            // for the leaf mends it.
+            // for the leaf scrubs it.
             KeySearch::Left | KeySearch::Foreign | KeySearch::Changing => Place::Elsewhere,
         }
     }
@@ -360,10 +373,8 @@ impl LatchedLeaf for LatchedXStoreLeaf<'_> {
     fn compact(&mut self) {
         let lines = self.writer.key_lines();
         let span = Self::span_of(&lines);
-        let mut sorted = [(0, Self::slot(0)); LEAF_SLOTS];
-        let count = KeyLines(&lines).sorted(&mut sorted);
         let mut image = self.image(span.fences, span.next);
-        self.push_pairs(&mut image, &sorted[..count]);
+        self.push_all(&mut image, &lines);
         self.writer.rewrite(&image);
     }
 
@@ -388,16 +399,23 @@ impl LatchedLeaf for LatchedXStoreLeaf<'_> {
     }
 
     fn absorb(&mut self, right: &mut Self) {
-        let lines = self.writer.key_lines();
-        let left_span = Self::span_of(&lines);
-        let right_span = Self::span_of(&right.writer.key_lines());
+        let [left_lines, right_lines] = [self.writer.key_lines(), right.writer.key_lines()];
+        let [left_span, right_span] = [&left_lines, &right_lines].map(Self::span_of);
         assert_eq!(left_span.fences.high, Some(right_span.fences.low), "neighbours");
-        let mut sorted = [(0, Self::slot(0)); LEAF_SLOTS];
-        let count = KeyLines(&lines).sorted(&mut sorted);
         let fences = Fences { low: left_span.fences.low, high: right_span.fences.high };
         let mut image = self.image(fences, right_span.next);
-        self.push_pairs(&mut image, &sorted[..count]);
+        #[cfg(any(shuttle, injected))]
+        if crate::injected::MERGED_IN_PLACE.is_injected() {
+            image =
+                LeafImage::new(self.geometry, left_lines[0].stamp().incarnation(), right_span.next, fences);
+        }
+        self.push_all(&mut image, &left_lines);
+        right.push_all(&mut image, &right_lines);
         self.writer.rewrite(&image);
+        #[cfg(any(shuttle, injected))]
+        if crate::injected::RIGHT_LEFT_STANDING.is_injected() {
+            return;
+        }
         let no_leaf = right.image(NO_FENCES, LeafNumber::NONE);
         right.writer.rewrite(&no_leaf);
     }
@@ -411,10 +429,10 @@ impl LatchedLeaf for LatchedXStoreLeaf<'_> {
         self.writer.rewrite(&image);
     }
 
-    fn mend(&mut self) -> bool {
+    fn scrub(&mut self) -> bool {
         let is_damaged = self.writer.is_damaged();
         if is_damaged {
-            self.writer.mend();
+            self.writer.scrub();
         }
         is_damaged
     }

@@ -1,7 +1,8 @@
 //! The models as clients fetch them, and which of them are out of date.
 //!
 //! Invariants:
-//! - a generation's top model never changes; its sub-models are replaced one by one, whole;
+//! - a generation's top model never changes; below it sub-models are replaced, whole, one by one or by
+//!   several ([`ModelTree`]);
 //! - a sub-model that names a leaf whose incarnation changed after that leaf was collected is *pending*,
 //!   until it is trained again.
 //!
@@ -11,44 +12,39 @@
 //!
 //! A whole training replaces the marks, too. Those that were set while it ran are carried over by key range.
 //! A mark is set under the read lock of the current model, the swap happens under its write lock, so no mark
-//! is lost between the two.
+//! is lost between the two. So it is, within a model, with its tree's lock when sub-models are replaced.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 
 use farsight_base::clock::MonotonicNs;
-use farsight_base::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, RwLock};
+use farsight_base::sync::{
+    AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
 use farsight_base::words::prefetch;
 use farsight_index::LeafListener;
 use farsight_layout::{Fences, SUB_MODEL_WORDS, SubModelRecord};
 use farsight_model::TopModel;
 use farsight_protocol::ModelStats;
 
+use super::model_tree::{Interval, ModelPath, ModelSlot, ModelTree, SubModelImage};
 use super::tree::ALL_KEYS;
 #[cfg(injected)]
 use crate::injected;
 
-/// The keys dispatched to a sub-model, both ends included; `None` if there are none.
-pub(super) type Interval = Option<(u64, u64)>;
-
-/// One sub-model and its part of the translation table, ready to be sent.
-#[derive(Clone, PartialEq, Debug)]
-pub struct SubModelImage {
-    /// The sub-model.
-    pub record: SubModelRecord,
-    /// Its table: the words of one `farsight_layout::TableEntry` a leaf.
-    pub entries: Box<[u64]>,
-}
+/// Sub-models below branches at least for which a top model is trained anew.
+const BELOW_BRANCHES_MIN: u32 = 64;
 
 /// One whole training's model.
 pub struct PublishedModel {
     generation: u64,
     top: TopModel,
     top_words: Vec<u64>,
-    intervals: Vec<Interval>,
-    sub_models: Vec<RwLock<Arc<SubModelImage>>>,
+    /// Marks are set under its read lock, sub-models are replaced under its write lock.
+    tree: RwLock<ModelTree>,
     windows: Windows,
-    pending: Pending,
+    /// The sub-models that wait to be trained again, in the order in which they were marked, and since when.
+    pending: Mutex<VecDeque<(u32, MonotonicNs)>>,
 }
 
 /// What statistics say of all sub-models, kept as they are replaced: a walk over them would hold up the
@@ -81,27 +77,15 @@ fn window_leaves(record: &SubModelRecord) -> u64 {
 }
 
 impl PublishedModel {
-    pub(super) fn new(
-        generation: u64,
-        top: TopModel,
-        intervals: Vec<Interval>,
-        images: Vec<SubModelImage>,
-    ) -> Self {
-        assert_eq!(images.len(), top.sub_model_count() as usize, "one image a sub-model");
-        assert_eq!(images.len(), intervals.len(), "one interval a sub-model");
+    /// The model of a whole training: `pieces` are those of each of the top model's numbers, which tile its
+    /// keys.
+    pub(super) fn new(generation: u64, top: TopModel, pieces: Vec<Vec<SubModelImage>>) -> Self {
+        assert_eq!(pieces.len(), top.sub_model_count() as usize, "sub-models for each number");
         let windows = Windows::default();
-        for image in &images {
-            windows.add(&image.record);
-        }
-        Self {
-            windows,
-            generation,
-            intervals,
-            top_words: top.to_words(),
-            pending: Pending::new(images.len()),
-            sub_models: images.into_iter().map(|image| RwLock::new(Arc::new(image))).collect(),
-            top,
-        }
+        pieces.iter().flatten().for_each(|image| windows.add(&image.record));
+        let tree = ModelTree::new(pieces);
+        let (top_words, tree) = (top.to_words(), RwLock::new(tree));
+        Self { generation, top, top_words, tree, windows, pending: Mutex::default() }
     }
 
     /// Which whole training this is, from 1.
@@ -122,92 +106,114 @@ impl PublishedModel {
         &self.top_words
     }
 
-    /// The sub-model of `key`.
+    /// The top model's numbers.
     #[must_use]
-    pub fn dispatch(&self, key: u64) -> u32 {
-        self.top.dispatch(key)
-    }
-
-    /// Sub-models.
-    #[must_use]
-    pub fn sub_model_count(&self) -> u32 {
+    pub fn top_count(&self) -> u32 {
         self.top.sub_model_count()
     }
 
-    /// Sub-model `index` as it is now.
-    ///
-    /// # Panics
-    /// If there is no such sub-model.
+    /// What `number` stands for now; `None` if it was never given out.
     #[must_use]
-    pub fn sub_model(&self, index: u32) -> Arc<SubModelImage> {
-        let image = self.sub_models[index as usize].read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&image)
+    pub fn slot(&self, number: u32) -> Option<ModelSlot> {
+        self.read_tree().slot(number).cloned()
     }
 
-    /// The keys of sub-model `index`.
-    pub(super) fn interval(&self, index: u32) -> Interval {
-        self.intervals[index as usize]
+    /// The way to the sub-model of `key`, as it is now.
+    #[must_use]
+    pub fn path(&self, key: u64) -> ModelPath {
+        self.read_tree().path(self.top.dispatch(key), key)
     }
 
-    /// Asks for what [`PublishedModel::sub_model`] of `index` leads to.
-    pub fn prefetch_sub_model(&self, index: u32) {
-        let Some(image) = self.sub_models.get(index as usize) else { return };
-        prefetch(&**image.read().unwrap_or_else(PoisonError::into_inner));
+    /// Asks for what the slot of `number` leads to.
+    pub fn prefetch_sub_model(&self, number: u32) {
+        if let Some(image) = self.read_tree().sub_model(number) {
+            prefetch(&**image);
+        }
     }
 
-    pub(super) fn replace(&self, index: u32, image: SubModelImage) {
+    /// The keys of sub-model `number`; `None` if it has none, or is a branch by now.
+    pub(super) fn interval(&self, number: u32) -> Interval {
+        self.read_tree().sub_model(number).and_then(|image| image.interval)
+    }
+
+    /// The sub-model behind that of `path` in the same branch.
+    pub(super) fn next_in_branch(&self, path: &ModelPath) -> Option<Arc<SubModelImage>> {
+        self.read_tree().next_in_branch(path).map(|(_, image)| Arc::clone(image))
+    }
+
+    /// Puts `images`, which tile the keys of sub-model `number`, in its place; marks that it had go to all of
+    /// them. The last is marked if it `is_unfinished`.
+    pub(super) fn replace(
+        &self,
+        number: u32,
+        images: Vec<SubModelImage>,
+        is_unfinished: bool,
+        since: MonotonicNs,
+    ) {
+        for image in &images {
+            self.windows.add(&image.record);
+        }
+        let mut tree = self.write_tree();
+        let old = tree.sub_model(number).expect("the trainer alone replaces sub-models");
+        self.windows.subtract(&old.record);
+        let top_number = self.top.dispatch(old.interval.map_or(0, |(low, _)| low));
+        let is_one = images.len() == 1;
+        let is_marked = !is_one && tree.take_mark(number);
+        let numbers = tree.replace(top_number, number, images);
+        let unfinished = numbers.last().filter(|_| is_unfinished);
+        for number in numbers.iter().filter(|_| is_marked).chain(unfinished) {
+            tree.mark(*number..=*number, (0, u64::MAX), &mut |number| self.wait(number, since));
+        }
+    }
+
+    /// Puts `image` in the place of the sub-model of `path` and of the next one in its branch.
+    pub(super) fn merge(&self, path: &ModelPath, image: SubModelImage, since: MonotonicNs) {
         self.windows.add(&image.record);
-        let mut place = self.sub_models[index as usize].write().unwrap_or_else(PoisonError::into_inner);
-        self.windows.subtract(&place.record);
-        *place = Arc::new(image);
+        let mut tree = self.write_tree();
+        let (next, gone) = tree.next_in_branch(path).expect("the trainer alone changes branches");
+        self.windows.subtract(&gone.record);
+        let kept = tree.sub_model(path.sub_model).expect("the trainer alone replaces sub-models");
+        self.windows.subtract(&kept.record);
+        let is_marked = tree.take_mark(next);
+        tree.merge(path, image);
+        if is_marked {
+            let number = path.sub_model;
+            tree.mark(number..=number, (0, u64::MAX), &mut |number| self.wait(number, since));
+        }
     }
 
     fn mark(&self, fences: Fences, since: MonotonicNs) {
-        // An infinite high fence includes the greatest key; a finite one is above the low one.
-        let last_key = fences.high.map_or(u64::MAX, |high| high - 1);
-        for index in self.top.dispatch(fences.low)..=self.top.dispatch(last_key) {
-            self.pending.mark(index, since);
-        }
-    }
-}
-
-/// Sub-models that wait to be trained again: a mark each, and the order in which they were first marked.
-struct Pending {
-    marks: Vec<AtomicU64>,
-    queue: Mutex<VecDeque<(u32, MonotonicNs)>>,
-}
-
-impl Pending {
-    fn new(sub_models: usize) -> Self {
-        let marks = (0..sub_models.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        Self { marks, queue: Mutex::new(VecDeque::new()) }
-    }
-
-    fn mark(&self, index: u32, since: MonotonicNs) {
         #[cfg(injected)]
         if injected::DROPPED_RETRAIN.is_injected() {
             return;
         }
-        let bit = 1 << (index % 64);
-        // AcqRel: the trainer that takes the mark sees the change that it stands for. Partner: the same in
-        // `take`.
-        let before = self.marks[index as usize / 64].fetch_or(bit, Ordering::AcqRel);
-        if before & bit == 0 {
-            self.lock_queue().push_back((index, since));
-        }
+        // An infinite high fence includes the greatest key; a finite one is above the low one.
+        let last_key = fences.high.map_or(u64::MAX, |high| high - 1);
+        let top_numbers = self.top.dispatch(fences.low)..=self.top.dispatch(last_key);
+        self.read_tree().mark(top_numbers, (fences.low, last_key), &mut |number| self.wait(number, since));
     }
 
-    /// Takes the mark that was set first.
+    /// Takes the sub-model that was marked first.
     fn take(&self) -> Option<u32> {
-        let (index, _) = self.lock_queue().pop_front()?;
-        // AcqRel: the leaves are collected after this, and a mark that comes later is set anew. Partner:
-        // `mark`.
-        self.marks[index as usize / 64].fetch_and(!(1 << (index % 64)), Ordering::AcqRel);
-        Some(index)
+        let (number, _) = self.lock_pending().pop_front()?;
+        self.read_tree().take_mark(number);
+        Some(number)
     }
 
-    fn lock_queue(&self) -> MutexGuard<'_, VecDeque<(u32, MonotonicNs)>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    fn wait(&self, number: u32, since: MonotonicNs) {
+        self.lock_pending().push_back((number, since));
+    }
+
+    fn lock_pending(&self) -> MutexGuard<'_, VecDeque<(u32, MonotonicNs)>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read_tree(&self) -> RwLockReadGuard<'_, ModelTree> {
+        self.tree.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_tree(&self) -> RwLockWriteGuard<'_, ModelTree> {
+        self.tree.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -250,7 +256,7 @@ impl ModelStore {
     /// Sub-models that wait to be trained again.
     #[must_use]
     pub fn pending(&self) -> usize {
-        self.current().map_or(0, |model| model.pending.lock_queue().len())
+        self.current().map_or(0, |model| model.lock_pending().len())
     }
 
     /// The model's statistics at `now`. The processor time that training has used is known to who runs it,
@@ -258,13 +264,15 @@ impl ModelStore {
     #[must_use]
     pub fn stats(&self, now: MonotonicNs) -> ModelStats {
         let Some(model) = self.current() else { return ModelStats::default() };
-        let sub_models = u64::from(model.sub_model_count());
+        let (sub_models, below) = model.read_tree().counts();
+        let sub_models = u64::from(sub_models);
         let record_bytes = SUB_MODEL_WORDS as u64 * 8;
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let queue = model.pending.lock_queue();
+        let queue = model.lock_pending();
         ModelStats {
             generation: model.generation,
             sub_models,
+            sub_models_below: below.into(),
             top_bytes: model.top_words.len() as u64 * 8,
             cache_bytes: sub_models * record_bytes + count(&model.windows.table_entries) * 8,
             window_leaves_mean: count(&model.windows.leaves) as f64 / sub_models as f64,
@@ -285,7 +293,7 @@ impl ModelStore {
         // Acquire: the changes that the flag stands for. Partner: the read lock's release by who set it.
         self.changed_without_model.swap(false, Ordering::Acquire);
         if let Some(model) = self.current() {
-            while model.pending.take().is_some() {}
+            while model.take().is_some() {}
         }
     }
 
@@ -305,8 +313,8 @@ impl ModelStore {
         self.retrained.store(0, Ordering::Relaxed);
         match replaced {
             Some(replaced) => {
-                while let Some(index) = replaced.pending.take() {
-                    if let Some((low, high)) = replaced.interval(index) {
+                while let Some(number) = replaced.take() {
+                    if let Some((low, high)) = replaced.interval(number) {
                         let fences = Fences { low, high: high.checked_add(1) };
                         model.mark(fences, last_step);
                     }
@@ -319,29 +327,38 @@ impl ModelStore {
         }
     }
 
-    /// Takes sub-models into `indices` until it is full, those that have been pending longest first. Returns
+    /// Takes sub-models into `numbers` until it is full, those that have been pending longest first. Returns
     /// their model and how many there are.
-    pub(super) fn take_pending(&self, indices: &mut [u32]) -> Option<(Arc<PublishedModel>, usize)> {
+    pub(super) fn take_pending(&self, numbers: &mut [u32]) -> Option<(Arc<PublishedModel>, usize)> {
         let model = self.current()?;
         let mut count = 0;
-        for place in indices {
-            let Some(index) = model.pending.take() else { break };
-            *place = index;
+        for place in numbers {
+            let Some(number) = model.take() else { break };
+            *place = number;
             count += 1;
         }
         Some((model, count))
     }
 
     /// Puts a sub-model back whose training failed.
-    pub(super) fn put_back(&self, model: &PublishedModel, index: u32) {
-        model.pending.mark(index, self.last_step());
+    pub(super) fn put_back(&self, model: &PublishedModel, number: u32) {
+        let since = self.last_step();
+        model.read_tree().mark(number..=number, (0, u64::MAX), &mut |number| model.wait(number, since));
+    }
+
+    /// True if as many sub-models are below branches as the top model has numbers.
+    pub(super) fn has_outgrown_top(&self) -> bool {
+        self.current().is_some_and(|model| {
+            let (_, below) = model.read_tree().counts();
+            below >= model.top_count().max(BELOW_BRANCHES_MIN)
+        })
     }
 
     pub(super) fn count_retrained(&self, count: usize) {
         self.retrained.fetch_add(count as u64, Ordering::Relaxed);
     }
 
-    fn last_step(&self) -> MonotonicNs {
+    pub(super) fn last_step(&self) -> MonotonicNs {
         MonotonicNs(self.last_step_ns.load(Ordering::Relaxed))
     }
 }

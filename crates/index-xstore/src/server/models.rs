@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use farsight_base::injection::assert_found;
-use farsight_base::sync::AtomicU64;
 use farsight_base::sync::model::{check, thread};
+use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::{LeafNumber, RegionId};
 use farsight_fabric::Region;
 use farsight_index::{LeafAnswer, LeafFormat, Pairs};
@@ -91,7 +91,8 @@ fn is_found_by_descent(tree: &Tree, key: u64) -> bool {
 fn scan(tree: &Tree) -> Vec<u64> {
     let mut pairs = Pairs::default();
     pairs.reset(8);
-    tree.scan(0, 1_000, &mut pairs).expect("a scan");
+    assert_eq!(tree.scan(0, 1_000, &mut pairs), Ok(None));
+    pairs.end_scan();
     pairs.scan(0).map(|pair| pair.key).collect()
 }
 
@@ -155,6 +156,63 @@ fn reclaim_against_writers_and_readers() {
     let rest: Vec<u64> = keys.into_iter().filter(|key| *key < 140).chain([155]).collect();
     assert_eq!(scan(&tree), rest);
     assert!(rest.iter().all(|key| is_found_by_descent(&tree, *key)));
+}
+
+/// Two leaves that both hold pairs are merged, and a pair that the right one had is updated. A reader that
+/// knows the right leaf's number finds the old value there only until the update is acknowledged. Pairs of
+/// the left one change their slots, and nobody takes another pair's value.
+fn merge_against_writers_and_readers() {
+    const RIGHT: LeafNumber = LeafNumber(1);
+    let tree = tree_of((0..17).map(|index| 10 * index));
+    (0..6).for_each(|index| remove(&tree, 10 * index));
+    let acknowledged = Arc::new(AtomicU64::new(0));
+    let (written, done) = (Arc::clone(&tree), Arc::clone(&acknowledged));
+    let writer = thread::spawn(move || {
+        remove(&written, 160);
+        written.put(150, &[9; 8], LeafNumber::NONE).expect("an update");
+        // Release: as the reply orders the update. Partner: the reader's Acquire load.
+        done.store(1, Ordering::Release);
+    });
+    let (read, done) = (Arc::clone(&tree), Arc::clone(&acknowledged));
+    let stale_reader = thread::spawn(move || {
+        let words = read.slab().block(RIGHT).expect("a leaf of the region");
+        for _ in 0..3 {
+            let is_acknowledged = done.load(Ordering::Acquire) == 1;
+            let mut value = [0; 8];
+            match read.format().get(words, 150, &mut value) {
+                LeafAnswer::Found { .. } if is_acknowledged => assert_eq!(value, [9; 8], "an outdated value"),
+                LeafAnswer::Found { .. } => assert!(value == value_of(150) || value == [9; 8], "{value:?}"),
+                answer => {
+                    assert!(matches!(answer, LeafAnswer::Elsewhere | LeafAnswer::Changing), "{answer:?}")
+                }
+            }
+        }
+    });
+    for key in [60, 110] {
+        assert!(is_found_by_walking(&tree, key), "key {key} is lost in a merge");
+    }
+    assert!(is_found_by_descent(&tree, 140));
+    let mut seen = scan(&tree);
+    seen.retain(|key| *key != 160);
+    assert!(seen.into_iter().eq((6..16).map(|index| 10 * index)), "a scan skips or doubles a key");
+    writer.join().unwrap();
+    stale_reader.join().unwrap();
+    assert_eq!((tree.leaf_count(), tree.stats().merges), (1, 1));
+}
+
+#[test]
+fn readers_of_merged_leaves_find_what_is_acknowledged() {
+    check(3, merge_against_writers_and_readers);
+}
+
+#[test]
+fn a_merge_that_leaves_the_right_leaf_standing_is_found() {
+    assert_found(&crate::injected::RIGHT_LEFT_STANDING, || check(3, merge_against_writers_and_readers));
+}
+
+#[test]
+fn a_merge_under_the_same_incarnation_is_found() {
+    assert_found(&crate::injected::MERGED_IN_PLACE, || check(3, merge_against_writers_and_readers));
 }
 
 #[test]

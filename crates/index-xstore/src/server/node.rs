@@ -2,14 +2,17 @@
 //!
 //! Invariants:
 //! - child `i` covers the keys from separator `i - 1` (or the node's own lower bound) up to separator `i`;
-//! - a node keeps its number, its level and its lower bound for ever; its upper bound only falls, when it
-//!   splits;
-//! - a node's contents belong together if its version was even before they were read and the same after.
+//! - a node's level and bounds change only while it is locked, as its contents do;
+//! - a node's contents belong together if its version was even before they were read and the same after;
+//! - a version only grows, also when the node is given back and used again.
 //!
 //! Protocol, a seqlock a node whose version is the lock. A writer makes the even version odd by
 //! compare-and-swap, changes the contents, makes it even. A reader that decides by what it read asks
-//! [`Node::is_unchanged`] first. Whatever a reader meets in between leads nowhere bad. Children of a node of
-//! level `l > 0` are always nodes of level `l - 1` that exist, and positions are cut to the node's size.
+//! [`Node::is_unchanged`] first. A node that is not in the tree is locked: before its first use, and from
+//! the moment when it is given back until it is used again.
+//!
+//! Whatever a reader meets in between leads nowhere bad. A child's number may be that of a node, of a leaf or
+//! of nothing: the arena and the slab know their numbers. Positions are cut to the node's size.
 
 use farsight_base::sync::{AtomicU64, Ordering, fence};
 use farsight_base::words::prefetch;
@@ -33,9 +36,10 @@ pub(super) struct Node {
 }
 
 impl Node {
+    /// A node that nobody uses yet: locked.
     pub(super) fn new() -> Self {
         Self {
-            version: AtomicU64::new(0),
+            version: AtomicU64::new(1),
             shape: AtomicU64::new(0),
             separators: std::array::from_fn(|_| AtomicU64::new(0)),
             children: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -53,8 +57,8 @@ impl Node {
     /// True if nothing changed since the version was `version`.
     #[inline]
     pub(super) fn is_unchanged(&self, version: u64) -> bool {
-        // Acquire: the version is read after the contents. Partner: the Release fence in `try_lock`: who saw
-        // a changed word sees the odd version or a later one.
+        // Acquire: the version is read after the contents. Partners: the Release fences in `try_lock` and
+        // `take_unused`: who saw a changed word sees the odd version or a later one.
         fence(Ordering::Acquire);
         self.version.load(Ordering::Relaxed) == version
     }
@@ -70,6 +74,16 @@ impl Node {
         Some(LockedNode { node: self, version })
     }
 
+    /// Holds a node that is not in the tree, on its way there. The arena gives it to one thread alone.
+    pub(super) fn take_unused(&self) -> LockedNode<'_> {
+        // Relaxed: the arena's lock hands the node from who gave it back to who takes it.
+        let version = self.version.load(Ordering::Relaxed);
+        assert!(version & 1 == 1, "version {version} is that of a node in the tree");
+        // Release: as in `try_lock`, for readers who came while the node was in the tree.
+        fence(Ordering::Release);
+        LockedNode { node: self, version: version - 1 }
+    }
+
     /// The node's level: 0 if its children are leaves.
     #[inline]
     pub(super) fn level(&self) -> u32 {
@@ -80,6 +94,12 @@ impl Node {
     #[inline]
     pub(super) fn separator_count(&self) -> usize {
         (self.shape.load(Ordering::Relaxed) as u32 as usize).min(SEPARATORS_MAX)
+    }
+
+    /// Children of the node.
+    #[inline]
+    pub(super) fn child_count(&self) -> usize {
+        self.separator_count() + 1
     }
 
     /// True if another child does not fit.
@@ -127,8 +147,7 @@ impl Node {
         prefetch(&self.children[CHILDREN_MAX / 2 - 1]);
     }
 
-    /// Gives a node that nobody can reach yet its contents. The thread that publishes its number orders them.
-    pub(super) fn fill(&self, level: u32, separators: &[u64], children: &[u32]) {
+    fn fill(&self, level: u32, separators: &[u64], children: &[u32]) {
         assert_eq!(children.len(), separators.len() + 1, "children, and separators between them");
         // Unused separators are the greatest key: the search's halvings need ascending words.
         for index in 0..SEPARATORS_MAX {
@@ -160,6 +179,11 @@ pub(super) struct LockedNode<'a> {
 }
 
 impl LockedNode<'_> {
+    /// Gives the node these contents.
+    pub(super) fn fill(&self, level: u32, separators: &[u64], children: &[u32]) {
+        self.node.fill(level, separators, children);
+    }
+
     /// Puts `child` to the right of the child that covers `separator`, from `separator` on.
     pub(super) fn insert(&self, separator: u64, child: u32) {
         let node = self.node;
@@ -182,17 +206,49 @@ impl LockedNode<'_> {
         self.node.fill(self.node.level(), &separators, &children);
     }
 
-    /// Moves the upper half of the children into `right`, which nobody can reach yet; returns the separator
+    /// Moves the upper half of the children into `right`, which is not in the tree yet; returns the separator
     /// between the two.
-    pub(super) fn split(&self, right: &Node) -> u64 {
+    pub(super) fn split(&self, right: &LockedNode<'_>) -> u64 {
         let (separators, children) = self.contents();
+        self.cut(right, &separators, &children)
+    }
+
+    /// Takes over the children of `right`, the right neighbour from `separator` on.
+    pub(super) fn absorb(&self, right: &LockedNode<'_>, separator: u64) {
+        let (separators, children) = self.contents_with(right, separator);
+        self.fill(self.node.level(), &separators, &children);
+    }
+
+    /// Shares the children of both evenly with `right`, the right neighbour from `separator` on; returns the
+    /// separator between the two from then on.
+    pub(super) fn share(&self, right: &LockedNode<'_>, separator: u64) -> u64 {
+        let (separators, children) = self.contents_with(right, separator);
+        self.cut(right, &separators, &children)
+    }
+
+    /// Moves the border between child `index` and the next.
+    pub(super) fn replace_separator(&self, index: usize, separator: u64) {
+        self.node.separators[index].store(separator, Ordering::Relaxed);
+    }
+
+    /// Gives this node the lower half of the children and `right` the upper one.
+    fn cut(&self, right: &LockedNode<'_>, separators: &[u64], children: &[u32]) -> u64 {
         let kept = children.len() / 2;
         right.fill(self.node.level(), &separators[kept..], &children[kept..]);
-        self.node.fill(self.node.level(), &separators[..kept - 1], &children[..kept]);
+        self.fill(self.node.level(), &separators[..kept - 1], &children[..kept]);
         separators[kept - 1]
     }
 
-    /// Leaves the node locked for ever: nobody descends through it again.
+    fn contents_with(&self, right: &LockedNode<'_>, separator: u64) -> (Vec<u64>, Vec<u32>) {
+        let (mut separators, mut children) = self.contents();
+        let (right_separators, right_children) = right.contents();
+        separators.push(separator);
+        separators.extend(right_separators);
+        children.extend(right_children);
+        (separators, children)
+    }
+
+    /// Leaves the node locked: it is no longer in the tree.
     pub(super) fn retire(self) {
         std::mem::forget(self);
     }
@@ -234,31 +290,62 @@ mod tests {
     #[test]
     fn insert_split_and_remove_keep_children_beside_their_separators() {
         let (node, right) = (Node::new(), Node::new());
-        node.fill(0, &[], &[100]);
+        node.take_unused().fill(0, &[], &[100]);
         for index in (1..=SEPARATORS_MAX as u32).rev() {
             node.try_lock(node.begin_read().unwrap()).unwrap().insert(u64::from(index) * 10, 100 + index);
         }
         assert!(node.is_full());
         let before = node.begin_read().unwrap();
-        let separator = node.try_lock(before).unwrap().split(&right);
+        let separator = node.try_lock(before).unwrap().split(&right.take_unused());
         assert!(!node.is_unchanged(before) && node.try_lock(before).is_none());
         assert_eq!(separator, 160);
         for key in 0..320_u64 {
             let side = if key < separator { &node } else { &right };
             assert_eq!(side.child(side.child_index(key)), 100 + (key / 10) as u32, "key {key}");
         }
-        right.try_lock(0).unwrap().remove(3);
+        right.try_lock(2).unwrap().remove(3);
         assert_eq!([185, 195, 205].map(|key| right.child(right.child_index(key))), [118, 118, 120]);
+    }
+
+    #[test]
+    fn neighbours_share_or_absorb_children_with_their_separators() {
+        for (left_count, right_count) in [(1, 1), (1, 31), (12, 12), (11, 14), (30, 2)] {
+            let (left, right) = (Node::new(), Node::new());
+            let border = 10 * left_count;
+            let filled = |node: &Node, from: u64, count: u64| {
+                let separators: Vec<u64> = (from + 1..from + count).map(|child| 10 * child).collect();
+                let children: Vec<u32> = (from..from + count).map(|child| child as u32).collect();
+                node.take_unused().fill(3, &separators, &children);
+            };
+            filled(&left, 0, left_count);
+            filled(&right, left_count, right_count);
+            let (held, held_right) = (left.try_lock(2).unwrap(), right.try_lock(2).unwrap());
+            let shared = held.share(&held_right, border);
+            assert_eq!(left.child_count() as u64, left_count.midpoint(right_count));
+            for key in 0..10 * (left_count + right_count) {
+                let side = if key < shared { &left } else { &right };
+                assert_eq!(side.child(side.child_index(key)), (key / 10) as u32, "key {key}");
+            }
+            held.absorb(&held_right, shared);
+            for key in 0..10 * (left_count + right_count) {
+                assert_eq!(left.child(left.child_index(key)), (key / 10) as u32, "key {key}");
+            }
+            assert_eq!((left.level(), right.level()), (3, 3));
+        }
     }
 
     #[test]
     fn a_locked_node_is_not_read() {
         let node = Node::new();
-        let locked = node.try_lock(0).unwrap();
-        assert!(node.begin_read().is_none() && node.try_lock(0).is_none());
+        assert!(node.begin_read().is_none(), "a node without contents");
+        drop(node.take_unused());
+        let locked = node.try_lock(2).unwrap();
+        assert!(node.begin_read().is_none() && node.try_lock(2).is_none());
         drop(locked);
-        assert_eq!(node.begin_read(), Some(2));
-        node.try_lock(2).unwrap().retire();
+        assert_eq!(node.begin_read(), Some(4));
+        node.try_lock(4).unwrap().retire();
         assert!(node.begin_read().is_none());
+        drop(node.take_unused());
+        assert_eq!(node.begin_read(), Some(6), "a version comes once");
     }
 }

@@ -5,7 +5,7 @@ use farsight_index::{LeafFormat, Place};
 use farsight_protocol::{WriteEntry, WriteOperation, WriteOutcome};
 
 use super::error::WriteError;
-use super::hold::Held;
+use super::latch::LatchedPlace;
 use super::stats::Tally;
 use super::tree::XTree;
 
@@ -20,16 +20,16 @@ impl<F: LeafFormat> XTree<F> {
     }
 
     #[inline]
-    pub(super) fn put_held<'t>(
+    pub(super) fn put_latched<'t>(
         &'t self,
-        held: Held<'t, F>,
+        latched: LatchedPlace<'t, F>,
         key: u64,
         value: &[u8],
         tally: &mut Tally,
     ) -> Result<WriteOutcome, WriteError> {
-        match held.place {
-            Place::Here(_) => self.update_held(held, key, value),
-            _ => self.insert_held(held, key, value, tally),
+        match latched.place {
+            Place::Here(_) => self.update_latched(latched, key, value),
+            _ => self.insert_latched(latched, key, value, tally),
         }
     }
 }

@@ -5,7 +5,8 @@ use farsight_index::{LatchedLeaf, LeafFormat, Place};
 use farsight_protocol::{WriteEntry, WriteOperation, WriteOutcome};
 
 use super::error::WriteError;
-use super::hold::Held;
+use super::latch::LatchedPlace;
+use super::stats::Tally;
 use super::tree::XTree;
 
 impl<F: LeafFormat> XTree<F> {
@@ -20,14 +21,20 @@ impl<F: LeafFormat> XTree<F> {
     }
 
     #[inline]
-    pub(super) fn remove_held<'t>(&'t self, mut held: Held<'t, F>) -> WriteOutcome {
-        let Place::Here(slot) = held.place else { return WriteOutcome::Absent };
-        let last_version = held.leaf.version(slot);
-        held.leaf.remove(slot);
-        let emptied = if held.leaf.pair_count() == 0 { held.leaf.span() } else { None };
-        drop(held);
-        if let Some(span) = emptied {
-            self.reclaim(span.fences.low);
+    pub(super) fn remove_latched<'t>(
+        &'t self,
+        mut latched: LatchedPlace<'t, F>,
+        tally: &mut Tally,
+    ) -> WriteOutcome {
+        let Place::Here(slot) = latched.place else { return WriteOutcome::Absent };
+        let last_version = latched.leaf.version(slot);
+        latched.leaf.remove(slot);
+        // By lines that are at hand: only a leaf with few pairs looks at others.
+        let has_few = latched.leaf.pair_count() <= self.format.few_pairs();
+        let span = if has_few { latched.leaf.span() } else { None };
+        drop(latched);
+        if let Some(span) = span {
+            self.merge(span.fences.low, tally);
         }
         WriteOutcome::Removed(last_version)
     }

@@ -17,7 +17,7 @@ use farsight_base::sync::Ordering;
 use farsight_index::{LatchedLeaf, LeafFormat};
 
 use super::error::WriteError;
-use super::hold::Held;
+use super::latch::LatchedPlace;
 use super::stats::Tally;
 use super::tree::XTree;
 
@@ -28,22 +28,22 @@ impl<F: LeafFormat> XTree<F> {
     /// Adds the vacant `key` to a held leaf whose slots are all spent.
     pub(super) fn add_to_full<'t>(
         &'t self,
-        held: Held<'t, F>,
+        latched: LatchedPlace<'t, F>,
         key: u64,
         version: u64,
         value: &[u8],
         tally: &mut Tally,
     ) -> Result<(), WriteError> {
-        let removed = held.leaf.removed_slots();
+        let removed = latched.leaf.removed_slots();
         if removed >= COMPACTED_SLOTS_MIN {
-            self.compact_and_add(held, key, version, value, tally);
+            self.compact_and_add(latched, key, version, value, tally);
             return Ok(());
         }
         match self.slab.allocate() {
-            Ok(right) => self.split_and_add(held, right, key, version, value, tally),
+            Ok(right) => self.split_and_add(latched, right, key, version, value, tally),
             // A region without a block still has the slots of removed pairs.
             Err(_) if removed > 0 => {
-                self.compact_and_add(held, key, version, value, tally);
+                self.compact_and_add(latched, key, version, value, tally);
                 Ok(())
             }
             Err(full) => Err(WriteError::RegionFull { key, full }),
@@ -52,30 +52,30 @@ impl<F: LeafFormat> XTree<F> {
 
     fn compact_and_add<'t>(
         &'t self,
-        mut held: Held<'t, F>,
+        mut latched: LatchedPlace<'t, F>,
         key: u64,
         version: u64,
         value: &[u8],
         tally: &mut Tally,
     ) {
-        let span = held.leaf.span();
-        held.leaf.compact();
-        assert!(held.leaf.insert(key, version, value), "{} has room after its compaction", held.number);
-        drop(held);
+        let span = latched.leaf.span();
+        latched.leaf.compact();
+        assert!(latched.leaf.insert(key, version, value), "{} has room after its compaction", latched.number);
+        drop(latched);
         self.counters.compactions.fetch_add(1, Ordering::Relaxed);
         tally.changed.extend(span.map(|span| span.fences));
     }
 
     fn split_and_add<'t>(
         &'t self,
-        held: Held<'t, F>,
+        latched: LatchedPlace<'t, F>,
         right_number: LeafNumber,
         key: u64,
         version: u64,
         value: &[u8],
         tally: &mut Tally,
     ) -> Result<(), WriteError> {
-        let Held { leaf: mut left, route, .. } = held;
+        let LatchedPlace { leaf: mut left, route, .. } = latched;
         self.format.prefetch_leaf(self.block(right_number));
         let span = left.span();
         let mut right = match self.latch_unnamed(key, right_number) {

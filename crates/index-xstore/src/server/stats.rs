@@ -16,8 +16,8 @@ pub(super) struct Counters {
     pub(super) leaves: AtomicU64,
     pub(super) splits: AtomicU64,
     pub(super) compactions: AtomicU64,
-    pub(super) reclaimed: AtomicU64,
-    pub(super) mended: AtomicU64,
+    pub(super) merges: AtomicU64,
+    pub(super) scrubbed: AtomicU64,
     pub(super) hint_hits: AtomicU64,
     pub(super) descents: AtomicU64,
 }
@@ -28,7 +28,7 @@ pub(super) struct Tally {
     pub(super) removed: u64,
     pub(super) hint_hits: u64,
     pub(super) descents: u64,
-    /// The fences of leaves that were split or compacted, before that.
+    /// The fences of leaves that were split, compacted or merged, before that.
     pub(super) changed: Vec<Fences>,
     /// The leaf that was written last, or [`LeafNumber::NONE`].
     pub(super) last_leaf: LeafNumber,
@@ -71,13 +71,14 @@ impl<F: LeafFormat> XTree<F> {
             // Never negative but for a moment between two batches.
             pairs: (count(&self.counters.pairs) as i64).max(0) as u64,
             leaves: self.leaf_count(),
-            inner_nodes: u64::from(self.arena.count()),
+            inner_nodes: u64::from(self.arena.used_nodes()),
             inner_levels: root.map_or(0, |root| root.level() + 1),
             splits: count(&self.counters.splits),
+            merges: count(&self.counters.merges),
             compactions: count(&self.counters.compactions),
             hint_hits: count(&self.counters.hint_hits),
             descents: count(&self.counters.descents),
-            mended: count(&self.counters.mended),
+            scrubbed: count(&self.counters.scrubbed),
         }
     }
 
@@ -87,13 +88,7 @@ impl<F: LeafFormat> XTree<F> {
         self.counters.leaves.load(Ordering::Relaxed) + 1
     }
 
-    /// Empty leaves given back to the slab.
-    #[must_use]
-    pub fn reclaimed_leaves(&self) -> u64 {
-        self.counters.reclaimed.load(Ordering::Relaxed)
-    }
-
-    /// Bytes of the inner nodes, allocated ahead included.
+    /// Bytes of the inner nodes, those allocated ahead and those given back included.
     #[must_use]
     pub fn inner_bytes(&self) -> u64 {
         self.arena.bytes()

@@ -2,22 +2,21 @@
 //!
 //! Protocol: who runs the trainer calls [`Trainer::step`] whenever there is time, with a bound on the work. A
 //! whole training goes through three phases, each over several steps if need be: collect the leaves, train,
-//! make the images. Then it is published at once. Only the training of the top model is one piece. While a
-//! whole training is under way nothing is retrained; what becomes pending meanwhile is carried over by the
-//! store.
+//! make the images. Then it is published at once. While a whole training is under way nothing is retrained;
+//! what becomes pending meanwhile is carried over by the store.
 
 use std::sync::Arc;
 
 use farsight_base::LeafNumber;
 use farsight_base::clock::MonotonicNs;
-use farsight_index::record_of;
 use farsight_index::{Contended, LeafFormat};
-use farsight_layout::TableEntry;
-use farsight_model::{SubModel, TrainError, TrainOptions, TrainedModel, Training, train_sub_model};
+use farsight_model::{TrainError, TrainOptions, TrainedModel, TrainedSubModel, Training};
 
 use super::collect::CollectedLeaves;
 use super::descend::BATCH_MAX;
-use super::model_store::{ModelStore, PublishedModel, SubModelImage};
+use super::model_store::{ModelStore, PublishedModel};
+use super::model_tree::SubModelImage;
+use super::pieces::{collected_leaves_max, few_leaves, image_of, pieces_of, target_of};
 use super::tree::XTree;
 
 /// Growth of the leaves since the last whole training that calls for another (expansion, section 5.3 of the
@@ -60,8 +59,8 @@ pub enum TrainingStep {
 /// A whole training, by phase.
 enum Whole {
     Collecting { from: u64, collected: CollectedLeaves },
-    Training { training: Training<Arc<[u64]>>, leaves: Leaves },
-    Imaging { model: TrainedModel, leaves: Leaves, images: Vec<SubModelImage> },
+    Training { training: Training<Vec<u64>>, numbers: Vec<(LeafNumber, u32)> },
+    Imaging { model: TrainedModel, leaves: TrainedLeaves, pieces: Vec<Vec<SubModelImage>> },
 }
 
 /// Where a whole training stands after a piece of work.
@@ -71,8 +70,8 @@ enum Advanced {
 }
 
 /// The leaves of a whole training.
-struct Leaves {
-    low_fences: Arc<[u64]>,
+struct TrainedLeaves {
+    low_fences: Vec<u64>,
     numbers: Vec<(LeafNumber, u32)>,
 }
 
@@ -132,7 +131,9 @@ impl<F: LeafFormat> Trainer<F> {
 
     fn is_outgrown(&self) -> bool {
         let leaves = self.tree.leaf_count();
-        leaves >= EXPANSION_FACTOR * self.leaves_trained || leaves <= self.leaves_trained / SHRINK_FACTOR
+        leaves >= EXPANSION_FACTOR * self.leaves_trained
+            || leaves <= self.leaves_trained / SHRINK_FACTOR
+            || self.store.has_outgrown_top()
     }
 
     fn go_on(&mut self, whole: Whole, budget: usize) -> Result<TrainingStep, TrainingError> {
@@ -165,33 +166,29 @@ impl<F: LeafFormat> Trainer<F> {
                 if let Some(from) = self.tree.collect_leaves(from, u64::MAX, enough, &mut collected)? {
                     Whole::Collecting { from, collected }
                 } else {
-                    let low_fences: Arc<[u64]> = collected.low_fences.into();
-                    let training = Training::new(Arc::clone(&low_fences), self.options)?;
-                    Whole::Training { training, leaves: Leaves { low_fences, numbers: collected.leaves } }
+                    let training = Training::new(collected.low_fences, self.options)?;
+                    Whole::Training { training, numbers: collected.leaves }
                 }
             }
-            Whole::Training { mut training, leaves } => {
-                if training.step(budget)?.is_complete() {
-                    let model = training.finish()?;
-                    let images = Vec::with_capacity(model.sub_models.len());
-                    Whole::Imaging { model, leaves, images }
+            Whole::Training { mut training, numbers } => {
+                training.step(budget)?;
+                if training.is_complete() {
+                    let (model, low_fences) = training.finish()?;
+                    let pieces = Vec::with_capacity(model.sub_models.len());
+                    Whole::Imaging { model, leaves: TrainedLeaves { low_fences, numbers }, pieces }
                 } else {
-                    Whole::Training { training, leaves }
+                    Whole::Training { training, numbers }
                 }
             }
-            Whole::Imaging { model, leaves, mut images } => {
-                let wanted = model.sub_models[images.len()..].iter().take(budget);
-                images.extend(wanted.map(|sub_model| {
-                    let at = sub_model.first_leaf..sub_model.first_leaf + sub_model.model.leaf_count as usize;
-                    image(&sub_model.model, &leaves.low_fences[at.clone()], &leaves.numbers[at])
-                }));
-                if images.len() == model.sub_models.len() {
-                    let generation = self.store.current().map_or(0, |model| model.generation()) + 1;
-                    let intervals = model.sub_models.iter().map(|sub_model| sub_model.interval).collect();
-                    let model = PublishedModel::new(generation, model.top, intervals, images);
-                    return Ok(Advanced::Finished(model));
+            Whole::Imaging { model, leaves, mut pieces } => {
+                for trained in model.sub_models[pieces.len()..].iter().take(budget) {
+                    pieces.push(self.pieces_of_trained(trained, &leaves)?);
                 }
-                Whole::Imaging { model, leaves, images }
+                if pieces.len() == model.sub_models.len() {
+                    let generation = self.store.current().map_or(0, |model| model.generation()) + 1;
+                    return Ok(Advanced::Finished(PublishedModel::new(generation, model.top, pieces)));
+                }
+                Whole::Imaging { model, leaves, pieces }
             }
         };
         Ok(Advanced::Unfinished(next))
@@ -211,9 +208,9 @@ impl<F: LeafFormat> Trainer<F> {
             }
             let group = &group[..count];
             self.prefetch_group(&model, group);
-            for (place, index) in group.iter().enumerate() {
-                if let Err(error) = self.retrain_one(&model, *index) {
-                    group[place..].iter().for_each(|index| self.store.put_back(&model, *index));
+            for (place, number) in group.iter().enumerate() {
+                if let Err(error) = self.retrain_one(&model, *number) {
+                    group[place..].iter().for_each(|number| self.store.put_back(&model, *number));
                     return Err(error);
                 }
             }
@@ -227,9 +224,9 @@ impl<F: LeafFormat> Trainer<F> {
     fn prefetch_group(&self, model: &PublishedModel, group: &[u32]) {
         let mut ends = [0; 2 * RETRAINED_TOGETHER];
         let mut count = 0;
-        for index in group {
-            model.prefetch_sub_model(*index);
-            if let Some((low, high)) = model.interval(*index) {
+        for number in group {
+            model.prefetch_sub_model(*number);
+            if let Some((low, high)) = model.interval(*number) {
                 ends[count..count + 2].copy_from_slice(&[low, high]);
                 count += 2;
             }
@@ -237,22 +234,67 @@ impl<F: LeafFormat> Trainer<F> {
         self.tree.prefetch_ranges(&ends[..count]);
     }
 
-    fn retrain_one(&mut self, model: &PublishedModel, index: u32) -> Result<(), TrainingError> {
-        let Some((low, high)) = model.interval(index) else { return Ok(()) };
-        self.collected.low_fences.clear();
-        self.collected.leaves.clear();
-        self.tree.collect_leaves(low, high, usize::MAX, &mut self.collected)?;
+    /// Trains a sub-model again, as several if it has too many leaves for one, or as one with the next if
+    /// both together have few. Of leaves beyond a bound only the first are looked at; the rest is pending at
+    /// once.
+    fn retrain_one(&mut self, model: &PublishedModel, number: u32) -> Result<(), TrainingError> {
+        let Some((low, high)) = model.interval(number) else { return Ok(()) };
+        let target = target_of(self.options);
+        let rest = self.collect((low, high), collected_leaves_max(target))?;
+        let has_few = self.collected.leaves.len() <= few_leaves(target);
+        if rest.is_none() && has_few && self.merge_with_next(model, low)? {
+            return Ok(());
+        }
         let CollectedLeaves { low_fences, leaves } = &self.collected;
-        let sub_model = train_sub_model(low, high, low_fences)?;
-        model.replace(index, image(&sub_model, low_fences, leaves));
+        let images = pieces_of((low, high), low_fences, leaves, rest.is_some(), target)?;
+        model.replace(number, images, rest.is_some(), self.store.last_step());
         Ok(())
     }
-}
 
-/// A sub-model and its table over these leaves.
-fn image(model: &SubModel, low_fences: &[u64], leaves: &[(LeafNumber, u32)]) -> SubModelImage {
-    let entries = low_fences.iter().zip(leaves).map(|(low_fence, (leaf, incarnation))| {
-        TableEntry::new(*leaf, *incarnation, model.leaf_hint(*low_fence)).0
-    });
-    SubModelImage { record: record_of(model), entries: entries.collect() }
+    /// Trains the sub-model of `low` and the one behind it as one, if both together have few leaves and are
+    /// below one branch. False, with the first one's leaves collected, if not.
+    fn merge_with_next(&mut self, model: &PublishedModel, low: u64) -> Result<bool, TrainingError> {
+        let path = model.path(low);
+        let Some(next) = model.next_in_branch(&path) else { return Ok(false) };
+        let (Some((own_low, own_high)), Some((_, high))) = (model.interval(path.sub_model), next.interval)
+        else {
+            return Ok(false);
+        };
+        let target = target_of(self.options);
+        if next.entries.len() > few_leaves(target) {
+            return Ok(false);
+        }
+        let rest = self.collect((own_low, high), 2 * target)?;
+        let CollectedLeaves { low_fences, leaves } = &self.collected;
+        if rest.is_none() && leaves.len() <= target {
+            let mut images = pieces_of((own_low, high), low_fences, leaves, false, target)?;
+            if let (Some(image), true) = (images.pop(), images.is_empty()) {
+                model.merge(&path, image, self.store.last_step());
+                return Ok(true);
+            }
+        }
+        self.collect((own_low, own_high), collected_leaves_max(target))?;
+        Ok(false)
+    }
+
+    /// Collects the leaves of these keys, or about `enough` of them; then returns the key that comes next.
+    fn collect(&mut self, (low, high): (u64, u64), enough: usize) -> Result<Option<u64>, Contended> {
+        self.collected.low_fences.clear();
+        self.collected.leaves.clear();
+        self.tree.collect_leaves(low, high, enough, &mut self.collected)
+    }
+
+    /// The sub-models in the place of one that was trained with all others.
+    fn pieces_of_trained(
+        &self,
+        trained: &TrainedSubModel,
+        leaves: &TrainedLeaves,
+    ) -> Result<Vec<SubModelImage>, TrainError> {
+        let at = trained.first_leaf..trained.first_leaf + trained.model.leaf_count as usize;
+        let (low_fences, numbers) = (&leaves.low_fences[at.clone()], &leaves.numbers[at]);
+        match trained.interval {
+            Some(interval) => pieces_of(interval, low_fences, numbers, false, target_of(self.options)),
+            None => Ok(vec![image_of(None, &trained.model, low_fences, numbers)]),
+        }
+    }
 }

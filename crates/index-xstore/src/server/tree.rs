@@ -10,7 +10,7 @@ use farsight_index::{
 };
 use farsight_layout::{Fences, PAIR_VERSION_BITS};
 
-use super::arena::Arena;
+use super::arena::NodeArena;
 use super::error::WriteError;
 use super::stats::Counters;
 
@@ -23,7 +23,7 @@ pub(super) const LATCH_ATTEMPTS: usize = 128;
 pub struct XTree<F> {
     pub(super) format: F,
     pub(super) slab: Slab,
-    pub(super) arena: Arena,
+    pub(super) arena: NodeArena,
     pub(super) root: AtomicU32,
     /// Bulk loads under way: while there is one, some leaves are complete and not yet in the tree.
     pub(super) loads: AtomicU32,
@@ -46,9 +46,10 @@ impl<F: LeafFormat> XTree<F> {
     ) -> Result<Self, RegionFull> {
         let slab = Slab::new(region, format.leaf_words());
         let first = slab.allocate()?;
-        let arena = Arena::new();
+        let arena = NodeArena::new();
         let (root, node) = arena.allocate();
         node.fill(0, &[], &[first.0]);
+        drop(node);
         let tree = Self {
             format,
             slab,

@@ -5,7 +5,7 @@ use farsight_index::{LatchedLeaf, LeafFormat, Place};
 use farsight_protocol::{WriteEntry, WriteOperation, WriteOutcome};
 
 use super::error::WriteError;
-use super::hold::Held;
+use super::latch::LatchedPlace;
 use super::tree::XTree;
 
 impl<F: LeafFormat> XTree<F> {
@@ -20,15 +20,15 @@ impl<F: LeafFormat> XTree<F> {
     }
 
     #[inline]
-    pub(super) fn update_held<'t>(
+    pub(super) fn update_latched<'t>(
         &'t self,
-        mut held: Held<'t, F>,
+        mut latched: LatchedPlace<'t, F>,
         key: u64,
         value: &[u8],
     ) -> Result<WriteOutcome, WriteError> {
-        let Place::Here(slot) = held.place else { return Ok(WriteOutcome::Absent) };
+        let Place::Here(slot) = latched.place else { return Ok(WriteOutcome::Absent) };
         let version = self.next_version(key)?;
-        held.leaf.update(slot, version, value);
+        latched.leaf.update(slot, version, value);
         Ok(WriteOutcome::Replaced(version))
     }
 }

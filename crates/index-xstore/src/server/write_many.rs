@@ -9,7 +9,7 @@ use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_index::{LeafFormat, Room};
 use farsight_protocol::{WriteEntry, WriteOperation, WriteOutcome};
 
-use super::descend::{BATCH_MAX, Route};
+use super::descend::{BATCH_MAX, DescentEnd};
 use super::error::WriteError;
 use super::stats::Tally;
 use super::tree::XTree;
@@ -33,13 +33,13 @@ impl<F: LeafFormat> XTree<F> {
             if batch.is_empty() {
                 break;
             }
-            let ways = self.prepare(operation, &batch, tally.last_leaf);
-            for (entry, way) in batch.iter().zip(ways) {
+            let access_paths = self.prepare(operation, &batch, tally.last_leaf);
+            for (entry, access_path) in batch.iter().zip(access_paths) {
                 let hint_hits = tally.hint_hits;
-                let outcome = self.write(operation, *entry, way, &mut tally);
+                let outcome = self.write(operation, *entry, access_path, &mut tally);
                 done(outcome, entry.hint != LeafNumber::NONE && tally.hint_hits == hint_hits);
             }
-            self.settle(&mut tally);
+            self.flush(&mut tally);
         }
         self.last_leaf.store(tally.last_leaf.0, Ordering::Relaxed);
     }
@@ -51,14 +51,14 @@ impl<F: LeafFormat> XTree<F> {
         entry: WriteEntry<'_>,
     ) -> Result<WriteOutcome, WriteError> {
         let mut tally = Tally::begin(LeafNumber::NONE);
-        let way = Way { hint: entry.hint, route: None };
-        let outcome = self.write(operation, entry, way, &mut tally);
-        self.settle(&mut tally);
+        let access_path = AccessPath { hint: entry.hint, route: None };
+        let outcome = self.write(operation, entry, access_path, &mut tally);
+        self.flush(&mut tally);
         outcome
     }
 
     /// Adds what a batch did to the tree's counts, and tells the listener which leaves it changed.
-    fn settle(&self, tally: &mut Tally) {
+    fn flush(&self, tally: &mut Tally) {
         self.counters.add(tally);
         if !tally.changed.is_empty() {
             self.listener.leaves_changed(&tally.changed);
@@ -77,8 +77,8 @@ impl<F: LeafFormat> XTree<F> {
         operation: WriteOperation,
         batch: &[WriteEntry<'_>],
         last_leaf: LeafNumber,
-    ) -> [Way; BATCH_MAX] {
-        let mut ways = [Way { hint: LeafNumber::NONE, route: None }; BATCH_MAX];
+    ) -> [AccessPath; BATCH_MAX] {
+        let mut access_paths = [AccessPath { hint: LeafNumber::NONE, route: None }; BATCH_MAX];
         for entry in batch {
             if let Some(words) = self.hinted_block(entry.hint) {
                 self.format.prefetch_keys(words);
@@ -89,11 +89,11 @@ impl<F: LeafFormat> XTree<F> {
         let mut descending = [0; BATCH_MAX];
         let mut descents = 0;
         let mut splits = 0;
-        for (index, (way, entry)) in ways.iter_mut().zip(batch).enumerate() {
+        for (index, (access_path, entry)) in access_paths.iter_mut().zip(batch).enumerate() {
             if let Some(words) = self.hinted_block(entry.hint)
                 && self.format.may_hold(words, entry.key)
             {
-                way.hint = entry.hint;
+                access_path.hint = entry.hint;
                 if self.prefetch_write(operation, entry.key, words, &mut splits) == Room::Some {
                     continue;
                 }
@@ -104,20 +104,20 @@ impl<F: LeafFormat> XTree<F> {
             descents += 1;
         }
         if descents == 0 {
-            return ways;
+            return access_paths;
         }
         let mut found = [None; BATCH_MAX];
         self.descend_many(&keys[..descents], &mut found);
         for (index, route) in descending[..descents].iter().zip(found) {
-            let (way, entry) = (&mut ways[*index], &batch[*index]);
-            way.route = route;
-            if way.hint == LeafNumber::NONE
+            let (access_path, entry) = (&mut access_paths[*index], &batch[*index]);
+            access_path.route = route;
+            if access_path.hint == LeafNumber::NONE
                 && let Some(words) = route.and_then(|route| self.slab.block(route.leaf))
             {
                 self.prefetch_write(operation, entry.key, words, &mut splits);
             }
         }
-        ways
+        access_paths
     }
 
     #[inline]
@@ -159,22 +159,22 @@ impl<F: LeafFormat> XTree<F> {
         &self,
         operation: WriteOperation,
         entry: WriteEntry<'_>,
-        way: Way,
+        access_path: AccessPath,
         tally: &mut Tally,
     ) -> Result<WriteOutcome, WriteError> {
         let WriteEntry { key, value, .. } = entry;
         if operation.has_value() {
             self.check_value(key, value)?;
         }
-        let held = self.hold(key, way.hint, tally.last_leaf, way.route)?;
-        tally.last_leaf = held.number;
-        tally.hint_hits += u64::from(held.is_hinted);
-        tally.descents += u64::from(!held.is_hinted);
+        let latched = self.latch(key, access_path.hint, tally.last_leaf, access_path.route)?;
+        tally.last_leaf = latched.number;
+        tally.hint_hits += u64::from(latched.is_hinted);
+        tally.descents += u64::from(!latched.is_hinted);
         let outcome = match operation {
-            WriteOperation::Insert => self.insert_held(held, key, value, tally)?,
-            WriteOperation::Update => self.update_held(held, key, value)?,
-            WriteOperation::Put => self.put_held(held, key, value, tally)?,
-            WriteOperation::Remove => self.remove_held(held),
+            WriteOperation::Insert => self.insert_latched(latched, key, value, tally)?,
+            WriteOperation::Update => self.update_latched(latched, key, value)?,
+            WriteOperation::Put => self.put_latched(latched, key, value, tally)?,
+            WriteOperation::Remove => self.remove_latched(latched, tally),
         };
         tally.note(outcome);
         Ok(outcome)
@@ -183,9 +183,9 @@ impl<F: LeafFormat> XTree<F> {
 
 /// How a write gets to its leaf.
 #[derive(Clone, Copy)]
-struct Way {
+struct AccessPath {
     /// The client's hint, unless it is wrong at a glance.
     hint: LeafNumber,
     /// A descent for the key: for want of a hint, or because a split will want the parent.
-    route: Option<Route>,
+    route: Option<DescentEnd>,
 }

@@ -3,14 +3,16 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
-use farsight_base::prng::mix;
+use farsight_base::prng::{SplitMix64, mix};
 use farsight_base::sync::AtomicU64;
 use farsight_base::words::copy_stamped;
 use farsight_base::{LeafNumber, Line, RegionId, WORDS_PER_LINE};
 use farsight_fabric::Region;
-use farsight_index::LeafFormat;
+use farsight_index::{LeafFormat, Pairs};
 use farsight_index_xstore::server::{CollectedLeaves, ModelStore, XStoreLeaf, XTree};
 use farsight_layout::{KEY_LINES, KeyLines, LEAF_SLOTS, LeafSlot};
 
@@ -79,6 +81,17 @@ impl Fixture {
         }
     }
 
+    /// Appends a whole scan, call after call.
+    pub(crate) fn scan(&self, from: u64, limit: usize, pairs: &mut Pairs) {
+        let end = pairs.len().saturating_add(limit);
+        let mut cursor = Some(from);
+        while let Some(key) = cursor.filter(|_| pairs.len() < end) {
+            cursor = self.tree.scan(key, end - pairs.len(), pairs).unwrap();
+            assert!(cursor.is_none_or(|cursor| cursor > key), "{cursor:?} after {key}");
+        }
+        pairs.end_scan();
+    }
+
     /// The leaf's key lines, as a READ would return them.
     pub(crate) fn key_lines(&self, leaf: LeafNumber) -> [Line; KEY_LINES] {
         let words = self.tree.slab().block(leaf).unwrap();
@@ -131,6 +144,16 @@ impl Fixture {
         assert_eq!(u64::from(self.tree.slab().used_leaves()), stats.leaves, "blocks leak");
         keys
     }
+}
+
+/// A random sequence that no run had before, or that of `FARSIGHT_TEST_SEED`; a failing test prints which.
+pub(crate) fn fresh_random() -> SplitMix64 {
+    let seed = match std::env::var("FARSIGHT_TEST_SEED") {
+        Ok(seed) => seed.parse().expect("FARSIGHT_TEST_SEED is a number"),
+        Err(_) => RandomState::new().build_hasher().finish(),
+    };
+    println!("replay with FARSIGHT_TEST_SEED={seed}");
+    SplitMix64::new(seed)
 }
 
 /// A value that carries its key and a stamp in every word.

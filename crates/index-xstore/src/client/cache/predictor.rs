@@ -27,7 +27,7 @@ impl Predictor {
     /// If it was trained on fewer fences.
     #[must_use]
     pub fn new(trained: &TrainedModel, fences: &[u64]) -> Option<Self> {
-        let newest = Generation::new(1, trained.top.clone(), fences.len() as u64)?;
+        let newest = Generation::new(1, trained.top.clone(), fences.len() as u64, 0, u64::MAX)?;
         for (index, TrainedSubModel { model, first_leaf, .. }) in (0..).zip(&trained.sub_models) {
             let leaves = (*first_leaf as u32..).zip(&fences[*first_leaf..]);
             let entry =
@@ -37,7 +37,7 @@ impl Predictor {
                 newest.put(index, &record_of(model), &entries);
             }
         }
-        Some(Self(CachedModel { newest: Arc::new(newest), before: None }))
+        Some(Self(CachedModel::new(Arc::new(newest), None)))
     }
 
     /// Asks for the lines of the sub-model of `key`.

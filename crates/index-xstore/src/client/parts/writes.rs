@@ -1,16 +1,18 @@
 //! Writes at several parts: each part's entries in their order, the parts' calls side by side.
 
 use farsight_fabric::QueuePair;
-use farsight_protocol::{ErrorCode, WriteOperation, WriteOutcome};
+use farsight_index::{Writes, clear_kept};
+use farsight_protocol::{ErrorCode, WriteOutcome};
 
 use super::super::write::Writing;
 use super::super::{XClient, XStoreError};
-use super::XParts;
+use super::{Part, XParts};
 
 /// One part's entries of a batch, and what became of them.
 #[derive(Default)]
-struct Share<'v> {
-    entries: Vec<(u64, &'v [u8])>,
+pub(super) struct Share {
+    /// Their numbers in the batch.
+    entries: Vec<usize>,
     /// Entries sent.
     sent: usize,
     writing: Writing,
@@ -20,11 +22,12 @@ struct Share<'v> {
     taken: usize,
 }
 
-impl Share<'_> {
+impl Share {
     /// Sends what may be sent. After a failure nothing is sent any more.
-    fn send<Q: QueuePair>(&mut self, client: &mut XClient, queue: &mut Q, operation: WriteOperation) {
-        let mut left = self.entries[self.sent..].iter().copied();
-        let sent = client.send_more(queue, &mut self.writing, operation, &mut left);
+    fn send<Q: QueuePair>(&mut self, client: &mut XClient, queue: &mut Q, writes: Writes<'_>) {
+        let of_batch = writes.by_index();
+        let mut left = self.entries[self.sent..].iter().map(|entry| of_batch(*entry));
+        let sent = client.send_more(queue, &mut self.writing, writes.operation, &mut left);
         self.sent = self.entries.len() - left.len();
         self.has_calls_under_way = self.noted(sent).unwrap_or(false);
     }
@@ -43,93 +46,104 @@ impl Share<'_> {
     fn failure(&self) -> Option<&XStoreError> {
         self.writing.done.as_ref().err()
     }
-}
 
-impl XParts {
-    /// Executes `operation` on each of `entries`, those of one key in their order, and appends what became of
-    /// each to `outcomes`.
-    ///
-    /// # Errors
-    /// [`XStoreError`]; then `outcomes` holds those of the entries before the first one of which
-    /// nothing is known. If that [`XStoreError::is_indeterminate`], any of the others may have been
-    /// executed. A part that refuses its entries when others were executed is no error: its entries have
-    /// failed.
-    pub fn write<'v, Q: QueuePair>(
-        &mut self,
-        queues: &mut [Q],
-        operation: WriteOperation,
-        mut entries: impl ExactSizeIterator<Item = (u64, &'v [u8])> + Clone,
-        outcomes: &mut Vec<WriteOutcome>,
-    ) -> Result<(), XStoreError> {
-        if self.parts.len() == 1 || entries.len() == 1 {
-            let part = entries.clone().next().map_or(0, |(key, _)| self.part_of(key));
-            return self.parts[part].client.write(&mut queues[part], operation, entries, outcomes);
-        }
-        let mut shares: Vec<Share<'v>> = self.parts.iter().map(|_| Share::default()).collect();
-        for (key, value) in entries.clone() {
-            shares[self.part_of(key)].entries.push((key, value));
-        }
-        self.write_shares(queues, operation, &mut shares);
-        for (part, share) in self.parts.iter_mut().zip(&shares) {
-            part.client.counters.writes += share.outcomes.len() as u64;
-        }
-        let Some(failure) = worst(&shares) else {
-            outcomes.extend(entries.map(|(key, _)| shares[self.part_of(key)].next().expect("all are known")));
-            return Ok(());
-        };
-        let is_nothing_known = shares.iter().all(|share| share.outcomes.is_empty());
-        if failure.is_indeterminate() || is_nothing_known {
-            let failure = failure.clone();
-            outcomes.extend(entries.map_while(|(key, _)| shares[self.part_of(key)].next()));
-            return Err(failure);
-        }
-        outcomes.extend(entries.by_ref().map(|(key, _)| {
-            let share = &mut shares[self.part_of(key)];
-            share.next().unwrap_or_else(|| WriteOutcome::Failed(code_of(share.failure())))
-        }));
-        Ok(())
-    }
-
-    fn write_shares<Q: QueuePair>(
-        &mut self,
-        queues: &mut [Q],
-        operation: WriteOperation,
-        shares: &mut [Share<'_>],
-    ) {
-        for ((part, queue), share) in self.parts.iter_mut().zip(&mut *queues).zip(&mut *shares) {
-            let refreshed = part.client.take_refresh(queue);
-            share.noted(refreshed);
-        }
-        loop {
-            for ((part, queue), share) in self.parts.iter_mut().zip(&mut *queues).zip(&mut *shares) {
-                if share.has_calls_under_way || share.failure().is_none() {
-                    share.send(&mut part.client, queue, operation);
-                }
-            }
-            if !shares.iter().any(|share| share.has_calls_under_way) {
-                return;
-            }
-            for ((part, queue), share) in self.parts.iter_mut().zip(&mut *queues).zip(&mut *shares) {
-                if share.has_calls_under_way {
-                    share.take(&mut part.client, queue);
-                }
-            }
-        }
-    }
-}
-
-impl Share<'_> {
     /// The next outcome in the order of the entries.
     fn next(&mut self) -> Option<WriteOutcome> {
         let outcome = self.outcomes.get(self.taken).copied();
         self.taken += usize::from(outcome.is_some());
         outcome
     }
+
+    /// Keeps the memory, for the next batch.
+    fn forget(&mut self) {
+        let Self { mut entries, mut outcomes, .. } = std::mem::take(self);
+        clear_kept(&mut entries);
+        clear_kept(&mut outcomes);
+        *self = Self { entries, outcomes, ..Self::default() };
+    }
+}
+
+impl XParts {
+    /// Executes writes, those of one key in their order, and appends what became of each to `outcomes`.
+    ///
+    /// # Errors
+    /// [`XStoreError`]; then `outcomes` holds those of the entries before the first one of which
+    /// nothing is known. If that [`XStoreError::is_indeterminate`], any of the others may have been
+    /// executed. A part that refuses its entries when others were executed is no error: its entries have
+    /// failed.
+    pub fn write<Q: QueuePair>(
+        &mut self,
+        queues: &mut [Q],
+        writes: Writes<'_>,
+        outcomes: &mut Vec<WriteOutcome>,
+    ) -> Result<(), XStoreError> {
+        if self.parts.len() == 1 || writes.keys.len() == 1 {
+            let part = writes.keys.first().map_or(0, |key| self.part_of(*key));
+            let client = &mut self.parts[part].client;
+            return client.write(&mut queues[part], writes.operation, writes.iter(), outcomes);
+        }
+        for (entry, key) in writes.keys.iter().enumerate() {
+            let part = self.part_of(*key);
+            self.parts[part].share.entries.push(entry);
+        }
+        self.write_shares(queues, writes);
+        let gathered = self.gather_outcomes(writes.keys, outcomes);
+        self.parts.iter_mut().for_each(|part| part.share.forget());
+        gathered
+    }
+
+    fn write_shares<Q: QueuePair>(&mut self, queues: &mut [Q], writes: Writes<'_>) {
+        for (Part { client, share, .. }, queue) in self.parts.iter_mut().zip(&mut *queues) {
+            let refreshed = client.take_refresh(queue);
+            share.noted(refreshed);
+        }
+        loop {
+            for (Part { client, share, .. }, queue) in self.parts.iter_mut().zip(&mut *queues) {
+                if share.has_calls_under_way || share.failure().is_none() {
+                    share.send(client, queue, writes);
+                }
+            }
+            if !self.parts.iter().any(|part| part.share.has_calls_under_way) {
+                return;
+            }
+            for (Part { client, share, .. }, queue) in self.parts.iter_mut().zip(&mut *queues) {
+                if share.has_calls_under_way {
+                    share.take(client, queue);
+                }
+            }
+        }
+    }
+
+    /// Appends what became of the entries with these keys, as [`XParts::write`] says.
+    fn gather_outcomes(&mut self, keys: &[u64], outcomes: &mut Vec<WriteOutcome>) -> Result<(), XStoreError> {
+        for Part { client, share, .. } in &mut self.parts {
+            client.counters.writes += share.outcomes.len() as u64;
+        }
+        let Some(failure) = worst(&self.parts).cloned() else {
+            outcomes.extend(keys.iter().map(|key| self.share_of(*key).next().expect("all are known")));
+            return Ok(());
+        };
+        let is_nothing_known = self.parts.iter().all(|part| part.share.outcomes.is_empty());
+        if failure.is_indeterminate() || is_nothing_known {
+            outcomes.extend(keys.iter().map_while(|key| self.share_of(*key).next()));
+            return Err(failure);
+        }
+        outcomes.extend(keys.iter().map(|key| {
+            let share = self.share_of(*key);
+            share.next().unwrap_or_else(|| WriteOutcome::Failed(code_of(share.failure())))
+        }));
+        Ok(())
+    }
+
+    fn share_of(&mut self, key: u64) -> &mut Share {
+        let part = self.part_of(key);
+        &mut self.parts[part].share
+    }
 }
 
 /// The failure that says most about what may have been executed.
-fn worst<'a>(shares: &'a [Share<'_>]) -> Option<&'a XStoreError> {
-    let failures = || shares.iter().filter_map(Share::failure);
+fn worst(parts: &[Part]) -> Option<&XStoreError> {
+    let failures = || parts.iter().filter_map(|part| part.share.failure());
     failures().find(|failure| failure.is_indeterminate()).or_else(|| failures().next())
 }
 

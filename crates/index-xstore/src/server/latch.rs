@@ -8,7 +8,7 @@ use farsight_base::LeafNumber;
 use farsight_base::sync::Ordering;
 use farsight_index::{Backoff, Contended, LatchedLeaf, LeafFormat, Place, Waited};
 
-use super::descend::Route;
+use super::descend::DescentEnd;
 use super::tree::{LATCH_ATTEMPTS, XTree};
 #[cfg(injected)]
 use crate::injected;
@@ -17,13 +17,13 @@ use crate::injected;
 const SIBLING_STEPS_MAX: usize = 8;
 
 /// A latched leaf whose fences contain the key.
-pub(super) struct Held<'t, F: LeafFormat + 't> {
+pub(super) struct LatchedPlace<'t, F: LeafFormat + 't> {
     pub(super) number: LeafNumber,
     pub(super) leaf: F::Latched<'t>,
     /// The key's place: [`Place::Here`] or [`Place::Vacant`].
     pub(super) place: Place,
     /// A descent for the key, if there was one.
-    pub(super) route: Option<Route>,
+    pub(super) route: Option<DescentEnd>,
     /// Whether the hint led here.
     pub(super) is_hinted: bool,
 }
@@ -32,22 +32,22 @@ impl<F: LeafFormat> XTree<F> {
     /// Latches the leaf of `key`: the hinted one if it is, else the last one written, else that of `route`,
     /// else by a descent. `route` stays with the leaf in any case: a split wants the parent.
     #[inline]
-    pub(super) fn hold(
+    pub(super) fn latch(
         &self,
         key: u64,
         hint: LeafNumber,
         last_leaf: LeafNumber,
-        route: Option<Route>,
-    ) -> Result<Held<'_, F>, Contended> {
-        if let Some(held) = self.hold_guessed(key, hint, route, true) {
-            return Ok(held);
+        route: Option<DescentEnd>,
+    ) -> Result<LatchedPlace<'_, F>, Contended> {
+        if let Some(latched) = self.latch_guessed(key, hint, route, true) {
+            return Ok(latched);
         }
         // Ascending keys fill a leaf, split it and go on in its right half: where a descent from before the
         // split does not lead.
         if self.hinted_block(last_leaf).is_some_and(|words| self.format.may_hold(words, key))
-            && let Some(held) = self.hold_guessed(key, last_leaf, route, false)
+            && let Some(latched) = self.latch_guessed(key, last_leaf, route, false)
         {
-            return Ok(held);
+            return Ok(latched);
         }
         let mut backoff = Backoff::new();
         let mut next_route = route;
@@ -56,24 +56,24 @@ impl<F: LeafFormat> XTree<F> {
                 Some(route) => route,
                 None => self.descend(key)?,
             };
-            if let Some(held) = self.hold_from(key, route) {
-                return Ok(held);
+            if let Some(latched) = self.latch_from(key, route) {
+                return Ok(latched);
             }
             if backoff.is_time_to_look() {
-                self.mend(route.leaf);
+                self.scrub(route.leaf);
             }
             backoff.pause(key, Waited::Leaf(route.leaf))?;
         }
     }
 
     #[inline]
-    fn hold_guessed(
+    fn latch_guessed(
         &self,
         key: u64,
         number: LeafNumber,
-        route: Option<Route>,
+        route: Option<DescentEnd>,
         is_hinted: bool,
-    ) -> Option<Held<'_, F>> {
+    ) -> Option<LatchedPlace<'_, F>> {
         let leaf = self.format.latch(self.hinted_block(number)?, LATCH_ATTEMPTS)?;
         // A leaf of an unfinished bulk load is complete and not in the tree. The load was counted before it
         // filled any leaf, and the leaf's latch hands that on. Acquire: without a load its leaves are cleared
@@ -88,7 +88,7 @@ impl<F: LeafFormat> XTree<F> {
         } else {
             place
         };
-        matches!(place, Place::Here(_) | Place::Vacant).then_some(Held {
+        matches!(place, Place::Here(_) | Place::Vacant).then_some(LatchedPlace {
             number,
             leaf,
             place,
@@ -99,14 +99,16 @@ impl<F: LeafFormat> XTree<F> {
 
     /// Latches the leaf of `route`, or of its right siblings, that contains `key`.
     #[inline]
-    fn hold_from(&self, key: u64, route: Route) -> Option<Held<'_, F>> {
+    fn latch_from(&self, key: u64, route: DescentEnd) -> Option<LatchedPlace<'_, F>> {
         let mut number = route.leaf;
         for _ in 0..=SIBLING_STEPS_MAX {
             let leaf = self.format.latch(self.slab.block(number)?, LATCH_ATTEMPTS)?;
             match leaf.find(key) {
                 Place::Right(next) => number = next,
                 Place::Elsewhere => return None,
-                place => return Some(Held { number, leaf, place, route: Some(route), is_hinted: false }),
+                place => {
+                    return Some(LatchedPlace { number, leaf, place, route: Some(route), is_hinted: false });
+                }
             }
         }
         None

@@ -16,9 +16,9 @@ use crate::cache::fetch::META_NODE;
 const LINES_A_CALL: u32 = 4096;
 const SHARE_OF_A_CALL: u32 = 32;
 
-/// Lines of one table's meta region, from home.
+/// Lines of one table's meta region, from the coordinator.
 #[derive(Clone, Copy, Debug)]
-pub struct HomeLines {
+pub struct CoordinatorLines {
     table: TableId,
     /// Lines that are requested at once.
     lines_a_call: u32,
@@ -30,15 +30,15 @@ pub enum LinesError {
     /// The fabric failed.
     #[error(transparent)]
     Fabric(#[from] FabricError),
-    /// Home refused.
-    #[error("home refused: {0}")]
+    /// The coordinator refused.
+    #[error("the coordinator refused: {0}")]
     Refused(#[from] ServerError),
-    /// Home's answer is not understood.
-    #[error("home's answer is unintelligible: {0}")]
+    /// The coordinator's answer is not understood.
+    #[error("the coordinator's answer is unintelligible: {0}")]
     Decode(#[from] DecodeError),
 }
 
-impl HomeLines {
+impl CoordinatorLines {
     /// Lines of this table, whose meta region has so many.
     #[must_use]
     pub fn new(table: TableId, region_lines: u32) -> Self {
@@ -61,7 +61,7 @@ impl HomeLines {
     }
 }
 
-impl LineSource for HomeLines {
+impl LineSource for CoordinatorLines {
     type Error = LinesError;
 
     async fn more<Q: QueuePair>(

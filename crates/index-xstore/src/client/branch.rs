@@ -1,0 +1,131 @@
+//! A branch as a client keeps it: where the keys of one number go on, below the top model.
+//!
+//! Invariant: whatever words a block holds, [`child`] gives some number, and a session that follows it bears
+//! any. The words may be those of others, while the block is given to them. Then the key's leaf is wrong, and
+//! its fences say so.
+//!
+//! Its first word is the number of children. Then comes the least key of each child but the first, with the
+//! greatest key where there is no child: every eighth of them, then those between, ascending. So a search is
+//! two times seven compares that wait for nothing but their line. The children's numbers stand at the end,
+//! two to a word from the lowest bits on.
+
+use farsight_base::sync::{AtomicU64, Ordering};
+use farsight_protocol::{BRANCH_CHILDREN_MAX, SentBranch};
+
+/// Children between whose groups a pivot stands; the boundaries of a group, and the pivots, are one less.
+const GROUP_CHILDREN: usize = 8;
+const COMPARED: usize = GROUP_CHILDREN - 1;
+/// Boundaries that a block has room for.
+const BOUNDARIES: usize = BRANCH_CHILDREN_MAX - 1;
+/// Words of a branch's block.
+pub(super) const BRANCH_WORDS: usize = 1 + BOUNDARIES + BRANCH_CHILDREN_MAX / 2;
+
+const _: () =
+    assert!(GROUP_CHILDREN * GROUP_CHILDREN == BRANCH_CHILDREN_MAX, "as many groups as pivots part");
+
+/// Where boundary `index` stands: the pivots first, then group by group.
+fn boundary_word(index: usize) -> usize {
+    let (group, place) = (index / GROUP_CHILDREN, index % GROUP_CHILDREN);
+    if place == COMPARED { 1 + group } else { group_word(group) + place }
+}
+
+fn group_word(group: usize) -> usize {
+    1 + COMPARED + COMPARED * group
+}
+
+/// The words of a branch.
+pub(super) fn words_of(sent: &SentBranch<'_>) -> [u64; BRANCH_WORDS] {
+    let mut words = [0; BRANCH_WORDS];
+    words[0] = sent.boundaries.len() as u64 + 1;
+    words[1..=BOUNDARIES].fill(u64::MAX);
+    for (index, boundary) in sent.boundaries.iter().enumerate() {
+        words[boundary_word(index)] = boundary;
+    }
+    for (index, child) in sent.children().enumerate() {
+        words[1 + BOUNDARIES + index / 2] |= u64::from(child) << (32 * (index % 2));
+    }
+    words
+}
+
+/// The number of the child that covers `key`, by the branch whose block begins with `words`.
+pub(super) fn child(words: &[AtomicU64], key: u64) -> u32 {
+    number_at(words, child_index(words, key))
+}
+
+/// Which child covers `key`.
+pub(super) fn child_index(words: &[AtomicU64], key: u64) -> usize {
+    // Relaxed, as all loads here: words of two branches do no harm.
+    let count = words[0].load(Ordering::Relaxed).clamp(1, BRANCH_CHILDREN_MAX as u64) as usize;
+    let group = count_to(&words[1..], key);
+    let index = GROUP_CHILDREN * group + count_to(&words[group_word(group)..], key);
+    // The greatest key is not below the words where there is no child.
+    index.min(count - 1)
+}
+
+/// How many of the first [`COMPARED`] words are not above `key`.
+#[inline(always)]
+fn count_to(words: &[AtomicU64], key: u64) -> usize {
+    words[..COMPARED].iter().map(|word| usize::from(word.load(Ordering::Relaxed) <= key)).sum()
+}
+
+/// The number of the child at `index`; `None` behind the last.
+pub(super) fn child_at(words: &[AtomicU64], index: usize) -> Option<u32> {
+    let count = words[0].load(Ordering::Relaxed).min(BRANCH_CHILDREN_MAX as u64) as usize;
+    (index < count).then(|| number_at(words, index))
+}
+
+fn number_at(words: &[AtomicU64], index: usize) -> u32 {
+    let pair = words[1 + BOUNDARIES + index / 2].load(Ordering::Relaxed);
+    (pair >> (32 * (index % 2))) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use farsight_protocol::{HEADER_BYTES, ModelReader, Reply, ReplyWriter, SentModel};
+
+    use super::*;
+
+    /// The words of a branch with these boundaries, whose children's numbers begin with 100.
+    fn branch(boundaries: &[u64]) -> Vec<AtomicU64> {
+        let children: Vec<u32> = (100..).take(boundaries.len() + 1).collect();
+        let mut frame = vec![0; HEADER_BYTES];
+        let mut writer = ReplyWriter::new(&mut frame);
+        writer.push_branch(7, boundaries, &children);
+        writer.set(1, 1);
+        let reply = Reply::decode(&frame).expect("a frame").expect("no error");
+        let Ok(Some(SentModel::Branch(sent))) = ModelReader::new(reply.words().expect("words")).read() else {
+            panic!("a branch was written")
+        };
+        words_of(&sent).map(AtomicU64::new).into()
+    }
+
+    #[test]
+    fn a_key_goes_to_the_child_that_covers_it() {
+        for last in [BOUNDARIES as u64 * 10, u64::MAX] {
+            for count in 0..=BOUNDARIES as u64 {
+                let boundaries: Vec<u64> = (0..count).map(|index| last - 10 * (count - 1 - index)).collect();
+                let words = branch(&boundaries);
+                let around = boundaries.iter().flat_map(|key| [key - 1, *key, key.saturating_add(1)]);
+                for key in around.chain([0, 1, u64::MAX - 1, u64::MAX]) {
+                    let index = boundaries.iter().filter(|boundary| **boundary <= key).count();
+                    assert_eq!(child_index(&words, key), index, "{count} boundaries, key {key}");
+                    assert_eq!(child(&words, key), 100 + index as u32);
+                }
+                assert_eq!(child_at(&words, count as usize), Some(100 + count as u32));
+                assert_eq!(child_at(&words, count as usize + 1), None);
+            }
+        }
+    }
+
+    /// A session may read a block that holds something else by now.
+    #[test]
+    fn any_words_lead_to_some_child() {
+        for word in [0, 1, 65, u64::MAX] {
+            let words: Vec<AtomicU64> = (0..BRANCH_WORDS).map(|_| AtomicU64::new(word)).collect();
+            for key in [0, 1, u64::MAX] {
+                assert!(child_index(&words, key) < BRANCH_CHILDREN_MAX);
+                child(&words, key);
+            }
+        }
+    }
+}

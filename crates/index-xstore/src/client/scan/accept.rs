@@ -1,0 +1,239 @@
+//! Accepting leaves: those in flight in key order, and the siblings that the model does not know.
+//!
+//! Protocol, for the oldest leaf in flight:
+//! 1. If its fences hold the cursor, its pairs are appended and the cursor moves behind it.
+//! 2. If it ends before the cursor, or is no leaf, it is passed over.
+//! 3. If it is changing, it is READ again.
+//! 4. If it begins behind the cursor, a leaf stands between: the *sibling* that the leaf accepted last named.
+//!    If that is in flight further behind, the leaves before it are passed over. Otherwise it is READ alone,
+//!    and the oldest leaf, whose lines are kept, is looked at again.
+//!
+//! Bounds: [`READS_MAX`] READs that do not move the cursor, and [`SIBLINGS_MAX`] siblings before one leaf in
+//! flight, end the window.
+
+use farsight_base::{LeafNumber, Line};
+use farsight_fabric::{FabricError, QueuePair, Slot};
+use farsight_index::Pairs;
+
+use super::super::leaf::{self, LeafReader};
+use super::super::{READS_MAX, XClient, XStoreError};
+use super::progress::Progress;
+#[cfg(injected)]
+use crate::injected;
+
+/// Siblings READ one by one before a leaf in flight. Where chains are longer the model knows nothing of the
+/// keys. What else it names there would be far off, too.
+const SIBLINGS_MAX: usize = 16;
+
+/// What a leaf gave to a scan.
+#[derive(Clone, Copy)]
+enum Step {
+    /// Pairs (or none), and the cursor moved behind the leaf or the limit was reached.
+    Accepted,
+    /// The leaf ends before the cursor; this is its sibling.
+    Behind(LeafNumber),
+    /// The leaf begins behind the cursor.
+    Ahead,
+    /// The lines changed under the READ.
+    Changing,
+    /// The lines are no leaf.
+    Foreign,
+}
+
+impl XClient {
+    /// Takes the leaves in flight, until none is left or the scan is done.
+    pub(super) fn take_window<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        progress: &mut Progress,
+        pairs: &mut Pairs,
+    ) -> Result<(), XStoreError> {
+        let reader = *self.cache.reader();
+        while !progress.window.is_empty() && !progress.is_done() {
+            if progress.window.is_half_taken() {
+                self.top_up(queue, progress)?;
+            }
+            let slot = progress.window.oldest();
+            let lines = &mut *self.scratch.leaf_lines;
+            take(queue, slot, lines)?;
+            let step = accept(&reader, lines, self.leaves[slot], progress, pairs);
+            let goes_on = match step {
+                Step::Accepted => {
+                    progress.window.accept();
+                    progress.may_read()
+                }
+                step => self.go_round(queue, step, progress, pairs)?,
+            };
+            if !goes_on {
+                queue.drain()?;
+                progress.window.drop_rest();
+            }
+        }
+        Ok(())
+    }
+
+    /// The oldest leaf in flight is not the cursor's, by `step`: goes on to the next one that is. False if
+    /// the leaves in flight are of no use.
+    #[cold]
+    fn go_round<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        mut step: Step,
+        progress: &mut Progress,
+        pairs: &mut Pairs,
+    ) -> Result<bool, XStoreError> {
+        let reader = *self.cache.reader();
+        let slot = progress.window.oldest();
+        let mut siblings = 0;
+        loop {
+            match step {
+                Step::Accepted => {
+                    progress.window.accept();
+                    return Ok(progress.may_read());
+                }
+                Step::Behind(next) => {
+                    progress.cursor.leaf = progress.cursor.leaf.or(next.some());
+                    progress.window.pass(1);
+                    return Ok(true);
+                }
+                Step::Foreign => {
+                    self.note_stale(progress.cursor.key);
+                    progress.window.pass(1);
+                    return Ok(true);
+                }
+                Step::Changing => {
+                    self.counters.retries += 1;
+                    if !self.read_alone(queue, slot, self.leaves[slot], progress)? {
+                        return Ok(false);
+                    }
+                    std::mem::swap(&mut self.scratch.leaf_lines, &mut self.scratch.sibling_lines);
+                }
+                Step::Ahead => {
+                    let sibling = progress.cursor.leaf.filter(|_| siblings < SIBLINGS_MAX);
+                    let Some(sibling) = sibling else { return Ok(false) };
+                    if siblings == 0 {
+                        self.note_stale(progress.cursor.key);
+                    }
+                    siblings += 1;
+                    let is_sibling = |slot: Slot| self.leaves[slot] == sibling;
+                    let between = progress.window.behind_oldest().position(is_sibling);
+                    if let Some(between) = between {
+                        progress.window.pass(between + 1);
+                        return Ok(true);
+                    }
+                    let is_taken = self.take_sibling(queue, slot, sibling, progress, pairs)?;
+                    if !is_taken || progress.is_done() || !progress.may_read() {
+                        return Ok(false);
+                    }
+                }
+            }
+            step = accept(&reader, &self.scratch.leaf_lines, self.leaves[slot], progress, pairs);
+        }
+    }
+
+    /// READs the sibling that the cursor is in by what its neighbour said, and accepts it, or goes on to its
+    /// own. False if it leads nowhere.
+    fn take_sibling<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        slot: Slot,
+        sibling: LeafNumber,
+        progress: &mut Progress,
+        pairs: &mut Pairs,
+    ) -> Result<bool, XStoreError> {
+        self.counters.sibling_steps += 1;
+        if !self.read_alone(queue, slot, sibling, progress)? {
+            return Ok(false);
+        }
+        let reader = *self.cache.reader();
+        match accept(&reader, &self.scratch.sibling_lines, sibling, progress, pairs) {
+            Step::Accepted => {}
+            Step::Behind(next) => progress.cursor.leaf = next.some(),
+            Step::Changing => self.counters.retries += 1,
+            Step::Ahead | Step::Foreign => {
+                progress.cursor.leaf = None;
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// READs a leaf into the lines for siblings, in a slot whose leaf was taken. False, and nothing is READ,
+    /// if it is none or too many READs have not moved the cursor.
+    fn read_alone<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        slot: Slot,
+        leaf: LeafNumber,
+        progress: &mut Progress,
+    ) -> Result<bool, XStoreError> {
+        if progress.fruitless >= READS_MAX || !self.cache.is_leaf(leaf) {
+            return Ok(false);
+        }
+        progress.fruitless += 1;
+        self.cache.reader().post(queue, slot, self.cache.region(), leaf);
+        queue.doorbell()?;
+        take(queue, slot, &mut self.scratch.sibling_lines)?;
+        Ok(true)
+    }
+
+    /// After a plan that did not lead to the leaf of `key`.
+    fn note_stale(&mut self, key: u64) {
+        if let Some(model) = self.model.as_deref() {
+            self.refreshes.follow(model);
+            self.refreshes.count_walk(model, key);
+        }
+    }
+}
+
+/// Takes a leaf's lines, once they are there. Leaves behind it may be under way still.
+#[inline(always)]
+fn take<Q: QueuePair>(queue: &mut Q, slot: Slot, lines: &mut [Line]) -> Result<(), FabricError> {
+    // To drain a slot may mean to wait for all.
+    if !queue.is_complete(slot) {
+        queue.drain_slot(slot)?;
+    }
+    leaf::take(queue, slot, lines)
+}
+
+/// Appends the pairs of one leaf from the cursor on.
+fn accept(
+    reader: &LeafReader,
+    lines: &[Line],
+    leaf: LeafNumber,
+    progress: &mut Progress,
+    pairs: &mut Pairs,
+) -> Step {
+    let view = leaf::key_part(lines);
+    let Some(incarnation) = view.incarnation() else { return Step::Changing };
+    let Some(fences) = view.fences() else { return Step::Foreign };
+    let cursor = &mut progress.cursor;
+    #[cfg(injected)]
+    if injected::SCAN_SKIPS_SIBLING.is_injected() {
+        cursor.key = cursor.key.max(fences.low);
+    }
+    if cursor.key < fences.low {
+        return Step::Ahead;
+    }
+    if !fences.contain(cursor.key) {
+        return Step::Behind(view.next());
+    }
+    let of_leaf = reader.pairs(lines, incarnation);
+    let before = pairs.len();
+    let Some(appended) = pairs.append_leaf(&of_leaf, cursor.key, cursor.remaining) else {
+        return Step::Changing;
+    };
+    // No leaf of an honest server holds a key beyond its fence: the next one's pairs would come out of order.
+    if appended > 0 && !fences.contain(pairs.pair(before + appended - 1).key) {
+        pairs.truncate(before);
+        return Step::Foreign;
+    }
+    cursor.remaining -= appended;
+    match fences.high {
+        Some(high) => cursor.key = high,
+        None => cursor.at_end = true,
+    }
+    cursor.leaf = view.next().some();
+    progress.note_leaf(leaf, appended);
+    Step::Accepted
+}
