@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use farsight::{Addresses, ConnectOptions, Engine, KeyKind, TableInfo, UnknownEngine};
+use farsight::{Addresses, ConnectOptions, EngineKind, KeyKind, TableInfo, UnknownEngine};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -107,7 +107,7 @@ impl Client {
         py.detach(|| client.swap_tables(first, second)).map_err(|error| error::catalogue(&error))
     }
 
-    /// The statistics as JSON: a list of those of each node, home first.
+    /// The statistics as JSON: a list of those of each node, the coordinator first.
     fn stats(&self, py: Python<'_>) -> PyResult<String> {
         let client = self.client()?;
         let nodes = py.detach(|| client.node_stats()).map_err(|error| error::catalogue(&error))?;
@@ -128,8 +128,8 @@ impl Client {
     }
 }
 
-fn engine_of(name: &str) -> PyResult<Engine> {
-    name.parse().map_err(|error: UnknownEngine| PyValueError::new_err(error.to_string()))
+fn engine_of(name: &str) -> PyResult<&'static EngineKind> {
+    EngineKind::named(name).map_err(|error: UnknownEngine| PyValueError::new_err(error.to_string()))
 }
 
 fn opened(result: Result<Box<dyn Operations>, farsight::TableError>) -> PyResult<Table> {

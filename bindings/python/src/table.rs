@@ -114,6 +114,24 @@ impl Table {
         words(py, outcomes.into_iter().map(|outcome| version(outcome).unwrap_or(0)))
     }
 
+    /// The names of what statistics of the cache say, and what they say.
+    fn cache_stats(&self, py: Python<'_>) -> Vec<(&'static str, u64)> {
+        let stats = py.detach(|| self.operations.cache_stats());
+        vec![
+            ("generation", stats.generation),
+            ("sub_models", stats.sub_models),
+            ("sub_models_filled", stats.sub_models_filled),
+            ("model_bytes", stats.model_bytes),
+            ("table_bytes", stats.table_bytes),
+            ("memory_bytes", stats.memory_bytes),
+        ]
+    }
+
+    /// True if the engine's cache has a budget.
+    fn set_cache_bytes(&self, py: Python<'_>, bytes: u64) -> PyResult<bool> {
+        py.detach(|| self.operations.set_cache_bytes(bytes))
+    }
+
     /// Stores ascending pairs in the empty table, and returns their number.
     fn load(&self, py: Python<'_>, keys: &Bound<'_, PyAny>, values: &Bound<'_, PyAny>) -> PyResult<u64> {
         let (keys, values) = (copied::<u64>(py, keys)?, copied::<u8>(py, values)?);

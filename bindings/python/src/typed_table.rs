@@ -6,7 +6,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use farsight::{
-    Answers, Client, Engine, Key, Options, Pairs, ReadError, Session, Table, TableError, TableOptions,
+    Answers, CacheStats, Client, EngineKind, Key, Options, Pairs, Session, Table, TableError, TableOptions,
     WriteOperation, WriteOutcome,
 };
 use pyo3::PyErr;
@@ -89,6 +89,10 @@ pub(crate) trait Operations: Send + Sync {
     ) -> Result<Vec<WriteOutcome>, PyErr>;
     /// Stores ascending pairs in the empty table.
     fn load(&self, keys: &[u64], values: &[u8]) -> Result<u64, PyErr>;
+    /// What this process's cache of the table holds.
+    fn cache_stats(&self) -> CacheStats;
+    /// Makes `bytes` what that cache may take. False if the engine's cache has no budget.
+    fn set_cache_bytes(&self, bytes: u64) -> Result<bool, PyErr>;
 }
 
 /// Opens a table with keys of type `K`.
@@ -101,7 +105,7 @@ pub(crate) fn create<K: NumpyKey>(
     client: &Client,
     name: &str,
     value_bytes: usize,
-    engine: Option<Engine>,
+    engine: Option<&'static EngineKind>,
     sample: &[u64],
     value_type: &str,
 ) -> Result<Box<dyn Operations>, TableError> {
@@ -229,6 +233,14 @@ impl<K: NumpyKey> Operations for TypedTable<K> {
             done.map_err(|error| error::writing(&error))
         })?;
         Ok(outcomes)
+    }
+
+    fn cache_stats(&self) -> CacheStats {
+        self.table.cache_stats()
+    }
+
+    fn set_cache_bytes(&self, bytes: u64) -> Result<bool, PyErr> {
+        self.table.set_cache_bytes(bytes).map_err(|error| error::opening(&error))
     }
 
     fn load(&self, keys: &[u64], values: &[u8]) -> Result<u64, PyErr> {

@@ -35,6 +35,20 @@ def store(request: pytest.FixtureRequest, pool_urls: Callable[[str], str]) -> St
     return Store(request.getfixturevalue("url") if engine == "xstore" else pool_urls(engine), engine)
 
 
+def test_the_cache_obeys_a_budget(new_table: Any, store: Store) -> None:
+    table = new_table(np.uint64)
+    keys = np.arange(0, 40_000, 2, np.uint64)
+    table.load(keys, keys)
+    has_budget = store.engine != "rolex"
+    assert table.set_cache_bytes(1 << 20) == has_budget
+    values, found = table.multi_get(keys)
+    assert found.all() and (values == keys).all()
+    stats = table.cache_stats()
+    assert stats["memory_bytes"] > 0
+    assert not has_budget or stats["memory_bytes"] <= 1 << 20
+    assert table.set_cache_bytes(None) == has_budget
+
+
 @pytest.mark.parametrize("key_type", KEYS)
 @pytest.mark.parametrize("value_type", VALUES)
 def test_operations_agree_with_a_dict(new_table: Any, key_type: str, value_type: str) -> None:

@@ -1,7 +1,8 @@
 //! An engine attached to its queue pairs: the operations of one session, whatever its fabric and engine.
 //!
 //! Invariant: a call crosses from a session into an engine once, however many keys it carries. Behind that
-//! call fabric and engine are known to the compiler.
+//! call fabric and engine are known to the compiler. So what a read found comes back with the news whether
+//! names have changed.
 
 use std::sync::Arc;
 
@@ -12,26 +13,37 @@ use farsight_protocol::{TableInfo, WriteOutcome};
 use crate::CatalogueError;
 use crate::backend::Backend;
 
+/// What a read found, in the table to which the name led at some time.
+pub(crate) struct Found<T> {
+    pub(crate) found: T,
+    /// True if no more names have changed than the session knew: the table is the right one.
+    pub(crate) is_settled: bool,
+}
+
+/// What came of a read.
+pub(crate) type Read<T> = Result<Found<T>, EngineError>;
+
 /// What a session does with its table; as the methods of [`Engine`](farsight_index::Engine) and [`Ordered`].
+/// Reads are told the count of name changes that the session knows.
 pub(crate) trait Operations: Send {
     /// Fails if the queue pairs are known to be lost, or their client to be over. Free where they are not.
     fn check(&mut self) -> Result<(), FabricError>;
     /// One value.
-    fn get(&mut self, key: u64, value: &mut [u8]) -> Result<Option<u64>, EngineError>;
+    fn get(&mut self, knows: u64, key: u64, value: &mut [u8]) -> Read<Option<u64>>;
     /// Many values.
-    fn multi_get(&mut self, keys: &[u64], answers: &mut Answers) -> Result<(), EngineError>;
+    fn multi_get(&mut self, knows: u64, keys: &[u64], answers: &mut Answers) -> Read<()>;
     /// Many scans.
-    fn scan_batch(&mut self, scans: &[ScanRequest], pairs: &mut Pairs) -> Result<(), EngineError>;
+    fn scan_batch(&mut self, knows: u64, scans: &[ScanRequest], pairs: &mut Pairs) -> Read<()>;
     /// Writes of one kind.
     fn write(&mut self, writes: Writes<'_>, outcomes: &mut Vec<WriteOutcome>) -> Result<(), EngineError>;
     /// Fills the cache.
-    fn prefill(&mut self) -> Result<(), EngineError>;
+    fn prefill(&mut self, knows: u64) -> Read<()>;
     /// What the engine counted.
     fn counters(&self) -> Counters;
     /// What went over the queue pairs.
     fn meters(&self) -> Meters;
-    /// How often names of home's tables had come to lead elsewhere a second ago, or later. Free where the
-    /// fabric tells unasked. `None` if there is no table whose name may have changed.
+    /// How often names of the coordinator's tables had come to lead elsewhere a second ago, or later. Free
+    /// where the fabric tells unasked. `None` if there is no table whose name may have changed.
     fn name_changes(&mut self) -> Result<Option<u64>, CatalogueError>;
 }
 
@@ -53,6 +65,23 @@ pub(crate) struct Attached<Q, E> {
     pub(crate) backend: Arc<dyn Backend>,
 }
 
+impl<Q: QueuePair, E> Attached<Q, E> {
+    /// What was found, with a look at the count of name changes.
+    #[inline(always)]
+    fn looked<T>(&mut self, knows: u64, found: T) -> Found<T> {
+        let is_settled = matches!(self.count_of_changes(), Ok(count) if count <= knows);
+        Found { found, is_settled }
+    }
+
+    #[inline(always)]
+    fn count_of_changes(&mut self) -> Result<u64, CatalogueError> {
+        if Q::GUARANTEES.tells_unasked {
+            return Ok(self.queues[0].notice());
+        }
+        self.backend.asked_name_changes()
+    }
+}
+
 impl<Q: QueuePair + Send, E: Ordered<Q>> Operations for Attached<Q, E> {
     fn check(&mut self) -> Result<(), FabricError> {
         self.backend.standing()?;
@@ -60,24 +89,28 @@ impl<Q: QueuePair + Send, E: Ordered<Q>> Operations for Attached<Q, E> {
         self.queues.iter_mut().try_for_each(|queue| queue.poll().map(drop))
     }
 
-    fn get(&mut self, key: u64, value: &mut [u8]) -> Result<Option<u64>, EngineError> {
-        self.engine.get(&mut self.queues, key, value)
+    fn get(&mut self, knows: u64, key: u64, value: &mut [u8]) -> Read<Option<u64>> {
+        let found = self.engine.get(&mut self.queues, key, value)?;
+        Ok(self.looked(knows, found))
     }
 
-    fn multi_get(&mut self, keys: &[u64], answers: &mut Answers) -> Result<(), EngineError> {
-        self.engine.multi_get(&mut self.queues, keys, answers)
+    fn multi_get(&mut self, knows: u64, keys: &[u64], answers: &mut Answers) -> Read<()> {
+        self.engine.multi_get(&mut self.queues, keys, answers)?;
+        Ok(self.looked(knows, ()))
     }
 
-    fn scan_batch(&mut self, scans: &[ScanRequest], pairs: &mut Pairs) -> Result<(), EngineError> {
-        self.engine.scan_batch(&mut self.queues, scans, pairs)
+    fn scan_batch(&mut self, knows: u64, scans: &[ScanRequest], pairs: &mut Pairs) -> Read<()> {
+        self.engine.scan_batch(&mut self.queues, scans, pairs)?;
+        Ok(self.looked(knows, ()))
     }
 
     fn write(&mut self, writes: Writes<'_>, outcomes: &mut Vec<WriteOutcome>) -> Result<(), EngineError> {
         self.engine.write(&mut self.queues, writes, outcomes)
     }
 
-    fn prefill(&mut self) -> Result<(), EngineError> {
-        self.engine.prefill(&mut self.queues)
+    fn prefill(&mut self, knows: u64) -> Read<()> {
+        self.engine.prefill(&mut self.queues)?;
+        Ok(self.looked(knows, ()))
     }
 
     fn counters(&self) -> Counters {
@@ -91,12 +124,8 @@ impl<Q: QueuePair + Send, E: Ordered<Q>> Operations for Attached<Q, E> {
         })
     }
 
-    #[inline]
     fn name_changes(&mut self) -> Result<Option<u64>, CatalogueError> {
-        if Q::GUARANTEES.tells_unasked {
-            return Ok(Some(self.queues[0].notice()));
-        }
-        self.backend.asked_name_changes().map(Some)
+        self.count_of_changes().map(Some)
     }
 }
 
@@ -124,15 +153,15 @@ impl Operations for LetGo {
         Ok(())
     }
 
-    fn get(&mut self, _: u64, _: &mut [u8]) -> Result<Option<u64>, EngineError> {
+    fn get(&mut self, _: u64, _: u64, _: &mut [u8]) -> Read<Option<u64>> {
         Self::failed()
     }
 
-    fn multi_get(&mut self, _: &[u64], _: &mut Answers) -> Result<(), EngineError> {
+    fn multi_get(&mut self, _: u64, _: &[u64], _: &mut Answers) -> Read<()> {
         Self::failed()
     }
 
-    fn scan_batch(&mut self, _: &[ScanRequest], _: &mut Pairs) -> Result<(), EngineError> {
+    fn scan_batch(&mut self, _: u64, _: &[ScanRequest], _: &mut Pairs) -> Read<()> {
         Self::failed()
     }
 
@@ -140,7 +169,7 @@ impl Operations for LetGo {
         Self::failed()
     }
 
-    fn prefill(&mut self) -> Result<(), EngineError> {
+    fn prefill(&mut self, _: u64) -> Read<()> {
         Self::failed()
     }
 

@@ -9,22 +9,22 @@ use std::time::Duration;
 
 use farsight_base::Epoch;
 use farsight_fabric::FabricError;
-use farsight_index::{Access, CacheStats};
-use farsight_protocol::{Engine, NodeStats, TableDefinition, TableInfo};
+use farsight_index::{Access, CacheStats, EngineKind};
+use farsight_protocol::{NodeStats, TableDefinition, TableInfo};
 
 use crate::CatalogueError;
 use crate::attached::Operations;
-use crate::bulk_load::Load;
+use crate::bulk_load::BulkLoad;
 
 /// A table to be made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewTable {
     /// Its definition.
     pub definition: TableDefinition,
-    /// Its engine; without one [`Engine::usual`].
-    pub engine: Option<Engine>,
-    /// Of XStore-D: keys as they will come, in any order. The nodes' ranges have the same number of them
-    /// each; with fewer keys than nodes they are of the same width.
+    /// Its engine; without one the [usual](farsight_index::Registry::usual) one.
+    pub engine: Option<&'static EngineKind>,
+    /// Keys as they will come, in any order: of an engine with ranges the nodes' have the same number of them
+    /// each. With fewer keys than nodes they are of the same width.
     pub sample: Vec<u64>,
 }
 
@@ -102,7 +102,7 @@ pub(crate) trait Backend: Any + Send + Sync {
     /// Failures of the fabric.
     fn heard_name_changes(&self) -> Result<u64, FabricError>;
 
-    /// The same now or little before, where home has to be asked.
+    /// The same now or little before, where the coordinator has to be asked.
     ///
     /// # Errors
     /// [`CatalogueError`].
@@ -129,7 +129,7 @@ pub(crate) trait Backend: Any + Send + Sync {
     /// [`CatalogueError`].
     fn pending_training(&self) -> Result<u64, CatalogueError>;
 
-    /// The statistics of each node, home first.
+    /// The statistics of each node, the coordinator first.
     ///
     /// # Errors
     /// Failures of the fabric.
@@ -141,8 +141,17 @@ pub(crate) trait OpenTable: Send + Sync {
     /// What the nodes said of it when it was opened.
     fn info(&self) -> &Arc<TableInfo>;
 
+    /// Its engine.
+    fn kind(&self) -> &'static EngineKind;
+
     /// What the cache holds that all sessions share.
     fn cache_stats(&self) -> CacheStats;
+
+    /// As [`Sharing::set_cache_bytes`](crate::Sharing::set_cache_bytes).
+    ///
+    /// # Errors
+    /// As there.
+    fn set_cache_bytes(&self, bytes: u64) -> Result<bool, CatalogueError>;
 
     /// Queue pairs and an engine for one session.
     ///
@@ -154,7 +163,7 @@ pub(crate) trait OpenTable: Send + Sync {
     ///
     /// # Errors
     /// As [`OpenTable::attach`].
-    fn bulk_load(&self) -> Result<Box<dyn Load>, CatalogueError>;
+    fn bulk_load(&self) -> Result<BulkLoad, CatalogueError>;
 
     /// What trains it from here; `None` for one that its nodes train.
     ///

@@ -16,30 +16,6 @@ use crate::call::call;
 /// Bytes of an entry before its value: key and hint.
 const ENTRY_HEAD_BYTES: usize = 16;
 
-/// The pairs of a load so far.
-#[derive(Default)]
-struct Sequence {
-    previous: Option<u64>,
-    pairs: u64,
-}
-
-impl Sequence {
-    /// Takes the next pair, if it may follow.
-    fn next(&mut self, table: &str, expected_bytes: usize, key: u64, value: &[u8]) -> Result<(), LoadError> {
-        let index = self.pairs;
-        if value.len() != expected_bytes {
-            let (table, got_bytes) = (table.to_owned(), value.len());
-            return Err(LoadError::WrongValueSize { table, index, expected_bytes, got_bytes });
-        }
-        if let Some(previous) = self.previous.filter(|previous| *previous >= key) {
-            return Err(LoadError::NotAscending { index, previous, key });
-        }
-        self.previous = Some(key);
-        self.pairs += 1;
-        Ok(())
-    }
-}
-
 /// What one server gets of a load: pieces as long as its fabric carries.
 struct Pieces {
     table: TableId,
@@ -111,26 +87,54 @@ impl Pieces {
     }
 }
 
-/// What a load under way takes, whatever the engine.
-pub(crate) trait Load: Send {
-    /// Adds a pair.
+/// How an engine takes the pairs of a load.
+pub trait Load: Send {
+    /// Adds a pair, of which key and value may follow those before.
+    ///
+    /// # Errors
+    /// [`LoadError`].
     fn push(&mut self, key: u64, value: &[u8]) -> Result<(), LoadError>;
+
     /// Makes the pairs visible.
-    fn finish(self: Box<Self>) -> Result<u64, LoadError>;
+    ///
+    /// # Errors
+    /// [`LoadError`].
+    fn finish(self: Box<Self>) -> Result<(), LoadError>;
 }
 
 /// A bulk load under way. Dropped before [`BulkLoad::finish`], it leaves the table empty. It belongs to one
 /// epoch of every node and ends with that: what was sent is gone then.
-pub struct BulkLoad(pub(crate) Box<dyn Load>);
+pub struct BulkLoad {
+    info: Arc<TableInfo>,
+    previous: Option<u64>,
+    pairs: u64,
+    load: Box<dyn Load>,
+}
 
 impl BulkLoad {
+    /// Of the table that is described so.
+    pub(crate) fn new(info: Arc<TableInfo>, load: Box<dyn Load>) -> Self {
+        Self { info, previous: None, pairs: 0, load }
+    }
+
     /// Adds a pair, whose key must be greater than that of the pair before.
     ///
     /// # Errors
     /// [`LoadError`].
     #[inline]
     pub fn push(&mut self, key: u64, value: &[u8]) -> Result<(), LoadError> {
-        self.0.push(key, value)
+        let expected_bytes = usize::from(self.info.definition.value_bytes);
+        let (index, got_bytes) = (self.pairs, value.len());
+        if got_bytes != expected_bytes {
+            let table = self.info.definition.name.clone();
+            return Err(LoadError::WrongValueSize { table, index, expected_bytes, got_bytes });
+        }
+        if let Some(previous) = self.previous.filter(|previous| *previous >= key) {
+            return Err(LoadError::NotAscending { index, previous, key });
+        }
+        self.previous = Some(key);
+        self.pairs += 1;
+        self.load.push(key, value)
     }
 
     /// Sends what is left and makes the pairs visible: all at once, or an XStore-D table's part by part.
@@ -139,37 +143,34 @@ impl BulkLoad {
     /// # Errors
     /// [`LoadError`].
     pub fn finish(self) -> Result<u64, LoadError> {
-        self.0.finish()
+        self.load.finish()?;
+        Ok(self.pairs)
     }
 }
 
 /// A load by calls: of a server's table, or of an XStore-D table, one part after the other.
 ///
 /// Invariant: no part shows a pair before the load's end: the last piece of each is held back until then.
-pub(crate) struct PartsLoad<Q> {
+pub(crate) struct CallsLoad<Q> {
     queues: Vec<Q>,
-    info: Arc<TableInfo>,
     boundaries: Arc<[u64]>,
     parts: Vec<Pieces>,
-    sequence: Sequence,
     /// The part that takes pairs now.
     part: usize,
     /// The queue pairs end with it.
     _backend: Arc<dyn Backend>,
 }
 
-impl<Q: QueuePair> PartsLoad<Q> {
-    /// Of the whole table `info` whose parts are described so, one a queue pair.
+impl<Q: QueuePair> CallsLoad<Q> {
+    /// Of the table whose parts are described so, one a queue pair.
     pub(crate) fn new(
-        info: &Arc<TableInfo>,
         parts: &[TableInfo],
         boundaries: Arc<[u64]>,
         queues: Vec<Q>,
         backend: Arc<dyn Backend>,
     ) -> Self {
         let parts = parts.iter().map(Pieces::new).collect();
-        let (info, sequence) = (Arc::clone(info), Sequence::default());
-        Self { queues, info, boundaries, parts, sequence, part: 0, _backend: backend }
+        Self { queues, boundaries, parts, part: 0, _backend: backend }
     }
 
     /// A part's error, which knows of that part's pairs alone.
@@ -185,10 +186,8 @@ impl<Q: QueuePair> PartsLoad<Q> {
     }
 }
 
-impl<Q: QueuePair + Send> Load for PartsLoad<Q> {
+impl<Q: QueuePair + Send> Load for CallsLoad<Q> {
     fn push(&mut self, key: u64, value: &[u8]) -> Result<(), LoadError> {
-        let definition = &self.info.definition;
-        self.sequence.next(&definition.name, usize::from(definition.value_bytes), key, value)?;
         while self.boundaries.get(self.part).is_some_and(|boundary| *boundary <= key) {
             self.part += 1;
         }
@@ -197,12 +196,12 @@ impl<Q: QueuePair + Send> Load for PartsLoad<Q> {
         pushed.map_err(|error| self.with_all_pairs(part, error))
     }
 
-    fn finish(mut self: Box<Self>) -> Result<u64, LoadError> {
+    fn finish(mut self: Box<Self>) -> Result<(), LoadError> {
         // Parts without a pair, too: whether they are empty is seen there.
         for part in 0..self.parts.len() {
             let finished = self.parts[part].finish(&mut self.queues[part]);
             finished.map_err(|error| self.with_all_pairs(part, error))?;
         }
-        Ok(self.sequence.pairs)
+        Ok(())
     }
 }

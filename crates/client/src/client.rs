@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use farsight_base::Epoch;
 use farsight_fabric::{Connection, FabricError};
+use farsight_index::Engines;
 use farsight_protocol::{NodeStats, TableId, TableInfo};
 
 use crate::CatalogueError;
 use crate::backend::{Backend, NewTable, OpenTable, Training};
+use crate::engine::Lookup;
 use crate::nodes::Nodes;
 use crate::reconnect::Shared;
 use crate::table::{Opened, Table};
@@ -45,7 +47,7 @@ impl Client {
     /// # Errors
     /// As [`Connection::open_queue`].
     pub fn new<C: Connection>(connection: C, options: ClientOptions) -> Result<Self, FabricError> {
-        Ok(Self::over(Arc::new(Nodes::new(vec![connection])?), options))
+        Ok(Self::over(Arc::new(Nodes::new(vec![connection], Lookup::of::<Engines>())?), options))
     }
 
     /// The peers, as the user named them.
@@ -54,8 +56,8 @@ impl Client {
         &self.shared.peer
     }
 
-    /// The life to which the newest connection belongs, a pool's home's. It changes when the client connects
-    /// again to peers that were started again.
+    /// The life to which the newest connection belongs, a pool's coordinator's. It changes when the
+    /// client connects again to peers that were started again.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.shared.current().epoch()
@@ -125,7 +127,7 @@ impl Client {
         self.shared.in_a_life(|backend| backend.list())
     }
 
-    /// The statistics of each node, home first.
+    /// The statistics of each node, the coordinator first.
     ///
     /// # Errors
     /// Failures of the fabric.
@@ -184,7 +186,8 @@ impl Client {
     ) -> Result<Table, CatalogueError> {
         let opened = self.shared.in_a_life(|backend| {
             let open = open(backend)?;
-            Ok::<_, CatalogueError>(Opened { info: Arc::clone(open.info()), epoch: backend.epoch() })
+            let (info, kind) = (Arc::clone(open.info()), open.kind());
+            Ok::<_, CatalogueError>(Opened { info, kind, epoch: backend.epoch() })
         });
         Ok(Table::new(Arc::clone(&self.shared), opened?))
     }

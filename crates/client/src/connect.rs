@@ -7,7 +7,8 @@ use farsight_fabric::Connection;
 
 use crate::{CatalogueError, Client, ClientOptions, PoolClient};
 
-/// A client of the nodes that `connections` reach, home first and in the order that all clients use.
+/// A client of the nodes that `connections` reach, the coordinator first and in the order that all clients
+/// use.
 ///
 /// # Errors
 /// [`PoolError::Count`](crate::PoolError::Count), as [`Connection::open_queue`]; of a node alone any of

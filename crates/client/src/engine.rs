@@ -1,75 +1,181 @@
-//! The engines that tables may be of, as this client works with them.
+//! The contract between a client and the engines of its tables.
 //!
-//! Invariant: nothing else in this crate asks which engine a table has. An engine has one line in
-//! [`sharing`], one in [`has_regions`], and a file here.
+//! Invariant: nothing else in this crate asks which engine a table has. The client connects, names tables and
+//! checks what nodes say of them. What a process's sessions share of a table, and how one works with it, is
+//! its engine's ([`Sharing`]). An engine of this crate has a file here.
 
 pub(crate) mod rolex;
 mod x_store;
 
+use std::any::Any;
 use std::sync::Arc;
 
-use farsight_fabric::Connection;
-use farsight_index::{Access, CacheStats};
-use farsight_index_rolex::RolexCache;
-use farsight_protocol::{Space, TableEngine, TableInfo, TableLayout};
+use farsight_base::Epoch;
+use farsight_fabric::{Connection, FabricError};
+use farsight_index::{Access, CacheStats, EngineKind, Ordered, Registered, Registry, UnknownEngine};
+use farsight_protocol::{TableInfo, TableLayout};
 
 use crate::CatalogueError;
-use crate::attached::Operations;
-use crate::backend::Training;
-use crate::bulk_load::Load;
+use crate::attached::{Attached, Operations};
+use crate::backend::{Backend, Training};
+use crate::bulk_load::{CallsLoad, Load};
 use crate::nodes::{Known, Nodes};
 
-/// What the sessions of this process share of a table, and how they work with it.
-pub(crate) trait Sharing<C: Connection>: Send + Sync {
-    /// What the cache holds.
-    fn cache_stats(&self) -> CacheStats;
+/// An engine with whose tables clients can work.
+pub trait ClientEngine: Registered {
+    /// What this process's sessions share of a table of this layout, at first, whose parts are described so.
+    ///
+    /// # Errors
+    /// [`CatalogueError`] for a table with which this client cannot work.
+    fn sharing<C: Connection>(
+        layout: &TableLayout,
+        parts: &[TableInfo],
+    ) -> Result<Arc<dyn Sharing<C>>, CatalogueError>;
+}
 
-    /// Queue pairs and an engine for one session.
-    fn attach(
-        &self,
-        nodes: &Arc<Nodes<C>>,
-        known: &Arc<Known<C>>,
-        access: Access,
-    ) -> Result<Box<dyn Operations>, CatalogueError>;
+/// Engines with whose tables clients can work.
+pub trait ClientEngines: Registry {
+    /// The engine of this name; `None` if there is none.
+    fn find<C: Connection>(name: &str) -> Option<FoundEngine<C>>;
+}
 
-    /// Begins a bulk load.
-    fn bulk_load(
-        &self,
-        nodes: &Arc<Nodes<C>>,
-        known: &Arc<Known<C>>,
-    ) -> Result<Box<dyn Load>, CatalogueError>;
+type Share<C> = fn(&TableLayout, &[TableInfo]) -> Result<Arc<dyn Sharing<C>>, CatalogueError>;
 
-    /// What trains the table from here; `None` for one that its nodes train.
-    fn training(
-        &self,
-        _nodes: &Arc<Nodes<C>>,
-        _known: &Arc<Known<C>>,
-    ) -> Result<Option<Box<dyn Training>>, CatalogueError> {
-        Ok(None)
-    }
+/// An engine of a list, and how a table of it is shared.
+pub struct FoundEngine<C: Connection> {
+    /// The engine.
+    pub(crate) kind: &'static EngineKind,
+    pub(crate) share: Share<C>,
+}
 
-    /// The cache of a ROLEX table.
-    fn rolex(&self) -> Option<&Arc<RolexCache>> {
+impl ClientEngines for () {
+    fn find<C: Connection>(_: &str) -> Option<FoundEngine<C>> {
         None
     }
 }
 
-/// An empty cache of a table of this layout, whose parts are described so.
-pub(crate) fn sharing<C: Connection>(
-    layout: &TableLayout,
-    infos: &[TableInfo],
-) -> Result<Arc<dyn Sharing<C>>, CatalogueError> {
-    Ok(match &layout.engine {
-        TableEngine::Rolex => Arc::new(rolex::Rolex::new::<C>(layout, infos)?),
-        TableEngine::XStore { boundaries } => Arc::new(x_store::XStore::new(layout, boundaries, infos)?),
-    })
+impl<E: ClientEngine, Rest: ClientEngines> ClientEngines for (E, Rest) {
+    fn find<C: Connection>(name: &str) -> Option<FoundEngine<C>> {
+        if E::KIND.name == name {
+            return Some(FoundEngine { kind: E::KIND, share: E::sharing::<C> });
+        }
+        Rest::find(name)
+    }
 }
 
-/// True if a node names the regions that a table of its engine has there, each once.
-pub(crate) fn has_regions(info: &TableInfo) -> bool {
-    let expected: &[Space] = match info.engine {
-        TableEngine::Rolex if info.place.index == 0 => &[Space::Leaves, Space::Meta],
-        TableEngine::Rolex | TableEngine::XStore { .. } => &[Space::Leaves],
-    };
-    info.regions.iter().map(|region| region.space).eq(expected.iter().copied())
+/// What a client looks engines up by.
+pub(crate) struct Lookup<C: Connection> {
+    find: fn(&str) -> Option<FoundEngine<C>>,
+    kinds: fn() -> Vec<&'static EngineKind>,
+    /// The usual engine over so many nodes.
+    pub(crate) usual: fn(usize) -> Option<&'static EngineKind>,
+    /// What an engine is called over so many nodes.
+    pub(crate) over: fn(&'static EngineKind, usize) -> &'static EngineKind,
+}
+
+impl<C: Connection> Clone for Lookup<C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<C: Connection> Copy for Lookup<C> {}
+
+impl<C: Connection> Lookup<C> {
+    /// The engines of this list.
+    pub(crate) fn of<E: ClientEngines>() -> Self {
+        Self { find: E::find::<C>, kinds: E::kinds, usual: E::usual, over: E::over }
+    }
+
+    /// The engine of this name.
+    pub(crate) fn find(&self, name: &str) -> Result<FoundEngine<C>, UnknownEngine> {
+        (self.find)(name).ok_or_else(|| UnknownEngine { got: name.to_owned(), known: (self.kinds)() })
+    }
+}
+
+/// What the sessions of this process share of a table, and how they work with it.
+pub trait Sharing<C: Connection>: Any + Send + Sync {
+    /// What the cache holds.
+    fn cache_stats(&self) -> CacheStats;
+
+    /// Makes `bytes` what the cache may take. False if this engine's cache takes what it needs, whatever is
+    /// said.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    fn set_cache_bytes(&self, _bytes: u64, _table: &TableInfo) -> Result<bool, CatalogueError> {
+        Ok(false)
+    }
+
+    /// Queue pairs and an engine for one session.
+    ///
+    /// # Errors
+    /// As [`OpenedTable::attach`].
+    fn attach(&self, table: &OpenedTable<'_, C>, access: Access) -> Result<Attachment, CatalogueError>;
+
+    /// Begins a bulk load.
+    ///
+    /// # Errors
+    /// As [`OpenedTable::attach`].
+    fn bulk_load(&self, table: &OpenedTable<'_, C>) -> Result<Box<dyn Load>, CatalogueError>;
+
+    /// What trains the table from here; `None` for one that its nodes train.
+    ///
+    /// # Errors
+    /// As [`OpenedTable::attach`].
+    fn training(&self, _table: &OpenedTable<'_, C>) -> Result<Option<Box<dyn Training>>, CatalogueError> {
+        Ok(None)
+    }
+}
+
+/// A table in one epoch of each of its nodes, to be worked with.
+pub struct OpenedTable<'a, C: Connection> {
+    pub(crate) nodes: &'a Arc<Nodes<C>>,
+    pub(crate) known: &'a Arc<Known<C>>,
+}
+
+/// A session's engine with its queue pairs.
+pub struct Attachment(pub(crate) Box<dyn Operations>);
+
+impl<C: Connection> OpenedTable<'_, C> {
+    /// The table as its parts make it up.
+    #[must_use]
+    pub fn info(&self) -> &Arc<TableInfo> {
+        &self.known.info
+    }
+
+    /// What each node says of its part, the first node's first.
+    #[must_use]
+    pub fn parts(&self) -> &[TableInfo] {
+        &self.known.infos
+    }
+
+    /// The epoch to which the table belongs.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.nodes.epoch()
+    }
+
+    /// A session's `engine`, over queue pairs of its own, one a node, to which the table's regions are
+    /// attached.
+    ///
+    /// # Errors
+    /// As [`Connection::open_queue`], and as `attach` of a queue pair.
+    pub fn attach<E: Ordered<C::Queue> + 'static>(&self, engine: E) -> Result<Attachment, CatalogueError> {
+        let backend = Arc::clone(self.nodes);
+        Ok(Attachment(Box::new(Attached { queues: self.queues()?, engine, backend })))
+    }
+
+    /// A bulk load by calls, each pair to the node in whose range it is.
+    ///
+    /// # Errors
+    /// As [`OpenedTable::attach`].
+    pub fn load_by_calls(&self, boundaries: Arc<[u64]>) -> Result<Box<dyn Load>, CatalogueError> {
+        let backend = Arc::clone(self.nodes);
+        Ok(Box::new(CallsLoad::new(self.parts(), boundaries, self.queues()?, backend)))
+    }
+
+    fn queues(&self) -> Result<Vec<C::Queue>, FabricError> {
+        self.nodes.queues(self.known)
+    }
 }

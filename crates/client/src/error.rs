@@ -2,8 +2,7 @@
 
 use farsight_base::Epoch;
 use farsight_fabric::FabricError;
-use farsight_index::EngineError;
-use farsight_layout::GeometryError;
+use farsight_index::{EngineError, UnfitTable, UnknownEngine};
 use farsight_protocol::{DecodeError, ErrorCode, ServerError, TableDefinition, WriteOperation};
 
 use crate::PoolError;
@@ -45,13 +44,21 @@ pub enum CatalogueError {
         /// What, where, expected and got.
         source: DecodeError,
     },
-    /// Values of a size that no leaf can hold.
+    /// The engine has no such table: over so many nodes, or with values as long.
     #[error("table {table:?} cannot be made")]
-    ValueSize {
+    Unfit {
         /// The table.
         table: String,
         /// Why.
-        source: GeometryError,
+        source: UnfitTable,
+    },
+    /// This client does not know the table's engine.
+    #[error("table {table:?} cannot be used: use client and server of the same release")]
+    UnknownEngine {
+        /// The table.
+        table: String,
+        /// Its engine, and those that there are.
+        source: UnknownEngine,
     },
     /// The list of memory nodes is no pool, or not the pool that it was.
     #[error(transparent)]
@@ -72,8 +79,8 @@ pub enum OpenError {
     /// The server could not be reached, or refused.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
-    /// There is no table of this name any more: it was dropped or renamed, or the server, or a pool's home,
-    /// was started again and does not have it.
+    /// There is no table of this name any more: it was dropped or renamed, or the server, or a pool's
+    /// coordinator, was started again and does not have it.
     #[error("{peer} has no table {table:?} any more: {why}", why = why_gone(*was, *is))]
     TableGone {
         /// Its address.
@@ -326,7 +333,8 @@ fn load_remedy(code: ErrorCode) -> &'static str {
 fn reason(code: ErrorCode) -> &'static str {
     match code {
         ErrorCode::RegionFull => {
-            "its region is full. Remove pairs, or start its server or memory nodes again with more memory a table"
+            "its region is full. Remove neighbouring pairs, which frees leaves. Or start its server or memory nodes \
+             again with more memory a table"
         }
         ErrorCode::Contended => "its leaf stayed latched beyond the bound. Try again",
         ErrorCode::VersionsExhausted => "its versions are used up. Load it into a new table",

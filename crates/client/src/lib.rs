@@ -31,14 +31,15 @@ mod session;
 mod table;
 
 pub use backend::{NewTable, Training};
-pub use bulk_load::BulkLoad;
+pub use bulk_load::{BulkLoad, Load};
 pub use client::{Client, ClientOptions};
 pub use connect::connect;
 pub use engine::rolex::PoolTrainer;
+pub use engine::{Attachment, ClientEngine, ClientEngines, FoundEngine, OpenedTable, Sharing};
 pub use error::{CatalogueError, LoadError, OpenError, ReadError, WriteError};
-pub use farsight_index::{Access, CacheStats, EngineError, ScanRequest};
+pub use farsight_index::{Access, CacheStats, EngineError, EngineKind, ScanRequest};
 pub use farsight_index_rolex::{GroupSizes, Reclaimed, Trained};
-pub use farsight_protocol::{Engine, TableEngine};
+pub use farsight_protocol::TableEngine;
 pub use pool::{PoolClient, PoolError, PoolLinks};
 pub use scan_cursor::ScanCursor;
 pub use session::{Origin, Session};

@@ -19,12 +19,13 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use farsight_base::Epoch;
 use farsight_fabric::{Connection, FabricError, QueuePair};
+use farsight_index::EngineKind;
 use farsight_index_rolex::ComputeNodeLocks;
 use farsight_protocol::{ComputeNode, ControlRequest, NodeHello, PoolPlace, TableId, TableInfo};
 use serde::de::DeserializeOwned;
 
 use crate::ask::Asker;
-use crate::engine::Sharing;
+use crate::engine::{Lookup, Sharing};
 #[cfg(injected)]
 use crate::injected;
 use crate::{CatalogueError, PoolError};
@@ -34,6 +35,8 @@ use poisoned::Poisoned;
 /// Connections to all nodes.
 pub(crate) struct Nodes<C: Connection> {
     all: Vec<Node<C>>,
+    /// The engines with whose tables it can work.
+    engines: Lookup<C>,
     epochs: OnceLock<Vec<u64>>,
     /// The lock values of this process, once it has asked for its number.
     locks: OnceLock<ComputeNodeLocks>,
@@ -57,22 +60,24 @@ struct Tables<C: Connection> {
 
 /// A table in these epochs, under a name that it had.
 pub(crate) struct Known<C: Connection> {
-    /// What each node says of its part, home first.
+    /// What each node says of its part, the coordinator first.
     pub(crate) infos: Vec<TableInfo>,
     /// The whole.
     pub(crate) info: Arc<TableInfo>,
+    /// Its engine.
+    pub(crate) kind: &'static EngineKind,
     /// What this process's sessions share of it.
     pub(crate) sharing: Arc<dyn Sharing<C>>,
 }
 
 impl<C: Connection> Nodes<C> {
-    pub(crate) fn new(connections: Vec<C>) -> Result<Self, FabricError> {
+    pub(crate) fn new(connections: Vec<C>, engines: Lookup<C>) -> Result<Self, FabricError> {
         let node = |connection: C| Ok(Node { asker: Asker::new(&connection)?, connection });
         let all = connections.into_iter().map(node).collect::<Result<_, FabricError>>()?;
         let (epochs, locks) = (OnceLock::new(), OnceLock::new());
         let tables = Mutex::new(Tables { by_id: HashMap::new(), let_go_at: 0 });
         let (name_changes, poisoned) = (NameChanges::default(), Poisoned::default());
-        Ok(Self { all, epochs, locks, tables, name_changes, poisoned })
+        Ok(Self { all, engines, epochs, locks, tables, name_changes, poisoned })
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -164,14 +169,14 @@ impl<C: Connection> Nodes<C> {
 
     /// The lock values of this compute node, which all nodes know then.
     pub(crate) fn locks(&self) -> Result<ComputeNodeLocks, CatalogueError> {
-        let home = self.epochs()?[0];
+        let coordinator = self.epochs()?[0];
         if let Some(locks) = self.locks.get() {
             return Ok(locks.clone());
         }
         // No lock is held while an answer is awaited: of several that ask, all are told the same number.
         let compute_node: ComputeNode = self.ask(0, &ControlRequest::Register)?;
         for node in 1..self.count() {
-            self.ask::<()>(node, &ControlRequest::Announce { home, compute_node })?;
+            self.ask::<()>(node, &ControlRequest::Announce { coordinator, compute_node })?;
         }
         Ok(self.locks.get_or_init(|| ComputeNodeLocks::new(compute_node.0)).clone())
     }

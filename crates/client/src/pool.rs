@@ -14,6 +14,7 @@ use std::sync::Arc;
 use farsight_base::Epoch;
 use farsight_fabric::Connection;
 use farsight_fabric::lane::NODES_MAX;
+use farsight_index::Engines;
 use farsight_index_rolex::{ComputeNodeLocks, GroupSizes, RolexCache};
 use farsight_protocol::{ControlRequest, POOL_NODES_MAX, TableEngine, TableInfo};
 use serde::de::DeserializeOwned;
@@ -22,6 +23,7 @@ use crate::CatalogueError;
 use crate::backend::Backend;
 use crate::client::{Client, ClientOptions};
 use crate::engine::rolex::{self, PoolTrainer};
+use crate::engine::{ClientEngines, Lookup};
 use crate::nodes::Nodes;
 
 pub use error::PoolError;
@@ -30,14 +32,14 @@ const _: () = assert!(NODES_MAX == POOL_NODES_MAX, "a lane reaches every node of
 
 /// What it takes to work on a table of a pool below sessions: queue pairs of its own, one a node.
 pub struct PoolLinks<Q> {
-    /// To each node, home first; the table's regions are attached.
+    /// To each node, the coordinator first; the table's regions are attached.
     pub queues: Vec<Q>,
     /// What each node says of its part.
     pub infos: Vec<TableInfo>,
     /// What this process's sessions share.
     pub cache: Arc<RolexCache>,
-    /// Home's life, which is the pool's.
-    pub home: Epoch,
+    /// The coordinator's life, which is the pool's.
+    pub coordinator: Epoch,
     /// The lock values of this process among the pool's compute nodes, for as long as these connections
     /// live.
     pub locks: ComputeNodeLocks,
@@ -70,15 +72,27 @@ impl<C> From<PoolClient<C>> for Client {
 }
 
 impl<C: Connection> PoolClient<C> {
-    /// A client over connections to a pool's nodes, home first and in the order that all clients use.
+    /// A client over connections to a pool's nodes, the coordinator first and in the order that all clients
+    /// use.
     ///
     /// # Errors
     /// [`PoolError::Count`], and as [`Connection::open_queue`].
     pub fn of_pool(connections: Vec<C>, options: ClientOptions) -> Result<Self, CatalogueError> {
+        Self::with_engines::<Engines>(connections, options)
+    }
+
+    /// [`PoolClient::of_pool`] of a client that works with tables of these engines.
+    ///
+    /// # Errors
+    /// As [`PoolClient::of_pool`].
+    pub fn with_engines<E: ClientEngines>(
+        connections: Vec<C>,
+        options: ClientOptions,
+    ) -> Result<Self, CatalogueError> {
         if !(1..=NODES_MAX).contains(&connections.len()) {
             return Err(PoolError::Count { max: NODES_MAX, got: connections.len() }.into());
         }
-        let client = Client::over(Arc::new(Nodes::new(connections)?), options);
+        let client = Client::over(Arc::new(Nodes::new(connections, Lookup::of::<E>())?), options);
         Ok(Self { client, connection: PhantomData })
     }
 
@@ -104,8 +118,8 @@ impl<C: Connection> PoolClient<C> {
             let known = nodes.open_table(name)?;
             let cache = Arc::clone(rolex::cache_of(&known)?);
             let queues = nodes.queues(&known)?;
-            let (home, locks) = (Epoch(nodes.epochs()?[0]), nodes.locks()?);
-            Ok(PoolLinks { queues, infos: known.infos.clone(), cache, home, locks })
+            let (coordinator, locks) = (Epoch(nodes.epochs()?[0]), nodes.locks()?);
+            Ok(PoolLinks { queues, infos: known.infos.clone(), cache, coordinator, locks })
         })
     }
 

@@ -9,6 +9,7 @@
 //! needs the server tries to connect, with pauses that grow; calls after that try once each. So nobody waits
 //! longer than that for a server that stays away, and the first call after its return finds it.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     current: Mutex<Arc<dyn Backend>>,
     /// Held by whoever connects again; the others wait for its outcome.
     outage: Mutex<Outage>,
+    /// What the caches of tables may take, by the tables' names: for the caches of each life.
+    cache_bytes: Mutex<HashMap<String, u64>>,
 }
 
 /// What is known of the server's absence.
@@ -52,7 +55,7 @@ pub(crate) trait OfFabric {
     /// The fabric's error, if it is one.
     fn fabric(&self) -> Option<&FabricError>;
 
-    /// The fabric's error, if it is one that a new connection to such peers may mend.
+    /// The fabric's error, if it is one that a new connection to such peers may repair.
     fn loss(&self, backend: &dyn Backend) -> Option<&FabricError> {
         self.fabric().filter(|error| backend.is_loss(error))
     }
@@ -84,7 +87,22 @@ impl OfFabric for EngineError {
 
 impl Shared {
     pub(crate) fn new(backend: Arc<dyn Backend>, options: ClientOptions) -> Self {
-        Self { peer: backend.peer(), options, current: Mutex::new(backend), outage: Mutex::default() }
+        Self {
+            peer: backend.peer(),
+            options,
+            current: Mutex::new(backend),
+            outage: Mutex::default(),
+            cache_bytes: Mutex::default(),
+        }
+    }
+
+    /// What the cache of this table may take, if that was ever said.
+    pub(crate) fn cache_bytes(&self, table: &str) -> Option<u64> {
+        lock(&self.cache_bytes).get(table).copied()
+    }
+
+    pub(crate) fn keep_cache_bytes(&self, table: &str, bytes: u64) {
+        lock(&self.cache_bytes).insert(table.to_owned(), bytes);
     }
 
     /// The newest life. It may be lost already.

@@ -11,16 +11,13 @@ use std::sync::Arc;
 
 use farsight_base::Epoch;
 use farsight_fabric::{FabricError, Meters};
-use farsight_index::{Access, Answers, Counters, EngineError, Pairs, ScanRequest, Writes};
+use farsight_index::{Access, Answers, Counters, EngineError, Pairs, ScanRequest, Writes, clear_kept};
 use farsight_protocol::{ErrorCode, TableId, WriteOperation, WriteOutcome};
 
-use crate::attached::{LetGo, Operations, Working};
+use crate::attached::{LetGo, Operations, Read, Working};
 use crate::reconnect::{ATTEMPTS_MAX, OfFabric};
 use crate::table::Table;
 use crate::{CatalogueError, OpenError, ReadError, WriteError};
-
-/// Bytes of keys, and of values, that a session keeps room for between two batches of writes.
-const KEPT_BYTES_MAX: usize = 1 << 20;
 
 /// Where the answer to a read came from: what is read in several pieces is of one origin, or worth nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,6 +45,7 @@ impl Origin {
 /// A session on one table: queue pairs and the engine over them. Use one a thread; a session is not shared.
 pub struct Session {
     table: Table,
+    value_bytes: usize,
     access: Access,
     working: Working,
     /// Room for keys and values of a batch of writes, and the outcome of a single one.
@@ -62,6 +60,7 @@ pub struct Session {
 impl Session {
     pub(crate) fn new(table: Table, access: Access, working: Working) -> Self {
         Self {
+            value_bytes: table.value_bytes(),
             table,
             access,
             working,
@@ -77,6 +76,13 @@ impl Session {
     #[must_use]
     pub fn table(&self) -> &Table {
         &self.table
+    }
+
+    /// Bytes of each value.
+    #[must_use]
+    #[inline]
+    pub fn value_bytes(&self) -> usize {
+        self.value_bytes
     }
 
     /// The server's life in which the last call was executed. It changes in a call only, when that had to
@@ -97,15 +103,12 @@ impl Session {
     ///
     /// # Errors
     /// [`ReadError`].
+    #[inline]
     pub fn get(&mut self, key: u64, value: &mut [u8]) -> Result<Option<u64>, ReadError> {
-        if value.len() != self.table.value_bytes() {
-            return Err(ReadError::WrongBufferSize {
-                table: self.table.name().to_owned(),
-                expected_bytes: self.table.value_bytes(),
-                got_bytes: value.len(),
-            });
+        if value.len() != self.value_bytes {
+            return Err(self.wrong_buffer_size(value.len()));
         }
-        self.read(|engine| engine.get(key, value))
+        self.read(|engine, knows| engine.get(knows, key, value))
     }
 
     /// Values and versions of `keys`, any number of them, in their order. READs of many keys share a
@@ -113,8 +116,9 @@ impl Session {
     ///
     /// # Errors
     /// [`ReadError`]; then `answers` is undefined.
+    #[inline]
     pub fn multi_get(&mut self, keys: &[u64], answers: &mut Answers) -> Result<(), ReadError> {
-        self.read(|engine| engine.multi_get(keys, answers))
+        self.read(|engine, knows| engine.multi_get(knows, keys, answers))
     }
 
     /// For each of `scans` the first pairs, at most its limit, whose keys are not below its start.
@@ -122,7 +126,7 @@ impl Session {
     /// # Errors
     /// [`ReadError`]; then `pairs` is undefined.
     pub fn scan_batch(&mut self, scans: &[ScanRequest], pairs: &mut Pairs) -> Result<(), ReadError> {
-        self.read(|engine| engine.scan_batch(scans, pairs))
+        self.read(|engine, knows| engine.scan_batch(knows, scans, pairs))
     }
 
     /// Executes one write and returns its outcome, which is never [`WriteOutcome::Failed`]. `value` is empty
@@ -175,10 +179,8 @@ impl Session {
         });
         let writes = Writes { operation, keys: &keys, values: &values };
         let written = gathered.and_then(|()| self.write_all(writes, outcomes));
-        keys.clear();
-        keys.shrink_to(KEPT_BYTES_MAX / size_of::<u64>());
-        values.clear();
-        values.shrink_to(KEPT_BYTES_MAX);
+        clear_kept(&mut keys);
+        clear_kept(&mut values);
         (self.keys, self.values) = (keys, values);
         written
     }
@@ -226,7 +228,7 @@ impl Session {
     /// # Errors
     /// [`ReadError`].
     pub fn prefill(&mut self) -> Result<(), ReadError> {
-        self.read(|engine| engine.prefill())
+        self.read(|engine, knows| engine.prefill(knows))
     }
 
     /// What the engine counted since the session began.
@@ -247,23 +249,35 @@ impl Session {
 
     /// Runs a read, again if the connection turns out to be lost.
     #[inline]
-    fn read<T>(
-        &mut self,
-        mut run: impl FnMut(&mut dyn Operations) -> Result<T, EngineError>,
-    ) -> Result<T, ReadError> {
+    fn read<T>(&mut self, mut run: impl FnMut(&mut dyn Operations, u64) -> Read<T>) -> Result<T, ReadError> {
         let mut attempts = 1;
         loop {
-            match run(&mut *self.working.engine) {
-                Ok(found) => match self.working.engine.name_changes() {
-                    Ok(Some(count)) if count <= self.working.name_changes => return Ok(found),
-                    changed => {
-                        if !self.has_moved_in_read(&mut attempts, changed)? {
-                            return Ok(found);
-                        }
+            match run(&mut *self.working.engine, self.working.name_changes) {
+                Ok(read) if read.is_settled => return Ok(read.found),
+                Ok(read) => {
+                    if !self.is_to_be_repeated(&mut attempts)? {
+                        return Ok(read.found);
                     }
-                },
+                }
                 Err(error) => self.renew_for_read(&mut attempts, error)?,
             }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wrong_buffer_size(&self, got_bytes: usize) -> ReadError {
+        let table = self.table.name().to_owned();
+        ReadError::WrongBufferSize { table, expected_bytes: self.value_bytes, got_bytes }
+    }
+
+    /// Looks why a read that is done may be of another table than its name's. True if it is.
+    #[cold]
+    #[inline(never)]
+    fn is_to_be_repeated(&mut self, attempts: &mut u32) -> Result<bool, ReadError> {
+        match self.working.engine.name_changes() {
+            Ok(Some(count)) if count <= self.working.name_changes => Ok(false),
+            changed => self.has_moved_in_read(attempts, changed),
         }
     }
 
@@ -294,6 +308,7 @@ impl Session {
     }
 
     #[cold]
+    #[inline(never)]
     fn renew_for_read(&mut self, attempts: &mut u32, error: EngineError) -> Result<(), ReadError> {
         if LetGo::is_cause_of(&error) {
             return self.has_moved_in_read(attempts, Ok(None)).map(drop);

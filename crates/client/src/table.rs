@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use farsight_base::Epoch;
-use farsight_index::{Access, CacheStats};
+use farsight_index::{Access, CacheStats, EngineKind};
 use farsight_protocol::{ErrorCode, TableInfo};
 
 use crate::attached::Working;
@@ -25,6 +25,7 @@ pub struct Table {
 #[derive(Clone)]
 pub(crate) struct Opened {
     pub(crate) info: Arc<TableInfo>,
+    pub(crate) kind: &'static EngineKind,
     pub(crate) epoch: Epoch,
 }
 
@@ -38,6 +39,12 @@ impl Table {
     #[must_use]
     pub fn info(&self) -> &TableInfo {
         &self.opened.info
+    }
+
+    /// Its engine.
+    #[must_use]
+    pub fn engine(&self) -> &'static EngineKind {
+        self.opened.kind
     }
 
     /// The table's name.
@@ -60,6 +67,20 @@ impl Table {
         open.map(|open| open.cache_stats()).unwrap_or_default()
     }
 
+    /// Makes `bytes` what the shared cache of this table may take from now on, also in later lives of the
+    /// peers. `u64::MAX` is as much as it needs. Over several nodes each has its part. Sub-models that are
+    /// used little are then driven out, and fetched again on demand. The top model stays, whatever it takes.
+    /// A cache that has to shrink begins anew; its memory goes back once each session has done something.
+    ///
+    /// False if this engine's cache (ROLEX's) takes what it needs.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn set_cache_bytes(&self, bytes: u64) -> Result<bool, OpenError> {
+        self.shared.keep_cache_bytes(self.name(), bytes);
+        self.shared.in_a_life(|backend| Ok::<_, OpenError>(self.open_in(backend)?.set_cache_bytes(bytes)?))
+    }
+
     /// A session on this table for one thread, with queue pairs of its own.
     ///
     /// # Errors
@@ -75,9 +96,7 @@ impl Table {
     /// # Errors
     /// [`OpenError`].
     pub fn bulk_load(&self) -> Result<BulkLoad, OpenError> {
-        let load =
-            self.shared.in_a_life(|backend| Ok::<_, OpenError>(self.open_in(backend)?.bulk_load()?))?;
-        Ok(BulkLoad(load))
+        self.shared.in_a_life(|backend| Ok::<_, OpenError>(self.open_in(backend)?.bulk_load()?))
     }
 
     pub(crate) fn shared(&self) -> &Shared {
@@ -104,6 +123,9 @@ impl Table {
         let open = Arc::clone(backend).open(&expected.name).map_err(|error| self.gone(&**backend, error))?;
         let got = &open.info().definition;
         if got == expected {
+            if let Some(bytes) = self.shared.cache_bytes(self.name()) {
+                open.set_cache_bytes(bytes)?;
+            }
             return Ok(open);
         }
         Err(OpenError::OtherDefinition {

@@ -11,7 +11,7 @@ use crate::{ServerUrl, UrlError};
 pub struct Addresses(Vec<ServerUrl>);
 
 impl Addresses {
-    /// A pool's memory nodes, home first; or one server.
+    /// A pool's memory nodes, the coordinator first; or one server.
     ///
     /// # Panics
     /// Without any.

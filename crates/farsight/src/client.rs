@@ -225,7 +225,7 @@ impl Client {
         self.inner.stats()
     }
 
-    /// The statistics of each node, home first.
+    /// The statistics of each node, the coordinator first.
     ///
     /// # Errors
     /// Failures of the fabric.

@@ -1,14 +1,15 @@
 //! Which engine a new table is of.
 
-use farsight_protocol::Engine;
+use farsight_client::EngineKind;
 
 /// What may be said of a new table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TableOptions<K> {
-    /// Its engine; without one what server and pool offer first.
-    pub engine: Option<Engine>,
-    /// Of XStore-D: keys as they will come, in any order. The memory nodes' ranges have the same number of
-    /// them each, and never change; with fewer keys than nodes they are of the same width.
+    /// Its engine; without one the first of [`EngineKind::all`] that has tables over so many nodes.
+    pub engine: Option<&'static EngineKind>,
+    /// Keys as they will come, in any order, of an engine whose nodes have ranges of them, as XStore-D. The
+    /// ranges have the same number of them each, and never change. With fewer keys than nodes they are of the
+    /// same width.
     pub sample: Vec<K>,
     /// What the bytes of a value are, by a name on which its users agree, as numpy's `<f8`: up to 32 visible
     /// ASCII characters. A table that is there must have this one; empty takes any.

@@ -127,13 +127,13 @@ pub use farsight_fabric::{FabricError, Meters};
 pub use farsight_fabric_tcp::{Tls, TlsError, Waiting};
 #[cfg(feature = "verbs")]
 pub use farsight_fabric_verbs::{DeviceReport as RdmaDevice, devices as rdma_devices};
-pub use farsight_index::{Answers, Counters};
+pub use farsight_index::{Answers, Counters, EngineKind, UnfitTable, UnknownEngine};
 pub use farsight_layout::{FORMAT_VERSION, VALUE_BYTES_MAX, VALUE_BYTES_MIN};
 pub use farsight_node::ShutdownError;
 pub use farsight_protocol::{
-    Engine, ErrorCode, KeyKind, ListenerStats, ModelStats, NodeStats, POOL_NODES_MAX, PartStats, RegionInfo,
+    ErrorCode, KeyKind, ListenerStats, ModelStats, NodeStats, POOL_NODES_MAX, PartStats, RegionInfo,
     ServerError, Space, SpaceStats, TableDefinition, TableEngine, TableId, TableInfo, TableStats, TreeStats,
-    UnknownEngine, WriteOperation, WriteOutcome,
+    WriteOperation, WriteOutcome,
 };
 pub use key::Key;
 pub use pairs::{Pair, Pairs};

@@ -39,6 +39,7 @@ impl<K: Key> Session<K> {
     ///
     /// # Errors
     /// [`ReadError`].
+    #[inline]
     pub fn get(&mut self, key: K) -> Result<Option<Entry>, ReadError> {
         let mut value = Value::zeroed(self.value_bytes());
         let version = self.get_into(key, &mut value)?;
@@ -198,8 +199,9 @@ impl<K: Key> Session<K> {
 
     /// Bytes of each value of the table.
     #[must_use]
+    #[inline]
     pub fn value_bytes(&self) -> usize {
-        self.inner.table().value_bytes()
+        self.inner.value_bytes()
     }
 
     /// What this session did: operations, retries, fallbacks to the server.

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use farsight_client::{Access, CacheStats, OpenError};
+use farsight_client::{Access, CacheStats, EngineKind, OpenError};
 use farsight_protocol::TableInfo;
 
 use crate::{AsyncError, AsyncTable, BulkLoad, Key, Session, TableError};
@@ -56,6 +56,12 @@ impl<K: Key> Table<K> {
         self.inner.value_bytes()
     }
 
+    /// Its engine.
+    #[must_use]
+    pub fn engine(&self) -> &'static EngineKind {
+        self.inner.engine()
+    }
+
     /// What the server said of the table when it was opened.
     #[must_use]
     pub fn info(&self) -> &TableInfo {
@@ -66,6 +72,19 @@ impl<K: Key> Table<K> {
     #[must_use]
     pub fn cache_stats(&self) -> CacheStats {
         self.inner.cache_stats()
+    }
+
+    /// Makes `bytes` what this process's cache of the table may take from now on. `u64::MAX` is as much as it
+    /// needs. Sub-models that are used little are then driven out, and fetched again on demand. The top model
+    /// stays, whatever it takes. A cache that has to shrink begins anew; its memory goes back once each
+    /// session has done something.
+    ///
+    /// False if this engine's cache (ROLEX's) takes what it needs.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn set_cache_bytes(&self, bytes: u64) -> Result<bool, OpenError> {
+        self.inner.set_cache_bytes(bytes)
     }
 
     /// A session for one thread.

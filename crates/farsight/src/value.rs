@@ -19,7 +19,11 @@ impl Value {
     /// So many zero bytes.
     #[inline]
     pub(crate) fn zeroed(value_bytes: usize) -> Self {
-        Self(SmallVec::from_elem(0, value_bytes))
+        // Not `from_elem`, which fills byte by byte.
+        Self(match value_bytes {
+            0..=INLINE_BYTES => SmallVec::from_buf_and_len([0; INLINE_BYTES], value_bytes),
+            _ => SmallVec::from_vec(vec![0; value_bytes]),
+        })
     }
 
     /// The bytes in a vector.
@@ -46,6 +50,7 @@ impl DerefMut for Value {
 }
 
 impl AsRef<[u8]> for Value {
+    #[inline]
     fn as_ref(&self) -> &[u8] {
         self
     }
@@ -90,36 +95,42 @@ impl fmt::Debug for Value {
 }
 
 impl PartialEq<[u8]> for Value {
+    #[inline]
     fn eq(&self, other: &[u8]) -> bool {
         **self == *other
     }
 }
 
 impl PartialEq<&[u8]> for Value {
+    #[inline]
     fn eq(&self, other: &&[u8]) -> bool {
         **self == **other
     }
 }
 
 impl<const BYTES: usize> PartialEq<[u8; BYTES]> for Value {
+    #[inline]
     fn eq(&self, other: &[u8; BYTES]) -> bool {
         **self == *other
     }
 }
 
 impl<const BYTES: usize> PartialEq<&[u8; BYTES]> for Value {
+    #[inline]
     fn eq(&self, other: &&[u8; BYTES]) -> bool {
         **self == **other
     }
 }
 
 impl PartialEq<Vec<u8>> for Value {
+    #[inline]
     fn eq(&self, other: &Vec<u8>) -> bool {
         **self == **other
     }
 }
 
 impl PartialEq<Value> for Vec<u8> {
+    #[inline]
     fn eq(&self, other: &Value) -> bool {
         **self == **other
     }

@@ -1,28 +1,20 @@
-//! Calls: from a request's bytes to a reply's, one operation a file.
+//! Calls: from a request's bytes to a reply's. The node executes control requests, a table's engine the
+//! others.
 //!
 //! Invariant: [`Calls::handle`] leaves exactly one well-formed reply, no longer than the host carries: an
 //! answer, or a refusal that says what, expected and got.
 
-mod bulk_load;
 mod control;
-mod get;
-mod lookup;
 mod pool;
-mod scan;
-mod sub_models;
-mod top_model;
-mod write;
 
 use std::sync::Arc;
 
 use farsight_base::ClientId;
 use farsight_base::clock::MonotonicNs;
 use farsight_fabric::{Answer, CallHandler, Ticket};
-use farsight_index::{Answers, Pairs};
-use farsight_index_xstore::server::SubModelImage;
-use farsight_layout::SUB_MODEL_WORDS;
 use farsight_protocol::{ReplyWriter, Request, ServerError};
 
+use crate::engine::{Call, Scratch};
 use crate::tables::View;
 use crate::{Executor, Listeners, NodeState, answer};
 
@@ -35,10 +27,7 @@ pub struct Calls {
     name: String,
     now: MonotonicNs,
     view: View,
-    keys: Vec<u64>,
-    value: Vec<u8>,
-    answers: Answers,
-    pairs: Pairs,
+    scratch: Scratch,
 }
 
 impl Calls {
@@ -49,10 +38,7 @@ impl Calls {
             name,
             now: MonotonicNs(0),
             view: View::default(),
-            keys: Vec::new(),
-            value: Vec::new(),
-            answers: Answers::default(),
-            pairs: Pairs::default(),
+            scratch: Scratch::default(),
         }
     }
 
@@ -65,18 +51,25 @@ impl Calls {
         answer: &mut ReplyWriter<'_>,
     ) -> Result<u64, ServerError> {
         self.view.refresh(&self.state.tables);
-        match request {
-            Request::Control(body) => self.control(client, body, answer),
-            Request::Get { table, keys } => self.get(table, keys, answer),
-            Request::Scan { table, from, limit } => self.scan(table, from, limit, answer),
-            Request::Write { table, operation, entries } => self.write(table, operation, entries, answer),
-            Request::Lookup { table, key, .. } => self.lookup(table, key, answer),
-            Request::TopModel { table, first_word, .. } => self.top_model(table, first_word, answer),
-            Request::SubModels { table, first, limit, .. } => self.sub_models(table, first, limit, answer),
-            Request::BulkLoad { table, last, piece, entries } => {
-                self.bulk_load(client, table, last, piece, entries, answer)
-            }
+        let table = match request {
+            Request::Control(body) => return self.control(client, body, answer),
+            Request::Get { table, .. }
+            | Request::Scan { table, .. }
+            | Request::Write { table, .. }
+            | Request::Lookup { table, .. }
+            | Request::TopModel { table, .. }
+            | Request::SubModels { table, .. }
+            | Request::BulkLoad { table, .. } => table,
+        };
+        let message_bytes_max = self.message_bytes_max();
+        let mut call = Call { client, scratch: &mut self.scratch, answer, message_bytes_max };
+        let table = self.view.get(table)?;
+        table.check(&request, call.room_bytes())?;
+        let executed = table.hosted().execute(&request, &mut call)?;
+        if executed.wakes_background {
+            self.state.background.raise();
         }
+        Ok(executed.operations)
     }
 
     /// Bytes that `answer` may still grow by.
@@ -108,9 +101,4 @@ impl Executor for Calls {
         self.now = now;
         self.view.refresh(&self.state.tables);
     }
-}
-
-/// Bytes of a sub-model in a reply.
-fn sub_model_bytes(image: &SubModelImage) -> usize {
-    8 * (1 + SUB_MODEL_WORDS + image.entries.len())
 }

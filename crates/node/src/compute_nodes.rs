@@ -16,19 +16,22 @@ use farsight_protocol::{ComputeNode, ErrorCode, ServerError};
 #[cfg(injected)]
 use crate::injected;
 
-/// A compute node of a pool, which its home's life names.
+/// A compute node of a pool, which its coordinator's life names.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) struct Identity {
-    pub(crate) home: Epoch,
+    pub(crate) coordinator: Epoch,
     pub(crate) compute_node: ComputeNode,
 }
 
 impl Identity {
-    fn check_home(self, home: Epoch) -> Result<(), ServerError> {
-        if self.home == home {
+    fn check_coordinator(self, coordinator: Epoch) -> Result<(), ServerError> {
+        if self.coordinator == coordinator {
             return Ok(());
         }
-        let text = format!("this connection is of {} of the pool with home {}", self.compute_node, self.home);
+        let text = format!(
+            "this connection is of {} of the pool with coordinator {}",
+            self.compute_node, self.coordinator
+        );
         Err(ServerError::new(ErrorCode::BadRequest, text))
     }
 }
@@ -36,7 +39,7 @@ impl Identity {
 /// All compute nodes that a memory node knows.
 #[derive(Debug, Default)]
 pub(crate) struct ComputeNodes {
-    /// The greatest number that home gave, or that was announced here.
+    /// The greatest number that the coordinator gave, or that was announced here.
     greatest: u32,
     by_client: HashMap<ClientId, Identity>,
     members: HashMap<Identity, Members>,
@@ -51,10 +54,14 @@ struct Members {
 }
 
 impl ComputeNodes {
-    /// The number of this client's compute node at its home; a new one unless it has one.
-    pub(crate) fn register(&mut self, home: Epoch, client: ClientId) -> Result<ComputeNode, ServerError> {
+    /// The number of this client's compute node at its coordinator; a new one unless it has one.
+    pub(crate) fn register(
+        &mut self,
+        coordinator: Epoch,
+        client: ClientId,
+    ) -> Result<ComputeNode, ServerError> {
         if let Some(known) = self.by_client.get(&client) {
-            return known.check_home(home).map(|()| known.compute_node);
+            return known.check_coordinator(coordinator).map(|()| known.compute_node);
         }
         let Some(number) = self.greatest.checked_add(1) else {
             let text = format!("the pool has numbered {} compute nodes, its most: restart it", u32::MAX);
@@ -62,27 +69,27 @@ impl ComputeNodes {
         };
         self.greatest = number;
         let compute_node = ComputeNode(number);
-        self.bind(client, Identity { home, compute_node });
+        self.bind(client, Identity { coordinator, compute_node });
         Ok(compute_node)
     }
 
-    /// Notes that `client` is of that compute node. Home, which gave the number to a client, lets others join
-    /// that one alone.
+    /// Notes that `client` is of that compute node. The coordinator, which gave the number to a client, lets
+    /// others join that one alone.
     pub(crate) fn announce(
         &mut self,
         client: ClientId,
         identity: Identity,
-        is_home: bool,
+        is_coordinator: bool,
     ) -> Result<(), ServerError> {
         let compute_node = identity.compute_node;
-        if is_home {
+        if is_coordinator {
             self.check_number(identity)?;
         }
         let members = self.members.get(&identity);
         #[cfg(injected)]
-        let is_home = is_home
+        let is_coordinator = is_coordinator
             || (injected::NEWCOMERS_FENCED.is_injected() && self.greatest as usize > self.members.len());
-        if members.is_some_and(|members| members.is_fenced) || (is_home && members.is_none()) {
+        if members.is_some_and(|members| members.is_fenced) || (is_coordinator && members.is_none()) {
             let text = format!("{compute_node} was fenced, or has ended: it counts as dead. Connect anew");
             return Err(ServerError::new(ErrorCode::Fenced, text));
         }
@@ -168,33 +175,33 @@ impl ComputeNodes {
 mod tests {
     use super::*;
 
-    const HOME: Epoch = Epoch(7);
+    const COORDINATOR: Epoch = Epoch(7);
 
     fn identity(number: u32) -> Identity {
-        Identity { home: HOME, compute_node: ComputeNode(number) }
+        Identity { coordinator: COORDINATOR, compute_node: ComputeNode(number) }
     }
 
     #[test]
     fn numbers_are_given_once() {
         let mut nodes = ComputeNodes::default();
-        assert_eq!(nodes.register(HOME, ClientId(1)), Ok(ComputeNode(1)));
-        assert_eq!(nodes.register(HOME, ClientId(1)), Ok(ComputeNode(1)));
-        assert_eq!(nodes.register(HOME, ClientId(2)), Ok(ComputeNode(2)));
+        assert_eq!(nodes.register(COORDINATOR, ClientId(1)), Ok(ComputeNode(1)));
+        assert_eq!(nodes.register(COORDINATOR, ClientId(1)), Ok(ComputeNode(1)));
+        assert_eq!(nodes.register(COORDINATOR, ClientId(2)), Ok(ComputeNode(2)));
         assert_eq!(nodes.forget(ClientId(2)), Some(identity(2)));
-        assert_eq!(nodes.register(HOME, ClientId(3)), Ok(ComputeNode(3)));
+        assert_eq!(nodes.register(COORDINATOR, ClientId(3)), Ok(ComputeNode(3)));
         nodes.greatest = u32::MAX - 1;
-        assert_eq!(nodes.register(HOME, ClientId(4)), Ok(ComputeNode(u32::MAX)));
-        assert_eq!(nodes.register(HOME, ClientId(5)).unwrap_err().code, ErrorCode::OutOfResources);
+        assert_eq!(nodes.register(COORDINATOR, ClientId(4)), Ok(ComputeNode(u32::MAX)));
+        assert_eq!(nodes.register(COORDINATOR, ClientId(5)).unwrap_err().code, ErrorCode::OutOfResources);
     }
 
     #[test]
     fn compute_nodes_come_and_go_and_are_fenced_and_nothing_is_left_of_them() {
         let mut nodes = ComputeNodes::default();
         let stays = ClientId(u64::MAX);
-        assert_eq!(nodes.register(HOME, stays), Ok(ComputeNode(1)));
+        assert_eq!(nodes.register(COORDINATOR, stays), Ok(ComputeNode(1)));
         for number in 2..=100_000 {
             let client = ClientId(number.into());
-            assert_eq!(nodes.register(HOME, client), Ok(ComputeNode(number)));
+            assert_eq!(nodes.register(COORDINATOR, client), Ok(ComputeNode(number)));
             nodes.begin_fence(identity(number));
             assert_eq!(nodes.clients(identity(number)), [client]);
             assert_eq!(nodes.forget(client), Some(identity(number)));
@@ -212,24 +219,24 @@ mod tests {
 
     #[test]
     fn numbers_that_nobody_has_are_refused_and_leave_nothing_behind() {
-        let mut home = ComputeNodes::default();
+        let mut coordinator = ComputeNodes::default();
         let mut other = ComputeNodes::default();
         for number in 1..=3 {
             let client = ClientId(number);
-            let compute_node = home.register(HOME, client).unwrap();
-            other.announce(client, Identity { home: HOME, compute_node }, false).unwrap();
+            let compute_node = coordinator.register(COORDINATOR, client).unwrap();
+            other.announce(client, Identity { coordinator: COORDINATOR, compute_node }, false).unwrap();
         }
         for number in [0, 4, 5, 70_000, u32::MAX] {
-            for nodes in [&home, &other] {
+            for nodes in [&coordinator, &other] {
                 let refused = nodes.check_number(identity(number)).unwrap_err();
                 assert_eq!(refused.code, ErrorCode::BadRequest, "{number}");
             }
-            let refused = home.announce(ClientId(9), identity(number), true).unwrap_err();
+            let refused = coordinator.announce(ClientId(9), identity(number), true).unwrap_err();
             assert_eq!(refused.code, ErrorCode::BadRequest, "{number}");
         }
         other.begin_fence(identity(70_000));
         assert_eq!(other.fenced(), 0);
-        // Who announces itself under a number that home has not given takes it from nobody.
+        // Who announces itself under a number that the coordinator has not given takes it from nobody.
         other.announce(ClientId(8), identity(5), false).unwrap();
         other.begin_fence(identity(5));
         other.forget(ClientId(8));
@@ -251,8 +258,8 @@ mod tests {
         assert_eq!(nodes.forget(ClientId(2)), Some(identity(5)));
         assert_eq!(nodes.forget(ClientId(2)), None);
         assert_eq!((nodes.connected(), nodes.fenced()), (0, 1));
-        // The same number in another life of home is somebody else.
-        let other = Identity { home: Epoch(8), ..identity(5) };
+        // The same number in another life of the coordinator is somebody else.
+        let other = Identity { coordinator: Epoch(8), ..identity(5) };
         nodes.announce(ClientId(3), other, false).unwrap();
         let refused = nodes.announce(ClientId(3), identity(6), false).unwrap_err();
         assert_eq!(refused.code, ErrorCode::BadRequest);

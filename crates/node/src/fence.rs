@@ -43,7 +43,7 @@ impl NodeState {
         seen: Option<LockSeen>,
         now: MonotonicNs,
     ) -> Result<Fenced, ServerError> {
-        self.check_home(identity.home)?;
+        self.check_coordinator(identity.coordinator)?;
         self.compute_nodes().check_number(identity)?;
         let mut leases = match self.fencing.try_lock() {
             Ok(guard) => guard,
@@ -81,7 +81,7 @@ impl NodeState {
             let text = format!("lock word {:#018x} is not one of {}", seen.word, identity.compute_node);
             return Err(ServerError::new(ErrorCode::BadRequest, text));
         }
-        let found = self.tables.get(seen.table)?.rolex()?.lock_word(seen.block)?;
+        let found = self.tables.get(seen.table)?.blocks()?.lock_word(seen.block)?;
         let Some(held_for) = leases.held_for(seen, found, now) else {
             return Ok(Err(Fenced::wait(SOON, "that lock is not held any more")));
         };
@@ -127,18 +127,18 @@ impl NodeState {
 
     fn report_killed(
         &self,
-        Identity { home, compute_node }: Identity,
+        Identity { coordinator, compute_node }: Identity,
         client: ClientId,
         process: &Lingering,
         Lapsed { seen, held_for }: &Lapsed,
         lease: Duration,
     ) {
-        let Epoch(home) = home;
+        let Epoch(coordinator) = coordinator;
         let table = self.tables.get(seen.table);
         let table = table.map_or_else(|_| "?".to_owned(), |table| table.name().get());
         let Lingering { pid, uid, told_for, .. } = process;
         report(format_args!(
-            "killed process {pid} of user {uid} ({client}, {compute_node} of pool {home:#x}): it held the lock of leaf \
+            "killed process {pid} of user {uid} ({client}, {compute_node} of pool {coordinator:#x}): it held the lock of leaf \
              {} of table {table:?} for {held_for:.1?}, the lease is {lease:?} (--lease), and in {told_for:.1?} it did \
              not end its connection as it was told. Others waited for that lock",
             seen.block

@@ -2,12 +2,13 @@
 //! gives out blocks, trains models and fences.
 //!
 //! A node alone is a server. Several nodes, in an order that all their clients use, are a pool; the first of
-//! them is *home*, which numbers tables and compute nodes. docs/protocol/pool.md has the steps.
+//! them is *the coordinator*, which numbers tables and compute nodes. docs/protocol/pool.md has the steps.
 //!
 //! Invariants:
 //! - every request gets one reply, whatever its bytes, and no reply is longer than its client can receive;
 //! - what a call found stays valid for as long as the call uses it, whatever becomes of the table;
-//! - a number that home gave to a table or a compute node is never given again in home's life;
+//! - a number that the coordinator gave to a table or a compute node is never given again in the
+//!   coordinator's life;
 //! - a table belongs to one list of nodes. A node never serves a table for another list;
 //! - a block is given to one compute node at a time, and to another only after it was freed, or after its
 //!   owner's verbs can execute no more;
@@ -27,8 +28,10 @@
 
 mod answer;
 mod background;
+mod bulk_load;
 mod call;
 mod compute_nodes;
+mod engine;
 mod error;
 mod failure;
 mod fence;
@@ -36,6 +39,7 @@ mod fence;
 pub mod injected;
 mod leases;
 mod listeners;
+mod new_table;
 mod node;
 mod options;
 mod prefault;
@@ -53,14 +57,22 @@ mod x_store;
 
 pub use answer::answer;
 pub use background::{Background, BackgroundState};
+pub use bulk_load::{Loader, Loading, Piece};
 pub use call::Calls;
+pub use engine::{
+    BackgroundWork, Call, Executed, FindHosting, HostedStats, HostedTable, Hosting, NodeEngine, NodeEngines,
+    Scratch,
+};
 pub use error::{ShutdownError, StartError};
 pub use failure::Failure;
 pub use listeners::Listeners;
+pub use new_table::NewTable;
 pub use node::{Node, NodeHandle};
 pub use options::NodeOptions;
+pub use rolex::PooledTable;
 pub use service::{Executor, Service};
 pub use state::NodeState;
+pub use table_name::TableName;
 pub use tables::TABLES_MAX;
 pub use threads::{Stop, Threads};
 pub use worker::Worker;

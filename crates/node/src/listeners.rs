@@ -69,6 +69,25 @@ impl Listeners {
         rights: RegionRights,
     ) -> Result<Arc<dyn Region>, FabricError> {
         let region = self.0[0].create_region(length_bytes, rights)?;
+        self.export(region, rights)
+    }
+
+    /// A region that all of them serve, of which clients reach what has grown. At a listener that cannot
+    /// follow that they reach all of it.
+    ///
+    /// # Errors
+    /// As [`Listener::create_growing_region`] and [`Listener::export_region`].
+    pub fn create_growing_region(&self, length_bytes: u64) -> Result<Arc<dyn Region>, FabricError> {
+        let rights = RegionRights::ReadOnly;
+        if !self.0[1..].iter().all(|other| other.serves_growing_regions()) {
+            return self.create_region(length_bytes, rights);
+        }
+        let region = self.0[0].create_growing_region(length_bytes)?;
+        self.export(region, rights)
+    }
+
+    /// The region of the first, at the others, too.
+    fn export(&self, region: Arc<dyn Region>, rights: RegionRights) -> Result<Arc<dyn Region>, FabricError> {
         let exported = self.0[1..].iter().try_for_each(|other| other.export_region(&region, rights));
         if let Err(error) = exported {
             // Those that serve it already forget it; the others have nothing to forget.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use farsight_model::TrainOptions;
 use farsight_protocol::LEASE_MAX;
 
+use crate::engine::{self, FindHosting};
 use crate::{StartError, process};
 
 /// The lease where a fence ends connections at most.
@@ -19,9 +20,9 @@ const LEASE_MIN: Duration = Duration::from_millis(10);
 pub struct NodeOptions {
     /// Worker threads at each listener, 1 to [`WORKERS_MAX`](crate::WORKERS_MAX).
     pub workers: usize,
-    /// Bytes of each table's leaves on this node: the most that the table can ever hold here. Home has an
-    /// eighth more for directory and models of a ROLEX table. Pages cost nothing until they are written.
-    /// Default: a quarter of the machine's memory.
+    /// Bytes of each table's leaves on this node: the most that the table can ever hold here. The coordinator
+    /// has an eighth more for directory and models of a ROLEX table. Pages cost nothing until they are
+    /// written. Default: a quarter of the machine's memory.
     pub table_memory_bytes: u64,
     /// Memory that is taken at the start, on huge pages, instead of when it is first written: so many bytes
     /// of the first XStore table, of the second, and so on, at most all of each. Default: none.
@@ -34,6 +35,8 @@ pub struct NodeOptions {
     pub lease: Option<Duration>,
     /// Why clients cannot write this node's memory one-sided, if they cannot: then no ROLEX table is made.
     pub read_only: Option<String>,
+    /// The engines whose tables it can have. Default: those of [`Engines`](farsight_index::Engines).
+    pub engines: FindHosting,
 }
 
 impl Default for NodeOptions {
@@ -45,6 +48,7 @@ impl Default for NodeOptions {
             training: TrainOptions::default(),
             lease: None,
             read_only: None,
+            engines: engine::REGISTERED,
         }
     }
 }

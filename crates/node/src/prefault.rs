@@ -33,6 +33,7 @@ pub(crate) fn take(
     let mut before = 0;
     for bytes in sizes() {
         let region = state.tables.prepare(&state.listeners);
+        let region = region.and_then(|region| region.grow_to(bytes).map(|()| region));
         let region = region.map_err(|source| StartError::Region { length_bytes, source })?;
         let mut all = before;
         let ended = populate(&*region, bytes, &mut |taken| {
@@ -67,6 +68,10 @@ fn populate(
 /// Puts a piece of `region` that begins at a huge page's border on huge pages, whether anything was written
 /// there or not. Returns the bytes of the region that are on them.
 pub(crate) fn on_huge_pages(region: &dyn Region, piece_bytes: Range<u64>) -> u64 {
+    if region.grow_to(piece_bytes.end).is_err() {
+        // The leaf that has to have it says so.
+        return region.huge_page_bytes();
+    }
     // Only where there is a page already are they collapsed.
     touch(region, piece_bytes.clone(), HUGE_PAGE_BYTES);
     region.collapse_to_huge_pages(piece_bytes.end)

@@ -7,22 +7,25 @@ mod runs;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farsight_base::WORDS_PER_LINE;
+use farsight_base::clock::MonotonicNs;
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_fabric::Region;
+use farsight_index::{Registered, Rolex};
 use farsight_layout::OWNER_WORD;
 use farsight_layout::pool::BlockGeometry;
 use farsight_protocol::{
-    Blocks, ComputeNode, ErrorCode, POOL_BLOCKS_MAX, RegionInfo, ServerError, Space, SpaceStats,
-    TableDefinition,
+    Blocks, ComputeNode, ErrorCode, POOL_BLOCKS_MAX, RegionInfo, Request, ServerError, Space,
 };
 
+use crate::engine::{Call, Executed, HostedStats, HostedTable};
+use crate::new_table::NewTable;
 use crate::table_name::TableName;
 use blocks::BlockSpace;
 pub(crate) use runs::Runs;
 
 /// Leaves of one node at most: what a place in a pool has bits for.
 const LEAVES_MAX: u64 = (1 << 28) - 1;
-/// Of a table's memory, this part more is home's for directory and models.
+/// Of a table's memory, this part more is the coordinator's for directory and models.
 const META_PART: u64 = 8;
 /// Lines behind the last written one that may belong to the same piece.
 const META_MARGIN_LINES: u32 = 64;
@@ -30,10 +33,10 @@ const META_MARGIN_LINES: u32 = 64;
 const META_BYTES_MIN: u64 = 256 << 10;
 
 /// What a node keeps of a ROLEX table.
-pub(crate) struct PooledTable {
+pub struct PooledTable {
     name: Arc<TableName>,
     leaves: Blockwise,
-    /// Directory and models: on home.
+    /// Directory and models: on the coordinator.
     meta: Option<Blockwise>,
 }
 
@@ -73,39 +76,23 @@ fn write_first_leaf(geometry: &BlockGeometry, region: &[AtomicU64]) {
 }
 
 impl PooledTable {
-    /// An empty table, with regions of `memory_bytes` and what directory and models need beside them at home.
-    pub(crate) fn new(
-        definition: &TableDefinition,
-        name: &Arc<TableName>,
-        is_home: bool,
-        memory_bytes: u64,
-        create: impl Fn(u64) -> Result<Arc<dyn Region>, ServerError>,
-    ) -> Result<Self, ServerError> {
-        let name = Arc::clone(name);
-        let geometry = BlockGeometry::new(definition.value_bytes.into()).map_err(|error| {
+    /// An empty table, with regions of `memory_bytes` and what directory and models need beside them at the
+    /// coordinator.
+    pub(crate) fn new(new: &NewTable<'_>) -> Result<Self, ServerError> {
+        let (name, memory_bytes) = (Arc::clone(new.name()), new.memory_bytes());
+        let geometry = BlockGeometry::new(new.value_bytes()).map_err(|error| {
             ServerError::new(ErrorCode::WrongValueSize, format!("table {name:?}: {error}"))
         })?;
-        // Home's first leaf is the table's.
-        let reserved = u32::from(is_home);
-        let leaves = Blockwise::new(create(memory_bytes)?, "leaves", geometry.lines(), reserved);
-        if !is_home {
+        // The coordinator's first leaf is the table's.
+        let reserved = u32::from(new.is_first());
+        let leaves = Blockwise::new(new.writable_region(memory_bytes)?, "leaves", geometry.lines(), reserved);
+        if !new.is_first() {
             return Ok(Self { name, leaves, meta: None });
         }
         write_first_leaf(&geometry, leaves.region.words());
         let meta_bytes = (memory_bytes / META_PART).max(META_BYTES_MIN);
-        let meta = Some(Blockwise::new(create(meta_bytes)?, "lines", 1, 1));
+        let meta = Some(Blockwise::new(new.writable_region(meta_bytes)?, "lines", 1, 1));
         Ok(Self { name, leaves, meta })
-    }
-
-    /// Its regions on this node.
-    pub(crate) fn regions(&self) -> Vec<RegionInfo> {
-        let of = |space, blockwise: &Blockwise| RegionInfo {
-            space,
-            id: blockwise.region.id().0,
-            capacity: blockwise.blocks().capacity(),
-        };
-        let leaves = of(Space::Leaves, &self.leaves);
-        [leaves].into_iter().chain(self.meta.as_ref().map(|meta| of(Space::Meta, meta))).collect()
     }
 
     fn blockwise(&self, space: Space) -> Result<&Blockwise, ServerError> {
@@ -145,13 +132,8 @@ impl PooledTable {
     }
 
     /// Makes blocks of `owner` the table's for good.
-    pub(crate) fn settle(
-        &self,
-        owner: ComputeNode,
-        space: Space,
-        runs: &[Blocks],
-    ) -> Result<(), ServerError> {
-        self.blockwise(space)?.blocks().settle(owner, runs)
+    pub(crate) fn pin(&self, owner: ComputeNode, space: Space, runs: &[Blocks]) -> Result<(), ServerError> {
+        self.blockwise(space)?.blocks().pin(owner, runs)
     }
 
     /// Compute nodes that have ended and left blocks.
@@ -189,15 +171,40 @@ impl PooledTable {
         }
     }
 
-    /// How leaves and lines are used.
-    pub(crate) fn spaces(&self) -> (SpaceStats, SpaceStats) {
-        let of = |blockwise: &Blockwise| blockwise.blocks().stats(blockwise.block_words as u64 * 8);
-        (of(&self.leaves), self.meta.as_ref().map(of).unwrap_or_default())
+    /// Its leaves, and on its first node directory and models.
+    fn all(&self) -> impl Iterator<Item = (Space, &Blockwise)> {
+        let meta = self.meta.as_ref().map(|meta| (Space::Meta, meta));
+        [(Space::Leaves, &self.leaves)].into_iter().chain(meta)
+    }
+}
+
+impl HostedTable for PooledTable {
+    fn regions(&self) -> Vec<RegionInfo> {
+        let of = |(space, blockwise): (Space, &Blockwise)| RegionInfo {
+            space,
+            id: blockwise.region.id().0,
+            capacity: blockwise.blocks().capacity(),
+        };
+        self.all().map(of).collect()
     }
 
-    /// Bytes of its regions on huge pages.
-    pub(crate) fn huge_page_bytes(&self) -> u64 {
-        let all = [Some(&self.leaves), self.meta.as_ref()].into_iter().flatten();
-        all.map(|blockwise| blockwise.region.huge_page_bytes()).sum()
+    fn execute(&self, _: &Request<'_>, _: &mut Call<'_, '_>) -> Result<Executed, ServerError> {
+        let text =
+            format!("table {:?} is of {}: compute nodes read and write it one-sided", self.name, Rolex::KIND);
+        Err(ServerError::new(ErrorCode::BadRequest, text))
+    }
+
+    fn stats(&self, _: MonotonicNs) -> HostedStats {
+        let of = |blockwise: &Blockwise| blockwise.blocks().stats(blockwise.block_words as u64 * 8);
+        HostedStats {
+            leaves: of(&self.leaves),
+            meta: self.meta.as_ref().map(of).unwrap_or_default(),
+            huge_page_bytes: self.all().map(|(_, blockwise)| blockwise.region.huge_page_bytes()).sum(),
+            part: None,
+        }
+    }
+
+    fn blocks(&self) -> Option<&PooledTable> {
+        Some(self)
     }
 }

@@ -133,7 +133,13 @@ impl NodeState {
     /// # Errors
     /// [`ServerError`] if there is no such table, or clients version its pairs.
     pub fn leave_out_versions(&self, table: &str, last: u64) -> Result<(), ServerError> {
-        self.tables.open(table)?.x_store().map(|part| part.leave_out_versions(last))
+        let table = self.tables.open(table)?;
+        if table.hosted().leave_out_versions(last) {
+            return Ok(());
+        }
+        let text =
+            format!("table {:?} is of {}: its clients give versions", table.name(), table.info().engine);
+        Err(ServerError::new(ErrorCode::BadRequest, text))
     }
 
     /// Why the node refuses every call, if a bug made it so.
@@ -150,7 +156,7 @@ impl NodeState {
         }
         for table in self.tables.all() {
             for client in &departed {
-                table.forget(*client);
+                table.hosted().forget(*client);
             }
         }
     }
@@ -171,8 +177,12 @@ impl NodeState {
     pub(crate) fn owner(&self, client: ClientId) -> Result<ComputeNode, ServerError> {
         let identity = self.compute_nodes().of(client)?;
         match self.tables.place() {
-            Some(place) if place.home() != identity.home => {
-                let text = format!("this node's pool has home {}, not {}", place.home(), identity.home);
+            Some(place) if place.coordinator() != identity.coordinator => {
+                let text = format!(
+                    "this node's pool has coordinator {}, not {}",
+                    place.coordinator(),
+                    identity.coordinator
+                );
                 Err(ServerError::new(ErrorCode::OtherPool, text))
             }
             _ => Ok(identity.compute_node),
@@ -180,20 +190,26 @@ impl NodeState {
     }
 
     /// Refuses compute nodes of another pool than this node's, and of none.
-    pub(crate) fn check_home(&self, home: Epoch) -> Result<(), ServerError> {
+    pub(crate) fn check_coordinator(&self, coordinator: Epoch) -> Result<(), ServerError> {
         let text = match self.tables.place() {
-            Some(place) if place.home() == home => return Ok(()),
-            Some(place) => format!("this node's pool has home {}, not {home}", place.home()),
+            Some(place) if place.coordinator() == coordinator => return Ok(()),
+            Some(place) => {
+                format!("this node's pool has coordinator {}, not {coordinator}", place.coordinator())
+            }
             None => "this node belongs to no pool yet: a table is made first".to_owned(),
         };
         Err(ServerError::new(ErrorCode::OtherPool, text))
     }
 
     fn end(&self, identity: Identity) {
-        if self.tables.place().is_none_or(|place| place.home() != identity.home) {
+        if self.tables.place().is_none_or(|place| place.coordinator() != identity.coordinator) {
             return;
         }
-        self.tables.all().iter().for_each(|table| table.end(identity.compute_node));
+        for table in self.tables.all() {
+            if let Ok(blocks) = table.blocks() {
+                blocks.end(identity.compute_node);
+            }
+        }
     }
 }
 

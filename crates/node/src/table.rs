@@ -1,132 +1,38 @@
-//! A table on this node, hosted as its engine wants it.
+//! A table on this node: what its node knows of it, whatever its engine.
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
 use farsight_base::clock::MonotonicNs;
-use farsight_base::{ClientId, RegionId};
-use farsight_fabric::{Region, RegionRights};
-use farsight_layout::pool::BlockGeometry;
-use farsight_layout::{FORMAT_VERSION, Geometry};
-use farsight_model::TrainOptions;
 use farsight_protocol::{
-    ComputeNode, ErrorCode, PoolPlace, RegionInfo, ServerError, Space, SpaceStats, TableEngine, TableId,
-    TableInfo, TableLayout, TableStats,
+    ErrorCode, PoolPlace, RegionInfo, Request, ServerError, TableId, TableInfo, TableLayout, TableStats,
+    padded,
 };
 
+use crate::engine::{HostedStats, HostedTable};
 use crate::rolex::PooledTable;
 use crate::table_name::TableName;
-use crate::x_store::Part;
-use crate::{Listeners, NodeOptions};
 
 /// A table on this node.
 pub(crate) struct Table {
     /// What it was made as; its name is `name`.
     info: TableInfo,
     name: Arc<TableName>,
-    hosted: Hosted,
-}
-
-/// What a node keeps of a table, by its engine.
-enum Hosted {
-    XStore(Part),
-    Rolex(PooledTable),
-}
-
-/// What tables are made of.
-pub(crate) struct Material<'a> {
-    listeners: &'a Listeners,
-    memory_bytes: u64,
-    train_options: TrainOptions,
-    /// Why clients cannot write regions here, if they cannot.
-    read_only: Option<&'a str>,
-    /// A region that was made before its table.
-    prepared: Option<Arc<dyn Region>>,
-    /// Regions that were given to the table.
-    given: RefCell<Vec<RegionId>>,
-}
-
-impl<'a> Material<'a> {
-    /// What `options` say, and a region that was made before its table, if there is one.
-    pub(crate) fn new(
-        listeners: &'a Listeners,
-        options: &'a NodeOptions,
-        prepared: Option<Arc<dyn Region>>,
-    ) -> Self {
-        Self {
-            listeners,
-            memory_bytes: options.table_memory_bytes,
-            train_options: options.training,
-            read_only: options.read_only.as_deref(),
-            given: RefCell::new(prepared.iter().map(Region::id).collect()),
-            prepared,
-        }
-    }
-
-    /// Withdraws the regions that were given to a table of which nothing came.
-    pub(crate) fn give_up(&self) {
-        for region in self.given.take() {
-            // Whoever does not serve it any more has nothing to give up.
-            let _ = self.listeners.withdraw_region(region);
-        }
-    }
-
-    /// A region for the table called `name`.
-    fn region(
-        &self,
-        name: &str,
-        length_bytes: u64,
-        rights: RegionRights,
-    ) -> Result<Arc<dyn Region>, ServerError> {
-        let region = self.listeners.create_region(length_bytes, rights).map_err(|error| {
-            let text = format!(
-                "table {name:?} needs a region of {length_bytes} B: {error}. Give tables less memory, or the node more"
-            );
-            ServerError::new(ErrorCode::OutOfResources, text)
-        })?;
-        self.given.borrow_mut().push(region.id());
-        Ok(region)
-    }
+    hosted: Arc<dyn HostedTable>,
 }
 
 impl Table {
-    /// An empty table in regions of its own.
+    /// A table that its engine has made in this layout.
     pub(crate) fn new(
         id: TableId,
         layout: TableLayout,
         place: PoolPlace,
-        material: &Material<'_>,
-    ) -> Result<Self, ServerError> {
+        name: Arc<TableName>,
+        hosted: Arc<dyn HostedTable>,
+    ) -> Self {
         let TableLayout { definition, engine, block_lines, format_version } = layout;
-        let (name, bytes) = (&definition.name, material.memory_bytes);
-        let shared_name = Arc::new(TableName::new(name));
-        let (hosted, regions) = match &engine {
-            TableEngine::XStore { .. } => {
-                let region = || match &material.prepared {
-                    Some(region) => Ok(Arc::clone(region)),
-                    None => material.region(name, bytes, RegionRights::ReadOnly),
-                };
-                let part = Part::new(&definition, &shared_name, region, material.train_options)?;
-                let region = RegionInfo {
-                    space: Space::Leaves,
-                    id: part.region().id().0,
-                    capacity: part.capacity_leaves(),
-                };
-                (Hosted::XStore(part), vec![region])
-            }
-            TableEngine::Rolex => {
-                if let Some(why) = material.read_only {
-                    let text = format!("table {name:?} cannot be of {engine} here: {why}");
-                    return Err(ServerError::new(ErrorCode::BadRequest, text));
-                }
-                let create = |bytes| material.region(name, bytes, RegionRights::ReadWrite);
-                let table = PooledTable::new(&definition, &shared_name, place.index == 0, bytes, create)?;
-                let regions = table.regions();
-                (Hosted::Rolex(table), regions)
-            }
-        };
+        let regions = hosted.regions();
         let info = TableInfo { id, definition, engine, block_lines, format_version, place, regions };
-        Ok(Self { info, name: shared_name, hosted })
+        Self { info, name, hosted }
     }
 
     /// What clients are told of it, under its name now.
@@ -156,74 +62,50 @@ impl Table {
         &self.info.regions
     }
 
-    /// Its tree and model, which this node's processor keeps.
-    pub(crate) fn x_store(&self) -> Result<&Part, ServerError> {
-        match &self.hosted {
-            Hosted::XStore(part) => Ok(part),
-            Hosted::Rolex(_) => Err(self.other_engine("compute nodes read and write it one-sided")),
-        }
+    /// What its engine keeps of it.
+    pub(crate) fn hosted(&self) -> &Arc<dyn HostedTable> {
+        &self.hosted
     }
 
     /// Its blocks, which compute nodes are given.
-    pub(crate) fn rolex(&self) -> Result<&PooledTable, ServerError> {
-        match &self.hosted {
-            Hosted::Rolex(table) => Ok(table),
-            Hosted::XStore(_) => Err(self.other_engine("its node gives out its leaves")),
-        }
+    pub(crate) fn blocks(&self) -> Result<&PooledTable, ServerError> {
+        self.hosted.blocks().ok_or_else(|| {
+            let text =
+                format!("table {:?} is of {}: its node gives out its leaves", self.name, self.info.engine);
+            ServerError::new(ErrorCode::BadRequest, text)
+        })
     }
 
-    fn other_engine(&self, who: &str) -> ServerError {
-        let text = format!("table {:?} is of {}: {who}", self.name(), self.info.engine);
-        ServerError::new(ErrorCode::BadRequest, text)
-    }
-
-    /// Takes over what a compute node had, none of whose verbs can execute any more.
-    pub(crate) fn end(&self, owner: ComputeNode) {
-        if let Hosted::Rolex(table) = &self.hosted {
-            table.end(owner);
+    /// Refuses a request with values of another size than the table's, or for more of them than an answer of
+    /// `room_bytes` carries.
+    pub(crate) fn check(&self, request: &Request<'_>, room_bytes: usize) -> Result<(), ServerError> {
+        let expected = usize::from(self.info.definition.value_bytes);
+        let got = match request {
+            Request::Write { operation, entries, .. } if operation.has_value() => entries.value_bytes(),
+            Request::BulkLoad { entries, .. } if !entries.is_empty() => entries.value_bytes(),
+            Request::Get { keys, .. } => {
+                let fitting = room_bytes / (8 + padded(expected));
+                if keys.len() <= fitting {
+                    return Ok(());
+                }
+                let text = format!(
+                    "a reply carries {fitting} values of {expected} B, {} were requested: send fewer keys a call",
+                    keys.len()
+                );
+                return Err(ServerError::new(ErrorCode::BadRequest, text));
+            }
+            _ => return Ok(()),
+        };
+        if got == expected {
+            return Ok(());
         }
-    }
-
-    /// Gives back what was kept for a client that has ended.
-    pub(crate) fn forget(&self, client: ClientId) {
-        if let Hosted::XStore(part) = &self.hosted {
-            part.forget(client);
-        }
+        let text = format!("table {:?} has values of {expected} B, got values of {got} B", self.name);
+        Err(ServerError::new(ErrorCode::WrongValueSize, text))
     }
 
     /// The table's statistics at `now`.
     pub(crate) fn stats(&self, now: MonotonicNs) -> TableStats {
-        let info = self.info();
-        match &self.hosted {
-            Hosted::XStore(part) => {
-                let (leaves, meta) = (part.leaves(), SpaceStats::default());
-                let huge_page_bytes = part.region().huge_page_bytes();
-                TableStats { info, leaves, meta, huge_page_bytes, part: Some(part.stats(now)) }
-            }
-            Hosted::Rolex(table) => {
-                let (leaves, meta) = table.spaces();
-                TableStats { info, leaves, meta, huge_page_bytes: table.huge_page_bytes(), part: None }
-            }
-        }
+        let HostedStats { leaves, meta, huge_page_bytes, part } = self.hosted.stats(now);
+        TableStats { info: self.info(), leaves, meta, huge_page_bytes, part }
     }
-}
-
-/// Refuses leaves of another shape than this node's.
-pub(crate) fn check_leaves(layout: &TableLayout) -> Result<(), ServerError> {
-    let (name, value_bytes) = (&layout.definition.name, usize::from(layout.definition.value_bytes));
-    let lines = match layout.engine {
-        TableEngine::XStore { .. } => Geometry::new(value_bytes).map(|geometry| geometry.leaf_lines()),
-        TableEngine::Rolex => BlockGeometry::new(value_bytes).map(|geometry| geometry.lines()),
-    };
-    let lines = lines
-        .map_err(|error| ServerError::new(ErrorCode::WrongValueSize, format!("table {name:?}: {error}")))?;
-    if (lines, FORMAT_VERSION) == (layout.block_lines.into(), layout.format_version) {
-        return Ok(());
-    }
-    let text = format!(
-        "table {name:?} has leaves of {lines} lines in format {FORMAT_VERSION}, not {} in format {}: use nodes and \
-         clients of the same release",
-        layout.block_lines, layout.format_version
-    );
-    Err(ServerError::new(ErrorCode::BadRequest, text))
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{PoisonError, RwLock};
 
 /// A name that a table and what belongs to it share.
-pub(crate) struct TableName(RwLock<String>);
+pub struct TableName(RwLock<String>);
 
 impl TableName {
     pub(crate) fn new(name: &str) -> Self {
@@ -12,7 +12,8 @@ impl TableName {
     }
 
     /// The name now.
-    pub(crate) fn get(&self) -> String {
+    #[must_use]
+    pub fn get(&self) -> String {
         // One assignment is all that is done under it.
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,14 +1,14 @@
 //! The catalogue of a node: its tables by number and by name, and the pool that they belong to.
 //!
 //! Invariant: all tables are for one place in one pool, which the first table fixes. Names and numbers are
-//! home's; the other nodes have the same table under the same number, and none is given twice in home's
-//! life. A table is visible once it is complete.
+//! the coordinator's; the other nodes have the same table under the same number, and none is given twice in
+//! the coordinator's life. A table is visible once it is complete.
 //!
 //! Protocol: changes are serialized, and each raises the *version* when it is done. A worker keeps what the
 //! catalogue held at a version ([`View`]); it looks at the version before each call, and takes no lock while
 //! that stands. The node counts the changes after which a name
 //! leads elsewhere, and tells its clients the count. A session that has heard a greater one than when it
-//! opened its table asks home for the name again.
+//! opened its table asks the coordinator for the name again.
 
 mod drop;
 mod rename;
@@ -19,13 +19,16 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockRea
 
 use farsight_base::Epoch;
 use farsight_base::sync::{AtomicU64, Ordering};
-use farsight_fabric::{FabricError, Region, RegionRights};
+use farsight_fabric::{FabricError, Region};
+use farsight_layout::FORMAT_VERSION;
 use farsight_protocol::{
-    Blocks, ErrorCode, PoolPlace, ServerError, TABLE_NAME_BYTES_MAX, TableEngine, TableId, TableLayout,
+    Blocks, ErrorCode, PoolPlace, ServerError, TABLE_NAME_BYTES_MAX, TableId, TableLayout,
 };
 
+use crate::engine::{self, Hosting};
+use crate::new_table::NewTable;
 use crate::rolex::Runs;
-use crate::table::{Material, Table, check_leaves};
+use crate::table::Table;
 use crate::{Listeners, NodeOptions};
 pub(crate) use view::View;
 
@@ -50,7 +53,7 @@ pub(crate) struct Tables {
 #[derive(Default)]
 struct Catalogue {
     by_id: BTreeMap<TableId, Arc<Table>>,
-    /// At home.
+    /// At the coordinator.
     by_name: HashMap<String, TableId>,
     /// At home: the number of the next table.
     next_id: u32,
@@ -78,7 +81,7 @@ impl Tables {
 
     /// Makes the region of an XStore table to come: the next one without a region gets it.
     pub(crate) fn prepare(&self, listeners: &Listeners) -> Result<Arc<dyn Region>, FabricError> {
-        let region = listeners.create_region(self.options.table_memory_bytes, RegionRights::ReadOnly)?;
+        let region = listeners.create_growing_region(self.options.table_memory_bytes)?;
         lock(&self.prepared).push_back(Arc::clone(&region));
         Ok(region)
     }
@@ -128,7 +131,7 @@ impl Tables {
         id: Option<TableId>,
     ) -> Result<Arc<Table>, ServerError> {
         layout.definition.check_names()?;
-        check_leaves(&layout)?;
+        let hosting = self.hosting(&layout, &place)?;
         self.check_place(&place)?;
         let _changing = lock(&self.changing);
         if let Some(own) = self.place().filter(|own| **own != place) {
@@ -142,27 +145,43 @@ impl Tables {
         if let Some(table) = found {
             check_same(&table, &layout, id)?;
             if id.is_some() {
-                // Home has renamed it since.
+                // The coordinator has renamed it since.
                 table.name().set(&name);
             }
             return Ok(table);
         }
         let id = self.number_for(&layout, &place, id)?;
-        let is_x_store = layout.engine != TableEngine::Rolex;
-        let prepared = if is_x_store { lock(&self.prepared).pop_front() } else { None };
-        let material = Material::new(listeners, &self.options, prepared);
-        let is_home = place.index == 0;
-        let table = Table::new(id, layout, place.clone(), &material);
-        let table = Arc::new(table.inspect_err(|_| material.give_up())?);
+        let is_coordinator = place.index == 0;
+        let new = NewTable::new(&layout, is_coordinator, listeners, &self.options, &self.prepared);
+        let hosted = (hosting.host)(&new).inspect_err(|_| new.withdraw_regions())?;
+        let shared_name = Arc::clone(new.name());
+        let table = Arc::new(Table::new(id, layout, place.clone(), shared_name, hosted));
         self.place.get_or_init(|| place);
         self.change(|catalogue| {
-            if is_home {
+            if is_coordinator {
                 catalogue.by_name.insert(name, id);
                 catalogue.next_id = id.0 + 1;
             }
             catalogue.by_id.insert(id, Arc::clone(&table));
         });
         Ok(table)
+    }
+
+    /// How a table of this layout is made, if this node can make it.
+    fn hosting(&self, layout: &TableLayout, place: &PoolPlace) -> Result<Hosting, ServerError> {
+        let hosting = (self.options.engines)(&layout.engine.name).map_err(|error| {
+            let text = format!("table {:?}: {error}", layout.definition.name);
+            ServerError::new(ErrorCode::BadRequest, text)
+        })?;
+        engine::check(&hosting, layout, place.epochs.len())?;
+        if layout.format_version == FORMAT_VERSION {
+            return Ok(hosting);
+        }
+        let text = format!(
+            "table {:?} is of format {}, this node has {FORMAT_VERSION}: use nodes and clients of the same release",
+            layout.definition.name, layout.format_version
+        );
+        Err(ServerError::new(ErrorCode::BadRequest, text))
     }
 
     /// The number of a table to be made.
@@ -192,7 +211,7 @@ impl Tables {
                 Err(ServerError::new(ErrorCode::OutOfResources, text))
             }
             _ => {
-                let text = "home numbers tables, and the others are told";
+                let text = "the coordinator numbers tables, and the others are told";
                 Err(ServerError::new(ErrorCode::BadRequest, text))
             }
         }
@@ -288,8 +307,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use farsight_protocol::{
-        KeyKind, ModelStats, POOL_NODES_MAX, PartStats, RegionInfo, ReplyWriter, Space, SpaceStats,
-        TableDefinition, TableEngine, TableInfo, TableStats, TreeStats, VALUE_TYPE_BYTES_MAX,
+        ENGINE_NAME_BYTES_MAX, KeyKind, ModelStats, POOL_NODES_MAX, PartStats, RegionInfo, ReplyWriter,
+        Space, SpaceStats, TableDefinition, TableEngine, TableInfo, TableStats, TreeStats,
+        VALUE_TYPE_BYTES_MAX,
     };
 
     use super::*;
@@ -305,7 +325,10 @@ mod tests {
                 value_type,
                 ..TableDefinition::new(name, KeyKind::Bytes8, u16::MAX)
             },
-            engine: TableEngine::XStore { boundaries: vec![u64::MAX; POOL_NODES_MAX - 1] },
+            engine: TableEngine {
+                name: "n".repeat(ENGINE_NAME_BYTES_MAX),
+                boundaries: vec![u64::MAX; POOL_NODES_MAX - 1],
+            },
             block_lines: u16::MAX,
             format_version: u32::MAX,
             place: PoolPlace { epochs: vec![u64::MAX; POOL_NODES_MAX], index: u8::MAX },

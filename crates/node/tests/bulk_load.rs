@@ -33,17 +33,14 @@ fn assert_bad_load(result: Result<u64, ServerError>, words: &[&str]) {
 fn assert_holds_exactly(client: &LocalClient, table: &TableInfo, keys: &[u64]) {
     let value_bytes = usize::from(table.definition.value_bytes);
     let mut found = Vec::new();
-    let mut from = 0;
-    loop {
-        let (pairs, more) = client.scan(table, from, u16::MAX).unwrap();
+    let mut from = Some(0);
+    while let Some(key) = from {
+        let (pairs, next) = client.scan(table, key, u16::MAX).unwrap();
         for (key, _, value) in &pairs {
             assert_eq!(*value, value_of(*key, value_bytes));
             found.push(*key);
         }
-        match found.last() {
-            Some(last) if more => from = last + 1,
-            _ => break,
-        }
+        from = next;
     }
     assert_eq!(found, keys);
 }

@@ -11,7 +11,8 @@ use farsight_base::prng::SplitMix64;
 use farsight_node::{Node, NodeHandle, NodeOptions, TABLES_MAX};
 use farsight_protocol::{
     ControlRequest, ErrorCode, HEADER_BYTES, KeyKind, OPERATIONS_MAX, Reply, Request, ServerError,
-    TableDefinition, TableId, TableInfo, WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
+    SubModelsWanted, TableDefinition, TableId, TableInfo, WriteEntries, WriteEntry, WriteOperation,
+    WriteOutcome,
 };
 
 const TABLE_MEMORY_BYTES: u64 = 1 << 20;
@@ -118,9 +119,9 @@ fn writes_report_an_outcome_each_and_reads_see_them() {
         assert_eq!(values, [present(0), None, present(5), present(6), present(u64::MAX)]);
         let removed = write(WriteOperation::Remove, &[6, 6]);
         assert!(matches!(removed[..], [WriteOutcome::Removed(_), WriteOutcome::Absent]), "{removed:?}");
-        let (pairs, more) = client.scan(&table, 1, 100).unwrap();
+        let (pairs, next) = client.scan(&table, 1, 100).unwrap();
         assert_eq!(pairs.iter().map(|pair| pair.0).collect::<Vec<_>>(), [5, u64::MAX]);
-        assert!(!more);
+        assert_eq!(next, None);
     }
 }
 
@@ -147,9 +148,13 @@ fn every_request_for_an_unknown_table_is_refused_by_number() {
     let entry = [(1, LeafNumber::NONE, vec![0; 8])];
     let written = client.write(unknown.id, WriteOperation::Put, &entry);
     assert_refused(written, ErrorCode::UnknownTable, &words);
-    assert_refused(client.lookup(&unknown, 1).map(|_| ()), ErrorCode::UnknownTable, &words);
+    assert_refused(client.lookup(&unknown, 1, u32::MAX).map(|_| ()), ErrorCode::UnknownTable, &words);
     assert_refused(client.top_model(unknown.id, 0).map(|_| ()), ErrorCode::UnknownTable, &words);
-    assert_refused(client.sub_models(unknown.id, 0, 0).map(|_| ()), ErrorCode::UnknownTable, &words);
+    assert_refused(
+        client.sub_models(unknown.id, 0, SubModelsWanted::Path).map(|_| ()),
+        ErrorCode::UnknownTable,
+        &words,
+    );
     assert_refused(client.load_piece(&unknown, 0, true, &[1]), ErrorCode::UnknownTable, &words);
 }
 
@@ -181,20 +186,18 @@ fn a_scan_longer_than_a_reply_goes_on_from_its_last_key() {
     client.put(&table, &keys);
     let fitting = (MESSAGE_BYTES_MAX - HEADER_BYTES) / 216;
     let mut found = Vec::new();
-    let mut from = 0;
-    loop {
-        let (pairs, more) = client.scan(&table, from, u16::MAX).unwrap();
-        assert!(pairs.len() == fitting || !more, "{} pairs, {fitting} fit", pairs.len());
+    let mut from = Some(0);
+    while let Some(key) = from {
+        let (pairs, next) = client.scan(&table, key, u16::MAX).unwrap();
+        assert!(pairs.len() == fitting || next.is_none(), "{} pairs, {fitting} fit", pairs.len());
         assert!(pairs.iter().all(|(key, _, value)| *value == value_of(*key, 200)));
         found.extend(pairs.iter().map(|pair| pair.0));
-        from = found.last().unwrap() + 1;
-        if !more {
-            break;
-        }
+        assert!(next.is_none_or(|next| next == found.last().unwrap() + 1));
+        from = next;
     }
     assert_eq!(found, keys);
-    assert_eq!(client.scan(&table, 0, 0).unwrap(), (Vec::new(), true));
-    assert_eq!(client.scan(&table, u64::MAX, 5).unwrap(), (Vec::new(), false));
+    assert_eq!(client.scan(&table, 7, 0).unwrap(), (Vec::new(), Some(7)));
+    assert_eq!(client.scan(&table, u64::MAX, 5).unwrap(), (Vec::new(), None));
     assert_eq!(
         client.scan(&table, 5, 3).unwrap().0.iter().map(|pair| pair.0).collect::<Vec<_>>(),
         [7, 10, 13]

@@ -8,13 +8,14 @@ use farsight_base::{Epoch, RegionId, RemoteAddress};
 use farsight_fabric::lane::{Lane, PoolLane};
 use farsight_fabric::{Connection, FabricError, QueuePair};
 use farsight_fabric_shm::{ConnectOptions, ListenOptions, ShmConnection, ShmHost, ShmQueue};
+use farsight_index::EngineKind;
 use farsight_layout::pool::{BlockGeometry, LockWord};
 use farsight_layout::{FORMAT_VERSION, Geometry, OWNER_WORD};
 use farsight_node::{Node, NodeHandle, NodeOptions, StartError};
 use farsight_protocol::{
     Blocks, ComputeNode, ControlRequest, ErrorCode, Fenced, KeyKind, LEASE_MAX, LockSeen, NodeHello,
-    NodeStats, PoolPlace, Reply, Request, ServerError, Space, TableDefinition, TableEngine, TableId,
-    TableInfo, TableLayout,
+    NodeStats, PoolPlace, Reply, Request, ServerError, Space, TableDefinition, TableId, TableInfo,
+    TableLayout,
 };
 use serde::de::DeserializeOwned;
 
@@ -87,7 +88,12 @@ impl Client {
 fn layout(name: &str, value_bytes: u16) -> TableLayout {
     let definition = TableDefinition::new(name, KeyKind::U64, value_bytes);
     let block_lines = BlockGeometry::new(value_bytes.into()).expect("a geometry").lines() as u16;
-    TableLayout { definition, engine: TableEngine::Rolex, block_lines, format_version: FORMAT_VERSION }
+    TableLayout {
+        definition,
+        engine: EngineKind::ROLEX.table(&[], 1),
+        block_lines,
+        format_version: FORMAT_VERSION,
+    }
 }
 
 fn create(
@@ -107,13 +113,13 @@ fn code<T: std::fmt::Debug>(answer: Result<T, ServerError>) -> ErrorCode {
 #[test]
 fn a_table_is_made_on_every_node_of_one_pool() {
     let directory = tempfile::tempdir().unwrap();
-    let (home, other) = (start(directory.path(), "home"), start(directory.path(), "other"));
+    let (coordinator, other) = (start(directory.path(), "home"), start(directory.path(), "other"));
     let mut at_home = Client::new(directory.path(), "home");
     let mut at_other = Client::new(directory.path(), "other");
     let epochs = [at_home.epoch(), at_other.epoch()];
-    assert_eq!(epochs, [home.epoch().0, other.epoch().0]);
+    assert_eq!(epochs, [coordinator.epoch().0, other.epoch().0]);
 
-    // Home numbers, the other is told.
+    // The coordinator numbers, the other is told.
     assert_eq!(code(create(&mut at_home, &epochs, 0, Some(TableId(3)))), ErrorCode::BadRequest);
     let info = create(&mut at_home, &epochs, 0, None).unwrap();
     assert_eq!(code(create(&mut at_other, &epochs, 1, None)), ErrorCode::BadRequest);
@@ -191,8 +197,8 @@ fn a_compute_node_that_ends_leaves_its_blocks() {
     assert_eq!(witness.ask::<u64>(&free), Ok(0));
     assert_eq!(code(witness.ask::<()>(&adopt)), ErrorCode::BadRequest);
     let blocks = vec![Blocks { first: 0, count: 1 }];
-    let settle = ControlRequest::Settle { table: info.id, space: Space::Leaves, blocks };
-    assert_eq!(code(witness.ask::<()>(&settle)), ErrorCode::BadRequest);
+    let pin = ControlRequest::Pin { table: info.id, space: Space::Leaves, blocks };
+    assert_eq!(code(witness.ask::<()>(&pin)), ErrorCode::BadRequest);
     assert_eq!(witness.stats().tables[0].leaves.used, 1, "the table's first leaf");
     let capacity = info.capacity_leaves();
     assert_eq!(witness.ask(&allocate(Space::Leaves, 1000)), Ok(Blocks { first: 1, count: 8 }));
@@ -203,10 +209,10 @@ fn a_compute_node_that_ends_leaves_its_blocks() {
 }
 
 /// Asks for a fence until it is done.
-fn fence(client: &mut Client, home: u64, compute_node: ComputeNode, seen: Option<LockSeen>) {
+fn fence(client: &mut Client, coordinator: u64, compute_node: ComputeNode, seen: Option<LockSeen>) {
     let started = Instant::now();
     loop {
-        match client.ask(&ControlRequest::Fence { home, compute_node, seen }) {
+        match client.ask(&ControlRequest::Fence { coordinator, compute_node, seen }) {
             Ok(Fenced::Done) => return,
             Ok(Fenced::Wait { pause_ms, why }) => {
                 assert!(started.elapsed() < PATIENCE, "{compute_node} is not fenced: {why}");
@@ -223,28 +229,29 @@ fn a_fenced_compute_node_writes_nothing_more() {
     let _home = start(directory.path(), "home");
     let mut client = Client::new(directory.path(), "home");
     let mut witness = Client::new(directory.path(), "home");
-    let home = client.epoch();
-    let info = create(&mut client, &[home], 0, None).unwrap();
+    let coordinator = client.epoch();
+    let info = create(&mut client, &[coordinator], 0, None).unwrap();
     let number: ComputeNode = client.ask(&ControlRequest::Register).unwrap();
     let own: ComputeNode = witness.ask(&ControlRequest::Register).unwrap();
     client.write(info.region(), 64, 5).unwrap();
-    let request = |home: u64, compute_node| ControlRequest::Fence { home, compute_node, seen: None };
+    let request =
+        |coordinator: u64, compute_node| ControlRequest::Fence { coordinator, compute_node, seen: None };
 
-    assert_eq!(code(witness.ask::<Fenced>(&request(home, own))), ErrorCode::BadRequest);
-    assert_eq!(code(witness.ask::<Fenced>(&request(home + 1, number))), ErrorCode::OtherPool);
+    assert_eq!(code(witness.ask::<Fenced>(&request(coordinator, own))), ErrorCode::BadRequest);
+    assert_eq!(code(witness.ask::<Fenced>(&request(coordinator + 1, number))), ErrorCode::OtherPool);
     client.write(info.region(), 64, 6).unwrap();
-    fence(&mut witness, home, number, None);
+    fence(&mut witness, coordinator, number, None);
     assert!(matches!(client.write(info.region(), 64, 7), Err(FabricError::Dismissed { .. })));
     assert!(client.connection.check().is_err());
     assert_eq!(witness.write(info.region(), 72, 1).unwrap(), 1);
     witness.wait_until("one is left", |stats| (stats.compute_nodes, stats.fenced) == (1, 1));
 
     let mut back = Client::new(directory.path(), "home");
-    let announce = ControlRequest::Announce { home, compute_node: number };
+    let announce = ControlRequest::Announce { coordinator, compute_node: number };
     assert_eq!(code(back.ask::<()>(&announce)), ErrorCode::Fenced);
     assert_eq!(back.ask(&ControlRequest::Register), Ok(ComputeNode(3)));
     // Fencing who has gone is done at once.
-    assert_eq!(witness.ask(&request(home, number)), Ok(Fenced::Done));
+    assert_eq!(witness.ask(&request(coordinator, number)), Ok(Fenced::Done));
 }
 
 #[test]
@@ -259,14 +266,14 @@ fn a_lock_is_its_holders_for_a_lease_that_the_node_itself_has_seen() {
     let _home = Node::start(vec![Arc::new(host)], &options).expect("a memory node");
     let mut holder = Client::new(directory.path(), "home");
     let mut waiter = Client::new(directory.path(), "home");
-    let home = holder.epoch();
-    let info = create(&mut holder, &[home], 0, None).unwrap();
+    let coordinator = holder.epoch();
+    let info = create(&mut holder, &[coordinator], 0, None).unwrap();
     let number: ComputeNode = holder.ask(&ControlRequest::Register).unwrap();
     waiter.ask::<ComputeNode>(&ControlRequest::Register).unwrap();
     let lock = |sequence| LockWord::of(number.0, sequence).0;
     let at = OWNER_WORD as u64 * 8;
     let seen = |word| Some(LockSeen { table: info.id, block: 0, word });
-    let request = |seen| ControlRequest::Fence { home, compute_node: number, seen };
+    let request = |seen| ControlRequest::Fence { coordinator, compute_node: number, seen };
 
     // Locks that are not there, and words that are nobody's locks, are no reason.
     for _ in 0..2 {
@@ -291,7 +298,7 @@ fn a_lock_is_its_holders_for_a_lease_that_the_node_itself_has_seen() {
     // One that stays.
     holder.write(info.region(), at, lock(9)).unwrap();
     let begun = Instant::now();
-    fence(&mut waiter, home, number, seen(lock(9)));
+    fence(&mut waiter, coordinator, number, seen(lock(9)));
     assert!(begun.elapsed() >= Duration::from_millis(300), "fenced after {:?}", begun.elapsed());
     assert!(matches!(holder.write(info.region(), at, 0), Err(FabricError::Dismissed { .. })));
     assert_eq!(waiter.stats().fenced, 1);
@@ -304,31 +311,34 @@ fn numbers_that_nobody_was_given_lock_nobody_out() {
     let mut at_home = Client::new(directory.path(), "home");
     let mut at_other = Client::new(directory.path(), "other");
     let epochs = [at_home.epoch(), at_other.epoch()];
-    let early = ControlRequest::Announce { home: epochs[0], compute_node: ComputeNode(1) };
+    let early = ControlRequest::Announce { coordinator: epochs[0], compute_node: ComputeNode(1) };
     assert_eq!(code(at_other.ask::<()>(&early)), ErrorCode::OtherPool, "it is in no pool yet");
     let info = create(&mut at_home, &epochs, 0, None).unwrap();
     create(&mut at_other, &epochs, 1, Some(info.id)).unwrap();
     let own: ComputeNode = at_home.ask(&ControlRequest::Register).unwrap();
-    at_other.ask::<()>(&ControlRequest::Announce { home: epochs[0], compute_node: own }).unwrap();
+    at_other.ask::<()>(&ControlRequest::Announce { coordinator: epochs[0], compute_node: own }).unwrap();
     for client in [&mut at_home, &mut at_other] {
         for number in (2..70_000).chain([0, u32::MAX - 1, u32::MAX]) {
-            let request =
-                ControlRequest::Fence { home: epochs[0], compute_node: ComputeNode(number), seen: None };
+            let request = ControlRequest::Fence {
+                coordinator: epochs[0],
+                compute_node: ComputeNode(number),
+                seen: None,
+            };
             assert_eq!(code(client.ask::<Fenced>(&request)), ErrorCode::BadRequest, "{number}");
         }
         assert_eq!(client.stats().fenced, 0);
     }
     // Whoever comes next is let in, under the next number.
-    let mut next_at_home = Client::new(directory.path(), "home");
+    let mut next_at_coordinator = Client::new(directory.path(), "home");
     let mut next_at_other = Client::new(directory.path(), "other");
-    assert_eq!(next_at_home.ask(&ControlRequest::Register), Ok(ComputeNode(2)));
-    let announce = ControlRequest::Announce { home: epochs[0], compute_node: ComputeNode(2) };
+    assert_eq!(next_at_coordinator.ask(&ControlRequest::Register), Ok(ComputeNode(2)));
+    let announce = ControlRequest::Announce { coordinator: epochs[0], compute_node: ComputeNode(2) };
     assert_eq!(next_at_other.ask::<()>(&announce), Ok(()));
     let allocate = ControlRequest::Allocate { table: info.id, space: Space::Leaves, count: 1 };
     next_at_other.ask::<Blocks>(&allocate).expect("a block");
-    // Announced numbers that home never gave are nobody's at home.
-    let forged = ControlRequest::Announce { home: epochs[0], compute_node: ComputeNode(77) };
-    assert_eq!(code(next_at_home.ask::<()>(&forged)), ErrorCode::BadRequest);
+    // Announced numbers that the coordinator never gave are nobody's at the coordinator.
+    let forged = ControlRequest::Announce { coordinator: epochs[0], compute_node: ComputeNode(77) };
+    assert_eq!(code(next_at_coordinator.ask::<()>(&forged)), ErrorCode::BadRequest);
 }
 
 #[test]
@@ -359,8 +369,7 @@ fn each_engine_refuses_by_name_what_only_the_other_has() {
     assert!(refused.text.contains("\"t\" is of rolex"), "{refused}");
     // Nobody is given blocks of an XStore table.
     let geometry = Geometry::new(8).expect("a geometry");
-    let (engine, block_lines) =
-        (TableEngine::XStore { boundaries: Vec::new() }, geometry.leaf_lines() as u16);
+    let (engine, block_lines) = (EngineKind::XSTORE.table(&[], 1), geometry.leaf_lines() as u16);
     let x_store = TableLayout { engine, block_lines, ..layout("x", 8) };
     let place = PoolPlace { epochs: vec![epoch], index: 0 };
     let made = ControlRequest::CreateTable { layout: x_store, place, id: None };

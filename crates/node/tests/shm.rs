@@ -1,7 +1,7 @@
 //! The whole way over shared memory: tables made and loaded by calls, read one-sided through the learned
 //! cache.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,13 +9,13 @@ use farsight_base::LeafNumber;
 use farsight_fabric::lane::Lane;
 use farsight_fabric::{Connection, QueuePair};
 use farsight_fabric_shm::{ConnectOptions, ListenOptions, ShmConnection, ShmHost, ShmQueue};
-use farsight_index::{Access, Answers};
+use farsight_index::{Access, Answers, EngineKind};
 use farsight_index_xstore::client::{XCache, XClient};
 use farsight_layout::{FORMAT_VERSION, Geometry};
 use farsight_node::{Node, NodeHandle, NodeOptions, StartError};
 use farsight_protocol::{
-    ControlRequest, KeyKind, NodeHello, PoolPlace, Reply, Request, TableDefinition, TableEngine, TableId,
-    TableInfo, TableLayout, WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
+    ControlRequest, KeyKind, NodeHello, PoolPlace, Reply, Request, TableDefinition, TableId, TableInfo,
+    TableLayout, WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
 };
 use serde::de::DeserializeOwned;
 
@@ -78,7 +78,7 @@ fn assert_all_present(client: &mut XClient, queue: &mut ShmQueue, keys: &[u64]) 
 fn create(queue: &mut ShmQueue, definition: TableDefinition) -> TableInfo {
     let hello: NodeHello = control(queue, &ControlRequest::Hello);
     let lines = Geometry::new(definition.value_bytes.into()).expect("a geometry").leaf_lines();
-    let (engine, block_lines) = (TableEngine::XStore { boundaries: Vec::new() }, lines as u16);
+    let (engine, block_lines) = (EngineKind::XSTORE.table(&[], 1), lines as u16);
     let layout = TableLayout { definition, engine, block_lines, format_version: FORMAT_VERSION };
     let place = PoolPlace { epochs: vec![hello.epoch], index: 0 };
     control(queue, &ControlRequest::CreateTable { layout, place, id: None })
@@ -172,16 +172,50 @@ fn a_stopped_server_ends_its_clients_calls() {
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }
 
-/// Bytes in memory of each of this process's mappings of so many bytes of a region, by the kernel's word.
-fn resident_bytes(region_bytes: u64) -> Vec<u64> {
+/// A mapping of this process, by the kernel's word.
+struct Mapped {
+    addresses: Range<u64>,
+    /// True of a region's file; what a region may grow to lies behind those, on none.
+    is_file: bool,
+    resident_bytes: u64,
+}
+
+fn mappings() -> Vec<Mapped> {
     let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-    let mappings = smaps.split("/memfd:farsight-region (deleted)").skip(1);
-    let bytes_of = |mapping: &str, name: &str| -> u64 {
-        let line = mapping.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
-    };
-    let wanted = mappings.filter(|mapping| bytes_of(mapping, "Size:") == region_bytes);
-    let mut found: Vec<u64> = wanted.map(|mapping| bytes_of(mapping, "Rss:")).collect();
+    let mut found: Vec<Mapped> = Vec::new();
+    for line in smaps.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let first = words.next().unwrap();
+        if first == "Rss:" {
+            let kibibytes: u64 = words.next().unwrap().parse().unwrap();
+            found.last_mut().unwrap().resident_bytes = kibibytes << 10;
+        } else if let Some((begin, end)) = first.split_once('-').filter(|_| !first.ends_with(':')) {
+            let address = |text| u64::from_str_radix(text, 16).unwrap();
+            let is_file = line.contains("/memfd:farsight-region");
+            found.push(Mapped { addresses: address(begin)..address(end), is_file, resident_bytes: 0 });
+        }
+    }
+    found
+}
+
+/// Bytes in memory of each region of so many bytes that this process has.
+fn resident_bytes(region_bytes: u64) -> Vec<u64> {
+    let mappings = mappings();
+    let mut found = Vec::new();
+    let mut rest = &mappings[..];
+    while let Some((first, behind)) = rest.split_first() {
+        // The last mapping may lie at the end of all addresses.
+        let end = first.addresses.start.saturating_add(region_bytes);
+        let count = rest.iter().take_while(|mapped| mapped.addresses.end <= end).count();
+        let region = &rest[..count];
+        let has_gap = region.windows(2).any(|pair| pair[0].addresses.end != pair[1].addresses.start);
+        let is_region =
+            first.is_file && !has_gap && region.last().is_some_and(|last| last.addresses.end == end);
+        if is_region {
+            found.push(region.iter().map(|mapped| mapped.resident_bytes).sum());
+        }
+        rest = if is_region { &rest[count..] } else { behind };
+    }
     found.sort_unstable();
     found
 }

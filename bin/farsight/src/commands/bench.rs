@@ -1,5 +1,6 @@
 //! `farsight bench`.
 
+mod change;
 mod inserts;
 mod model;
 mod simulated;
@@ -12,11 +13,11 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 use farsight::{
-    Access, Addresses, Endpoint, Engine, POOL_NODES_MAX, ServerUrl, VALUE_BYTES_MAX, VALUE_BYTES_MIN,
+    Access, Addresses, Endpoint, EngineKind, POOL_NODES_MAX, ServerUrl, VALUE_BYTES_MAX, VALUE_BYTES_MIN,
 };
 use farsight_bench::dataset::Dataset;
 use farsight_bench::driver::{
-    Cancellation, DriverError, LoadReport, Outcome, Placement, Plan, ServerCommand, ServerSource,
+    Age, Cancellation, DriverError, LoadReport, Outcome, Placement, Plan, ServerCommand, ServerSource,
     remove_directory_of, table_names,
 };
 use farsight_bench::machine;
@@ -94,20 +95,28 @@ impl Running {
 
     /// Says that a signal ended the benchmark.
     fn interrupted(&self) -> ExitCode {
-        let servers = if self.connect.is_some() { "its tables stay" } else { "the server is stopped" };
-        farsight::say(format_args!("interrupted; {servers}"));
-        ExitCode::from(EXIT_INTERRUPTED)
+        interrupted(if self.connect.is_some() { "its tables stay" } else { "the server is stopped" })
     }
+}
+
+/// Says that a signal ended a benchmark, and what became of its servers.
+fn interrupted(servers: &str) -> ExitCode {
+    farsight::say(format_args!("interrupted; {servers}"));
+    ExitCode::from(EXIT_INTERRUPTED)
 }
 
 #[derive(Debug, Subcommand)]
 enum Action {
     Ycsb(Box<Ycsb>),
     Inserts(inserts::Inserts),
+    Change(change::Change),
     Model(model::Model),
     /// Run `serve` on one core, as long as the process lives that started it
     #[command(hide = true)]
     Server(PinnedServer),
+    /// Fill a cache, and print by how many bytes this process grew
+    #[command(hide = true)]
+    FillCache(change::FillCache),
 }
 
 const YCSB_HELP: &str = "\
@@ -132,7 +141,11 @@ How it measures:
   --fabric tcp has the server listen on loopback, too, and clients come that
   way: no limit of this machine's memory is shown beside that.
 
-  Before each run the client's cache is filled and the run warmed up. A batch
+  Before each run the client's cache is filled and the run warmed up. Each
+  thread's operations are drawn before the clock starts, keys and all, into a
+  ring of up to 4 million (2 million a second of run). The time of a run has
+  their copy out of that ring, 16 bytes an operation, but no drawing; a run
+  longer than its ring meets the same operations again. A batch
   is executed kind by kind (inserts, reads, scans, read-modify-writes,
   updates); an operation's latency is that of its batch, so it grows with
   --batch. With --batch 1 each goes by the session's way for a single
@@ -140,6 +153,11 @@ How it measures:
   its own, in which one look at the clock is counted; 'of limit' is then of
   unchecked walks one at a time. Workloads that insert get a freshly loaded
   table for each run.
+
+  --aged runs each workload on two tables of the same keys, in turns: a fresh
+  one, from one bulk load, and one of which a random half was loaded and the
+  others inserted, in random order. Both are measured once their models are
+  trained. Lines and the JSON field `table` say which is which.
 
   Every answer is checked: each value carries its key. A wrong one is an error.
 
@@ -156,6 +174,7 @@ Examples:
   farsight bench ycsb --access rpc          the server searches, for comparison
   farsight bench ycsb --distribution zipfian --json results.json
   farsight bench ycsb --workload c --batch 1   the latency of a single get
+  farsight bench ycsb --workload c --aged --dataset uniform --keys 10000000
   farsight bench ycsb --fabric tcp --workload c --batch 256
   farsight bench ycsb --engine xstore,xstore-d,rolex --dataset lognormal
   farsight bench ycsb --connect shm:///tmp/a,shm:///tmp/b   a pool of two memory nodes
@@ -202,13 +221,19 @@ struct Ycsb {
     /// Who searches the table: the client by reading the server's memory, or the server when called
     #[arg(long, value_enum, default_value_t)]
     access: AccessName,
+    /// What the client's cache may take of memory [default: as much as it needs]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    cache: Option<u64>,
     /// Measured time of a run [default: 2, simulated 0.002]
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<f64>,
     /// Runs of each workload; their medians are shown [default: 5]
     #[arg(long, value_name = "R", value_parser = clap::value_parser!(u64).range(1..=1000))]
     runs: Option<u64>,
-    /// A file for the results, as a JSON array of one object a workload
+    /// Run each workload also on an aged table, in turns: half of its keys came by inserts, in random order
+    #[arg(long)]
+    aged: bool,
+    /// A file for the results, as a JSON array of one object a workload, and table
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     #[command(flatten)]
@@ -226,7 +251,7 @@ struct Ycsb {
         value_delimiter = ',',
         conflicts_with = "connect"
     )]
-    engine: Vec<Engine>,
+    engine: Vec<&'static EngineKind>,
     /// Memory nodes of a pool that is started here
     #[arg(long, value_name = "N", default_value_t = 2, conflicts_with = "connect",
         value_parser = clap::value_parser!(u64).range(1..=POOL_NODES_MAX as u64))]
@@ -317,8 +342,10 @@ impl Bench {
             None => self.ycsb.run(),
             Some(Action::Ycsb(ycsb)) => ycsb.run(),
             Some(Action::Inserts(inserts)) => inserts.run(),
+            Some(Action::Change(change)) => change.run(),
             Some(Action::Model(model)) => model.run(),
             Some(Action::Server(server)) => server.run(),
+            Some(Action::FillCache(fill)) => fill.run(),
         }
     }
 }
@@ -328,9 +355,12 @@ impl Ycsb {
         self.testbed.check(&self)?;
         let is_searched_by_server = Access::from(self.access) == Access::Rpc;
         if let Some(engine) =
-            self.engines().iter().find(|engine| is_searched_by_server && **engine == Engine::Rolex)
+            self.engines().iter().find(|engine| is_searched_by_server && !engine.answers_reads)
         {
             bail!("--access rpc has no meaning with --engine {engine}: a memory node searches nothing");
+        }
+        if let Some(engine) = self.engines().iter().find(|engine| self.aged && !engine.nodes_train) {
+            bail!("--aged has no meaning with --engine {engine}: nobody tells when its trainers are done");
         }
         self.running.check()?;
         let cancellation = cancellation()?;
@@ -342,6 +372,7 @@ impl Ycsb {
         let keys = key_set::generate(&dataset, keys.map(|keys| keys as usize), SEED, false)?.keys;
         ensure!(!keys.is_empty(), "{} has no keys", self.dataset);
         if is_simulated {
+            ensure!(self.cache.is_none(), "--cache has no meaning with --fabric sim");
             return self.simulate(&dataset, &keys, &cancellation);
         }
         let placement = Placement::new(self.threads(), self.running.connect.is_some())?;
@@ -394,17 +425,17 @@ impl Ycsb {
     }
 
     /// The engines that were requested.
-    fn engines(&self) -> Vec<Engine> {
+    fn engines(&self) -> Vec<&'static EngineKind> {
         match &self.engine[..] {
-            [] => vec![Engine::XStore],
+            [] => vec![EngineKind::XSTORE],
             engines => engines.to_vec(),
         }
     }
 
     /// What is started for this engine.
-    fn source_of(&self, engine: Engine, placement: &Placement) -> Result<ServerSource> {
+    fn source_of(&self, engine: &'static EngineKind, placement: &Placement) -> Result<ServerSource> {
         let command = server_command(self.fabric.network(), placement)?;
-        if engine == Engine::XStore {
+        if engine.is_alone() {
             return Ok(ServerSource::Start(command));
         }
         Ok(ServerSource::StartPool(engine, command, self.memory_nodes as usize))
@@ -425,6 +456,8 @@ impl Ycsb {
             access: self.access.into(),
             seconds: self.seconds.unwrap_or(SECONDS_DEFAULT),
             runs: self.runs.unwrap_or(RUNS_DEFAULT) as usize,
+            ages: if self.aged { vec![Age::Fresh, Age::Aged] } else { vec![Age::Fresh] },
+            cache_bytes: self.cache,
         }
     }
 }
@@ -433,13 +466,14 @@ impl Ycsb {
 fn remarks(dataset: &Dataset, outcomes: &[Outcome]) -> String {
     let mut text = String::new();
     let mut engines = Vec::new();
-    for Outcome { load, notes, .. } in outcomes {
-        if !engines.contains(&load.engine) {
-            engines.push(load.engine);
-            text.push_str(&load_text(load));
+    for Outcome { loads, notes, .. } in outcomes {
+        let engine = loads[0].engine;
+        if !engines.contains(&engine) {
+            engines.push(engine);
+            text.extend(loads.iter().map(load_text));
         }
         for note in notes {
-            let _ = writeln!(text, "{}, {note}", load.engine);
+            let _ = writeln!(text, "{engine}, {note}");
         }
     }
     let checked = thousands(outcomes.iter().map(|outcome| outcome.operations_checked).sum());
@@ -474,8 +508,12 @@ fn server_command(network: Option<ServerUrl>, placement: &Placement) -> Result<S
 }
 
 fn load_text(load: &LoadReport) -> String {
+    let age = match load.age {
+        Age::Fresh => "",
+        Age::Aged => "aged table, half of it inserted in random order: ",
+    };
     format!(
-        "loaded {} pairs in {:.2} s ({:.2} M/s); model trained in {:.3} s of processor time;\n\
+        "{age}loaded {} pairs in {:.2} s ({:.2} M/s); model trained in {:.3} s of processor time;\n\
          client cache of {} filled in {:.3} s; leaves {}, of which the client has {} on huge pages\n",
         thousands(load.pairs),
         load.load_s,

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use farsight::{Engine, KeyKind, TableOptions};
+use farsight::{EngineKind, KeyKind, TableOptions};
 
 use crate::connection::Connection;
 use crate::key_text::TextKey;
@@ -36,18 +36,14 @@ pub(crate) struct Create {
     /// all of one width. `farsight load --engine xstore-d` makes the table with ranges that fit the keys
     /// loaded [default: xstore at a server, rolex in a pool]
     #[arg(long, value_name = "NAME", value_parser = engine())]
-    engine: Option<Engine>,
+    engine: Option<&'static EngineKind>,
 }
 
 /// An engine, by its name.
-pub(crate) fn engine() -> impl TypedValueParser<Value = Engine> {
-    let about = |engine| match engine {
-        Engine::XStore => "A server: clients read one-sided by a learned cache, its processor writes",
-        Engine::Rolex => "A pool: compute nodes read and write one-sided",
-        Engine::XStoreD => "A pool: XStore's learned cache, the memory nodes' processors write",
-    };
-    let values = Engine::ALL.map(|engine| PossibleValue::new(engine.name()).help(about(engine)));
-    PossibleValuesParser::new(values).try_map(|name| name.parse())
+pub(crate) fn engine() -> impl TypedValueParser<Value = &'static EngineKind> {
+    let engines = EngineKind::all().into_iter();
+    let values = engines.map(|engine| PossibleValue::new(engine.name).help(engine.about));
+    PossibleValuesParser::new(values).try_map(|name| EngineKind::named(&name))
 }
 
 /// Kinds of keys.

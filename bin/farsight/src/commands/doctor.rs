@@ -15,7 +15,7 @@ use clap::Args;
 
 use crate::connection::{Connection, socket_of};
 
-/// Check this machine and the server: what is wrong, and the command that mends it
+/// Check this machine and the server: what is wrong, and the command that repairs it
 ///
 /// One line a check, ok or warn. The exit code is 1 if anything warns.
 #[derive(Debug, Args)]
@@ -34,7 +34,7 @@ struct Finding {
     what: &'static str,
     is_ok: bool,
     text: String,
-    /// The command, or the sentence, that mends it; empty if all is well.
+    /// The command, or the sentence, that repairs it; empty if all is well.
     remedy: String,
 }
 
@@ -74,7 +74,7 @@ impl Doctor {
             let status = if finding.is_ok { "ok  " } else { "warn" };
             writeln!(out, "{status}  {:<13} {}", finding.what, finding.text)?;
             if !finding.remedy.is_empty() {
-                writeln!(out, "      {:<13} mend: {}", "", finding.remedy)?;
+                writeln!(out, "      {:<13} repair: {}", "", finding.remedy)?;
             }
         }
         let is_well = findings.iter().all(|finding| finding.is_ok);

@@ -10,8 +10,8 @@ use farsight_bench::whole_file::write_whole;
 
 /// Draw a benchmark's result
 ///
-/// Takes the JSON of `farsight bench model`, `farsight bench inserts` or bench-compare and writes an SVG that
-/// follows its reader's light or dark colour scheme.
+/// Takes the JSON of `farsight bench` (model, inserts, change, ycsb) or of bench-compare and writes an SVG
+/// that follows its reader's light or dark colour scheme.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

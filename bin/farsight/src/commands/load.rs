@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use farsight::{CatalogueError, Client, Engine, ErrorCode, KeyKind, Options, TableInfo, TableOptions};
+use farsight::{CatalogueError, Client, EngineKind, ErrorCode, KeyKind, Options, TableInfo, TableOptions};
 use indicatif::HumanCount;
 
 use crate::commands::create::{Kind, engine};
@@ -62,7 +62,7 @@ pub(crate) struct Load {
     /// Who does what with the table if it is made now. In XStore-D each memory node gets a range with as many
     /// of these keys as the others [default: xstore at a server, rolex in a pool]
     #[arg(long, value_name = "NAME", value_parser = engine())]
-    engine: Option<Engine>,
+    engine: Option<&'static EngineKind>,
     /// How to read the values of a CSV file
     #[arg(long, value_enum, default_value_t)]
     format: ValueFormat,

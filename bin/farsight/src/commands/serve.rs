@@ -33,7 +33,8 @@ const REFUSALS_MAX: Duration = Duration::from_millis(500);
 /// that meets a bug of its own says so, refuses the calls under way, and ends with exit code 1.
 ///
 /// Several servers are a pool: clients name all of them with commas between, always in the same order; the
-/// first is home. Each has a part of every table, and the pool ends with the first of them that ends.
+/// first is the coordinator. Each has a part of every table, and the pool ends with the first of them that
+/// ends.
 ///
 /// A client that holds the lock of a ROLEX table's leaf for longer than the lease, while others wait for it,
 /// is fenced. Over networks that ends its connections, which it makes anew. Over shared memory it is told to
@@ -76,8 +77,8 @@ pub(crate) struct Serve {
 /// Where a server listens, to whom, and with what.
 #[derive(Debug, Args)]
 pub(crate) struct Settings {
-    /// An address at which clients connect: shm:///PATH on this host, tcp://HOST:PORT or rdma://HOST:PORT over a
-    /// network; repeatable
+    /// An address at which clients connect: shm:///PATH on this host, tcp://HOST:PORT or rdma://HOST:PORT
+    /// over a network; repeatable
     #[arg(long, value_name = "URL")]
     listen: Vec<ServerUrl>,
     /// The same as --listen shm://PATH [default: the default socket of this user, without --listen]

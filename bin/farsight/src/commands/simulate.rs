@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Args;
-use farsight_sim::{Campaign, Named, SCENARIOS, Tally, named, run_seed};
+use farsight_sim::{Campaign, Identity, Named, SCENARIOS, Tally, named, run_seed};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::bench::cancellation;
@@ -54,7 +54,7 @@ pub(crate) struct Simulate {
     /// Run one seed and print all that happens: virtual time, who, what, to which lines of which leaf
     #[arg(long, conflicts_with_all = ["seeds", "minutes", "threads", "json", "document"])]
     trace: bool,
-    /// Of the trace only what concerns this key
+    /// Of the trace only what concerns this key, by the number under which clients are told of it
     #[arg(long, value_name = "KEY", requires = "trace")]
     key: Option<u64>,
     /// Print the result as one JSON object
@@ -81,7 +81,7 @@ A trace shows what clients ask and are told (writes by their numbers, one
 each) among what the fabric does for it: verbs when they are sent and when
 they are back, with the versions of the lines they bring (* is changing),
 stores when others can see them, and faults where they strike. With --key it
-is that key's story: all that clients did while they worked on it, and every
+is that key's trace: all that clients did while they worked on it, and every
 store into a leaf that they looked at.
 
 Seeds are independent. A run that is cut short, by --minutes or an interrupt,
@@ -118,14 +118,14 @@ impl Simulate {
         if self.trace { self.tell() } else { self.campaign_and_report() }
     }
 
-    /// Runs one seed and tells its story.
+    /// Runs one seed and tells its trace.
     fn tell(&self) -> Result<ExitCode> {
-        let (story, verdict, code) = match run_seed(self.seed, self.scenario, true) {
-            Ok(report) => (report.story, format!("seed {} passed", self.seed), ExitCode::SUCCESS),
-            Err(failure) => (failure.story.clone(), format!("FAILED {failure}"), ExitCode::FAILURE),
+        let (trace, verdict, code) = match run_seed(self.seed, self.scenario, true) {
+            Ok(report) => (report.trace, format!("seed {} passed", self.seed), ExitCode::SUCCESS),
+            Err(failure) => (failure.trace.clone(), format!("FAILED {failure}"), ExitCode::FAILURE),
         };
         let mut out = std::io::stdout().lock();
-        out.write_all(story.text(self.key).as_bytes())?;
+        out.write_all(trace.text(self.key.map(Identity)).as_bytes())?;
         writeln!(out, "{verdict}; commit {COMMIT}")?;
         Ok(code)
     }

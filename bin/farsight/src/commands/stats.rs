@@ -88,8 +88,8 @@ fn keep(peer: &str, nodes: &mut [NodeStats], name: &str) -> Result<()> {
 fn node_text(url: &ServerUrl, node: &NodeStats) -> comfy_table::Table {
     let place = node.place.as_ref().filter(|place| place.epochs.len() > 1);
     let place = place.map_or("alone".to_owned(), |place| {
-        let is_home = if place.index == 0 { ", home" } else { "" };
-        format!("{place}{is_home}")
+        let is_coordinator = if place.index == 0 { ", coordinator" } else { "" };
+        format!("{place}{is_coordinator}")
     });
     facts(
         &format!("{url}, farsight {}", node.version),
@@ -129,13 +129,24 @@ fn table_text(table: &TableStats, part: &PartStats) -> comfy_table::Table {
             ("pairs", count(tree.pairs)),
             ("leaves", format!("{}, {:.1} pairs each", count(tree.leaves), ratio(tree.pairs, tree.leaves))),
             ("inner nodes", format!("{} on {} levels", count(tree.inner_nodes), tree.inner_levels)),
-            ("splits, compactions", format!("{}, {}", count(tree.splits), count(tree.compactions))),
-            ("leaves mended", count(tree.mended)),
+            (
+                "splits, merges, compactions",
+                [tree.splits, tree.merges, tree.compactions].map(count).join(", "),
+            ),
+            ("leaves scrubbed", count(tree.scrubbed)),
             (
                 "writes by hint",
                 format!("{} of {}", count(tree.hint_hits), count(tree.hint_hits + tree.descents)),
             ),
-            ("model", format!("{} sub-models, generation {}", count(model.sub_models), model.generation)),
+            (
+                "model",
+                format!(
+                    "{} sub-models, {} of them below branches, generation {}",
+                    count(model.sub_models),
+                    count(model.sub_models_below),
+                    model.generation
+                ),
+            ),
             (
                 "leaves predicted",
                 format!("{:.2} mean, {} most", model.window_leaves_mean, model.window_leaves_max),

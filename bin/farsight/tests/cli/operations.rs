@@ -245,12 +245,12 @@ fn doctor_finds_the_server_and_says_what_to_mend() {
         format!("ok    server        answers at {}, process {}\n", url(&serve.socket()), serve.child.id());
     assert!(ended.out.contains(&found), "{ended:?}");
     let warns = ended.out.lines().filter(|line| line.starts_with("warn")).count();
-    assert_eq!(ended.out.matches("mend: ").count(), warns, "each warning says what mends it");
+    assert_eq!(ended.out.matches("repair: ").count(), warns, "each warning says what repairs it");
     assert_eq!(ended.code, Some(i32::from(warns > 0)));
 
     let missing = wait(start(program().args(["doctor", "--connect", "shm:///nonexistent/farsight.sock"])));
     assert_eq!(missing.code, Some(1));
-    assert!(missing.out.contains("mend: mkdir -p /nonexistent\n"), "{missing:?}");
+    assert!(missing.out.contains("repair: mkdir -p /nonexistent\n"), "{missing:?}");
 }
 
 #[test]

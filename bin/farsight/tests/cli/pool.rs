@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::process::{Ended, Serve, program, start, url, wait};
 
-/// Memory nodes, home first.
+/// Memory nodes, the coordinator first.
 struct Pool(Vec<Serve>);
 
 impl Pool {
@@ -64,7 +64,7 @@ fn a_pool_is_used_as_a_server_is() {
     assert!(tables.contains("u64") && tables.contains("rolex"), "{tables}");
     assert!(!tables.contains(" 0 B "), "a table has its first leaf at least: {tables}");
     let stats = pool.ok(&["stats"]);
-    for (node, place) in ["number 1 of 3, home", "number 2 of 3", "number 3 of 3"].iter().enumerate() {
+    for (node, place) in ["number 1 of 3, coordinator", "number 2 of 3", "number 3 of 3"].iter().enumerate() {
         assert!(stats.contains(place), "{stats}");
         let titled = format!("{}, farsight", url(&pool.0[node].socket()));
         assert!(stats.contains(&titled), "{titled} {stats}");
@@ -83,7 +83,7 @@ fn a_list_in_another_order_is_refused_by_name() {
         wait(start(&mut command)).into_error(urls)
     };
     assert!(get(pool.urls(&[1, 0])).contains("in the same order"), "turned");
-    assert!(get(pool.urls(&[0])).contains("in the same order"), "home alone");
+    assert!(get(pool.urls(&[0])).contains("in the same order"), "the coordinator alone");
     assert!(get(pool.urls(&[0, 1, 1])).contains("the same memory node"), "one twice");
 }
 
@@ -198,7 +198,7 @@ fn a_node_of_xstore_d_that_was_killed_is_named() {
     }
 }
 
-/// Bytes of directory and models at home.
+/// Bytes of directory and models at the coordinator.
 fn model_bytes(pool: &Pool) -> u64 {
     let stats: serde_json::Value = serde_json::from_str(&pool.ok(&["stats", "--json"])).expect("JSON");
     let meta = &stats[0]["tables"][0]["meta"];

@@ -115,8 +115,8 @@ fn a_trace_tells_one_key_among_all() {
     let key = told.split_once(':').expect("what it is told").0;
     let mut of_key = trace.to_vec();
     of_key.extend(["--key", key]);
-    let story = ok(&of_key);
-    assert!(story.lines().count() < all.lines().count() / 2, "{story}");
+    let trace = ok(&of_key);
+    assert!(trace.lines().count() < all.lines().count() / 2, "{trace}");
     for part in [
         "process ",
         "sends READ, slot ",
@@ -125,18 +125,18 @@ fn a_trace_tells_one_key_among_all() {
         "stores, visible within",
         " leaf ",
     ] {
-        assert!(story.contains(part), "no {part:?} in {story}");
+        assert!(trace.contains(part), "no {part:?} in {trace}");
     }
     assert!(all.contains("FAULT ") && all.contains("asks  "), "{all}");
     let lines: std::collections::HashSet<&str> = all.lines().map(str::trim).collect();
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let known: std::collections::HashSet<String> = lines.iter().map(|line| words(line)).collect();
-    let foreign = story.lines().map(words).filter(|line| !line.contains("asks") && !known.contains(line));
+    let foreign = trace.lines().map(words).filter(|line| !line.contains("asks") && !known.contains(line));
     assert_eq!(foreign.collect::<Vec<_>>(), [""; 0], "a line that the whole trace does not have");
-    let others = story.lines().filter_map(|line| line.split_once("told  key ")).map(|(_, told)| told);
+    let others = trace.lines().filter_map(|line| line.split_once("told  key ")).map(|(_, told)| told);
     assert!(
         others.clone().count() > 0 && others.clone().all(|told| told.starts_with(&format!("{key}:"))),
-        "{story}"
+        "{trace}"
     );
 }
 

@@ -143,6 +143,20 @@ class Table:
         """
         return self._native.load(*self._pairs(keys, values))
 
+    # The cache.
+
+    def cache_stats(self) -> dict[str, int]:
+        """What this process's cache of the table holds. ``memory_bytes`` is what the process takes for it."""
+        return dict(self._native.cache_stats())
+
+    def set_cache_bytes(self, cache_bytes: int | None) -> bool:
+        """Makes `cache_bytes` what that cache may take from now on, `None`: as much as it needs.
+
+        What is used little is then driven out, and fetched again on demand. False if the engine's cache (ROLEX's)
+        takes what it needs, whatever is said.
+        """
+        return self._native.set_cache_bytes(2**64 - 1 if cache_bytes is None else cache_bytes)
+
     # As a mapping.
 
     def __getitem__(self, key: Any) -> Any:

@@ -6,6 +6,7 @@
 mod bulk_load;
 mod trainer;
 
+use std::any::Any;
 use std::error::Error;
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,8 +24,7 @@ use farsight_protocol::{
 };
 use serde::de::DeserializeOwned;
 
-use super::Sharing;
-use crate::attached::{Attached, Operations};
+use super::{Attachment, ClientEngine, OpenedTable, Sharing};
 use crate::backend::Training;
 use crate::bulk_load::Load;
 use crate::nodes::{Known, Nodes};
@@ -36,19 +36,20 @@ pub use trainer::PoolTrainer;
 const CHUNK_LEAVES: u32 = 64;
 
 /// One cache of all nodes' leaves.
-pub(super) struct Rolex(Arc<RolexCache>);
+struct SharedCache(Arc<RolexCache>);
 
-impl Rolex {
-    pub(super) fn new<C: Connection>(
+impl ClientEngine for farsight_index::Rolex {
+    fn sharing<C: Connection>(
         layout: &TableLayout,
         infos: &[TableInfo],
-    ) -> Result<Self, CatalogueError> {
+    ) -> Result<Arc<dyn Sharing<C>>, CatalogueError> {
         if !RolexSession::is_served_by(&C::Queue::GUARANTEES) {
             return Err(PoolError::Fabric { name: C::Queue::GUARANTEES.name }.into());
         }
         let definition = &layout.definition;
-        let geometry = BlockGeometry::new(usize::from(definition.value_bytes))
-            .map_err(|source| CatalogueError::ValueSize { table: definition.name.clone(), source })?;
+        let geometry = BlockGeometry::new(usize::from(definition.value_bytes)).map_err(|source| {
+            CatalogueError::Unfit { table: definition.name.clone(), source: source.into() }
+        })?;
         let leaves = |info: &TableInfo| {
             let region = info.region_of(Space::Leaves)?;
             Some((region.id(), info.bytes_of(region)))
@@ -56,12 +57,12 @@ impl Rolex {
         let leaves: Vec<_> = infos.iter().filter_map(leaves).collect();
         let meta = infos[0].region_of(Space::Meta);
         let meta = meta.map(|region| MetaRegion { region: region.id(), lines: region.capacity });
-        let meta = meta.expect("checked: home has directory and models");
-        Ok(Self(RolexCache::new(PoolTable::new(geometry, &leaves), meta)))
+        let meta = meta.expect("checked: the coordinator has directory and models");
+        Ok(Arc::new(SharedCache(RolexCache::new(PoolTable::new(geometry, &leaves), meta))))
     }
 }
 
-impl<C: Connection> Sharing<C> for Rolex {
+impl<C: Connection> Sharing<C> for SharedCache {
     fn cache_stats(&self) -> CacheStats {
         let bytes = self.0.bytes();
         let model_bytes = bytes.segments * (SEGMENT_WORDS * size_of::<u64>()) as u64;
@@ -70,46 +71,29 @@ impl<C: Connection> Sharing<C> for Rolex {
             sub_models_filled: bytes.segments,
             model_bytes,
             table_bytes: bytes.learned - model_bytes + bytes.synonyms,
+            memory_bytes: bytes.learned + bytes.synonyms,
             ..CacheStats::default()
         }
     }
 
-    fn attach(
-        &self,
-        nodes: &Arc<Nodes<C>>,
-        known: &Arc<Known<C>>,
-        _access: Access,
-    ) -> Result<Box<dyn Operations>, CatalogueError> {
-        let engine = RolexEngine::new(session(nodes, known, CHUNK_LEAVES)?);
-        let (queues, nodes) = (nodes.queues(known)?, Arc::clone(nodes));
-        Ok(Box::new(Attached { queues, engine, backend: nodes }))
+    fn attach(&self, table: &OpenedTable<'_, C>, _: Access) -> Result<Attachment, CatalogueError> {
+        table.attach(RolexEngine::new(session(table.nodes, table.known, CHUNK_LEAVES)?))
     }
 
-    fn bulk_load(
-        &self,
-        nodes: &Arc<Nodes<C>>,
-        known: &Arc<Known<C>>,
-    ) -> Result<Box<dyn Load>, CatalogueError> {
-        Ok(Box::new(RolexBulkLoad::new(nodes, known)?))
+    fn bulk_load(&self, table: &OpenedTable<'_, C>) -> Result<Box<dyn Load>, CatalogueError> {
+        Ok(Box::new(RolexBulkLoad::new(table.nodes, table.known)?))
     }
 
-    fn training(
-        &self,
-        nodes: &Arc<Nodes<C>>,
-        known: &Arc<Known<C>>,
-    ) -> Result<Option<Box<dyn Training>>, CatalogueError> {
-        Ok(Some(Box::new(PoolTrainer::of(nodes, known, GroupSizes::USUAL)?)))
-    }
-
-    fn rolex(&self) -> Option<&Arc<RolexCache>> {
-        Some(&self.0)
+    fn training(&self, table: &OpenedTable<'_, C>) -> Result<Option<Box<dyn Training>>, CatalogueError> {
+        Ok(Some(Box::new(PoolTrainer::of(table.nodes, table.known, GroupSizes::USUAL)?)))
     }
 }
 
 /// The cache of a ROLEX table.
 pub(crate) fn cache_of<C: Connection>(known: &Known<C>) -> Result<&Arc<RolexCache>, PoolError> {
-    let other = || PoolError::NotRolex { table: known.info.definition.name.clone() };
-    known.sharing.rolex().ok_or_else(other)
+    let any: &dyn Any = &*known.sharing;
+    let cache = any.downcast_ref().map(|SharedCache(cache)| cache);
+    cache.ok_or_else(|| PoolError::NotRolex { table: known.info.definition.name.clone() })
 }
 
 /// Lines of the region of directory and models.
@@ -172,7 +156,7 @@ impl<C: Connection> PoolCalls for Calls<C> {
     /// Asks the leaf's own memory node first, which alone knows the lock's lease: where a process has to be
     /// ended, it does that, and the others find it gone.
     fn fence(&self, compute_node: u32, seen: Option<(LeafPlace, LockWord)>) -> CallResult<Fenced> {
-        let home = self.nodes.epochs()?[0];
+        let coordinator = self.nodes.epochs()?[0];
         let leaf_node = seen.map(|(place, _)| place.node());
         let others = (0..self.nodes.count()).filter(|node| Some(*node) != leaf_node);
         for node in leaf_node.into_iter().chain(others) {
@@ -180,7 +164,7 @@ impl<C: Connection> PoolCalls for Calls<C> {
             let of_leaf = |(place, lock): (LeafPlace, LockWord)| {
                 (place.node() == node).then(|| LockSeen { table, block: place.number(), word: lock.0 })
             };
-            let request = ControlRequest::Fence { home, compute_node, seen: seen.and_then(of_leaf) };
+            let request = ControlRequest::Fence { coordinator, compute_node, seen: seen.and_then(of_leaf) };
             match self.ask(node, &request)? {
                 Fenced::Done => {}
                 wait @ Fenced::Wait { .. } => return Ok(wait),
@@ -193,8 +177,8 @@ impl<C: Connection> PoolCalls for Calls<C> {
         self.ask(node, &ControlRequest::Adopt { table: self.table, space, blocks: blocks.to_vec() })
     }
 
-    fn settle(&self, node: usize, space: Space, blocks: &[Blocks]) -> CallResult<()> {
-        self.ask(node, &ControlRequest::Settle { table: self.table, space, blocks: blocks.to_vec() })
+    fn pin(&self, node: usize, space: Space, blocks: &[Blocks]) -> CallResult<()> {
+        self.ask(node, &ControlRequest::Pin { table: self.table, space, blocks: blocks.to_vec() })
     }
 
     fn free(&self, node: usize, space: Space, blocks: &[Blocks]) -> CallResult<()> {

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use farsight_base::Epoch;
 use farsight_fabric::{Connection, FabricError};
-use farsight_index::{Access, CacheStats};
-use farsight_protocol::{ControlRequest, Engine, NodeStats, TableEngine, TableInfo};
+use farsight_index::{Access, CacheStats, EngineKind};
+use farsight_protocol::{ControlRequest, NodeStats, TableInfo};
 
 use super::{Known, Nodes};
 use crate::CatalogueError;
 use crate::attached::Operations;
 use crate::backend::{Backend, NewTable, OpenTable, Training};
-use crate::bulk_load::Load;
+use crate::bulk_load::BulkLoad;
+use crate::engine::OpenedTable;
 
 /// A table of these nodes.
 struct NodesTable<C: Connection> {
@@ -24,6 +25,12 @@ struct NodesTable<C: Connection> {
 impl<C: Connection> Nodes<C> {
     fn table(self: Arc<Self>, known: Arc<Known<C>>) -> Arc<dyn OpenTable> {
         Arc::new(NodesTable { known, nodes: self })
+    }
+}
+
+impl<C: Connection> NodesTable<C> {
+    fn opened(&self) -> OpenedTable<'_, C> {
+        OpenedTable { nodes: &self.nodes, known: &self.known }
     }
 }
 
@@ -62,15 +69,11 @@ impl<C: Connection> Backend for Nodes<C> {
 
     fn reconnect(&self, timeout: Duration) -> Result<Arc<dyn Backend>, FabricError> {
         let connections = (0..self.count()).map(|node| self.connection(node).reconnect(timeout));
-        Ok(Arc::new(Self::new(connections.collect::<Result<_, _>>()?)?))
+        Ok(Arc::new(Self::new(connections.collect::<Result<_, _>>()?, self.engines)?))
     }
 
     fn create(self: Arc<Self>, table: &NewTable) -> Result<Arc<dyn OpenTable>, CatalogueError> {
-        let engine = match table.engine.unwrap_or(Engine::usual(self.count())) {
-            Engine::Rolex => TableEngine::Rolex,
-            Engine::XStore | Engine::XStoreD => TableEngine::x_store(table.sample.clone(), self.count()),
-        };
-        let known = self.create_table(&table.definition, engine)?;
+        let known = self.create_table(table)?;
         Ok(self.table(known))
     }
 
@@ -126,19 +129,28 @@ impl<C: Connection> OpenTable for NodesTable<C> {
         &self.known.info
     }
 
+    fn kind(&self) -> &'static EngineKind {
+        self.known.kind
+    }
+
     fn cache_stats(&self) -> CacheStats {
         self.known.sharing.cache_stats()
     }
 
-    fn attach(&self, access: Access) -> Result<Box<dyn Operations>, CatalogueError> {
-        self.known.sharing.attach(&self.nodes, &self.known, access)
+    fn set_cache_bytes(&self, bytes: u64) -> Result<bool, CatalogueError> {
+        self.known.sharing.set_cache_bytes(bytes, &self.known.info)
     }
 
-    fn bulk_load(&self) -> Result<Box<dyn Load>, CatalogueError> {
-        self.known.sharing.bulk_load(&self.nodes, &self.known)
+    fn attach(&self, access: Access) -> Result<Box<dyn Operations>, CatalogueError> {
+        self.known.sharing.attach(&self.opened(), access).map(|attachment| attachment.0)
+    }
+
+    fn bulk_load(&self) -> Result<BulkLoad, CatalogueError> {
+        let load = self.known.sharing.bulk_load(&self.opened())?;
+        Ok(BulkLoad::new(Arc::clone(&self.known.info), load))
     }
 
     fn training(&self) -> Result<Option<Box<dyn Training>>, CatalogueError> {
-        self.known.sharing.training(&self.nodes, &self.known)
+        self.known.sharing.training(&self.opened())
     }
 }

@@ -1,41 +1,57 @@
-//! The catalogue of these nodes: a table is made at home, which numbers it, then at the others.
+//! The catalogue of these nodes: a table is made at the coordinator, which numbers it, then at the others.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farsight_fabric::{Connection, QueuePair};
-use farsight_layout::pool::BlockGeometry;
-use farsight_layout::{FORMAT_VERSION, Geometry};
+use farsight_index::UnfitTable;
+use farsight_layout::FORMAT_VERSION;
 use farsight_protocol::{
-    ControlRequest, NodeStats, PoolPlace, RegionInfo, TableDefinition, TableEngine, TableId, TableInfo,
-    TableLayout, TableStats,
+    ControlRequest, NodeStats, POOL_NODES_MAX, PoolPlace, RegionInfo, TableId, TableInfo, TableLayout,
+    TableStats,
 };
 use serde::de::DeserializeOwned;
 
 use super::{Known, Node, Nodes};
-use crate::{CatalogueError, PoolError, engine};
+use crate::backend::NewTable;
+use crate::engine::FoundEngine;
+use crate::{CatalogueError, PoolError};
 
 impl<C: Connection> Nodes<C> {
     /// Makes a table on all nodes, or finds the one of the same definition.
-    pub(crate) fn create_table(
-        &self,
-        table: &TableDefinition,
-        engine: TableEngine,
-    ) -> Result<Arc<Known<C>>, CatalogueError> {
-        let value_bytes = usize::from(table.value_bytes);
-        let lines = match engine {
-            TableEngine::Rolex => BlockGeometry::new(value_bytes).map(|geometry| geometry.lines()),
-            TableEngine::XStore { .. } => Geometry::new(value_bytes).map(|geometry| geometry.leaf_lines()),
-        };
-        let lines =
-            lines.map_err(|source| CatalogueError::ValueSize { table: table.name.clone(), source })?;
-        let (definition, block_lines, format_version) = (table.clone(), lines as u16, FORMAT_VERSION);
-        let layout = TableLayout { definition, engine, block_lines, format_version };
+    pub(crate) fn create_table(&self, table: &NewTable) -> Result<Arc<Known<C>>, CatalogueError> {
+        let layout = self.layout_of(table)?;
         self.epochs()?;
         self.let_go()?;
         // Room that dropped tables have at nodes that were not told.
         self.tell_dropped()?;
-        let home = self.part(0, &layout, None)?;
-        self.adopt(home)
+        let coordinator = self.part(0, &layout, None)?;
+        self.adopt(coordinator)
+    }
+
+    /// In which layout its engine makes a table over these nodes.
+    fn layout_of(&self, table: &NewTable) -> Result<TableLayout, CatalogueError> {
+        let (definition, nodes) = (table.definition.clone(), self.count());
+        let kind = match table.engine {
+            Some(kind) => (self.engines.over)(kind, nodes),
+            None => {
+                (self.engines.usual)(nodes).ok_or(PoolError::Count { max: POOL_NODES_MAX, got: nodes })?
+            }
+        };
+        let unfit =
+            |source: UnfitTable| CatalogueError::Unfit { table: table.definition.name.clone(), source };
+        let lines = (kind.block_lines)(definition.value_bytes.into()).map_err(|error| unfit(error.into()))?;
+        let engine = kind.table(&table.sample, nodes);
+        let (block_lines, format_version) = (lines as u16, FORMAT_VERSION);
+        let layout = TableLayout { definition, engine, block_lines, format_version };
+        kind.check(&layout, nodes).map_err(unfit)?;
+        Ok(layout)
+    }
+
+    /// The engine of a table that a node describes so.
+    fn engine_of(&self, layout: &TableLayout) -> Result<FoundEngine<C>, CatalogueError> {
+        let table = || layout.definition.name.clone();
+        let found = self.engines.find(&layout.engine.name);
+        found.map_err(|source| CatalogueError::UnknownEngine { table: table(), source })
     }
 
     /// The table of this name, if it was opened in these epochs.
@@ -51,7 +67,7 @@ impl<C: Connection> Nodes<C> {
         self.adopt(self.ask(0, &ControlRequest::OpenTable(name.to_owned()))?)
     }
 
-    /// All tables, as home knows them.
+    /// All tables, as the coordinator knows them.
     pub(crate) fn table_infos(&self) -> Result<Vec<TableInfo>, CatalogueError> {
         self.epochs()?;
         let infos = self.pages(0, |from| ControlRequest::ListTables { from }, |info: &TableInfo| info.id)?;
@@ -89,13 +105,13 @@ impl<C: Connection> Nodes<C> {
         &self,
         node: usize,
         layout: &TableLayout,
-        home: Option<&TableInfo>,
+        coordinator: Option<&TableInfo>,
     ) -> Result<TableInfo, CatalogueError> {
         let place = PoolPlace { epochs: self.epochs()?.to_vec(), index: node as u8 };
-        let id = home.map(|info| info.id);
+        let id = coordinator.map(|info| info.id);
         let request = ControlRequest::CreateTable { layout: layout.clone(), place, id };
         let info: TableInfo = self.ask(node, &request)?;
-        self.check_part(node, &info, layout, home)?;
+        self.check_part(node, &info, layout, coordinator)?;
         Ok(info)
     }
 
@@ -125,33 +141,34 @@ impl<C: Connection> Nodes<C> {
         Ok(())
     }
 
-    /// The table that home describes so, opened once.
-    fn adopt(&self, home: TableInfo) -> Result<Arc<Known<C>>, CatalogueError> {
-        let former = lock(&self.tables).by_id.get(&home.id).cloned();
-        if let Some(known) = former.as_ref().filter(|known| known.infos[0] == home) {
+    /// The table that the coordinator describes so, opened once.
+    fn adopt(&self, coordinator: TableInfo) -> Result<Arc<Known<C>>, CatalogueError> {
+        let former = lock(&self.tables).by_id.get(&coordinator.id).cloned();
+        if let Some(known) = former.as_ref().filter(|known| known.infos[0] == coordinator) {
             return Ok(Arc::clone(known));
         }
-        let layout = home.layout();
+        let layout = coordinator.layout();
         let name = || layout.definition.name.clone();
         if layout.format_version != FORMAT_VERSION {
             let (peer, got) = (self.peer(0).to_owned(), layout.format_version);
             return Err(CatalogueError::FormatVersion { peer, table: name(), expected: FORMAT_VERSION, got });
         }
-        if !layout.engine.is_sound(self.count()) {
+        let engine = self.engine_of(&layout)?;
+        if engine.kind.check(&layout, self.count()).is_err() {
             return Err(PoolError::Unsound { peer: self.peer(0).to_owned(), table: name() }.into());
         }
-        self.check_part(0, &home, &layout, None)?;
-        let mut infos = vec![home];
+        self.check_part(0, &coordinator, &layout, None)?;
+        let mut infos = vec![coordinator];
         for node in 1..self.count() {
             infos.push(self.part(node, &layout, Some(&infos[0]))?);
         }
         // Under another name it keeps its caches.
         let sharing = match former {
             Some(former) => Arc::clone(&former.sharing),
-            None => engine::sharing(&layout, &infos)?,
+            None => (engine.share)(&layout, &infos)?,
         };
         let info = Arc::new(whole(&infos));
-        let known = Arc::new(Known { infos, info, sharing });
+        let known = Arc::new(Known { infos, info, kind: engine.kind, sharing });
         let mut tables = lock(&self.tables);
         let kept = tables.by_id.entry(known.info.id).or_insert_with(|| Arc::clone(&known));
         if kept.infos != known.infos {
@@ -166,18 +183,19 @@ impl<C: Connection> Nodes<C> {
         node: usize,
         info: &TableInfo,
         layout: &TableLayout,
-        home: Option<&TableInfo>,
+        coordinator: Option<&TableInfo>,
     ) -> Result<(), CatalogueError> {
         let Node { connection, asker } = &self.all[node];
-        // Where ranges begin, home says.
-        let is_as_requested = match home {
+        let spaces = self.engine_of(layout)?.kind.spaces(node);
+        // Where ranges begin, the coordinator says.
+        let is_as_requested = match coordinator {
             None => info.layout().is_wanted(layout),
-            Some(home) => info.layout() == *layout && home.id == info.id,
+            Some(coordinator) => info.layout() == *layout && coordinator.id == info.id,
         };
         let mut is_sound = is_as_requested
             && usize::from(info.place.index) == node
             && info.place.epochs == self.epochs()?
-            && engine::has_regions(info);
+            && info.regions.iter().map(|region| region.space).eq(spaces.iter().copied());
         for region in &info.regions {
             let bytes = info.bytes_of(region);
             is_sound &= asker.with_queue(connection, |queue| queue.attach(region.id()))? >= bytes;
@@ -190,7 +208,7 @@ impl<C: Connection> Nodes<C> {
     }
 }
 
-/// A table as its parts make it up: home's description, with the leaves of all.
+/// A table as its parts make it up: the coordinator's description, with the leaves of all.
 fn whole(infos: &[TableInfo]) -> TableInfo {
     let mut whole = infos[0].clone();
     let leaves = infos.iter().map(TableInfo::capacity_leaves).fold(0, u32::saturating_add);

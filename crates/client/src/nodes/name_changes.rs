@@ -1,10 +1,10 @@
-//! How often names of home's tables have come to lead elsewhere, as far as this process has heard.
+//! How often names of the coordinator's tables have come to lead elsewhere, as far as this process has heard.
 //!
 //! Invariant: the count only grows. A table that was opened after a count was heard is the one to which its
 //! name led at that count or later.
 //!
-//! Protocol: where the fabric tells unasked, its newest notice is the count. Elsewhere home is asked again
-//! once the last answer is [`AGE_MAX`] old.
+//! Protocol: where the fabric tells unasked, its newest notice is the count. Elsewhere the coordinator is
+//! asked again once the last answer is [`AGE_MAX`] old.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::CatalogueError;
 /// The age at which an answer counts no more: who asks again hears of a change within a second.
 const AGE_MAX: Duration = Duration::from_millis(500);
 
-/// The newest answer, where home has to be asked.
+/// The newest answer, where the coordinator has to be asked.
 #[derive(Default)]
 pub(crate) struct NameChanges(Mutex<Option<(Instant, u64)>>);
 
@@ -32,7 +32,7 @@ impl<C: Connection> Nodes<C> {
         Ok(self.last_answer().map_or(0, |(_, count)| count))
     }
 
-    /// The count now or little before, where home has to be asked.
+    /// The count now or little before, where the coordinator has to be asked.
     pub(crate) fn asked_name_changes(&self) -> Result<u64, CatalogueError> {
         let now = Instant::now();
         if let Some((at, count)) = self.last_answer()

@@ -1,8 +1,8 @@
-//! Drop, rename and swap: changes of names, which are home's.
+//! Drop, rename and swap: changes of names, which are the coordinator's.
 //!
-//! Protocol: home does each at one instant. After a drop the client tells the other nodes to forget what home
-//! has dropped, and then home that they have. Some of it another client may have dropped, which ended too
-//! early to tell them. A client that makes a table tells them, too.
+//! Protocol: the coordinator does each at one instant. After a drop the client tells the other nodes to
+//! forget what the coordinator has dropped, and then the coordinator that they have. Some of it another
+//! client may have dropped, which ended too early to tell them. A client that makes a table tells them, too.
 
 use farsight_fabric::Connection;
 use farsight_protocol::{ControlRequest, TableId};
@@ -10,7 +10,7 @@ use farsight_protocol::{ControlRequest, TableId};
 use super::Nodes;
 use crate::CatalogueError;
 
-/// Rounds of telling the other nodes at most: a home may lie about what is left.
+/// Rounds of telling the other nodes at most: a coordinator may lie about what is left.
 const ROUNDS_MAX: usize = 64;
 
 impl<C: Connection> Nodes<C> {
@@ -35,7 +35,7 @@ impl<C: Connection> Nodes<C> {
         self.ask(0, &ControlRequest::SwapTables { first: first.to_owned(), second: second.to_owned() })
     }
 
-    /// Tells the other nodes of a pool what home has dropped and they may not know.
+    /// Tells the other nodes of a pool what the coordinator has dropped and they may not know.
     pub(crate) fn tell_dropped(&self) -> Result<(), CatalogueError> {
         if self.count() == 1 {
             return Ok(());

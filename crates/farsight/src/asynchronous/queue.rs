@@ -59,7 +59,7 @@ impl Request {
 }
 
 #[derive(Debug)]
-enum State {
+enum SlotState {
     Free,
     Waiting(Request),
     Taken,
@@ -69,7 +69,7 @@ enum State {
 
 #[derive(Debug)]
 struct Slot {
-    state: State,
+    state: SlotState,
     waker: Option<Waker>,
     /// The value of a write or of a GET's answer: kept, so that it allocates once.
     value: Vec<u8>,
@@ -109,7 +109,7 @@ impl RequestQueue {
         let lane = request.lane() as usize;
         let previous = self.lanes[lane].newest;
         let slot = self.slot(index);
-        slot.state = State::Waiting(request);
+        slot.state = SlotState::Waiting(request);
         slot.waker = Some(waker);
         slot.value.clear();
         slot.value.extend_from_slice(value);
@@ -131,15 +131,15 @@ impl RequestQueue {
         }
         self.unlink(index, lane);
         let slot = self.slot(index);
-        match std::mem::replace(&mut slot.state, State::Taken) {
-            State::Waiting(request) => Some((index, request, &slot.value)),
+        match std::mem::replace(&mut slot.state, SlotState::Taken) {
+            SlotState::Waiting(request) => Some((index, request, &slot.value)),
             other => unreachable!("slot {index} is in the list of waiting ones and {other:?}"),
         }
     }
 
     /// True if the future of a request that was taken is gone.
     pub(super) fn is_abandoned(&self, index: SlotIndex) -> bool {
-        matches!(self.slots[index as usize].state, State::Abandoned)
+        matches!(self.slots[index as usize].state, SlotState::Abandoned)
     }
 
     /// Answers a request that was taken, and returns its future's waker; `value` is what a GET found.
@@ -151,13 +151,13 @@ impl RequestQueue {
     ) -> Option<Waker> {
         let slot = self.slot(index);
         match slot.state {
-            State::Taken => {
-                slot.state = State::Done(completion);
+            SlotState::Taken => {
+                slot.state = SlotState::Done(completion);
                 slot.value.clear();
                 slot.value.extend_from_slice(value);
                 slot.waker.take()
             }
-            State::Abandoned => {
+            SlotState::Abandoned => {
                 self.release(index);
                 None
             }
@@ -174,8 +174,8 @@ impl RequestQueue {
         replaced: &mut Option<Waker>,
     ) -> Option<(Completion, Vec<u8>)> {
         let slot = self.slot(index);
-        match std::mem::replace(&mut slot.state, State::Free) {
-            State::Done(completion) => {
+        match std::mem::replace(&mut slot.state, SlotState::Free) {
+            SlotState::Done(completion) => {
                 let found = matches!(completion, Completion::Get(Ok(Some(_))));
                 let value = if found { slot.value.clone() } else { Vec::new() };
                 self.release(index);
@@ -197,14 +197,14 @@ impl RequestQueue {
         let slot = self.slot(index);
         let waker = slot.waker.take();
         match slot.state {
-            State::Taken => slot.state = State::Abandoned,
-            State::Waiting(ref request) => {
+            SlotState::Taken => slot.state = SlotState::Abandoned,
+            SlotState::Waiting(ref request) => {
                 let lane = request.lane();
                 self.unlink(index, lane);
                 self.release(index);
             }
-            State::Done(_) => self.release(index),
-            State::Free | State::Abandoned => unreachable!("slot {index} is abandoned twice"),
+            SlotState::Done(_) => self.release(index),
+            SlotState::Free | SlotState::Abandoned => unreachable!("slot {index} is abandoned twice"),
         }
         waker
     }
@@ -222,7 +222,7 @@ impl RequestQueue {
         if self.free == NONE {
             let index = SlotIndex::try_from(self.slots.len()).expect("fewer than 2^32 futures");
             self.slots.push(Slot {
-                state: State::Free,
+                state: SlotState::Free,
                 waker: None,
                 value: Vec::new(),
                 previous: NONE,
@@ -238,7 +238,7 @@ impl RequestQueue {
     fn release(&mut self, index: SlotIndex) {
         let next = self.free;
         let slot = self.slot(index);
-        slot.state = State::Free;
+        slot.state = SlotState::Free;
         slot.next = next;
         self.free = index;
     }

@@ -23,7 +23,7 @@ const TRIES: usize = 1_000;
 /// What the handles of one table and its driver share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    state: Mutex<State>,
+    state: Mutex<SharedState>,
     /// Notified when a request arrives while the driver sleeps, and when the table is closed.
     arrival: Condvar,
     /// True if a request waits: a hint for a driver that looks before it sleeps. Relaxed, because the lock
@@ -34,7 +34,7 @@ pub(super) struct Shared {
 }
 
 #[derive(Debug)]
-struct State {
+struct SharedState {
     queue: RequestQueue,
     driver: Driver,
     /// Set when the last handle goes.
@@ -71,7 +71,7 @@ pub(super) enum Submission {
 impl Shared {
     pub(super) fn new() -> io::Result<Self> {
         let process = OwnProcess::mark()?;
-        let state = State {
+        let state = SharedState {
             queue: RequestQueue::new(),
             driver: Driver::Awake,
             is_closing: false,
@@ -205,13 +205,13 @@ impl Shared {
         self.lock().meters
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SharedState> {
         self.state.lock().expect("no holder of the lock panics")
     }
 
     /// The lock, for the one thread that can afford to try for it. If the driver waited for it asleep, each
     /// future that lets go of it would have to wake the driver, by a system call.
-    fn lock_for_driver(&self) -> MutexGuard<'_, State> {
+    fn lock_for_driver(&self) -> MutexGuard<'_, SharedState> {
         for _ in 0..TRIES {
             if let Ok(state) = self.state.try_lock() {
                 return state;
@@ -221,7 +221,7 @@ impl Shared {
         self.lock()
     }
 
-    fn lock_for_future(&self) -> MutexGuard<'_, State> {
+    fn lock_for_future(&self) -> MutexGuard<'_, SharedState> {
         let state = self.lock();
         if state.driver == Driver::Gone {
             // Not with the lock held, which would poison it for the next one.

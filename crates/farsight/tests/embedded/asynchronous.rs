@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use async_executor::Executor;
-use farsight::{Answers, AsyncTable, Engine, Key, Options, WriteError, WriteOutcome};
+use farsight::{Answers, AsyncTable, EngineKind, Key, Options, WriteError, WriteOutcome};
 use farsight_base::prng::SplitMix64;
 
 use crate::server::TestServer;
@@ -85,7 +85,7 @@ async fn check_table(table: &AsyncTable<u64>, expected: &Model) {
     assert!(meters.calls < calls_of_writes_alone, "{} calls for {} writes", meters.calls, counters.writes);
 }
 
-fn ten_thousand_tasks_on_tokio(engine: Engine) {
+fn ten_thousand_tasks_on_tokio(engine: &'static EngineKind) {
     let store = TestStore::start(engine, MEMORY_BYTES);
     let table = table_of(&store, 8);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build();
@@ -236,7 +236,7 @@ fn all_tasks_learn_that_the_server_is_gone() {
     drop(directory);
 }
 
-fn tasks_go_on_in_the_next_life(engine: Engine) {
+fn tasks_go_on_in_the_next_life(engine: &'static EngineKind) {
     let store = TestStore::start(engine, MEMORY_BYTES);
     let table = table_of::<u64>(&store, 8);
     pollster::block_on(table.put(1, &[1; 8])).expect("a write succeeds");

@@ -1,6 +1,6 @@
 //! What a table keeps of its values: the name of their type, whatever the engine.
 
-use farsight::{Client, Engine, Table, TableError, TableOptions};
+use farsight::{Client, EngineKind, Table, TableError, TableOptions};
 
 use crate::store::{TestStore, on_every_engine};
 
@@ -8,13 +8,18 @@ const MEMORY_BYTES: u64 = 8 << 20;
 
 on_every_engine!(a_table_keeps_the_type_of_its_values, another_type_in_a_new_life_is_another_definition);
 
-fn make(client: &Client, engine: Engine, name: &str, value_type: &str) -> Result<Table<u64>, TableError> {
+fn make(
+    client: &Client,
+    engine: &'static EngineKind,
+    name: &str,
+    value_type: &str,
+) -> Result<Table<u64>, TableError> {
     let value_type = value_type.to_owned();
     let options = TableOptions { engine: Some(engine), value_type, ..TableOptions::default() };
     client.create_table_with(name, 8, &options)
 }
 
-fn a_table_keeps_the_type_of_its_values(engine: Engine) {
+fn a_table_keeps_the_type_of_its_values(engine: &'static EngineKind) {
     let store = TestStore::start(engine, MEMORY_BYTES);
     let (first, other) = (store.connect(), store.connect());
     make(&first, engine, "typed", "<f8").expect("a new table");
@@ -41,7 +46,7 @@ fn a_table_keeps_the_type_of_its_values(engine: Engine) {
     }
 }
 
-fn another_type_in_a_new_life_is_another_definition(engine: Engine) {
+fn another_type_in_a_new_life_is_another_definition(engine: &'static EngineKind) {
     let store = TestStore::start(engine, MEMORY_BYTES);
     let table = make(&store.connect(), engine, "t", "<f8").expect("a new table");
     let mut session = table.session(farsight::Options::default()).expect("a session");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::server::TestServer;
 use crate::store::{TestStore, on_every_engine};
-use farsight::{Access, Answers, Engine, Key, Options, Pairs, Session, Table, WriteOutcome};
+use farsight::{Access, Answers, EngineKind, Key, Options, Pairs, Session, Table, WriteOutcome};
 use farsight_base::prng::SplitMix64;
 
 const MEMORY_BYTES: u64 = 32 << 20;
@@ -109,7 +109,7 @@ fn check_reads<K: Key>(session: &mut Session<K>, model: &Model, random: &mut Spl
     }
 }
 
-fn check<K: Key>(engine: Engine, value_bytes: usize, access: Access, seed: u64) {
+fn check<K: Key>(engine: &'static EngineKind, value_bytes: usize, access: Access, seed: u64) {
     let store = TestStore::start(engine, MEMORY_BYTES);
     let table = store.create_table::<K>("t", value_bytes);
     let mut session = table.session(Options { access }).unwrap();
@@ -124,24 +124,24 @@ fn check<K: Key>(engine: Engine, value_bytes: usize, access: Access, seed: u64) 
     assert!(model.len() > 100, "the run has stored too little to say anything");
 }
 
-fn integers_one_sided(engine: Engine) {
+fn integers_one_sided(engine: &'static EngineKind) {
     check::<u64>(engine, 8, Access::OneSided, 1);
 }
 
 #[test]
 fn integers_by_calls() {
-    check::<u64>(Engine::XStore, 8, Access::Rpc, 2);
+    check::<u64>(EngineKind::XSTORE, 8, Access::Rpc, 2);
 }
 
-fn signed_integers(engine: Engine) {
+fn signed_integers(engine: &'static EngineKind) {
     check::<i64>(engine, 24, Access::OneSided, 3);
 }
 
-fn floats(engine: Engine) {
+fn floats(engine: &'static EngineKind) {
     check::<f64>(engine, 256, Access::OneSided, 4);
 }
 
-fn eight_bytes(engine: Engine) {
+fn eight_bytes(engine: &'static EngineKind) {
     check::<[u8; 8]>(engine, 13, Access::Rpc, 5);
 }
 
@@ -168,7 +168,7 @@ fn filled(table: Table<u64>) -> Table<u64> {
     table
 }
 
-fn a_long_scan_pages_through_the_table(engine: Engine) {
+fn a_long_scan_pages_through_the_table(engine: &'static EngineKind) {
     let store = TestStore::start(engine, MEMORY_BYTES);
     let table = filled(store.create_table("many", 8));
     for access in [Access::OneSided, Access::Rpc] {
@@ -186,7 +186,7 @@ fn a_long_scan_pages_through_the_table(engine: Engine) {
     }
 }
 
-fn pairs_written_between_two_pages_are_found_once(engine: Engine) {
+fn pairs_written_between_two_pages_are_found_once(engine: &'static EngineKind) {
     let store = TestStore::start(engine, MEMORY_BYTES);
     let table = filled(store.create_table("many", 8));
     let mut writer = table.session(Options::default()).unwrap();
@@ -203,7 +203,7 @@ fn pairs_written_between_two_pages_are_found_once(engine: Engine) {
     assert_eq!(keys.len() as u64 + 1, MANY + 1000);
 }
 
-fn batches_longer_than_any_window_keep_their_order(engine: Engine) {
+fn batches_longer_than_any_window_keep_their_order(engine: &'static EngineKind) {
     let store = TestStore::start(engine, MEMORY_BYTES);
     let table = store.create_table::<u64>("t", 8);
     let mut session = table.session(Options::default()).unwrap();
@@ -229,7 +229,7 @@ fn batches_longer_than_any_window_keep_their_order(engine: Engine) {
     assert!(outcomes.is_empty());
 }
 
-fn versions_grow_and_survive_removal(engine: Engine) {
+fn versions_grow_and_survive_removal(engine: &'static EngineKind) {
     let store = TestStore::start(engine, MEMORY_BYTES);
     let table = store.create_table::<i64>("t", 8);
     let mut session = table.session(Options::default()).unwrap();

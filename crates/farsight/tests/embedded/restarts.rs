@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::server::TestServer;
 use crate::store::{TestStore, on_every_engine};
 use farsight::{
-    Client, ConnectOptions, Engine, LoadError, OpenError, Options, ReadError, Session, WriteError,
+    Client, ConnectOptions, EngineKind, LoadError, OpenError, Options, ReadError, Session, WriteError,
     WriteOutcome,
 };
 
@@ -43,7 +43,7 @@ on_every_engine!(
     a_table_that_is_defined_otherwise_is_refused,
 );
 
-fn everything_goes_on_in_the_next_life(engine: Engine) {
+fn everything_goes_on_in_the_next_life(engine: &'static EngineKind) {
     let mut store = TestStore::start(engine, MEMORY_BYTES);
     let client = store.connect();
     let table = store.create_table_by::<u64>(&client, "t", 8);
@@ -80,7 +80,7 @@ fn everything_goes_on_in_the_next_life(engine: Engine) {
     }
 }
 
-fn a_table_that_is_gone_is_named_until_it_is_there_again(engine: Engine) {
+fn a_table_that_is_gone_is_named_until_it_is_there_again(engine: &'static EngineKind) {
     let store = TestStore::start(engine, MEMORY_BYTES);
     let table = store.create_table::<u64>("prices", 8);
     let mut session = table.session(Options::default()).unwrap();
@@ -105,7 +105,7 @@ fn a_table_that_is_gone_is_named_until_it_is_there_again(engine: Engine) {
     assert_eq!(get(&mut session, 1), Some(vec![3; 8]));
 }
 
-fn a_table_that_is_defined_otherwise_is_refused(engine: Engine) {
+fn a_table_that_is_defined_otherwise_is_refused(engine: &'static EngineKind) {
     let store = TestStore::start(engine, MEMORY_BYTES);
     let client = store.connect();
     let mut session = store.create_table_by::<u64>(&client, "t", 8).session(Options::default()).unwrap();

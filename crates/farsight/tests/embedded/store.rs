@@ -1,6 +1,6 @@
 //! A server or a pool of its own for each test of what is alike in both.
 
-use farsight::{Addresses, Client, ConnectOptions, Engine, Key, Server, Table, TableOptions};
+use farsight::{Addresses, Client, ConnectOptions, EngineKind, Key, Server, Table, TableOptions};
 use tempfile::TempDir;
 
 /// Memory nodes of a pool.
@@ -11,7 +11,7 @@ pub(crate) struct TestStore {
     // Dropped in this order: what runs before its directory.
     running: Running,
     directory: TempDir,
-    engine: Engine,
+    engine: &'static EngineKind,
     table_memory_bytes: u64,
 }
 
@@ -22,22 +22,19 @@ enum Running {
 
 impl TestStore {
     /// One whose tables are of `engine`, with `table_memory_bytes` a table and node.
-    pub(crate) fn start(engine: Engine, table_memory_bytes: u64) -> Self {
+    pub(crate) fn start(engine: &'static EngineKind, table_memory_bytes: u64) -> Self {
         Self::start_in(tempfile::tempdir().expect("a temporary directory"), engine, table_memory_bytes)
     }
 
-    fn start_in(directory: TempDir, engine: Engine, table_memory_bytes: u64) -> Self {
+    fn start_in(directory: TempDir, engine: &'static EngineKind, table_memory_bytes: u64) -> Self {
         let builder = |name: String| {
             Server::builder().socket(directory.path().join(name)).table_memory_bytes(table_memory_bytes)
         };
-        let running = match engine {
-            Engine::XStore => {
-                Running::Server(builder("test.sock".to_owned()).start().expect("a server starts"))
-            }
-            Engine::Rolex | Engine::XStoreD => {
-                let start = |node| builder(format!("node-{node}")).start();
-                Running::Pool((0..MEMORY_NODES).map(|node| start(node).expect("a node starts")).collect())
-            }
+        let running = if engine.nodes.contains(&MEMORY_NODES) {
+            let start = |node| builder(format!("node-{node}")).start();
+            Running::Pool((0..MEMORY_NODES).map(|node| start(node).expect("a node starts")).collect())
+        } else {
+            Running::Server(builder("test.sock".to_owned()).start().expect("a server starts"))
         };
         Self { running, directory, engine, table_memory_bytes }
     }
@@ -98,16 +95,16 @@ impl TestStore {
 /// Makes a test of each of these functions for each engine.
 macro_rules! on_every_engine {
     ($($test:ident),+ $(,)?) => {
-        crate::store::on_every_engine!(@of xstore, XStore, $($test),+);
-        crate::store::on_every_engine!(@of rolex, Rolex, $($test),+);
-        crate::store::on_every_engine!(@of xstore_d, XStoreD, $($test),+);
+        crate::store::on_every_engine!(@of xstore, XSTORE, $($test),+);
+        crate::store::on_every_engine!(@of rolex, ROLEX, $($test),+);
+        crate::store::on_every_engine!(@of xstore_d, XSTORE_D, $($test),+);
     };
     (@of $name:ident, $engine:ident, $($test:ident),+) => {
         mod $name {
             $(
                 #[test]
                 fn $test() {
-                    super::$test(farsight::Engine::$engine);
+                    super::$test(farsight::EngineKind::$engine);
                 }
             )+
         }

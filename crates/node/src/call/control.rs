@@ -23,7 +23,7 @@ impl Calls {
             }
             ControlRequest::CreateTable { layout, place, id } => {
                 let table = tables.create(&state.listeners, layout, place, id)?;
-                if table.rolex().is_ok() {
+                if table.blocks().is_ok() {
                     state.report_lease();
                 }
                 answer.push_control(&table.info());
@@ -56,7 +56,7 @@ impl Calls {
                 self.push_page(counted, answer);
             }
             ControlRequest::PendingTraining => {
-                let pending: u64 = self.view.parts().map(|(_, part)| part.pending_training()).sum();
+                let pending: u64 = self.view.all().map(|table| table.hosted().pending_training()).sum();
                 if pending > 0 {
                     state.background.raise();
                 }

@@ -14,17 +14,17 @@ impl Calls {
         answer: &mut ReplyWriter<'_>,
     ) -> Result<(), ServerError> {
         let state = &*self.state;
-        let hosted = |id| self.view.get(id)?.rolex();
+        let hosted = |id| self.view.get(id)?.blocks();
         let owner = || state.owner(client);
         match request {
             ControlRequest::Register => {
                 answer.push_control(&state.compute_nodes().register(state.epoch(), client)?);
             }
-            ControlRequest::Announce { home, compute_node } => {
-                let identity = Identity { home: Epoch(home), compute_node };
-                state.check_home(identity.home)?;
-                let is_home = identity.home == state.epoch();
-                state.compute_nodes().announce(client, identity, is_home)?;
+            ControlRequest::Announce { coordinator, compute_node } => {
+                let identity = Identity { coordinator: Epoch(coordinator), compute_node };
+                state.check_coordinator(identity.coordinator)?;
+                let is_coordinator = identity.coordinator == state.epoch();
+                state.compute_nodes().announce(client, identity, is_coordinator)?;
             }
             ControlRequest::Allocate { table, space, count } => {
                 answer.push_control(&hosted(table)?.allocate(owner()?, space, count)?);
@@ -35,8 +35,8 @@ impl Calls {
             ControlRequest::Adopt { table, space, blocks } => {
                 hosted(table)?.adopt(owner()?, space, &blocks)?;
             }
-            ControlRequest::Settle { table, space, blocks } => {
-                hosted(table)?.settle(owner()?, space, &blocks)?;
+            ControlRequest::Pin { table, space, blocks } => {
+                hosted(table)?.pin(owner()?, space, &blocks)?;
             }
             ControlRequest::Ended { table, space } => {
                 answer.push_control(&hosted(table)?.ended(space)?);
@@ -44,8 +44,8 @@ impl Calls {
             ControlRequest::TakeOrphans { table, space, of } => {
                 answer.push_control(&hosted(table)?.take_orphans(owner()?, space, of)?);
             }
-            ControlRequest::Fence { home, compute_node, seen } => {
-                let identity = Identity { home: Epoch(home), compute_node };
+            ControlRequest::Fence { coordinator, compute_node, seen } => {
+                let identity = Identity { coordinator: Epoch(coordinator), compute_node };
                 if state.compute_nodes().of(client)? == identity {
                     let text = format!("{compute_node} asks to be fenced itself: it need only disconnect");
                     return Err(ServerError::new(ErrorCode::BadRequest, text));

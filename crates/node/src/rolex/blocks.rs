@@ -113,8 +113,8 @@ impl BlockSpace {
     }
 
     /// Makes those of the blocks that are `owner`'s nobody's.
-    pub(crate) fn settle(&mut self, owner: ComputeNode, runs: &[Blocks]) -> Result<(), ServerError> {
-        self.check_given("settled", runs)?;
+    pub(crate) fn pin(&mut self, owner: ComputeNode, runs: &[Blocks]) -> Result<(), ServerError> {
+        self.check_given("pinned", runs)?;
         for run in runs {
             for (piece, tag) in self.owned.within(*run) {
                 if tag == owner {
@@ -261,16 +261,16 @@ mod tests {
     }
 
     #[test]
-    fn who_adopts_a_block_alone_frees_it_and_nobody_one_that_is_settled() {
+    fn who_adopts_a_block_alone_frees_it_and_nobody_one_that_is_pinned() {
         let mut space = BlockSpace::new("leaves", 10, 0);
         space.allocate_some(A, 6).unwrap();
         assert_eq!(space.adopt(B, &[run(2, 2)]), Ok(()));
         assert_eq!(space.free(A, &[run(0, 6)]), Ok(4));
         assert_eq!(space.adopt(A, &[run(3, 2)]).unwrap_err().code, ErrorCode::BadRequest, "4 is free");
         assert_eq!(space.free(B, &[run(3, 1)]), Ok(1));
-        assert_eq!(space.settle(A, &[run(2, 1)]), Ok(()), "it is not his");
+        assert_eq!(space.pin(A, &[run(2, 1)]), Ok(()), "it is not his");
         assert_eq!((space.stats(64).used, space.stats(64).owned), (1, 1));
-        assert_eq!(space.settle(B, &[run(2, 1)]), Ok(()));
+        assert_eq!(space.pin(B, &[run(2, 1)]), Ok(()));
         assert_eq!((space.stats(64).used, space.stats(64).owned), (1, 0));
         assert_eq!(space.free(B, &[run(2, 1)]), Ok(0));
         space.end(B, None, |_| false);

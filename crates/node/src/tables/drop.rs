@@ -4,11 +4,12 @@
 //! before may still end. Its number and those of its regions lead nowhere ever after. Its memory goes with
 //! the last call that is under way in it and with the last client that has it attached.
 //!
-//! Protocol of a pool: a table is there while home has it.
+//! Protocol of a pool: a table is there while the coordinator has it.
 //!
-//! 1. Home ends it, and keeps its number among the *dropped*.
+//! 1. The coordinator ends it, and keeps its number among the *dropped*.
 //! 2. The client that dropped it tells the other nodes to forget all that are dropped.
-//! 3. It tells home that they have done so. If it ends before, the next one to drop a table does this.
+//! 3. It tells the coordinator that they have done so. If it ends before, the next one to drop a table does
+//!    this.
 //!
 //! A node that was told to forget a number makes no table of it: one whose maker is late is refused.
 
@@ -45,7 +46,8 @@ impl Tables {
         self.read().dropped.iter().copied().take(POOL_DROPPED_MAX).collect()
     }
 
-    /// Ends tables that were dropped at home; at home, notes that the other nodes have done so.
+    /// Ends tables that were dropped at the coordinator; at the coordinator, notes that the other nodes have
+    /// done so.
     pub(crate) fn forget(&self, listeners: &Listeners, ids: &[TableId]) {
         let _changing = lock(&self.changing);
         if self.place().is_none_or(|place| place.index == 0) {

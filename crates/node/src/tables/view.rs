@@ -6,7 +6,6 @@ use farsight_protocol::{ServerError, TableId};
 
 use super::{Tables, unknown};
 use crate::table::Table;
-use crate::x_store::Part;
 
 /// The tables at one version of the catalogue.
 #[derive(Default)]
@@ -32,9 +31,9 @@ impl View {
         self.version = version;
     }
 
-    /// The tables whose trees and models this node's processor keeps.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = (&Table, &Part)> {
-        self.all.iter().filter_map(|(_, table)| Some((&**table, table.x_store().ok()?)))
+    /// All tables, in the order of their numbers.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Table> {
+        self.all.iter().map(|(_, table)| &**table)
     }
 
     /// The table with this number.

@@ -1,11 +1,12 @@
 //! A client that speaks the protocol and nothing else: it encodes, calls, decodes.
 
 use farsight_base::LeafNumber;
+use farsight_index::EngineKind;
 use farsight_layout::{FORMAT_VERSION, Geometry, SubModelRecord};
 use farsight_protocol::{
-    ControlRequest, KeyKind, NodeHello, NodeStats, PairsReader, PoolPlace, Reply, Request, ServerError,
-    SubModelsReader, TableDefinition, TableEngine, TableId, TableInfo, TableLayout, WriteEntries, WriteEntry,
-    WriteOperation, WriteOutcome,
+    ControlRequest, KeyKind, ModelReader, NodeHello, NodeStats, PairsReader, PoolPlace, Reply, Request,
+    SentModel, ServerError, SubModelsWanted, TableDefinition, TableId, TableInfo, TableLayout, WriteEntries,
+    WriteEntry, WriteOperation, WriteOutcome,
 };
 use serde::de::DeserializeOwned;
 
@@ -15,13 +16,18 @@ use super::local_host::LocalClient;
 pub type Pair = (u64, u64, Vec<u8>);
 
 /// A sub-model: number, record, entries.
-pub type SentSubModel = (u64, SubModelRecord, Vec<u64>);
+/// A number, and what stands there: a record with its table, or the boundaries and children of a branch.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Sent {
+    SubModel(u32, SubModelRecord, Vec<u64>),
+    Branch(u32, Vec<u64>, Vec<u32>),
+}
 
 /// What a lookup said.
 pub struct Looked {
     pub generation: u64,
     pub value: Option<Vec<u8>>,
-    pub sub_models: Vec<SentSubModel>,
+    pub sub_models: Vec<Sent>,
 }
 
 /// What a piece of a model is: generation, the reply's count, and the piece.
@@ -38,7 +44,7 @@ pub fn definition(name: &str, value_bytes: u16) -> TableDefinition {
 /// The request for an XStore table on a node of this epoch alone.
 pub fn create_at(epoch: u64, definition: TableDefinition) -> ControlRequest {
     let lines = Geometry::new(definition.value_bytes.into()).map_or(0, |geometry| geometry.leaf_lines());
-    let (engine, block_lines) = (TableEngine::x_store(Vec::new(), 1), lines as u16);
+    let (engine, block_lines) = (EngineKind::XSTORE.table(&[], 1), lines as u16);
     let layout = TableLayout { definition, engine, block_lines, format_version: FORMAT_VERSION };
     ControlRequest::CreateTable { layout, place: PoolPlace { epochs: vec![epoch], index: 0 }, id: None }
 }
@@ -86,8 +92,13 @@ impl LocalClient {
         Ok(values)
     }
 
-    /// Pairs, and whether there may be more.
-    pub fn scan(&self, table: &TableInfo, from: u64, limit: u16) -> Result<(Vec<Pair>, bool), ServerError> {
+    /// Pairs, and the key from which to go on.
+    pub fn scan(
+        &self,
+        table: &TableInfo,
+        from: u64,
+        limit: u16,
+    ) -> Result<(Vec<Pair>, Option<u64>), ServerError> {
         let mut frame = Vec::new();
         Request::scan(&mut frame, table.id, from, limit);
         let reply = self.call(&frame);
@@ -98,8 +109,7 @@ impl LocalClient {
             pairs.push((pair.key, pair.version, pair.value.to_vec()));
         }
         assert_eq!(reply.count as usize, pairs.len());
-        assert!(reply.argument <= 1);
-        Ok((pairs, reply.argument == 1))
+        Ok((pairs, Some(reply.argument).filter(|next| *next > 0)))
     }
 
     pub fn write(
@@ -130,14 +140,14 @@ impl LocalClient {
         outcomes.flat_map(Result::unwrap).collect()
     }
 
-    pub fn lookup(&self, table: &TableInfo, key: u64) -> Result<Looked, ServerError> {
+    pub fn lookup(&self, table: &TableInfo, key: u64, known: u32) -> Result<Looked, ServerError> {
         let mut frame = Vec::new();
-        Request::lookup(&mut frame, table.id, key, 0);
+        Request::lookup(&mut frame, table.id, key, 0, known);
         let reply = self.call(&frame);
         let reply = Reply::decode(&reply).expect("a reply")?;
         let mut reader = PairsReader::new(reply.words().unwrap(), usize::from(table.definition.value_bytes));
         let (version, value) = reader.value().unwrap();
-        let sub_models = sub_models(SubModelsReader::new(reader.rest()));
+        let sub_models = sent(ModelReader::new(reader.rest()));
         assert_eq!(reply.count as usize, sub_models.len());
         let value = (version != 0).then(|| value.to_vec());
         Ok(Looked { generation: reply.argument, value, sub_models })
@@ -152,18 +162,21 @@ impl LocalClient {
         Ok(ModelPiece { generation: reply.argument, count: reply.count, body })
     }
 
+    /// Sub-models about a key, and the key behind them.
     pub fn sub_models(
         &self,
         table: TableId,
-        first: u32,
-        limit: u8,
-    ) -> Result<ModelPiece<SentSubModel>, ServerError> {
+        key: u64,
+        wanted: SubModelsWanted,
+    ) -> Result<(ModelPiece<Sent>, u64), ServerError> {
         let mut frame = Vec::new();
-        Request::sub_models(&mut frame, table, first, limit, 0);
+        Request::sub_models(&mut frame, table, key, wanted, 0);
         let reply = self.call(&frame);
         let reply = Reply::decode(&reply).expect("a reply")?;
-        let body = sub_models(SubModelsReader::new(reply.words().unwrap()));
-        Ok(ModelPiece { generation: reply.argument, count: reply.count, body })
+        let mut words = reply.words().unwrap();
+        let next = words.take_last("the key behind").unwrap();
+        let body = sent(ModelReader::new(words));
+        Ok((ModelPiece { generation: reply.argument, count: reply.count, body }, next))
     }
 
     /// Sends one piece of a bulk load; returns the pairs loaded so far.
@@ -196,10 +209,17 @@ impl LocalClient {
     }
 }
 
-fn sub_models(mut reader: SubModelsReader<'_>) -> Vec<SentSubModel> {
-    let mut sent = Vec::new();
-    while let Some(sub_model) = reader.sub_model().unwrap() {
-        sent.push((sub_model.index, sub_model.record, sub_model.entries.iter().collect()));
+fn sent(mut reader: ModelReader<'_>) -> Vec<Sent> {
+    let mut all = Vec::new();
+    while let Some(part) = reader.read().unwrap() {
+        all.push(match part {
+            SentModel::SubModel(sent) => {
+                Sent::SubModel(sent.number, sent.record, sent.entries.iter().collect())
+            }
+            SentModel::Branch(sent) => {
+                Sent::Branch(sent.number, sent.boundaries.iter().collect(), sent.children().collect())
+            }
+        });
     }
-    sent
+    all
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use farsight::Engine;
+use farsight::EngineKind;
 use farsight_bench::dataset::Dataset;
 use farsight_bench::driver::{Cancellation, DriverError};
 use farsight_bench::report::{SimulatedRecord, simulated_table};
@@ -57,7 +57,8 @@ fn clients(text: &str) -> Result<Clients, String> {
 impl Testbed {
     /// Options that belong to another fabric are mistakes.
     pub(super) fn check(&self, ycsb: &Ycsb) -> Result<()> {
-        let of_runs = [("--threads", ycsb.threads.is_some()), ("--runs", ycsb.runs.is_some())];
+        let of_runs =
+            [("--threads", ycsb.threads.is_some()), ("--runs", ycsb.runs.is_some()), ("--aged", ycsb.aged)];
         // An address says itself which fabric it is of.
         let connect = [("--connect", ycsb.running.connect.is_some())];
         let of_testbeds = [
@@ -124,14 +125,14 @@ impl Ycsb {
         &self,
         profile: &Profile,
         Clients { machines, threads }: Clients,
-        engine: Engine,
+        engine: &'static EngineKind,
         dataset: &Dataset,
         workload: Workload,
     ) -> SimulatedPlan {
         SimulatedPlan {
             profile: profile.clone(),
             engine,
-            memory_nodes: if engine == Engine::XStore { 0 } else { self.memory_nodes as usize },
+            memory_nodes: if engine.is_alone() { 0 } else { self.memory_nodes as usize },
             machines,
             threads,
             workload,

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// What a simulation is made of: a commit that changes nothing here leaves all records as they are.
-const CODE: [&str; 2] = [":/crates", ":/sim"];
+const CODE: [&str; 3] = [":/crates", ":/oracles", ":/sim"];
 
 /// The age of a record's commit.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,7 +53,7 @@ fn age(directory: &Path, commit: &str) -> Option<Age> {
     git(directory, &["merge-base", "--is-ancestor", commit, "HEAD"])?;
     let day = git(directory, &["show", "--no-patch", "--format=%cs", commit])?;
     let since = format!("{commit}..HEAD");
-    let changes = git(directory, &["rev-list", "--count", &since, "--", CODE[0], CODE[1]])?;
+    let changes = git(directory, &[&["rev-list", "--count", &since, "--"], &CODE[..]].concat())?;
     Some(Age::Known { day, changes: changes.parse().ok()? })
 }
 

@@ -84,7 +84,7 @@ impl Record {
     }
 }
 
-/// The line that repeats a failure and tells its story: of the key whose answers contradict each other, if it
+/// The line that repeats a failure and tells its trace: of the key whose answers contradict each other, if it
 /// is one.
 fn replay(failure: &Failure) -> String {
     let key = failure.entries.first().map(|entry| format!(" --key {}", entry.key));

@@ -77,7 +77,7 @@ fn met(class: &Class, tally: &Tally) -> String {
 mod tests {
     use std::time::Duration;
 
-    use farsight_sim::{Campaign, Failure, SCENARIOS, Story};
+    use farsight_sim::{Campaign, Failure, SCENARIOS, Trace};
 
     use super::*;
 
@@ -88,7 +88,7 @@ mod tests {
             seed: 17,
             what: "key 4: no order explains these answers".to_owned(),
             entries: Vec::new(),
-            story: Story::default(),
+            trace: Trace::default(),
         };
         let failures = fails.then_some(failure).into_iter().collect();
         let tally = Tally { seeds, failures, ..Tally::default() };

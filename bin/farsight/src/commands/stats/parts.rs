@@ -34,8 +34,8 @@ pub(super) fn listed(urls: &[ServerUrl], nodes: &[NodeStats]) -> comfy_table::Ta
     tables
 }
 
-/// What a ROLEX table's home keeps for compute nodes; what an XStore part's clients cache of it, and how
-/// far its training lags.
+/// What a ROLEX table the coordinator keeps for compute nodes; what an XStore part's clients cache of it,
+/// and how far its training lags.
 fn models_text(table: &TableStats) -> String {
     match &table.part {
         Some(part) => format!(

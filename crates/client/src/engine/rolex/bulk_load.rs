@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use farsight_fabric::{Connection, QueuePair};
 use farsight_index::EngineError;
-use farsight_index_rolex::{BulkLoadError, BulkLoader, HomeLines, RolexError, Trainer};
+use farsight_index_rolex::{BulkLoadError, BulkLoader, CoordinatorLines, RolexError, Trainer};
 use farsight_protocol::{ErrorCode, ServerError, TableInfo};
 
 use super::{meta_lines, session};
@@ -25,7 +25,7 @@ pub(crate) struct RolexBulkLoad<Q> {
     table: Arc<TableInfo>,
     loader: BulkLoader,
     trainer: Trainer,
-    source: HomeLines,
+    source: CoordinatorLines,
     /// The queue pairs end with it.
     _backend: Arc<dyn Backend>,
 }
@@ -42,7 +42,7 @@ impl<Q: QueuePair> RolexBulkLoad<Q> {
             queues,
             loader: BulkLoader::new(loader),
             trainer: Trainer::new(trainer),
-            source: HomeLines::new(known.info.id, meta_lines(&known.infos[0])),
+            source: CoordinatorLines::new(known.info.id, meta_lines(&known.infos[0])),
             table: Arc::clone(&known.info),
             _backend: backend,
         })
@@ -55,11 +55,11 @@ impl<Q: QueuePair + Send> Load for RolexBulkLoad<Q> {
         loader.push(queues, key, value).map_err(|error| failed(table, loader.pairs(), error))
     }
 
-    fn finish(self: Box<Self>) -> Result<u64, LoadError> {
+    fn finish(self: Box<Self>) -> Result<(), LoadError> {
         let Self { mut queues, table, loader, mut trainer, source, _backend } = *self;
         let pairs = loader.pairs();
         let loaded = loader.finish(&mut queues, &mut trainer, &source);
-        loaded.map(|loaded| loaded.pairs).map_err(|error| failed(&table, pairs, error))
+        loaded.map(drop).map_err(|error| failed(&table, pairs, error))
     }
 }
 
@@ -70,10 +70,6 @@ fn failed(table: &TableInfo, pairs: u64, error: BulkLoadError) -> LoadError {
         BulkLoadError::NotEmpty => LoadError::Used { table },
         BulkLoadError::Full { .. } => {
             LoadError::Refused { table, source: ServerError::new(ErrorCode::RegionFull, error.to_string()) }
-        }
-        BulkLoadError::Unsorted { index, key, previous } => LoadError::NotAscending { index, previous, key },
-        BulkLoadError::ValueSize { index, expected, got } => {
-            LoadError::WrongValueSize { table, index, expected_bytes: expected, got_bytes: got }
         }
         BulkLoadError::Session(RolexError::Fabric(source)) => LoadError::Fabric { table, pairs, source },
         BulkLoadError::Session(source) => {

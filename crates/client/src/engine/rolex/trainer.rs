@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use farsight_fabric::lane::PoolLane;
 use farsight_fabric::{Connection, QueuePair};
-use farsight_index_rolex::{GroupSizes, HomeLines, LinesError, Reclaimed, TrainError, Trained, Trainer};
+use farsight_index_rolex::{
+    CoordinatorLines, GroupSizes, LinesError, Reclaimed, TrainError, Trained, Trainer,
+};
 
 use super::{meta_lines, session};
 use crate::CatalogueError;
@@ -23,7 +25,7 @@ const TRAIN_BUDGET: usize = 64;
 pub struct PoolTrainer<Q> {
     queues: Vec<Q>,
     trainer: Trainer,
-    source: HomeLines,
+    source: CoordinatorLines,
     /// Of [`Training`]: steps so far, and whether the last look gave something back.
     steps: u32,
     has_reclaimed: bool,
@@ -39,7 +41,7 @@ impl<Q: QueuePair> PoolTrainer<Q> {
         let session = session(nodes, known, LEAVES_A_CALL)?;
         let queues = nodes.queues(known)?;
         let trainer = Trainer::with_sizes(session, sizes);
-        let source = HomeLines::new(known.info.id, meta_lines(&known.infos[0]));
+        let source = CoordinatorLines::new(known.info.id, meta_lines(&known.infos[0]));
         Ok(Self { queues, trainer, source, steps: 0, has_reclaimed: false })
     }
 

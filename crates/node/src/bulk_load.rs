@@ -1,0 +1,164 @@
+//! Bulk load by pieces: the state between the calls of one load, whatever the table's engine.
+//!
+//! Invariant: a table has at most one load. Its pieces come from one client, in order, and nothing of them is
+//! visible before the last. Whatever ends a load early (a refused piece, another load's piece zero, a write
+//! to the table, which makes it no longer empty, the end of its client) gives back what it holds.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use farsight_base::ClientId;
+use farsight_base::sync::{AtomicBool, Ordering};
+use farsight_protocol::{ErrorCode, ServerError, WriteEntries};
+
+use crate::table_name::TableName;
+
+/// What collects the pairs of a load. Dropped, it gives everything back.
+pub trait Loader: Send {
+    /// Appends a pair.
+    ///
+    /// # Errors
+    /// [`ServerError`] naming the pair: a key that does not ascend, a value of another size, no room.
+    fn push(&mut self, key: u64, value: &[u8]) -> Result<(), ServerError>;
+
+    /// Makes all pairs visible at once; returns their number.
+    ///
+    /// # Errors
+    /// [`ErrorCode::BadLoad`] if the table is not empty any more; otherwise as [`Loader::push`].
+    fn finish(self) -> Result<u64, ServerError>;
+}
+
+/// One piece as it arrived.
+#[derive(Clone, Copy)]
+pub struct Piece<'a> {
+    /// Its number, from zero.
+    pub number: u64,
+    /// True for the last.
+    pub last: bool,
+    /// Its pairs.
+    pub entries: WriteEntries<'a>,
+}
+
+/// A table's load, if one is under way.
+pub struct Loading<L> {
+    load: Mutex<Option<Load<L>>>,
+    /// True while `load` holds one: lets writes pass by the lock.
+    is_under_way: AtomicBool,
+}
+
+struct Load<L> {
+    client: ClientId,
+    next_piece: u64,
+    pairs: u64,
+    loader: L,
+}
+
+impl<L> Default for Loading<L> {
+    fn default() -> Self {
+        Self { load: Mutex::default(), is_under_way: AtomicBool::new(false) }
+    }
+}
+
+impl<L: Loader> Loading<L> {
+    /// Takes one piece of `client` for the table called `table`; with piece zero `begin` makes the loader.
+    /// Returns the pairs of the load so far.
+    ///
+    /// # Errors
+    /// [`ErrorCode::BadLoad`] for a piece that does not follow; what `begin` and the loader refuse.
+    pub fn take(
+        &self,
+        table: &TableName,
+        client: ClientId,
+        piece: Piece<'_>,
+        begin: impl FnOnce() -> Result<L, ServerError>,
+    ) -> Result<u64, ServerError> {
+        let number = piece.number;
+        let refused = |error: ServerError| {
+            let text = format!("bulk load of table {table:?}, piece {number}: {}", error.text);
+            ServerError::new(error.code, text)
+        };
+        let mut slot = self.lock();
+        // Taken out: whatever goes wrong from here on ends the load.
+        let load = slot.take();
+        // Relaxed: a write that misses the change is not ordered with this call.
+        self.is_under_way.store(false, Ordering::Relaxed);
+        let load = match load {
+            former if number == 0 => {
+                // An earlier load gives back what it holds before this one looks whether the table is new.
+                drop(former);
+                Load { client, next_piece: 0, pairs: 0, loader: begin().map_err(refused)? }
+            }
+            Some(load) if load.client == client && load.next_piece == number => load,
+            other => {
+                let error = unexpected(other.as_ref(), client);
+                // Somebody else's load goes on.
+                if let Some(load) = other.filter(|load| load.client != client) {
+                    self.keep(&mut slot, load);
+                }
+                return Err(refused(error));
+            }
+        };
+        let (pairs, unfinished) = load.advance(piece).map_err(refused)?;
+        if let Some(load) = unfinished {
+            self.keep(&mut slot, load);
+        }
+        Ok(pairs)
+    }
+
+    /// Ends the load that a write to the table has made pointless.
+    #[inline]
+    pub fn end_by_write(&self) {
+        // Relaxed: a load that begins at this moment meets the write's pair at its end, and is refused then.
+        if self.is_under_way.load(Ordering::Relaxed) {
+            self.end(&mut self.lock());
+        }
+    }
+
+    /// Ends the load of a client that has ended: none of its pieces is on its way any more.
+    pub fn end_of(&self, client: ClientId) {
+        let mut slot = self.lock();
+        if slot.as_ref().is_some_and(|load| load.client == client) {
+            self.end(&mut slot);
+        }
+    }
+
+    fn keep(&self, slot: &mut Option<Load<L>>, load: Load<L>) {
+        *slot = Some(load);
+        // Relaxed: as in `end_by_write`.
+        self.is_under_way.store(true, Ordering::Relaxed);
+    }
+
+    fn end(&self, slot: &mut Option<Load<L>>) {
+        *slot = None;
+        // Relaxed: as in `end_by_write`.
+        self.is_under_way.store(false, Ordering::Relaxed);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Load<L>>> {
+        // A load is taken out while it is worked on: after a panic there is none, never half of one.
+        self.load.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<L: Loader> Load<L> {
+    /// Takes the piece's pairs. Returns the pairs so far, and the load unless this was the last piece.
+    fn advance(mut self, piece: Piece<'_>) -> Result<(u64, Option<Self>), ServerError> {
+        for entry in piece.entries.iter() {
+            self.loader.push(entry.key, entry.value)?;
+        }
+        self.pairs += piece.entries.len() as u64;
+        self.next_piece += 1;
+        if piece.last { Ok((self.loader.finish()?, None)) } else { Ok((self.pairs, Some(self))) }
+    }
+}
+
+/// The refusal of a piece that does not follow.
+fn unexpected<L>(load: Option<&Load<L>>, client: ClientId) -> ServerError {
+    let text = match load {
+        Some(load) if load.client != client => "another client is loading this table".to_owned(),
+        Some(load) => format!("expected piece {}", load.next_piece),
+        None => "no load is under way, expected piece 0 (a refused piece, a write to the table or another load ends \
+                 one)"
+        .to_owned(),
+    };
+    ServerError::new(ErrorCode::BadLoad, text)
+}

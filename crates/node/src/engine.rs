@@ -1,0 +1,214 @@
+//! The contract between a node and the engines of its tables.
+//!
+//! Invariant: nothing else in this crate asks which engine a table has. The node decodes requests, numbers
+//! and names tables, and bounds replies. What a table is made of, and what a request does with it, is its
+//! engine's ([`HostedTable`]).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use farsight_base::ClientId;
+use farsight_base::clock::MonotonicNs;
+use farsight_index::{Answers, EngineKind, Engines, Pairs, Registered, Registry, UnknownEngine};
+use farsight_protocol::{
+    ErrorCode, PartStats, RegionInfo, ReplyWriter, Request, ServerError, SpaceStats, TableLayout,
+};
+
+use crate::BackgroundState;
+use crate::new_table::NewTable;
+use crate::rolex::PooledTable;
+use crate::x_store::Part;
+
+/// An engine whose tables nodes can have.
+pub trait NodeEngine: Registered {
+    /// An empty table, or a node's part of one.
+    ///
+    /// # Errors
+    /// [`ServerError`] for what this node cannot give it.
+    fn host(new: &NewTable<'_>) -> Result<Arc<dyn HostedTable>, ServerError>;
+}
+
+/// Engines whose tables nodes can have.
+pub trait NodeEngines: Registry {
+    /// How tables of the engine of this name are made.
+    ///
+    /// # Errors
+    /// [`UnknownEngine`].
+    fn hosting(name: &str) -> Result<Hosting, UnknownEngine> {
+        Self::find(name).ok_or_else(|| UnknownEngine { got: name.to_owned(), known: Self::kinds() })
+    }
+
+    /// The same; `None` for a name of none.
+    fn find(name: &str) -> Option<Hosting>;
+}
+
+/// An engine of a list, and how its tables are made.
+#[derive(Clone, Copy)]
+pub struct Hosting {
+    /// The engine.
+    pub(crate) kind: &'static EngineKind,
+    pub(crate) host: fn(&NewTable<'_>) -> Result<Arc<dyn HostedTable>, ServerError>,
+}
+
+/// What a node looks the engines of its tables up by: [`NodeEngines::hosting`] of a list.
+pub type FindHosting = fn(&str) -> Result<Hosting, UnknownEngine>;
+
+/// The engines that there are.
+pub(crate) const REGISTERED: FindHosting = <Engines as NodeEngines>::hosting;
+
+impl NodeEngines for () {
+    fn find(_: &str) -> Option<Hosting> {
+        None
+    }
+}
+
+impl<E: NodeEngine, Rest: NodeEngines> NodeEngines for (E, Rest) {
+    fn find(name: &str) -> Option<Hosting> {
+        if E::KIND.name == name {
+            return Some(Hosting { kind: E::KIND, host: E::host });
+        }
+        Rest::find(name)
+    }
+}
+
+impl NodeEngine for farsight_index::XStore {
+    fn host(new: &NewTable<'_>) -> Result<Arc<dyn HostedTable>, ServerError> {
+        Ok(Arc::new(Part::new(new)?))
+    }
+}
+
+impl NodeEngine for farsight_index::XStoreD {
+    fn host(new: &NewTable<'_>) -> Result<Arc<dyn HostedTable>, ServerError> {
+        farsight_index::XStore::host(new)
+    }
+}
+
+impl NodeEngine for farsight_index::Rolex {
+    fn host(new: &NewTable<'_>) -> Result<Arc<dyn HostedTable>, ServerError> {
+        Ok(Arc::new(PooledTable::new(new)?))
+    }
+}
+
+/// A table on a node, as its engine keeps it.
+pub trait HostedTable: Send + Sync {
+    /// Its regions on this node: one of each space that its [`EngineKind`] names.
+    fn regions(&self) -> Vec<RegionInfo>;
+
+    /// Executes a request for the table: writes the answer that [`Request`] says it has. Values are of the
+    /// table's size, and no more keys are got than an answer carries.
+    ///
+    /// # Errors
+    /// [`ServerError`] for what cannot be done, and for requests that the engine has not; then nothing that
+    /// was written of the answer is sent.
+    fn execute(&self, request: &Request<'_>, call: &mut Call<'_, '_>) -> Result<Executed, ServerError>;
+
+    /// How it uses its memory, and what this node's processor keeps of it, at `now`.
+    fn stats(&self, now: MonotonicNs) -> HostedStats;
+
+    /// Gives back what was kept for a client that has ended: none of its requests executes any more.
+    fn forget(&self, _client: ClientId) {}
+
+    /// Its blocks, if compute nodes are given them.
+    fn blocks(&self) -> Option<&PooledTable> {
+        None
+    }
+
+    /// What the background does for it, if anything. Called once.
+    fn background(self: Arc<Self>) -> Option<Box<dyn BackgroundWork>> {
+        None
+    }
+
+    /// How much training waits; zero: none.
+    fn pending_training(&self) -> u64 {
+        0
+    }
+
+    /// Gives no version up to `last` from now on. False if its clients give versions.
+    fn leave_out_versions(&self, _last: u64) -> bool {
+        false
+    }
+}
+
+/// What the background does for one table.
+pub trait BackgroundWork: Send {
+    /// Does a bounded piece of it: about as much as training `budget` sub-models. `processor_time` is what
+    /// the thread has used so far.
+    fn step(&mut self, now: MonotonicNs, budget: usize, processor_time: fn() -> Duration) -> BackgroundState;
+}
+
+/// What a call is executed with.
+pub struct Call<'c, 'a> {
+    /// Whose it is.
+    pub client: ClientId,
+    /// The worker's buffers.
+    pub scratch: &'c mut Scratch,
+    /// What it is answered.
+    pub answer: &'c mut ReplyWriter<'a>,
+    /// Bytes of an answer at most.
+    pub(crate) message_bytes_max: usize,
+}
+
+/// Buffers that a worker's calls reuse.
+#[derive(Default)]
+pub struct Scratch {
+    /// The keys of a request.
+    pub keys: Vec<u64>,
+    /// A value.
+    pub value: Vec<u8>,
+    /// What was found of keys.
+    pub answers: Answers,
+    /// What a scan found.
+    pub pairs: Pairs,
+}
+
+/// What a call did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Executed {
+    /// Operations that it held, for the statistics.
+    pub operations: u64,
+    /// Something is left for the background.
+    pub wakes_background: bool,
+}
+
+impl Executed {
+    /// So many operations, and nothing for the background.
+    #[must_use]
+    pub const fn operations(operations: u64) -> Self {
+        Self { operations, wakes_background: false }
+    }
+}
+
+impl Call<'_, '_> {
+    /// Bytes that the answer may still grow by.
+    #[must_use]
+    pub fn room_bytes(&self) -> usize {
+        self.message_bytes_max - self.answer.len()
+    }
+}
+
+/// A table's statistics but for what its node knows of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HostedStats {
+    /// How its leaves are used.
+    pub leaves: SpaceStats,
+    /// How directory and models are, where a region holds them.
+    pub meta: SpaceStats,
+    /// Bytes of its regions on huge pages.
+    pub huge_page_bytes: u64,
+    /// Tree and model, if this node's processor keeps them.
+    pub part: Option<PartStats>,
+}
+
+/// Refuses a table that its engine does not make so.
+pub(crate) fn check(hosting: &Hosting, layout: &TableLayout, nodes: usize) -> Result<(), ServerError> {
+    use farsight_index::UnfitTable;
+    hosting.kind.check(layout, nodes).map_err(|error| {
+        let code = match error {
+            UnfitTable::Value(_) => ErrorCode::WrongValueSize,
+            UnfitTable::Nodes { .. } | UnfitTable::Ranges { .. } | UnfitTable::Leaves { .. } => {
+                ErrorCode::BadRequest
+            }
+        };
+        ServerError::new(code, format!("table {:?}: {error}", layout.definition.name))
+    })
+}

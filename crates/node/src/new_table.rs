@@ -1,0 +1,120 @@
+//! What an engine is told of a table to be made, and the regions that it makes it of.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use farsight_base::RegionId;
+use farsight_fabric::{FabricError, Region, RegionRights};
+use farsight_model::TrainOptions;
+use farsight_protocol::{ErrorCode, ServerError, TableLayout};
+
+use crate::table_name::TableName;
+use crate::{Listeners, NodeOptions};
+
+/// A table to be made on this node.
+pub struct NewTable<'a> {
+    layout: &'a TableLayout,
+    name: Arc<TableName>,
+    is_first: bool,
+    listeners: &'a Listeners,
+    options: &'a NodeOptions,
+    /// Regions that were made before their tables.
+    prepared: &'a Mutex<VecDeque<Arc<dyn Region>>>,
+    /// Regions that were given to the table.
+    given: RefCell<Vec<RegionId>>,
+}
+
+impl<'a> NewTable<'a> {
+    /// A table of this layout, on the first of its nodes or another, by what `options` say.
+    pub(crate) fn new(
+        layout: &'a TableLayout,
+        is_first: bool,
+        listeners: &'a Listeners,
+        options: &'a NodeOptions,
+        prepared: &'a Mutex<VecDeque<Arc<dyn Region>>>,
+    ) -> Self {
+        let name = Arc::new(TableName::new(&layout.definition.name));
+        Self { layout, name, is_first, listeners, options, prepared, given: RefCell::default() }
+    }
+
+    /// Its name, which may change.
+    #[must_use]
+    pub fn name(&self) -> &Arc<TableName> {
+        &self.name
+    }
+
+    /// Bytes of each value.
+    #[must_use]
+    pub fn value_bytes(&self) -> usize {
+        self.layout.definition.value_bytes.into()
+    }
+
+    /// True on the first of its nodes.
+    #[must_use]
+    pub fn is_first(&self) -> bool {
+        self.is_first
+    }
+
+    /// Bytes of a table's leaves on this node.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.options.table_memory_bytes
+    }
+
+    /// How models are trained.
+    pub(crate) fn train_options(&self) -> TrainOptions {
+        self.options.training
+    }
+
+    /// A region for leaves that clients read and this node's processor writes: one that was prepared, if
+    /// there is one.
+    ///
+    /// # Errors
+    /// [`ErrorCode::OutOfResources`].
+    pub fn read_only_region(&self) -> Result<Arc<dyn Region>, ServerError> {
+        // Nothing is ever half done under it.
+        let prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        if let Some(region) = prepared {
+            self.given.borrow_mut().push(region.id());
+            return Ok(region);
+        }
+        self.region(self.memory_bytes(), |bytes| self.listeners.create_growing_region(bytes))
+    }
+
+    /// A region that clients read and write.
+    ///
+    /// # Errors
+    /// [`ErrorCode::OutOfResources`]; [`ErrorCode::BadRequest`] where no client can write.
+    pub fn writable_region(&self, length_bytes: u64) -> Result<Arc<dyn Region>, ServerError> {
+        if let Some(why) = &self.options.read_only {
+            let text = format!("table {:?} cannot be of {} here: {why}", self.name, self.layout.engine);
+            return Err(ServerError::new(ErrorCode::BadRequest, text));
+        }
+        self.region(length_bytes, |bytes| self.listeners.create_region(bytes, RegionRights::ReadWrite))
+    }
+
+    fn region(
+        &self,
+        length_bytes: u64,
+        create: impl FnOnce(u64) -> Result<Arc<dyn Region>, FabricError>,
+    ) -> Result<Arc<dyn Region>, ServerError> {
+        let region = create(length_bytes).map_err(|error| {
+            let text = format!(
+                "table {:?} needs a region of {length_bytes} B: {error}. Give tables less memory, or the node more",
+                self.name
+            );
+            ServerError::new(ErrorCode::OutOfResources, text)
+        })?;
+        self.given.borrow_mut().push(region.id());
+        Ok(region)
+    }
+
+    /// Withdraws the regions that were given to a table of which nothing came.
+    pub(crate) fn withdraw_regions(&self) {
+        for region in self.given.take() {
+            // A listener that does not serve it any more has nothing to withdraw.
+            let _ = self.listeners.withdraw_region(region);
+        }
+    }
+}

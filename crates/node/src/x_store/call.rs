@@ -1,0 +1,37 @@
+//! Requests of an XStore table, one a file.
+
+mod bulk_load;
+mod get;
+mod lookup;
+mod scan;
+mod sub_models;
+mod top_model;
+mod write;
+
+use farsight_protocol::{Request, ServerError};
+
+use super::Part;
+use crate::bulk_load::Piece;
+use crate::engine::{Call, Executed};
+
+impl Part {
+    /// Executes one request.
+    pub(super) fn execute_request(
+        &self,
+        request: &Request<'_>,
+        call: &mut Call<'_, '_>,
+    ) -> Result<Executed, ServerError> {
+        match *request {
+            Request::Get { keys, .. } => self.get(keys, call),
+            Request::Scan { from, limit, .. } => self.scan(from, limit, call),
+            Request::Write { operation, entries, .. } => Ok(self.write(operation, entries, call)),
+            Request::Lookup { key, known, .. } => self.lookup(key, known, call),
+            Request::TopModel { first_word, .. } => Ok(self.top_model(first_word, call)),
+            Request::SubModels { key, wanted, .. } => Ok(self.sub_models(key, wanted, call)),
+            Request::BulkLoad { last, piece, entries, .. } => {
+                self.bulk_load(Piece { number: piece, last, entries }, call)
+            }
+            Request::Control(_) => unreachable!("the node executes control requests"),
+        }
+    }
+}
