@@ -20,7 +20,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use farsight_base::prng::SplitMix64;
 use farsight_bench::dataset::{Dataset, FileOptions};
-use farsight_bench::driver::{Cancellation, Load, Placement, ServerCommand, ServerSource};
+use farsight_bench::driver::{
+    Age, Cancellation, Load, Loading, Placement, ServerCommand, ServerSource, identities,
+};
 use farsight_bench::machine::{Machine, process_cpu_time};
 use farsight_bench::report::write_json;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -82,7 +84,7 @@ pub(crate) fn run(asked: &Network) -> Result<ExitCode> {
     let style = ProgressStyle::with_template("{spinner} {msg}, {elapsed}")?;
     let bar = ProgressBar::new_spinner().with_style(style);
     bar.enable_steady_tick(Duration::from_millis(200));
-    let comparison = Bench { asked, keys: keys.keys.into(), bar: &bar }.run()?;
+    let comparison = NetworkBench { asked, keys: keys.keys.into(), bar: &bar }.run()?;
     bar.finish_and_clear();
     let text = report::markdown(&comparison);
     print!("{text}");
@@ -95,13 +97,13 @@ pub(crate) fn run(asked: &Network) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-struct Bench<'a> {
+struct NetworkBench<'a> {
     asked: &'a Network,
     keys: Arc<[u64]>,
     bar: &'a ProgressBar,
 }
 
-impl Bench<'_> {
+impl NetworkBench<'_> {
     fn run(&self) -> Result<NetworkComparison> {
         let (placement, machine) = (Placement::new(1, false)?, Machine::detect());
         self.bar.set_message("loading Farsight");
@@ -138,8 +140,9 @@ impl Bench<'_> {
         }
         let network = Some("tcp://127.0.0.1:0".parse()?);
         let source = ServerSource::Start(ServerCommand { program, arguments, network });
-        let table = (size_of::<u64>(), ::farsight::Access::OneSided);
-        Ok(Load::new(&source, table, &self.keys, 1, &Cancellation::default())?)
+        let access = ::farsight::Access::OneSided;
+        let loading = Loading { value_bytes: size_of::<u64>(), access, age: Age::Fresh };
+        Ok(Load::new(&source, loading, &identities(self.keys.to_vec()), 1, &Cancellation::default())?)
     }
 
     fn questions(&self, work: Work) -> Vec<Question> {

@@ -9,13 +9,17 @@ use anyhow::{Context, Result, ensure};
 use farsight::Access;
 use farsight_base::prng::mix;
 use farsight_bench::dataset::{Dataset, FileOptions, default_cache_directory};
-use farsight_bench::driver::{Cancellation, LimitRegion, Load, Placement, ServerCommand, ServerSource};
+use farsight_bench::driver::{
+    Age, Cancellation, LimitRegion, Load, Loading, Placement, ServerCommand, ServerSource, identities,
+    table_keys,
+};
 use farsight_bench::limits::{LimitArrays, Limits};
 use farsight_bench::machine::{Machine, thread_cpu_time};
 use farsight_bench::report::{ComparedStore, Comparison, Rate, Work, write_json};
 use farsight_bench::workload::{
     Distribution, KeySpace, Operation, OperationStream, SCAN_LENGTH_MAX, Workload, ZIPFIAN_THETA_DEFAULT,
 };
+use farsight_oracles::Identity;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::arguments;
@@ -49,6 +53,8 @@ struct Opened {
 struct Bench<'a> {
     asked: &'a arguments::Comparison,
     space: Arc<KeySpace>,
+    /// The keys of the space that are loaded.
+    keys: Vec<u64>,
     bar: ProgressBar,
 }
 
@@ -56,9 +62,10 @@ pub(crate) fn run(asked: &arguments::Comparison) -> Result<ExitCode> {
     let dataset = Dataset::parse(&asked.dataset)?;
     let keys = keys(&dataset, asked.keys)?;
     let turns_s = asked.seconds * (asked.rounds as f64 + WARM_UP_PART) * INSERTING_WORKS as f64;
-    let space = Arc::new(KeySpace::with_inserts(keys, (turns_s * INSERTS_PER_S) as usize, SEED)?);
+    let space = Arc::new(KeySpace::with_inserts(identities(keys), (turns_s * INSERTS_PER_S) as usize, SEED)?);
+    let keys = table_keys(space.loaded());
     let style = ProgressStyle::with_template("{spinner} {msg}, {elapsed}")?;
-    let bench = Bench { asked, space, bar: ProgressBar::new_spinner().with_style(style) };
+    let bench = Bench { asked, space, keys, bar: ProgressBar::new_spinner().with_style(style) };
     bench.bar.enable_steady_tick(Duration::from_millis(200));
     let comparison = bench.run(&dataset)?;
     bench.bar.finish_and_clear();
@@ -93,7 +100,7 @@ impl Bench<'_> {
             .tempdir_in(&self.asked.directory)
             .with_context(|| format!("making a directory in {}", self.asked.directory.display()))?;
         let placement = Placement::new(1, false)?;
-        let keys = self.space.loaded();
+        let keys = &self.keys;
         self.bar.set_message("loading Farsight");
         let load = self.load(&placement)?;
         let mut stores = self.open(&names, &load, files.path())?;
@@ -135,12 +142,12 @@ impl Bench<'_> {
             arguments.extend(["--core".to_owned(), core.to_string()]);
         }
         let source = ServerSource::Start(ServerCommand { program, arguments, network: None });
-        let table = (VALUE_BYTES, Access::OneSided);
-        Ok(Load::new(&source, table, self.space.loaded(), 1, &Cancellation::default())?)
+        let loading = Loading { value_bytes: VALUE_BYTES, access: Access::OneSided, age: Age::Fresh };
+        Ok(Load::new(&source, loading, self.space.loaded(), 1, &Cancellation::default())?)
     }
 
     fn open(&self, names: &[StoreName], load: &Load, directory: &Path) -> Result<Vec<Opened>> {
-        let source = Source { keys: self.space.loaded(), directory, farsight: load };
+        let source = Source { keys: &self.keys, directory, farsight: load };
         let open = |name: &StoreName| {
             self.bar.set_message(format!("loading {}", name.title()));
             Ok(Opened { name: *name, store: name.open(&source)? })
@@ -153,7 +160,7 @@ impl Bench<'_> {
         let stream = self.stream(work)?;
         let takes_part: Vec<bool> = stores.iter().map(|opened| opened.name.does(work)).collect();
         let mut turns: Vec<Turns<'_>> =
-            stores.iter().map(|_| Turns::new(work, &stream, &self.space)).collect();
+            stores.iter().map(|_| Turns::new(work, &stream, &self.keys)).collect();
         for (index, opened) in stores.iter_mut().enumerate().filter(|(index, _)| takes_part[*index]) {
             self.bar.set_message(format!("{}, warming up: {}", work.title(), opened.name.title()));
             turns[index].take(opened, self.asked, WARM_UP_PART)?;
@@ -229,11 +236,11 @@ struct Turns<'a> {
 }
 
 impl<'a> Turns<'a> {
-    fn new(work: Work, stream: &OperationStream, space: &'a KeySpace) -> Self {
+    fn new(work: Work, stream: &OperationStream, keys: &'a [u64]) -> Self {
         Self {
             work,
             stream: stream.clone(),
-            tally: Tally::new(space.loaded()),
+            tally: Tally::new(keys),
             batch: Vec::new(),
             reads: Vec::new(),
             scans: Vec::new(),
@@ -280,14 +287,14 @@ impl<'a> Turns<'a> {
         self.updates.clear();
         for operation in &self.batch {
             match *operation {
-                Operation::Read { key } if self.work == Work::Scan => {
+                Operation::Read { key: Identity(key) } if self.work == Work::Scan => {
                     self.scans.push((key, 1 + (mix(key) % u64::from(SCAN_LENGTH_MAX)) as usize));
                 }
-                Operation::Read { key } => self.reads.push(key),
-                Operation::Scan { key, length } => self.scans.push((key, usize::from(length))),
-                Operation::ReadModifyWrite { key } => self.modifies.push(key),
-                Operation::Insert { key } => self.inserts.push((key, value_of(key, 0))),
-                Operation::Update { key } => {
+                Operation::Read { key: Identity(key) } => self.reads.push(key),
+                Operation::Scan { key: Identity(key), length } => self.scans.push((key, usize::from(length))),
+                Operation::ReadModifyWrite { key: Identity(key) } => self.modifies.push(key),
+                Operation::Insert { key: Identity(key) } => self.inserts.push((key, value_of(key, 0))),
+                Operation::Update { key: Identity(key) } => {
                     self.counter = self.counter.wrapping_add(1);
                     self.updates.push((key, value_of(key, self.counter)));
                 }

@@ -1,12 +1,14 @@
-//! What stores answer goes here and is checked.
+//! What stores answer goes here and is checked. All stores here have keys of eight bytes, each the number of
+//! its identity.
 
 use farsight_bench::driver::checked_value;
+use farsight_oracles::Identity;
 
 /// The value of `key` after `counter` writes.
 #[inline]
 pub(crate) fn value_of(key: u64, counter: u32) -> u64 {
     let mut value = [0; 8];
-    checked_value::write(key, counter, &mut value);
+    checked_value::write(Identity(key), counter, &mut value);
     u64::from_le_bytes(value)
 }
 
@@ -86,7 +88,7 @@ impl<'a> Tally<'a> {
 
 #[inline(always)]
 fn belongs(key: u64, value: u64) -> bool {
-    checked_value::counter(key, &value.to_le_bytes()).is_some()
+    checked_value::counter(Identity(key), &value.to_le_bytes()).is_some()
 }
 
 #[cfg(test)]

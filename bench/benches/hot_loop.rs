@@ -17,13 +17,12 @@ use farsight_fabric::{
     Answer, CallHandler, Connection, Host, QueuePair, Region, RegionRights, ServerPort, Ticket,
 };
 use farsight_fabric_shm::{ConnectOptions, ListenOptions, ShmConnection, ShmHost};
-use farsight_index::{Access, Answers, Pairs, ScanRequest, record_of};
+use farsight_index::{Access, Answers, EngineKind, Pairs, ScanRequest, record_of};
 use farsight_index_xstore::client::{XCache, XClient};
 use farsight_layout::{FORMAT_VERSION, Geometry, SubModelRecord, TableEntry};
 use farsight_model::{TrainOptions, TrainedModel, train};
 use farsight_protocol::{
-    KeyKind, PoolPlace, RegionInfo, ReplyWriter, Request, Space, TableDefinition, TableEngine, TableId,
-    TableInfo,
+    KeyKind, PoolPlace, RegionInfo, ReplyWriter, Request, Space, TableDefinition, TableId, TableInfo,
 };
 
 /// A published model over leaves in address order, served by the protocol's own frames.
@@ -41,16 +40,19 @@ impl CallHandler for Published {
                 writer.set(words.len() as u32, 1);
                 writer.push_words(words.into_iter().skip(first_word as usize).take(4_000));
             }
-            Request::SubModels { first, .. } => {
-                let trained = self.model.sub_models[first as usize..].iter().enumerate();
-                writer.set(0, 1);
-                for (index, sub_model) in trained {
-                    let (record, entries) = self.sub_model(first as usize + index);
+            Request::SubModels { key, .. } => {
+                let first = self.model.top.dispatch(key) as usize;
+                let mut next = 0;
+                for (number, sub_model) in self.model.sub_models.iter().enumerate().skip(first) {
+                    let (record, entries) = self.sub_model(number);
                     if writer.len() + 64 + 8 * sub_model.model.leaf_count as usize > 60_000 {
+                        next = sub_model.interval.map_or(0, |(low, _)| low);
                         break;
                     }
-                    writer.push_sub_model(first + index as u32, &record, &entries);
+                    writer.push_sub_model(number as u32, &record, &entries);
                 }
+                writer.push_words([next]);
+                writer.set(0, 1);
             }
             other => panic!("the hot loop sends no {other:?}"),
         }
@@ -105,7 +107,7 @@ fn main() {
     let table = TableInfo {
         id: TableId(0),
         definition: TableDefinition::new("hot", KeyKind::U64, 8),
-        engine: TableEngine::XStore { boundaries: Vec::new() },
+        engine: EngineKind::XSTORE.table(&[], 1),
         block_lines: geometry.leaf_lines() as u16,
         format_version: FORMAT_VERSION,
         place: PoolPlace { epochs: vec![1], index: 0 },

@@ -261,7 +261,7 @@ impl Own {
                 }
             }
             for slot in 0..depth {
-                queue.settle_slot(slot).expect("a READ");
+                queue.drain_slot(slot).expect("a READ");
                 if is_filtered {
                     let filtered = queue.view_filtered(slot, &mut lines).expect("a READ");
                     assert!(matches!(filtered, Filtered::Picked { word: WANTED_WORD, .. }), "{filtered:?}");

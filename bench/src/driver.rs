@@ -8,11 +8,14 @@
 //! - Whatever ends the driver, its server ends with it.
 //!
 //! Protocol of one run:
-//! 1. Load, unless the table is still as it was loaded.
+//! 1. Load, unless the table is still as it was loaded ([`Age`] says how).
 //! 2. Wait until the server has trained and is idle.
 //! 3. Fill the client's cache.
 //! 4. Measure the limits.
 //! 5. Warm up, and measure.
+//!
+//! Operations are drawn before the clock starts, and their keys with them ([`crate::workload`]). The time of
+//! a run has the copy of a batch out of the thread's ring, its split by kind, and the checks of its answers.
 //!
 //! A batch is split by kind and executed kind after kind: inserts, reads, scans, read-modify-writes, updates.
 //! Read-modify-writes are one multi-GET, then updates with what follows from the values read. So an
@@ -24,6 +27,8 @@
 //! [`crate::report::Measured::client_cpu_fraction`] tells how far the client threads had theirs to
 //! themselves.
 
+mod age;
+mod change;
 pub mod checked_value;
 mod error;
 pub(crate) mod executor;
@@ -38,8 +43,9 @@ mod worker;
 
 use std::sync::Arc;
 
-use farsight::{Access, Addresses, ConnectOptions, Engine, ServerUrl};
+use farsight::{Access, Addresses, ConnectOptions, EngineKind, ServerUrl};
 use farsight_base::sync::{AtomicBool, Ordering};
+use farsight_oracles::Identity;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::limits::LimitArrays;
@@ -47,12 +53,15 @@ use crate::machine::Machine;
 use crate::report::{Record, Setting, thousands};
 use crate::workload::{Distribution, InsertSupply, KeySpace, Workload, WorkloadError};
 
+pub use age::Age;
+pub use change::{CacheFiller, ChangePlan, filled_cache_bytes};
 pub use error::DriverError;
 pub use inserts::{InsertOrder, InsertOutcome, InsertPlan};
 pub use limit_region::LimitRegion;
-pub use load::{Load, LoadReport, table_names};
+pub use load::{Load, LoadReport, Loading, table_names};
 pub use placement::Placement;
 pub use server_process::{ServerCommand, remove_directory_of};
+pub use store::{identities, table_keys};
 
 use run::{Run, RunEnd};
 
@@ -83,8 +92,12 @@ pub struct Plan {
     pub access: Access,
     /// Measured time of a run.
     pub seconds: f64,
-    /// Runs of each workload.
+    /// Runs of each workload, on a table of each age in turns.
     pub runs: usize,
+    /// How the tables came to hold their keys.
+    pub ages: Vec<Age>,
+    /// What the client's cache may take of memory, if not as much as it needs.
+    pub cache_bytes: Option<u64>,
 }
 
 /// Where the server is.
@@ -93,7 +106,7 @@ pub enum ServerSource {
     /// Started here, and ended with the driver.
     Start(ServerCommand),
     /// The memory nodes of a pool, so many, each started by this command; for tables of this engine.
-    StartPool(Engine, ServerCommand, usize),
+    StartPool(&'static EngineKind, ServerCommand, usize),
     /// Already running, on this host or another, or a pool's memory nodes. Tables made there, named by
     /// [`table_names`], stay until it ends.
     Connect(Addresses, ConnectOptions),
@@ -120,8 +133,8 @@ impl ServerSource {
 pub struct Outcome {
     /// One record a workload.
     pub records: Vec<Record>,
-    /// The first load.
-    pub load: LoadReport,
+    /// The first load of each age.
+    pub loads: Vec<LoadReport>,
     /// Operations whose answers were checked, all of them right.
     pub operations_checked: u64,
     /// What a reader of the figures should know of single workloads.
@@ -165,12 +178,12 @@ impl Plan {
         cancellation: &Cancellation,
     ) -> Result<Outcome, DriverError> {
         let key_count = keys.len() as u64;
-        let space = Arc::new(self.key_space(keys)?);
+        let space = Arc::new(self.key_space(identities(keys))?);
         // What the processor does with memory of its own says nothing of what comes over a network.
         let is_local = source.fabric() == "shm";
         let limit_region = is_local.then(|| LimitRegion::new(key_count)).transpose()?;
         let limits = limit_region.as_ref().map(|limit_region| {
-            let limits = LimitArrays::new(limit_region.region().words(), space.loaded());
+            let limits = LimitArrays::new(limit_region.region().words(), &table_keys(space.loaded()));
             limit_region.region().collapse_to_huge_pages(limit_region.bytes());
             limits
         });
@@ -179,7 +192,7 @@ impl Plan {
     }
 
     /// The keys to load, and enough others for the workloads that insert.
-    fn key_space(&self, keys: Vec<u64>) -> Result<KeySpace, WorkloadError> {
+    fn key_space(&self, keys: Vec<Identity>) -> Result<KeySpace, WorkloadError> {
         if !self.workloads.iter().any(|workload| workload.mix().insert > 0) {
             return KeySpace::split(keys, InsertSupply::default(), SEED);
         }
@@ -208,6 +221,7 @@ impl Plan {
             fabric: source.fabric().to_owned(),
             engine: load.engine.to_string(),
             memory_nodes: load.memory_nodes,
+            table: load.age.name().to_owned(),
             seconds: self.seconds,
         }
     }
@@ -224,44 +238,82 @@ struct Driver<'a> {
     cancellation: &'a Cancellation,
 }
 
+/// A table, or the next one of its age.
+struct Subject {
+    /// None once a run has inserted into the table.
+    load: Option<Load>,
+    /// The first load's.
+    report: LoadReport,
+}
+
 impl Driver<'_> {
     fn run_all(&self) -> Result<Outcome, DriverError> {
-        let mut loads = 1;
-        let mut load = self.load(loads)?;
-        let report = load.report();
-        let mut machine = Machine { huge_page_bytes_mapped: report.huge_page_bytes, ..Machine::detect() };
-        let (mut results, mut notes, mut operations_checked) = (Vec::new(), Vec::new(), 0);
-        let mut is_fresh = true;
-        for &workload in &self.plan.workloads {
-            let mut ends: Vec<RunEnd> = Vec::new();
-            for number in 0..self.plan.runs {
-                if !is_fresh {
-                    drop(load);
-                    loads += 1;
-                    load = self.load(loads)?;
-                }
-                self.cancellation.check()?;
-                let bar = spinner(format!("workload {workload}, run {} of {}", number + 1, self.plan.runs));
-                let end = self.run_of(workload, &load, number).execute()?;
-                bar.finish_and_clear();
-                operations_checked += end.operations;
-                is_fresh = end.inserted == 0;
-                ends.push(end);
-            }
-            notes.extend(self.note(workload, &ends));
-            results.push((self.plan.setting(workload, self.source, &report), ends));
+        let mut loads = 0;
+        let mut subjects = Vec::new();
+        for &age in &self.plan.ages {
+            loads += 1;
+            let load = self.load(age, loads)?;
+            subjects.push(Subject { report: load.report(), load: Some(load) });
         }
-        machine.huge_page_bytes_mapped = machine.huge_page_bytes_mapped.max(load.report().huge_page_bytes);
+        let (mut results, mut notes, mut operations_checked) = (Vec::new(), Vec::new(), 0);
+        for &workload in &self.plan.workloads {
+            let mut ends: Vec<Vec<RunEnd>> = subjects.iter().map(|_| Vec::new()).collect();
+            for number in 0..self.plan.runs {
+                for (subject, ends) in subjects.iter_mut().zip(&mut ends) {
+                    let end = self.run_on(subject, workload, number, &mut loads)?;
+                    operations_checked += end.operations;
+                    ends.push(end);
+                }
+            }
+            for (subject, ends) in subjects.iter().zip(ends) {
+                notes.extend(self.note(workload, subject.report.age, &ends));
+                results.push((self.plan.setting(workload, self.source, &subject.report), ends));
+            }
+        }
+        let loads = subjects
+            .iter()
+            .flat_map(|subject| subject.load.as_ref().map(Load::report).into_iter().chain([subject.report]));
+        let of_pages = loads.map(|report| report.huge_page_bytes);
+        let machine = Machine { huge_page_bytes_mapped: of_pages.max().unwrap_or(0), ..Machine::detect() };
         let records = results.into_iter().map(|(setting, ends)| {
             let runs: Vec<_> = ends.iter().map(|end| end.measured).collect();
             Record::of_runs(setting, &runs, machine.clone())
         });
-        Ok(Outcome { records: records.collect(), load: report, operations_checked, notes })
+        let loads = subjects.iter().map(|subject| subject.report).collect();
+        Ok(Outcome { records: records.collect(), loads, operations_checked, notes })
     }
 
-    fn load(&self, number: usize) -> Result<Load, DriverError> {
-        let table = (self.plan.value_bytes, self.plan.access);
-        Load::new(self.source, table, self.space.loaded(), number, self.cancellation)
+    /// One run, on a new table if the subject's has been inserted into.
+    fn run_on(
+        &self,
+        subject: &mut Subject,
+        workload: Workload,
+        number: usize,
+        loads: &mut usize,
+    ) -> Result<RunEnd, DriverError> {
+        let age = subject.report.age;
+        let load = match &mut subject.load {
+            Some(load) => load,
+            gone => {
+                *loads += 1;
+                gone.insert(self.load(age, *loads)?)
+            }
+        };
+        self.cancellation.check()?;
+        let (name, runs) = (age.name(), self.plan.runs);
+        let bar = spinner(format!("workload {workload}, {name} table, run {} of {runs}", number + 1));
+        let end = self.run_of(workload, load, number).execute()?;
+        bar.finish_and_clear();
+        if end.inserted > 0 {
+            subject.load = None;
+        }
+        Ok(end)
+    }
+
+    fn load(&self, age: Age, number: usize) -> Result<Load, DriverError> {
+        let Plan { value_bytes, access, cache_bytes, .. } = *self.plan;
+        let loading = Loading { value_bytes, access, age, cache_bytes };
+        Load::new(self.source, loading, self.space.loaded(), number, self.cancellation)
     }
 
     fn run_of<'a>(&'a self, workload: Workload, load: &'a Load, number: usize) -> Run<'a> {
@@ -279,11 +331,12 @@ impl Driver<'_> {
     }
 
     /// How far the table grew during the runs, which is not what it was loaded with.
-    fn note(&self, workload: Workload, ends: &[RunEnd]) -> Option<String> {
+    fn note(&self, workload: Workload, age: Age, ends: &[RunEnd]) -> Option<String> {
         let inserted = ends.iter().map(|end| end.inserted).max().filter(|inserted| *inserted > 0)?;
         let loaded = self.space.loaded().len() as u64;
         let mut note = format!(
-            "{workload}: each run began with {} pairs and ended with up to {}",
+            "{workload}{}: each run began with {} pairs and ended with up to {}",
+            if age == Age::Aged { " aged" } else { "" },
             thousands(loaded),
             thousands(loaded + inserted)
         );

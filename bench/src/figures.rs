@@ -4,6 +4,7 @@
 //! stays text, colours follow the reader's colour scheme, nothing is fetched. Blue is Farsight, or ROLEX
 //! among its engines, orange what stands beside it; no meaning hangs on colour alone.
 
+mod change;
 mod engines;
 mod inserts;
 mod memory;
@@ -15,14 +16,14 @@ mod throughput;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::report::{Comparison, InsertRecord, ModelRecord, Record, SimulatedRecord};
+use crate::report::{ChangeRecord, Comparison, InsertRecord, ModelRecord, Record, SimulatedRecord};
 use engines::distinct;
 
 /// Why results could not be drawn.
 #[derive(Debug, thiserror::Error)]
 pub enum FigureError {
     /// The file holds something else than one result, or results that are drawn together.
-    #[error("expected an array of one result, or of several of `farsight bench ycsb`, got {got}")]
+    #[error("expected an array of one result, or of several of `farsight bench ycsb` or `change`, got {got}")]
     NotOneResult {
         /// What it holds.
         got: String,
@@ -70,7 +71,7 @@ pub fn draw(json: &str) -> Result<String, FigureError> {
 }
 
 /// The picture of results of `farsight bench ycsb`: engines by workload, memory where datasets differ, and of
-/// simulated ones how they scale where compute nodes do.
+/// simulated ones how they scale where compute nodes do. That of `farsight bench change`, a panel a change.
 fn of_several(results: &Value) -> Option<Result<String, FigureError>> {
     let all_have = |field: &str| {
         let results = results.as_array().filter(|results| !results.is_empty());
@@ -83,6 +84,10 @@ fn of_several(results: &Value) -> Option<Result<String, FigureError>> {
                 _ => scaling::draw(&records),
             },
         ));
+    }
+    if all_have("change") && all_have("samples") {
+        let records = Vec::<ChangeRecord>::deserialize(results).map_err(FigureError::from);
+        return Some(records.and_then(|records| change::draw(&records)));
     }
     if all_have("cache_bytes_per_key") && all_have("runs") {
         return Some(Vec::<Record>::deserialize(results).map_err(FigureError::from).and_then(|records| {
@@ -102,7 +107,8 @@ mod tests {
     use crate::machine::Machine;
     use crate::model_survey::survey;
     use crate::report::{
-        ComparedStore, InsertPhase, InsertSample, InsertSetting, Measured, Rate, Setting, Work,
+        ChangeMemory, ChangePhase, ChangeSample, ComparedStore, InsertPhase, InsertSample, InsertSetting,
+        Measured, Rate, Setting, Work,
     };
 
     fn comparison() -> Comparison {
@@ -171,6 +177,39 @@ mod tests {
         }
     }
 
+    fn change(name: &str) -> ChangeRecord {
+        let sample = |(phase, at_s): (&str, f64)| ChangeSample {
+            phase: phase.into(),
+            at_s,
+            interval_s: 0.1,
+            writes_per_s: if phase == "during" { 2e6 } else { 0.0 },
+            gets_per_s: 8e6,
+            get_p99_ns: 12_345,
+            reads_per_get: 2.5,
+            fallbacks_per_get: 0.0,
+            memory: ChangeMemory::default(),
+        };
+        let course = [("before", 0.1), ("during", 0.2), ("during", 0.3), ("settling", 0.4), ("after", 0.5)];
+        ChangeRecord {
+            change: name.into(),
+            keys: 1_000,
+            operations: 2_000,
+            writes_per_s: 2e6,
+            before: ChangePhase::default(),
+            during: ChangePhase::default(),
+            after: ChangePhase::default(),
+            scans_before: None,
+            scans_after: None,
+            fresh: ChangeMemory::default(),
+            end: ChangeMemory::default(),
+            process_bytes_per_key: [0.5, 0.75],
+            operations_checked: 1,
+            marks: Vec::new(),
+            samples: course.map(sample).into(),
+            machine: Machine::default(),
+        }
+    }
+
     fn drawn(result: &impl serde::Serialize) -> String {
         let picture = draw(&serde_json::to_string(&[result]).expect("plain data")).expect("a picture");
         assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"), "{picture}");
@@ -196,6 +235,7 @@ mod tests {
             fabric: "shm".into(),
             engine: engine.into(),
             memory_nodes: 3,
+            table: "fresh".into(),
             seconds: 1.0,
         };
         let measured = Measured {
@@ -278,6 +318,18 @@ mod tests {
         let model = drawn(&survey("squares", &keys).expect("a model"));
         assert!(model.contains("squares"));
         assert!(drawn(&inserts()).contains("training"));
+    }
+
+    #[test]
+    fn changes_are_panels_of_one_picture() {
+        let picture = drawn_together(&["append", "window", "delete"].map(change));
+        for text in [">append: 1,000 keys, 2,000 writes<", ">delete: ", ">reader's p99<", ">READs a GET<"] {
+            assert!(picture.contains(text), "no {text} in {picture}");
+        }
+        assert!(drawn(&change("tenant")).contains(">new keys<"));
+        let empty = ChangeRecord { samples: Vec::new(), ..change("tenant") };
+        let json = serde_json::to_string(&[empty]).expect("plain data");
+        assert!(draw(&json).unwrap_err().to_string().ends_with("without samples"));
     }
 
     #[test]

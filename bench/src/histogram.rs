@@ -51,6 +51,11 @@ impl LatencyHistogram {
         self.latencies_ns.record_n(within, operations).expect("clamped to the bounds");
     }
 
+    /// Forgets all latencies; the memory stays.
+    pub fn clear(&mut self) {
+        self.latencies_ns.reset();
+    }
+
     /// Adds another thread's latencies.
     pub fn merge(&mut self, other: &Self) {
         self.latencies_ns.add(&other.latencies_ns).expect("equal bounds");
@@ -87,6 +92,8 @@ mod tests {
         let LatencyNs { p50, p99, p999 } = first.quantiles();
         assert_eq!(p50, 1_000);
         assert!(p99.abs_diff(500_000) <= 500 && p999.abs_diff(500_000) <= 500, "{p99} {p999}");
+        first.clear();
+        assert_eq!((first.operations(), first.quantiles()), (0, LatencyNs::default()));
     }
 
     #[test]

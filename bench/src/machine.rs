@@ -152,6 +152,39 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     Some(user + kernel)
 }
 
+/// Memory of a process that is there, not only promised to it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ResidentMemory {
+    /// Bytes that nobody else sees: heap and stacks.
+    pub anonymous_bytes: u64,
+    /// Bytes of memory files that it has touched.
+    pub shared_bytes: u64,
+}
+
+impl ResidentMemory {
+    /// That of the process now.
+    ///
+    /// # Errors
+    /// [`MachineError::Io`] when there is no such process, [`MachineError::Form`].
+    pub fn of(process_id: u32) -> Result<Self, MachineError> {
+        let path = PathBuf::from(format!("/proc/{process_id}/status"));
+        let text = read(&path)?;
+        let bytes_of =
+            |names: &[&str]| kibibytes(&text, names).map(|kibibytes| kibibytes * 1024).map_err(str::to_owned);
+        let of_both = || {
+            let anonymous_bytes = bytes_of(&["RssAnon"])?;
+            Ok(Self { anonymous_bytes, shared_bytes: bytes_of(&["RssShmem", "HugetlbPages"])? })
+        };
+        of_both().map_err(|evidence| MachineError::Form { path, evidence })
+    }
+
+    /// Both kinds.
+    #[must_use]
+    pub fn all_bytes(self) -> u64 {
+        self.anonymous_bytes + self.shared_bytes
+    }
+}
+
 /// Bytes that a process has mapped with huge pages of any kind.
 ///
 /// # Errors
@@ -166,12 +199,19 @@ pub fn huge_page_bytes(process_id: u32) -> Result<u64, MachineError> {
 
 /// The sum of the huge-page lines; the line that cannot be read, if one cannot.
 fn huge_page_kibibytes(smaps: &str) -> Result<u64, &str> {
-    const HUGE: [&str; 5] =
-        ["AnonHugePages", "ShmemPmdMapped", "FilePmdMapped", "Shared_Hugetlb", "Private_Hugetlb"];
+    kibibytes(
+        smaps,
+        &["AnonHugePages", "ShmemPmdMapped", "FilePmdMapped", "Shared_Hugetlb", "Private_Hugetlb"],
+    )
+}
+
+/// The sum of the lines of these names, in a text of `name: number kB`; the line that cannot be read, if one
+/// cannot.
+fn kibibytes<'a>(text: &'a str, names: &[&str]) -> Result<u64, &'a str> {
     let mut sum = 0;
-    for line in smaps.lines() {
+    for line in text.lines() {
         let Some((name, value)) = line.split_once(':') else { continue };
-        if HUGE.contains(&name) {
+        if names.contains(&name) {
             let value = value.trim().strip_suffix(" kB").ok_or(line)?;
             sum += value.parse::<u64>().map_err(|_| line)?;
         }
@@ -228,6 +268,15 @@ mod tests {
         assert_eq!(huge_page_kibibytes(smaps), Ok(6144));
         assert_eq!(huge_page_kibibytes("AnonHugePages: many kB"), Err("AnonHugePages: many kB"));
         huge_page_bytes(process::id()).expect("this process");
+    }
+
+    #[test]
+    fn memory_that_is_touched_is_resident() {
+        let before = ResidentMemory::of(process::id()).expect("this process");
+        let touched = vec![1_u8; 64 << 20];
+        let after = ResidentMemory::of(process::id()).expect("this process");
+        assert!(after.anonymous_bytes >= before.anonymous_bytes + (32 << 20), "{before:?}, {after:?}");
+        assert!(after.all_bytes() >= after.anonymous_bytes && touched[1] == 1);
     }
 
     #[test]

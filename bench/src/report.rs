@@ -4,6 +4,7 @@
 //! were measured in those same runs. JSON names carry their unit; the table rounds for the eye and holds
 //! nothing that the JSON lacks.
 
+mod change;
 mod comparison;
 mod inserts;
 mod model;
@@ -17,6 +18,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{histogram::LatencyNs, machine::Machine, whole_file::write_whole};
 
+pub use change::{
+    ChangeMark, ChangeMemory, ChangePhase, ChangeRecord, ChangeSample, ChangeScans, change_table,
+};
 pub use comparison::{ComparedStore, Comparison, Rate, Work};
 pub use inserts::{InsertPhase, InsertRecord, InsertSample, InsertSetting, insert_table};
 pub use model::{CurvePoint, DetailedSubModel, ModelDetail, ModelRecord, Prediction};
@@ -54,8 +58,17 @@ pub struct Setting {
     /// Memory nodes of the pool; of a server none.
     #[serde(default)]
     pub memory_nodes: usize,
+    /// How the table came to hold its keys: `fresh` by one bulk load, `aged` half of them by inserts in
+    /// random order.
+    #[serde(default = "fresh")]
+    pub table: String,
     /// Measured time of a run, in s.
     pub seconds: f64,
+}
+
+/// The table of results from before they named it.
+fn fresh() -> String {
+    "fresh".into()
 }
 
 /// The fabric of results from before they named it.
@@ -266,6 +279,7 @@ pub(crate) mod tests {
             fabric: "shm".into(),
             engine: "xstore".into(),
             memory_nodes: 0,
+            table: "fresh".into(),
             seconds: 5.0,
         };
         let runs: Vec<_> = throughputs

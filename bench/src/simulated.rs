@@ -19,14 +19,14 @@ mod thread;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use farsight::{Access, Engine, Meters};
+use farsight::{Access, EngineKind, Meters};
 use farsight_base::sync::{AtomicUsize, Ordering};
 use farsight_fabric_sim::{Constant, Utilization};
 
 pub use farsight_fabric_sim::{Profile, ProfileError};
 
 use crate::driver::executor::check_answers;
-use crate::driver::{Cancellation, DriverError};
+use crate::driver::{Cancellation, DriverError, identities};
 use crate::histogram::LatencyHistogram;
 use crate::report::{PartRecord, SensitivityRow, SimulatedRecord};
 use crate::workload::{Distribution, InsertSupply, KeySpace, Workload};
@@ -50,7 +50,7 @@ pub struct SimulatedPlan {
     /// The testbed.
     pub profile: Profile,
     /// Whose table.
-    pub engine: Engine,
+    pub engine: &'static EngineKind,
     /// Memory nodes of a pool; of a server none.
     pub memory_nodes: usize,
     /// Client machines.
@@ -79,6 +79,7 @@ impl SimulatedPlan {
     /// # Errors
     /// [`DriverError::Workload`].
     pub fn key_space(&self, keys: Vec<u64>) -> Result<Arc<KeySpace>, DriverError> {
+        let keys = identities(keys);
         if self.workload.mix().insert == 0 {
             return Ok(Arc::new(KeySpace::split(keys, InsertSupply::default(), SEED)?));
         }
@@ -100,11 +101,10 @@ impl SimulatedPlan {
             let profile = self.profile.name.clone();
             return Err(DriverError::TooManyThreads { threads: self.threads, cores, profile });
         }
-        let (ends, usage) = match self.engine {
-            Engine::XStore => Bed::of_server(self, space, cancellation)?.run(self, space, cancellation)?,
-            Engine::Rolex | Engine::XStoreD => {
-                Bed::of_pool(self, space, cancellation)?.run(self, space, cancellation)?
-            }
+        let (ends, usage) = if self.engine.is_alone() {
+            Bed::of_server(self, space, cancellation)?.run(self, space, cancellation)?
+        } else {
+            Bed::of_pool(self, space, cancellation)?.run(self, space, cancellation)?
         };
         check_answers(ends.iter().map(|end| &end.wrong), self.workload, operations_of(&ends))?;
         Ok(self.record(space, &ends, &usage))

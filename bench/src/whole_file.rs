@@ -15,7 +15,7 @@ use tempfile::NamedTempFile;
 const MODE: u32 = 0o666;
 
 /// Where a file's bytes go.
-enum Place {
+enum FilePlace {
     /// To a name, by a rename in its directory; with the mode of the file that it names now.
     Name(PathBuf, Permissions),
     /// To what is there: no regular file.
@@ -28,8 +28,8 @@ enum Place {
 /// The system's; what was at `path` is unchanged then, if it was a regular file.
 pub fn write_whole(path: &Path, contents: &[u8]) -> io::Result<()> {
     match place(path)? {
-        Place::Device => OpenOptions::new().write(true).open(path)?.write_all(contents),
-        Place::Name(target, permissions) => {
+        FilePlace::Device => OpenOptions::new().write(true).open(path)?.write_all(contents),
+        FilePlace::Name(target, permissions) => {
             let mut file = beside(&target, permissions)?;
             file.write_all(contents)?;
             file.as_file().sync_all()?;
@@ -46,19 +46,21 @@ pub fn write_whole(path: &Path, contents: &[u8]) -> io::Result<()> {
 /// The system's.
 pub fn check_whole(path: &Path) -> io::Result<()> {
     match place(path)? {
-        Place::Device => OpenOptions::new().write(true).open(path).map(drop),
-        Place::Name(target, permissions) => beside(&target, permissions)?.close(),
+        FilePlace::Device => OpenOptions::new().write(true).open(path).map(drop),
+        FilePlace::Name(target, permissions) => beside(&target, permissions)?.close(),
     }
 }
 
-fn place(path: &Path) -> io::Result<Place> {
+fn place(path: &Path) -> io::Result<FilePlace> {
     match path.metadata() {
         // A name that leads to a file elsewhere goes on doing so.
-        Ok(metadata) if metadata.is_file() => Ok(Place::Name(path.canonicalize()?, metadata.permissions())),
+        Ok(metadata) if metadata.is_file() => {
+            Ok(FilePlace::Name(path.canonicalize()?, metadata.permissions()))
+        }
         Ok(metadata) if metadata.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
-        Ok(_) => Ok(Place::Device),
+        Ok(_) => Ok(FilePlace::Device),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Ok(Place::Name(path.to_owned(), Permissions::from_mode(MODE)))
+            Ok(FilePlace::Name(path.to_owned(), Permissions::from_mode(MODE)))
         }
         Err(error) => Err(error),
     }

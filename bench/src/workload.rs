@@ -19,12 +19,16 @@
 mod error;
 mod key_space;
 mod popularity;
+mod shape_change;
 mod stream;
 
 use std::{fmt, str::FromStr};
 
+use farsight_oracles::Identity;
+
 pub use error::WorkloadError;
 pub use key_space::{InsertSupply, KeySpace};
+pub use shape_change::{ChangeKeys, ShapeChange};
 pub use stream::{OperationStream, SLOTS_DEFAULT};
 
 /// Longest scan of workload E, in keys; lengths are uniform from 1.
@@ -39,34 +43,34 @@ pub enum Operation {
     /// Get the value of a key that was loaded or inserted before.
     Read {
         /// The key.
-        key: u64,
+        key: Identity,
     },
     /// Replace the value of such a key.
     Update {
         /// The key.
-        key: u64,
+        key: Identity,
     },
     /// Insert a key that the store does not hold.
     Insert {
         /// The key.
-        key: u64,
+        key: Identity,
     },
     /// Read pairs in key order from a key on.
     Scan {
         /// The first key, which the store holds.
-        key: u64,
+        key: Identity,
         /// How many pairs.
         length: u16,
     },
     /// Get a value, then replace it.
     ReadModifyWrite {
         /// The key.
-        key: u64,
+        key: Identity,
     },
 }
 
 impl Operation {
-    fn key_mut(&mut self) -> &mut u64 {
+    fn key_mut(&mut self) -> &mut Identity {
         match self {
             Self::Read { key }
             | Self::Update { key }

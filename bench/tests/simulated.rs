@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use farsight::{Access, Engine};
+use farsight::{Access, EngineKind};
 use farsight_bench::driver::Cancellation;
 use farsight_bench::report::{SimulatedRecord, simulated_table};
 use farsight_bench::simulated::{Profile, SimulatedPlan};
@@ -13,7 +13,7 @@ const KEYS: u64 = 20_000;
 fn plan(workload: Workload) -> SimulatedPlan {
     SimulatedPlan {
         profile: Profile::load("cx4x2").expect("an own profile"),
-        engine: Engine::XStore,
+        engine: EngineKind::XSTORE,
         memory_nodes: 0,
         machines: 2,
         threads: 3,
@@ -127,14 +127,14 @@ fn machines_have_no_more_threads_than_cores() {
 }
 
 /// Three memory nodes and two compute nodes.
-fn pool(engine: Engine, workload: Workload) -> SimulatedPlan {
+fn pool(engine: &'static EngineKind, workload: Workload) -> SimulatedPlan {
     let profile = Profile::load("cx5").expect("an own profile");
     SimulatedPlan { profile, engine, memory_nodes: 3, batch: 8, ..plan(workload) }
 }
 
 #[test]
 fn two_runs_of_a_pool_are_one() {
-    for engine in [Engine::Rolex, Engine::XStoreD] {
+    for engine in [EngineKind::ROLEX, EngineKind::XSTORE_D] {
         for workload in [Workload::A, Workload::D, Workload::E] {
             let plan = pool(engine, workload);
             let record = run(&plan);
@@ -146,17 +146,17 @@ fn two_runs_of_a_pool_are_one() {
 
 #[test]
 fn a_pools_operations_cost_what_they_do_elsewhere() {
-    let gets = run(&pool(Engine::Rolex, Workload::C));
+    let gets = run(&pool(EngineKind::ROLEX, Workload::C));
     assert!((1.0..1.01).contains(&gets.reads_per_op), "the leaf, whole: {gets:?}");
     assert!((448.0..452.0).contains(&gets.bytes_read_per_op), "{gets:?}");
     assert_eq!((gets.calls_per_op, gets.writes_per_op, gets.atomics_per_op), (0.0, 0.0, 0.0));
-    let updates = run(&pool(Engine::Rolex, Workload::A));
+    let updates = run(&pool(EngineKind::ROLEX, Workload::A));
     assert!(updates.calls_per_op < f64::EPSILON, "{updates:?}");
     // Half of the operations are updates: a lock, five WRITEs, the lock's release among them.
     assert!((0.4..0.6).contains(&updates.atomics_per_op), "{updates:?}");
     let writes = updates.writes_per_op / updates.atomics_per_op;
     assert!((4.8..5.2).contains(&writes), "{writes} WRITEs an update: {updates:?}");
-    let calls = run(&pool(Engine::XStoreD, Workload::A));
+    let calls = run(&pool(EngineKind::XSTORE_D, Workload::A));
     assert_eq!((calls.writes_per_op, calls.atomics_per_op), (0.0, 0.0), "{calls:?}");
     assert!(calls.calls_per_op > 0.1, "{calls:?}");
 }
@@ -166,7 +166,7 @@ fn the_few_cores_of_memory_nodes_bound_who_asks_them() {
     let profile = Profile::load("cx5").expect("an own profile");
     let profile = profile.with("machine.memory_node_cores", 1.0).with("core.write_entry", 10_000.0);
     let of = |engine| run(&SimulatedPlan { profile: profile.clone(), ..pool(engine, Workload::A) });
-    let (asks, alone) = (of(Engine::XStoreD), of(Engine::Rolex));
+    let (asks, alone) = (of(EngineKind::XSTORE_D), of(EngineKind::ROLEX));
     assert_eq!(asks.bottleneck.as_deref(), Some("server: cores"), "{asks:?}");
     // Three cores, 10 us an update, every other operation one.
     assert!(asks.throughput_ops_per_s < 1.05 * 3.0 * 2.0 / 10e-6, "{asks:?}");

@@ -142,7 +142,7 @@ pub enum DatasetError {
         expected_bytes: String,
         /// The file's size.
         got_bytes: u64,
-        /// What may mend it, or nothing.
+        /// What may repair it, or nothing.
         hint: &'static str,
     },
     /// A SOSD file is too short for its header.

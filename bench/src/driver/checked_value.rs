@@ -1,10 +1,11 @@
 //! Values that prove whose they are.
 //!
-//! Invariant: the first word holds a checksum of the key (40 bits) and the writer's counter (24 bits). Every
-//! further word follows from the first and its place. So a value of another key, or one put together of two
-//! writes, shows.
+//! Invariant: the first word holds a checksum of the key's identity (40 bits) and the writer's counter (24
+//! bits). Every further word follows from the first and its place. So a value of another key, or one put
+//! together of two writes, shows.
 
 use farsight::VALUE_BYTES_MAX;
+use farsight_oracles::Identity;
 
 /// Bits of the counter below the checksum.
 const COUNTER_BITS: u32 = 24;
@@ -26,7 +27,7 @@ impl CheckedValue {
 
     /// Makes it the value of `key` with this counter.
     #[inline]
-    pub(super) fn set(&mut self, key: u64, counter: u32) {
+    pub(super) fn set(&mut self, key: Identity, counter: u32) {
         write(key, counter, &mut self.bytes[..self.length]);
     }
 }
@@ -43,13 +44,18 @@ fn word(first: u64, place: usize) -> [u8; 8] {
 }
 
 #[inline]
-fn first_word(key: u64, counter: u32) -> u64 {
+fn scattered(key: Identity) -> u64 {
+    key.0.wrapping_mul(GOLDEN)
+}
+
+#[inline]
+fn first_word(key: Identity, counter: u32) -> u64 {
     let mask = (1 << COUNTER_BITS) - 1;
-    key.wrapping_mul(GOLDEN) & !mask | u64::from(counter) & mask
+    scattered(key) & !mask | u64::from(counter) & mask
 }
 
 /// Writes the value of `key` with this counter.
-pub fn write(key: u64, counter: u32, value: &mut [u8]) {
+pub fn write(key: Identity, counter: u32, value: &mut [u8]) {
     let first = first_word(key, counter);
     for (place, piece) in value.chunks_mut(8).enumerate() {
         piece.copy_from_slice(&word(first, place)[..piece.len()]);
@@ -59,10 +65,10 @@ pub fn write(key: u64, counter: u32, value: &mut [u8]) {
 /// The counter of a value of `key`; `None` if it is none, or not whole.
 #[inline]
 #[must_use]
-pub fn counter(key: u64, value: &[u8]) -> Option<u32> {
+pub fn counter(key: Identity, value: &[u8]) -> Option<u32> {
     let (head, tail) = value.split_first_chunk::<8>()?;
     let first = u64::from_le_bytes(*head);
-    let is_of_key = (first ^ key.wrapping_mul(GOLDEN)) >> COUNTER_BITS == 0;
+    let is_of_key = (first ^ scattered(key)) >> COUNTER_BITS == 0;
     let pieces = tail.chunks(8).enumerate();
     let is_whole =
         pieces.fold(true, |whole, (place, piece)| whole & (piece == &word(first, place + 1)[..piece.len()]));
@@ -78,25 +84,25 @@ mod tests {
         for length in [8, 9, 16, 31, 256] {
             for key in [0, 1, u64::MAX, 1 << 63, 0x1234_5678] {
                 let mut value = CheckedValue::new(length);
-                value.set(key, 77);
-                assert_eq!(counter(key, value.as_ref()), Some(77), "{length} bytes of {key}");
-                assert_eq!(counter(key ^ 1, value.as_ref()), None, "a neighbour's");
-                assert_eq!(counter(key ^ 1 << 63, value.as_ref()), None, "a distant key's");
+                value.set(Identity(key), 77);
+                assert_eq!(counter(Identity(key), value.as_ref()), Some(77), "{length} bytes of {key}");
+                assert_eq!(counter(Identity(key ^ 1), value.as_ref()), None, "a neighbour's");
+                assert_eq!(counter(Identity(key ^ 1 << 63), value.as_ref()), None, "a distant key's");
             }
         }
-        assert_eq!(counter(1, &[0; 7]), None);
+        assert_eq!(counter(Identity(1), &[0; 7]), None);
     }
 
     #[test]
     fn a_value_of_two_writes_shows() {
         let (mut old, mut new) = (CheckedValue::new(20), CheckedValue::new(20));
-        old.set(5, 1);
-        new.set(5, 2);
+        old.set(Identity(5), 1);
+        new.set(Identity(5), 2);
         for at in 1..20 {
             let torn: Vec<u8> = new.as_ref()[..at].iter().chain(&old.as_ref()[at..]).copied().collect();
             // Where the bytes behind the cut agree in both, nothing is torn.
             let whole = [old.as_ref(), new.as_ref()].contains(&&torn[..]);
-            assert_eq!(counter(5, &torn).is_some(), whole, "torn at {at}");
+            assert_eq!(counter(Identity(5), &torn).is_some(), whole, "torn at {at}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use farsight::{CatalogueError, ConnectError, FabricError, LoadError, ReadError};
+use farsight::{CatalogueError, ConnectError, EngineKind, FabricError, LoadError, ReadError};
 use farsight::{OpenError, TableError, WriteError};
 use farsight_fabric_shm::ListenError;
 
@@ -36,6 +36,12 @@ pub enum DriverError {
         /// What it said instead.
         evidence: String,
     },
+    /// The process that fills a cache did not say what that takes.
+    #[error("a cache was not filled: {evidence}")]
+    NotFilled {
+        /// What it said instead.
+        evidence: String,
+    },
     /// No connection.
     #[error(transparent)]
     Connect(#[from] ConnectError),
@@ -44,6 +50,12 @@ pub enum DriverError {
     NobodySearches {
         /// Their addresses.
         peer: String,
+    },
+    /// A cache was to obey a budget that has none.
+    #[error("the cache of {engine}'s tables takes what it needs: it has no budget")]
+    NoBudget {
+        /// Their engine.
+        engine: &'static EngineKind,
     },
     /// No table.
     #[error(transparent)]

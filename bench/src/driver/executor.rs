@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use farsight::{Answers, WriteError, WriteOperation, WriteOutcome};
+use farsight_oracles::{Embedding as _, Identity};
 
 use super::DriverError;
 use super::checked_value::{self, CheckedValue};
-use super::store::Store;
+use super::store::{KeyOf, Store};
 use crate::workload::{KeySpace, Operation, Workload};
 
 /// Wrong answers so far, with the evidence of the first.
@@ -21,12 +22,12 @@ pub(crate) struct WrongAnswers {
 pub(crate) struct Executor<S: Store> {
     session: S,
     space: Arc<KeySpace>,
-    reads: Vec<u64>,
-    scans: Vec<(u64, usize)>,
+    reads: Vec<KeyOf<S>>,
+    scans: Vec<(KeyOf<S>, usize)>,
     /// Keys of read-modify-writes.
-    modifies: Vec<u64>,
-    inserts: Writes,
-    updates: Writes,
+    modifies: Vec<KeyOf<S>>,
+    inserts: Writes<S>,
+    updates: Writes<S>,
     answers: Answers,
     /// The value of a read that comes alone.
     value: Vec<u8>,
@@ -38,32 +39,33 @@ pub(crate) struct Executor<S: Store> {
 }
 
 /// Writes of one kind in a batch. Their buffers stay, for values are long and batches many.
-struct Writes {
+struct Writes<S: Store> {
     table: String,
     operation: WriteOperation,
-    pairs: Vec<(u64, CheckedValue)>,
+    pairs: Vec<(KeyOf<S>, CheckedValue)>,
     count: usize,
     empty: CheckedValue,
 }
 
-impl Writes {
+impl<S: Store> Writes<S> {
     fn new(table: &str, operation: WriteOperation, value_bytes: usize) -> Self {
         let empty = CheckedValue::new(value_bytes);
         Self { table: table.to_owned(), operation, pairs: Vec::new(), count: 0, empty }
     }
 
     #[inline]
-    fn push(&mut self, key: u64, counter: u32) {
+    fn push(&mut self, identity: Identity, counter: u32) {
+        let key = S::EMBEDDING.key(identity);
         if self.count == self.pairs.len() {
             self.pairs.push((key, self.empty.clone()));
         }
         let (pair_key, value) = &mut self.pairs[self.count];
         *pair_key = key;
-        value.set(key, counter);
+        value.set(identity, counter);
         self.count += 1;
     }
 
-    fn pairs(&self) -> &[(u64, CheckedValue)] {
+    fn pairs(&self) -> &[(KeyOf<S>, CheckedValue)] {
         &self.pairs[..self.count]
     }
 
@@ -80,7 +82,10 @@ impl Writes {
                 (_, WriteOutcome::Failed(code)) => {
                     return Err(WriteError::Refused { table: self.table.clone(), operation, code }.into());
                 }
-                (_, other) => wrong.note(format!("{operation:?} of key {key} gave {other:?}")),
+                (_, other) => {
+                    let key = identity_of::<S>(*key);
+                    wrong.note(format!("{operation:?} of key {key} gave {other:?}"));
+                }
             }
         }
         Ok(())
@@ -124,6 +129,7 @@ impl<S: Store> Executor<S> {
     }
 
     /// Executes a batch, kind after kind, or an operation that comes alone, and checks every answer.
+    #[inline]
     pub(crate) fn execute(&mut self, batch: &[Operation]) -> Result<(), DriverError> {
         if let [operation] = batch {
             return self.execute_alone(*operation);
@@ -137,7 +143,7 @@ impl<S: Store> Executor<S> {
         if !self.reads.is_empty() {
             self.session.multi_get(&self.reads, &mut self.answers)?;
             for (index, &key) in self.reads.iter().enumerate() {
-                check_read(key, self.answers.get(index), &mut self.wrong);
+                check_read(identity_of::<S>(key), self.answers.get(index), &mut self.wrong);
             }
         }
         if !self.scans.is_empty() {
@@ -146,6 +152,7 @@ impl<S: Store> Executor<S> {
         if !self.modifies.is_empty() {
             self.session.multi_get(&self.modifies, &mut self.answers)?;
             for (index, &key) in self.modifies.iter().enumerate() {
+                let key = identity_of::<S>(key);
                 let counter = check_read(key, self.answers.get(index), &mut self.wrong);
                 self.updates.push(key, counter.unwrap_or(0).wrapping_add(1));
             }
@@ -173,7 +180,7 @@ impl<S: Store> Executor<S> {
             // A session has no other way to scan so many pairs and no more.
             Operation::Scan { key, length } => {
                 self.scans.clear();
-                self.scans.push((key, usize::from(length)));
+                self.scans.push((S::EMBEDDING.key(key), usize::from(length)));
                 self.scan()
             }
         }
@@ -181,16 +188,21 @@ impl<S: Store> Executor<S> {
 
     /// Reads one stored key; the counter of its value.
     #[inline]
-    fn get(&mut self, key: u64) -> Result<Option<u32>, DriverError> {
-        let version = self.session.get(key, &mut self.value)?;
+    fn get(&mut self, key: Identity) -> Result<Option<u32>, DriverError> {
+        let version = self.session.get(S::EMBEDDING.key(key), &mut self.value)?;
         Ok(check_read(key, version.map(|version| (&*self.value, version)), &mut self.wrong))
     }
 
-    fn write_one(&mut self, operation: WriteOperation, key: u64, counter: u32) -> Result<(), DriverError> {
+    fn write_one(
+        &mut self,
+        operation: WriteOperation,
+        key: Identity,
+        counter: u32,
+    ) -> Result<(), DriverError> {
         let writes = if operation == WriteOperation::Insert { &mut self.inserts } else { &mut self.updates };
         writes.count = 0;
         writes.push(key, counter);
-        let outcome = self.session.write_one(operation, key, &writes.pairs[0].1)?;
+        let outcome = self.session.write_one(operation, writes.pairs[0].0, &writes.pairs[0].1)?;
         writes.check(&[outcome], &mut self.wrong)
     }
 
@@ -209,9 +221,11 @@ impl<S: Store> Executor<S> {
         self.updates.count = 0;
         for &operation in batch {
             match operation {
-                Operation::Read { key } => self.reads.push(key),
-                Operation::Scan { key, length } => self.scans.push((key, usize::from(length))),
-                Operation::ReadModifyWrite { key } => self.modifies.push(key),
+                Operation::Read { key } => self.reads.push(S::EMBEDDING.key(key)),
+                Operation::Scan { key, length } => {
+                    self.scans.push((S::EMBEDDING.key(key), usize::from(length)));
+                }
+                Operation::ReadModifyWrite { key } => self.modifies.push(S::EMBEDDING.key(key)),
                 Operation::Insert { key } => self.inserts.push(key, 0),
                 Operation::Update { key } => {
                     self.counter = self.counter.wrapping_add(1);
@@ -224,8 +238,13 @@ impl<S: Store> Executor<S> {
     /// A scan begins with its key, which is stored, ascends, and ends early only at the end of the table.
     fn check_scans(&mut self) {
         for (index, &(from, length)) in self.scans.iter().enumerate() {
+            let from = identity_of::<S>(from);
             let (mut count, mut previous) = (0, None);
             for (key, value) in S::found(&self.pairs, index) {
+                let Some(key) = S::EMBEDDING.identity(&key) else {
+                    self.wrong.note(format!("a scan from {from} found nobody's key after {previous:?}"));
+                    continue;
+                };
                 let is_in_order = previous.map_or(key == from, |previous| previous < key);
                 if !is_in_order || checked_value::counter(key, value).is_none() {
                     self.wrong.note(format!("a scan from {from} found {key}: {value:?} after {previous:?}"));
@@ -245,9 +264,19 @@ impl<S: Store> Executor<S> {
     }
 }
 
+/// Whose key this is, which an operation named.
+#[inline]
+fn identity_of<S: Store>(key: KeyOf<S>) -> Identity {
+    S::EMBEDDING.identity(&key).expect("an operation's key is an identity's")
+}
+
 /// Checks what a read of a stored key found; returns the value's counter.
 #[inline]
-pub(super) fn check_read(key: u64, answer: Option<(&[u8], u64)>, wrong: &mut WrongAnswers) -> Option<u32> {
+pub(super) fn check_read(
+    key: Identity,
+    answer: Option<(&[u8], u64)>,
+    wrong: &mut WrongAnswers,
+) -> Option<u32> {
     let counter = answer.and_then(|(value, _)| checked_value::counter(key, value));
     if counter.is_none() {
         wrong.note_read(key, answer);
@@ -275,7 +304,7 @@ impl WrongAnswers {
     }
 
     #[cold]
-    fn note_read(&mut self, key: u64, answer: Option<(&[u8], u64)>) {
+    fn note_read(&mut self, key: Identity, answer: Option<(&[u8], u64)>) {
         self.note(match answer {
             None => format!("key {key} is stored but was not found"),
             Some((value, version)) => {
@@ -299,17 +328,19 @@ pub(crate) fn check_answers<'a>(
 
 #[cfg(test)]
 mod tests {
+    use farsight::Session;
+
     use super::*;
 
     #[test]
     fn a_wrong_read_is_noted_with_its_evidence() {
         let mut wrong = WrongAnswers::default();
         let mut value = [0; 8];
-        checked_value::write(5, 9, &mut value);
-        assert_eq!(check_read(5, Some((&value, 1)), &mut wrong), Some(9));
+        checked_value::write(Identity(5), 9, &mut value);
+        assert_eq!(check_read(Identity(5), Some((&value, 1)), &mut wrong), Some(9));
         assert_eq!(wrong.count, 0);
-        assert_eq!(check_read(6, Some((&value, 1)), &mut wrong), None);
-        assert_eq!(check_read(7, None, &mut wrong), None);
+        assert_eq!(check_read(Identity(6), Some((&value, 1)), &mut wrong), None);
+        assert_eq!(check_read(Identity(7), None, &mut wrong), None);
         assert_eq!(wrong.count, 2);
         assert!(wrong.first.starts_with("key 6 has a value that is not its own"), "{}", wrong.first);
     }
@@ -317,9 +348,9 @@ mod tests {
     #[test]
     fn a_wrong_write_is_noted_and_a_refused_one_an_error() {
         let mut wrong = WrongAnswers::default();
-        let mut writes = Writes::new("t", WriteOperation::Insert, 8);
-        writes.push(1, 0);
-        writes.push(2, 0);
+        let mut writes = Writes::<Session<u64>>::new("t", WriteOperation::Insert, 8);
+        writes.push(Identity(1), 0);
+        writes.push(Identity(2), 0);
         let mut check = |outcomes: &[WriteOutcome]| {
             let done = writes.check(outcomes, &mut wrong);
             (done.err().map(|error| error.to_string()), wrong.count)

@@ -23,10 +23,12 @@ use std::time::{Duration, Instant};
 use farsight::{Access, Client, PartStats, Session, Table, WriteOutcome};
 use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
 use farsight_layout::Geometry;
+use farsight_oracles::{Embedding as _, Identity};
 
 use super::executor::{WrongAnswers, check_read};
-use super::load::{Load, LoadReport};
-use super::{Cancellation, DriverError, Placement, SEED, ServerSource, checked_value};
+use super::load::{Load, LoadReport, Loading};
+use super::store::{PLAIN, identities};
+use super::{Age, Cancellation, DriverError, Placement, SEED, ServerSource, checked_value};
 use crate::histogram::LatencyHistogram;
 use crate::machine::{Machine, thread_cpu_time};
 use crate::report::{InsertPhase, InsertRecord, InsertSample, InsertSetting};
@@ -135,11 +137,12 @@ impl InsertPlan {
         }
         let key_count = keys.len() as u64;
         let (source, prefaulted_bytes) = &self.with_memory(source, key_count);
-        let (space, inserts) = self.new_keys(keys)?;
-        let table = (self.value_bytes, Access::OneSided);
-        let load = Load::new(source, table, space.loaded(), 1, cancellation)?;
+        let (space, inserts) = self.new_keys(identities(keys))?;
+        let (access, age) = (Access::OneSided, Age::Fresh);
+        let loading = Loading { value_bytes: self.value_bytes, access, age, cache_bytes: None };
+        let load = Load::new(source, loading, space.loaded(), 1, cancellation)?;
         let bench = Bench { plan: self, load: &load, placement, cancellation };
-        let inserts: Arc<[u64]> = inserts.into();
+        let inserts: Arc<[Identity]> = inserts.into();
         let mut reader = bench.reader(&space)?;
         let mut writer = bench.writer(&load.table, &inserts)?;
         let mut phases = vec![bench.phase("insert", self.seconds, None, Some(&mut writer))?];
@@ -186,9 +189,9 @@ impl InsertPlan {
     }
 
     /// The keys to load, and the new ones in their order.
-    fn new_keys(&self, keys: Vec<u64>) -> Result<(Arc<KeySpace>, Vec<u64>), DriverError> {
+    fn new_keys(&self, keys: Vec<Identity>) -> Result<(Arc<KeySpace>, Vec<Identity>), DriverError> {
         let wanted = (self.seconds * INSERTING_PHASES * INSERTS_PER_S_MAX) as usize;
-        let greatest = keys.last().copied().unwrap_or(0);
+        let greatest = keys.last().copied().unwrap_or_default();
         let gap_keys = if self.order == InsertOrder::Append { 0 } else { wanted };
         let space = KeySpace::split(keys, InsertSupply { held_back: 0, gap_keys }, SEED)?;
         let mut inserts = space.inserts().to_vec();
@@ -196,13 +199,13 @@ impl InsertPlan {
             InsertOrder::Random => {}
             InsertOrder::Ascending => inserts.sort_unstable(),
             InsertOrder::Append => {
-                let room = u64::MAX - greatest;
+                let room = u64::MAX - greatest.0;
                 if room < wanted as u64 {
                     let error = WorkloadError::GapsTooNarrow { found: room as usize, asked: wanted };
                     return Err(error.into());
                 }
                 let step = (room / wanted as u64).min(1 << 20);
-                inserts.extend((1..=wanted as u64).map(|number| greatest + number * step));
+                inserts.extend((1..=wanted as u64).map(|number| greatest.behind(number * step)));
             }
         }
         Ok((Arc::new(space), inserts))
@@ -230,7 +233,7 @@ impl Bench<'_> {
         })
     }
 
-    fn writer(&self, table: &Table<u64>, keys: &Arc<[u64]>) -> Result<Writer, DriverError> {
+    fn writer(&self, table: &Table<u64>, keys: &Arc<[Identity]>) -> Result<Writer, DriverError> {
         let mut session = table.session(self.load.options)?;
         session.prefill()?;
         Ok(Writer {
@@ -383,14 +386,15 @@ impl Reader {
             self.stream.fill(&mut self.batch, READ_BATCH)?;
             self.keys.clear();
             self.keys.extend(self.batch.iter().map(|operation| match operation {
-                Operation::Read { key } => *key,
+                Operation::Read { key } => PLAIN.key(*key),
                 other => unreachable!("{other:?} in a stream of reads"),
             }));
             let (wall, processor) = (Instant::now(), thread_cpu_time());
             self.session.multi_get(&self.keys, &mut answers)?;
             let (processor, wall) = (thread_cpu_time().saturating_sub(processor), wall.elapsed());
             for (index, key) in self.keys.iter().enumerate() {
-                check_read(*key, answers.get(index), &mut wrong);
+                let key = PLAIN.identity(key).expect("each eight bytes are a key");
+                check_read(key, answers.get(index), &mut wrong);
             }
             let count = self.keys.len() as u64;
             found.wall.record(wall, count);
@@ -409,7 +413,7 @@ struct Writer {
     table: Table<u64>,
     session: Session<u64>,
     /// New keys; those before `operations` are stored.
-    keys: Arc<[u64]>,
+    keys: Arc<[Identity]>,
     batch: usize,
     value_bytes: usize,
     /// The values of a batch, one after the other.
@@ -434,7 +438,7 @@ impl Writer {
                 checked_value::write(*key, 0, value);
             }
             let values = self.values.chunks_exact(self.value_bytes);
-            let pairs: Vec<(u64, &[u8])> = keys.iter().copied().zip(values).collect();
+            let pairs: Vec<(u64, &[u8])> = keys.iter().map(|key| PLAIN.key(*key)).zip(values).collect();
             done = self.session.insert_many(&pairs, &mut self.outcomes);
             for (key, outcome) in keys.iter().zip(&self.outcomes) {
                 if !matches!(outcome, WriteOutcome::Inserted(_)) {

@@ -3,17 +3,16 @@
 use std::time::{Duration, Instant};
 
 use farsight::{
-    Access, Addresses, Client, ConnectOptions, Engine, NodeStats, Options, ServerUrl, Table, TableOptions,
-    TableStats, say, with_causes,
+    Access, Addresses, Client, ConnectOptions, EngineKind, NodeStats, Options, ServerUrl, Table,
+    TableOptions, TableStats, say, with_causes,
 };
-use indicatif::{ProgressBar, ProgressStyle};
+use farsight_oracles::{Embedding as _, Identity};
 
 use super::server_process::{self, ServerProcess};
-use super::{Cancellation, DriverError, ServerSource, checked_value};
+use super::store::PLAIN;
+use super::{Age, Cancellation, DriverError, ServerSource};
 use crate::machine::process_cpu_time;
 
-/// Pairs between two steps of the progress bar.
-const BAR_STEP_PAIRS: usize = 8192;
 /// The most that training and collapsing pages may take after a load.
 const REST_TIMEOUT: Duration = Duration::from_secs(300);
 /// A server that uses at most [`REST_CPU_MAX`] in this time is idle.
@@ -23,12 +22,27 @@ const SAMPLE_KEYS: usize = 1 << 16;
 /// One tick of the kernel's accounting: answering the question costs as much.
 const REST_CPU_MAX: Duration = Duration::from_millis(10);
 
+/// What to load.
+#[derive(Debug, Clone, Copy)]
+pub struct Loading {
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Whose clients it is for.
+    pub access: Access,
+    /// How the table comes to hold its keys.
+    pub age: Age,
+    /// What the client's cache may take of memory, if not as much as it needs.
+    pub cache_bytes: Option<u64>,
+}
+
 /// What a load took.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LoadReport {
     /// Pairs loaded.
     pub pairs: u64,
-    /// Time of the bulk load, in s.
+    /// How the table came to hold them.
+    pub age: Age,
+    /// Time of that, in s.
     pub load_s: f64,
     /// Processor time of training the whole model, in s.
     pub training_s: f64,
@@ -41,7 +55,7 @@ pub struct LoadReport {
     /// Bytes of those that the client has mapped with huge pages.
     pub huge_page_bytes: u64,
     /// Whose table it is.
-    pub engine: Engine,
+    pub engine: &'static EngineKind,
     /// Memory nodes that have it; of a server none.
     pub memory_nodes: usize,
 }
@@ -89,15 +103,14 @@ impl Drop for Made {
 }
 
 impl Load {
-    /// Loads `keys`, each with its first value of `value_bytes`, for clients of `access`. `number` tells the
-    /// loads of one driver apart.
+    /// Loads `keys`, each with its first value. `number` tells the loads of one driver apart.
     ///
     /// # Errors
     /// [`DriverError`]; a server that was started has ended then.
     pub fn new(
         source: &ServerSource,
-        (value_bytes, access): (usize, Access),
-        keys: &[u64],
+        Loading { value_bytes, access, age, cache_bytes }: Loading,
+        keys: &[Identity],
         number: usize,
         cancellation: &Cancellation,
     ) -> Result<Self, DriverError> {
@@ -116,15 +129,16 @@ impl Load {
         let options = ConnectOptions { reconnect_timeout: Duration::ZERO, ..options };
         let client = Client::connect_with(&url, &options)?;
         let nodes = url.urls().len();
-        let is_rolex = matches!(source, ServerSource::Connect(..)) && Engine::usual(nodes) == Engine::Rolex;
-        if access == Access::Rpc && is_rolex {
+        let table = client.create_table_with::<u64>(&name, value_bytes, &table_options(source, keys))?;
+        let engine = table.engine();
+        if access == Access::Rpc && !engine.answers_reads {
             return Err(DriverError::NobodySearches { peer: client.peer().to_owned() });
         }
-        let table = client.create_table_with::<u64>(&name, value_bytes, &table_options(source, keys))?;
         let is_foreign = matches!(source, ServerSource::Connect(..));
         let made = is_foreign.then(|| Made { client: client.clone(), name: name.clone() });
+        let options = Options { access };
         let begun = Instant::now();
-        fill(&table, keys, cancellation)?;
+        age.fill(&table, options, keys, cancellation)?;
         let load_s = begun.elapsed().as_secs_f64();
 
         let rested = match nodes {
@@ -132,7 +146,11 @@ impl Load {
             1 => Rested::wait(&client, &name, !servers.is_empty(), cancellation)?,
             _ => Rested::of_pool(&client, &name, cancellation)?,
         };
-        let options = Options { access };
+        if let Some(cache_bytes) = cache_bytes
+            && !table.set_cache_bytes(cache_bytes)?
+        {
+            return Err(DriverError::NoBudget { engine });
+        }
         let begun = Instant::now();
         if access == Access::OneSided {
             table.session(options)?.prefill()?;
@@ -141,6 +159,7 @@ impl Load {
         let cache = table.cache_stats();
         let report = LoadReport {
             pairs: keys.len() as u64,
+            age,
             load_s,
             training_s: rested.training_s,
             cache_fill_s,
@@ -150,8 +169,8 @@ impl Load {
             huge_page_bytes: client
                 .collapse_to_huge_pages()
                 .min(rested.table_bytes.next_multiple_of(2 << 20)),
-            engine: rested.engine,
-            memory_nodes: if rested.engine == Engine::XStore { 0 } else { rested.process_ids.len() },
+            engine,
+            memory_nodes: if engine.is_alone() { 0 } else { rested.process_ids.len() },
         };
         let server_process_ids = rested.process_ids;
         let is_here = !servers.is_empty() || url.urls().iter().all(|url| matches!(url, ServerUrl::Shm(_)));
@@ -175,10 +194,10 @@ impl Load {
     ///
     /// # Errors
     /// [`DriverError`].
-    pub fn another(&self, keys: &[u64], cancellation: &Cancellation) -> Result<Table<u64>, DriverError> {
+    pub fn another(&self, keys: &[Identity], cancellation: &Cancellation) -> Result<Table<u64>, DriverError> {
         let name = format!("{}-beside", self.table.name());
         let table = self.client.create_table::<u64>(&name, self.table.value_bytes())?;
-        fill(&table, keys, cancellation)?;
+        Age::Fresh.fill(&table, self.options, keys, cancellation)?;
         self.rest(&table, cancellation)?;
         Ok(table)
     }
@@ -202,7 +221,6 @@ impl Load {
 
 /// What is known of the processes that have the table, once they are idle.
 struct Rested {
-    engine: Engine,
     process_ids: Vec<u32>,
     training_s: f64,
     table_bytes: u64,
@@ -236,7 +254,6 @@ impl Rested {
     fn of_nodes(nodes: &[NodeStats], of_table: &[&TableStats]) -> Self {
         let parts = || of_table.iter().filter_map(|table| table.part);
         Self {
-            engine: if parts().next().is_some() { Engine::XStoreD } else { Engine::Rolex },
             process_ids: nodes.iter().map(|node| node.process_id).collect(),
             training_s: parts().map(|part| part.model.training_s).fold(0.0, |sum, part| sum + part),
             table_bytes: of_table.iter().map(|table| table.used_bytes()).sum(),
@@ -252,7 +269,6 @@ impl Rested {
         let process_id = client.stats()?.process_id;
         let stats = rest(client, name, is_own.then_some(process_id), cancellation)?;
         Ok(Self {
-            engine: Engine::XStore,
             process_ids: vec![process_id],
             training_s: stats.part().model.training_s,
             table_bytes: stats.used_bytes(),
@@ -267,37 +283,18 @@ pub fn table_names() -> String {
 }
 
 /// What is said of the new table: its engine, if the source is for one, and of XStore-D a sample of its keys.
-fn table_options(source: &ServerSource, keys: &[u64]) -> TableOptions<u64> {
+fn table_options(source: &ServerSource, keys: &[Identity]) -> TableOptions<u64> {
     let ServerSource::StartPool(engine, ..) = source else { return TableOptions::default() };
     let step = keys.len().div_ceil(SAMPLE_KEYS).max(1);
     TableOptions {
         engine: Some(*engine),
-        sample: keys.iter().copied().step_by(step).collect(),
+        sample: keys.iter().step_by(step).map(|key| PLAIN.key(*key)).collect(),
         ..TableOptions::default()
     }
 }
 
-fn fill(table: &Table<u64>, keys: &[u64], cancellation: &Cancellation) -> Result<(), DriverError> {
-    let style =
-        ProgressStyle::with_template("{wide_bar} {human_pos} of {human_len} pairs, {per_sec}, {eta} left");
-    let bar = ProgressBar::new(keys.len() as u64).with_style(style.expect("a well-formed template"));
-    let mut load = table.bulk_load()?;
-    let mut value = vec![0; table.value_bytes()];
-    for (index, &key) in keys.iter().enumerate() {
-        checked_value::write(key, 0, &mut value);
-        load.push(key, &value)?;
-        if index % BAR_STEP_PAIRS == 0 {
-            cancellation.check()?;
-            bar.set_position(index as u64);
-        }
-    }
-    load.finish()?;
-    bar.finish_and_clear();
-    Ok(())
-}
-
 /// Waits until the table's model is trained and, if the server's process is given, that uses no processor.
-fn rest(
+pub(super) fn rest(
     client: &Client,
     name: &str,
     process_id: Option<u32>,

@@ -62,7 +62,7 @@ pub fn remove_directory_of(socket: &Path) {
     }
 }
 
-/// Starts so many memory nodes of a pool, home first; the last one trains.
+/// Starts so many memory nodes of a pool, the coordinator first; the last one trains.
 pub(super) fn start_pool(command: &ServerCommand, nodes: usize) -> Result<Vec<ServerProcess>, DriverError> {
     let (mut started, mut sockets) = (Vec::new(), Vec::new());
     for node in 0..nodes {

@@ -21,7 +21,7 @@ struct Timed<'a> {
 }
 
 /// A panel's place and scale.
-struct Panel {
+struct Strip {
     top: f64,
     height: f64,
     greatest: f64,
@@ -33,7 +33,7 @@ fn top_of(place: usize) -> f64 {
     TOP + HEIGHTS[..place].iter().sum::<f64>() + GAP * place as f64
 }
 
-impl Panel {
+impl Strip {
     fn point(&self, at_s: f64, value: f64) -> (f64, f64) {
         let x = LEFT + at_s / self.end_s * (RIGHT - LEFT);
         (x, self.top + self.height * (1.0 - (value / self.greatest).min(1.0)))
@@ -103,7 +103,7 @@ pub(super) fn draw(record: &InsertRecord) -> Result<String, FigureError> {
     rates(&mut svg, record, &samples, begin_s);
     let retrained = |timed: &Timed<'_>| timed.sample.retrained as f64 / timed.interval_s.max(1e-3) / 1e3;
     let panel =
-        Panel::new(&mut svg, 1, "training: sub-models retrained, thousands/s", begin_s, all().map(retrained));
+        Strip::new(&mut svg, 1, "training: sub-models retrained, thousands/s", begin_s, all().map(retrained));
     for timed in all() {
         let (x, y) = panel.point(timed.end_s - timed.interval_s, retrained(timed));
         let (end, floor) = panel.point(timed.end_s, 0.0);
@@ -111,7 +111,7 @@ pub(super) fn draw(record: &InsertRecord) -> Result<String, FigureError> {
     }
     let lag_ms = |timed: &Timed<'_>| timed.sample.lag_ns as f64 / NS_PER_MS;
     let panel =
-        Panel::new(&mut svg, 2, "training: age of the oldest that waits, ms", begin_s, all().map(lag_ms));
+        Strip::new(&mut svg, 2, "training: age of the oldest that waits, ms", begin_s, all().map(lag_ms));
     for phase in &samples {
         panel.series(&mut svg, phase, lag_ms, "others");
     }
@@ -137,7 +137,7 @@ pub(super) fn draw(record: &InsertRecord) -> Result<String, FigureError> {
 fn rates(svg: &mut Svg, record: &InsertRecord, samples: &[Vec<Timed<'_>>], end_s: f64) {
     let all = samples.iter().flatten();
     let greatest = all.map(|timed| timed.sample.gets_per_s.max(timed.sample.inserts_per_s) / 1e6);
-    let panel = Panel::new(svg, 0, "M operations/s", end_s, greatest);
+    let panel = Strip::new(svg, 0, "M operations/s", end_s, greatest);
     let gets = |timed: &Timed<'_>| timed.sample.gets_per_s / 1e6;
     let inserts = |timed: &Timed<'_>| timed.sample.inserts_per_s / 1e6;
     let mut begin_s = 0.0;

@@ -13,7 +13,7 @@ const COLUMNS: [(f64, f64); 2] = [(58.0, 318.0), (464.0, 318.0)];
 const ROWS: [(f64, f64); 2] = [(92.0, 222.0), (366.0, 96.0)];
 
 /// A panel: a place and two scales.
-struct Panel {
+struct ModelPanel {
     left: f64,
     width: f64,
     top: f64,
@@ -22,7 +22,7 @@ struct Panel {
     values: (f64, f64),
 }
 
-impl Panel {
+impl ModelPanel {
     fn new(column: usize, row: usize, keys: (u64, u64), values: (f64, f64)) -> Self {
         let ((left, width), (top, height)) = (COLUMNS[column], ROWS[row]);
         Self { left, width, top, height, keys, values }
@@ -90,7 +90,7 @@ pub(super) fn draw(record: &ModelRecord) -> Result<String, FigureError> {
 fn whole(svg: &mut Svg, record: &ModelRecord) {
     let curve = &record.curve;
     let keys = (curve[0].key, curve[curve.len() - 1].key.max(curve[0].key + 1));
-    let panel = Panel::new(0, 0, keys, (0.0, 1.0));
+    let panel = ModelPanel::new(0, 0, keys, (0.0, 1.0));
     panel.frame(svg, "part of the keys below", 0.25);
     let points = curve.iter().map(|point| (panel.x(point.key), panel.y(point.rank)));
     svg.path(points, "mains");
@@ -105,7 +105,7 @@ fn whole(svg: &mut Svg, record: &ModelRecord) {
     let greatest = curve.iter().map(|point| point.window_leaves_max as f64).fold(1.0, f64::max);
     let (top, step) = ticks(greatest);
     let step = step.max(1.0);
-    let panel = Panel::new(0, 1, (0, 1 << 20), (0.0, top.max(step)));
+    let panel = ModelPanel::new(0, 1, (0, 1 << 20), (0.0, top.max(step)));
     panel.frame(svg, "leaves in a window: mean (blue), widest (grey)", step);
     let at = |point: &CurvePoint| panel.left + point.rank * panel.width;
     svg.path(curve.iter().map(|point| (at(point), panel.y(point.window_leaves_max as f64))), "others");
@@ -121,7 +121,7 @@ fn detail(svg: &mut Svg, record: &ModelRecord) {
     let count = detail.fences.len() as f64;
     let (top, step) = ticks(count);
     let step = step.max(1.0);
-    let panel = Panel::new(1, 0, keys, (0.0, top.max(step)));
+    let panel = ModelPanel::new(1, 0, keys, (0.0, top.max(step)));
     panel.frame(svg, "positions: leaves (steps), promised windows (shade)", step);
     let position = |position: u64| position.saturating_sub(detail.first_position) as f64;
     for sub_model in &detail.sub_models {
@@ -150,7 +150,7 @@ fn detail(svg: &mut Svg, record: &ModelRecord) {
     let widest = all().map(|at| (at.window_end - at.window_begin) as f64).fold(1.0, f64::max);
     let (top, step) = ticks(widest);
     let step = step.max(1.0);
-    let panel = Panel::new(1, 1, keys, (0.0, top.max(step)));
+    let panel = ModelPanel::new(1, 1, keys, (0.0, top.max(step)));
     panel.frame(svg, "window, and the leaf's place in it", step);
     for sub_model in &detail.sub_models {
         let predictions = &sub_model.predictions;

@@ -61,8 +61,9 @@ fn group(records: &[Record]) -> String {
         ),
     ];
     if records.iter().any(|record| record.median.extra_reads_per_get > 0.0) {
-        let extra =
-            |record: &Record| format!("{} {:.4}", record.setting.workload, record.median.extra_reads_per_get);
+        let extra = |record: &Record| {
+            format!("{} {:.4}", workload(&record.setting), record.median.extra_reads_per_get)
+        };
         let extra: Vec<String> = records.iter().map(extra).collect();
         lines.push(format!("READs a GET that a fresh cache saves: {}", extra.join(", ")));
     }
@@ -96,6 +97,14 @@ fn heading(setting: &Setting) -> String {
     )
 }
 
+/// The workload, and the table's age if it is not the usual one.
+fn workload(setting: &Setting) -> String {
+    match &setting.table[..] {
+        "fresh" => setting.workload.clone(),
+        age => format!("{} {age}", setting.workload),
+    }
+}
+
 fn huge_pages(record: &Record) -> String {
     match record.machine.huge_page_bytes_mapped {
         0 => "none".into(),
@@ -106,7 +115,7 @@ fn huge_pages(record: &Record) -> String {
 fn row(record: &Record) -> [String; HEADER.len()] {
     let median = &record.median;
     [
-        record.setting.workload.clone(),
+        workload(&record.setting),
         record.setting.distribution.clone(),
         millions(median.throughput_ops_per_s),
         time(median.latency_ns.p50),
@@ -186,7 +195,9 @@ mod tests {
         let mut other = example("c", &[8e7; 5]);
         other.setting.threads = 1;
         other.median.client_cpu_fraction = 0.614;
-        let text = table(&[example("c", &[8e7; 5]), extreme, other]);
+        let mut aged = example("f", &[7e7; 5]);
+        aged.setting.table = "aged".into();
+        let text = table(&[example("c", &[8e7; 5]), extreme, aged, other]);
         for line in text.lines() {
             assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
         }
@@ -194,7 +205,10 @@ mod tests {
         assert!(text.contains("2 threads") && text.contains("1 thread,"), "{text}");
         assert!(text.contains("80.00") && text.contains("1.48 µs") && text.contains("80 %"), "{text}");
         assert_eq!(text.matches("clients had as little as 61 % of their cores").count(), 1, "{text}");
-        assert!(text.contains("READs a GET that a fresh cache saves: c 0.0200, b-standard 0.0200"), "{text}");
+        assert!(
+            text.contains("READs a GET that a fresh cache saves: c 0.0200, b-standard 0.0200, f aged 0.0200"),
+            "{text}"
+        );
         assert!(text.contains("medians of 1 runs of 5 s (fewer than 5: noisy)"), "{text}");
     }
 }

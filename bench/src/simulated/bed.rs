@@ -12,6 +12,7 @@ use farsight_base::clock::MonotonicNs;
 use farsight_client::Table;
 use farsight_fabric_sim::{Profile, Simulation, Utilization};
 use farsight_layout::pool::BlockGeometry;
+use farsight_oracles::{Embedding as _, Identity};
 use farsight_protocol::{KeyKind, TableDefinition};
 
 use super::calls::core_ps;
@@ -19,6 +20,7 @@ use super::session::PricedSession;
 use super::thread::{Thread, ThreadEnd};
 use super::{SEED, SimulatedPlan, WARM_UP_PART};
 use crate::driver::executor::Executor;
+use crate::driver::store::PLAIN;
 use crate::driver::{Cancellation, DriverError, checked_value};
 use crate::workload::{KeySpace, OperationStream};
 
@@ -127,7 +129,7 @@ fn leaf_bytes(plan: &SimulatedPlan, space: &KeySpace) -> u64 {
 
 /// Gives `push` all keys with their first values.
 fn fill(
-    keys: &[u64],
+    keys: &[Identity],
     value_bytes: usize,
     cancellation: &Cancellation,
     mut push: impl FnMut(u64, &[u8]) -> Result<(), LoadError>,
@@ -135,7 +137,7 @@ fn fill(
     let mut value = vec![0; value_bytes];
     for (index, &key) in keys.iter().enumerate() {
         checked_value::write(key, 0, &mut value);
-        push(key, &value)?;
+        push(PLAIN.key(key), &value)?;
         if index % LOOK_PAIRS == 0 {
             cancellation.check()?;
         }

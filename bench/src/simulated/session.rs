@@ -3,15 +3,16 @@
 //! Of a look-up's work half is done before its READs, predicting, and half behind them, searching; the fabric
 //! adds what posting, ringing and completions take.
 
-use farsight::{Access, Answers, Engine, ReadError, WriteError, WriteOperation, WriteOutcome};
+use farsight::{Access, Answers, ReadError, WriteError, WriteOperation, WriteOutcome};
 use farsight_client::{OpenError, ScanRequest, Session, Table};
 use farsight_fabric::Meters;
 use farsight_fabric_sim::{EnginePrices, Simulation};
 use farsight_index::Pairs;
+use farsight_oracles::EightBytes;
 
 use super::SimulatedPlan;
 use crate::driver::checked_value::CheckedValue;
-use crate::driver::store::Store;
+use crate::driver::store::{PLAIN, Store};
 
 pub(super) struct PricedSession {
     simulation: Simulation,
@@ -30,8 +31,9 @@ impl PricedSession {
         plan: &SimulatedPlan,
     ) -> Result<Self, OpenError> {
         let prices = plan.profile.engine_prices();
-        // Who writes one-sided finds the leaf and searches it, as for a look-up, and then plans the change.
-        let finding_ps = if plan.engine == Engine::Rolex { prices.thread_get_ps } else { 0 };
+        // A client that writes one-sided finds the leaf and searches it, as for a look-up, and then plans the
+        // change.
+        let finding_ps = if plan.engine.answers_reads { 0 } else { prices.thread_get_ps };
         Ok(Self {
             simulation: simulation.clone(),
             session: table.session(plan.access)?,
@@ -59,6 +61,8 @@ impl PricedSession {
 }
 
 impl Store for PricedSession {
+    type Embedding = EightBytes;
+    const EMBEDDING: EightBytes = PLAIN;
     type Pairs = Pairs;
 
     fn get(&mut self, key: u64, value: &mut [u8]) -> Result<Option<u64>, ReadError> {

@@ -17,6 +17,12 @@ pub enum WorkloadError {
         /// What was asked.
         name: String,
     },
+    /// No such change of a table's shape.
+    #[error("unknown scenario `{name}`; expected append, cluster, tenant, window, growth or delete")]
+    UnknownChange {
+        /// What was asked.
+        name: String,
+    },
     /// A skew that has no meaning.
     #[error("the skew must be a number of 0 or more, got {theta}")]
     BadTheta {

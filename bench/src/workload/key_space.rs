@@ -11,6 +11,7 @@
 
 use std::ops::Range;
 
+use farsight_oracles::Identity;
 use rand::{RngExt, SeedableRng, rngs::Xoshiro256PlusPlus, seq::SliceRandom};
 
 use super::WorkloadError;
@@ -32,8 +33,8 @@ pub struct InsertSupply {
 /// Keys to load and keys to insert.
 #[derive(Debug, Clone)]
 pub struct KeySpace {
-    loaded: Vec<u64>,
-    inserts: Vec<u64>,
+    loaded: Vec<Identity>,
+    inserts: Vec<Identity>,
 }
 
 impl KeySpace {
@@ -45,7 +46,7 @@ impl KeySpace {
     ///
     /// # Panics
     /// If the keys are not ascending and distinct.
-    pub fn split(keys: Vec<u64>, supply: InsertSupply, seed: u64) -> Result<Self, WorkloadError> {
+    pub fn split(keys: Vec<Identity>, supply: InsertSupply, seed: u64) -> Result<Self, WorkloadError> {
         assert!(keys.is_sorted_by(|a, b| a < b), "a key set is ascending and distinct");
         if supply.held_back >= keys.len() {
             return Err(WorkloadError::NothingToLoad { held_back: supply.held_back, keys: keys.len() });
@@ -69,7 +70,7 @@ impl KeySpace {
     ///
     /// # Panics
     /// If the keys are not ascending and distinct.
-    pub fn with_inserts(keys: Vec<u64>, wanted: usize, seed: u64) -> Result<Self, WorkloadError> {
+    pub fn with_inserts(keys: Vec<Identity>, wanted: usize, seed: u64) -> Result<Self, WorkloadError> {
         match Self::split(keys.clone(), InsertSupply { held_back: 0, gap_keys: wanted }, seed) {
             Err(WorkloadError::GapsTooNarrow { found, asked }) => {
                 let held_back = (keys.len() / HELD_BACK_PART).min(asked - found);
@@ -81,13 +82,13 @@ impl KeySpace {
 
     /// The keys to load, ascending.
     #[must_use]
-    pub fn loaded(&self) -> &[u64] {
+    pub fn loaded(&self) -> &[Identity] {
         &self.loaded
     }
 
     /// All keys prepared for inserts, in random order.
     #[must_use]
-    pub fn inserts(&self) -> &[u64] {
+    pub fn inserts(&self) -> &[Identity] {
         &self.inserts
     }
 
@@ -100,7 +101,11 @@ impl KeySpace {
 }
 
 /// Takes `count` random keys out; both results are ascending.
-fn hold_back(keys: Vec<u64>, count: usize, random: &mut Xoshiro256PlusPlus) -> (Vec<u64>, Vec<u64>) {
+fn hold_back(
+    keys: Vec<Identity>,
+    count: usize,
+    random: &mut Xoshiro256PlusPlus,
+) -> (Vec<Identity>, Vec<Identity>) {
     if count == 0 {
         return (keys, Vec::new());
     }
@@ -116,7 +121,11 @@ fn hold_back(keys: Vec<u64>, count: usize, random: &mut Xoshiro256PlusPlus) -> (
 }
 
 /// `count` keys in the gaps of the set, in random order.
-fn gap_keys(keys: &[u64], count: usize, random: &mut Xoshiro256PlusPlus) -> Result<Vec<u64>, WorkloadError> {
+fn gap_keys(
+    keys: &[Identity],
+    count: usize,
+    random: &mut Xoshiro256PlusPlus,
+) -> Result<Vec<Identity>, WorkloadError> {
     let mut found = Vec::new();
     for level in 1..=GAP_LEVELS {
         if found.len() >= count {
@@ -126,9 +135,9 @@ fn gap_keys(keys: &[u64], count: usize, random: &mut Xoshiro256PlusPlus) -> Resu
         // that differ give keys that differ, and none gives an end of the gap.
         for numerator in (1..1u64 << level).step_by(2) {
             found.extend(keys.windows(2).filter_map(|pair| {
-                let gap = pair[1] - pair[0];
+                let gap = pair[1].0 - pair[0].0;
                 let offset = (u128::from(gap) * u128::from(numerator)) >> level;
-                (gap >> level > 0).then_some(pair[0] + offset as u64)
+                (gap >> level > 0).then_some(pair[0].behind(offset as u64))
             }));
             if found.len() >= count {
                 break;
@@ -150,8 +159,8 @@ mod tests {
 
     use super::*;
 
-    fn skewed(count: u64) -> Vec<u64> {
-        (0..count).map(|position| position * position * 3).collect()
+    fn skewed(count: u64) -> Vec<Identity> {
+        (0..count).map(|position| Identity(position * position * 3)).collect()
     }
 
     #[test]
@@ -160,7 +169,7 @@ mod tests {
         let supply = InsertSupply { held_back: 1_000, gap_keys: 25_000 };
         let space = KeySpace::split(keys, supply, 5).expect("wide gaps");
         assert_eq!((space.loaded().len(), space.inserts().len()), (9_000, 26_000));
-        let loaded: HashSet<u64> = space.loaded().iter().copied().collect();
+        let loaded: HashSet<Identity> = space.loaded().iter().copied().collect();
         let mut seen = HashSet::new();
         for thread in 0..3 {
             for &key in &space.inserts()[space.share(thread, 3)] {
@@ -188,7 +197,7 @@ mod tests {
 
     #[test]
     fn narrow_gaps_and_greedy_holds_are_refused() {
-        let dense: Vec<u64> = (0..100).collect();
+        let dense: Vec<Identity> = (0..100).map(Identity).collect();
         let gaps = InsertSupply { held_back: 0, gap_keys: 1 };
         let error = KeySpace::split(dense.clone(), gaps, 1).expect_err("no gaps");
         assert_eq!(error, WorkloadError::GapsTooNarrow { found: 0, asked: 1 });
@@ -200,9 +209,10 @@ mod tests {
     #[test]
     fn the_whole_key_space_is_a_gap() {
         let gaps = InsertSupply { held_back: 0, gap_keys: 3 };
-        let space = KeySpace::split(vec![0, u64::MAX], gaps, 1).expect("one wide gap");
+        let space = KeySpace::split(vec![Identity::MIN, Identity::MAX], gaps, 1).expect("one wide gap");
         let mut inserts = space.inserts().to_vec();
         inserts.sort_unstable();
-        assert_eq!(inserts, [u64::MAX / 4, u64::MAX / 2, (u64::MAX / 4) * 3 + 2]);
+        let quarter = u64::MAX / 4;
+        assert_eq!(inserts, [quarter, u64::MAX / 2, quarter * 3 + 2].map(Identity));
     }
 }

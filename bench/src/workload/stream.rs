@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use farsight_base::prng::mix;
+use farsight_oracles::Identity;
 use rand::{RngExt, SeedableRng, rngs::Xoshiro256PlusPlus};
 
 use super::{
@@ -126,7 +127,7 @@ impl OperationStream {
 
     /// Keys that this thread has inserted so far, oldest first.
     #[must_use]
-    pub fn inserted(&self) -> &[u64] {
+    pub fn inserted(&self) -> &[Identity] {
         &self.space.inserts()[self.inserts_begin..self.inserts_next]
     }
 
@@ -147,7 +148,7 @@ impl OperationStream {
     }
 
     #[inline]
-    fn next_insert(&mut self) -> Result<u64, WorkloadError> {
+    fn next_insert(&mut self) -> Result<Identity, WorkloadError> {
         if self.inserts_next == self.inserts_end {
             let inserted = self.inserts_end - self.inserts_begin;
             return Err(WorkloadError::InsertKeysExhausted { thread: self.thread, inserted });
@@ -157,7 +158,7 @@ impl OperationStream {
     }
 }
 
-fn draw_operation(mix: Mix, key: u64, random: &mut Xoshiro256PlusPlus) -> Operation {
+fn draw_operation(mix: Mix, key: Identity, random: &mut Xoshiro256PlusPlus) -> Operation {
     let length = random.random_range(1..=SCAN_LENGTH_MAX);
     let mut percent: u8 = random.random_range(0..100);
     for (share, operation) in [
@@ -183,7 +184,9 @@ mod tests {
 
     fn space(keys: u64, inserts: usize) -> Arc<KeySpace> {
         let supply = InsertSupply { held_back: inserts, gap_keys: 0 };
-        Arc::new(KeySpace::split((0..keys).map(|key| key * 10).collect(), supply, 3).expect("a split"))
+        Arc::new(
+            KeySpace::split((0..keys).map(|key| Identity(key * 10)).collect(), supply, 3).expect("a split"),
+        )
     }
 
     fn stream(workload: Workload, distribution: Distribution, space: &Arc<KeySpace>) -> OperationStream {
@@ -242,7 +245,7 @@ mod tests {
                 .expect("a stream");
             let mut batch = Vec::new();
             stream.fill(&mut batch, 1 << 16).expect("reads only");
-            let mut frequencies = std::collections::HashMap::<u64, u32>::new();
+            let mut frequencies = std::collections::HashMap::<Identity, u32>::new();
             for operation in batch {
                 let Operation::Read { key } = operation else { panic!("{operation:?} in workload C") };
                 *frequencies.entry(key).or_default() += 1;
@@ -263,7 +266,7 @@ mod tests {
         let mut stream = stream(Workload::D, Distribution::Latest { theta: 0.99 }, &space);
         let mut batch = Vec::new();
         stream.fill(&mut batch, 50_000).expect("enough inserts");
-        let age: std::collections::HashMap<u64, usize> =
+        let age: std::collections::HashMap<Identity, usize> =
             stream.inserted().iter().rev().enumerate().map(|(age, &key)| (key, age)).collect();
         assert!(age.len() > 2_000, "{} inserts", age.len());
         let inserted_before = age.len();
@@ -288,7 +291,7 @@ mod tests {
     #[test]
     fn inserts_are_fresh_and_their_end_is_an_error() {
         let space = space(1_000, 100);
-        let loaded: HashSet<u64> = space.loaded().iter().copied().collect();
+        let loaded: HashSet<Identity> = space.loaded().iter().copied().collect();
         let mut stream = stream(Workload::D, Distribution::Uniform, &space);
         let (mut batch, mut inserted) = (Vec::new(), HashSet::new());
         let error = loop {

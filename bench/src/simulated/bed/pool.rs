@@ -11,8 +11,10 @@ use farsight_fabric_sim::{ReliableConnection, SimHost, Simulation};
 use farsight_index::Answers;
 use farsight_layout::FORMAT_VERSION;
 use farsight_node::{Background, BackgroundState, NodeOptions, NodeState, Worker};
+use farsight_oracles::Embedding as _;
 
 use super::{Bed, definition, fill, leaf_bytes};
+use crate::driver::store::PLAIN;
 use crate::driver::{Cancellation, DriverError};
 use crate::simulated::SimulatedPlan;
 use crate::workload::KeySpace;
@@ -71,7 +73,7 @@ impl Bed {
     ) -> Result<Self, DriverError> {
         let cores = plan.profile.value("machine.memory_node_cores");
         let simulation = super::simulation(&plan.profile.with("machine.server_cores", cores));
-        // Home has a group more, and no node is exactly as full as another.
+        // The coordinator has a group more, and no node is exactly as full as another.
         let bytes = 2 * leaf_bytes(plan, space) / plan.memory_nodes as u64;
         let options = NodeOptions { table_memory_bytes: bytes, ..NodeOptions::default() };
         let addresses: Vec<String> =
@@ -79,7 +81,8 @@ impl Bed {
         let nodes: Vec<MemoryNode> =
             addresses.iter().map(|address| MemoryNode::start(&simulation, address, &options)).collect();
         let step = space.loaded().len().div_ceil(SAMPLE_KEYS).max(1);
-        let sample: Vec<u64> = space.loaded().iter().copied().step_by(step).collect();
+        let every = |step| space.loaded().iter().step_by(step).map(|key| PLAIN.key(*key)).collect::<Vec<_>>();
+        let sample = every(step);
         let clients = (0..plan.machines)
             .map(|machine| join(&simulation, machine, &addresses))
             .collect::<Result<Vec<_>, CatalogueError>>()?;
@@ -92,7 +95,7 @@ impl Bed {
         fill(space.loaded(), plan.value_bytes, cancellation, |key, value| load.push(key, value))?;
         load.finish()?;
         await_training(&simulation, &clients[0])?;
-        let some: Vec<u64> = space.loaded().iter().copied().step_by(WARM_STEP).collect();
+        let some = every(WARM_STEP);
         for table in &tables {
             cancellation.check()?;
             let mut session = table.session(Access::OneSided)?;
