@@ -1,8 +1,9 @@
 //! The suite of the engine contract: what every index promises its clients, asked of an engine, with a
 //! `BTreeMap` as the judge.
 //!
-//! Invariant: a test names no engine. What is compared is what a user sees: outcomes, values, the growth of
-//! each key's versions, the order and completeness of scans. Every random choice comes from one [`Seed`],
+//! Invariant: a test names no engine and no kind of key. It speaks of identities, and the engine's embedding
+//! makes them keys ([`asking`]). What is compared is what a user sees: outcomes, values, the growth of each
+//! key's versions, the order and completeness of scans. Every random choice comes from one [`Seed`],
 //! which a failing test prints and which `FARSIGHT_TEST_SEED` sets.
 //!
 //! An engine joins by implementing [`EngineUnderTest`] and naming it to
@@ -10,12 +11,13 @@
 //! machine can show (readers in other processes, faults) stands in tests of its own, which share [`harness`],
 //! [`processes`] and [`witness`].
 
+pub mod asking;
 pub mod batches;
 pub mod costs;
 pub mod direct;
 pub mod dying;
 pub mod harness;
-pub mod key_sets;
+pub mod map;
 pub mod model;
 pub mod names;
 pub mod operations;
@@ -36,11 +38,19 @@ pub mod witness;
 pub use seed::Seed;
 
 use farsight::{Access, WriteOperation, WriteOutcome};
+use farsight_oracles::Embedding;
 
 /// An engine that can make tables.
 pub trait EngineUnderTest {
+    /// How identities become keys of its tables.
+    type Embedding: Embedding + Default;
     /// Its tables.
-    type Table: TableUnderTest;
+    type Table: TableUnderTest<Session: SessionUnderTest<Key = <Self::Embedding as Embedding>::Key>>;
+
+    /// Its embedding.
+    fn embedding(&self) -> Self::Embedding {
+        Self::Embedding::default()
+    }
 
     /// A new, empty table for values of `value_bytes`.
     fn table(&self, value_bytes: usize) -> Self::Table;
@@ -74,20 +84,23 @@ pub type Stored = (Vec<u8>, u64);
 
 /// One client's reads and writes. None of them may fail: an error is a failed test.
 pub trait SessionUnderTest {
+    /// The kind of the table's keys.
+    type Key;
+
     /// Executes writes in their order; values of removes are empty.
-    fn write(&mut self, operation: WriteOperation, entries: &[(u64, Vec<u8>)]) -> Vec<WriteOutcome>;
+    fn write(&mut self, operation: WriteOperation, entries: &[(Self::Key, Vec<u8>)]) -> Vec<WriteOutcome>;
 
     /// One key.
-    fn get(&mut self, key: u64) -> Option<Stored>;
+    fn get(&mut self, key: Self::Key) -> Option<Stored>;
 
     /// Many keys, in their order.
-    fn multi_get(&mut self, keys: &[u64]) -> Vec<Option<Stored>>;
+    fn multi_get(&mut self, keys: &[Self::Key]) -> Vec<Option<Stored>>;
 
     /// For each `(from, limit)` its pairs.
-    fn scan_batch(&mut self, scans: &[(u64, usize)]) -> Vec<Vec<(u64, Stored)>>;
+    fn scan_batch(&mut self, scans: &[(Self::Key, usize)]) -> Vec<Vec<(Self::Key, Stored)>>;
 
     /// All pairs from `from` on, page by page.
-    fn scan_all(&mut self, from: u64) -> Vec<(u64, Stored)>;
+    fn scan_all(&mut self, from: Self::Key) -> Vec<(Self::Key, Stored)>;
 }
 
 /// Instantiates every test of the suite for the engine that `$make` makes anew for each; where that needs

@@ -14,6 +14,8 @@ pub mod canary;
 mod client;
 pub mod driver;
 #[cfg(test)]
+mod endless_scans;
+#[cfg(test)]
 mod found_by_seeds;
 mod garbage_queue;
 mod leaf;
@@ -26,6 +28,8 @@ mod names;
 mod pool_leaf;
 mod reply;
 mod request;
+#[cfg(test)]
+mod scan_pages;
 mod server;
 mod source;
 

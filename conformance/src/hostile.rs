@@ -24,7 +24,7 @@ const DEATH_ONE_IN: u64 = 8;
 /// The latest moment of an attack at which it dies.
 const DEATH_US_MAX: u64 = 20_000;
 /// Kinds of attacks.
-pub const ATTACKS: usize = 10;
+pub const ATTACKS: usize = 11;
 
 /// One hostile client process.
 pub struct Attacker {
@@ -63,6 +63,7 @@ impl Attacker {
             Self::send_descriptors,
             Self::babble_on_the_control_socket,
             Self::resize_and_reopen,
+            Self::read_everything,
         ];
         let after = Duration::from_micros(self.random.below(DEATH_US_MAX));
         self.dies_at = self.chance(DEATH_ONE_IN).then(|| Instant::now() + after);

@@ -8,4 +8,5 @@ pub mod fuzz;
 pub mod holding;
 pub mod hostile;
 pub mod litmus;
+pub mod reference;
 pub mod widths;

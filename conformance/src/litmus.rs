@@ -72,6 +72,8 @@ pub enum Step {
     /// Posts a call upon which the server's processor adds one to every word of these lines, one line after
     /// the other, each as a stamped line.
     Rewrite(&'static [usize]),
+    /// The same by a call that the server parks: it rewrites the lines later, and then answers.
+    RewriteLater(&'static [usize]),
     /// What follows is posted to the client's other queue pair.
     OtherQueue,
     /// Rings and waits until all that is posted is complete.

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 
 use farsight::{Answers, WriteOutcome};
 use farsight_base::prng::SplitMix64;
+use farsight_conformance::engine::Seed;
 use farsight_conformance::engine::harness::XStore;
 use farsight_conformance::engine::raw_table::RawTable;
-use farsight_conformance::engine::{Seed, key_sets};
 use farsight_index_baselines::{BaselineError, TreeClient};
 use farsight_layout::Geometry;
+use farsight_oracles::sets;
 
 const TABLE: &str = "t";
 const TABLE_BYTES: u64 = 64 << 20;
@@ -81,7 +82,8 @@ fn a_static_tree_answers_as_the_table_does() {
     let seed = Seed::new("a_static_tree_answers_as_the_table_does");
     for value_bytes in [8, 100] {
         let mut random = seed.random(value_bytes as u64);
-        for keys in [key_sets::uniform(&mut random, 5_000), key_sets::clustered(&mut random, 120, 40)] {
+        for keys in [sets::uniform(&mut random, 5_000), sets::clustered(&mut random, 120, 40)] {
+            let keys: Vec<u64> = keys.into_iter().map(|key| key.0).collect();
             let server = XStore::start(TABLE_BYTES, 1);
             let mut model = Model::new();
             put(&server, &mut model, &keys, value_bytes, 1);

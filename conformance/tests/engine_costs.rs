@@ -11,7 +11,7 @@ mod shared_memory {
 
     struct ShmTable {
         table: Table<u64>,
-        _client: Client,
+        client: Client,
         server: XStore,
     }
 
@@ -28,11 +28,15 @@ mod shared_memory {
             }
             load.finish().expect("the load");
             await_training(&client);
-            Self { table, _client: client, server }
+            Self { table, client, server }
         }
 
         fn session(&self, access: Access) -> XStoreSession {
             XStoreSession::new(self.table.session(Options { access }).expect("a session"))
+        }
+
+        fn await_training(&self) {
+            await_training(&self.client);
         }
 
         fn cache_stats(&self) -> CacheStats {

@@ -13,9 +13,10 @@ use farsight_conformance::engine::harness::{Directory, PATIENCE, XStore, connect
 use farsight_conformance::engine::model::{Model, random_value};
 use farsight_conformance::engine::processes::{Player, argument, role, say};
 use farsight_conformance::engine::witness::Witness;
-use farsight_conformance::engine::{EngineUnderTest, Seed, TableUnderTest, key_sets};
+use farsight_conformance::engine::{EngineUnderTest, Seed, TableUnderTest};
 use farsight_fabric::Connection;
 use farsight_fabric_shm::ShmConnection;
+use farsight_oracles::{EightBytes, Identity, sets};
 
 const TABLE: &str = "t";
 const VALUE_BYTES: usize = 100;
@@ -67,10 +68,9 @@ fn session(socket: &Path, access: Access) -> Session<u64> {
     table.session(Options { access }).expect("a session")
 }
 
-fn witness(number: u64, sequence: u64) -> Vec<u8> {
-    let mut value = vec![0; VALUE_BYTES];
-    Witness { number, sequence }.write(&mut value);
-    value
+/// A value of `key`, which is its identity's number in all tables here.
+fn witness(key: u64, sequence: u64) -> Vec<u8> {
+    Witness { key: Identity(key), sequence }.value(VALUE_BYTES)
 }
 
 /// A client that does everything to its own keys and looks at all of them.
@@ -129,8 +129,7 @@ fn check_whole(session: &mut Session<u64>) -> usize {
         .scan(..)
         .map(|pair| {
             let (key, entry) = pair.expect("a scan");
-            let witness = Witness::read(&entry.value).unwrap_or_else(|| panic!("key {key}: torn value"));
-            assert_eq!(witness.number, key, "the value of another key");
+            let _any = Witness::sequence_of(Identity(key), &entry.value);
         })
         .count()
 }
@@ -369,9 +368,9 @@ fn a_full_region_loses_nothing() {
         let table = server.table(value_bytes);
         let mut writer = table.session(Access::OneSided);
         let mut by_call = table.session(Access::Rpc);
-        let mut model = Model::default();
+        let mut model = Model::new(EightBytes::Plain);
         let mut random = seed.random(value_bytes as u64);
-        let keys = key_sets::uniform(&mut random, offered);
+        let keys = sets::uniform(&mut random, offered);
         let mut refused = 0;
         for batch in keys.chunks(100) {
             let entries: Vec<_> =
@@ -403,17 +402,17 @@ fn a_full_region_loses_nothing() {
                 })
                 .collect();
             refused_again += model.write(&mut writer, operation, &entries, true);
-            let looked: Vec<u64> = entries.iter().map(|entry| entry.0).collect();
+            let looked: Vec<Identity> = entries.iter().map(|entry| entry.0).collect();
             model.check_multi_get(&mut by_call, &looked);
             model.check_multi_get(&mut writer, &looked);
         }
         println!("{value_bytes} B: {refused} refused, then {refused_again}; {} pairs", model.pairs().len());
         model.check_all(&mut writer);
         // Removals make room: a table emptied of most pairs takes new ones again.
-        let present: Vec<(u64, Vec<u8>)> = model.pairs().keys().map(|key| (*key, Vec::new())).collect();
+        let present: Vec<(Identity, Vec<u8>)> = model.pairs().keys().map(|key| (*key, Vec::new())).collect();
         model.write(&mut by_call, WriteOperation::Remove, &present, false);
         let dense: Vec<_> =
-            key_sets::dense(1 << 30, 200).into_iter().map(|key| (key, vec![3; value_bytes])).collect();
+            sets::dense(1 << 30, 200).into_iter().map(|key| (key, vec![3; value_bytes])).collect();
         model.write(&mut writer, WriteOperation::Insert, &dense, false);
         model.check_all(&mut writer);
         model.check_all(&mut by_call);

@@ -14,22 +14,25 @@ use farsight_fabric::QueuePair;
 use farsight_index::{Answers, Pairs, ScanRequest};
 use farsight_index_xstore::client::{XCache, XClient};
 use farsight_layout::Geometry;
+use farsight_oracles::{EightBytes, Embedding as _, Identity};
 
 /// Leaves whose history is kept: more than the tests' keys ever need.
 const LEAVES: usize = 24;
 /// Moments of the longest window.
 const WINDOW_MAX: usize = 40;
 const KEYS: u64 = 60;
+/// Where the keys lie: those between them are never there.
+const EMBEDDING: EightBytes = EightBytes::Spread { first: 0, stride: 1 << 20 };
 const ROUNDS: usize = 4_000;
 const READS_PER_ROUND: usize = 12;
 
 /// What the table held at each moment of the history.
-type States = Vec<BTreeMap<u64, Stored>>;
+type States = Vec<BTreeMap<Identity, Stored>>;
 
 struct Run {
     random: SplitMix64,
     value_bytes: usize,
-    model: Model,
+    model: Model<EightBytes>,
     history: History,
     states: States,
     odd_lines: u64,
@@ -41,7 +44,7 @@ impl Run {
     fn write(
         &mut self,
         table: &mut RawTable,
-        session: &mut impl farsight_conformance::engine::SessionUnderTest,
+        session: &mut impl farsight_conformance::engine::SessionUnderTest<Key = u64>,
     ) {
         let start = self.random.below(KEYS);
         let length = if self.random.below(4) == 0 { 16 } else { 1 + self.random.below(3) };
@@ -52,7 +55,7 @@ impl Run {
         };
         for key in start..(start + length).min(KEYS) {
             let bytes = if operation == WriteOperation::Remove { 0 } else { self.value_bytes };
-            let entry = (key << 20, random_value(&mut self.random, bytes));
+            let entry = (Identity(key), random_value(&mut self.random, bytes));
             self.model.write(session, operation, &[entry], false);
             self.record(table);
         }
@@ -74,7 +77,7 @@ impl Run {
     }
 
     fn get(&mut self, table: &mut RawTable, client: &mut XClient) {
-        let key = self.random.below(KEYS) << 20 | u64::from(self.random.below(8) == 0);
+        let key = EMBEDDING.key(Identity(self.random.below(KEYS))) + u64::from(self.random.below(8) == 0);
         let window = self.window();
         let random = SplitMix64::new(self.random.next_u64());
         let calls = table.queue.meters().calls;
@@ -91,12 +94,20 @@ impl Run {
         self.odd_lines += queue.odd_lines();
         self.one_sided += u64::from(table.queue.meters().calls == calls);
         let states = &self.states[self.states.len() - 1 - window..];
-        let was_so = states.iter().any(|state| state.get(&key) == found.as_ref());
-        assert!(was_so, "key {key} never was {found:?} in {window} moments: {}", history_of(states, key));
+        let Some(identity) = EMBEDDING.identity(&key) else {
+            return assert_eq!(found, None, "key {key}, which nobody wrote");
+        };
+        let was_so = states.iter().any(|state| state.get(&identity) == found.as_ref());
+        assert!(
+            was_so,
+            "{identity} never was {found:?} in {window} moments: {}",
+            history_of(states, identity)
+        );
     }
 
     fn scan(&mut self, table: &mut RawTable, client: &mut XClient) {
-        let from = (self.random.below(KEYS + 1) << 20).saturating_sub(self.random.below(2));
+        let from = EMBEDDING.key(Identity(self.random.below(KEYS + 1)));
+        let from = from.saturating_sub(self.random.below(2));
         let limit = [1, 7, 30, 100][self.random.below(4) as usize];
         let window = self.window();
         let random = SplitMix64::new(self.random.next_u64());
@@ -110,16 +121,19 @@ impl Run {
         let end = if found.len() < limit { u64::MAX } else { found[found.len() - 1].0 };
         assert!(found.windows(2).all(|two| two[0].0 < two[1].0), "keys that do not ascend");
         assert!(found.first().is_none_or(|first| first.0 >= from), "a key before {from}");
-        let found: BTreeMap<u64, Stored> = found.into_iter().collect();
-        for key in (0..KEYS).map(|key| key << 20).filter(|key| (from..=end).contains(key)) {
+        let whose = |key: &u64| EMBEDDING.identity(key).expect("a scan finds keys that were written");
+        let found: BTreeMap<Identity, Stored> =
+            found.into_iter().map(|(key, stored)| (whose(&key), stored)).collect();
+        let passed = |key: &Identity| (from..=end).contains(&EMBEDDING.key(*key));
+        for key in (0..KEYS).map(Identity).filter(passed) {
             let was_so = states.iter().any(|state| state.get(&key) == found.get(&key));
             let found = found.get(&key);
-            assert!(was_so, "key {key} never was {found:?} in {window} moments: {}", history_of(states, key));
+            assert!(was_so, "{key} never was {found:?} in {window} moments: {}", history_of(states, key));
         }
     }
 }
 
-fn history_of(states: &[BTreeMap<u64, Stored>], key: u64) -> String {
+fn history_of(states: &[BTreeMap<Identity, Stored>], key: Identity) -> String {
     let versions: Vec<_> = states.iter().map(|state| state.get(&key).map(|stored| stored.1)).collect();
     format!("versions {versions:?}")
 }
@@ -133,7 +147,7 @@ fn run(value_bytes: usize) {
     let mut run = Run {
         random: seed.random(0),
         value_bytes,
-        model: Model::default(),
+        model: Model::new(EMBEDDING),
         history: History::default(),
         states: States::default(),
         odd_lines: 0,

@@ -11,6 +11,7 @@ use farsight_conformance::engine::{EngineUnderTest, TableUnderTest};
 use farsight_fabric::FabricError;
 use farsight_fabric_sim::{Kind, ReliableConnection, Simulation, Timing, Weakest};
 use farsight_node::NodeOptions;
+use farsight_oracles::EightBytes;
 use farsight_protocol::{KeyKind, TableDefinition};
 use farsight_sim::Node;
 
@@ -31,6 +32,7 @@ impl<K: Kind> SimStore<K> {
 }
 
 impl<K: Kind> EngineUnderTest for SimStore<K> {
+    type Embedding = EightBytes;
     type Table = SimTable;
 
     fn table(&self, value_bytes: usize) -> SimTable {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use farsight::{Engine, ServerUrl, TableOptions};
+use farsight::{EngineKind, ServerUrl, TableOptions};
 use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
 use farsight_conformance::engine::Seed;
 use farsight_conformance::engine::harness::{Directory, XStore};
@@ -10,6 +10,7 @@ use farsight_conformance::engine::pool::{Pool, over_shared_memory, over_tcp};
 use farsight_conformance::engine::processes::{Player, role, say};
 use farsight_conformance::engine::torture::{Plan, Reader, Report, TABLE, Writer};
 use farsight_conformance::engine::witness::Ledger;
+use farsight_oracles::{Embedding as _, Identity};
 
 const READERS: usize = 2;
 const READING_MS: u64 = 2_500;
@@ -91,10 +92,16 @@ fn torture(test: &str, value_bytes: usize, keys: u64, stride: u64, writers: u64)
 }
 
 /// The same in a pool of two memory nodes, beside a trainer, which merges empty leaves.
-fn torture_a_pool(test: &str, engine: Engine, url: impl Fn(&Directory, usize) -> ServerUrl, shape: Shape) {
+fn torture_a_pool(
+    test: &str,
+    engine: &'static EngineKind,
+    url: impl Fn(&Directory, usize) -> ServerUrl,
+    shape: Shape,
+) {
     let pool = Pool::start(2, 64 << 20, url);
     // Half of the keys at each node, of XStore-D.
-    let sample = (1..=shape.keys).map(|number| number * shape.stride).collect();
+    let embedding = Plan::embedding(shape.stride);
+    let sample = (0..shape.keys).map(|number| embedding.key(Identity(number))).collect();
     let options = TableOptions { engine: Some(engine), sample, ..TableOptions::default() };
     pool.connect().create_table_with::<u64>(TABLE, shape.value_bytes, &options).expect("a table");
     let _training = pool.train();
@@ -146,29 +153,29 @@ fn two_writers_in_a_larger_table() {
 #[test]
 fn short_values_in_a_small_table_of_rolex() {
     let shape = Shape { value_bytes: 8, keys: 64, stride: 1, writers: 2 };
-    torture_a_pool("short values, rolex", Engine::Rolex, over_shared_memory, shape);
+    torture_a_pool("short values, rolex", EngineKind::ROLEX, over_shared_memory, shape);
 }
 
 #[test]
 fn values_of_five_lines_in_a_small_table_of_rolex() {
     let shape = Shape { value_bytes: 256, keys: 64, stride: 3, writers: 1 };
-    torture_a_pool("values of five lines, rolex", Engine::Rolex, over_shared_memory, shape);
+    torture_a_pool("values of five lines, rolex", EngineKind::ROLEX, over_shared_memory, shape);
 }
 
 #[test]
 fn values_of_two_lines_in_a_larger_table_of_rolex() {
     let shape = Shape { value_bytes: 100, keys: 4_000, stride: 1 << 33, writers: 2 };
-    torture_a_pool("values of two lines, rolex", Engine::Rolex, over_shared_memory, shape);
+    torture_a_pool("values of two lines, rolex", EngineKind::ROLEX, over_shared_memory, shape);
 }
 
 #[test]
 fn short_values_of_rolex_over_tcp() {
     let shape = Shape { value_bytes: 8, keys: 600, stride: 1 << 40, writers: 2 };
-    torture_a_pool("short values, rolex, tcp", Engine::Rolex, over_tcp, shape);
+    torture_a_pool("short values, rolex, tcp", EngineKind::ROLEX, over_tcp, shape);
 }
 
 #[test]
 fn short_values_of_xstore_d() {
     let shape = Shape { value_bytes: 8, keys: 600, stride: 1 << 40, writers: 2 };
-    torture_a_pool("short values, xstore-d", Engine::XStoreD, over_shared_memory, shape);
+    torture_a_pool("short values, xstore-d", EngineKind::XSTORE_D, over_shared_memory, shape);
 }

@@ -2,6 +2,7 @@
 //! rightly and in time. When the hostile ones are gone it holds nothing of theirs.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,10 @@ const KILLS: usize = 40;
 const OPERATION_MAX: Duration = Duration::from_secs(20);
 /// The server's descriptors: few, so that floods could use them up.
 const DESCRIPTORS: u64 = 1024;
+/// The unit in which systems count what a file takes.
+const BLOCK_BYTES: u64 = 512;
+/// What the tables of the test may take, which hold a few thousand pairs: of each what is exported at first.
+const TABLES_BYTES_MAX: u64 = 8 << 20;
 const READY: &str = "ready";
 
 #[test]
@@ -166,6 +171,20 @@ fn held(process: u32) -> Held {
     Held { descriptors: count("fd"), mappings, threads: count("task") }
 }
 
+/// Bytes that the process's memory files take, however many have mapped them: tables and rings.
+fn shared_bytes(process: u32) -> u64 {
+    let directory = format!("/proc/{process}/fd");
+    let entries = std::fs::read_dir(directory).expect("the server lives");
+    let files = entries.filter_map(|entry| {
+        // Descriptors come and go while others are looked at.
+        let path = entry.ok()?.path();
+        let is_ours = std::fs::read_link(&path).ok()?.to_string_lossy().contains("memfd:farsight");
+        let file = is_ours.then(|| std::fs::metadata(&path).ok()).flatten()?;
+        Some((file.ino(), file.blocks() * BLOCK_BYTES))
+    });
+    files.collect::<BTreeMap<u64, u64>>().into_values().sum()
+}
+
 /// Bytes of memory that are the process's alone: its heap, not the tables.
 fn private_bytes(process: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("the server lives");
@@ -232,6 +251,9 @@ fn hostile_clients_harm_nobody_else() {
     assert!(!breach.exists(), "{}", std::fs::read_to_string(&breach).unwrap_or_default());
     eventually("the end of every client", || client.stats().expect("statistics").clients == 1);
     eventually("the server holding what it held before", || held(server.id()) == before);
+    let tables_bytes = shared_bytes(server.id());
+    println!("the server's memory files: {tables_bytes} B");
+    assert!(tables_bytes <= TABLES_BYTES_MAX, "the tables take {tables_bytes} B");
     let grown_bytes = private_bytes(server.id()).saturating_sub(warm_bytes);
     println!("the server: {:?}, {grown_bytes} B more than when a quarter was over", held(server.id()));
     assert!(grown_bytes < 16 << 20, "the server's own memory grew by {grown_bytes} B");

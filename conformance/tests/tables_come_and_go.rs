@@ -19,6 +19,8 @@ const TABLE_BYTES: u64 = 1 << 30;
 /// Nearly empty tables at once, and what each may take, at server and client together.
 const TABLES: usize = 128;
 const SMALL_BYTES: usize = 256 << 10;
+/// Rounds of so many tables in which memory reaches its peak, and as many that may not go beyond.
+const PEAK_ROUNDS: usize = 4;
 
 fn table_with_a_pair<F: FabricUnderTest>(store: &PoolStore<F>, client: &Client, name: &str) -> Session {
     let table = client.create_table(store.new_table(name, 8)).expect("a table");
@@ -41,8 +43,11 @@ fn come_and_go<F: FabricUnderTest>(what: &str, store: &PoolStore<F>) {
         }
         drop(session);
         if round >= WARM_UP && round % 500 == 0 {
-            let now = Holding::now();
-            now.assert_not_above(*before.get_or_insert(now), &format!("{what}, round {round}"));
+            // The control thread may be a few rounds behind. What is leaked never comes back.
+            let before = *before.get_or_insert_with(Holding::now);
+            eventually(&format!("{what}, round {round}: no more than {before:?}"), || {
+                !Holding::now().is_above(before)
+            });
         }
     }
     println!("{what}: {:?}, then {:?}", before.expect("it was counted"), Holding::now());
@@ -51,22 +56,28 @@ fn come_and_go<F: FabricUnderTest>(what: &str, store: &PoolStore<F>) {
 fn many_small_ones<F: FabricUnderTest>(what: &str, store: &PoolStore<F>) {
     let client = store.connect();
     drop(table_with_a_pair(store, &client, "first"));
-    let mut first = None;
-    for round in 0..4 {
+    let begin = Holding::now();
+    let mut peak_bytes = 0;
+    for round in 0..2 * PEAK_ROUNDS {
         let before = Holding::now();
         for number in 0..TABLES {
             drop(table_with_a_pair(store, &client, &format!("t{number}")));
         }
-        let bytes = Holding::now().memory_bytes.saturating_sub(before.memory_bytes) / TABLES;
+        let full = Holding::now();
+        let bytes = full.memory_bytes.saturating_sub(before.memory_bytes) / TABLES;
         println!("{what}, round {round}: {bytes} B a nearly empty table");
         assert!(bytes <= SMALL_BYTES, "{what}: {bytes} B a nearly empty table");
         (0..TABLES).for_each(|number| client.drop_table(&format!("t{number}")).expect("a drop"));
-        // Threads let go of tables when they look next; the allocator keeps what the first round took.
-        let first = *first.get_or_insert(Holding { memory_bytes: Holding::now().memory_bytes, ..before });
-        eventually(&format!("{what}: what dropped tables had, round {round}"), || {
-            !Holding::now().is_above(first)
-        });
+        if round < PEAK_ROUNDS {
+            peak_bytes = peak_bytes.max(full.memory_bytes);
+        }
     }
+    // Threads let go of tables when they look next, perhaps in the round after. The allocator keeps what the
+    // first rounds took. So what leaks shows by what later ones take beyond that.
+    let peak = Holding { memory_bytes: peak_bytes, ..begin };
+    eventually(&format!("{what}: what dropped tables had, no more than {peak:?}"), || {
+        !Holding::now().is_above(peak)
+    });
 }
 
 #[test]

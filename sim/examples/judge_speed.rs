@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use farsight_base::prng::SplitMix64;
 use farsight_protocol::{WriteOperation, WriteOutcome};
-use farsight_sim::{Action, Entry, NEVER, Seen, check};
+use farsight_sim::{Action, Entry, Identity, NEVER, Seen, check};
 
 const OPERATIONS: u64 = 1_000_000;
 const KEYS: u64 = 1_000;
@@ -32,7 +32,7 @@ fn main() {
 fn histories(at_once: u64) -> Vec<Entry> {
     let mut random = SplitMix64::new(at_once);
     let mut entries = Vec::new();
-    for key in 0..KEYS {
+    for key in (0..KEYS).map(Identity) {
         let mut held = None;
         let own = entries.len();
         for number in 1..=OPERATIONS / KEYS {

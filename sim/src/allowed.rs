@@ -132,7 +132,8 @@ impl Allowed {
                 explained_if(self.other_lives)
             }
             CatalogueError::FormatVersion { .. }
-            | CatalogueError::ValueSize { .. }
+            | CatalogueError::Unfit { .. }
+            | CatalogueError::UnknownEngine { .. }
             | CatalogueError::Pool(_) => Meaning::Wrong,
         }
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_fabric_sim::Fault;
 
-use crate::{Coverage, Failure, Named, Report, Story};
+use crate::{Coverage, Failure, Named, Report, Trace};
 
 /// Which seeds of what.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +40,8 @@ pub struct Tally {
     pub unknown_writes: u64,
     /// Leaves split.
     pub splits: u64,
+    /// Leaves that servers by themselves merged with neighbours.
+    pub merges: u64,
     /// Events of all simulations.
     pub events: u64,
     /// Virtual time.
@@ -64,6 +66,7 @@ impl Tally {
                 self.operations += report.entries as u64;
                 self.unknown_writes += report.unknown_writes as u64;
                 self.splits += report.splits;
+                self.merges += report.merges;
                 self.events += report.events;
                 self.lasted += report.lasted;
                 self.coverage.add(&report.coverage);
@@ -149,8 +152,8 @@ fn run_caught(seed: u64, scenario: &Named, stop: &Arc<AtomicBool>) -> Outcome {
         let said = panic.downcast_ref::<String>().map(String::as_str);
         let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("nothing");
         let what = format!("it panicked: {said}");
-        let (entries, story) = (Vec::new(), Story::default());
-        Err(Box::new(Failure { scenario: scenario.name, seed, what, entries, story }))
+        let (entries, trace) = (Vec::new(), Trace::default());
+        Err(Box::new(Failure { scenario: scenario.name, seed, what, entries, trace }))
     })
 }
 

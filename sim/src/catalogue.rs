@@ -53,7 +53,7 @@ pub const SCENARIOS: &[Named] = &[
     },
     Named {
         name: "decay",
-        about: "bits of stamps and sibling numbers flip in memory, and stay so until they are mended",
+        about: "bits of stamps and sibling numbers flip in memory, and stay so until they are scrubbed",
         of_seed: Scenario::decay,
     },
     Named {
@@ -75,6 +75,11 @@ pub const SCENARIOS: &[Named] = &[
         name: "names",
         about: "the table is dropped, made again, renamed and swapped under its clients",
         of_seed: Scenario::names,
+    },
+    Named {
+        name: "merges",
+        about: "pairs come and go in waves, so that leaves are merged under old caches",
+        of_seed: Scenario::merges,
     },
     Named { name: "pools", about: "one of those below, by the seed", of_seed: pools },
     Named {
@@ -161,9 +166,9 @@ pub fn named(name: &str) -> Option<&'static Named> {
 }
 
 /// Scenarios of servers, behind the first.
-const OF_SERVERS: usize = 13;
+const OF_SERVERS: usize = 14;
 
-/// A seed of a pool takes ten times as long as one of a server: one in fourteen is.
+/// A seed of a pool takes ten times as long as one of a server: one in fifteen is.
 fn any(seed: u64) -> Scenario {
     let of_servers = &SCENARIOS[1..=OF_SERVERS];
     match of_servers.get(seed as usize % (OF_SERVERS + 1)) {
@@ -174,7 +179,7 @@ fn any(seed: u64) -> Scenario {
 
 fn pools(seed: u64) -> Scenario {
     let of_pools = &SCENARIOS[OF_SERVERS + 2..];
-    // Those of `any` are every fourteenth seed.
+    // Those of `any` are every fifteenth seed.
     (of_pools[mix(seed) as usize % of_pools.len()].of_seed)(seed)
 }
 

@@ -44,7 +44,7 @@ marks! {
     /// A write was refused because the table's versions had ended.
     VersionsEnded,
     /// A server put right a leaf that memory had lost a bit of.
-    Mended,
+    Scrubbed,
     /// A compute node of a pool found itself fenced: others had taken it for dead.
     Fenced,
     /// Of two trainers that published one group, one lost.
@@ -230,7 +230,7 @@ pub const CLASSES: &[Class] = &[
     nothing("24", "two of three replicas down", "there are no replicas yet"),
     by("25a", "full memory", &[Seen(Mark::Full)]),
     by("25b", "a flipped bit, on its way", &[Struck(Fault::FlippedBit)]),
-    by("25c", "a flipped bit, in memory", &[Struck(Fault::DecayedBit), Seen(Mark::Mended)]),
+    by("25c", "a flipped bit, in memory", &[Struck(Fault::DecayedBit), Seen(Mark::Scrubbed)]),
     counted("25d", "a flipped bit that hides a torn value", &[Seen(Mark::HiddenTear)]),
     by("26", "a server that nobody reaches", &[Struck(Fault::CutServer)]),
     by("27a", "a network cut one way", &[Struck(Fault::CutToServer), Struck(Fault::CutToProgram)]),

@@ -6,19 +6,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::prng::SplitMix64;
-use farsight_client::{Access, OpenError, Origin, ReadError, ScanRequest, Session, Table, WriteError};
+use farsight_client::{Access, OpenError, Origin, ReadError, Table, WriteError};
 use farsight_fabric::FabricError;
 use farsight_fabric_sim::{FlippedRead, Simulation};
-use farsight_index::{Answers, Counters, Pairs};
+use farsight_index::{Answers, Counters};
 use farsight_layout::FORMAT_VERSION;
+use farsight_oracles::{EightBytes, Identity, values};
 use farsight_protocol::{ErrorCode, WriteOperation, WriteOutcome};
 
 use crate::allowed::{Allowed, Meaning};
 use crate::classes::Mark;
 use crate::cluster::Cluster;
 use crate::hidden_tear::is_hidden_tear;
-use crate::journal::{Action, Entry, Journal, NEVER, Seen, number_of, value_of};
+use crate::journal::{Action, Entry, Journal, NEVER, Seen};
 use crate::program::{LOOK_AGAIN, LOOK_AGAIN_MAX, Opened, Programs};
+use crate::store::{Found, Scan, Store};
 
 /// Keys of one batch at most.
 const BATCH_MAX: u64 = 8;
@@ -46,7 +48,8 @@ pub(crate) struct Plan<C: Cluster> {
     pub(crate) group: usize,
     pub(crate) addresses: &'static [&'static str],
     pub(crate) table: &'static str,
-    pub(crate) keys: Arc<Vec<u64>>,
+    pub(crate) keys: Arc<Vec<Identity>>,
+    pub(crate) embedding: EightBytes,
     /// Keys that half of the operations go to.
     pub(crate) hot_keys: usize,
     /// Writes of a hundred operations.
@@ -98,14 +101,13 @@ struct Asked {
 pub(crate) struct Client<C: Cluster> {
     plan: Arc<Plan<C>>,
     random: SplitMix64,
-    session: Session,
+    store: Store,
     /// Which opening of the program's table this is.
     opening: u64,
     answers: Answers,
-    pairs: Pairs,
     outcomes: Vec<WriteOutcome>,
     /// Kept for their room.
-    keys: Vec<u64>,
+    keys: Vec<Identity>,
     numbers: Vec<u64>,
     values: Vec<u8>,
 }
@@ -124,13 +126,13 @@ pub(crate) fn run<C: Cluster>(plan: &Arc<Plan<C>>) -> usize {
         }
         match Client::<C>::open(plan, random.next_u64()) {
             Ok(mut client) => {
-                let life = client.session.epoch();
+                let life = client.store.session.epoch();
                 let before = left;
                 let stop = client.work(&mut left);
                 if left < before {
                     openings = 0;
                 }
-                plan.journal.mark(Mark::OtherLife, u64::from(client.session.epoch() != life));
+                plan.journal.mark(Mark::OtherLife, u64::from(client.store.session.epoch() != life));
                 let Counters { sibling_steps, fallbacks, .. } = client.counters();
                 plan.journal.mark(Mark::StaleModel, sibling_steps + fallbacks);
                 match stop {
@@ -249,10 +251,9 @@ impl<C: Cluster> Client<C> {
         Ok(Self {
             plan: Arc::clone(plan),
             random: SplitMix64::new(seed),
-            session,
+            store: Store::new(session, plan.embedding),
             opening,
             answers: Answers::default(),
-            pairs: Pairs::default(),
             outcomes: Vec::new(),
             keys: Vec::new(),
             numbers: Vec::new(),
@@ -298,7 +299,7 @@ impl<C: Cluster> Client<C> {
         self.plan.simulation.sleep(pause);
     }
 
-    fn key(&mut self) -> u64 {
+    fn key(&mut self) -> Identity {
         let keys = &self.plan.keys;
         let among = if self.random.below(2) == 0 { self.plan.hot_keys } else { keys.len() };
         keys[self.random.below(among as u64) as usize]
@@ -306,11 +307,11 @@ impl<C: Cluster> Client<C> {
 
     /// What of an entry is one history: the life of the server and the table.
     fn life(&self) -> u64 {
-        let Origin { epoch, table } = self.session.origin();
+        let Origin { epoch, table } = self.store.session.origin();
         epoch.0 ^ u64::from(table.0) << 32
     }
 
-    fn note(&self, key: u64, begin: u64, end: u64, action: Action) {
+    fn note(&self, key: Identity, begin: u64, end: u64, action: Action) {
         self.plan.journal.note(Entry {
             key,
             life: self.life(),
@@ -323,11 +324,11 @@ impl<C: Cluster> Client<C> {
 
     /// Notes an answer, with the write that a value comes from. A value of no write is complained of, and a
     /// hidden tear counted: it says nothing about the key.
-    fn note_read(&self, key: u64, asked: &Asked, answer: Option<(&[u8], u64)>) {
+    fn note_read(&self, key: Identity, asked: &Asked, answer: Option<(&[u8], u64)>) {
         let journal = &self.plan.journal;
         let seen = match answer {
             None => None,
-            Some((value, version)) => match number_of(value) {
+            Some((value, version)) => match values::first_word(value) {
                 Some(number) => Some(Seen { number, version }),
                 None if is_hidden_tear(value, version, &asked.flipped, &journal.writes_of(key)) => {
                     return journal.mark(Mark::HiddenTear, 1);
@@ -357,7 +358,7 @@ impl<C: Cluster> Client<C> {
     }
 
     /// Does something to some keys.
-    fn with_keys<T>(&mut self, count: usize, act: impl FnOnce(&mut Self, &[u64]) -> T) -> T {
+    fn with_keys<T>(&mut self, count: usize, act: impl FnOnce(&mut Self, &[Identity]) -> T) -> T {
         let mut keys = std::mem::take(&mut self.keys);
         keys.clear();
         keys.extend((0..count).map(|_| self.key()));
@@ -367,10 +368,10 @@ impl<C: Cluster> Client<C> {
     }
 
     /// Reads keys, one by GET, several by a batch.
-    pub(crate) fn read_keys(&mut self, keys: &[u64]) -> Result<(), End> {
-        let before = self.session.meters().reads;
+    pub(crate) fn read_keys(&mut self, keys: &[Identity]) -> Result<(), End> {
+        let before = self.store.session.meters().reads;
         let done = self.read_and_note(keys);
-        let reads = self.session.meters().reads - before;
+        let reads = self.store.session.meters().reads - before;
         let most = C::READS_A_KEY_MAX.map_or(u64::MAX, |most| most * keys.len() as u64);
         if reads > most {
             let text = format!("{reads} READs for {} keys, where {most} are the bound", keys.len());
@@ -379,18 +380,18 @@ impl<C: Cluster> Client<C> {
         done
     }
 
-    fn read_and_note(&mut self, keys: &[u64]) -> Result<(), End> {
+    fn read_and_note(&mut self, keys: &[Identity]) -> Result<(), End> {
         if let [key] = *keys {
-            self.values.resize(self.session.table().value_bytes(), 0);
+            self.values.resize(self.store.session.table().value_bytes(), 0);
             let mut version = None;
             let asked = self.ask(|own| {
-                version = own.session.get(key, &mut own.values)?;
+                version = own.store.get(key, &mut own.values)?;
                 Ok(())
             })?;
             self.note_read(key, &asked, version.map(|version| (&self.values[..], version)));
             return Ok(());
         }
-        let asked = self.ask(|own| own.session.multi_get(keys, &mut own.answers))?;
+        let asked = self.ask(|own| own.store.multi_get(keys, &mut own.answers))?;
         for (key, answer) in keys.iter().zip(self.answers.iter()) {
             self.note_read(*key, &asked, answer);
         }
@@ -398,10 +399,10 @@ impl<C: Cluster> Client<C> {
     }
 
     fn scan(&mut self, count: usize) -> Result<(), End> {
-        let scans: Vec<ScanRequest> = (0..count.min(3))
+        let scans: Vec<Scan> = (0..count.min(3))
             .map(|_| {
-                let from = self.key().saturating_sub(self.random.below(3));
-                ScanRequest { from, limit: self.random.below(SCAN_MAX) as usize }
+                let from = self.key().before(self.random.below(3));
+                Scan { from, limit: self.random.below(SCAN_MAX) as usize }
             })
             .collect();
         self.scan_from(&scans).map(drop)
@@ -409,32 +410,33 @@ impl<C: Cluster> Client<C> {
 
     /// Fetches the whole model into the program's cache.
     pub(crate) fn prefill(&mut self) -> Result<(), End> {
-        self.session.prefill().map_err(|error| self.plan.end_of_read(&error))
+        self.store.session.prefill().map_err(|error| self.plan.end_of_read(&error))
     }
 
     /// What the session counted.
     pub(crate) fn counters(&self) -> Counters {
-        self.session.counters()
+        self.store.session.counters()
     }
 
     /// Scans; every key that a scan passes is read by it, found or not. Returns the pairs found.
-    pub(crate) fn scan_from(&mut self, scans: &[ScanRequest]) -> Result<usize, End> {
-        let asked = self.ask(|own| own.session.scan_batch(scans, &mut own.pairs))?;
+    pub(crate) fn scan_from(&mut self, scans: &[Scan]) -> Result<usize, End> {
+        let asked = self.ask(|own| own.store.scan_batch(scans))?;
         let mut pairs = 0;
         for (index, scan) in scans.iter().enumerate() {
             let mut keys = self.plan.keys.iter().skip_while(|key| **key < scan.from);
             let mut count = 0;
             let mut previous = None;
-            for pair in self.pairs.scan(index) {
+            for Found { key, value, version } in self.store.found(index) {
                 count += 1;
-                if pair.key < scan.from || previous.is_some_and(|previous| pair.key <= previous) {
-                    let text = format!("a scan from {} gave {} after {previous:?}", scan.from, pair.key);
+                let Ok(key) = key.map_err(|key| self.complain_of_stranger(scan, key)) else { continue };
+                if key < scan.from || previous.is_some_and(|previous| key <= previous) {
+                    let text = format!("a scan from {} gave {key} after {previous:?}", scan.from);
                     self.plan.journal.complain(text);
                 }
-                previous = Some(pair.key);
-                let passed = keys.by_ref().take_while(|key| **key != pair.key);
-                passed.for_each(|key| self.note_read(*key, &asked, None));
-                self.note_read(pair.key, &asked, Some((pair.value, pair.version)));
+                previous = Some(key);
+                let passed = keys.by_ref().take_while(|passed| **passed != key);
+                passed.for_each(|passed| self.note_read(*passed, &asked, None));
+                self.note_read(key, &asked, Some((value, version)));
             }
             pairs += count;
             if count > scan.limit {
@@ -445,6 +447,11 @@ impl<C: Cluster> Client<C> {
             }
         }
         Ok(pairs)
+    }
+
+    fn complain_of_stranger(&self, scan: &Scan, key: u64) {
+        let text = format!("a scan from {} gave the key {key:#x}, which is nobody's", scan.from);
+        self.plan.journal.complain(text);
     }
 
     fn write(&mut self, count: usize) -> Result<(), End> {
@@ -461,15 +468,15 @@ impl<C: Cluster> Client<C> {
     }
 
     /// Writes keys, each with a value of its own.
-    pub(crate) fn write_keys(&mut self, operation: WriteOperation, keys: &[u64]) -> Result<(), End> {
-        let value_bytes = if operation.has_value() { self.session.table().value_bytes() } else { 0 };
+    pub(crate) fn write_keys(&mut self, operation: WriteOperation, keys: &[Identity]) -> Result<(), End> {
+        let value_bytes = if operation.has_value() { self.store.session.table().value_bytes() } else { 0 };
         let (mut numbers, mut values) = (std::mem::take(&mut self.numbers), std::mem::take(&mut self.values));
         numbers.clear();
         numbers.extend(keys.iter().map(|key| self.plan.journal.write_number(*key)));
         values.resize(value_bytes * keys.len(), 0);
         if value_bytes > 0 {
             let rooms = values.chunks_mut(value_bytes);
-            rooms.zip(&numbers).for_each(|(room, number)| value_of(*number, room));
+            rooms.zip(&numbers).for_each(|(room, number)| values::write(*number, room));
         }
         let done = self.write_and_note(operation, keys, &numbers, &values);
         (self.numbers, self.values) = (numbers, values);
@@ -479,7 +486,7 @@ impl<C: Cluster> Client<C> {
     fn write_and_note(
         &mut self,
         operation: WriteOperation,
-        keys: &[u64],
+        keys: &[Identity],
         numbers: &[u64],
         values: &[u8],
     ) -> Result<(), End> {
@@ -489,11 +496,11 @@ impl<C: Cluster> Client<C> {
         let mut outcomes = std::mem::take(&mut self.outcomes);
         let done = if let [key] = *keys {
             outcomes.clear();
-            let done = self.session.write_one(operation, key, value(0));
+            let done = self.store.write_one(operation, key, value(0));
             done.map(|outcome| outcomes.push(outcome))
         } else {
             let entries = keys.iter().enumerate().map(|(index, key)| (*key, value(index)));
-            self.session.write(operation, entries, &mut outcomes)
+            self.store.write(operation, entries, &mut outcomes)
         };
         let end = self.plan.journal.moment();
         let write = |index: usize, outcome| Action::Write { operation, number: numbers[index], outcome };

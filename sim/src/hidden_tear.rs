@@ -10,8 +10,7 @@
 use farsight_base::{Line, WORDS_PER_LINE};
 use farsight_fabric_sim::FlippedRead;
 use farsight_layout::{Geometry, ValueFault, ValuePlace};
-
-use crate::journal::word_of;
+use farsight_oracles::values;
 
 /// Whether an answer, `value` of `version`, is a hidden tear. `flipped` are the READs with a flipped bit that
 /// the operation had, `writes` the numbers of the key's writes.
@@ -41,7 +40,7 @@ fn accept(geometry: &Geometry, lines: &[Line], into: &mut [u8]) -> Result<u64, V
 /// stands the version, then the value.
 fn is_line_of(value: &[u8], line: usize, number: u64) -> bool {
     let own = value.chunks(8).enumerate().filter(|(word, _)| (1 + word) / (WORDS_PER_LINE - 1) == line);
-    own.into_iter().all(|(word, piece)| *piece == word_of(number, word).to_le_bytes()[..piece.len()])
+    own.into_iter().all(|(word, piece)| *piece == values::word(number, word).to_le_bytes()[..piece.len()])
 }
 
 #[cfg(test)]
@@ -49,7 +48,6 @@ mod tests {
     use farsight_base::Stamp;
 
     use super::*;
-    use crate::journal::value_of;
 
     const VALUE_BYTES: usize = 100;
     /// The pair's version under which both writes are told.
@@ -58,7 +56,7 @@ mod tests {
     /// The two lines of the value of a write, under a stamp.
     fn lines_of(number: u64, stamp: Stamp) -> [Line; 2] {
         let mut value = [0; VALUE_BYTES];
-        value_of(number, &mut value);
+        values::write(number, &mut value);
         let mut words = [0; 16];
         (words[0], words[1], words[8]) = (stamp.0, VERSION, stamp.0);
         for (index, piece) in value.chunks(8).enumerate() {
@@ -81,8 +79,8 @@ mod tests {
 
     fn value(first: u64, second: u64) -> [u8; VALUE_BYTES] {
         let (mut value, mut rest) = ([0; VALUE_BYTES], [0; VALUE_BYTES]);
-        value_of(first, &mut value);
-        value_of(second, &mut rest);
+        values::write(first, &mut value);
+        values::write(second, &mut rest);
         value[48..].copy_from_slice(&rest[48..]);
         value
     }

@@ -4,13 +4,14 @@
 //! begins happened before it. A write that was never answered has no end and may take effect at any time
 //! after its begin, or never.
 //!
-//! Every write stores a value of its own: its number, and bytes that follow from the number. So a value that
-//! is read names the write that it comes from, and torn or foreign bytes name none.
+//! Every write stores a value of its own: its number, and bytes that follow from the number
+//! ([`farsight_oracles::values`]). So a value that is read names the write that it comes from, and torn or
+//! foreign bytes name none.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use farsight_base::prng::mix;
 use farsight_fabric_sim::Simulation;
+use farsight_oracles::Identity;
 use farsight_protocol::{WriteOperation, WriteOutcome};
 
 use crate::classes::{Coverage, Mark};
@@ -47,7 +48,7 @@ pub enum Action {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
     /// The key.
-    pub key: u64,
+    pub key: Identity,
     /// The server's life that executed it: what one holds, another knows nothing of.
     pub life: u64,
     /// Who asked.
@@ -64,7 +65,7 @@ pub struct Entry {
 #[derive(Clone, Debug, Default)]
 pub struct Journal {
     shared: Arc<Mutex<Pages>>,
-    /// Whose events and time each moment is noted with, for a story.
+    /// Whose events and time each moment is noted with, for a trace.
     clock: Option<Simulation>,
 }
 
@@ -85,7 +86,7 @@ struct Pages {
     moment: u64,
     moments: Moments,
     /// By the number of a write, less one: its key.
-    written: Vec<u64>,
+    written: Vec<Identity>,
     entries: Vec<Entry>,
     coverage: Coverage,
     complaints: Vec<String>,
@@ -124,7 +125,7 @@ impl Journal {
 
     /// The number of a new write of `key`.
     #[must_use]
-    pub fn write_number(&self, key: u64) -> u64 {
+    pub fn write_number(&self, key: Identity) -> u64 {
         let mut pages = self.pages();
         pages.written.push(key);
         pages.written.len() as u64
@@ -136,7 +137,7 @@ impl Journal {
     }
 
     /// The numbers of all writes of `key` so far.
-    pub(crate) fn writes_of(&self, key: u64) -> Vec<u64> {
+    pub(crate) fn writes_of(&self, key: Identity) -> Vec<u64> {
         let pages = self.pages();
         let numbered = (1..).zip(&pages.written);
         numbered.filter_map(|(number, written)| (*written == key).then_some(number)).collect()
@@ -171,7 +172,7 @@ impl Journal {
 
     /// Takes the entries, by key, life and begin. `keys` are those that most entries are of, ascending.
     #[must_use]
-    pub fn take_entries(&self, keys: &[u64]) -> Vec<Entry> {
+    pub fn take_entries(&self, keys: &[Identity]) -> Vec<Entry> {
         let entries = std::mem::take(&mut self.pages().entries);
         // Each key's in the order of their ends, which is nearly that of their begins.
         let place = |entry: &Entry| keys.partition_point(|key| *key < entry.key);
@@ -197,30 +198,4 @@ impl Journal {
         }
         sorted
     }
-}
-
-/// Word `index` of the value of write `number`.
-pub(crate) fn word_of(number: u64, index: usize) -> u64 {
-    if index == 0 { number } else { mix(number ^ ((index as u64) << 48)) }
-}
-
-/// The value of write `number`.
-pub(crate) fn value_of(number: u64, value: &mut [u8]) {
-    for (index, piece) in value.chunks_mut(8).enumerate() {
-        piece.copy_from_slice(&word_of(number, index).to_le_bytes()[..piece.len()]);
-    }
-}
-
-/// The number of the write whose value this is; `None` if it is no write's.
-///
-/// # Panics
-/// If the value is shorter than a number.
-#[must_use]
-pub(crate) fn number_of(value: &[u8]) -> Option<u64> {
-    let number = u64::from_le_bytes(*value.first_chunk().expect("values of 8 B and more"));
-    let (words, rest) = value.as_chunks();
-    let mut whole = words.iter().enumerate();
-    let is_whole = whole.all(|(index, word)| u64::from_le_bytes(*word) == word_of(number, index))
-        && *rest == word_of(number, words.len()).to_le_bytes()[..rest.len()];
-    is_whole.then_some(number)
 }

@@ -17,6 +17,7 @@
 
 use std::collections::HashMap;
 
+use farsight_oracles::Identity;
 use farsight_protocol::{WriteOperation, WriteOutcome};
 
 use crate::journal::{Action, Entry, Seen};
@@ -35,7 +36,7 @@ struct Held {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
     /// The key.
-    pub key: u64,
+    pub key: Identity,
     /// What was found.
     pub what: String,
     /// The key's entries, in the order of their begins.
@@ -254,7 +255,7 @@ fn meaning(action: &Action, tell: impl Fn(u64) -> u64) -> (bool, Wants, Stores) 
 
 /// Begins and ends in one list from which operations are lifted and put back.
 #[derive(Default)]
-struct Moments {
+struct EventList {
     /// Of each moment: the operation, and whether it is its end.
     events: Vec<(usize, bool)>,
     next: Vec<usize>,
@@ -263,7 +264,7 @@ struct Moments {
     places: Vec<(usize, usize)>,
 }
 
-impl Moments {
+impl EventList {
     /// Makes it the list of a history with these ends. Place 0 is the head, the last one the tail.
     fn set(&mut self, history: &[Entry], ends: &[(u64, usize)]) {
         let Self { events, next, previous, places } = self;
@@ -343,7 +344,7 @@ struct Taken {
 struct Search {
     known: Known,
     operations: Vec<Operation>,
-    moments: Moments,
+    moments: EventList,
     /// The operations taken, a bit each, and in their order.
     set: Vec<u64>,
     taken: Vec<Taken>,
@@ -494,7 +495,7 @@ mod tests {
     use crate::journal::NEVER;
 
     fn entry(begin: u64, end: u64, action: Action) -> Entry {
-        Entry { key: 7, life: 1, process: 0, begin, end, action }
+        Entry { key: Identity(7), life: 1, process: 0, begin, end, action }
     }
 
     fn read(begin: u64, end: u64, number: Option<u64>) -> Entry {

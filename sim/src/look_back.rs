@@ -10,22 +10,24 @@ use std::time::Duration;
 
 use farsight_base::sync::Ordering;
 use farsight_base::{Stamp, WORDS_PER_LINE};
-use farsight_client::{Access, ScanRequest};
+use farsight_client::Access;
 use farsight_fabric::Region as _;
 use farsight_fabric_sim::{Held, Kind, SimRegion};
 use farsight_layout::{Geometry, OWNER_WORD};
+use farsight_oracles::Identity;
 use farsight_protocol::{NodeStats, TableStats};
 
 use crate::client::{Client, Plan};
 use crate::cluster::{Cluster, OneServer};
 use crate::node::Node;
 use crate::run::NEWCOMER;
+use crate::store::Scan;
 
 /// Virtual time that training may take after the last write.
 const TRAINING_MAX: Duration = Duration::from_secs(5);
 /// Keys of one batch while looking back.
 const BATCH_OF_READS: usize = 100;
-/// Looks that an old cache may take until no GET walks: each mends a sub-model at least.
+/// Looks that an old cache may take until no GET walks: each scrubs a sub-model at least.
 const LOOKS_MAX: usize = 40;
 /// An old cache is asked about one key in so many: about one of every leaf.
 const KEYS_A_LOOK: usize = 6;
@@ -46,7 +48,7 @@ pub(crate) fn look_back<C: Cluster>(plan: &Arc<Plan<C>>) -> Result<usize, String
     look_with_fresh_cache(plan)
 }
 
-/// Reads everything by calls and without, whatever memory has lost: the server mends what it meets.
+/// Reads everything by calls and without, whatever memory has lost: the server scrubs what it meets.
 pub(crate) fn mend_all<K: Kind>(plan: &Arc<Plan<OneServer<K>>>) -> Result<(), String> {
     for access in [Access::Rpc, Access::OneSided] {
         let plan = Arc::new(Plan { access, ..plan.again() });
@@ -113,7 +115,7 @@ fn look_with_old_cache<C: Cluster>(plan: &Arc<Plan<C>>) -> Result<(), String> {
     let mut reader = Client::<C>::open(plan, plan.seed).map_err(|_| broken(&"no session"))?;
     let mut walks_before = 0;
     for _ in 0..LOOKS_MAX {
-        let some: Vec<u64> = plan.keys.iter().copied().step_by(KEYS_A_LOOK).collect();
+        let some: Vec<Identity> = plan.keys.iter().copied().step_by(KEYS_A_LOOK).collect();
         reader.read_keys(&some).map_err(|_| broken(&"a read failed"))?;
         let counters = reader.counters();
         let walks = counters.sibling_steps + counters.fallbacks;
@@ -137,8 +139,7 @@ fn look_with_fresh_cache<C: Cluster>(plan: &Arc<Plan<C>>) -> Result<usize, Strin
     if counters.sibling_steps + counters.fallbacks > 0 {
         return Err(format!("a model that has caught up leads astray: {counters:?}"));
     }
-    let everything = [ScanRequest { from: 0, limit: usize::MAX }];
-    reader.scan_from(&everything).map_err(|_| broken(&"a scan failed"))
+    reader.scan_from(&[Scan::EVERYTHING]).map_err(|_| broken(&"a scan failed"))
 }
 
 /// A server counts as many leaves as its region holds, and has as many regions as tables. Returns what it

@@ -27,9 +27,9 @@ use crate::journal::Journal;
 use crate::report::Report;
 use crate::run::{FILLED_AGAIN_ONE_IN, LASTS_MAX, LOOK_AFTER, OPERATOR, TABLE, start};
 use crate::scenario::PoolShape;
-use lives::{Pools, Setting};
+use lives::{PoolSetting, Pools};
 
-/// Where memory nodes listen, home first; a scenario has the first few.
+/// Where memory nodes listen, the coordinator first; a scenario has the first few.
 const ADDRESSES: &[&str] = &["sim://a", "sim://b", "sim://c", "sim://d"];
 
 /// A pool, and how it is judged.
@@ -60,7 +60,7 @@ pub(crate) fn run_on<K: Kind, C: JudgedPool<K>>(
     journal: &Journal,
 ) -> Result<Report, String> {
     let addresses = &ADDRESSES[..shape.memory_nodes];
-    let pools = Arc::new(Pools::<K>::start(Setting {
+    let pools = Arc::new(Pools::<K>::start(PoolSetting {
         simulation: simulation.clone(),
         addresses,
         options: NodeOptions {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::classes::Coverage;
 use crate::journal::{Action, Entry};
-use crate::story::Story;
+use crate::trace::Trace;
 
 /// What came of a scenario that passed.
 #[derive(Clone, Default, Debug)]
@@ -20,6 +20,8 @@ pub struct Report {
     pub absent: usize,
     /// Leaves that the server split.
     pub splits: u64,
+    /// Leaves that a server by itself merged with neighbours.
+    pub merges: u64,
     /// Events of the simulation.
     pub events: u64,
     /// Virtual time.
@@ -29,7 +31,7 @@ pub struct Report {
     /// What it met.
     pub coverage: Coverage,
     /// What happened, if it was kept.
-    pub story: Story,
+    pub trace: Trace,
 }
 
 impl Report {
@@ -59,7 +61,7 @@ pub struct Failure {
     /// The entries that contradict each other.
     pub entries: Vec<Entry>,
     /// What happened, if it was kept.
-    pub story: Story,
+    pub trace: Trace,
 }
 
 impl fmt::Display for Failure {

@@ -22,6 +22,7 @@ use farsight_fabric_sim::{Fault, Kind, Ordered, ReliableConnection, SimRegion, S
 use farsight_layout::Geometry;
 use farsight_layout::pool::BlockGeometry;
 use farsight_node::NodeOptions;
+use farsight_oracles::Identity;
 use farsight_protocol::WriteOperation;
 
 use crate::Scenario;
@@ -38,7 +39,7 @@ use crate::pool;
 use crate::report::{Failure, Report};
 use crate::scenario::PoolShape;
 use crate::servers::{Servers, Setting};
-use crate::story::Story;
+use crate::trace::Trace;
 
 const ADDRESSES: &[&str] = &["sim://server"];
 pub(crate) const TABLE: &str = "table";
@@ -73,15 +74,15 @@ impl Scenario {
         };
         let entries = journal.take_entries(&self.keys);
         let judged = judge(done, &journal, &entries);
-        let story = if keeps_trace {
-            Story::new(simulation.told(), entries, journal.take_moments(), self)
+        let trace = if keeps_trace {
+            Trace::new(simulation.told(), entries, journal.take_moments(), self)
         } else {
-            Story::default()
+            Trace::default()
         };
         match judged {
-            Ok(report) => Ok(Report { story, ..report }),
+            Ok(report) => Ok(Report { trace, ..report }),
             Err(Violation { what, entries, .. }) => {
-                Err(Box::new(Failure { scenario: self.name, seed: self.seed, what, entries, story }))
+                Err(Box::new(Failure { scenario: self.name, seed: self.seed, what, entries, trace }))
             }
         }
     }
@@ -202,7 +203,7 @@ impl Scenario {
         let (events, trace_hash) = (simulation.events(), simulation.trace_hash());
         let lasted = simulation.now().since(MonotonicNs(0));
         let stats = check_left_over(&node, &bystander, pairs, self.decays())?;
-        journal.mark(Mark::Mended, stats.part().tree.mended);
+        journal.mark(Mark::Scrubbed, stats.part().tree.scrubbed);
         journal.mark(
             Mark::Retrained,
             stats.part().model.retrained + stats.part().model.generation.saturating_sub(1),
@@ -212,6 +213,7 @@ impl Scenario {
         coverage.strikes = strikes;
         Ok(Report {
             splits: stats.part().tree.splits,
+            merges: stats.part().tree.merges,
             events,
             trace_hash,
             lasted,
@@ -236,6 +238,7 @@ impl Scenario {
             addresses,
             table: TABLE,
             keys: Arc::new(self.keys.clone()),
+            embedding: self.embedding,
             hot_keys: self.hot_keys,
             writes_percent: self.writes_percent,
             wave_writes: self.wave_writes,
@@ -254,7 +257,7 @@ impl Scenario {
     pub(crate) fn fill<C: Cluster>(&self, plan: &Arc<Plan<C>>, one_in: usize) -> Result<(), client::End> {
         let mut writer = Client::<C>::open(plan, self.seed)?;
         let mut random = SplitMix64::new(!self.seed);
-        let filled: Vec<u64> = (0..self.filled_keys / one_in)
+        let filled: Vec<Identity> = (0..self.filled_keys / one_in)
             .map(|_| self.keys[random.below(self.keys.len() as u64) as usize])
             .collect();
         filled.chunks(FILL_BATCH).try_for_each(|keys| writer.write_keys(WriteOperation::Put, keys))
@@ -316,7 +319,7 @@ impl Scenario {
 
 /// Whether all is as it should be. What a client met first explains what was found afterwards.
 fn judge(done: Result<Report, String>, journal: &Journal, entries: &[Entry]) -> Result<Report, Violation> {
-    let plain = |what: String| Violation { key: 0, what, entries: Vec::new() };
+    let plain = |what: String| Violation { key: Identity::MIN, what, entries: Vec::new() };
     journal.complaint().map_or(Ok(()), |complaint| Err(plain(complaint)))?;
     let report = done.map_err(plain)?;
     linear::check(entries).map_err(|violation| Violation {

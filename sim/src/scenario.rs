@@ -1,10 +1,11 @@
 //! A scenario: all that one seed decides.
 
-use farsight_base::prng::SplitMix64;
+use farsight_base::prng::{SplitMix64, mix};
 use farsight_base::{Line, Stamp};
 use farsight_client::GroupSizes;
 use farsight_fabric_sim::{Fault, Rule};
 use farsight_layout::{NEXT_WORD, PAIR_VERSION_BITS};
+use farsight_oracles::{EightBytes, Identity};
 
 /// What a scenario is made of.
 #[derive(Clone, Debug)]
@@ -33,7 +34,9 @@ pub struct Scenario {
     /// removals.
     pub wave_writes: Option<u64>,
     /// Keys that may be written, ascending.
-    pub keys: Vec<u64>,
+    pub keys: Vec<Identity>,
+    /// Where they lie in the table's key space.
+    pub embedding: EightBytes,
     /// The first of them, which half of the operations go to.
     pub hot_keys: usize,
     /// Keys written before the processes begin.
@@ -116,8 +119,18 @@ const DECAY: [Choice; 1] = [(Fault::DecayedBit, 60, 0)];
 const DRAWN: usize = 3;
 /// The most versions that a table has left where they are to end.
 const VERSIONS_LEFT_MAX: u64 = 1_200;
+/// Keys that come and go in waves, at most, and the writes of a wave: enough to write or to remove most.
+const KEYS_OF_WAVES: usize = 120;
+const WAVE_WRITES: u64 = 200;
 /// Leaves that a table has room for besides one for every four keys, where there shall be enough.
 const LEAVES_SPARE: usize = 32;
+
+/// Where the keys of a seed lie. Its randomness is its own: all else that a seed decides is as it was when
+/// every key was plain.
+pub(crate) fn embedding_of(seed: u64, keys: &[Identity]) -> EightBytes {
+    let last = keys.last().copied().unwrap_or_default();
+    EightBytes::draw(&mut SplitMix64::new(mix(seed ^ 0x6b65_7973)), last)
+}
 
 fn draw(random: &mut SplitMix64, from: &[Choice], count: usize, rules: &mut Vec<Rule>) {
     let enough = rules.len() + count;
@@ -156,10 +169,10 @@ impl Scenario {
         let count = 40 + random.below(260);
         let gap_max = [1, 3, 1 << 20, 1 << 50][random.below(4) as usize];
         let mut key = random.below(2) * random.below(1 << 60);
-        let keys: Vec<u64> = (0..count)
+        let keys: Vec<Identity> = (0..count)
             .map(|_| {
                 key += 1 + random.below(gap_max);
-                key
+                Identity(key)
             })
             .collect();
         Self {
@@ -184,6 +197,7 @@ impl Scenario {
             flips: Vec::new(),
             changes_names: false,
             pool: None,
+            embedding: embedding_of(seed, &keys),
             keys,
         }
     }
@@ -232,6 +246,21 @@ impl Scenario {
     pub(crate) fn parked(seed: u64) -> Self {
         let parks_one_in = Some(1 + seed % 3);
         Self { parks_one_in, writes_percent: 60, ..Self::of_server("parked", seed, &[], 0) }
+    }
+
+    /// Pairs that come and go in waves, so that leaves fill, and are merged again, under old caches.
+    pub(crate) fn merges(seed: u64) -> Self {
+        let plain = Self::of_server("merges", seed, &[], 0);
+        let keys: Vec<Identity> = plain.keys.into_iter().take(KEYS_OF_WAVES).collect();
+        Self {
+            hot_keys: keys.len(),
+            filled_keys: keys.len(),
+            writes_percent: 60,
+            wave_writes: Some(WAVE_WRITES),
+            embedding: embedding_of(seed, &keys),
+            keys,
+            ..plain
+        }
     }
 
     /// The table's name leads to one table after another, or to none.

@@ -10,7 +10,9 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use farsight_fabric_sim::{Fault, Rule};
-use farsight_sim::{Campaign, Mark, Named, PoolShape, SCENARIOS, Tally, named, run_seed};
+use farsight_sim::{
+    Campaign, EightBytes, Mark, Named, PoolShape, SCENARIOS, Scenario, Tally, named, run_seed,
+};
 
 /// Seeds of any scenario that meet every class of faults, and run everywhere.
 const SEEDS: u64 = 2_000;
@@ -59,25 +61,30 @@ fn a_seed_has_one_trace() {
     assert_eq!(different.len(), hashes.len(), "two seeds went one way");
 }
 
+/// A seed that failed once, when each key was its identity's number: so it is what it was then.
+fn plain(name: &str, seed: u64) -> Scenario {
+    Scenario { embedding: EightBytes::Plain, ..named(name).expect("a scenario").scenario(seed) }
+}
+
+fn assert_passes(scenario: &Scenario) {
+    if let Err(failure) = scenario.run(false, &Arc::default()) {
+        panic!("{failure}");
+    }
+}
+
 /// A compute node was fenced between a split and its count, and no operation of its program failed by that.
 /// The judge took the leaf that training did not hear of for a fault.
 #[test]
 fn a_fence_that_no_program_heard_of_explains_a_lost_count() {
-    let scenario = named("pool-leases").expect("a scenario");
-    if let Err(failure) = run_seed(20_021_643, scenario, false) {
-        panic!("{failure}");
-    }
+    assert_passes(&plain("pool-leases", 20_021_643));
 }
 
 /// A READ brought the lines of two writes, and a flipped bit made their versions equal. No reader can notice
 /// it (docs/faults.md), but the judge took the answers for defects.
 #[test]
 fn tears_that_a_flipped_bit_hides_are_no_defects() {
-    let scenario = named("flips").expect("a scenario");
     for seed in [10_113_511, 10_114_987, 10_165_267] {
-        if let Err(failure) = run_seed(seed, scenario, false) {
-            panic!("{failure}");
-        }
+        assert_passes(&plain("flips", seed));
     }
 }
 
@@ -133,6 +140,12 @@ fn seeds_of_pools_pass() {
     run_seeds(pools(), FIRST, seeds, "");
 }
 
+#[test]
+fn seeds_of_merges_pass() {
+    let sum = run_seeds(named("merges").expect("a scenario"), FIRST, SEEDS_ELSEWHERE, "");
+    assert!(sum.merges > 5 * SEEDS_ELSEWHERE, "{} merges in {SEEDS_ELSEWHERE} seeds", sum.merges);
+}
+
 /// Seeds that nobody has run before.
 #[test]
 fn fresh_seeds_pass() {
@@ -159,9 +172,7 @@ fn run_with(name: &str, rules: &[Rule], seeds: u64) {
     for seed in 1..=seeds {
         let mut scenario = named(name).expect("a scenario").scenario(seed);
         scenario.rules = rules.to_vec();
-        if let Err(failure) = scenario.run(false, &Arc::default()) {
-            panic!("with {rules:?}: {failure}");
-        }
+        assert_passes(&scenario);
     }
 }
 
@@ -193,14 +204,11 @@ fn the_last_pool_has_its_table() {
 /// newcomers left at once, for ever.)
 #[test]
 fn newcomers_come_to_an_end() {
-    let mut scenario = named("pool").expect("a scenario").scenario(3);
+    let mut scenario = plain("pool", 3);
     scenario.pool = scenario.pool.map(|shape| PoolShape { leaves_one_in: Some(1), ..shape });
     scenario.operations = 80;
-    for scenario in [scenario, named("pool-trainers").expect("a scenario").scenario(10_366)] {
-        if let Err(failure) = scenario.run(false, &Arc::default()) {
-            panic!("{failure}");
-        }
-    }
+    assert_passes(&scenario);
+    assert_passes(&plain("pool-trainers", 10_366));
 }
 
 #[test]
@@ -209,4 +217,15 @@ fn every_scenario_passes_by_its_name() {
         let sum = run_seeds(scenario, 1, 20, "");
         assert!(sum.operations > 20_000, "{}: {} operations", scenario.name, sum.operations);
     }
+}
+
+/// Where the keys lie is drawn apart from all else, and each way comes up.
+#[test]
+fn seeds_lay_keys_out_in_every_way() {
+    let drawn: Vec<EightBytes> = (1..40).map(|seed| SCENARIOS[1].scenario(seed).embedding).collect();
+    let any = |is_wanted: fn(&EightBytes) -> bool| drawn.iter().any(is_wanted);
+    assert!(any(|drawn| *drawn == EightBytes::Plain));
+    assert!(any(|drawn| matches!(drawn, EightBytes::Spread { .. })));
+    assert!(any(|drawn| matches!(drawn, EightBytes::Clustered { .. })));
+    assert!(any(|drawn| matches!(drawn, EightBytes::Ends { .. })));
 }

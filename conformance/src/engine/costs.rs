@@ -3,10 +3,18 @@
 //! Invariant: a test names no fabric. One joins by implementing [`LoadedTable`] and naming it to
 //! [`costs_suite!`](crate::costs_suite).
 
-use farsight::{Access, CacheStats, Counters, Meters, NodeStats, WriteOperation};
-use farsight_base::prng::mix;
+mod change;
 
-use super::{Seed, SessionUnderTest, key_sets};
+use farsight::{Access, CacheStats, Counters, Meters, NodeStats, WriteOperation};
+use farsight_base::prng::{SplitMix64, mix};
+use farsight_oracles::{EightBytes, Embedding as _, sets};
+
+use super::{Seed, SessionUnderTest};
+
+pub use change::{
+    a_new_tenants_keys_cost_what_loaded_ones_do, appended_keys_cost_what_loaded_ones_do,
+    keys_between_two_neighbours_cost_what_loaded_ones_do, the_keys_of_a_queue_cost_what_loaded_ones_do,
+};
 
 const KEYS: usize = 200_000;
 const BATCH: usize = 64;
@@ -27,12 +35,15 @@ pub trait LoadedTable {
     /// What the program has of the table's model.
     fn cache_stats(&self) -> CacheStats;
 
+    /// Waits until the model has caught up with the writes.
+    fn await_training(&self);
+
     /// What the server counted, without asking by a call.
     fn server_stats(&self) -> NodeStats;
 }
 
 /// A session that says what it cost.
-pub trait MeteredSession: SessionUnderTest {
+pub trait MeteredSession: SessionUnderTest<Key = u64> {
     /// Fetches the whole model.
     fn prefill(&mut self);
 
@@ -59,7 +70,8 @@ fn value_of(key: u64, value_bytes: usize) -> Vec<u8> {
 /// A table of `count` uniform keys.
 fn load<L: LoadedTable>(test: &str, count: usize, value_bytes: usize) -> Loaded<L> {
     let seed = Seed::new(test);
-    let keys = key_sets::uniform(&mut seed.random(0), count);
+    let keys = sets::uniform(&mut seed.random(0), count);
+    let keys: Vec<u64> = keys.into_iter().map(|key| EightBytes::Plain.key(key)).collect();
     let table = L::load(keys.iter().map(|key| (*key, value_of(*key, value_bytes))), value_bytes);
     Loaded { table, keys, seed }
 }
@@ -79,6 +91,26 @@ impl<L: LoadedTable> Loaded<L> {
     }
 }
 
+impl<L: LoadedTable> Loaded<L> {
+    /// Puts as many keys more, anywhere.
+    fn grow(&mut self, random: &mut SplitMix64) {
+        let new: Vec<u64> = (0..self.keys.len()).map(|_| random.next_u64()).collect();
+        let pairs: Vec<(u64, Vec<u8>)> = new.iter().map(|key| (*key, value_of(*key, 8))).collect();
+        self.table.session(Access::OneSided).write(WriteOperation::Put, &pairs);
+        self.keys.extend(new);
+        self.keys.sort_unstable();
+        self.keys.dedup();
+    }
+
+    /// Removes all but one in twenty.
+    fn drain(&mut self, random: &mut SplitMix64) {
+        let (left, removed): (Vec<u64>, Vec<u64>) = self.keys.iter().partition(|_| random.below(20) == 0);
+        let removed: Vec<(u64, Vec<u8>)> = removed.into_iter().map(|key| (key, Vec::new())).collect();
+        self.table.session(Access::OneSided).write(WriteOperation::Remove, &removed);
+        self.keys = left;
+    }
+}
+
 /// What `body` cost.
 fn cost<S: MeteredSession>(session: &mut S, body: impl FnOnce(&mut S)) -> (Meters, Counters) {
     let (meters, counters) = (session.meters(), session.counters());
@@ -93,7 +125,7 @@ fn cost<S: MeteredSession>(session: &mut S, body: impl FnOnce(&mut S)) -> (Meter
     (session.meters() - meters, counters)
 }
 
-fn get_all(session: &mut impl SessionUnderTest, keys: &[u64], are_present: bool) {
+fn get_all(session: &mut impl MeteredSession, keys: &[u64], are_present: bool) {
     for batch in keys.chunks(BATCH) {
         let answers = session.multi_get(batch);
         assert!(answers.iter().all(|answer| answer.is_some() == are_present), "present or absent, as asked");
@@ -244,6 +276,64 @@ pub fn a_scan_reads_its_leaves_in_one_doorbell<L: LoadedTable>() {
     assert!((1.0..=1.2).contains(&doorbells), "{doorbells} doorbells a group of {GROUP} scans");
 }
 
+/// Pairs that the scans of [`scan_alone`] are for.
+const LIMITS: [usize; 5] = [1, 10, 100, 1_000, 5_000];
+
+/// What `count` scans of `limit` pairs cost, each alone, from anywhere in `keys`; their pairs are looked at.
+fn scan_alone<S: MeteredSession>(
+    session: &mut S,
+    keys: &[u64],
+    (count, limit): (usize, usize),
+    random: &mut SplitMix64,
+) -> (Meters, Counters) {
+    cost(session, |session| {
+        for _ in 0..count {
+            let first = random.below((keys.len() - limit) as u64) as usize;
+            let found = session.scan_batch(&[(keys[first], limit)]).remove(0);
+            let found: Vec<u64> = found.into_iter().map(|(key, _)| key).collect();
+            assert!(found == keys[first..first + limit], "{limit} pairs from {}", keys[first]);
+        }
+    })
+}
+
+/// A scan of any length has many leaves in flight: over a fresh table, one that has grown, and one of which
+/// little is left.
+pub fn a_long_scan_has_many_leaves_in_flight<L: LoadedTable>() {
+    let mut loaded = load::<L>("long scans", KEYS, 8);
+    let mut random = loaded.seed.random(2);
+    scan_every_limit("fresh", &loaded, &mut random);
+    loaded.grow(&mut random);
+    scan_every_limit("grown", &loaded, &mut random);
+    loaded.drain(&mut random);
+    scan_every_limit("drained", &loaded, &mut random);
+}
+
+/// Scans of each of [`LIMITS`] READ little more than the leaves that their pairs are in. A doorbell brings
+/// half of the slots at least, once the scan knows how full leaves are.
+fn scan_every_limit<L: LoadedTable>(state: &str, loaded: &Loaded<L>, random: &mut SplitMix64) {
+    const SCANS: usize = 40;
+    const LEAF_BYTES: u64 = 448;
+    const HALF_OF_SLOTS: f64 = 127.0;
+    loaded.table.await_training();
+    let mut session = loaded.warm();
+    let leaves_per_pair = per(loaded.table.server_stats().tables[0].part().tree.leaves, loaded.keys.len());
+    for limit in LIMITS {
+        let (meters, counters) = scan_alone(&mut session, &loaded.keys, (SCANS, limit), random);
+        let (reads, doorbells) = (per(meters.reads, SCANS), per(meters.doorbells, SCANS));
+        let leaves = leaves_per_pair * limit as f64;
+        println!("{state}, {limit} pairs in {leaves:.1} leaves: {reads} READs, {doorbells} doorbells a scan");
+        assert_eq!((meters.calls, counters.fallbacks), (0, 0), "{meters:?}");
+        assert_eq!(meters.read_bytes, meters.reads * LEAF_BYTES);
+        assert!(reads <= 1.1 * leaves + 4.0, "{reads} READs for {leaves} leaves");
+        // Where leaves are as full as after a load the first plan is right.
+        let doorbells_max = match state {
+            "fresh" => 1.0 + (leaves / HALF_OF_SLOTS - 1.0).ceil(),
+            _ => 3.0 + leaves / HALF_OF_SLOTS,
+        };
+        assert!(doorbells <= doorbells_max, "{doorbells} doorbells for {leaves} leaves");
+    }
+}
+
 /// Writes are one call for 128 entries.
 pub fn writes_are_one_call_for_128_entries<L: LoadedTable>() {
     const WRITES: usize = 1_280;
@@ -306,7 +396,7 @@ pub fn access_by_calls_reads_nothing_beside_one_sided<L: LoadedTable>() {
 }
 
 /// Single GETs, batches, scans and writes of some of all `keys`.
-fn by_every_way(session: &mut impl SessionUnderTest, keys: &[u64], some: &[u64]) {
+fn by_every_way(session: &mut impl MeteredSession, keys: &[u64], some: &[u64]) {
     for key in some {
         let (value, _) = session.get(*key).expect("a stored key");
         assert!(session.get(key ^ 1).is_none() || keys.binary_search(&(key ^ 1)).is_ok());
@@ -367,11 +457,16 @@ macro_rules! costs_suite {
             a_single_get_of_a_short_value_is_one_read,
             a_get_costs_the_same_at_ten_times_the_keys,
             a_scan_reads_its_leaves_in_one_doorbell,
+            a_long_scan_has_many_leaves_in_flight,
             writes_are_one_call_for_128_entries,
             access_by_calls_reads_nothing,
             access_by_calls_reads_nothing_beside_one_sided,
             a_cache_filled_on_demand_costs_a_call_a_sub_model,
-            the_cache_of_a_million_keys_is_small);
+            the_cache_of_a_million_keys_is_small,
+            appended_keys_cost_what_loaded_ones_do,
+            keys_between_two_neighbours_cost_what_loaded_ones_do,
+            a_new_tenants_keys_cost_what_loaded_ones_do,
+            the_keys_of_a_queue_cost_what_loaded_ones_do);
     };
     (@tests $loaded:ty; $($test:ident),+) => {
         $(

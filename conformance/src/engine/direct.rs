@@ -9,6 +9,7 @@ use farsight_fabric::{Host, Listener};
 use farsight_index::Pairs;
 use farsight_layout::FORMAT_VERSION;
 use farsight_node::{Node, NodeHandle, NodeOptions};
+use farsight_oracles::EightBytes;
 use farsight_protocol::{KeyKind, TableDefinition};
 
 use super::costs::MeteredSession;
@@ -82,6 +83,7 @@ pub fn connect<F: FabricUnderTest>(subject: &F) -> Client {
 }
 
 impl<F: FabricUnderTest> EngineUnderTest for DirectStore<F> {
+    type Embedding = EightBytes;
     type Table = DirectTable<F>;
 
     fn rounds(&self, usual: usize) -> usize {
@@ -175,6 +177,8 @@ impl MeteredSession for SessionView {
 }
 
 impl SessionUnderTest for SessionView {
+    type Key = u64;
+
     fn write(&mut self, operation: WriteOperation, entries: &[(u64, Vec<u8>)]) -> Vec<WriteOutcome> {
         if let [(key, value)] = entries {
             return vec![match self.session.write_one(operation, *key, value) {

@@ -164,7 +164,7 @@ impl<Q: QueuePair> QueuePair for DyingQueue<Q> {
 
     fn doorbell(&mut self) -> Result<(), FabricError> {
         self.queue.doorbell()?;
-        self.queue.settle()?;
+        self.queue.drain()?;
         self.check()
     }
 
@@ -178,9 +178,9 @@ impl<Q: QueuePair> QueuePair for DyingQueue<Q> {
         self.queue.wait(timeout)
     }
 
-    fn settle(&mut self) -> Result<(), FabricError> {
+    fn drain(&mut self) -> Result<(), FabricError> {
         self.check()?;
-        self.queue.settle()
+        self.queue.drain()
     }
 
     fn is_complete(&self, slot: Slot) -> bool {

@@ -8,6 +8,7 @@ use farsight::{
     WriteOperation, WriteOutcome,
 };
 use farsight_base::sync::{AtomicU64, Ordering};
+use farsight_oracles::EightBytes;
 
 use super::costs::MeteredSession;
 use super::{EngineUnderTest, SessionUnderTest, Stored, TableUnderTest};
@@ -124,6 +125,7 @@ impl XStore {
 }
 
 impl EngineUnderTest for XStore {
+    type Embedding = EightBytes;
     type Table = XStoreTable;
 
     fn table(&self, value_bytes: usize) -> XStoreTable {
@@ -215,6 +217,8 @@ fn single(result: Result<WriteOutcome, WriteError>) -> WriteOutcome {
 }
 
 impl SessionUnderTest for XStoreSession {
+    type Key = u64;
+
     fn write(&mut self, operation: WriteOperation, entries: &[(u64, Vec<u8>)]) -> Vec<WriteOutcome> {
         let session = &mut self.session;
         if let [(key, value)] = entries {

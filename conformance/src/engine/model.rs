@@ -4,21 +4,29 @@ use std::collections::{BTreeMap, HashMap};
 
 use farsight::{WriteOperation, WriteOutcome};
 use farsight_base::prng::SplitMix64;
+use farsight_oracles::{EightBytes, Embedding, Identity};
 
+use super::asking::Asking;
 use super::{SessionUnderTest, Stored};
 
 /// What a table must hold.
-#[derive(Default)]
-pub struct Model {
-    pairs: BTreeMap<u64, Stored>,
+pub struct Model<E = EightBytes> {
+    embedding: E,
+    pairs: BTreeMap<Identity, Stored>,
     /// The newest version of each key that was ever written, removed ones included.
-    newest: HashMap<u64, u64>,
+    newest: HashMap<Identity, u64>,
 }
 
-impl Model {
+impl<E: Embedding> Model<E> {
+    /// Of an empty table with such keys.
+    #[must_use]
+    pub fn new(embedding: E) -> Self {
+        Self { embedding, pairs: BTreeMap::new(), newest: HashMap::new() }
+    }
+
     /// The pairs.
     #[must_use]
-    pub fn pairs(&self) -> &BTreeMap<u64, Stored> {
+    pub fn pairs(&self) -> &BTreeMap<Identity, Stored> {
         &self.pairs
     }
 
@@ -26,12 +34,12 @@ impl Model {
     /// refused for want of room, which `may_be_full` must allow.
     pub fn write(
         &mut self,
-        session: &mut impl SessionUnderTest,
+        session: &mut impl SessionUnderTest<Key = E::Key>,
         operation: WriteOperation,
-        entries: &[(u64, Vec<u8>)],
+        entries: &[(Identity, Vec<u8>)],
         may_be_full: bool,
     ) -> usize {
-        let outcomes = session.write(operation, entries);
+        let outcomes = Asking::of(session, &self.embedding).write(operation, entries);
         assert_eq!(outcomes.len(), entries.len(), "outcomes of {operation:?}");
         let mut refused = 0;
         for ((key, value), outcome) in entries.iter().zip(outcomes) {
@@ -46,7 +54,7 @@ impl Model {
         refused
     }
 
-    fn take_over(&mut self, operation: WriteOperation, key: u64, value: &[u8], outcome: WriteOutcome) {
+    fn take_over(&mut self, operation: WriteOperation, key: Identity, value: &[u8], outcome: WriteOutcome) {
         let present = self.pairs.get(&key).map(|(_, version)| *version);
         let written = match (operation, present, outcome) {
             (WriteOperation::Insert | WriteOperation::Put, None, WriteOutcome::Inserted(version))
@@ -73,13 +81,17 @@ impl Model {
     }
 
     /// Compares one GET.
-    pub fn check_get(&self, session: &mut impl SessionUnderTest, key: u64) {
-        assert_eq!(session.get(key).as_ref(), self.pairs.get(&key), "get of key {key}");
+    pub fn check_get(&self, session: &mut impl SessionUnderTest<Key = E::Key>, key: Identity) {
+        assert_eq!(
+            Asking::of(session, &self.embedding).get(key).as_ref(),
+            self.pairs.get(&key),
+            "get of key {key}"
+        );
     }
 
     /// Compares one batch of GETs.
-    pub fn check_multi_get(&self, session: &mut impl SessionUnderTest, keys: &[u64]) {
-        let found = session.multi_get(keys);
+    pub fn check_multi_get(&self, session: &mut impl SessionUnderTest<Key = E::Key>, keys: &[Identity]) {
+        let found = Asking::of(session, &self.embedding).multi_get(keys);
         assert_eq!(found.len(), keys.len(), "answers of a batch");
         for (index, (key, answer)) in keys.iter().zip(&found).enumerate() {
             assert_eq!(answer.as_ref(), self.pairs.get(key), "answer {index} of {}: key {key}", keys.len());
@@ -87,15 +99,19 @@ impl Model {
     }
 
     /// Compares one batch of scans.
-    pub fn check_scans(&self, session: &mut impl SessionUnderTest, scans: &[(u64, usize)]) {
-        let found = session.scan_batch(scans);
+    pub fn check_scans(
+        &self,
+        session: &mut impl SessionUnderTest<Key = E::Key>,
+        scans: &[(Identity, usize)],
+    ) {
+        let found = Asking::of(session, &self.embedding).scan_batch(scans);
         assert_eq!(found.len(), scans.len(), "scans of a batch");
         for ((from, limit), found) in scans.iter().zip(&found) {
             self.check_scan(found, *from, *limit);
         }
     }
 
-    fn check_scan(&self, found: &[(u64, Stored)], from: u64, limit: usize) {
+    fn check_scan(&self, found: &[(Identity, Stored)], from: Identity, limit: usize) {
         let expected = self.pairs.range(from..).take(limit);
         for (index, ((key, stored), (expected_key, expected))) in
             found.iter().zip(expected.clone()).enumerate()
@@ -106,11 +122,36 @@ impl Model {
         assert_eq!(found.len(), expected.count(), "pairs of the scan of {limit} from {from}");
     }
 
+    /// Compares of one scan the pairs that nobody else changes meanwhile; the others must come in order, too.
+    pub fn check_own_part(
+        &self,
+        session: &mut impl SessionUnderTest<Key = E::Key>,
+        (from, limit): (Identity, usize),
+        is_own: impl Fn(Identity) -> bool,
+    ) {
+        let found = Asking::of(session, &self.embedding).scan_batch(&[(from, limit)]).pop().expect("a scan");
+        assert!(found.is_sorted_by(|(one, _), (other, _)| one < other), "a scan in order");
+        let end = found.last().filter(|_| found.len() == limit).map(|(key, _)| *key);
+        let own = found.iter().filter(|(key, _)| is_own(*key)).map(|(key, stored)| (key, stored));
+        let expected = self.pairs.range(from..).filter(|(key, _)| end.is_none_or(|end| **key <= end));
+        assert!(own.clone().eq(expected.clone()), "own pairs of a scan from {from}: {found:?}");
+    }
+
+    /// Compares the whole table with what this model and others, whose keys differ, know of it.
+    pub fn check_with(&self, others: &[Self], session: &mut impl SessionUnderTest<Key = E::Key>) {
+        let found: BTreeMap<Identity, Stored> =
+            Asking::of(session, &self.embedding).scan_all(Identity::MIN).into_iter().collect();
+        let expected: BTreeMap<Identity, Stored> =
+            others.iter().chain([self]).flat_map(|model| model.pairs.clone()).collect();
+        assert_eq!(found, expected);
+    }
+
     /// Compares the whole table: by one scan, page by page, and key by key.
-    pub fn check_all(&self, session: &mut impl SessionUnderTest) {
-        self.check_scans(session, &[(0, self.pairs.len() + 10)]);
-        self.check_scan(&session.scan_all(0), 0, usize::MAX);
-        let keys: Vec<u64> = self.newest.keys().copied().collect();
+    pub fn check_all(&self, session: &mut impl SessionUnderTest<Key = E::Key>) {
+        self.check_scans(session, &[(Identity::MIN, self.pairs.len() + 10)]);
+        let all = Asking::of(session, &self.embedding).scan_all(Identity::MIN);
+        self.check_scan(&all, Identity::MIN, usize::MAX);
+        let keys: Vec<Identity> = self.newest.keys().copied().collect();
         self.check_multi_get(session, &keys);
     }
 }

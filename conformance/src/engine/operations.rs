@@ -6,9 +6,10 @@
 
 use farsight::{Access, WriteOperation};
 use farsight_base::prng::SplitMix64;
+use farsight_oracles::{Embedding, Identity, sets};
 
 use super::model::{Model, random_value};
-use super::{EngineUnderTest, Seed, SessionUnderTest, TableUnderTest, key_sets};
+use super::{EngineUnderTest, Seed, SessionUnderTest, TableUnderTest};
 
 const STEPS: usize = 1_500;
 /// Swings in these steps: the table grows, then shrinks.
@@ -17,22 +18,22 @@ const SWINGS: usize = 10;
 const LIMITS: [usize; 5] = [0, 1, 7, 100, 5_000];
 
 /// One run over one set of keys.
-struct Run<'a, S> {
+struct Run<'a, S, E> {
     random: SplitMix64,
-    keys: &'a [u64],
+    keys: &'a [Identity],
     value_bytes: usize,
     /// Writes of a batch that is a large one.
     many: u64,
     sessions: [S; 3],
-    model: Model,
+    model: Model<E>,
 }
 
-impl<S: SessionUnderTest> Run<'_, S> {
-    fn key(&mut self) -> u64 {
+impl<S: SessionUnderTest<Key = E::Key>, E: Embedding> Run<'_, S, E> {
+    fn key(&mut self) -> Identity {
         let key = self.keys[self.random.below(self.keys.len() as u64) as usize];
         match self.random.below(16) {
-            0 => key.wrapping_add(1),
-            1 => key.wrapping_sub(1),
+            0 => key.behind(1),
+            1 => key.before(1),
             _ => key,
         }
     }
@@ -53,7 +54,7 @@ impl<S: SessionUnderTest> Run<'_, S> {
             _ => WriteOperation::Insert,
         };
         let count = if self.random.below(30) == 0 { self.many } else { 1 + self.random.below(12) };
-        let entries: Vec<(u64, Vec<u8>)> = (0..count)
+        let entries: Vec<(Identity, Vec<u8>)> = (0..count)
             .map(|_| {
                 let key = self.key();
                 let bytes = if operation == WriteOperation::Remove { 0 } else { self.value_bytes };
@@ -73,13 +74,13 @@ impl<S: SessionUnderTest> Run<'_, S> {
             }
             1 => {
                 let count = self.random.below(80);
-                let keys: Vec<u64> = (0..count).map(|_| self.key()).collect();
+                let keys: Vec<Identity> = (0..count).map(|_| self.key()).collect();
                 self.model.check_multi_get(&mut self.sessions[session], &keys);
             }
             _ => {
                 let count = self.random.below(12);
                 let scan = |run: &mut Self| (run.key(), LIMITS[run.random.below(5) as usize]);
-                let scans: Vec<(u64, usize)> = (0..count).map(|_| scan(self)).collect();
+                let scans: Vec<(Identity, usize)> = (0..count).map(|_| scan(self)).collect();
                 self.model.check_scans(&mut self.sessions[session], &scans);
             }
         }
@@ -95,7 +96,7 @@ impl<S: SessionUnderTest> Run<'_, S> {
 fn values_of<E: EngineUnderTest>(engine: &E, value_bytes: usize) {
     let steps = engine.rounds(STEPS);
     let seed = Seed::new(&format!("operations, values of {value_bytes} B"));
-    let sets = key_sets::all(&mut seed.random(u64::MAX));
+    let sets = sets::all(&mut seed.random(u64::MAX));
     for (part, (name, keys)) in sets.iter().enumerate() {
         // The captured output of a failing test names its set.
         println!("{name}: {} keys", keys.len());
@@ -103,7 +104,8 @@ fn values_of<E: EngineUnderTest>(engine: &E, value_bytes: usize) {
         let sessions = [Access::OneSided, Access::Rpc, Access::OneSided].map(|access| table.session(access));
         let random = seed.random(part as u64);
         let many = engine.pairs(300) as u64;
-        let mut run = Run { random, keys, value_bytes, many, sessions, model: Model::default() };
+        let mut run =
+            Run { random, keys, value_bytes, many, sessions, model: Model::new(engine.embedding()) };
         for step in 0..steps {
             if run.random.below(2) == 0 {
                 run.write((step * SWINGS / steps).is_multiple_of(2));

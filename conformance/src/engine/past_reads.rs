@@ -193,8 +193,8 @@ impl QueuePair for PastQueue<'_> {
         if reads { Ok(()) } else { self.below.wait(timeout) }
     }
 
-    fn settle(&mut self) -> Result<(), FabricError> {
-        self.below.settle()
+    fn drain(&mut self) -> Result<(), FabricError> {
+        self.below.drain()
     }
 
     fn is_complete(&self, slot: Slot) -> bool {

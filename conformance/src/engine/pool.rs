@@ -58,7 +58,7 @@ impl Pool {
         &self.urls[node]
     }
 
-    /// All nodes, home first.
+    /// All nodes, the coordinator first.
     #[must_use]
     pub fn addresses(&self) -> Addresses {
         Addresses::new(self.urls.clone())

@@ -4,7 +4,7 @@
 //! Invariant: whatever is answered is right. What cannot be answered is an error that names the cause.
 
 use farsight::{
-    Access, Answers, Engine, ErrorCode, Options, ServerUrl, Session, TableOptions, WriteError,
+    Access, Answers, EngineKind, ErrorCode, Options, ServerUrl, Session, TableOptions, WriteError,
     WriteOperation, WriteOutcome, with_causes,
 };
 use farsight_base::prng::mix;
@@ -33,7 +33,7 @@ const RESIDENT_KEYS: u64 = 300;
 const LARGE_VALUE_BYTES: usize = 256;
 
 /// A session on the table, made with ranges that have the same number of [`KEYS`].
-fn session_on_new_table(pool: &Pool, engine: Engine, value_bytes: usize) -> Session<u64> {
+fn session_on_new_table(pool: &Pool, engine: &'static EngineKind, value_bytes: usize) -> Session<u64> {
     let options = TableOptions {
         engine: Some(engine),
         sample: (0..KEYS).step_by(100).collect(),
@@ -58,7 +58,10 @@ fn is_restart_of(error: &(dyn std::error::Error + 'static), node: &str) -> bool 
 ///
 /// # Panics
 /// If a promise is broken.
-pub fn a_lost_memory_node_is_named(engine: Engine, url: impl Fn(&Directory, usize) -> ServerUrl) {
+pub fn a_lost_memory_node_is_named(
+    engine: &'static EngineKind,
+    url: impl Fn(&Directory, usize) -> ServerUrl,
+) {
     for lost in 0..MEMORY_NODES {
         let mut pool = Pool::start(MEMORY_NODES, 16 << 20, &url);
         let mut session = session_on_new_table(&pool, engine, 8);
@@ -153,7 +156,7 @@ fn check_all(session: &mut Session<u64>, stored: &[u64]) {
 ///
 /// # Panics
 /// If a promise is broken.
-pub fn a_full_pool_goes_on(engine: Engine, url: impl Fn(&Directory, usize) -> ServerUrl) {
+pub fn a_full_pool_goes_on(engine: &'static EngineKind, url: impl Fn(&Directory, usize) -> ServerUrl) {
     let pool = Pool::start(2, 256 << 10, url);
     let mut session = session_on_new_table(&pool, engine, LARGE_VALUE_BYTES);
     let stored = fill(&mut session, 0);
@@ -211,7 +214,7 @@ fn work(pool: &Pool, own: u64, keys: u64, mut go_on: impl FnMut(u64) -> bool) ->
 /// If a promise is broken.
 pub fn compute_nodes_join_and_leave_under_load(url: impl Fn(&Directory, usize) -> ServerUrl) {
     let pool = Pool::start(2, 16 << 20, url);
-    drop(session_on_new_table(&pool, Engine::Rolex, 8));
+    drop(session_on_new_table(&pool, EngineKind::ROLEX, 8));
     let training = pool.train();
     let (has_begun, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     let mut left: Vec<(u64, u64)> = Vec::new();

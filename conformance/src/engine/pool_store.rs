@@ -1,20 +1,22 @@
-//! A pool as the suite sees it: memory nodes with threads of their own, over any fabric, and tables of either
-//! engine.
+//! Nodes as the suite sees them: with threads of their own, over any fabric, and tables of any engine.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use farsight::Access;
 use farsight_base::sync::{AtomicU64, Ordering};
-use farsight_client::{Client, ClientOptions, Engine, GroupSizes, NewTable, PoolClient, Table};
+use farsight_client::{Client, ClientOptions, EngineKind, GroupSizes, NewTable, PoolClient, Table};
+use farsight_index::Registered;
 use farsight_layout::FORMAT_VERSION;
-use farsight_node::{Node, NodeHandle, NodeOptions};
+use farsight_node::{Node, NodeEngines, NodeHandle, NodeOptions};
+use farsight_oracles::EightBytes;
 use farsight_protocol::{KeyKind, TableDefinition};
 
 use super::direct::SessionView;
 use super::harness::eventually;
 use super::{EngineUnderTest, TableUnderTest};
 use crate::fabric::FabricUnderTest;
+use crate::reference::{Engines, Reference};
 
 /// Steps that no training takes.
 const STEPS_MAX: usize = 10_000;
@@ -27,8 +29,10 @@ const GROUPS_A_STEP: usize = 64;
 pub struct PoolStore<F: FabricUnderTest> {
     subjects: Arc<Vec<F>>,
     nodes: Vec<NodeHandle>,
-    /// Keys that tell ranges apart, of XStore-D; `None`: tables are of ROLEX.
-    sample: Option<Vec<u64>>,
+    /// What its tables are of.
+    kind: &'static EngineKind,
+    /// Keys that tell ranges apart, of XStore-D.
+    sample: Vec<u64>,
     tables: AtomicU64,
 }
 
@@ -39,7 +43,16 @@ impl<F: FabricUnderTest> PoolStore<F> {
     /// If one does not start.
     #[must_use]
     pub fn rolex(subjects: impl IntoIterator<Item = F>, table_memory_bytes: u64) -> Self {
-        Self::start(subjects.into_iter().collect(), None, table_memory_bytes)
+        Self::start(subjects.into_iter().collect(), EngineKind::ROLEX, Vec::new(), table_memory_bytes)
+    }
+
+    /// One node, whose tables are of the [reference engine](crate::reference).
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn reference(subject: F, table_memory_bytes: u64) -> Self {
+        Self::start(vec![subject], Reference::KIND, Vec::new(), table_memory_bytes)
     }
 
     /// The same with tables of XStore-D, whose parts begin at 0 and at `boundaries`.
@@ -56,17 +69,19 @@ impl<F: FabricUnderTest> PoolStore<F> {
         assert_eq!(subjects.len(), boundaries.len() + 1, "a boundary between two nodes");
         // As many keys as nodes: each of them begins a range.
         let sample = [0].iter().chain(boundaries).copied().collect();
-        Self::start(subjects, Some(sample), table_memory_bytes)
+        Self::start(subjects, EngineKind::XSTORE_D, sample, table_memory_bytes)
     }
 
-    fn start(subjects: Vec<F>, sample: Option<Vec<u64>>, table_memory_bytes: u64) -> Self {
-        let options = NodeOptions { table_memory_bytes, lease: Some(LEASE), ..NodeOptions::default() };
+    fn start(subjects: Vec<F>, kind: &'static EngineKind, sample: Vec<u64>, table_memory_bytes: u64) -> Self {
+        let engines = Engines::hosting;
+        let options =
+            NodeOptions { table_memory_bytes, lease: Some(LEASE), engines, ..NodeOptions::default() };
         let start = |subject: &F| {
             let host = Arc::new(subject.listen(FORMAT_VERSION));
             Node::start(vec![host], &options).expect("a memory node")
         };
         let nodes = subjects.iter().map(start).collect();
-        Self { subjects: Arc::new(subjects), nodes, sample, tables: AtomicU64::new(0) }
+        Self { subjects: Arc::new(subjects), nodes, kind, sample, tables: AtomicU64::new(0) }
     }
 
     /// A client of its own.
@@ -104,18 +119,18 @@ impl<F: FabricUnderTest> PoolStore<F> {
     pub fn new_table(&self, name: &str, value_bytes: usize) -> NewTable {
         let value_bytes = u16::try_from(value_bytes).expect("a short value");
         let definition = TableDefinition::new(name, KeyKind::U64, value_bytes);
-        let engine = Some(if self.sample.is_some() { Engine::XStoreD } else { Engine::Rolex });
-        NewTable { definition, engine, sample: self.sample.clone().unwrap_or_default() }
+        NewTable { definition, engine: Some(self.kind), sample: self.sample.clone() }
     }
 }
 
 fn connect<F: FabricUnderTest>(subjects: &[F]) -> PoolClient<F::Connection> {
     let connection = |subject: &F| subject.connect(FORMAT_VERSION).expect("a connection");
     let connections = subjects.iter().map(connection).collect();
-    PoolClient::of_pool(connections, ClientOptions::default()).expect("a client")
+    PoolClient::with_engines::<Engines>(connections, ClientOptions::default()).expect("a client")
 }
 
 impl<F: FabricUnderTest> EngineUnderTest for PoolStore<F> {
+    type Embedding = EightBytes;
     type Table = StoredTable<F>;
 
     fn rounds(&self, usual: usize) -> usize {
@@ -130,8 +145,7 @@ impl<F: FabricUnderTest> EngineUnderTest for PoolStore<F> {
         // Relaxed: the number only has to differ.
         let name = format!("t{}", self.tables.fetch_add(1, Ordering::Relaxed));
         drop(self.create(&name, value_bytes));
-        let (subjects, is_rolex) = (Arc::clone(&self.subjects), self.sample.is_none());
-        StoredTable { subjects, client: self.connect(), name, is_rolex }
+        StoredTable { subjects: Arc::clone(&self.subjects), client: self.connect(), name, kind: self.kind }
     }
 }
 
@@ -140,7 +154,7 @@ pub struct StoredTable<F: FabricUnderTest> {
     subjects: Arc<Vec<F>>,
     client: PoolClient<F::Connection>,
     name: String,
-    is_rolex: bool,
+    kind: &'static EngineKind,
 }
 
 impl<F: FabricUnderTest> TableUnderTest for StoredTable<F> {
@@ -152,7 +166,7 @@ impl<F: FabricUnderTest> TableUnderTest for StoredTable<F> {
     }
 
     fn await_training(&self) {
-        if !self.is_rolex {
+        if self.kind.nodes_train {
             return await_training(&self.client);
         }
         let mut trainer = self.client.trainer(&self.name, GroupSizes::USUAL).expect("a trainer");

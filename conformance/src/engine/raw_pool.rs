@@ -11,13 +11,14 @@ use farsight_base::sync::{AtomicU32, AtomicU64, Ordering};
 use farsight_base::{RegionId, WORDS_PER_LINE};
 use farsight_fabric::lane::{PoolLane, PoolSlot};
 use farsight_fabric::{Connection, FabricError, Host, Meters, QueuePair, Region, RegionRights};
-use farsight_index::{Answers, Counters, Pairs, ScanRequest};
+use farsight_index::{Answers, Counters, Pairs, ScanRequest, Writes};
 use farsight_index_rolex::{
     CacheSession, CallResult, ComputeNodeLocks, GroupSizes, LeafPlace, LineSource, MetaRegion, PoolCalls,
-    PoolTable, RolexCache, RolexError, RolexSession, TrainError, Trained, Trainer, Write,
+    PoolTable, RolexCache, RolexError, RolexSession, TrainError, Trained, Trainer,
 };
 use farsight_layout::learned::{DIRECTORY_HEADER_WORDS, DirectoryShape, ROOT_WORD, RootWord};
 use farsight_layout::pool::{BlockGeometry, LockWord};
+use farsight_oracles::EightBytes;
 use farsight_protocol::{Blocks, Fenced, Space};
 
 use super::{EngineUnderTest, SessionUnderTest, Stored, TableUnderTest};
@@ -71,6 +72,7 @@ impl<F: FabricUnderTest> RawPool<F> {
 }
 
 impl<F: FabricUnderTest> EngineUnderTest for RawPool<F> {
+    type Embedding = EightBytes;
     type Table = RawPoolTable<F>;
 
     fn table(&self, value_bytes: usize) -> Self::Table {
@@ -89,7 +91,7 @@ impl<F: FabricUnderTest> EngineUnderTest for RawPool<F> {
             regions.iter().map(|region| (region.id(), self.table_bytes)).collect();
         let table = PoolTable::new(geometry, &regions);
         let given: Vec<Given> = regions.iter().map(|_| Given::default()).collect();
-        // Relaxed: as above. Home's first leaf is the table's.
+        // Relaxed: as above. The coordinator's first leaf is the table's.
         given[0].next.store(1, Ordering::Relaxed);
         let given = Arc::new(given);
         let trainer = session(&table, meta, &given, ComputeNodeLocks::new(TRAINER));
@@ -170,7 +172,7 @@ impl PoolCalls for Calls {
         Ok(())
     }
 
-    fn settle(&self, _node: usize, _space: Space, _blocks: &[Blocks]) -> CallResult<()> {
+    fn pin(&self, _node: usize, _space: Space, _blocks: &[Blocks]) -> CallResult<()> {
         Ok(())
     }
 
@@ -369,10 +371,11 @@ impl<F: FabricUnderTest, Q: QueuePair> RawPoolSession<F, Q> {
         operation: WriteOperation,
         entries: &[(u64, &[u8])],
     ) -> Vec<Result<WriteOutcome, RolexError>> {
-        let writes: Vec<Write<'_>> =
-            entries.iter().map(|(key, value)| Write { operation, key: *key, value }).collect();
+        let keys: Vec<u64> = entries.iter().map(|(key, _)| *key).collect();
+        let values = entries.iter().map(|(_, value)| *value).collect::<Vec<_>>().concat();
         let mut outcomes = Vec::new();
-        self.session.write_many(&mut self.queues, &writes, &mut outcomes);
+        let writes = Writes { operation, keys: &keys, values: &values };
+        self.session.write_many(&mut self.queues, writes, &mut outcomes);
         outcomes
     }
 
@@ -393,6 +396,8 @@ impl<F: FabricUnderTest, Q: QueuePair> RawPoolSession<F, Q> {
 }
 
 impl<F: FabricUnderTest, Q: QueuePair> SessionUnderTest for RawPoolSession<F, Q> {
+    type Key = u64;
+
     fn write(&mut self, operation: WriteOperation, entries: &[(u64, Vec<u8>)]) -> Vec<WriteOutcome> {
         let entries: Vec<(u64, &[u8])> = entries.iter().map(|(key, value)| (*key, &value[..])).collect();
         let outcomes = self.try_writes(operation, &entries);

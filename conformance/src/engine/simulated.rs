@@ -30,7 +30,7 @@ fn await_training(simulation: &Simulation, client: &Client) {
 /// A table on cards that have prices, as meters see it.
 pub struct PricedTable {
     table: Table,
-    _client: Client,
+    client: Client,
     node: Node<ReliableConnection>,
 }
 
@@ -52,11 +52,15 @@ impl LoadedTable for PricedTable {
         }
         load.finish().expect("the load");
         await_training(&simulation, &client);
-        Self { table, _client: client, node }
+        Self { table, client, node }
     }
 
     fn session(&self, access: Access) -> Self::Session {
         SessionView::new(self.table.session(access).expect("a session"))
+    }
+
+    fn await_training(&self) {
+        await_training(self.node.simulation(), &self.client);
     }
 
     fn cache_stats(&self) -> CacheStats {

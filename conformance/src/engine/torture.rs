@@ -1,7 +1,8 @@
 //! Writers at full speed against readers that check every answer: who does what in the tests with processes.
 //!
-//! The table's keys are numbered; a key belongs to one writer. A quarter, sixteen neighbours of each 64, is
-//! *permanent*: stored at first and never removed. The gaps between are wide enough that leaves become empty.
+//! The identities of the table's keys are dense; a key belongs to one writer. A quarter, sixteen neighbours
+//! of each 64, is *permanent*: stored at first and never removed. The gaps between are wide enough that
+//! leaves become empty.
 //! Writers put and remove runs of neighbouring keys, so leaves split, are compacted, become empty and are
 //! reclaimed, and their slots and blocks come back for other keys. Readers judge by the ledger
 //! ([`super::witness`]) and by what they saw before: no answer may be torn, another key's, outdated, lost or
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use farsight::{Access, Answers, Options, Pairs, Session, WriteOutcome};
 use farsight_base::prng::SplitMix64;
+use farsight_oracles::{EightBytes, Embedding as _, Identity};
 
 use super::processes::argument;
 use super::witness::{Bounds, Entry, Ledger, Witness};
@@ -73,16 +75,19 @@ impl Plan {
         }
     }
 
-    fn key(&self, number: u64) -> u64 {
-        // Away from zero, so that there are keys before the first.
-        (number + 1) * self.stride
+    /// Where the keys lie: away from zero, so that there are some before the first.
+    #[must_use]
+    pub fn embedding(stride: u64) -> EightBytes {
+        EightBytes::Spread { first: stride, stride }
     }
 
-    fn number(&self, key: u64) -> u64 {
-        assert!(key.is_multiple_of(self.stride) && key >= self.stride, "nobody wrote key {key}");
-        let number = key / self.stride - 1;
-        assert!(number < self.keys, "nobody wrote key {key}");
-        number
+    fn key(&self, identity: Identity) -> u64 {
+        Self::embedding(self.stride).key(identity)
+    }
+
+    fn identity(&self, key: u64) -> Identity {
+        let identity = Self::embedding(self.stride).identity(&key);
+        identity.filter(|identity| identity.0 < self.keys).unwrap_or_else(|| panic!("nobody wrote key {key}"))
     }
 
     fn session(&self, access: Access) -> Session<u64> {
@@ -92,8 +97,8 @@ impl Plan {
     }
 }
 
-fn is_permanent(number: u64) -> bool {
-    number % 64 < 16
+fn is_permanent(key: Identity) -> bool {
+    key.0 % 64 < 16
 }
 
 /// One of the writers.
@@ -103,7 +108,7 @@ pub struct Writer {
     session: Session<u64>,
     random: SplitMix64,
     /// This writer's keys.
-    numbers: Vec<u64>,
+    identities: Vec<Identity>,
     entries: Vec<Entry>,
     outcomes: Vec<WriteOutcome>,
     versions: Vec<u64>,
@@ -116,18 +121,19 @@ impl Writer {
     /// If a write goes wrong.
     #[must_use]
     pub fn start(plan: &Plan, index: u64) -> Self {
-        let numbers: Vec<u64> = (0..plan.keys).filter(|number| number % plan.writers == index).collect();
+        let own = (0..plan.keys).filter(|number| number % plan.writers == index);
+        let identities: Vec<Identity> = own.map(Identity).collect();
         let mut writer = Self {
             plan: plan.clone(),
             ledger: Ledger::open(&plan.ledger),
             session: plan.session(Access::OneSided),
             random: SplitMix64::new(plan.seed + index),
-            entries: vec![Entry { is_removed: true, ..Entry::default() }; numbers.len()],
-            versions: vec![0; numbers.len()],
-            numbers,
+            entries: vec![Entry { is_removed: true, ..Entry::default() }; identities.len()],
+            versions: vec![0; identities.len()],
+            identities,
             outcomes: Vec::new(),
         };
-        let all: Vec<usize> = (0..writer.numbers.len()).collect();
+        let all: Vec<usize> = (0..writer.identities.len()).collect();
         for run in all.chunks(RUN_MAX as usize) {
             writer.put(run);
         }
@@ -143,13 +149,13 @@ impl Writer {
             // Hints for the writes to come, true for some and outdated for others.
             self.session.prefill().expect("the model");
         }
-        let length = 1 + self.random.below(RUN_MAX.min(self.numbers.len() as u64)) as usize;
-        let start = self.random.below((self.numbers.len() - length + 1) as u64) as usize;
+        let length = 1 + self.random.below(RUN_MAX.min(self.identities.len() as u64)) as usize;
+        let start = self.random.below((self.identities.len() - length + 1) as u64) as usize;
         let mut run: Vec<usize> = (start..start + length).collect();
         if self.random.below(5) < 3 {
             self.put(&run);
         } else {
-            run.retain(|&index| !is_permanent(self.numbers[index]));
+            run.retain(|&index| !is_permanent(self.identities[index]));
             self.remove(&run);
         }
         run.len()
@@ -162,7 +168,7 @@ impl Writer {
             if is_removal {
                 entry.removal_begun = entry.begun;
             }
-            self.ledger.set(self.numbers[index] as usize, *entry);
+            self.ledger.set(self.identities[index], *entry);
         }
     }
 
@@ -171,7 +177,7 @@ impl Writer {
             let entry = &mut self.entries[index];
             entry.acknowledged = entry.begun;
             entry.is_removed = is_removal;
-            self.ledger.set(self.numbers[index] as usize, *entry);
+            self.ledger.set(self.identities[index], *entry);
         }
     }
 
@@ -185,7 +191,7 @@ impl Writer {
                 WriteOutcome::Inserted(version) if was_removed => *version,
                 WriteOutcome::Replaced(version) if !was_removed => *version,
                 other => {
-                    panic!("put of number {}, {:?}: {other:?}", self.numbers[index], self.entries[index])
+                    panic!("put of key {}, {:?}: {other:?}", self.identities[index], self.entries[index])
                 }
             };
             assert!(version > self.versions[index], "version {version} after {}", self.versions[index]);
@@ -195,15 +201,14 @@ impl Writer {
     }
 
     fn pair(&self, index: usize) -> (u64, Vec<u8>) {
-        let mut value = vec![0; self.plan.value_bytes];
-        let number = self.numbers[index];
-        Witness { number, sequence: self.entries[index].begun }.write(&mut value);
-        (self.plan.key(number), value)
+        let key = self.identities[index];
+        let witness = Witness { key, sequence: self.entries[index].begun };
+        (self.plan.key(key), witness.value(self.plan.value_bytes))
     }
 
     fn remove(&mut self, run: &[usize]) {
         self.begin(run, true);
-        let keys: Vec<u64> = run.iter().map(|&index| self.plan.key(self.numbers[index])).collect();
+        let keys: Vec<u64> = run.iter().map(|&index| self.plan.key(self.identities[index])).collect();
         self.session.remove_many(&keys, &mut self.outcomes).expect("removes");
         for (&index, outcome) in run.iter().zip(&self.outcomes) {
             let expected = if self.entries[index].is_removed {
@@ -211,7 +216,7 @@ impl Writer {
             } else {
                 WriteOutcome::Removed(self.versions[index])
             };
-            assert_eq!(*outcome, expected, "removal of number {}", self.numbers[index]);
+            assert_eq!(*outcome, expected, "removal of key {}", self.identities[index]);
         }
         self.acknowledge(run, true);
     }
@@ -319,41 +324,41 @@ impl Reader {
         if self.random.below(8) == 0 { &mut self.by_call } else { &mut self.one_sided }
     }
 
-    fn look_before(&mut self, first: u64, count: u64) {
-        self.ledger.read(first as usize, count as usize, &mut self.before);
+    fn look_before(&mut self, first: Identity, count: u64) {
+        self.ledger.read(first, count as usize, &mut self.before);
     }
 
-    fn look_after(&mut self, first: u64, count: u64) {
-        self.ledger.read(first as usize, count as usize, &mut self.after);
+    fn look_after(&mut self, first: Identity, count: u64) {
+        self.ledger.read(first, count as usize, &mut self.after);
     }
 
     fn get_one(&mut self) {
-        let number = self.random.below(self.plan.keys);
-        self.look_before(number, 1);
-        let key = self.plan.key(number);
+        let identity = Identity(self.random.below(self.plan.keys));
+        self.look_before(identity, 1);
+        let key = self.plan.key(identity);
         let found = self.session().get(key).expect("a get");
-        self.look_after(number, 1);
-        self.judge(number, 0, found.as_ref().map(|entry| (&entry.value[..], entry.version)));
+        self.look_after(identity, 1);
+        self.judge(identity, 0, found.as_ref().map(|entry| (&entry.value[..], entry.version)));
     }
 
     fn get_many(&mut self) {
         let count = 1 + self.random.below(100.min(self.plan.keys));
-        let first = self.random.below(self.plan.keys - count + 1);
-        let keys: Vec<u64> = (first..first + count).map(|number| self.plan.key(number)).collect();
+        let first = Identity(self.random.below(self.plan.keys - count + 1));
+        let keys: Vec<u64> = (0..count).map(|place| self.plan.key(first.behind(place))).collect();
         self.look_before(first, count);
         let mut answers = std::mem::take(&mut self.answers);
         self.session().multi_get(&keys, &mut answers).expect("a batch of gets");
         self.look_after(first, count);
         for (index, answer) in answers.iter().enumerate() {
-            self.judge(first + index as u64, index, answer);
+            self.judge(first.behind(index as u64), index, answer);
         }
         self.answers = answers;
     }
 
     fn scan_some(&mut self) {
         let limit = self.random.below(120) as usize;
-        let first = self.random.below(self.plan.keys);
-        let count = self.plan.keys - first;
+        let first = Identity(self.random.below(self.plan.keys));
+        let count = self.plan.keys - first.0;
         let from = self.plan.key(first) - self.random.below(2) * (self.plan.stride / 2);
         self.look_before(first, count);
         let mut pairs = std::mem::take(&mut self.pairs);
@@ -366,58 +371,54 @@ impl Reader {
     }
 
     fn scan_whole(&mut self) {
-        self.look_before(0, self.plan.keys);
+        self.look_before(Identity::MIN, self.plan.keys);
         let session = &mut self.one_sided;
         let found: Vec<_> = session.scan(..).map(|pair| pair.expect("a scan")).collect();
-        self.look_after(0, self.plan.keys);
+        self.look_after(Identity::MIN, self.plan.keys);
         let found: Vec<_> =
             found.iter().map(|(key, entry)| (*key, &entry.value[..], entry.version)).collect();
-        self.judge_scan(0, &found, true);
+        self.judge_scan(Identity::MIN, &found, true);
     }
 
     /// Judges the pairs of a scan, and the keys that it passed over. `is_whole`: it went to the table's end.
-    fn judge_scan(&mut self, first: u64, found: &[(u64, &[u8], u64)], is_whole: bool) {
+    fn judge_scan(&mut self, first: Identity, found: &[(u64, &[u8], u64)], is_whole: bool) {
         self.report.scans += 1;
+        let place = |key: Identity| (key.0 - first.0) as usize;
         let mut next = first;
         for (key, value, version) in found {
-            let number = self.plan.number(*key);
-            assert!(number >= next, "number {number} in a scan that expected {next} or more");
-            for passed in next..number {
-                self.judge(passed, (passed - first) as usize, None);
+            let key = self.plan.identity(*key);
+            assert!(key >= next, "key {key} in a scan that expected {next} or more");
+            for passed in (next.0..key.0).map(Identity) {
+                self.judge(passed, place(passed), None);
             }
-            self.judge(number, (number - first) as usize, Some((value, *version)));
-            next = number + 1;
+            self.judge(key, place(key), Some((value, *version)));
+            next = key.behind(1);
         }
         if is_whole {
-            for passed in next..self.plan.keys {
-                self.judge(passed, (passed - first) as usize, None);
+            for passed in (next.0..self.plan.keys).map(Identity) {
+                self.judge(passed, place(passed), None);
             }
         }
     }
 
     /// Judges one answer; `index` is the key's place in the last looks at the ledger.
-    fn judge(&mut self, number: u64, index: usize, answer: Option<(&[u8], u64)>) {
+    fn judge(&mut self, key: Identity, index: usize, answer: Option<(&[u8], u64)>) {
         self.report.reads += 1;
-        let found = answer.map(|(value, version)| {
-            let witness = Witness::read(value);
-            let witness = witness.unwrap_or_else(|| panic!("number {number}: torn value {value:x?}"));
-            assert_eq!(witness.number, number, "the value of another key, version {version}");
-            (witness.sequence, version)
-        });
+        let found = answer.map(|(value, version)| (Witness::sequence_of(key, value), version));
         if let (Some(before), Some(after)) = (self.before[index], self.after[index]) {
             let verdict = Bounds { before, after }.judge(found.map(|found| found.0));
-            verdict.unwrap_or_else(|fault| panic!("number {number}: {fault}"));
+            verdict.unwrap_or_else(|fault| panic!("key {key}: {fault}"));
         }
         let Some((sequence, version)) = found else {
-            assert!(!is_permanent(number), "number {number} is never removed and was not found");
+            assert!(!is_permanent(key), "key {key} is never removed and was not found");
             self.report.absences += 1;
             return;
         };
-        let seen = &mut self.seen[number as usize];
+        let seen = &mut self.seen[key.0 as usize];
         assert!(
             (sequence, version) == (seen.sequence, seen.version)
                 || sequence > seen.sequence && version > seen.version,
-            "number {number}: sequence {sequence}, version {version} after {}, {}",
+            "key {key}: sequence {sequence}, version {version} after {}, {}",
             seen.sequence,
             seen.version
         );

@@ -1,8 +1,8 @@
 //! Values that prove what they are, and a ledger of what was acknowledged.
 //!
-//! A *witness* is a value made of a key's number and a sequence number alone. Its first word has 20 bits of
-//! number, 28 of sequence and 16 of checksum. Behind it is a stream that follows from them. So a torn value,
-//! or one of another key, does not regenerate.
+//! A *witness* is a value made of a key's identity and a sequence number alone. Its first word has 20 bits of
+//! identity, 28 of sequence and 16 of checksum. The rest follows from that ([`farsight_oracles::values`]). So
+//! a torn value, or one of another key, does not regenerate.
 //!
 //! The *ledger* is a file of three words a key, written by the key's one writer and read by other processes.
 //! *Acknowledged* is the sequence number of the last write that was answered, and whether it removed the key.
@@ -15,9 +15,10 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use farsight_base::prng::{SplitMix64, mix};
+use farsight_base::prng::mix;
+use farsight_oracles::{Identity, values};
 
-const NUMBER_BITS: u32 = 20;
+const IDENTITY_BITS: u32 = 20;
 const SEQUENCE_BITS: u32 = 28;
 const CHECK_BITS: u32 = 16;
 const WORDS_PER_KEY: usize = 3;
@@ -25,8 +26,8 @@ const WORDS_PER_KEY: usize = 3;
 /// What a witness says of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Witness {
-    /// Its key's number.
-    pub number: u64,
+    /// Its key.
+    pub key: Identity,
     /// Which of the key's writes it is.
     pub sequence: u64,
 }
@@ -37,26 +38,45 @@ impl Witness {
     /// # Panics
     /// If the numbers do not fit.
     pub fn write(self, into: &mut [u8]) {
-        assert!(self.number >> NUMBER_BITS == 0 && self.sequence >> SEQUENCE_BITS == 0, "{self:?} fits");
-        let head = self.number | self.sequence << NUMBER_BITS;
-        let word = head | mix(head) >> (64 - CHECK_BITS) << (64 - CHECK_BITS);
-        let mut stream = SplitMix64::new(word);
-        into[..8].copy_from_slice(&word.to_le_bytes());
-        for chunk in into[8..].chunks_mut(8) {
-            chunk.copy_from_slice(&stream.next_u64().to_le_bytes()[..chunk.len()]);
-        }
+        values::write(self.word(), into);
+    }
+
+    /// Its bytes, as many as said.
+    ///
+    /// # Panics
+    /// As [`Self::write`].
+    #[must_use]
+    pub fn value(self, bytes: usize) -> Vec<u8> {
+        let mut value = vec![0; bytes];
+        self.write(&mut value);
+        value
+    }
+
+    fn word(self) -> u64 {
+        let Self { key: Identity(number), sequence } = self;
+        assert!(number >> IDENTITY_BITS == 0 && sequence >> SEQUENCE_BITS == 0, "{self:?} fits");
+        let head = number | sequence << IDENTITY_BITS;
+        head | mix(head) >> (64 - CHECK_BITS) << (64 - CHECK_BITS)
     }
 
     /// The witness that `value` is; `None` if it is torn.
     #[must_use]
     pub fn read(value: &[u8]) -> Option<Self> {
-        let word = u64::from_le_bytes(*value.first_chunk()?);
-        let number = word & ((1 << NUMBER_BITS) - 1);
-        let sequence = word >> NUMBER_BITS & ((1 << SEQUENCE_BITS) - 1);
-        let witness = Self { number, sequence };
-        let mut whole = [0; farsight::VALUE_BYTES_MAX];
-        witness.write(&mut whole[..value.len()]);
-        (whole[..value.len()] == *value).then_some(witness)
+        let word = values::first_word(value)?;
+        let key = Identity(word & ((1 << IDENTITY_BITS) - 1));
+        let witness = Self { key, sequence: word >> IDENTITY_BITS & ((1 << SEQUENCE_BITS) - 1) };
+        (witness.word() == word).then_some(witness)
+    }
+
+    /// The sequence number in `value`, which must be a witness of `key`.
+    ///
+    /// # Panics
+    /// If it is torn, or another key's.
+    #[must_use]
+    pub fn sequence_of(key: Identity, value: &[u8]) -> u64 {
+        let witness = Self::read(value).unwrap_or_else(|| panic!("key {key}: torn value {value:x?}"));
+        assert_eq!(witness.key, key, "the value of another key");
+        witness.sequence
     }
 }
 
@@ -73,7 +93,7 @@ pub struct Entry {
     pub removal_begun: u64,
 }
 
-/// The ledger's file.
+/// The ledger's file. Its keys are dense: the identity says where a key's words are.
 pub struct Ledger {
     file: File,
 }
@@ -87,8 +107,8 @@ impl Ledger {
     pub fn create(path: &Path, keys: usize) -> Self {
         let file = File::options().read(true).write(true).create_new(true).open(path).expect("a new ledger");
         let ledger = Self { file };
-        for number in 0..keys {
-            ledger.set(number, Entry { is_removed: true, ..Entry::default() });
+        for number in 0..keys as u64 {
+            ledger.set(Identity(number), Entry { is_removed: true, ..Entry::default() });
         }
         ledger
     }
@@ -103,26 +123,24 @@ impl Ledger {
         Self { file }
     }
 
-    /// Records what was done to key `number`.
+    /// Records what was done to `key`.
     ///
     /// # Panics
     /// If the file cannot be written.
-    pub fn set(&self, number: usize, entry: Entry) {
+    pub fn set(&self, key: Identity, entry: Entry) {
         let acknowledged = entry.acknowledged << 1 | u64::from(entry.is_removed);
         let words = [acknowledged, entry.begun, entry.removal_begun].map(checked);
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        self.file.write_all_at(&bytes, (number * WORDS_PER_KEY * 8) as u64).expect("the ledger is writable");
+        self.file.write_all_at(&bytes, place(key)).expect("the ledger is writable");
     }
 
     /// The entries of `count` keys from `first` on; `None` for those that were just being written.
     ///
     /// # Panics
     /// If the file cannot be read.
-    pub fn read(&self, first: usize, count: usize, into: &mut Vec<Option<Entry>>) {
+    pub fn read(&self, first: Identity, count: usize, into: &mut Vec<Option<Entry>>) {
         let mut bytes = vec![0; count * WORDS_PER_KEY * 8];
-        self.file
-            .read_exact_at(&mut bytes, (first * WORDS_PER_KEY * 8) as u64)
-            .expect("the ledger is readable");
+        self.file.read_exact_at(&mut bytes, place(first)).expect("the ledger is readable");
         into.clear();
         into.extend(bytes.chunks_exact(WORDS_PER_KEY * 8).map(|entry| {
             let word = |index: usize| unchecked(u64::from_le_bytes(*entry[index * 8..].first_chunk()?));
@@ -135,6 +153,10 @@ impl Ledger {
             })
         }));
     }
+}
+
+fn place(key: Identity) -> u64 {
+    key.0 * WORDS_PER_KEY as u64 * 8
 }
 
 fn checked(number: u64) -> u64 {
@@ -181,9 +203,8 @@ mod tests {
     #[test]
     fn witnesses_come_back_and_changed_ones_do_not() {
         for length in [8, 9, 24, 100, 256] {
-            let witness = Witness { number: 77, sequence: 123_456 };
-            let mut value = vec![0; length];
-            witness.write(&mut value);
+            let witness = Witness { key: Identity(77), sequence: 123_456 };
+            let mut value = witness.value(length);
             assert_eq!(Witness::read(&value), Some(witness));
             for place in 0..length {
                 value[place] ^= 1;

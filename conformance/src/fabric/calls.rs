@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use farsight_base::Line;
+use farsight_base::pinned::PinnedMemory;
 use farsight_base::sync::Ordering;
 use farsight_fabric::lane::Lane;
 use farsight_fabric::{Connection, FabricError, QueuePair, ReadMode, Region, RegionRights};
@@ -215,7 +216,7 @@ pub fn the_lane_calls<F: FabricUnderTest>(subject: &F) {
     let place = bench.word(0);
     let done = std::cell::Cell::new(0);
     let lane = Lane::new(&mut bench.queue);
-    let outcome = lane.run(32, 0..500_u32, |slot, index| {
+    let outcome = lane.run(&mut PinnedMemory::default(), 32, 0..500_u32, |slot, index| {
         let done = &done;
         async move {
             let mut reply = Vec::new();

@@ -3,7 +3,8 @@
 use farsight_base::sync::Ordering;
 use farsight_base::words::{SharedLine, Widest, begin_write, end_write};
 use farsight_base::{LINE_BYTES, Line, RegionId, WORDS_PER_LINE};
-use farsight_fabric::chained::{CHAINS_MAX, Chains, line_address};
+use farsight_fabric::chained::{CHAINS_MAX, Chains, line_address, read_chained};
+use farsight_fabric::mapped::{read_part, take_part};
 use farsight_fabric::{FabricError, QueuePair, ReadMode, Region, RegionRights};
 
 use super::FabricUnderTest;
@@ -105,7 +106,7 @@ pub fn chains_fetch_what_their_reads_would<F: FabricUnderTest>(subject: &F) {
         let firsts = (0..count as u64).map(|index| (index % 7 != 3).then_some(index * 5)).collect();
         let mut chains = Followed { is_in_place, ..Followed::new(firsts) };
         let before = bench.queue.meters();
-        bench.queue.read_chained(bench.region.id(), count, &mut chains).expect("chains");
+        read_chained(&mut bench.queue, bench.region.id(), count, &mut chains).expect("chains");
         let used = (bench.queue.meters() - before).without_checks();
         let mut ended = 0;
         for index in 0..count {
@@ -135,7 +136,7 @@ pub fn chains_see_lines_being_written<F: FabricUnderTest>(subject: &F) {
         let words = &bench.region.words()[line * WORDS_PER_LINE..][..WORDS_PER_LINE];
         let stamp = begin_write(words);
         let mut chains = Followed::new(vec![Some(8)]);
-        bench.queue.read_chained(bench.region.id(), 1, &mut chains).expect("a chain");
+        read_chained(&mut bench.queue, bench.region.id(), 1, &mut chains).expect("a chain");
         end_write(words, stamp);
         let odd = [
             chains.seconds[0].expect("a first READ")[0].stamp().is_changing(),
@@ -151,7 +152,7 @@ pub fn chains_are_refused_as_reads_are<F: FabricUnderTest>(subject: &F) {
     fill(&bench);
     let (region, lines) = (bench.region.id(), bench.region.words().len() / WORDS_PER_LINE);
     let elsewhere = RegionId(region.0 + 100);
-    let error = bench.queue.read_chained(elsewhere, 1, &mut Followed::new(vec![Some(0)]));
+    let error = read_chained(&mut bench.queue, elsewhere, 1, &mut Followed::new(vec![Some(0)]));
     let error = error.expect_err("no such region");
     assert!(matches!(error, FabricError::UnknownRegion { .. }), "{error}");
     // The first READ of one, the second of another ends behind the region.
@@ -159,13 +160,13 @@ pub fn chains_are_refused_as_reads_are<F: FabricUnderTest>(subject: &F) {
     for (begin, outside) in [(lines - 2, lines - 2), (0, lines - 1)] {
         let mut queue = bench.another_queue();
         let mut chains = Followed::new(vec![Some(20), Some(begin as u64)]);
-        let error = queue.read_chained(region, 2, &mut chains).expect_err("it ends before");
+        let error = read_chained(&mut queue, region, 2, &mut chains).expect_err("it ends before");
         let expected = bench.word(outside * WORDS_PER_LINE);
         assert!(
             matches!(&error, FabricError::AccessDenied { address, .. } if *address == expected),
             "{error}"
         );
-        let again = queue.read_chained(region, 1, &mut Followed::new(vec![Some(0)]));
+        let again = read_chained(&mut queue, region, 1, &mut Followed::new(vec![Some(0)]));
         again.expect_err("an access error kills the queue");
     }
 }
@@ -184,7 +185,7 @@ pub fn a_part_of_a_read_is_the_wholes<F: FabricUnderTest>(subject: &F) {
             Some((begin, "chosen"))
         };
         let keep = |chosen, part: &[Line; 2]| (chosen, *part);
-        let kept = bench.queue.read_part::<7, 3, 2, _, _>(region, 13, choose, keep).expect("a READ");
+        let kept = read_part::<7, 3, 2, _, _>(&mut bench.queue, region, 13, choose, keep).expect("a READ");
         assert_eq!(kept, Some(("chosen", [whole[begin], whole[begin + 1]])));
         let cost = between - begun;
         assert_eq!(bench.queue.meters() - between, cost);
@@ -193,18 +194,18 @@ pub fn a_part_of_a_read_is_the_wholes<F: FabricUnderTest>(subject: &F) {
         let mut room = [Line::ZERO; 7];
         bench.queue.post_read(5, line_address(region, 13), room.len(), ReadMode::Stamped);
         bench.queue.doorbell().expect("a living connection");
-        bench.queue.settle().expect("an end");
-        let kept = bench.queue.take_part::<3, 2, _, _>(5, &mut room, choose, keep).expect("a READ");
+        bench.queue.drain().expect("an end");
+        let kept = take_part::<3, 2, _, _>(&mut bench.queue, 5, &mut room, choose, keep).expect("a READ");
         assert_eq!(kept, Some(("chosen", [whole[begin], whole[begin + 1]])));
         assert_eq!(bench.queue.meters() - between, cost);
     }
     let nothing = |_: &[Line; 3]| None::<(usize, ())>;
     let keep = |(), _: &[Line; 1]| panic!("nothing was chosen");
-    let kept = bench.queue.read_part::<7, 3, 1, _, ()>(region, 13, nothing, keep).expect("a READ");
+    let kept = read_part::<7, 3, 1, _, ()>(&mut bench.queue, region, 13, nothing, keep).expect("a READ");
     assert_eq!(kept, None);
     let past_the_end = (bench.region.words().len() / WORDS_PER_LINE - 6) as u64;
     let mut queue = bench.another_queue();
-    let error = queue.read_part::<7, 3, 1, _, ()>(region, past_the_end, nothing, keep);
+    let error = read_part::<7, 3, 1, _, ()>(&mut queue, region, past_the_end, nothing, keep);
     let error = error.expect_err("it ends before");
     assert!(matches!(error, FabricError::AccessDenied { .. }), "{error}");
 }

@@ -127,7 +127,7 @@ pub fn results_are_taken_in_the_order_of_posting<F: FabricUnderTest>(subject: &F
             }
         }
         for slot in 0..slots {
-            bench.queue.settle_slot(slot).expect("a READ");
+            bench.queue.drain_slot(slot).expect("a READ");
             assert!(bench.queue.is_complete(slot), "slot {slot}");
             let mut lines = [Line::ZERO; RECORD_LINES];
             bench.queue.take_read(slot, &mut lines).expect("a READ");

@@ -80,7 +80,7 @@ pub fn restart_is_another_epoch<F: FabricUnderTest>(subject: &F) {
         let mut queue = connection.open_queue().expect("a queue");
         assert_eq!(call(&mut queue, 0, b"hello"), b"hello");
     }
-    assert_disconnected(&bench.connection.check().expect_err("a new connection does not mend the old"));
+    assert_disconnected(&bench.connection.check().expect_err("a new connection does not repair the old"));
 }
 
 /// A client of another format version is told which version each side speaks.

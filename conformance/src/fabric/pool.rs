@@ -4,6 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
+use farsight_base::pinned::PinnedMemory;
 use farsight_base::{LINE_BYTES, Line, RegionId, WORDS_PER_LINE};
 use farsight_fabric::lane::PoolLane;
 use farsight_fabric::{Connection, FabricError, Host, QueuePair, ReadMode, RegionRights};
@@ -15,14 +16,14 @@ use super::harness::{Ask, FORMAT, NOTICE, PATIENCE, QueueOf, Running, at, reques
 const NODES: usize = 3;
 
 /// A server a subject, and a queue to each.
-struct Pool<F: FabricUnderTest> {
+struct PoolOfNodes<F: FabricUnderTest> {
     queues: Vec<QueueOf<F>>,
     regions: Vec<RegionId>,
     _connections: Vec<F::Connection>,
     servers: Vec<Running<F::Host>>,
 }
 
-impl<F: FabricUnderTest> Pool<F> {
+impl<F: FabricUnderTest> PoolOfNodes<F> {
     fn new(subjects: &[F]) -> Self {
         assert_eq!(subjects.len(), NODES, "a subject a node");
         let servers: Vec<_> =
@@ -52,11 +53,11 @@ impl<F: FabricUnderTest> Pool<F> {
 /// read back in the next.
 pub fn operations_reach_all_nodes<F: FabricUnderTest>(subjects: &[F]) {
     const OPERATIONS: u64 = 200;
-    let mut pool = Pool::<F>::new(subjects);
+    let mut pool = PoolOfNodes::<F>::new(subjects);
     let regions = pool.regions.clone();
     let counted = RefCell::new(vec![Vec::new(); NODES]);
     let lane = PoolLane::new(&mut pool.queues);
-    let outcome = lane.run(8, 0..OPERATIONS, |slot, index| {
+    let outcome = lane.run(&mut PinnedMemory::default(), 8, 0..OPERATIONS, |slot, index| {
         let (counted, regions) = (&counted, &regions);
         async move {
             let place = (1 + index) * LINE_BYTES as u64;
@@ -88,11 +89,11 @@ pub fn operations_reach_all_nodes<F: FabricUnderTest>(subjects: &[F]) {
 
 /// What all operations post between two waits goes in one doorbell a node, and none where nothing was posted.
 pub fn a_round_is_one_doorbell_a_node<F: FabricUnderTest>(subjects: &[F]) {
-    let mut pool = Pool::<F>::new(subjects);
+    let mut pool = PoolOfNodes::<F>::new(subjects);
     let regions = pool.regions.clone();
     let before = pool.doorbells();
     PoolLane::new(&mut pool.queues)
-        .run(4, 0..4_usize, |slot, _| {
+        .run(&mut PinnedMemory::default(), 4, 0..4_usize, |slot, _| {
             let regions = &regions;
             async move {
                 for (node, region) in regions[..NODES - 1].iter().enumerate() {
@@ -113,11 +114,11 @@ pub fn a_round_is_one_doorbell_a_node<F: FabricUnderTest>(subjects: &[F]) {
 
 /// Operations at other nodes end while one node is slow, and pauses end, too.
 pub fn a_slow_node_holds_nobody_up<F: FabricUnderTest>(subjects: &[F]) {
-    let mut pool = Pool::<F>::new(subjects);
+    let mut pool = PoolOfNodes::<F>::new(subjects);
     let regions = pool.regions.clone();
     let (others, is_answered) = (Cell::new(0), Cell::new(false));
     let lane = PoolLane::new(&mut pool.queues);
-    let outcome = lane.run(4, 0..20_usize, |slot, index| {
+    let outcome = lane.run(&mut PinnedMemory::default(), 4, 0..20_usize, |slot, index| {
         let (others, is_answered, regions) = (&others, &is_answered, &regions);
         async move {
             if index == 0 {
@@ -144,7 +145,7 @@ pub fn a_slow_node_holds_nobody_up<F: FabricUnderTest>(subjects: &[F]) {
 
 /// An operation that does nothing but pause ends.
 pub fn a_pause_alone_ends<F: FabricUnderTest>(subjects: &[F]) {
-    let mut pool = Pool::<F>::new(subjects);
+    let mut pool = PoolOfNodes::<F>::new(subjects);
     let started = Instant::now();
     let lane = PoolLane::new(&mut pool.queues);
     let slept = lane.block_on(async |slot| {
@@ -158,7 +159,7 @@ pub fn a_pause_alone_ends<F: FabricUnderTest>(subjects: &[F]) {
 
 /// A node that dies ends the lane whose operations wait for it, by name; the others' queues live on.
 pub fn a_dead_node_is_named<F: FabricUnderTest>(subjects: &[F]) {
-    let mut pool = Pool::<F>::new(subjects);
+    let mut pool = PoolOfNodes::<F>::new(subjects);
     let regions = pool.regions.clone();
     pool.servers[1].die();
     let dead = pool.queues[1].peer().to_owned();

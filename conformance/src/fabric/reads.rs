@@ -1,9 +1,11 @@
 //! READs and WRITEs without contention.
 
+use farsight_base::pinned::PinnedMemory;
 use farsight_base::sync::Ordering;
 use farsight_base::words::{begin_write, end_write};
 use farsight_base::{LINE_BYTES, Line, RegionId, Stamp, WORDS_PER_LINE};
 use farsight_fabric::lane::Lane;
+use farsight_fabric::mapped::read_alone;
 use farsight_fabric::{FabricError, QueuePair, ReadMode, Region, RegionRights};
 
 use super::FabricUnderTest;
@@ -76,7 +78,7 @@ pub fn a_read_alone_is_a_batch_of_one<F: FabricUnderTest>(subject: &F) {
             let begun = bench.queue.meters();
             read(&mut bench.queue, from, mode, &mut copies[0]).expect("a READ");
             let between = bench.queue.meters();
-            bench.queue.read_alone(from, &mut copies[1], mode).expect("a READ alone");
+            read_alone(&mut bench.queue, from, &mut copies[1], mode).expect("a READ alone");
             assert_eq!(copies[0], copies[1], "{count} lines at {first}, {mode:?}");
             assert_eq!(bench.queue.meters() - between, between - begun);
         }
@@ -84,19 +86,21 @@ pub fn a_read_alone_is_a_batch_of_one<F: FabricUnderTest>(subject: &F) {
     let stamp = begin_write(&bench.region.words()[8..16]);
     let mut lines = [Line::ZERO; 3];
     let from = bench.word(0);
-    bench.queue.read_alone(from, &mut lines, ReadMode::Stamped).expect("a READ alone");
+    read_alone(&mut bench.queue, from, &mut lines, ReadMode::Stamped).expect("a READ alone");
     assert_eq!(lines.map(|line| line.stamp().is_changing()), [false, true, false]);
     end_write(&bench.region.words()[8..16], stamp);
     let past_the_end = bench.word(bench.region.words().len() - WORDS_PER_LINE);
     let mut queue = bench.another_queue();
-    let error = queue.read_alone(past_the_end, &mut lines, ReadMode::Stamped).expect_err("it ends before");
+    let error =
+        read_alone(&mut queue, past_the_end, &mut lines, ReadMode::Stamped).expect_err("it ends before");
     assert!(
         matches!(&error, FabricError::AccessDenied { address, .. } if *address == past_the_end),
         "{error}"
     );
-    queue.read_alone(from, &mut lines, ReadMode::Stamped).expect_err("an access error kills the queue");
+    read_alone(&mut queue, from, &mut lines, ReadMode::Stamped).expect_err("an access error kills the queue");
     let elsewhere = at(RegionId(bench.region.id().0 + 100), 0);
-    let error = bench.queue.read_alone(elsewhere, &mut lines, ReadMode::Stamped).expect_err("no such region");
+    let error =
+        read_alone(&mut bench.queue, elsewhere, &mut lines, ReadMode::Stamped).expect_err("no such region");
     assert!(matches!(error, FabricError::UnknownRegion { .. }), "{error}");
 }
 
@@ -156,7 +160,7 @@ pub fn the_lane_reads<F: FabricUnderTest>(subject: &F) {
     let region = bench.region.id();
     let sum = std::cell::Cell::new(0);
     let lane = Lane::new(&mut bench.queue);
-    let outcome = lane.run(16, 0..1000_u64, |slot, index| {
+    let outcome = lane.run(&mut PinnedMemory::default(), 16, 0..1000_u64, |slot, index| {
         let sum = &sum;
         async move {
             let mut copy = [Line::ZERO];

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
 use farsight_base::words::{SharedLine, Widest};
 use farsight_base::{Line, RegionId, RemoteAddress};
-use farsight_fabric::chained::Chains;
+use farsight_fabric::chained::{Chains, read_chained};
+use farsight_fabric::mapped::{lines_in_place, read_alone, read_part};
 use farsight_fabric::{Connection, FabricError, Host, QueuePair, ReadMode, Region, RegionRights};
 
 use super::FabricUnderTest;
@@ -42,18 +43,18 @@ fn read_in_a_way<Q: QueuePair>(queue: &mut Q, region: RegionId, way: usize) -> R
     let from = at(region, 0);
     match way % 4 {
         0 => read(queue, from, ReadMode::Stamped, &mut lines)?,
-        1 => queue.read_alone(from, &mut lines, ReadMode::Plain)?,
+        1 => read_alone(queue, from, &mut lines, ReadMode::Plain)?,
         2 => {
             let choose = |lines: &[Line; 1]| Some((1, lines[0]));
             let seen =
-                queue.read_part::<LINES, 1, 2, _, _>(region, 0, choose, |first, rest: &[Line; 2]| {
+                read_part::<LINES, 1, 2, _, _>(queue, region, 0, choose, |first, rest: &[Line; 2]| {
                     [first, rest[0], rest[1]]
                 })?;
             lines = seen.expect("a part was chosen");
         }
         _ => {
             let mut twice = Twice([Line::ZERO; LINES]);
-            queue.read_chained(region, 1, &mut twice)?;
+            read_chained(queue, region, 1, &mut twice)?;
             lines = twice.0;
         }
     }
@@ -142,7 +143,9 @@ pub fn verbs_of_a_withdrawn_region_say_so<F: FabricUnderTest>(subject: &F) {
     for way in 0..4 {
         assert_withdrawn(read_in_a_way(&mut bench.queue, gone.id(), way), gone.id());
     }
-    assert!(bench.queue.lines_in_place::<LINES>(gone.id(), 0).is_none(), "there is no such place any more");
+    let mapped = bench.queue.mapped();
+    let place = mapped.and_then(|mapped| lines_in_place::<LINES>(mapped, gone.id(), 0));
+    assert!(place.is_none(), "there is no such place any more");
     assert_eq!(call(&mut bench.queue, 0, &request(Ask::Echo, &[1])), request(Ask::Echo, &[1]));
     read(&mut bench.queue, at(there, 0), ReadMode::Plain, &mut [Line::ZERO]).expect("a READ");
 }

@@ -2,13 +2,13 @@
 //! operation ends, and what it answers without a call stands in some leaf.
 
 use farsight_base::{LeafNumber, Line};
-use farsight_index::{Access, Answers, Pairs, ScanRequest, record_of};
+use farsight_index::{Access, Answers, EngineKind, Pairs, ScanRequest, record_of};
 use farsight_index_xstore::client::{XCache, XClient};
 use farsight_layout::{FORMAT_VERSION, Geometry, KEY_LINES, KeySearch, SubModelRecord, TableEntry};
 use farsight_model::{TopKind, TrainOptions, train};
 use farsight_protocol::{
-    KeyKind, PoolPlace, RegionInfo, ReplyWriter, Space, TableDefinition, TableEngine, TableId, TableInfo,
-    WriteOperation, WriteOutcome,
+    KeyKind, PoolPlace, RegionInfo, ReplyWriter, Space, TableDefinition, TableId, TableInfo, WriteOperation,
+    WriteOutcome,
 };
 
 use super::garbage_queue::GarbageQueue;
@@ -55,7 +55,7 @@ pub(super) fn client(geometry: &Geometry, leaves: usize, access: Access) -> XCli
     let table = TableInfo {
         id: TableId(0),
         definition: TableDefinition::new("t", KeyKind::U64, geometry.value_bytes() as u16),
-        engine: TableEngine::XStore { boundaries: Vec::new() },
+        engine: EngineKind::XSTORE.table(&[], 1),
         block_lines: geometry.leaf_lines() as u16,
         format_version: FORMAT_VERSION,
         place: PoolPlace { epochs: vec![1], index: 0 },
@@ -101,14 +101,14 @@ fn step(source: &mut Source<'_>, client: &mut XClient, queue: &mut GarbageQueue,
     }
 }
 
-/// Each scan has at most its limit of pairs, none from before where it began. (In order they are if each leaf
-/// keeps to its fences, as garbage does not.)
+/// Each scan has at most its limit of pairs, none from before where it began, and in order. (A leaf of
+/// garbage may have equal keys.)
 fn check_scans(scans: &[ScanRequest], pairs: &Pairs) {
     assert_eq!(pairs.scans(), scans.len());
     for (index, scan) in scans.iter().enumerate() {
         let keys: Vec<u64> = pairs.scan(index).map(|pair| pair.key).collect();
         assert!(keys.len() <= scan.limit, "{scan:?}: {keys:?}");
-        assert!(keys.iter().all(|key| *key >= scan.from), "{scan:?}: {keys:?}");
+        assert!(keys.iter().all(|key| *key >= scan.from) && keys.is_sorted(), "{scan:?}: {keys:?}");
     }
 }
 
@@ -129,8 +129,8 @@ fn check_answers(keys: &[u64], answers: &Answers, geometry: &Geometry, region: &
     }
 }
 
-/// Leaves of any bytes, most of them mended into a chain of leaves of [`LEAF_KEYS`] keys, a few of those with
-/// a word wrong.
+/// Leaves of any bytes, most of them repaired into a chain of leaves of [`LEAF_KEYS`] keys, a few of those
+/// with a word wrong.
 fn region(source: &mut Source<'_>, geometry: &Geometry, leaves: usize) -> Vec<Line> {
     let mut region = Vec::new();
     for leaf in 0..leaves as u64 {
@@ -181,6 +181,7 @@ pub(super) fn prefill(client: &mut XClient, queue: &mut GarbageQueue, leaves: us
         let entries: Vec<u64> = leaves.map(entry).collect();
         writer.push_sub_model(index as u32, &record_of(&sub_model.model), &entries);
     }
+    writer.push_words([0]);
     queue.replies.push_back(frame);
     client.prefill(queue).expect("a good model is taken");
     assert_eq!(client.cache().stats().sub_models_filled, trained.sub_models.len() as u64);
@@ -214,6 +215,7 @@ fn reply(source: &mut Source<'_>, leaves: usize, value_bytes: usize) -> Vec<u8> 
         2 => {
             writer.set(1, generation);
             push_sub_models(source, &mut writer, leaves);
+            writer.push_words([source.key()]);
         }
         3 => {
             writer.set(1, generation);
@@ -233,9 +235,16 @@ fn reply(source: &mut Source<'_>, leaves: usize, value_bytes: usize) -> Vec<u8> 
     frame
 }
 
+/// Sub-models and branches, whose numbers may be the top model's, those of others, or too great.
 fn push_sub_models(source: &mut Source<'_>, writer: &mut ReplyWriter<'_>, leaves: usize) {
     for _ in 0..source.below(4) {
         let index = source.below(12) as u32;
+        if source.below(3) == 0 {
+            let children: Vec<u32> = (0..=source.below(3)).map(|_| source.below(12) as u32).collect();
+            let boundaries: Vec<u64> = (1..children.len()).map(|_| source.key()).collect();
+            writer.push_branch(index, &boundaries, &children);
+            continue;
+        }
         let words = [source.key(), source.word(), source.word() & !(0xff_fff0 << 32)];
         let record = SubModelRecord::from_words(words);
         let entries: Vec<u64> = (0..record.leaf_count)

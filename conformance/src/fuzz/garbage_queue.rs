@@ -10,9 +10,9 @@ use farsight_fabric::{AtomicUnit, CostClass, FabricError, Guarantees, Meters, Qu
 /// Verbs that any one operation of a client on a few keys may take.
 const VERBS_MAX: u64 = 20_000;
 
-enum Posted {
+enum GarbageSlot {
     Nothing,
-    Read { line: usize, count: usize },
+    Read { line: usize, count: usize, number: u64 },
     Denied(RemoteAddress),
     Reply(Vec<u8>),
 }
@@ -22,7 +22,9 @@ pub(super) struct GarbageQueue {
     pub(super) lines: Vec<Line>,
     /// What the next calls are answered; once they run out, by nothing but zeros.
     pub(super) replies: VecDeque<Vec<u8>>,
-    slots: Vec<Posted>,
+    /// What READs bring in place of the region's lines, by how many were posted before.
+    pub(super) forge: Option<fn(u64) -> Vec<Line>>,
+    slots: Vec<GarbageSlot>,
     rung: Vec<bool>,
     completed: usize,
     pub(super) meters: Meters,
@@ -30,12 +32,12 @@ pub(super) struct GarbageQueue {
 
 impl GarbageQueue {
     pub(super) fn new(lines: Vec<Line>) -> Self {
-        let slots = (0..Self::SLOTS).map(|_| Posted::Nothing).collect();
+        let slots = (0..Self::SLOTS).map(|_| GarbageSlot::Nothing).collect();
         let (replies, meters) = (VecDeque::new(), Meters::default());
-        Self { lines, replies, slots, rung: vec![true; Self::SLOTS], completed: 0, meters }
+        Self { lines, replies, forge: None, slots, rung: vec![true; Self::SLOTS], completed: 0, meters }
     }
 
-    fn post(&mut self, slot: Slot, posted: Posted) {
+    fn post(&mut self, slot: Slot, posted: GarbageSlot) {
         let verbs = self.meters.reads + self.meters.calls;
         assert!(verbs < VERBS_MAX, "no end after {verbs} verbs");
         self.slots[slot] = posted;
@@ -43,9 +45,9 @@ impl GarbageQueue {
     }
 
     /// The READ in a slot whose doorbell was rung.
-    fn rung(&mut self, slot: Slot) -> Posted {
+    fn rung(&mut self, slot: Slot) -> GarbageSlot {
         assert!(self.rung[slot], "slot {slot} is taken before its doorbell");
-        std::mem::replace(&mut self.slots[slot], Posted::Nothing)
+        std::mem::replace(&mut self.slots[slot], GarbageSlot::Nothing)
     }
 }
 
@@ -88,31 +90,32 @@ impl QueuePair for GarbageQueue {
     }
 
     fn post_read(&mut self, slot: Slot, from: RemoteAddress, line_count: usize, _mode: ReadMode) {
+        let number = self.meters.reads;
         self.meters.reads += 1;
         let line = (from.offset_bytes / LINE_BYTES as u64) as usize;
         let fits = line.checked_add(line_count).is_some_and(|end| end <= self.lines.len());
         let aligned = from.offset_bytes.is_multiple_of(LINE_BYTES as u64);
         assert!(fits && aligned, "a READ of {line_count} lines at {from}, of {} lines", self.lines.len());
-        self.post(slot, Posted::Read { line, count: line_count });
+        self.post(slot, GarbageSlot::Read { line, count: line_count, number });
     }
 
     fn post_write(&mut self, slot: Slot, to: RemoteAddress, _words: &[u64]) {
-        self.post(slot, Posted::Denied(to));
+        self.post(slot, GarbageSlot::Denied(to));
     }
 
     fn post_compare_swap(&mut self, slot: Slot, at: RemoteAddress, _expected: u64, _new: u64) {
-        self.post(slot, Posted::Denied(at));
+        self.post(slot, GarbageSlot::Denied(at));
     }
 
     fn post_fetch_add(&mut self, slot: Slot, at: RemoteAddress, _delta: u64) {
-        self.post(slot, Posted::Denied(at));
+        self.post(slot, GarbageSlot::Denied(at));
     }
 
     fn post_call(&mut self, slot: Slot, request: &[u8]) -> Result<(), FabricError> {
         assert!(farsight_protocol::Request::decode(request).is_ok(), "a client sent {request:x?}");
         self.meters.calls += 1;
         let reply = self.replies.pop_front().unwrap_or_else(|| vec![0; 16]);
-        self.post(slot, Posted::Reply(reply));
+        self.post(slot, GarbageSlot::Reply(reply));
         Ok(())
     }
 
@@ -130,18 +133,21 @@ impl QueuePair for GarbageQueue {
         panic!("a client waits, and nothing is posted");
     }
 
-    fn settle(&mut self) -> Result<(), FabricError> {
+    fn drain(&mut self) -> Result<(), FabricError> {
         Ok(())
     }
 
     fn is_complete(&self, slot: Slot) -> bool {
-        self.rung[slot] && !matches!(self.slots[slot], Posted::Nothing)
+        self.rung[slot] && !matches!(self.slots[slot], GarbageSlot::Nothing)
     }
 
     fn take_read(&mut self, slot: Slot, into: &mut [Line]) -> Result<(), FabricError> {
         match self.rung(slot) {
-            Posted::Read { line, count } => {
-                into.copy_from_slice(&self.lines[line..line + count]);
+            GarbageSlot::Read { line, count, number } => {
+                match self.forge {
+                    Some(forge) => into.copy_from_slice(&forge(number)),
+                    None => into.copy_from_slice(&self.lines[line..line + count]),
+                }
                 Ok(())
             }
             _ => panic!("slot {slot} holds no READ"),
@@ -150,7 +156,7 @@ impl QueuePair for GarbageQueue {
 
     fn take_word(&mut self, slot: Slot) -> Result<u64, FabricError> {
         match self.rung(slot) {
-            Posted::Denied(address) => {
+            GarbageSlot::Denied(address) => {
                 let reason = "clients only READ".to_owned();
                 Err(FabricError::AccessDenied { verb: "a change", address, length_bytes: 8, reason })
             }
@@ -160,7 +166,7 @@ impl QueuePair for GarbageQueue {
 
     fn take_reply(&mut self, slot: Slot, into: &mut Vec<u8>) -> Result<(), FabricError> {
         match self.rung(slot) {
-            Posted::Reply(reply) => {
+            GarbageSlot::Reply(reply) => {
                 *into = reply;
                 Ok(())
             }

@@ -11,7 +11,7 @@ pub(super) const VALUE_SIZES: [usize; 8] = [8, 9, 16, 24, 56, 100, 217, 256];
 /// Words of the key part that hold keys, by slot.
 const KEY_WORDS: [usize; LEAF_SLOTS] = [5, 6, 7, 9, 10, 11, 12, 13, 14, 15, 17, 18, 19, 20, 21, 22];
 
-/// What the input asks to be mended, so that not every leaf is torn to pieces.
+/// What the input asks to be repaired, so that not every leaf is torn to pieces.
 const EVEN: u8 = 1;
 const ONE_INCARNATION: u8 = 2;
 const SMALL_KEYS: u8 = 4;
@@ -21,10 +21,10 @@ const NO_HIGH_FENCE: u8 = 16;
 pub(super) fn run(data: &[u8]) {
     let mut source = Source::new(data);
     let geometry = Geometry::new(VALUE_SIZES[source.below(8)]).expect("a size of the format");
-    let mends = source.byte();
+    let repairs = source.byte();
     let asked = [source.key(), source.key()];
     let mut lines = lines(source.rest(), geometry.leaf_lines());
-    mend(&mut lines, mends);
+    make_plausible(&mut lines, repairs);
     let key_lines: &[Line; KEY_LINES] = lines.first_chunk().expect("a leaf has a key part");
     check_sorted(key_lines);
     let stored = KEY_WORDS.map(|word| key_lines[word / WORDS_PER_LINE].0[word % WORDS_PER_LINE]);
@@ -50,26 +50,26 @@ pub(super) fn lines(bytes: &[u8], count: usize) -> Vec<Line> {
     (0..count).map(|_| Line(std::array::from_fn(|_| words.next().unwrap_or(0)))).collect()
 }
 
-fn mend(lines: &mut [Line], mends: u8) {
+fn make_plausible(lines: &mut [Line], repairs: u8) {
     let first = lines[0].0[0];
     for line in lines.iter_mut() {
         let stamp = &mut line.0[0];
-        if mends & ONE_INCARNATION != 0 {
+        if repairs & ONE_INCARNATION != 0 {
             *stamp = *stamp & !(0xff_ffff << 32) | first & 0xff_ffff << 32;
         }
-        if mends & EQUAL_VERSIONS != 0 {
+        if repairs & EQUAL_VERSIONS != 0 {
             *stamp = *stamp & !0xffff_ffff | first & 0xffff_ffff;
         }
-        if mends & EVEN != 0 {
+        if repairs & EVEN != 0 {
             *stamp &= !1;
         }
     }
-    if mends & SMALL_KEYS != 0 {
+    if repairs & SMALL_KEYS != 0 {
         for word in [2, 3].into_iter().chain(KEY_WORDS) {
             lines[word / WORDS_PER_LINE].0[word % WORDS_PER_LINE] &= 31;
         }
     }
-    if mends & NO_HIGH_FENCE != 0 {
+    if repairs & NO_HIGH_FENCE != 0 {
         lines[0].0[1] |= 1 << 32;
     }
 }

@@ -15,7 +15,7 @@ use super::source::Source;
 /// Writes of one run.
 const STEPS_MAX: usize = 60;
 
-struct Twin {
+struct LeafTwin {
     geometry: Geometry,
     words: Vec<AtomicU64>,
     incarnation: u32,
@@ -33,7 +33,7 @@ pub(super) fn run(data: &[u8]) {
     let fences = Fences { low: u64::from(source.byte() % 8), high: None };
     let (incarnation, next) = (source.half() & 0xff_ffff, LeafNumber(source.half()));
     let pairs = BTreeMap::new();
-    let mut twin = Twin { geometry, words, incarnation, next, fences, pairs, spent: 0, version: 1 };
+    let mut twin = LeafTwin { geometry, words, incarnation, next, fences, pairs, spent: 0, version: 1 };
     twin.rewrite(&mut source);
     for _ in 0..STEPS_MAX {
         if source.is_empty() {
@@ -44,7 +44,7 @@ pub(super) fn run(data: &[u8]) {
     }
 }
 
-impl Twin {
+impl LeafTwin {
     fn step(&mut self, source: &mut Source<'_>) {
         let kind = source.below(8);
         let key = source.key();

@@ -37,7 +37,7 @@ impl Region for HeapRegion {
 }
 
 #[derive(Default)]
-struct Calls {
+struct LocalCalls {
     requests: VecDeque<(ClientId, Vec<u8>)>,
     replies: VecDeque<Vec<u8>>,
 }
@@ -46,7 +46,7 @@ struct Calls {
 #[derive(Default)]
 pub(super) struct LocalHost {
     regions: Mutex<u32>,
-    calls: Arc<Mutex<Calls>>,
+    calls: Arc<Mutex<LocalCalls>>,
 }
 
 impl LocalHost {
@@ -62,7 +62,7 @@ impl LocalHost {
 
 /// The worker's end.
 pub(super) struct LocalPort {
-    calls: Arc<Mutex<Calls>>,
+    calls: Arc<Mutex<LocalCalls>>,
 }
 
 impl ServerPort for LocalPort {
@@ -136,6 +136,6 @@ impl Host for LocalHost {
     fn wake(&self) {}
 }
 
-fn lock(calls: &Mutex<Calls>) -> std::sync::MutexGuard<'_, Calls> {
+fn lock(calls: &Mutex<LocalCalls>) -> std::sync::MutexGuard<'_, LocalCalls> {
     calls.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,13 +8,14 @@ use std::time::Duration;
 use farsight_base::ClientId;
 use farsight_base::clock::MonotonicNs;
 use farsight_fabric::Host;
+use farsight_index::EngineKind;
 use farsight_layout::pool::BlockGeometry;
 use farsight_layout::{FORMAT_VERSION, Geometry};
 use farsight_node::Service;
 use farsight_node::{NodeOptions, NodeState, Worker};
 use farsight_protocol::{
     Blocks, ComputeNode, ControlRequest, Fenced, KeyKind, PoolPlace, Reply, Request, ServerError, Space,
-    TableDefinition, TableEngine, TableId, TableLayout,
+    TableDefinition, TableId, TableLayout,
 };
 use serde::de::DeserializeOwned;
 
@@ -28,34 +29,34 @@ const TABLE_BYTES: u64 = 64 << 10;
 const STEPS_MAX: usize = 64;
 const CLIENTS: usize = 4;
 
-/// A compute node: home's life and number.
+/// A compute node: the coordinator's life and number.
 type Identity = (u64, ComputeNode);
 
-/// Who has a block that is settled.
+/// Who has a block that is pinned.
 const NOBODY: Identity = (u64::MAX, ComputeNode(0));
 
-struct Stepped {
+struct SteppedNode {
     host: Arc<LocalHost>,
     state: Arc<NodeState>,
     worker: Worker,
     now: MonotonicNs,
-    twin: Twin,
+    twin: NodeTwin,
 }
 
 /// Who has what, by the answers.
 #[derive(Default)]
-struct Twin {
+struct NodeTwin {
     identities: BTreeMap<u64, Identity>,
     blocks: BTreeMap<(u32, bool, u32), Identity>,
 }
 
-impl Stepped {
+impl SteppedNode {
     fn new() -> Self {
         let host = Arc::new(LocalHost::default());
         let options = NodeOptions { table_memory_bytes: TABLE_BYTES, ..NodeOptions::default() };
         let state = NodeState::new(vec![host.clone()], &options, MonotonicNs(0)).expect("a memory node");
         let worker = Worker::open(&state, 0, "worker").expect("a port");
-        Self { host, state, worker, now: MonotonicNs(0), twin: Twin::default() }
+        Self { host, state, worker, now: MonotonicNs(0), twin: NodeTwin::default() }
     }
 
     fn frame(&mut self, client: ClientId, frame: &[u8]) -> Vec<u8> {
@@ -76,9 +77,9 @@ impl Stepped {
                     self.twin.join(client, (self.host.epoch().0, number));
                 }
             }
-            ControlRequest::Announce { home, compute_node } => {
+            ControlRequest::Announce { coordinator, compute_node } => {
                 if answer::<()>(&reply).is_ok() {
-                    self.twin.join(client, (*home, *compute_node));
+                    self.twin.join(client, (*coordinator, *compute_node));
                 }
             }
             ControlRequest::Allocate { table, space, count } => {
@@ -102,7 +103,7 @@ impl Stepped {
                     assert_eq!(count, freed, "{request:?}");
                 }
             }
-            ControlRequest::Settle { table, space, blocks } => {
+            ControlRequest::Pin { table, space, blocks } => {
                 if answer::<()>(&reply).is_ok() {
                     self.twin.take(client, *table, *space, blocks, Some(NOBODY));
                 }
@@ -112,9 +113,9 @@ impl Stepped {
                     self.twin.adopt(client, *table, *space, blocks);
                 }
             }
-            ControlRequest::Fence { home, compute_node, .. } => {
+            ControlRequest::Fence { coordinator, compute_node, .. } => {
                 if answer(&reply) == Ok(Fenced::Done) {
-                    self.twin.end((*home, *compute_node));
+                    self.twin.end((*coordinator, *compute_node));
                 }
             }
             _ => drop(Reply::decode(&reply).expect("a reply")),
@@ -122,7 +123,7 @@ impl Stepped {
     }
 }
 
-impl Twin {
+impl NodeTwin {
     fn join(&mut self, client: ClientId, identity: Identity) {
         let known = *self.identities.entry(client.0).or_insert(identity);
         assert_eq!(known, identity, "a client is one compute node's");
@@ -186,13 +187,13 @@ fn answer<T: DeserializeOwned>(reply: &[u8]) -> Result<T, ServerError> {
 
 pub(super) fn run(data: &[u8]) {
     let mut source = Source::new(data);
-    let mut node = Stepped::new();
+    let mut node = SteppedNode::new();
     let place = PoolPlace { epochs: vec![node.host.epoch().0], index: 0 };
     let block_lines = BlockGeometry::new(8).expect("a geometry").lines();
     let leaf_lines = Geometry::new(8).expect("a geometry").leaf_lines();
     let engines = [
-        ("t", TableEngine::Rolex, block_lines),
-        ("d", TableEngine::XStore { boundaries: Vec::new() }, leaf_lines),
+        ("t", EngineKind::ROLEX.table(&[], 1), block_lines),
+        ("d", EngineKind::XSTORE.table(&[], 1), leaf_lines),
     ];
     for (name, engine, lines) in engines {
         let definition = TableDefinition::new(name, KeyKind::U64, 8);

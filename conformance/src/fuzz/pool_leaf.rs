@@ -11,7 +11,7 @@ use farsight_protocol::{WriteOperation, WriteOutcome};
 use super::leaf::{VALUE_SIZES, lines};
 use super::source::Source;
 
-/// What the input asks to be mended.
+/// What the input asks to be repaired.
 const EVEN: u8 = 1;
 const ONE_INCARNATION: u8 = 2;
 const NO_HIGH_FENCE: u8 = 4;
@@ -20,11 +20,11 @@ const CHECKED_JOURNAL: u8 = 8;
 pub(super) fn run(data: &[u8]) {
     let mut source = Source::new(data);
     let geometry = BlockGeometry::new(VALUE_SIZES[source.below(8)]).expect("a size of the format");
-    let mends = source.byte();
+    let repairs = source.byte();
     let operation = WriteOperation::from_number(source.byte() % 4).expect("one of four");
     let key = source.key();
     let mut block = lines(source.rest(), geometry.lines());
-    mend(&geometry, &mut block, mends);
+    make_plausible(&geometry, &mut block, repairs);
     read(&geometry, &block, key);
     let mut written = block.clone();
     if LockedLeaf::new(&geometry, LeafNumber(3), &mut written).is_consistent() {
@@ -33,21 +33,21 @@ pub(super) fn run(data: &[u8]) {
     repair(&geometry, block);
 }
 
-fn mend(geometry: &BlockGeometry, block: &mut [Line], mends: u8) {
+fn make_plausible(geometry: &BlockGeometry, block: &mut [Line], repairs: u8) {
     let first = block[0].0[0];
     for line in &mut block[..geometry.leaf().leaf_lines()] {
         let stamp = &mut line.0[0];
-        if mends & ONE_INCARNATION != 0 {
+        if repairs & ONE_INCARNATION != 0 {
             *stamp = *stamp & !(0xff_ffff << 32) | first & 0xff_ffff << 32;
         }
-        if mends & EVEN != 0 {
+        if repairs & EVEN != 0 {
             *stamp &= !1;
         }
     }
-    if mends & NO_HIGH_FENCE != 0 {
+    if repairs & NO_HIGH_FENCE != 0 {
         block[0].0[NEXT_WORD] |= 1 << INFINITE_FLAG_BIT;
     }
-    if mends & CHECKED_JOURNAL != 0 {
+    if repairs & CHECKED_JOURNAL != 0 {
         // The journal that these words are but for their check, if they are one.
         let control: Vec<u64> =
             block[geometry.leaf().leaf_lines()..].iter().flat_map(|line| line.0).collect();

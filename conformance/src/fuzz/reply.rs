@@ -2,8 +2,8 @@
 
 use farsight_layout::SubModelRecord;
 use farsight_protocol::{
-    ErrorCode, HEADER_BYTES, NodeStats, PairsReader, Reply, ReplyWriter, SentOutcome, ServerError,
-    SubModelsReader, TableInfo, WriteOutcome,
+    BRANCH_CHILDREN_MAX, ErrorCode, HEADER_BYTES, ModelReader, NodeStats, PairsReader, Reply, ReplyWriter,
+    SentModel, SentOutcome, ServerError, TableInfo, WriteOutcome,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -21,7 +21,7 @@ fn as_it_stands(data: &[u8]) {
         Ok(Err(refusal)) => {
             let mut frame = Vec::new();
             ReplyWriter::new(&mut frame).refuse(&refusal);
-            // Text that is no UTF-8 is mended, once.
+            // Text that is no UTF-8 is repaired, once.
             assert_eq!(Reply::decode(&frame).expect("a refusal decodes").unwrap_err(), refusal);
             return;
         }
@@ -54,9 +54,17 @@ fn as_it_stands(data: &[u8]) {
         }
         assert_eq!(count, words.len() / (2 + value_bytes.div_ceil(8)));
     }
-    let mut sub_models = SubModelsReader::new(words);
-    while let Ok(Some(sent)) = sub_models.sub_model() {
-        assert_eq!(sent.entries.len(), sent.record.leaf_count as usize);
+    let mut model = ModelReader::new(words);
+    while let Ok(Some(part)) = model.read() {
+        match part {
+            SentModel::SubModel(sent) => {
+                assert_eq!(sent.entries.len(), sent.record.leaf_count as usize);
+            }
+            SentModel::Branch(sent) => {
+                assert_eq!(sent.children().count(), sent.boundaries.len() + 1);
+                assert!(sent.children().count() <= BRANCH_CHILDREN_MAX);
+            }
+        }
     }
 }
 
@@ -105,17 +113,24 @@ fn recipe(source: &mut Source<'_>) {
             assert!(read.map(|outcome| outcome.expect("an outcome")).eq(outcomes));
         }
         2 => {
-            let sent: Vec<_> = (0..source.below(6)).map(|_| sub_model(source)).collect();
-            for (index, record, entries) in &sent {
-                writer.push_sub_model(*index, record, entries);
+            let sent: Vec<_> = (0..source.below(6)).map(|_| (sub_model(source), branch(source))).collect();
+            for ((number, record, entries), (boundaries, children)) in &sent {
+                writer.push_sub_model(*number, record, entries);
+                writer.push_branch(*number, boundaries, children);
             }
-            let mut reader = SubModelsReader::new(words_of(&frame, count, argument));
-            for (index, record, entries) in &sent {
-                let read = reader.sub_model().expect("whole").expect("as many as were written");
-                assert_eq!((read.index, read.record.to_words()), (u64::from(*index), record.to_words()));
+            let mut reader = ModelReader::new(words_of(&frame, count, argument));
+            for ((number, record, entries), (boundaries, children)) in &sent {
+                let Ok(Some(SentModel::SubModel(read))) = reader.read() else {
+                    panic!("a sub-model was written")
+                };
+                assert_eq!((read.number, read.record.to_words()), (*number, record.to_words()));
                 assert!(read.entries.iter().eq(entries.iter().copied()));
+                let Ok(Some(SentModel::Branch(read))) = reader.read() else { panic!("a branch was written") };
+                assert_eq!(read.number, *number);
+                assert!(read.boundaries.iter().eq(boundaries.iter().copied()));
+                assert!(read.children().eq(children.iter().copied()));
             }
-            assert!(reader.sub_model().expect("the end").is_none());
+            assert!(reader.read().expect("the end").is_none());
         }
         _ => {
             let code = ErrorCode::from_number(1 + source.below(10) as u8).expect("ten codes");
@@ -151,6 +166,12 @@ fn sub_model(source: &mut Source<'_>) -> (u32, SubModelRecord, Vec<u64>) {
     let record = SubModelRecord::from_words(words);
     let entries = (0..record.leaf_count).map(|_| source.word()).collect();
     (index, record, entries)
+}
+
+/// Boundaries, and one child more.
+fn branch(source: &mut Source<'_>) -> (Vec<u64>, Vec<u32>) {
+    let children: Vec<u32> = (0..=source.below(BRANCH_CHILDREN_MAX)).map(|_| source.half()).collect();
+    ((1..children.len()).map(|_| source.word()).collect(), children)
 }
 
 pub(super) fn seeds() -> Vec<Vec<u8>> {

@@ -1,10 +1,12 @@
 //! Requests: a frame that decodes is one that the encoder writes, and what was encoded comes back.
 
 use farsight_base::LeafNumber;
+use farsight_index::EngineKind;
 use farsight_layout::pool::LockWord;
 use farsight_protocol::{
     Blocks, ComputeNode, ControlRequest, HEADER_BYTES, KeyKind, LockSeen, OPERATIONS_MAX, PoolPlace, Request,
-    Space, TableDefinition, TableEngine, TableId, TableLayout, WriteEntries, WriteEntry, WriteOperation,
+    Space, SubModelsWanted, TableDefinition, TableEngine, TableId, TableLayout, WriteEntries, WriteEntry,
+    WriteOperation,
 };
 
 use super::source::Source;
@@ -57,12 +59,14 @@ pub(super) fn encode(request: &Request<'_>) -> Vec<u8> {
             Request::begin_write(&mut frame, table, operation, entries.len(), entries.value_bytes());
             push_all(&mut frame, entries);
         }
-        Request::Lookup { table, key, generation } => Request::lookup(&mut frame, table, key, generation),
+        Request::Lookup { table, key, generation, known } => {
+            Request::lookup(&mut frame, table, key, generation, known);
+        }
         Request::TopModel { table, first_word, generation } => {
             Request::top_model(&mut frame, table, first_word, generation);
         }
-        Request::SubModels { table, first, limit, generation } => {
-            Request::sub_models(&mut frame, table, first, limit, generation);
+        Request::SubModels { table, key, wanted, generation } => {
+            Request::sub_models(&mut frame, table, key, wanted, generation);
         }
         Request::BulkLoad { table, last, piece, entries } => {
             let piece = u32::try_from(piece).expect("a piece's number has 32 bits");
@@ -108,9 +112,12 @@ pub(super) fn of_a_table(table: TableId, source: &mut Source<'_>) -> Vec<u8> {
             Request::begin_write(&mut frame, table, operation, count, value_bytes);
             push_recipe(&mut frame, source, count, if operation.has_value() { value_bytes } else { 0 });
         }
-        3 => Request::lookup(&mut frame, table, source.key(), source.word()),
+        3 => Request::lookup(&mut frame, table, source.key(), source.word(), source.half()),
         4 => Request::top_model(&mut frame, table, source.half(), source.word()),
-        5 => Request::sub_models(&mut frame, table, source.half(), source.byte(), source.word()),
+        5 => {
+            let wanted = SubModelsWanted::ALL[source.below(SubModelsWanted::ALL.len())];
+            Request::sub_models(&mut frame, table, source.key(), wanted, source.word());
+        }
         _ => {
             let (last, piece) = (source.below(2) == 1, source.half());
             let (count, value_bytes) = (source.below(300), source.below(300));
@@ -146,18 +153,21 @@ pub(super) fn control(source: &mut Source<'_>) -> ControlRequest {
     let (kind, table) = (source.below(22), TableId(source.below(3) as u32));
     let space = if source.below(4) == 0 { Space::Meta } else { Space::Leaves };
     let compute_node = ComputeNode(source.below(5) as u32);
-    let home = source.below(3) as u64;
+    let coordinator = source.below(3) as u64;
     match kind {
         0 => ControlRequest::Register,
-        1 => ControlRequest::Announce { home, compute_node },
+        1 => ControlRequest::Announce { coordinator, compute_node },
         2 => {
             let epochs = (0..source.below(18)).map(|_| source.below(3) as u64).collect();
             let place = PoolPlace { epochs, index: source.byte() % 20 };
             let id = (source.below(2) == 1).then_some(table);
             let (block_lines, format_version) = (1 + source.below(40) as u16, source.below(3) as u32);
             let engine = match source.below(3) {
-                0 => TableEngine::XStore { boundaries: (0..source.below(4)).map(|_| source.key()).collect() },
-                _ => TableEngine::Rolex,
+                0 => TableEngine {
+                    name: "xstore-d".to_owned(),
+                    boundaries: (0..source.below(4)).map(|_| source.key()).collect(),
+                },
+                _ => EngineKind::ROLEX.table(&[], 1),
             };
             let definition = definition(source);
             let layout = TableLayout { definition, engine, block_lines, format_version };
@@ -187,7 +197,7 @@ pub(super) fn control(source: &mut Source<'_>) -> ControlRequest {
             let blocks = (0..count).map(|_| run(source)).collect();
             match source.below(3) {
                 0 => ControlRequest::Adopt { table, space, blocks },
-                1 => ControlRequest::Settle { table, space, blocks },
+                1 => ControlRequest::Pin { table, space, blocks },
                 _ => ControlRequest::Free { table, space, blocks },
             }
         }
@@ -197,7 +207,7 @@ pub(super) fn control(source: &mut Source<'_>) -> ControlRequest {
             let block = source.below(300) as u32;
             let word = LockWord::of(source.below(5) as u32, 1 + source.below(3) as u64).0;
             let seen = (source.below(2) == 1).then_some(LockSeen { table, block, word });
-            ControlRequest::Fence { home, compute_node, seen }
+            ControlRequest::Fence { coordinator, compute_node, seen }
         }
         10 => ControlRequest::Stats,
         _ => ControlRequest::Ended { table, space },

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use farsight_base::clock::MonotonicNs;
 use farsight_base::{ClientId, LeafNumber};
+use farsight_index::EngineKind;
 use farsight_layout::{FORMAT_VERSION, Geometry};
 use farsight_model::{TopKind, TrainOptions};
 use farsight_node::{Background, NodeOptions, NodeState, Worker};
 use farsight_protocol::{
-    ControlRequest, KeyKind, OPERATIONS_MAX, PoolPlace, Reply, Request, TableDefinition, TableEngine,
+    ControlRequest, KeyKind, OPERATIONS_MAX, PoolPlace, Reply, Request, SubModelsWanted, TableDefinition,
     TableId, TableLayout, WriteEntries, WriteEntry, WriteOperation,
 };
 
@@ -66,7 +67,7 @@ pub(super) fn run(data: &[u8]) {
     let lines = Geometry::new(value_bytes).expect("a size of the format").leaf_lines();
     let layout = TableLayout {
         definition: TableDefinition::new("t", key_kind, value_bytes as u16),
-        engine: TableEngine::XStore { boundaries: Vec::new() },
+        engine: EngineKind::XSTORE.table(&[], 1),
         block_lines: lines as u16,
         format_version: FORMAT_VERSION,
     };
@@ -114,9 +115,15 @@ fn sensible(source: &mut Source<'_>, value_bytes: usize, frame: &mut Vec<u8>) {
             Request::get(frame, TABLE, &keys);
         }
         1 => Request::scan(frame, TABLE, source.key(), count as u16),
-        2 => Request::lookup(frame, TABLE, source.key(), u64::from(source.byte() % 3)),
+        2 => {
+            let (key, generation) = (source.key(), u64::from(source.byte() % 3));
+            Request::lookup(frame, TABLE, key, generation, u32::from(source.byte()));
+        }
         3 => Request::top_model(frame, TABLE, u32::from(source.byte() % 4), 0),
-        4 => Request::sub_models(frame, TABLE, u32::from(source.byte() % 8), source.byte() % 4, 1),
+        4 => {
+            let wanted = SubModelsWanted::ALL[source.below(SubModelsWanted::ALL.len())];
+            Request::sub_models(frame, TABLE, source.key(), wanted, 1);
+        }
         5 => {
             let mut keys: Vec<u64> = (0..count).map(|_| source.key()).collect();
             if source.byte() < 0xf0 {

@@ -4,9 +4,11 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use farsight_base::LeafNumber;
-use farsight_fabric_shm::raw_client::{RawClient, RawQueue, hello};
+use farsight_fabric_shm::raw_client::{RawClient, RawQueue, attach, hello};
 use farsight_layout::FORMAT_VERSION;
-use farsight_protocol::{ControlRequest, Request, TableId, WriteEntries, WriteEntry, WriteOperation};
+use farsight_protocol::{
+    ControlRequest, Request, SubModelsWanted, TableId, WriteEntries, WriteEntry, WriteOperation,
+};
 use rustix::fs::{FallocateFlags, Mode, OFlags, SealFlags};
 
 use super::Attacker;
@@ -15,6 +17,8 @@ use super::raw_ring::{
 };
 use crate::fuzz;
 
+/// The regions that the test's tables have.
+const REGIONS: u32 = 3;
 /// How long one attack lasts.
 const ATTACK: Duration = Duration::from_millis(20);
 const COUNTERS: [usize; 6] =
@@ -118,7 +122,7 @@ impl Attacker {
         let mut frames = vec![Vec::new(); 3];
         Request::scan(&mut frames[0], self.spared, 0, u16::MAX);
         Request::get(&mut frames[1], self.spared, &[1; 1024]);
-        Request::sub_models(&mut frames[2], self.spared, 0, 0, 0);
+        Request::sub_models(&mut frames[2], self.spared, 0, SubModelsWanted::AllFrom, 0);
         let until = Instant::now() + 5 * ATTACK;
         while Instant::now() < until {
             for ring in &mut rings {
@@ -161,7 +165,7 @@ impl Attacker {
         let zero = std::fs::File::open("/dev/zero").expect("a file");
         let flood = vec![zero.as_fd(); 1 + self.random.below(200) as usize];
         for _ in 0..20 {
-            let packet = [3_u32.to_le_bytes(), 77_u32.to_le_bytes()].concat();
+            let packet = attach(77, 0);
             client.send_with(&packet, &flood);
             drop(client.receive());
             self.perhaps_die();
@@ -207,6 +211,14 @@ impl Attacker {
         let _ = rustix::fs::fallocate(&file, whole, 0, 512 << 10);
     }
 
+    /// Loads from every page that the server gives it, written or not.
+    pub(super) fn read_everything(&mut self) {
+        for region in 1..=REGIONS {
+            drop(self.connect().read_everything(region));
+            self.perhaps_die();
+        }
+    }
+
     fn try_resizing(&self, file: &OwnedFd) {
         for length in [0, 4096, 1 << 40] {
             if rustix::fs::ftruncate(file, length).is_ok() {
@@ -224,7 +236,7 @@ impl Attacker {
         match self.random.below(6) {
             0 => Request::control(&mut frame, &ControlRequest::Stats),
             1 => Request::scan(&mut frame, self.spared, self.random.next_u64(), 500),
-            2 => Request::lookup(&mut frame, self.spared, self.random.next_u64(), 0),
+            2 => Request::lookup(&mut frame, self.spared, self.random.next_u64(), 0, u32::MAX),
             3 => {
                 let other = TableId(self.spared.0 + 1);
                 Request::begin_write(&mut frame, other, WriteOperation::Put, 1, 8);

@@ -1,11 +1,12 @@
 //! A client that performs a program's steps, and the server's processor that rewrites lines for it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use farsight_base::sync::Ordering;
 use farsight_base::words::{begin_write, end_write};
 use farsight_base::{ClientId, LINE_BYTES, Line, RemoteAddress, WORDS_PER_LINE};
-use farsight_fabric::{Answer, CallHandler, QueuePair, ReadMode, Region, Slot, Ticket};
+use farsight_fabric::{Answer, CallHandler, QueuePair, ReadMode, Region, ServerPort, Slot, Ticket};
 
 use super::{CHANGING, LINES, Step, TORN};
 use crate::fabric::harness::{at, wait_for};
@@ -98,6 +99,11 @@ impl<Q: QueuePair> Performer<'_, Q> {
                 queue.post_call(slot, &request(base, lines)).expect("a short request");
                 Yield::Reply
             }
+            Step::RewriteLater(lines) => {
+                let request = [&request(base, lines)[..], &[LATER]].concat();
+                queue.post_call(slot, &request).expect("a short request");
+                Yield::Reply
+            }
             Step::OtherQueue => return self.queue = 1 - self.queue,
             Step::Complete => return self.complete(),
             Step::Take => {
@@ -174,14 +180,39 @@ fn request(base: RemoteAddress, lines: &[usize]) -> Vec<u8> {
     lines.iter().flat_map(|line| (first + *line as u64).to_le_bytes()).collect()
 }
 
-/// The server's processor: adds one to every word of the lines that a request names.
-pub(super) struct Rewriter(pub(super) Arc<dyn Region>);
+/// What a request ends with that is answered later.
+const LATER: u8 = 1;
 
-impl CallHandler for Rewriter {
-    fn handle(&mut self, _: ClientId, _: Ticket, request: &[u8], _reply: &mut Vec<u8>) -> Answer {
+/// The server's processor: adds one to every word of the lines that a request names, at once or later.
+pub(super) struct Rewriter {
+    region: Arc<dyn Region>,
+    parked: VecDeque<(Ticket, Vec<u8>)>,
+}
+
+impl Rewriter {
+    pub(super) fn new(region: &Arc<dyn Region>) -> Self {
+        Self { region: Arc::clone(region), parked: VecDeque::new() }
+    }
+
+    /// One turn of a worker: answers the oldest parked call, then serves up to `budget_calls`. Returns what
+    /// it did, and what is left to do.
+    pub(super) fn turn(&mut self, port: &mut impl ServerPort, budget_calls: usize) -> usize {
+        if let Some((ticket, request)) = self.parked.pop_front() {
+            self.rewrite(&request);
+            port.finish(ticket, &[]);
+        }
+        port.serve(budget_calls, self) + self.parked.len()
+    }
+
+    /// True if a call waits for its answer.
+    pub(super) fn has_parked(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
+    fn rewrite(&self, request: &[u8]) {
         for number in request.as_chunks().0 {
             let first = u64::from_le_bytes(*number) as usize * WORDS_PER_LINE;
-            let line = &self.0.words()[first..first + WORDS_PER_LINE];
+            let line = &self.region.words()[first..first + WORDS_PER_LINE];
             let stamp = begin_write(line);
             for word in &line[1..] {
                 // Relaxed: ordered by the line's stamp.
@@ -189,6 +220,16 @@ impl CallHandler for Rewriter {
             }
             end_write(line, stamp);
         }
+    }
+}
+
+impl CallHandler for Rewriter {
+    fn handle(&mut self, _: ClientId, ticket: Ticket, request: &[u8], _reply: &mut Vec<u8>) -> Answer {
+        if request.as_chunks::<8>().1 == [LATER] {
+            self.parked.push_back((ticket, request.to_vec()));
+            return Answer::Later { reply_bytes_max: 0 };
+        }
+        self.rewrite(request);
         Answer::Now
     }
 }

@@ -11,6 +11,7 @@ mod publish_by_atomic;
 mod read_behind_swap;
 mod reads_in_turn;
 mod reads_of_one_batch;
+mod rewritten_later;
 mod stamped_line;
 mod store_buffering;
 mod store_buffering_in_turn;
@@ -51,4 +52,5 @@ pub const ALL: &[&Program] = &[
     &reads_in_turn::PROGRAM,
     &publish_by_atomic::PROGRAM,
     &atomic_behind_write::PROGRAM,
+    &rewritten_later::PROGRAM,
 ];

@@ -8,7 +8,7 @@ use farsight_base::clock::MonotonicNs;
 use farsight_base::prng::SplitMix64;
 use farsight_base::sync::Ordering;
 use farsight_base::{LINE_BYTES, RegionId, WORDS_PER_LINE};
-use farsight_fabric::{Connection, Guarantees, Host, QueuePair, RegionRights, ServerPort};
+use farsight_fabric::{Connection, Guarantees, Host, QueuePair, RegionRights};
 use farsight_fabric_sim::{Fault, Kind, Rule, SimQueue, Simulation, Timing};
 
 use super::client::{Rewriter, WORD, perform, queue_count};
@@ -97,8 +97,11 @@ fn run_seed<K: Kind>(program: &Program, seed: u64, rules: Vec<Rule>, outcomes: &
     let length_bytes = RUNS * (LINES * LINE_BYTES) as u64;
     let region = host.create_region(length_bytes, RegionRights::ReadWrite).expect("a region");
     let mut port = host.open_port().expect("a port");
-    let mut rewriter = Rewriter(Arc::clone(&region));
-    host.run_port(0, move |now| (port.serve(STEP_CALLS, &mut rewriter) == STEP_CALLS).then_some(now));
+    let mut rewriter = Rewriter::new(&region);
+    host.run_port(0, move |now| {
+        let did = rewriter.turn(&mut port, STEP_CALLS);
+        (rewriter.has_parked() || did == STEP_CALLS).then_some(now)
+    });
     let found: Found = Arc::new(Mutex::new(vec![Vec::new(); RUNS as usize]));
     let mut connections = Vec::new();
     for (client, steps) in program.clients.iter().enumerate() {

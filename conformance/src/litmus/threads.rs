@@ -3,7 +3,6 @@
 //! Each run has lines of its own, so nothing has to be put back between two. Clients meet before each run,
 //! and then wait a random moment. So their steps overlap in every way that the machine knows.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farsight_base::RegionId;
@@ -27,6 +26,8 @@ const SPINS: usize = 300;
 /// The longest wait of a client behind the others, in turns of an empty loop: from less than a verb takes to
 /// more than a call does.
 const LAG_MAX_BITS: u64 = 13;
+/// Calls of one turn of the server's worker.
+const TURN_CALLS: usize = 256;
 /// What a client has reached when it ends.
 const END: u64 = u64::MAX;
 
@@ -72,7 +73,10 @@ pub fn observe<F: FabricUnderTest>(program: &Program, subject: &F) -> Seen {
     let host = subject.listen(FORMAT);
     let length_bytes = RUNS_MAX * (LINES * LINE_BYTES) as u64;
     let region = host.create_region(length_bytes, RegionRights::ReadWrite).expect("a region");
-    let server = Running::serve(host, 1, || Rewriter(Arc::clone(&region)));
+    let server = Running::run(host, 1, || {
+        let mut rewriter = Rewriter::new(&region);
+        move |port: &mut <F::Host as Host>::Port| rewriter.turn(port, TURN_CALLS)
+    });
     let meeting = Meeting(program.clients.iter().map(|_| AtomicU64::new(0)).collect());
     let begins = Instant::now();
     let registers: Vec<Vec<Vec<u64>>> = std::thread::scope(|scope| {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use farsight::{Access, WriteOperation, WriteOutcome};
 use farsight_base::prng::SplitMix64;
+use farsight_conformance::engine::asking::Asking;
 use farsight_conformance::engine::dying::{DyingQueue, Lifetime};
 use farsight_conformance::engine::model::random_value;
 use farsight_conformance::engine::raw_pool::{MORTAL, RawPool};
@@ -12,28 +13,32 @@ use farsight_conformance::engine::{
     EngineUnderTest as _, Seed, SessionUnderTest, Stored, TableUnderTest as _,
 };
 use farsight_conformance::fabric::shm::Shm;
+use farsight_oracles::{EightBytes, Embedding as _, Identity};
 
 const TRIALS: usize = 600;
 const KEYS: u64 = 150;
+/// Where the keys lie.
+const EMBEDDING: EightBytes = EightBytes::Plain;
 
-type Pairs = BTreeMap<u64, Stored>;
+type Pairs = BTreeMap<Identity, Stored>;
+type Write = (WriteOperation, Identity, Vec<u8>);
 
-fn random_write(random: &mut SplitMix64, value_bytes: usize, trial: usize) -> (WriteOperation, u64, Vec<u8>) {
+fn random_write(random: &mut SplitMix64, value_bytes: usize, trial: usize) -> Write {
     use WriteOperation::{Insert, Put, Remove, Update};
     let is_growing = (trial / 150).is_multiple_of(2);
     let operations = if is_growing { [Insert, Put, Put, Update] } else { [Remove, Remove, Update, Put] };
     let operation = operations[random.below(4) as usize];
     let value = if operation == Remove { Vec::new() } else { random_value(random, value_bytes) };
-    (operation, random.below(KEYS), value)
+    (operation, Identity(random.below(KEYS)), value)
 }
 
 /// What became of a write whose session died: nothing, or all of it.
-fn settle(
-    survivor: &mut impl SessionUnderTest,
+fn resolve(
+    survivor: &mut impl SessionUnderTest<Key = u64>,
     pairs: &mut Pairs,
-    (operation, key, value): &(WriteOperation, u64, Vec<u8>),
+    (operation, key, value): &Write,
 ) -> bool {
-    let (before, found) = (pairs.get(key).cloned(), survivor.get(*key));
+    let (before, found) = (pairs.get(key).cloned(), survivor.get(EMBEDDING.key(*key)));
     if found == before {
         return false;
     }
@@ -64,7 +69,7 @@ fn die_again_and_again(test: &str, nodes: usize, value_bytes: usize) {
         let (operation, key, value) = &write;
         let changes_max = if random.below(4) == 0 { 120 } else { 10 };
         life.renew(random.below(changes_max));
-        match mortal.try_write(*operation, *key, value) {
+        match mortal.try_write(*operation, EMBEDDING.key(*key), value) {
             Ok(WriteOutcome::Inserted(version) | WriteOutcome::Replaced(version)) => {
                 pairs.insert(*key, (value.clone(), version));
             }
@@ -73,19 +78,23 @@ fn die_again_and_again(test: &str, nodes: usize, value_bytes: usize) {
             Ok(WriteOutcome::Failed(code)) => panic!("refused: {code:?}"),
             Err(_) if random.below(2) == 0 => {
                 // The session that comes next writes to the same leaf.
-                let neighbour = (key + 1) % KEYS;
+                let neighbour = Identity((key.0 + 1) % KEYS);
                 let value = random_value(&mut random, value_bytes);
-                let outcome = survivor.write(WriteOperation::Put, &[(neighbour, value.clone())]).pop();
+                let put = [(neighbour, value.clone())];
+                let outcome = Asking::of(&mut survivor, &EMBEDDING).write(WriteOperation::Put, &put).pop();
                 let Some(WriteOutcome::Inserted(version) | WriteOutcome::Replaced(version)) = outcome else {
                     panic!("a put was {outcome:?}");
                 };
                 pairs.insert(neighbour, (value, version));
-                *(if settle(&mut survivor, &mut pairs, &write) { &mut done } else { &mut undone }) += 1;
+                *(if resolve(&mut survivor, &mut pairs, &write) { &mut done } else { &mut undone }) += 1;
             }
-            Err(_) => *(if settle(&mut survivor, &mut pairs, &write) { &mut done } else { &mut undone }) += 1,
+            Err(_) => {
+                *(if resolve(&mut survivor, &mut pairs, &write) { &mut done } else { &mut undone }) += 1;
+            }
         }
         if trial % 25 == 0 {
-            let found: Pairs = survivor.scan_all(0).into_iter().collect();
+            let found = Asking::of(&mut survivor, &EMBEDDING).scan_all(Identity::MIN);
+            let found: Pairs = found.into_iter().collect();
             assert_eq!(found, pairs, "trial {trial}");
         }
     }

@@ -1,6 +1,6 @@
 //! Memory nodes and compute nodes that come and go, over each fabric that needs no device.
 
-use farsight::Engine;
+use farsight::EngineKind;
 use farsight_conformance::engine::pool::{over_shared_memory, over_tcp};
 use farsight_conformance::engine::pool_lives::{
     a_compute_node_changes_its_number, a_full_pool_goes_on, a_lost_memory_node_is_named,
@@ -11,22 +11,22 @@ use farsight_conformance::fabric::tcp::Tcp;
 
 #[test]
 fn a_lost_memory_node_is_named_over_shared_memory() {
-    a_lost_memory_node_is_named(Engine::Rolex, over_shared_memory);
+    a_lost_memory_node_is_named(EngineKind::ROLEX, over_shared_memory);
 }
 
 #[test]
 fn a_lost_memory_node_is_named_over_tcp() {
-    a_lost_memory_node_is_named(Engine::Rolex, over_tcp);
+    a_lost_memory_node_is_named(EngineKind::ROLEX, over_tcp);
 }
 
 #[test]
 fn a_full_pool_goes_on_over_shared_memory() {
-    a_full_pool_goes_on(Engine::Rolex, over_shared_memory);
+    a_full_pool_goes_on(EngineKind::ROLEX, over_shared_memory);
 }
 
 #[test]
 fn a_full_pool_goes_on_over_tcp() {
-    a_full_pool_goes_on(Engine::Rolex, over_tcp);
+    a_full_pool_goes_on(EngineKind::ROLEX, over_tcp);
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Leaves that lose their last pair go back to their memory nodes. They do so under readers, scans and
 //! inserts beside, and though the trainer that merges them dies between any two of its changes.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use farsight::{Access, WriteOperation};
@@ -9,11 +8,10 @@ use farsight_base::prng::SplitMix64;
 use farsight_conformance::engine::dying::{DyingQueue, Lifetime, Stop};
 use farsight_conformance::engine::model::{Model, random_value};
 use farsight_conformance::engine::raw_pool::{MORTAL, RawPool, RawPoolTable};
-use farsight_conformance::engine::{
-    EngineUnderTest as _, Seed, SessionUnderTest as _, Stored, TableUnderTest,
-};
+use farsight_conformance::engine::{EngineUnderTest as _, Seed, TableUnderTest};
 use farsight_conformance::fabric::shm::Shm;
 use farsight_index_rolex::{ComputeNodeLocks, GroupSizes};
+use farsight_oracles::{EightBytes, Identity};
 
 /// Groups so small that a small table has many.
 const SMALL_GROUPS: GroupSizes = GroupSizes { leaves: 12, saved_min: 2 };
@@ -27,12 +25,13 @@ const LOCK_WAIT: Duration = Duration::from_millis(10);
 type Session = <RawPoolTable<Shm> as TableUnderTest>::Session;
 
 fn put(model: &mut Model, session: &mut Session, keys: impl Iterator<Item = u64>, random: &mut SplitMix64) {
-    let entries: Vec<(u64, Vec<u8>)> = keys.map(|key| (key, random_value(random, 8))).collect();
+    let entries: Vec<(Identity, Vec<u8>)> =
+        keys.map(|key| (Identity(key), random_value(random, 8))).collect();
     model.write(session, WriteOperation::Put, &entries, false);
 }
 
 fn remove(model: &mut Model, session: &mut Session, keys: impl Iterator<Item = u64>) {
-    let entries: Vec<(u64, Vec<u8>)> = keys.map(|key| (key, Vec::new())).collect();
+    let entries: Vec<(Identity, Vec<u8>)> = keys.map(|key| (Identity(key), Vec::new())).collect();
     model.write(session, WriteOperation::Remove, &entries, false);
 }
 
@@ -45,7 +44,7 @@ fn what_is_emptied_goes_back_and_is_used_again() {
     let pool = RawPool::start([Shm::new(), Shm::new(), Shm::new()], 2 << 20);
     let table = pool.table(8);
     let [mut session, mut old] = [(); 2].map(|()| table.session(Access::OneSided));
-    let mut model = Model::default();
+    let mut model = Model::new(EightBytes::Plain);
     put(&mut model, &mut session, (0..KEYS).map(|key| key * STEP), &mut random);
     table.await_training();
     let full = table.leaves_in_use();
@@ -55,15 +54,15 @@ fn what_is_emptied_goes_back_and_is_used_again() {
         let first = random.below(KEYS);
         let doomed = (0..KEYS).map(|key| (key + first) % KEYS).filter(|key| key % 100 != cycle);
         remove(&mut model, &mut session, doomed.map(|key| key * STEP));
-        model.check_scans(&mut session, &[(0, 50), (random.next_u64(), 20)]);
+        model.check_scans(&mut session, &[(Identity::MIN, 50), (Identity(random.next_u64()), 20)]);
         table.await_training();
         let emptied = table.leaves_in_use();
         // Each pair left may keep a leaf, and each group its first.
         let expected = KEYS as usize / 100 + full / 256 + KEPT_LEAVES;
         assert!(emptied < expected, "cycle {cycle}: {emptied} leaves of {full}, {expected} expected");
         // A compute node whose hints are older than any of this.
-        model.check_scans(&mut old, &[(0, 100), (random.next_u64(), 100)]);
-        let asked: Vec<u64> = (0..200).map(|_| random.below(KEYS) * STEP).collect();
+        model.check_scans(&mut old, &[(Identity::MIN, 100), (Identity(random.next_u64()), 100)]);
+        let asked: Vec<Identity> = (0..200).map(|_| Identity(random.below(KEYS) * STEP)).collect();
         model.check_multi_get(&mut old, &asked);
         let beside = cycle + 1;
         put(&mut model, &mut session, (0..KEYS).map(|key| key * 7 % KEYS * STEP + beside), &mut random);
@@ -79,24 +78,17 @@ fn what_is_emptied_goes_back_and_is_used_again() {
 fn come_and_go(table: &RawPoolTable<Shm>, own: u64, workers: u64, random: &mut SplitMix64) -> Model {
     const KEYS: u64 = 3_000;
     let mut session = table.session(Access::OneSided);
-    let mut model = Model::default();
+    let mut model = Model::new(EightBytes::Plain);
     for round in 0..60 {
         let first = random.below(KEYS);
         let stretch = move || (first..first + 120).map(move |key| key * workers + own);
         put(&mut model, &mut session, stretch(), random);
-        let asked: Vec<u64> = (0..30).map(|_| random.below(KEYS) * workers + own).collect();
+        let asked: Vec<Identity> = (0..30).map(|_| Identity(random.below(KEYS) * workers + own)).collect();
         model.check_multi_get(&mut session, &asked);
         if round % 8 < 7 {
             remove(&mut model, &mut session, stretch());
         }
-        let pairs = session.scan_batch(&[(first * workers, 100)]).pop().expect("a scan");
-        assert!(pairs.is_sorted_by(|(one, _), (other, _)| one < other), "a scan in order");
-        let end = if pairs.len() == 100 { pairs.last().map(|(key, _)| *key) } else { None };
-        let mine = pairs.into_iter().filter(|(key, _)| key % workers == own);
-        let expected = model.pairs().range(first * workers..);
-        let expected = expected.filter(|(key, _)| end.is_none_or(|end| **key <= end));
-        let expected: Vec<(u64, Stored)> = expected.map(|(key, stored)| (*key, stored.clone())).collect();
-        assert_eq!(mine.collect::<Vec<_>>(), expected, "own pairs of a scan");
+        model.check_own_part(&mut session, (Identity(first * workers), 100), |key| key.0 % workers == own);
     }
     model
 }
@@ -130,10 +122,8 @@ fn come_and_go_beside_others(sizes: GroupSizes) {
         }
         workers.into_iter().map(|worker| worker.join().expect("a worker")).collect()
     });
-    let expected: BTreeMap<u64, Stored> = models.iter().flat_map(|model| model.pairs().clone()).collect();
     table.await_training();
-    let found: BTreeMap<u64, Stored> = table.session(Access::OneSided).scan_all(0).into_iter().collect();
-    assert_eq!(found, expected);
+    models[0].check_with(&models[1..], &mut table.session(Access::OneSided));
     assert!(merged > 0, "no leaf was merged beside the others");
     assert!(sizes == GroupSizes::USUAL || table.directory().0 > 5, "{} directories", table.directory().0);
 }
@@ -158,7 +148,7 @@ fn die_anywhere(sizes: GroupSizes) -> usize {
     let pool = RawPool::with_sizes([Shm::new(), Shm::new()], 4 << 20, sizes);
     let table = pool.table(8);
     let [mut session, mut old] = [(); 2].map(|()| table.session(Access::OneSided));
-    let mut model = Model::default();
+    let mut model = Model::new(EightBytes::Plain);
     put(&mut model, &mut session, 0..KEYS, &mut random);
     table.await_training();
     model.check_all(&mut old);
@@ -179,7 +169,7 @@ fn die_anywhere(sizes: GroupSizes) -> usize {
             merged += step.merged;
         }
         // A session that comes by goes on: under locks that nobody gives back, among journals.
-        let asked: Vec<u64> = (0..40).map(|_| random.below(KEYS)).collect();
+        let asked: Vec<Identity> = (0..40).map(|_| Identity(random.below(KEYS))).collect();
         model.check_multi_get(&mut session, &asked);
         put(&mut model, &mut session, (first..first + 200).step_by(1 + trial % 5), &mut random);
         if trial % 10 == 0 {
@@ -209,7 +199,7 @@ fn no_leaf_is_merged_at_which_a_group_begins_meanwhile() {
     let pool = RawPool::with_sizes([Shm::new(), Shm::new()], 4 << 20, whole);
     let table = pool.table(8);
     let [mut session, mut old] = [(); 2].map(|()| table.session(Access::OneSided));
-    let mut model = Model::default();
+    let mut model = Model::new(EightBytes::Plain);
     let locks = [MORTAL - 2, MORTAL - 3].map(ComputeNodeLocks::new);
     let (mut merged, mut cut) = (0, 0);
     for stop in 0..STOPS {

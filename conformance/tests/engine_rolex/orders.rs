@@ -7,12 +7,13 @@ use farsight_conformance::engine::model::{Model, random_value};
 use farsight_conformance::engine::raw_pool::RawPool;
 use farsight_conformance::engine::{EngineUnderTest as _, Seed, SessionUnderTest as _, TableUnderTest as _};
 use farsight_conformance::fabric::shm::Shm;
+use farsight_oracles::{EightBytes, Identity, sets};
 
 const KEYS: u64 = 800;
 
 /// Distinct keys, ascending.
-fn distributions(random: &mut SplitMix64) -> Vec<(&'static str, Vec<u64>)> {
-    let uniform = (0..KEYS).map(|_| random.next_u64()).collect();
+fn distributions(random: &mut SplitMix64) -> Vec<(&'static str, Vec<Identity>)> {
+    let uniform: Vec<u64> = (0..KEYS).map(|_| random.next_u64()).collect();
     let powers = (0..KEYS).map(|key| (1 << random.below(64)) ^ key).collect();
     // Islands at both ends and in the middle, whose keys are one apart.
     let islands = [0, u64::MAX - KEYS / 4 + 1, 1 << 63, 1 << 33];
@@ -24,15 +25,11 @@ fn distributions(random: &mut SplitMix64) -> Vec<(&'static str, Vec<u64>)> {
         ("islands", islands),
         ("both ends", (0..KEYS / 2).flat_map(|key| [key, u64::MAX - key]).collect()),
     ];
-    let sorted = |mut keys: Vec<u64>| {
-        keys.sort_unstable();
-        keys.dedup();
-        keys
-    };
+    let sorted = |keys: Vec<u64>| sets::tidied(keys.into_iter().map(Identity).collect());
     named.into_iter().map(|(name, keys)| (name, sorted(keys))).collect()
 }
 
-fn shuffled(mut keys: Vec<u64>, random: &mut SplitMix64) -> Vec<u64> {
+fn shuffled(mut keys: Vec<Identity>, random: &mut SplitMix64) -> Vec<Identity> {
     for last in (1..keys.len()).rev() {
         keys.swap(last, random.below(last as u64 + 1) as usize);
     }
@@ -40,7 +37,7 @@ fn shuffled(mut keys: Vec<u64>, random: &mut SplitMix64) -> Vec<u64> {
 }
 
 /// The same keys in orders of insertion.
-fn orders(keys: &[u64], random: &mut SplitMix64) -> Vec<(&'static str, Vec<u64>)> {
+fn orders(keys: &[Identity], random: &mut SplitMix64) -> Vec<(&'static str, Vec<Identity>)> {
     // All into the same leaf: from both ends to the middle.
     let inwards = (0..keys.len()).map(|at| if at % 2 == 0 { at / 2 } else { keys.len() - 1 - at / 2 });
     vec![
@@ -52,26 +49,27 @@ fn orders(keys: &[u64], random: &mut SplitMix64) -> Vec<(&'static str, Vec<u64>)
 }
 
 /// Inserts keys in their order, trained after each `train_every` of them, and removes them in another.
-fn fill_and_empty(pool: &RawPool<Shm>, keys: &[u64], train_every: usize, random: &mut SplitMix64) {
+fn fill_and_empty(pool: &RawPool<Shm>, keys: &[Identity], train_every: usize, random: &mut SplitMix64) {
     let table = pool.table(8);
     let mut session = table.session(Access::OneSided);
     // It knows the first leaf, and whatever else it finds by walking.
     let mut old = table.session(Access::OneSided);
-    let mut model = Model::default();
+    let mut model = Model::new(EightBytes::Plain);
     model.check_get(&mut old, keys[0]);
     for (chunk, keys) in keys.chunks(100).enumerate() {
-        let entries: Vec<(u64, Vec<u8>)> = keys.iter().map(|key| (*key, random_value(random, 8))).collect();
+        let entries: Vec<(Identity, Vec<u8>)> =
+            keys.iter().map(|key| (*key, random_value(random, 8))).collect();
         model.write(&mut session, WriteOperation::Insert, &entries, false);
         if ((chunk + 1) * 100).is_multiple_of(train_every) {
             table.await_training();
         }
-        let neighbours = keys.iter().flat_map(|key| [key.wrapping_sub(1), *key, key.wrapping_add(1)]);
+        let neighbours = keys.iter().flat_map(|key| [key.before(1), *key, key.behind(1)]);
         model.check_multi_get(&mut old, &neighbours.step_by(7).collect::<Vec<_>>());
     }
     model.check_all(&mut session);
-    model.check_scans(&mut old, &[(0, 40), (keys[keys.len() / 2], 40), (u64::MAX, 3)]);
+    model.check_scans(&mut old, &[(Identity::MIN, 40), (keys[keys.len() / 2], 40), (Identity::MAX, 3)]);
     for keys in shuffled(keys.to_vec(), random).chunks(200) {
-        let entries: Vec<(u64, Vec<u8>)> = keys.iter().map(|key| (*key, Vec::new())).collect();
+        let entries: Vec<(Identity, Vec<u8>)> = keys.iter().map(|key| (*key, Vec::new())).collect();
         model.write(&mut session, WriteOperation::Remove, &entries, false);
         table.await_training();
         model.check_multi_get(&mut old, &keys[..50.min(keys.len())]);

@@ -9,6 +9,7 @@ use farsight_conformance::engine::raw_pool::{RawPool, RawPoolTable};
 use farsight_conformance::engine::{EngineUnderTest as _, Seed, TableUnderTest};
 use farsight_conformance::fabric::shm::Shm;
 use farsight_index_rolex::GroupSizes;
+use farsight_oracles::{EightBytes, Identity};
 
 type Session = <RawPoolTable<Shm> as TableUnderTest>::Session;
 
@@ -34,7 +35,7 @@ fn groups_max(leaves: usize) -> usize {
 fn change(model: &mut Model, session: &mut Session, operation: WriteOperation, keys: std::ops::Range<u64>) {
     let mut random = SplitMix64::new(keys.start);
     let mut value = || if operation.has_value() { random_value(&mut random, 8) } else { Vec::new() };
-    let entries: Vec<(u64, Vec<u8>)> = keys.map(|key| (key, value())).collect();
+    let entries: Vec<(Identity, Vec<u8>)> = keys.map(|key| (Identity(key), value())).collect();
     model.write(session, operation, &entries, false);
 }
 
@@ -45,7 +46,7 @@ fn a_queue_takes_no_more_memory_however_long_it_runs() {
     let pool = RawPool::start([Shm::new(), Shm::new()], 8 << 20);
     let table = pool.table(8);
     let [mut session, mut old] = [(); 2].map(|()| table.session(Access::OneSided));
-    let mut model = Model::default();
+    let mut model = Model::new(EightBytes::Plain);
     change(&mut model, &mut session, WriteOperation::Put, 0..HELD);
     table.await_training();
     model.check_all(&mut old);
@@ -63,8 +64,8 @@ fn a_queue_takes_no_more_memory_however_long_it_runs() {
         if first == PASSES * HELD / 2 {
             lines = table.lines_in_use();
             // A compute node that has slept since the beginning.
-            model.check_scans(&mut old, &[(0, 50), (first + HELD / 2, 50)]);
-            let asked: Vec<u64> = (0..300).map(|_| first + random.below(2 * HELD)).collect();
+            model.check_scans(&mut old, &[(Identity::MIN, 50), (Identity(first + HELD / 2), 50)]);
+            let asked: Vec<Identity> = (0..300).map(|_| Identity(first + random.below(2 * HELD))).collect();
             model.check_multi_get(&mut old, &asked);
         }
     }
@@ -87,7 +88,7 @@ fn a_table_that_is_emptied_has_few_groups() {
     let pool = RawPool::start([Shm::new(), Shm::new(), Shm::new()], 8 << 20);
     let table = pool.table(8);
     let [mut session, mut old] = [(); 2].map(|()| table.session(Access::OneSided));
-    let mut model = Model::default();
+    let mut model = Model::new(EightBytes::Plain);
     for round in 0..2 {
         for first in (0..KEYS).step_by(AT_ONCE as usize) {
             change(&mut model, &mut session, WriteOperation::Put, first..first + AT_ONCE);

@@ -1,16 +1,13 @@
 //! Sessions of several compute nodes side by side, whose keys lie between each other's in the same leaves:
 //! each knows exactly what its own keys must be.
 
-use std::collections::BTreeMap;
-
 use farsight::{Access, WriteOperation};
 use farsight_base::prng::SplitMix64;
 use farsight_conformance::engine::model::{Model, random_value};
 use farsight_conformance::engine::raw_pool::{RawPool, RawPoolTable};
-use farsight_conformance::engine::{
-    EngineUnderTest as _, Seed, SessionUnderTest as _, Stored, TableUnderTest as _,
-};
+use farsight_conformance::engine::{EngineUnderTest as _, Seed, TableUnderTest as _};
 use farsight_conformance::fabric::shm::Shm;
+use farsight_oracles::{EightBytes, Identity};
 
 const WRITERS: u64 = 3;
 const ROUNDS: usize = 400;
@@ -25,42 +22,28 @@ fn write(
 ) -> Model {
     use WriteOperation::{Insert, Put, Remove, Update};
     let mut session = table.session(Access::OneSided);
-    let mut model = Model::default();
+    let mut model = Model::new(EightBytes::Plain);
     for round in 0..ROUNDS {
         // Growing for a while, then shrinking: leaves split, fill with removed pairs, are compacted.
         let operations =
             if round / 50 % 2 == 0 { [Insert, Put, Put, Update] } else { [Remove, Remove, Update, Put] };
         let operation = operations[random.below(4) as usize];
-        let entries: Vec<(u64, Vec<u8>)> = (0..random.below(12))
+        let entries: Vec<(Identity, Vec<u8>)> = (0..random.below(12))
             .map(|_| {
                 let value = if operation == Remove { Vec::new() } else { random_value(random, value_bytes) };
-                (random.below(keys) * WRITERS + own, value)
+                (Identity(random.below(keys) * WRITERS + own), value)
             })
             .collect();
         model.write(&mut session, operation, &entries, false);
-        let asked: Vec<u64> = (0..8).map(|_| random.below(keys) * WRITERS + own).collect();
+        let asked = |_| Identity(random.below(keys) * WRITERS + own);
+        let asked: Vec<Identity> = (0..8).map(asked).collect();
         model.check_multi_get(&mut session, &asked);
         if round % 20 == 0 {
-            check_own_part_of_a_scan(&mut session, &model, own, random.below(keys) * WRITERS);
+            let scan = (Identity(random.below(keys) * WRITERS), 50);
+            model.check_own_part(&mut session, scan, |key| key.0 % WRITERS == own);
         }
     }
     model
-}
-
-/// Of a scan, the pairs that nobody else changes meanwhile.
-fn check_own_part_of_a_scan(
-    session: &mut <RawPoolTable<Shm> as farsight_conformance::engine::TableUnderTest>::Session,
-    model: &Model,
-    own: u64,
-    from: u64,
-) {
-    let found = session.scan_batch(&[(from, 50)]).pop().expect("a scan");
-    assert!(found.is_sorted_by(|(one, _), (other, _)| one < other), "a scan in order");
-    let end = if found.len() == 50 { found.last().map(|(key, _)| *key) } else { None };
-    let mine = found.into_iter().filter(|(key, _)| key % WRITERS == own);
-    let expected = model.pairs().range(from..).filter(|(key, _)| end.is_none_or(|end| **key <= end));
-    let expected: Vec<(u64, Stored)> = expected.map(|(key, stored)| (*key, stored.clone())).collect();
-    assert_eq!(mine.collect::<Vec<_>>(), expected, "own pairs of a scan from {from}");
 }
 
 fn side_by_side(test: &str, keys: u64, value_bytes: usize) {
@@ -75,9 +58,7 @@ fn side_by_side(test: &str, keys: u64, value_bytes: usize) {
         let writers: Vec<_> = (0..WRITERS).map(start).collect();
         writers.into_iter().map(|writer| writer.join().expect("a writer")).collect()
     });
-    let expected: BTreeMap<u64, Stored> = models.iter().flat_map(|model| model.pairs().clone()).collect();
-    let found: BTreeMap<u64, Stored> = table.session(Access::OneSided).scan_all(0).into_iter().collect();
-    assert_eq!(found, expected);
+    models[0].check_with(&models[1..], &mut table.session(Access::OneSided));
 }
 
 #[test]

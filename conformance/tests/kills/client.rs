@@ -14,12 +14,15 @@ use farsight_base::prng::SplitMix64;
 use farsight_conformance::engine::harness::PATIENCE;
 use farsight_conformance::engine::processes::{argument, say};
 use farsight_conformance::engine::witness::Witness;
+use farsight_oracles::{EightBytes, Embedding as _, Identity};
 
 use crate::oracle::Oracle;
 use crate::process::Footprint;
 
 pub(crate) const TABLE: &str = "t";
 pub(crate) const VALUE_BYTES: usize = 100;
+/// Where the keys lie.
+const EMBEDDING: EightBytes = EightBytes::Plain;
 /// Threads of one client.
 pub(crate) const THREADS: u64 = 2;
 /// Keys of one thread.
@@ -57,13 +60,13 @@ pub(crate) fn run() {
     let table = make_table(&client, begun);
     let workers: Vec<Worker> = (0..THREADS)
         .map(|thread| Worker {
-            oracle: Oracle::new((number * THREADS + thread) * KEYS, KEYS as usize, client.epoch()),
+            oracle: Oracle::new(first_of(number, thread), KEYS as usize, client.epoch()),
             session: None,
             access: if thread == 0 { Access::OneSided } else { Access::Rpc },
             client: client.clone(),
             table: table.clone(),
             random: SplitMix64::new(seed ^ thread),
-            first: (number * THREADS + thread) * KEYS,
+            first: first_of(number, thread),
             sequence: 0,
             answers: Answers::default(),
             lives: 1,
@@ -102,7 +105,7 @@ struct Worker {
     session: Option<Session<u64>>,
     oracle: Oracle,
     random: SplitMix64,
-    first: u64,
+    first: Identity,
     sequence: u64,
     answers: Answers,
     lives: u64,
@@ -127,7 +130,7 @@ impl Worker {
         if self.session.is_none() {
             match self.table.session(Options { access: self.access }) {
                 Ok(session) => self.session = Some(session),
-                Err(error) => self.mend(&error),
+                Err(error) => self.repair(&error),
             }
         }
         self.session.as_mut()
@@ -135,8 +138,8 @@ impl Worker {
 
     fn step(&mut self) -> Answered {
         let count = 1 + self.random.below(80);
-        let start = self.first + self.random.below(KEYS - count + 1);
-        let keys: Vec<u64> = (start..start + count).collect();
+        let start = self.first.behind(self.random.below(KEYS - count + 1));
+        let keys: Vec<Identity> = (0..count).map(|place| start.behind(place)).collect();
         self.sequence += 1;
         let written = match self.random.below(6) {
             0 => self.write(&keys, None),
@@ -149,13 +152,14 @@ impl Worker {
     }
 
     /// Puts or removes keys, and notes what became of each.
-    fn write(&mut self, keys: &[u64], sequence: Option<u64>) -> Answered {
+    fn write(&mut self, keys: &[Identity], sequence: Option<u64>) -> Answered {
         let mut outcomes: Vec<WriteOutcome> = Vec::new();
         let Some(session) = self.session() else { return false };
         let done = match sequence {
-            None => session.remove_many(keys, &mut outcomes),
+            None => session.remove_many(&table_keys(keys), &mut outcomes),
             Some(sequence) => {
-                let pairs: Vec<_> = keys.iter().map(|key| (*key, witness(*key, sequence))).collect();
+                let values = keys.iter().map(|key| witness(*key, sequence));
+                let pairs: Vec<_> = table_keys(keys).into_iter().zip(values).collect();
                 session.put_many(&pairs, &mut outcomes)
             }
         };
@@ -164,22 +168,27 @@ impl Worker {
             assert!(!matches!(outcome, WriteOutcome::Failed(_)), "key {key}: {outcome:?}");
             self.oracle.acknowledge(*key, sequence);
         }
-        self.settle(done, &keys[outcomes.len()..], sequence)
+        self.note_outcome(done, &keys[outcomes.len()..], sequence)
     }
 
-    fn put_one(&mut self, key: u64) -> Answered {
+    fn put_one(&mut self, key: Identity) -> Answered {
         let sequence = self.sequence;
         let Some(session) = self.session() else { return false };
-        let done = session.put(key, &witness(key, sequence));
+        let done = session.put(EMBEDDING.key(key), &witness(key, sequence));
         self.enter();
         if done.is_ok() {
             self.oracle.acknowledge(key, Some(sequence));
         }
-        self.settle(done.map(drop), &[key], Some(sequence))
+        self.note_outcome(done.map(drop), &[key], Some(sequence))
     }
 
     /// Deals with the end of a write that left `rest` unanswered.
-    fn settle(&mut self, done: Result<(), WriteError>, rest: &[u64], sequence: Option<u64>) -> Answered {
+    fn note_outcome(
+        &mut self,
+        done: Result<(), WriteError>,
+        rest: &[Identity],
+        sequence: Option<u64>,
+    ) -> Answered {
         match done {
             Ok(()) => return true,
             Err(WriteError::Indeterminate { .. }) => {
@@ -187,7 +196,7 @@ impl Worker {
                     self.oracle.suspect(*key, sequence);
                 }
             }
-            Err(WriteError::Reopen { source, .. }) => self.mend(&source),
+            Err(WriteError::Reopen { source, .. }) => self.repair(&source),
             // Nothing was sent: the server was lost again and again.
             Err(WriteError::Engine { source, .. }) => assert!(is_lost(&source.to_string()), "{source}"),
             Err(other) => panic!("a write failed: {other}"),
@@ -195,9 +204,9 @@ impl Worker {
         false
     }
 
-    fn get(&mut self, keys: &[u64]) -> Answered {
+    fn get(&mut self, keys: &[Identity]) -> Answered {
         let mut answers = std::mem::take(&mut self.answers);
-        let done = self.session().map(|session| session.multi_get(keys, &mut answers));
+        let done = self.session().map(|session| session.multi_get(&table_keys(keys), &mut answers));
         self.enter();
         let answered = self.read(done);
         if answered {
@@ -211,7 +220,8 @@ impl Worker {
 
     /// Scans the keys of this writer.
     fn scan(&mut self) -> Answered {
-        let range = self.first..self.first + KEYS;
+        let keys: Vec<Identity> = (0..KEYS).map(|place| self.first.behind(place)).collect();
+        let range = EMBEDDING.key(keys[0])..=EMBEDDING.key(keys[keys.len() - 1]);
         let found: Option<Result<Vec<_>, _>> = self.session().map(|session| session.scan(range).collect());
         self.enter();
         let mut pairs = Vec::new();
@@ -221,8 +231,8 @@ impl Worker {
         }
         assert!(pairs.is_sorted_by(|a, b| a.0 < b.0), "a scan in order");
         let mut pairs = pairs.into_iter().peekable();
-        for key in self.first..self.first + KEYS {
-            let pair = pairs.next_if(|(found, _)| *found == key);
+        for key in keys {
+            let pair = pairs.next_if(|(found, _)| EMBEDDING.identity(found) == Some(key));
             self.oracle.judge(key, pair.as_ref().map(|(_, entry)| &entry.value[..]));
         }
         assert!(pairs.next().is_none(), "foreign keys in a scan");
@@ -234,7 +244,7 @@ impl Worker {
             None | Some(Err(ReadError::ScanCut { .. })) => false,
             Some(Ok(())) => true,
             Some(Err(ReadError::Reopen { source, .. })) => {
-                self.mend(&source);
+                self.repair(&source);
                 false
             }
             Some(Err(ReadError::Engine { source, .. })) => {
@@ -255,7 +265,7 @@ impl Worker {
     }
 
     /// Makes the table again if a new life of the server does not have it.
-    fn mend(&self, error: &OpenError) {
+    fn repair(&self, error: &OpenError) {
         match error {
             OpenError::TableGone { .. } => {
                 make_table(&self.client, Instant::now());
@@ -272,8 +282,15 @@ fn is_lost(error: &str) -> bool {
         || error.contains("failed: Connection refused")
 }
 
-fn witness(number: u64, sequence: u64) -> Vec<u8> {
-    let mut value = vec![0; VALUE_BYTES];
-    Witness { number, sequence }.write(&mut value);
-    value
+fn witness(key: Identity, sequence: u64) -> Vec<u8> {
+    Witness { key, sequence }.value(VALUE_BYTES)
+}
+
+/// The first key of a client's thread.
+fn first_of(client: u64, thread: u64) -> Identity {
+    Identity((client * THREADS + thread) * KEYS)
+}
+
+fn table_keys(keys: &[Identity]) -> Vec<u64> {
+    keys.iter().map(|key| EMBEDDING.key(*key)).collect()
 }

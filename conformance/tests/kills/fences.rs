@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use farsight::{
-    Access, Addresses, Client, ConnectOptions, Engine, Options, PoolTraining, Server, ServerUrl, Table,
+    Access, Addresses, Client, ConnectOptions, EngineKind, Options, PoolTraining, Server, ServerUrl, Table,
     TableOptions, WriteOperation, WriteOutcome,
 };
 use farsight_client::{ClientOptions, PoolClient};
@@ -193,10 +193,10 @@ impl Asker {
 
     /// Asks for a fence for as long as `duration`; the last answer.
     fn fence_for(&mut self, duration: Duration, compute_node: ComputeNode, seen: Option<LockSeen>) -> Fenced {
-        let home = self.ask::<NodeHello>(&ControlRequest::Hello).epoch;
+        let coordinator = self.ask::<NodeHello>(&ControlRequest::Hello).epoch;
         let begun = Instant::now();
         loop {
-            let answer = self.ask(&ControlRequest::Fence { home, compute_node, seen });
+            let answer = self.ask(&ControlRequest::Fence { coordinator, compute_node, seen });
             if answer == Fenced::Done || begun.elapsed() >= duration {
                 return answer;
             }
@@ -243,7 +243,7 @@ impl Nodes {
 
 /// Makes the table, of ROLEX also where there is one node.
 fn create(client: &Client) -> Table<u64> {
-    let options = TableOptions { engine: Some(Engine::Rolex), ..TableOptions::default() };
+    let options = TableOptions { engine: Some(EngineKind::ROLEX), ..TableOptions::default() };
     client.create_table_with(TABLE, VALUE_BYTES, &options).expect("a table")
 }
 
@@ -301,9 +301,9 @@ fn a_lock_holder_that_is_stopped_for_longer_than_its_lease_is_killed_and_named()
 fn a_process_that_serves_memory_is_never_killed() {
     let directory = Directory::new();
     let builder = Server::builder().socket(directory.file("home")).table_memory_bytes(TABLE_BYTES);
-    let home = builder.lease(Duration::from_millis(LEASE_MS)).start().expect("a memory node");
+    let coordinator = builder.lease(Duration::from_millis(LEASE_MS)).start().expect("a memory node");
     let own = directory.file("other");
-    let urls = Addresses::new(vec![home.url().clone(), ServerUrl::shm(own.clone())]);
+    let urls = Addresses::new(vec![coordinator.url().clone(), ServerUrl::shm(own.clone())]);
     let mut holder = Holder::start(&directory, &urls, &own.display().to_string(), || {
         let client = connect(&urls.to_string());
         create(&client);
@@ -311,7 +311,7 @@ fn a_process_that_serves_memory_is_never_killed() {
     let client = connect(&urls.to_string());
     let table = client.table::<u64>(TABLE).expect("the table");
     let mut session = table.session(Options::default()).expect("a session");
-    let mut asker = Asker::new(home.url());
+    let mut asker = Asker::new(coordinator.url());
     holder.stop();
     // Long after lease and warning.
     let answer = asker.fence_for(Duration::from_secs(4), holder.compute_node, Some(holder.seen()));

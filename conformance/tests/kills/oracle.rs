@@ -2,10 +2,11 @@
 
 use farsight::Epoch;
 use farsight_conformance::engine::witness::Witness;
+use farsight_oracles::Identity;
 
 /// The keys of one writer, which nobody else writes.
 pub(crate) struct Oracle {
-    first: u64,
+    first: Identity,
     epoch: Epoch,
     keys: Vec<Possible>,
 }
@@ -20,7 +21,7 @@ struct Possible {
 
 impl Oracle {
     /// Keys from `first` on, none of which was ever written.
-    pub(crate) fn new(first: u64, count: usize, epoch: Epoch) -> Self {
+    pub(crate) fn new(first: Identity, count: usize, epoch: Epoch) -> Self {
         Self { first, epoch, keys: vec![Possible::default(); count] }
     }
 
@@ -36,24 +37,25 @@ impl Oracle {
     }
 
     /// A write of `key` was acknowledged.
-    pub(crate) fn acknowledge(&mut self, key: u64, written: Option<u64>) {
-        let possible = &mut self.keys[(key - self.first) as usize];
-        *possible = Possible { acknowledged: written, unknown: Vec::new() };
+    pub(crate) fn acknowledge(&mut self, key: Identity, written: Option<u64>) {
+        let place = self.place(key);
+        self.keys[place] = Possible { acknowledged: written, unknown: Vec::new() };
     }
 
     /// A write of `key` may have been executed.
-    pub(crate) fn suspect(&mut self, key: u64, written: Option<u64>) {
-        self.keys[(key - self.first) as usize].unknown.push(written);
+    pub(crate) fn suspect(&mut self, key: Identity, written: Option<u64>) {
+        let place = self.place(key);
+        self.keys[place].unknown.push(written);
+    }
+
+    fn place(&self, key: Identity) -> usize {
+        (key.0 - self.first.0) as usize
     }
 
     /// Judges what a read found at `key`.
-    pub(crate) fn judge(&self, key: u64, value: Option<&[u8]>) {
-        let found = value.map(|value| {
-            let witness = Witness::read(value).unwrap_or_else(|| panic!("key {key}: a torn value"));
-            assert_eq!(witness.number, key, "the value of another key");
-            witness.sequence
-        });
-        let Possible { acknowledged, unknown } = &self.keys[(key - self.first) as usize];
+    pub(crate) fn judge(&self, key: Identity, value: Option<&[u8]>) {
+        let found = value.map(|value| Witness::sequence_of(key, value));
+        let Possible { acknowledged, unknown } = &self.keys[self.place(key)];
         assert!(
             found == *acknowledged || unknown.contains(&found),
             "key {key} in {}: found {found:?}, acknowledged {acknowledged:?}, unknown {unknown:?}",

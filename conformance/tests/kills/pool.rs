@@ -15,11 +15,14 @@ use farsight_conformance::engine::harness::{Directory, PATIENCE, eventually};
 use farsight_conformance::engine::pool::{Pool, over_shared_memory, over_tcp};
 use farsight_conformance::engine::processes::{Player, argument};
 use farsight_conformance::engine::witness::Witness;
+use farsight_oracles::{EightBytes, Embedding as _, Identity};
 
 use crate::client::{read_word, write_word};
 
 pub(crate) const TABLE: &str = "t";
 pub(crate) const VALUE_BYTES: usize = 24;
+/// Where the keys lie.
+const EMBEDDING: EightBytes = EightBytes::Plain;
 /// Workers at any time, and the most that there ever are.
 const WORKERS: usize = 3;
 const NUMBERS_MAX: u64 = 64;
@@ -38,8 +41,8 @@ fn begun_word(index: u64) -> u64 {
     1 + 2 * index
 }
 
-fn key_of(number: u64, index: u64) -> u64 {
-    index * NUMBERS_MAX + number
+fn key_of(number: u64, index: u64) -> Identity {
+    Identity(index * NUMBERS_MAX + number)
 }
 
 pub(crate) fn connect(urls: &str) -> Client {
@@ -59,11 +62,10 @@ pub(crate) fn work() {
         let key = key_of(number, index);
         write_word(&file, begun_word(index), sequence);
         if sequence.is_multiple_of(REMOVE_EVERY) {
-            session.remove(key).expect("a removal");
+            session.remove(EMBEDDING.key(key)).expect("a removal");
         } else {
-            let mut value = vec![0; VALUE_BYTES];
-            Witness { number: key, sequence }.write(&mut value);
-            session.put(key, &value).expect("a put");
+            let value = Witness { key, sequence }.value(VALUE_BYTES);
+            session.put(EMBEDDING.key(key), &value).expect("a put");
         }
         write_word(&file, begun_word(index) + 1, sequence);
         write_word(&file, 0, sequence);
@@ -102,11 +104,8 @@ impl Worker {
     pub(crate) fn judge(&self, session: &mut Session<u64>) {
         for index in 0..KEYS {
             let key = key_of(self.number, index);
-            let found = session.get(key).expect("a GET").map(|entry| {
-                let witness = Witness::read(&entry.value).expect("no torn value");
-                assert_eq!(witness.number, key, "the value of another key");
-                witness.sequence
-            });
+            let found = session.get(EMBEDDING.key(key)).expect("a GET");
+            let found = found.map(|entry| Witness::sequence_of(key, &entry.value));
             let [begun, done] = [0, 1].map(|word| read_word(&self.file, begun_word(index) + word));
             let left_by = |sequence: u64| (!sequence.is_multiple_of(REMOVE_EVERY)).then_some(sequence);
             assert!(

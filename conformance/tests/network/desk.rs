@@ -6,8 +6,8 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use farsight::{
-    Addresses, Client, ConnectOptions, Engine, Options, ReadError, Server, Session, TableOptions, WriteError,
-    WriteOutcome, with_causes,
+    Addresses, Client, ConnectOptions, EngineKind, Options, ReadError, Server, Session, TableOptions,
+    WriteError, WriteOutcome, with_causes,
 };
 use farsight_conformance::engine::harness::PATIENCE;
 use farsight_conformance::engine::processes::{Player, argument, say};
@@ -23,14 +23,14 @@ pub(crate) const VALUE_BYTES: usize = 16;
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The ports of the server, or of the memory nodes.
-fn ports(engine: Engine) -> impl Iterator<Item = u16> {
-    PORT..PORT + if engine == Engine::XStore { 1 } else { MEMORY_NODES }
+fn ports(engine: &'static EngineKind) -> impl Iterator<Item = u16> {
+    PORT..PORT + if engine == EngineKind::XSTORE { 1 } else { MEMORY_NODES }
 }
 
 /// The role: serves until it is killed.
 pub(crate) fn serve() {
     let is_pool = argument::<bool>("IS_POOL");
-    let engine = if is_pool { Engine::Rolex } else { Engine::XStore };
+    let engine = if is_pool { EngineKind::ROLEX } else { EngineKind::XSTORE };
     let builder = |port: u16| {
         let url = format!("tcp://0.0.0.0:{port}").parse().expect("an address");
         let builder = Server::builder().listen(url).allow_plaintext(true).workers(2);
@@ -52,9 +52,9 @@ fn stay<T>(serving: T) {
 }
 
 /// A process in the server's namespace that has tables of `engine`. Killed when it is dropped.
-pub(crate) fn start_server(network: &Network, engine: Engine) -> Player {
+pub(crate) fn start_server(network: &Network, engine: &'static EngineKind) -> Player {
     network.on_server(|| {
-        let is_pool = engine != Engine::XStore;
+        let is_pool = engine != EngineKind::XSTORE;
         let mut server = Player::start("server", &[("IS_POOL", is_pool.to_string())]);
         assert_eq!(server.hear().as_deref(), Some("serving"), "the server starts");
         server
@@ -65,11 +65,11 @@ pub(crate) fn start_server(network: &Network, engine: Engine) -> Player {
 pub(crate) struct Desk {
     pub(crate) client: Client,
     pub(crate) session: Session<u64>,
-    engine: Engine,
+    engine: &'static EngineKind,
 }
 
 impl Desk {
-    fn new(client: usize, engine: Engine) -> Self {
+    fn new(client: usize, engine: &'static EngineKind) -> Self {
         let address = Network::server_address(client);
         let urls = ports(engine).map(|port| format!("tcp://{address}:{port}").parse().expect("an address"));
         let options = ConnectOptions {
@@ -119,7 +119,7 @@ impl Desk {
     }
 }
 
-fn make_session(client: &Client, engine: Engine) -> Session<u64> {
+fn make_session(client: &Client, engine: &'static EngineKind) -> Session<u64> {
     let options = TableOptions { engine: Some(engine), ..TableOptions::default() };
     let table = client.create_table_with::<u64>("t", VALUE_BYTES, &options).expect("a table");
     table.session(Options::default()).expect("a session")
@@ -148,7 +148,7 @@ pub(crate) struct Remote {
 
 impl Remote {
     /// Connects to what [`start_server`] started.
-    pub(crate) fn start(network: &Arc<Network>, client: usize, engine: Engine) -> Self {
+    pub(crate) fn start(network: &Arc<Network>, client: usize, engine: &'static EngineKind) -> Self {
         let (jobs, orders) = mpsc::channel::<Job>();
         let network = Arc::clone(network);
         std::thread::spawn(move || {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use farsight::{Engine, WriteError};
+use farsight::{EngineKind, WriteError};
 use farsight_conformance::engine::harness::{PATIENCE, eventually};
 
 use crate::desk::{Desk, Pending, Remote, start_server};
@@ -72,8 +72,9 @@ fn check_recovered(desk: &mut Desk, client: usize, doubtful: &[u64], failed: Opt
 fn writes_without_an_answer_are_in_doubt_and_clients_come_back_by_themselves() {
     let Some(network) = Network::with_clients(5) else { return };
     let network = Arc::new(network);
-    let server = start_server(&network, Engine::XStore);
-    let clients: Vec<Remote> = (0..5).map(|client| Remote::start(&network, client, Engine::XStore)).collect();
+    let server = start_server(&network, EngineKind::XSTORE);
+    let clients: Vec<Remote> =
+        (0..5).map(|client| Remote::start(&network, client, EngineKind::XSTORE)).collect();
     for (client, remote) in clients.iter().enumerate() {
         remote.ask(move |desk| {
             for key in first_key(client)..first_key(client) + WELL {
@@ -141,8 +142,9 @@ fn a_compute_node_that_is_cut_off_holds_nobody_up() {
     const OTHER: usize = 1;
     let Some(network) = Network::with_clients(2) else { return };
     let network = Arc::new(network);
-    let _server = start_server(&network, Engine::Rolex);
-    let clients: Vec<Remote> = (0..2).map(|client| Remote::start(&network, client, Engine::Rolex)).collect();
+    let _server = start_server(&network, EngineKind::ROLEX);
+    let clients: Vec<Remote> =
+        (0..2).map(|client| Remote::start(&network, client, EngineKind::ROLEX)).collect();
     // Odd keys are its own, even ones the other's. It writes them in turns, and says how many it was told of.
     let cut = clients[CUT].begin(|desk| {
         for sequence in 0.. {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use farsight::{Engine, OpenError, WriteError};
+use farsight::{EngineKind, OpenError, WriteError};
 use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_conformance::engine::harness::PATIENCE;
 
@@ -79,15 +79,15 @@ fn work(desk: &mut Desk, first: u64, finish: &AtomicBool, progress: &dyn Fn(Seen
 
 #[test]
 fn clients_outlive_their_server() {
-    clients_outlive(Engine::XStore);
+    clients_outlive(EngineKind::XSTORE);
 }
 
 #[test]
 fn compute_nodes_outlive_their_pool() {
-    clients_outlive(Engine::Rolex);
+    clients_outlive(EngineKind::ROLEX);
 }
 
-fn clients_outlive(engine: Engine) {
+fn clients_outlive(engine: &'static EngineKind) {
     let Some(network) = Network::with_clients(CLIENTS) else { return };
     let network = Arc::new(network);
     let mut server = start_server(&network, engine);

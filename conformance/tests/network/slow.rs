@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use farsight::{Answers, Engine};
+use farsight::{Answers, EngineKind};
 
 use crate::desk::{Desk, Remote, sequence_of, start_server, value_of};
 use crate::namespaces::{Network, Way};
@@ -40,8 +40,9 @@ fn work(desk: &mut Desk, first: u64) {
 fn slow_and_lossy_cables_cost_time_and_nothing_else() {
     let Some(network) = Network::with_clients(3) else { return };
     let network = Arc::new(network);
-    let _server = start_server(&network, Engine::XStore);
-    let clients: Vec<Remote> = (0..3).map(|client| Remote::start(&network, client, Engine::XStore)).collect();
+    let _server = start_server(&network, EngineKind::XSTORE);
+    let clients: Vec<Remote> =
+        (0..3).map(|client| Remote::start(&network, client, EngineKind::XSTORE)).collect();
     let queues = clients.iter().map(|remote| remote.ask(|desk| desk.session.epoch())).collect::<Vec<_>>();
     network.slow_down(SLOW, KILOBITS_PER_SECOND);
     network.lose(LOSSY, Way::ToServer, LOSS_PERCENT);

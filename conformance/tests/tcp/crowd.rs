@@ -41,7 +41,7 @@ fn a_thousand_queue_pairs_are_served_and_fenced() {
             queue.doorbell().expect("a doorbell");
         }
         for queue in &mut queues {
-            queue.settle().expect("a READ");
+            queue.drain().expect("a READ");
             let mut line = [Line::ZERO];
             queue.take_read(0, &mut line).expect("a READ");
             assert_eq!(line[0].0[0], round);

@@ -134,6 +134,45 @@ fn short_scans_read_one_leaf_where_that_should_do() {
     }
 }
 
+/// A scan of thousands of pairs is one round trip, and few if the cache knows nothing.
+#[test]
+fn a_long_scan_is_one_doorbell() {
+    let (_server, client) = serve();
+    let definition = TableDefinition::new("t", KeyKind::U64, 8);
+    let table = client.create_table(definition).expect("a table");
+    let mut random = SplitMix64::new(13);
+    let stored: BTreeSet<u64> = (0..KEYS).map(|_| random.next_u64()).collect();
+    let mut load = table.bulk_load().expect("a load");
+    for key in &stored {
+        load.push(*key, &value_of(*key, 8)).expect("a pair");
+    }
+    load.finish().expect("a table");
+    farsight_conformance::engine::harness::eventually("training", || {
+        client.pending_training().expect("an answer") == 0
+    });
+    let keys: Vec<u64> = stored.iter().copied().collect();
+    let mut session = table.session(Access::OneSided).expect("a session");
+    let mut scan = |first: usize, limit: usize| {
+        let before = session.meters();
+        let mut pairs = Pairs::default();
+        session.scan_batch(&[ScanRequest { from: keys[first], limit }], &mut pairs).expect("answers");
+        let found: Vec<u64> = pairs.scan(0).map(|pair| pair.key).collect();
+        assert!(found == keys[first..][..limit.min(keys.len() - first)], "{limit} pairs from {first}");
+        session.meters() - before
+    };
+    let cold = scan(3_000, 5_000);
+    println!("{cold:?}");
+    assert!(cold.reads <= 500 && cold.doorbells <= 12, "{cold:?}");
+    for first in [3_000, 4_711, 5_000] {
+        let warm = scan(first, 5_000);
+        assert!(warm.reads <= 418 && (warm.doorbells, warm.calls) == (1, 0), "{warm:?}");
+    }
+    // The window of a scan without a limit is all of the slots, half of which go round.
+    scan(0, usize::MAX);
+    let all = scan(0, usize::MAX);
+    assert!(all.reads <= KEYS / 12 + 20 && all.doorbells <= 4, "{all:?}");
+}
+
 /// The server searches for a session that wants it so, whatever a one-sided session put into their cache.
 #[test]
 fn access_by_calls_reads_nothing_beside_one_sided() {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use farsight_base::sync::Ordering;
 use farsight_conformance::fabric::harness::{Bench, PATIENCE, call};
 use farsight_conformance::fabric::tcp::Tcp;
+use farsight_fabric::mapped::read_alone;
 use farsight_fabric::{FabricError, Host as _, QueuePair as _, ReadMode, Region as _, RegionRights};
 
 use super::raw::{Raw, RawClient, batch, packet, verb};
@@ -131,11 +132,11 @@ fn the_first_batch_behind_the_withdrawal_hears_of_it() {
     host.withdraw_region(gone).expect("it was there");
     host.notify(3);
     let place = farsight_base::RemoteAddress { region: gone, offset_bytes: 0 };
-    let error = bench.queue.read_alone(place, &mut [farsight_base::Line::ZERO], ReadMode::Stamped);
+    let error = read_alone(&mut bench.queue, place, &mut [farsight_base::Line::ZERO], ReadMode::Stamped);
     assert!(matches!(error, Err(FabricError::RegionWithdrawn { region, .. }) if region == gone), "{error:?}");
     assert_eq!(bench.queue.notice(), 3);
     let before = bench.queue.meters();
-    let again = bench.queue.read_alone(place, &mut [farsight_base::Line::ZERO], ReadMode::Stamped);
+    let again = read_alone(&mut bench.queue, place, &mut [farsight_base::Line::ZERO], ReadMode::Stamped);
     assert!(matches!(again, Err(FabricError::RegionWithdrawn { .. })), "{again:?}");
     assert_eq!(bench.queue.meters(), before, "the server is not asked again");
 }

@@ -60,3 +60,11 @@ fn gets_call_nobody() {
     let calls = |stats: &farsight_protocol::NodeStats| stats.calls;
     assert_eq!(calls(&store.server().stats()), calls(&served), "a GET called the server");
 }
+
+mod reference {
+    use farsight_conformance::engine::pool_store::PoolStore;
+
+    use super::*;
+
+    farsight_conformance::engine_suite!(PoolStore::reference(Verbs::new(), TABLE_BYTES), if is_asked_for());
+}

@@ -8,6 +8,7 @@ use farsight_conformance::engine::EngineUnderTest;
 use farsight_conformance::engine::direct::DirectTable;
 use farsight_conformance::fabric::FabricUnderTest as _;
 use farsight_conformance::fabric::verbs::Verbs;
+use farsight_oracles::EightBytes;
 
 use crate::program::program;
 use crate::ycsb;
@@ -39,6 +40,7 @@ impl Remote {
 }
 
 impl EngineUnderTest for Remote {
+    type Embedding = EightBytes;
     type Table = DirectTable<Verbs>;
 
     fn rounds(&self, usual: usize) -> usize {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use farsight_base::sync::Ordering;
 use farsight_base::{Line, RegionId, WORDS_PER_LINE};
-use farsight_client::{GroupSizes, PoolClient, PoolTrainer, Reclaimed, ScanRequest};
+use farsight_client::{GroupSizes, PoolClient, PoolTrainer, Reclaimed};
 use farsight_fabric::Region as _;
 use farsight_fabric_sim::{Fault, Kind, SimConnection, SimQueue, SimRegion};
 use farsight_index::Counters;
@@ -25,6 +25,7 @@ use crate::client::{Client, End, Plan};
 use crate::cluster::MemoryPool;
 use crate::look_back::check_all_gone;
 use crate::run::{NEWCOMER, TABLE};
+use crate::store::Scan;
 
 /// Keys of one batch while looking back.
 const BATCH: usize = 64;
@@ -123,8 +124,7 @@ impl<K: Kind> Stage<'_, K, MemoryPool<K>> {
         self.again(&fresh, |own, client| {
             own.bystander.keys.chunks(BATCH).try_for_each(|keys| client.read_keys(keys))?;
             counters = client.counters();
-            let everything = [ScanRequest { from: 0, limit: usize::MAX }];
-            pairs = client.scan_from(&everything)?;
+            pairs = client.scan_from(&[Scan::EVERYTHING])?;
             Ok(())
         })?;
         // Who dies between a split and its count leaves a leaf that training does not hear of.

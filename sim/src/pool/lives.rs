@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use farsight_base::prng::SplitMix64;
 use farsight_base::sync::{AtomicU64, Ordering};
-use farsight_client::{CatalogueError, Engine, NewTable};
+use farsight_client::{CatalogueError, EngineKind, NewTable};
 use farsight_fabric_sim::{Kind, Simulation};
 use farsight_node::NodeOptions;
 use farsight_protocol::{KeyKind, TableDefinition};
@@ -23,7 +23,7 @@ use crate::run::TABLE;
 const AWAY_NS_MAX: u64 = 400_000;
 
 /// What memory nodes of a scenario are started with.
-pub(super) struct Setting {
+pub(super) struct PoolSetting {
     pub(super) simulation: Simulation,
     pub(super) addresses: &'static [&'static str],
     pub(super) options: NodeOptions,
@@ -35,7 +35,7 @@ pub(super) struct Setting {
 
 /// The memory nodes of a scenario.
 pub(super) struct Pools<K: Kind> {
-    setting: Setting,
+    setting: PoolSetting,
     /// The newest at each address; a dead one stays until it has a successor.
     nodes: Mutex<Vec<Arc<Node<K>>>>,
     /// Nodes started.
@@ -44,7 +44,7 @@ pub(super) struct Pools<K: Kind> {
 
 impl<K: Kind> Pools<K> {
     /// The first pool, listening.
-    pub(super) fn start(setting: Setting) -> Self {
+    pub(super) fn start(setting: PoolSetting) -> Self {
         let count = setting.addresses.len();
         let pools = Self { setting, nodes: Mutex::default(), starts: AtomicU64::new(0) };
         let nodes = (0..count).map(|node| pools.start_node(node)).collect();
@@ -82,17 +82,17 @@ impl<K: Kind> Pools<K> {
 
     /// Makes the table, as who looks after the pool.
     pub(super) fn make_table(&self) -> Result<(), CatalogueError> {
-        let Setting { simulation, addresses, value_bytes, sample, .. } = &self.setting;
+        let PoolSetting { simulation, addresses, value_bytes, sample, .. } = &self.setting;
         let definition = TableDefinition::new(TABLE, KeyKind::U64, *value_bytes);
         let client = MemoryPool::<K>::connect(simulation, addresses)?;
-        let engine = Some(if sample.is_some() { Engine::XStoreD } else { Engine::Rolex });
+        let engine = Some(if sample.is_some() { EngineKind::XSTORE_D } else { EngineKind::ROLEX });
         let sample = sample.clone().unwrap_or_default();
         client.create_table(NewTable { definition, engine, sample }).map(drop)
     }
 
     /// A pool one of whose nodes has lost its memory is nobody's any more.
     fn expect_refusal<C: Cluster>(&self, plan: &Plan<C>) {
-        let Setting { simulation, addresses, .. } = &self.setting;
+        let PoolSetting { simulation, addresses, .. } = &self.setting;
         let opened = MemoryPool::<K>::connect(simulation, addresses).and_then(|pool| pool.open_table(TABLE));
         match opened {
             Ok(_) => plan.journal.complain("a node lost its memory, and its pool can be opened".to_owned()),
@@ -109,7 +109,7 @@ impl<K: Kind> Pools<K> {
     }
 
     fn start_node(&self, node: usize) -> Arc<Node<K>> {
-        let Setting { simulation, addresses, options, seed, .. } = &self.setting;
+        let PoolSetting { simulation, addresses, options, seed, .. } = &self.setting;
         let start = self.starts.fetch_add(1, Ordering::Relaxed);
         let seed = seed ^ (start << 16);
         let node = Node::start(simulation, addresses[node], options, seed);

@@ -5,9 +5,10 @@ use std::ops::Range;
 use farsight_base::prng::SplitMix64;
 use farsight_client::GroupSizes;
 use farsight_fabric_sim::{Fault, Rule};
+use farsight_oracles::{Embedding as _, Identity};
 
 use crate::Scenario;
-use crate::scenario::{self, Choice, PoolShape};
+use crate::scenario::{self, Choice, PoolShape, embedding_of};
 
 /// What strikes verbs, calls, compute nodes and memory nodes for a moment.
 const MOMENTARY: [Choice; 11] = [
@@ -104,7 +105,8 @@ impl Scenario {
     /// are the last node's, or none.
     pub(crate) fn sample(&self) -> Vec<u64> {
         let of_them = [self.keys.len(), self.keys.len().div_ceil(4), 0];
-        self.keys[..of_them[(self.seed % 3) as usize]].to_vec()
+        let of_them = &self.keys[..of_them[(self.seed % 3) as usize]];
+        of_them.iter().map(|key| self.embedding.key(*key)).collect()
     }
 
     pub(crate) fn parts(seed: u64) -> Self {
@@ -172,7 +174,7 @@ impl Scenario {
     /// Few keys, which are all written and all removed in turns, so that leaves empty.
     pub(crate) fn pool_merges(seed: u64) -> Self {
         let plain = Self::in_pool("pool-merges", seed, &STOPS, seed as usize % 2);
-        let keys: Vec<u64> = plain.keys.into_iter().take(KEYS_OF_WAVES).collect();
+        let keys: Vec<Identity> = plain.keys.into_iter().take(KEYS_OF_WAVES).collect();
         Self {
             pool: plain.pool.map(|shape| PoolShape { trainers: 4, leaves_one_in: None, ..shape }),
             hot_keys: keys.len(),
@@ -180,6 +182,7 @@ impl Scenario {
             writes_percent: 80,
             wave_writes: Some(WAVE_WRITES),
             operations: 3 * OPERATIONS,
+            embedding: embedding_of(seed, &keys),
             keys,
             ..plain
         }

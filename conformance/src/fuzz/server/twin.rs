@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use farsight_base::ClientId;
 use farsight_model::TopModel;
 use farsight_protocol::{
-    PairsReader, Reply, Request, SubModelsReader, WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
+    ModelReader, PairsReader, Reply, Request, SentModel, WriteEntries, WriteEntry, WriteOperation,
+    WriteOutcome,
 };
 
 use super::TABLE;
@@ -50,7 +51,7 @@ impl Twin {
                 let mut values = self.reader(&reply);
                 let (version, value) = values.value().expect("a value");
                 self.saw(key, version, value);
-                check_sub_models(SubModelsReader::new(values.rest()), reply.count);
+                check_model(ModelReader::new(values.rest()), reply.count);
             }
             Request::Scan { table: TABLE, from, limit } => self.check_scan(from, limit, &reply),
             Request::Write { table: TABLE, operation, entries } => {
@@ -63,7 +64,11 @@ impl Twin {
                 self.loaded(client, last, piece, entries);
             }
             Request::SubModels { table: TABLE, .. } => {
-                check_sub_models(SubModelsReader::new(reply.words().expect("words")), reply.count);
+                let mut words = reply.words().expect("words");
+                if reply.argument > 0 {
+                    words.take_last("the key behind").expect("a word behind the models");
+                }
+                check_model(ModelReader::new(words), reply.count);
             }
             Request::TopModel { table: TABLE, first_word, .. } => {
                 let words: Vec<u64> = reply.words().expect("words").iter().collect();
@@ -97,8 +102,10 @@ impl Twin {
             found.push((pair.key, pair.version, pair.value));
         }
         assert!(found.len() == reply.count as usize && found.len() <= usize::from(limit), "{}", found.len());
-        let ended = reply.argument == 0;
-        let expected = self.pairs.range(from..).take(if ended { usize::MAX } else { found.len() });
+        // All pairs up to where the next scan begins. Of a scan for nothing from 0 on that is 0, too.
+        let next = Some(reply.argument).filter(|next| *next > 0 || limit == 0);
+        assert!(next.is_none_or(|next| next > from || limit == 0), "a scan of {limit} from {from}: {next:?}");
+        let expected = self.pairs.range(from..).take_while(|(key, _)| next.is_none_or(|next| **key < next));
         let expected: Vec<u64> = expected.map(|(key, _)| *key).collect();
         assert!(found.iter().map(|pair| pair.0).eq(expected), "a scan of {limit} from {from}");
         for (key, version, value) in found {
@@ -156,11 +163,13 @@ impl Twin {
     }
 }
 
-fn check_sub_models(mut sent: SubModelsReader<'_>, count: u32) {
+fn check_model(mut sent: ModelReader<'_>, count: u32) {
     let mut found = 0;
-    while let Some(sub_model) = sent.sub_model().expect("whole sub-models") {
-        assert!(sub_model.record.leaf_count > 0, "an empty record was sent");
+    while let Some(part) = sent.read().expect("whole sub-models and branches") {
+        if let SentModel::SubModel(sub_model) = part {
+            assert!(sub_model.record.leaf_count > 0, "an empty record was sent");
+        }
         found += 1;
     }
-    assert_eq!(found, count, "sub-models sent");
+    assert_eq!(found, count, "sub-models and branches sent");
 }

@@ -9,6 +9,7 @@ use std::ops::RangeInclusive;
 
 use farsight_base::RegionId;
 use farsight_fabric_sim::{Place, Told};
+use farsight_oracles::Identity;
 
 use crate::Scenario;
 use crate::journal::{Action, Entry, Moments, Seen};
@@ -18,7 +19,7 @@ const KEYS_NAMED: usize = 8;
 
 /// What was kept of a scenario; empty if nothing was to be.
 #[derive(Clone, Default, Debug)]
-pub struct Story {
+pub struct Trace {
     events: Vec<Told>,
     entries: Vec<Entry>,
     moments: Moments,
@@ -39,7 +40,7 @@ struct Row {
 /// A leaf of a region.
 type Leaf = (RegionId, usize);
 
-impl Story {
+impl Trace {
     pub(crate) fn new(events: Vec<Told>, entries: Vec<Entry>, moments: Moments, scenario: &Scenario) -> Self {
         let leaf_lines = scenario.leaf_lines();
         Self { events, entries, moments, leaf_lines, processes: scenario.processes }
@@ -53,7 +54,7 @@ impl Story {
 
     /// The text: of everything, or of one key.
     #[must_use]
-    pub fn text(&self, key: Option<u64>) -> String {
+    pub fn text(&self, key: Option<Identity>) -> String {
         let entries: Vec<&Entry> =
             self.entries.iter().filter(|entry| key.is_none_or(|key| entry.key == key)).collect();
         let mut rows = self.asked_and_told(&entries);
@@ -161,9 +162,9 @@ fn row(event: &Told) -> Row {
 }
 
 fn asked(batch: &[&Entry]) -> String {
-    let mut keys: Vec<u64> = batch.iter().map(|entry| entry.key).collect();
+    let mut keys: Vec<Identity> = batch.iter().map(|entry| entry.key).collect();
     keys.sort_unstable();
-    let named: Vec<String> = keys.iter().take(KEYS_NAMED).map(u64::to_string).collect();
+    let named: Vec<String> = keys.iter().take(KEYS_NAMED).map(Identity::to_string).collect();
     let more = keys.len().saturating_sub(KEYS_NAMED);
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
     let verb = match batch[0].action {

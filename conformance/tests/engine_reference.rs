@@ -1,0 +1,95 @@
+//! The suite of the engine contract over the reference engine, on every fabric; over RDMA in
+//! `verbs/engine.rs`. A map behind a lock passes it. So it asks for nothing that only XStore or ROLEX has.
+
+use std::sync::Arc;
+
+use farsight_client::{Access, CatalogueError, ClientOptions, EngineKind, LoadError, NewTable, PoolClient};
+use farsight_conformance::engine::SessionUnderTest as _;
+use farsight_conformance::engine::direct::SessionView;
+use farsight_conformance::engine::pool_store::PoolStore;
+use farsight_conformance::fabric::FabricUnderTest as _;
+use farsight_conformance::fabric::shm::Shm;
+use farsight_conformance::fabric::sim::SimNode;
+use farsight_conformance::fabric::slow::Slow;
+use farsight_conformance::fabric::tcp::Tcp;
+use farsight_conformance::reference::Engines;
+use farsight_layout::FORMAT_VERSION;
+use farsight_node::{Node, NodeOptions};
+use farsight_protocol::ErrorCode;
+
+const TABLE_BYTES: u64 = 64 << 20;
+
+mod over_shared_memory {
+    use super::*;
+
+    farsight_conformance::engine_suite!(PoolStore::reference(Shm::new(), TABLE_BYTES));
+}
+
+mod over_tcp {
+    use super::*;
+
+    farsight_conformance::engine_suite!(PoolStore::reference(Slow::<Tcp>::default(), TABLE_BYTES));
+}
+
+mod over_simulated_cards {
+    use farsight_conformance::engine::Seed;
+    use farsight_fabric_sim::Weakest;
+
+    use super::*;
+
+    fn start() -> PoolStore<Slow<SimNode<Weakest>>> {
+        let seed = Seed::new("the reference engine over simulated cards").random(0).next_u64();
+        let node = SimNode::several(seed, 1).into_iter().next().expect("one node");
+        PoolStore::reference(Slow(node), TABLE_BYTES)
+    }
+
+    farsight_conformance::engine_suite!(start());
+}
+
+#[test]
+fn a_bulk_load_is_the_same_for_an_engine_of_calls() {
+    let store = PoolStore::reference(Shm::new(), TABLE_BYTES);
+    let table = store.create("loaded", 8);
+    let mut load = table.bulk_load().expect("a load");
+    for key in 0..10_000_u64 {
+        load.push(key * 3, &key.to_le_bytes()).expect("an ascending pair");
+    }
+    let mut session = SessionView::new(table.session(Access::OneSided).expect("a session"));
+    assert_eq!(session.get(3), None, "nothing is visible before the end");
+    assert_eq!(load.finish().expect("the end"), 10_000);
+    assert_eq!(session.get(3).expect("loaded").0, 1_u64.to_le_bytes());
+    assert_eq!(session.scan_all(29_990).len(), 3);
+    let second = table.bulk_load().expect("a load").finish().expect_err("it holds pairs");
+    assert!(matches!(second, LoadError::Refused { source, .. } if source.code == ErrorCode::BadLoad));
+}
+
+/// What an engine cannot do, and who does not know it, is said by name.
+#[test]
+fn an_engine_is_refused_by_name_where_it_is_not_known() {
+    let store = PoolStore::reference(Shm::new(), TABLE_BYTES);
+    drop(store.create("known", 8));
+    let connection = || store.subject().connect(FORMAT_VERSION).expect("a connection");
+    let plain = PoolClient::of_pool(vec![connection()], ClientOptions::default()).expect("a client");
+    let error = plain.open_table("known").map(drop).expect_err("no such engine");
+    let CatalogueError::UnknownEngine { source, .. } = &error else { panic!("{error}") };
+    assert_eq!(source.to_string(), "no engine is called \"reference\"; there are xstore, rolex, xstore-d");
+    let ranges = NewTable { engine: Some(EngineKind::XSTORE_D), ..store.new_table("alone", 8) };
+    assert_eq!(store.connect().create_table(ranges).expect("on one node").info().engine.name, "xstore");
+
+    let plain = Shm::new();
+    let options = NodeOptions { table_memory_bytes: TABLE_BYTES, ..NodeOptions::default() };
+    let _node = Node::start(vec![Arc::new(plain.listen(FORMAT_VERSION))], &options).expect("a node");
+    let connection = plain.connect(FORMAT_VERSION).expect("a connection");
+    let client =
+        PoolClient::with_engines::<Engines>(vec![connection], ClientOptions::default()).expect("a client");
+    let error = client.create_table(store.new_table("unknown", 8)).map(drop).expect_err("no such engine");
+    let CatalogueError::Refused { source, .. } = &error else { panic!("{error}") };
+    assert!(source.text.contains("\"unknown\": no engine is called \"reference\""), "{source}");
+
+    let both = [store.subject(), &plain].map(|node| node.connect(FORMAT_VERSION).expect("a connection"));
+    let client =
+        PoolClient::with_engines::<Engines>(both.into(), ClientOptions::default()).expect("a client");
+    let error = client.create_table(store.new_table("several", 8)).map(drop).expect_err("of one node");
+    let CatalogueError::Unfit { source, .. } = &error else { panic!("{error}") };
+    assert_eq!(source.to_string(), "a table of reference has 1 to 1 nodes, not 2");
+}

@@ -1,0 +1,87 @@
+//! Where a scenario's identities become keys of the table, and keys identities: around a client's session.
+
+use farsight_client::{ReadError, ScanRequest, Session, WriteError};
+use farsight_index::{Answers, Pairs};
+use farsight_oracles::{EightBytes, Embedding as _, Identity};
+use farsight_protocol::{WriteOperation, WriteOutcome};
+
+/// Pairs from one key on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scan {
+    pub(crate) from: Identity,
+    /// Pairs at most.
+    pub(crate) limit: usize,
+}
+
+impl Scan {
+    /// All pairs.
+    pub(crate) const EVERYTHING: Self = Self { from: Identity::MIN, limit: usize::MAX };
+}
+
+/// A pair that a scan found.
+pub(crate) struct Found<'p> {
+    /// Whose it is, or the key, if that is nobody's.
+    pub(crate) key: Result<Identity, u64>,
+    pub(crate) value: &'p [u8],
+    pub(crate) version: u64,
+}
+
+/// A session that is asked about identities.
+pub(crate) struct Store {
+    /// For what concerns no key.
+    pub(crate) session: Session,
+    embedding: EightBytes,
+    pairs: Pairs,
+    /// Kept for its room.
+    keys: Vec<u64>,
+}
+
+impl Store {
+    pub(crate) fn new(session: Session, embedding: EightBytes) -> Self {
+        Self { session, embedding, pairs: Pairs::default(), keys: Vec::new() }
+    }
+
+    pub(crate) fn get(&mut self, key: Identity, value: &mut [u8]) -> Result<Option<u64>, ReadError> {
+        self.session.get(self.embedding.key(key), value)
+    }
+
+    pub(crate) fn multi_get(&mut self, keys: &[Identity], answers: &mut Answers) -> Result<(), ReadError> {
+        self.keys.clear();
+        self.keys.extend(keys.iter().map(|key| self.embedding.key(*key)));
+        self.session.multi_get(&self.keys, answers)
+    }
+
+    pub(crate) fn scan_batch(&mut self, scans: &[Scan]) -> Result<(), ReadError> {
+        let request = |scan: &Scan| ScanRequest { from: self.embedding.key(scan.from), limit: scan.limit };
+        let requests: Vec<ScanRequest> = scans.iter().map(request).collect();
+        self.session.scan_batch(&requests, &mut self.pairs)
+    }
+
+    /// What the scan of this index in the last batch found.
+    pub(crate) fn found(&self, index: usize) -> impl Iterator<Item = Found<'_>> {
+        self.pairs.scan(index).map(|pair| Found {
+            key: self.embedding.identity(&pair.key).ok_or(pair.key),
+            value: pair.value,
+            version: pair.version,
+        })
+    }
+
+    pub(crate) fn write_one(
+        &mut self,
+        operation: WriteOperation,
+        key: Identity,
+        value: &[u8],
+    ) -> Result<WriteOutcome, WriteError> {
+        self.session.write_one(operation, self.embedding.key(key), value)
+    }
+
+    pub(crate) fn write<'v>(
+        &mut self,
+        operation: WriteOperation,
+        entries: impl Iterator<Item = (Identity, &'v [u8])>,
+        outcomes: &mut Vec<WriteOutcome>,
+    ) -> Result<(), WriteError> {
+        let entries = entries.map(|(key, value)| (self.embedding.key(key), value));
+        self.session.write(operation, entries, outcomes)
+    }
+}
