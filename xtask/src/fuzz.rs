@@ -32,7 +32,7 @@ const SHOWN_LINES: usize = 40;
 
 /// What to run.
 #[derive(Debug, PartialEq, Eq)]
-struct Options {
+struct FuzzOptions {
     target: Option<String>,
     seconds: u32,
 }
@@ -59,8 +59,8 @@ pub fn run(root: &Path, arguments: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn parse(arguments: &[&str]) -> anyhow::Result<Options> {
-    let mut options = Options { target: None, seconds: SECONDS };
+fn parse(arguments: &[&str]) -> anyhow::Result<FuzzOptions> {
+    let mut options = FuzzOptions { target: None, seconds: SECONDS };
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         match *argument {
@@ -189,7 +189,8 @@ mod tests {
 
     #[test]
     fn arguments_are_read_and_wrong_ones_named() {
-        let options = |target: Option<&str>, seconds| Options { target: target.map(str::to_owned), seconds };
+        let options =
+            |target: Option<&str>, seconds| FuzzOptions { target: target.map(str::to_owned), seconds };
         assert_eq!(parse(&[]).unwrap(), options(None, SECONDS));
         assert_eq!(parse(&["leaf", "--seconds", "5"]).unwrap(), options(Some("leaf"), 5));
         assert!(parse(&["--seconds"]).unwrap_err().to_string().contains("needs a number"));

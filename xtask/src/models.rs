@@ -16,7 +16,7 @@ const MODELS: &[(&str, &[&str])] = &[
         "loom",
         &[
             "farsight-base",
-            "farsight-fabric",
+            "farsight-fabric-host",
             "farsight-fabric-shm",
             "farsight-index-xstore",
             "farsight-index-rolex",
@@ -26,7 +26,7 @@ const MODELS: &[(&str, &[&str])] = &[
         "shuttle",
         &[
             "farsight-base",
-            "farsight-fabric",
+            "farsight-fabric-host",
             "farsight-fabric-shm",
             "farsight-index-xstore",
             "farsight-index-rolex",

@@ -17,6 +17,7 @@ mod source;
 pub mod speech;
 pub mod test_command;
 mod tree;
+pub mod type_names;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -66,6 +67,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("speech", speech::check),
     ("english", english::check),
     ("test command", test_command::check),
+    ("type names", type_names::check),
 ];
 
 /// What all checks find, each line opening with its check's name in brackets.
