@@ -10,13 +10,12 @@ mod scenarios;
 mod trainer;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use farsight_base::LINE_BYTES;
 use farsight_base::clock::MonotonicNs;
 use farsight_base::sync::{AtomicBool, AtomicUsize, Ordering};
 use farsight_client::{Access, CatalogueError, PoolClient};
-use farsight_fabric_sim::{Fault, Kind, SimConnection, Simulation};
+use farsight_fabric_sim::{Kind, SimConnection, Simulation};
 use farsight_node::NodeOptions;
 
 use crate::Scenario;
@@ -84,9 +83,7 @@ pub(crate) fn run_on<K: Kind, C: JudgedPool<K>>(
     let mut coverage = journal.coverage();
     coverage.strikes = simulation.strikes();
     simulation.set_rules(Vec::new());
-    let stops = scenario.rules.iter().filter(|rule| rule.fault == Fault::PausedServer);
-    let stopped_ns = stops.map(|rule| rule.duration_ns_max).max().unwrap_or(0);
-    simulation.sleep(Duration::from_nanos(stopped_ns));
+    simulation.await_stopped_hosts();
     if !all_ended {
         return Err(format!("a process still waits after {LASTS_MAX:?}"));
     }

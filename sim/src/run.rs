@@ -182,9 +182,7 @@ impl Scenario {
         let all_ended = simulation.run_processes(MonotonicNs(0).plus(LASTS_MAX));
         let strikes = simulation.strikes();
         simulation.set_rules(Vec::new());
-        let stops = self.rules.iter().filter(|rule| rule.fault == Fault::PausedServer);
-        let stopped_ns = stops.map(|rule| rule.duration_ns_max).max().unwrap_or(0);
-        simulation.sleep(Duration::from_nanos(stopped_ns));
+        simulation.await_stopped_hosts();
         if !all_ended {
             return Err(format!("a process still waits after {LASTS_MAX:?}"));
         }

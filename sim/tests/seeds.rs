@@ -88,6 +88,13 @@ fn tears_that_a_flipped_bit_hides_are_no_defects() {
     }
 }
 
+/// Both workers of a node were stopped one behind the other, for longer than one stop lasts: the judge looked
+/// back while it stood.
+#[test]
+fn stops_that_add_up_are_waited_for() {
+    assert_passes(&named("parts-stalls").expect("a scenario").scenario(41_528_182_113));
+}
+
 /// Where the lines of a READ are taken far apart and many bits flip, hidden tears come soon, and are counted.
 /// Values of one line have none.
 #[test]

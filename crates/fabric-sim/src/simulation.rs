@@ -102,6 +102,16 @@ impl Simulation {
         self.world.wait(duration, |_| false, |_, _| ());
     }
 
+    /// Lets time pass until no server is stopped any more. Stops of one server add up: each of its workers may
+    /// meet one while it stands in another's.
+    pub fn await_stopped_hosts(&self) {
+        let state = self.world.state();
+        let busy_until_ns = state.hosts.iter().filter(|host| host.is_alive).map(|host| host.busy_until_ns).max();
+        let left_ns = busy_until_ns.unwrap_or(0).saturating_sub(state.now_ns);
+        drop(state);
+        self.sleep(Duration::from_nanos(left_ns));
+    }
+
     /// Says that the thread of the process that asks has work to do for so long: what it sends from now on
     /// leaves behind that. Nothing where verbs have no prices, or outside of a process.
     pub fn charge(&self, work_ps: u64) {
