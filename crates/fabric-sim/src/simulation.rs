@@ -106,7 +106,8 @@ impl Simulation {
     /// meet one while it stands in another's.
     pub fn await_stopped_hosts(&self) {
         let state = self.world.state();
-        let busy_until_ns = state.hosts.iter().filter(|host| host.is_alive).map(|host| host.busy_until_ns).max();
+        let busy_until_ns =
+            state.hosts.iter().filter(|host| host.is_alive).map(|host| host.busy_until_ns).max();
         let left_ns = busy_until_ns.unwrap_or(0).saturating_sub(state.now_ns);
         drop(state);
         self.sleep(Duration::from_nanos(left_ns));

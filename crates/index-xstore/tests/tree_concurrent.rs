@@ -169,7 +169,16 @@ fn collected_leaves_tile_the_keys_while_the_tree_changes() {
             scope.spawn(move || {
                 let _writing = Writing(left);
                 let mut random = SplitMix64::new(seed);
-                (0..100_000).for_each(|_| shared.insert(random.next_u64()));
+                for _ in 0..10 {
+                    let keys: Vec<u64> = (0..10_000).map(|_| random.next_u64()).collect();
+                    shared.insert_all(&keys);
+                    // In order, so that neighbours merge, and the nodes above them.
+                    let mut sorted = keys;
+                    sorted.sort_unstable();
+                    for key in sorted.iter().filter(|key| **key % 16 > 0) {
+                        shared.tree.remove(*key, LeafNumber::NONE).unwrap();
+                    }
+                }
             });
         }
         scope.spawn(move || {
