@@ -102,8 +102,8 @@ impl Simulation {
         self.world.wait(duration, |_| false, |_, _| ());
     }
 
-    /// Lets time pass until no server is stopped any more. Stops of one server add up: each of its workers may
-    /// meet one while it stands in another's.
+    /// Lets time pass until no server is stopped any more. Stops of one server add up: each of its workers
+    /// may meet one while it stands in another's.
     pub fn await_stopped_hosts(&self) {
         let state = self.world.state();
         let busy_until_ns =

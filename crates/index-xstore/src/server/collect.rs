@@ -11,9 +11,9 @@
 //! leaves. So at (2) no fence had changed since the node was read, and each incarnation belongs to the fences
 //! that the node shows. A later change of the fences changes the incarnation.
 //!
-//! Nodes and leaves may be merged while the trainer is between two nodes. Then the next node, or its first leaf,
-//! begins below where the one before ended. What the trainer appended of these keys before is overtaken: it
-//! gives way to what the newer node says, so that the fences ascend.
+//! Nodes and leaves may be merged while the trainer is between two nodes. Then the next node, or its first
+//! leaf, begins below where the one before ended. What the trainer appended of these keys before is overtaken:
+//! it gives way to what the newer node says, so that the fences ascend.
 
 use farsight_base::LeafNumber;
 use farsight_index::{Backoff, Contended, LeafFormat, Waited};
@@ -138,8 +138,8 @@ impl<F: LeafFormat> XTree<F> {
         node.is_unchanged(version).then_some(Parent { node, version, high, count, low_fences, leaves })
     }
 
-    /// Appends the parent's leaves that meet `low..=high`, in place of those from the first one's low fence on;
-    /// false, and nothing changed, if the parent has changed.
+    /// Appends the parent's leaves that meet `low..=high`, in place of those from the first one's low fence
+    /// on; false, and nothing changed, if the parent has changed.
     fn append_leaves(&self, parent: &Parent<'_>, low: u64, high: u64, into: &mut CollectedLeaves) -> bool {
         let collected = into.leaves.len();
         for index in 0..parent.count {
