@@ -225,7 +225,7 @@ pub fn sessions_follow_a_swap<F: FabricUnderTest>(store: &PoolStore<F>) {
     after_a_silence(&client, &tables, swaps as u64);
 }
 
-/// Whoever has been silent for long hears of a swap before its first batch.
+/// A session that has been silent for long hears of a swap before its first batch.
 fn after_a_silence(client: &Client, tables: &[Table; 2], mut swaps: u64) {
     let mut sessions = [session(&tables[0]), session(&tables[1])];
     for session in &mut sessions {
@@ -317,7 +317,7 @@ fn read_until<F: FabricUnderTest>(
         match found {
             Ok(Some(life)) => {
                 let newest = newest.load(Ordering::SeqCst);
-                // Life zero is the loads'.
+                // The loads wrote under number zero.
                 assert!(life <= newest, "a value of life {life}, the newest is {newest}");
             }
             Ok(None) => {}

@@ -300,7 +300,7 @@ fn a_lock_holder_that_is_stopped_for_longer_than_its_lease_is_killed_and_named()
 #[test]
 fn a_process_that_serves_memory_is_never_killed() {
     let directory = Directory::new();
-    let builder = Server::builder().socket(directory.file("home")).table_memory_bytes(TABLE_BYTES);
+    let builder = Server::builder().socket(directory.file("coordinator")).table_memory_bytes(TABLE_BYTES);
     let coordinator = builder.lease(Duration::from_millis(LEASE_MS)).start().expect("a memory node");
     let own = directory.file("other");
     let urls = Addresses::new(vec![coordinator.url().clone(), ServerUrl::shm(own.clone())]);

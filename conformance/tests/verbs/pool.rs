@@ -83,9 +83,9 @@ fn the_program_makes_a_pool() {
     let node = |url: &str, more: &[&str]| {
         Serving::start(&program, &[&["memory-node", "--listen", url, "--memory", "8M"], more].concat())
     };
-    let home = node("rdma://127.0.0.1:0", &[]);
+    let coordinator = node("rdma://127.0.0.1:0", &[]);
     let own_url = format!("rdma://{}", Verbs::new().address());
-    let urls = format!("{},{own_url}", home.url);
+    let urls = format!("{},{own_url}", coordinator.url);
     let _trainer = node(&own_url, &["--train", &urls]);
     let pool = |arguments: &[&str]| run(&program, &urls, arguments);
     pool(&["create", "prices", "--value-size", "8"]);

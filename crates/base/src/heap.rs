@@ -51,7 +51,7 @@ impl HeapWords {
         Self::with_small_pages(line_count, HUGE_PAGE_BYTES)
     }
 
-    /// Words of which no huge pages are asked for in the first `small_bytes`.
+    /// Words without huge pages in the first `small_bytes`.
     fn with_small_pages(line_count: usize, small_bytes: usize) -> Option<Self> {
         let length_bytes = line_count.checked_mul(LINE_BYTES).filter(|bytes| *bytes > 0)?;
         let alignment_bytes = if length_bytes < HUGE_PAGE_BYTES { LINE_BYTES } else { HUGE_PAGE_BYTES };

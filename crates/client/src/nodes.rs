@@ -4,7 +4,7 @@
 //! set of connections, under another compute node's number: so a fence that is meant for the old set never
 //! meets the new one.
 //!
-//! Protocol: the epochs are asked for once, and compared with what each node knows of its pool. A node that
+//! Protocol: the client requests the epochs once, and compares them with what each node knows of its pool. A node that
 //! stands elsewhere in its own pool's list, or a pool one of whose nodes has another epoch now, is refused
 //! before anything is read.
 
@@ -38,7 +38,7 @@ pub(crate) struct Nodes<C: Connection> {
     /// The engines with whose tables it can work.
     engines: Lookup<C>,
     epochs: OnceLock<Vec<u64>>,
-    /// The lock values of this process, once it has asked for its number.
+    /// The lock values of this process, once it has its number.
     locks: OnceLock<ComputeNodeLocks>,
     tables: Mutex<Tables<C>>,
     name_changes: NameChanges,

@@ -1,7 +1,7 @@
 //! Connecting again after the server has gone.
 //!
-//! Invariant: at any time a client has one current life; whoever finds it lost replaces it, one session for
-//! all of them. A server's client that was dismissed (fenced, or thrown out for breaking a rule) is never
+//! Invariant: at any time a client has one current backend. The first session that finds it lost replaces it
+//! for all of them. A server's client that was dismissed (fenced, or thrown out for breaking a rule) is never
 //! connected again by itself; nor is one that was forked. A pool's is, under another number: its nodes fence
 //! a compute node because another one waits for a lock of it.
 //!
@@ -35,7 +35,7 @@ pub(crate) struct Shared {
     pub(crate) peer: String,
     options: ClientOptions,
     current: Mutex<Arc<dyn Backend>>,
-    /// Held by whoever connects again; the others wait for its outcome.
+    /// Held by the session that reconnects; the others wait for its outcome.
     outage: Mutex<Outage>,
     /// What the caches of tables may take, by the tables' names: for the caches of each life.
     cache_bytes: Mutex<HashMap<String, u64>>,

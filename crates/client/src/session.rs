@@ -289,7 +289,7 @@ impl Session {
         changed: Result<Option<u64>, CatalogueError>,
     ) -> Result<bool, ReadError> {
         if *attempts >= ATTEMPTS_MAX && matches!(changed, Ok(Some(_))) {
-            // It was done in the table to which the name led when it was asked for last, in this very call.
+            // It was done in the table to which the name led by the last answer, in this very call.
             return Ok(false);
         }
         let moved = changed.map_err(OpenError::from).and_then(|count| self.follow(count));
@@ -371,7 +371,7 @@ impl Session {
     }
 
     /// Asks where the table's name leads after an operation failed. True if the session has moved; an error
-    /// if the name leads nowhere. Whoever cannot tell says that nothing has changed.
+    /// if the name leads nowhere. A session that cannot tell says that nothing has changed.
     fn has_moved_from(&mut self, error: Option<&EngineError>) -> Result<bool, OpenError> {
         if let Some(EngineError::Fabric(FabricError::TimedOut { .. } | FabricError::Forked)) = error {
             return Ok(false);

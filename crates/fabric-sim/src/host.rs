@@ -27,7 +27,7 @@ use crate::kind::Kind;
 use crate::queue::MESSAGE_BYTES_MAX;
 use crate::region::SimRegion;
 use crate::state::{Arrived, PortState, State};
-use crate::watch::{self, Home};
+use crate::watch::{self, RegionPlace};
 use crate::world::World;
 
 /// A simulated server.
@@ -117,7 +117,7 @@ impl<K: Kind> Host for SimHost<K> {
     fn create_region(&self, length_bytes: u64, rights: RegionRights) -> Result<Arc<dyn Region>, FabricError> {
         let region = self.world.state().create_region(self.host, length_bytes, rights)?;
         if self.world.is_virtual() {
-            watch::add(Home { host: self.host, region: region.id().0 as usize - 1 }, &region);
+            watch::add(RegionPlace { host: self.host, region: region.id().0 as usize - 1 }, &region);
         }
         Ok(region)
     }

@@ -10,7 +10,7 @@ use farsight_base::{Line, RegionId, WORDS_PER_LINE};
 
 use crate::pair::{Atomic, Content, Operation, Verb};
 use crate::state::State;
-use crate::watch::Home;
+use crate::watch::RegionPlace;
 
 /// Events kept; the first ones go first, because a failure is at the end.
 const KEPT_MAX: usize = 200_000;
@@ -124,7 +124,7 @@ pub(crate) fn brought(slot: usize, lines: &[Line]) -> String {
 /// A line that a processor stored to, and when the first and the last of its stores became visible.
 #[derive(Debug)]
 pub(crate) struct StoredLine {
-    pub(crate) home: Home,
+    pub(crate) place: RegionPlace,
     pub(crate) line: usize,
     pub(crate) first_ns: u64,
     pub(crate) last_ns: u64,
@@ -181,27 +181,27 @@ impl Trace {
 
 impl State {
     /// Tells of a store that becomes visible at `at_ns`; stores of one line are told as one.
-    pub(crate) fn tell_store(&self, stored: &mut Vec<StoredLine>, home: Home, word: usize, at_ns: u64) {
+    pub(crate) fn tell_store(&self, stored: &mut Vec<StoredLine>, place: RegionPlace, word: usize, at_ns: u64) {
         if !self.trace.keeps_words() {
             return;
         }
         let line = word / WORDS_PER_LINE;
-        match stored.iter_mut().find(|known| (known.home, known.line) == (home, line)) {
+        match stored.iter_mut().find(|known| (known.place, known.line) == (place, line)) {
             Some(known) => known.last_ns = known.last_ns.max(at_ns),
-            None => stored.push(StoredLine { home, line, first_ns: at_ns, last_ns: at_ns }),
+            None => stored.push(StoredLine { place, line, first_ns: at_ns, last_ns: at_ns }),
         }
     }
 
     /// Tells of lines that a processor stored to, of neighbours in one row.
     pub(crate) fn tell_stores(&mut self, mut stored: Vec<StoredLine>) {
-        stored.sort_unstable_by_key(|stored| (stored.home.host, stored.home.region, stored.line));
-        for lines in stored.chunk_by(|one, next| one.home == next.home && one.line + 1 == next.line) {
+        stored.sort_unstable_by_key(|stored| (stored.place.host, stored.place.region, stored.line));
+        for lines in stored.chunk_by(|one, next| one.place == next.place && one.line + 1 == next.line) {
             let first_ns = lines.iter().map(|line| line.first_ns).min().unwrap_or_default();
             let last_ns = lines.iter().map(|line| line.last_ns).max().unwrap_or_default();
-            let StoredLine { home, line, .. } = lines[0];
+            let StoredLine { place, line, .. } = lines[0];
             self.trace.remark(first_ns, || {
-                Words::new(Who::Host(home.host), format!("stores, visible within {} ns", last_ns - first_ns))
-                    .at(home.region, line, lines.len())
+                Words::new(Who::Host(place.host), format!("stores, visible within {} ns", last_ns - first_ns))
+                    .at(place.region, line, lines.len())
             });
         }
     }

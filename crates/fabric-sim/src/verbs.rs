@@ -481,16 +481,16 @@ impl State {
         for step in steps {
             match *step {
                 Step::Fence => floor_ns = last_ns,
-                Step::Store { home, word, old, is_release } => {
+                Step::Store { place, word, old, is_release } => {
                     let base_ns = if is_release { last_ns } else { floor_ns };
                     let at_ns = base_ns + self.random.below(store_ns) + self.delay_ns(Fault::SlowWriter);
-                    if self.hosts[home.host].is_gone(home.region) {
+                    if self.hosts[place.host].is_gone(place.region) {
                         continue;
                     }
-                    let (_, history) = &mut self.hosts[home.host].regions[home.region];
+                    let (_, history) = &mut self.hosts[place.host].regions[place.region];
                     let at_ns = history.note(word, old, at_ns, false, floor_age_ns);
                     last_ns = last_ns.max(at_ns);
-                    self.tell_store(&mut stored, home, word, at_ns);
+                    self.tell_store(&mut stored, place, word, at_ns);
                 }
             }
         }

@@ -22,7 +22,7 @@ use crate::region::SimRegion;
 
 /// A region, by its node's number and its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Home {
+pub(crate) struct RegionPlace {
     pub(crate) host: usize,
     pub(crate) region: usize,
 }
@@ -31,20 +31,20 @@ pub(crate) struct Home {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
     /// A word was stored that held `old` before.
-    Store { home: Home, word: usize, old: u64, is_release: bool },
+    Store { place: RegionPlace, word: usize, old: u64, is_release: bool },
     /// A Release fence.
     Fence,
 }
 
 struct OpenLine {
-    home: Home,
+    place: RegionPlace,
     region: Arc<SimRegion>,
     first: usize,
     seen: [u64; WORDS_PER_LINE],
 }
 
 struct WatchedRegion {
-    home: Home,
+    place: RegionPlace,
     /// Where its words lie, to find it by.
     addresses: Range<usize>,
     region: Weak<SimRegion>,
@@ -80,10 +80,10 @@ pub(crate) fn end() {
 }
 
 /// Watches a region.
-pub(crate) fn add(home: Home, region: &Arc<SimRegion>) {
+pub(crate) fn add(place: RegionPlace, region: &Arc<SimRegion>) {
     let words = region.words().as_ptr_range();
     let addresses = words.start.addr()..words.end.addr();
-    let watched = WatchedRegion { home, addresses, region: Arc::downgrade(region) };
+    let watched = WatchedRegion { place, addresses, region: Arc::downgrade(region) };
     WATCHER.with(|watcher| {
         let mut regions = watcher.regions.borrow_mut();
         regions.retain(|own| own.region.strong_count() > 0);
@@ -98,13 +98,13 @@ pub(crate) fn take(into: &mut Vec<Step>) {
 
 impl Watcher {
     /// The region that `line` lies in, and where: in words.
-    fn locate(&self, line: &[AtomicU64]) -> Option<(Home, Arc<SimRegion>, usize)> {
+    fn locate(&self, line: &[AtomicU64]) -> Option<(RegionPlace, Arc<SimRegion>, usize)> {
         let address = line.as_ptr().addr();
         let regions = self.regions.borrow();
         // Memory of a region that is gone may be another's now.
         regions.iter().filter(|own| own.addresses.contains(&address)).find_map(|own| {
             let region = own.region.upgrade()?;
-            Some((own.home, region, (address - own.addresses.start) / size_of::<AtomicU64>()))
+            Some((own.place, region, (address - own.addresses.start) / size_of::<AtomicU64>()))
         })
     }
 
@@ -118,7 +118,7 @@ impl Watcher {
                 let new = word.load(Ordering::Relaxed);
                 if new != *seen {
                     let word = line.first + index;
-                    steps.push(Step::Store { home: line.home, word, old: *seen, is_release: false });
+                    steps.push(Step::Store { place: line.place, word, old: *seen, is_release: false });
                     *seen = new;
                 }
             }
@@ -132,20 +132,20 @@ impl Watcher {
 
 impl WriteObserver for Watcher {
     fn opened(&self, line: &[AtomicU64], before: Stamp) {
-        let Some((home, region, first)) = self.locate(line) else { return };
+        let Some((place, region, first)) = self.locate(line) else { return };
         self.collect_bodies();
-        self.push(Step::Store { home, word: first, old: before.0, is_release: false });
+        self.push(Step::Store { place, word: first, old: before.0, is_release: false });
         self.push(Step::Fence);
         let seen = std::array::from_fn(|index| line[index].load(Ordering::Relaxed));
-        self.open.borrow_mut().push(OpenLine { home, region, first, seen });
+        self.open.borrow_mut().push(OpenLine { place, region, first, seen });
     }
 
     fn closing(&self, line: &[AtomicU64], _after: Stamp) {
-        let Some((home, _, first)) = self.locate(line) else { return };
+        let Some((place, _, first)) = self.locate(line) else { return };
         self.collect_bodies();
         let old = line[0].load(Ordering::Relaxed);
-        self.push(Step::Store { home, word: first, old, is_release: true });
-        self.open.borrow_mut().retain(|open| (open.home, open.first) != (home, first));
+        self.push(Step::Store { place, word: first, old, is_release: true });
+        self.open.borrow_mut().retain(|open| (open.place, open.first) != (place, first));
     }
 }
 
@@ -160,9 +160,9 @@ mod tests {
     #[test]
     fn stores_are_logged_with_what_orders_them() {
         let region = Arc::new(SimRegion::new(RegionId(0), 128, RegionRights::ReadOnly, 0));
-        let home = Home { host: 0, region: 0 };
+        let place = RegionPlace { host: 0, region: 0 };
         begin();
-        add(home, &region);
+        add(place, &region);
         let (left, right) = region.words().split_at(WORDS_PER_LINE);
         let stamps = [begin_write(left), begin_write(right)];
         left[3].store(5, Ordering::Relaxed);
@@ -172,7 +172,7 @@ mod tests {
         let mut steps = Vec::new();
         take(&mut steps);
         end();
-        let store = |word, old, is_release| Step::Store { home, word, old, is_release };
+        let store = |word, old, is_release| Step::Store { place, word, old, is_release };
         let opened = [store(0, 0, false), Step::Fence, store(8, 0, false), Step::Fence];
         let bodies = [store(3, 0, false), store(15, 0, false)];
         let closed = [store(0, 1, true), store(8, 1, true)];

@@ -10,7 +10,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use farsight_base::report::report;
 use farsight_protocol::{ErrorCode, ServerError};
 
-/// Whoever is told of a failure.
+/// What is called when a failure is recorded.
 type Hook = Box<dyn FnOnce() + Send>;
 
 /// The first failure, if there was one.

@@ -4,7 +4,7 @@
 //! node is its connections, which it makes anew under another number. It costs a process only if all of this
 //! is so: nothing less keeps the client from writing (shared memory); this node has itself seen the compute
 //! node's lock stand in a leaf for a whole lease; the client was told to leave and has not for
-//! [`TOLD_FOR_MIN`]; and its process serves no memory itself. Whoever dies so is named to the operator.
+//! [`TOLD_FOR_MIN`]; and its process serves no memory itself. The operator is told which process was killed.
 //!
 //! Protocol: a fence blocks no worker. Who asks is told when to ask again, until it is done.
 

@@ -22,7 +22,7 @@ struct Watched {
     word: u64,
     /// When it was first found here.
     since: MonotonicNs,
-    /// When it was last asked for.
+    /// When a client last requested it.
     asked: MonotonicNs,
 }
 
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(leases.held_for(lock(7, 9), 9, at(1_000)), Some(ms(0)));
         assert_eq!(leases.held_for(lock(7, 9), 9, at(1_400)), Some(ms(400)));
         assert_eq!(leases.held_for(lock(8, 9), 9, at(1_400)), Some(ms(0)), "another leaf");
-        // Another lock of the same leaf: whoever waits for the old one is late, and the new one begins anew.
+        // Another lock of the same leaf: who waits for the old one is late, and the new one begins anew.
         assert_eq!(leases.held_for(lock(7, 9), 10, at(1_450)), None);
         assert_eq!(leases.held_for(lock(7, 10), 10, at(1_600)), Some(ms(0)));
         assert_eq!(leases.held_for(lock(7, 11), 11, at(1_700)), Some(ms(0)));

@@ -57,7 +57,7 @@ fn populate(
     let mut has_huge_pages = true;
     for begin in (0..bytes).step_by(STEP_BYTES as usize) {
         let end = bytes.min(begin + STEP_BYTES);
-        // A system that has no huge pages for one step is not asked for the next.
+        // Where one step found no huge pages, the next one requests none.
         has_huge_pages = has_huge_pages && on_huge_pages(region, begin..end) >= end;
         touch(region, begin..end, PAGE_BYTES);
         taken_bytes(end)?;

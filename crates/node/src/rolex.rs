@@ -62,7 +62,7 @@ impl Blockwise {
     fn is_unwritten(&self, block: u32) -> bool {
         let first = block as usize * self.block_words;
         let words = &self.region.words()[first..first + self.block_words];
-        // Relaxed: whoever could write them has ended, which the fabric has waited for.
+        // Relaxed: the clients that could write them have ended, and the fabric has waited for that.
         words.iter().all(|word| word.load(Ordering::Relaxed) == 0)
     }
 }
@@ -100,7 +100,7 @@ impl PooledTable {
             (Space::Leaves, _) => Ok(&self.leaves),
             (Space::Meta, Some(meta)) => Ok(meta),
             (Space::Meta, None) => {
-                let text = format!("directory and models of table {:?} are at home", self.name);
+                let text = format!("directory and models of table {:?} are at the coordinator", self.name);
                 Err(ServerError::new(ErrorCode::BadRequest, text))
             }
         }

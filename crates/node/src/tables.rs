@@ -55,9 +55,9 @@ struct Catalogue {
     by_id: BTreeMap<TableId, Arc<Table>>,
     /// At the coordinator.
     by_name: HashMap<String, TableId>,
-    /// At home: the number of the next table.
+    /// At the coordinator: the number of the next table.
     next_id: u32,
-    /// At home: tables that were dropped, and at the other nodes perhaps not yet.
+    /// At the coordinator: tables that were dropped, and at the other nodes perhaps not yet.
     dropped: BTreeSet<TableId>,
     /// At the others: the numbers of dropped tables, of which none is made again.
     forgotten: Runs<()>,

@@ -113,25 +113,25 @@ fn code<T: std::fmt::Debug>(answer: Result<T, ServerError>) -> ErrorCode {
 #[test]
 fn a_table_is_made_on_every_node_of_one_pool() {
     let directory = tempfile::tempdir().unwrap();
-    let (coordinator, other) = (start(directory.path(), "home"), start(directory.path(), "other"));
-    let mut at_home = Client::new(directory.path(), "home");
+    let (coordinator, other) = (start(directory.path(), "coordinator"), start(directory.path(), "other"));
+    let mut at_coordinator = Client::new(directory.path(), "coordinator");
     let mut at_other = Client::new(directory.path(), "other");
-    let epochs = [at_home.epoch(), at_other.epoch()];
+    let epochs = [at_coordinator.epoch(), at_other.epoch()];
     assert_eq!(epochs, [coordinator.epoch().0, other.epoch().0]);
 
     // The coordinator numbers, the other is told.
-    assert_eq!(code(create(&mut at_home, &epochs, 0, Some(TableId(3)))), ErrorCode::BadRequest);
-    let info = create(&mut at_home, &epochs, 0, None).unwrap();
+    assert_eq!(code(create(&mut at_coordinator, &epochs, 0, Some(TableId(3)))), ErrorCode::BadRequest);
+    let info = create(&mut at_coordinator, &epochs, 0, None).unwrap();
     assert_eq!(code(create(&mut at_other, &epochs, 1, None)), ErrorCode::BadRequest);
     let part = create(&mut at_other, &epochs, 1, Some(info.id)).unwrap();
     assert_eq!(part.id, info.id);
     assert!(info.region_of(Space::Meta).is_some() && part.region_of(Space::Meta).is_none());
     assert!(u64::from(info.capacity_leaves()) >= (1 << 20) / info.block_bytes());
     // Again: the same table.
-    assert_eq!(create(&mut at_home, &epochs, 0, None), Ok(info.clone()));
-    assert_eq!(at_home.ask::<TableInfo>(&ControlRequest::OpenTable("t".into())), Ok(info));
+    assert_eq!(create(&mut at_coordinator, &epochs, 0, None), Ok(info.clone()));
+    assert_eq!(at_coordinator.ask::<TableInfo>(&ControlRequest::OpenTable("t".into())), Ok(info));
     assert_eq!(
-        code(at_home.ask::<TableInfo>(&ControlRequest::OpenTable("u".into()))),
+        code(at_coordinator.ask::<TableInfo>(&ControlRequest::OpenTable("u".into()))),
         ErrorCode::UnknownTable
     );
 
@@ -140,16 +140,16 @@ fn a_table_is_made_on_every_node_of_one_pool() {
     narrow.block_lines -= 1;
     let place = PoolPlace { epochs: epochs.to_vec(), index: 0 };
     let narrow = ControlRequest::CreateTable { layout: narrow, place, id: None };
-    assert_eq!(code(at_home.ask::<TableInfo>(&narrow)), ErrorCode::BadRequest);
+    assert_eq!(code(at_coordinator.ask::<TableInfo>(&narrow)), ErrorCode::BadRequest);
 
     // Another order, another list, another definition.
     let turned = [epochs[1], epochs[0]];
-    assert_eq!(code(create(&mut at_home, &turned, 1, Some(TableId(0)))), ErrorCode::OtherPool);
-    assert_eq!(code(create(&mut at_home, &epochs[..1], 0, None)), ErrorCode::OtherPool);
+    assert_eq!(code(create(&mut at_coordinator, &turned, 1, Some(TableId(0)))), ErrorCode::OtherPool);
+    assert_eq!(code(create(&mut at_coordinator, &epochs[..1], 0, None)), ErrorCode::OtherPool);
     assert_eq!(code(create(&mut at_other, &epochs, 0, None)), ErrorCode::OtherPool);
     let place = PoolPlace { epochs: epochs.to_vec(), index: 0 };
     let wider = ControlRequest::CreateTable { layout: layout("t", 16), place, id: None };
-    assert_eq!(code(at_home.ask::<TableInfo>(&wider)), ErrorCode::TableExists);
+    assert_eq!(code(at_coordinator.ask::<TableInfo>(&wider)), ErrorCode::TableExists);
 
     // A node that was started again is no part of the pool any more.
     other.shutdown().unwrap();
@@ -158,15 +158,15 @@ fn a_table_is_made_on_every_node_of_one_pool() {
     assert_ne!(again.epoch(), Epoch(epochs[1]));
     assert_eq!(code(create(&mut at_again, &epochs, 1, Some(TableId(0)))), ErrorCode::OtherPool);
     let renewed = [epochs[0], again.epoch().0];
-    assert_eq!(code(create(&mut at_home, &renewed, 0, None)), ErrorCode::OtherPool);
+    assert_eq!(code(create(&mut at_coordinator, &renewed, 0, None)), ErrorCode::OtherPool);
 }
 
 #[test]
 fn a_compute_node_that_ends_leaves_its_blocks() {
     let directory = tempfile::tempdir().unwrap();
-    let _home = start(directory.path(), "home");
-    let mut client = Client::new(directory.path(), "home");
-    let mut witness = Client::new(directory.path(), "home");
+    let _coordinator = start(directory.path(), "coordinator");
+    let mut client = Client::new(directory.path(), "coordinator");
+    let mut witness = Client::new(directory.path(), "coordinator");
     let epochs = [client.epoch()];
     let info = create(&mut client, &epochs, 0, None).unwrap();
     let allocate = |space, count| ControlRequest::Allocate { table: info.id, space, count };
@@ -226,9 +226,9 @@ fn fence(client: &mut Client, coordinator: u64, compute_node: ComputeNode, seen:
 #[test]
 fn a_fenced_compute_node_writes_nothing_more() {
     let directory = tempfile::tempdir().unwrap();
-    let _home = start(directory.path(), "home");
-    let mut client = Client::new(directory.path(), "home");
-    let mut witness = Client::new(directory.path(), "home");
+    let _coordinator = start(directory.path(), "coordinator");
+    let mut client = Client::new(directory.path(), "coordinator");
+    let mut witness = Client::new(directory.path(), "coordinator");
     let coordinator = client.epoch();
     let info = create(&mut client, &[coordinator], 0, None).unwrap();
     let number: ComputeNode = client.ask(&ControlRequest::Register).unwrap();
@@ -246,7 +246,7 @@ fn a_fenced_compute_node_writes_nothing_more() {
     assert_eq!(witness.write(info.region(), 72, 1).unwrap(), 1);
     witness.wait_until("one is left", |stats| (stats.compute_nodes, stats.fenced) == (1, 1));
 
-    let mut back = Client::new(directory.path(), "home");
+    let mut back = Client::new(directory.path(), "coordinator");
     let announce = ControlRequest::Announce { coordinator, compute_node: number };
     assert_eq!(code(back.ask::<()>(&announce)), ErrorCode::Fenced);
     assert_eq!(back.ask(&ControlRequest::Register), Ok(ComputeNode(3)));
@@ -257,15 +257,15 @@ fn a_fenced_compute_node_writes_nothing_more() {
 #[test]
 fn a_lock_is_its_holders_for_a_lease_that_the_node_itself_has_seen() {
     let directory = tempfile::tempdir().unwrap();
-    let host = ShmHost::listen(directory.path().join("home"), ListenOptions::new(FORMAT)).expect("a socket");
+    let host = ShmHost::listen(directory.path().join("coordinator"), ListenOptions::new(FORMAT)).expect("a socket");
     let options = NodeOptions {
         table_memory_bytes: 1 << 20,
         lease: Some(Duration::from_millis(300)),
         ..NodeOptions::default()
     };
-    let _home = Node::start(vec![Arc::new(host)], &options).expect("a memory node");
-    let mut holder = Client::new(directory.path(), "home");
-    let mut waiter = Client::new(directory.path(), "home");
+    let _coordinator = Node::start(vec![Arc::new(host)], &options).expect("a memory node");
+    let mut holder = Client::new(directory.path(), "coordinator");
+    let mut waiter = Client::new(directory.path(), "coordinator");
     let coordinator = holder.epoch();
     let info = create(&mut holder, &[coordinator], 0, None).unwrap();
     let number: ComputeNode = holder.ask(&ControlRequest::Register).unwrap();
@@ -307,17 +307,17 @@ fn a_lock_is_its_holders_for_a_lease_that_the_node_itself_has_seen() {
 #[test]
 fn numbers_that_nobody_was_given_lock_nobody_out() {
     let directory = tempfile::tempdir().unwrap();
-    let (_home, _other) = (start(directory.path(), "home"), start(directory.path(), "other"));
-    let mut at_home = Client::new(directory.path(), "home");
+    let (_coordinator, _other) = (start(directory.path(), "coordinator"), start(directory.path(), "other"));
+    let mut at_coordinator = Client::new(directory.path(), "coordinator");
     let mut at_other = Client::new(directory.path(), "other");
-    let epochs = [at_home.epoch(), at_other.epoch()];
+    let epochs = [at_coordinator.epoch(), at_other.epoch()];
     let early = ControlRequest::Announce { coordinator: epochs[0], compute_node: ComputeNode(1) };
     assert_eq!(code(at_other.ask::<()>(&early)), ErrorCode::OtherPool, "it is in no pool yet");
-    let info = create(&mut at_home, &epochs, 0, None).unwrap();
+    let info = create(&mut at_coordinator, &epochs, 0, None).unwrap();
     create(&mut at_other, &epochs, 1, Some(info.id)).unwrap();
-    let own: ComputeNode = at_home.ask(&ControlRequest::Register).unwrap();
+    let own: ComputeNode = at_coordinator.ask(&ControlRequest::Register).unwrap();
     at_other.ask::<()>(&ControlRequest::Announce { coordinator: epochs[0], compute_node: own }).unwrap();
-    for client in [&mut at_home, &mut at_other] {
+    for client in [&mut at_coordinator, &mut at_other] {
         for number in (2..70_000).chain([0, u32::MAX - 1, u32::MAX]) {
             let request = ControlRequest::Fence {
                 coordinator: epochs[0],
@@ -328,8 +328,8 @@ fn numbers_that_nobody_was_given_lock_nobody_out() {
         }
         assert_eq!(client.stats().fenced, 0);
     }
-    // Whoever comes next is let in, under the next number.
-    let mut next_at_coordinator = Client::new(directory.path(), "home");
+    // The next client is let in, under the next number.
+    let mut next_at_coordinator = Client::new(directory.path(), "coordinator");
     let mut next_at_other = Client::new(directory.path(), "other");
     assert_eq!(next_at_coordinator.ask(&ControlRequest::Register), Ok(ComputeNode(2)));
     let announce = ControlRequest::Announce { coordinator: epochs[0], compute_node: ComputeNode(2) };
@@ -357,8 +357,8 @@ fn a_lease_has_bounds() {
 #[test]
 fn each_engine_refuses_by_name_what_only_the_other_has() {
     let directory = tempfile::tempdir().unwrap();
-    let _home = start(directory.path(), "home");
-    let mut client = Client::new(directory.path(), "home");
+    let _coordinator = start(directory.path(), "coordinator");
+    let mut client = Client::new(directory.path(), "coordinator");
     let epoch = client.epoch();
     let table = create(&mut client, &[epoch], 0, None).expect("a table");
     // A ROLEX table's pairs are nothing that a node's processor knows of.
@@ -387,11 +387,11 @@ fn each_engine_refuses_by_name_what_only_the_other_has() {
 #[test]
 fn a_node_whose_memory_cannot_be_written_has_no_rolex_tables() {
     let directory = tempfile::tempdir().unwrap();
-    let host = ShmHost::listen(directory.path().join("home"), ListenOptions::new(FORMAT)).expect("a socket");
+    let host = ShmHost::listen(directory.path().join("coordinator"), ListenOptions::new(FORMAT)).expect("a socket");
     let read_only = Some("cards and processors do not see each other".to_owned());
     let options = NodeOptions { table_memory_bytes: 1 << 20, read_only, ..NodeOptions::default() };
-    let _home = Node::start(vec![Arc::new(host)], &options).expect("a node");
-    let mut client = Client::new(directory.path(), "home");
+    let _coordinator = Node::start(vec![Arc::new(host)], &options).expect("a node");
+    let mut client = Client::new(directory.path(), "coordinator");
     let epoch = client.epoch();
     let refused = create(&mut client, &[epoch], 0, None).expect_err("a refusal");
     for word in ["\"t\"", "rolex", "do not see each other"] {

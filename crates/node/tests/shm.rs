@@ -120,7 +120,7 @@ fn keys_are_read_without_the_servers_processor() {
     assert_eq!((stats.clients, stats.tables[0].part().tree.pairs), (1, 2 * KEYS));
     assert!(stats.tables[0].part().tree.hint_hits > KEYS / 4, "{:?}", stats.tables[0].part().tree);
 
-    // What the reader had to walk from is asked for beside its GETs, until there is nothing left.
+    // The reader requests the sub-models from which it had to walk beside its GETs, until none is left.
     let start = Instant::now();
     loop {
         let before = client.counters().sibling_steps;

@@ -1,4 +1,4 @@
-//! A server without threads: whoever has the time takes the steps, one after the other.
+//! A server without threads: the test takes its steps, one after the other.
 
 mod common;
 

@@ -62,7 +62,7 @@ fn a_bug_in_one_worker_is_told_to_everybody_and_hangs_nobody() {
     }
     let (told, heard) = std::sync::mpsc::channel();
     server.on_failure(move || told.send(()).unwrap());
-    heard.recv_timeout(Duration::from_secs(5)).expect("whoever waits is told");
+    heard.recv_timeout(Duration::from_secs(5)).expect("the hook is called");
     let start = Instant::now();
     server.shutdown().unwrap();
     assert!(start.elapsed() < Duration::from_secs(5));

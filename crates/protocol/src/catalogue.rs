@@ -12,7 +12,7 @@ pub const TABLE_NAME_BYTES_MAX: usize = 64;
 pub const VALUE_TYPE_BYTES_MAX: usize = 32;
 
 /// A table, by the number that its coordinator gave it in this epoch. No other table ever gets that number:
-/// whoever keeps it for a dropped table finds none.
+/// a client that keeps the number of a dropped table finds none.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct TableId(pub u32);
 

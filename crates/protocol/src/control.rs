@@ -13,7 +13,7 @@ use crate::{
 pub enum ControlRequest {
     /// Which life is this, and of which pool? Answered by a [`NodeHello`](crate::NodeHello).
     Hello,
-    /// To home: gives this connection's compute node its number. Answered by a [`ComputeNode`].
+    /// To the coordinator: gives this connection's compute node its number. Answered by a [`ComputeNode`].
     Register,
     /// To the others: this connection is that compute node's, of the pool whose coordinator has this
     /// life. Refused once it is fenced. Answered by nothing.
@@ -36,17 +36,17 @@ pub enum ControlRequest {
     },
     /// Finds a table by name. Answered by a [`TableInfo`](crate::TableInfo).
     OpenTable(String),
-    /// To home: ends the table of this name. Its number leads nowhere from now on, and its regions are
+    /// To the coordinator: ends the table of this name. Its number leads nowhere from now on, and its regions are
     /// withdrawn. Answered by nothing.
     DropTable(String),
-    /// To home: gives a table another name. Answered by nothing.
+    /// To the coordinator: gives a table another name. Answered by nothing.
     RenameTable {
         /// Its name so far.
         from: String,
         /// Its name from now on, which no table has.
         to: String,
     },
-    /// To home: two tables exchange their names, at one instant. Answered by nothing.
+    /// To the coordinator: two tables exchange their names, at one instant. Answered by nothing.
     SwapTables {
         /// The name of one.
         first: String,
@@ -56,7 +56,7 @@ pub enum ControlRequest {
     /// How often tables of this node were dropped, renamed or swapped: the number of which fabrics tell its
     /// clients. Answered by a `u64`.
     NameChanges,
-    /// To home: tables that were dropped there, and at the other nodes perhaps not yet. Answered by a
+    /// To the coordinator: tables that were dropped there, and at the other nodes perhaps not yet. Answered by a
     /// `Vec<TableId>` of at most [`POOL_DROPPED_MAX`], empty if there are none.
     DroppedTables,
     /// To the others: ends these tables, which were dropped at the coordinator; none of them is made there
@@ -88,8 +88,8 @@ pub enum ControlRequest {
         /// Up to [`POOL_BLOCKS_MAX`] runs.
         blocks: Vec<Blocks>,
     },
-    /// Makes given blocks this connection's compute node's, whoever has them: it alone may free them from now
-    /// on. All of them or none; a block that is free is refused. Answered by nothing.
+    /// Takes given blocks from their owners and gives them to this connection's compute node: it alone may
+    /// free them from now on. All of them or none; a block that is free is refused. Answered by nothing.
     Adopt {
         /// The table.
         table: TableId,
@@ -187,7 +187,7 @@ impl ControlRequest {
                 "a call names at most {POOL_DROPPED_MAX} dropped tables, not {}",
                 tables.len()
             )),
-            Self::Allocate { count: 0, .. } => refuse("no lines were asked for".to_owned()),
+            Self::Allocate { count: 0, .. } => refuse("no lines were requested".to_owned()),
             Self::Free { blocks, .. } | Self::Adopt { blocks, .. } | Self::Pin { blocks, .. }
                 if blocks.len() > POOL_BLOCKS_MAX =>
             {

@@ -95,7 +95,7 @@ pub enum Request<'a> {
         generation: u64,
     },
     /// A piece of a bulk load: ascending pairs behind those of the piece before, from the same client. Piece
-    /// zero begins a load and discards an unfinished one, whoever's it was; a refused piece discards the
+    /// zero begins a load and discards an unfinished one, of any client; a refused piece discards the
     /// load. The reply: `count` is the pairs in this piece, `argument` those of the load so far.
     BulkLoad {
         /// The table, empty when the first piece arrives.

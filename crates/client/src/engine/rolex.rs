@@ -105,7 +105,7 @@ fn meta_lines(info: &TableInfo) -> u32 {
 struct Calls<C: Connection> {
     nodes: Arc<Nodes<C>>,
     table: TableId,
-    /// Leaves that are asked for at once.
+    /// Leaves that one call requests.
     chunk_leaves: u32,
 }
 

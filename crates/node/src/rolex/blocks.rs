@@ -98,7 +98,7 @@ impl BlockSpace {
         Ok(freed)
     }
 
-    /// Makes given blocks `owner`'s, whoever had them; all of them or none.
+    /// Takes given blocks from their owners and gives them to `owner`; all of them or none.
     pub(crate) fn adopt(&mut self, owner: ComputeNode, runs: &[Blocks]) -> Result<(), ServerError> {
         self.check_given("adopted", runs)?;
         if let Some(run) = runs.iter().find(|run| self.free.overlap(**run).is_some()) {
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(space.take_orphans(B, A, 3), [run(0, 3)]);
         assert_eq!(space.take_orphans(B, A, 3), [run(4, 1)]);
         assert_eq!((space.take_orphans(B, A, 3), space.ended()), (vec![], vec![]));
-        // Whoever looks at them ends, too: they are orphans again.
+        // The compute node that looks at them ends, too: they are orphans again.
         space.end(B, None, |_| false);
         assert_eq!((space.stats(64).owned, space.stats(64).orphaned), (0, 12));
         // One of them is found to be of no use, by who took it.

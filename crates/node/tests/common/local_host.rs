@@ -135,7 +135,7 @@ impl LocalHost {
         Arc::new(Self::default())
     }
 
-    /// A host with a bug: it panics when asked for more than `regions_max` regions.
+    /// A host with a bug: it panics at the first region beyond `regions_max`.
     pub fn that_panics_beyond(regions_max: usize) -> Arc<Self> {
         Arc::new(Self { regions_max: Some(regions_max), ..Self::default() })
     }
