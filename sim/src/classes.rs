@@ -36,7 +36,7 @@ marks! {
     /// A write found no room.
     Full,
     /// A client met another life of its server.
-    OtherLife,
+    OtherEpoch,
     /// A line's version or incarnation began again from zero.
     Wrapped,
     /// A client of another format was refused.
@@ -225,7 +225,11 @@ pub const CLASSES: &[Class] = &[
     nothing("20", "an owner that dies while it invalidates", "no cache needs an invalidation"),
     by("21", "a server that dies with its memory", &[Struck(Fault::CrashedServer)]),
     nothing("22", "a log's tail lost with the power", "there is no log yet"),
-    by("23a", "a server's next life, met with what was learned in the one before", &[Seen(Mark::OtherLife)]),
+    by(
+        "23a",
+        "a server's next epoch, met with what was learned in the one before",
+        &[Seen(Mark::OtherEpoch)],
+    ),
     by("23b", "a dead server whose card goes on answering", &[Struck(Fault::FrozenServer)]),
     nothing("24", "two of three replicas down", "there are no replicas yet"),
     by("25a", "full memory", &[Seen(Mark::Full)]),

@@ -126,13 +126,13 @@ pub(crate) fn run<C: Cluster>(plan: &Arc<Plan<C>>) -> usize {
         }
         match Client::<C>::open(plan, random.next_u64()) {
             Ok(mut client) => {
-                let life = client.store.session.epoch();
+                let epoch = client.store.session.epoch();
                 let before = left;
                 let stop = client.work(&mut left);
                 if left < before {
                     openings = 0;
                 }
-                plan.journal.mark(Mark::OtherLife, u64::from(client.store.session.epoch() != life));
+                plan.journal.mark(Mark::OtherEpoch, u64::from(client.store.session.epoch() != epoch));
                 let Counters { sibling_steps, fallbacks, .. } = client.counters();
                 plan.journal.mark(Mark::StaleModel, sibling_steps + fallbacks);
                 match stop {

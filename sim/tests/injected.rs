@@ -110,7 +110,7 @@ found! {
     a_leaf_at_which_a_group_begins_merged: AnchorTakenBlind in "pool-groups" within 200;
     leaves_in_use_given_back: LinkedFreed in "pool" within 50;
     a_scan_that_ends_with_a_part: ScanEndsWithPart in "parts" within 10;
-    a_node_that_lost_its_memory: LivesNotCompared in "parts-restarts" within 50;
+    a_node_that_lost_its_memory: EpochsNotCompared in "parts-restarts" within 50;
     leaves_that_are_not_carried_over: LeavesNotCarriedOver in "pool" within 50;
     an_answer_of_the_one_before: TicketOutlivesClient in "parked" within 20;
     lines_used_again_too_early: LinesReusedEarly in "pool-trainers" within 4000;
@@ -121,7 +121,7 @@ const FOUND_ELSEWHERE: &[&str] = &[
     "ImageKept",
     "SentBehindGivenUp",
     "NewcomersFenced",
-    "LostLifeKept",
+    "LostBackendKept",
     "LoneUpdateLost",
     "NumberReused",
     "AcquireLoads",
@@ -195,7 +195,7 @@ fn newcomers_taken_for_fenced() {
 
 #[test]
 fn a_lost_connection_kept() {
-    assert_is_said(bug("LostLifeKept"), "pool-restarts", |_| (), 50, "looking back: 4 connections broke");
+    assert_is_said(bug("LostBackendKept"), "pool-restarts", |_| (), 50, "looking back: 4 connections broke");
 }
 
 /// Nobody reads but who looks back; who looks back writes every key, in calls of many.

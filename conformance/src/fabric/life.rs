@@ -62,7 +62,7 @@ pub fn closing_ends_the_queues<F: FabricUnderTest>(subject: &F) {
     }
 }
 
-/// A server at the same address is another life with another epoch; the old connection stays dead.
+/// A server at the same address has another epoch; the old connection stays dead.
 pub fn restart_is_another_epoch<F: FabricUnderTest>(subject: &F) {
     let mut bench = Bench::new(subject, RegionRights::ReadOnly);
     let epoch = bench.connection.epoch();

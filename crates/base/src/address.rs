@@ -58,8 +58,8 @@ impl fmt::Display for ClientId {
     }
 }
 
-/// One life of a server. A restart has another, so whatever a client cached before it is void. Their order
-/// means nothing.
+/// The time from a server's start to its end. A restart has another, so all that a client cached before it
+/// is void. Their order means nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Epoch(pub u64);
 

@@ -34,7 +34,7 @@ impl Default for ClientOptions {
 /// A client of one server, or of one pool. Clones share the connections and the caches.
 ///
 /// When a peer is gone it connects again by itself, in the next call that needs it and for all clones,
-/// tables and sessions together. What is there then may be another life ([`Client::epoch`]): caches begin
+/// tables and sessions together. What is there then may be in another epoch ([`Client::epoch`]): caches begin
 /// empty, and tables are opened again by name.
 #[derive(Clone)]
 pub struct Client {
@@ -56,7 +56,7 @@ impl Client {
         &self.shared.peer
     }
 
-    /// The life to which the newest connection belongs, a pool's coordinator's. It changes when the
+    /// The epoch to which the newest connection belongs, a pool's coordinator's. It changes when the
     /// client connects again to peers that were started again.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
@@ -116,7 +116,7 @@ impl Client {
     /// # Errors
     /// [`CatalogueError::Refused`] if there is none.
     pub fn describe_table(&self, name: &str) -> Result<TableInfo, CatalogueError> {
-        self.shared.in_a_life(|backend| backend.describe(name))
+        self.shared.in_one_epoch(|backend| backend.describe(name))
     }
 
     /// All tables.
@@ -124,7 +124,7 @@ impl Client {
     /// # Errors
     /// Failures of the fabric.
     pub fn tables(&self) -> Result<Vec<TableInfo>, CatalogueError> {
-        self.shared.in_a_life(|backend| backend.list())
+        self.shared.in_one_epoch(|backend| backend.list())
     }
 
     /// The statistics of each node, the coordinator first.
@@ -132,7 +132,7 @@ impl Client {
     /// # Errors
     /// Failures of the fabric.
     pub fn node_stats(&self) -> Result<Vec<NodeStats>, CatalogueError> {
-        self.shared.in_a_life(|backend| backend.node_stats())
+        self.shared.in_one_epoch(|backend| backend.node_stats())
     }
 
     /// The statistics of the first node: of a server, all there are.
@@ -149,7 +149,7 @@ impl Client {
     /// # Errors
     /// Failures of the fabric.
     pub fn pending_training(&self) -> Result<u64, CatalogueError> {
-        self.shared.in_a_life(|backend| backend.pending_training())
+        self.shared.in_one_epoch(|backend| backend.pending_training())
     }
 
     /// The number of the table of this name, and what trains it from here; `None` for one that its nodes
@@ -158,7 +158,7 @@ impl Client {
     /// # Errors
     /// As [`Client::open_table`].
     pub fn training(&self, name: &str) -> Result<(TableId, Option<Box<dyn Training>>), CatalogueError> {
-        self.shared.in_a_life(|backend| {
+        self.shared.in_one_epoch(|backend| {
             let open = Arc::clone(backend).open(name)?;
             Ok((open.info().id, open.training()?))
         })
@@ -184,7 +184,7 @@ impl Client {
         &self,
         open: impl Fn(&Arc<dyn Backend>) -> Result<Arc<dyn OpenTable>, CatalogueError>,
     ) -> Result<Table, CatalogueError> {
-        let opened = self.shared.in_a_life(|backend| {
+        let opened = self.shared.in_one_epoch(|backend| {
             let open = open(backend)?;
             let (info, kind) = (Arc::clone(open.info()), open.kind());
             Ok::<_, CatalogueError>(Opened { info, kind, epoch: backend.epoch() })

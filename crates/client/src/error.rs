@@ -87,9 +87,9 @@ pub enum OpenError {
         peer: String,
         /// The table.
         table: String,
-        /// The life in which the table was opened.
+        /// The epoch in which the table was opened.
         was: Epoch,
-        /// The life that does not have it.
+        /// The epoch that does not have it.
         is: Epoch,
         /// Its words.
         source: ServerError,
@@ -120,8 +120,8 @@ fn why_gone(was: Epoch, is: Epoch) -> String {
         return "it was dropped or renamed since it was opened".to_owned();
     }
     format!(
-        "it was started again ({is}, it was {was}), and what was in memory ended with its former life. Make the table \
-         and load it again"
+        "it was started again ({is}, it was {was}), and what was in memory ended with its former epoch. Make the \
+         table and load it again"
     )
 }
 
@@ -162,9 +162,9 @@ pub enum ReadError {
     ScanCut {
         /// The table.
         table: String,
-        /// The server's life that the scan began in.
+        /// The server's epoch that the scan began in.
         was: Epoch,
-        /// The server's life now.
+        /// The server's epoch now.
         is: Epoch,
     },
     /// The table's name has come to lead to another table in the middle of a scan.

@@ -1,8 +1,8 @@
 //! A client of one server: the connection and catalogue ([`Client`]), a table with the learned cache that all
 //! of a process's sessions share ([`Table`]), and what a thread reads and writes with ([`Session`]).
 //!
-//! Invariant: connection, queue pairs and caches belong to one life of the server ([`nodes`]). Whatever is
-//! cached was learned in that life, so nothing needs invalidating when a server is started again: the
+//! Invariant: connection, queue pairs and caches belong to one epoch of the server ([`nodes`]). Whatever is
+//! cached was learned in that epoch, so nothing needs invalidating when a server is started again: the
 //! connection is lost, the next call makes a new one ([`reconnect`]), and there the caches begin empty. Keys
 //! are `u64` here; the facade encodes other kinds.
 //!

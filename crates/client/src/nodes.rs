@@ -141,13 +141,13 @@ impl<C: Connection> Nodes<C> {
         Ok(self.epochs.get_or_init(|| epochs))
     }
 
-    /// Refuses a list of lives other than that of the pool to which a node belongs.
+    /// Refuses a list of epochs other than that of the pool to which a node belongs.
     fn compare(&self, node: usize, place: &PoolPlace, epochs: &[u64]) -> Result<(), CatalogueError> {
         if usize::from(place.index) == node && place.epochs == epochs {
             return Ok(());
         }
         #[cfg(injected)]
-        if injected::LIVES_NOT_COMPARED.is_injected() {
+        if injected::EPOCHS_NOT_COMPARED.is_injected() {
             return Ok(());
         }
         let is_known = |epoch: &u64| place.epochs.contains(epoch);

@@ -1,6 +1,6 @@
 //! A client of a memory pool: connections to all of its nodes, and the catalogue of its tables.
 //!
-//! Invariant: connections and caches belong to one life of every node ([`nodes`]). When one of them is lost,
+//! Invariant: connections and caches belong to one epoch of every node ([`nodes`]). When one of them is lost,
 //! the next call connects to all of them again; if a node came back without its memory, every call from then
 //! on fails and names it.
 
@@ -38,7 +38,7 @@ pub struct PoolLinks<Q> {
     pub infos: Vec<TableInfo>,
     /// What this process's sessions share.
     pub cache: Arc<RolexCache>,
-    /// The coordinator's life, which is the pool's.
+    /// The coordinator's epoch, which is the pool's.
     pub coordinator: Epoch,
     /// The lock values of this process among the pool's compute nodes, for as long as these connections
     /// live.
@@ -98,7 +98,7 @@ impl<C: Connection> PoolClient<C> {
 
     /// Refuses nodes that are none of this list's pool.
     pub(crate) fn check_place(&self) -> Result<(), CatalogueError> {
-        self.in_a_life(|nodes| nodes.epochs().map(drop))
+        self.in_one_epoch(|nodes| nodes.epochs().map(drop))
     }
 
     /// How the table of this name is worked with.
@@ -106,7 +106,7 @@ impl<C: Connection> PoolClient<C> {
     /// # Errors
     /// As [`Client::open_table`].
     pub fn table_engine(&self, name: &str) -> Result<TableEngine, CatalogueError> {
-        self.in_a_life(|nodes| Ok(nodes.open_table(name)?.info.engine.clone()))
+        self.in_one_epoch(|nodes| Ok(nodes.open_table(name)?.info.engine.clone()))
     }
 
     /// What it takes to work on the table of this name below sessions.
@@ -114,7 +114,7 @@ impl<C: Connection> PoolClient<C> {
     /// # Errors
     /// As [`Client::open_table`]; no file descriptors left.
     pub fn links(&self, name: &str) -> Result<PoolLinks<C::Queue>, CatalogueError> {
-        self.in_a_life(|nodes| {
+        self.in_one_epoch(|nodes| {
             let known = nodes.open_table(name)?;
             let cache = Arc::clone(rolex::cache_of(&known)?);
             let queues = nodes.queues(&known)?;
@@ -129,7 +129,7 @@ impl<C: Connection> PoolClient<C> {
     /// # Errors
     /// As [`PoolClient::links`].
     pub fn trainer(&self, name: &str, sizes: GroupSizes) -> Result<PoolTrainer<C::Queue>, CatalogueError> {
-        self.in_a_life(|nodes| {
+        self.in_one_epoch(|nodes| {
             let known = nodes.open_table(name)?;
             PoolTrainer::of(nodes, &known, sizes)
         })
@@ -147,11 +147,11 @@ impl<C: Connection> PoolClient<C> {
         nodes_of::<C>(&self.client.shared().current()).ask(node, request)
     }
 
-    fn in_a_life<T>(
+    fn in_one_epoch<T>(
         &self,
         mut run: impl FnMut(&Arc<Nodes<C>>) -> Result<T, CatalogueError>,
     ) -> Result<T, CatalogueError> {
-        self.client.shared().in_a_life(|backend| run(&nodes_of(backend)))
+        self.client.shared().in_one_epoch(|backend| run(&nodes_of(backend)))
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct Shared {
     current: Mutex<Arc<dyn Backend>>,
     /// Held by the session that reconnects; the others wait for its outcome.
     outage: Mutex<Outage>,
-    /// What the caches of tables may take, by the tables' names: for the caches of each life.
+    /// What the caches of tables may take, by the tables' names: for the caches of each epoch.
     cache_bytes: Mutex<HashMap<String, u64>>,
 }
 
@@ -105,38 +105,38 @@ impl Shared {
         lock(&self.cache_bytes).insert(table.to_owned(), bytes);
     }
 
-    /// The newest life. It may be lost already.
+    /// The newest backend. It may be lost already.
     pub(crate) fn current(&self) -> Arc<dyn Backend> {
         Arc::clone(&lock(&self.current))
     }
 
-    /// A life with a connection, as far as is known: for what cannot be repeated.
+    /// A backend with a connection, as far as is known: for what cannot be repeated.
     pub(crate) fn connected(&self) -> Result<Arc<dyn Backend>, FabricError> {
-        let life = self.current();
-        match life.check() {
-            Err(error) if life.is_loss(&error) => self.renew(&error),
-            checked => checked.map(|()| life),
+        let backend = self.current();
+        match backend.check() {
+            Err(error) if backend.is_loss(&error) => self.renew(&error),
+            checked => checked.map(|()| backend),
         }
     }
 
-    /// Runs something that can be repeated in the current life, and again in the next if that is lost.
-    pub(crate) fn in_a_life<T, E: OfFabric + From<FabricError>>(
+    /// Runs something that can be repeated by the current backend, and again by the next if that is lost.
+    pub(crate) fn in_one_epoch<T, E: OfFabric + From<FabricError>>(
         &self,
         mut run: impl FnMut(&Arc<dyn Backend>) -> Result<T, E>,
     ) -> Result<T, E> {
-        let mut life = self.current();
+        let mut backend = self.current();
         for _ in 1..ATTEMPTS_MAX {
-            let error = match run(&life) {
+            let error = match run(&backend) {
                 Ok(done) => return Ok(done),
                 Err(error) => error,
             };
-            let Some(loss) = error.loss(&*life) else { return Err(error) };
-            life = self.renew(loss)?;
+            let Some(loss) = error.loss(&*backend) else { return Err(error) };
+            backend = self.renew(loss)?;
         }
-        run(&life)
+        run(&backend)
     }
 
-    /// A life with a connection, after somebody saw `loss`: the current one if it lives, or a new one.
+    /// A backend with a connection, after a session saw `loss`: the current one if it stands, or a new one.
     #[cold]
     pub(crate) fn renew(&self, loss: &FabricError) -> Result<Arc<dyn Backend>, FabricError> {
         let asked = Instant::now();
@@ -147,7 +147,7 @@ impl Shared {
             Ok(()) => return Ok(current),
             Err(error) if error.loss(&*current).is_none() => return Err(error),
             #[cfg(injected)]
-            Err(_) if injected::LOST_LIFE_KEPT.is_injected() => return Ok(current),
+            Err(_) if injected::LOST_BACKEND_KEPT.is_injected() => return Ok(current),
             Err(_) => {}
         }
         if let Some((_, failure)) = outage.failed.as_ref().filter(|(at, _)| *at > asked) {
@@ -155,10 +155,10 @@ impl Shared {
         }
         let until = *outage.since.get_or_insert(asked) + self.options.reconnect_timeout;
         match connect_again(&*current, loss, until) {
-            Ok(life) => {
+            Ok(backend) => {
                 *outage = Outage::default();
-                *lock(&self.current) = Arc::clone(&life);
-                Ok(life)
+                *lock(&self.current) = Arc::clone(&backend);
+                Ok(backend)
             }
             Err(error) => {
                 outage.failed = Some((Instant::now(), error.clone()));

@@ -1,10 +1,10 @@
 //! What one thread reads and writes with.
 //!
-//! Invariant: a session works in one life of its peers at a time, with queue pairs and caches of that life.
+//! Invariant: a session works in one epoch of its peers at a time, with queue pairs and caches of that epoch.
 //! It works in one table at a time: that to which its name led a second before the call began, or later.
 //!
 //! Protocol of a loss: reads can be repeated, so a read that finds the connection lost asks for the next
-//! life, opens the table there and begins again. A write asks before it sends anything; once something was
+//! epoch, opens the table there and begins again. A write asks before it sends anything; once something was
 //! sent and the answer is lost, it is indeterminate.
 
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::{CatalogueError, OpenError, ReadError, WriteError};
 /// Where the answer to a read came from: what is read in several pieces is of one origin, or worth nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Origin {
-    /// The server's life.
+    /// The server's epoch.
     pub epoch: Epoch,
     /// The table to which the name led.
     pub table: TableId,
@@ -52,7 +52,7 @@ pub struct Session {
     keys: Vec<u64>,
     values: Vec<u8>,
     outcome: Vec<WriteOutcome>,
-    /// What was counted in former lives.
+    /// What was counted in former epochs.
     past_counters: Counters,
     past_meters: Meters,
 }
@@ -85,7 +85,7 @@ impl Session {
         self.value_bytes
     }
 
-    /// The server's life in which the last call was executed. It changes in a call only, when that had to
+    /// The server's epoch in which the last call was executed. It changes in a call only, when that had to
     /// connect again.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
@@ -419,7 +419,7 @@ impl Session {
         self.past_meters += self.working.engine.meters();
     }
 
-    /// Moves to a life with a connection, and opens the table there. Each loss, `loss` the first of them,
+    /// Moves to an epoch with a connection, and opens the table there. Each loss, `loss` the first of them,
     /// counts as an attempt.
     fn renew(&mut self, attempts: &mut u32, mut loss: FabricError) -> Result<(), OpenError> {
         while *attempts < ATTEMPTS_MAX {

@@ -14,7 +14,7 @@ use crate::{BulkLoad, CatalogueError, OpenError};
 
 /// An open table. Clones, and clients that opened the same table from clones of one client, share its cache.
 ///
-/// It outlives a life of its peers: what is done with it afterwards finds the table by name in the next.
+/// It outlives an epoch of its peers: what is done with it afterwards finds the table by name in the next.
 #[derive(Clone)]
 pub struct Table {
     shared: Arc<Shared>,
@@ -35,7 +35,7 @@ impl Table {
     }
 
     /// What the peers said of the table when it was opened. Its definition holds for as long as the table is
-    /// used; number, region and capacity were those of that life.
+    /// used; number, region and capacity were those of that epoch.
     #[must_use]
     pub fn info(&self) -> &TableInfo {
         &self.opened.info
@@ -67,7 +67,7 @@ impl Table {
         open.map(|open| open.cache_stats()).unwrap_or_default()
     }
 
-    /// Makes `bytes` what the shared cache of this table may take from now on, also in later lives of the
+    /// Makes `bytes` what the shared cache of this table may take from now on, also in later epochs of the
     /// peers. `u64::MAX` is as much as it needs. Over several nodes each has its part. Sub-models that are
     /// used little are then driven out, and fetched again on demand. The top model stays, whatever it takes.
     /// A cache that has to shrink begins anew; its memory goes back once each session has done something.
@@ -78,7 +78,7 @@ impl Table {
     /// [`OpenError`].
     pub fn set_cache_bytes(&self, bytes: u64) -> Result<bool, OpenError> {
         self.shared.keep_cache_bytes(self.name(), bytes);
-        self.shared.in_a_life(|backend| Ok::<_, OpenError>(self.open_in(backend)?.set_cache_bytes(bytes)?))
+        self.shared.in_one_epoch(|backend| Ok::<_, OpenError>(self.open_in(backend)?.set_cache_bytes(bytes)?))
     }
 
     /// A session on this table for one thread, with queue pairs of its own.
@@ -86,7 +86,7 @@ impl Table {
     /// # Errors
     /// [`OpenError`].
     pub fn session(&self, access: Access) -> Result<Session, OpenError> {
-        let working = self.shared.in_a_life(|backend| self.attach(backend, access, 0))?;
+        let working = self.shared.in_one_epoch(|backend| self.attach(backend, access, 0))?;
         Ok(Session::new(self.clone(), access, working))
     }
 
@@ -96,7 +96,7 @@ impl Table {
     /// # Errors
     /// [`OpenError`].
     pub fn bulk_load(&self) -> Result<BulkLoad, OpenError> {
-        self.shared.in_a_life(|backend| Ok::<_, OpenError>(self.open_in(backend)?.bulk_load()?))
+        self.shared.in_one_epoch(|backend| Ok::<_, OpenError>(self.open_in(backend)?.bulk_load()?))
     }
 
     pub(crate) fn shared(&self) -> &Shared {
@@ -135,7 +135,7 @@ impl Table {
         })
     }
 
-    /// What it means that the table cannot be opened in this life.
+    /// What it means that the table cannot be opened in this epoch.
     fn gone(&self, backend: &dyn Backend, error: CatalogueError) -> OpenError {
         match error {
             CatalogueError::Refused { peer, source } if source.code == ErrorCode::UnknownTable => {

@@ -9,7 +9,7 @@ use crate::{DisconnectReason, os};
 /// How a server introduces itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Handshake {
-    /// The server's life.
+    /// The server's epoch.
     pub epoch: Epoch,
     /// What a hello of this fabric begins with.
     pub magic: u64,
@@ -20,7 +20,7 @@ pub struct Handshake {
 }
 
 impl Handshake {
-    /// Of a life of the server that begins now: its epoch is drawn at random.
+    /// Of a server that starts now: its epoch is drawn at random.
     ///
     /// # Errors
     /// The system's.

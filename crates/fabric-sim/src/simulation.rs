@@ -199,7 +199,7 @@ impl Simulation {
         self.world.state().spared = Some(group);
     }
 
-    /// When the server of this life died, or its processor did; `None` while it lives.
+    /// When the server died in this epoch, or its processor did; `None` while it lives.
     #[must_use]
     pub fn died_at(&self, epoch: Epoch) -> Option<MonotonicNs> {
         let state = self.world.state();

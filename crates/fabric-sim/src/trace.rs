@@ -181,7 +181,13 @@ impl Trace {
 
 impl State {
     /// Tells of a store that becomes visible at `at_ns`; stores of one line are told as one.
-    pub(crate) fn tell_store(&self, stored: &mut Vec<StoredLine>, place: RegionPlace, word: usize, at_ns: u64) {
+    pub(crate) fn tell_store(
+        &self,
+        stored: &mut Vec<StoredLine>,
+        place: RegionPlace,
+        word: usize,
+        at_ns: u64,
+    ) {
         if !self.trace.keeps_words() {
             return;
         }

@@ -9,7 +9,7 @@ use farsight_base::{RegionId, RemoteAddress};
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum FabricError {
     /// The peer is gone: it died, stopped, or closed the connection. A server may be back at its address, in
-    /// a new life.
+    /// a new epoch.
     #[error(
         "the connection to {peer} is lost: {reason}. Whatever answers there from now on may be of another epoch"
     )]

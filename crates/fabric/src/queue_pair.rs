@@ -44,7 +44,7 @@ pub trait Connection: Send + Sync + 'static {
     /// The peer, as the user named it.
     fn peer(&self) -> &str;
 
-    /// The server's life at connection. A connection never outlives it.
+    /// The server's epoch at connection. A connection never outlives it.
     fn epoch(&self) -> Epoch;
 
     /// A queue pair of its own for one session.
@@ -59,7 +59,7 @@ pub trait Connection: Send + Sync + 'static {
     /// [`FabricError::Disconnected`], [`FabricError::Dismissed`], [`FabricError::Forked`].
     fn check(&self) -> Result<(), FabricError>;
 
-    /// Another connection to the same address, tried once: perhaps to another life of the server. This one
+    /// Another connection to the same address, tried once: perhaps to another epoch of the server. This one
     /// stays as it is.
     ///
     /// # Errors

@@ -80,7 +80,7 @@ pub trait Host: Send + Sync {
     /// Where clients reach it, as a URL.
     fn address(&self) -> String;
 
-    /// This life of the server.
+    /// This epoch of the server.
     fn epoch(&self) -> Epoch;
 
     /// Bytes of the longest request or reply that the fabric carries to this host's clients.

@@ -64,7 +64,7 @@ use crate::{Entry, Key, Pairs, Session};
 /// never happens. If the driver already had it, a write may happen, or have happened.
 ///
 /// When the server is gone, the driver connects again as a session does ([Restarts](crate#restarts)); futures
-/// wait meanwhile. All pairs of one answer are of one life of the server.
+/// wait meanwhile. All pairs of one answer are of one epoch of the server.
 ///
 /// # Blocking
 ///

@@ -261,7 +261,7 @@ impl Client {
         self.inner.with_connections(ShmConnection::collapse_to_huge_pages).iter().sum()
     }
 
-    /// The life of the server that this client is connected to, or was last. It differs after the server was
+    /// The epoch of the server that this client is connected to, or was last. It differs after the server was
     /// started again and the client has connected again.
     #[must_use]
     pub fn epoch(&self) -> Epoch {

@@ -57,10 +57,10 @@
 //! that try once and fail at once, until one of them finds the server back. All clones, tables and sessions
 //! of a client share the new connection.
 //!
-//! - Reads are begun again by themselves. Each answers from one life of the server.
+//! - Reads are begun again by themselves. Each answers from one epoch of the server.
 //! - A write that was sent is never repeated by itself: it is [`WriteError::Indeterminate`], at once. One
 //!   that was not sent waits for the new connection as a read does.
-//! - A restarted server is another life with another [`Epoch`] ([`Client::epoch`], [`Session::epoch`]), in
+//! - A restarted server has another [`Epoch`] ([`Client::epoch`], [`Session::epoch`]), in
 //!   which tables are found by name. One that is not there (tables live in memory) is
 //!   [`OpenError::TableGone`], one that is defined otherwise [`OpenError::OtherDefinition`]. A session goes
 //!   on once the table is there again.

@@ -184,14 +184,14 @@ impl<K: Key> Session<K> {
         self.inner.prefill()
     }
 
-    /// The server's life in which the last call was executed. It changes in a call only, when that had to
+    /// The server's epoch in which the last call was executed. It changes in a call only, when that had to
     /// connect again.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.inner.epoch()
     }
 
-    /// Where the last call was executed: the server's life, and the table to which the name led.
+    /// Where the last call was executed: the server's epoch, and the table to which the name led.
     #[must_use]
     pub fn origin(&self) -> Origin {
         self.inner.origin()

@@ -16,7 +16,7 @@ use farsight_protocol::{ComputeNode, ErrorCode, ServerError};
 #[cfg(injected)]
 use crate::injected;
 
-/// A compute node of a pool, which its coordinator's life names.
+/// A compute node of a pool, which its coordinator's epoch names.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) struct Identity {
     pub(crate) coordinator: Epoch,
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(nodes.forget(ClientId(2)), Some(identity(5)));
         assert_eq!(nodes.forget(ClientId(2)), None);
         assert_eq!((nodes.connected(), nodes.fenced()), (0, 1));
-        // The same number in another life of the coordinator is somebody else.
+        // The same number in another epoch of the coordinator is somebody else.
         let other = Identity { coordinator: Epoch(8), ..identity(5) };
         nodes.announce(ClientId(3), other, false).unwrap();
         let refused = nodes.announce(ClientId(3), identity(6), false).unwrap_err();

@@ -8,7 +8,7 @@
 //! - every request gets one reply, whatever its bytes, and no reply is longer than its client can receive;
 //! - what a call found stays valid for as long as the call uses it, whatever becomes of the table;
 //! - a number that the coordinator gave to a table or a compute node is never given again in the
-//!   coordinator's life;
+//!   coordinator's epoch;
 //! - a table belongs to one list of nodes. A node never serves a table for another list;
 //! - a block is given to one compute node at a time, and to another only after it was freed, or after its
 //!   owner's verbs can execute no more;

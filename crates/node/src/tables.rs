@@ -2,7 +2,7 @@
 //!
 //! Invariant: all tables are for one place in one pool, which the first table fixes. Names and numbers are
 //! the coordinator's; the other nodes have the same table under the same number, and none is given twice in
-//! the coordinator's life. A table is visible once it is complete.
+//! the coordinator's epoch. A table is visible once it is complete.
 //!
 //! Protocol: changes are serialized, and each raises the *version* when it is done. A worker keeps what the
 //! catalogue held at a version ([`View`]); it looks at the version before each call, and takes no lock while
@@ -262,15 +262,15 @@ fn unknown(id: TableId, count: usize) -> ServerError {
 
 /// The refusal of a place that is not this node's own.
 fn other_pool(own: &PoolPlace, wanted: &PoolPlace) -> ServerError {
-    let lives = |place: &PoolPlace| {
-        let lives: Vec<String> = place.epochs.iter().map(|epoch| Epoch(*epoch).to_string()).collect();
-        lives.join(", ")
+    let epochs = |place: &PoolPlace| {
+        let epochs: Vec<String> = place.epochs.iter().map(|epoch| Epoch(*epoch).to_string()).collect();
+        epochs.join(", ")
     };
     let text = format!(
         "this node is {own} in its pool [{}], not {wanted} [{}]. Every client names the same nodes in the same order; a \
          node that lost its pool must be started again",
-        lives(own),
-        lives(wanted)
+        epochs(own),
+        epochs(wanted)
     );
     ServerError::new(ErrorCode::OtherPool, text)
 }

@@ -257,7 +257,8 @@ fn a_fenced_compute_node_writes_nothing_more() {
 #[test]
 fn a_lock_is_its_holders_for_a_lease_that_the_node_itself_has_seen() {
     let directory = tempfile::tempdir().unwrap();
-    let host = ShmHost::listen(directory.path().join("coordinator"), ListenOptions::new(FORMAT)).expect("a socket");
+    let host =
+        ShmHost::listen(directory.path().join("coordinator"), ListenOptions::new(FORMAT)).expect("a socket");
     let options = NodeOptions {
         table_memory_bytes: 1 << 20,
         lease: Some(Duration::from_millis(300)),
@@ -387,7 +388,8 @@ fn each_engine_refuses_by_name_what_only_the_other_has() {
 #[test]
 fn a_node_whose_memory_cannot_be_written_has_no_rolex_tables() {
     let directory = tempfile::tempdir().unwrap();
-    let host = ShmHost::listen(directory.path().join("coordinator"), ListenOptions::new(FORMAT)).expect("a socket");
+    let host =
+        ShmHost::listen(directory.path().join("coordinator"), ListenOptions::new(FORMAT)).expect("a socket");
     let read_only = Some("cards and processors do not see each other".to_owned());
     let options = NodeOptions { table_memory_bytes: 1 << 20, read_only, ..NodeOptions::default() };
     let _coordinator = Node::start(vec![Arc::new(host)], &options).expect("a node");

@@ -11,14 +11,14 @@ use crate::{
 /// Requests in postcard.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum ControlRequest {
-    /// Which life is this, and of which pool? Answered by a [`NodeHello`](crate::NodeHello).
+    /// Which epoch has this node, and which pool? Answered by a [`NodeHello`](crate::NodeHello).
     Hello,
     /// To the coordinator: gives this connection's compute node its number. Answered by a [`ComputeNode`].
     Register,
     /// To the others: this connection is that compute node's, of the pool whose coordinator has this
-    /// life. Refused once it is fenced. Answered by nothing.
+    /// epoch. Refused once it is fenced. Answered by nothing.
     Announce {
-        /// The coordinator's life.
+        /// The coordinator's epoch.
         coordinator: u64,
         /// Its number.
         compute_node: ComputeNode,
@@ -130,7 +130,7 @@ pub enum ControlRequest {
     /// Ends every connection of that compute node with this node. Refused for a number that nobody has, or
     /// had, here. Answered by a [`Fenced`](crate::Fenced).
     Fence {
-        /// The coordinator's life.
+        /// The coordinator's epoch.
         coordinator: u64,
         /// Its number.
         compute_node: ComputeNode,

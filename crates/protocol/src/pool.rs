@@ -1,6 +1,6 @@
 //! What nodes of a pool and compute nodes know of each other.
 //!
-//! A pool is an ordered list of memory nodes, of which the first is *the coordinator*: its life names the
+//! A pool is an ordered list of memory nodes, of which the first is *the coordinator*: its epoch names the
 //! pool, and it numbers tables and compute nodes. Steps and what is refused: docs/protocol/pool.md.
 
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub const POOL_ENDED_MAX: usize = 64;
 /// Dropped tables that one call names at most.
 pub const POOL_DROPPED_MAX: usize = 1024;
 
-/// A compute node, by the number that the coordinator gave it. Never given twice in the coordinator's life,
+/// A compute node, by the number that the coordinator gave it. Never given twice in the coordinator's epoch,
 /// never zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct ComputeNode(pub u32);
@@ -37,7 +37,7 @@ impl std::fmt::Display for ComputeNode {
 /// A node's place in a pool, as a client's list of addresses has it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PoolPlace {
-    /// The nodes' lives, in the order of the list; the first is the coordinator's.
+    /// The nodes' epochs, in the order of the list; the first is the coordinator's.
     #[serde(with = "crate::exact::words")]
     pub epochs: Vec<u64>,
     /// The node's index in the list.
@@ -51,7 +51,7 @@ impl PoolPlace {
         (1..=POOL_NODES_MAX).contains(&self.epochs.len()) && usize::from(self.index) < self.epochs.len()
     }
 
-    /// The coordinator's life, which names the pool.
+    /// The coordinator's epoch, which names the pool.
     #[must_use]
     pub fn coordinator(&self) -> Epoch {
         Epoch(self.epochs[0])
@@ -68,7 +68,7 @@ impl std::fmt::Display for PoolPlace {
 /// What a node says of itself.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct NodeHello {
-    /// Its life, the same at each of its addresses.
+    /// Its epoch, the same at each of its addresses.
     pub epoch: u64,
     /// Its place in a pool, once a table was made.
     pub place: Option<PoolPlace>,

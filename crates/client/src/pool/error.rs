@@ -44,9 +44,9 @@ pub enum PoolError {
     NodeRestarted {
         /// Its address.
         peer: String,
-        /// The life in which it joined the pool.
+        /// The epoch in which it joined the pool.
         was: Epoch,
-        /// Its life now.
+        /// Its epoch now.
         is: Epoch,
     },
     /// A node that stands elsewhere in the list of its pool, or in another pool.

@@ -124,7 +124,7 @@ fn a_killed_server_is_noticed_within_a_second() {
     assert!(died.elapsed() < NOTICE, "noticed after {:?}", died.elapsed());
     assert!(matches!(read(&mut queue), Err(FabricError::Disconnected { .. })));
 
-    // The stale socket is replaced, and the new server is another life.
+    // The stale socket is replaced, and the new server has another epoch.
     let mut server = play("server", &directory.socket());
     await_ready(&mut server);
     let again = connect(&directory.socket());

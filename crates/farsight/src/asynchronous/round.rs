@@ -3,8 +3,8 @@
 //!
 //! Invariant: a round is bounded (the constants here). So no request waits longer for its turn than a few
 //! rounds of that size, however long others are. Requests that it holds are *taken* in the queue; those whose
-//! future is gone leave it before the next piece. All pieces of an answer are of one life of the server: a
-//! request that meets the next life begins again.
+//! future is gone leave it before the next piece. All pieces of an answer are of one epoch of the server: a
+//! request that meets the next epoch begins again.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -77,7 +77,7 @@ struct Long {
     request: LongRequest,
     value_bytes: usize,
     work: Work,
-    /// The server's life that its pieces are of; `None` before the first.
+    /// The server's epoch that its pieces are of; `None` before the first.
     origin: Option<Origin>,
     attempts: usize,
     error: Option<ReadError>,
@@ -494,7 +494,7 @@ mod tests {
         assert!(long.stays_at(at(1), "t"));
         long.add_answers(&answered(PIECE_KEYS), 0, PIECE_KEYS);
         assert_eq!(long.piece().len(), 10);
-        assert!(!long.stays_at(at(2), "t"), "these ten are of another life");
+        assert!(!long.stays_at(at(2), "t"), "these ten are of another epoch");
         assert_eq!(long.piece()[0], 0, "it begins again");
         assert!(long.stays_at(at(2), "t"));
         long.add_answers(&answered(PIECE_KEYS), 0, PIECE_KEYS);

@@ -114,7 +114,7 @@ fn a_client_over_tcp_finds_the_next_life() {
     server.shutdown().unwrap();
     let _server = builder().listen(url.clone()).start().unwrap();
     Client::connect(&url).unwrap().create_table::<u64>("t", 8).unwrap();
-    assert_eq!(session.get(1).unwrap(), None, "data of a former life");
+    assert_eq!(session.get(1).unwrap(), None, "data of a former epoch");
     assert_ne!(client.epoch(), epoch);
 }
 

@@ -49,24 +49,24 @@ fn everything_goes_on_in_the_next_life(engine: &'static EngineKind) {
     let table = store.create_table_by::<u64>(&client, "t", 8);
     let mut session = table.session(Options::default()).unwrap();
     let mut epochs = vec![client.epoch()];
-    for life in 1..=4_u8 {
-        session.put(1, &[life; 8]).unwrap();
+    for start in 1..=4_u8 {
+        session.put(1, &[start; 8]).unwrap();
         session.prefill().unwrap();
-        assert_eq!(get(&mut session, 1), Some(vec![life; 8]));
+        assert_eq!(get(&mut session, 1), Some(vec![start; 8]));
         assert_eq!((session.epoch(), client.epoch()), (epochs[0], epochs[0]));
         let (counters, meters) = (session.counters(), session.meters());
-        assert!(counters.writes >= u64::from(life), "counted over all lives: {counters:?}");
+        assert!(counters.writes >= u64::from(start), "counted over all epochs: {counters:?}");
 
         store = store.restart();
         drop(store.create_table::<u64>("t", 8));
-        // What finds the loss first differs from life to life.
-        match life {
-            1 => assert_eq!(get(&mut session, 1), None, "data of a former life"),
+        // What finds the loss first differs from start to start.
+        match start {
+            1 => assert_eq!(get(&mut session, 1), None, "data of a former epoch"),
             2 => assert_eq!(insert(&mut session), WriteOutcome::Inserted(1)),
             3 => assert_eq!(client.tables().unwrap().len(), 1),
-            _ => assert_eq!(session.scan(..).count(), 0, "data of a former life"),
+            _ => assert_eq!(session.scan(..).count(), 0, "data of a former epoch"),
         }
-        assert_ne!(client.epoch(), epochs[0], "another life has another epoch");
+        assert_ne!(client.epoch(), epochs[0], "a restart has another epoch");
         epochs.insert(0, client.epoch());
         session.get(2).unwrap();
         assert_eq!(session.epoch(), client.epoch());
@@ -211,7 +211,7 @@ fn a_scan_does_not_mix_two_lives() {
     let (last, fetched) = rest.split_last().unwrap();
     assert!(fetched.len() < 500 && fetched.iter().all(Result::is_ok), "what was fetched before is returned");
     assert!(matches!(last, Err(ReadError::ScanCut { .. })), "{last:?}");
-    assert_eq!(session.scan(..).count(), 1_000, "a new scan is of the new life");
+    assert_eq!(session.scan(..).count(), 1_000, "a new scan is of the new epoch");
 }
 
 #[test]

@@ -16,7 +16,7 @@ impl TestServer {
         Self::start_in(tempfile::tempdir().expect("a temporary directory"), table_memory_bytes)
     }
 
-    /// Stops the server and starts another in its place, a new life without tables.
+    /// Stops the server and starts another in its place, without tables.
     pub(crate) fn restart(self) -> Self {
         let Self { server, directory } = self;
         server.shutdown().expect("the server stops");

@@ -39,7 +39,7 @@ impl TestStore {
         Self { running, directory, engine, table_memory_bytes }
     }
 
-    /// Stops it and starts another in its place, a new life without tables.
+    /// Stops it and starts another in its place, without tables.
     pub(crate) fn restart(self) -> Self {
         let Self { running, directory, engine, table_memory_bytes } = self;
         match running {

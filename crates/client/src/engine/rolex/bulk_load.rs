@@ -1,7 +1,7 @@
 //! A load of ascending pairs into a ROLEX table that never held any.
 //!
 //! Invariant: its leaves are in no chain before the end, so the table shows none of its pairs
-//! until then, and then all at once. It belongs to one life of every node and ends with that.
+//! until then, and then all at once. It belongs to one epoch of every node and ends with that.
 
 use std::sync::Arc;
 
