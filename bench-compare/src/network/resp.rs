@@ -13,7 +13,7 @@ use rustix::net::RecvFlags;
 
 use super::{Contestant, Question, check};
 
-/// As long as Farsight's client looks for an answer before it sleeps.
+/// As long as Farsight's client polls for an answer before it sleeps.
 const AWAKE: Duration = Duration::from_micros(50);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes taken from the kernel at a time at first.
@@ -104,7 +104,7 @@ impl Client {
         Ok(())
     }
 
-    /// Takes more of what arrives: looks for it for a little while, then sleeps.
+    /// Takes more of what arrives: polls for a little while, then sleeps.
     fn receive(&mut self) -> Result<()> {
         self.arrived.copy_within(self.parsed..self.filled, 0);
         self.filled -= std::mem::take(&mut self.parsed);

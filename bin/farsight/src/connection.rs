@@ -15,7 +15,7 @@ use crate::tls_files::TlsFiles;
 use crate::trusted_servers::TrustedServers;
 use crate::waiting::{WaitingName, waiting};
 
-/// From one look for a server that is being started to the next.
+/// From one attempt to reach a server that is being started to the next.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Where the server is.

@@ -155,7 +155,7 @@ impl PoolCalls for Calls {
         Ok(first..(first + LEAVES_A_CALL).min(blocks))
     }
 
-    fn standing(&self) -> Result<(), FabricError> {
+    fn check_usable(&self) -> Result<(), FabricError> {
         Ok(())
     }
 

@@ -131,7 +131,7 @@ impl<F: FabricUnderTest> Server<F> {
         }
     }
 
-    /// Waits likewise while `queue` looks for completions: a client may send a call only once it has seen
+    /// Waits likewise while `queue` polls for completions: a client may send a call only once it has seen
     /// another answered.
     fn await_parked_of<Q: QueuePair>(&self, count: usize, queue: &mut Q) -> Vec<Call> {
         let started = Instant::now();

@@ -58,7 +58,7 @@ pub(crate) trait Backend: Any + Send + Sync {
     ///
     /// # Errors
     /// [`FabricError::Disconnected`].
-    fn standing(&self) -> Result<(), FabricError>;
+    fn check_usable(&self) -> Result<(), FabricError>;
 
     /// Other connections to the same addresses, tried once: perhaps to other epochs.
     ///

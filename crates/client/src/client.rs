@@ -19,9 +19,8 @@ use crate::table::{Opened, Table};
 /// Settings of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClientOptions {
-    /// How long calls wait for a server that has gone, counted from the moment at which the first of them
-    /// noticed it; afterwards each call tries once to connect and fails at once. Default: 3 s. Zero: no call
-    /// waits.
+    /// How long calls wait for a server that has gone, from the moment at which the first of them noticed it.
+    /// Afterwards each call tries once to connect, and fails at once. Default: 3 s. Zero: no call waits.
     pub reconnect_timeout: Duration,
 }
 

@@ -201,7 +201,7 @@ pub enum WriteError {
         code: ErrorCode,
     },
     /// No answer to the writes came, or none that can be read, or the server met a bug while it executed
-    /// them: each of them may have been executed once, or not at all.
+    /// them. Each of them may have been executed once, or not at all.
     ///
     /// It is not repeated by itself. To learn more, read the keys: a version that has grown means that the
     /// write, or another client's, took place. Puts, updates to a known value and removes can simply be

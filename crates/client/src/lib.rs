@@ -1,9 +1,9 @@
-//! A client of one server: the connection and catalogue ([`Client`]), a table with the learned cache that all
-//! of a process's sessions share ([`Table`]), and what a thread reads and writes with ([`Session`]).
+//! A client of one server. A [`Client`] has connection and catalogue, a [`Table`] the cache that all sessions
+//! of a process share. One thread reads and writes with a [`Session`].
 //!
 //! Invariant: connection, queue pairs and caches belong to one epoch of the server ([`nodes`]). Whatever is
-//! cached was learned in that epoch, so nothing needs invalidating when a server is started again: the
-//! connection is lost, the next call makes a new one ([`reconnect`]), and there the caches begin empty. Keys
+//! cached was learned in that epoch, so nothing needs invalidating when a server is started again. The
+//! connection is lost, and the next call makes a new one ([`reconnect`]). There the caches begin empty. Keys
 //! are `u64` here; the facade encodes other kinds.
 //!
 //! Protocol: rare requests (tables, statistics) go as control calls over a queue pair that the client keeps

@@ -1,12 +1,12 @@
 //! The nodes that a client is connected to, in one epoch of each.
 //!
 //! Invariant: everything here belongs to these epochs. A client that finds one of them over begins with a new
-//! set of connections, under another compute node's number: so a fence that is meant for the old set never
+//! set of connections, under another compute node's number. So a fence that is meant for the old set never
 //! meets the new one.
 //!
-//! Protocol: the client requests the epochs once, and compares them with what each node knows of its pool. A node that
-//! stands elsewhere in its own pool's list, or a pool one of whose nodes has another epoch now, is refused
-//! before anything is read.
+//! Protocol: the client requests the epochs once and compares them with what each node knows of its pool. A
+//! node that stands elsewhere in its own pool's list, or a pool one of whose nodes has another epoch now, is
+//! refused before anything is read.
 
 mod backend;
 mod catalogue;
@@ -98,7 +98,7 @@ impl<C: Connection> Nodes<C> {
     }
 
     /// Fails if this compute node is poisoned, or has to stop because its lock values run out.
-    pub(crate) fn standing(&self) -> Result<(), FabricError> {
+    pub(crate) fn check_usable(&self) -> Result<(), FabricError> {
         let peer = Nodes::peer(self, 0);
         self.poisoned.check(peer)?;
         if !self.locks.get().is_some_and(ComputeNodeLocks::are_running_out) {

@@ -1,7 +1,7 @@
 //! A client of a memory pool: connections to all of its nodes, and the catalogue of its tables.
 //!
 //! Invariant: connections and caches belong to one epoch of every node ([`nodes`]). When one of them is lost,
-//! the next call connects to all of them again; if a node came back without its memory, every call from then
+//! the next call connects to all of them again. If a node came back without its memory, every call from then
 //! on fails and names it.
 
 mod error;

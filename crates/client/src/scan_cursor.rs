@@ -2,8 +2,8 @@
 //!
 //! Invariant: `next_from` is the least key that has not been fetched, `None` once nothing is left to fetch.
 //! So no pair is skipped and none returned twice, whatever is written between two pages; each page is as a
-//! scan of its own. All pages come from one epoch of the server: another one's pairs would not belong to those
-//! that were returned already, so a scan whose server was started again ends in an error. So does one whose
+//! scan of its own. All pages come from one epoch of the server, for another one's pairs would not belong to
+//! those that were returned. So a scan whose server was started again ends in an error. So does one whose
 //! table's name has come to lead elsewhere. If only the connection was lost, it goes on where it was.
 
 use farsight_index::{Pair, Pairs, ScanRequest};

@@ -11,14 +11,14 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The longest look: a call of as many writes as fit one, and the way there and back.
-const LOOK_MAX: Duration = Duration::from_micros(60);
-/// Looks between two readings of the clock.
-const LOOKS_PER_TURN: usize = 32;
-/// What looks that paid have earned at most; one in vain costs [`VAIN_COST`] of it.
+/// The longest spin: a call of as many writes as fit one, and the way there and back.
+const SPIN_MAX: Duration = Duration::from_micros(60);
+/// Polls between two readings of the clock.
+const POLLS_PER_TURN: usize = 32;
+/// What spins that paid have earned at most; one in vain costs [`VAIN_COST`] of it.
 const CREDIT_MAX: u8 = 8;
 const VAIN_COST: u8 = 2;
-/// Without credit, one wait of so many begins with a look, to find out whether it would pay again.
+/// Without credit, one wait of so many begins with a spin, to find out whether it would pay again.
 const WAITS_PER_TRIAL: u8 = 32;
 
 /// A side's experience with spinning.
@@ -36,17 +36,17 @@ impl Default for AdaptiveSpin {
 
 impl AdaptiveSpin {
     /// Looks for up to `timeout` whether there `is_work`, as long as that makes sense. True if there is.
-    pub(crate) fn look(&mut self, timeout: Duration, mut is_work: impl FnMut() -> bool) -> bool {
-        self.look_for(self.time().min(timeout), &mut is_work)
+    pub(crate) fn spin(&mut self, timeout: Duration, mut is_work: impl FnMut() -> bool) -> bool {
+        self.spin_for(self.time().min(timeout), &mut is_work)
     }
 
-    fn look_for(&mut self, time: Duration, is_work: &mut impl FnMut() -> bool) -> bool {
+    fn spin_for(&mut self, time: Duration, is_work: &mut impl FnMut() -> bool) -> bool {
         self.waits = (self.waits + 1) % WAITS_PER_TRIAL;
         if time.is_zero() {
             return is_work();
         }
         let started = Instant::now();
-        while !(0..LOOKS_PER_TURN).any(|_| {
+        while !(0..POLLS_PER_TURN).any(|_| {
             let found = is_work();
             if !found {
                 std::hint::spin_loop();
@@ -64,7 +64,7 @@ impl AdaptiveSpin {
 
     fn time(&self) -> Duration {
         let is_worth_it = self.credit > 0 || self.waits == 0;
-        if is_worth_it && has_cores() { LOOK_MAX } else { Duration::ZERO }
+        if is_worth_it && has_cores() { SPIN_MAX } else { Duration::ZERO }
     }
 }
 
@@ -86,19 +86,19 @@ mod tests {
     }
 
     #[test]
-    fn looking_in_vain_ends_and_is_tried_again() {
+    fn polling_in_vain_ends_and_is_tried_again() {
         let mut spin = AdaptiveSpin::default();
         let mut long = 0;
         for _ in 0..10 * u32::from(WAITS_PER_TRIAL) {
             let time = if is_long(&spin) { SHORT } else { Duration::ZERO };
             long += u32::from(!time.is_zero());
-            assert!(!spin.look_for(time, &mut || false));
+            assert!(!spin.spin_for(time, &mut || false));
         }
         assert_eq!(long, u32::from(CREDIT_MAX / VAIN_COST) + 9, "then once in {WAITS_PER_TRIAL} waits");
         while !is_long(&spin) {
-            spin.look_for(Duration::ZERO, &mut || false);
+            spin.spin_for(Duration::ZERO, &mut || false);
         }
-        assert!(spin.look_for(SHORT, &mut || true));
+        assert!(spin.spin_for(SHORT, &mut || true));
         assert!(is_long(&spin), "it paid");
     }
 
@@ -107,13 +107,13 @@ mod tests {
         let mut spin = AdaptiveSpin::default();
         for wait in 0..1_000 {
             assert!(is_long(&spin), "wait {wait}");
-            spin.look_for(SHORT, &mut || wait % 4 != 0);
+            spin.spin_for(SHORT, &mut || wait % 4 != 0);
         }
     }
 
     #[test]
-    fn work_that_is_there_is_found_without_a_look() {
+    fn work_that_is_there_is_found_without_a_spin() {
         let mut spin = AdaptiveSpin::default();
-        assert!(spin.look(Duration::ZERO, || true));
+        assert!(spin.spin(Duration::ZERO, || true));
     }
 }

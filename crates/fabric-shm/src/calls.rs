@@ -144,7 +144,7 @@ impl Calls {
     /// Looks for a reply for a little while, then sleeps until one may be there.
     pub(crate) fn wait(&mut self, link: BorrowedFd<'_>, timeout: Duration) -> io::Result<Woken> {
         let started = Instant::now();
-        if self.adaptive_spin.look(timeout, || self.replies.is_ready()) {
+        if self.adaptive_spin.spin(timeout, || self.replies.is_ready()) {
             return Ok(Woken::Perhaps);
         }
         self.sleep(link, timeout.saturating_sub(started.elapsed()))

@@ -32,7 +32,7 @@ const LONG_REQUEST_BYTES: usize = 1024;
 /// Long requests answered before a client that sleeps is woken, if more are waiting. To wake it takes the
 /// server as long as ten writes, and a client that prepares one request at a time sleeps after each.
 const SHOWN_PER_WAKE: u32 = 4;
-/// Visits of all rings between two looks for clients that hung up, for a worker that never sleeps.
+/// Visits of all rings between two polls for clients that hung up, for a worker that never sleeps.
 const SERVES_PER_LOOK: u32 = 1024;
 /// The wake descriptor among epoll's tokens; queues count from one.
 const WAKE_TOKEN: u64 = 0;
@@ -358,7 +358,7 @@ impl ServerPort for ShmPort {
         self.apply_changes();
         let (shared, queues) = (&self.shared, &self.queues);
         let has_work = || shared.has_changed() || queues.iter().any(ServerQueue::has_work);
-        if self.adaptive_spin.look(timeout, has_work) {
+        if self.adaptive_spin.spin(timeout, has_work) {
             return;
         }
         let sleepers = queues.iter().map(|queue| &queue.own_sleep);

@@ -1,4 +1,4 @@
-//! When a silent peer counts as dead, and how long looking for it is cheaper than sleeping.
+//! When a silent peer counts as dead, and how long polling is cheaper than sleeping.
 
 use std::time::Duration;
 

@@ -109,13 +109,13 @@ impl TcpPort {
         }
     }
 
-    /// True if looking at the queues themselves costs no more than asking which of them to look at.
+    /// True if polling all queues costs no more than asking which of them to poll.
     fn is_direct(&self) -> bool {
         (1..=DIRECT_MAX).contains(&(self.queues.len() - self.vacant.len()))
     }
 
     /// Looks for events for up to `timeout`. True if there were any.
-    fn look(&mut self, timeout: Duration) -> bool {
+    fn poll(&mut self, timeout: Duration) -> bool {
         let mut room = [MaybeUninit::uninit(); EVENTS];
         // A signal ends the wait early, which a caller must expect anyway.
         let events = epoll::wait(&self.epoll, &mut room, Some(&os::timespec(timeout)));
@@ -186,7 +186,7 @@ impl ServerPort for TcpPort {
                 let places = self.queues.iter().enumerate().filter(|(_, queue)| queue.is_some());
                 self.ready.extend(places.map(|(place, _)| place));
             } else {
-                self.look(Duration::ZERO);
+                self.poll(Duration::ZERO);
             }
         }
         let mut answered = 0;
@@ -222,11 +222,11 @@ impl ServerPort for TcpPort {
             return;
         }
         while self.ready.is_empty() {
-            if self.shared.has_changed() || self.look(Duration::ZERO) {
+            if self.shared.has_changed() || self.poll(Duration::ZERO) {
                 break;
             }
             if started.elapsed() >= awake {
-                self.look(timeout.saturating_sub(started.elapsed()));
+                self.poll(timeout.saturating_sub(started.elapsed()));
                 break;
             }
             std::hint::spin_loop();

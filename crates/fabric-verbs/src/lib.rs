@@ -58,7 +58,7 @@ const CONTROL_ALIVE: KeepAlive = KeepAlive {
     probes: 4,
     unacknowledged_max: Duration::from_secs(5),
 };
-/// About as long as a sleep and a wake take: who waits looks for so long before it sleeps.
+/// About as long as a sleep and a wake take: a waiter polls for so long before it sleeps.
 const BRIEF: Duration = Duration::from_micros(20);
 /// Completions taken at a time.
 const COMPLETIONS_PER_POLL: usize = 32;

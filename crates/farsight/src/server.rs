@@ -191,9 +191,9 @@ impl ServerBuilder {
         self
     }
 
-    /// Memory that the server takes at its start, on huge pages, instead of when it is first written: so many
-    /// bytes of the XStore table made first, of the second, and so on, at most all of each. So no write waits
-    /// for the system.
+    /// Memory that the server takes at its start, on huge pages, instead of when it is first written. So many
+    /// bytes of the first XStore table, of the second, and so on; at most all of each. So no write waits for
+    /// the system.
     pub fn prefault(mut self, table_bytes: impl IntoIterator<Item = u64>) -> Self {
         self.options.prefault_bytes = table_bytes.into_iter().collect();
         self

@@ -36,7 +36,7 @@ pub trait PoolCalls: Send {
     /// Fails if this compute node has to go on under another number. Either an operation of one of its
     /// sessions broke off: a lock that it left can be taken over by another compute node alone. Or its lock
     /// values run out.
-    fn standing(&self) -> Result<(), FabricError>;
+    fn check_usable(&self) -> Result<(), FabricError>;
 
     /// Poisons this compute node: an operation of one of its sessions broke off.
     fn give_up(&self);

@@ -50,7 +50,7 @@ impl RolexSession {
         if owner == self.locks.compute_node() {
             // Nobody fences itself. It is another session of this process, which is slow; or an operation
             // that broke off: then this one ends before it began, to begin again as another compute node's.
-            self.calls.standing()?;
+            self.calls.check_usable()?;
             let why = "that is this process, in another session".to_owned();
             return Ok(Repair::Later { pause: OWN_LOCK_PAUSE, why });
         }

@@ -244,7 +244,7 @@ impl Trainer {
         source: &S,
         budget: usize,
     ) -> Result<Trained, TrainError<S::Error>> {
-        self.session.calls.standing()?;
+        self.session.calls.check_usable()?;
         let Some(slots) = self.look(slot).await? else { return self.first_directory(slot, source).await };
         take_back(&mut self.images, &mut self.free, &slots);
         let Some(current) = self.current.as_mut() else { return Ok(Trained::default()) };

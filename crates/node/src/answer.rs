@@ -20,8 +20,8 @@ pub fn answer(
     reply: &mut Vec<u8>,
     execute: impl FnOnce(&mut Vec<u8>) -> Result<u64, ServerError>,
 ) -> u64 {
-    // Sound to go on after a panic: latches and locks are released as it unwinds, buffers are written before
-    // they are read, and the failure that is recorded keeps every later call away from everything else.
+    // Sound to go on after a panic: latches and locks are released as it unwinds, and buffers are written
+    // before they are read. The failure that is recorded keeps every later call away from everything else.
     let executed = catch_unwind(AssertUnwindSafe(|| {
         failure.check()?;
         execute(reply)

@@ -1,8 +1,8 @@
 //! Bulk load by pieces: the state between the calls of one load, whatever the table's engine.
 //!
 //! Invariant: a table has at most one load. Its pieces come from one client, in order, and nothing of them is
-//! visible before the last. Whatever ends a load early (a refused piece, another load's piece zero, a write
-//! to the table, which makes it no longer empty, the end of its client) gives back what it holds.
+//! visible before the last. A load that ends early gives back what it holds. It ends by a refused piece, by
+//! piece zero of another load, by a write to the table, which is not empty then, and with its client.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

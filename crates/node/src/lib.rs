@@ -14,7 +14,7 @@
 //!   owner's verbs can execute no more;
 //! - a process is ended only for a lock that was seen to stand for a lease, and never one that serves memory;
 //! - a bug met by any thread (a panic) is written to stderr once and turns every later call into a refusal
-//!   that says so; the threads go on, so nobody waits for an answer that never comes. The call that met it is
+//!   that says so. The threads go on, so nobody waits for an answer that never comes. The call that met it is
 //!   answered by a code of its own, because what it changed is unknown;
 //! - a node with nothing to do sleeps: workers in their ports, training on its signal, control threads in
 //!   their sockets.

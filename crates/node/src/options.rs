@@ -24,8 +24,8 @@ pub struct NodeOptions {
     /// has an eighth more for directory and models of a ROLEX table. Pages cost nothing until they are
     /// written. Default: a quarter of the machine's memory.
     pub table_memory_bytes: u64,
-    /// Memory that is taken at the start, on huge pages, instead of when it is first written: so many bytes
-    /// of the first XStore table, of the second, and so on, at most all of each. Default: none.
+    /// Memory that is taken at the start, on huge pages, instead of when it is first written. So many bytes
+    /// of the first XStore table, of the second, and so on; at most all of each. Default: none.
     pub prefault_bytes: Vec<u64>,
     /// How the models of XStore tables are trained.
     pub training: TrainOptions,

@@ -1,8 +1,7 @@
 //! Memory that tables have before they need it.
 //!
-//! What has never been touched is dear to touch: the kernel clears it, and where that runs in a virtual
-//! machine its host may have to find it first, for milliseconds. A write that splits a leaf would wait for
-//! that.
+//! Memory that was never touched is dear to touch: the kernel clears it. In a virtual machine its host may
+//! have to find it first, for milliseconds. A write that splits a leaf would wait for that.
 
 use std::ops::{ControlFlow, Range};
 

@@ -1,7 +1,7 @@
 //! How workers wake the background: raised by many, awaited by one.
 //!
-//! Invariant: work published before [`Signal::raise`] is seen by the thread that returns from [`Signal::wait`]
-//! after it. A signal raised while nobody waits ends the next wait at once.
+//! Invariant: work published before [`Signal::raise`] is seen by the thread that returns from
+//! [`Signal::wait`] after it. A signal raised while nobody waits ends the next wait at once.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! The one place that starts threads.
 //!
-//! Protocol of stopping: the stop flag is raised, then everything that may sleep is woken again and again
-//! until the threads have ended or the bound is reached; a wake that comes just before a thread falls asleep
-//! is thus followed by another.
+//! Protocol of stopping: the server raises the stop flag, then wakes everything that may sleep, again and
+//! again until the threads have ended or the bound is reached. So a wake that comes just before a thread
+//! falls asleep is followed by another.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl Stop {
     fn work<S: Service>(&self, worker: &mut Worker<S>, clock: &SystemClock) {
         while !self.is_raised() {
             if worker.step(clock.now(), STEP_CALLS) == 0 {
-                // How long to look for the next call before the sleep, the port knows best.
+                // The port knows best how long to poll for the next call before it sleeps.
                 worker.wait(SLEEP_MAX);
             }
         }

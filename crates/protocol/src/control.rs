@@ -36,8 +36,8 @@ pub enum ControlRequest {
     },
     /// Finds a table by name. Answered by a [`TableInfo`](crate::TableInfo).
     OpenTable(String),
-    /// To the coordinator: ends the table of this name. Its number leads nowhere from now on, and its regions are
-    /// withdrawn. Answered by nothing.
+    /// To the coordinator: ends the table of this name. Its number leads nowhere from now on, and its regions
+    /// are withdrawn. Answered by nothing.
     DropTable(String),
     /// To the coordinator: gives a table another name. Answered by nothing.
     RenameTable {
@@ -56,8 +56,8 @@ pub enum ControlRequest {
     /// How often tables of this node were dropped, renamed or swapped: the number of which fabrics tell its
     /// clients. Answered by a `u64`.
     NameChanges,
-    /// To the coordinator: tables that were dropped there, and at the other nodes perhaps not yet. Answered by a
-    /// `Vec<TableId>` of at most [`POOL_DROPPED_MAX`], empty if there are none.
+    /// To the coordinator: tables that were dropped there, and at the other nodes perhaps not yet. Answered
+    /// by a `Vec<TableId>` of at most [`POOL_DROPPED_MAX`], empty if there are none.
     DroppedTables,
     /// To the others: ends these tables, which were dropped at the coordinator; none of them is made there
     /// again. Then to the coordinator: all nodes have done so. Answered by nothing.

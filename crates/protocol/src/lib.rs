@@ -1,11 +1,11 @@
 //! What clients and servers say to each other over a fabric's calls: requests, replies, the catalogue of
-//! tables, error codes. docs/protocol/xstore.md has the steps in which they are used, docs/format.md the
-//! bytes.
+//! tables, error codes. Their bytes stand in docs/format.md, the steps in which they are used in
+//! docs/protocol/xstore.md.
 //!
-//! Invariant: a decoder accepts exactly what the encoder of the same version writes (padding, the unused half
-//! of a hint's word and over-long postcard numbers aside) and answers everything else with a [`DecodeError`]
-//! that names what, where, expected and got. Frames are private copies when they
-//! are decoded; every length is checked before it is believed.
+//! Invariant: a decoder accepts exactly what the encoder of the same version writes, but for padding, the
+//! unused half of a hint's word and over-long postcard numbers. It answers everything else with a
+//! [`DecodeError`] that names what, where, expected and got. Frames are private copies when they are decoded;
+//! every length is checked before it is believed.
 //!
 //! Data frames (reads, writes, models) are fixed little-endian words, because millions of them travel each
 //! second. Control messages (tables, statistics) are postcard: a stable, published format.

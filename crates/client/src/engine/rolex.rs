@@ -135,8 +135,8 @@ fn call_error(error: CatalogueError) -> Box<dyn Error + Send + Sync> {
 }
 
 impl<C: Connection> PoolCalls for Calls<C> {
-    fn standing(&self) -> Result<(), FabricError> {
-        self.nodes.standing()
+    fn check_usable(&self) -> Result<(), FabricError> {
+        self.nodes.check_usable()
     }
 
     fn more_leaves(&self, node: usize) -> CallResult<Range<u32>> {

@@ -59,12 +59,12 @@ impl<C: Connection> Backend for Nodes<C> {
     }
 
     fn check(&self) -> Result<(), FabricError> {
-        self.standing()?;
+        self.check_usable()?;
         (0..self.count()).try_for_each(|node| self.connection(node).check())
     }
 
-    fn standing(&self) -> Result<(), FabricError> {
-        Nodes::standing(self)
+    fn check_usable(&self) -> Result<(), FabricError> {
+        Nodes::check_usable(self)
     }
 
     fn reconnect(&self, timeout: Duration) -> Result<Arc<dyn Backend>, FabricError> {

@@ -264,7 +264,7 @@ impl VerbsPort {
             if elapsed >= awake {
                 return false;
             }
-            // Only who stays awake for long has to look for what otherwise ends its sleep.
+            // Only a worker that stays awake for long has to poll for what otherwise ends its sleep.
             if elapsed > BRIEF
                 && let Ok([woken]) = os::poll([(self.shared.wake.as_fd(), PollFlags::IN)], Duration::ZERO)
                 && !woken.is_empty()

@@ -83,7 +83,7 @@ impl PoolCalls for Calls {
         Ok(first..(first + 16).min(self.leaves))
     }
 
-    fn standing(&self) -> Result<(), FabricError> {
+    fn check_usable(&self) -> Result<(), FabricError> {
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Who has which block of a region.
 //!
-//! Invariant: every block below `next` is free, or was given out; of the latter most have an owner that
-//! lives, some are orphans of one that has ended, and the others are the table's for good. None is two of
+//! Invariant: every block below `next` is free, or was given out. Most of the latter have an owner that
+//! lives. Some are orphans of one that has ended, and the others are the table's for good. None is two of
 //! these. Only its owner frees a block.
 
 use farsight_protocol::{Blocks, ComputeNode, ErrorCode, POOL_ENDED_MAX, ServerError, SpaceStats};

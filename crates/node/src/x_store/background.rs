@@ -16,8 +16,8 @@ use crate::prefault::{self, HUGE_PAGE_BYTES};
 
 /// Bytes collapsed in one step: a few milliseconds.
 const COLLAPSE_STEP_BYTES: u64 = 8 * HUGE_PAGE_BYTES;
-/// Of a region that is filled so far, this part more is prepared for what comes next, and at most so much: a
-/// tenth of a second of inserts at full speed.
+/// Of a region that is filled so far, this part more is prepared for what comes next, and at most so much.
+/// That is a tenth of a second of inserts at full speed.
 const AHEAD_PART: u64 = 16;
 const AHEAD_BYTES_MAX: u64 = 16 << 20;
 /// The least pause after sub-models were trained again: what splits meanwhile is merged.

@@ -37,7 +37,7 @@ impl<Q: QueuePair> PoolTrainer<Q> {
         known: &Known<C>,
         sizes: GroupSizes,
     ) -> Result<Self, CatalogueError> {
-        nodes.standing()?;
+        nodes.check_usable()?;
         let session = session(nodes, known, LEAVES_A_CALL)?;
         let queues = nodes.queues(known)?;
         let trainer = Trainer::with_sizes(session, sizes);
