@@ -1,5 +1,5 @@
-//! What the hosts of shared memory, TCP and RDMA share: clients and their ends, ports, regions, quotas, and
-//! the system calls of waiting.
+//! What the hosts of shared memory, TCP and RDMA share: clients and their ends, ports, regions, quotas, the
+//! fields of their control messages, and the system calls of waiting.
 //!
 //! Invariant: a client is in a host's table from its welcome to its end, whichever comes of it: its own
 //! close, a dead peer, a broken rule, a fence. Once a client has ended and none of its requests executes any
@@ -21,6 +21,7 @@ mod gate;
 mod handshake;
 #[cfg(any(loom, shuttle))]
 pub mod injected;
+pub mod message;
 pub mod os;
 mod ports;
 mod quota;

@@ -280,8 +280,10 @@ mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::TcpStream;
 
+    use farsight_fabric_host::message::Writer;
+
     use super::*;
-    use crate::packets::Writer;
+    use crate::packets::packet;
 
     const ALIVE: KeepAlive = KeepAlive {
         idle: Duration::from_secs(1),
@@ -299,7 +301,7 @@ mod tests {
     impl Scene {
         fn new() -> Self {
             let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll");
-            let encode = |farewell| Writer::new(130).text(&format!("{farewell:?}")).packet();
+            let encode = |farewell| packet(Writer::new(130).text(&format!("{farewell:?}")));
             let (tls, allow_plaintext, opens_later) = (None, false, false);
             let options = AdmissionOptions { tls, allow_plaintext, opens_later, alive: &ALIVE, encode };
             let mut admission = Admission::listen("127.0.0.1:0", options, &epoll).expect("a free port");
@@ -343,9 +345,9 @@ mod tests {
         let mut silent: Vec<TcpStream> = (0..3 * PENDING).map(|_| scene.connect()).collect();
         assert_eq!(scene.admission.pending.len(), PENDING);
         let mut honest = scene.connect();
-        honest.write_all(&Writer::new(1).u64(7).packet()).expect("a hello");
+        honest.write_all(&packet(Writer::new(1).u64(7))).expect("a hello");
         let newcomer = scene.hear(scene.admission.next_connection - 1).expect("a hello");
-        assert_eq!(newcomer.hello, Writer::new(1).u64(7).packet()[4..]);
+        assert_eq!(newcomer.hello, Writer::new(1).u64(7).message());
         assert!(newcomer.address.is_loopback() && scene.admission.pending.len() == PENDING - 1);
         assert!(farewell(silent.remove(0)).contains("too many"));
     }

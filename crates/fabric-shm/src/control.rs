@@ -1,8 +1,7 @@
 //! Control messages: what travels over the Unix socket, one message a packet.
 //!
-//! Invariant: every message is a little-endian `u32` kind and a fixed layout; texts stand last and are
-//! bounded. A packet that is not exactly one message of the expected direction is [`Unintelligible`],
-//! whatever its bytes.
+//! Invariant: a packet decodes only if it is one that [`FromClient::encode`] or [`FromServer::encode`]
+//! writes, whatever its bytes ([`message`](farsight_fabric_host::message)).
 //!
 //! Protocol: the client opens with [`FromClient::Hello`]; the server answers [`FromServer::Welcome`], or
 //! [`FromServer::Refusal`] and closes. Afterwards the client asks one thing at a time and is answered.
@@ -32,6 +31,7 @@
 
 use farsight_base::RegionId;
 use farsight_fabric::RegionRights;
+use farsight_fabric_host::message::{Reader, Unintelligible, Writer};
 
 /// Opens every Hello: "FARSHM" and two zero bytes.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FARSHM\0\0");
@@ -39,7 +39,6 @@ pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"FARSHM\0\0");
 pub(crate) const FABRIC_VERSION: u32 = 4;
 /// Bytes of the longest message.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 1024;
-const TEXT_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 4;
 
 /// What a client says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,106 +63,64 @@ pub(crate) enum FromServer {
     Notice { number: u64 },
 }
 
-/// Why a packet is no message.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Unintelligible {
-    #[error("a packet of {got} B ends inside a message")]
-    Short { got: usize },
-    #[error("a packet of {got} B is {excess} B longer than its message")]
-    Long { got: usize, excess: usize },
-    #[error("messages of kind {kind} do not exist in this direction")]
-    Kind { kind: u32 },
-    #[error("region rights {code} do not exist")]
-    Rights { code: u32 },
-    #[error("a flag is 0 or 1, not {code}")]
-    Flag { code: u32 },
-}
-
 impl FromClient {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(32);
         match *self {
             Self::Hello { magic, fabric_version, format_version, pid, serves } => {
-                bytes.extend(1_u32.to_le_bytes());
-                bytes.extend(magic.to_le_bytes());
-                bytes.extend(fabric_version.to_le_bytes());
-                bytes.extend(format_version.to_le_bytes());
-                bytes.extend(pid.to_le_bytes());
-                bytes.extend(u32::from(serves).to_le_bytes());
+                let hello = Writer::new(1).u64(magic).u32(fabric_version).u32(format_version);
+                hello.u32(pid).u32(serves.into())
             }
-            Self::OpenQueue => bytes.extend(2_u32.to_le_bytes()),
-            Self::Attach { region, from_bytes } => {
-                bytes.extend(3_u32.to_le_bytes());
-                bytes.extend(region.0.to_le_bytes());
-                bytes.extend(from_bytes.to_le_bytes());
-            }
+            Self::OpenQueue => Writer::new(2),
+            Self::Attach { region, from_bytes } => Writer::new(3).region(region).u64(from_bytes),
         }
-        bytes
+        .message()
     }
 
     pub(crate) fn decode(packet: &[u8]) -> Result<Self, Unintelligible> {
-        let mut fields = Fields { packet, at: 0 };
+        let mut fields = Reader::new(packet);
         let message = match fields.u32()? {
             1 => Self::Hello {
                 magic: fields.u64()?,
                 fabric_version: fields.u32()?,
                 format_version: fields.u32()?,
                 pid: fields.u32()?,
-                serves: fields.flag()?,
+                serves: match fields.u32()? {
+                    0 => false,
+                    1 => true,
+                    code => return Err(Unintelligible::Code { what: "flag", code }),
+                },
             },
             2 => Self::OpenQueue,
-            3 => Self::Attach { region: RegionId(fields.u32()?), from_bytes: fields.u64()? },
+            3 => Self::Attach { region: fields.region()?, from_bytes: fields.u64()? },
             kind => return Err(Unintelligible::Kind { kind }),
         };
-        fields.end()?;
-        Ok(message)
+        fields.end(message)
     }
 }
 
 impl FromServer {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(64);
         match self {
             Self::Welcome { epoch, client, server_pid, notice } => {
-                bytes.extend(129_u32.to_le_bytes());
-                bytes.extend(epoch.to_le_bytes());
-                bytes.extend(client.to_le_bytes());
-                bytes.extend(server_pid.to_le_bytes());
-                bytes.extend(notice.to_le_bytes());
+                Writer::new(129).u64(*epoch).u64(*client).u32(*server_pid).u64(*notice)
             }
-            Self::Refusal { text } => encode_text(&mut bytes, 130, text),
-            Self::QueueOpened { file_bytes } => {
-                bytes.extend(131_u32.to_le_bytes());
-                bytes.extend(file_bytes.to_le_bytes());
-            }
+            Self::Refusal { text } => Writer::new(130).text(text),
+            Self::QueueOpened { file_bytes } => Writer::new(131).u64(*file_bytes),
             Self::Attached { region, rights, length_bytes, file_bytes } => {
-                bytes.extend(132_u32.to_le_bytes());
-                bytes.extend(region.0.to_le_bytes());
-                bytes.extend(encode_rights(*rights).to_le_bytes());
-                bytes.extend(length_bytes.to_le_bytes());
-                bytes.extend(file_bytes.to_le_bytes());
+                Writer::new(132).region(*region).rights(*rights).u64(*length_bytes).u64(*file_bytes)
             }
-            Self::NoSuchRegion { region } => {
-                bytes.extend(133_u32.to_le_bytes());
-                bytes.extend(region.0.to_le_bytes());
-            }
-            Self::Goodbye { text } => encode_text(&mut bytes, 134, text),
-            Self::Failed { text } => encode_text(&mut bytes, 135, text),
-            Self::Dismissal { text } => encode_text(&mut bytes, 136, text),
-            Self::Withdrawn { region } => {
-                bytes.extend(137_u32.to_le_bytes());
-                bytes.extend(region.0.to_le_bytes());
-            }
-            Self::Notice { number } => {
-                bytes.extend(138_u32.to_le_bytes());
-                bytes.extend(number.to_le_bytes());
-            }
+            Self::NoSuchRegion { region } => Writer::new(133).region(*region),
+            Self::Goodbye { text } => Writer::new(134).text(text),
+            Self::Failed { text } => Writer::new(135).text(text),
+            Self::Dismissal { text } => Writer::new(136).text(text),
+            Self::Withdrawn { region } => Writer::new(137).region(*region),
+            Self::Notice { number } => Writer::new(138).u64(*number),
         }
-        bytes
+        .message()
     }
 
     pub(crate) fn decode(packet: &[u8]) -> Result<Self, Unintelligible> {
-        let mut fields = Fields { packet, at: 0 };
+        let mut fields = Reader::new(packet);
         let message = match fields.u32()? {
             129 => Self::Welcome {
                 epoch: fields.u64()?,
@@ -174,94 +131,27 @@ impl FromServer {
             130 => Self::Refusal { text: fields.text() },
             131 => Self::QueueOpened { file_bytes: fields.u64()? },
             132 => Self::Attached {
-                region: RegionId(fields.u32()?),
-                rights: decode_rights(fields.u32()?)?,
+                region: fields.region()?,
+                rights: fields.rights()?,
                 length_bytes: fields.u64()?,
                 file_bytes: fields.u64()?,
             },
-            133 => Self::NoSuchRegion { region: RegionId(fields.u32()?) },
+            133 => Self::NoSuchRegion { region: fields.region()? },
             134 => Self::Goodbye { text: fields.text() },
             135 => Self::Failed { text: fields.text() },
             136 => Self::Dismissal { text: fields.text() },
-            137 => Self::Withdrawn { region: RegionId(fields.u32()?) },
+            137 => Self::Withdrawn { region: fields.region()? },
             138 => Self::Notice { number: fields.u64()? },
             kind => return Err(Unintelligible::Kind { kind }),
         };
-        fields.end()?;
-        Ok(message)
-    }
-}
-
-fn encode_text(bytes: &mut Vec<u8>, kind: u32, text: &str) {
-    bytes.extend(kind.to_le_bytes());
-    let mut length_bytes = text.len().min(TEXT_BYTES_MAX);
-    while !text.is_char_boundary(length_bytes) {
-        length_bytes -= 1;
-    }
-    bytes.extend(&text.as_bytes()[..length_bytes]);
-}
-
-fn encode_rights(rights: RegionRights) -> u32 {
-    match rights {
-        RegionRights::ReadOnly => 1,
-        RegionRights::ReadWrite => 2,
-    }
-}
-
-fn decode_rights(code: u32) -> Result<RegionRights, Unintelligible> {
-    match code {
-        1 => Ok(RegionRights::ReadOnly),
-        2 => Ok(RegionRights::ReadWrite),
-        code => Err(Unintelligible::Rights { code }),
-    }
-}
-
-/// A packet and how far it has been read.
-struct Fields<'p> {
-    packet: &'p [u8],
-    at: usize,
-}
-
-impl Fields<'_> {
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], Unintelligible> {
-        let bytes = self.packet.get(self.at..).and_then(|rest| rest.first_chunk());
-        let bytes = bytes.ok_or(Unintelligible::Short { got: self.packet.len() })?;
-        self.at += N;
-        Ok(*bytes)
-    }
-
-    fn u32(&mut self) -> Result<u32, Unintelligible> {
-        self.take().map(u32::from_le_bytes)
-    }
-
-    fn flag(&mut self) -> Result<bool, Unintelligible> {
-        match self.u32()? {
-            0 => Ok(false),
-            1 => Ok(true),
-            code => Err(Unintelligible::Flag { code }),
-        }
-    }
-
-    fn u64(&mut self) -> Result<u64, Unintelligible> {
-        self.take().map(u64::from_le_bytes)
-    }
-
-    /// The rest of the packet.
-    fn text(&mut self) -> String {
-        let text = String::from_utf8_lossy(&self.packet[self.at..]).into_owned();
-        self.at = self.packet.len();
-        text
-    }
-
-    fn end(&self) -> Result<(), Unintelligible> {
-        let excess = self.packet.len() - self.at;
-        if excess == 0 { Ok(()) } else { Err(Unintelligible::Long { got: self.packet.len(), excess }) }
+        fields.end(message)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use farsight_base::prng::SplitMix64;
+    use farsight_fabric_host::message::TEXT_BYTES_MAX;
 
     use super::*;
 
@@ -304,8 +194,8 @@ mod tests {
     #[test]
     fn texts_are_cut_at_a_character() {
         let packet = FromServer::Goodbye { text: "ä".repeat(600) }.encode();
-        assert_eq!(packet.len(), MESSAGE_BYTES_MAX);
-        let text = "ä".repeat(510);
+        assert!(packet.len() <= MESSAGE_BYTES_MAX);
+        let text = "ä".repeat(TEXT_BYTES_MAX / 2);
         assert_eq!(FromServer::decode(&packet), Ok(FromServer::Goodbye { text }));
     }
 
@@ -318,7 +208,7 @@ mod tests {
                 assert_eq!(cut, Err(Unintelligible::Short { got: length }), "{message:?}");
             }
             let padded = [packet.as_slice(), &[0]].concat();
-            let expected = Unintelligible::Long { got: padded.len(), excess: 1 };
+            let expected = Unintelligible::Excess { got: padded.len(), excess: 1 };
             assert_eq!(FromClient::decode(&padded), Err(expected), "{message:?}");
         }
         assert_eq!(FromClient::decode(&129_u32.to_le_bytes()), Err(Unintelligible::Kind { kind: 129 }));

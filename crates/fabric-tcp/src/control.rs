@@ -6,7 +6,8 @@
 use farsight_base::RegionId;
 use farsight_fabric::RegionRights;
 use farsight_fabric_host::Farewell;
-use farsight_fabric_net::packets::{Reader, Unintelligible, Writer};
+use farsight_fabric_host::message::{Reader, Unintelligible, Writer};
+use farsight_fabric_net::packets::packet;
 
 use crate::grants::Token;
 
@@ -57,7 +58,7 @@ pub(crate) enum ServerMessage {
 impl ClientMessage {
     /// The packet, with its length.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        match *self {
+        packet(match *self {
             Self::Hello { magic, fabric_version, format_version, purpose } => {
                 let hello = Writer::new(1).u64(magic).u32(fabric_version).u32(format_version);
                 match purpose {
@@ -65,9 +66,8 @@ impl ClientMessage {
                     Purpose::Queue { client, key } => hello.u32(2).u64(client).bytes(&key),
                 }
             }
-            Self::Attach { region } => Writer::new(2).u32(region.0),
-        }
-        .packet()
+            Self::Attach { region } => Writer::new(2).region(region),
+        })
     }
 
     /// The message in a packet without its length.
@@ -84,7 +84,7 @@ impl ClientMessage {
                 };
                 Self::Hello { magic, fabric_version, format_version, purpose }
             }
-            2 => Self::Attach { region: RegionId(fields.u32()?) },
+            2 => Self::Attach { region: fields.region()? },
             kind => return Err(Unintelligible::Kind { kind }),
         };
         fields.end(message)
@@ -104,23 +104,18 @@ impl ServerMessage {
 
     /// The packet, with its length.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        match self {
+        packet(match self {
             Self::Welcome { epoch, client, key } => Writer::new(129).u64(*epoch).u64(*client).bytes(key),
             Self::Ready => Writer::new(130),
             Self::Refusal { text } => Writer::new(131).text(text),
             Self::Attached { region, rights, length_bytes, token } => {
-                let rights = match rights {
-                    RegionRights::ReadOnly => 1,
-                    RegionRights::ReadWrite => 2,
-                };
-                Writer::new(132).u32(region.0).u32(rights).u64(*length_bytes).bytes(token)
+                Writer::new(132).region(*region).rights(*rights).u64(*length_bytes).bytes(token)
             }
-            Self::NoSuchRegion { region } => Writer::new(133).u32(region.0),
+            Self::NoSuchRegion { region } => Writer::new(133).region(*region),
             Self::Failed { text } => Writer::new(134).text(text),
             Self::Goodbye { text } => Writer::new(135).text(text),
             Self::Dismissal { text } => Writer::new(136).text(text),
-        }
-        .packet()
+        })
     }
 
     /// The message in a packet without its length.
@@ -131,15 +126,11 @@ impl ServerMessage {
             130 => Self::Ready,
             131 => Self::Refusal { text: fields.text() },
             132 => {
-                let region = RegionId(fields.u32()?);
-                let rights = match fields.u32()? {
-                    1 => RegionRights::ReadOnly,
-                    2 => RegionRights::ReadWrite,
-                    code => return Err(Unintelligible::Code { what: "rights", code }),
-                };
+                let region = fields.region()?;
+                let rights = fields.rights()?;
                 Self::Attached { region, rights, length_bytes: fields.u64()?, token: fields.bytes()? }
             }
-            133 => Self::NoSuchRegion { region: RegionId(fields.u32()?) },
+            133 => Self::NoSuchRegion { region: fields.region()? },
             134 => Self::Failed { text: fields.text() },
             135 => Self::Goodbye { text: fields.text() },
             136 => Self::Dismissal { text: fields.text() },

@@ -14,7 +14,8 @@
 use farsight_base::RegionId;
 use farsight_fabric::RegionRights;
 use farsight_fabric_host::Farewell;
-use farsight_fabric_net::packets::{Reader, Unintelligible, Writer};
+use farsight_fabric_host::message::{Reader, Unintelligible, Writer};
+use farsight_fabric_net::packets::packet;
 
 use crate::ibv::pair::{Endpoint, SEQUENCE_MASK};
 
@@ -90,15 +91,14 @@ fn take_endpoint(fields: &mut Reader<'_>) -> Result<Endpoint, Unintelligible> {
 impl FromClient {
     /// The packet, with its length.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        match self {
+        packet(match self {
             Self::Hello { magic, fabric_version, format_version } => {
                 Writer::new(1).u64(*magic).u32(*fabric_version).u32(*format_version)
             }
             Self::OpenQueue { endpoint } => put_endpoint(Writer::new(2), endpoint),
-            Self::Attach { region } => Writer::new(3).u32(region.0),
+            Self::Attach { region } => Writer::new(3).region(*region),
             Self::CloseQueue { queue } => Writer::new(4).u64(*queue),
-        }
-        .packet()
+        })
     }
 
     /// The message in a packet without its length.
@@ -111,7 +111,7 @@ impl FromClient {
                 format_version: fields.u32()?,
             },
             2 => Self::OpenQueue { endpoint: take_endpoint(&mut fields)? },
-            3 => Self::Attach { region: RegionId(fields.u32()?) },
+            3 => Self::Attach { region: fields.region()? },
             4 => Self::CloseQueue { queue: fields.u64()? },
             kind => return Err(Unintelligible::Kind { kind }),
         };
@@ -132,25 +132,20 @@ impl FromServer {
 
     /// The packet, with its length.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        match self {
+        packet(match self {
             Self::Welcome { epoch, client } => Writer::new(129).u64(*epoch).u64(*client),
             Self::Refusal { text } => Writer::new(130).text(text),
             Self::QueueOpened { queue, endpoint } => put_endpoint(Writer::new(131).u64(*queue), endpoint),
             Self::Attached { region, rights, length_bytes, address, key } => {
-                let rights = match rights {
-                    RegionRights::ReadOnly => 1,
-                    RegionRights::ReadWrite => 2,
-                };
-                Writer::new(132).u32(region.0).u32(rights).u64(*length_bytes).u64(*address).u32(*key)
+                Writer::new(132).region(*region).rights(*rights).u64(*length_bytes).u64(*address).u32(*key)
             }
-            Self::NoSuchRegion { region } => Writer::new(133).u32(region.0),
+            Self::NoSuchRegion { region } => Writer::new(133).region(*region),
             Self::Goodbye { text } => Writer::new(134).text(text),
             Self::Failed { text } => Writer::new(135).text(text),
             Self::Dismissal { text } => Writer::new(136).text(text),
-            Self::Withdrawn { region } => Writer::new(137).u32(region.0),
+            Self::Withdrawn { region } => Writer::new(137).region(*region),
             Self::Notice { number } => Writer::new(138).u64(*number),
-        }
-        .packet()
+        })
     }
 
     /// The message in a packet without its length.
@@ -161,21 +156,17 @@ impl FromServer {
             130 => Self::Refusal { text: fields.text() },
             131 => Self::QueueOpened { queue: fields.u64()?, endpoint: take_endpoint(&mut fields)? },
             132 => Self::Attached {
-                region: RegionId(fields.u32()?),
-                rights: match fields.u32()? {
-                    1 => RegionRights::ReadOnly,
-                    2 => RegionRights::ReadWrite,
-                    code => return Err(Unintelligible::Code { what: "region right", code }),
-                },
+                region: fields.region()?,
+                rights: fields.rights()?,
                 length_bytes: fields.u64()?,
                 address: fields.u64()?,
                 key: fields.u32()?,
             },
-            133 => Self::NoSuchRegion { region: RegionId(fields.u32()?) },
+            133 => Self::NoSuchRegion { region: fields.region()? },
             134 => Self::Goodbye { text: fields.text() },
             135 => Self::Failed { text: fields.text() },
             136 => Self::Dismissal { text: fields.text() },
-            137 => Self::Withdrawn { region: RegionId(fields.u32()?) },
+            137 => Self::Withdrawn { region: fields.region()? },
             138 => Self::Notice { number: fields.u64()? },
             kind => return Err(Unintelligible::Kind { kind }),
         };

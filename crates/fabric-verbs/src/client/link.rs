@@ -209,8 +209,8 @@ impl Link {
         loop {
             let found = lock(&self.control).receive();
             let message = match found {
-                Ok(Next::Packet(packet)) => FromServer::decode(&packet),
-                Ok(Next::Unintelligible(error)) => Err(error),
+                Ok(Next::Packet(packet)) => FromServer::decode(&packet).map_err(|error| error.to_string()),
+                Ok(Next::Unintelligible(error)) => Err(error.to_string()),
                 Ok(Next::Nothing) => match os::poll([(self.socket.as_fd(), PollFlags::IN)], os::SLEEP_MAX) {
                     Ok(_) => continue,
                     Err(error) => return self.end(&format!("waiting for the server failed: {error}")),
