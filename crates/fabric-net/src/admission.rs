@@ -148,7 +148,7 @@ impl Admission {
     ///
     /// # Errors
     /// [`FabricError::System`] if the listener is broken.
-    pub fn accept(&mut self, epoll: &OwnedFd) -> Result<(), FabricError> {
+    fn accept(&mut self, epoll: &OwnedFd) -> Result<(), FabricError> {
         self.refill_reserve();
         for _ in 0..TURN {
             match self.listener.accept() {
@@ -252,8 +252,20 @@ impl Admission {
         packets.end(reason, self.options.encode);
     }
 
-    /// Ends what is late, and accepts again when it is time.
-    pub fn attend_to_time(&mut self, epoll: &OwnedFd) {
+    /// The end of a step in which epoll told of `tokens`, and behind those who have said something: takes
+    /// newcomers in, who may get their places, ends what is late, and accepts again when it is time.
+    ///
+    /// # Errors
+    /// [`FabricError::System`] if the listener is broken.
+    pub fn end_step(&mut self, epoll: &OwnedFd, tokens: &[u64]) -> Result<(), FabricError> {
+        if tokens.contains(&LISTENER_TOKEN) {
+            self.accept(epoll)?;
+        }
+        self.attend_to_time(epoll);
+        Ok(())
+    }
+
+    fn attend_to_time(&mut self, epoll: &OwnedFd) {
         let now = Instant::now();
         // In the order in which they came, and so in that in which they are due.
         while self.pending.first_key_value().is_some_and(|(_, oldest)| oldest.due <= now) {

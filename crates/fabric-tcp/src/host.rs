@@ -288,12 +288,7 @@ impl Host for TcpHost {
                 self.greet(&mut sessions, token);
             }
         }
-        let mut admission = lock(&self.admission);
-        // Behind those who have said something: newcomers may take their places.
-        if tokens.contains(&LISTENER_TOKEN) {
-            admission.accept(&self.clients.epoll)?;
-        }
-        admission.attend_to_time(&self.clients.epoll);
+        lock(&self.admission).end_step(&self.clients.epoll, &tokens)?;
         self.clients.end_disconnected(&mut sessions);
         Ok(sessions.take_departed())
     }

@@ -464,13 +464,7 @@ impl Host for VerbsHost {
                 self.greet(&mut sessions, token);
             }
         }
-        let mut admission = lock(&self.admission);
-        // Behind those who have said something: newcomers may take their places.
-        if tokens.contains(&LISTENER_TOKEN) {
-            admission.accept(&self.clients.epoll)?;
-        }
-        admission.attend_to_time(&self.clients.epoll);
-        drop(admission);
+        lock(&self.admission).end_step(&self.clients.epoll, &tokens)?;
         self.clients.end_disconnected(&mut sessions);
         self.attend_to_waiting(&mut sessions);
         self.revoke_keys();
