@@ -98,7 +98,7 @@ impl RegionLeaves {
 
 /// [`CachedSubModel::likeliest`] of the sub-model in this line, if that is its own.
 #[inline(always)]
-pub(super) fn likeliest_in_line(line: &SharedLine, key: u64, widest: Widest) -> LeafNumber {
+pub(super) fn hinted_leaf_in_line(line: &SharedLine, key: u64, widest: Widest) -> LeafNumber {
     let LineHeader { base_quantum, first_leaf, last_bit, hint_shift } = LineHeader::of(line);
     let quantum = (key >> hint_shift).saturating_sub(base_quantum);
     let hint = quantum.min(u64::from(NO_LEAF - 1)) as u16;
@@ -147,18 +147,14 @@ impl LineHeader {
 /// [`CachedSubModel::likeliest`] of the sub-model whose block begins so, if its hints can be compared at
 /// once; most can. A number that is not compared with the region's leaves yet, as that of the next two.
 #[inline(always)]
-pub(super) fn likeliest_at_once(
-    view: &[AtomicU64; VIEW_WORDS],
-    key: u64,
-    widest: Widest,
-) -> Option<LeafNumber> {
-    let of_few = likeliest_of_few(view, key, widest);
-    if of_few.is_some() { of_few } else { likeliest_of_grown(view, key, widest) }
+pub(super) fn hinted_leaf(view: &[AtomicU64; VIEW_WORDS], key: u64, widest: Widest) -> Option<LeafNumber> {
+    let of_few = hinted_leaf_of_short(view, key, widest);
+    if of_few.is_some() { of_few } else { hinted_leaf_of_long(view, key, widest) }
 }
 
-/// [`likeliest_at_once`] if the hints take one vector.
+/// [`hinted_leaf`] if the hints take one vector.
 #[inline(always)]
-pub(super) fn likeliest_of_few(
+pub(super) fn hinted_leaf_of_short(
     view: &[AtomicU64; VIEW_WORDS],
     key: u64,
     widest: Widest,
@@ -179,9 +175,9 @@ fn record_in(words: &[AtomicU64; SUB_MODEL_WORDS]) -> SubModelRecord {
     SubModelRecord::from_words(record)
 }
 
-/// [`likeliest_at_once`] of a sub-model whose hints take two vectors.
+/// [`hinted_leaf`] of a sub-model whose hints take two vectors.
 #[inline(never)]
-fn likeliest_of_grown(view: &[AtomicU64; VIEW_WORDS], key: u64, widest: Widest) -> Option<LeafNumber> {
+fn hinted_leaf_of_long(view: &[AtomicU64; VIEW_WORDS], key: u64, widest: Widest) -> Option<LeafNumber> {
     let record = record_in(view.first_chunk()?);
     let can = record.leaf_count.wrapping_sub(1) < AT_ONCE_LEAVES_MAX;
     can.then(|| chosen::<AT_ONCE_LEAVES_MAX>(view, &record, key, widest))
@@ -486,9 +482,9 @@ mod tests {
         let _ = Moves::detect();
         let widest = Widest::if_known()?;
         if is_in_line {
-            Some(likeliest_in_line(words.first_chunk().expect("a line"), key, widest))
+            Some(hinted_leaf_in_line(words.first_chunk().expect("a line"), key, widest))
         } else {
-            likeliest_at_once(words.first_chunk().expect("a view"), key, widest)
+            hinted_leaf(words.first_chunk().expect("a view"), key, widest)
         }
     }
 

@@ -26,7 +26,7 @@ use farsight_protocol::{DecodeError, SentBranch, SentModel, SentSubModel, TableI
 
 use super::XStoreError;
 use super::arena::BlockKind;
-use super::block::{RECORD_WORDS, likeliest_in_line};
+use super::block::{RECORD_WORDS, hinted_leaf_in_line};
 use super::leaf::LeafReader;
 use super::refresh::Refreshes;
 #[cfg(injected)]
@@ -485,7 +485,7 @@ impl CachedModel {
     /// The likeliest leaf of `key`, whose sub-model is not prefetched yet; [`LeafNumber::NONE`] if it was not
     /// fetched of the newest generation.
     #[inline(always)]
-    pub(super) fn likeliest_now(&self, key: u64) -> LeafNumber {
+    pub(super) fn predict(&self, key: u64) -> LeafNumber {
         let mut place = self.place(self.top().dispatch(key));
         if !place.is_sub_model() {
             place = self.locate(key).place;
@@ -497,31 +497,31 @@ impl CachedModel {
         self.newest.likeliest(place, key)
     }
 
-    /// [`CachedModel::likeliest_now`], or [`LeafNumber::NONE`] if that takes more than a glance at the top
+    /// [`CachedModel::predict`], or [`LeafNumber::NONE`] if that takes more than a glance at the top
     /// model and at a sub-model of few leaves. Calls nothing: what a caller has in registers stays there.
     #[inline(always)]
-    pub(super) fn likeliest_at_a_glance(&self, key: u64, widest: Widest) -> LeafNumber {
+    pub(super) fn predict_at_once(&self, key: u64, widest: Widest) -> LeafNumber {
         let Some(sub_model) = self.top().dispatch_at_once(key) else { return LeafNumber::NONE };
         let own_lines = &self.newest.own_lines;
         if own_lines.is_taken(sub_model) {
-            return likeliest_in_line(own_lines.line(sub_model), key, widest);
+            return hinted_leaf_in_line(own_lines.line(sub_model), key, widest);
         }
         let place = self.newest.place_in_lines(sub_model);
         if !place.is_sub_model() || !place.is_of_few_lines() {
             return LeafNumber::NONE;
         }
-        self.newest.likeliest_of_few(place, key, widest)
+        self.newest.hinted_leaf_of_short(place, key, widest)
     }
 
     /// The likeliest leaf of `key`, by the sub-model in a place, which is its own; [`LeafNumber::NONE`] if
     /// that is nowhere.
     #[inline(always)]
     pub(super) fn likeliest(&self, place: Place, key: u64) -> LeafNumber {
-        if place.is_newest() { self.newest.likeliest(place, key) } else { self.likeliest_before(place, key) }
+        if place.is_newest() { self.newest.likeliest(place, key) } else { self.former_likeliest(place, key) }
     }
 
     #[cold]
-    fn likeliest_before(&self, place: Place, key: u64) -> LeafNumber {
+    fn former_likeliest(&self, place: Place, key: u64) -> LeafNumber {
         let before = self.before.as_ref().filter(|_| !place.is_nowhere());
         before.map_or(LeafNumber::NONE, |before| before.likeliest(place, key))
     }

@@ -48,7 +48,7 @@ impl XClient {
     #[inline(always)]
     fn leaf_at_a_glance(&self, key: u64, widest: Widest) -> LeafNumber {
         match self.model.as_deref() {
-            Some(model) if self.is_pinned() => model.likeliest_at_a_glance(key, widest),
+            Some(model) if self.is_pinned() => model.predict_at_once(key, widest),
             _ => LeafNumber::NONE,
         }
     }
@@ -86,7 +86,7 @@ impl XClient {
         let mut is_unfetched = false;
         if leaf == LeafNumber::NONE {
             self.pin();
-            leaf = self.model.as_deref().map_or(LeafNumber::NONE, |model| model.likeliest_now(key));
+            leaf = self.model.as_deref().map_or(LeafNumber::NONE, |model| model.predict(key));
             is_unfetched = leaf == LeafNumber::NONE;
             if is_unfetched {
                 leaf = self.leaf_before(key);

@@ -20,7 +20,7 @@ use std::sync::{OnceLock, PoisonError};
 
 use super::super::arena::{Arena, BlockKind, VIEW_WORDS};
 use super::super::block::{
-    Block, CachedSubModel, RegionLeaves, block_of, likeliest_at_once, likeliest_in_line, likeliest_of_few,
+    Block, CachedSubModel, RegionLeaves, block_of, hinted_leaf, hinted_leaf_in_line, hinted_leaf_of_short,
 };
 use super::super::branch;
 use super::super::own_lines::OwnLines;
@@ -269,25 +269,25 @@ impl Generation {
     /// The likeliest leaf of `key`, by the sub-model in a place of this generation, which is its own.
     #[inline(always)]
     pub(super) fn likeliest(&self, place: Place, key: u64) -> LeafNumber {
-        let Some(widest) = Widest::if_known() else { return self.likeliest_of_many(place, key) };
+        let Some(widest) = Widest::if_known() else { return self.searched_leaf(place, key) };
         if place.is_line() {
-            return self.region_leaves.bound(likeliest_in_line(self.line(place), key, widest));
+            return self.region_leaves.bound(hinted_leaf_in_line(self.line(place), key, widest));
         }
-        let at_once = likeliest_at_once(self.arena.view(place.number()), key, widest);
-        let Some(leaf) = at_once else { return self.likeliest_of_many(place, key) };
+        let at_once = hinted_leaf(self.arena.view(place.number()), key, widest);
+        let Some(leaf) = at_once else { return self.searched_leaf(place, key) };
         self.region_leaves.bound(leaf)
     }
 
     /// [`Generation::likeliest`] of a sub-model in any place if that takes a glance.
     #[inline(always)]
-    pub(super) fn likeliest_of_few(&self, place: Place, key: u64, widest: Widest) -> LeafNumber {
+    pub(super) fn hinted_leaf_of_short(&self, place: Place, key: u64, widest: Widest) -> LeafNumber {
         self.prefetch(place);
-        let leaf = likeliest_of_few(self.arena.view(place.number()), key, widest);
+        let leaf = hinted_leaf_of_short(self.arena.view(place.number()), key, widest);
         if let Some(leaf) = leaf { self.region_leaves.bound(leaf) } else { LeafNumber::NONE }
     }
 
     #[inline(never)]
-    fn likeliest_of_many(&self, place: Place, key: u64) -> LeafNumber {
+    fn searched_leaf(&self, place: Place, key: u64) -> LeafNumber {
         self.at(place).map_or(LeafNumber::NONE, |sub_model| sub_model.likeliest(key))
     }
 

@@ -62,10 +62,10 @@ impl Predictor {
     pub fn leaf_now(&self, key: u64) -> LeafNumber {
         // No closures: they are not inlined for sure.
         let leaf = match Widest::if_known() {
-            Some(widest) => self.0.likeliest_at_a_glance(key, widest),
+            Some(widest) => self.0.predict_at_once(key, widest),
             None => LeafNumber::NONE,
         };
-        if leaf == LeafNumber::NONE { self.0.likeliest_now(key) } else { leaf }
+        if leaf == LeafNumber::NONE { self.0.predict(key) } else { leaf }
     }
 
     /// How many lines of the sub-model of `key` are prefetched.
