@@ -5,6 +5,7 @@
 //! to end, so every operation takes place at one instant. A client ([`session`]) caches nothing and READs
 //! nothing: what it says, a reply said.
 
+pub mod later;
 mod session;
 mod table;
 
@@ -22,8 +23,8 @@ use farsight_protocol::{ServerError, TableInfo, TableLayout};
 use session::ReferenceSession;
 use table::ReferenceTable;
 
-/// The registry with this engine.
-pub type Engines = (Reference, farsight_index::Engines);
+/// The registry with this engine, and with its [variant](later).
+pub type Engines = (Reference, (later::AnsweringLater, farsight_index::Engines));
 
 /// The engine.
 pub struct Reference;

@@ -7,7 +7,7 @@ use farsight_base::ClientId;
 use farsight_base::clock::{Clock, MonotonicNs, SystemClock};
 use farsight_base::sync::{AtomicBool, Ordering};
 use farsight_conformance::engine::harness::{Directory, connect};
-use farsight_fabric::{Answer, CallHandler, Ticket};
+use farsight_fabric::{Answer, CallHandler, ServerPort, Ticket};
 use farsight_fabric_shm::{ListenOptions, ShmHost};
 use farsight_index_xstore::client::XStoreError;
 use farsight_layout::FORMAT_VERSION;
@@ -67,6 +67,14 @@ impl CallHandler for Calls {
 impl farsight_node::Executor for Calls {
     fn begin(&mut self, now: MonotonicNs) {
         self.inner.begin(now);
+    }
+
+    fn finish_late(&mut self, port: &mut dyn ServerPort) -> usize {
+        self.inner.finish_late(port)
+    }
+
+    fn has_late(&self) -> bool {
+        self.inner.has_late()
     }
 }
 

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use farsight_client::{Access, CatalogueError, ClientOptions, EngineKind, LoadError, NewTable, PoolClient};
+use farsight_client::{
+    Access, CatalogueError, ClientOptions, EngineKind, LoadError, NewTable, PoolClient, WriteError,
+};
 use farsight_conformance::engine::SessionUnderTest as _;
 use farsight_conformance::engine::direct::SessionView;
 use farsight_conformance::engine::pool_store::PoolStore;
@@ -13,9 +15,10 @@ use farsight_conformance::fabric::sim::SimNode;
 use farsight_conformance::fabric::slow::Slow;
 use farsight_conformance::fabric::tcp::Tcp;
 use farsight_conformance::reference::Engines;
+use farsight_conformance::reference::later::LETS_GO;
 use farsight_layout::FORMAT_VERSION;
 use farsight_node::{Node, NodeOptions};
-use farsight_protocol::ErrorCode;
+use farsight_protocol::{ErrorCode, WriteOperation};
 
 const TABLE_BYTES: u64 = 64 << 20;
 
@@ -29,6 +32,18 @@ mod over_tcp {
     use super::*;
 
     farsight_conformance::engine_suite!(PoolStore::reference(Slow::<Tcp>::default(), TABLE_BYTES));
+}
+
+mod answering_later_over_shared_memory {
+    use super::*;
+
+    farsight_conformance::engine_suite!(PoolStore::answering_later(Shm::new(), TABLE_BYTES));
+}
+
+mod answering_later_over_tcp {
+    use super::*;
+
+    farsight_conformance::engine_suite!(PoolStore::answering_later(Slow::<Tcp>::default(), TABLE_BYTES));
 }
 
 mod over_simulated_cards {
@@ -61,6 +76,22 @@ fn a_bulk_load_is_the_same_for_an_engine_of_calls() {
     assert_eq!(session.scan_all(29_990).len(), 3);
     let second = table.bulk_load().expect("a load").finish().expect_err("it holds pairs");
     assert!(matches!(second, LoadError::Refused { source, .. } if source.code == ErrorCode::BadLoad));
+}
+
+/// A node answers every call: one that its table lets go of is refused, and the client says that it cannot
+/// know what became of it.
+#[test]
+fn a_call_that_is_let_go_of_is_refused() {
+    let store = PoolStore::answering_later(Shm::new(), TABLE_BYTES);
+    let table = store.create(LETS_GO, 8);
+    let mut session = table.session(Access::OneSided).expect("a session");
+    for key in 0..200_u64 {
+        let let_go = session.write_one(WriteOperation::Put, key, &[1; 8]).expect_err("nobody answers");
+        assert!(matches!(let_go, WriteError::Indeterminate { .. }), "{let_go:?}");
+        assert!(format!("{let_go:?}").contains("let go of this call"), "{let_go:?}");
+    }
+    let mut value = [0; 8];
+    assert!(session.get(7, &mut value).expect("the session goes on").is_some());
 }
 
 /// What an engine cannot do, and who does not know it, is said by name.

@@ -16,6 +16,7 @@ use super::direct::SessionView;
 use super::harness::eventually;
 use super::{EngineUnderTest, TableUnderTest};
 use crate::fabric::FabricUnderTest;
+use crate::reference::later::AnsweringLater;
 use crate::reference::{Engines, Reference};
 
 /// Steps that no training takes.
@@ -53,6 +54,15 @@ impl<F: FabricUnderTest> PoolStore<F> {
     #[must_use]
     pub fn reference(subject: F, table_memory_bytes: u64) -> Self {
         Self::start(vec![subject], Reference::KIND, Vec::new(), table_memory_bytes)
+    }
+
+    /// The same, where writes are [answered later](crate::reference::later).
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn answering_later(subject: F, table_memory_bytes: u64) -> Self {
+        Self::start(vec![subject], AnsweringLater::KIND, Vec::new(), table_memory_bytes)
     }
 
     /// The same with tables of XStore-D, whose parts begin at 0 and at `boundaries`.

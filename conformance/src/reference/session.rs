@@ -9,8 +9,8 @@ use farsight_fabric::QueuePair;
 use farsight_fabric::lane::Lane;
 use farsight_index::{Answers, Counters, Engine, EngineError, Ordered, Pair, Pairs, ScanRequest, Writes};
 use farsight_protocol::{
-    DecodeError, HEADER_BYTES, OPERATIONS_MAX, PairsReader, Reply, Request, TableId, TableInfo, WriteEntries,
-    WriteEntry, WriteOutcome, padded,
+    DecodeError, ErrorCode, HEADER_BYTES, OPERATIONS_MAX, PairsReader, Reply, Request, TableId, TableInfo,
+    WriteEntries, WriteEntry, WriteOutcome, padded,
 };
 
 /// One session.
@@ -37,7 +37,11 @@ impl ReferenceSession {
     fn call<Q: QueuePair>(&mut self, queue: &mut Q) -> Result<Reply<'_>, EngineError> {
         let (request, reply, lane) = (&self.request, &mut self.reply, Lane::new(queue));
         lane.block_on(|slot| async move { slot.call(request, reply).await })??;
-        Reply::decode(&self.reply).map_err(undecoded)?.map_err(|error| EngineError::Engine(Arc::new(error)))
+        Reply::decode(&self.reply).map_err(undecoded)?.map_err(|error| match error.code {
+            // Nobody knows how far it came.
+            ErrorCode::Bug => EngineError::Indeterminate(Arc::new(error)),
+            _ => EngineError::Engine(Arc::new(error)),
+        })
     }
 
     /// Operations that one message carries, where each takes so many bytes of it.

@@ -252,8 +252,8 @@ impl Admission {
         packets.end(reason, self.options.encode);
     }
 
-    /// The end of a step in which epoll told of `tokens`, and behind those who have said something: takes
-    /// newcomers in, who may get their places, ends what is late, and accepts again when it is time.
+    /// The end of a step in which epoll told of `tokens`, behind those who have said something: newcomers may
+    /// get their places. Takes newcomers in, ends what is late, and accepts again when it is time.
     ///
     /// # Errors
     /// [`FabricError::System`] if the listener is broken.

@@ -11,10 +11,11 @@ use std::sync::Arc;
 
 use farsight_base::ClientId;
 use farsight_base::clock::MonotonicNs;
-use farsight_fabric::{Answer, CallHandler, Ticket};
+use farsight_fabric::{Answer, CallHandler, ServerPort, Ticket};
 use farsight_protocol::{ReplyWriter, Request, ServerError};
 
 use crate::engine::{Call, Scratch};
+use crate::late_reply::LateReplies;
 use crate::tables::View;
 use crate::{Executor, Listeners, NodeState, answer};
 
@@ -28,10 +29,12 @@ pub struct Calls {
     now: MonotonicNs,
     view: View,
     scratch: Scratch,
+    late_replies: Arc<LateReplies>,
 }
 
 impl Calls {
     pub(crate) fn new(state: Arc<NodeState>, listener: usize, name: String) -> Self {
+        let late_replies = LateReplies::new(Arc::clone(state.listeners.get(listener)));
         Self {
             state,
             listener,
@@ -39,20 +42,22 @@ impl Calls {
             now: MonotonicNs(0),
             view: View::default(),
             scratch: Scratch::default(),
+            late_replies,
         }
     }
 
     /// Executes one request of a client, by the number of [`Listeners::client_of`], and returns the
-    /// operations that it held.
+    /// operations that it held, and when it is answered.
     fn execute(
         &mut self,
         client: ClientId,
+        ticket: Ticket,
         request: Request<'_>,
         answer: &mut ReplyWriter<'_>,
-    ) -> Result<u64, ServerError> {
+    ) -> Result<(u64, Answer), ServerError> {
         self.view.refresh(&self.state.tables);
         let table = match request {
-            Request::Control(body) => return self.control(client, body, answer),
+            Request::Control(body) => return Ok((self.control(client, body, answer)?, Answer::Now)),
             Request::Get { table, .. }
             | Request::Scan { table, .. }
             | Request::Write { table, .. }
@@ -62,14 +67,16 @@ impl Calls {
             | Request::BulkLoad { table, .. } => table,
         };
         let message_bytes_max = self.message_bytes_max();
-        let mut call = Call { client, scratch: &mut self.scratch, answer, message_bytes_max };
+        let (scratch, late_replies) = (&mut self.scratch, &self.late_replies);
+        let when = Answer::Now;
+        let mut call = Call { client, scratch, answer, message_bytes_max, ticket, late_replies, when };
         let table = self.view.get(table)?;
         table.check(&request, call.room_bytes())?;
         let executed = table.hosted().execute(&request, &mut call)?;
         if executed.wakes_background {
             self.state.background.raise();
         }
-        Ok(executed.operations)
+        Ok((executed.operations, call.when))
     }
 
     /// Bytes that `answer` may still grow by.
@@ -83,16 +90,20 @@ impl Calls {
 }
 
 impl CallHandler for Calls {
-    fn handle(&mut self, client: ClientId, _: Ticket, request: &[u8], reply: &mut Vec<u8>) -> Answer {
+    fn handle(&mut self, client: ClientId, ticket: Ticket, request: &[u8], reply: &mut Vec<u8>) -> Answer {
         let client = Listeners::client_of(self.listener, client);
         let (state, name) = (Arc::clone(&self.state), std::mem::take(&mut self.name));
         let limit_bytes = self.message_bytes_max();
+        let mut when = Answer::Now;
         let operations = answer(&state.failure, &name, limit_bytes, reply, |reply| {
-            self.execute(client, Request::decode(request)?, &mut ReplyWriter::new(reply))
+            let (request, reply) = (Request::decode(request)?, &mut ReplyWriter::new(reply));
+            let (operations, own) = self.execute(client, ticket, request, reply)?;
+            when = own;
+            Ok(operations)
         });
         self.name = name;
         state.count_call(operations);
-        Answer::Now
+        when
     }
 }
 
@@ -100,5 +111,13 @@ impl Executor for Calls {
     fn begin(&mut self, now: MonotonicNs) {
         self.now = now;
         self.view.refresh(&self.state.tables);
+    }
+
+    fn finish_late(&mut self, port: &mut dyn ServerPort) -> usize {
+        self.late_replies.finish(port)
+    }
+
+    fn has_late(&self) -> bool {
+        self.late_replies.is_any()
     }
 }

@@ -9,15 +9,17 @@ use std::time::Duration;
 
 use farsight_base::ClientId;
 use farsight_base::clock::MonotonicNs;
+use farsight_fabric::{Answer, Ticket};
 use farsight_index::{Answers, EngineKind, Engines, Pairs, Registered, Registry, UnknownEngine};
 use farsight_protocol::{
     ErrorCode, PartStats, RegionInfo, ReplyWriter, Request, ServerError, SpaceStats, TableLayout,
 };
 
-use crate::BackgroundState;
+use crate::late_reply::LateReplies;
 use crate::new_table::NewTable;
 use crate::rolex::PooledTable;
 use crate::x_store::Part;
+use crate::{BackgroundState, LateReply};
 
 /// An engine whose tables nodes can have.
 pub trait NodeEngine: Registered {
@@ -146,6 +148,10 @@ pub struct Call<'c, 'a> {
     pub answer: &'c mut ReplyWriter<'a>,
     /// Bytes of an answer at most.
     pub(crate) message_bytes_max: usize,
+    pub(crate) ticket: Ticket,
+    pub(crate) late_replies: &'c Arc<LateReplies>,
+    /// When it is answered.
+    pub(crate) when: Answer,
 }
 
 /// Buffers that a worker's calls reuse.
@@ -183,6 +189,13 @@ impl Call<'_, '_> {
     #[must_use]
     pub fn room_bytes(&self) -> usize {
         self.message_bytes_max - self.answer.len()
+    }
+
+    /// Puts off what stands in the answer by now, all of it: the client gets it when the reply is sent.
+    pub fn answer_later(&mut self) -> LateReply {
+        let reply = LateReply::new(self.ticket, self.answer.to_vec(), Arc::clone(self.late_replies));
+        self.when = Answer::Later { reply_bytes_max: reply.bytes_max() };
+        reply
     }
 }
 

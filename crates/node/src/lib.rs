@@ -37,6 +37,7 @@ mod failure;
 mod fence;
 #[cfg(injected)]
 pub mod injected;
+mod late_reply;
 mod leases;
 mod listeners;
 mod new_table;
@@ -65,6 +66,7 @@ pub use engine::{
 };
 pub use error::{ShutdownError, StartError};
 pub use failure::Failure;
+pub use late_reply::LateReply;
 pub use listeners::Listeners;
 pub use new_table::NewTable;
 pub use node::{Node, NodeHandle};

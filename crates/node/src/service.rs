@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use farsight_base::ClientId;
 use farsight_base::clock::MonotonicNs;
-use farsight_fabric::CallHandler;
+use farsight_fabric::{CallHandler, ServerPort};
 
 use crate::{Failure, Listeners};
 
@@ -30,4 +30,10 @@ pub trait Service: Send + Sync + Sized + 'static {
 pub trait Executor: CallHandler + Send + 'static {
     /// Begins a step: sets the time of its calls, and lets go of what has ended.
     fn begin(&mut self, now: MonotonicNs);
+
+    /// Finishes calls that were put off and whose replies have come. Returns how many these were.
+    fn finish_late(&mut self, port: &mut dyn ServerPort) -> usize;
+
+    /// True if there are such replies.
+    fn has_late(&self) -> bool;
 }

@@ -27,15 +27,20 @@ impl<S: Service> Worker<S> {
         Ok(Self { port, calls: service.calls(listener, name) })
     }
 
-    /// Executes up to `budget_calls` waiting calls. Returns how many there were. Blocks in a fence alone, and
-    /// then as long as the fabric bounds it.
+    /// Answers the calls that were put off and whose replies have come, and executes up to `budget_calls`
+    /// waiting ones. Returns how many there were of both. Blocks in a fence alone, and then as long as the
+    /// fabric bounds it.
     pub fn step(&mut self, now: MonotonicNs, budget_calls: usize) -> usize {
         self.calls.begin(now);
-        self.port.serve(budget_calls, &mut self.calls)
+        let late = self.calls.finish_late(&mut *self.port);
+        late + self.port.serve(budget_calls, &mut self.calls)
     }
 
-    /// Sleeps until a call may be waiting, [`Host::wake`](farsight_fabric::Host::wake), or `timeout`.
+    /// Sleeps until a call or a late reply may be waiting, [`Host::wake`](farsight_fabric::Host::wake), or
+    /// `timeout`.
     pub fn wait(&mut self, timeout: Duration) {
-        self.port.wait(timeout);
+        if !self.calls.has_late() {
+            self.port.wait(timeout);
+        }
     }
 }

@@ -25,6 +25,12 @@ impl<'a> ReplyWriter<'a> {
         Self { frame }
     }
 
+    /// A copy of what was written.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.frame.clone()
+    }
+
     /// Sets the header's count and argument.
     pub fn set(&mut self, count: u32, argument: u64) {
         self.frame[4..8].copy_from_slice(&count.to_le_bytes());
