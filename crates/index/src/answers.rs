@@ -246,6 +246,13 @@ impl Pairs {
         (begin..self.ends[index]).map(|at| self.pair(at))
     }
 
+    /// The key of the pair that came last, if there is one.
+    #[inline(always)]
+    #[must_use]
+    pub fn last_key(&self) -> Option<u64> {
+        self.keys.get(self.count.wrapping_sub(1)).copied()
+    }
+
     /// Pair `at`, counted over all scans.
     #[inline]
     #[must_use]

@@ -22,6 +22,7 @@ pub(super) struct Route<'a> {
 }
 
 impl Generation {
+    #[inline(always)]
     fn route(&self, key: u64) -> Option<Route<'_>> {
         let sub_model = self.at(self.locate(key).place)?;
         let candidates = sub_model.candidates(key);
@@ -33,32 +34,42 @@ impl Generation {
 
 impl CachedModel {
     /// The route of `key`, or `None` if its sub-model has to be fetched first.
-    #[inline]
+    #[inline(always)]
     pub(super) fn route(&self, key: u64) -> Option<Route<'_>> {
-        self.generations().find_map(|generation| generation.route(key))
+        for generation in self.generations() {
+            if let Some(route) = generation.route(key) {
+                return Some(route);
+            }
+        }
+        None
     }
 }
 
 impl Route<'_> {
     /// The leaves from the first candidate on, over as many sub-models as are cached; a leaf that two
     /// sub-models share once.
+    #[inline(always)]
     pub(super) fn leaves(self) -> impl Iterator<Item = LeafNumber> {
         let Self { generation, key, mut sub_model, first: mut position, .. } = self;
-        let mut behind = generation.sub_models_behind(key);
+        // Found when they are wanted: most scans end in one sub-model.
+        let mut behind = None;
         let mut previous = LeafNumber::NONE;
-        std::iter::from_fn(move || {
-            loop {
-                while position >= sub_model.leaf_count() {
-                    sub_model = behind.next()?;
-                    position = 0;
+        std::iter::from_fn(
+            #[inline(always)]
+            move || {
+                loop {
+                    while position >= sub_model.leaf_count() {
+                        sub_model = behind.get_or_insert_with(|| generation.sub_models_behind(key)).next()?;
+                        position = 0;
+                    }
+                    let leaf = sub_model.leaf(position);
+                    position += 1;
+                    if leaf != previous {
+                        previous = leaf;
+                        return Some(leaf);
+                    }
                 }
-                let leaf = sub_model.leaf(position);
-                position += 1;
-                if leaf != previous {
-                    previous = leaf;
-                    return Some(leaf);
-                }
-            }
-        })
+            },
+        )
     }
 }

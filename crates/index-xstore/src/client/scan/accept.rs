@@ -42,6 +42,7 @@ enum Step {
 
 impl XClient {
     /// Takes the leaves in flight, until none is left or the scan is done.
+    #[inline(never)]
     pub(super) fn take_window<Q: QueuePair>(
         &mut self,
         queue: &mut Q,
@@ -224,7 +225,7 @@ fn accept(
         return Step::Changing;
     };
     // No leaf of an honest server holds a key beyond its fence: the next one's pairs would come out of order.
-    if appended > 0 && !fences.contain(pairs.pair(before + appended - 1).key) {
+    if appended > 0 && pairs.last_key().is_some_and(|last| !fences.contain(last)) {
         pairs.truncate(before);
         return Step::Foreign;
     }

@@ -19,6 +19,7 @@ const PATH_LEAVES_MAX: usize = 32;
 impl XClient {
     /// Posts the READs of the leaves that a scan should need, or as many as the window has room for: none
     /// without a route.
+    #[inline(never)]
     pub(super) fn plan<Q: QueuePair>(&mut self, queue: &mut Q, window: &mut Window, scan: ScanRequest) {
         let Some(model) = &self.model else { return };
         let Some(route) = model.route(scan.from) else { return };

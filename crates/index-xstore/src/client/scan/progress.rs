@@ -21,16 +21,16 @@ const BARREN_MAX: usize = 64;
 const BARREN_PAGES_MAX: usize = 64;
 const LEAVES_PER_BARREN_PAGE: usize = 128;
 
-/// A scan's leaves in flight.
+/// A scan's leaves in flight: a ring of slots.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
     first_slot: Slot,
     slots: usize,
-    /// Leaves posted since the scan began, and those of them that were passed: taken, or dropped.
-    posted: usize,
+    /// Where the oldest leaf stands among the slots.
+    oldest: usize,
+    in_flight: usize,
+    /// Leaves passed since the last ones were posted, and those of them that were accepted.
     passed: usize,
-    /// Leaves passed when the last ones were posted, and leaves accepted since.
-    passed_before: usize,
     accepted: usize,
     /// Leaves of the next plan at most.
     plan_max: usize,
@@ -39,68 +39,83 @@ pub(super) struct Window {
 impl Window {
     /// An empty window of `slots` slots.
     pub(super) fn new(first_slot: Slot, slots: usize) -> Self {
-        Self { first_slot, slots, posted: 0, passed: 0, passed_before: 0, accepted: 0, plan_max: slots }
+        Self { first_slot, slots, oldest: 0, in_flight: 0, passed: 0, accepted: 0, plan_max: slots }
     }
 
     /// The window behind a first plan of `posted` leaves.
     pub(super) fn begun(first_slot: Slot, slots: usize, posted: usize) -> Self {
         let plan_max = if posted == 0 { slots } else { slots.min(posted * GROWTH) };
-        Self { posted, plan_max, ..Self::new(first_slot, slots) }
+        Self { in_flight: posted, plan_max, ..Self::new(first_slot, slots) }
     }
 
     pub(super) fn in_flight(&self) -> usize {
-        self.posted - self.passed
+        self.in_flight
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.posted == self.passed
+        self.in_flight == 0
     }
 
-    fn slot(&self, leaf: usize) -> Slot {
-        self.first_slot + leaf % self.slots
+    /// A place among the slots, which is less than twice their number.
+    #[inline]
+    fn wrapped(&self, place: usize) -> usize {
+        // No division: it takes as long as all else that a leaf needs here.
+        if place < self.slots { place } else { place - self.slots }
+    }
+
+    /// The slot so many leaves behind the oldest.
+    #[inline]
+    fn slot(&self, behind: usize) -> Slot {
+        self.first_slot + self.wrapped(self.oldest + behind)
     }
 
     /// The slot of the leaf that is looked at next.
+    #[inline]
     pub(super) fn oldest(&self) -> Slot {
-        self.slot(self.passed)
+        self.slot(0)
     }
 
     /// The slots of the leaves in flight behind the oldest.
     pub(super) fn behind_oldest(&self) -> impl Iterator<Item = Slot> {
-        (self.passed + 1..self.posted).map(|leaf| self.slot(leaf))
+        (1..self.in_flight).map(|behind| self.slot(behind))
     }
 
     /// The slot of another leaf behind those in flight.
+    #[inline]
     pub(super) fn push(&mut self) -> Slot {
-        debug_assert!(self.in_flight() < self.slots, "{self:?} is full");
-        self.posted += 1;
-        self.slot(self.posted - 1)
+        debug_assert!(self.in_flight < self.slots, "{self:?} is full");
+        self.in_flight += 1;
+        self.slot(self.in_flight - 1)
     }
 
     /// The oldest leaf was accepted.
+    #[inline]
     pub(super) fn accept(&mut self) {
         self.accepted += 1;
-        self.passed += 1;
+        self.pass(1);
     }
 
     /// Passes over the `count` oldest leaves.
+    #[inline]
     pub(super) fn pass(&mut self, count: usize) {
+        self.oldest = self.wrapped(self.oldest + count);
+        self.in_flight -= count;
         self.passed += count;
     }
 
     /// Drops the leaves in flight, to which the model led astray.
     pub(super) fn drop_rest(&mut self) {
-        self.passed = self.posted;
+        self.pass(self.in_flight);
         self.plan_max = PLAN_AFTER_MISLED.min(self.slots);
     }
 
     /// True if most of the leaves passed lately were accepted: the model knows the keys at hand.
     fn is_well_led(&self) -> bool {
-        2 * self.accepted >= self.passed - self.passed_before
+        2 * self.accepted >= self.passed
     }
 
     fn begin(&mut self) {
-        (self.passed_before, self.accepted) = (self.passed, 0);
+        (self.passed, self.accepted) = (0, 0);
     }
 
     /// Leaves of a plan from the cursor on with nothing in flight, of which `wanted` are wanted.
