@@ -17,7 +17,7 @@ use farsight_fabric::{
     Answer, CallHandler, Connection, Host, QueuePair, Region, RegionRights, ServerPort, Ticket,
 };
 use farsight_fabric_shm::{ConnectOptions, ListenOptions, ShmConnection, ShmHost};
-use farsight_index::{Access, Answers, EngineKind, Pairs, ScanRequest, record_of};
+use farsight_index::{Access, Answers, Direction, EngineKind, Pairs, ScanRequest, record_of};
 use farsight_index_xstore::client::{XCache, XClient};
 use farsight_layout::{FORMAT_VERSION, Geometry, SubModelRecord, TableEntry};
 use farsight_model::{TrainOptions, TrainedModel, train};
@@ -250,7 +250,7 @@ fn scans<Q: QueuePair>(queue: &mut Q, client: &mut XClient, queries: &[u64]) -> 
         .collect();
     rate(scans.len(), || {
         for batch in scans.chunks(64) {
-            client.scan_batch(queue, batch, &mut pairs).expect("pairs");
+            client.scan_batch(queue, Direction::Ascending, batch, &mut pairs).expect("pairs");
         }
     })
 }

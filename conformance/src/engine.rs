@@ -39,6 +39,7 @@ pub use seed::Seed;
 
 use farsight::{Access, WriteOperation, WriteOutcome};
 use farsight_oracles::Embedding;
+use farsight_protocol::Direction;
 
 /// An engine that can make tables.
 pub trait EngineUnderTest {
@@ -96,11 +97,15 @@ pub trait SessionUnderTest {
     /// Many keys, in their order.
     fn multi_get(&mut self, keys: &[Self::Key]) -> Vec<Option<Stored>>;
 
-    /// For each `(from, limit)` its pairs.
-    fn scan_batch(&mut self, scans: &[(Self::Key, usize)]) -> Vec<Vec<(Self::Key, Stored)>>;
+    /// For each `(from, limit)` its pairs, on the way from there on.
+    fn scan_batch(
+        &mut self,
+        direction: Direction,
+        scans: &[(Self::Key, usize)],
+    ) -> Vec<Vec<(Self::Key, Stored)>>;
 
-    /// All pairs from `from` on, page by page.
-    fn scan_all(&mut self, from: Self::Key) -> Vec<(Self::Key, Stored)>;
+    /// All pairs on the way from `from` on, page by page.
+    fn scan_all(&mut self, direction: Direction, from: Self::Key) -> Vec<(Self::Key, Stored)>;
 }
 
 /// Instantiates every test of the suite for the engine that `$make` makes anew for each; where that needs

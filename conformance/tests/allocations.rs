@@ -12,7 +12,7 @@ use allocation_counter::measure;
 use farsight::{Access, Answers, WriteOperation, WriteOutcome};
 use farsight_base::prng::mix;
 use farsight_base::sync::{AtomicBool, Ordering};
-use farsight_client::{ScanRequest, Session, Table};
+use farsight_client::{Direction, ScanRequest, Session, Table};
 use farsight_conformance::engine::harness::eventually;
 use farsight_conformance::engine::pool_store::{PoolStore, await_training};
 use farsight_conformance::fabric::FabricUnderTest;
@@ -104,7 +104,7 @@ impl Caller {
             let from = self.key();
             self.scans.push(ScanRequest { from, limit: 1 + (index + limit - 1) % limit });
         }
-        self.session.scan_batch(&self.scans, &mut self.pairs).expect("pairs");
+        self.session.scan_batch(Direction::Ascending, &self.scans, &mut self.pairs).expect("pairs");
     }
 }
 

@@ -11,7 +11,7 @@ use farsight_conformance::engine::past_reads::{History, PastQueue};
 use farsight_conformance::engine::raw_table::RawTable;
 use farsight_conformance::engine::{EngineUnderTest, Seed, Stored, TableUnderTest};
 use farsight_fabric::QueuePair;
-use farsight_index::{Answers, Pairs, ScanRequest};
+use farsight_index::{Answers, Direction, Pairs, ScanRequest};
 use farsight_index_xstore::client::{XCache, XClient};
 use farsight_layout::Geometry;
 use farsight_oracles::{EightBytes, Embedding as _, Identity};
@@ -113,7 +113,9 @@ impl Run {
         let random = SplitMix64::new(self.random.next_u64());
         let mut queue = PastQueue::new(&mut table.queue, &self.history, window, random);
         let mut pairs = Pairs::default();
-        client.scan_batch(&mut queue, &[ScanRequest { from, limit }], &mut pairs).expect("a scan");
+        client
+            .scan_batch(&mut queue, Direction::Ascending, &[ScanRequest { from, limit }], &mut pairs)
+            .expect("a scan");
         self.odd_lines += queue.odd_lines();
         let states = &self.states[self.states.len() - 1 - window..];
         let found: Vec<_> =

@@ -18,7 +18,7 @@ use farsight_conformance::reference::Engines;
 use farsight_conformance::reference::later::LETS_GO;
 use farsight_layout::FORMAT_VERSION;
 use farsight_node::{Node, NodeOptions};
-use farsight_protocol::{ErrorCode, WriteOperation};
+use farsight_protocol::{Direction, ErrorCode, WriteOperation};
 
 const TABLE_BYTES: u64 = 64 << 20;
 
@@ -73,7 +73,7 @@ fn a_bulk_load_is_the_same_for_an_engine_of_calls() {
     assert_eq!(session.get(3), None, "nothing is visible before the end");
     assert_eq!(load.finish().expect("the end"), 10_000);
     assert_eq!(session.get(3).expect("loaded").0, 1_u64.to_le_bytes());
-    assert_eq!(session.scan_all(29_990).len(), 3);
+    assert_eq!(session.scan_all(Direction::Ascending, 29_990).len(), 3);
     let second = table.bulk_load().expect("a load").finish().expect_err("it holds pairs");
     assert!(matches!(second, LoadError::Refused { source, .. } if source.code == ErrorCode::BadLoad));
 }

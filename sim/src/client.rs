@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farsight_base::prng::SplitMix64;
-use farsight_client::{Access, OpenError, Origin, ReadError, Table, WriteError};
+use farsight_client::{Access, Direction, OpenError, Origin, ReadError, Table, WriteError};
 use farsight_fabric::FabricError;
 use farsight_fabric_sim::{FlippedRead, Simulation};
 use farsight_index::{Answers, Counters};
@@ -57,6 +57,8 @@ pub(crate) struct Plan<C: Cluster> {
     /// Where what is written comes in waves: of so many writes, in every second one of which most are
     /// removals.
     pub(crate) wave_writes: Option<u64>,
+    /// Some scans go down.
+    pub(crate) scans_down: bool,
     pub(crate) access: Access,
     pub(crate) allowed: Allowed,
     /// True where the region may be too small for what is written.
@@ -399,10 +401,12 @@ impl<C: Cluster> Client<C> {
     }
 
     fn scan(&mut self, count: usize) -> Result<(), End> {
+        let is_down = self.plan.scans_down && self.random.below(2) == 0;
+        let direction = if is_down { Direction::Descending } else { Direction::Ascending };
         let scans: Vec<Scan> = (0..count.min(3))
             .map(|_| {
                 let from = self.key().before(self.random.below(3));
-                Scan { from, limit: self.random.below(SCAN_MAX) as usize }
+                Scan { direction, from, limit: self.random.below(SCAN_MAX) as usize }
             })
             .collect();
         self.scan_from(&scans).map(drop)
@@ -423,14 +427,22 @@ impl<C: Cluster> Client<C> {
         let asked = self.ask(|own| own.store.scan_batch(scans))?;
         let mut pairs = 0;
         for (index, scan) in scans.iter().enumerate() {
-            let mut keys = self.plan.keys.iter().skip_while(|key| **key < scan.from);
+            let is_behind = |key: Identity, before: Identity| scan.direction.is_behind(key.0, before.0);
+            let all = Arc::clone(&self.plan.keys);
+            let (count, from) = (all.len(), scan.from);
+            let on_the_way = (0..count).map(|place| match scan.direction {
+                Direction::Ascending => &all[place],
+                Direction::Descending => &all[count - 1 - place],
+            });
+            let mut keys = on_the_way.skip_while(|key| is_behind(from, **key));
             let mut count = 0;
             let mut previous = None;
             for Found { key, value, version } in self.store.found(index) {
                 count += 1;
                 let Ok(key) = key.map_err(|key| self.complain_of_stranger(scan, key)) else { continue };
-                if key < scan.from || previous.is_some_and(|previous| key <= previous) {
-                    let text = format!("a scan from {} gave {key} after {previous:?}", scan.from);
+                if is_behind(from, key) || previous.is_some_and(|previous| !is_behind(key, previous)) {
+                    let text =
+                        format!("a scan from {from}, {:?}, gave {key} after {previous:?}", scan.direction);
                     self.plan.journal.complain(text);
                 }
                 previous = Some(key);

@@ -33,6 +33,8 @@ pub struct Scenario {
     /// Where what is written comes in waves: of so many writes, in every second one of which most are
     /// removals.
     pub wave_writes: Option<u64>,
+    /// Half of the scans go down.
+    pub scans_down: bool,
     /// Keys that may be written, ascending.
     pub keys: Vec<Identity>,
     /// Where they lie in the table's key space.
@@ -191,6 +193,7 @@ impl Scenario {
             leaves: LEAVES_SPARE + keys.len() / 4,
             may_be_full: false,
             wave_writes: None,
+            scans_down: true,
             versions_left_out: 0,
             parks_one_in: None,
             first_stamp: Stamp(0),

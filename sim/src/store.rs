@@ -1,13 +1,14 @@
 //! Where a scenario's identities become keys of the table, and keys identities: around a client's session.
 
-use farsight_client::{ReadError, ScanRequest, Session, WriteError};
+use farsight_client::{Direction, ReadError, ScanRequest, Session, WriteError};
 use farsight_index::{Answers, Pairs};
 use farsight_oracles::{EightBytes, Embedding as _, Identity};
 use farsight_protocol::{WriteOperation, WriteOutcome};
 
-/// Pairs from one key on.
+/// Pairs from one key on, either way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scan {
+    pub(crate) direction: Direction,
     pub(crate) from: Identity,
     /// Pairs at most.
     pub(crate) limit: usize,
@@ -15,7 +16,8 @@ pub(crate) struct Scan {
 
 impl Scan {
     /// All pairs.
-    pub(crate) const EVERYTHING: Self = Self { from: Identity::MIN, limit: usize::MAX };
+    pub(crate) const EVERYTHING: Self =
+        Self { direction: Direction::Ascending, from: Identity::MIN, limit: usize::MAX };
 }
 
 /// A pair that a scan found.
@@ -51,10 +53,12 @@ impl Store {
         self.session.multi_get(&self.keys, answers)
     }
 
+    /// Executes scans, which all go one way.
     pub(crate) fn scan_batch(&mut self, scans: &[Scan]) -> Result<(), ReadError> {
+        let direction = scans.first().map_or(Direction::Ascending, |scan| scan.direction);
         let request = |scan: &Scan| ScanRequest { from: self.embedding.key(scan.from), limit: scan.limit };
         let requests: Vec<ScanRequest> = scans.iter().map(request).collect();
-        self.session.scan_batch(&requests, &mut self.pairs)
+        self.session.scan_batch(direction, &requests, &mut self.pairs)
     }
 
     /// What the scan of this index in the last batch found.

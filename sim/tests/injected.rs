@@ -90,6 +90,7 @@ found! {
     an_incarnation_kept: IncarnationKept in "mixed" within 10;
     a_hint_trusted: HintTrusted in "mixed" within 10;
     a_scan_that_skips_a_leaf: ScanSkipsSibling in "mixed" within 10;
+    a_scan_that_skips_a_leaf_on_its_way_down: DescentSkipsSibling in "mixed" within 40;
     a_merged_leaf_left_standing: RightLeftStanding in "merges" within 20;
     a_merge_in_place: MergedInPlace in "merges" within 200;
     a_retrain_dropped: DroppedRetrain in "mixed" within 10;

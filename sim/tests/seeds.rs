@@ -63,7 +63,8 @@ fn a_seed_has_one_trace() {
 
 /// A seed that failed once, when each key was its identity's number: so it is what it was then.
 fn plain(name: &str, seed: u64) -> Scenario {
-    Scenario { embedding: EightBytes::Plain, ..named(name).expect("a scenario").scenario(seed) }
+    let scenario = named(name).expect("a scenario").scenario(seed);
+    Scenario { embedding: EightBytes::Plain, scans_down: false, ..scenario }
 }
 
 fn assert_passes(scenario: &Scenario) {

@@ -42,7 +42,9 @@ fn descents(entries: &WriteEntries<'_>, reply: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use farsight_fabric_sim::Profile;
-    use farsight_protocol::{ReplyWriter, SentOutcome, TableId, WriteEntry, WriteOperation, WriteOutcome};
+    use farsight_protocol::{
+        Direction, ReplyWriter, SentOutcome, TableId, WriteEntry, WriteOperation, WriteOutcome,
+    };
 
     use super::*;
 
@@ -68,7 +70,7 @@ mod tests {
             writer.push_pair(key, 1, &[0; 8]);
         }
         writer.set(4, 0);
-        Request::scan(&mut request, TableId(0), 0, 9);
+        Request::scan(&mut request, TableId(0), Direction::Ascending, 0, 9);
         assert_eq!(core_ps(&prices(), &request, &reply), 1 + 10 + 4 * 100);
         assert_eq!(core_ps(&prices(), &[], &[]), 1);
         let bytes = EnginePrices { core_reply_byte_ps: 7, ..prices() };

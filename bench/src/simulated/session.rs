@@ -4,7 +4,7 @@
 //! adds what posting, ringing and completions take.
 
 use farsight::{Access, Answers, ReadError, WriteError, WriteOperation, WriteOutcome};
-use farsight_client::{OpenError, ScanRequest, Session, Table};
+use farsight_client::{Direction, OpenError, ScanRequest, Session, Table};
 use farsight_fabric::Meters;
 use farsight_fabric_sim::{EnginePrices, Simulation};
 use farsight_index::Pairs;
@@ -95,7 +95,7 @@ impl Store for PricedSession {
         self.requests.clear();
         self.requests.extend(scans.iter().map(|(from, limit)| ScanRequest { from: *from, limit: *limit }));
         self.charge(scans.len(), self.prices.thread_get_ps);
-        self.session.scan_batch(&self.requests, pairs)?;
+        self.session.scan_batch(Direction::Ascending, &self.requests, pairs)?;
         self.charge(pairs.len(), self.prices.thread_scan_pair_ps);
         Ok(())
     }

@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use farsight::Neighbour;
 
-use crate::commands;
+use crate::commands::{self, neighbour};
 
 /// An in-memory, ordered key-value store whose clients read the data where it lies.
 #[derive(Debug, Parser)]
@@ -21,6 +22,7 @@ Examples:
   farsight put prices 100 'sixteen bytes'  store a pair
   farsight get prices 100                  read it
   farsight scan prices --from 50           list pairs in key order
+  farsight floor prices 4711               find the pair at a key or below it
   farsight load places boundaries          load a table with half a million real keys
   farsight stats                           see tree, model, memory
   farsight doctor                          see what this machine lacks
@@ -42,6 +44,18 @@ pub(crate) enum Command {
     Drop(commands::drop::Drop),
     Rename(commands::rename::Rename),
     Scan(commands::scan::Scan),
+    /// Print the pair with the greatest key below a key
+    #[command(after_help = neighbour::EXAMPLES)]
+    Lower(neighbour::Neighbours),
+    /// Print the pair with the greatest key that is not above a key
+    #[command(after_help = neighbour::EXAMPLES)]
+    Floor(neighbour::Neighbours),
+    /// Print the pair with the least key that is not below a key
+    #[command(after_help = neighbour::EXAMPLES)]
+    Ceiling(neighbour::Neighbours),
+    /// Print the pair with the least key above a key
+    #[command(after_help = neighbour::EXAMPLES)]
+    Higher(neighbour::Neighbours),
     Tables(commands::tables::Tables),
     Create(commands::create::Create),
     Load(commands::load::Load),
@@ -63,6 +77,10 @@ impl Command {
             Self::Drop(command) => command.run(),
             Self::Rename(command) => command.run(),
             Self::Scan(command) => command.run(),
+            Self::Lower(command) => command.run(Neighbour::Lower),
+            Self::Floor(command) => command.run(Neighbour::Floor),
+            Self::Ceiling(command) => command.run(Neighbour::Ceiling),
+            Self::Higher(command) => command.run(Neighbour::Higher),
             Self::Tables(command) => command.run(),
             Self::Create(command) => command.run(),
             Self::Load(command) => command.run(),

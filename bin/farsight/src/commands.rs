@@ -9,6 +9,7 @@ pub(crate) mod drop;
 pub(crate) mod figure;
 pub(crate) mod get;
 pub(crate) mod load;
+pub(crate) mod neighbour;
 pub(crate) mod put;
 pub(crate) mod rename;
 pub(crate) mod scan;

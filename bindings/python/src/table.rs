@@ -1,6 +1,6 @@
 //! A table: bytes of keys and values in, bytes out.
 
-use farsight::{WriteOperation, WriteOutcome};
+use farsight::{Neighbour, WriteOperation, WriteOutcome};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -67,9 +67,28 @@ impl Table {
         first: Option<u64>,
         end: Option<u64>,
         limit: usize,
+        is_reverse: bool,
     ) -> PyResult<(Bound<'py, PyByteArray>, Bound<'py, PyByteArray>)> {
-        let columns = py.detach(|| self.operations.scan(first, end, limit))?;
+        let columns = py.detach(|| self.operations.scan((first, end), limit, is_reverse))?;
         Ok((words(py, columns.keys.iter().copied())?, PyByteArray::new(py, &columns.values)))
+    }
+
+    /// Keys, values, and versions, which are zero for keys without such a neighbour.
+    fn neighbours<'py>(
+        &self,
+        py: Python<'py>,
+        which: &str,
+        keys: &Bound<'py, PyAny>,
+    ) -> PyResult<[Bound<'py, PyByteArray>; 3]> {
+        let named = |known: &Neighbour| format!("{known:?}").eq_ignore_ascii_case(which);
+        let Some(which) = Neighbour::ALL.into_iter().find(named) else {
+            return Err(PyValueError::new_err(format!("no neighbour is called {which:?}")));
+        };
+        let keys = copied::<u64>(py, keys)?;
+        let found = py.detach(|| self.operations.neighbours(which, &keys))?;
+        let keys = words(py, found.columns.keys.iter().copied())?;
+        let versions = words(py, found.versions.iter().copied())?;
+        Ok([keys, PyByteArray::new(py, &found.columns.values), versions])
     }
 
     /// The version of the key now, or `None` if the write changed nothing.

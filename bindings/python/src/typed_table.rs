@@ -6,7 +6,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use farsight::{
-    Answers, CacheStats, Client, EngineKind, Key, Options, Pairs, Session, Table, TableError, TableOptions,
+    Answers, CacheStats, Client, EngineKind, Key, Neighbour, Options, Pairs, Session, Table, TableError, TableOptions,
     WriteOperation, WriteOutcome,
 };
 use pyo3::PyErr;
@@ -69,6 +69,17 @@ pub(crate) struct Columns {
     pub(crate) values: Vec<u8>,
 }
 
+/// What neighbours keys have: as many pairs as keys, with version zero and zeros where there is none.
+#[derive(Default)]
+pub(crate) struct Neighbours {
+    pub(crate) columns: Columns,
+    pub(crate) versions: Vec<u64>,
+}
+
+/// The bits of the first key of a range, and of the one behind the last; the table's ends where there is
+/// none.
+pub(crate) type Range = (Option<u64>, Option<u64>);
+
 /// A table's operations on keys' bits. None needs the interpreter.
 pub(crate) trait Operations: Send + Sync {
     fn name(&self) -> &str;
@@ -78,7 +89,9 @@ pub(crate) trait Operations: Send + Sync {
     fn value_type(&self) -> &str;
     fn multi_get(&self, keys: &[u64]) -> Result<Answers, PyErr>;
     /// The first pairs, at most `limit`, from the key `first` on, and below `end`.
-    fn scan(&self, first: Option<u64>, end: Option<u64>, limit: usize) -> Result<Columns, PyErr>;
+    fn scan(&self, range: Range, limit: usize, is_reverse: bool) -> Result<Columns, PyErr>;
+    /// The neighbours of keys; version zero where there is none.
+    fn neighbours(&self, which: Neighbour, keys: &[u64]) -> Result<Neighbours, PyErr>;
     fn write_one(&self, operation: WriteOperation, key: u64, value: &[u8]) -> Result<WriteOutcome, PyErr>;
     /// Writes of one kind; for a removal `values` is not looked at.
     fn write_many(
@@ -167,23 +180,45 @@ impl<K: NumpyKey> Operations for TypedTable<K> {
         Ok(answers)
     }
 
-    fn scan(&self, first: Option<u64>, end: Option<u64>, limit: usize) -> Result<Columns, PyErr> {
-        let first = first.map_or(0, |bits| K::from_bits(bits).encode());
+    fn neighbours(&self, which: Neighbour, keys: &[u64]) -> Result<Neighbours, PyErr> {
+        let keys = typed::<K>(keys);
+        let mut pairs = Pairs::<K>::default();
+        self.with_session(|session| {
+            session.neighbours(which, &keys, &mut pairs).map_err(|error| error::reading(&error))
+        })?;
+        let (absent, mut found) = (vec![0; self.value_bytes()], Neighbours::default());
+        for index in 0..keys.len() {
+            let pair = pairs.scan(index).next();
+            found.versions.push(pair.map_or(0, |pair| pair.version));
+            found.columns.keys.push(pair.map_or(0, |pair| pair.key.to_bits()));
+            found.columns.values.extend_from_slice(pair.map_or(&absent, |pair| pair.value));
+        }
+        Ok(found)
+    }
+
+    fn scan(&self, range: Range, limit: usize, is_reverse: bool) -> Result<Columns, PyErr> {
+        let (first, end) = (range.0.map_or(0, |bits| K::from_bits(bits).encode()), range.1);
         let end = end.map(|bits| K::from_bits(bits).encode());
+        let last = end.map_or(Some(u64::MAX), |end| end.checked_sub(1)).filter(|last| first <= *last);
+        let Some(last) = last else { return Ok(Columns::default()) };
         self.with_session(|session| {
             let mut columns = Columns::default();
             let mut page = Pairs::<K>::default();
-            let mut from = Some(first);
+            let mut from = Some(if is_reverse { last } else { first });
             let mut origin = None;
-            while let Some(place) = from.filter(|place| end.is_none_or(|end| *place < end)) {
+            while let Some(place) = from.filter(|place| (first..=last).contains(place)) {
                 let wanted = (limit - columns.keys.len()).min(PAGE_PAIRS);
-                session
-                    .scan_batch(&[(K::decode(place), wanted)], &mut page)
-                    .map_err(|error| error::reading(&error))?;
+                let scans = [(K::decode(place), wanted)];
+                let scanned = if is_reverse {
+                    session.scan_batch_descending(&scans, &mut page)
+                } else {
+                    session.scan_batch(&scans, &mut page)
+                };
+                scanned.map_err(|error| error::reading(&error))?;
                 let is = session.origin();
                 let was = origin.get_or_insert(is);
                 was.check_same(is, self.name()).map_err(|error| error::reading(&error))?;
-                let inside = page.iter().take_while(|pair| end.is_none_or(|end| pair.key.encode() < end));
+                let inside = page.iter().take_while(|pair| (first..=last).contains(&pair.key.encode()));
                 let before = columns.keys.len();
                 columns.keys.extend(inside.map(|pair| pair.key.to_bits()));
                 let added = columns.keys.len() - before;
@@ -191,7 +226,10 @@ impl<K: NumpyKey> Operations for TypedTable<K> {
                 if added < wanted || columns.keys.len() == limit {
                     break;
                 }
-                from = columns.keys.last().and_then(|bits| K::from_bits(*bits).encode().checked_add(1));
+                from = columns.keys.last().and_then(|bits| {
+                    let last = K::from_bits(*bits).encode();
+                    if is_reverse { last.checked_sub(1) } else { last.checked_add(1) }
+                });
             }
             Ok(columns)
         })

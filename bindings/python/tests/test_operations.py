@@ -121,6 +121,36 @@ def test_scans(new_table: Any) -> None:
     assert len(table.scan(limit=0)[0]) == 0
 
 
+def test_scans_in_reverse(new_table: Any) -> None:
+    table = new_table(np.uint64, key=np.int64)
+    keys = np.arange(-10_000, 10_000)
+    table.load(keys, keys + 10_000)
+    assert table.scan(reverse=True)[0].tolist() == keys[::-1].tolist(), "several pages"
+    found, values = table.scan(-5, 5, limit=3, reverse=True)
+    assert found.tolist() == [4, 3, 2] and values.tolist() == [10_004, 10_003, 10_002]
+    assert len(table.scan(5, 5, reverse=True)[0]) == 0
+    assert len(table.scan(None, -20_000, reverse=True)[0]) == 0
+    assert table.scan(9_998, reverse=True)[0].tolist() == [9_999, 9_998]
+
+
+def test_neighbours(new_table: Any) -> None:
+    table = new_table(np.float64, key=np.float64)
+    days = np.array([-2.5, 0.0, 1.5, 4.0])
+    table.put_many(days, days * 10)
+    of = [-3.0, -2.5, -1.0, 1.5, 9.0]
+    for name, expected in {
+        "floor": [None, -2.5, -2.5, 1.5, 4.0],
+        "lower": [None, None, -2.5, 0.0, 4.0],
+        "ceiling": [-2.5, -2.5, 0.0, 1.5, None],
+        "higher": [-2.5, 0.0, 0.0, 4.0, None],
+    }.items():
+        found, values, exist = getattr(table, name)(of)
+        assert exist.tolist() == [key is not None for key in expected], name
+        assert found[exist].tolist() == [key for key in expected if key is not None], name
+        assert (values[exist] == found[exist] * 10).all() and (values[~exist] == 0).all(), name
+    assert table.floor([])[0].shape == (0,)
+
+
 def test_as_a_mapping(new_table: Any) -> None:
     table = new_table(8)
     table[1] = b"8 bytes."

@@ -4,6 +4,7 @@
 
 use farsight::{WriteOperation, WriteOutcome};
 use farsight_oracles::{Embedding, Identity};
+use farsight_protocol::Direction;
 
 use super::{SessionUnderTest, Stored};
 
@@ -41,15 +42,19 @@ where
     }
 
     /// As [`SessionUnderTest::scan_batch`].
-    pub fn scan_batch(&mut self, scans: &[(Identity, usize)]) -> Vec<Vec<(Identity, Stored)>> {
+    pub fn scan_batch(
+        &mut self,
+        direction: Direction,
+        scans: &[(Identity, usize)],
+    ) -> Vec<Vec<(Identity, Stored)>> {
         let keyed = scans.iter().map(|(from, limit)| (self.embedding.key(*from), *limit));
-        let found = self.session.scan_batch(&keyed.collect::<Vec<_>>());
+        let found = self.session.scan_batch(direction, &keyed.collect::<Vec<_>>());
         found.into_iter().map(|pairs| self.identified(pairs)).collect()
     }
 
     /// As [`SessionUnderTest::scan_all`].
-    pub fn scan_all(&mut self, from: Identity) -> Vec<(Identity, Stored)> {
-        let found = self.session.scan_all(self.embedding.key(from));
+    pub fn scan_all(&mut self, direction: Direction, from: Identity) -> Vec<(Identity, Stored)> {
+        let found = self.session.scan_all(direction, self.embedding.key(from));
         self.identified(found)
     }
 

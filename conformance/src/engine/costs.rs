@@ -8,6 +8,7 @@ mod change;
 use farsight::{Access, CacheStats, Counters, Meters, NodeStats, WriteOperation};
 use farsight_base::prng::{SplitMix64, mix};
 use farsight_oracles::{EightBytes, Embedding as _, sets};
+use farsight_protocol::Direction;
 
 use super::{Seed, SessionUnderTest};
 
@@ -263,7 +264,7 @@ pub fn a_scan_reads_its_leaves_in_one_doorbell<L: LoadedTable>() {
             let scans: Vec<(u64, usize)> =
                 group.iter().map(|from| (*from, 1 + random.below(100) as usize)).collect();
             leaves_planned += scans.iter().map(|scan| scan.1.div_ceil(12) as u64 + 1).sum::<u64>();
-            let found = session.scan_batch(&scans);
+            let found = session.scan_batch(Direction::Ascending, &scans);
             assert_eq!(found.len(), scans.len());
         }
     });
@@ -274,6 +275,24 @@ pub fn a_scan_reads_its_leaves_in_one_doorbell<L: LoadedTable>() {
     assert!(meters.reads as f64 <= 1.02 * leaves_planned as f64, "{} READs", meters.reads);
     let doorbells = per(meters.doorbells, SCANS / GROUP);
     assert!((1.0..=1.2).contains(&doorbells), "{doorbells} doorbells a group of {GROUP} scans");
+}
+
+/// A batch of floors reads a leaf a key, and a second one where the key's leaf has nothing below it.
+pub fn a_floor_reads_about_one_leaf<L: LoadedTable>() {
+    const FLOORS: usize = 4_000;
+    let loaded = load::<L>("floors", KEYS, 8);
+    let mut session = loaded.warm();
+    let (meters, counters) = cost(&mut session, |session| {
+        for group in loaded.some(FLOORS).chunks(64) {
+            let floors: Vec<(u64, usize)> = group.iter().map(|key| (*key, 1)).collect();
+            let found = session.scan_batch(Direction::Descending, &floors);
+            // Each of these keys is there.
+            assert!(found.iter().zip(group).all(|(pairs, key)| pairs.len() == 1 && pairs[0].0 == *key));
+        }
+    });
+    println!("{meters:?} {counters:?}");
+    assert_eq!((meters.calls, counters.fallbacks), (0, 0));
+    assert!(per(meters.reads, FLOORS) <= 1.35, "{} READs of leaves", meters.reads);
 }
 
 /// Pairs that the scans of [`scan_alone`] are for.
@@ -289,7 +308,7 @@ fn scan_alone<S: MeteredSession>(
     cost(session, |session| {
         for _ in 0..count {
             let first = random.below((keys.len() - limit) as u64) as usize;
-            let found = session.scan_batch(&[(keys[first], limit)]).remove(0);
+            let found = session.scan_batch(Direction::Ascending, &[(keys[first], limit)]).remove(0);
             let found: Vec<u64> = found.into_iter().map(|(key, _)| key).collect();
             assert!(found == keys[first..first + limit], "{limit} pairs from {}", keys[first]);
         }
@@ -404,10 +423,11 @@ fn by_every_way(session: &mut impl MeteredSession, keys: &[u64], some: &[u64]) {
     }
     get_all(session, some, true);
     let scans: Vec<(u64, usize)> = some.iter().map(|key| (*key, 30)).collect();
-    let pairs = session.scan_batch(&scans);
+    let pairs = session.scan_batch(Direction::Ascending, &scans);
     assert!(pairs.iter().zip(some).all(|(pairs, key)| pairs[0].0 == *key), "scans begin with their keys");
     let last = &keys[keys.len() - 600..];
-    let scanned: Vec<u64> = session.scan_all(last[0]).into_iter().map(|(key, _)| key).collect();
+    let scanned: Vec<u64> =
+        session.scan_all(Direction::Ascending, last[0]).into_iter().map(|(key, _)| key).collect();
     assert_eq!(scanned, last);
 }
 
@@ -457,6 +477,7 @@ macro_rules! costs_suite {
             a_single_get_of_a_short_value_is_one_read,
             a_get_costs_the_same_at_ten_times_the_keys,
             a_scan_reads_its_leaves_in_one_doorbell,
+            a_floor_reads_about_one_leaf,
             a_long_scan_has_many_leaves_in_flight,
             writes_are_one_call_for_128_entries,
             access_by_calls_reads_nothing,

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use farsight::{Access, Answers, Counters, Meters, WriteOperation, WriteOutcome};
 use farsight_base::sync::{AtomicU64, Ordering};
-use farsight_client::{Client, ClientOptions, ScanCursor, ScanRequest, Session, Table, WriteError};
+use farsight_client::{
+    Client, ClientOptions, Direction, ScanCursor, ScanRequest, Session, Table, WriteError,
+};
 use farsight_fabric::{Host, Listener};
 use farsight_index::Pairs;
 use farsight_layout::FORMAT_VERSION;
@@ -204,16 +206,17 @@ impl SessionUnderTest for SessionView {
         self.answers.iter().map(|answer| answer.map(|(value, version)| (value.to_vec(), version))).collect()
     }
 
-    fn scan_batch(&mut self, scans: &[(u64, usize)]) -> Vec<Vec<(u64, Stored)>> {
+    fn scan_batch(&mut self, direction: Direction, scans: &[(u64, usize)]) -> Vec<Vec<(u64, Stored)>> {
         let requests: Vec<ScanRequest> =
             scans.iter().map(|(from, limit)| ScanRequest { from: *from, limit: *limit }).collect();
-        self.session.scan_batch(&requests, &mut self.pairs).expect("a batch of scans");
+        self.session.scan_batch(direction, &requests, &mut self.pairs).expect("a batch of scans");
         let scan = |index| self.pairs.scan(index).map(|pair| (pair.key, (pair.value.to_vec(), pair.version)));
         (0..scans.len()).map(|index| scan(index).collect()).collect()
     }
 
-    fn scan_all(&mut self, from: u64) -> Vec<(u64, Stored)> {
-        let mut cursor = ScanCursor::new(from, u64::MAX);
+    fn scan_all(&mut self, direction: Direction, from: u64) -> Vec<(u64, Stored)> {
+        let last = if direction == Direction::Ascending { u64::MAX } else { 0 };
+        let mut cursor = ScanCursor::new(direction, from, last);
         let mut all = Vec::new();
         while let Some(pair) = cursor.next(&mut self.session).expect("a scan") {
             all.push((pair.key, (pair.value.to_vec(), pair.version)));

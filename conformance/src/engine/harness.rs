@@ -9,6 +9,7 @@ use farsight::{
 };
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_oracles::EightBytes;
+use farsight_protocol::Direction;
 
 use super::costs::MeteredSession;
 use super::{EngineUnderTest, SessionUnderTest, Stored, TableUnderTest};
@@ -252,15 +253,24 @@ impl SessionUnderTest for XStoreSession {
         self.answers.iter().map(|answer| answer.map(|(value, version)| (value.to_vec(), version))).collect()
     }
 
-    fn scan_batch(&mut self, scans: &[(u64, usize)]) -> Vec<Vec<(u64, Stored)>> {
-        self.session.scan_batch(scans, &mut self.pairs).expect("a batch of scans");
+    fn scan_batch(&mut self, direction: Direction, scans: &[(u64, usize)]) -> Vec<Vec<(u64, Stored)>> {
+        let pairs = &mut self.pairs;
+        let scanned = match direction {
+            Direction::Ascending => self.session.scan_batch(scans, pairs),
+            Direction::Descending => self.session.scan_batch_descending(scans, pairs),
+        };
+        scanned.expect("a batch of scans");
         assert_eq!(self.pairs.scans(), scans.len(), "scans in the batch");
         let scan = |index| self.pairs.scan(index).map(|pair| (pair.key, (pair.value.to_vec(), pair.version)));
         (0..scans.len()).map(|index| scan(index).collect()).collect()
     }
 
-    fn scan_all(&mut self, from: u64) -> Vec<(u64, Stored)> {
-        let pairs = self.session.scan(from..).map(|pair| pair.expect("a scan"));
+    fn scan_all(&mut self, direction: Direction, from: u64) -> Vec<(u64, Stored)> {
+        let scan = match direction {
+            Direction::Ascending => self.session.scan(from..),
+            Direction::Descending => self.session.scan_descending(..=from),
+        };
+        let pairs = scan.map(|pair| pair.expect("a scan"));
         pairs.map(|(key, entry)| (key, (entry.value.into(), entry.version))).collect()
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farsight::{Access, WriteOperation, WriteOutcome};
 use farsight_oracles::Embedding;
+use farsight_protocol::Direction;
 
 use super::{EngineUnderTest, SessionUnderTest, Stored, TableUnderTest};
 
@@ -103,16 +104,19 @@ impl<K: Ord + Clone> SessionUnderTest for MapTable<K> {
         keys.iter().map(|key| self.get(key.clone())).collect()
     }
 
-    fn scan_batch(&mut self, scans: &[(K, usize)]) -> Vec<Vec<(K, Stored)>> {
+    fn scan_batch(&mut self, direction: Direction, scans: &[(K, usize)]) -> Vec<Vec<(K, Stored)>> {
         let scan = |(from, limit): &(K, usize)| {
-            let held = self.held();
-            let pairs = held.pairs.range((self.heard_as)(from.clone())..).take(*limit);
-            pairs.map(|(key, stored)| (key.clone(), stored.clone())).collect()
+            let (held, from) = (self.held(), (self.heard_as)(from.clone()));
+            let owned = |(key, stored): (&K, &Stored)| (key.clone(), stored.clone());
+            match direction {
+                Direction::Ascending => held.pairs.range(from..).take(*limit).map(owned).collect(),
+                Direction::Descending => held.pairs.range(..=from).rev().take(*limit).map(owned).collect(),
+            }
         };
         scans.iter().map(scan).collect()
     }
 
-    fn scan_all(&mut self, from: K) -> Vec<(K, Stored)> {
-        self.scan_batch(&[(from, usize::MAX)]).pop().expect("a scan")
+    fn scan_all(&mut self, direction: Direction, from: K) -> Vec<(K, Stored)> {
+        self.scan_batch(direction, &[(from, usize::MAX)]).pop().expect("a scan")
     }
 }

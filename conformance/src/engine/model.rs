@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use farsight::{WriteOperation, WriteOutcome};
 use farsight_base::prng::SplitMix64;
 use farsight_oracles::{EightBytes, Embedding, Identity};
+use farsight_protocol::Direction;
 
 use super::asking::Asking;
 use super::{SessionUnderTest, Stored};
@@ -98,28 +99,36 @@ impl<E: Embedding> Model<E> {
         }
     }
 
-    /// Compares one batch of scans.
+    /// Compares one batch of scans, and one the other way.
     pub fn check_scans(
         &self,
         session: &mut impl SessionUnderTest<Key = E::Key>,
         scans: &[(Identity, usize)],
     ) {
-        let found = Asking::of(session, &self.embedding).scan_batch(scans);
-        assert_eq!(found.len(), scans.len(), "scans of a batch");
-        for ((from, limit), found) in scans.iter().zip(&found) {
-            self.check_scan(found, *from, *limit);
+        for direction in Direction::ALL {
+            let found = Asking::of(session, &self.embedding).scan_batch(direction, scans);
+            assert_eq!(found.len(), scans.len(), "scans of a batch");
+            for ((from, limit), found) in scans.iter().zip(&found) {
+                self.check_scan(found, direction, *from, *limit);
+            }
         }
     }
 
-    fn check_scan(&self, found: &[(Identity, Stored)], from: Identity, limit: usize) {
-        let expected = self.pairs.range(from..).take(limit);
-        for (index, ((key, stored), (expected_key, expected))) in
-            found.iter().zip(expected.clone()).enumerate()
-        {
-            assert_eq!(key, expected_key, "pair {index} of the scan of {limit} from {from}");
-            assert_eq!(stored, expected, "pair {index} of the scan of {limit} from {from}, key {key}");
+    fn check_scan(&self, found: &[(Identity, Stored)], direction: Direction, from: Identity, limit: usize) {
+        let expected = self.on_the_way(direction, from, limit);
+        for (index, ((key, stored), (expected_key, expected))) in found.iter().zip(&expected).enumerate() {
+            assert_eq!(key, *expected_key, "pair {index} of the {direction:?} scan of {limit} from {from}");
+            assert_eq!(stored, *expected, "pair {index} of the {direction:?} scan from {from}, key {key}");
         }
-        assert_eq!(found.len(), expected.count(), "pairs of the scan of {limit} from {from}");
+        assert_eq!(found.len(), expected.len(), "pairs of the {direction:?} scan of {limit} from {from}");
+    }
+
+    /// The first pairs that a scan from `from` on meets.
+    fn on_the_way(&self, direction: Direction, from: Identity, limit: usize) -> Vec<(&Identity, &Stored)> {
+        match direction {
+            Direction::Ascending => self.pairs.range(from..).take(limit).collect(),
+            Direction::Descending => self.pairs.range(..=from).rev().take(limit).collect(),
+        }
     }
 
     /// Compares of one scan the pairs that nobody else changes meanwhile; the others must come in order, too.
@@ -129,18 +138,25 @@ impl<E: Embedding> Model<E> {
         (from, limit): (Identity, usize),
         is_own: impl Fn(Identity) -> bool,
     ) {
-        let found = Asking::of(session, &self.embedding).scan_batch(&[(from, limit)]).pop().expect("a scan");
-        assert!(found.is_sorted_by(|(one, _), (other, _)| one < other), "a scan in order");
-        let end = found.last().filter(|_| found.len() == limit).map(|(key, _)| *key);
-        let own = found.iter().filter(|(key, _)| is_own(*key)).map(|(key, stored)| (key, stored));
-        let expected = self.pairs.range(from..).filter(|(key, _)| end.is_none_or(|end| **key <= end));
-        assert!(own.clone().eq(expected.clone()), "own pairs of a scan from {from}: {found:?}");
+        for direction in Direction::ALL {
+            let found = Asking::of(session, &self.embedding).scan_batch(direction, &[(from, limit)]);
+            let found = found.into_iter().next().expect("a scan");
+            let is_behind = |key: Identity, before: Identity| direction.is_behind(key.0, before.0);
+            assert!(found.is_sorted_by(|(one, _), (other, _)| is_behind(*other, *one)), "a scan in order");
+            let end = found.last().filter(|_| found.len() == limit).map(|(key, _)| *key);
+            let own = found.iter().filter(|(key, _)| is_own(*key)).map(|(key, stored)| (key, stored));
+            let mut expected = self.on_the_way(direction, from, usize::MAX);
+            expected.retain(|(key, _)| end.is_none_or(|end| !is_behind(**key, end)));
+            assert!(own.eq(expected), "own pairs of the {direction:?} scan from {from}: {found:?}");
+        }
     }
 
     /// Compares the whole table with what this model and others, whose keys differ, know of it.
     pub fn check_with(&self, others: &[Self], session: &mut impl SessionUnderTest<Key = E::Key>) {
-        let found: BTreeMap<Identity, Stored> =
-            Asking::of(session, &self.embedding).scan_all(Identity::MIN).into_iter().collect();
+        let found: BTreeMap<Identity, Stored> = Asking::of(session, &self.embedding)
+            .scan_all(Direction::Ascending, Identity::MIN)
+            .into_iter()
+            .collect();
         let expected: BTreeMap<Identity, Stored> =
             others.iter().chain([self]).flat_map(|model| model.pairs.clone()).collect();
         assert_eq!(found, expected);
@@ -149,8 +165,11 @@ impl<E: Embedding> Model<E> {
     /// Compares the whole table: by one scan, page by page, and key by key.
     pub fn check_all(&self, session: &mut impl SessionUnderTest<Key = E::Key>) {
         self.check_scans(session, &[(Identity::MIN, self.pairs.len() + 10)]);
-        let all = Asking::of(session, &self.embedding).scan_all(Identity::MIN);
-        self.check_scan(&all, Identity::MIN, usize::MAX);
+        let greatest = self.newest.keys().max().copied().unwrap_or_default();
+        for (direction, from) in Direction::ALL.into_iter().zip([Identity::MIN, greatest]) {
+            let all = Asking::of(session, &self.embedding).scan_all(direction, from);
+            self.check_scan(&all, direction, from, usize::MAX);
+        }
         let keys: Vec<Identity> = self.newest.keys().copied().collect();
         self.check_multi_get(session, &keys);
     }

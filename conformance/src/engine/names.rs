@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use farsight::{Access, Answers, ErrorCode, WriteOperation, WriteOutcome};
 use farsight_base::prng::{SplitMix64, mix};
 use farsight_base::sync::{AtomicBool, AtomicU64, Ordering};
-use farsight_client::{CatalogueError, Client, OpenError, ReadError, ScanCursor, Session, Table, WriteError};
+use farsight_client::{
+    CatalogueError, Client, Direction, OpenError, ReadError, ScanCursor, Session, Table, WriteError,
+};
 
 use super::pool_store::PoolStore;
 use super::seed::Seed;
@@ -101,7 +103,7 @@ pub fn a_dropped_table_is_gone<F: FabricUnderTest>(store: &PoolStore<F>) {
         let (mut reader, mut writer, mut scanner) = (session(&table), session(&table), session(&table));
         fill(&mut writer, life);
         assert_eq!(get(&mut reader, 3).expect("a get"), Some(life));
-        let mut scan = ScanCursor::new(0, u64::MAX);
+        let mut scan = ScanCursor::new(Direction::Ascending, 0, u64::MAX);
         scan.next(&mut scanner).expect("a scan").expect("a pair");
 
         owner.drop_table("t").expect("a drop");

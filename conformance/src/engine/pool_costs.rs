@@ -5,6 +5,7 @@
 
 use farsight::{Access, WriteOperation};
 use farsight_fabric::Meters;
+use farsight_protocol::Direction;
 
 use super::raw_pool::RawPool;
 use super::{EngineUnderTest as _, SessionUnderTest as _, TableUnderTest as _};
@@ -140,10 +141,10 @@ pub fn a_scan_reads_the_leaves_that_are_predicted_in_one_doorbell<F: FabricUnder
     }
     table.await_training();
     let mut session = table.session(Access::OneSided);
-    assert_eq!(session.scan_batch(&[(0, 10)])[0].len(), 10);
+    assert_eq!(session.scan_batch(Direction::Ascending, &[(0, 10)])[0].len(), 10);
     let before = session.meters();
     for from in 0..ASKED {
-        assert_eq!(session.scan_batch(&[(from * STEP, 100)])[0].len(), 100);
+        assert_eq!(session.scan_batch(Direction::Ascending, &[(from * STEP, 100)])[0].len(), 100);
     }
     let cost = Cost { total: session.meters() - before };
     // Leaves in ascending order are full: 100 pairs are in seven or eight of them.

@@ -11,7 +11,7 @@ use farsight_base::sync::{AtomicU32, AtomicU64, Ordering};
 use farsight_base::{RegionId, WORDS_PER_LINE};
 use farsight_fabric::lane::{PoolLane, PoolSlot};
 use farsight_fabric::{Connection, FabricError, Host, Meters, QueuePair, Region, RegionRights};
-use farsight_index::{Answers, Counters, Pairs, ScanRequest, Writes};
+use farsight_index::{Answers, Counters, Direction, Pairs, ScanRequest, Writes};
 use farsight_index_rolex::{
     CacheSession, CallResult, ComputeNodeLocks, GroupSizes, LeafPlace, LineSource, MetaRegion, PoolCalls,
     PoolTable, RolexCache, RolexError, RolexSession, TrainError, Trained, Trainer,
@@ -415,21 +415,21 @@ impl<F: FabricUnderTest, Q: QueuePair> SessionUnderTest for RawPoolSession<F, Q>
         answers.iter().map(|answer| answer.map(stored)).collect()
     }
 
-    fn scan_batch(&mut self, scans: &[(u64, usize)]) -> Vec<Vec<(u64, Stored)>> {
+    fn scan_batch(&mut self, direction: Direction, scans: &[(u64, usize)]) -> Vec<Vec<(u64, Stored)>> {
         let mut pairs = Pairs::default();
         let requests: Vec<ScanRequest> =
             scans.iter().map(|(from, limit)| ScanRequest { from: *from, limit: *limit }).collect();
-        self.session.scan_batch(&mut self.queues, &requests, &mut pairs).expect("scans");
+        self.session.scan_batch(&mut self.queues, direction, &requests, &mut pairs).expect("scans");
         let stored = |pair: farsight_index::Pair<'_>| (pair.key, (pair.value.to_vec(), pair.version));
         (0..scans.len()).map(|scan| pairs.scan(scan).map(stored).collect()).collect()
     }
 
-    fn scan_all(&mut self, from: u64) -> Vec<(u64, Stored)> {
+    fn scan_all(&mut self, direction: Direction, from: u64) -> Vec<(u64, Stored)> {
         let mut all: Vec<(u64, Stored)> = Vec::new();
         let mut next = Some(from);
         while let Some(from) = next {
-            let page = self.scan_batch(&[(from, 100)]).pop().expect("a scan");
-            next = page.last().filter(|_| page.len() == 100).and_then(|(key, _)| key.checked_add(1));
+            let page = self.scan_batch(direction, &[(from, 100)]).pop().expect("a scan");
+            next = page.last().filter(|_| page.len() == 100).and_then(|(key, _)| direction.next_key(*key));
             all.extend(page);
         }
         all

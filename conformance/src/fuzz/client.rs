@@ -2,7 +2,7 @@
 //! operation ends, and what it answers without a call stands in some leaf.
 
 use farsight_base::{LeafNumber, Line};
-use farsight_index::{Access, Answers, EngineKind, Pairs, ScanRequest, record_of};
+use farsight_index::{Access, Answers, Direction, EngineKind, Pairs, ScanRequest, record_of};
 use farsight_index_xstore::client::{XCache, XClient};
 use farsight_layout::{FORMAT_VERSION, Geometry, KEY_LINES, KeySearch, SubModelRecord, TableEntry};
 use farsight_model::{TopKind, TrainOptions, train};
@@ -72,8 +72,9 @@ fn step(source: &mut Source<'_>, client: &mut XClient, queue: &mut GarbageQueue,
                 .map(|_| ScanRequest { from: source.key(), limit: source.below(40) })
                 .collect();
             let mut pairs = Pairs::default();
-            if client.scan_batch(queue, &scans, &mut pairs).is_ok() {
-                check_scans(&scans, &pairs);
+            let direction = Direction::ALL[source.below(2)];
+            if client.scan_batch(queue, direction, &scans, &mut pairs).is_ok() {
+                check_scans(direction, &scans, &pairs);
             }
         }
         1 => {
@@ -103,12 +104,14 @@ fn step(source: &mut Source<'_>, client: &mut XClient, queue: &mut GarbageQueue,
 
 /// Each scan has at most its limit of pairs, none from before where it began, and in order. (A leaf of
 /// garbage may have equal keys.)
-fn check_scans(scans: &[ScanRequest], pairs: &Pairs) {
+fn check_scans(direction: Direction, scans: &[ScanRequest], pairs: &Pairs) {
     assert_eq!(pairs.scans(), scans.len());
     for (index, scan) in scans.iter().enumerate() {
         let keys: Vec<u64> = pairs.scan(index).map(|pair| pair.key).collect();
         assert!(keys.len() <= scan.limit, "{scan:?}: {keys:?}");
-        assert!(keys.iter().all(|key| *key >= scan.from) && keys.is_sorted(), "{scan:?}: {keys:?}");
+        let is_early = |key: &u64| direction.is_behind(scan.from, *key);
+        let is_in_order = keys.is_sorted_by(|one, other| !direction.is_behind(*one, *other));
+        assert!(!keys.iter().any(is_early) && is_in_order, "{direction:?}, {scan:?}: {keys:?}");
     }
 }
 

@@ -4,7 +4,7 @@
 use farsight_base::sync::AtomicU64;
 use farsight_base::words::{CopyMode, copy_lines};
 use farsight_base::{LeafNumber, Line};
-use farsight_index::{Access, Pairs, ScanRequest};
+use farsight_index::{Access, Direction, Pairs, ScanRequest};
 use farsight_index_xstore::client::XStoreError;
 use farsight_layout::{Fences, Geometry, LeafImage, LeafWriter};
 use farsight_protocol::ReplyWriter;
@@ -50,7 +50,12 @@ fn scan(forge: fn(u64) -> Vec<Line>, pages: Vec<Vec<u8>>) -> (Result<Vec<u64>, X
     queue.forge = Some(forge);
     queue.replies.extend(pages);
     let mut pairs = Pairs::default();
-    let done = client.scan_batch(&mut queue, &[ScanRequest { from: FROM, limit: LIMIT }], &mut pairs);
+    let done = client.scan_batch(
+        &mut queue,
+        Direction::Ascending,
+        &[ScanRequest { from: FROM, limit: LIMIT }],
+        &mut pairs,
+    );
     let found = done.map(|()| pairs.scan(0).map(|pair| pair.key).collect());
     (found, queue.meters.reads, queue.meters.calls - calls)
 }

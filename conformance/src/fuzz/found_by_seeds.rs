@@ -1,7 +1,7 @@
 //! What seeds of the simulator found in clients whose frames lost their ends, each in its smallest form.
 
 use farsight_base::Line;
-use farsight_index::{Access, Pairs, ScanRequest};
+use farsight_index::{Access, Direction, Pairs, ScanRequest};
 use farsight_index_xstore::client::XStoreError;
 use farsight_layout::Geometry;
 use farsight_protocol::{ErrorCode, ReplyWriter, SentOutcome, ServerError, WriteOperation, WriteOutcome};
@@ -38,7 +38,12 @@ fn a_page_that_was_cut_between_two_pairs_is_no_end_of_the_table() {
         queue.replies.push_back(page);
         let mut pairs = Pairs::default();
         let scans = [ScanRequest { from: 0, limit: 10 }];
-        let done = client(&geometry(), LEAVES, Access::Rpc).scan_batch(&mut queue, &scans, &mut pairs);
+        let done = client(&geometry(), LEAVES, Access::Rpc).scan_batch(
+            &mut queue,
+            Direction::Ascending,
+            &scans,
+            &mut pairs,
+        );
         done.map(|()| pairs.scan(0).count())
     };
     assert!(matches!(scan(page(3, 3)), Ok(3)), "a whole page is the whole table");

@@ -4,9 +4,9 @@ use farsight_base::LeafNumber;
 use farsight_index::EngineKind;
 use farsight_layout::pool::LockWord;
 use farsight_protocol::{
-    Blocks, ComputeNode, ControlRequest, HEADER_BYTES, KeyKind, LockSeen, OPERATIONS_MAX, PoolPlace, Request,
-    Space, SubModelsWanted, TableDefinition, TableEngine, TableId, TableLayout, WriteEntries, WriteEntry,
-    WriteOperation,
+    Blocks, ComputeNode, ControlRequest, Direction, HEADER_BYTES, KeyKind, LockSeen, OPERATIONS_MAX,
+    PoolPlace, Request, Space, SubModelsWanted, TableDefinition, TableEngine, TableId, TableLayout,
+    WriteEntries, WriteEntry, WriteOperation,
 };
 
 use super::source::Source;
@@ -54,7 +54,9 @@ pub(super) fn encode(request: &Request<'_>) -> Vec<u8> {
             frame.extend_from_slice(body);
         }
         Request::Get { table, keys } => Request::get(&mut frame, table, &keys.iter().collect::<Vec<_>>()),
-        Request::Scan { table, from, limit } => Request::scan(&mut frame, table, from, limit),
+        Request::Scan { table, direction, from, limit } => {
+            Request::scan(&mut frame, table, direction, from, limit);
+        }
         Request::Write { table, operation, entries } => {
             Request::begin_write(&mut frame, table, operation, entries.len(), entries.value_bytes());
             push_all(&mut frame, entries);
@@ -105,7 +107,13 @@ pub(super) fn of_a_table(table: TableId, source: &mut Source<'_>) -> Vec<u8> {
             let keys: Vec<u64> = (0..count).map(|_| source.key()).collect();
             Request::get(&mut frame, table, &keys);
         }
-        1 => Request::scan(&mut frame, table, source.key(), source.half() as u16),
+        1 => Request::scan(
+            &mut frame,
+            table,
+            Direction::ALL[source.below(2)],
+            source.key(),
+            source.half() as u16,
+        ),
         2 => {
             let operation = OPERATIONS[source.below(4)];
             let (count, value_bytes) = (source.below(OPERATIONS_MAX + 1), source.below(300));

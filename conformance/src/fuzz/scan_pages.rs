@@ -1,7 +1,7 @@
 //! What a client makes of the pages of a scan: it goes on where they say, and is led nowhere for ever.
 
 use farsight_base::Line;
-use farsight_index::{Access, Pairs, ScanRequest};
+use farsight_index::{Access, Direction, Pairs, ScanRequest};
 use farsight_index_xstore::client::XStoreError;
 use farsight_layout::Geometry;
 use farsight_protocol::ReplyWriter;
@@ -28,7 +28,8 @@ fn scan(pages: &[Page<'_>]) -> Result<Vec<u64>, String> {
     }
     let mut pairs = Pairs::default();
     let scans = [ScanRequest { from: 0, limit: 10 }];
-    match client(&geometry, LEAVES, Access::Rpc).scan_batch(&mut queue, &scans, &mut pairs) {
+    let mut client = client(&geometry, LEAVES, Access::Rpc);
+    match client.scan_batch(&mut queue, Direction::Ascending, &scans, &mut pairs) {
         Ok(()) => {
             assert!(queue.replies.is_empty(), "{} pages were not taken", queue.replies.len());
             Ok(pairs.scan(0).map(|pair| pair.key).collect())
@@ -53,10 +54,10 @@ fn a_cursor_that_does_not_grow_is_refused() {
         [[(&[3, 5][..], 5)].as_slice(), &[(&[3, 5], 2)], &[(&[], 7), (&[], 7)], &[(&[], 7), (&[], 3)]]
     {
         let error = scan(pages).expect_err("a cursor that leads back");
-        assert!(error.contains("a cursor above"), "{pages:?}: {error}");
+        assert!(error.contains("a cursor behind"), "{pages:?}: {error}");
     }
     let error = scan(&[(&[3], 8), (&[7], 0)]).expect_err("a key below the cursor");
-    assert!(error.contains("ascending keys"), "{error}");
+    assert!(error.contains("keys in the scan's order"), "{error}");
 }
 
 #[test]

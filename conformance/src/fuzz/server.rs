@@ -11,8 +11,8 @@ use farsight_layout::{FORMAT_VERSION, Geometry};
 use farsight_model::{TopKind, TrainOptions};
 use farsight_node::{Background, NodeOptions, NodeState, Worker};
 use farsight_protocol::{
-    ControlRequest, KeyKind, OPERATIONS_MAX, PoolPlace, Reply, Request, SubModelsWanted, TableDefinition,
-    TableId, TableLayout, WriteEntries, WriteEntry, WriteOperation,
+    ControlRequest, Direction, KeyKind, OPERATIONS_MAX, PoolPlace, Reply, Request, SubModelsWanted,
+    TableDefinition, TableId, TableLayout, WriteEntries, WriteEntry, WriteOperation,
 };
 
 use super::leaf::VALUE_SIZES;
@@ -98,7 +98,7 @@ pub(super) fn run(data: &[u8]) {
         let reply = server.call(client, &frame);
         twin.check(client, &frame, &reply);
     }
-    Request::scan(&mut frame, TABLE, 0, 0);
+    Request::scan(&mut frame, TABLE, Direction::Ascending, 0, 0);
     let reply = server.call(ClientId(1), &frame);
     twin.check(ClientId(1), &frame, &reply);
     let pairs = server.state.stats(server.now).tables[0].part().tree.pairs;
@@ -114,7 +114,7 @@ fn sensible(source: &mut Source<'_>, value_bytes: usize, frame: &mut Vec<u8>) {
             let keys: Vec<u64> = (0..count).map(|_| source.key()).collect();
             Request::get(frame, TABLE, &keys);
         }
-        1 => Request::scan(frame, TABLE, source.key(), count as u16),
+        1 => Request::scan(frame, TABLE, Direction::ALL[source.below(2)], source.key(), count as u16),
         2 => {
             let (key, generation) = (source.key(), u64::from(source.byte() % 3));
             Request::lookup(frame, TABLE, key, generation, u32::from(source.byte()));

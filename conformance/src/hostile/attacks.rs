@@ -7,7 +7,7 @@ use farsight_base::LeafNumber;
 use farsight_fabric_shm::raw_client::{RawClient, RawQueue, attach, hello};
 use farsight_layout::FORMAT_VERSION;
 use farsight_protocol::{
-    ControlRequest, Request, SubModelsWanted, TableId, WriteEntries, WriteEntry, WriteOperation,
+    ControlRequest, Direction, Request, SubModelsWanted, TableId, WriteEntries, WriteEntry, WriteOperation,
 };
 use rustix::fs::{FallocateFlags, Mode, OFlags, SealFlags};
 
@@ -120,7 +120,7 @@ impl Attacker {
         let client = self.connect();
         let mut rings: Vec<RawRing> = (0..8).map(|_| RawRing::new(client.open_queue())).collect();
         let mut frames = vec![Vec::new(); 3];
-        Request::scan(&mut frames[0], self.spared, 0, u16::MAX);
+        Request::scan(&mut frames[0], self.spared, Direction::Ascending, 0, u16::MAX);
         Request::get(&mut frames[1], self.spared, &[1; 1024]);
         Request::sub_models(&mut frames[2], self.spared, 0, SubModelsWanted::AllFrom, 0);
         let until = Instant::now() + 5 * ATTACK;
@@ -235,7 +235,7 @@ impl Attacker {
         let mut frame = Vec::new();
         match self.random.below(6) {
             0 => Request::control(&mut frame, &ControlRequest::Stats),
-            1 => Request::scan(&mut frame, self.spared, self.random.next_u64(), 500),
+            1 => Request::scan(&mut frame, self.spared, Direction::Descending, self.random.next_u64(), 500),
             2 => Request::lookup(&mut frame, self.spared, self.random.next_u64(), 0, u32::MAX),
             3 => {
                 let other = TableId(self.spared.0 + 1);

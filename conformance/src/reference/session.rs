@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use farsight_fabric::QueuePair;
 use farsight_fabric::lane::Lane;
-use farsight_index::{Answers, Counters, Engine, EngineError, Ordered, Pair, Pairs, ScanRequest, Writes};
+use farsight_index::{
+    Answers, Counters, Direction, Engine, EngineError, Ordered, Pair, Pairs, ScanRequest, Writes,
+};
 use farsight_protocol::{
     DecodeError, ErrorCode, HEADER_BYTES, OPERATIONS_MAX, PairsReader, Reply, Request, TableId, TableInfo,
     WriteEntries, WriteEntry, WriteOutcome, padded,
@@ -72,32 +74,39 @@ impl ReferenceSession {
     fn scan_page<Q: QueuePair>(
         &mut self,
         queue: &mut Q,
+        direction: Direction,
         scan: ScanRequest,
         pairs: &mut Pairs,
     ) -> Result<Option<ScanRequest>, EngineError> {
         let limit = scan.limit.min(OPERATIONS_MAX);
         let value_bytes = self.value_bytes;
-        Request::scan(&mut self.request, self.table, scan.from, limit as u16);
+        Request::scan(&mut self.request, self.table, direction, scan.from, limit as u16);
         let reply = self.call(queue)?;
-        let next = Some(reply.argument).filter(|next| *next > 0);
+        let next = direction.goes_on_at(reply.argument);
         let mut sent = PairsReader::new(reply.words().map_err(undecoded)?, value_bytes);
         let (mut left, mut last) = (scan.limit, None);
         while let Some(pair) = sent.pair().map_err(undecoded)? {
-            if pair.key < scan.from || last.is_some_and(|last| last >= pair.key) || left == 0 {
+            let is_early = direction.is_behind(scan.from, pair.key);
+            if is_early || last.is_some_and(|last| !direction.is_behind(pair.key, last)) || left == 0 {
                 let got = format!("key {} after {last:?}", pair.key);
                 return Err(undecoded(DecodeError::new(
                     "a scan's pairs",
                     HEADER_BYTES,
-                    "ascending".into(),
+                    format!("{direction:?}"),
                     got,
                 )));
             }
             pairs.push(Pair { key: pair.key, version: pair.version, value: pair.value });
             (left, last) = (left - 1, Some(pair.key));
         }
-        if next.is_some_and(|next| next <= last.unwrap_or(scan.from)) {
+        if next.is_some_and(|next| !direction.is_behind(next, last.unwrap_or(scan.from))) {
             let got = format!("to go on from {next:?} after {last:?}");
-            return Err(undecoded(DecodeError::new("a scan's pairs", 8, "a greater key".into(), got)));
+            return Err(undecoded(DecodeError::new(
+                "a scan's pairs",
+                8,
+                format!("a key behind it, {direction:?}"),
+                got,
+            )));
         }
         let next = next.filter(|_| left > 0);
         Ok(next.map(|from| ScanRequest { from, limit: left }))
@@ -170,6 +179,7 @@ impl<Q: QueuePair> Ordered<Q> for ReferenceSession {
     fn scan_batch(
         &mut self,
         queues: &mut [Q],
+        direction: Direction,
         scans: &[ScanRequest],
         pairs: &mut Pairs,
     ) -> Result<(), EngineError> {
@@ -177,7 +187,7 @@ impl<Q: QueuePair> Ordered<Q> for ReferenceSession {
         for scan in scans {
             let mut next = Some(*scan).filter(|scan| scan.limit > 0);
             while let Some(scan) = next {
-                next = self.scan_page(&mut queues[0], scan, pairs)?;
+                next = self.scan_page(&mut queues[0], direction, scan, pairs)?;
             }
             pairs.end_scan();
             self.counters.scans += 1;

@@ -7,8 +7,8 @@ use farsight_base::ClientId;
 use farsight_base::clock::MonotonicNs;
 use farsight_node::{Call, Executed, HostedStats, HostedTable, Loader, Loading, NewTable, Piece, TableName};
 use farsight_protocol::{
-    ErrorCode, RegionInfo, ReplyWriter, Request, SentOutcome, ServerError, SpaceStats, WriteEntries,
-    WriteEntry, WriteOperation, WriteOutcome, padded,
+    Direction, ErrorCode, RegionInfo, ReplyWriter, Request, SentOutcome, ServerError, SpaceStats,
+    WriteEntries, WriteEntry, WriteOperation, WriteOutcome, padded,
 };
 
 /// Bytes that a pair takes beside its value, about: key, version, and a place in the map.
@@ -66,16 +66,20 @@ impl ReferenceTable {
         Executed::operations(count.into())
     }
 
-    fn scan(&self, from: u64, limit: usize, call: &mut Call<'_, '_>) -> Executed {
+    fn scan(&self, direction: Direction, from: u64, limit: usize, call: &mut Call<'_, '_>) -> Executed {
         let contents = lock(&self.contents);
         let limit = limit.min(call.room_bytes() / (16 + padded(self.value_bytes)));
         let (mut count, mut next) = (0, Some(from));
-        for (key, pair) in contents.pairs.range(from..).take(limit) {
+        let mut push = |(key, pair): (&u64, &Pair)| {
             call.answer.push_pair(*key, pair.version, &pair.value);
-            (count, next) = (count + 1, key.checked_add(1));
+            (count, next) = (count + 1, direction.next_key(*key));
+        };
+        match direction {
+            Direction::Ascending => contents.pairs.range(from..).take(limit).for_each(&mut push),
+            Direction::Descending => contents.pairs.range(..=from).rev().take(limit).for_each(&mut push),
         }
         let is_limited = count as usize == limit;
-        call.answer.set(count, next.filter(|_| is_limited).unwrap_or(0));
+        call.answer.set(count, direction.argument(next.filter(|_| is_limited)));
         Executed::operations(1)
     }
 
@@ -112,7 +116,9 @@ impl HostedTable for ReferenceTable {
     fn execute(&self, request: &Request<'_>, call: &mut Call<'_, '_>) -> Result<Executed, ServerError> {
         match *request {
             Request::Get { keys, .. } => Ok(self.get(keys.iter(), call.answer)),
-            Request::Scan { from, limit, .. } => Ok(self.scan(from, limit.into(), call)),
+            Request::Scan { direction, from, limit, .. } => {
+                Ok(self.scan(direction, from, limit.into(), call))
+            }
             Request::Write { operation, entries, .. } => Ok(self.write(operation, entries, call.answer)),
             Request::BulkLoad { last, piece, entries, .. } => {
                 self.load(Piece { number: piece, last, entries }, call)

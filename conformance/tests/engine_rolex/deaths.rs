@@ -14,6 +14,7 @@ use farsight_conformance::engine::{
 };
 use farsight_conformance::fabric::shm::Shm;
 use farsight_oracles::{EightBytes, Embedding as _, Identity};
+use farsight_protocol::Direction;
 
 const TRIALS: usize = 600;
 const KEYS: u64 = 150;
@@ -93,7 +94,7 @@ fn die_again_and_again(test: &str, nodes: usize, value_bytes: usize) {
             }
         }
         if trial % 25 == 0 {
-            let found = Asking::of(&mut survivor, &EMBEDDING).scan_all(Identity::MIN);
+            let found = Asking::of(&mut survivor, &EMBEDDING).scan_all(Direction::Ascending, Identity::MIN);
             let found: Pairs = found.into_iter().collect();
             assert_eq!(found, pairs, "trial {trial}");
         }

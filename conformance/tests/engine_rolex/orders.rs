@@ -8,6 +8,7 @@ use farsight_conformance::engine::raw_pool::RawPool;
 use farsight_conformance::engine::{EngineUnderTest as _, Seed, SessionUnderTest as _, TableUnderTest as _};
 use farsight_conformance::fabric::shm::Shm;
 use farsight_oracles::{EightBytes, Identity, sets};
+use farsight_protocol::Direction;
 
 const KEYS: u64 = 800;
 
@@ -74,7 +75,7 @@ fn fill_and_empty(pool: &RawPool<Shm>, keys: &[Identity], train_every: usize, ra
         table.await_training();
         model.check_multi_get(&mut old, &keys[..50.min(keys.len())]);
     }
-    assert_eq!(old.scan_all(0), [], "all is removed");
+    assert_eq!(old.scan_all(Direction::Ascending, 0), [], "all is removed");
 }
 
 fn in_every_order(test: &str, train_every: usize) {

@@ -13,6 +13,7 @@ use farsight_conformance::fabric::shm::Shm;
 use farsight_conformance::fabric::sim::SimNode;
 use farsight_conformance::fabric::tcp::Tcp;
 use farsight_fabric_sim::ReliableConnection;
+use farsight_protocol::Direction;
 
 const THIRDS: [u64; 2] = [u64::MAX / 3, u64::MAX / 3 * 2];
 const NODES: u64 = 3;
@@ -143,13 +144,13 @@ fn scans_go_on_at_the_next_node() {
         let from = first - 30;
         let expected: Vec<u64> = loaded.keys[from..from + 60].to_vec();
         let (meters, _) = loaded.cost(|session| {
-            let found = session.scan_batch(&[(expected[0], 60)]).pop().expect("a scan");
+            let found = session.scan_batch(Direction::Ascending, &[(expected[0], 60)]).pop().expect("a scan");
             assert_eq!(found.into_iter().map(|(key, _)| key).collect::<Vec<_>>(), expected);
         });
         assert_eq!((meters.calls, meters.read_bytes), (0, meters.reads * LEAF_BYTES), "{meters:?}");
         // Six leaves are planned for 60 pairs, four for the thirty that are left, and a leaf more for a tie.
         assert!((7..=14).contains(&meters.reads), "{meters:?}");
     }
-    let all = loaded.session.scan_all(0);
+    let all = loaded.session.scan_all(Direction::Ascending, 0);
     assert_eq!(all.into_iter().map(|(key, _)| key).collect::<Vec<_>>(), loaded.keys);
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use farsight_base::prng::SplitMix64;
-use farsight_client::{Access, Client, ClientOptions, ScanRequest, Session};
+use farsight_client::{Access, Client, ClientOptions, Direction, ScanRequest, Session};
 use farsight_fabric_tcp::{ConnectOptions, ListenOptions, TcpConnection, TcpHost};
 use farsight_index::{Answers, Pairs};
 use farsight_layout::FORMAT_VERSION;
@@ -121,7 +121,7 @@ fn short_scans_read_one_leaf_where_that_should_do() {
             (0..SCANS).map(|_| ScanRequest { from: random.next_u64(), limit }).collect();
         let before = session.meters();
         let mut pairs = Pairs::default();
-        session.scan_batch(&scans, &mut pairs).expect("answers");
+        session.scan_batch(Direction::Ascending, &scans, &mut pairs).expect("answers");
         let reads = (session.meters() - before).reads as usize;
         for (index, scan) in scans.iter().enumerate() {
             let found: Vec<u64> = pairs.scan(index).map(|pair| pair.key).collect();
@@ -155,7 +155,9 @@ fn a_long_scan_is_one_doorbell() {
     let mut scan = |first: usize, limit: usize| {
         let before = session.meters();
         let mut pairs = Pairs::default();
-        session.scan_batch(&[ScanRequest { from: keys[first], limit }], &mut pairs).expect("answers");
+        session
+            .scan_batch(Direction::Ascending, &[ScanRequest { from: keys[first], limit }], &mut pairs)
+            .expect("answers");
         let found: Vec<u64> = pairs.scan(0).map(|pair| pair.key).collect();
         assert!(found == keys[first..][..limit.min(keys.len() - first)], "{limit} pairs from {first}");
         session.meters() - before
@@ -207,7 +209,7 @@ fn access_by_calls_reads_nothing_beside_one_sided() {
             let scans: Vec<ScanRequest> =
                 keys.iter().map(|from| ScanRequest { from: *from, limit: 30 }).collect();
             let mut pairs = Pairs::default();
-            session.scan_batch(&scans, &mut pairs).expect("answers");
+            session.scan_batch(Direction::Ascending, &scans, &mut pairs).expect("answers");
             assert!((0..scans.len()).all(|scan| pairs.scan(scan).len() == 30));
             let entries = keys.iter().map(|key| (*key, &stored[key][..]));
             session.write(WriteOperation::Update, entries, &mut Vec::new()).expect("writes");

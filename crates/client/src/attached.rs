@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use farsight_fabric::{FabricError, Meters, QueuePair};
-use farsight_index::{Answers, Counters, EngineError, Ordered, Pairs, ScanRequest, Writes};
+use farsight_index::{Answers, Counters, Direction, EngineError, Ordered, Pairs, ScanRequest, Writes};
 use farsight_protocol::{TableInfo, WriteOutcome};
 
 use crate::CatalogueError;
@@ -33,7 +33,13 @@ pub(crate) trait Operations: Send {
     /// Many values.
     fn multi_get(&mut self, knows: u64, keys: &[u64], answers: &mut Answers) -> Read<()>;
     /// Many scans.
-    fn scan_batch(&mut self, knows: u64, scans: &[ScanRequest], pairs: &mut Pairs) -> Read<()>;
+    fn scan_batch(
+        &mut self,
+        knows: u64,
+        direction: Direction,
+        scans: &[ScanRequest],
+        pairs: &mut Pairs,
+    ) -> Read<()>;
     /// Writes of one kind.
     fn write(&mut self, writes: Writes<'_>, outcomes: &mut Vec<WriteOutcome>) -> Result<(), EngineError>;
     /// Fills the cache.
@@ -99,8 +105,14 @@ impl<Q: QueuePair + Send, E: Ordered<Q>> Operations for Attached<Q, E> {
         Ok(self.looked(knows, ()))
     }
 
-    fn scan_batch(&mut self, knows: u64, scans: &[ScanRequest], pairs: &mut Pairs) -> Read<()> {
-        self.engine.scan_batch(&mut self.queues, scans, pairs)?;
+    fn scan_batch(
+        &mut self,
+        knows: u64,
+        direction: Direction,
+        scans: &[ScanRequest],
+        pairs: &mut Pairs,
+    ) -> Read<()> {
+        self.engine.scan_batch(&mut self.queues, direction, scans, pairs)?;
         Ok(self.looked(knows, ()))
     }
 
@@ -161,7 +173,7 @@ impl Operations for LetGo {
         Self::failed()
     }
 
-    fn scan_batch(&mut self, _: u64, _: &[ScanRequest], _: &mut Pairs) -> Read<()> {
+    fn scan_batch(&mut self, _: u64, _: Direction, _: &[ScanRequest], _: &mut Pairs) -> Read<()> {
         Self::failed()
     }
 

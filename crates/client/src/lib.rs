@@ -37,7 +37,7 @@ pub use connect::connect;
 pub use engine::rolex::PoolTrainer;
 pub use engine::{Attachment, ClientEngine, ClientEngines, FoundEngine, OpenedTable, Sharing};
 pub use error::{CatalogueError, LoadError, OpenError, ReadError, WriteError};
-pub use farsight_index::{Access, CacheStats, EngineError, EngineKind, ScanRequest};
+pub use farsight_index::{Access, CacheStats, Direction, EngineError, EngineKind, ScanRequest};
 pub use farsight_index_rolex::{GroupSizes, Reclaimed, Trained};
 pub use farsight_protocol::TableEngine;
 pub use pool::{PoolClient, PoolError, PoolLinks};

@@ -1,12 +1,12 @@
 //! A scan of any length, fetched page by page.
 //!
-//! Invariant: `next_from` is the least key that has not been fetched, `None` once nothing is left to fetch.
+//! Invariant: `next_from` is the next key on the way, `None` once nothing is left to fetch.
 //! So no pair is skipped and none returned twice, whatever is written between two pages; each page is as a
 //! scan of its own. All pages come from one epoch of the server, for another one's pairs would not belong to
 //! those that were returned. So a scan whose server was started again ends in an error. So does one whose
 //! table's name has come to lead elsewhere. If only the connection was lost, it goes on where it was.
 
-use farsight_index::{Pair, Pairs, ScanRequest};
+use farsight_index::{Direction, Pair, Pairs, ScanRequest};
 
 use crate::ReadError;
 use crate::session::{Origin, Session};
@@ -19,6 +19,7 @@ const PAGE_PAIRS_MAX: usize = 4096;
 /// The place of a scan between two keys, both included.
 #[derive(Clone, Debug)]
 pub struct ScanCursor {
+    direction: Direction,
     next_from: Option<u64>,
     last: u64,
     page_pairs: usize,
@@ -29,11 +30,22 @@ pub struct ScanCursor {
 }
 
 impl ScanCursor {
-    /// A scan of the keys from `first` to `last`.
+    /// A scan of the keys from `first` to `last`, which is not before it on the way.
     #[must_use]
-    pub fn new(first: u64, last: u64) -> Self {
-        let pairs = Pairs::default();
-        Self { next_from: Some(first), last, page_pairs: FIRST_PAGE_PAIRS, pairs, at: 0, origin: None }
+    pub fn new(direction: Direction, first: u64, last: u64) -> Self {
+        Self {
+            direction,
+            next_from: Some(first),
+            last,
+            page_pairs: FIRST_PAGE_PAIRS,
+            pairs: Pairs::default(),
+            at: 0,
+            origin: None,
+        }
+    }
+
+    fn is_beyond(&self, key: u64) -> bool {
+        self.direction.is_behind(key, self.last)
     }
 
     /// The next pair, from the page at hand or from a new one; `None` at the end.
@@ -43,11 +55,11 @@ impl ScanCursor {
     /// [`ReadError::ScanCut`] or [`ReadError::ScanMoved`], which stay.
     pub fn next(&mut self, session: &mut Session) -> Result<Option<Pair<'_>>, ReadError> {
         if self.at == self.pairs.len() {
-            let Some(from) = self.next_from.filter(|from| *from <= self.last) else { return Ok(None) };
+            let Some(from) = self.next_from.filter(|from| !self.is_beyond(*from)) else { return Ok(None) };
             self.fetch(session, from)?;
         }
         let at = self.at;
-        if at == self.pairs.len() || self.pairs.pair(at).key > self.last {
+        if at == self.pairs.len() || self.is_beyond(self.pairs.pair(at).key) {
             self.next_from = None;
             self.at = self.pairs.len();
             return Ok(None);
@@ -59,14 +71,15 @@ impl ScanCursor {
     fn fetch(&mut self, session: &mut Session, from: u64) -> Result<(), ReadError> {
         let request = ScanRequest { from, limit: self.page_pairs };
         self.at = 0;
-        let fetched = session.scan_batch(&[request], &mut self.pairs);
+        let fetched = session.scan_batch(self.direction, &[request], &mut self.pairs);
         let fetched = fetched.and_then(|()| self.stay_in_one_table(session));
         if fetched.is_err() {
             self.pairs.reset(session.table().value_bytes());
         }
         fetched?;
         let full = self.pairs.len() == self.page_pairs;
-        self.next_from = if full { self.pairs.pair(self.pairs.len() - 1).key.checked_add(1) } else { None };
+        let last = full.then(|| self.pairs.pair(self.pairs.len() - 1).key);
+        self.next_from = last.and_then(|last| self.direction.next_key(last));
         self.page_pairs = (2 * self.page_pairs).min(PAGE_PAIRS_MAX);
         Ok(())
     }

@@ -11,7 +11,9 @@ use std::sync::Arc;
 
 use farsight_base::Epoch;
 use farsight_fabric::{FabricError, Meters};
-use farsight_index::{Access, Answers, Counters, EngineError, Pairs, ScanRequest, Writes, clear_kept};
+use farsight_index::{
+    Access, Answers, Counters, Direction, EngineError, Pairs, ScanRequest, Writes, clear_kept,
+};
 use farsight_protocol::{ErrorCode, TableId, WriteOperation, WriteOutcome};
 
 use crate::attached::{LetGo, Operations, Read, Working};
@@ -121,12 +123,17 @@ impl Session {
         self.read(|engine, knows| engine.multi_get(knows, keys, answers))
     }
 
-    /// For each of `scans` the first pairs, at most its limit, whose keys are not below its start.
+    /// For each of `scans` the first pairs on the way from its start on, at most its limit.
     ///
     /// # Errors
     /// [`ReadError`]; then `pairs` is undefined.
-    pub fn scan_batch(&mut self, scans: &[ScanRequest], pairs: &mut Pairs) -> Result<(), ReadError> {
-        self.read(|engine, knows| engine.scan_batch(knows, scans, pairs))
+    pub fn scan_batch(
+        &mut self,
+        direction: Direction,
+        scans: &[ScanRequest],
+        pairs: &mut Pairs,
+    ) -> Result<(), ReadError> {
+        self.read(|engine, knows| engine.scan_batch(knows, direction, scans, pairs))
     }
 
     /// Executes one write and returns its outcome, which is never [`WriteOutcome::Failed`]. `value` is empty

@@ -94,6 +94,7 @@ mod default_socket;
 mod engine;
 mod error;
 mod key;
+mod neighbours;
 mod pairs;
 mod scan;
 mod server;
@@ -136,6 +137,7 @@ pub use farsight_protocol::{
     WriteOperation, WriteOutcome,
 };
 pub use key::Key;
+pub use neighbours::Neighbour;
 pub use pairs::{Pair, Pairs};
 pub use scan::Scan;
 pub use server::{Server, ServerBuilder, StartError};

@@ -2,11 +2,12 @@
 
 use std::ops::{Bound, RangeBounds};
 
-use farsight_client::{ReadError, ScanCursor};
+use farsight_client::{Direction, ReadError, ScanCursor};
 
 use crate::{Entry, Key, Session};
 
-/// The pairs of a range, in key order, fetched page by page. Made by [`Session::scan`].
+/// The pairs of a range, in key order, fetched page by page. Made by [`Session::scan`] and
+/// [`Session::scan_descending`].
 #[must_use = "a scan reads nothing until it is iterated"]
 pub struct Scan<'s, K> {
     session: &'s mut Session<K>,
@@ -15,8 +16,11 @@ pub struct Scan<'s, K> {
 }
 
 impl<'s, K: Key> Scan<'s, K> {
-    pub(crate) fn new(session: &'s mut Session<K>, range: impl RangeBounds<K>) -> Self {
-        let cursor = encoded_range(range).map(|(first, last)| ScanCursor::new(first, last));
+    pub(crate) fn new(session: &'s mut Session<K>, direction: Direction, range: impl RangeBounds<K>) -> Self {
+        let cursor = encoded_range(range).map(|(least, greatest)| match direction {
+            Direction::Ascending => ScanCursor::new(direction, least, greatest),
+            Direction::Descending => ScanCursor::new(direction, greatest, least),
+        });
         Self { session, cursor }
     }
 }

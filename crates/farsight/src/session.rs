@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::ops::RangeBounds;
 
 use farsight_base::Epoch;
-use farsight_client::{Origin, ReadError, ScanRequest, WriteError};
+use farsight_client::{Direction, Origin, ReadError, ScanRequest, WriteError};
 use farsight_fabric::Meters;
 use farsight_index::{Answers, Counters};
 use farsight_protocol::{WriteOperation, WriteOutcome};
@@ -17,6 +17,8 @@ pub struct Session<K> {
     /// Integers of a batch's keys, where those are not integers themselves: kept, so that it allocates once.
     encoded: Vec<u64>,
     requests: Vec<ScanRequest>,
+    /// Where a single neighbour is put: kept, so that it allocates once.
+    pub(crate) one_pair: Pairs<K>,
     key: PhantomData<fn(K) -> K>,
 }
 
@@ -29,9 +31,19 @@ pub struct Entry {
     pub version: u64,
 }
 
+fn request<K: Key>((from, limit): &(K, usize)) -> ScanRequest {
+    ScanRequest { from: from.encode(), limit: *limit }
+}
+
 impl<K: Key> Session<K> {
     pub(crate) fn new(session: farsight_client::Session) -> Self {
-        Self { inner: session, encoded: Vec::new(), requests: Vec::new(), key: PhantomData }
+        Self {
+            inner: session,
+            encoded: Vec::new(),
+            requests: Vec::new(),
+            one_pair: Pairs::default(),
+            key: PhantomData,
+        }
     }
 
     /// The value of `key` and its version; `None` if the key is absent. Allocates nothing for values of up to
@@ -71,7 +83,12 @@ impl<K: Key> Session<K> {
     /// Every pair was there at an instant during the scan, none is skipped and none comes twice. The iterator
     /// ends after the first error.
     pub fn scan(&mut self, range: impl RangeBounds<K>) -> Scan<'_, K> {
-        Scan::new(self, range)
+        Scan::new(self, Direction::Ascending, range)
+    }
+
+    /// [`Session::scan`] from the greatest key of the range down to the least.
+    pub fn scan_descending(&mut self, range: impl RangeBounds<K>) -> Scan<'_, K> {
+        Scan::new(self, Direction::Descending, range)
     }
 
     /// Many short scans at once: of each `(from, limit)` up to `limit` pairs, from the key `from` on.
@@ -80,10 +97,32 @@ impl<K: Key> Session<K> {
     /// # Errors
     /// [`ReadError`]; then `pairs` is undefined.
     pub fn scan_batch(&mut self, scans: &[(K, usize)], pairs: &mut Pairs<K>) -> Result<(), ReadError> {
+        self.scan_each(Direction::Ascending, scans.iter().map(request), pairs)
+    }
+
+    /// [`Session::scan_batch`] downwards: of each `(from, limit)` up to `limit` pairs, from the key `from` on
+    /// towards lesser keys, the greatest first.
+    ///
+    /// # Errors
+    /// [`ReadError`]; then `pairs` is undefined.
+    pub fn scan_batch_descending(
+        &mut self,
+        scans: &[(K, usize)],
+        pairs: &mut Pairs<K>,
+    ) -> Result<(), ReadError> {
+        self.scan_each(Direction::Descending, scans.iter().map(request), pairs)
+    }
+
+    /// The pairs of each of `scans`.
+    pub(crate) fn scan_each(
+        &mut self,
+        direction: Direction,
+        scans: impl Iterator<Item = ScanRequest>,
+        pairs: &mut Pairs<K>,
+    ) -> Result<(), ReadError> {
         self.requests.clear();
-        self.requests
-            .extend(scans.iter().map(|(from, limit)| ScanRequest { from: from.encode(), limit: *limit }));
-        self.inner.scan_batch(&self.requests, pairs.encoded_mut())
+        self.requests.extend(scans);
+        self.inner.scan_batch(direction, &self.requests, pairs.encoded_mut())
     }
 
     /// [`Session::scan_batch`] of encoded keys.
@@ -92,7 +131,7 @@ impl<K: Key> Session<K> {
         scans: &[ScanRequest],
         pairs: &mut farsight_index::Pairs,
     ) -> Result<(), ReadError> {
-        self.inner.scan_batch(scans, pairs)
+        self.inner.scan_batch(Direction::Ascending, scans, pairs)
     }
 
     /// Stores a pair whose key is absent: [`WriteOutcome::Inserted`], or [`WriteOutcome::Exists`] and no

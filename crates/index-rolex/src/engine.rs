@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use farsight_fabric::QueuePair;
 use farsight_index::{
-    Answers, Counters, Engine, EngineError, Ordered, Pairs, ScanRequest, Writes, clear_kept,
+    Answers, Counters, Direction, Engine, EngineError, Ordered, Pairs, ScanRequest, Writes, clear_kept,
 };
 use farsight_protocol::{ErrorCode, WriteOutcome};
 
@@ -111,10 +111,11 @@ impl<Q: QueuePair> Ordered<Q> for RolexEngine {
     fn scan_batch(
         &mut self,
         queues: &mut [Q],
+        direction: Direction,
         scans: &[ScanRequest],
         pairs: &mut Pairs,
     ) -> Result<(), EngineError> {
-        self.noted(self.session.scan_batch(queues, scans, pairs))
+        self.noted(self.session.scan_batch(queues, direction, scans, pairs))
     }
 }
 

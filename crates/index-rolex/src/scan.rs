@@ -1,11 +1,13 @@
-//! SCAN(from, limit): whole leaves in key order, each proved by one READ; their fences tile the keys scanned.
+//! SCAN(from, limit): whole leaves in key order, upwards or downwards, each proved by one READ; their fences
+//! tile the keys scanned.
 //!
 //! Protocol:
 //! 1. The cursor begins at `from`.
 //! 2. The scan READs the leaves that the cache names from there on in one doorbell, as many as the pairs
 //!    wanted take up.
-//! 3. It takes them in key order. Behind each, its high fence is the cursor.
-//! 4. It READs by sibling what lies between two of them, or behind the last.
+//! 3. It takes them in the order of its way. Behind each the cursor is behind the leaf's fence on that way.
+//! 4. Upwards it READs by sibling what lies between two of them, or behind the last. Downwards, where leaves
+//!    have no siblings, it walks to the cursor's leaf as a GET does.
 //!
 //! A leaf is accepted if all its lines are even and of one incarnation, it is not closed, and its fences hold
 //! the cursor. So no key is skipped and none is seen twice. Each pair was there at an instant of its leaf's
@@ -14,7 +16,7 @@
 use farsight_base::Line;
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{QueuePair, ReadMode};
-use farsight_index::{ConsistentLeaf, Pairs};
+use farsight_index::{ConsistentLeaf, Direction, Pairs, ScanRequest, key_behind};
 use farsight_layout::pool::{BlockGeometry, LockWord, lock_of};
 use farsight_layout::{KEY_LINES, KeyLines, LEAF_SLOTS};
 
@@ -27,12 +29,13 @@ const PAIRS_PER_LEAF: usize = LEAF_SLOTS * 3 / 4;
 
 /// How far a scan has come.
 struct Progress<'p> {
-    /// The next key; `None` behind the last one.
+    direction: Direction,
+    /// The next key on the way; `None` behind the last one.
     cursor: Option<u64>,
     /// Pairs when it is complete.
     end: usize,
     pairs: &'p mut Pairs,
-    /// The leaf taken last, and its key part as it was READ: the cursor's leaf is its sibling.
+    /// The leaf taken last, and its key part as it was READ: upwards the cursor's leaf is its sibling.
     last: Option<(LeafPlace, [Line; KEY_LINES])>,
 }
 
@@ -42,10 +45,19 @@ impl Progress<'_> {
         self.cursor.filter(|_| self.pairs.len() < self.end)
     }
 
+    /// Whether the scan has passed the keys of a leaf that is not the cursor's.
+    fn has_passed(&self, seen: Seen) -> bool {
+        match self.direction {
+            Direction::Ascending => matches!(seen, Seen::Right { .. }),
+            Direction::Descending => seen == Seen::Left,
+        }
+    }
+
     /// Takes the leaf that was READ into `lines`, if it is the cursor's and consistent.
     fn take(&mut self, geometry: &BlockGeometry, place: LeafPlace, lines: &[Line]) -> Result<(), Seen> {
         let Some(cursor) = self.cursor else { return Ok(()) };
-        self.cursor = take(geometry, lines, cursor, self.end - self.pairs.len(), self.pairs)?;
+        let scan = ScanRequest { from: cursor, limit: self.end - self.pairs.len() };
+        self.cursor = take(geometry, lines, self.direction, scan, self.pairs)?;
         self.last = Some((place, key_lines(lines)));
         Ok(())
     }
@@ -56,24 +68,24 @@ fn key_lines(lines: &[Line]) -> [Line; KEY_LINES] {
 }
 
 impl RolexSession {
-    /// Appends up to `limit` pairs with keys from `from` on.
+    /// Appends the pairs that `scan` wants.
     pub(crate) async fn scan<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        from: u64,
-        limit: usize,
+        direction: Direction,
+        scan: ScanRequest,
         pairs: &mut Pairs,
     ) -> Result<(), RolexError> {
         // A limit may be any number.
-        let end = pairs.len().saturating_add(limit);
-        let mut progress = Progress { cursor: Some(from), end, pairs, last: None };
+        let end = pairs.len().saturating_add(scan.limit);
+        let mut progress = Progress { direction, cursor: Some(scan.from), end, pairs, last: None };
         let mut buffers = self.buffers.scans.lend();
         // The cache does not know what is behind the leaf taken last.
         let mut is_unknown = false;
         while let Some(cursor) = progress.wanted() {
             let leaves = (end - progress.pairs.len()).div_ceil(PAIRS_PER_LEAF) + 1;
             self.candidates(slot, cursor).await?;
-            self.hints.predict_range(cursor, leaves, &mut buffers.predicted);
+            self.hints.predict_range(direction, cursor, leaves, &mut buffers.predicted);
             let last = progress.last.as_ref().map(|(place, _)| place);
             if is_unknown || buffers.predicted.is_empty() || buffers.predicted.first() == last {
                 self.scan_on(slot, None, &mut progress).await?;
@@ -119,7 +131,7 @@ impl RolexSession {
                 match progress.take(&geometry, place, lines) {
                     Ok(()) => break,
                     // Those before it held all of its keys.
-                    Err(Seen::Right { .. }) if progress.last.is_some() => break,
+                    Err(seen) if progress.last.is_some() && progress.has_passed(seen) => break,
                     Err(seen) => {
                         // A leaf between, or this one is not consistent: by the sibling of the one before.
                         self.scan_on(slot, Some((place, lines, seen)), progress).await?;
@@ -130,8 +142,8 @@ impl RolexSession {
         Ok(())
     }
 
-    /// Walks to the leaf of the cursor and takes it. The walk begins at the leaf taken last, or, if there is
-    /// none, at one that turned out to be `seen`.
+    /// Walks to the leaf of the cursor and takes it. The walk begins at the leaf taken last on the way up.
+    /// Otherwise it begins at one that turned out to be `seen`, or where the cache leads.
     async fn scan_on<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
@@ -142,7 +154,8 @@ impl RolexSession {
         let geometry = *self.table().geometry();
         let candidates = self.candidates(slot, cursor).await?;
         let mut walk = Walk::new(self, cursor);
-        let (mut place, lock, mut seen) = match (progress.last.take(), seen) {
+        let last = progress.last.take().filter(|_| progress.direction == Direction::Ascending);
+        let (mut place, lock, mut seen) = match (last, seen) {
             (Some((last, lines)), _) => {
                 walk.come_from(last, lock_of(&lines));
                 (last, lock_of(&lines), Seen::right_of(KeyLines(&lines).fences(), KeyLines(&lines).next()))
@@ -169,13 +182,13 @@ impl RolexSession {
     }
 }
 
-/// Appends up to `limit` pairs of a leaf from `cursor` on. Returns its high fence, if it has one, or what it
-/// is instead of the cursor's leaf in a consistent state.
+/// Appends the pairs of a leaf that `scan` wants, which begins at the cursor. Returns the key behind the leaf
+/// on the way, if there is one, or what the leaf is instead of the cursor's in a consistent state.
 fn take(
     geometry: &BlockGeometry,
     lines: &[Line],
-    cursor: u64,
-    limit: usize,
+    direction: Direction,
+    scan: ScanRequest,
     pairs: &mut Pairs,
 ) -> Result<Option<u64>, Seen> {
     let view = KeyLines(lines.first_chunk::<KEY_LINES>().expect("a leaf has a key part"));
@@ -184,20 +197,24 @@ fn take(
     }
     let incarnation = view.incarnation().ok_or(Seen::Busy)?;
     let fences = view.fences().ok_or(Seen::Closed)?;
-    if cursor < fences.low {
+    if scan.from < fences.low {
         return Err(Seen::Left);
     }
-    if !fences.contain(cursor) {
+    if !fences.contain(scan.from) {
         return Err(Seen::right_of(view.fences(), view.next()));
     }
     let leaf = ConsistentLeaf { geometry: geometry.leaf(), lines, incarnation, permutation: view.order() };
     let before = pairs.len();
-    let appended = pairs.append_leaf(&leaf, cursor, limit).ok_or(Seen::Busy)?;
+    let appended = match direction {
+        Direction::Ascending => pairs.append_leaf(&leaf, scan.from, scan.limit),
+        Direction::Descending => pairs.append_leaf_descending(&leaf, scan.from, scan.limit),
+    };
+    let appended = appended.ok_or(Seen::Busy)?;
     // No consistent leaf holds a key beyond its fence: the next one's pairs would come twice, or out of
     // order.
     if appended > 0 && !fences.contain(pairs.pair(before + appended - 1).key) {
         pairs.truncate(before);
         return Err(Seen::Busy);
     }
-    Ok(fences.high)
+    Ok(key_behind(fences, direction))
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use farsight_fabric::lane::{PoolLane, PoolSlot};
 use farsight_fabric::{FabricError, Guarantees, QueuePair};
-use farsight_index::{Answers, Counters, Pairs, ScanRequest, Writes};
+use farsight_index::{Answers, Counters, Direction, Pairs, ScanRequest, Writes};
 use farsight_layout::VALUE_BYTES_MAX;
 use farsight_protocol::WriteOutcome;
 
@@ -102,13 +102,14 @@ impl RolexSession {
         })
     }
 
-    /// For each of `scans` its pairs.
+    /// For each of `scans` its pairs, in the order of the way.
     ///
     /// # Errors
     /// [`RolexError`].
     pub fn scan_batch<Q: QueuePair>(
         &self,
         queues: &mut [Q],
+        direction: Direction,
         scans: &[ScanRequest],
         pairs: &mut Pairs,
     ) -> Result<(), RolexError> {
@@ -122,7 +123,7 @@ impl RolexSession {
         self.run(queues, SCANS, requests, &async |slot, (index, scan): (usize, &ScanRequest)| {
             let mut own = self.buffers.found.take();
             own.reset(value_bytes);
-            self.scan(&slot, scan.from, scan.limit, &mut own).await?;
+            self.scan(&slot, direction, *scan, &mut own).await?;
             let (pairs, waiting) = &mut *gathered.borrow_mut();
             waiting.push((index, own));
             // Those whose turn it is: scans end in any order.

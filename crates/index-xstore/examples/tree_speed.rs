@@ -11,7 +11,7 @@ use farsight_base::prng::{SplitMix64, mix};
 use farsight_base::sync::AtomicU64;
 use farsight_base::{LeafNumber, RegionId};
 use farsight_fabric::Region;
-use farsight_index::{Answers, LeafFormat, LeafListener, Pairs};
+use farsight_index::{Answers, Direction, LeafFormat, LeafListener, Pairs};
 use farsight_index_xstore::server::{ModelStore, Trainer, TrainingStep, XStoreLeaf, XTree};
 use farsight_model::TrainOptions;
 use farsight_protocol::{WriteEntry, WriteOperation};
@@ -109,7 +109,7 @@ fn reads(tree: &XTree<XStoreLeaf>, keys: &[u64]) {
         let mut pairs = Pairs::default();
         for key in &wanted[..SCANS] {
             pairs.reset(8);
-            tree.scan(*key, 50, &mut pairs).expect("no writer");
+            tree.scan(Direction::Ascending, *key, 50, &mut pairs).expect("no writer");
         }
     });
 }

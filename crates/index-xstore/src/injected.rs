@@ -22,6 +22,8 @@ farsight_base::bugs! {
     BOUNDS_NOT_CHECKED = "BoundsNotChecked";
     /// A scan takes the next leaf of its plan, although a leaf stands between: its cursor skips keys.
     SCAN_SKIPS_SIBLING = "ScanSkipsSibling";
+    /// The same of a scan downwards.
+    DESCENT_SKIPS_SIBLING = "DescentSkipsSibling";
     /// A scan that comes to the end of a part takes it for the end of the table.
     SCAN_ENDS_WITH_PART = "ScanEndsWithPart";
     /// A merge gives the right leaf's block back as it was.

@@ -9,7 +9,7 @@ use common::{Fixture, stamp_of};
 use farsight_base::LeafNumber;
 use farsight_base::prng::SplitMix64;
 use farsight_base::sync::{AtomicUsize, Ordering};
-use farsight_index::Pairs;
+use farsight_index::{Direction, Pairs};
 use farsight_protocol::{WriteEntry, WriteOperation, WriteOutcome};
 
 /// Counts a writer out, also one that panics: readers must not wait for it.
@@ -51,10 +51,12 @@ fn read_on(fixture: &Fixture, seed: u64, writers: &AtomicUsize) {
         }
         pairs.reset(fixture.value_bytes);
         let from = key_of(random.below(KEYS));
-        fixture.scan(from, 150, &mut pairs);
+        let direction = Direction::ALL[random.below(2) as usize];
+        fixture.scan_either_way(direction, from, 150, &mut pairs);
         let mut last = None;
         for pair in pairs.scan(0) {
-            assert!(pair.key >= from && last.is_none_or(|last| last < pair.key), "a scan out of order");
+            let is_behind = last.is_none_or(|last| direction.is_behind(pair.key, last));
+            assert!(is_behind && !direction.is_behind(from, pair.key), "a scan out of order");
             last = Some(pair.key);
             observe(pair.key, pair.version, stamp_of(pair.key, pair.value));
         }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use common::{Fixture, stamp_of};
 use farsight_base::LeafNumber;
 use farsight_base::prng::{SplitMix64, mix};
-use farsight_index::{Answers, Pairs};
+use farsight_index::{Answers, Direction, Pairs};
 use farsight_protocol::{WriteEntry, WriteOperation, WriteOutcome};
 
 type Model = BTreeMap<u64, (u64, u32)>;
@@ -91,13 +91,18 @@ fn check_against(fixture: &Fixture, model: &Model, pool: &[u64], random: &mut Sp
 }
 
 fn check_scan(fixture: &Fixture, model: &Model, from: u64, limit: usize) {
-    let mut pairs = Pairs::default();
-    pairs.reset(fixture.value_bytes);
-    fixture.scan(from, limit, &mut pairs);
-    let found: Vec<_> =
-        pairs.scan(0).map(|pair| (pair.key, (pair.version, stamp_of(pair.key, pair.value)))).collect();
-    let expected: Vec<_> = model.range(from..).take(limit).map(|(key, pair)| (*key, *pair)).collect();
-    assert_eq!(found, expected, "from {from}, limit {limit}");
+    for direction in Direction::ALL {
+        let mut pairs = Pairs::default();
+        pairs.reset(fixture.value_bytes);
+        fixture.scan_either_way(direction, from, limit, &mut pairs);
+        let pairs = pairs.scan(0).map(|pair| (pair.key, (pair.version, stamp_of(pair.key, pair.value))));
+        let owned = |(key, pair): (&u64, &(u64, u32))| (*key, *pair);
+        let expected: Vec<_> = match direction {
+            Direction::Ascending => model.range(from..).take(limit).map(owned).collect(),
+            Direction::Descending => model.range(..=from).rev().take(limit).map(owned).collect(),
+        };
+        assert_eq!(pairs.collect::<Vec<_>>(), expected, "{direction:?} from {from}, limit {limit}");
+    }
 }
 
 #[test]

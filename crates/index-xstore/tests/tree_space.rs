@@ -9,7 +9,7 @@ use std::thread;
 use common::{Fixture, fresh_random, stamp_of};
 use farsight_base::LeafNumber;
 use farsight_base::prng::{SplitMix64, mix};
-use farsight_index::Pairs;
+use farsight_index::{Direction, Pairs};
 use farsight_index_xstore::server::WriteError;
 use farsight_protocol::TreeStats;
 
@@ -148,7 +148,7 @@ fn a_scan_is_bounded_a_call() {
     while let Some(from) = cursor {
         let mut pairs = Pairs::default();
         pairs.reset(8);
-        cursor = fixture.tree.scan(from, usize::MAX, &mut pairs).unwrap();
+        cursor = fixture.tree.scan(Direction::Ascending, from, usize::MAX, &mut pairs).unwrap();
         assert!(pairs.len() <= 256 * 16, "{} pairs in one call", pairs.len());
         found.extend((0..pairs.len()).map(|index| pairs.pair(index).key));
         calls += 1;
@@ -158,8 +158,16 @@ fn a_scan_is_bounded_a_call() {
     assert_eq!(calls, 10_000_usize.div_ceil(12).div_ceil(256));
     let mut pairs = Pairs::default();
     pairs.reset(8);
-    assert_eq!(fixture.tree.scan(5, 0, &mut pairs), Ok(Some(5)), "nothing was wanted, nothing is known");
-    assert_eq!(fixture.tree.scan(5, 2, &mut pairs), Ok(Some(10)), "behind keys 6 and 9");
+    assert_eq!(
+        fixture.tree.scan(Direction::Ascending, 5, 0, &mut pairs),
+        Ok(Some(5)),
+        "nothing was wanted, nothing is known"
+    );
+    assert_eq!(
+        fixture.tree.scan(Direction::Ascending, 5, 2, &mut pairs),
+        Ok(Some(10)),
+        "behind keys 6 and 9"
+    );
 }
 
 /// One way to choose which keys come and go.

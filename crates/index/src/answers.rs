@@ -198,6 +198,20 @@ impl Pairs {
         self.count = self.count.min(count);
     }
 
+    /// Turns round the order of the pairs from `first` on.
+    pub fn reverse_from(&mut self, first: usize) {
+        let (mut low, mut high) = (first, self.count);
+        while low + 1 < high {
+            high -= 1;
+            self.keys.swap(low, high);
+            self.versions.swap(low, high);
+            let (lower, upper) = self.values.split_at_mut(high * self.value_bytes);
+            let lower = &mut lower[low * self.value_bytes..][..self.value_bytes];
+            lower.swap_with_slice(&mut upper[..self.value_bytes]);
+            low += 1;
+        }
+    }
+
     /// Ends the scan being written.
     pub fn end_scan(&mut self) {
         self.ends.push(self.count);
@@ -289,6 +303,23 @@ mod tests {
                 assert_eq!(pair.value, value(pair.key));
             }
             assert_eq!(pairs.pair(40).key, 7);
+        }
+    }
+
+    #[test]
+    fn pairs_turn_round_with_their_values() {
+        for count in 0..6_u64 {
+            let mut pairs = Pairs::default();
+            pairs.reset(3);
+            for key in 0..count {
+                pairs.push(Pair { key, version: key + 1, value: &[key as u8; 3] });
+            }
+            pairs.reverse_from(1.min(count as usize));
+            let keys: Vec<u64> = (0..count.min(1)).chain((1..count).rev()).collect();
+            for (at, key) in keys.into_iter().enumerate() {
+                let turned = Pair { key, version: key + 1, value: &[key as u8; 3] };
+                assert_eq!(pairs.pair(at), turned);
+            }
         }
     }
 }

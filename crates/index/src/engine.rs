@@ -9,7 +9,7 @@ use std::ops::AddAssign;
 use std::sync::Arc;
 
 use farsight_fabric::{FabricError, QueuePair};
-use farsight_protocol::{ErrorCode, ServerError, WriteOperation, WriteOutcome};
+use farsight_protocol::{Direction, ErrorCode, ServerError, WriteOperation, WriteOutcome};
 
 use crate::{Answers, Counters, Pairs};
 
@@ -62,13 +62,14 @@ pub trait Engine<Q: QueuePair>: Send {
 
 /// An engine that keeps its keys in order.
 pub trait Ordered<Q: QueuePair>: Engine<Q> {
-    /// For each of `scans` the first pairs, at most its limit, whose keys are not below its start.
+    /// For each of `scans` the first pairs on the way from its start on, at most its limit.
     ///
     /// # Errors
     /// [`EngineError`]; then `pairs` is undefined.
     fn scan_batch(
         &mut self,
         queues: &mut [Q],
+        direction: Direction,
         scans: &[ScanRequest],
         pairs: &mut Pairs,
     ) -> Result<(), EngineError>;
@@ -77,7 +78,7 @@ pub trait Ordered<Q: QueuePair>: Engine<Q> {
 /// One scan of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ScanRequest {
-    /// The least key wanted.
+    /// The first key on the way: the least one wanted, or, downwards, the greatest.
     pub from: u64,
     /// Pairs wanted at most.
     pub limit: usize,

@@ -13,7 +13,7 @@ use farsight_base::LeafNumber;
 use farsight_base::sync::AtomicU64;
 use farsight_layout::Fences;
 
-use crate::Pairs;
+use crate::{Direction, Pairs, ScanRequest};
 
 /// What a leaf, read without a latch, says about a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,9 +86,15 @@ pub trait LeafFormat: Send + Sync {
     /// Looks `key` up without a latch and copies its value `into` place.
     fn get(&self, words: &[AtomicU64], key: u64, into: &mut [u8]) -> LeafAnswer;
 
-    /// Appends the pairs with keys from `from` on, at most `limit`, without a latch. `None` if the leaf
-    /// changes or is no leaf, with `into` as it was.
-    fn read_pairs(&self, words: &[AtomicU64], from: u64, limit: usize, into: &mut Pairs) -> Option<LeafSpan>;
+    /// Appends the leaf's pairs that `scan` wants, without a latch. `None` if the leaf changes or is no leaf,
+    /// with `into` as it was.
+    fn read_pairs(
+        &self,
+        words: &[AtomicU64],
+        direction: Direction,
+        scan: ScanRequest,
+        into: &mut Pairs,
+    ) -> Option<LeafSpan>;
 
     /// Pairs that the block shows now. A guess: some of them may be of another moment.
     fn pairs_seen(&self, words: &[AtomicU64]) -> usize;

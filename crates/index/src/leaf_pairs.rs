@@ -1,12 +1,12 @@
 //! The pairs of a whole leaf, appended to a scan's.
 //!
-//! Invariant: keys ascend from the one requested on, and each has the value that the leaf's incarnation
-//! vouches for; or nothing is appended.
+//! Invariant: keys go the scan's way from the one requested on, and each has the value that the leaf's
+//! incarnation vouches for; or nothing is appended.
 
 use farsight_base::Line;
-use farsight_layout::{Geometry, KeyLines, LEAF_SLOTS, LeafSlot, PairsRoom};
+use farsight_layout::{Fences, Geometry, KeyLines, LEAF_SLOTS, LeafSlot, PairsRoom};
 
-use crate::Pairs;
+use crate::{Direction, Pairs, ScanRequest};
 
 /// A private copy of a leaf whose key lines are consistent.
 #[derive(Clone, Copy)]
@@ -19,6 +19,37 @@ pub struct ConsistentLeaf<'a> {
     pub incarnation: u32,
     /// Its slots in the order of their keys, four bits each; a hint.
     pub permutation: u64,
+}
+
+/// Pairs wanted of a leaf for which all of it is copied, and turned round. For fewer, each is copied alone.
+const TURNED_PAIRS_MIN: usize = 4;
+
+/// Those of a leaf's pairs, which ascend, that a scan wants, on its way.
+pub fn wanted_pairs(
+    sorted: &[(u64, LeafSlot)],
+    direction: Direction,
+    scan: ScanRequest,
+) -> impl ExactSizeIterator<Item = (u64, LeafSlot)> {
+    let before = match direction {
+        Direction::Ascending => sorted.partition_point(|(key, _)| *key < scan.from),
+        Direction::Descending => sorted.partition_point(|(key, _)| *key <= scan.from),
+    };
+    let (below, above) = sorted.split_at(before);
+    let wanted = if direction == Direction::Ascending { above } else { below };
+    (0..wanted.len().min(scan.limit)).map(move |index| match direction {
+        Direction::Ascending => wanted[index],
+        Direction::Descending => wanted[wanted.len() - 1 - index],
+    })
+}
+
+/// The first key behind a leaf of these fences on a scan's way; `None` if there is none.
+#[inline(always)]
+#[must_use]
+pub fn key_behind(fences: Fences, direction: Direction) -> Option<u64> {
+    match direction {
+        Direction::Ascending => fences.high,
+        Direction::Descending => fences.low.checked_sub(1),
+    }
 }
 
 impl Pairs {
@@ -36,27 +67,53 @@ impl Pairs {
                 return Some(count);
             }
         }
-        self.append_one_by_one(leaf, from, limit)
+        self.append_one_by_one(leaf, Direction::Ascending, ScanRequest { from, limit })
     }
 
-    /// [`Pairs::append_leaf`] for values of any length, and for a leaf that changes somewhere: only the lines
-    /// of the pairs wanted count.
+    /// [`Pairs::append_leaf`] downwards: pairs with keys up to `from`, the greatest first.
     #[inline(never)]
-    fn append_one_by_one(&mut self, leaf: &ConsistentLeaf<'_>, from: u64, limit: usize) -> Option<usize> {
+    pub fn append_leaf_descending(
+        &mut self,
+        leaf: &ConsistentLeaf<'_>,
+        from: u64,
+        limit: usize,
+    ) -> Option<usize> {
+        if limit < TURNED_PAIRS_MIN {
+            return self.append_one_by_one(leaf, Direction::Descending, ScanRequest { from, limit });
+        }
+        let before = self.len();
+        let of_leaf = self.append_leaf(leaf, 0, LEAF_SLOTS)?;
+        let is_wanted = |at: &usize| self.pair(*at).key <= from;
+        let wanted = (before..before + of_leaf).take_while(is_wanted).count();
+        self.truncate(before + wanted);
+        self.reverse_from(before);
+        let count = wanted.min(limit);
+        self.truncate(before + count);
+        Some(count)
+    }
+
+    /// [`Pairs::append_leaf`] either way, for values of any length, and for a leaf that changes somewhere:
+    /// only the lines of the pairs wanted count.
+    #[inline(never)]
+    fn append_one_by_one(
+        &mut self,
+        leaf: &ConsistentLeaf<'_>,
+        direction: Direction,
+        scan: ScanRequest,
+    ) -> Option<usize> {
         let key_lines = leaf.lines.first_chunk().expect("a leaf has a key part");
         let mut sorted = [(0, LeafSlot::FIRST); LEAF_SLOTS];
         let count = KeyLines(key_lines).sorted(&mut sorted);
         let before = self.len();
-        let wanted = sorted[..count].iter().filter(|(key, _)| *key >= from);
-        for (key, slot) in wanted.take(limit) {
-            let place = leaf.geometry.value_place(*slot);
+        for (key, slot) in wanted_pairs(&sorted[..count], direction, scan) {
+            let place = leaf.geometry.value_place(slot);
             let value_lines = &leaf.lines[place.line..][..leaf.geometry.lines_per_value()];
             let version = leaf.geometry.read_value(value_lines, place, leaf.incarnation, self.begin());
             let Ok(version) = version else {
                 self.truncate(before);
                 return None;
             };
-            self.keep(*key, version);
+            self.keep(key, version);
         }
         Some(self.len() - before)
     }

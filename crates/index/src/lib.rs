@@ -22,9 +22,10 @@ pub use counters::Counters;
 pub use engine::{
     Access, CacheStats, Engine, EngineError, Ordered, ScanRequest, Writes, leaves_calls_unknown,
 };
+pub use farsight_protocol::Direction;
 pub use kept::{Buffer, KEPT_BYTES_MAX, Kept, Lent, clear_kept};
 pub use leaf_format::{LatchedLeaf, LeafAnswer, LeafFormat, LeafListener, LeafSpan, Place, Room};
-pub use leaf_pairs::ConsistentLeaf;
+pub use leaf_pairs::{ConsistentLeaf, key_behind, wanted_pairs};
 pub use record::{model_of, record_of};
 pub use registry::{
     EngineKind, Engines, Registered, Registry, Rolex, UnfitTable, UnknownEngine, XStore, XStoreD,

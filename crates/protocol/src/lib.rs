@@ -14,6 +14,7 @@
 
 mod catalogue;
 mod control;
+mod direction;
 mod engine;
 mod error;
 pub mod exact;
@@ -29,6 +30,7 @@ pub use catalogue::{
     VALUE_TYPE_BYTES_MAX, check_table_name,
 };
 pub use control::ControlRequest;
+pub use direction::Direction;
 pub use engine::{ENGINE_NAME_BYTES_MAX, TableEngine};
 pub use error::{DecodeError, ErrorCode, ServerError};
 pub use outcome::{SentOutcome, WriteOperation, WriteOutcome};

@@ -6,7 +6,7 @@ use farsight_base::LeafNumber;
 use serde::de::DeserializeOwned;
 
 use crate::wire::{Words, put, put_padded};
-use crate::{ControlRequest, DecodeError, HEADER_BYTES, OPERATIONS_MAX, TableId, WriteOperation};
+use crate::{ControlRequest, DecodeError, Direction, HEADER_BYTES, OPERATIONS_MAX, TableId, WriteOperation};
 
 const CONTROL: u8 = 1;
 const GET: u8 = 2;
@@ -37,11 +37,14 @@ pub enum Request<'a> {
         keys: Words<'a>,
     },
     /// Up to `limit` pairs from `from` on, by the tree. The reply: as many pairs as it has room for and as a
-    /// few leaves hold, `count` of them. `argument` is the key from which to go on, 0 at the table's end.
+    /// few leaves hold, `count` of them. `argument` says where to go on ([`Direction::goes_on_at`]), 0 at the
+    /// table's end.
     Scan {
         /// The table.
         table: TableId,
-        /// The least key.
+        /// Which way.
+        direction: Direction,
+        /// The first key on this way: the least one wanted, or, downwards, the greatest.
         from: u64,
         /// Pairs at most.
         limit: u16,
@@ -238,8 +241,8 @@ impl<'a> Request<'a> {
     }
 
     /// Encodes a scan.
-    pub fn scan(into: &mut Vec<u8>, table: TableId, from: u64, limit: u16) {
-        header(into, SCAN, 0, usize::from(limit), table, from);
+    pub fn scan(into: &mut Vec<u8>, table: TableId, direction: Direction, from: u64, limit: u16) {
+        header(into, SCAN, direction as u8, usize::from(limit), table, from);
     }
 
     /// Begins a write of `count` entries, to be appended with [`WriteEntries::push`].
@@ -315,7 +318,11 @@ impl<'a> Request<'a> {
         match operation {
             CONTROL => Ok(Self::Control(body)),
             GET => Ok(Self::Get { table, keys: exact("a get's keys", body, operations(count)?)? }),
-            SCAN => exact("a scan", body, 0).map(|_| Self::Scan { table, from: argument, limit: count }),
+            SCAN => {
+                exact("a scan", body, 0)?;
+                let direction = Direction::from_number(flags)?;
+                Ok(Self::Scan { table, direction, from: argument, limit: count })
+            }
             WRITE => {
                 let operation = WriteOperation::from_number(flags).ok_or_else(|| {
                     DecodeError::new("a write's kind", 1, "0 to 3".into(), flags.to_string())
@@ -378,7 +385,7 @@ fn check_unused(
         Err(DecodeError::new(what, offset, expected.to_string(), got.to_string()))
     };
     match operation {
-        GET | SCAN | LOOKUP | TOP_MODEL | CONTROL => is("a request's flags", 1, 0, u64::from(flags))?,
+        GET | LOOKUP | TOP_MODEL | CONTROL => is("a request's flags", 1, 0, u64::from(flags))?,
         BULK_LOAD => is("a load's flags, but for bit 0", 1, 0, u64::from(flags >> 1))?,
         _ => {}
     }

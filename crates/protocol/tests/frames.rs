@@ -4,10 +4,10 @@ use farsight_base::LeafNumber;
 use farsight_base::prng::SplitMix64;
 use farsight_layout::SubModelRecord;
 use farsight_protocol::{
-    BRANCH_CHILDREN_MAX, ControlRequest, ErrorCode, KeyKind, ModelReader, OPERATIONS_MAX, PairsReader,
-    PoolPlace, Reply, ReplyWriter, Request, SentModel, SentOutcome, ServerError, SubModelsWanted,
-    TableDefinition, TableEngine, TableId, TableLayout, VALUE_TYPE_BYTES_MAX, WriteEntries, WriteEntry,
-    WriteOperation, WriteOutcome,
+    BRANCH_CHILDREN_MAX, ControlRequest, Direction, ErrorCode, KeyKind, ModelReader, OPERATIONS_MAX,
+    PairsReader, PoolPlace, Reply, ReplyWriter, Request, SentModel, SentOutcome, ServerError,
+    SubModelsWanted, TableDefinition, TableEngine, TableId, TableLayout, VALUE_TYPE_BYTES_MAX, WriteEntries,
+    WriteEntry, WriteOperation, WriteOutcome,
 };
 
 const TABLE: TableId = TableId(7);
@@ -41,8 +41,11 @@ fn reads_and_model_requests_come_back() {
     Request::get(&mut frame, TABLE, &[0, u64::MAX]);
     let Request::Get { keys, .. } = Request::decode(&frame).unwrap() else { panic!() };
     assert!(keys.iter().eq([0, u64::MAX]));
-    Request::scan(&mut frame, TABLE, 9, 100);
-    assert!(matches!(Request::decode(&frame).unwrap(), Request::Scan { from: 9, limit: 100, table: TABLE }));
+    Request::scan(&mut frame, TABLE, Direction::Descending, 9, 100);
+    assert!(matches!(
+        Request::decode(&frame).unwrap(),
+        Request::Scan { direction: Direction::Descending, from: 9, limit: 100, table: TABLE }
+    ));
     Request::lookup(&mut frame, TABLE, 5, 3, 8);
     assert!(matches!(
         Request::decode(&frame).unwrap(),

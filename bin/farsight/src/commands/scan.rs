@@ -24,6 +24,7 @@ Examples:
   farsight scan prices
   farsight scan prices --from 100 --to 200
   farsight scan prices --from 100 --limit 10 --json
+  farsight scan prices --reverse --limit 1
   farsight scan temperatures --from -40 --to 0")]
 pub(crate) struct Scan {
     #[command(flatten)]
@@ -36,6 +37,9 @@ pub(crate) struct Scan {
     /// The last key, itself included [default: the greatest]
     #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
     to: Option<String>,
+    /// From the last key down to the first
+    #[arg(long)]
+    reverse: bool,
     /// Pairs at most [default: all]
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
@@ -63,7 +67,9 @@ impl TableCommand for Scan {
         let to = bound::<K>(self.to.as_deref())?;
         let mut session = table.session(Options::default())?;
         let mut out = BufWriter::new(std::io::stdout().lock());
-        for pair in session.scan((from, to)).take(self.limit.unwrap_or(usize::MAX)) {
+        let range = (from, to);
+        let scan = if self.reverse { session.scan_descending(range) } else { session.scan(range) };
+        for pair in scan.take(self.limit.unwrap_or(usize::MAX)) {
             let (key, entry) = pair?;
             let text = self.format.text(&entry.value);
             if self.json {

@@ -32,6 +32,17 @@ fn pairs_are_put_got_scanned_and_deleted() {
         "{\"key\":\"100\",\"value\":\"hello again\",\"version\":2}\n"
     );
     assert_eq!(serve.ok(&["scan", "prices", "--from", "8"]), "100\thello again\n");
+    assert_eq!(serve.ok(&["scan", "prices", "--reverse", "--limit", "1"]), "100\thello again\n");
+    assert_eq!(serve.ok(&["floor", "prices", "100", "4711"]), "100\thello again\n".repeat(2));
+    assert!(serve.ok(&["lower", "prices", "100"]).starts_with("7\t0x00"));
+    assert!(serve.ok(&["ceiling", "prices", "0"]).starts_with("7\t0x00"));
+    assert_eq!(
+        serve.ok(&["higher", "prices", "7", "--json"]),
+        "{\"of\":\"7\",\"key\":\"100\",\"value\":\"hello again\",\"version\":2}\n"
+    );
+    let absent = serve.run(&["higher", "prices", "100"]);
+    assert_eq!((absent.code, absent.out.as_str()), (Some(3), ""));
+    assert_eq!(absent.error, "absent: higher of key 100 in table \"prices\"\n");
     assert_eq!(serve.ok(&["delete", "prices", "7"]), "removed 1 of 1\n");
 
     let absent = serve.run(&["get", "prices", "7"]);

@@ -78,9 +78,10 @@ class Table:
         return (*answers, found_versions) if versions else answers
 
     def scan(
-        self, start: Any = None, stop: Any = None, *, limit: int | None = None
+        self, start: Any = None, stop: Any = None, *, limit: int | None = None, reverse: bool = False
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Keys and values, in key order, of the pairs from `start` on and below `stop`: all, or the first `limit`.
+        With `reverse` the greatest key comes first, also of a `limit`.
 
         They are fetched in pages and come together. Of a table that does not fit this process's memory, scan a
         piece at a time: the next one starts behind the last key.
@@ -91,8 +92,34 @@ class Table:
             raise ValueError(f"a scan has a limit of at least 0, not {limit}")
         first = None if start is None else self._key(start)
         end = None if stop is None else self._key(stop)
-        keys, values = self._native.scan(first, end, sys.maxsize if limit is None else limit)
+        keys, values = self._native.scan(first, end, sys.maxsize if limit is None else limit, reverse)
         return np.frombuffer(keys, self._key_dtype), np.frombuffer(values, self._dtype)
+
+    def floor(self, keys: ArrayLike) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
+        """Of each key the pair with the greatest key that is not above it: their keys, their values, and which exist.
+
+        An as-of join: with a table of prices by the day from which they hold, the price on each day.
+        """
+        return self._neighbours("floor", keys)
+
+    def ceiling(self, keys: ArrayLike) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
+        """As `floor`, with the least key that is not below."""
+        return self._neighbours("ceiling", keys)
+
+    def lower(self, keys: ArrayLike) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
+        """As `floor`, with the greatest key below."""
+        return self._neighbours("lower", keys)
+
+    def higher(self, keys: ArrayLike) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
+        """As `floor`, with the least key above."""
+        return self._neighbours("higher", keys)
+
+    def _neighbours(
+        self, which: _native.Neighbour, keys: ArrayLike
+    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
+        found, values, versions = self._native.neighbours(which, self._keys(keys))
+        exist = np.frombuffer(versions, np.uint64) != 0
+        return np.frombuffer(found, self._key_dtype), np.frombuffer(values, self._dtype), exist
 
     # Writes of one pair.
 

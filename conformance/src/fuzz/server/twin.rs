@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use farsight_base::ClientId;
 use farsight_model::TopModel;
 use farsight_protocol::{
-    ModelReader, PairsReader, Reply, Request, SentModel, WriteEntries, WriteEntry, WriteOperation,
+    Direction, ModelReader, PairsReader, Reply, Request, SentModel, WriteEntries, WriteEntry, WriteOperation,
     WriteOutcome,
 };
 
@@ -53,7 +53,9 @@ impl Twin {
                 self.saw(key, version, value);
                 check_model(ModelReader::new(values.rest()), reply.count);
             }
-            Request::Scan { table: TABLE, from, limit } => self.check_scan(from, limit, &reply),
+            Request::Scan { table: TABLE, direction, from, limit } => {
+                self.check_scan(direction, from, limit, &reply);
+            }
             Request::Write { table: TABLE, operation, entries } => {
                 let outcomes = reply.outcomes(entries.len()).expect("an outcome an entry");
                 for (entry, outcome) in entries.iter().zip(outcomes) {
@@ -95,19 +97,24 @@ impl Twin {
         }
     }
 
-    fn check_scan(&mut self, from: u64, limit: u16, reply: &Reply<'_>) {
+    fn check_scan(&mut self, direction: Direction, from: u64, limit: u16, reply: &Reply<'_>) {
         let mut reader = self.reader(reply);
         let mut found = Vec::new();
         while let Some(pair) = reader.pair().expect("whole pairs") {
             found.push((pair.key, pair.version, pair.value));
         }
         assert!(found.len() == reply.count as usize && found.len() <= usize::from(limit), "{}", found.len());
-        // All pairs up to where the next scan begins. Of a scan for nothing from 0 on that is 0, too.
-        let next = Some(reply.argument).filter(|next| *next > 0 || limit == 0);
-        assert!(next.is_none_or(|next| next > from || limit == 0), "a scan of {limit} from {from}: {next:?}");
-        let expected = self.pairs.range(from..).take_while(|(key, _)| next.is_none_or(|next| **key < next));
-        let expected: Vec<u64> = expected.map(|(key, _)| *key).collect();
-        assert!(found.iter().map(|pair| pair.0).eq(expected), "a scan of {limit} from {from}");
+        // All pairs up to where the next scan begins. A scan for nothing goes on where it was to begin.
+        let next = if limit == 0 { Some(from) } else { direction.goes_on_at(reply.argument) };
+        let is_further = next.is_none_or(|next| direction.is_behind(next, from) || limit == 0);
+        assert!(is_further, "a {direction:?} scan of {limit} from {from}: {next:?}");
+        let is_met = |key: &u64| next.is_none_or(|next| direction.is_behind(next, *key));
+        let pairs = self.pairs.keys().copied();
+        let expected: Vec<u64> = match direction {
+            Direction::Ascending => pairs.skip_while(|key| *key < from).take_while(is_met).collect(),
+            Direction::Descending => pairs.rev().skip_while(|key| *key > from).take_while(is_met).collect(),
+        };
+        assert!(found.iter().map(|pair| pair.0).eq(expected), "a {direction:?} scan of {limit} from {from}");
         for (key, version, value) in found {
             assert_ne!(version, 0, "a scan found key {key}");
             self.saw(key, version, value);

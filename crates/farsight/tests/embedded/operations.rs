@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::server::TestServer;
 use crate::store::{TestStore, on_every_engine};
-use farsight::{Access, Answers, EngineKind, Key, Options, Pairs, Session, Table, WriteOutcome};
+use farsight::{Access, Answers, EngineKind, Key, Neighbour, Options, Pairs, Session, Table, WriteOutcome};
 use farsight_base::prng::SplitMix64;
 
 const MEMORY_BYTES: u64 = 32 << 20;
@@ -97,6 +97,10 @@ fn check_reads<K: Key>(session: &mut Session<K>, model: &Model, random: &mut Spl
         .collect();
     assert_eq!(found, expected);
 
+    let down: Vec<_> = session.scan_descending(range).map(|pair| pair.unwrap().0.encode()).collect();
+    assert!(down.iter().rev().eq(found.iter().map(|(key, _)| key)));
+    check_neighbours(session, model, &keys);
+
     let scans: Vec<(K, usize)> = (0..20).map(|_| (random_key(random), random.below(40) as usize)).collect();
     let mut pairs = Pairs::default();
     session.scan_batch(&scans, &mut pairs).unwrap();
@@ -107,6 +111,36 @@ fn check_reads<K: Key>(session: &mut Session<K>, model: &Model, random: &mut Spl
             model.range(from.encode()..).take(*limit).map(|(key, value)| (*key, &value[..])).collect();
         assert_eq!(found, expected, "a scan of {limit}");
     }
+}
+
+fn check_neighbours<K: Key>(session: &mut Session<K>, model: &Model, keys: &[K]) {
+    let expected = |which: Neighbour, key: u64| match which {
+        Neighbour::Lower => model.range(..key).next_back(),
+        Neighbour::Floor => model.range(..=key).next_back(),
+        Neighbour::Ceiling => model.range(key..).next(),
+        Neighbour::Higher => model.range((Bound::Excluded(key), Bound::Unbounded)).next(),
+    };
+    let mut pairs = Pairs::default();
+    for which in Neighbour::ALL {
+        session.neighbours(which, keys, &mut pairs).unwrap();
+        assert_eq!(pairs.scans(), keys.len());
+        for (index, key) in keys.iter().enumerate() {
+            let found = pairs.scan(index).next().map(|pair| (pair.key.encode(), pair.value));
+            let expected = expected(which, key.encode()).map(|(key, value)| (*key, &value[..]));
+            assert_eq!(found, expected, "{which:?} of {}", key.encode());
+        }
+    }
+    for key in &keys[..5] {
+        let singles = [session.lower(*key), session.floor(*key), session.ceiling(*key), session.higher(*key)];
+        for (which, single) in Neighbour::ALL.into_iter().zip(singles) {
+            let single = single.unwrap().map(|(key, entry)| (key.encode(), entry.value.into_vec()));
+            let expected = expected(which, key.encode()).map(|(key, value)| (*key, value.clone()));
+            assert_eq!(single, expected, "{which:?} of {}", key.encode());
+        }
+    }
+    let ends = [session.first().unwrap(), session.last().unwrap()];
+    let ends = ends.map(|pair| pair.map(|(key, _)| key.encode()));
+    assert_eq!(ends, [model.first_key_value(), model.last_key_value()].map(|pair| pair.map(|(key, _)| *key)));
 }
 
 fn check<K: Key>(engine: &'static EngineKind, value_bytes: usize, access: Access, seed: u64) {

@@ -288,6 +288,25 @@ impl CachedGroup {
         }
     }
 
+    /// [`CachedGroup::range`] downwards: from the leaf at or below `key` on.
+    pub(super) fn range_down(&self, table: &PoolTable, key: u64, count: usize, leaves: &mut Vec<LeafPlace>) {
+        let first = self.group.positions(key).end - 1;
+        let mut below = self.synonyms.partition_point(|synonym| synonym.low <= key);
+        for position in (0..=first).rev() {
+            while let Some(synonym) = below.checked_sub(1).map(|index| &self.synonyms[index])
+                && synonym.position >= position
+                && leaves.len() < count
+            {
+                leaves.push(synonym.place);
+                below -= 1;
+            }
+            if leaves.len() >= count {
+                return;
+            }
+            leaves.push(self.own_place(table, position));
+        }
+    }
+
     #[inline]
     fn own_place(&self, table: &PoolTable, position: u32) -> LeafPlace {
         table.place(self.group.entry(position).place()).expect("places were checked")

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use farsight_base::words::prefetch;
 use farsight_base::{LINE_BYTES, RemoteAddress};
+use farsight_index::Direction;
 
 use super::group::{CANDIDATES_MAX, CachedGroup, Window};
 use super::{CachedDirectory, GroupId, RolexCache};
@@ -162,15 +163,24 @@ impl CacheSession {
         view.directory.groups[number].change(|content| content.replace(|fetched| fetched.without(place)));
     }
 
-    /// Leaves that most likely hold the keys from `key` on, in key order and up to `count` of the group of
-    /// `key`, into `leaves`; none as in [`CacheSession::predict`].
-    pub(crate) fn predict_range(&self, key: u64, count: usize, leaves: &mut Vec<LeafPlace>) {
+    /// Leaves that most likely hold the keys from `key` on, in the order of the way and up to `count` of the
+    /// group of `key`, into `leaves`; none as in [`CacheSession::predict`].
+    pub(crate) fn predict_range(
+        &self,
+        direction: Direction,
+        key: u64,
+        count: usize,
+        leaves: &mut Vec<LeafPlace>,
+    ) {
         let mut view = self.view.borrow_mut();
         view.catch_up(&self.cache);
         let number = view.directory.group_of(key);
         leaves.clear();
         if let Some(group) = view.group(number) {
-            group.range(&self.cache.table, key, count, leaves);
+            match direction {
+                Direction::Ascending => group.range(&self.cache.table, key, count, leaves),
+                Direction::Descending => group.range_down(&self.cache.table, key, count, leaves),
+            }
         }
     }
 

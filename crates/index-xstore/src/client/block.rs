@@ -338,6 +338,11 @@ impl<'a> CachedSubModel<'a> {
         self.model.leaf_count
     }
 
+    /// The least key that hints tell from those below.
+    pub(super) fn first_key(&self) -> u64 {
+        self.model.base
+    }
+
     /// The leaf of a position.
     #[inline(always)]
     pub(super) fn leaf(&self, position: u32) -> LeafNumber {

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use farsight_fabric::QueuePair;
-use farsight_index::{Answers, Counters, Engine, EngineError, Ordered, Pairs, ScanRequest, Writes};
+use farsight_index::{
+    Answers, Counters, Direction, Engine, EngineError, Ordered, Pairs, ScanRequest, Writes,
+};
 use farsight_protocol::WriteOutcome;
 
 use super::{XParts, XStoreError};
@@ -55,9 +57,10 @@ impl<Q: QueuePair> Ordered<Q> for XParts {
     fn scan_batch(
         &mut self,
         queues: &mut [Q],
+        direction: Direction,
         scans: &[ScanRequest],
         pairs: &mut Pairs,
     ) -> Result<(), EngineError> {
-        Ok(XParts::scan_batch(self, queues, scans, pairs)?)
+        Ok(XParts::scan_batch(self, queues, direction, scans, pairs)?)
     }
 }

@@ -72,4 +72,24 @@ impl Route<'_> {
             },
         )
     }
+
+    /// The leaves from the last candidate on downwards, over as many sub-models as are cached; a leaf that
+    /// two sub-models share once. It ends where a sub-model does not begin below the one before: its words
+    /// are another's by now.
+    pub(super) fn leaves_down(self) -> impl Iterator<Item = LeafNumber> {
+        let Self { generation, key: mut first_key, mut sub_model, last, .. } = self;
+        let mut end = last + 1;
+        let mut previous = LeafNumber::NONE;
+        std::iter::from_fn(move || {
+            if end == 0 {
+                first_key = sub_model.first_key().checked_sub(1).filter(|key| *key < first_key)?;
+                sub_model = generation.at(generation.locate(first_key).place)?;
+                end = sub_model.leaf_count();
+                end -= u32::from(end > 1 && sub_model.leaf(end - 1) == previous);
+            }
+            end = end.checked_sub(1)?;
+            previous = sub_model.leaf(end);
+            Some(previous)
+        })
+    }
 }

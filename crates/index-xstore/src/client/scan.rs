@@ -1,10 +1,10 @@
 //! SCANs: whole leaves in doorbell batches, in key order.
 //!
-//! A scan has a *cursor*, the least key not yet answered for. A leaf is accepted only if its lines are of one
-//! incarnation and the cursor lies within its fences. Then everything between cursor and high fence is known,
-//! and the high fence is the next cursor. So nothing is skipped and nothing doubled, whatever splits
-//! meanwhile. Each pair was there at an instant of the scan. Pairs of different leaves may be of different
-//! instants.
+//! A scan goes up or down. It has a *cursor*, the first key on its way that is not yet answered for. A leaf
+//! is accepted only if its lines are of one incarnation and the cursor lies within its fences. Then
+//! everything from the cursor to the fence on the way is known, and the next cursor is behind that fence. So
+//! nothing is skipped and nothing doubled, whatever splits meanwhile. Each pair was there at an instant of
+//! the scan. Pairs of different leaves may be of different instants.
 //!
 //! Steps:
 //! 1. Prefetch the sub-models of a group of scans.
@@ -16,9 +16,10 @@
 //! as the window has slots for. Whenever half of those are free again, the scan posts the leaves that the
 //! model names next, and rings, before it looks at the other half. What the leaves so far gave says how many.
 //!
-//! A planned leaf may begin behind the cursor (stale table). It waits until the scan has come there by
-//! siblings. After [`READS_MAX`] READs that lead nowhere the server answers a page. So it does after too many
-//! leaves without a pair. Pages without a pair have a bound, too. So a scan ends, whatever a server answers.
+//! A planned leaf may be further on than the cursor (stale table). It waits until the scan has come there by
+//! siblings: those of the leaf accepted last on the way up, those of the planned leaf itself on the way down.
+//! After [`READS_MAX`] READs that lead nowhere the server answers a page. So it does after too many leaves
+//! without a pair. Pages without a pair have a bound, too. So a scan ends, whatever a server answers.
 
 mod accept;
 mod plan;
@@ -26,7 +27,7 @@ mod progress;
 
 use farsight_base::LeafNumber;
 use farsight_fabric::{CostClass, QueuePair};
-use farsight_index::{Access, Pair, Pairs, ScanRequest};
+use farsight_index::{Access, Direction, Pair, Pairs, ScanRequest};
 use farsight_protocol::{DecodeError, ModelReader, PairsReader, Request, SubModelsWanted};
 
 use super::fill::call;
@@ -52,7 +53,7 @@ const PAGE: usize = 256;
 struct Cursor {
     key: u64,
     remaining: usize,
-    /// The leaf that begins at `key`, if the leaf before named it.
+    /// The leaf to look at for `key`, if a leaf left of it named that: upwards the one that begins there.
     leaf: Option<LeafNumber>,
     at_end: bool,
 }
@@ -82,22 +83,23 @@ fn group<Q: QueuePair>(scans: &[ScanRequest]) -> (usize, usize) {
 }
 
 impl XClient {
-    /// The pairs of each of `scans`, in key order, scan after scan.
+    /// The pairs of each of `scans`, in the order of the way, scan after scan.
     ///
     /// # Errors
     /// [`XStoreError`]; then `pairs` means nothing.
     pub fn scan_batch<Q: QueuePair>(
         &mut self,
         queue: &mut Q,
+        direction: Direction,
         scans: &[ScanRequest],
         pairs: &mut Pairs,
     ) -> Result<(), XStoreError> {
         pairs.reset(self.cache.reader().value_bytes());
         let mut rest = scans;
         while !rest.is_empty() {
-            let group = self.begin_scans(queue, rest)?;
+            let group = self.begin_scans(queue, direction, rest)?;
             let (scans, behind) = rest.split_at(group.count);
-            self.finish_scans(queue, scans, &group, pairs)?;
+            self.finish_scans(queue, (direction, scans), &group, pairs)?;
             rest = behind;
         }
         Ok(())
@@ -108,6 +110,7 @@ impl XClient {
     pub(super) fn begin_scans<Q: QueuePair>(
         &mut self,
         queue: &mut Q,
+        direction: Direction,
         scans: &[ScanRequest],
     ) -> Result<Group, XStoreError> {
         const { assert!(keys_together::<Q>() > 2 * GROUP_MAX, "each scan of a group has slots") };
@@ -119,7 +122,7 @@ impl XClient {
             self.prefetch_plans(&scans[..count]);
             for (index, scan) in scans[..count].iter().enumerate() {
                 let mut window = Window::new(index * slots, slots);
-                self.plan(queue, &mut window, *scan);
+                self.plan(queue, &mut window, direction, *scan);
                 planned[index] = window.in_flight();
             }
             queue.doorbell()?;
@@ -131,13 +134,13 @@ impl XClient {
     pub(super) fn finish_scans<Q: QueuePair>(
         &mut self,
         queue: &mut Q,
-        scans: &[ScanRequest],
+        (direction, scans): (Direction, &[ScanRequest]),
         group: &Group,
         pairs: &mut Pairs,
     ) -> Result<(), XStoreError> {
         for (index, scan) in scans.iter().enumerate() {
             let window = Window::begun(index * group.slots, group.slots, group.planned[index]);
-            self.finish_scan(queue, Progress::new(*scan, window), pairs)?;
+            self.finish_scan(queue, Progress::new(direction, *scan, window), pairs)?;
             pairs.end_scan();
         }
         // What a scan did not need after all is not left under way.
@@ -177,7 +180,7 @@ impl XClient {
             let one_sided = self.access == Access::OneSided && may_read;
             if !(one_sided && self.plan_anew(queue, &mut progress)?) {
                 let wanted = progress.cursor.remaining;
-                self.page_by_call(queue, &mut progress.cursor, pairs)?;
+                self.page_by_call(queue, progress.direction, &mut progress.cursor, pairs)?;
                 progress.note_page(wanted - progress.cursor.remaining, self.cache.region_leaves())?;
             }
         }
@@ -187,6 +190,7 @@ impl XClient {
     fn page_by_call<Q: QueuePair>(
         &mut self,
         queue: &mut Q,
+        direction: Direction,
         cursor: &mut Cursor,
         pairs: &mut Pairs,
     ) -> Result<(), XStoreError> {
@@ -194,16 +198,19 @@ impl XClient {
             self.counters.fallbacks += 1;
         }
         let limit = cursor.remaining.min(PAGE);
-        Request::scan(&mut self.request, self.cache.table().id, cursor.key, limit as u16);
+        Request::scan(&mut self.request, self.cache.table().id, direction, cursor.key, limit as u16);
         let reply = call(queue, &self.request, &mut self.reply)?;
         let mut sent = PairsReader::new(reply.words()?, self.cache.reader().value_bytes());
-        let (next, announced) = (reply.argument, reply.count);
+        let (next, announced) = (direction.goes_on_at(reply.argument), reply.count);
         let mut last = None;
         let mut received = 0;
         while let Some(pair) = sent.pair()? {
-            if cursor.remaining == 0 || pair.key < cursor.key || last.is_some_and(|last| pair.key <= last) {
+            let is_behind = last.map_or(!direction.is_behind(cursor.key, pair.key), |last| {
+                direction.is_behind(pair.key, last)
+            });
+            if cursor.remaining == 0 || !is_behind {
                 let got = format!("key {} after {last:?} from {}", pair.key, cursor.key);
-                let expected = "ascending keys within the scan".into();
+                let expected = "keys in the scan's order, within it".into();
                 return Err(DecodeError::new("a scan's page", 0, expected, got).into());
             }
             pairs.push(Pair { key: pair.key, version: pair.version, value: pair.value });
@@ -217,13 +224,14 @@ impl XClient {
             return Err(DecodeError::new("a scan's page", 4, expected, got).into());
         }
         cursor.leaf = None;
-        if next == 0 {
-            cursor.at_end = true;
-        } else if next > last.unwrap_or(cursor.key) {
-            cursor.key = next;
-        } else {
-            let expected = format!("a cursor above {}", last.unwrap_or(cursor.key));
-            return Err(DecodeError::new("a scan's page", 8, expected, next.to_string()).into());
+        let before = last.unwrap_or(cursor.key);
+        match next {
+            None => cursor.at_end = true,
+            Some(next) if direction.is_behind(next, before) => cursor.key = next,
+            Some(next) => {
+                let expected = format!("a cursor behind {before}, {direction:?}");
+                return Err(DecodeError::new("a scan's page", 8, expected, next.to_string()).into());
+            }
         }
         Ok(())
     }
@@ -260,10 +268,14 @@ fn leaves_wanted(limit: usize) -> usize {
 
 /// Leaves that should hold `limit` pairs from a key on that stands behind `part_before` 256ths of its leaf:
 /// the first alone, or as many as [`leaves_wanted`] says.
-fn leaves_from(part_before: u32, limit: usize) -> usize {
-    let pairs_before = part_before as usize * PAIRS_EXPECTED / 256;
+fn leaves_from(direction: Direction, part_before: u32, limit: usize) -> usize {
+    let part_passed = match direction {
+        Direction::Ascending => part_before,
+        Direction::Descending => 256_u32.saturating_sub(part_before),
+    };
+    let pairs_passed = part_passed as usize * PAIRS_EXPECTED / 256;
     // A limit may be any number.
-    let pairs = limit.saturating_add(pairs_before + PAIRS_SPARE);
+    let pairs = limit.saturating_add(pairs_passed + PAIRS_SPARE);
     if pairs <= PAIRS_EXPECTED { 1 } else { leaves_wanted(limit) }
 }
 
@@ -277,9 +289,13 @@ mod tests {
         for limit in [usize::MAX, usize::MAX - PAIRS_SPARE, usize::MAX - PAIRS_EXPECTED] {
             assert!(leaves_wanted(limit) > usize::MAX / 16);
             for part_before in 0..=256 {
-                assert_eq!(leaves_from(part_before, limit), leaves_wanted(limit), "{limit}, {part_before}");
+                for way in Direction::ALL {
+                    assert_eq!(leaves_from(way, part_before, limit), leaves_wanted(limit), "{limit}");
+                }
             }
         }
-        assert_eq!([0, 128, 256].map(|part_before| leaves_from(part_before, 4)), [1, 1, 2]);
+        let leaves = |way| [0, 128, 256].map(|part_before| leaves_from(way, part_before, 4));
+        assert_eq!(leaves(Direction::Ascending), [1, 1, 2]);
+        assert_eq!(leaves(Direction::Descending), [2, 1, 1]);
     }
 }

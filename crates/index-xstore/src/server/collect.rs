@@ -12,8 +12,8 @@
 //! that the node shows. A later change of the fences changes the incarnation.
 //!
 //! Nodes and leaves may be merged while the trainer is between two nodes. Then the next node, or its first
-//! leaf, begins below where the one before ended. What the trainer appended of these keys before is overtaken:
-//! it gives way to what the newer node says, so that the fences ascend.
+//! leaf, begins below where the one before ended. What the trainer appended of these keys before is
+//! overtaken: it gives way to what the newer node says, so that the fences ascend.
 
 use farsight_base::LeafNumber;
 use farsight_index::{Backoff, Contended, LeafFormat, Waited};
@@ -168,12 +168,14 @@ impl<F: LeafFormat> XTree<F> {
     /// The parent with the leaf's lowest key for its low fence, where that bug is injected.
     #[cfg(injected)]
     fn with_lowest_key<'t>(&self, parent: &Parent<'t>, index: usize) -> Parent<'t> {
-        let mut pairs = farsight_index::Pairs::default();
+        use farsight_index::{Direction, Pairs, ScanRequest};
+        let mut pairs = Pairs::default();
         pairs.reset(self.format.value_bytes());
         let mut parent = Parent { ..*parent };
+        let (block, one) = (self.block(parent.leaves[index]), ScanRequest { from: 0, limit: 1 });
         if crate::injected::TRAINED_ON_KEYS.is_injected()
             && parent.low_fences[index] > 0
-            && self.format.read_pairs(self.block(parent.leaves[index]), 0, 1, &mut pairs).is_some()
+            && self.format.read_pairs(block, Direction::Ascending, one, &mut pairs).is_some()
             && pairs.len() == 1
         {
             parent.low_fences[index] = pairs.pair(0).key;

@@ -6,7 +6,9 @@
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::words::{copy_stamped, next_incarnation, prefetch};
 use farsight_base::{LeafNumber, Line, Stamp, WORDS_PER_LINE};
-use farsight_index::{LatchedLeaf, LeafAnswer, LeafFormat, LeafSpan, Pairs, Place, Room};
+use farsight_index::{
+    Direction, LatchedLeaf, LeafAnswer, LeafFormat, LeafSpan, Pairs, Place, Room, ScanRequest, wanted_pairs,
+};
 #[cfg(any(shuttle, injected))]
 use farsight_layout::injected;
 use farsight_layout::{
@@ -141,7 +143,13 @@ impl LeafFormat for XStoreLeaf {
         }
     }
 
-    fn read_pairs(&self, words: &[AtomicU64], from: u64, limit: usize, into: &mut Pairs) -> Option<LeafSpan> {
+    fn read_pairs(
+        &self,
+        words: &[AtomicU64],
+        direction: Direction,
+        scan: ScanRequest,
+        into: &mut Pairs,
+    ) -> Option<LeafSpan> {
         let lines = read_key_lines(words);
         let view = KeyLines(&lines);
         let incarnation = view.incarnation()?;
@@ -149,13 +157,12 @@ impl LeafFormat for XStoreLeaf {
         let mut sorted = [(0, LeafSlot::new(0)?); LEAF_SLOTS];
         let count = view.sorted(&mut sorted);
         let pairs_before = into.len();
-        let wanted = sorted[..count].iter().filter(|(key, _)| *key >= from).take(limit);
-        for (key, slot) in wanted {
-            let Some(version) = self.read_value(words, *slot, incarnation, into.begin()) else {
+        for (key, slot) in wanted_pairs(&sorted[..count], direction, scan) {
+            let Some(version) = self.read_value(words, slot, incarnation, into.begin()) else {
                 into.truncate(pairs_before);
                 return None;
             };
-            into.keep(*key, version);
+            into.keep(key, version);
         }
         Some(LeafSpan { fences, next: view.next() })
     }

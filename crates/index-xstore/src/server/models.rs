@@ -8,7 +8,7 @@ use farsight_base::sync::model::{check, thread};
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_base::{LeafNumber, RegionId};
 use farsight_fabric::Region;
-use farsight_index::{LeafAnswer, LeafFormat, Pairs};
+use farsight_index::{Direction, LeafAnswer, LeafFormat, Pairs};
 use farsight_layout::injected;
 
 use super::{ModelStore, XStoreLeaf, XTree};
@@ -91,7 +91,7 @@ fn is_found_by_descent(tree: &Tree, key: u64) -> bool {
 fn scan(tree: &Tree) -> Vec<u64> {
     let mut pairs = Pairs::default();
     pairs.reset(8);
-    assert_eq!(tree.scan(0, 1_000, &mut pairs), Ok(None));
+    assert_eq!(tree.scan(Direction::Ascending, 0, 1_000, &mut pairs), Ok(None));
     pairs.end_scan();
     pairs.scan(0).map(|pair| pair.key).collect()
 }

@@ -12,7 +12,7 @@ use farsight_base::sync::AtomicU64;
 use farsight_base::words::copy_stamped;
 use farsight_base::{LeafNumber, Line, RegionId, WORDS_PER_LINE};
 use farsight_fabric::Region;
-use farsight_index::{LeafFormat, Pairs};
+use farsight_index::{Direction, LeafFormat, Pairs};
 use farsight_index_xstore::server::{CollectedLeaves, ModelStore, XStoreLeaf, XTree};
 use farsight_layout::{KEY_LINES, KeyLines, LEAF_SLOTS, LeafSlot};
 
@@ -81,13 +81,19 @@ impl Fixture {
         }
     }
 
-    /// Appends a whole scan, call after call.
+    /// Appends a whole scan upwards, call after call.
     pub(crate) fn scan(&self, from: u64, limit: usize, pairs: &mut Pairs) {
+        self.scan_either_way(Direction::Ascending, from, limit, pairs);
+    }
+
+    /// Appends a whole scan, call after call.
+    pub(crate) fn scan_either_way(&self, direction: Direction, from: u64, limit: usize, pairs: &mut Pairs) {
         let end = pairs.len().saturating_add(limit);
         let mut cursor = Some(from);
         while let Some(key) = cursor.filter(|_| pairs.len() < end) {
-            cursor = self.tree.scan(key, end - pairs.len(), pairs).unwrap();
-            assert!(cursor.is_none_or(|cursor| cursor > key), "{cursor:?} after {key}");
+            cursor = self.tree.scan(direction, key, end - pairs.len(), pairs).unwrap();
+            let is_further = cursor.is_none_or(|cursor| direction.is_behind(cursor, key));
+            assert!(is_further, "{cursor:?} after {key}, {direction:?}");
         }
         pairs.end_scan();
     }

@@ -23,7 +23,7 @@ impl Part {
     ) -> Result<Executed, ServerError> {
         match *request {
             Request::Get { keys, .. } => self.get(keys, call),
-            Request::Scan { from, limit, .. } => self.scan(from, limit, call),
+            Request::Scan { direction, from, limit, .. } => self.scan(direction, from, limit, call),
             Request::Write { operation, entries, .. } => Ok(self.write(operation, entries, call)),
             Request::Lookup { key, known, .. } => self.lookup(key, known, call),
             Request::TopModel { first_word, .. } => Ok(self.top_model(first_word, call)),

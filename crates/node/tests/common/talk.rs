@@ -4,9 +4,9 @@ use farsight_base::LeafNumber;
 use farsight_index::EngineKind;
 use farsight_layout::{FORMAT_VERSION, Geometry, SubModelRecord};
 use farsight_protocol::{
-    ControlRequest, KeyKind, ModelReader, NodeHello, NodeStats, PairsReader, PoolPlace, Reply, Request,
-    SentModel, ServerError, SubModelsWanted, TableDefinition, TableId, TableInfo, TableLayout, WriteEntries,
-    WriteEntry, WriteOperation, WriteOutcome,
+    ControlRequest, Direction, KeyKind, ModelReader, NodeHello, NodeStats, PairsReader, PoolPlace, Reply,
+    Request, SentModel, ServerError, SubModelsWanted, TableDefinition, TableId, TableInfo, TableLayout,
+    WriteEntries, WriteEntry, WriteOperation, WriteOutcome,
 };
 use serde::de::DeserializeOwned;
 
@@ -100,7 +100,7 @@ impl LocalClient {
         limit: u16,
     ) -> Result<(Vec<Pair>, Option<u64>), ServerError> {
         let mut frame = Vec::new();
-        Request::scan(&mut frame, table.id, from, limit);
+        Request::scan(&mut frame, table.id, Direction::Ascending, from, limit);
         let reply = self.call(&frame);
         let reply = Reply::decode(&reply).expect("a reply")?;
         let mut reader = PairsReader::new(reply.words().unwrap(), usize::from(table.definition.value_bytes));

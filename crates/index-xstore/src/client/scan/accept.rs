@@ -2,18 +2,19 @@
 //!
 //! Protocol, for the oldest leaf in flight:
 //! 1. If its fences hold the cursor, its pairs are appended and the cursor moves behind it.
-//! 2. If it ends before the cursor, or is no leaf, it is passed over.
+//! 2. If the scan has passed its keys, or it is no leaf, it is passed over.
 //! 3. If it is changing, it is READ again.
-//! 4. If it begins behind the cursor, a leaf stands between: the *sibling* that the leaf accepted last named.
-//!    If that is in flight further behind, the leaves before it are passed over. Otherwise it is READ alone,
-//!    and the oldest leaf, whose lines are kept, is looked at again.
+//! 4. If it is further on than the cursor, a leaf stands between. On the way up that is the *sibling* that
+//!    the leaf accepted last named. If it is in flight further behind, the leaves before it are passed over.
+//!    Otherwise it is READ alone, and the oldest leaf, whose lines are kept, is looked at again. On the way
+//!    down the leaf between has split off from the oldest leaf, whose siblings lead to it, one by one.
 //!
 //! Bounds: [`READS_MAX`] READs that do not move the cursor, and [`SIBLINGS_MAX`] siblings before one leaf in
 //! flight, end the window.
 
 use farsight_base::{LeafNumber, Line};
 use farsight_fabric::{FabricError, QueuePair, Slot};
-use farsight_index::Pairs;
+use farsight_index::{Direction, Pairs, key_behind};
 
 use super::super::leaf::{self, LeafReader};
 use super::super::{READS_MAX, XClient, XStoreError};
@@ -30,10 +31,10 @@ const SIBLINGS_MAX: usize = 16;
 enum Step {
     /// Pairs (or none), and the cursor moved behind the leaf or the limit was reached.
     Accepted,
-    /// The leaf ends before the cursor; this is its sibling.
-    Behind(LeafNumber),
-    /// The leaf begins behind the cursor.
-    Ahead,
+    /// The scan has passed the leaf's keys; this is its sibling.
+    Passed(LeafNumber),
+    /// The leaf is further on than the cursor; this is its sibling.
+    Ahead(LeafNumber),
     /// The lines changed under the READ.
     Changing,
     /// The lines are no leaf.
@@ -92,8 +93,10 @@ impl XClient {
                     progress.window.accept();
                     return Ok(progress.may_read());
                 }
-                Step::Behind(next) => {
-                    progress.cursor.leaf = progress.cursor.leaf.or(next.some());
+                Step::Passed(next) => {
+                    if progress.direction == Direction::Ascending {
+                        progress.cursor.leaf = progress.cursor.leaf.or(next.some());
+                    }
                     progress.window.pass(1);
                     return Ok(true);
                 }
@@ -109,8 +112,10 @@ impl XClient {
                     }
                     std::mem::swap(&mut self.scratch.leaf_lines, &mut self.scratch.sibling_lines);
                 }
-                Step::Ahead => {
-                    let sibling = progress.cursor.leaf.filter(|_| siblings < SIBLINGS_MAX);
+                Step::Ahead(next) => {
+                    let is_down = progress.direction == Direction::Descending;
+                    let sibling = progress.cursor.leaf.or(next.some().filter(|_| is_down));
+                    let sibling = sibling.filter(|_| siblings < SIBLINGS_MAX);
                     let Some(sibling) = sibling else { return Ok(false) };
                     if siblings == 0 {
                         self.note_stale(progress.cursor.key);
@@ -118,7 +123,8 @@ impl XClient {
                     siblings += 1;
                     let is_sibling = |slot: Slot| self.leaves[slot] == sibling;
                     let between = progress.window.behind_oldest().position(is_sibling);
-                    if let Some(between) = between {
+                    // On the way down those behind are further on still.
+                    if let Some(between) = between.filter(|_| !is_down) {
                         progress.window.pass(between + 1);
                         return Ok(true);
                     }
@@ -149,9 +155,15 @@ impl XClient {
         let reader = *self.cache.reader();
         match accept(&reader, &self.scratch.sibling_lines, sibling, progress, pairs) {
             Step::Accepted => {}
-            Step::Behind(next) => progress.cursor.leaf = next.some(),
+            // The cursor's leaf is right of it: further back where the way is down.
+            Step::Passed(next) if progress.direction == Direction::Ascending => {
+                progress.cursor.leaf = next.some();
+            }
+            Step::Ahead(next) if progress.direction == Direction::Descending => {
+                progress.cursor.leaf = next.some();
+            }
             Step::Changing => self.counters.retries += 1,
-            Step::Ahead | Step::Foreign => {
+            Step::Passed(_) | Step::Ahead(_) | Step::Foreign => {
                 progress.cursor.leaf = None;
                 return Ok(false);
             }
@@ -197,7 +209,7 @@ fn take<Q: QueuePair>(queue: &mut Q, slot: Slot, lines: &mut [Line]) -> Result<(
     leaf::take(queue, slot, lines)
 }
 
-/// Appends the pairs of one leaf from the cursor on.
+/// Appends the pairs of one leaf from the cursor on, on the scan's way.
 fn accept(
     reader: &LeafReader,
     lines: &[Line],
@@ -208,33 +220,36 @@ fn accept(
     let view = leaf::key_part(lines);
     let Some(incarnation) = view.incarnation() else { return Step::Changing };
     let Some(fences) = view.fences() else { return Step::Foreign };
-    let cursor = &mut progress.cursor;
+    let (direction, cursor) = (progress.direction, &mut progress.cursor);
     #[cfg(injected)]
-    if injected::SCAN_SKIPS_SIBLING.is_injected() {
+    if injected::SCAN_SKIPS_SIBLING.is_injected() && direction == Direction::Ascending {
         cursor.key = cursor.key.max(fences.low);
-    }
-    if cursor.key < fences.low {
-        return Step::Ahead;
+    } else if injected::DESCENT_SKIPS_SIBLING.is_injected() && direction == Direction::Descending {
+        cursor.key = fences.high.map_or(cursor.key, |high| cursor.key.min(high.saturating_sub(1)));
     }
     if !fences.contain(cursor.key) {
-        return Step::Behind(view.next());
+        let is_right = cursor.key < fences.low;
+        let is_ahead = is_right == (direction == Direction::Ascending);
+        return if is_ahead { Step::Ahead(view.next()) } else { Step::Passed(view.next()) };
     }
     let of_leaf = reader.pairs(lines, incarnation);
     let before = pairs.len();
-    let Some(appended) = pairs.append_leaf(&of_leaf, cursor.key, cursor.remaining) else {
-        return Step::Changing;
+    let appended = match direction {
+        Direction::Ascending => pairs.append_leaf(&of_leaf, cursor.key, cursor.remaining),
+        Direction::Descending => pairs.append_leaf_descending(&of_leaf, cursor.key, cursor.remaining),
     };
+    let Some(appended) = appended else { return Step::Changing };
     // No leaf of an honest server holds a key beyond its fence: the next one's pairs would come out of order.
     if appended > 0 && pairs.last_key().is_some_and(|last| !fences.contain(last)) {
         pairs.truncate(before);
         return Step::Foreign;
     }
     cursor.remaining -= appended;
-    match fences.high {
-        Some(high) => cursor.key = high,
+    match key_behind(fences, direction) {
+        Some(key) => cursor.key = key,
         None => cursor.at_end = true,
     }
-    cursor.leaf = view.next().some();
+    cursor.leaf = view.next().some().filter(|_| direction == Direction::Ascending);
     progress.note_leaf(leaf, appended);
     Step::Accepted
 }

@@ -1,15 +1,15 @@
-//! Which leaves a scan READs next: those that the model names from the cursor on, behind the sibling that the
-//! leaf before named.
+//! Which leaves a scan READs next: those that the model names from the cursor on, upwards or downwards,
+//! behind the sibling that the leaf before named.
 //!
 //! Invariant: a plan is a guess. Each leaf posted stands within the region.
 
 use farsight_base::LeafNumber;
 use farsight_fabric::{CostClass, QueuePair};
-use farsight_index::ScanRequest;
+use farsight_index::{Direction, ScanRequest};
 use farsight_protocol::SubModelsWanted;
 
 use super::super::route::Route;
-use super::super::{XClient, XStoreError};
+use super::super::{XCache, XClient, XStoreError};
 use super::progress::{Progress, Window};
 use super::{leaves_from, leaves_wanted};
 
@@ -20,22 +20,33 @@ impl XClient {
     /// Posts the READs of the leaves that a scan should need, or as many as the window has room for: none
     /// without a route.
     #[inline(never)]
-    pub(super) fn plan<Q: QueuePair>(&mut self, queue: &mut Q, window: &mut Window, scan: ScanRequest) {
+    pub(super) fn plan<Q: QueuePair>(
+        &mut self,
+        queue: &mut Q,
+        window: &mut Window,
+        direction: Direction,
+        scan: ScanRequest,
+    ) {
         let Some(model) = &self.model else { return };
         let Some(route) = model.route(scan.from) else { return };
         if !model.is_newest(route.generation) {
             let _ = model.locate_or_before(scan.from, &mut self.refreshes);
         }
-        // From the first candidate: on a tie one leaf more is read, and skipped if it ends before the cursor.
+        // From the outermost candidate: on a tie one leaf more is read, and skipped if it is before the
+        // cursor.
         let mut wanted = leaves_wanted(scan.limit);
-        if matches!(Q::GUARANTEES.cost_class, CostClass::Socket) && route.first == route.last {
-            wanted = wanted.min(leaves_from(route.sub_model.part_before(route.last, scan.from), scan.limit));
+        // A leaf that is not wanted costs a socket its bytes, and a floor as much as the leaf that it is in.
+        let is_dear =
+            matches!(Q::GUARANTEES.cost_class, CostClass::Socket) || direction == Direction::Descending;
+        if is_dear && route.first == route.last {
+            let part_before = route.sub_model.part_before(route.last, scan.from);
+            wanted = wanted.min(leaves_from(direction, part_before, scan.limit));
         }
-        let (region, reader) = (self.cache.region(), self.cache.reader());
-        for leaf in route.leaves().take(window.missing(wanted)) {
-            let slot = window.push();
-            self.leaves[slot] = leaf;
-            reader.post(queue, slot, region, leaf);
+        let count = window.missing(wanted);
+        let to: (&XCache, &mut [LeafNumber]) = (&self.cache, &mut self.leaves);
+        match direction {
+            Direction::Ascending => post(queue, to, window, route.leaves().take(count)),
+            Direction::Descending => post(queue, to, window, route.leaves_down().take(count)),
         }
     }
 
@@ -85,8 +96,7 @@ impl XClient {
 
     /// Posts `count` leaves behind those in flight, or as many as are known.
     fn post_ahead<Q: QueuePair>(&mut self, queue: &mut Q, progress: &mut Progress, count: usize) {
-        let Progress { cursor, window, last, .. } = progress;
-        let (region, reader) = (self.cache.region(), self.cache.reader());
+        let Progress { direction, cursor, window, last, .. } = progress;
         let known = cursor.leaf.filter(|leaf| self.cache.is_leaf(*leaf));
         let is_in_flight = !window.is_empty();
         // The model names those in flight first, from the cursor on. The cursor's leaf is left out anyway.
@@ -94,13 +104,33 @@ impl XClient {
         let behind = window.in_flight() - usize::from(is_known_first);
         let first = known.filter(|_| !is_in_flight);
         let route = self.model.as_ref().and_then(|model| model.route(cursor.key));
-        let named = route.map(Route::leaves).into_iter().flatten();
         let is_passed = |leaf: &LeafNumber| leaf == last || Some(*leaf) == known;
-        let named = named.skip_while(is_passed).skip(behind);
-        for leaf in first.into_iter().chain(named).take(count) {
-            let slot = window.push();
-            self.leaves[slot] = leaf;
-            reader.post(queue, slot, region, leaf);
+        let to: (&XCache, &mut [LeafNumber]) = (&self.cache, &mut self.leaves);
+        match direction {
+            Direction::Ascending => {
+                let named = route.map(Route::leaves).into_iter().flatten().skip_while(is_passed).skip(behind);
+                post(queue, to, window, first.into_iter().chain(named).take(count));
+            }
+            Direction::Descending => {
+                let named = route.map(Route::leaves_down).into_iter().flatten();
+                let named = named.skip_while(is_passed).skip(behind);
+                post(queue, to, window, first.into_iter().chain(named).take(count));
+            }
         }
+    }
+}
+
+/// Posts the READs of these leaves of the cache's region, and notes which slot has which.
+fn post<Q: QueuePair>(
+    queue: &mut Q,
+    (cache, slots): (&XCache, &mut [LeafNumber]),
+    window: &mut Window,
+    leaves: impl Iterator<Item = LeafNumber>,
+) {
+    let (region, reader) = (cache.region(), cache.reader());
+    for leaf in leaves {
+        let slot = window.push();
+        slots[slot] = leaf;
+        reader.post(queue, slot, region, leaf);
     }
 }

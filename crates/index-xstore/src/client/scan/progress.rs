@@ -5,7 +5,7 @@
 
 use farsight_base::LeafNumber;
 use farsight_fabric::Slot;
-use farsight_index::ScanRequest;
+use farsight_index::{Direction, ScanRequest};
 use farsight_protocol::DecodeError;
 
 use super::{Cursor, PAIRS_EXPECTED, PAIRS_SPARE};
@@ -153,11 +153,12 @@ impl Window {
 /// How far a scan is.
 #[derive(Debug)]
 pub(super) struct Progress {
+    pub(super) direction: Direction,
     pub(super) cursor: Cursor,
     pub(super) window: Window,
     /// The leaf accepted last; none before the first, and behind a page.
     pub(super) last: LeafNumber,
-    /// Leaves accepted from their low fences on, and the pairs that they gave.
+    /// Leaves accepted from the fence on at which the scan came, and the pairs that they gave.
     leaves: usize,
     leaf_pairs: usize,
     /// Pairs found, and leaves and pages that gave none.
@@ -169,8 +170,9 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new(scan: ScanRequest, window: Window) -> Self {
+    pub(super) fn new(direction: Direction, scan: ScanRequest, window: Window) -> Self {
         Self {
+            direction,
             cursor: Cursor { key: scan.from, remaining: scan.limit, leaf: None, at_end: false },
             window,
             last: LeafNumber::NONE,
@@ -238,7 +240,7 @@ mod tests {
     use super::*;
 
     fn progress(limit: usize) -> Progress {
-        Progress::new(ScanRequest { from: 7, limit }, Window::new(10, 8))
+        Progress::new(Direction::Ascending, ScanRequest { from: 7, limit }, Window::new(10, 8))
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Scan: pairs in key order, by the tree, as many as one reply carries and as few leaves hold.
+//! Scan: pairs in key order, either way, by the tree, as many as one reply carries and as few leaves hold.
 
-use farsight_protocol::{ServerError, padded};
+use farsight_protocol::{Direction, ServerError, padded};
 
 use crate::engine::{Call, Executed};
 use crate::x_store::Part;
@@ -8,6 +8,7 @@ use crate::x_store::Part;
 impl Part {
     pub(super) fn scan(
         &self,
+        direction: Direction,
         from: u64,
         limit: u16,
         call: &mut Call<'_, '_>,
@@ -16,14 +17,13 @@ impl Part {
         let wanted = fitting.min(usize::from(limit));
         let pairs = &mut call.scratch.pairs;
         pairs.reset(self.value_bytes);
-        let next = self.tree.scan(from, wanted, pairs).map_err(|error| self.contended(&error))?;
+        let next = self.tree.scan(direction, from, wanted, pairs).map_err(|error| self.contended(&error))?;
         let found = pairs.len();
         for index in 0..found {
             let pair = pairs.pair(index);
             call.answer.push_pair(pair.key, pair.version, pair.value);
         }
-        // A scan that may go on does so from a key above `from`, hence never from 0.
-        call.answer.set(found as u32, next.unwrap_or(0));
+        call.answer.set(found as u32, direction.argument(next));
         Ok(Executed::operations(1))
     }
 }
