@@ -95,7 +95,7 @@ found! {
     a_merge_in_place: MergedInPlace in "merges" within 200;
     a_retrain_dropped: DroppedRetrain in "mixed" within 10;
     a_stale_model_kept: StaleModelKept in "mixed" within 20;
-    parts_of_two_generations: GenerationsMixed in "merges" within 50;
+    parts_of_two_generations: GenerationsMixed in "merges" within 400;
     a_retry_without_bound: UnboundedRetry in "stalls" within 200;
     a_model_trained_on_keys: TrainedOnKeys in "mixed" within 20;
     bounds_that_are_not_checked: BoundsNotChecked in "flips" within 20;
