@@ -57,8 +57,8 @@ pub(crate) struct Plan<C: Cluster> {
     /// Where what is written comes in waves: of so many writes, in every second one of which most are
     /// removals.
     pub(crate) wave_writes: Option<u64>,
-    /// Some scans go down.
-    pub(crate) scans_down: bool,
+    /// The ways that scans go.
+    pub(crate) scan_ways: &'static [Direction],
     pub(crate) access: Access,
     pub(crate) allowed: Allowed,
     /// True where the region may be too small for what is written.
@@ -401,8 +401,10 @@ impl<C: Cluster> Client<C> {
     }
 
     fn scan(&mut self, count: usize) -> Result<(), End> {
-        let is_down = self.plan.scans_down && self.random.below(2) == 0;
-        let direction = if is_down { Direction::Descending } else { Direction::Ascending };
+        let direction = match self.plan.scan_ways {
+            [only] => *only,
+            ways => ways[self.random.below(ways.len() as u64) as usize],
+        };
         let scans: Vec<Scan> = (0..count.min(3))
             .map(|_| {
                 let from = self.key().before(self.random.below(3));

@@ -240,7 +240,7 @@ impl Scenario {
             hot_keys: self.hot_keys,
             writes_percent: self.writes_percent,
             wave_writes: self.wave_writes,
-            scans_down: self.scans_down,
+            scan_ways: self.scan_ways,
             access: Access::OneSided,
             allowed: Allowed::by(&self.rules, self.is_rolex(), self.changes_names),
             may_be_full: self.may_be_full,

@@ -6,6 +6,7 @@ use farsight_client::GroupSizes;
 use farsight_fabric_sim::{Fault, Rule};
 use farsight_layout::{NEXT_WORD, PAIR_VERSION_BITS};
 use farsight_oracles::{EightBytes, Identity};
+use farsight_protocol::Direction;
 
 /// What a scenario is made of.
 #[derive(Clone, Debug)]
@@ -33,8 +34,8 @@ pub struct Scenario {
     /// Where what is written comes in waves: of so many writes, in every second one of which most are
     /// removals.
     pub wave_writes: Option<u64>,
-    /// Half of the scans go down.
-    pub scans_down: bool,
+    /// The ways that scans go.
+    pub scan_ways: &'static [Direction],
     /// Keys that may be written, ascending.
     pub keys: Vec<Identity>,
     /// Where they lie in the table's key space.
@@ -193,7 +194,7 @@ impl Scenario {
             leaves: LEAVES_SPARE + keys.len() / 4,
             may_be_full: false,
             wave_writes: None,
-            scans_down: true,
+            scan_ways: &Direction::ALL,
             versions_left_out: 0,
             parks_one_in: None,
             first_stamp: Stamp(0),

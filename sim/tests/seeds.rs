@@ -10,6 +10,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use farsight_fabric_sim::{Fault, Rule};
+use farsight_protocol::Direction;
 use farsight_sim::{
     Campaign, EightBytes, Mark, Named, PoolShape, SCENARIOS, Scenario, Tally, named, run_seed,
 };
@@ -64,7 +65,7 @@ fn a_seed_has_one_trace() {
 /// A seed that failed once, when each key was its identity's number: so it is what it was then.
 fn plain(name: &str, seed: u64) -> Scenario {
     let scenario = named(name).expect("a scenario").scenario(seed);
-    Scenario { embedding: EightBytes::Plain, scans_down: false, ..scenario }
+    Scenario { embedding: EightBytes::Plain, scan_ways: &[Direction::Ascending], ..scenario }
 }
 
 fn assert_passes(scenario: &Scenario) {

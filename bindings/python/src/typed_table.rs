@@ -6,8 +6,8 @@
 use std::sync::{Mutex, PoisonError};
 
 use farsight::{
-    Answers, CacheStats, Client, EngineKind, Key, Neighbour, Options, Pairs, Session, Table, TableError, TableOptions,
-    WriteOperation, WriteOutcome,
+    Answers, CacheStats, Client, EngineKind, Key, Neighbour, Options, Pairs, Session, Table, TableError,
+    TableOptions, WriteOperation, WriteOutcome,
 };
 use pyo3::PyErr;
 

@@ -25,6 +25,7 @@ pub struct ConsistentLeaf<'a> {
 const TURNED_PAIRS_MIN: usize = 4;
 
 /// Those of a leaf's pairs, which ascend, that a scan wants, on its way.
+#[must_use]
 pub fn wanted_pairs(
     sorted: &[(u64, LeafSlot)],
     direction: Direction,

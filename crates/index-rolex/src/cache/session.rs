@@ -163,8 +163,8 @@ impl CacheSession {
         view.directory.groups[number].change(|content| content.replace(|fetched| fetched.without(place)));
     }
 
-    /// Leaves that most likely hold the keys from `key` on, in the order of the way and up to `count` of the
-    /// group of `key`, into `leaves`; none as in [`CacheSession::predict`].
+    /// Puts into `leaves` those that most likely hold the keys from `key` on, in the order of the way: up to
+    /// `count` of the group of `key`. There are none as in [`CacheSession::predict`].
     pub(crate) fn predict_range(
         &self,
         direction: Direction,
