@@ -38,7 +38,7 @@ fn pairs_are_put_got_scanned_and_deleted() {
     assert!(serve.ok(&["ceiling", "prices", "0"]).starts_with("7\t0x00"));
     assert_eq!(
         serve.ok(&["higher", "prices", "7", "--json"]),
-        "{\"of\":\"7\",\"key\":\"100\",\"value\":\"hello again\",\"version\":2}\n"
+        "{\"key\":\"100\",\"of\":\"7\",\"value\":\"hello again\",\"version\":2}\n"
     );
     let absent = serve.run(&["higher", "prices", "100"]);
     assert_eq!((absent.code, absent.out.as_str()), (Some(3), ""));
