@@ -121,6 +121,7 @@ impl XClient {
 }
 
 /// Posts the READs of these leaves of the cache's region, and notes which slot has which.
+#[inline(always)]
 fn post<Q: QueuePair>(
     queue: &mut Q,
     (cache, slots): (&XCache, &mut [LeafNumber]),
