@@ -23,6 +23,8 @@ farsight_base::bugs! {
     OPENED_IN_PART = "OpenedInPart";
     /// A rewrite keeps the incarnation.
     INCARNATION_KEPT = "IncarnationKept";
+    /// Who repairs a pool's leaf frees the slot of an insert that died behind a compaction.
+    UNSHOWN_CLEARED = "UnshownCleared";
     /// A key is shown before its value is written, and readers take what they find there.
     KEY_SHOWN_FIRST = "KeyShownFirst";
 }

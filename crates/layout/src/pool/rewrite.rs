@@ -212,6 +212,13 @@ impl LockedLeaf<'_> {
         let is_kept = |slot: LeafSlot| self.key_lines().key(slot).is_some_and(|key| rewrite.keeps(key));
         let kept: [bool; LEAF_SLOTS] =
             std::array::from_fn(|number| LeafSlot::new(number).is_some_and(is_kept));
+        // Lines of the new incarnation are written behind the versions, so those were cleared then. What
+        // stands in a slot since is of an insert that was not shown. Readers may have READ it under this
+        // incarnation, in which the slot is not used again.
+        let is_new = |line| self.stamp(line).incarnation() == rewrite.incarnation;
+        let is_cleared = (0..self.leaf_lines()).any(is_new);
+        #[cfg(injected)]
+        let is_cleared = is_cleared && !crate::injected::UNSHOWN_CLEARED.is_injected();
         for line in 0..self.leaf_lines() {
             self.open_line(line, writes);
         }
@@ -224,7 +231,7 @@ impl LockedLeaf<'_> {
         for slot in LeafSlot::all() {
             if kept[slot.number()] {
                 occupancies[slot.key_line()] |= slot.occupancy_bit();
-            } else if self.version(slot) != 0 {
+            } else if !is_cleared && self.version(slot) != 0 {
                 self.set_version(slot, 0);
                 emptied.push(self.value_lines(slot).start);
             }
