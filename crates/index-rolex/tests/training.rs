@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use common::{Pool, Queue, owner};
@@ -12,7 +13,7 @@ use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_fabric::QueuePair as _;
 use farsight_fabric::lane::PoolLane;
 use farsight_index_rolex::{CacheSession, GroupSizes, LeafPlace, RolexCache, Trained, Trainer};
-use farsight_layout::learned::{DIRECTORY_HEADER_WORDS, DirectoryShape, ROOT_WORD, RootWord};
+use farsight_layout::learned::{DIRECTORY_HEADER_WORDS, DirectoryShape, GroupPointer, ROOT_WORD, RootWord};
 
 /// Steps of training, until there is nothing left to do.
 fn train(pool: &Pool, trainer: &mut Trainer, queues: &mut [Queue]) -> Trained {
@@ -161,7 +162,7 @@ fn several_trainers_lose_nothing() {
 /// One step of every trainer side by side in one lane; gives how many images were lost.
 fn race(pool: &Pool, trainers: &mut [Trainer], queues: &mut [Queue], random: &mut SplitMix64) -> usize {
     let lines = pool.lines();
-    let lost = std::cell::Cell::new(0);
+    let lost = Cell::new(0);
     let budgets: Vec<usize> = trainers.iter().map(|_| 1 + random.below(8) as usize).collect();
     PoolLane::new(queues)
         .run(
@@ -202,6 +203,37 @@ fn frozen_slots_of_a_trainer_that_died_are_taken_over() {
         .expect("frozen slots are read as others are");
     let done = train(&pool, &mut trainer, &mut queues);
     assert_eq!(done.directories, 1, "{done:?}");
+    assert!(check_exact(&pool, &session(&pool), &mut queues) <= 1.01);
+}
+
+/// A trainer that gets no lines for a new directory leaves no slot of the old one frozen.
+#[test]
+fn a_trainer_without_lines_holds_nobody_up() {
+    let pool = Pool::new(1, 4_000, 40_000);
+    let mut queues = pool.queues();
+    let sizes = GroupSizes { leaves: 16, saved_min: 8 };
+    let writer = session(&pool);
+    let mut random = SplitMix64::new(8);
+    let mut grow = |queues: &mut [Queue], shift: u32| {
+        for _ in 0..400 {
+            split(&pool, &writer, queues, random.next_u64() >> shift);
+        }
+    };
+    grow(&mut queues, 0);
+    train(&pool, &mut pool.trainer_of(sizes), &mut queues);
+    grow(&mut queues, 8);
+    // Relaxed: nobody else is at work.
+    pool.is_full().store(true, Ordering::Relaxed);
+    let (mut refused_one, lines) = (pool.trainer_of(sizes), pool.lines());
+    let mut step = |queues: &mut [Queue]| {
+        PoolLane::new(queues).block_on(async |slot| refused_one.step(&slot, &lines, 16).await)
+    };
+    let refused = (0..100).find_map(|_| step(&mut queues).expect("the fabric works").err());
+    assert!(refused.is_some(), "a directory was due");
+    let is_frozen = |pointer: &AtomicU64| GroupPointer(pointer.load(Ordering::Relaxed)).is_frozen();
+    assert_eq!(pointers(&pool).into_iter().filter(|pointer| is_frozen(pointer)).count(), 0, "slots");
+    pool.is_full().store(false, Ordering::Relaxed);
+    assert!(train(&pool, &mut pool.trainer_of(sizes), &mut queues).directories > 0);
     assert!(check_exact(&pool, &session(&pool), &mut queues) <= 1.01);
 }
 

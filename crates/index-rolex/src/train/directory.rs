@@ -100,8 +100,8 @@ impl Trainer {
         Ok(Trained::directory(is_published, &pieces))
     }
 
-    /// Publishes the directory of a table that has none and whose leaves, all of them, are these. False if
-    /// another trainer was quicker.
+    /// Publishes the directory of a table that has none and whose leaves, all of them, are these, but for
+    /// those that were split since `splits` were counted. False if another trainer was quicker.
     ///
     /// # Errors
     /// [`TrainError`].
@@ -110,8 +110,8 @@ impl Trainer {
         slot: &PoolSlot<'_, '_, Q>,
         source: &S,
         leaves: &[(u64, LeafPlace)],
+        splits: u64,
     ) -> Result<bool, TrainError<S::Error>> {
-        let splits = self.root_splits(slot).await?;
         let leaves: Vec<Collected> = leaves.iter().map(|&(low, place)| Collected::at(place, low)).collect();
         let pieces = self.cut(slot, source, &leaves, None, splits).await?;
         self.publish_first(slot, source, &pieces, splits).await
@@ -150,6 +150,10 @@ impl Trainer {
         let lost = Trained::directory(false, &[]);
         let Some(Current { root, shape, boundaries, .. }) = self.current.take() else { return Ok(lost) };
         let Some(line) = root.line() else { return Ok(lost) };
+        // Before anything is frozen: a trainer that gets no lines leaves the others to go on.
+        let pieces: usize = replacements.iter().map(|replacement| replacement.pieces.len()).sum();
+        let shape_max = DirectoryShape::new(boundaries.len() + pieces, shape.capacity());
+        self.run_for(slot, source, root.number() + 1, shape_max).await?;
         let Some(old) = self.freeze(slot, line, shape).await? else { return Ok(lost) };
         let mut kept = Vec::new();
         for replacement in replacements {
@@ -160,7 +164,7 @@ impl Trainer {
         let groups = Groups::replaced(&boundaries, &old, &kept);
         let origins = groups.origins.clone();
         let counted: Vec<u64> = groups.slots.iter().map(|slot| slot.splits).collect();
-        if !self.publish(slot, source, root, shape.capacity(), groups).await? {
+        if !self.publish(slot, source, root, shape_max.capacity(), groups).await? {
             return Ok(lost);
         }
         let now = read_slots(slot, self.meta, line, shape).await?;

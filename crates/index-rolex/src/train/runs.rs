@@ -62,14 +62,25 @@ impl Trainer {
         directory: &Directory,
     ) -> Result<u32, TrainError<S::Error>> {
         let shape = directory.shape();
-        let line = match self.runs.find(directory.number, directory.capacity) {
-            Some(line) => line,
-            None => self.pin_run(slot, source, shape).await?,
-        };
+        let line = self.run_for(slot, source, directory.number, shape).await?;
         for (word, words) in [(0, directory.head_words()), (shape.slot_word(0), directory.slot_words())] {
             write_words(slot, META_NODE, self.meta.address(line, word), &words).await?;
         }
         Ok(line)
+    }
+
+    /// The first line of a run of this trainer's for directory `number`, of this shape.
+    pub(super) async fn run_for<Q: QueuePair, S: LineSource>(
+        &mut self,
+        slot: &PoolSlot<'_, '_, Q>,
+        source: &S,
+        number: u32,
+        shape: DirectoryShape,
+    ) -> Result<u32, TrainError<S::Error>> {
+        match self.runs.find(number, shape.capacity()) {
+            Some(line) => Ok(line),
+            None => self.pin_run(slot, source, shape).await,
+        }
     }
 
     async fn pin_run<Q: QueuePair, S: LineSource>(

@@ -38,6 +38,8 @@ pub(crate) struct Pool {
     meta_words: HostRegion,
     /// Blocks used, by node.
     used: Arc<Vec<AtomicU32>>,
+    /// Whether the meta region has no room for another directory.
+    is_full: Arc<AtomicBool>,
     lines: Lines,
     stop: Arc<AtomicBool>,
     hosts: Vec<(Arc<ShmHost>, Option<JoinHandle<()>>)>,
@@ -73,6 +75,7 @@ impl LineSource for &Lines {
 /// What sessions ask of memory nodes: blocks, and never a fence.
 struct Calls {
     used: Arc<Vec<AtomicU32>>,
+    is_full: Arc<AtomicBool>,
     leaves: u32,
 }
 
@@ -98,7 +101,8 @@ impl PoolCalls for Calls {
     }
 
     fn pin(&self, _node: usize, _space: Space, _blocks: &[Blocks]) -> CallResult<()> {
-        Ok(())
+        // Relaxed: the flag carries nothing with it.
+        if self.is_full.load(Ordering::Relaxed) { Err("the meta region is full".into()) } else { Ok(()) }
     }
 
     fn free(&self, _node: usize, _space: Space, _blocks: &[Blocks]) -> CallResult<()> {
@@ -150,6 +154,7 @@ impl Pool {
             leaves: regions,
             meta_words,
             used: Arc::new((0..nodes).map(|_| AtomicU32::new(0)).collect()),
+            is_full: Arc::default(),
             lines: Lines { next: Cell::new(1), end: meta_lines },
             stop,
             hosts,
@@ -164,6 +169,11 @@ impl Pool {
 
     pub(crate) fn lines(&self) -> &Lines {
         &self.lines
+    }
+
+    /// Says whether trainers get no lines for another directory.
+    pub(crate) fn is_full(&self) -> &AtomicBool {
+        &self.is_full
     }
 
     /// A queue to each node, with all regions attached.
@@ -182,7 +192,8 @@ impl Pool {
     /// A session of a compute node of its own.
     pub(crate) fn session(&self, compute_node: u32) -> RolexSession {
         let hints = CacheSession::new(RolexCache::new(self.table.clone(), self.meta));
-        let calls = Calls { used: Arc::clone(&self.used), leaves: self.table.nodes()[0].blocks };
+        let (used, is_full) = (Arc::clone(&self.used), Arc::clone(&self.is_full));
+        let calls = Calls { used, is_full, leaves: self.table.nodes()[0].blocks };
         RolexSession::new(hints, ComputeNodeLocks::new(compute_node), Box::new(calls))
     }
 
