@@ -7,8 +7,8 @@
 //! appear, at once.
 //!
 //! A loader that dies before that leaves blocks that its memory nodes find out to be in no chain. One that
-//! dies afterwards leaves a table without a directory, whose readers walk until a leaf splits and a trainer
-//! makes one.
+//! dies afterwards leaves a table without a directory, whose readers walk until a trainer makes one. The
+//! loader counts a split before it attaches the load, so trainers have something to do.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -17,10 +17,12 @@ use farsight_base::words::next_incarnation;
 use farsight_base::{LeafNumber, Line, WORDS_PER_LINE};
 use farsight_fabric::lane::{PoolLane, PoolSlot};
 use farsight_fabric::{FabricError, QueuePair, ReadMode};
+use farsight_layout::learned::ROOT_SPLITS_WORD;
 use farsight_layout::pool::{LockWord, LockedLeaf, Writes};
 use farsight_layout::{Fences, LEAF_SLOTS, LeafImage};
 use farsight_model::shortest_fence;
 
+use crate::cache::fetch::META_NODE;
 use crate::{LeafPlace, LineSource, RolexError, RolexSession, TrainError, Trainer};
 
 /// Pairs that a load puts into a leaf: three quarters, so that inserts find room.
@@ -143,14 +145,18 @@ impl BulkLoader {
         self.images.extend(self.current.take());
         let first = first_leaf();
         let lane = PoolLane::new(queues);
-        lane.block_on(async |slot| {
-            self.write_images(&slot).await?;
-            self.attach(&slot, first).await
-        })
-        .map_err(RolexError::from)??;
+        let splits = lane
+            .block_on(async |slot| {
+                self.write_images(&slot).await?;
+                let splits = self.session.count_load(&slot).await.map_err(RolexError::from)?;
+                self.attach(&slot, first).await?;
+                Ok::<_, BulkLoadError>(splits)
+            })
+            .map_err(RolexError::from)??;
         let mut leaves = vec![(0, first)];
         leaves.append(&mut self.leaves);
-        let published = lane.block_on(async |slot| trainer.publish_leaves(&slot, source, &leaves).await);
+        let published =
+            lane.block_on(async |slot| trainer.publish_leaves(&slot, source, &leaves, splits).await);
         let directory = |error| BulkLoadError::Directory(Box::new(error));
         published.map_err(TrainError::from).flatten().map_err(directory)?;
         Ok(BulkLoaded { pairs: self.pairs, leaves: leaves.len() as u64 })
@@ -285,6 +291,17 @@ impl BulkLoader {
             slot.pause(LOCK_PAUSE).await;
         }
         Err(RolexError::Contended { key: 0, place: first, waited: slot.now().since(begun), holder: None })
+    }
+}
+
+impl RolexSession {
+    /// Counts a load that is about to be attached, so that trainers see to the table if the loader dies then;
+    /// how many splits are counted with it. Those of loaded leaves will come on top.
+    async fn count_load<Q: QueuePair>(&self, slot: &PoolSlot<'_, '_, Q>) -> Result<u64, FabricError> {
+        let at = self.hints.cache().meta().address(0, ROOT_SPLITS_WORD);
+        slot.post_fetch_add(META_NODE, 0, at, 1);
+        slot.completed().await;
+        Ok(slot.take_word(META_NODE, 0)?.wrapping_add(1))
     }
 }
 

@@ -4,10 +4,13 @@
 #[expect(dead_code, reason = "training's tests use more of it")]
 mod common;
 
+use std::ops::Range;
+
 use common::{Pool, Queue, owner};
-use farsight_fabric::QueuePair as _;
+use farsight_fabric::QueuePair;
+use farsight_fabric::lane::{PoolLane, PoolSlot};
 use farsight_index::{Answers, Writes};
-use farsight_index_rolex::{BulkLoadError, BulkLoaded, BulkLoader};
+use farsight_index_rolex::{BulkLoadError, BulkLoaded, BulkLoader, LineSource, Trained, Trainer};
 use farsight_protocol::WriteOperation;
 
 fn load(pool: &Pool, queues: &mut [Queue], keys: &[u64]) -> Result<BulkLoaded, BulkLoadError> {
@@ -109,4 +112,87 @@ fn what_cannot_be_loaded_is_named() {
     let mut answers = Answers::default();
     pool.session(3).multi_get(&mut queues, &[7, 9], &mut answers).expect("GETs");
     assert!(answers.iter().map(|answer| answer.is_some()).eq([false, true]));
+}
+
+/// A memory node that has no lines, or ends before it gives some.
+#[derive(Debug, thiserror::Error)]
+#[error("no lines")]
+struct NoLines;
+
+impl LineSource for NoLines {
+    type Error = Self;
+
+    async fn more<Q: QueuePair>(&self, _: &PoolSlot<'_, '_, Q>, _: u32) -> Result<Range<u32>, Self> {
+        Err(Self)
+    }
+}
+
+/// Loads these keys with a loader that ends behind the attachment.
+fn load_without_directory(pool: &Pool, queues: &mut [Queue], keys: &[u64]) {
+    let mut loader = BulkLoader::new(pool.session(1));
+    for key in keys {
+        loader.push(queues, *key, &key.to_le_bytes()).expect("the pool has room");
+    }
+    let ended = loader.finish(queues, &mut pool.trainer(), &NoLines).expect_err("no lines");
+    assert!(matches!(ended, BulkLoadError::Directory(_)), "{ended}");
+}
+
+fn train(pool: &Pool, trainer: &mut Trainer, queues: &mut [Queue]) {
+    for _ in 0..100 {
+        let lines = pool.lines();
+        let step = PoolLane::new(queues).block_on(async |slot| trainer.step(&slot, &lines, 16).await);
+        if step.expect("the fabric works").expect("training works") == Trained::default() {
+            return;
+        }
+    }
+    panic!("training does not end");
+}
+
+/// Leaves that a session with a fresh cache READs for each of these keys.
+fn leaves_a_get(pool: &Pool, queues: &mut [Queue], keys: &[u64]) -> f64 {
+    let (session, mut answers) = (pool.session(9), Answers::default());
+    session.prefill(queues).expect("the learned index");
+    let reads = |queues: &[Queue]| queues.iter().map(|queue| queue.meters().reads).sum::<u64>();
+    let before = reads(queues);
+    session.multi_get(queues, keys, &mut answers).expect("GETs");
+    assert!(answers.iter().all(|answer| answer.is_some()), "all pairs are there");
+    (reads(queues) - before) as f64 / keys.len() as f64
+}
+
+#[test]
+fn a_load_whose_loader_ends_without_a_directory_is_trained_by_others() {
+    let pool = Pool::new(2, 2_000, 20_000);
+    let mut queues = pool.queues();
+    let keys: Vec<u64> = (1..20_000).map(|key| key << 30).collect();
+    load_without_directory(&pool, &mut queues, &keys);
+    train(&pool, &mut pool.trainer(), &mut queues);
+    let leaves = leaves_a_get(&pool, &mut queues, &keys);
+    assert!(leaves <= 1.01, "{leaves} leaves READ a GET");
+}
+
+/// Leaves that split behind the attachment are not in the loader's list.
+#[test]
+fn splits_between_a_load_and_its_directory_are_trained() {
+    let pool = Pool::new(1, 2_000, 20_000);
+    let mut queues = pool.queues();
+    let keys: Vec<u64> = (1..600).map(|key| key << 30).collect();
+    load_without_directory(&pool, &mut queues, &keys);
+    let loaded = pool.chain();
+    let (writer, counted) = (pool.session(2), 1);
+    let new: Vec<u64> = (0..40).map(|index| (300 << 30) + 1 + index).collect();
+    for key in &new {
+        let write = Writes { operation: WriteOperation::Insert, keys: &[*key], values: &[7; 8] };
+        let mut outcomes = Vec::new();
+        writer.write_many(&mut queues, write, &mut outcomes);
+        outcomes.pop().expect("an outcome").expect("a write");
+    }
+    assert!(pool.chain().len() > loaded.len(), "leaves have split");
+    let mut trainer = pool.trainer();
+    let lines = pool.lines();
+    let published = PoolLane::new(&mut queues)
+        .block_on(async |slot| trainer.publish_leaves(&slot, &lines, &loaded, counted).await);
+    assert!(published.expect("the fabric works").expect("there are lines"), "it is the first directory");
+    train(&pool, &mut trainer, &mut queues);
+    let leaves = leaves_a_get(&pool, &mut queues, &new);
+    assert!(leaves <= 1.01, "{leaves} leaves READ a GET");
 }
