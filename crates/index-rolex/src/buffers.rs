@@ -10,8 +10,10 @@ use farsight_base::pinned::PinnedMemory;
 use farsight_index::{Buffer, Kept, Lent, Pairs};
 use farsight_layout::pool::Writes;
 
+use crate::gate::Asked;
 use crate::get::Looked;
 use crate::session::Written;
+use crate::together::Part;
 use crate::{LeafPlace, RolexSession};
 
 /// The buffers of one session.
@@ -22,6 +24,8 @@ pub(crate) struct Buffers {
     blocks: Kept<Vec<Line>>,
     /// WRITEs of a change.
     pub(crate) plans: Kept<Writes>,
+    /// Writes of other sessions that are done along, and what is planned of each.
+    pub(crate) taken: Kept<(Vec<Asked>, Vec<Part>)>,
     /// Keys of a batch that go by the lane.
     pub(crate) slow_path: Kept<Vec<(usize, Option<Looked>)>>,
     /// Keys of a batch of writes, each with its number.

@@ -16,7 +16,7 @@ mod group;
 mod models;
 mod session;
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use farsight_base::sync::{AtomicU64, Mutex, Ordering};
 use farsight_base::{LINE_BYTES, RegionId, RemoteAddress, WORDS_PER_LINE};
@@ -28,6 +28,7 @@ pub(crate) use session::BATCH;
 pub use session::{CacheSession, Candidates};
 
 use crate::PoolTable;
+use crate::gate::Gates;
 #[cfg(any(loom, shuttle, injected))]
 use crate::injected;
 use group::CachedGroup;
@@ -73,6 +74,8 @@ pub struct RolexCache {
     directory: Mutex<Arc<CachedDirectory>>,
     /// The directory's number.
     number: AtomicU64,
+    /// Where its sessions queue that write.
+    gates: OnceLock<Gates>,
 }
 
 /// A directory and what was fetched of its groups. Directory 0 stands for none: one group, which the table's
@@ -121,7 +124,8 @@ impl RolexCache {
         let slots = vec![DirectorySlot::default()];
         let none = Directory { number: 0, capacity: 0, boundaries: vec![0], slots };
         let directory = CachedDirectory::new(0, &none);
-        Arc::new(Self { table, meta, directory: Mutex::new(Arc::new(directory)), number: AtomicU64::new(0) })
+        let (directory, number) = (Mutex::new(Arc::new(directory)), AtomicU64::new(0));
+        Arc::new(Self { table, meta, directory, number, gates: OnceLock::new() })
     }
 
     /// The table.
@@ -134,6 +138,11 @@ impl RolexCache {
     #[must_use]
     pub fn meta(&self) -> MetaRegion {
         self.meta
+    }
+
+    /// Where sessions of this process queue that write to one leaf.
+    pub(crate) fn gates(&self) -> &Gates {
+        self.gates.get_or_init(Gates::new)
     }
 
     /// What the cache holds.

@@ -29,4 +29,6 @@ farsight_base::bugs! {
     CHANGED_UNLOCKED = "ChangedUnlocked";
     /// A group's version is taken behind its content.
     VERSION_TAKEN_LATE = "VersionTakenLate";
+    /// A write that a session takes along stays in the queue, for another to take it, too.
+    TAKEN_UNMARKED = "TakenUnmarked";
 }

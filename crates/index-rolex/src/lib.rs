@@ -10,6 +10,7 @@ mod bulk_load;
 mod cache;
 mod engine;
 mod error;
+mod gate;
 mod get;
 mod get_staged;
 #[cfg(any(loom, shuttle, injected))]
@@ -21,8 +22,10 @@ mod repair;
 mod rooms;
 mod scan;
 mod session;
+mod together;
 mod train;
 mod transfer;
+mod turns;
 mod walk;
 mod write;
 mod write_staged;

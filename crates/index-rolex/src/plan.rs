@@ -3,6 +3,8 @@
 //! Invariant: the plan ends with the lock's release. Every prefix of it is a leaf that readers may see and
 //! that [`LockedLeaf::repair`] completes or undoes (docs/protocol/rolex.md; the tests try all of them).
 
+use std::ops::RangeInclusive;
+
 use farsight_layout::pool::{LockWord, LockedLeaf, Writes};
 use farsight_layout::{KeySearch, LEAF_SLOTS, LeafSlot, PAIR_VERSION_BITS};
 use farsight_model::shortest_fence;
@@ -40,6 +42,20 @@ pub fn plan(
     write: &Write<'_>,
     writes: &mut Writes,
 ) -> Planned {
+    let planned = plan_locked(leaf, room, write, writes);
+    if matches!(planned, Planned::Done(_)) {
+        leaf.unlock(LockWord::FREE, writes);
+    }
+    planned
+}
+
+/// [`plan`], without the lock's release.
+pub(crate) fn plan_locked(
+    leaf: &mut LockedLeaf<'_>,
+    room: Option<&mut LockedLeaf<'_>>,
+    write: &Write<'_>,
+    writes: &mut Writes,
+) -> Planned {
     use WriteOperation::{Insert, Put, Remove, Update};
     let outcome = match (leaf.search(write.key), write.operation) {
         (KeySearch::Hit { slot, .. }, Insert) => WriteOutcome::Exists(leaf.version(slot)),
@@ -55,14 +71,20 @@ pub fn plan(
         },
         _ => return Planned::Elsewhere,
     };
-    leaf.unlock(LockWord::FREE, writes);
     Planned::Done(outcome)
 }
 
 /// The version that the next write to the leaf gets, if there is one.
 fn next_version(leaf: &LockedLeaf<'_>) -> Result<u64, WriteOutcome> {
-    let version = leaf.newest_version().checked_add(1).filter(|version| version >> PAIR_VERSION_BITS == 0);
+    let version = versions_behind(leaf, 1).map(|versions| *versions.end());
     version.ok_or(WriteOutcome::Failed(ErrorCode::VersionsExhausted))
+}
+
+/// The versions that the next `count` writes to the leaf get, if there are so many.
+pub(crate) fn versions_behind(leaf: &LockedLeaf<'_>, count: u64) -> Option<RangeInclusive<u64>> {
+    let newest = leaf.newest_version();
+    let last = newest.checked_add(count).filter(|last| last >> PAIR_VERSION_BITS == 0)?;
+    Some(newest + 1..=last)
 }
 
 fn update(leaf: &mut LockedLeaf<'_>, slot: LeafSlot, write: &Write<'_>, writes: &mut Writes) -> WriteOutcome {

@@ -39,12 +39,28 @@ impl Room {
 #[derive(Debug)]
 pub(crate) struct Rooms {
     free: Vec<VecDeque<Room>>,
+    /// Taken out for splits to come.
+    ready: Vec<Room>,
     splits: u32,
 }
 
 impl Rooms {
     pub(crate) fn new(nodes: usize) -> Self {
-        Self { free: (0..nodes).map(|_| VecDeque::new()).collect(), splits: 0 }
+        Self { free: (0..nodes).map(|_| VecDeque::new()).collect(), ready: Vec::new(), splits: 0 }
+    }
+
+    /// A block for the right half of a leaf of `node`, if the session has one where it should be.
+    pub(crate) fn take_ready(&mut self, node: usize) -> Option<Room> {
+        if let Some(room) = self.ready.pop() {
+            return Some(room);
+        }
+        let splits = self.splits;
+        let first = self.order(node).next()?;
+        let room = self.free[first].pop_front();
+        if room.is_none() {
+            self.splits = splits;
+        }
+        room
     }
 
     /// The memory nodes in the order in which a block for a leaf of `node` is requested of them.
@@ -59,7 +75,7 @@ impl Rooms {
 
 impl RolexSession {
     /// A block for the right half of a leaf of `node`; `None` if all memory nodes are full.
-    pub(crate) async fn take_room<Q: QueuePair>(
+    async fn take_room<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
         node: usize,
@@ -71,6 +87,19 @@ impl RolexSession {
             }
         }
         Ok(None)
+    }
+
+    /// Gets a block ready for the right half of a leaf of `node`; false if all memory nodes are full. The
+    /// caller holds no lock: a memory node's processor is asked.
+    pub(crate) async fn stock_room<Q: QueuePair>(
+        &self,
+        slot: &PoolSlot<'_, '_, Q>,
+        node: usize,
+    ) -> Result<bool, RolexError> {
+        let room = self.take_room(slot, node).await?;
+        let is_there = room.is_some();
+        self.rooms.borrow_mut().ready.extend(room);
+        Ok(is_there)
     }
 
     /// A free block of a memory node, if it has one.

@@ -14,6 +14,7 @@ use crate::cache::{BATCH, Candidates};
 use crate::get::Looked;
 use crate::member::{ComputeNodeLocks, Locks, PoolCalls};
 use crate::rooms::Rooms;
+use crate::write_staged::AtGates;
 use crate::{CacheSession, PoolTable, RolexError, Write};
 
 /// GETs of one doorbell, and side by side.
@@ -170,9 +171,7 @@ impl RolexSession {
         let mut done = self.buffers.written.lend();
         done.clear();
         done.resize_with(writes.keys.len(), || None);
-        let is_staged = writes.keys.len() > 1;
-        let staged = if is_staged { self.write_staged(queues, writes, &mut done) } else { Ok(()) };
-        let outcome = staged.and_then(|()| self.write_rest(queues, writes, &mut done));
+        let outcome = self.write_chunks(queues, writes, &mut done);
         outcomes.extend(done.drain(..).zip(writes.keys).map(|(done, key)| {
             let lost = || outcome.clone().expect_err("a lane ends with all operations or with an error");
             done.unwrap_or_else(|| Err(RolexError::Indeterminate { key: *key, source: lost() }))
@@ -180,25 +179,47 @@ impl RolexSession {
         outcome
     }
 
+    /// Executes writes of different keys, as many at once as can be staged.
+    fn write_chunks<Q: QueuePair>(
+        &self,
+        queues: &mut [Q],
+        mut writes: Writes<'_>,
+        done: &mut [Option<Written>],
+    ) -> Result<(), FabricError> {
+        for done in done.chunks_mut(self.staged_max::<Q>()) {
+            let (now, later) = writes.split_at(done.len());
+            writes = later;
+            let mut gates = AtGates::new();
+            if done.len() > 1 {
+                self.write_staged(queues, now, &mut gates, done)?;
+            }
+            self.write_rest(queues, now, gates, done)?;
+        }
+        Ok(())
+    }
+
     /// Executes the writes of which nothing is `done`, in the lane.
     fn write_rest<Q: QueuePair>(
         &self,
         queues: &mut [Q],
         writes: Writes<'_>,
+        gates: AtGates<'_>,
         done: &mut [Option<Written>],
     ) -> Result<(), FabricError> {
         let width = WRITES.min(done.iter().filter(|done| done.is_none()).count());
         if width == 0 {
             return Ok(());
         }
-        let done = RefCell::new(done);
-        let left = (0..writes.keys.len()).filter(|index| done.borrow()[*index].is_none());
+        let shared = RefCell::new((done, gates.tickets));
+        let left = (0..writes.keys.len()).filter(|index| shared.borrow().0[*index].is_none());
         let of_batch = writes.by_index();
         PoolLane::new(queues).run(&mut self.buffers.lane.borrow_mut(), width, left, |slot, index| {
-            let (done, (key, value)) = (&done, of_batch(index));
+            let (shared, (key, value)) = (&shared, of_batch(index));
             async move {
-                let outcome = self.write(&slot, &Write { operation: writes.operation, key, value }).await;
-                done.borrow_mut()[index] = Some(outcome);
+                let ticket = shared.borrow_mut().1[index].take();
+                let write = Write { operation: writes.operation, key, value };
+                let outcome = self.write(&slot, &write, ticket).await;
+                shared.borrow_mut().0[index] = Some(outcome);
             }
         })
     }

@@ -41,11 +41,18 @@ const STEPS_MAX: u32 = 1 << 20;
 /// Times that an operation goes left before it begins at the first leaf of the group.
 const LEFTS_MAX: u32 = GROUP_LEAVES_MAX.ilog2() + 1;
 /// How long one operation waits for busy leaves, besides the longest lease that it is told of.
-const WAIT_MAX: Duration = Duration::from_secs(10);
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(10);
 /// The first pause before a busy leaf is looked at again; each one after it is twice as long.
 const PAUSE_MIN: Duration = Duration::from_micros(1);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_millis(1);
+/// The pause before a lock is looked at again whose holder is the first that was seen there. For each holder
+/// more it is twice as long.
+const LOOK_MIN: Duration = Duration::from_nanos(250);
+/// Times that it doubles.
+const LOOK_DOUBLINGS_MAX: u32 = 16;
+/// A lock that one holder keeps is looked at again when it has stood longer by this part.
+const LOOKS_PER_STAND: u32 = 2;
 
 /// What a leaf turned out to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,6 +90,10 @@ pub(crate) struct Walk<'s> {
     before: Option<(LeafPlace, LockWord)>,
     /// The lock that is waited for, and when its memory node is asked to fence its holder.
     watched: Option<(LeafPlace, LockWord, MonotonicNs)>,
+    /// When that lock was first seen.
+    watched_since: MonotonicNs,
+    /// Locks that were waited for, but for the first.
+    holders_seen: u32,
     /// The holder of a lock that was waited for, and why it was not taken over.
     holder: Option<(u32, String)>,
     /// How long the operation waits.
@@ -102,6 +113,8 @@ impl<'s> Walk<'s> {
             pauses: 0,
             before: None,
             watched: None,
+            watched_since: MonotonicNs(0),
+            holders_seen: 0,
             holder: None,
             patience: WAIT_MAX,
             lefts: 0,
@@ -117,6 +130,16 @@ impl<'s> Walk<'s> {
     /// True if the walk went to a leaf beside that of the cache, which knows another one at this place.
     pub(crate) fn has_walked(&self) -> bool {
         self.has_walked
+    }
+
+    /// Lets the operation have begun at `begun`: what it waited for before counts, too.
+    pub(crate) fn began_at(&mut self, begun: MonotonicNs) {
+        self.begun = Some(begun);
+    }
+
+    /// True if [`Walk::next`] names the leaf to look at after `at` at once, and waits for nothing.
+    pub(crate) fn goes_on_at_once(&self, at: LeafPlace, seen: Seen) -> bool {
+        matches!(seen, Seen::Right { low, .. } if self.before.is_some() || self.is_meant(at, low))
     }
 
     /// The leaf to look at after `at`, whose lock was `lock`.
@@ -220,11 +243,18 @@ impl<'s> Walk<'s> {
             }
             (Some((watched, word, _)), None) if watched == place && word == lock => {}
             _ => {
+                self.holders_seen += u32::from(self.watched.is_some());
                 self.watched = Some((place, lock, now.plus(ASK_AFTER)));
+                self.watched_since = now;
                 self.holder = None;
             }
         }
-        self.pause(slot, place).await
+        self.check_patience(slot, place)?;
+        // Each holder that went before says that there are more: so few look often, and many seldom.
+        let least = LOOK_MIN.saturating_mul(1 << self.holders_seen.min(LOOK_DOUBLINGS_MAX)).min(PAUSE_MAX);
+        let stands = slot.now().since(self.watched_since);
+        slot.pause((stands / LOOKS_PER_STAND).clamp(least, PAUSE_MAX)).await;
+        Ok(())
     }
 
     /// Waits a moment, longer each time, before the leaf at `place` is looked at again, or another.

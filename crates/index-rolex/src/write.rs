@@ -11,6 +11,7 @@
 //! nothing happened; from then on the outcome is unknown.
 
 use farsight_base::Line;
+use farsight_base::clock::MonotonicNs;
 use farsight_fabric::lane::PoolSlot;
 use farsight_fabric::{FabricError, QueuePair, ReadMode};
 use farsight_layout::pool::{LockWord, LockedLeaf, Writes};
@@ -18,29 +19,72 @@ use farsight_layout::{KEY_LINES, KeyLines, KeySearch, OWNER_WORD};
 use farsight_protocol::{ErrorCode, WriteOutcome};
 
 use crate::cache::{Candidates, GroupId};
+use crate::gate::{Asked, Hold, Ticket};
 #[cfg(injected)]
 use crate::injected;
-use crate::plan::{Planned, Write, plan};
+use crate::plan::{Planned, Write, plan_locked};
+use crate::together::{Part, ends, plan_together};
+use crate::turns::Turn;
 use crate::walk::{Seen, Walk};
 use crate::{LeafPlace, RolexError, RolexSession};
 
+/// Times that a write queues at its gate. Then it goes on without.
+const ATTEMPTS_AT_GATE: u32 = 3;
+/// WRITEs of one lock at most, of several writes together.
+const WRITES_MAX: usize = 64;
 /// Verbs that a count takes ([`CacheSession::post_split`](crate::CacheSession::post_split)).
 const COUNT_VERBS: usize = 2;
 
+/// The low fence and the place of a leaf that a split makes.
+#[derive(Default)]
+struct Born(Option<(u64, LeafPlace)>);
+
 impl RolexSession {
-    /// Executes one write.
-    pub(crate) async fn write<Q: QueuePair>(
+    /// Executes one write; `ticket`, if it waits at a gate already.
+    pub(crate) async fn write<'g, Q: QueuePair>(
+        &'g self,
+        slot: &PoolSlot<'_, '_, Q>,
+        write: &Write<'_>,
+        mut ticket: Option<Ticket<'g>>,
+    ) -> Result<WriteOutcome, RolexError> {
+        let begun = slot.now();
+        let mut attempts = 0;
+        loop {
+            let candidates = self.candidates(slot, write.key).await?;
+            let place = candidates.leaves()[candidates.likeliest()];
+            attempts += 1;
+            let hold = if attempts > ATTEMPTS_AT_GATE {
+                None
+            } else {
+                match self.turn(slot, place, write, ticket.take()).await? {
+                    Turn::Done(outcome) => return Ok(outcome),
+                    Turn::Anew => continue,
+                    Turn::Go(hold) => hold,
+                }
+            };
+            if let Some(outcome) = self.write_alone(slot, write, (candidates, hold), begun).await? {
+                return Ok(outcome);
+            }
+        }
+    }
+
+    /// Executes one write that goes first at its gate, or past it. `None`: nothing of it is done, but the
+    /// session has room for a split now.
+    async fn write_alone<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
         write: &Write<'_>,
-    ) -> Result<WriteOutcome, RolexError> {
-        let candidates = self.candidates(slot, write.key).await?;
+        (candidates, mut hold): (Candidates, Option<Hold<'_>>),
+        begun: MonotonicNs,
+    ) -> Result<Option<WriteOutcome>, RolexError> {
         let mut walk = Walk::new(self, write.key);
+        walk.began_at(begun);
         let mut block = self.block();
         let mut place = candidates.leaves()[candidates.likeliest()];
         let mut wrong = None;
         let mut others = candidates.leaves();
         loop {
+            hold = hold.filter(|hold| hold.is_of(place));
             let lock = self.locks.draw();
             self.post_key_lines(slot, others, place);
             let found = self.lock_and_read(slot, place, lock, wrong.take(), &mut block).await?;
@@ -50,19 +94,28 @@ impl RolexSession {
                 let seen = match leaf.search(write.key) {
                     _ if !leaf.is_consistent() => Seen::Closed,
                     KeySearch::Hit { .. } | KeySearch::Absent => {
-                        let outcome = self.change(slot, &candidates, leaf, place, write).await?;
-                        self.learn(slot, &walk, &candidates, &block, place, write.key).await;
+                        let at = (&candidates, place, hold.as_mut());
+                        let outcome = self.change(slot, at, leaf, write).await?;
+                        if outcome.is_some() {
+                            self.learn(slot, &walk, &candidates, &block, place, write.key).await;
+                        }
                         return Ok(outcome);
                     }
                     KeySearch::Right(next) => Seen::right_of(leaf.fences(), next),
                     KeySearch::Left => Seen::Left,
                     KeySearch::Changing | KeySearch::Foreign => Seen::Closed,
                 };
-                wrong = Some(place);
                 self.count(|counters| counters.slow_path += 1);
-                place = match other_owner(slot, others, place, write.key)? {
+                let other = other_owner(slot, others, place, write.key)?;
+                if other.is_some() || walk.goes_on_at_once(place, seen) {
+                    wrong = Some(place);
+                } else {
+                    // What comes next may take its time, and nobody waits while it holds a lock.
+                    self.release(slot, place).await?;
+                }
+                place = match other {
                     Some(other) => other,
-                    None => self.next_of_write(slot, &mut walk, place, lock, seen).await?,
+                    None => self.next_of_write(slot, &mut walk, (place, wrong), lock, seen).await?,
                 };
             } else {
                 let seen = if found == LockWord::CLOSED { Seen::Closed } else { Seen::Busy };
@@ -72,22 +125,20 @@ impl RolexSession {
         }
     }
 
-    /// [`Walk::next`] of a write that holds the lock of the wrong leaf, which an error releases.
+    /// [`Walk::next`] of a write that may hold the lock of the wrong leaf, which an error releases.
     async fn next_of_write<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
         walk: &mut Walk<'_>,
-        held: LeafPlace,
+        (at, held): (LeafPlace, Option<LeafPlace>),
         lock: LockWord,
         seen: Seen,
     ) -> Result<LeafPlace, RolexError> {
-        match walk.next(slot, held, lock, seen).await {
-            Ok(next) => Ok(next),
-            Err(error) => {
-                self.release(slot, held).await?;
-                Err(error)
-            }
+        let next = walk.next(slot, at, lock, seen).await;
+        if let (Err(_), Some(held)) = (&next, held) {
+            self.release(slot, held).await?;
         }
+        next
     }
 
     /// Locks a leaf, if it is free, and READs its block behind that; releases `wrong` in the same doorbell.
@@ -132,58 +183,90 @@ impl RolexSession {
         }
     }
 
-    /// Changes the leaf, which is consistent, locked and the key's, and releases it.
+    /// Changes the leaf, which is consistent, locked and the key's, and releases it; with the session's own
+    /// write, those that wait at its gate. `None`: its own is not done, and there is room for a split now.
     async fn change<Q: QueuePair>(
         &self,
         slot: &PoolSlot<'_, '_, Q>,
-        candidates: &Candidates,
+        (candidates, place, hold): (&Candidates, LeafPlace, Option<&mut Hold<'_>>),
         mut leaf: LockedLeaf<'_>,
-        place: LeafPlace,
         write: &Write<'_>,
-    ) -> Result<WriteOutcome, RolexError> {
+    ) -> Result<Option<WriteOutcome>, RolexError> {
         let mut writes = self.buffers.plans.lend();
         writes.clear();
-        let mut planned = plan(&mut leaf, None, write, &mut writes);
-        let mut room = None;
-        let geometry = *self.table().geometry();
-        if planned == Planned::NeedsBlock {
-            room = match self.take_room(slot, place.node()).await {
-                Ok(Some(room)) => Some((room.place, room.into_lines(geometry.lines()))),
-                refused => {
-                    self.release(slot, place).await?;
-                    return refused.map(|_| WriteOutcome::Failed(ErrorCode::RegionFull));
-                }
-            };
+        let mut taken = self.buffers.taken.lend();
+        let (taken, parts) = &mut *taken;
+        taken.clear();
+        parts.clear();
+        let mut hold = hold;
+        if let Some(hold) = &mut hold {
+            hold.take(taken);
         }
-        let right =
-            room.as_mut().map(|(place, lines)| LockedLeaf::new(&geometry, place.leaf_number(), lines));
-        let mut born = None;
-        if let Some(mut right) = right {
-            planned = plan(&mut leaf, Some(&mut right), write, &mut writes);
-            born = right.fences();
-        }
-        let Planned::Done(outcome) = planned else {
-            self.release(slot, place).await?;
-            let found = "a leaf that no writer leaves";
-            return Err(RolexError::Astray { key: write.key, place, steps: 1, found });
-        };
+        let mut born = Born::default();
+        let planned = self.plan_leaf(&mut leaf, (write, taken), (&mut writes, parts), (place, &mut born));
         #[cfg(injected)]
         if injected::UNLOCKED_FIRST.is_injected() {
             writes.put_last_first();
         }
-        let indeterminate = |source| RolexError::Indeterminate { key: write.key, source };
-        let is_news = born.is_some() || matches!(outcome, WriteOutcome::Removed(_)) && is_to_be_merged(&leaf);
+        let is_removed = matches!(planned, Planned::Done(WriteOutcome::Removed(_)));
+        let is_news = born.0.is_some() || is_removed && is_to_be_merged(&leaf);
         let counted_in = is_news.then_some(candidates.group);
-        let is_counted = self.execute_and_count(slot, &writes, counted_in).await.map_err(indeterminate)?;
-        if let (Some(fences), Some((place, _))) = (born, room) {
-            self.hints.note_synonym(candidates.group, fences.low, place);
+        let executed = self.execute_and_count(slot, &writes, counted_in).await;
+        if let Some(hold) = hold.filter(|_| !taken.is_empty()) {
+            match &executed {
+                Ok(_) => hold.end(ends(taken, parts)),
+                Err(error) => hold.lose(error),
+            }
+        }
+        let key = write.key;
+        let is_counted = executed.map_err(|source| RolexError::Indeterminate { key, source })?;
+        if let Some((low, place)) = born.0 {
+            self.hints.note_synonym(candidates.group, low, place);
         }
         if is_news && !is_counted {
             // The write is done. A split that nobody counts costs walks; a fabric that failed says so to the
             // next operation.
-            let _ = self.hints.count_split(slot, write.key).await;
+            let _ = self.hints.count_split(slot, key).await;
         }
-        Ok(outcome)
+        match planned {
+            Planned::Done(outcome) => Ok(Some(outcome)),
+            Planned::NeedsBlock if self.stock_room(slot, place.node()).await? => Ok(None),
+            Planned::NeedsBlock => Ok(Some(WriteOutcome::Failed(ErrorCode::RegionFull))),
+            Planned::Elsewhere | Planned::Damaged => {
+                Err(RolexError::Astray { key, place, steps: 1, found: "a leaf that no writer leaves" })
+            }
+        }
+    }
+
+    /// Plans the session's own write and those that it took, and the release of the lock. What becomes of
+    /// the own one; if it splits the leaf, what was `born`.
+    fn plan_leaf(
+        &self,
+        leaf: &mut LockedLeaf<'_>,
+        (write, taken): (&Write<'_>, &[Asked]),
+        (writes, parts): (&mut Writes, &mut Vec<Part>),
+        (place, born): (LeafPlace, &mut Born),
+    ) -> Planned {
+        let own = plan_together(leaf, (write, taken), WRITES_MAX, writes, parts);
+        let others = writes.len();
+        let mut planned = match own {
+            Part::Done(outcome) => Planned::Done(outcome),
+            Part::Own | Part::Later | Part::Open => plan_locked(leaf, None, write, writes),
+        };
+        let room = || self.rooms.borrow_mut().take_ready(place.node());
+        if let Some(room) = (planned == Planned::NeedsBlock).then(room).flatten() {
+            let geometry = *self.table().geometry();
+            let (place, mut lines) = (room.place, room.into_lines(geometry.lines()));
+            let mut right = LockedLeaf::new(&geometry, place.leaf_number(), &mut lines);
+            planned = plan_locked(leaf, Some(&mut right), write, writes);
+            *born = Born(right.fences().map(|fences| (fences.low, place)));
+        }
+        if !matches!(planned, Planned::Done(_)) {
+            writes.truncate(others);
+            *born = Born::default();
+        }
+        leaf.unlock(LockWord::FREE, writes);
+        planned
     }
 
     /// Releases a lock under which nothing was changed.
@@ -247,7 +330,12 @@ impl RolexSession {
 /// Whether the trainer is to look at a leaf that lost a pair: it is empty, and may be merged into another.
 /// Any leaf but the table's first one may, if not in this directory then in a later one.
 pub(crate) fn is_to_be_merged(leaf: &LockedLeaf<'_>) -> bool {
-    leaf.is_empty() && leaf.fences().is_some_and(|fences| fences.low > 0)
+    leaf.is_empty() && may_be_merged(leaf)
+}
+
+/// Whether the leaf may be merged into another once it is empty.
+pub(crate) fn may_be_merged(leaf: &LockedLeaf<'_>) -> bool {
+    leaf.fences().is_some_and(|fences| fences.low > 0)
 }
 
 /// The candidate whose fences, as READ, hold the key.

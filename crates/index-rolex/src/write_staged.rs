@@ -4,7 +4,10 @@
 //! Invariant: what this does to a leaf the lane's write ([`super::write`]) would, by the same plan of the
 //! same locked copy. A write whose leaf is another, is locked, splits or is to be counted is left to the
 //! lane. Any lock that was taken for it goes back in the second doorbell: no session holds a lock while it
-//! waits for others.
+//! waits for others. Nor does it hold a gate then: a write that queues at another session's is left to the
+//! lane, too, with its ticket.
+
+use std::ops::Range;
 
 use farsight_base::Line;
 use farsight_fabric::{FabricError, QueuePair, ReadMode, Slot};
@@ -14,12 +17,13 @@ use farsight_layout::pool::{LockWord, LockedLeaf, Writes};
 use farsight_protocol::WriteOutcome;
 
 use crate::cache::BATCH;
+use crate::gate::{Asked, Entered, Hold, Ticket};
 #[cfg(injected)]
 use crate::injected;
-use crate::plan::{Planned, Write, plan};
+use crate::plan::Write;
 use crate::session::Written;
+use crate::together::{Part, ends, plan_together};
 use crate::transfer::PostedTo;
-use crate::write::is_to_be_merged;
 use crate::{LeafPlace, RolexSession};
 
 /// Verbs of a write's first step: its lock, and the READ behind it.
@@ -48,60 +52,106 @@ impl Share {
         LOCK_VERBS * index
     }
 
-    /// The slot of a write's first WRITE.
-    fn first_write(self, index: usize) -> Slot {
-        LOCK_VERBS * self.batch + self.writes_max * index
+    /// The first slot of WRITEs.
+    fn first_write(self) -> Slot {
+        LOCK_VERBS * self.batch
+    }
+}
+
+/// What a batch has of the gates before its leaves.
+pub(crate) struct AtGates<'g> {
+    holds: [Option<Hold<'g>>; BATCH],
+    /// Of the writes that are left to the lane: those that wait for other sessions.
+    pub(crate) tickets: [Option<Ticket<'g>>; BATCH],
+}
+
+/// What is planned for a leaf that was locked.
+#[derive(Clone)]
+struct LeafPlan {
+    place: LeafPlace,
+    /// Its WRITEs' slots.
+    writes: Range<Slot>,
+    /// What became of the session's own write, if that is done.
+    outcome: Option<WriteOutcome>,
+    /// The writes of other sessions among all that were taken.
+    taken: Range<usize>,
+}
+
+impl AtGates<'_> {
+    pub(crate) fn new() -> Self {
+        Self { holds: [const { None }; BATCH], tickets: [const { None }; BATCH] }
     }
 }
 
 impl RolexSession {
-    /// Executes writes of different keys; what became of each into `done`, nothing for those that are left to
-    /// the lane.
+    /// Executes writes of different keys, at most [`RolexSession::staged_max`]; what became of each into
+    /// `done`, nothing for those that are left to the lane.
     ///
     /// # Errors
     /// What the fabric reported: then writes without an outcome may or may not have been done.
-    pub(crate) fn write_staged<Q: QueuePair>(
-        &self,
+    pub(crate) fn write_staged<'g, Q: QueuePair>(
+        &'g self,
         queues: &mut [Q],
-        mut writes: index::Writes<'_>,
+        writes: index::Writes<'_>,
+        gates: &mut AtGates<'g>,
         done: &mut [Option<Written>],
     ) -> Result<(), FabricError> {
-        let share = Share::of::<Q>(self.table().geometry().leaf().lines_per_value());
-        for done in done.chunks_mut(share.batch) {
-            let (now, later) = writes.split_at(done.len());
-            writes = later;
-            let mut leaves = [None; BATCH];
-            let leaves = &mut leaves[..done.len()];
-            self.lock_leaves(queues, now.keys, leaves)?;
-            let mut planned = [None; BATCH];
-            self.change_leaves(queues, share, (now, leaves), &mut planned)?;
-            for ((index, planned), done) in planned.iter().enumerate().zip(done) {
-                let Some((place, count, outcome)) = planned else { continue };
-                for verb in 0..*count {
-                    queues[place.node()].take_word(share.first_write(index) + verb)?;
-                }
-                *done = outcome.map(Ok);
+        let mut leaves = [None; BATCH];
+        let leaves = &mut leaves[..done.len()];
+        self.lock_leaves(queues, writes, gates, leaves)?;
+        let mut taken = self.buffers.taken.lend();
+        let (taken, parts) = &mut *taken;
+        taken.clear();
+        parts.clear();
+        let mut planned = [const { None }; BATCH];
+        let executed = self.execute_plans(queues, (writes, leaves), gates, (taken, parts), &mut planned);
+        for (index, plan) in planned.into_iter().enumerate() {
+            let Some(plan) = plan.filter(|_| executed.is_ok()) else { continue };
+            done[index] = plan.outcome.map(Ok);
+            if let Some(hold) = gates.holds[index].as_mut().filter(|_| !plan.taken.is_empty()) {
+                hold.end(ends(&taken[plan.taken.clone()], &parts[plan.taken]));
             }
         }
-        Ok(())
+        if let Err(error) = &executed {
+            gates.holds.iter_mut().flatten().for_each(|hold| hold.lose(error));
+        }
+        gates.holds.fill_with(|| None);
+        executed
     }
 
-    /// Locks each write's leaf, if the model names one alone, and READs its block behind that.
-    fn lock_leaves<Q: QueuePair>(
-        &self,
+    /// How many writes are staged together.
+    pub(crate) fn staged_max<Q: QueuePair>(&self) -> usize {
+        Share::of::<Q>(self.table().geometry().leaf().lines_per_value()).batch
+    }
+
+    /// Locks each write's leaf, if the model names one alone whose gate is not another's, and READs its block
+    /// behind that.
+    fn lock_leaves<'g, Q: QueuePair>(
+        &'g self,
         queues: &mut [Q],
-        keys: &[u64],
+        writes: index::Writes<'_>,
+        gates: &mut AtGates<'g>,
         leaves: &mut [Option<LeafPlace>],
     ) -> Result<(), FabricError> {
-        self.hints.predict_each(keys, leaves);
+        self.hints.predict_each(writes.keys, leaves);
         let table = self.table();
         #[cfg(injected)]
         let is_read_first = injected::NO_REREAD_UNDER_LOCK.is_injected();
         #[cfg(not(injected))]
         let is_read_first = false;
         let mut posted = PostedTo::default();
-        for (index, place) in leaves.iter().enumerate() {
-            let Some(place) = *place else { continue };
+        for (index, ((key, value), leaf)) in writes.iter().zip(leaves).enumerate() {
+            let Some(place) = *leaf else { continue };
+            let write = Write { operation: writes.operation, key, value };
+            match self.hints.cache().gates().enter(place, &write) {
+                Entered::Held(hold) => gates.holds[index] = Some(hold),
+                Entered::Queued(ticket) => {
+                    gates.tickets[index] = Some(ticket);
+                    *leaf = None;
+                    continue;
+                }
+                Entered::Passed => {}
+            }
             let (queue, slot) = (&mut queues[place.node()], Share::lock(index));
             let (from, lines) = (table.address(place, 0), table.geometry().lines());
             if is_read_first {
@@ -118,61 +168,81 @@ impl RolexSession {
     }
 
     /// Plans the change of every leaf that is locked now, and executes all of them. Of each leaf that was
-    /// locked: where it stands, its WRITEs, and the outcome, if the write is done.
-    fn change_leaves<Q: QueuePair>(
+    /// locked, what was planned; of the writes taken along, a part each.
+    fn execute_plans<Q: QueuePair>(
         &self,
         queues: &mut [Q],
-        share: Share,
         (writes, leaves): (index::Writes<'_>, &[Option<LeafPlace>]),
-        planned: &mut [Option<(LeafPlace, usize, Option<WriteOutcome>)>; BATCH],
+        gates: &mut AtGates<'_>,
+        (taken, parts): (&mut Vec<Asked>, &mut Vec<Part>),
+        planned: &mut [Option<LeafPlan>; BATCH],
     ) -> Result<(), FabricError> {
         let table = self.table();
+        let share = Share::of::<Q>(table.geometry().leaf().lines_per_value());
         let mut block = self.block();
         let mut plans = self.buffers.plans.lend();
         let mut posted = PostedTo::default();
+        let (mut slot, mut left) = (share.first_write(), leaves.len());
         for (index, ((key, value), place)) in writes.iter().zip(leaves).enumerate() {
+            left -= 1;
             let Some(place) = *place else { continue };
-            let (queue, slot) = (&mut queues[place.node()], Share::lock(index));
-            let is_locked = LockWord(queue.take_word(slot)?) == LockWord::FREE;
-            queue.take_read(slot + 1, &mut block)?;
+            let (queue, lock) = (&mut queues[place.node()], Share::lock(index));
+            let is_locked = LockWord(queue.take_word(lock)?) == LockWord::FREE;
+            queue.take_read(lock + 1, &mut block)?;
             if !is_locked {
                 continue;
             }
             plans.clear();
-            let write = Write { operation: writes.operation, key, value };
-            let outcome = self.plan_alone(place, &write, share.writes_max, &mut block, &mut plans);
-            #[cfg(injected)]
-            if injected::UNLOCKED_FIRST.is_injected() {
-                plans.put_last_first();
+            let first = taken.len();
+            if let Some(hold) = &mut gates.holds[index] {
+                hold.take(taken);
             }
+            let writes_max = Q::SLOTS - slot - left * share.writes_max;
+            let write = Write { operation: writes.operation, key, value };
+            let of_leaf = (&write, &taken[first..]);
+            let outcome = self.plan_alone(place, of_leaf, writes_max, &mut block, (&mut plans, parts));
             for (verb, (_, word, words)) in plans.iter().enumerate() {
-                queue.post_write(share.first_write(index) + verb, table.address(place, word), words);
+                queue.post_write(slot + verb, table.address(place, word), words);
             }
             posted.note(place);
-            planned[index] = Some((place, plans.len(), outcome));
+            let end = slot + plans.len();
+            planned[index] = Some(LeafPlan { place, writes: slot..end, outcome, taken: first..taken.len() });
+            slot = end;
         }
-        posted.ring(queues)
+        posted.ring(queues)?;
+        for plan in planned.iter().flatten() {
+            for slot in plan.writes.clone() {
+                queues[plan.place.node()].take_word(slot)?;
+            }
+        }
+        Ok(())
     }
 
-    /// Plans a write that concerns no other leaf and no trainer; of others, the lock's release alone.
+    /// Plans writes that concern no other leaf and no trainer, and the lock's release; the outcome of the
+    /// first if it is one. A part of each other one is added to `parts`.
     fn plan_alone(
         &self,
         place: LeafPlace,
-        write: &Write<'_>,
+        (write, taken): (&Write<'_>, &[Asked]),
         writes_max: usize,
         block: &mut [Line],
-        plans: &mut Writes,
+        (plans, parts): (&mut Writes, &mut Vec<Part>),
     ) -> Option<WriteOutcome> {
         let mut leaf = LockedLeaf::new(self.table().geometry(), place.leaf_number(), block);
-        let planned =
-            if leaf.is_consistent() { plan(&mut leaf, None, write, plans) } else { Planned::Elsewhere };
-        match planned {
-            Planned::Done(WriteOutcome::Removed(_)) if is_to_be_merged(&leaf) => {}
-            Planned::Done(outcome) if plans.len() <= writes_max => return Some(outcome),
-            _ => {}
-        }
-        plans.clear();
+        let own = if leaf.is_consistent() {
+            plan_together(&mut leaf, (write, taken), writes_max - 1, plans, parts)
+        } else {
+            parts.extend(taken.iter().map(|_| Part::Own));
+            Part::Own
+        };
         leaf.unlock(LockWord::FREE, plans);
-        None
+        #[cfg(injected)]
+        if injected::UNLOCKED_FIRST.is_injected() {
+            plans.put_last_first();
+        }
+        match own {
+            Part::Done(outcome) => Some(outcome),
+            Part::Own | Part::Later | Part::Open => None,
+        }
     }
 }

@@ -48,6 +48,12 @@ impl<'a> LockedLeaf<'a> {
             && self.fences().is_some()
     }
 
+    /// Lines of one value.
+    #[must_use]
+    pub fn lines_per_value(&self) -> usize {
+        self.geometry.leaf().lines_per_value()
+    }
+
     /// The leaf's number in its pool.
     #[must_use]
     pub fn number(&self) -> LeafNumber {

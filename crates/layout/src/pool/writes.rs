@@ -22,6 +22,12 @@ impl Writes {
         self.words.clear();
     }
 
+    /// Takes all but the first `count` out.
+    pub fn truncate(&mut self, count: usize) {
+        self.writes.truncate(count);
+        self.words.truncate(self.writes.last().map_or(0, |(_, _, words)| words.end));
+    }
+
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -1,0 +1,335 @@
+//! Writers of one process to one leaf go to its lock one at a time: the first takes the others' writes along.
+//!
+//! Invariants:
+//! - a gate excludes nobody from anything. The leaf's lock alone says who may change it; a writer that finds
+//!   its gate at another leaf, or the queue full, goes on without;
+//! - a request is executed by the session that took it, once, or by its own, never by both. A session gets
+//!   its request back out of the queue before it does the write itself or tells its caller of an error;
+//! - every request that was taken ends: with its outcome, as its own session's to do, or as lost.
+//!
+//! Protocol: a session that *holds* a gate locks the leaf. Behind the lock it takes what waits here, and
+//! plans all of it on one copy of the leaf. It executes that with its own change, and ends each request
+//! ([`write`](crate::write)). A session that waits looks again and again. It finds its request ended, or the
+//! gate free: then it holds the gate itself. So a holder that dies leaves nobody waiting.
+
+#[cfg(all(test, any(loom, shuttle)))]
+mod models;
+
+use std::sync::PoisonError;
+
+use farsight_base::prng::mix;
+use farsight_base::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering};
+use farsight_fabric::FabricError;
+use farsight_layout::VALUE_BYTES_MAX;
+use farsight_protocol::{WriteOperation, WriteOutcome};
+
+#[cfg(any(loom, shuttle, injected))]
+use crate::injected;
+use crate::{LeafPlace, Write};
+
+/// Gates of a process, for all leaves.
+const GATES: usize = if cfg!(any(loom, shuttle)) { 1 } else { 1 << 10 };
+/// Writes that wait before one gate at most.
+const REQUESTS_MAX: usize = 32;
+/// The word of a gate that nobody holds.
+const FREE: u64 = 0;
+
+/// A write, with its value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    number: u64,
+    operation: WriteOperation,
+    key: u64,
+    value_bytes: usize,
+    value: [u8; VALUE_BYTES_MAX],
+}
+
+/// How a request came out.
+#[derive(Clone, Debug)]
+pub(crate) enum End {
+    /// It was executed.
+    Done(WriteOutcome),
+    /// Nothing of it was done: its own session is to do it.
+    Own,
+    /// Nothing of it was done: it waits on.
+    Later,
+    /// Whether it was executed is unknown.
+    Lost(FabricError),
+}
+
+#[derive(Debug)]
+enum State {
+    Waiting,
+    /// By the hold of this number.
+    Taken(u64),
+    Ended(End),
+}
+
+#[derive(Debug)]
+struct Request {
+    tag: u64,
+    asked: Asked,
+    state: State,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    requests: Vec<Request>,
+    /// The last number that a request got, or a hold that took some.
+    last_number: u64,
+}
+
+/// Where the writers of some leaves queue.
+#[derive(Debug)]
+struct Gate {
+    /// The leaf that its holder is at, or [`FREE`].
+    held: AtomicU64,
+    /// Requests that nobody has taken.
+    waiting: AtomicU32,
+    queue: Mutex<Queue>,
+}
+
+/// The gates of one table's leaves in one process.
+#[derive(Debug)]
+pub(crate) struct Gates(Box<[Gate]>);
+
+/// A gate, held by one session for one leaf.
+#[derive(Debug)]
+pub(crate) struct Hold<'g> {
+    gate: &'g Gate,
+    tag: u64,
+    /// Its number, while it has requests to end.
+    number: Option<u64>,
+}
+
+/// A write that waits before a gate. It leaves the queue when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Ticket<'g> {
+    gate: &'g Gate,
+    tag: u64,
+    number: u64,
+}
+
+/// What a write finds at its gate.
+#[derive(Debug)]
+pub(crate) enum Entered<'g> {
+    /// The gate is the session's.
+    Held(Hold<'g>),
+    /// Another session holds the gate for this leaf.
+    Queued(Ticket<'g>),
+    /// The gate is for another leaf now, or its queue is full.
+    Passed,
+}
+
+/// What a session that waits finds.
+#[derive(Debug)]
+pub(crate) enum Polled<'g> {
+    /// Nothing new.
+    Waiting,
+    /// The request left the queue: the holder ended it.
+    Ended(End),
+    /// The request left the queue: the session does it itself, with the gate or without.
+    Own(Option<Hold<'g>>),
+}
+
+impl Asked {
+    fn new(number: u64, write: &Write<'_>) -> Self {
+        let mut value = [0; VALUE_BYTES_MAX];
+        value[..write.value.len()].copy_from_slice(write.value);
+        let Write { operation, key, value: bytes } = *write;
+        Self { number, operation, key, value_bytes: bytes.len(), value }
+    }
+
+    /// The write.
+    pub(crate) fn write(&self) -> Write<'_> {
+        Write { operation: self.operation, key: self.key, value: &self.value[..self.value_bytes] }
+    }
+}
+
+impl Gates {
+    pub(crate) fn new() -> Self {
+        let gate = || Gate {
+            held: AtomicU64::new(FREE),
+            waiting: AtomicU32::new(0),
+            queue: Mutex::new(Queue::default()),
+        };
+        Self((0..GATES).map(|_| gate()).collect())
+    }
+
+    /// Holds the gate of the leaf at `place`, or queues a write there.
+    pub(crate) fn enter(&self, place: LeafPlace, write: &Write<'_>) -> Entered<'_> {
+        let tag = tag_of(place);
+        let gate = &self.0[mix(tag) as usize % GATES];
+        match gate.hold(tag) {
+            Ok(hold) => Entered::Held(hold),
+            Err(held) if held == tag => gate.queue(tag, write),
+            Err(_) => Entered::Passed,
+        }
+    }
+}
+
+/// A word for a leaf, never [`FREE`].
+fn tag_of(place: LeafPlace) -> u64 {
+    u64::from(place.leaf_number().0) + 1
+}
+
+impl Gate {
+    /// Holds the gate, or tells which leaf it is held for.
+    fn hold(&self, tag: u64) -> Result<Hold<'_>, u64> {
+        // Relaxed: the word says who goes first. What sessions hand to each other stands under the lock.
+        self.held.compare_exchange(FREE, tag, Ordering::Relaxed, Ordering::Relaxed)?;
+        Ok(Hold { gate: self, tag, number: None })
+    }
+
+    fn queue(&self, tag: u64, write: &Write<'_>) -> Entered<'_> {
+        let mut queue = self.locked();
+        if queue.requests.len() >= REQUESTS_MAX {
+            return Entered::Passed;
+        }
+        queue.last_number += 1;
+        let number = queue.last_number;
+        queue.requests.push(Request { tag, asked: Asked::new(number, write), state: State::Waiting });
+        // Relaxed: a hint to look. A holder that misses it leaves the request to its session.
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        Entered::Queued(Ticket { gate: self, tag, number })
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a request out of the queue.
+    fn remove(&self, queue: &mut Queue, index: usize) -> State {
+        let state = queue.requests.remove(index).state;
+        if matches!(state, State::Waiting) {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+        state
+    }
+}
+
+impl Queue {
+    fn index_of(&self, number: u64) -> Option<usize> {
+        self.requests.iter().position(|request| request.asked.number == number)
+    }
+}
+
+impl Hold<'_> {
+    /// True if the gate is held for the leaf at `place`.
+    pub(crate) fn is_of(&self, place: LeafPlace) -> bool {
+        self.tag == tag_of(place)
+    }
+
+    /// Takes the writes that wait for this leaf, behind what is in `taken`. They are to be
+    /// [ended](Self::end).
+    pub(crate) fn take(&mut self, taken: &mut Vec<Asked>) {
+        // Relaxed: as where it is counted.
+        if self.gate.waiting.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut queue = self.gate.locked();
+        queue.last_number += 1;
+        let number = queue.last_number;
+        self.number = Some(number);
+        for request in &mut queue.requests {
+            if matches!(request.state, State::Waiting) && request.tag == self.tag {
+                #[cfg(any(loom, shuttle, injected))]
+                let is_marked = !injected::TAKEN_UNMARKED.is_injected();
+                #[cfg(not(any(loom, shuttle, injected)))]
+                let is_marked = true;
+                if is_marked {
+                    request.state = State::Taken(number);
+                    self.gate.waiting.fetch_sub(1, Ordering::Relaxed);
+                }
+                taken.push(request.asked);
+            }
+        }
+    }
+
+    /// Ends writes that were taken; of one whose session no longer waits, nothing is left here.
+    pub(crate) fn end<'a>(&mut self, ends: impl Iterator<Item = (&'a Asked, End)>) {
+        if self.number.take().is_none() {
+            return;
+        }
+        let mut queue = self.gate.locked();
+        for (asked, end) in ends {
+            let Some(index) = queue.index_of(asked.number) else { continue };
+            queue.requests[index].state = match end {
+                End::Later => {
+                    self.gate.waiting.fetch_add(1, Ordering::Relaxed);
+                    State::Waiting
+                }
+                end => State::Ended(end),
+            };
+        }
+    }
+
+    /// Ends as lost all that was taken and not ended, because of `error`.
+    pub(crate) fn lose(&mut self, error: &FabricError) {
+        let Some(number) = self.number.take() else { return };
+        let mut queue = self.gate.locked();
+        for request in &mut queue.requests {
+            if matches!(request.state, State::Taken(by) if by == number) {
+                request.state = State::Ended(End::Lost(error.clone()));
+            }
+        }
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        if self.number.is_some() {
+            self.lose(&FabricError::Disconnected {
+                peer: "another session of this process".to_owned(),
+                reason: "it broke off while it executed this write".to_owned(),
+            });
+        }
+        // Relaxed: as where it is taken.
+        self.gate.held.store(FREE, Ordering::Relaxed);
+    }
+}
+
+impl<'g> Ticket<'g> {
+    /// Looks how the request stands.
+    pub(crate) fn poll(&mut self) -> Polled<'g> {
+        let mut queue = self.gate.locked();
+        let index = queue.index_of(self.number).expect("a request stands until its ticket takes it");
+        let own = match queue.requests[index].state {
+            State::Taken(_) => return Polled::Waiting,
+            State::Ended(_) => None,
+            State::Waiting => match self.gate.hold(self.tag) {
+                Err(held) if held == self.tag => return Polled::Waiting,
+                held => Some(held.ok()),
+            },
+        };
+        self.number = 0;
+        match (self.gate.remove(&mut queue, index), own) {
+            (State::Ended(end), _) => Polled::Ended(end),
+            (_, own) => Polled::Own(own.flatten()),
+        }
+    }
+}
+
+impl Ticket<'_> {
+    /// Gives the write up; true if another session has taken it, and may execute it still.
+    pub(crate) fn withdraw(mut self) -> bool {
+        self.leave()
+    }
+
+    /// Takes the request out of the queue, if it is there; true if it was taken.
+    fn leave(&mut self) -> bool {
+        let number = std::mem::take(&mut self.number);
+        if number == 0 {
+            return false;
+        }
+        let mut queue = self.gate.locked();
+        let index = queue.index_of(number);
+        index.is_some_and(|index| !matches!(self.gate.remove(&mut queue, index), State::Waiting))
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}

@@ -1,0 +1,133 @@
+//! Several writes to one leaf under one lock, as one list of WRITEs: a function of the locked leaf's copy,
+//! without I/O.
+//!
+//! Invariant: after any prefix of the WRITEs the leaf is as if the writes had been made one after the other,
+//! each under a lock of its own. Their order is that in which they are planned here. It is free: all of them
+//! are under way. Writes that only replace one key's value one after the other are the last of them
+//! alone: nobody sees the leaf between them.
+
+use farsight_layout::KeySearch;
+use farsight_layout::pool::{LockedLeaf, Writes};
+use farsight_protocol::WriteOperation::{self, Insert, Put, Remove, Update};
+use farsight_protocol::WriteOutcome;
+
+use crate::Write;
+use crate::gate::{Asked, End};
+use crate::plan::{Planned, plan_locked, versions_behind};
+use crate::write::may_be_merged;
+
+/// WRITEs of one write besides those of its value's lines: journal, or permutation, key and its stamp.
+const OTHER_WRITES: usize = 3;
+
+/// What is planned of one write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Part {
+    /// Not looked at yet.
+    Open,
+    /// It is done with the WRITEs.
+    Done(WriteOutcome),
+    /// Nothing: it concerns more than this leaf, or the trainer.
+    Own,
+    /// Nothing: there was no room for its WRITEs.
+    Later,
+}
+
+/// How the writes that were taken come out, once the WRITEs are executed.
+pub(crate) fn ends<'t>(taken: &'t [Asked], parts: &[Part]) -> impl Iterator<Item = (&'t Asked, End)> {
+    let end = |part: &Part| match part {
+        Part::Done(outcome) => End::Done(*outcome),
+        Part::Later => End::Later,
+        Part::Own | Part::Open => End::Own,
+    };
+    taken.iter().zip(parts.iter().map(end))
+}
+
+/// Plans a session's own write and those that it took, in at most `writes_max` WRITEs. The own one's part;
+/// the others' are added to `parts`. The lock's release is left to the caller.
+pub(crate) fn plan_together(
+    leaf: &mut LockedLeaf<'_>,
+    (own, taken): (&Write<'_>, &[Asked]),
+    writes_max: usize,
+    writes: &mut Writes,
+    parts: &mut Vec<Part>,
+) -> Part {
+    let write_of = |index: usize| if index == taken.len() { *own } else { taken[index].write() };
+    let count = taken.len() + 1;
+    let writes_each = 3 * leaf.lines_per_value() + OTHER_WRITES;
+    let first = parts.len();
+    parts.resize(first + count, Part::Open);
+    plan_each(leaf, (count, write_of), (writes_max, writes_each), writes, &mut parts[first..]);
+    parts.pop().expect("the own one's")
+}
+
+/// Fills in the parts of so many writes, beginning with those of the last one's key.
+fn plan_each<'w>(
+    leaf: &mut LockedLeaf<'_>,
+    (count, write_of): (usize, impl Fn(usize) -> Write<'w> + Copy),
+    (writes_max, writes_each): (usize, usize),
+    writes: &mut Writes,
+    parts: &mut [Part],
+) {
+    for begin in (0..count).rev() {
+        if parts[begin] != Part::Open {
+            continue;
+        }
+        let key = write_of(begin).key;
+        let of_key = (0..=begin).filter(|index| write_of(*index).key == key);
+        plan_key(leaf, (of_key, write_of), (writes_max, writes_each), writes, parts);
+    }
+}
+
+/// Fills in the parts of all writes of one key.
+fn plan_key<'w>(
+    leaf: &mut LockedLeaf<'_>,
+    (of_key, write_of): (impl Iterator<Item = usize> + Clone, impl Fn(usize) -> Write<'w> + Copy),
+    (writes_max, writes_each): (usize, usize),
+    writes: &mut Writes,
+    parts: &mut [Part],
+) {
+    if of_key.clone().all(|index| matches!(write_of(index).operation, Update | Put))
+        && writes.len() + writes_each <= writes_max
+        && let Some(versions) = replace_once(leaf, of_key.clone().map(write_of), writes)
+    {
+        of_key.zip(versions).for_each(|(index, version)| {
+            parts[index] = Part::Done(WriteOutcome::Replaced(version));
+        });
+        return;
+    }
+    for index in of_key {
+        let write = write_of(index);
+        parts[index] = match is_alone(leaf, write.operation, write.key) {
+            false => Part::Own,
+            true if writes.len() + writes_each > writes_max => Part::Later,
+            true => match plan_locked(leaf, None, &write, writes) {
+                Planned::Done(outcome) => Part::Done(outcome),
+                _ => Part::Own,
+            },
+        };
+    }
+}
+
+/// Replaces a present key's value by each of these writes' in turn, of which the last one remains; the
+/// versions that they got. `None`, and nothing planned: the key is absent, or there are no more versions.
+fn replace_once<'w>(
+    leaf: &mut LockedLeaf<'_>,
+    of_key: impl Iterator<Item = Write<'w>> + Clone,
+    writes: &mut Writes,
+) -> Option<std::ops::RangeInclusive<u64>> {
+    let (count, last) = (of_key.clone().count() as u64, of_key.last()?);
+    let KeySearch::Hit { slot, .. } = leaf.search(last.key) else { return None };
+    let versions = versions_behind(leaf, count)?;
+    leaf.update(slot, *versions.end(), last.value, writes);
+    Some(versions)
+}
+
+/// True if a write changes one slot of the leaf at most, and leaves nothing for a trainer to do.
+fn is_alone(leaf: &LockedLeaf<'_>, operation: WriteOperation, key: u64) -> bool {
+    match (leaf.search(key), operation) {
+        (KeySearch::Hit { .. }, Remove) => leaf.sorted().1 > 1 || !may_be_merged(leaf),
+        (KeySearch::Hit { .. }, Insert | Update | Put) | (KeySearch::Absent, Update | Remove) => true,
+        (KeySearch::Absent, Insert | Put) => leaf.free_slot().is_some(),
+        _ => false,
+    }
+}
