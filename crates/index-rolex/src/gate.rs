@@ -15,7 +15,7 @@
 #[cfg(all(test, any(loom, shuttle)))]
 mod models;
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 use farsight_base::prng::mix;
 use farsight_base::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering};
@@ -87,7 +87,13 @@ struct Gate {
     /// Requests that nobody has taken.
     waiting: AtomicU32,
     queue: Mutex<Queue>,
+    spare: Arc<Spare>,
 }
+
+/// Room for queues, of gates at which nobody waits: so that a warm process allocates none. It is locked
+/// behind a gate's queue, never before.
+#[derive(Debug, Default)]
+struct Spare(Mutex<Vec<Vec<Request>>>);
 
 /// The gates of one table's leaves in one process.
 #[derive(Debug)]
@@ -148,7 +154,9 @@ impl Asked {
 
 impl Gates {
     pub(crate) fn new() -> Self {
+        let spare = Arc::<Spare>::default();
         let gate = || Gate {
+            spare: Arc::clone(&spare),
             held: AtomicU64::new(FREE),
             waiting: AtomicU32::new(0),
             queue: Mutex::new(Queue::default()),
@@ -188,6 +196,10 @@ impl Gate {
         }
         queue.last_number += 1;
         let number = queue.last_number;
+        if queue.requests.capacity() == 0 {
+            let room = self.spare.locked().pop();
+            queue.requests = room.unwrap_or_else(|| Vec::with_capacity(REQUESTS_MAX));
+        }
         queue.requests.push(Request { tag, asked: Asked::new(number, write), state: State::Waiting });
         // Relaxed: a hint to look. A holder that misses it leaves the request to its session.
         self.waiting.fetch_add(1, Ordering::Relaxed);
@@ -204,7 +216,16 @@ impl Gate {
         if matches!(state, State::Waiting) {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
         }
+        if queue.requests.is_empty() {
+            self.spare.locked().push(std::mem::take(&mut queue.requests));
+        }
         state
+    }
+}
+
+impl Spare {
+    fn locked(&self) -> MutexGuard<'_, Vec<Vec<Request>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
