@@ -11,6 +11,7 @@ use farsight_protocol::WriteOutcome;
 
 use crate::buffers::Buffers;
 use crate::cache::{BATCH, Candidates};
+use crate::gate::Ticket;
 use crate::get::Looked;
 use crate::member::{ComputeNodeLocks, Locks, PoolCalls};
 use crate::rooms::Rooms;
@@ -189,34 +190,37 @@ impl RolexSession {
         for done in done.chunks_mut(self.staged_max::<Q>()) {
             let (now, later) = writes.split_at(done.len());
             writes = later;
-            let mut gates = AtGates::new();
-            if done.len() > 1 {
-                self.write_staged(queues, now, &mut gates, done)?;
+            if done.len() == 1 {
+                self.write_rest(queues, now, &mut [], done)?;
+                continue;
             }
-            self.write_rest(queues, now, gates, done)?;
+            let mut gates = AtGates::new();
+            self.write_staged(queues, now, &mut gates, done)?;
+            self.write_rest(queues, now, &mut gates.tickets, done)?;
         }
         Ok(())
     }
 
-    /// Executes the writes of which nothing is `done`, in the lane.
-    fn write_rest<Q: QueuePair>(
-        &self,
+    /// Executes the writes of which nothing is `done`, in the lane; by their numbers the tickets of those that
+    /// wait at gates.
+    fn write_rest<'g, Q: QueuePair>(
+        &'g self,
         queues: &mut [Q],
         writes: Writes<'_>,
-        gates: AtGates<'_>,
+        tickets: &mut [Option<Ticket<'g>>],
         done: &mut [Option<Written>],
     ) -> Result<(), FabricError> {
         let width = WRITES.min(done.iter().filter(|done| done.is_none()).count());
         if width == 0 {
             return Ok(());
         }
-        let shared = RefCell::new((done, gates.tickets));
+        let shared = RefCell::new((done, tickets));
         let left = (0..writes.keys.len()).filter(|index| shared.borrow().0[*index].is_none());
         let of_batch = writes.by_index();
         PoolLane::new(queues).run(&mut self.buffers.lane.borrow_mut(), width, left, |slot, index| {
             let (shared, (key, value)) = (&shared, of_batch(index));
             async move {
-                let ticket = shared.borrow_mut().1[index].take();
+                let ticket = shared.borrow_mut().1.get_mut(index).and_then(Option::take);
                 let write = Write { operation: writes.operation, key, value };
                 let outcome = self.write(&slot, &write, ticket).await;
                 shared.borrow_mut().0[index] = Some(outcome);

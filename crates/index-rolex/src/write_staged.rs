@@ -16,7 +16,6 @@ use farsight_layout::OWNER_WORD;
 use farsight_layout::pool::{LockWord, LockedLeaf, Writes};
 use farsight_protocol::WriteOutcome;
 
-use crate::cache::BATCH;
 use crate::gate::{Asked, Entered, Hold, Ticket};
 #[cfg(injected)]
 use crate::injected;
@@ -26,6 +25,10 @@ use crate::together::{Part, ends, plan_together};
 use crate::transfer::PostedTo;
 use crate::{LeafPlace, RolexSession};
 
+/// Writes that are staged together at most.
+const STAGED_MAX: usize = 32;
+/// Doorbells of WRITEs. A lock that is held is tried again in each but the last.
+const ROUNDS: u32 = 3;
 /// Verbs of a write's first step: its lock, and the READ behind it.
 const LOCK_VERBS: usize = 2;
 /// WRITEs of a change besides those of the value's lines: journal or permutation, key and its stamp, and the
@@ -44,7 +47,7 @@ struct Share {
 impl Share {
     fn of<Q: QueuePair>(value_lines: usize) -> Self {
         let writes_max = 3 * value_lines + OTHER_WRITES;
-        Self { batch: BATCH.min(Q::SLOTS / (LOCK_VERBS + writes_max)), writes_max }
+        Self { batch: STAGED_MAX.min(Q::SLOTS / (LOCK_VERBS + writes_max)), writes_max }
     }
 
     /// The slot of a write's lock; that of its READ is the next.
@@ -60,9 +63,9 @@ impl Share {
 
 /// What a batch has of the gates before its leaves.
 pub(crate) struct AtGates<'g> {
-    holds: [Option<Hold<'g>>; BATCH],
+    holds: [Option<Hold<'g>>; STAGED_MAX],
     /// Of the writes that are left to the lane: those that wait for other sessions.
-    pub(crate) tickets: [Option<Ticket<'g>>; BATCH],
+    pub(crate) tickets: [Option<Ticket<'g>>; STAGED_MAX],
 }
 
 /// What is planned for a leaf that was locked.
@@ -79,7 +82,7 @@ struct LeafPlan {
 
 impl AtGates<'_> {
     pub(crate) fn new() -> Self {
-        Self { holds: [const { None }; BATCH], tickets: [const { None }; BATCH] }
+        Self { holds: [const { None }; STAGED_MAX], tickets: [const { None }; STAGED_MAX] }
     }
 }
 
@@ -96,26 +99,48 @@ impl RolexSession {
         gates: &mut AtGates<'g>,
         done: &mut [Option<Written>],
     ) -> Result<(), FabricError> {
-        let mut leaves = [None; BATCH];
+        let mut leaves = [None; STAGED_MAX];
         let leaves = &mut leaves[..done.len()];
         self.lock_leaves(queues, writes, gates, leaves)?;
+        let mut outcome = Ok(());
+        for round in 0..ROUNDS {
+            let are_left = leaves.iter().any(Option::is_some);
+            if outcome.is_ok() && are_left {
+                outcome = self.write_round(queues, (writes, leaves), gates, done, round + 1 < ROUNDS);
+            }
+        }
+        gates.holds.fill_with(|| None);
+        outcome
+    }
+
+    /// Executes the writes whose leaves are locked now. Tries the locks of the others again in the same
+    /// doorbell, if there is another round.
+    fn write_round<Q: QueuePair>(
+        &self,
+        queues: &mut [Q],
+        (writes, leaves): (index::Writes<'_>, &mut [Option<LeafPlace>]),
+        gates: &mut AtGates<'_>,
+        done: &mut [Option<Written>],
+        is_another: bool,
+    ) -> Result<(), FabricError> {
         let mut taken = self.buffers.taken.lend();
         let (taken, parts) = &mut *taken;
         taken.clear();
         parts.clear();
-        let mut planned = [const { None }; BATCH];
-        let executed = self.execute_plans(queues, (writes, leaves), gates, (taken, parts), &mut planned);
+        let mut planned = [const { None }; STAGED_MAX];
+        let writes = (writes, leaves, is_another);
+        let executed = self.execute_plans(queues, writes, gates, (taken, parts), &mut planned);
         for (index, plan) in planned.into_iter().enumerate() {
             let Some(plan) = plan.filter(|_| executed.is_ok()) else { continue };
             done[index] = plan.outcome.map(Ok);
-            if let Some(hold) = gates.holds[index].as_mut().filter(|_| !plan.taken.is_empty()) {
+            let hold = gates.holds[index].take();
+            if let Some(mut hold) = hold.filter(|_| !plan.taken.is_empty()) {
                 hold.end(ends(&taken[plan.taken.clone()], &parts[plan.taken]));
             }
         }
         if let Err(error) = &executed {
             gates.holds.iter_mut().flatten().for_each(|hold| hold.lose(error));
         }
-        gates.holds.fill_with(|| None);
         executed
     }
 
@@ -134,11 +159,6 @@ impl RolexSession {
         leaves: &mut [Option<LeafPlace>],
     ) -> Result<(), FabricError> {
         self.hints.predict_each(writes.keys, leaves);
-        let table = self.table();
-        #[cfg(injected)]
-        let is_read_first = injected::NO_REREAD_UNDER_LOCK.is_injected();
-        #[cfg(not(injected))]
-        let is_read_first = false;
         let mut posted = PostedTo::default();
         for (index, ((key, value), leaf)) in writes.iter().zip(leaves).enumerate() {
             let Some(place) = *leaf else { continue };
@@ -152,30 +172,40 @@ impl RolexSession {
                 }
                 Entered::Passed => {}
             }
-            let (queue, slot) = (&mut queues[place.node()], Share::lock(index));
-            let (from, lines) = (table.address(place, 0), table.geometry().lines());
-            if is_read_first {
-                queue.post_read(slot + 1, from, lines, ReadMode::Plain);
-            }
-            let lock = self.locks.draw();
-            queue.post_compare_swap(slot, table.address(place, OWNER_WORD), LockWord::FREE.0, lock.0);
-            if !is_read_first {
-                queue.post_read(slot + 1, from, lines, ReadMode::Plain);
-            }
+            self.post_lock(&mut queues[place.node()], index, place);
             posted.note(place);
         }
         posted.ring(queues)
     }
 
+    /// Posts a leaf's lock, and the READ of its block behind it.
+    fn post_lock<Q: QueuePair>(&self, queue: &mut Q, index: usize, place: LeafPlace) {
+        let (table, slot) = (self.table(), Share::lock(index));
+        let (from, lines) = (table.address(place, 0), table.geometry().lines());
+        #[cfg(injected)]
+        let is_read_first = injected::NO_REREAD_UNDER_LOCK.is_injected();
+        #[cfg(not(injected))]
+        let is_read_first = false;
+        if is_read_first {
+            queue.post_read(slot + 1, from, lines, ReadMode::Plain);
+        }
+        let lock = self.locks.draw();
+        queue.post_compare_swap(slot, table.address(place, OWNER_WORD), LockWord::FREE.0, lock.0);
+        if !is_read_first {
+            queue.post_read(slot + 1, from, lines, ReadMode::Plain);
+        }
+    }
+
     /// Plans the change of every leaf that is locked now, and executes all of them. Of each leaf that was
-    /// locked, what was planned; of the writes taken along, a part each.
+    /// locked, what was planned; of the writes taken along, a part each. What stays among `leaves` is tried
+    /// again.
     fn execute_plans<Q: QueuePair>(
         &self,
         queues: &mut [Q],
-        (writes, leaves): (index::Writes<'_>, &[Option<LeafPlace>]),
+        (writes, leaves, is_another): (index::Writes<'_>, &mut [Option<LeafPlace>], bool),
         gates: &mut AtGates<'_>,
         (taken, parts): (&mut Vec<Asked>, &mut Vec<Part>),
-        planned: &mut [Option<LeafPlan>; BATCH],
+        planned: &mut [Option<LeafPlan>; STAGED_MAX],
     ) -> Result<(), FabricError> {
         let table = self.table();
         let share = Share::of::<Q>(table.geometry().leaf().lines_per_value());
@@ -183,13 +213,20 @@ impl RolexSession {
         let mut plans = self.buffers.plans.lend();
         let mut posted = PostedTo::default();
         let (mut slot, mut left) = (share.first_write(), leaves.len());
-        for (index, ((key, value), place)) in writes.iter().zip(leaves).enumerate() {
+        for (index, ((key, value), leaf)) in writes.iter().zip(leaves).enumerate() {
             left -= 1;
-            let Some(place) = *place else { continue };
+            let Some(place) = *leaf else { continue };
             let (queue, lock) = (&mut queues[place.node()], Share::lock(index));
-            let is_locked = LockWord(queue.take_word(lock)?) == LockWord::FREE;
+            let found = LockWord(queue.take_word(lock)?);
             queue.take_read(lock + 1, &mut block)?;
-            if !is_locked {
+            if is_another && found.owner().is_some() {
+                self.post_lock(queue, index, place);
+                posted.note(place);
+                continue;
+            }
+            *leaf = None;
+            if found != LockWord::FREE {
+                gates.holds[index] = None;
                 continue;
             }
             plans.clear();
