@@ -170,11 +170,11 @@ pub trait LatchedLeaf {
     fn split(&mut self, right: &mut Self, right_number: LeafNumber, incoming: u64) -> u64;
 
     /// Takes over the pairs and the range of `right`, the right sibling, under the next incarnation; then
-    /// makes `right` no leaf.
+    /// makes `right` no leaf, which names this one, `number`, to readers that come late.
     ///
     /// # Panics
     /// If a leaf has no room for the pairs of both.
-    fn absorb(&mut self, right: &mut Self);
+    fn absorb(&mut self, number: LeafNumber, right: &mut Self);
 
     /// Writes a whole leaf under the next incarnation: `keys` ascending within the span, their values one
     /// after the other, versions counting up from `first_version`.
@@ -184,9 +184,9 @@ pub trait LatchedLeaf {
     fn scrub(&mut self) -> bool;
 }
 
-/// Who wants to know that leaves changed their incarnation: the owner of models that name leaves.
+/// Who wants to know that keys went to other leaves: the owner of models that name leaves.
 pub trait LeafListener: Send + Sync {
-    /// The leaves that had these fences were split, compacted or merged. Called after the changes, with no
-    /// latch held, and before the writes that made them are acknowledged.
+    /// The keys between these fences went to another leaf each, by splits or merges. Called after the
+    /// changes, with no latch held, and before the writes that made them are acknowledged.
     fn leaves_changed(&self, fences: &[Fences]);
 }

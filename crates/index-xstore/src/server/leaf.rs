@@ -405,7 +405,7 @@ impl LatchedLeaf for LatchedXStoreLeaf<'_> {
         separator
     }
 
-    fn absorb(&mut self, right: &mut Self) {
+    fn absorb(&mut self, number: LeafNumber, right: &mut Self) {
         let [left_lines, right_lines] = [self.writer.key_lines(), right.writer.key_lines()];
         let [left_span, right_span] = [&left_lines, &right_lines].map(Self::span_of);
         assert_eq!(left_span.fences.high, Some(right_span.fences.low), "neighbours");
@@ -423,7 +423,7 @@ impl LatchedLeaf for LatchedXStoreLeaf<'_> {
         if crate::injected::RIGHT_LEFT_STANDING.is_injected() {
             return;
         }
-        let no_leaf = right.image(NO_FENCES, LeafNumber::NONE);
+        let no_leaf = right.image(NO_FENCES, number);
         right.writer.rewrite(&no_leaf);
     }
 

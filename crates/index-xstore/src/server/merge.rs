@@ -9,7 +9,7 @@
 //! 1. Latch left, latch right, and look again: they are neighbours, and their pairs fit. Lock the parent that
 //!    both share, under the version of the descent.
 //! 2. Rewrite left with the pairs of both and the wider fences, under its next incarnation.
-//! 3. Make right's block no leaf, under its next incarnation.
+//! 3. Make right's block no leaf, under its next incarnation. It names left, which a reader goes on to.
 //! 4. Take right out of the parent. Unlock, unlatch, free the block.
 //!
 //! Between steps 2 and 3 both leaves hold right's pairs, and either answers for right's range. Both answer
@@ -23,7 +23,6 @@
 use farsight_base::LeafNumber;
 use farsight_base::sync::Ordering;
 use farsight_index::{LatchedLeaf, LeafFormat};
-use farsight_layout::Fences;
 
 use super::descend::DescentEnd;
 use super::rebalance::CHILDREN_MIN;
@@ -81,7 +80,7 @@ impl<F: LeafFormat> XTree<F> {
             return None;
         }
         let locked = parent.try_lock(route.version)?;
-        left.absorb(&mut right);
+        left.absorb(left_number, &mut right);
         locked.remove(right_index);
         drop(locked);
         let pairs = left.pair_count();
@@ -89,7 +88,8 @@ impl<F: LeafFormat> XTree<F> {
         self.slab.free(right_number);
         self.counters.leaves.fetch_sub(1, Ordering::Relaxed);
         self.counters.merges.fetch_add(1, Ordering::Relaxed);
-        tally.changed.push(Fences { low: left_span.fences.low, high: right_span.fences.high });
+        // Left's own range is found in left, as before.
+        tally.changed.push(right_span.fences);
         tally.last_leaf = left_number;
         Some(Merged { pairs })
     }

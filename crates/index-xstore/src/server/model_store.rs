@@ -3,11 +3,11 @@
 //! Invariants:
 //! - a generation's top model never changes; below it sub-models are replaced, whole, one by one or by
 //!   several ([`ModelTree`]);
-//! - a sub-model that names a leaf whose incarnation changed after that leaf was collected is *pending*,
-//!   until it is trained again.
+//! - a sub-model some of whose keys went to another leaf after its leaves were collected is *pending*, until
+//!   it is trained again.
 //!
-//! The second holds because both sides go in opposite order. The tree changes the leaf, then marks the
-//! sub-models whose dispatch intervals meet its fences. The trainer takes a mark away, then collects the
+//! The second holds because both sides go in opposite order. The tree changes the leaves, then marks the
+//! sub-models whose dispatch intervals meet the keys that went to another one. The trainer takes a mark away, then collects the
 //! leaves. A mark that is set twice before it is taken counts once: pending work merges.
 //!
 //! A whole training replaces the marks, too. Those that were set while it ran are carried over by key range.

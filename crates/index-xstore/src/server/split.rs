@@ -15,6 +15,7 @@
 use farsight_base::LeafNumber;
 use farsight_base::sync::Ordering;
 use farsight_index::{LatchedLeaf, LeafFormat};
+use farsight_layout::Fences;
 
 use super::error::WriteError;
 use super::latch::LatchedPlace;
@@ -36,34 +37,24 @@ impl<F: LeafFormat> XTree<F> {
     ) -> Result<(), WriteError> {
         let removed = latched.leaf.removed_slots();
         if removed >= COMPACTED_SLOTS_MIN {
-            self.compact_and_add(latched, key, version, value, tally);
+            self.compact_and_add(latched, key, version, value);
             return Ok(());
         }
         match self.slab.allocate() {
             Ok(right) => self.split_and_add(latched, right, key, version, value, tally),
             // A region without a block still has the slots of removed pairs.
             Err(_) if removed > 0 => {
-                self.compact_and_add(latched, key, version, value, tally);
+                self.compact_and_add(latched, key, version, value);
                 Ok(())
             }
             Err(full) => Err(WriteError::RegionFull { key, full }),
         }
     }
 
-    fn compact_and_add<'t>(
-        &'t self,
-        mut latched: LatchedPlace<'t, F>,
-        key: u64,
-        version: u64,
-        value: &[u8],
-        tally: &mut Tally,
-    ) {
-        let span = latched.leaf.span();
+    fn compact_and_add<'t>(&'t self, mut latched: LatchedPlace<'t, F>, key: u64, version: u64, value: &[u8]) {
         latched.leaf.compact();
         assert!(latched.leaf.insert(key, version, value), "{} has room after its compaction", latched.number);
-        drop(latched);
         self.counters.compactions.fetch_add(1, Ordering::Relaxed);
-        tally.changed.extend(span.map(|span| span.fences));
     }
 
     fn split_and_add<'t>(
@@ -107,7 +98,8 @@ impl<F: LeafFormat> XTree<F> {
         drop(home);
         self.counters.leaves.fetch_add(1, Ordering::Relaxed);
         self.counters.splits.fetch_add(1, Ordering::Relaxed);
-        tally.changed.extend(span.map(|span| span.fences));
+        // What left keeps is found there, as before.
+        tally.changed.extend(span.map(|span| Fences { low: separator, ..span.fences }));
         Ok(())
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct Tally {
     pub(super) removed: u64,
     pub(super) hint_hits: u64,
     pub(super) descents: u64,
-    /// The fences of leaves that were split, compacted or merged, before that.
+    /// The fences between which keys went to another leaf, by splits and merges.
     pub(super) changed: Vec<Fences>,
     /// The leaf that was written last, or [`LeafNumber::NONE`].
     pub(super) last_leaf: LeafNumber,
