@@ -13,8 +13,9 @@ use farsight_protocol::Direction;
 use super::{Seed, SessionUnderTest};
 
 pub use change::{
-    a_new_tenants_keys_cost_what_loaded_ones_do, appended_keys_cost_what_loaded_ones_do,
-    keys_between_two_neighbours_cost_what_loaded_ones_do, the_keys_of_a_queue_cost_what_loaded_ones_do,
+    a_new_tenants_keys_cost_what_loaded_ones_do, a_reader_of_merged_leaves_needs_no_calls,
+    appended_keys_cost_what_loaded_ones_do, keys_between_two_neighbours_cost_what_loaded_ones_do,
+    the_keys_of_a_queue_cost_what_loaded_ones_do,
 };
 
 const KEYS: usize = 200_000;
@@ -487,6 +488,7 @@ macro_rules! costs_suite {
             appended_keys_cost_what_loaded_ones_do,
             keys_between_two_neighbours_cost_what_loaded_ones_do,
             a_new_tenants_keys_cost_what_loaded_ones_do,
+            a_reader_of_merged_leaves_needs_no_calls,
             the_keys_of_a_queue_cost_what_loaded_ones_do);
     };
     (@tests $loaded:ty; $($test:ident),+) => {

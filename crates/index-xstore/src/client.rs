@@ -11,8 +11,8 @@
 //! at once. Keys that these do not answer go to the lane ([`lookup`]), which walks siblings, repeats READs
 //! and at last calls the server.
 //!
-//! Bounds: a lookup takes at most [`READS_MAX`] READs before it calls the server; the server's answer is
-//! final.
+//! Bounds: a lookup takes at most [`READS_MAX`] READs before it calls the server, and more where they are
+//! of the process's own memory; the server's answer is final.
 
 mod arena;
 mod block;
@@ -32,6 +32,7 @@ mod parts;
 mod refresh;
 mod route;
 mod scan;
+mod trail;
 mod whole_leaves;
 mod write;
 
@@ -49,11 +50,13 @@ use cache::CachedModel;
 use lookup::{Frames, Start};
 use multi_get::Scratch;
 use refresh::Refreshes;
+use trail::Trail;
 use write::Sent;
 
 /// Operations in a staged batch.
 pub const BATCH: usize = 64;
-/// READs that one lookup takes at most before it calls the server.
+/// READs that one lookup takes at most before it calls the server, but where leaves lie in the process's own
+/// memory.
 pub const READS_MAX: usize = 12;
 
 /// One session's engine for one table.
@@ -67,6 +70,7 @@ pub struct XClient {
     /// The edition last looked at; zero before the first.
     pinned: u64,
     refreshes: Refreshes,
+    trail: Trail,
     sent: Box<Sent>,
     scratch: Box<Scratch>,
     single: Answers,
@@ -93,6 +97,7 @@ impl XClient {
             cache,
             access,
             refreshes: Refreshes::default(),
+            trail: Trail::default(),
             sent: Box::new(Sent::new()),
             scratch,
             single: Answers::default(),

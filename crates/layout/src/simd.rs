@@ -7,8 +7,8 @@ pub(crate) mod in_order;
 mod key_words;
 mod lanes;
 
-pub use key_words::equal_words_unchecked;
 pub(crate) use key_words::{equal_words, words_below_unchecked};
+pub use key_words::{equal_words_unchecked, words_at_most_in_line};
 pub use lanes::{
     LANES_MAX, LANES_PER_LINE, LANES_PER_WORD, lane, lanes_above_in_line, lanes_at_most, lanes_at_most_widest,
 };

@@ -102,6 +102,24 @@ pub fn a_new_tenants_keys_cost_what_loaded_ones_do<L: LoadedTable>() {
     insert_and_read(&loaded, &shuffled(keys, &mut loaded.seed.random(3)));
 }
 
+/// Leaves are merged under a reader whose cache is older: its keys take more READs, and no calls. A call would
+/// wait for the server, which the writer keeps busy.
+pub fn a_reader_of_merged_leaves_needs_no_calls<L: LoadedTable>() {
+    let loaded = load::<L>("merged leaves", LOADED, 8);
+    let mut reader = loaded.warm();
+    let (kept, removed): (Vec<_>, Vec<_>) = (0..).zip(&loaded.keys).partition(|(index, _)| index % 6 == 0);
+    let keys = |part: Vec<(usize, &u64)>, stream| {
+        shuffled(part.into_iter().map(|(_, key)| *key).collect(), &mut loaded.seed.random(stream))
+    };
+    write(&loaded.table, WriteOperation::Remove, &keys(removed, 3));
+    let kept = keys(kept, 4);
+    let (meters, counters): (Meters, Counters) = cost(&mut reader, |session| get_all(session, &kept, true));
+    println!("{meters:?} {counters:?}");
+    assert!(counters.sibling_steps > kept.len() as u64 / 10, "few leaves were merged: {counters:?}");
+    let fallbacks = per(counters.fallbacks, kept.len());
+    assert!(fallbacks <= FALLBACKS_MAX, "{fallbacks} fallbacks a GET");
+}
+
 /// The keys of a queue cost what loaded ones do: new ones come at the top while the oldest go.
 pub fn the_keys_of_a_queue_cost_what_loaded_ones_do<L: LoadedTable>() {
     const LIVE: usize = 20_000;

@@ -19,7 +19,7 @@ use farsight_base::{
 };
 
 use super::block::block_lines;
-use super::branch::BRANCH_WORDS;
+use super::branch::{BRANCH_LINES, BranchLines};
 use super::free_runs::FreeRuns;
 
 /// Lines in a chunk but the first, a huge page; no block crosses a chunk's end. A model has no room for as
@@ -113,7 +113,7 @@ impl BlockKind {
         match self {
             Self::Line => 1,
             Self::Lines(leaves) => block_lines(leaves),
-            Self::Branch => BRANCH_WORDS.div_ceil(WORDS_PER_LINE),
+            Self::Branch => BRANCH_LINES,
         }
     }
 }
@@ -198,6 +198,15 @@ impl Arena {
     #[inline(always)]
     pub(super) fn line(&self, number: u32) -> &SharedLine {
         &self.lines_from(number)[0]
+    }
+
+    /// The lines of a branch's block.
+    ///
+    /// # Panics
+    /// If no branch ever began there.
+    #[inline(always)]
+    pub(super) fn branch(&self, first: u32) -> &BranchLines {
+        self.lines_from(first).first_chunk().expect("a block does not cross a chunk's end")
     }
 
     /// Gives a block of this kind back.

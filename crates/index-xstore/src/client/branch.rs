@@ -4,24 +4,30 @@
 //! any. The words may be those of others, while the block is given to them. Then the key's leaf is wrong, and
 //! its fences say so.
 //!
-//! Its first word is the number of children. Then comes the least key of each child but the first, with the
-//! greatest key where there is no child: every eighth of them, then those between, ascending. So a search is
-//! two times seven compares that wait for nothing but their line. The children's numbers stand at the end,
-//! two to a word from the lowest bits on.
+//! Line 0 begins with the number of children. Then come seven *pivots*, which part the children into eight
+//! groups. A line for each group has the seven boundaries within it. A boundary is the least key of the child
+//! behind it, and the greatest key where there is no child. So a search looks at two lines, each of which one
+//! vector compares. The children's numbers stand at the end, two to a word from the lowest bits on: those of
+//! a group in half a line.
 
+use farsight_base::WORDS_PER_LINE;
 use farsight_base::sync::{AtomicU64, Ordering};
+use farsight_base::words::{SharedLine, Widest, prefetch};
+use farsight_layout::simd::words_at_most_in_line;
 use farsight_protocol::{BRANCH_CHILDREN_MAX, SentBranch};
 
 /// Children between whose groups a pivot stands; the boundaries of a group, and the pivots, are one less.
 const GROUP_CHILDREN: usize = 8;
 const COMPARED: usize = GROUP_CHILDREN - 1;
-/// Boundaries that a block has room for.
-const BOUNDARIES: usize = BRANCH_CHILDREN_MAX - 1;
-/// Words of a branch's block.
-pub(super) const BRANCH_WORDS: usize = 1 + BOUNDARIES + BRANCH_CHILDREN_MAX / 2;
+/// Where the children's numbers begin.
+const CHILDREN_WORD: usize = WORDS_PER_LINE * (1 + GROUP_CHILDREN);
+/// Words of a branch's block, and lines.
+pub(super) const BRANCH_WORDS: usize = CHILDREN_WORD + BRANCH_CHILDREN_MAX / 2;
+pub(super) const BRANCH_LINES: usize = BRANCH_WORDS / WORDS_PER_LINE;
+/// The lines of a branch's block.
+pub(super) type BranchLines = [SharedLine; BRANCH_LINES];
 
-const _: () =
-    assert!(GROUP_CHILDREN * GROUP_CHILDREN == BRANCH_CHILDREN_MAX, "as many groups as pivots part");
+const _: () = assert!(GROUP_CHILDREN * GROUP_CHILDREN == BRANCH_CHILDREN_MAX && COMPARED < WORDS_PER_LINE);
 
 /// Where boundary `index` stands: the pivots first, then group by group.
 fn boundary_word(index: usize) -> usize {
@@ -30,19 +36,23 @@ fn boundary_word(index: usize) -> usize {
 }
 
 fn group_word(group: usize) -> usize {
-    1 + COMPARED + COMPARED * group
+    WORDS_PER_LINE * (1 + group)
 }
 
 /// The words of a branch.
 pub(super) fn words_of(sent: &SentBranch<'_>) -> [u64; BRANCH_WORDS] {
     let mut words = [0; BRANCH_WORDS];
+    words[1..CHILDREN_WORD].fill(u64::MAX);
     words[0] = sent.boundaries.len() as u64 + 1;
-    words[1..=BOUNDARIES].fill(u64::MAX);
     for (index, boundary) in sent.boundaries.iter().enumerate() {
         words[boundary_word(index)] = boundary;
     }
-    for (index, child) in sent.children().enumerate() {
-        words[1 + BOUNDARIES + index / 2] |= u64::from(child) << (32 * (index % 2));
+    // Where there is no child the last one stands: the greatest key is not below any boundary.
+    let mut last = 0;
+    let mut children = sent.children();
+    for index in 0..BRANCH_CHILDREN_MAX {
+        last = children.next().unwrap_or(last);
+        words[CHILDREN_WORD + index / 2] |= u64::from(last) << (32 * (index % 2));
     }
     words
 }
@@ -62,6 +72,43 @@ pub(super) fn child_index(words: &[AtomicU64], key: u64) -> usize {
     index.min(count - 1)
 }
 
+/// The group of the child that covers `key`. [`child_at_once`] needs it, and so does who prefetches what that
+/// reads.
+#[inline(always)]
+pub(super) fn group_at_once(lines: &BranchLines, key: u64, widest: Widest) -> usize {
+    // The first word is the count.
+    passed(words_at_most_in_line(&lines[0], key, widest) >> 1)
+}
+
+/// Asks for what [`child_at_once`] reads.
+#[inline(always)]
+pub(super) fn prefetch_group(lines: &BranchLines, group: usize) {
+    prefetch(&lines[1 + group % GROUP_CHILDREN]);
+    prefetch(children_of(lines, group));
+}
+
+/// [`child`], whose group is known.
+#[inline(always)]
+pub(super) fn child_at_once(lines: &BranchLines, group: usize, key: u64, widest: Widest) -> u32 {
+    let place = passed(words_at_most_in_line(&lines[1 + group % GROUP_CHILDREN], key, widest));
+    let word = GROUP_CHILDREN / 2 * (group % 2) + place / 2;
+    let pair = children_of(lines, group)[word % WORDS_PER_LINE].load(Ordering::Relaxed);
+    (pair >> (32 * (place % 2))) as u32
+}
+
+/// The line with the numbers of a group's children.
+#[inline(always)]
+fn children_of(lines: &BranchLines, group: usize) -> &SharedLine {
+    &lines[1 + GROUP_CHILDREN + group % GROUP_CHILDREN / 2]
+}
+
+/// How many boundaries a key has passed, of a line whose boundaries that are not above it are bits. The least
+/// ones are: boundaries ascend.
+#[inline(always)]
+fn passed(at_most: u32) -> usize {
+    (!at_most | 1 << COMPARED).trailing_zeros() as usize
+}
+
 /// How many of the first [`COMPARED`] words are not above `key`.
 #[inline(always)]
 fn count_to(words: &[AtomicU64], key: u64) -> usize {
@@ -74,8 +121,9 @@ pub(super) fn child_at(words: &[AtomicU64], index: usize) -> Option<u32> {
     (index < count).then(|| number_at(words, index))
 }
 
+#[inline(always)]
 fn number_at(words: &[AtomicU64], index: usize) -> u32 {
-    let pair = words[1 + BOUNDARIES + index / 2].load(Ordering::Relaxed);
+    let pair = words[CHILDREN_WORD + index / 2].load(Ordering::Relaxed);
     (pair >> (32 * (index % 2))) as u32
 }
 
@@ -101,8 +149,10 @@ mod tests {
 
     #[test]
     fn a_key_goes_to_the_child_that_covers_it() {
-        for last in [BOUNDARIES as u64 * 10, u64::MAX] {
-            for count in 0..=BOUNDARIES as u64 {
+        const BOUNDARIES: u64 = BRANCH_CHILDREN_MAX as u64 - 1;
+        let _ = farsight_base::words::Moves::detect();
+        for last in [BOUNDARIES * 10, u64::MAX] {
+            for count in 0..=BOUNDARIES {
                 let boundaries: Vec<u64> = (0..count).map(|index| last - 10 * (count - 1 - index)).collect();
                 let words = branch(&boundaries);
                 let around = boundaries.iter().flat_map(|key| [key - 1, *key, key.saturating_add(1)]);
@@ -110,6 +160,14 @@ mod tests {
                     let index = boundaries.iter().filter(|boundary| **boundary <= key).count();
                     assert_eq!(child_index(&words, key), index, "{count} boundaries, key {key}");
                     assert_eq!(child(&words, key), 100 + index as u32);
+                }
+                if let Some(widest) = Widest::if_known() {
+                    let lines = words.as_chunks().0.first_chunk().expect("the lines of a branch");
+                    for key in boundaries.iter().flat_map(|key| [key - 1, *key]).chain([0, u64::MAX]) {
+                        let group = group_at_once(lines, key, widest);
+                        let at_once = child_at_once(lines, group, key, widest);
+                        assert_eq!(at_once, child(&words, key), "{count} boundaries, key {key}");
+                    }
                 }
                 assert_eq!(child_at(&words, count as usize), Some(100 + count as u32));
                 assert_eq!(child_at(&words, count as usize + 1), None);
@@ -125,6 +183,10 @@ mod tests {
             for key in [0, 1, u64::MAX] {
                 assert!(child_index(&words, key) < BRANCH_CHILDREN_MAX);
                 child(&words, key);
+                if let Some(widest) = Widest::if_known() {
+                    let lines = words.as_chunks().0.first_chunk().expect("the lines of a branch");
+                    child_at_once(lines, group_at_once(lines, key, widest), key, widest);
+                }
             }
         }
     }

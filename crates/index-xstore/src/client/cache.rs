@@ -24,11 +24,11 @@ use farsight_layout::TableEntry;
 use farsight_model::TopModel;
 use farsight_protocol::{DecodeError, SentBranch, SentModel, SentSubModel, TableInfo};
 
-use super::XStoreError;
 use super::arena::BlockKind;
 use super::block::{RECORD_WORDS, hinted_leaf_in_line};
 use super::leaf::LeafReader;
 use super::refresh::Refreshes;
+use super::{BATCH, XStoreError};
 #[cfg(injected)]
 use crate::injected;
 
@@ -37,6 +37,11 @@ mod generation;
 mod models;
 mod place;
 mod predictor;
+
+/// Keys of a batch, a bit each.
+pub(super) type BatchKeys = u64;
+
+const _: () = assert!(BATCH == BatchKeys::BITS as usize, "a bit for each key");
 
 pub(super) use generation::Generation;
 pub(super) use place::Place;
@@ -463,6 +468,30 @@ impl CachedModel {
             refreshes.count_unfetched(self, page, key);
         }
         (place, page)
+    }
+
+    /// [`CachedModel::locate_or_before`] of some keys of a batch whose `places` so far are the top model's,
+    /// and of what is there a prefetch.
+    #[inline(never)]
+    pub(super) fn locate_all(
+        &self,
+        keys: &[u64],
+        places: &mut [Place; BATCH],
+        below: BatchKeys,
+        refreshes: &mut Refreshes,
+    ) {
+        self.newest.descend_all(keys, places, below);
+        for (index, place) in places.iter_mut().enumerate() {
+            if below >> index & 1 == 1 && !place.is_sub_model() {
+                (*place, _) = self.locate_or_before(keys[index], refreshes);
+                self.prefetch(*place);
+            }
+        }
+    }
+
+    /// The leaf from which on to look for `key`, whose sub-model was not fetched.
+    pub(super) fn leaf_left_of(&self, key: u64) -> Option<LeafNumber> {
+        self.newest.leaf_left_of(key)
     }
 
     /// Asks for a sub-model's block.

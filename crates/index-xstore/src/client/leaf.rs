@@ -41,14 +41,19 @@ pub(super) enum Search {
     Hit(Hit),
     /// The key belongs here and is not stored.
     Absent,
-    /// The key belongs to the right; this is the right sibling.
-    Right(LeafNumber),
+    /// The key belongs to the right, from the leaf's high fence on.
+    Right {
+        /// The right sibling.
+        next: LeafNumber,
+        /// The high fence.
+        high: u64,
+    },
     /// The key belongs to the left.
     Left,
     /// The lines changed under the READ.
     Changing,
-    /// The lines are no leaf.
-    Foreign,
+    /// The lines are no leaf. If they were one, this may be the leaf that has its keys by now.
+    Foreign(LeafNumber),
 }
 
 /// What a leaf's lines say of a key whose value they hold, too.
@@ -80,11 +85,20 @@ pub(super) fn search(lines: &[Line; KEY_LINES], key: u64) -> Search {
     match KeyLines(lines).search(key) {
         KeySearch::Hit { slot, incarnation } => Search::Hit((slot, incarnation)),
         KeySearch::Absent => Search::Absent,
-        KeySearch::Right(next) => Search::Right(next),
+        KeySearch::Right(next) => {
+            let high = KeyLines(lines).fences().and_then(|fences| fences.high);
+            Search::Right { next, high: high.unwrap_or(u64::MAX) }
+        }
         KeySearch::Left => Search::Left,
         KeySearch::Changing => Search::Changing,
-        KeySearch::Foreign => Search::Foreign,
+        KeySearch::Foreign => Search::Foreign(KeyLines(lines).next()),
     }
+}
+
+/// The low fence that a copied key part shows; zero if it is no leaf's.
+#[inline]
+pub(super) fn low_fence(lines: &[Line; KEY_LINES]) -> u64 {
+    KeyLines(lines).fences().map_or(0, |fences| fences.low)
 }
 
 /// [`LeafReader::accept`] of a value of one word, whose line is `line`.

@@ -4,10 +4,11 @@
 //! Steps, from where the batch left off:
 //! 1. READ a key part. If its lines are changing, READ again.
 //! 2. On a hit READ its value, and accept.
-//! 3. On `Right` follow the sibling: the leaf was split since its sub-model was trained.
-//! 4. On `Left` go to the candidate before, for hints may tie, or fall back.
-//! 5. After [`READS_MAX`] READs, or without a route, *fall back*: the server looks the key up and sends its
-//!    sub-model along.
+//! 3. On `Right` follow the sibling: the leaf was split since its sub-model was trained. Of a leaf that was
+//!    merged follow the one that it names. Where earlier walks ended is known ([`Trail`]), and saves steps.
+//! 4. On `Left` go to the position before, for hints may tie, and leaves merge to the left.
+//! 5. After so many READs ([`rounds_max`]), or without a route, *fall back*: the server looks the key up and
+//!    sends its sub-model along.
 
 use std::cell::RefCell;
 
@@ -23,6 +24,8 @@ use super::cache::{CachedModel, XCache};
 use super::fill::are_of_one_generation;
 use super::leaf::{self, Hit, KEY_LINES, Search};
 use super::refresh::Refreshes;
+use super::route::Route;
+use super::trail::Trail;
 use super::{BATCH, READS_MAX, XClient, XStoreError};
 #[cfg(injected)]
 use crate::injected;
@@ -34,8 +37,13 @@ pub(super) enum Start {
     Unrouted,
     /// This leaf, once more.
     Again(LeafNumber),
-    /// The right sibling of the leaf predicted.
-    Right(LeafNumber),
+    /// A leaf that the one predicted named.
+    Named {
+        /// The right sibling, or the leaf with which that one was merged.
+        leaf: LeafNumber,
+        /// The least key that may be there, of a sibling; otherwise the greatest.
+        above: u64,
+    },
     /// The key lies left of the leaf predicted.
     Left,
 }
@@ -44,11 +52,85 @@ impl Start {
     /// Where to go on after `leaf` said `found`, which is neither a hit nor a proved miss.
     pub(super) fn after(leaf: LeafNumber, found: Search) -> Self {
         match found {
-            Search::Right(next) => Self::Right(next),
+            Search::Right { next, high } => Self::Named { leaf: next, above: high },
             Search::Left => Self::Left,
-            Search::Foreign => Self::Unrouted,
+            Search::Foreign(heir) if heir != LeafNumber::NONE => Self::Named { leaf: heir, above: u64::MAX },
+            Search::Foreign(_) => Self::Unrouted,
             Search::Changing | Search::Hit(_) | Search::Absent => Self::Again(leaf),
         }
+    }
+}
+
+/// Leaves that a lookup looks at, each by a READ of its key part and perhaps one of a value.
+const ROUNDS_MAX: usize = READS_MAX / 2;
+/// The same where leaves lie in the process's own memory: a look costs less than a hundredth of a call.
+const ROUNDS_IN_PLACE_MAX: usize = 256;
+/// Steps of a long walk between two leaves that it notes.
+const STEPS_PER_NOTE: u32 = 8;
+/// Positions before the candidates that a lookup tries: leaves merge to the left.
+const MERGED_POSITIONS: u32 = 2;
+
+/// Leaves that lookups through `queue` look at.
+fn rounds_max<Q: QueuePair>(queue: &mut Q) -> usize {
+    if queue.mapped().is_some() { ROUNDS_IN_PLACE_MAX } else { ROUNDS_MAX }
+}
+
+/// Where a lookup is.
+struct Walk<'a> {
+    route: Option<Route<'a>>,
+    leaf: LeafNumber,
+    /// The position of the last candidate that was tried.
+    candidate: u32,
+    /// The leaf was named by another one, not by the model.
+    is_walk: bool,
+    steps_right: u32,
+}
+
+impl<'a> Walk<'a> {
+    fn new(
+        shared: &Shared<'_>,
+        route: Option<Route<'a>>,
+        before: Option<LeafNumber>,
+        start: Start,
+        key: u64,
+    ) -> Self {
+        let leaf = route.map_or(before.unwrap_or(LeafNumber::NONE), |route| route.leaf);
+        let candidate = route.map_or(0, |route| route.last);
+        let mut walk = Self { route, leaf, candidate, is_walk: route.is_none(), steps_right: 0 };
+        match start {
+            Start::Again(leaf) => walk.leaf = leaf,
+            Start::Named { leaf, above } => walk.go_right(shared, leaf, above, key),
+            // Another session fetched the sub-model meanwhile, or the old one was wrong: begin anew.
+            Start::Left | Start::Unrouted => {
+                let _ = start == Start::Left && walk.go_left();
+            }
+        }
+        walk
+    }
+
+    /// To a right sibling, or farther to where an earlier walk ended. The key is not below `above`.
+    fn go_right(&mut self, shared: &Shared<'_>, next: LeafNumber, above: u64, key: u64) {
+        let known = if self.steps_right == 0 { shared.trail.borrow().find(key, above) } else { None };
+        self.steps_right += 1;
+        self.go_to(shared, known.unwrap_or(next));
+    }
+
+    fn go_to(&mut self, shared: &Shared<'_>, named: LeafNumber) {
+        shared.counters.borrow_mut().sibling_steps += 1;
+        self.is_walk = true;
+        self.leaf = named;
+    }
+
+    /// To the position before, if the key may be there.
+    fn go_left(&mut self) -> bool {
+        let Some(route) = self.route else { return false };
+        if self.candidate <= route.first.saturating_sub(MERGED_POSITIONS) {
+            return false;
+        }
+        self.candidate -= 1;
+        self.is_walk |= self.candidate < route.first;
+        self.leaf = route.sub_model.leaf(self.candidate);
+        true
     }
 }
 
@@ -59,6 +141,8 @@ struct Shared<'a> {
     counters: RefCell<&'a mut Counters>,
     refreshes: RefCell<&'a mut Refreshes>,
     frames: &'a Kept<Frames>,
+    trail: RefCell<&'a mut Trail>,
+    rounds_max: usize,
     newer_generation: RefCell<u64>,
 }
 
@@ -79,8 +163,17 @@ impl XClient {
         if let Some(model) = &model {
             self.refreshes.follow(model);
         }
-        let model = model.as_deref();
-        let shared = Shared::new(&self.cache, model, &mut self.counters, &mut self.refreshes, &self.frames);
+        let rounds_max = rounds_max(queue);
+        let shared = Shared {
+            cache: &self.cache,
+            model: model.as_deref(),
+            counters: RefCell::new(&mut self.counters),
+            refreshes: RefCell::new(&mut self.refreshes),
+            frames: &self.frames,
+            trail: RefCell::new(&mut self.trail),
+            rounds_max,
+            newer_generation: RefCell::new(0),
+        };
         let answers = RefCell::new(answers);
         let failure = RefCell::new(None);
         let lane = Lane::new(queue);
@@ -132,8 +225,17 @@ impl XClient {
         if let Some(model) = &model {
             self.refreshes.follow(model);
         }
-        let model = model.as_deref();
-        let shared = Shared::new(&self.cache, model, &mut self.counters, &mut self.refreshes, &self.frames);
+        let rounds_max = rounds_max(queue);
+        let shared = Shared {
+            cache: &self.cache,
+            model: model.as_deref(),
+            counters: RefCell::new(&mut self.counters),
+            refreshes: RefCell::new(&mut self.refreshes),
+            frames: &self.frames,
+            trail: RefCell::new(&mut self.trail),
+            rounds_max,
+            newer_generation: RefCell::new(0),
+        };
         let lane = Lane::new(queue);
         let version = lane.block_on(async |slot| shared.lookup(&slot, key, start, value).await)??;
         let newer = *shared.newer_generation.borrow();
@@ -142,24 +244,7 @@ impl XClient {
     }
 }
 
-impl<'a> Shared<'a> {
-    fn new(
-        cache: &'a XCache,
-        model: Option<&'a CachedModel>,
-        counters: &'a mut Counters,
-        refreshes: &'a mut Refreshes,
-        frames: &'a Kept<Frames>,
-    ) -> Self {
-        Self {
-            cache,
-            model,
-            counters: RefCell::new(counters),
-            refreshes: RefCell::new(refreshes),
-            frames,
-            newer_generation: RefCell::new(0),
-        }
-    }
-
+impl Shared<'_> {
     /// The version of `key` (zero: absent), its value in `value`.
     async fn lookup<Q: QueuePair>(
         &self,
@@ -169,69 +254,67 @@ impl<'a> Shared<'a> {
         value: &mut [u8],
     ) -> Result<u64, XStoreError> {
         let route = self.model.and_then(|model| model.route(key));
-        let Some(route) = route else {
-            if let Some(model) = self.model {
-                self.refreshes.borrow_mut().count_nowhere(model, key);
-            }
+        let before = if route.is_none() { self.leaf_before(key) } else { None };
+        if route.is_none() && before.is_none() {
             return self.fall_back(slot, key, value).await;
-        };
-        let mut candidate = route.last;
-        let mut leaf = match start {
-            Start::Again(leaf) | Start::Right(leaf) => leaf,
-            Start::Left if candidate > route.first => {
-                candidate -= 1;
-                route.sub_model.leaf(candidate)
-            }
-            // Another session fetched the sub-model meanwhile, or the old one was wrong: begin anew.
-            Start::Unrouted | Start::Left => route.leaf,
-        };
-        let mut walked = matches!(start, Start::Right(_));
-        self.counters.borrow_mut().sibling_steps += u64::from(walked);
-        let rounds = READS_MAX / 2;
+        }
+        let mut walk = Walk::new(self, route, before, start, key);
+        let rounds = self.rounds_max;
         #[cfg(injected)]
         let rounds = if injected::UNBOUNDED_RETRY.is_injected() { usize::MAX } else { rounds };
         for _ in 0..rounds {
+            let leaf = walk.leaf;
             if !self.cache.is_leaf(leaf) {
                 break;
             }
-            match self.search(slot, leaf, key).await? {
+            let (found, low) = self.search(slot, leaf, key).await?;
+            match found {
                 Search::Hit(hit) => {
                     if let Some(version) = self.read_value(slot, leaf, hit, value).await? {
-                        self.note_walk(walked, key);
+                        self.note_walk(&walk, low, key);
                         return Ok(version);
                     }
                     self.counters.borrow_mut().retries += 1;
                 }
                 Search::Absent => {
-                    self.note_walk(walked, key);
+                    self.note_walk(&walk, low, key);
                     return Ok(0);
                 }
-                Search::Right(next) => {
-                    self.counters.borrow_mut().sibling_steps += 1;
-                    walked = true;
-                    leaf = next;
+                Search::Right { next, high } => {
+                    walk.go_right(self, next, high, key);
+                    if walk.steps_right.is_multiple_of(STEPS_PER_NOTE) && walk.leaf == next {
+                        // The next walk begins here, also if this one does not come to its end.
+                        self.trail.borrow_mut().note(high, next);
+                    }
                 }
-                Search::Left if candidate > route.first => {
-                    candidate -= 1;
-                    leaf = route.sub_model.leaf(candidate);
-                }
+                Search::Foreign(heir) => walk.go_to(self, heir),
+                Search::Left if walk.go_left() => {}
                 Search::Changing => self.counters.borrow_mut().retries += 1,
-                Search::Left | Search::Foreign => break,
+                Search::Left => break,
             }
         }
         self.fall_back(slot, key, value).await
     }
 
+    /// Where to look for `key`, whose sub-model was not fetched: from the leaf on in which the one before
+    /// ends, if a walk from there costs less than a call.
+    fn leaf_before(&self, key: u64) -> Option<LeafNumber> {
+        let model = self.model?;
+        self.refreshes.borrow_mut().count_nowhere(model, key);
+        if self.rounds_max > ROUNDS_MAX { model.leaf_left_of(key) } else { None }
+    }
+
+    /// What a leaf says of `key`, and its low fence, if it is one.
     async fn search<Q: QueuePair>(
         &self,
         slot: &LaneSlot<'_, '_, Q>,
         leaf: LeafNumber,
         key: u64,
-    ) -> Result<Search, XStoreError> {
+    ) -> Result<(Search, u64), XStoreError> {
         let from = self.cache.reader().address(self.cache.region(), leaf);
         let mut lines = [Line::ZERO; KEY_LINES];
         slot.read(from, &mut lines, ReadMode::Stamped).await?;
-        Ok(leaf::search(&lines, key))
+        Ok((leaf::search(&lines, key), leaf::low_fence(&lines)))
     }
 
     /// The version of the value of a hit, or `None` if its lines are not what the key's line promised.
@@ -250,10 +333,12 @@ impl<'a> Shared<'a> {
         Ok(reader.accept(lines, hit, value).ok())
     }
 
-    /// After a walk: the key's sub-model is older than a split.
-    fn note_walk(&self, walked: bool, key: u64) {
-        if let Some(model) = self.model.filter(|_| walked) {
-            self.refreshes.borrow_mut().count_walk(model, key);
+    /// After a walk: the key's sub-model is older than a split or a merge.
+    fn note_walk(&self, walk: &Walk<'_>, low: u64, key: u64) {
+        let Some(model) = self.model.filter(|_| walk.is_walk) else { return };
+        self.refreshes.borrow_mut().count_walk(model, key);
+        if walk.steps_right > 0 {
+            self.trail.borrow_mut().note(low, walk.leaf);
         }
     }
 

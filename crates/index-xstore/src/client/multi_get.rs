@@ -14,7 +14,7 @@ use farsight_fabric::{FabricError, QueuePair};
 use farsight_index::Answers;
 use farsight_protocol::{PairsReader, Request};
 
-use super::cache::{CachedModel, Place};
+use super::cache::{BatchKeys, CachedModel, Place};
 use super::leaf::{self, Hit, KEY_LINES, LeafReader, NO_HIT, Search, with_value_lines};
 use super::lookup::Start;
 use super::refresh::Refreshes;
@@ -64,12 +64,17 @@ impl<'a> Predicted<'a> {
     #[inline(always)]
     pub(super) fn new(model: &'a CachedModel, keys: &[u64], refreshes: &mut Refreshes) -> Self {
         let mut places = [Place::default(); BATCH];
-        for (place, key) in places.iter_mut().zip(keys) {
+        let mut below: BatchKeys = 0;
+        for (index, (place, key)) in places.iter_mut().zip(keys).enumerate() {
             *place = model.place(model.top().dispatch(*key));
-            if !place.is_sub_model() {
-                (*place, _) = model.locate_or_before(*key, refreshes);
+            if place.is_sub_model() {
+                model.prefetch(*place);
+            } else {
+                below |= 1 << index;
             }
-            model.prefetch(*place);
+        }
+        if below != 0 {
+            model.locate_all(keys, &mut places, below, refreshes);
         }
         Self { model, places }
     }
@@ -194,7 +199,7 @@ impl<L> Steps<'_, L> {
         match leaf::search(lines, self.keys[index]) {
             Search::Absent => {}
             #[cfg(injected)]
-            Search::Right(_) if injected::NO_SIBLING_STEP.is_injected() => {}
+            Search::Right { .. } if injected::NO_SIBLING_STEP.is_injected() => {}
             other => self.leave(index, Start::after(self.leaves[index], other)),
         }
     }
@@ -286,7 +291,7 @@ impl XClient {
         first: usize,
     ) -> Result<(), XStoreError> {
         self.counters.slow_path += self.scratch.slow_path.len() as u64;
-        let has_neighbour = |start| matches!(start, Start::Left | Start::Right(_));
+        let has_neighbour = |start| matches!(start, Start::Left | Start::Named { .. });
         if self.scratch.slow_path.iter().any(|(_, start)| has_neighbour(*start))
             && let Some(model) = self.model.take()
         {
@@ -322,7 +327,7 @@ impl XClient {
     }
 
     /// Takes the keys that lie beside the leaf predicted off the slow path. Gives each the leaf where it is
-    /// looked for next: on a tie the candidate before, otherwise the right sibling.
+    /// looked for next: the position before, or what that leaf names.
     #[cold]
     fn take_neighbours(&mut self, model: &CachedModel, keys: &[u64]) -> Candidates {
         self.refreshes.follow(model);
@@ -330,13 +335,13 @@ impl XClient {
         let mut slow_path = std::mem::take(&mut self.scratch.slow_path);
         slow_path.retain(|&(index, start)| {
             candidates[index] = match start {
-                Start::Right(next) if self.cache.is_leaf(next) => {
+                Start::Named { leaf, above } if self.cache.is_leaf(leaf) => {
                     self.counters.sibling_steps += 1;
                     self.refreshes.count_walk(model, keys[index]);
-                    next
+                    self.trail.find(keys[index], above).unwrap_or(leaf)
                 }
                 Start::Left => {
-                    let route = model.route(keys[index]).filter(|route| route.first < route.last);
+                    let route = model.route(keys[index]).filter(|route| route.last > 0);
                     route.map_or(LeafNumber::NONE, |route| route.sub_model.leaf(route.last - 1))
                 }
                 _ => LeafNumber::NONE,

@@ -34,6 +34,8 @@ use super::{Access, BATCH, XClient, XStoreError};
 const PAGE_MISSES: u16 = 25;
 /// Least time between two requests for a page.
 const PAGE_INTERVAL: Duration = Duration::from_millis(100);
+/// The same where a sub-model of the page is nowhere, so that each of its keys costs a walk or a call.
+const UNFETCHED_INTERVAL: Duration = Duration::from_millis(5);
 /// Least time between two requests for a single sub-model.
 const SINGLE_INTERVAL: Duration = Duration::from_millis(1);
 /// Sub-models installed by one operation: about a microsecond's work. A page is through after a few batches
@@ -74,8 +76,8 @@ pub(super) struct Refreshes {
     /// The pages of this generation that had misses.
     generation: u64,
     pages: HashMap<PageNumber, Page>,
-    /// A key of a page whose misses have reached the price.
-    due: Option<(PageNumber, u64)>,
+    /// A key of a page whose misses have reached the price, and the least time since the last request.
+    due: Option<(PageNumber, u64, Duration)>,
     /// A key that a GET walked for.
     walked: Option<u64>,
     single_at: Option<MonotonicNs>,
@@ -112,7 +114,7 @@ impl Refreshes {
         page.misses += misses;
         if page.misses >= PAGE_MISSES {
             page.misses = 0;
-            self.due = Some((number, key));
+            self.due = Some((number, key, PAGE_INTERVAL));
         }
     }
 
@@ -130,7 +132,11 @@ impl Refreshes {
         // The server's answer brings the sub-model. Its neighbours are worth their room if that costs no
         // other.
         let misses = if model.is_full() { 1 } else { PAGE_MISSES };
-        self.count_misses(model.locate(key).page, key, misses);
+        let page = model.locate(key).page;
+        self.count_misses(page, key, misses);
+        if let Some((_, _, interval)) = self.due.as_mut().filter(|(due, ..)| *due == page) {
+            *interval = UNFETCHED_INTERVAL;
+        }
     }
 
     /// Counts a GET that had to walk from the leaf predicted.
@@ -154,9 +160,9 @@ impl Refreshes {
     fn choose(&mut self, now: MonotonicNs) -> Option<(u64, SubModelsWanted)> {
         let is_past =
             |asked_at: Option<MonotonicNs>, interval| asked_at.is_none_or(|at| now.since(at) >= interval);
-        if let Some((number, key)) = self.due.take()
+        if let Some((number, key, interval)) = self.due.take()
             && let Some(page) = self.pages.get_mut(&number)
-            && is_past(page.asked_at, PAGE_INTERVAL)
+            && is_past(page.asked_at, interval)
         {
             page.asked_at = Some(now);
             return Some((key, SubModelsWanted::Neighbours));

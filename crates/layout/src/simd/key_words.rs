@@ -6,9 +6,9 @@
 use farsight_base::sync::AtomicU64;
 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
 use farsight_base::words::Moves;
-use farsight_base::words::Widest;
 #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
 use farsight_base::words::leave_avx;
+use farsight_base::words::{SharedLine, Widest};
 use farsight_base::{Line, WORDS_PER_LINE};
 
 use crate::KEY_LINES;
@@ -91,6 +91,36 @@ pub(crate) fn words_below_unchecked(
     }
     #[cfg(not(all(target_arch = "x86_64", not(any(miri, portable_words)))))]
     widest.never((words, key))
+}
+
+/// The words of a line of shared memory that are not above `key`, one bit each, the first word lowest;
+/// otherwise as [`equal_words_unchecked`].
+#[inline(always)]
+#[must_use]
+pub fn words_at_most_in_line(line: &SharedLine, key: u64, widest: Widest) -> u32 {
+    #[cfg(all(target_arch = "x86_64", not(any(miri, portable_words))))]
+    {
+        let Widest { .. } = widest;
+        let line: *const u64 = line.as_ptr().cast();
+        let at_most: u32;
+        // SAFETY: the block reads 64 B at `line`, which are readable and written by atomics alone, and the
+        // key's register; `widest` proves AVX-512F. Registers are declared; stack and flags stay untouched.
+        unsafe {
+            std::arch::asm!(
+                "vpbroadcastq zmm16, {key}",
+                "vpcmpnltuq k1, zmm16, [{line}]",
+                "kmovw {at_most:e}, k1",
+                key = in(reg) key,
+                line = in(reg) line,
+                at_most = out(reg) at_most,
+                out("zmm16") _, out("k1") _,
+                options(nostack, preserves_flags, readonly),
+            );
+        }
+        at_most
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(any(miri, portable_words)))))]
+    widest.never((line, key))
 }
 
 #[inline(never)]

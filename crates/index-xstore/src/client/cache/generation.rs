@@ -18,16 +18,19 @@ use farsight_model::TopModel;
 use farsight_protocol::{BRANCH_LEVELS_MAX, SentBranch};
 use std::sync::{OnceLock, PoisonError};
 
+use super::super::BATCH;
 use super::super::arena::{Arena, BlockKind, VIEW_WORDS};
 use super::super::block::{
     Block, CachedSubModel, RegionLeaves, block_of, hinted_leaf, hinted_leaf_in_line, hinted_leaf_of_short,
 };
-use super::super::branch;
+use super::super::branch::{self, BranchLines};
 use super::super::own_lines::OwnLines;
-use super::{ASKED_LINES, LINES_PER_LEAF_MAX, LONG_ASKED_LINES, Located, PageNumber, Place};
+use super::{ASKED_LINES, BatchKeys, LINES_PER_LEAF_MAX, LONG_ASKED_LINES, Located, PageNumber, Place};
 
 /// What an arena takes beside each of its lines at most, about: its index, and places below branches.
 const INDEX_BYTES_PER_LINE: usize = 4;
+/// Sub-models before an unfetched one among which one is looked for that was fetched.
+const NEIGHBOURS_MAX: usize = 16;
 /// Rounds that the search for the idle takes at most.
 const ROUNDS_MAX: u32 = 3;
 /// Numbers behind the top model's whose places come together.
@@ -50,6 +53,15 @@ pub(in super::super) struct Generation {
     is_full: AtomicBool,
     /// Serializes installers; readers never take it.
     filled: Mutex<Filled>,
+}
+
+/// The keys of a batch that are in a set, the least first.
+fn bits_of(mut set: BatchKeys) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let index = (set != 0).then(|| set.trailing_zeros() as usize % BATCH)?;
+        set &= set - 1;
+        Some(index)
+    })
 }
 
 /// What a generation takes before anything was fetched, by its top model.
@@ -215,6 +227,65 @@ impl Generation {
             place = self.place_of_any(number);
         }
         Located { number, place: Place::default(), page }
+    }
+
+    /// Where the sub-models of keys of a batch are whose places so far are branches. Level by level for all,
+    /// so that the lines of one key's branch are on their way while others are looked at. Asks for the
+    /// sub-models, too. A place that takes a closer look stays as it is.
+    pub(super) fn descend_all(&self, keys: &[u64], places: &mut [Place; BATCH], mut below: BatchKeys) {
+        let Some(widest) = Widest::if_known() else { return };
+        let mut branches: [Option<&BranchLines>; BATCH] = [None; BATCH];
+        let mut groups = [0_u8; BATCH];
+        for _ in 0..BRANCH_LEVELS_MAX {
+            for index in bits_of(below) {
+                let place = places[index];
+                if !place.is_branch_in_use() {
+                    below &= !(1 << index);
+                    continue;
+                }
+                let lines = self.arena.branch(place.number());
+                let group = branch::group_at_once(lines, keys[index], widest);
+                branch::prefetch_group(lines, group);
+                (branches[index], groups[index]) = (Some(lines), group as u8);
+            }
+            if below == 0 {
+                return;
+            }
+            for index in bits_of(below) {
+                let Some(lines) = branches[index] else { continue };
+                let child = branch::child_at_once(lines, groups[index].into(), keys[index], widest);
+                let place = self.place_of_any(child);
+                places[index] = place;
+                if place.is_sub_model() {
+                    self.prefetch(place);
+                } else if place.is_branch_in_use() {
+                    prefetch_lines::<1>(&self.arena.line(place.number())[0]);
+                }
+            }
+        }
+    }
+
+    /// The leaf in which the sub-model ends that comes before that of `key` below the same branch, if that of
+    /// `key` was not fetched.
+    #[cold]
+    pub(super) fn leaf_left_of(&self, key: u64) -> Option<LeafNumber> {
+        let mut place = self.place(self.top.dispatch(key)).in_use();
+        for _ in 0..BRANCH_LEVELS_MAX {
+            if !place.is_branch() {
+                return None;
+            }
+            let words = self.arena.words_from(place.number());
+            let index = branch::child_index(words, key);
+            let place_at =
+                |index| branch::child_at(words, index).map(|child| self.place_of_any(child).in_use());
+            place = place_at(index)?;
+            if place.is_nowhere() {
+                let mut before = (0..index).rev().take(NEIGHBOURS_MAX);
+                let sub_model = before.find_map(|index| self.at(place_at(index)?))?;
+                return Some(sub_model.leaf(sub_model.leaf_count() - 1));
+            }
+        }
+        None
     }
 
     /// The place of `number`, which was this; it is idle no more.

@@ -68,6 +68,12 @@ impl Place {
         self.0 & Self::BRANCH != 0
     }
 
+    /// True of a branch of the newest generation that is not idle.
+    #[inline(always)]
+    pub(super) fn is_branch_in_use(self) -> bool {
+        self.0 & (Self::BEFORE | Self::IDLE | Self::BRANCH) == Self::BRANCH
+    }
+
     #[inline(always)]
     pub(super) fn is_long(self) -> bool {
         self.0 & Self::LONG != 0
