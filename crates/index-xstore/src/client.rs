@@ -12,7 +12,7 @@
 //! and at last calls the server.
 //!
 //! Bounds: a lookup takes at most [`READS_MAX`] READs before it calls the server, and more where they are
-//! of the process's own memory; the server's answer is final.
+//! of the process's own memory. The server's answer is final.
 
 mod arena;
 mod block;

@@ -102,8 +102,8 @@ pub fn a_new_tenants_keys_cost_what_loaded_ones_do<L: LoadedTable>() {
     insert_and_read(&loaded, &shuffled(keys, &mut loaded.seed.random(3)));
 }
 
-/// Leaves are merged under a reader whose cache is older: its keys take more READs, and no calls. A call would
-/// wait for the server, which the writer keeps busy.
+/// Leaves are merged under a reader whose cache is older: its keys take more READs, and no calls. A call
+/// would wait for the server, which the writer keeps busy.
 pub fn a_reader_of_merged_leaves_needs_no_calls<L: LoadedTable>() {
     let loaded = load::<L>("merged leaves", LOADED, 8);
     let mut reader = loaded.warm();
@@ -115,7 +115,7 @@ pub fn a_reader_of_merged_leaves_needs_no_calls<L: LoadedTable>() {
     let kept = keys(kept, 4);
     let (meters, counters): (Meters, Counters) = cost(&mut reader, |session| get_all(session, &kept, true));
     println!("{meters:?} {counters:?}");
-    assert!(counters.sibling_steps > kept.len() as u64 / 10, "few leaves were merged: {counters:?}");
+    assert!(counters.slow_path > kept.len() as u64 / 10, "few leaves were merged: {counters:?}");
     let fallbacks = per(counters.fallbacks, kept.len());
     assert!(fallbacks <= FALLBACKS_MAX, "{fallbacks} fallbacks a GET");
 }

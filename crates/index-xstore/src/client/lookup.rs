@@ -82,7 +82,7 @@ struct Walk<'a> {
     /// The position of the last candidate that was tried.
     candidate: u32,
     /// The leaf was named by another one, not by the model.
-    is_walk: bool,
+    has_walked: bool,
     steps_right: u32,
 }
 
@@ -96,7 +96,7 @@ impl<'a> Walk<'a> {
     ) -> Self {
         let leaf = route.map_or(before.unwrap_or(LeafNumber::NONE), |route| route.leaf);
         let candidate = route.map_or(0, |route| route.last);
-        let mut walk = Self { route, leaf, candidate, is_walk: route.is_none(), steps_right: 0 };
+        let mut walk = Self { route, leaf, candidate, has_walked: route.is_none(), steps_right: 0 };
         match start {
             Start::Again(leaf) => walk.leaf = leaf,
             Start::Named { leaf, above } => walk.go_right(shared, leaf, above, key),
@@ -117,7 +117,7 @@ impl<'a> Walk<'a> {
 
     fn go_to(&mut self, shared: &Shared<'_>, named: LeafNumber) {
         shared.counters.borrow_mut().sibling_steps += 1;
-        self.is_walk = true;
+        self.has_walked = true;
         self.leaf = named;
     }
 
@@ -128,7 +128,7 @@ impl<'a> Walk<'a> {
             return false;
         }
         self.candidate -= 1;
-        self.is_walk |= self.candidate < route.first;
+        self.has_walked |= self.candidate < route.first;
         self.leaf = route.sub_model.leaf(self.candidate);
         true
     }
@@ -335,7 +335,7 @@ impl Shared<'_> {
 
     /// After a walk: the key's sub-model is older than a split or a merge.
     fn note_walk(&self, walk: &Walk<'_>, low: u64, key: u64) {
-        let Some(model) = self.model.filter(|_| walk.is_walk) else { return };
+        let Some(model) = self.model.filter(|_| walk.has_walked) else { return };
         self.refreshes.borrow_mut().count_walk(model, key);
         if walk.steps_right > 0 {
             self.trail.borrow_mut().note(low, walk.leaf);

@@ -202,8 +202,10 @@ impl Generation {
         if (number as usize) < self.places.len() { self.place(number) } else { self.place_below(number) }
     }
 
+    /// The place of a number behind the top model's; of one of those nowhere.
+    #[inline(always)]
     fn place_below(&self, number: u32) -> Place {
-        let below = number as usize - self.places.len();
+        let below = (number as usize).wrapping_sub(self.places.len());
         let (chunk, index) = (below / CHUNK_NUMBERS as usize, below % CHUNK_NUMBERS as usize);
         let chunk = self.places_below.get(chunk).and_then(OnceLock::get);
         // Acquire: as in `place_in_lines`.
@@ -236,32 +238,33 @@ impl Generation {
         let Some(widest) = Widest::if_known() else { return };
         let mut branches: [Option<&BranchLines>; BATCH] = [None; BATCH];
         let mut groups = [0_u8; BATCH];
+        for index in bits_of(below) {
+            below &= !(u64::from(!places[index].is_branch_in_use()) << index);
+        }
         for _ in 0..BRANCH_LEVELS_MAX {
-            for index in bits_of(below) {
-                let place = places[index];
-                if !place.is_branch_in_use() {
-                    below &= !(1 << index);
-                    continue;
-                }
-                let lines = self.arena.branch(place.number());
-                let group = branch::group_at_once(lines, keys[index], widest);
-                branch::prefetch_group(lines, group);
-                (branches[index], groups[index]) = (Some(lines), group as u8);
-            }
             if below == 0 {
                 return;
             }
             for index in bits_of(below) {
+                let lines = self.arena.branch(places[index].number());
+                let group = branch::group_at_once(lines, keys[index], widest);
+                branch::prefetch_group(lines, group);
+                (branches[index], groups[index]) = (Some(lines), group as u8);
+            }
+            let mut still_below = 0;
+            for index in bits_of(below) {
                 let Some(lines) = branches[index] else { continue };
                 let child = branch::child_at_once(lines, groups[index].into(), keys[index], widest);
-                let place = self.place_of_any(child);
+                let place = self.place_below(child);
                 places[index] = place;
                 if place.is_sub_model() {
                     self.prefetch(place);
                 } else if place.is_branch_in_use() {
                     prefetch_lines::<1>(&self.arena.line(place.number())[0]);
+                    still_below |= 1 << index;
                 }
             }
+            below = still_below;
         }
     }
 
