@@ -169,7 +169,7 @@ pub trait LatchedLeaf {
     /// If there are fewer than two pairs.
     fn split(&mut self, right: &mut Self, right_number: LeafNumber, incoming: u64) -> u64;
 
-    /// Takes over the pairs and the range of `right`, the right sibling, under the next incarnation; then
+    /// Takes over the pairs and the range of `right`, the right sibling, under the next incarnation. Then
     /// makes `right` no leaf, which names this one, `number`, to readers that come late.
     ///
     /// # Panics

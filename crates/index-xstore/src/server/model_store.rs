@@ -8,7 +8,8 @@
 //!
 //! The second holds because both sides go in opposite order. The tree changes the leaves, then marks the
 //! sub-models whose dispatch intervals meet the keys that went to another one. The trainer takes a mark
-//! away, then collects the leaves. A mark that is set twice before it is taken counts once: pending work merges.
+//! away, then collects the leaves. A mark that is set twice before it is taken counts once: pending work
+//! merges.
 //!
 //! A whole training replaces the marks, too. Those that were set while it ran are carried over by key range.
 //! A mark is set under the read lock of the current model, the swap happens under its write lock, so no mark
