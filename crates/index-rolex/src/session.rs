@@ -201,8 +201,8 @@ impl RolexSession {
         Ok(())
     }
 
-    /// Executes the writes of which nothing is `done`, in the lane; by their numbers the tickets of those that
-    /// wait at gates.
+    /// Executes the writes of which nothing is `done`, in the lane. `tickets` has, by their numbers, those of
+    /// writes that wait at gates.
     fn write_rest<'g, Q: QueuePair>(
         &'g self,
         queues: &mut [Q],

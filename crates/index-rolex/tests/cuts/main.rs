@@ -18,6 +18,13 @@ const SEED: u64 = 0xf6;
 /// Value sizes of each shape: four, two and one to a line, several lines.
 const VALUE_SIZES: [usize; 5] = [8, 16, 24, 56, 217];
 
+#[cfg(injected)]
+#[test]
+fn a_slot_that_is_used_again_is_found() {
+    let test = a_slot_is_not_used_twice_though_a_repair_lies_between;
+    farsight_base::injection::assert_found(&farsight_layout::injected::UNSHOWN_CLEARED, test);
+}
+
 /// Applies each prefix of a change, repairs, and compares; then goes on, now and then with a repaired leaf.
 /// Returns how many leaves were merged.
 fn every_cut_is_repaired(value_bytes: usize, rounds: usize, random: &mut SplitMix64) -> u32 {
@@ -75,7 +82,7 @@ fn readers_find_what_was_there_at_some_moment_of_the_read() {
     }
 }
 
-/// A slot whose insert died behind a compaction is not given to another key under the same incarnation: a
+/// A slot whose insert died behind a compaction is not given to another key under the same incarnation. A
 /// READ that has the value's line from before the repair, and the key's from after, would mix the two.
 #[test]
 fn a_slot_is_not_used_twice_though_a_repair_lies_between() {
