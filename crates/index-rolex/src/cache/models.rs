@@ -6,6 +6,7 @@ use std::sync::Arc;
 use farsight_base::RegionId;
 use farsight_base::injection::assert_found;
 use farsight_base::sync::model::{check, thread};
+use farsight_index::Direction;
 use farsight_layout::learned::{DirectorySlot, GroupTime};
 use farsight_layout::pool::BlockGeometry;
 
@@ -84,7 +85,7 @@ fn synonyms_are_all_kept() {
 /// The range that a session predicts from key 0 on: the places, by number.
 fn range(session: &CacheSession) -> Vec<u32> {
     let mut leaves = Vec::new();
-    session.predict_range(0, 10, &mut leaves);
+    session.predict_range(Direction::Ascending, 0, 10, &mut leaves);
     leaves.into_iter().map(LeafPlace::number).collect()
 }
 
