@@ -176,6 +176,11 @@ impl Attachments {
         self.lock().values().cloned().collect()
     }
 
+    /// The regions that are attached.
+    pub(crate) fn regions(&self) -> Vec<RegionId> {
+        self.lock().keys().copied().collect()
+    }
+
     pub(crate) fn collapse_to_huge_pages(&self) -> u64 {
         let collapse = |region: Arc<AttachedRegion>| {
             let mapping = region.words.mapping();

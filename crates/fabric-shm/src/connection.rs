@@ -92,11 +92,16 @@ impl ShmConnection {
     }
 
     /// Asks for huge pages under every populated piece of the attached regions, in this process's own mapping
-    /// of them. Returns the bytes that lie on huge pages afterwards. Costs up to milliseconds a 2 MiB piece
-    /// that the server has not collapsed before.
+    /// of them. What the server has grown them by is mapped first. Returns the bytes that lie on huge pages
+    /// afterwards. Costs up to milliseconds a 2 MiB piece that the server has not collapsed before.
     #[expect(clippy::must_use_candidate, reason = "called for what it does")]
     pub fn collapse_to_huge_pages(&self) -> u64 {
-        self.link.attachments().collapse_to_huge_pages()
+        let attachments = self.link.attachments();
+        for region in attachments.regions() {
+            // A region that does not grow now is collapsed as far as it is mapped.
+            let _ = self.link.grow(region);
+        }
+        attachments.collapse_to_huge_pages()
     }
 
     /// Bytes of the attached regions that this process maps by huge pages now.

@@ -55,6 +55,27 @@ fn word(
     Ok(line[0].0[0])
 }
 
+/// A client that has READ nothing yet of what has grown since it attached collapses it all the same.
+#[test]
+fn a_client_collapses_what_has_grown_since_it_attached() {
+    const USED_BYTES: u64 = 8 * UNIT_BYTES;
+    let directory = Directory::new();
+    let server = Running::start(&directory.socket());
+    let region = server.host.create_growing_region(REGION_BYTES).expect("a region");
+    let connection = connect(&directory.socket());
+    let mut queue = connection.open_queue().expect("a queue");
+    queue.attach(region.id()).expect("the region");
+    region.grow_to(USED_BYTES).expect("memory");
+    let used_words = USED_BYTES as usize / size_of::<u64>();
+    for word in &region.words()[..used_words] {
+        word.store(1, Ordering::Relaxed);
+    }
+    // As many as the system has for the server, which has written them all.
+    let of_server = region.collapse_to_huge_pages(USED_BYTES);
+    let of_client = connection.collapse_to_huge_pages();
+    assert!(of_client >= of_server, "{of_client} of {of_server} B on huge pages");
+}
+
 #[test]
 fn a_client_reads_what_has_grown_since_it_attached() {
     let directory = Directory::new();
