@@ -163,17 +163,12 @@ impl XClient {
         if let Some(model) = &model {
             self.refreshes.follow(model);
         }
-        let rounds_max = rounds_max(queue);
-        let shared = Shared {
-            cache: &self.cache,
-            model: model.as_deref(),
-            counters: RefCell::new(&mut self.counters),
-            refreshes: RefCell::new(&mut self.refreshes),
-            frames: &self.frames,
-            trail: RefCell::new(&mut self.trail),
-            rounds_max,
-            newer_generation: RefCell::new(0),
-        };
+        let shared = Shared::new(
+            (&self.cache, model.as_deref()),
+            (&mut self.counters, &mut self.refreshes, &mut self.trail),
+            &self.frames,
+            rounds_max(queue),
+        );
         let answers = RefCell::new(answers);
         let failure = RefCell::new(None);
         let lane = Lane::new(queue);
@@ -225,17 +220,12 @@ impl XClient {
         if let Some(model) = &model {
             self.refreshes.follow(model);
         }
-        let rounds_max = rounds_max(queue);
-        let shared = Shared {
-            cache: &self.cache,
-            model: model.as_deref(),
-            counters: RefCell::new(&mut self.counters),
-            refreshes: RefCell::new(&mut self.refreshes),
-            frames: &self.frames,
-            trail: RefCell::new(&mut self.trail),
-            rounds_max,
-            newer_generation: RefCell::new(0),
-        };
+        let shared = Shared::new(
+            (&self.cache, model.as_deref()),
+            (&mut self.counters, &mut self.refreshes, &mut self.trail),
+            &self.frames,
+            rounds_max(queue),
+        );
         let lane = Lane::new(queue);
         let version = lane.block_on(async |slot| shared.lookup(&slot, key, start, value).await)??;
         let newer = *shared.newer_generation.borrow();
@@ -244,7 +234,25 @@ impl XClient {
     }
 }
 
-impl Shared<'_> {
+impl<'a> Shared<'a> {
+    fn new(
+        (cache, model): (&'a XCache, Option<&'a CachedModel>),
+        (counters, refreshes, trail): (&'a mut Counters, &'a mut Refreshes, &'a mut Trail),
+        frames: &'a Kept<Frames>,
+        rounds_max: usize,
+    ) -> Self {
+        Self {
+            cache,
+            model,
+            counters: RefCell::new(counters),
+            refreshes: RefCell::new(refreshes),
+            frames,
+            trail: RefCell::new(trail),
+            rounds_max,
+            newer_generation: RefCell::new(0),
+        }
+    }
+
     /// The version of `key` (zero: absent), its value in `value`.
     async fn lookup<Q: QueuePair>(
         &self,
