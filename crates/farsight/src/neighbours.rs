@@ -1,6 +1,6 @@
 //! The pairs next to a key: at it or below, at it or above, and the ends of a table.
 //!
-//! Each is a scan for one pair. So many keys share doorbells as those of a batch of GETs do. A key whose
+//! Each is a scan for one pair. Eight of them share a doorbell, over TCP up to 64. A key whose
 //! neighbour stands in another leaf takes another round trip. Below the least key that there may be, and
 //! above the greatest, the scan is for no pair at all.
 
