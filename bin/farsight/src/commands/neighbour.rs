@@ -22,9 +22,9 @@ Examples:
   farsight lower temperatures -17.5    the greatest key below
   farsight higher prices 4711 --json   the least key above
 
-One line a key, with the neighbour's key and its value between a tab. A key without such a neighbour is
-named on stderr and makes the exit code 3. `farsight scan --limit 1` prints the first pair of a table, with
-`--reverse` the last.";
+One line a key: the neighbour's key and its value with a tab between, and of several keys the key before
+them. A key without such a neighbour is named on stderr and makes the exit code 3.
+`farsight scan --limit 1` prints the first pair of a table, with `--reverse` the last.";
 
 /// Keys whose neighbours are looked up.
 #[derive(Debug, Args)]
@@ -76,6 +76,9 @@ impl TableCommand for Which {
                 let line = json!({ "of": of.text(), "key": key, "value": value, "version": version });
                 writeln!(out, "{line}")?;
             } else if let Some((key, value, _)) = &text {
+                if keys.len() > 1 {
+                    write!(out, "{}\t", of.text())?;
+                }
                 writeln!(out, "{key}\t{value}")?;
             }
             if text.is_none() {
