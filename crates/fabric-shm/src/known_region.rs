@@ -3,7 +3,8 @@
 //! Invariant: its words lie in a mapping that it keeps. A reader of them borrows it, and with it the queue
 //! pair that has it; to let it go takes the queue pair exclusively. So no view outlives its mapping.
 //!
-//! Protocol: a region that is withdrawn stays known, without words, until it is detached: a verb that names
+//! Protocol: a READ of what the queue pair does not know to lie on files asks the server first. What lies on
+//! none even then reads as zeros. A region that is withdrawn stays known, without words, until it is detached: a verb that names
 //! it is told so.
 
 use std::cell::Cell;
@@ -45,9 +46,16 @@ impl KnownRegion {
         &words[..self.grown.get().min(words.len())]
     }
 
+    /// All words that it may come to have: those that lie on no file yet read as zeros, and cannot be written.
+    /// None once it is withdrawn.
+    #[inline(always)]
+    pub(crate) fn all_words(&self) -> &[AtomicU64] {
+        self.words.words()
+    }
+
     /// Bytes that it may come to have.
     pub(crate) fn length_bytes(&self) -> u64 {
-        self.words.words().len() as u64 * 8
+        self.all_words().len() as u64 * 8
     }
 
     /// So many bytes lie on files now.
@@ -57,7 +65,7 @@ impl KnownRegion {
 
     /// True if all of it does.
     pub(crate) fn is_whole(&self) -> bool {
-        self.grown.get() >= self.words.words().len()
+        self.grown.get() >= self.all_words().len()
     }
 
     pub(crate) fn rights(&self) -> RegionRights {

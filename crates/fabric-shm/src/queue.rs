@@ -112,7 +112,7 @@ impl ShmQueue {
         debug_assert!(posted.batch != self.batch, "{posted:?} is taken before its doorbell");
         assert!(usize::from(posted.line_count) == line_count, "as many lines are taken as were posted");
         let first_line = posted.place as usize / WORDS_PER_LINE;
-        let words = self.regions.get(posted.region)?.words();
+        let words = self.regions.get(posted.region)?.all_words();
         words.as_chunks().0.get(first_line..first_line + line_count)
     }
 
@@ -126,6 +126,23 @@ impl ShmQueue {
         // The end cannot overflow: `first` is below 2^61, and an uncountable READ is refused anyway.
         let range = first..first.wrapping_add(line_count.wrapping_mul(WORDS_PER_LINE));
         region.words().get(range).filter(|_| aligned && countable)
+    }
+
+    /// Holds a READ whose lines are there.
+    #[inline(always)]
+    fn hold_read(&mut self, slot: Slot, from: RemoteAddress, line_count: usize, mode: ReadMode) {
+        self.slots[slot] = Posted {
+            place: from.offset_bytes / 8,
+            batch: self.batch,
+            region: from.region,
+            line_count: line_count as u16,
+            content: match mode {
+                ReadMode::Plain => Content::PlainRead,
+                ReadMode::Stamped => Content::StampedRead,
+            },
+        };
+        self.batch_reads += 1;
+        self.batch_lines += line_count as u64;
     }
 
     fn post_change(&mut self, slot: Slot, at: RemoteAddress, verb: Verb, change: Change<'_>) {
@@ -218,18 +235,7 @@ impl QueuePair for ShmQueue {
         for line in words.chunks_exact(WORDS_PER_LINE) {
             prefetch(&line[0]);
         }
-        self.slots[slot] = Posted {
-            place: from.offset_bytes / 8,
-            batch: self.batch,
-            region: from.region,
-            line_count: line_count as u16,
-            content: match mode {
-                ReadMode::Plain => Content::PlainRead,
-                ReadMode::Stamped => Content::StampedRead,
-            },
-        };
-        self.batch_reads += 1;
-        self.batch_lines += line_count as u64;
+        self.hold_read(slot, from, line_count, mode);
     }
 
     fn post_write(&mut self, slot: Slot, to: RemoteAddress, words: &[u64]) {
@@ -408,8 +414,11 @@ impl Mapped for ShmQueue {
 
     #[cold]
     fn grown_lines(&self, region: RegionId, end_line: u64) -> &[SharedLine] {
-        self.grow(region, end_line.saturating_mul(LINE_BYTES as u64));
-        self.lines(region)
+        let end_bytes = end_line.saturating_mul(LINE_BYTES as u64);
+        self.grow(region, end_bytes);
+        let Some(known) = self.regions.get(region) else { return &[] };
+        let is_beyond = end_bytes > known.words().len() as u64 * 8;
+        if is_beyond { known.all_words() } else { known.words() }.as_chunks().0
     }
 
     #[inline(always)]

@@ -17,7 +17,11 @@ impl ShmQueue {
     pub(super) fn permit(&mut self, verb: Verb, at: RemoteAddress, length_bytes: u64) -> Result<(), Refusal> {
         let extent = self.regions.get(at.region).map(|known| Extent {
             rights: known.rights(),
-            length_bytes: known.words().len() as u64 * 8,
+            length_bytes: match verb {
+                Verb::Read => known.length_bytes(),
+                // What lies on no file cannot be written.
+                _ => known.words().len() as u64 * 8,
+            },
             is_withdrawn: known.is_withdrawn(),
         });
         let permitted = self.refusals.permit(self.batch, verb, at, length_bytes, extent);
@@ -56,7 +60,8 @@ impl ShmQueue {
         known.words().len() > before
     }
 
-    /// A READ beyond what the queue pair knows of its region: of what has grown meanwhile, or refused.
+    /// A READ beyond what the queue pair knows of its region: of what has grown meanwhile, of zeros where it
+    /// may grow to, or refused.
     #[cold]
     #[inline(never)]
     pub(super) fn post_read_beyond(
@@ -76,8 +81,10 @@ impl ShmQueue {
         if let Some(known) = self.regions.get_mut(from.region) {
             known.let_go_if_withdrawn();
         }
-        let refused = self.permit(Verb::Read, from, length_bytes);
-        self.leave(slot, from.region, refused.expect_err("a READ that finds no lines is refused"));
+        match self.permit(Verb::Read, from, length_bytes) {
+            Ok(()) => self.hold_read(slot, from, line_count, mode),
+            Err(refusal) => self.leave(slot, from.region, refusal),
+        }
     }
 
     /// The error of a slot that does not hold what was to be taken.

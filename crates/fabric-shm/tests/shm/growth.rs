@@ -2,7 +2,7 @@
 
 use farsight_base::sync::Ordering;
 use farsight_base::{Line, RegionId, RemoteAddress};
-use farsight_fabric::mapped::read_alone;
+use farsight_fabric::mapped::{lines_in_place, read_alone};
 use farsight_fabric::{Connection, FabricError, Host, QueuePair, ReadMode, Region};
 use farsight_fabric::{RegionRights, mapped::Mapped as _};
 use farsight_fabric_shm::ShmQueue;
@@ -102,14 +102,40 @@ fn a_client_reads_what_has_grown_since_it_attached() {
     }
 }
 
+/// A client may be led to a place that nobody has written yet: by what it made of another's words.
 #[test]
-fn a_read_beyond_what_has_grown_breaks_its_queue_alone() {
+fn what_has_not_grown_yet_reads_as_zeros_and_takes_no_memory() {
+    let directory = Directory::new();
+    let server = Running::start(&directory.socket());
+    let region = server.host.create_growing_region(REGION_BYTES).expect("a region");
+    let (id, connection) = (region.id(), connect(&directory.socket()));
+    for by_slot in [true, false] {
+        let mut queue = connection.open_queue().expect("a queue");
+        queue.attach(id).expect("it is there");
+        for beyond_bytes in [UNIT_BYTES, 20 << 20, REGION_BYTES - 64] {
+            assert_eq!(word(&mut queue, id, beyond_bytes, by_slot).expect("the region's"), 0);
+            let mapped = queue.mapped().expect("regions are in place");
+            let lines: Option<&[_; 1]> = lines_in_place(mapped, id, beyond_bytes / 64);
+            assert_eq!(lines.expect("the region's")[0][0].load(Ordering::Relaxed), 0);
+            assert_eq!(mapped.lines(id).len() as u64 * 64, UNIT_BYTES, "it is asked for again");
+        }
+    }
+    let mut queue = connection.open_queue().expect("a queue");
+    queue.attach(id).expect("it is there");
+    assert_eq!(word(&mut queue, id, UNIT_BYTES, true).expect("the region's"), 0);
+    region.grow_to(2 * UNIT_BYTES).expect("memory");
+    region.words()[UNIT_BYTES as usize / 8].store(7, Ordering::Release);
+    assert_eq!(word(&mut queue, id, UNIT_BYTES, true).expect("it has grown"), 7);
+}
+
+#[test]
+fn a_read_beyond_its_region_breaks_its_queue_alone() {
     let directory = Directory::new();
     let server = Running::start(&directory.socket());
     let region = server.host.create_growing_region(REGION_BYTES).expect("a region");
     let connection = connect(&directory.socket());
     for by_slot in [true, false] {
-        for beyond_bytes in [UNIT_BYTES, REGION_BYTES - 64, REGION_BYTES, 1 << 60] {
+        for beyond_bytes in [REGION_BYTES, 1 << 60] {
             let mut queue = connection.open_queue().expect("a queue");
             queue.attach(region.id()).expect("it is there");
             let refused = word(&mut queue, region.id(), beyond_bytes, by_slot).expect_err("nothing is there");
