@@ -4,8 +4,8 @@
 //! pair that has it; to let it go takes the queue pair exclusively. So no view outlives its mapping.
 //!
 //! Protocol: a READ of what the queue pair does not know to lie on files asks the server first. What lies on
-//! none even then reads as zeros. A region that is withdrawn stays known, without words, until it is detached: a verb that names
-//! it is told so.
+//! none even then reads as zeros. A region that is withdrawn stays known, without words, until it is
+//! detached: a verb that names it is told so.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -46,8 +46,8 @@ impl KnownRegion {
         &words[..self.grown.get().min(words.len())]
     }
 
-    /// All words that it may come to have: those that lie on no file yet read as zeros, and cannot be written.
-    /// None once it is withdrawn.
+    /// All words that it may come to have; none once it is withdrawn. Those that lie on no file yet read as
+    /// zeros, and cannot be written.
     #[inline(always)]
     pub(crate) fn all_words(&self) -> &[AtomicU64] {
         self.words.words()

@@ -117,7 +117,7 @@ fn what_has_not_grown_yet_reads_as_zeros_and_takes_no_memory() {
             let mapped = queue.mapped().expect("regions are in place");
             let lines: Option<&[_; 1]> = lines_in_place(mapped, id, beyond_bytes / 64);
             assert_eq!(lines.expect("the region's")[0][0].load(Ordering::Relaxed), 0);
-            assert_eq!(mapped.lines(id).len() as u64 * 64, UNIT_BYTES, "it is asked for again");
+            assert_eq!(mapped.lines(id).len() as u64 * 64, UNIT_BYTES, "the server is asked again");
         }
     }
     let mut queue = connection.open_queue().expect("a queue");
