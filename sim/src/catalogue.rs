@@ -81,6 +81,11 @@ pub const SCENARIOS: &[Named] = &[
         about: "pairs come and go in waves, so that leaves are merged under old caches",
         of_seed: Scenario::merges,
     },
+    Named {
+        name: "budgets",
+        about: "caches of many small sub-models have budgets, which change under their sessions",
+        of_seed: Scenario::budgets,
+    },
     Named { name: "pools", about: "one of those below, by the seed", of_seed: pools },
     Named {
         name: "pool",
@@ -166,9 +171,9 @@ pub fn named(name: &str) -> Option<&'static Named> {
 }
 
 /// Scenarios of servers, behind the first.
-const OF_SERVERS: usize = 14;
+const OF_SERVERS: usize = 15;
 
-/// A seed of a pool takes ten times as long as one of a server: one in fifteen is.
+/// A seed of a pool takes ten times as long as one of a server: one in sixteen is.
 fn any(seed: u64) -> Scenario {
     let of_servers = &SCENARIOS[1..=OF_SERVERS];
     match of_servers.get(seed as usize % (OF_SERVERS + 1)) {
@@ -179,7 +184,7 @@ fn any(seed: u64) -> Scenario {
 
 fn pools(seed: u64) -> Scenario {
     let of_pools = &SCENARIOS[OF_SERVERS + 2..];
-    // Those of `any` are every fifteenth seed.
+    // Those of `any` are every sixteenth seed.
     (of_pools[mix(seed) as usize % of_pools.len()].of_seed)(seed)
 }
 

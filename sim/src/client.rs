@@ -35,6 +35,9 @@ const OPENINGS_MAX: usize = 2_000;
 const OPENINGS_PAUSE_NS_MAX: u64 = 50_000;
 /// Doublings of that pause at most.
 const OPENINGS_DOUBLINGS_MAX: usize = 6;
+/// Where budgets change, one of so many operations is a change, and one of so many changes lifts the budget.
+const BUDGET_CHANGES_ONE_IN: u64 = 100;
+const BUDGET_LIFTED_ONE_IN: u64 = 6;
 /// The longest pause between two operations.
 const PAUSE_NS_MAX: u64 = 20_000;
 
@@ -59,6 +62,8 @@ pub(crate) struct Plan<C: Cluster> {
     pub(crate) wave_writes: Option<u64>,
     /// The ways that scans go.
     pub(crate) scan_ways: &'static [Direction],
+    /// What caches may take changes, up to so many bytes.
+    pub(crate) budget_bytes_max: Option<u64>,
     pub(crate) access: Access,
     pub(crate) allowed: Allowed,
     /// True where the region may be too small for what is written.
@@ -104,6 +109,7 @@ pub(crate) struct Client<C: Cluster> {
     plan: Arc<Plan<C>>,
     random: SplitMix64,
     store: Store,
+    table: Table,
     /// Which opening of the program's table this is.
     opening: u64,
     answers: Answers,
@@ -254,6 +260,7 @@ impl<C: Cluster> Client<C> {
             plan: Arc::clone(plan),
             random: SplitMix64::new(seed),
             store: Store::new(session, plan.embedding),
+            table,
             opening,
             answers: Answers::default(),
             outcomes: Vec::new(),
@@ -272,7 +279,11 @@ impl<C: Cluster> Client<C> {
             let batch = 1 + self.random.below(BATCH_MAX) as usize;
             let count = if self.random.below(2) == 0 { 1 } else { batch.min(*left) };
             *left -= count;
-            let done = if self.random.below(100) < self.plan.writes_percent {
+            let budget_bytes_max = self.plan.budget_bytes_max;
+            let budget = budget_bytes_max.filter(|_| self.random.below(BUDGET_CHANGES_ONE_IN) == 0);
+            let done = if let Some(bytes_max) = budget {
+                self.change_budget(bytes_max)
+            } else if self.random.below(100) < self.plan.writes_percent {
                 self.write(count)
             } else if self.random.below(SCANS_ONE_IN) == 0 {
                 self.scan(count)
@@ -294,6 +305,16 @@ impl<C: Cluster> Client<C> {
             }
         }
         Stop::Done
+    }
+
+    /// Makes some other number what the program's cache may take: enough for all, for some, or for nothing
+    /// but the top model.
+    fn change_budget(&mut self, bytes_max: u64) -> Result<(), End> {
+        let some = self.random.below(bytes_max);
+        let bytes = if self.random.below(BUDGET_LIFTED_ONE_IN) == 0 { u64::MAX } else { some };
+        let plan = &self.plan;
+        let changed = self.table.set_cache_bytes(bytes);
+        changed.map(drop).map_err(|error| plan.end("a budget", &error, plan.allowed.opening(&error)))
     }
 
     fn pause(&mut self) {

@@ -145,7 +145,10 @@ impl Scenario {
 
     fn servers<K: Kind>(&self, simulation: &Simulation) -> Arc<Servers<K>> {
         let table_memory_bytes = (self.leaves * self.geometry().leaf_bytes()) as u64;
-        let options = NodeOptions { workers: self.workers, table_memory_bytes, ..NodeOptions::default() };
+        let mut options = NodeOptions { workers: self.workers, table_memory_bytes, ..NodeOptions::default() };
+        if self.budget_bytes_max.is_some() {
+            options.training.target_leaves_per_sub_model = 1;
+        }
         Arc::new(Servers::start(Setting {
             simulation: simulation.clone(),
             address: ADDRESSES[0],
@@ -241,6 +244,7 @@ impl Scenario {
             writes_percent: self.writes_percent,
             wave_writes: self.wave_writes,
             scan_ways: self.scan_ways,
+            budget_bytes_max: self.budget_bytes_max,
             access: Access::OneSided,
             allowed: Allowed::by(&self.rules, self.is_rolex(), self.changes_names),
             may_be_full: self.may_be_full,

@@ -58,6 +58,8 @@ pub struct Scenario {
     pub flips: Vec<Line>,
     /// The table is dropped, made again, renamed and swapped.
     pub changes_names: bool,
+    /// What caches may take changes, up to so many bytes. Sub-models are small then, so that there are many.
+    pub budget_bytes_max: Option<u64>,
     /// A pool of memory nodes instead of a server.
     pub pool: Option<PoolShape>,
 }
@@ -125,6 +127,8 @@ const VERSIONS_LEFT_MAX: u64 = 1_200;
 /// Keys that come and go in waves, at most, and the writes of a wave: enough to write or to remove most.
 const KEYS_OF_WAVES: usize = 120;
 const WAVE_WRITES: u64 = 200;
+/// Bytes of a budget at most: more than the model of any table here takes.
+const BUDGET_BYTES_MAX: u64 = 40 << 10;
 /// Leaves that a table has room for besides one for every four keys, where there shall be enough.
 const LEAVES_SPARE: usize = 32;
 
@@ -200,6 +204,7 @@ impl Scenario {
             first_stamp: Stamp(0),
             flips: Vec::new(),
             changes_names: false,
+            budget_bytes_max: None,
             pool: None,
             embedding: embedding_of(seed, &keys),
             keys,
@@ -265,6 +270,11 @@ impl Scenario {
             keys,
             ..plain
         }
+    }
+
+    /// Caches have budgets, which change, and drive out what others are using.
+    pub(crate) fn budgets(seed: u64) -> Self {
+        Self { budget_bytes_max: Some(BUDGET_BYTES_MAX), ..Self::of_server("budgets", seed, &[], 0) }
     }
 
     /// The table's name leads to one table after another, or to none.

@@ -3,6 +3,8 @@
 
 #![cfg(injected)]
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use farsight_base::injection::{Bug, inject};
@@ -31,7 +33,15 @@ fn bug(name: &str) -> &'static Bug {
 
 /// The first seed that fails, of as many as allowed, and how.
 fn first_failure(seeds: u64, run: impl Fn(u64) -> Result<(), Box<Failure>>) -> Option<(u64, String)> {
-    (1..=seeds).find_map(|seed| run(seed).err().map(|failure| (seed, failure.what)))
+    (1..=seeds).find_map(|seed| match catch_unwind(AssertUnwindSafe(|| run(seed))) {
+        Ok(done) => done.err().map(|failure| (seed, failure.what)),
+        Err(panic) => Some((seed, format!("it panicked: {}", said(&*panic)))),
+    })
+}
+
+fn said(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("nothing")
 }
 
 #[track_caller]
@@ -93,6 +103,9 @@ found! {
     a_scan_that_skips_a_leaf_on_its_way_down: DescentSkipsSibling in "mixed" within 40;
     a_merged_leaf_left_standing: RightLeftStanding in "merges" within 20;
     a_merge_in_place: MergedInPlace in "merges" within 200;
+    a_merge_seen_half: WidenedBeforeFilled in "merges" within 1_000;
+    a_scan_that_skips_what_was_merged: ScanSkipsMerged in "merges" within 400;
+    a_part_driven_out_in_its_place: DrivenOutInPlace in "budgets" within 1_000;
     a_retrain_dropped: DroppedRetrain in "mixed" within 10;
     a_stale_model_kept: StaleModelKept in "mixed" within 20;
     parts_of_two_generations: GenerationsMixed in "merges" within 400;

@@ -155,6 +155,11 @@ fn seeds_of_merges_pass() {
     assert!(sum.merges > 5 * SEEDS_ELSEWHERE, "{} merges in {SEEDS_ELSEWHERE} seeds", sum.merges);
 }
 
+#[test]
+fn seeds_of_budgets_pass() {
+    run_seeds(named("budgets").expect("a scenario"), FIRST, SEEDS_ELSEWHERE, "");
+}
+
 /// Seeds that nobody has run before.
 #[test]
 fn fresh_seeds_pass() {

@@ -30,4 +30,10 @@ farsight_base::bugs! {
     RIGHT_LEFT_STANDING = "RightLeftStanding";
     /// A merge rewrites the left leaf under the incarnation that it has.
     MERGED_IN_PLACE = "MergedInPlace";
+    /// A merge widens the left leaf's fences before it holds the right one's pairs: readers see half of it.
+    WIDENED_BEFORE_FILLED = "WidenedBeforeFilled";
+    /// A scan that knows no sibling takes the next leaf of its plan: its cursor skips what was merged away.
+    SCAN_SKIPS_MERGED = "ScanSkipsMerged";
+    /// What a budget drives out keeps its place, while its lines are given to others.
+    DRIVEN_OUT_IN_PLACE = "DrivenOutInPlace";
 }

@@ -101,7 +101,7 @@ impl XClient {
             let (table, all) = (self.cache.table().id, SubModelsWanted::AllFrom);
             Request::sub_models(&mut self.request, table, key, all, model.generation());
             let reply = call(queue, &self.request, &mut self.reply)?;
-            if reply.argument != model.generation() {
+            if !are_of_one_generation(reply.argument, model.generation()) {
                 // Trained anew meanwhile: what is missing comes on demand.
                 return Ok(());
             }

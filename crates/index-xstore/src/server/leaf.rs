@@ -417,6 +417,10 @@ impl LatchedLeaf for LatchedXStoreLeaf<'_> {
                 LeafImage::new(self.geometry, left_lines[0].stamp().incarnation(), right_span.next, fences);
         }
         self.push_all(&mut image, &left_lines);
+        #[cfg(injected)]
+        if crate::injected::WIDENED_BEFORE_FILLED.is_injected() {
+            self.writer.rewrite(&image);
+        }
         right.push_all(&mut image, &right_lines);
         self.writer.rewrite(&image);
         #[cfg(any(shuttle, injected))]

@@ -25,6 +25,9 @@ use super::super::block::{
 };
 use super::super::branch::{self, BranchLines};
 use super::super::own_lines::OwnLines;
+#[cfg(injected)]
+use crate::injected;
+
 use super::{ASKED_LINES, BatchKeys, LINES_PER_LEAF_MAX, LONG_ASKED_LINES, Located, PageNumber, Place};
 
 /// What an arena takes beside each of its lines at most, about: its index, and places below branches.
@@ -531,6 +534,11 @@ impl Generation {
             return false;
         }
         let (old, kind) = (place.in_use(), self.kind_at(place.in_use()));
+        #[cfg(injected)]
+        if injected::DRIVEN_OUT_IN_PLACE.is_injected() {
+            self.arena.free(old.number(), kind.expect("a block"));
+            return true;
+        }
         name.store(Place::default().0, Ordering::Relaxed);
         filled.of_top -= u64::from(self.is_of_top(number));
         self.leave(filled, old, kind);

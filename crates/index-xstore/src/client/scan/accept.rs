@@ -226,6 +226,11 @@ fn accept(
         cursor.key = cursor.key.max(fences.low);
     } else if injected::DESCENT_SKIPS_SIBLING.is_injected() && direction == Direction::Descending {
         cursor.key = fences.high.map_or(cursor.key, |high| cursor.key.min(high.saturating_sub(1)));
+    } else if injected::SCAN_SKIPS_MERGED.is_injected()
+        && direction == Direction::Ascending
+        && cursor.leaf.is_none()
+    {
+        cursor.key = cursor.key.max(fences.low);
     }
     if !fences.contain(cursor.key) {
         let is_right = cursor.key < fences.low;
