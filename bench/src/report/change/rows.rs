@@ -86,7 +86,7 @@ fn row(record: &ChangeRecord) -> [String; HEADER.len()] {
 /// What the table has no column for, and how to read it.
 fn remarks(records: &[&ChangeRecord]) -> String {
     let mut text = String::from(
-        "slowest: the writer's slowest 0.1 s, by the median of its first half; p99: the reader's beside the\n\
+        "slowest: the writer's slowest 25 ms, by the median of its first half; p99: the reader's beside the\n\
          writer, by that before; READs, falls, rate: GETs of the new keys (or of those left) from 1 to 2 s\n\
          after the last write, their rate by the fresh table's; cache: B a key of a full one, fresh, worst,\n\
          and as a new process grows that fills one at the end; leaves: by those needed; B/pair: the server's\n",

@@ -33,14 +33,14 @@ measured. Every answer is checked.
 
 Each figure is printed beside its mark. READs, fallbacks and rate are of the
 GETs after the change, the rate by that of the fresh table in the same run. The
-writer's slowest tenth of a second is held against the median of the first half
+writer's slowest 25 ms are held against the median of the first half
 of its own; with fewer than four full ones there is no figure. The worst
 scenario stands first.
 
 The server has the first core, the writer the second, the reader the third;
 on two cores the writer shares the server's, and gets less done.
 
-The JSON has, besides, the course in tenths of a second: writes, GETs, their
+The JSON has, besides, the course in steps of 25 ms: writes, GETs, their
 p99, READs and fallbacks, pairs, leaves, memory of cache and server.
 
 Examples:
