@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use farsight_base::prng::{SplitMix64, mix};
 use farsight_base::{ClientId, LeafNumber};
 use farsight_bench::limits::LimitArrays;
-use farsight_bench::loaded_leaves::{INCARNATION, fences_of, fill};
+use farsight_bench::loaded_leaves::{fences_of, fill};
 use farsight_bench::machine::thread_cpu_time;
 use farsight_fabric::{
     Answer, CallHandler, Connection, Host, QueuePair, Region, RegionRights, ServerPort, Ticket,
@@ -66,9 +66,7 @@ impl Published {
         let model = trained.model;
         let leaves = trained.first_leaf..trained.first_leaf + model.leaf_count as usize;
         let entries = leaves
-            .map(|leaf| {
-                TableEntry::new(LeafNumber(leaf as u32), INCARNATION, model.leaf_hint(self.fences[leaf])).0
-            })
+            .map(|leaf| TableEntry::new(LeafNumber(leaf as u32), model.leaf_hint(self.fences[leaf])).0)
             .collect();
         let record = record_of(&model);
         (record, entries)

@@ -179,7 +179,7 @@ pub(super) fn prefill(client: &mut XClient, queue: &mut GarbageQueue, leaves: us
         let leaves = sub_model.first_leaf..sub_model.first_leaf + sub_model.model.leaf_count as usize;
         let entry = |leaf: usize| {
             let hint = sub_model.model.leaf_hint(fences[leaf]);
-            TableEntry::new(LeafNumber(leaf as u32), INCARNATION, hint).0
+            TableEntry::new(LeafNumber(leaf as u32), hint).0
         };
         let entries: Vec<u64> = leaves.map(entry).collect();
         writer.push_sub_model(index as u32, &record_of(&sub_model.model), &entries);
@@ -254,7 +254,7 @@ fn push_sub_models(source: &mut Source<'_>, writer: &mut ReplyWriter<'_>, leaves
             .map(|_| {
                 let beyond = usize::from(source.byte() == 0xff);
                 let leaf = source.below(leaves + beyond);
-                TableEntry::new(LeafNumber(leaf as u32), INCARNATION, source.half() as u16).0
+                TableEntry::new(LeafNumber(leaf as u32), source.half() as u16).0
             })
             .collect();
         writer.push_sub_model(index, &record, &entries);

@@ -92,7 +92,7 @@ fn find(fixture: &Fixture, model: &PublishedModel, key: u64) -> Option<Found> {
 /// Every leaf stands in the table of every sub-model that its fences meet, as it is now.
 fn assert_tables_are_current(fixture: &Fixture, model: &PublishedModel) {
     let leaves = fixture.leaves();
-    for (index, (leaf, _)) in leaves.leaves.iter().enumerate() {
+    for (index, leaf) in leaves.leaves.iter().enumerate() {
         let low = leaves.low_fences[index];
         let last = leaves.low_fences.get(index + 1).map_or(u64::MAX, |next| next - 1);
         for key in [low, low + (last - low) / 2, last] {
@@ -210,7 +210,7 @@ fn a_merged_leaf_names_the_one_that_took_over() {
         fixture.tree.remove(*key, LeafNumber::NONE).unwrap();
     });
     let mut merged = 0;
-    for (leaf, low) in before.leaves.iter().map(|(leaf, _)| *leaf).zip(&before.low_fences) {
+    for (leaf, low) in before.leaves.iter().copied().zip(&before.low_fences) {
         let key = keys[keys.partition_point(|key| key < low)].next_multiple_of(60);
         let (mut at, mut steps) = (leaf, 0);
         loop {

@@ -99,13 +99,6 @@ pub trait LeafFormat: Send + Sync {
     /// Pairs that the block shows now. A guess: some of them may be of another moment.
     fn pairs_seen(&self, words: &[AtomicU64]) -> usize;
 
-    /// The incarnation that the block shows now. One load, no check: it says what a leaf was called, not that
-    /// it is one.
-    fn incarnation(&self, words: &[AtomicU64]) -> u32;
-
-    /// Asks for the lines that [`LeafFormat::incarnation`] reads.
-    fn prefetch_incarnation(&self, words: &[AtomicU64]);
-
     /// Asks for the lines that finding a key touches.
     fn prefetch_keys(&self, words: &[AtomicU64]);
 

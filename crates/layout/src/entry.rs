@@ -2,25 +2,21 @@
 
 use farsight_base::LeafNumber;
 
-use crate::{ENTRY_HINT_BITS, ENTRY_INCARNATION_BITS, ENTRY_LEAF_BITS};
+use crate::{ENTRY_HINT_BITS, ENTRY_LEAF_BITS};
 
-/// `{leaf number 32, incarnation 16, fence hint 16}`, lowest bits first.
+/// `{leaf number 32, fence hint 16}`, lowest bits first; the rest is zero, and nobody looks at it.
 ///
-/// Valid for as long as the leaf keeps its incarnation. Never a proof: the leaf's own fences are.
+/// Never a proof: the leaf's own fences are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TableEntry(pub u64);
 
 impl TableEntry {
-    /// The entry of these fields; the incarnation is cut to 16 bits.
+    /// The entry of these fields.
     #[inline]
     #[must_use]
-    pub fn new(leaf: LeafNumber, incarnation: u32, hint: u16) -> Self {
-        let incarnation = u64::from(incarnation) & ((1 << ENTRY_INCARNATION_BITS) - 1);
-        Self(
-            u64::from(leaf.0)
-                | incarnation << ENTRY_LEAF_BITS
-                | u64::from(hint) << (ENTRY_LEAF_BITS + ENTRY_INCARNATION_BITS),
-        )
+    pub fn new(leaf: LeafNumber, hint: u16) -> Self {
+        const { assert!(ENTRY_LEAF_BITS + ENTRY_HINT_BITS <= u64::BITS) };
+        Self(u64::from(leaf.0) | u64::from(hint) << ENTRY_LEAF_BITS)
     }
 
     /// The leaf.
@@ -30,18 +26,11 @@ impl TableEntry {
         LeafNumber(self.0 as u32)
     }
 
-    /// The low 16 bits of the incarnation that the leaf had at training.
-    #[inline]
-    #[must_use]
-    pub fn incarnation(self) -> u16 {
-        (self.0 >> ENTRY_LEAF_BITS) as u16
-    }
-
     /// The leaf's low fence, quantized against its sub-model's range.
     #[inline]
     #[must_use]
     pub fn hint(self) -> u16 {
-        (self.0 >> (u64::BITS - ENTRY_HINT_BITS)) as u16
+        (self.0 >> ENTRY_LEAF_BITS) as u16
     }
 }
 
@@ -51,10 +40,8 @@ mod tests {
 
     #[test]
     fn fields_come_back() {
-        let entry = TableEntry::new(LeafNumber(0xdead_beef), 0xab_cdef, 0x1234);
-        assert_eq!(
-            (entry.leaf(), entry.incarnation(), entry.hint()),
-            (LeafNumber(0xdead_beef), 0xcdef, 0x1234)
-        );
+        let entry = TableEntry::new(LeafNumber(0xdead_beef), 0x1234);
+        assert_eq!((entry.leaf(), entry.hint()), (LeafNumber(0xdead_beef), 0x1234));
+        assert_eq!(entry.0 >> (ENTRY_LEAF_BITS + ENTRY_HINT_BITS), 0);
     }
 }

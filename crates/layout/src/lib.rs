@@ -45,7 +45,7 @@ use proof as checks;
 
 /// The version of everything docs/format.md describes. A client and a server of different versions refuse
 /// each other by name.
-pub const FORMAT_VERSION: u32 = 13;
+pub const FORMAT_VERSION: u32 = 14;
 
 /// Slots of a leaf: keys, and values, that it holds at most.
 pub const LEAF_SLOTS: usize = 16;
@@ -81,8 +81,6 @@ pub const SHORT_VALUES_PER_LINE: usize = 4;
 
 /// Bits of a table entry's leaf number.
 pub const ENTRY_LEAF_BITS: u32 = 32;
-/// Bits of a table entry's incarnation: the leaf's, cut.
-pub const ENTRY_INCARNATION_BITS: u32 = 16;
 /// Bits of a table entry's fence hint.
 pub const ENTRY_HINT_BITS: u32 = 16;
 /// Words of a sub-model's record.
@@ -94,4 +92,3 @@ const _: () = assert!(OWNER_WORD == KEY_LINES * farsight_base::WORDS_PER_LINE - 
 // A short value's line: a stamp, the values, and their versions in what is left.
 const _: () =
     assert!(8 + SHORT_VALUES_PER_LINE * (8 + PAIR_VERSION_BITS as usize / 8) == farsight_base::LINE_BYTES);
-const _: () = assert!(ENTRY_LEAF_BITS + ENTRY_INCARNATION_BITS + ENTRY_HINT_BITS == u64::BITS);

@@ -460,7 +460,7 @@ mod tests {
         let entries: Vec<u64> = (0..leaves)
             .zip(&fences)
             .map(|(index, fence)| {
-                TableEntry::new(LeafNumber(number(index, random)), 7, model.leaf_hint(*fence)).0
+                TableEntry::new(LeafNumber(number(index, random)), model.leaf_hint(*fence)).0
             })
             .collect();
         let block = block_of(&record_of(&model), &entries);

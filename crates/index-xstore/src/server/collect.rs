@@ -1,15 +1,9 @@
-//! Collecting leaves for training: low fences, numbers and incarnations in key order, from the lowest inner
-//! level.
+//! Collecting leaves for training: low fences and numbers in key order, from the lowest inner level.
 //!
 //! The separators of that level *are* the leaves' low fences. So the trainer need not walk the chain, each
-//! step of which would wait for memory. Of a leaf itself it reads only one word, its incarnation. It
-//! prefetches those of a node's children together while it reads the node before.
-//!
-//! What a table made of this promises: a leaf whose fences differ from those collected shows another
-//! incarnation than the one collected. For a node's children, (1) the trainer reads their incarnations after
-//! the node, (2) then it finds the node unchanged. A split or merge holds the node locked while it changes
-//! leaves. So at (2) no fence had changed since the node was read, and each incarnation belongs to the fences
-//! that the node shows. A later change of the fences changes the incarnation.
+//! step of which would wait for memory, and reads no leaf. A node's children and separators are of one
+//! moment: the trainer finds the node unchanged after it has read them. A split or merge holds the node
+//! locked while it changes leaves, and marks what it changed behind that.
 //!
 //! Nodes and leaves may be merged while the trainer is between two nodes. Then the next node, or its first
 //! leaf, begins below where the one before ended. What the trainer appended of these keys before is
@@ -27,8 +21,8 @@ use super::tree::XTree;
 pub struct CollectedLeaves {
     /// The low fence of each.
     pub low_fences: Vec<u64>,
-    /// Number and incarnation of each.
-    pub leaves: Vec<(LeafNumber, u32)>,
+    /// The number of each.
+    pub leaves: Vec<LeafNumber>,
 }
 
 /// A copy of one node of the lowest level.
@@ -62,7 +56,7 @@ impl<F: LeafFormat> XTree<F> {
         loop {
             let copied = cursor.map(|key| self.copy_parent(key)).transpose()?;
             if let Some(parent) = ahead.take() {
-                if !self.append_leaves(&parent, low, high, into) {
+                if !append_leaves(&parent, low, high, into) {
                     backoff.pause(low, Waited::InnerNodes)?;
                     cursor = Some(parent.low_fences[0].max(low));
                     continue;
@@ -78,33 +72,19 @@ impl<F: LeafFormat> XTree<F> {
         }
     }
 
-    /// Asks for what [`XTree::collect_leaves`] will read of ranges whose `ends` these are, least and greatest
-    /// key of each in turn, of ranges that two nodes of the lowest level cover.
+    /// Asks for what [`XTree::collect_leaves`] will read of ranges whose `ends` these are, of ranges that two
+    /// nodes of the lowest level cover.
     pub(super) fn prefetch_ranges(&self, ends: &[u64]) {
-        let mut routes = [None; BATCH_MAX];
-        self.descend_many(ends, &mut routes);
-        for (range, routes) in ends.chunks_exact(2).zip(routes.chunks_exact(2)) {
-            for route in routes.iter().flatten() {
-                let Some(node) = self.arena.node(route.parent) else { continue };
-                for index in node.child_index(range[0])..=node.child_index(range[1]) {
-                    if let Some(words) = self.slab.block(LeafNumber(node.child(index))) {
-                        self.format.prefetch_incarnation(words);
-                    }
-                }
-            }
-        }
+        self.descend_many(ends, &mut [None; BATCH_MAX]);
     }
 
-    /// Copies the node of the lowest level that covers `key`, and asks for its leaves' incarnations.
+    /// Copies the node of the lowest level that covers `key`.
     fn copy_parent(&self, key: u64) -> Result<Parent<'_>, Contended> {
         let mut backoff = Backoff::new();
         loop {
             if let Some(parent) = self.try_copy_parent(key) {
-                for leaf in &parent.leaves[..parent.count] {
-                    if let Some(words) = self.slab.block(*leaf) {
-                        self.format.prefetch_incarnation(words);
-                    }
-                }
+                #[cfg(injected)]
+                let parent = self.with_lowest_keys(parent);
                 return Ok(parent);
             }
             backoff.pause(key, Waited::InnerNodes)?;
@@ -138,48 +118,47 @@ impl<F: LeafFormat> XTree<F> {
         node.is_unchanged(version).then_some(Parent { node, version, high, count, low_fences, leaves })
     }
 
-    /// Appends the parent's leaves that meet `low..=high`, in place of those from the first one's low fence
-    /// on; false, and nothing changed, if the parent has changed.
-    fn append_leaves(&self, parent: &Parent<'_>, low: u64, high: u64, into: &mut CollectedLeaves) -> bool {
-        let collected = into.leaves.len();
-        for index in 0..parent.count {
-            let next =
-                if index + 1 < parent.count { Some(parent.low_fences[index + 1]) } else { parent.high };
-            if parent.low_fences[index] <= high && next.is_none_or(|next| next > low) {
-                let leaf = parent.leaves[index];
-                #[cfg(injected)]
-                let parent = &self.with_lowest_key(parent, index);
-                into.low_fences.push(parent.low_fences[index]);
-                into.leaves.push((leaf, self.format.incarnation(self.block(leaf))));
-            }
-        }
-        let is_unchanged = parent.node.is_unchanged(parent.version);
-        if !is_unchanged {
-            into.low_fences.truncate(collected);
-            into.leaves.truncate(collected);
-        } else if let Some(first) = into.low_fences.get(collected) {
-            let overtaken = into.low_fences[..collected].partition_point(|low| low < first)..collected;
-            into.low_fences.drain(overtaken.clone());
-            into.leaves.drain(overtaken);
-        }
-        is_unchanged
-    }
-
-    /// The parent with the leaf's lowest key for its low fence, where that bug is injected.
+    /// The parent with the leaves' lowest keys for their low fences, where that bug is injected.
     #[cfg(injected)]
-    fn with_lowest_key<'t>(&self, parent: &Parent<'t>, index: usize) -> Parent<'t> {
+    fn with_lowest_keys<'t>(&self, mut parent: Parent<'t>) -> Parent<'t> {
         use farsight_index::{Direction, Pairs, ScanRequest};
+        if !crate::injected::TRAINED_ON_KEYS.is_injected() {
+            return parent;
+        }
         let mut pairs = Pairs::default();
-        pairs.reset(self.format.value_bytes());
-        let mut parent = Parent { ..*parent };
-        let (block, one) = (self.block(parent.leaves[index]), ScanRequest { from: 0, limit: 1 });
-        if crate::injected::TRAINED_ON_KEYS.is_injected()
-            && parent.low_fences[index] > 0
-            && self.format.read_pairs(block, Direction::Ascending, one, &mut pairs).is_some()
-            && pairs.len() == 1
-        {
-            parent.low_fences[index] = pairs.pair(0).key;
+        for (low, leaf) in parent.low_fences.iter_mut().zip(&parent.leaves[..parent.count]) {
+            pairs.reset(self.format.value_bytes());
+            let one = ScanRequest { from: 0, limit: 1 };
+            if *low > 0
+                && self.format.read_pairs(self.block(*leaf), Direction::Ascending, one, &mut pairs).is_some()
+                && pairs.len() == 1
+            {
+                *low = pairs.pair(0).key;
+            }
         }
         parent
     }
+}
+
+/// Appends the parent's leaves that meet `low..=high`, in place of those from the first one's low fence
+/// on; false, and nothing changed, if the parent has changed.
+fn append_leaves(parent: &Parent<'_>, low: u64, high: u64, into: &mut CollectedLeaves) -> bool {
+    let collected = into.leaves.len();
+    for index in 0..parent.count {
+        let next = if index + 1 < parent.count { Some(parent.low_fences[index + 1]) } else { parent.high };
+        if parent.low_fences[index] <= high && next.is_none_or(|next| next > low) {
+            into.low_fences.push(parent.low_fences[index]);
+            into.leaves.push(parent.leaves[index]);
+        }
+    }
+    let is_unchanged = parent.node.is_unchanged(parent.version);
+    if !is_unchanged {
+        into.low_fences.truncate(collected);
+        into.leaves.truncate(collected);
+    } else if let Some(first) = into.low_fences.get(collected) {
+        let overtaken = into.low_fences[..collected].partition_point(|low| low < first)..collected;
+        into.low_fences.drain(overtaken.clone());
+        into.leaves.drain(overtaken);
+    }
+    is_unchanged
 }

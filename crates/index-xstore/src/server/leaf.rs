@@ -172,18 +172,6 @@ impl LeafFormat for XStoreLeaf {
     }
 
     #[inline]
-    fn incarnation(&self, words: &[AtomicU64]) -> u32 {
-        // Acquire: what the caller reads next is read after the incarnation. Partner: the Release store in
-        // `words::end_write`.
-        Stamp(words[0].load(Ordering::Acquire)).incarnation()
-    }
-
-    #[inline]
-    fn prefetch_incarnation(&self, words: &[AtomicU64]) {
-        prefetch(&words[0]);
-    }
-
-    #[inline]
     fn prefetch_keys(&self, words: &[AtomicU64]) {
         for line in 0..KEY_LINES {
             prefetch(&words[line * WORDS_PER_LINE]);

@@ -44,7 +44,7 @@ pub(super) fn collected_leaves_max(target: usize) -> usize {
 pub(super) fn pieces_of(
     (low, high): (u64, u64),
     fences: &[u64],
-    leaves: &[(LeafNumber, u32)],
+    leaves: &[LeafNumber],
     is_cut_short: bool,
     target: usize,
 ) -> Result<Vec<SubModelImage>, TrainError> {
@@ -69,7 +69,7 @@ pub(super) fn pieces_of(
 fn piece_of(
     (low, high): (u64, u64),
     low_fences: &[u64],
-    leaves: &[(LeafNumber, u32)],
+    leaves: &[LeafNumber],
 ) -> Result<SubModelImage, TrainError> {
     let model = train_sub_model(low, high, low_fences)?;
     Ok(image_of(Some((low, high)), &model, low_fences, leaves))
@@ -80,10 +80,11 @@ pub(super) fn image_of(
     interval: Interval,
     model: &SubModel,
     low_fences: &[u64],
-    leaves: &[(LeafNumber, u32)],
+    leaves: &[LeafNumber],
 ) -> SubModelImage {
-    let entries = low_fences.iter().zip(leaves).map(|(low_fence, (leaf, incarnation))| {
-        TableEntry::new(*leaf, *incarnation, model.leaf_hint(*low_fence)).0
-    });
+    let entries = low_fences
+        .iter()
+        .zip(leaves)
+        .map(|(low_fence, leaf)| TableEntry::new(*leaf, model.leaf_hint(*low_fence)).0);
     SubModelImage { interval, record: record_of(model), entries: entries.collect() }
 }

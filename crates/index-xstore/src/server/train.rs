@@ -59,7 +59,7 @@ pub enum TrainingStep {
 /// A whole training, by phase.
 enum Whole {
     Collecting { from: u64, collected: CollectedLeaves },
-    Training { training: Training<Vec<u64>>, numbers: Vec<(LeafNumber, u32)> },
+    Training { training: Training<Vec<u64>>, numbers: Vec<LeafNumber> },
     Imaging { model: TrainedModel, leaves: TrainedLeaves, pieces: Vec<Vec<SubModelImage>> },
 }
 
@@ -72,7 +72,7 @@ enum Advanced {
 /// The leaves of a whole training.
 struct TrainedLeaves {
     low_fences: Vec<u64>,
-    numbers: Vec<(LeafNumber, u32)>,
+    numbers: Vec<LeafNumber>,
 }
 
 /// The trainer of one table.
@@ -220,7 +220,7 @@ impl<F: LeafFormat> Trainer<F> {
         Ok(if retrained == 0 { TrainingStep::Idle } else { TrainingStep::Retrained(retrained) })
     }
 
-    /// Asks for the inner nodes, leaves and images of these sub-models.
+    /// Asks for the inner nodes and images of these sub-models.
     fn prefetch_group(&self, model: &PublishedModel, group: &[u32]) {
         let mut ends = [0; 2 * RETRAINED_TOGETHER];
         let mut count = 0;

@@ -121,14 +121,12 @@ impl Fixture {
         let collected = self.leaves();
         let mut keys = Vec::new();
         let mut low = Some(0);
-        let mut leaf = collected.leaves[0].0;
-        for (index, ((expected, incarnation), separator)) in
-            collected.leaves.iter().zip(&collected.low_fences).enumerate()
-        {
+        let mut leaf = collected.leaves[0];
+        for (index, (expected, separator)) in collected.leaves.iter().zip(&collected.low_fences).enumerate() {
             assert_eq!(leaf, *expected, "the chain and the tree differ at leaf {index}");
             let lines = self.key_lines(leaf);
             let view = KeyLines(&lines);
-            assert_eq!(view.incarnation(), Some(*incarnation), "{leaf}");
+            assert!(view.incarnation().is_some(), "{leaf} is of two incarnations");
             let fences = view.fences().expect("a leaf");
             assert_eq!(Some(fences.low), low, "{leaf} does not begin where the one before ends");
             assert_eq!(fences.low, *separator, "{leaf}");

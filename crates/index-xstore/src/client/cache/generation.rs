@@ -610,7 +610,7 @@ mod tests {
     /// Puts a sub-model of so many leaves, which lie apart, into the place of `number`.
     fn put(generation: &Generation, number: u32, leaves: u32) {
         let record = SubModelRecord { leaf_count: leaves, ..SubModelRecord::default() };
-        let entry = |index: u32| TableEntry::new(LeafNumber(2 * index), 0, index as u16).0;
+        let entry = |index: u32| TableEntry::new(LeafNumber(2 * index), index as u16).0;
         let entries: Vec<u64> = (0..leaves).map(entry).collect();
         generation.put(number, &record, &entries);
     }

@@ -39,7 +39,7 @@ impl Fetched {
     }
 
     fn entries(self) -> [u64; 2] {
-        self.leaves().map(|leaf| TableEntry::new(leaf, 0, self.0 as u16).0)
+        self.leaves().map(|leaf| TableEntry::new(leaf, self.0 as u16).0)
     }
 }
 
@@ -69,7 +69,7 @@ fn put(model: &Generation, index: u32, fetched: Fetched) {
 /// A sub-model of five leaves, whose hints stand where one of two leaves has its leaves' numbers.
 fn put_of_five(model: &Generation, number: u32) {
     let record = SubModelRecord { leaf_count: 5, ..SubModelRecord::default() };
-    let entries = [3, 9, 4, 8, 5].map(|leaf| TableEntry::new(LeafNumber(leaf), 0, u16::MAX).0);
+    let entries = [3, 9, 4, 8, 5].map(|leaf| TableEntry::new(LeafNumber(leaf), u16::MAX).0);
     model.put(number, &record, &entries);
 }
 

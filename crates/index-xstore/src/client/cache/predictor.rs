@@ -31,7 +31,7 @@ impl Predictor {
         for (index, TrainedSubModel { model, first_leaf, .. }) in (0..).zip(&trained.sub_models) {
             let leaves = (*first_leaf as u32..).zip(&fences[*first_leaf..]);
             let entry =
-                |(leaf, fence): (u32, &u64)| TableEntry::new(LeafNumber(leaf), 1, model.leaf_hint(*fence)).0;
+                |(leaf, fence): (u32, &u64)| TableEntry::new(LeafNumber(leaf), model.leaf_hint(*fence)).0;
             let entries: Vec<u64> = leaves.take(model.leaf_count as usize).map(entry).collect();
             if !entries.is_empty() {
                 newest.put(index, &record_of(model), &entries);
