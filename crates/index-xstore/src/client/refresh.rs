@@ -38,8 +38,8 @@ const PAGE_INTERVAL: Duration = Duration::from_millis(100);
 const UNFETCHED_INTERVAL: Duration = Duration::from_millis(5);
 /// Least time between two requests for a single sub-model.
 const SINGLE_INTERVAL: Duration = Duration::from_millis(1);
-/// Sub-models installed by one operation: about a microsecond's work. A page is through after a few batches
-/// of GETs.
+/// Sub-models installed by one operation, each in half a microsecond or more. A page is through after a few
+/// batches of GETs; with fewer at once a reader beside a fast writer falls behind.
 const INSTALLED_TOGETHER: u32 = 8;
 /// Writes without a model before it is fetched: a session that writes little never needs it.
 const MODEL_MISSES: u32 = 1024;
