@@ -16,7 +16,7 @@ use farsight_sim::{
 };
 
 /// Seeds of any scenario that meet every class of faults, and run everywhere.
-const SEEDS: u64 = 2_000;
+const SEEDS: u64 = 2_500;
 /// Of the gate, which runs 20,000 at least: seeds of any scenario that are the same each time, of pools,
 /// and as many of both that are not.
 const SEEDS_OF_THE_GATE: u64 = 7_500;
