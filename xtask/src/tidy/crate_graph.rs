@@ -24,6 +24,7 @@ const LAYERS: &[Layer] = &[
     ("fabric-tcp", &["base", "fabric", "fabric-host", "fabric-net"]),
     ("fabric-verbs", &["base", "fabric", "fabric-host", "fabric-net"]),
     ("layout", &["base"]),
+    ("blocks", &["base", "fabric", "layout"]),
     ("protocol", &["base", "layout"]),
     ("model", &["base"]),
     ("index", &["base", "fabric", "layout", "model", "protocol"]),
@@ -103,6 +104,7 @@ const PROVIDERS: &[&str] = &["fabric-shm", "fabric-sim", "fabric-tcp", "fabric-v
 const EVERY_LIBRARY: &[&str] = &[
     "base",
     "bench",
+    "blocks",
     "client",
     "fabric",
     "fabric-host",
