@@ -1,13 +1,12 @@
 //! The space itself: what its writers share.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
 use farsight_base::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 use farsight_base::{LINE_BYTES, RegionId, WORDS_PER_LINE};
 use farsight_fabric::{FabricError, Region};
-use farsight_layout::value_block::{
-    BLOCK_KEY_LENGTH_SHIFT, BlockPlace, BlockRef, REFERENCE_OFFSET_BITS, block_lines,
-};
+use farsight_layout::value_block::{BlockPlace, BlockRef, REFERENCE_LINES_LONG, REFERENCE_OFFSET_BITS};
 
 use crate::PAGE_LINES;
 use crate::class::Class;
@@ -51,6 +50,8 @@ pub struct BlockSpace {
     pages: Mutex<Pages>,
     classes: [Mutex<Class>; CLASSES],
     quarantine: Mutex<Quarantine>,
+    /// Lines of live blocks by their first lines, where a reference does not say them.
+    long_blocks: Mutex<BTreeMap<u64, u32>>,
     /// Lines of live blocks, and of their places.
     live_lines: AtomicU64,
     held_lines: AtomicU64,
@@ -73,6 +74,7 @@ impl BlockSpace {
             pages: Mutex::new(Pages::new(limit_pages)),
             classes: std::array::from_fn(|class| Mutex::new(Class::new(class))),
             quarantine: Mutex::default(),
+            long_blocks: Mutex::default(),
             live_lines: AtomicU64::new(0),
             held_lines: AtomicU64::new(0),
             ready_lines: AtomicU64::new(0),
@@ -99,21 +101,20 @@ impl BlockSpace {
         self.region.words().get(first..first.checked_add(place.lines as usize * WORDS_PER_LINE)?)
     }
 
-    /// The place of the live block that a reference of this process names.
-    ///
-    /// # Panics
-    /// If it names none of this space.
+    /// The place that a reference names; `None` if there is none. A long block's length is what the space
+    /// noted, not what its memory says.
     #[must_use]
-    pub fn place(&self, reference: BlockRef) -> BlockPlace {
-        assert!(reference.is_live() && reference.space() == self.number, "{reference:?} is of another space");
-        let place = |lines| BlockPlace { space: self.number, offset_lines: reference.offset_lines(), lines };
-        place(reference.lines().unwrap_or_else(|| {
-            let header = self.words(place(1)).expect("a block of the region");
-            // Relaxed: a live block does not change, and the reference was published behind it.
-            let [first, lengths] = [0, 2].map(|word: usize| header[word].load(Ordering::Relaxed));
-            let key_bytes = (first >> BLOCK_KEY_LENGTH_SHIFT) as u16;
-            block_lines(key_bytes.into(), lengths as u32 as usize) as u32
-        }))
+    pub fn place(&self, reference: BlockRef) -> Option<BlockPlace> {
+        if !reference.is_live() || reference.space() != self.number {
+            return None;
+        }
+        let offset_lines = reference.offset_lines();
+        let lines = match reference.lines() {
+            Some(lines) => lines,
+            None => *lock(&self.long_blocks).get(&offset_lines)?,
+        };
+        let place = BlockPlace { space: self.number, offset_lines, lines };
+        self.words(place).filter(|words| !words.is_empty()).map(|_| place)
     }
 
     /// Gives the memory of a block back that no reference names any more, through the quarantine: readers
@@ -231,18 +232,24 @@ impl BlockSpace {
     }
 
     /// Counts a block that a writer took, out of its ready places if it is not a long one.
-    pub(crate) fn count_in(&self, lines: u32) {
-        let size = Size::of(lines);
+    pub(crate) fn count_in(&self, place: BlockPlace) {
+        let size = Size::of(place.lines);
         // Relaxed, here and below: statistics, and the quarantine's length.
         if matches!(size, Size::Class(_)) {
             self.ready_lines.fetch_sub(size.lines(), Ordering::Relaxed);
         }
-        self.live_lines.fetch_add(lines.into(), Ordering::Relaxed);
+        self.live_lines.fetch_add(place.lines.into(), Ordering::Relaxed);
         self.held_lines.fetch_add(size.lines(), Ordering::Relaxed);
+        if place.lines >= REFERENCE_LINES_LONG {
+            lock(&self.long_blocks).insert(place.offset_lines, place.lines);
+        }
     }
 
     /// Counts a block that is live no more. Returns the lines of those that are.
     pub(crate) fn count_out(&self, place: BlockPlace) -> u64 {
+        if place.lines >= REFERENCE_LINES_LONG {
+            lock(&self.long_blocks).remove(&place.offset_lines);
+        }
         let lines = u64::from(place.lines);
         self.held_lines.fetch_sub(Size::of(place.lines).lines(), Ordering::Relaxed);
         self.live_lines.fetch_sub(lines, Ordering::Relaxed) - lines

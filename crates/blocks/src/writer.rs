@@ -46,8 +46,9 @@ impl BlockWriter {
             Size::Class(class) => self.take_ready(class)?,
             Size::Pages(pages) => self.space.take_long(pages)?,
         };
-        self.space.count_in(lines);
-        Ok(BlockPlace { space: self.space.number(), offset_lines, lines })
+        let place = BlockPlace { space: self.space.number(), offset_lines, lines };
+        self.space.count_in(place);
+        Ok(place)
     }
 
     /// Gives a place back of which no reader can know: nothing was published.

@@ -15,7 +15,7 @@ mod draft;
 mod reference;
 mod view;
 
-pub use draft::{BlockTooLong, seal, write_draft};
+pub use draft::{BlockTooLong, SealedHeader, seal, write_draft};
 pub use reference::{BlockPlace, BlockRef};
 pub use view::{BlockFault, BlockIdentity, ValueBlock};
 

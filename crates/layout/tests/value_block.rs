@@ -3,7 +3,7 @@
 use farsight_base::sync::{AtomicU64, Ordering};
 use farsight_layout::value_block::{
     BLOCK_KEY_BYTES_MAX, BLOCK_STATE_SHIFT, BLOCK_VALUE_BYTES_MAX, BlockFault, BlockIdentity, BlockPlace,
-    BlockRef, BlockTooLong, ValueBlock, block_bytes, block_lines, seal, write_draft,
+    BlockRef, BlockTooLong, SealedHeader, ValueBlock, block_bytes, block_lines, seal, write_draft,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -24,6 +24,9 @@ fn block(asked: BlockIdentity<'_>, value: &[u8]) -> Vec<u8> {
     write_draft(&words, asked.key, value).expect("lengths within bounds");
     assert!(matches!(ValueBlock::parse(&bytes(&words)), Err(BlockFault::Kind { got: 0 })), "a draft");
     seal(&words, asked.version, asked.table);
+    let lines = block_lines(asked.key.len(), value.len());
+    let header = SealedHeader { version: asked.version, table: asked.table, lines };
+    assert_eq!(SealedHeader::read(&words), header);
     bytes(&words)
 }
 

@@ -30,7 +30,7 @@ const LAYERS: &[Layer] = &[
     ("index", &["base", "fabric", "layout", "model", "protocol"]),
     ("index-baselines", &["base", "fabric", "index", "layout"]),
     ("index-rolex", &["base", "fabric", "index", "layout", "model", "protocol"]),
-    ("index-xstore", &["base", "fabric", "index", "layout", "model", "protocol"]),
+    ("index-xstore", &["base", "blocks", "fabric", "index", "layout", "model", "protocol"]),
     ("node", &["base", "fabric", "index", "index-xstore", "layout", "model", "protocol"]),
     ("client", &["base", "fabric", "index", "index-rolex", "index-xstore", "layout", "protocol"]),
     (

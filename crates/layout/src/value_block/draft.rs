@@ -4,7 +4,7 @@ use farsight_base::sync::{AtomicU64, Ordering};
 
 use super::{
     BLOCK_HEADER_WORDS, BLOCK_KEY_BYTES_MAX, BLOCK_KEY_LENGTH_SHIFT, BLOCK_KIND_DRAFT, BLOCK_KIND_PAIR,
-    BLOCK_KIND_SHIFT, BLOCK_TABLE_SHIFT, BLOCK_VALUE_BYTES_MAX, block_bytes, sealed_checksum,
+    BLOCK_KIND_SHIFT, BLOCK_TABLE_SHIFT, BLOCK_VALUE_BYTES_MAX, block_bytes, block_lines, sealed_checksum,
 };
 use crate::PAIR_VERSION_BITS;
 
@@ -77,6 +77,35 @@ pub fn seal(words: &[AtomicU64], version: u64, table: u16) {
         | u64::from(key_bytes) << BLOCK_KEY_LENGTH_SHIFT
         | u64::from(BLOCK_KIND_PAIR) << BLOCK_KIND_SHIFT;
     words[0].store(first, Ordering::Relaxed);
+}
+
+/// What the header of a sealed block says, to the writer to whom its memory belongs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SealedHeader {
+    /// The pair's version.
+    pub version: u64,
+    /// The table.
+    pub table: u16,
+    /// Lines of the block.
+    pub lines: usize,
+}
+
+impl SealedHeader {
+    /// The header in `words`, without a look at the checksum.
+    ///
+    /// # Panics
+    /// If `words` are fewer than a header has.
+    #[must_use]
+    pub fn read(words: &[AtomicU64]) -> Self {
+        // Relaxed: the writer's own block, or one that it reached by a published reference.
+        let [first, second, lengths] = [0, 1, 2].map(|word: usize| words[word].load(Ordering::Relaxed));
+        let key_bytes = (first >> BLOCK_KEY_LENGTH_SHIFT) as u16;
+        Self {
+            version: second & ((1 << PAIR_VERSION_BITS) - 1),
+            table: (second >> BLOCK_TABLE_SHIFT) as u16,
+            lines: block_lines(key_bytes.into(), lengths as u32 as usize),
+        }
+    }
 }
 
 /// Stores key and value one behind the other, with zeros behind them in the last word.
