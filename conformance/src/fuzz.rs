@@ -32,6 +32,7 @@ mod request;
 mod scan_pages;
 mod server;
 mod source;
+mod value_block;
 
 use farsight_fabric_shm::hostile;
 use farsight_fabric_tcp::hostile as hostile_tcp;
@@ -59,6 +60,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "leaf_writer", run: leaf_writer::run, seeds: leaf_writer::seeds },
     Target { name: "pool_leaf", run: pool_leaf::run, seeds: pool_leaf::seeds },
     Target { name: "learned", run: learned::run, seeds: learned::seeds },
+    Target { name: "value_block", run: value_block::run, seeds: value_block::seeds },
     Target { name: "client", run: client::run, seeds: client::seeds },
     Target { name: "server", run: server::run, seeds: server::seeds },
     Target { name: "memory_node", run: memory_node::run, seeds: memory_node::seeds },

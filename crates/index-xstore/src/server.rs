@@ -16,6 +16,8 @@
 //! A `LeafListener` hears of every leaf whose incarnation changed; the models that name it are trained again.
 
 mod arena;
+mod block_leaf;
+mod block_tree;
 mod bulk_load;
 mod collect;
 mod descend;
@@ -44,6 +46,8 @@ mod tree;
 mod update;
 mod write_many;
 
+pub use block_leaf::{BlockLeaf, LatchedBlockLeaf};
+pub use block_tree::{BlockReadError, BlockRoom, BlockTree, BlockWriteError};
 pub use bulk_load::{BulkLoaded, BulkLoader};
 pub use collect::CollectedLeaves;
 pub use error::{BulkLoadError, WriteError};

@@ -5,21 +5,12 @@ mod common;
 use std::collections::BTreeMap;
 use std::thread;
 
-use common::{Fixture, stamp_of};
+use common::{Fixture, Writing, stamp_of};
 use farsight_base::LeafNumber;
 use farsight_base::prng::SplitMix64;
 use farsight_base::sync::{AtomicUsize, Ordering};
 use farsight_index::{Direction, Pairs};
 use farsight_protocol::{WriteEntry, WriteOperation, WriteOutcome};
-
-/// Counts a writer out, also one that panics: readers must not wait for it.
-struct Writing<'a>(&'a AtomicUsize);
-
-impl Drop for Writing<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Release);
-    }
-}
 
 const WRITERS: u64 = 4;
 const OPERATIONS: u32 = 40_000;

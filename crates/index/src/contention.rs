@@ -26,6 +26,8 @@ pub enum Waited {
     Leaf(LeafNumber),
     /// The tree's inner nodes to stand still.
     InnerNodes,
+    /// The key's block to be another's no more.
+    Block,
 }
 
 impl fmt::Display for Waited {
@@ -33,6 +35,7 @@ impl fmt::Display for Waited {
         match self {
             Self::Leaf(leaf) => leaf.fmt(f),
             Self::InnerNodes => f.write_str("the inner nodes"),
+            Self::Block => f.write_str("the key's block"),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Remote bytes and their checked views: XStore's leaf, the translation table's entry, the sub-model's
-//! record, the leaf of a memory pool. The specification is docs/format.md; this crate is its one reader and
-//! writer.
+//! record, the leaf of a memory pool, the block of a value of any length. The specification is
+//! docs/format.md; this crate is its one reader and writer.
 //!
 //! Invariant: whatever bytes stand in a line, a view of them is right by the rules of the format. Otherwise
 //! it is a [`KeySearch`] or [`ValueFault`] that says what it is instead. No input panics, none leads out of
@@ -26,6 +26,7 @@ mod short_pairs;
 pub mod simd;
 mod sub_model;
 mod value;
+pub mod value_block;
 mod writer;
 
 pub use entry::TableEntry;

@@ -24,12 +24,13 @@ const LAYERS: &[Layer] = &[
     ("fabric-tcp", &["base", "fabric", "fabric-host", "fabric-net"]),
     ("fabric-verbs", &["base", "fabric", "fabric-host", "fabric-net"]),
     ("layout", &["base"]),
+    ("blocks", &["base", "fabric", "layout"]),
     ("protocol", &["base", "layout"]),
     ("model", &["base"]),
     ("index", &["base", "fabric", "layout", "model", "protocol"]),
     ("index-baselines", &["base", "fabric", "index", "layout"]),
     ("index-rolex", &["base", "fabric", "index", "layout", "model", "protocol"]),
-    ("index-xstore", &["base", "fabric", "index", "layout", "model", "protocol"]),
+    ("index-xstore", &["base", "blocks", "fabric", "index", "layout", "model", "protocol"]),
     ("node", &["base", "fabric", "index", "index-xstore", "layout", "model", "protocol"]),
     ("client", &["base", "fabric", "index", "index-rolex", "index-xstore", "layout", "protocol"]),
     (
@@ -103,6 +104,7 @@ const PROVIDERS: &[&str] = &["fabric-shm", "fabric-sim", "fabric-tcp", "fabric-v
 const EVERY_LIBRARY: &[&str] = &[
     "base",
     "bench",
+    "blocks",
     "client",
     "fabric",
     "fabric-host",

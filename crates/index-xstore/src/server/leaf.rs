@@ -263,6 +263,16 @@ impl LatchedXStoreLeaf<'_> {
         LeafSpan { fences: view.fences().expect("a leaf in the chain has fences"), next: view.next() }
     }
 
+    /// The value of the pair in an occupied slot, into place; its version.
+    pub(super) fn pair_in(&self, slot: usize, into: &mut [u8]) -> u64 {
+        self.pair(Self::slot(slot), into)
+    }
+
+    /// True if a slot is left for an insert in this incarnation.
+    pub(super) fn has_unused_slot(&self) -> bool {
+        self.writer.spent() < LEAF_SLOTS
+    }
+
     /// Reads a pair's value and version under the latch, whatever the stamps say: they are for readers
     /// without it.
     fn pair(&self, slot: LeafSlot, into: &mut [u8]) -> u64 {
@@ -345,7 +355,7 @@ impl LatchedLeaf for LatchedXStoreLeaf<'_> {
 
     fn version(&self, slot: usize) -> u64 {
         let mut room = [0; VALUE_BYTES_MAX];
-        self.pair(Self::slot(slot), &mut room[..self.geometry.value_bytes()])
+        self.pair_in(slot, &mut room[..self.geometry.value_bytes()])
     }
 
     #[inline]

@@ -8,7 +8,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
 use farsight_base::prng::{SplitMix64, mix};
-use farsight_base::sync::AtomicU64;
+use farsight_base::sync::{AtomicU64, AtomicUsize, Ordering};
 use farsight_base::words::copy_stamped;
 use farsight_base::{LeafNumber, Line, RegionId, WORDS_PER_LINE};
 use farsight_fabric::Region;
@@ -39,6 +39,15 @@ impl Region for HeapRegion {
     }
     fn collapse_to_huge_pages(&self, _used_bytes: u64) -> u64 {
         0
+    }
+}
+
+/// Counts a writer out, also one that panics: readers must not wait for it.
+pub(crate) struct Writing<'a>(pub(crate) &'a AtomicUsize);
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Release);
     }
 }
 

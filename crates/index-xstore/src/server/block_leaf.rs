@@ -1,0 +1,248 @@
+//! Leaves whose values are references to blocks: XStore's leaf with values of one word, and what happens to
+//! the blocks when a word changes.
+//!
+//! Invariant: at most one pair names a block. (While two leaves are merged both show the pair.) The latch's
+//! holder seals a block before its word is stored, and a block is retired after its word is gone.
+
+use std::sync::Arc;
+
+use farsight_base::LeafNumber;
+use farsight_base::sync::AtomicU64;
+use farsight_blocks::BlockSpace;
+use farsight_index::{
+    Direction, LatchedLeaf, LeafAnswer, LeafFormat, LeafSpan, Pairs, Place, Room, ScanRequest,
+};
+use farsight_layout::SHORT_VALUE_BYTES;
+use farsight_layout::value_block::{BlockPlace, BlockRef, SealedHeader, seal};
+
+use super::leaf::{LatchedXStoreLeaf, XStoreLeaf};
+
+/// The format of leaves whose values are [`BlockRef`]s to blocks of one space.
+pub struct BlockLeaf {
+    leaf: XStoreLeaf,
+    space: Arc<BlockSpace>,
+    table: u16,
+}
+
+impl BlockLeaf {
+    /// Leaves of this table, whose number is cut to 16 bits, over blocks of `space`.
+    #[must_use]
+    pub fn new(space: Arc<BlockSpace>, table: u32) -> Self {
+        let leaf = XStoreLeaf::new(SHORT_VALUE_BYTES).expect("a size of the format");
+        Self { leaf, space, table: table as u16 }
+    }
+
+    /// Where the blocks stand.
+    #[must_use]
+    pub fn space(&self) -> &Arc<BlockSpace> {
+        &self.space
+    }
+
+    /// The table's number, as blocks have it.
+    #[must_use]
+    pub fn table(&self) -> u16 {
+        self.table
+    }
+}
+
+/// The reference in a value's bytes.
+pub(super) fn reference_in(value: &[u8]) -> BlockRef {
+    BlockRef(u64::from_le_bytes(value.try_into().expect("a reference is one word")))
+}
+
+impl LeafFormat for BlockLeaf {
+    type Latched<'a> = LatchedBlockLeaf<'a>;
+
+    fn leaf_words(&self) -> usize {
+        self.leaf.leaf_words()
+    }
+
+    fn value_bytes(&self) -> usize {
+        self.leaf.value_bytes()
+    }
+
+    fn bulk_load_pairs(&self) -> usize {
+        self.leaf.bulk_load_pairs()
+    }
+
+    fn few_pairs(&self) -> usize {
+        self.leaf.few_pairs()
+    }
+
+    #[inline]
+    fn get(&self, words: &[AtomicU64], key: u64, into: &mut [u8]) -> LeafAnswer {
+        self.leaf.get(words, key, into)
+    }
+
+    fn read_pairs(
+        &self,
+        words: &[AtomicU64],
+        direction: Direction,
+        scan: ScanRequest,
+        into: &mut Pairs,
+    ) -> Option<LeafSpan> {
+        self.leaf.read_pairs(words, direction, scan, into)
+    }
+
+    fn pairs_seen(&self, words: &[AtomicU64]) -> usize {
+        self.leaf.pairs_seen(words)
+    }
+
+    fn incarnation(&self, words: &[AtomicU64]) -> u32 {
+        self.leaf.incarnation(words)
+    }
+
+    fn prefetch_incarnation(&self, words: &[AtomicU64]) {
+        self.leaf.prefetch_incarnation(words);
+    }
+
+    fn prefetch_keys(&self, words: &[AtomicU64]) {
+        self.leaf.prefetch_keys(words);
+    }
+
+    fn may_hold(&self, words: &[AtomicU64], key: u64) -> bool {
+        self.leaf.may_hold(words, key)
+    }
+
+    fn prefetch_value(&self, words: &[AtomicU64], key: u64) -> bool {
+        self.leaf.prefetch_value(words, key)
+    }
+
+    fn prefetch_insert(&self, words: &[AtomicU64]) -> Room {
+        self.leaf.prefetch_insert(words)
+    }
+
+    fn prefetch_leaf(&self, words: &[AtomicU64]) {
+        self.leaf.prefetch_leaf(words);
+    }
+
+    fn clear_unnamed(&self, words: &[AtomicU64]) {
+        self.leaf.clear_unnamed(words);
+    }
+
+    fn latch<'a>(&'a self, words: &'a [AtomicU64], attempts: usize) -> Option<LatchedBlockLeaf<'a>> {
+        let leaf = self.leaf.latch(words, attempts)?;
+        Some(LatchedBlockLeaf {
+            leaf,
+            table: self.table,
+            blocks: Retiring { space: &self.space, place: None },
+        })
+    }
+}
+
+/// One of these leaves under its latch. Its fields go in their order: the latch before the retired block.
+pub struct LatchedBlockLeaf<'a> {
+    leaf: LatchedXStoreLeaf<'a>,
+    table: u16,
+    blocks: Retiring<'a>,
+}
+
+/// The block whose word was replaced last. It is retired when the next one is, or without the latch.
+struct Retiring<'a> {
+    space: &'a BlockSpace,
+    place: Option<BlockPlace>,
+}
+
+impl Retiring<'_> {
+    fn push(&mut self, place: Option<BlockPlace>) {
+        if let Some(before) = std::mem::replace(&mut self.place, place) {
+            self.space.retire(before);
+        }
+    }
+}
+
+impl Drop for Retiring<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            self.space.retire(place);
+        }
+    }
+}
+
+impl LatchedBlockLeaf<'_> {
+    /// Gives the draft that the value's word names its version.
+    fn seal(&self, value: &[u8], version: u64) {
+        let space = self.blocks.space;
+        let place = space.place(reference_in(value)).expect("a place that the writer took");
+        seal(space.words(place).expect("words of the place"), version, self.table);
+    }
+
+    /// The place of the block that the pair in `slot` names. `None` if that block does not say that it is the
+    /// pair's, because memory lost a bit of it or of the reference: then its memory stays as it is. To give
+    /// back what may be another pair's would do more harm than to lose it.
+    fn place(&self, slot: usize) -> Option<BlockPlace> {
+        let mut value = [0; SHORT_VALUE_BYTES];
+        let version = self.leaf.pair_in(slot, &mut value);
+        let place = self.blocks.space.place(reference_in(&value))?;
+        let expected = SealedHeader { version, table: self.table, lines: place.lines as usize };
+        let header = SealedHeader::read(self.blocks.space.words(place)?);
+        (header == expected).then_some(place)
+    }
+}
+
+impl LatchedLeaf for LatchedBlockLeaf<'_> {
+    fn find(&self, key: u64) -> Place {
+        self.leaf.find(key)
+    }
+
+    fn span(&self) -> Option<LeafSpan> {
+        self.leaf.span()
+    }
+
+    fn pair_count(&self) -> usize {
+        self.leaf.pair_count()
+    }
+
+    fn version(&self, slot: usize) -> u64 {
+        self.leaf.version(slot)
+    }
+
+    fn insert(&mut self, key: u64, version: u64, value: &[u8]) -> bool {
+        // The block of a pair for which there is no room stays a draft.
+        if !self.leaf.has_unused_slot() {
+            return false;
+        }
+        self.seal(value, version);
+        self.leaf.insert(key, version, value)
+    }
+
+    fn update(&mut self, slot: usize, version: u64, value: &[u8]) {
+        let replaced = self.place(slot);
+        self.seal(value, version);
+        self.leaf.update(slot, version, value);
+        self.blocks.push(replaced);
+    }
+
+    fn remove(&mut self, slot: usize) {
+        let removed = self.place(slot);
+        self.leaf.remove(slot);
+        self.blocks.push(removed);
+    }
+
+    fn removed_slots(&self) -> usize {
+        self.leaf.removed_slots()
+    }
+
+    fn compact(&mut self) {
+        self.leaf.compact();
+    }
+
+    fn split(&mut self, right: &mut Self, right_number: LeafNumber, incoming: u64) -> u64 {
+        self.leaf.split(&mut right.leaf, right_number, incoming)
+    }
+
+    fn absorb(&mut self, number: LeafNumber, right: &mut Self) {
+        self.leaf.absorb(number, &mut right.leaf);
+    }
+
+    fn fill(&mut self, span: LeafSpan, keys: &[u64], values: &[u8], first_version: u64) {
+        for (value, version) in values.chunks_exact(SHORT_VALUE_BYTES).zip(first_version..) {
+            self.seal(value, version);
+        }
+        self.leaf.fill(span, keys, values, first_version);
+    }
+
+    fn scrub(&mut self) -> bool {
+        self.leaf.scrub()
+    }
+}

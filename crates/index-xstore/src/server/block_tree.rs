@@ -1,0 +1,289 @@
+//! A tree of values of any length, each in a block.
+//!
+//! Protocol of a write:
+//! 1. Take a place and write the block as a draft.
+//! 2. Write the reference as a value of one word. The latch's holder seals the block first; the block before
+//!    is retired.
+//! 3. A write that stored nothing gives its place back, which no reader knows.
+//!
+//! Protocol of a read:
+//! 1. Read reference and version, and copy the block.
+//! 2. Count the copy if it is of that version, table and key.
+//! 3. Otherwise read the reference again. Another version: begin anew. The same: the block was published all
+//!    the time, and such blocks do not change. So its memory is damaged ([`BlockReadError::Damaged`]).
+
+use std::sync::Arc;
+
+use farsight_base::words::{CopyMode, bytes_of, copy_lines};
+use farsight_base::{LINE_BYTES, Line};
+use farsight_blocks::{BlockSpace, BlockWriter, NoRoom};
+use farsight_fabric::Region;
+use farsight_index::{Backoff, Contended, Direction, LeafListener, Pair, Pairs, RegionFull, Waited};
+use farsight_layout::SHORT_VALUE_BYTES;
+use farsight_layout::value_block::{
+    BlockFault, BlockIdentity, BlockPlace, BlockRef, BlockTooLong, ValueBlock, block_bytes, block_lines,
+    write_draft,
+};
+use farsight_protocol::{WriteEntry, WriteOperation, WriteOutcome};
+
+use super::block_leaf::{BlockLeaf, reference_in};
+use super::error::WriteError;
+use super::tree::XTree;
+
+/// Bytes of a key in its block.
+const KEY_BYTES: usize = 8;
+
+/// A write to a tree of blocks that could not be done. The tree is as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum BlockWriteError {
+    /// The value is longer than any.
+    #[error("key {key}: {source}")]
+    TooLong {
+        /// The key.
+        key: u64,
+        /// The lengths.
+        source: BlockTooLong,
+    },
+    /// There is no memory for the block.
+    #[error("key {key}: {source}")]
+    NoRoom {
+        /// The key.
+        key: u64,
+        /// The space.
+        source: NoRoom,
+    },
+    /// The tree refused the pair.
+    #[error(transparent)]
+    Tree(#[from] WriteError),
+}
+
+/// A read that has no answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BlockReadError {
+    /// A wait came to its bound.
+    #[error(transparent)]
+    Contended(#[from] Contended),
+    /// Memory lost a bit of the pair's block. Its bytes are no answer; a write of the key replaces them.
+    #[error("key {key}: the block of version {version} is damaged: {fault}")]
+    Damaged {
+        /// The key.
+        key: u64,
+        /// The pair's version.
+        version: u64,
+        /// What is wrong with the block.
+        fault: BlockFault,
+    },
+}
+
+/// A concurrent B+tree whose values have any length. All of its methods may be called by any thread at any
+/// time.
+pub struct BlockTree {
+    tree: Arc<XTree<BlockLeaf>>,
+}
+
+/// Where a read copies blocks, reused.
+#[derive(Debug, Default)]
+pub struct BlockRoom {
+    lines: Vec<Line>,
+    pairs: Pairs,
+}
+
+/// A write whose block is a draft.
+struct Drafted<'e> {
+    entry: WriteEntry<'e>,
+    place: BlockPlace,
+    reference: [u8; SHORT_VALUE_BYTES],
+}
+
+impl BlockTree {
+    /// An empty tree of the table with this number: leaves in an unused `region`, blocks in `space`.
+    ///
+    /// # Errors
+    /// [`RegionFull`] if the region does not hold a single leaf.
+    pub fn new(
+        region: Arc<dyn Region>,
+        space: Arc<BlockSpace>,
+        table: u32,
+        listener: Arc<dyn LeafListener>,
+    ) -> Result<Self, RegionFull> {
+        let tree = XTree::new(BlockLeaf::new(space, table), region, listener)?;
+        Ok(Self { tree: Arc::new(tree) })
+    }
+
+    /// The tree of references, for its trainer.
+    #[must_use]
+    pub fn tree(&self) -> &Arc<XTree<BlockLeaf>> {
+        &self.tree
+    }
+
+    /// Where the blocks stand.
+    #[must_use]
+    pub fn space(&self) -> &Arc<BlockSpace> {
+        self.tree.format().space()
+    }
+
+    /// Does the writes in their order, as [`XTree::write_many`] does.
+    pub fn write_many<'e>(
+        &self,
+        writer: &mut BlockWriter,
+        operation: WriteOperation,
+        entries: impl IntoIterator<Item = WriteEntry<'e>>,
+        mut done: impl FnMut(Result<WriteOutcome, BlockWriteError>, bool),
+    ) {
+        if !operation.has_value() {
+            return self.tree.write_many(operation, entries, |outcome, is_elsewhere| {
+                done(outcome.map_err(BlockWriteError::from), is_elsewhere);
+            });
+        }
+        let drafts: Vec<_> = entries.into_iter().map(|entry| draft(writer, entry)).collect();
+        let drafted = drafts.iter().flatten();
+        let references = drafted.map(|drafted| WriteEntry { value: &drafted.reference, ..drafted.entry });
+        let mut outcomes = Vec::with_capacity(drafts.len());
+        self.tree.write_many(operation, references, |outcome, is_elsewhere| {
+            outcomes.push((outcome, is_elsewhere));
+        });
+        let mut outcomes = outcomes.into_iter();
+        for drafted in drafts {
+            let drafted = match drafted {
+                Ok(drafted) => drafted,
+                Err(error) => {
+                    done(Err(error), false);
+                    continue;
+                }
+            };
+            let (outcome, is_elsewhere) = outcomes.next().expect("an outcome a draft");
+            if !matches!(outcome, Ok(WriteOutcome::Inserted(_) | WriteOutcome::Replaced(_))) {
+                writer.give_back(drafted.place);
+            }
+            done(outcome.map_err(BlockWriteError::from), is_elsewhere);
+        }
+    }
+
+    /// The value of `key`, in `room`, and its version; `None` if the key is absent.
+    ///
+    /// # Errors
+    /// [`BlockReadError`].
+    pub fn get<'r>(
+        &self,
+        key: u64,
+        room: &'r mut BlockRoom,
+    ) -> Result<Option<(&'r [u8], u64)>, BlockReadError> {
+        let copied = self.copy_newest(key, &mut room.lines)?;
+        Ok(copied.map(|copied| (copied.value(&room.lines), copied.version)))
+    }
+
+    /// Hands up to `limit` pairs with keys from `from` on to `found`, as [`XTree::scan`] finds them, and
+    /// returns what that returns.
+    ///
+    /// # Errors
+    /// [`BlockReadError`]; pairs before it were handed on.
+    pub fn scan(
+        &self,
+        direction: Direction,
+        from: u64,
+        limit: usize,
+        room: &mut BlockRoom,
+        mut found: impl FnMut(u64, u64, &[u8]),
+    ) -> Result<Option<u64>, BlockReadError> {
+        let BlockRoom { lines, pairs } = room;
+        pairs.reset(SHORT_VALUE_BYTES);
+        let next = self.tree.scan(direction, from, limit, pairs)?;
+        for index in 0..pairs.len() {
+            let Pair { key, version, value } = pairs.pair(index);
+            let named = Named { reference: reference_in(value), version };
+            let copied = match self.copy(key, named, lines) {
+                Ok(copied) => Some(copied),
+                // A pair that was removed since is left out: it is absent at an instant during the scan.
+                Err(_) => self.copy_newest(key, lines)?,
+            };
+            if let Some(copied) = copied {
+                found(key, copied.version, copied.value(lines));
+            }
+        }
+        Ok(next)
+    }
+
+    /// Copies the block of `key`, as it is at some instant of the call.
+    fn copy_newest(&self, key: u64, lines: &mut Vec<Line>) -> Result<Option<Copied>, BlockReadError> {
+        let mut backoff = Backoff::new();
+        let mut newest = self.named(key)?;
+        // Ends by the backoff, or sooner.
+        loop {
+            let Some(named) = newest else { return Ok(None) };
+            let fault = match self.copy(key, named, lines) {
+                Ok(copied) => return Ok(Some(copied)),
+                Err(fault) => fault,
+            };
+            newest = self.named(key)?;
+            if newest == Some(named) {
+                return Err(BlockReadError::Damaged { key, version: named.version, fault });
+            }
+            backoff.pause(key, Waited::Block)?;
+        }
+    }
+
+    fn named(&self, key: u64) -> Result<Option<Named>, Contended> {
+        let mut value = [0; SHORT_VALUE_BYTES];
+        let version = self.tree.get(key, &mut value)?;
+        Ok(version.map(|version| Named { reference: reference_in(&value), version }))
+    }
+
+    /// Copies a block, and checks the copy.
+    fn copy(&self, key: u64, named: Named, lines: &mut Vec<Line>) -> Result<Copied, BlockFault> {
+        let Named { reference, version } = named;
+        let (space, offset_lines) = (reference.space(), reference.offset_lines());
+        let mut place = BlockPlace { space, offset_lines, lines: reference.lines().unwrap_or(1) };
+        self.copy_place(place, lines)?;
+        if reference.lines().is_none() {
+            place.lines = ValueBlock::lines_said(bytes_of(lines))? as u32;
+            self.copy_place(place, lines)?;
+        }
+        let table = self.tree.format().table();
+        let asked = BlockIdentity { table, version, key: &key.to_le_bytes() };
+        let value = ValueBlock::value_of(bytes_of(lines), asked)?;
+        Ok(Copied { version, value_bytes: value.len() })
+    }
+
+    fn copy_place(&self, place: BlockPlace, lines: &mut Vec<Line>) -> Result<(), BlockFault> {
+        let needed_bytes = place.lines as usize * LINE_BYTES;
+        let cut = BlockFault::Cut { needed_bytes, got_bytes: 0 };
+        let words = self.space().words(place).ok_or(cut)?;
+        lines.resize(place.lines as usize, Line::ZERO);
+        copy_lines(words, lines, CopyMode::Plain);
+        Ok(())
+    }
+}
+
+/// What a pair's slot says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Named {
+    reference: BlockRef,
+    version: u64,
+}
+
+/// A block that was copied and checked.
+#[derive(Clone, Copy)]
+struct Copied {
+    version: u64,
+    value_bytes: usize,
+}
+
+impl Copied {
+    fn value(self, lines: &[Line]) -> &[u8] {
+        &bytes_of(lines)[block_bytes(KEY_BYTES, 0)..][..self.value_bytes]
+    }
+}
+
+/// Writes the entry's block as a draft.
+fn draft<'e>(writer: &mut BlockWriter, entry: WriteEntry<'e>) -> Result<Drafted<'e>, BlockWriteError> {
+    let WriteEntry { key, value, .. } = entry;
+    let too_long = |source| BlockWriteError::TooLong { key, source };
+    BlockTooLong::check(KEY_BYTES, value.len()).map_err(too_long)?;
+    let lines = block_lines(KEY_BYTES, value.len()) as u32;
+    let place = writer.allocate(lines).map_err(|source| BlockWriteError::NoRoom { key, source })?;
+    let key_bytes = key.to_le_bytes();
+    let words = writer.space().words(place).expect("a place of the space");
+    write_draft(words, &key_bytes, value).map_err(too_long)?;
+    let reference = BlockRef::new(&key_bytes, place).0.to_le_bytes();
+    Ok(Drafted { entry, place, reference })
+}

@@ -1,0 +1,207 @@
+//! The checked view of a block: bytes that a READ returned, and what they must be.
+
+use farsight_base::LINE_BYTES;
+
+use super::{
+    BLOCK_HEADER_BYTES, BLOCK_KEY_LENGTH_SHIFT, BLOCK_KIND_PAIR, BLOCK_KIND_SHIFT, BLOCK_TABLE_SHIFT,
+    BLOCK_VALUE_BYTES_MAX, block_bytes, sealed_checksum,
+};
+use crate::PAIR_VERSION_BITS;
+
+/// What a reader has to find in a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockIdentity<'a> {
+    /// The table.
+    pub table: u16,
+    /// The pair's version, where its reference stood.
+    pub version: u64,
+    /// The key.
+    pub key: &'a [u8],
+}
+
+/// Why bytes are not the block requested. All of these mean: look the key up again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BlockFault {
+    /// There are fewer bytes than the block has.
+    #[error("a block of {needed_bytes} B, of which {got_bytes} B were read")]
+    Cut {
+        /// Bytes of the block, as far as they are known.
+        needed_bytes: usize,
+        /// Bytes at hand.
+        got_bytes: usize,
+    },
+    /// The kind is none of those that are stored.
+    #[error("kind: expected {BLOCK_KIND_PAIR}, got {got}")]
+    Kind {
+        /// The kind.
+        got: u8,
+    },
+    /// Flags that this version of the format does not have.
+    #[error("flags: expected 0, got {got:#x}")]
+    Flags {
+        /// The flags.
+        got: u32,
+    },
+    /// The value is longer than any.
+    #[error("value length: at most {BLOCK_VALUE_BYTES_MAX} B, got {got_bytes} B")]
+    Length {
+        /// The length.
+        got_bytes: usize,
+    },
+    /// The checksum says that some bytes are others'.
+    #[error("checksum: expected {expected:#x}, got {got:#x}")]
+    Checksum {
+        /// As computed.
+        expected: u32,
+        /// As it stands there.
+        got: u32,
+    },
+    /// The block is of another version, hence its memory was used anew.
+    #[error("version: expected {expected}, got {got}")]
+    OtherVersion {
+        /// As requested.
+        expected: u64,
+        /// As it stands there.
+        got: u64,
+    },
+    /// The block is another table's.
+    #[error("table: expected {expected}, got {got}")]
+    OtherTable {
+        /// As requested.
+        expected: u16,
+        /// As it stands there.
+        got: u16,
+    },
+    /// The block is of another key.
+    #[error("another key, of {got_bytes} B")]
+    OtherKey {
+        /// Length of the key that stands there.
+        got_bytes: usize,
+    },
+}
+
+/// A block whose checksum fits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ValueBlock<'a> {
+    version: u64,
+    table: u16,
+    key: &'a [u8],
+    value: &'a [u8],
+}
+
+impl<'a> ValueBlock<'a> {
+    /// The block that begins `bytes`; what stands behind it is ignored.
+    ///
+    /// # Errors
+    /// [`BlockFault`].
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, BlockFault> {
+        let header = Header::parse(bytes)?;
+        let needed_bytes = header.bytes()?;
+        let cut = BlockFault::Cut { needed_bytes, got_bytes: bytes.len() };
+        let body = bytes.get(BLOCK_HEADER_BYTES..needed_bytes).ok_or(cut)?;
+        let (key, value) = body.split_at_checked(header.key_bytes.into()).ok_or(cut)?;
+        let checksum = crc32c::crc32c_append(crc32c::crc32c(&header.lengths.to_le_bytes()), body);
+        let expected = sealed_checksum(checksum, header.second, header.key_bytes, header.kind);
+        if expected != header.checksum {
+            return Err(BlockFault::Checksum { expected, got: header.checksum });
+        }
+        let table = (header.second >> BLOCK_TABLE_SHIFT) as u16;
+        Ok(Self { version: header.second & ((1 << PAIR_VERSION_BITS) - 1), table, key, value })
+    }
+
+    /// The value of the block that begins `bytes`, if it is the one requested.
+    ///
+    /// # Errors
+    /// [`BlockFault`].
+    pub fn value_of(bytes: &'a [u8], asked: BlockIdentity<'_>) -> Result<&'a [u8], BlockFault> {
+        let block = Self::parse(bytes)?;
+        block.check(asked)?;
+        Ok(block.value)
+    }
+
+    /// Lines of the block whose first line these bytes begin, as it says itself.
+    ///
+    /// # Errors
+    /// [`BlockFault`] if the header cannot be that of a block. One that can be may still be another's.
+    pub fn lines_said(bytes: &[u8]) -> Result<usize, BlockFault> {
+        Ok(Header::parse(bytes)?.bytes()?.div_ceil(LINE_BYTES))
+    }
+
+    /// The pair's version.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The table to which it belongs.
+    #[must_use]
+    pub fn table(&self) -> u16 {
+        self.table
+    }
+
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &'a [u8] {
+        self.key
+    }
+
+    /// The value.
+    #[must_use]
+    pub fn value(&self) -> &'a [u8] {
+        self.value
+    }
+
+    fn check(&self, asked: BlockIdentity<'_>) -> Result<(), BlockFault> {
+        if self.version != asked.version {
+            return Err(BlockFault::OtherVersion { expected: asked.version, got: self.version });
+        }
+        if self.table != asked.table {
+            return Err(BlockFault::OtherTable { expected: asked.table, got: self.table });
+        }
+        if self.key != asked.key {
+            return Err(BlockFault::OtherKey { got_bytes: self.key.len() });
+        }
+        Ok(())
+    }
+}
+
+/// The fields of a header, as they stand there.
+struct Header {
+    checksum: u32,
+    key_bytes: u16,
+    kind: u8,
+    /// Version and table.
+    second: u64,
+    /// The value's length and the flags.
+    lengths: u64,
+}
+
+impl Header {
+    fn parse(bytes: &[u8]) -> Result<Self, BlockFault> {
+        let cut = BlockFault::Cut { needed_bytes: BLOCK_HEADER_BYTES, got_bytes: bytes.len() };
+        let [first, second, lengths, ..] = bytes.as_chunks::<8>().0 else { return Err(cut) };
+        let first = u64::from_le_bytes(*first);
+        Ok(Self {
+            checksum: first as u32,
+            key_bytes: (first >> BLOCK_KEY_LENGTH_SHIFT) as u16,
+            kind: (first >> BLOCK_KIND_SHIFT) as u8,
+            second: u64::from_le_bytes(*second),
+            lengths: u64::from_le_bytes(*lengths),
+        })
+    }
+
+    /// Bytes of the block, if it can be one.
+    fn bytes(&self) -> Result<usize, BlockFault> {
+        let (flags, value_bytes) = ((self.lengths >> 32) as u32, self.lengths as u32 as usize);
+        if self.kind != BLOCK_KIND_PAIR {
+            return Err(BlockFault::Kind { got: self.kind });
+        }
+        if flags != 0 {
+            return Err(BlockFault::Flags { got: flags });
+        }
+        if value_bytes > BLOCK_VALUE_BYTES_MAX {
+            return Err(BlockFault::Length { got_bytes: value_bytes });
+        }
+        Ok(block_bytes(self.key_bytes.into(), value_bytes))
+    }
+}
