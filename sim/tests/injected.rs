@@ -134,6 +134,8 @@ found! {
 /// The bugs that tests of their own are for: below, in the fabric's, and in the models.
 const FOUND_ELSEWHERE: &[&str] = &[
     "UnshownCleared",
+    "JournalMissing",
+    "JournalClearedEarly",
     "ImageKept",
     "SentBehindGivenUp",
     "NewcomersFenced",

@@ -78,7 +78,7 @@ pub fn a_get_is_one_round_trip<F: FabricUnderTest>(make: impl Fn(usize) -> Vec<F
 pub fn an_update_and_a_removal_are_two_round_trips<F: FabricUnderTest>(make: impl Fn(usize) -> Vec<F>) {
     let update = |index: u64| Some((WriteOperation::Update, index * 3 % KEYS * STEP));
     let cost_of_update = cost(&make, |run| (0..ASKED).for_each(|index| run(update(index), 0)));
-    let budget = [2.0, 1.0, 512.0, 5.0, 112.0, 1.0];
+    let budget = [2.0, 1.0, 512.0, 4.0, 368.0, 1.0];
     cost_of_update.assert("update", budgets(&cost_of_update.total, budget));
     let remove = |index: u64| Some((WriteOperation::Remove, index * 3 % KEYS * STEP));
     let cost_of_removal = cost(&make, |run| (0..ASKED).for_each(|index| run(remove(index), 0)));
@@ -93,7 +93,7 @@ pub fn ycsb_a_is_one_round_trip_and_a_half<F: FabricUnderTest>(make: impl Fn(usi
             run((index % 2 == 1).then_some((WriteOperation::Update, key)), key);
         }
     });
-    cost.assert("YCSB A", budgets(&cost.total, [1.8, 1.0, 480.0, 2.5, 56.0, 0.5]));
+    cost.assert("YCSB A", budgets(&cost.total, [1.8, 1.0, 480.0, 2.0, 184.0, 0.5]));
 }
 
 /// Inserts, of which some split.

@@ -240,8 +240,12 @@ fn part_in_place<const FIRST: usize, const PART: usize, Chosen, Kept>(
     Some(keep(chosen, moves.copy_to(part, &mut MaybeUninit::uninit())))
 }
 
+/// What [`take_part`] does, with the lines of a READ that were taken already.
+///
+/// # Panics
+/// As [`take_part`].
 #[inline(always)]
-fn part<const FIRST: usize, const PART: usize, Chosen, Kept>(
+pub fn part<const FIRST: usize, const PART: usize, Chosen, Kept>(
     lines: &[Line],
     choose: impl FnOnce(&[Line; FIRST]) -> Option<(usize, Chosen)>,
     keep: impl FnOnce(Chosen, &[Line; PART]) -> Kept,

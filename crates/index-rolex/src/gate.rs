@@ -8,7 +8,8 @@
 //! - every request that was taken ends: with its outcome, as its own session's to do, or as lost.
 //!
 //! Protocol: a session that *holds* a gate locks the leaf. Behind the lock it takes what waits here, and
-//! plans all of it on one copy of the leaf. It executes that with its own change, and ends each request
+//! plans all of it on one copy of the leaf. It executes that with its own change. Once the WRITEs are on
+//! their way it leaves the gate to the next. Once they are complete it ends each request
 //! ([`write`](crate::write)). A session that waits looks again and again. It finds its request ended, or the
 //! gate free: then it holds the gate itself. So a holder that dies leaves nobody waiting.
 
@@ -106,6 +107,8 @@ pub(crate) struct Hold<'g> {
     tag: u64,
     /// Its number, while it has requests to end.
     number: Option<u64>,
+    /// Another session may hold the gate by now.
+    is_passed_on: bool,
 }
 
 /// A write that waits before a gate. It leaves the queue when this is dropped.
@@ -186,7 +189,7 @@ impl Gate {
     fn hold(&self, tag: u64) -> Result<Hold<'_>, u64> {
         // Relaxed: the word says who goes first. What sessions hand to each other stands under the lock.
         self.held.compare_exchange(FREE, tag, Ordering::Relaxed, Ordering::Relaxed)?;
-        Ok(Hold { gate: self, tag, number: None })
+        Ok(Hold { gate: self, tag, number: None, is_passed_on: false })
     }
 
     fn queue(&self, tag: u64, write: &Write<'_>) -> Entered<'_> {
@@ -242,7 +245,7 @@ impl Hold<'_> {
     }
 
     /// Takes the writes that wait for this leaf, behind what is in `taken`. They are to be
-    /// [ended](Self::end).
+    /// [ended](Self::end). Nothing is taken once the gate was passed on.
     pub(crate) fn take(&mut self, taken: &mut Vec<Asked>) {
         // Relaxed: as where it is counted.
         if self.gate.waiting.load(Ordering::Relaxed) == 0 {
@@ -285,6 +288,15 @@ impl Hold<'_> {
         }
     }
 
+    /// Leaves the gate to the next session, before the writes that were taken have ended: their WRITEs, and
+    /// the lock's release, are on their way.
+    pub(crate) fn pass_on(&mut self) {
+        if !std::mem::replace(&mut self.is_passed_on, true) {
+            // Relaxed: as where it is taken.
+            self.gate.held.store(FREE, Ordering::Relaxed);
+        }
+    }
+
     /// Ends as lost all that was taken and not ended, because of `error`.
     pub(crate) fn lose(&mut self, error: &FabricError) {
         let Some(number) = self.number.take() else { return };
@@ -305,8 +317,7 @@ impl Drop for Hold<'_> {
                 reason: "it broke off while it executed this write".to_owned(),
             });
         }
-        // Relaxed: as where it is taken.
-        self.gate.held.store(FREE, Ordering::Relaxed);
+        self.pass_on();
     }
 }
 

@@ -4,10 +4,8 @@
 //! Keys with several candidates, and whatever does not come out at the first try, are left to it. It goes on
 //! from what was seen here.
 
-use std::iter::zip;
-
 use farsight_base::Line;
-use farsight_fabric::mapped::take_part;
+use farsight_fabric::mapped::{part, take_part};
 use farsight_fabric::{QueuePair, ReadMode};
 use farsight_index::Answers;
 use farsight_layout::pool::hit_in_block;
@@ -17,6 +15,14 @@ use crate::cache::BATCH;
 use crate::get::Looked;
 use crate::transfer::PostedTo;
 use crate::{LeafPlace, RolexError, RolexSession};
+
+/// Which keys of a batch are of one leaf, and share its READ.
+struct Shared {
+    /// For each key the next one of its leaf; 0: there is none.
+    next: [usize; BATCH],
+    /// True for the first of its leaf, in whose slot the READ is.
+    is_first: [bool; BATCH],
+}
 
 impl RolexSession {
     /// Puts the values of `keys`, at most [`BATCH`], into `answers`, from answer `first` on. Puts the numbers
@@ -35,24 +41,32 @@ impl RolexSession {
         self.hints.predict_each(keys, &mut leaves[..keys.len()]);
         let leaf_lines = self.table().geometry().leaf().leaf_lines();
         let mut posted = PostedTo::default();
+        // Keys of one leaf share its READ, unless a READ costs less than looking for them.
+        let is_shared = queues.iter_mut().any(|queue| queue.mapped().is_none());
+        let mut shared = Shared { next: [0; BATCH], is_first: [true; BATCH] };
         for (index, leaf) in leaves[..keys.len()].iter().enumerate() {
             let Some(place) = leaf else { continue };
+            if is_shared && let Some(before) = leaves[..index].iter().rposition(|other| other == leaf) {
+                (shared.next[before], shared.is_first[index]) = (index, false);
+                continue;
+            }
             let from = self.table().address(*place, 0);
             queues[place.node()].post_read(index, from, leaf_lines, ReadMode::Stamped);
             posted.note(*place);
         }
         posted.ring(queues)?;
         with_value_lines!(self.table().geometry().leaf(), VALUE_LINES => {
-            self.take_leaves::<VALUE_LINES, Q>(queues, keys, &leaves, first, answers, slow_path)
+            let reads = (&leaves, &shared);
+            self.take_leaves::<VALUE_LINES, Q>(queues, keys, reads, first, answers, slow_path)
         })
     }
 
-    /// Search and accept: each key in the leaf that was READ for it.
+    /// Search and accept: each key in its leaf, all keys of a leaf when its READ is taken.
     fn take_leaves<const VALUE_LINES: usize, Q: QueuePair>(
         &self,
         queues: &mut [Q],
         keys: &[u64],
-        leaves: &[Option<LeafPlace>; BATCH],
+        (leaves, shared): (&[Option<LeafPlace>; BATCH], &Shared),
         first: usize,
         answers: &mut Answers,
         slow_path: &mut Vec<(usize, Option<Looked>)>,
@@ -62,31 +76,43 @@ impl RolexSession {
         let mut block = self.block();
         let lines = &mut block[..leaf_geometry.leaf_lines()];
         let (versions, values) = answers.part_mut(first, keys.len());
-        for (index, (key, leaf)) in zip(keys, leaves).enumerate() {
+        for (index, leaf) in leaves[..keys.len()].iter().enumerate() {
             let Some(place) = leaf else {
                 slow_path.push((first + index, None));
                 continue;
             };
-            let mut looked = None;
-            let choose = |key_lines: &[Line; KEY_LINES]| {
-                let Some(hit) = hit_in_block(key_lines, *key) else {
-                    looked = Looked::at(*place, key_lines, *key);
-                    return None;
+            let queue = &mut queues[place.node()];
+            if shared.next[index] > 0 && shared.is_first[index] {
+                queue.take_read(index, lines)?;
+            }
+            let mut next = shared.is_first[index].then_some(index);
+            while let Some(at) = next {
+                let mut looked = None;
+                let choose = |key_lines: &[Line; KEY_LINES]| {
+                    let Some(hit) = hit_in_block(key_lines, keys[at]) else {
+                        looked = Looked::at(*place, key_lines, keys[at]);
+                        return None;
+                    };
+                    Some((leaf_geometry.value_place(hit.0).line, hit))
                 };
-                Some((leaf_geometry.value_place(hit.0).line, hit))
-            };
-            let keep = |(slot, incarnation): (LeafSlot, u32), lines: &[Line; VALUE_LINES]| {
-                if value_bytes == SHORT_VALUE_BYTES {
-                    read_short_value(&lines[0], slot, incarnation, &mut values.as_chunks_mut().0[index])
-                } else {
-                    let into = &mut values[index * value_bytes..][..value_bytes];
-                    leaf_geometry.read_value(lines, leaf_geometry.value_place(slot), incarnation, into)
+                let keep = |(slot, incarnation): (LeafSlot, u32), lines: &[Line; VALUE_LINES]| {
+                    if value_bytes == SHORT_VALUE_BYTES {
+                        read_short_value(&lines[0], slot, incarnation, &mut values.as_chunks_mut().0[at])
+                    } else {
+                        let into = &mut values[at * value_bytes..][..value_bytes];
+                        leaf_geometry.read_value(lines, leaf_geometry.value_place(slot), incarnation, into)
+                    }
+                };
+                let found = match shared.next[index] {
+                    0 => take_part(queue, index, lines, choose, keep)?,
+                    _ => part(lines, choose, keep),
+                };
+                match found {
+                    Some(Ok(version)) => versions[at] = version,
+                    None if looked.is_none() => {}
+                    _ => slow_path.push((first + at, looked)),
                 }
-            };
-            match take_part(&mut queues[place.node()], index, lines, choose, keep)? {
-                Some(Ok(version)) => versions[index] = version,
-                None if looked.is_none() => {}
-                _ => slow_path.push((first + index, looked)),
+                next = Some(shared.next[at]).filter(|next| *next > 0);
             }
         }
         Ok(())

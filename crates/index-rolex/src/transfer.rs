@@ -75,12 +75,27 @@ impl PostedTo {
 
     /// Rings for all of them, then waits for all of them.
     pub(crate) fn ring<Q: QueuePair>(self, queues: &mut [Q]) -> Result<(), FabricError> {
-        let mut each = |act: fn(&mut Q) -> Result<(), FabricError>| {
-            let mut posted = queues.iter_mut().zip(self.0).filter(|(_, is_posted)| *is_posted);
-            posted.try_for_each(|(queue, _)| act(queue))
-        };
-        each(Q::doorbell)?;
-        each(Q::drain)
+        self.doorbells(queues)?;
+        self.drain(queues)
+    }
+
+    /// Rings for all of them.
+    pub(crate) fn doorbells<Q: QueuePair>(&self, queues: &mut [Q]) -> Result<(), FabricError> {
+        self.each(queues, Q::doorbell)
+    }
+
+    /// Waits for all of them.
+    pub(crate) fn drain<Q: QueuePair>(&self, queues: &mut [Q]) -> Result<(), FabricError> {
+        self.each(queues, Q::drain)
+    }
+
+    fn each<Q: QueuePair>(
+        &self,
+        queues: &mut [Q],
+        act: impl FnMut(&mut Q) -> Result<(), FabricError>,
+    ) -> Result<(), FabricError> {
+        let posted = queues.iter_mut().zip(self.0).filter(|(_, is_posted)| *is_posted);
+        posted.map(|(queue, _)| queue).try_for_each(act)
     }
 }
 

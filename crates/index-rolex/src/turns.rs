@@ -47,14 +47,8 @@ impl RolexSession {
         };
         let begun = slot.now();
         loop {
-            match ticket.poll() {
-                Polled::Waiting => {}
-                Polled::Own(hold) => return Ok(Turn::Go(hold)),
-                Polled::Ended(End::Done(outcome)) => return Ok(Turn::Done(outcome)),
-                Polled::Ended(End::Own | End::Later) => return Ok(Turn::Anew),
-                Polled::Ended(End::Lost(source)) => {
-                    return Err(RolexError::Indeterminate { key: write.key, source });
-                }
+            if let Some(turn) = turn_of(&mut ticket, write.key)? {
+                return Ok(turn);
             }
             let waited = slot.now().since(begun);
             if waited > WAIT_MAX + LEASE_MAX {
@@ -67,6 +61,18 @@ impl RolexSession {
     fn enter(&self, place: LeafPlace, write: &Write<'_>) -> Entered<'_> {
         self.hints.cache().gates().enter(place, write)
     }
+}
+
+/// What a write that waits at a gate does next; `None`: it waits on. Behind any other answer its ticket is of
+/// no use.
+pub(crate) fn turn_of<'g>(ticket: &mut Ticket<'g>, key: u64) -> Result<Option<Turn<'g>>, RolexError> {
+    Ok(Some(match ticket.poll() {
+        Polled::Waiting => return Ok(None),
+        Polled::Own(hold) => Turn::Go(hold),
+        Polled::Ended(End::Done(outcome)) => Turn::Done(outcome),
+        Polled::Ended(End::Own | End::Later) => Turn::Anew,
+        Polled::Ended(End::Lost(source)) => return Err(RolexError::Indeterminate { key, source }),
+    }))
 }
 
 fn out_of_patience(place: LeafPlace, key: u64, waited: Duration, is_taken: bool) -> RolexError {

@@ -47,10 +47,10 @@ const PAUSE_MIN: Duration = Duration::from_micros(1);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_millis(1);
 /// The pause before a lock is looked at again whose holder is the first that was seen there. For each holder
-/// more it is twice as long.
+/// more it is longer by ever more: about as many wait as were seen to hold it, and all of them look.
 const LOOK_MIN: Duration = Duration::from_nanos(250);
-/// Times that it doubles.
-const LOOK_DOUBLINGS_MAX: u32 = 16;
+/// Holders that make it longer.
+const LOOK_HOLDERS_MAX: u32 = 1 << 10;
 /// A lock that one holder keeps is looked at again when it has stood longer by this part.
 const LOOKS_PER_STAND: u32 = 2;
 
@@ -251,7 +251,8 @@ impl<'s> Walk<'s> {
         }
         self.check_patience(slot, place)?;
         // Each holder that went before says that there are more: so few look often, and many seldom.
-        let least = LOOK_MIN.saturating_mul(1 << self.holders_seen.min(LOOK_DOUBLINGS_MAX)).min(PAUSE_MAX);
+        let others = self.holders_seen.min(LOOK_HOLDERS_MAX);
+        let least = LOOK_MIN.saturating_mul(1 + others * others / 4).min(PAUSE_MAX);
         let stands = slot.now().since(self.watched_since);
         slot.pause((stands / LOOKS_PER_STAND).clamp(least, PAUSE_MAX)).await;
         Ok(())

@@ -23,6 +23,7 @@ use crate::plan::Write;
 use crate::session::Written;
 use crate::together::{Part, ends, plan_together};
 use crate::transfer::PostedTo;
+use crate::turns::{Turn, turn_of};
 use crate::{LeafPlace, RolexSession};
 
 /// Writes that are staged together at most.
@@ -84,6 +85,40 @@ impl AtGates<'_> {
     pub(crate) fn new() -> Self {
         Self { holds: [const { None }; STAGED_MAX], tickets: [const { None }; STAGED_MAX] }
     }
+
+    /// Leaves the gates of the leaves whose changes are on their way.
+    fn pass_on(&mut self, planned: &[Option<LeafPlan>; STAGED_MAX]) {
+        let of_planned = self.holds.iter_mut().zip(planned).filter(|(_, plan)| plan.is_some());
+        of_planned.filter_map(|(hold, _)| hold.as_mut()).for_each(Hold::pass_on);
+    }
+
+    /// Looks how write `index` of `key`, which has a ticket, stands. True if it goes next: then its leaf is
+    /// to be locked. Otherwise it waits on, is done, or is left to the lane without its leaf.
+    fn look(
+        &mut self,
+        index: usize,
+        key: u64,
+        (leaf, done): (&mut Option<LeafPlace>, &mut Option<Written>),
+    ) -> bool {
+        let Some(ticket) = &mut self.tickets[index] else { return false };
+        let turn = match turn_of(ticket, key) {
+            Ok(None) => return false,
+            Ok(Some(turn)) => Ok(turn),
+            Err(error) => Err(error),
+        };
+        self.tickets[index] = None;
+        match turn {
+            Ok(Turn::Go(hold)) => {
+                self.holds[index] = hold;
+                return true;
+            }
+            Ok(Turn::Done(outcome)) => *done = Some(Ok(outcome)),
+            Ok(Turn::Anew) => {}
+            Err(error) => *done = Some(Err(error)),
+        }
+        *leaf = None;
+        false
+    }
 }
 
 impl RolexSession {
@@ -115,11 +150,11 @@ impl RolexSession {
 
     /// Executes the writes whose leaves are locked now. Tries the locks of the others again in the same
     /// doorbell, if there is another round.
-    fn write_round<Q: QueuePair>(
-        &self,
+    fn write_round<'g, Q: QueuePair>(
+        &'g self,
         queues: &mut [Q],
         (writes, leaves): (index::Writes<'_>, &mut [Option<LeafPlace>]),
-        gates: &mut AtGates<'_>,
+        gates: &mut AtGates<'g>,
         done: &mut [Option<Written>],
         is_another: bool,
     ) -> Result<(), FabricError> {
@@ -129,7 +164,7 @@ impl RolexSession {
         parts.clear();
         let mut planned = [const { None }; STAGED_MAX];
         let writes = (writes, leaves, is_another);
-        let executed = self.execute_plans(queues, writes, gates, (taken, parts), &mut planned);
+        let executed = self.execute_plans(queues, writes, gates, (taken, parts), &mut planned, done);
         for (index, plan) in planned.into_iter().enumerate() {
             let Some(plan) = plan.filter(|_| executed.is_ok()) else { continue };
             done[index] = plan.outcome.map(Ok);
@@ -167,7 +202,6 @@ impl RolexSession {
                 Entered::Held(hold) => gates.holds[index] = Some(hold),
                 Entered::Queued(ticket) => {
                     gates.tickets[index] = Some(ticket);
-                    *leaf = None;
                     continue;
                 }
                 Entered::Passed => {}
@@ -175,7 +209,7 @@ impl RolexSession {
             self.post_lock(&mut queues[place.node()], index, place);
             posted.note(place);
         }
-        posted.ring(queues)
+        posted.doorbells(queues)
     }
 
     /// Posts a leaf's lock, and the READ of its block behind it.
@@ -199,60 +233,89 @@ impl RolexSession {
     /// Plans the change of every leaf that is locked now, and executes all of them. Of each leaf that was
     /// locked, what was planned; of the writes taken along, a part each. What stays among `leaves` is tried
     /// again.
-    fn execute_plans<Q: QueuePair>(
-        &self,
+    ///
+    /// One memory node after the other: no leaf stays locked until other nodes have answered.
+    fn execute_plans<'g, Q: QueuePair>(
+        &'g self,
         queues: &mut [Q],
         (writes, leaves, is_another): (index::Writes<'_>, &mut [Option<LeafPlace>], bool),
-        gates: &mut AtGates<'_>,
+        gates: &mut AtGates<'g>,
         (taken, parts): (&mut Vec<Asked>, &mut Vec<Part>),
         planned: &mut [Option<LeafPlan>; STAGED_MAX],
+        done: &mut [Option<Written>],
     ) -> Result<(), FabricError> {
-        let table = self.table();
-        let share = Share::of::<Q>(table.geometry().leaf().lines_per_value());
-        let mut block = self.block();
-        let mut plans = self.buffers.plans.lend();
+        let share = Share::of::<Q>(self.table().geometry().leaf().lines_per_value());
         let mut posted = PostedTo::default();
-        let (mut slot, mut left) = (share.first_write(), leaves.len());
-        for (index, ((key, value), leaf)) in writes.iter().zip(leaves).enumerate() {
-            left -= 1;
-            let Some(place) = *leaf else { continue };
-            let (queue, lock) = (&mut queues[place.node()], Share::lock(index));
-            let found = LockWord(queue.take_word(lock)?);
-            queue.take_read(lock + 1, &mut block)?;
-            if is_another && found.owner().is_some() {
-                self.post_lock(queue, index, place);
+        let (mut slot, mut left) = (share.first_write(), leaves.iter().flatten().count());
+        for (node, queue) in queues.iter_mut().enumerate() {
+            let is_of = |leaf: &LeafPlace| leaf.node() == node;
+            if !leaves.iter().flatten().any(is_of) {
+                continue;
+            }
+            queue.drain()?;
+            for (index, ((key, value), leaf)) in writes.iter().zip(&mut *leaves).enumerate() {
+                let Some(place) = leaf.filter(is_of) else { continue };
+                left -= 1;
                 posted.note(place);
-                continue;
+                if gates.tickets[index].is_some() {
+                    if is_another && gates.look(index, key, (leaf, &mut done[index])) {
+                        self.post_lock(queue, index, place);
+                    }
+                    continue;
+                }
+                let found = LockWord(queue.take_word(Share::lock(index))?);
+                if is_another && found.owner().is_some() {
+                    self.post_lock(queue, index, place);
+                    continue;
+                }
+                *leaf = None;
+                if found != LockWord::FREE {
+                    gates.holds[index] = None;
+                    continue;
+                }
+                let first = taken.len();
+                if let Some(hold) = &mut gates.holds[index] {
+                    hold.take(taken);
+                }
+                let writes_max = Q::SLOTS - slot - left * share.writes_max;
+                let write = Write { operation: writes.operation, key, value };
+                let of_leaf = (&write, &taken[first..], &mut *parts);
+                let (outcome, count) = self.change_alone(queue, (index, place), of_leaf, slot, writes_max)?;
+                let (writes, taken) = (slot..slot + count, first..taken.len());
+                slot += count;
+                planned[index] = Some(LeafPlan { place, writes, outcome, taken });
             }
-            *leaf = None;
-            if found != LockWord::FREE {
-                gates.holds[index] = None;
-                continue;
-            }
-            plans.clear();
-            let first = taken.len();
-            if let Some(hold) = &mut gates.holds[index] {
-                hold.take(taken);
-            }
-            let writes_max = Q::SLOTS - slot - left * share.writes_max;
-            let write = Write { operation: writes.operation, key, value };
-            let of_leaf = (&write, &taken[first..]);
-            let outcome = self.plan_alone(place, of_leaf, writes_max, &mut block, (&mut plans, parts));
-            for (verb, (_, word, words)) in plans.iter().enumerate() {
-                queue.post_write(slot + verb, table.address(place, word), words);
-            }
-            posted.note(place);
-            let end = slot + plans.len();
-            planned[index] = Some(LeafPlan { place, writes: slot..end, outcome, taken: first..taken.len() });
-            slot = end;
+            queue.doorbell()?;
+            gates.pass_on(planned);
         }
-        posted.ring(queues)?;
+        posted.drain(queues)?;
         for plan in planned.iter().flatten() {
             for slot in plan.writes.clone() {
                 queues[plan.place.node()].take_word(slot)?;
             }
         }
         Ok(())
+    }
+
+    /// Plans writes to the leaf of write `index`, which is locked, and posts at most `writes_max` WRITEs from
+    /// `slot` on; the outcome of the own write, if it is done, and how many WRITEs there are.
+    fn change_alone<Q: QueuePair>(
+        &self,
+        queue: &mut Q,
+        (index, place): (usize, LeafPlace),
+        (write, taken, parts): (&Write<'_>, &[Asked], &mut Vec<Part>),
+        slot: Slot,
+        writes_max: usize,
+    ) -> Result<(Option<WriteOutcome>, usize), FabricError> {
+        let mut block = self.block();
+        queue.take_read(Share::lock(index) + 1, &mut block)?;
+        let mut plans = self.buffers.plans.lend();
+        plans.clear();
+        let outcome = self.plan_alone(place, (write, taken), writes_max, &mut block, (&mut plans, parts));
+        for (verb, (_, word, words)) in plans.iter().enumerate() {
+            queue.post_write(slot + verb, self.table().address(place, word), words);
+        }
+        Ok((outcome, plans.len()))
     }
 
     /// Plans writes that concern no other leaf and no trainer, and the lock's release; the outcome of the

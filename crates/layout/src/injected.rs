@@ -25,6 +25,10 @@ farsight_base::bugs! {
     INCARNATION_KEPT = "IncarnationKept";
     /// Who repairs a pool's leaf frees the slot of an insert that died behind a compaction.
     UNSHOWN_CLEARED = "UnshownCleared";
+    /// An update makes its value's lines odd, and writes no journal.
+    JOURNAL_MISSING = "JournalMissing";
+    /// A rewrite's journal is cleared before the rewrite is done.
+    JOURNAL_CLEARED_EARLY = "JournalClearedEarly";
     /// A key is shown before its value is written, and readers take what they find there.
     KEY_SHOWN_FIRST = "KeyShownFirst";
 }

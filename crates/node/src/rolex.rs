@@ -20,7 +20,7 @@ use farsight_protocol::{
 use crate::engine::{Call, Executed, HostedStats, HostedTable};
 use crate::new_table::NewTable;
 use crate::table_name::TableName;
-use blocks::BlockSpace;
+use blocks::{BlockSpace, judge};
 pub(crate) use runs::Runs;
 
 /// Leaves of one node at most: what a place in a pool has bits for.
@@ -57,6 +57,14 @@ impl Blockwise {
     fn blocks(&self) -> MutexGuard<'_, BlockSpace> {
         // Each change of the space is complete, or a bug that ends all answers.
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes over what a compute node had. Its blocks are looked at without the lock, for which the calls of
+    /// all others wait: it had a table's worth of them, perhaps.
+    fn end(&self, owner: ComputeNode, margin: Option<u32>) {
+        let runs = self.blocks().owned_by(owner);
+        let judged = judge(&runs, margin, |block| self.is_unwritten(block));
+        self.blocks().end(owner, &judged);
     }
 
     fn is_unwritten(&self, block: u32) -> bool {
@@ -165,9 +173,9 @@ impl PooledTable {
     /// Takes over what a compute node had, none of whose verbs can execute any more.
     pub(crate) fn end(&self, owner: ComputeNode) {
         let Self { leaves, meta, .. } = self;
-        leaves.blocks().end(owner, None, |block| leaves.is_unwritten(block));
+        leaves.end(owner, None);
         if let Some(meta) = meta {
-            meta.blocks().end(owner, Some(META_MARGIN_LINES), |line| meta.is_unwritten(line));
+            meta.end(owner, Some(META_MARGIN_LINES));
         }
     }
 

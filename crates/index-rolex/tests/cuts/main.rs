@@ -25,6 +25,16 @@ fn a_slot_that_is_used_again_is_found() {
     farsight_base::injection::assert_found(&farsight_layout::injected::UNSHOWN_CLEARED, test);
 }
 
+#[cfg(injected)]
+#[test]
+fn journals_that_are_missing_or_cleared_early_are_found() {
+    use farsight_layout::injected::{JOURNAL_CLEARED_EARLY, JOURNAL_MISSING};
+    for bug in [&JOURNAL_MISSING, &JOURNAL_CLEARED_EARLY] {
+        let test = || drop(every_cut_is_repaired(8, ROUNDS, &mut SplitMix64::new(SEED)));
+        farsight_base::injection::assert_found(bug, test);
+    }
+}
+
 /// Applies each prefix of a change, repairs, and compares; then goes on, now and then with a repaired leaf.
 /// Returns how many leaves were merged.
 fn every_cut_is_repaired(value_bytes: usize, rounds: usize, random: &mut SplitMix64) -> u32 {

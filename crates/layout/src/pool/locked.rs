@@ -8,6 +8,7 @@
 //! them with equal versions, whatever a holder that died left there.
 
 use std::array;
+use std::ops::Range;
 
 use farsight_base::{LeafNumber, Line, Stamp, WORDS_PER_LINE};
 
@@ -18,6 +19,10 @@ use crate::{
     Fences, KEY_LINES, KeyLines, KeySearch, LEAF_SLOTS, LeafSlot, OWNER_WORD, PAIR_VERSION_BITS,
     PERMUTATION_WORD, SHORT_VALUES_PER_LINE,
 };
+
+/// Words of one WRITE at most that journals an update and makes its lines odd: as many as a table of short
+/// values needs.
+const JOURNALED_WORDS_MAX: usize = 5 * WORDS_PER_LINE;
 
 /// A locked leaf.
 #[derive(Debug)]
@@ -186,9 +191,10 @@ impl<'a> LockedLeaf<'a> {
     pub fn update(&mut self, slot: LeafSlot, version: u64, value: &[u8], writes: &mut Writes) {
         let value = words_of(value);
         let journal = Journal::Update { incarnation: self.incarnation(), slot, version, value };
-        self.write_journal(&journal, writes);
+        let stamp = self.begin_update(&journal, slot, writes);
         let Journal::Update { value, .. } = journal else { unreachable!("made above") };
-        self.write_value(slot, version, &value, writes);
+        self.set_value(slot, version, &value);
+        self.end_value(slot, stamp, writes);
     }
 
     /// Gives the leaf back: to anybody, or with [`LockWord::CLOSED`] to nobody.
@@ -233,7 +239,7 @@ impl<'a> LockedLeaf<'a> {
     }
 
     /// Plans a WRITE of these words as they stand in the copy.
-    pub(super) fn write(&self, words: std::ops::Range<usize>, writes: &mut Writes) {
+    pub(super) fn write(&self, words: Range<usize>, writes: &mut Writes) {
         writes.push(self.number, words.start, words.map(|word| self.word(word)));
     }
 
@@ -248,12 +254,44 @@ impl<'a> LockedLeaf<'a> {
     }
 
     pub(super) fn write_journal(&mut self, journal: &Journal, writes: &mut Writes) {
+        let words = self.set_journal(journal);
+        self.write(words, writes);
+    }
+
+    /// Changes the journal in the copy alone; its words of the block.
+    fn set_journal(&mut self, journal: &Journal) -> Range<usize> {
         let first = self.geometry.first_control_word() + CHECK_WORD;
         let words = journal.encode();
         for (word, content) in (first..).zip(&words) {
             self.set_word(word, *content);
         }
-        self.write(first..first + words.len(), writes);
+        first..first + words.len()
+    }
+
+    /// Journals an update of `slot`, and makes its value's lines odd; the stamp that they get behind it.
+    ///
+    /// One WRITE does both if they lie close together: from the value's first line to the journal's end,
+    /// with what lies between as it stands. No order of its words matters. Until all of them are visible the
+    /// value's own words are not touched. So lines that are odd under the journal before hold what that
+    /// journal, or nobody, wants there.
+    fn begin_update(&mut self, journal: &Journal, slot: LeafSlot, writes: &mut Writes) -> Stamp {
+        let lines = self.value_lines(slot);
+        let stamp = self.closed_stamp(lines.clone());
+        #[cfg(injected)]
+        if crate::injected::JOURNAL_MISSING.is_injected() {
+            lines.for_each(|line| self.open_line(line, writes));
+            return stamp;
+        }
+        let journal = self.set_journal(journal);
+        let both = lines.start * WORDS_PER_LINE..journal.end;
+        if both.len() > JOURNALED_WORDS_MAX {
+            self.write(journal, writes);
+            lines.for_each(|line| self.open_line(line, writes));
+        } else {
+            lines.for_each(|line| self.lines[line].0[0] = self.stamp(line).changing().0);
+            self.write(both, writes);
+        }
+        stamp
     }
 
     /// Makes the line odd, unless it is.
@@ -265,7 +303,7 @@ impl<'a> LockedLeaf<'a> {
     }
 
     /// The even stamp that the lines of one value get, all of the same version.
-    pub(super) fn closed_stamp(&self, lines: std::ops::Range<usize>) -> Stamp {
+    pub(super) fn closed_stamp(&self, lines: Range<usize>) -> Stamp {
         let stamps = lines.map(|line| self.stamp(line).written());
         let newer = |one: Stamp, other: Stamp| {
             let is_newer = other.version().wrapping_sub(one.version()).cast_signed() > 0;
@@ -275,7 +313,7 @@ impl<'a> LockedLeaf<'a> {
     }
 
     /// The lines that hold `slot`'s value.
-    pub(super) fn value_lines(&self, slot: LeafSlot) -> std::ops::Range<usize> {
+    pub(super) fn value_lines(&self, slot: LeafSlot) -> Range<usize> {
         let first = self.geometry.leaf().value_place(slot).line;
         first..first + self.geometry.leaf().lines_per_value()
     }
@@ -283,10 +321,16 @@ impl<'a> LockedLeaf<'a> {
     pub(super) fn write_value(&mut self, slot: LeafSlot, version: u64, value: &[u64], writes: &mut Writes) {
         let lines = self.value_lines(slot);
         let stamp = self.closed_stamp(lines.clone());
-        for line in lines.clone() {
+        for line in lines {
             self.open_line(line, writes);
         }
         self.set_value(slot, version, value);
+        self.end_value(slot, stamp, writes);
+    }
+
+    /// Plans the WRITEs of a value whose lines are odd: as it stands in the copy, then its lines' `stamp`.
+    fn end_value(&mut self, slot: LeafSlot, stamp: Stamp, writes: &mut Writes) {
+        let lines = self.value_lines(slot);
         for line in lines.clone() {
             self.write_body(line, writes);
         }

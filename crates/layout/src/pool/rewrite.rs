@@ -201,6 +201,10 @@ impl LockedLeaf<'_> {
 
     fn rewrite(&mut self, rewrite: Rewrite, writes: &mut Writes) {
         self.write_journal(&Journal::Rewrite(rewrite), writes);
+        #[cfg(injected)]
+        if crate::injected::JOURNAL_CLEARED_EARLY.is_injected() {
+            self.clear_journal(writes);
+        }
         self.finish_rewrite(&rewrite, writes);
     }
 

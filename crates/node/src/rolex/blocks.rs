@@ -157,29 +157,20 @@ impl BlockSpace {
         ServerError::new(ErrorCode::BadRequest, text)
     }
 
-    /// Takes the blocks of a compute node none of whose verbs can execute any more: those that nobody has
-    /// written are free, the others orphans. Where a written piece may have blocks without a word, all up to
-    /// `margin` blocks behind a run's last written one count as written.
-    pub(crate) fn end(
-        &mut self,
-        owner: ComputeNode,
-        margin: Option<u32>,
-        is_unwritten: impl Fn(u32) -> bool,
-    ) {
-        let runs: Vec<Blocks> =
-            self.owned.iter().filter(|(_, tag)| *tag == owner).map(|(run, _)| run).collect();
-        for run in runs {
-            self.owned.remove(run);
-            let behind = run.first + run.count;
-            let last = (run.first..behind).rev().find(|block| !is_unwritten(*block));
-            let kept = last.zip(margin).map_or(run.first, |(last, margin)| behind.min(last + 1 + margin));
-            for first in run.first..behind {
-                let block = Blocks { first, count: 1 };
-                let is_free = first >= kept && is_unwritten(first);
-                if is_free {
-                    self.free.insert(block, ());
-                } else {
-                    self.orphans.insert(block, owner);
+    /// The blocks of a compute node.
+    pub(crate) fn owned_by(&self, owner: ComputeNode) -> Vec<Blocks> {
+        self.owned.iter().filter(|(_, tag)| *tag == owner).map(|(run, _)| run).collect()
+    }
+
+    /// Takes the blocks of a compute node none of whose verbs can execute any more, as they were
+    /// [judged](judge). Those that somebody adopted meanwhile stay its adopter's.
+    pub(crate) fn end(&mut self, owner: ComputeNode, judged: &[(Blocks, Remains)]) {
+        for (run, remains) in judged {
+            for (piece, _) in self.owned.within(*run).into_iter().filter(|(_, tag)| *tag == owner) {
+                self.owned.remove(piece);
+                match remains {
+                    Remains::Unwritten => self.free.insert(piece, ()),
+                    Remains::Written => self.orphans.insert(piece, owner),
                 }
             }
         }
@@ -207,9 +198,70 @@ impl BlockSpace {
     }
 }
 
+/// What a compute node that has ended leaves in blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Remains {
+    /// Nothing: they are free.
+    Unwritten,
+    /// Something may lead to them: they are orphans.
+    Written,
+}
+
+/// Looks at the blocks of a compute node that has ended, each of them: nobody waits for it meanwhile. Where a
+/// written piece may have blocks without a word, all up to `margin` blocks behind a run's last written one
+/// count as written.
+pub(crate) fn judge(
+    runs: &[Blocks],
+    margin: Option<u32>,
+    is_unwritten: impl Fn(u32) -> bool,
+) -> Vec<(Blocks, Remains)> {
+    let mut judged: Vec<(Blocks, Remains)> = Vec::new();
+    for run in runs {
+        let behind = run.first + run.count;
+        let last = (run.first..behind).rev().find(|block| !is_unwritten(*block));
+        let kept = last.zip(margin).map_or(run.first, |(last, margin)| behind.min(last + 1 + margin));
+        for first in run.first..behind {
+            let is_free = first >= kept && is_unwritten(first);
+            let remains = if is_free { Remains::Unwritten } else { Remains::Written };
+            match judged.last_mut() {
+                Some((before, same)) if *same == remains && before.first + before.count == first => {
+                    before.count += 1;
+                }
+                _ => judged.push((Blocks { first, count: 1 }, remains)),
+            }
+        }
+    }
+    judged
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl BlockSpace {
+        fn look_and_end(
+            &mut self,
+            owner: ComputeNode,
+            margin: Option<u32>,
+            is_unwritten: impl Fn(u32) -> bool,
+        ) {
+            let judged = judge(&self.owned_by(owner), margin, is_unwritten);
+            self.end(owner, &judged);
+        }
+    }
+
+    #[test]
+    fn what_is_adopted_while_an_ended_ones_blocks_are_looked_at_stays_its_adopters() {
+        let mut space = BlockSpace::new("leaves", 10, 0);
+        space.allocate_some(A, 8).unwrap();
+        let judged = judge(&space.owned_by(A), None, |block| block >= 4);
+        assert_eq!(judged, [(run(0, 4), Remains::Written), (run(4, 4), Remains::Unwritten)]);
+        space.adopt(B, &[run(3, 2)]).unwrap();
+        space.end(A, &judged);
+        let stats = space.stats(64);
+        assert_eq!((stats.used, stats.owned, stats.orphaned), (5, 2, 3));
+        assert_eq!(space.owned_by(B), [run(3, 2)]);
+    }
 
     const A: ComputeNode = ComputeNode(1);
     const B: ComputeNode = ComputeNode(2);
@@ -273,7 +325,7 @@ mod tests {
         assert_eq!(space.pin(B, &[run(2, 1)]), Ok(()));
         assert_eq!((space.stats(64).used, space.stats(64).owned), (1, 0));
         assert_eq!(space.free(B, &[run(2, 1)]), Ok(0));
-        space.end(B, None, |_| false);
+        space.look_and_end(B, None, |_| false);
         assert_eq!((space.ended(), space.stats(64).orphaned), (vec![], 0));
         assert_eq!((space.adopt(A, &[run(2, 1)]), space.free(A, &[run(2, 1)])), (Ok(()), Ok(1)));
     }
@@ -285,8 +337,8 @@ mod tests {
         space.allocate_exact(B, 10).unwrap();
         // Written are 1, 5 and 20 of the first, nothing of the second.
         let is_unwritten = |block: u32| ![1, 5, 20].contains(&block);
-        space.end(A, Some(4), is_unwritten);
-        space.end(B, Some(4), is_unwritten);
+        space.look_and_end(A, Some(4), is_unwritten);
+        space.look_and_end(B, Some(4), is_unwritten);
         assert_eq!(space.stats(64).orphaned, 24);
         assert_eq!(space.allocate_exact(A, 26), Ok(run(25, 26)));
     }
@@ -297,7 +349,7 @@ mod tests {
         space.allocate_some(A, 8).unwrap();
         space.allocate_some(B, 8).unwrap();
         assert_eq!(space.free(A, &[run(3, 1)]), Ok(1));
-        space.end(A, None, |block| block >= 5);
+        space.look_and_end(A, None, |block| block >= 5);
         let stats = space.stats(64);
         assert_eq!((stats.used, stats.owned, stats.orphaned), (12, 8, 4));
         assert_eq!(space.ended(), [A]);
@@ -306,7 +358,7 @@ mod tests {
         assert_eq!(space.take_orphans(B, A, 3), [run(4, 1)]);
         assert_eq!((space.take_orphans(B, A, 3), space.ended()), (vec![], vec![]));
         // The compute node that looks at them ends, too: they are orphans again.
-        space.end(B, None, |_| false);
+        space.look_and_end(B, None, |_| false);
         assert_eq!((space.stats(64).owned, space.stats(64).orphaned), (0, 12));
         // One of them is found to be of no use, by who took it.
         assert_eq!(space.free(A, &[run(4, 1)]), Ok(0));
