@@ -88,14 +88,6 @@ impl LeafFormat for BlockLeaf {
         self.leaf.pairs_seen(words)
     }
 
-    fn incarnation(&self, words: &[AtomicU64]) -> u32 {
-        self.leaf.incarnation(words)
-    }
-
-    fn prefetch_incarnation(&self, words: &[AtomicU64]) {
-        self.leaf.prefetch_incarnation(words);
-    }
-
     fn prefetch_keys(&self, words: &[AtomicU64]) {
         self.leaf.prefetch_keys(words);
     }
