@@ -16,7 +16,7 @@ use farsight_sim::{
 };
 
 /// Seeds of any scenario that meet every class of faults, and run everywhere.
-const SEEDS: u64 = 2_500;
+const SEEDS: u64 = 4_000;
 /// Of the gate, which runs 20,000 at least: seeds of any scenario that are the same each time, of pools,
 /// and as many of both that are not.
 const SEEDS_OF_THE_GATE: u64 = 7_500;
@@ -95,6 +95,12 @@ fn tears_that_a_flipped_bit_hides_are_no_defects() {
 #[test]
 fn stops_that_add_up_are_waited_for() {
     assert_passes(&named("parts-stalls").expect("a scenario").scenario(41_528_182_113));
+}
+
+/// A split whose holder went away before it was counted is counted by who repairs the leaf.
+#[test]
+fn a_split_that_is_repaired_is_counted() {
+    assert_passes(&named("pool-leases").expect("a scenario").scenario(6_407));
 }
 
 /// Where the lines of a READ are taken far apart and many bits flip, hidden tears come soon, and are counted.
