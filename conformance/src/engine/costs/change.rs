@@ -2,8 +2,10 @@
 //!
 //! Protocol of each test:
 //! 1. A session writes the change; the trainer catches up.
-//! 2. Another session of the same program reads all new keys twice. The first time it meets an outdated
-//!    cache, and pays for what it lacks. Then it has what it needs.
+//! 2. Another session of the same program reads all new keys. The first time it meets an outdated cache, and
+//!    pays for what it lacks.
+//! 3. It reads them again until no key takes a longer way, a bounded number of times. Then it has what it
+//!    needs, and what it needs is counted.
 
 use farsight::{Access, Counters, Meters, WriteOperation};
 use farsight_base::prng::SplitMix64;
@@ -21,6 +23,8 @@ const WRITTEN_TOGETHER: usize = 1_280;
 const READS_MAX: f64 = 2.1;
 /// Fallbacks a GET at most, then.
 const FALLBACKS_MAX: f64 = 0.001;
+/// Times that all keys are read at most until the cache has followed. One takes a millisecond.
+const PASSES_MAX: usize = 50;
 /// Fallbacks a GET at most while the cache follows: each brings the sub-model of a few hundred keys.
 const FOLLOWING_FALLBACKS_MAX: f64 = 0.01;
 
@@ -47,8 +51,13 @@ fn shuffled(mut keys: Vec<u64>, random: &mut SplitMix64) -> Vec<u64> {
 fn assert_cheap<L: LoadedTable>(table: &L, reader: &mut L::Session, keys: &[u64]) {
     table.await_training();
     let (_, following) = cost(reader, |session| get_all(session, keys, true));
-    // What a session requests beside its GETs comes with later ones.
-    let (_, _) = cost(reader, |session| get_all(session, keys, true));
+    // What a session requests beside its GETs comes with later ones: when the server's threads get to it.
+    for _ in 0..PASSES_MAX {
+        let (_, counters) = cost(reader, |session| get_all(session, keys, true));
+        if counters.slow_path == 0 {
+            break;
+        }
+    }
     let (meters, counters): (Meters, Counters) = cost(reader, |session| get_all(session, keys, true));
     println!("{following:?}, then {meters:?} {counters:?}, {:?}", table.cache_stats());
     let fallbacks = per(following.fallbacks, keys.len());
