@@ -9,9 +9,9 @@
 //!
 //! Protocol: a session that *holds* a gate locks the leaf. Behind the lock it takes what waits here, and
 //! plans all of it on one copy of the leaf. It executes that with its own change. Once the WRITEs are on
-//! their way it leaves the gate to the next. Once they are complete it ends each request
-//! ([`write`](crate::write)). A session that waits looks again and again. It finds its request ended, or the
-//! gate free: then it holds the gate itself. So a holder that dies leaves nobody waiting.
+//! their way, a batch leaves the gate to the next session. Once they are complete, the holder ends each
+//! request ([`write`](crate::write)). A session that waits looks again and again. It finds its request ended,
+//! or the gate free: then it holds the gate itself. So a holder that dies leaves nobody waiting.
 
 #[cfg(all(test, any(loom, shuttle)))]
 mod models;
@@ -245,8 +245,9 @@ impl Hold<'_> {
     }
 
     /// Takes the writes that wait for this leaf, behind what is in `taken`. They are to be
-    /// [ended](Self::end). Nothing is taken once the gate was passed on.
+    /// [ended](Self::end).
     pub(crate) fn take(&mut self, taken: &mut Vec<Asked>) {
+        debug_assert!(!self.is_passed_on, "another session may hold the gate, and take the same writes");
         // Relaxed: as where it is counted.
         if self.gate.waiting.load(Ordering::Relaxed) == 0 {
             return;

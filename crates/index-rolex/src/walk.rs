@@ -46,8 +46,8 @@ pub(crate) const WAIT_MAX: Duration = Duration::from_secs(10);
 const PAUSE_MIN: Duration = Duration::from_micros(1);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_millis(1);
-/// The pause before a lock is looked at again whose holder is the first that was seen there. For each holder
-/// more it is longer by ever more: about as many wait as were seen to hold it, and all of them look.
+/// The pause before a lock is looked at again whose holder is the first that was seen there. It grows with
+/// the square of the holders seen: about as many sessions wait, and each of them looks.
 const LOOK_MIN: Duration = Duration::from_nanos(250);
 /// Holders that make it longer.
 const LOOK_HOLDERS_MAX: u32 = 1 << 10;

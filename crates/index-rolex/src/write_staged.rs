@@ -101,11 +101,7 @@ impl AtGates<'_> {
         (leaf, done): (&mut Option<LeafPlace>, &mut Option<Written>),
     ) -> bool {
         let Some(ticket) = &mut self.tickets[index] else { return false };
-        let turn = match turn_of(ticket, key) {
-            Ok(None) => return false,
-            Ok(Some(turn)) => Ok(turn),
-            Err(error) => Err(error),
-        };
+        let Some(turn) = turn_of(ticket, key).transpose() else { return false };
         self.tickets[index] = None;
         match turn {
             Ok(Turn::Go(hold)) => {

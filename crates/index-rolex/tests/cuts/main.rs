@@ -30,7 +30,9 @@ fn a_slot_that_is_used_again_is_found() {
 fn journals_that_are_missing_or_cleared_early_are_found() {
     use farsight_layout::injected::{JOURNAL_CLEARED_EARLY, JOURNAL_MISSING};
     for bug in [&JOURNAL_MISSING, &JOURNAL_CLEARED_EARLY] {
-        let test = || drop(every_cut_is_repaired(8, ROUNDS, &mut SplitMix64::new(SEED)));
+        let test = || {
+            every_cut_is_repaired(8, ROUNDS, &mut SplitMix64::new(SEED));
+        };
         farsight_base::injection::assert_found(bug, test);
     }
 }
