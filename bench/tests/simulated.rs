@@ -147,15 +147,16 @@ fn two_runs_of_a_pool_are_one() {
 #[test]
 fn a_pools_operations_cost_what_they_do_elsewhere() {
     let gets = run(&pool(EngineKind::ROLEX, Workload::C));
-    assert!((1.0..1.01).contains(&gets.reads_per_op), "the leaf, whole: {gets:?}");
-    assert!((448.0..452.0).contains(&gets.bytes_read_per_op), "{gets:?}");
+    // Now and then two keys of a batch are of one leaf, and share its READ.
+    assert!((0.99..1.0).contains(&gets.reads_per_op), "the leaf, whole: {gets:?}");
+    assert!((443.0..448.0).contains(&gets.bytes_read_per_op), "{gets:?}");
     assert_eq!((gets.calls_per_op, gets.writes_per_op, gets.atomics_per_op), (0.0, 0.0, 0.0));
     let updates = run(&pool(EngineKind::ROLEX, Workload::A));
     assert!(updates.calls_per_op < f64::EPSILON, "{updates:?}");
-    // Half of the operations are updates: a lock, five WRITEs, the lock's release among them.
+    // Half of the operations are updates: a lock, four WRITEs, the lock's release among them.
     assert!((0.4..0.6).contains(&updates.atomics_per_op), "{updates:?}");
     let writes = updates.writes_per_op / updates.atomics_per_op;
-    assert!((4.8..5.2).contains(&writes), "{writes} WRITEs an update: {updates:?}");
+    assert!((3.8..4.2).contains(&writes), "{writes} WRITEs an update: {updates:?}");
     let calls = run(&pool(EngineKind::XSTORE_D, Workload::A));
     assert_eq!((calls.writes_per_op, calls.atomics_per_op), (0.0, 0.0), "{calls:?}");
     assert!(calls.calls_per_op > 0.1, "{calls:?}");
