@@ -21,7 +21,7 @@
 //! 3. When the reference is gone, [`BlockSpace::retire`] puts the place into quarantine, first in, first out.
 //! 4. What leaves the quarantine is free in its slab.
 //!
-//! Locks are taken in the order class, pages; the others are held alone.
+//! Locks are taken in the order quarantine, class, pages; the others are held alone.
 
 #![forbid(unsafe_code)]
 

@@ -157,54 +157,64 @@ impl BlockSpace {
 
     /// Takes up to `count` places of a class, at least one, into `ready`.
     pub(crate) fn take_places(&self, class: usize, count: usize, ready: &mut Vec<u64>) -> Result<(), NoRoom> {
-        let size = Size::Class(class);
-        let mut slabs = lock(&self.classes[class]);
-        slabs.take(count, ready);
-        if ready.is_empty() {
-            // What leaves the quarantine takes the lock of its class.
-            let pages = slabs.pages_per_slab();
-            drop(slabs);
-            let first = self.take_pages(pages, size)?;
-            slabs = lock(&self.classes[class]);
-            if let Some(first) = first {
-                slabs.add_slab(first);
-            }
-            slabs.take(count, ready);
-            drop(slabs);
-            if ready.is_empty() {
-                return Err(self.no_room(size, None));
-            }
-        }
+        self.or_without_quarantine(Size::Class(class), || self.take_from_slabs(class, count, ready))?;
         // Relaxed: statistics.
-        self.ready_lines.fetch_add(ready.len() as u64 * size.lines(), Ordering::Relaxed);
+        self.ready_lines.fetch_add(ready.len() as u64 * Size::Class(class).lines(), Ordering::Relaxed);
         Ok(())
     }
 
-    /// Takes a run of pages for places of this size. Without one the quarantine is emptied: readers that
-    /// have to read again cost less than a refusal. `Ok(None)` if that made places free, but no run.
-    fn take_pages(&self, count: u64, size: Size) -> Result<Option<u64>, NoRoom> {
-        let grow = |end: u64| self.region.grow_to(end * PAGE_BYTES);
-        let attempt = || lock(&self.pages).take(count, grow);
-        if let Ok(Some(first)) = attempt() {
-            return Ok(Some(first));
+    /// Takes the pages of a long block: its first line.
+    pub(crate) fn take_long(&self, pages: u64) -> Result<u64, NoRoom> {
+        let first = self.or_without_quarantine(Size::Pages(pages), || self.take_pages(pages))?;
+        Ok(first * PAGE_LINES)
+    }
+
+    /// What `attempt` takes. If it finds no room, the quarantine is emptied, and it has a second turn: readers
+    /// that have to read again cost less than a refusal.
+    ///
+    /// Who waits for the quarantine's lock waits for the one who empties it. So the second turn finds what
+    /// left it, whoever let it out.
+    fn or_without_quarantine<T>(
+        &self,
+        size: Size,
+        mut attempt: impl FnMut() -> Result<Option<T>, FabricError>,
+    ) -> Result<T, NoRoom> {
+        if let Ok(Some(taken)) = attempt() {
+            return Ok(taken);
         }
-        let quarantined = lock(&self.quarantine).take_all();
-        let may_have_places = !quarantined.is_empty() && matches!(size, Size::Class(_));
-        for place in quarantined {
+        let mut quarantine = lock(&self.quarantine);
+        for place in quarantine.take_all() {
             self.free(place);
         }
+        drop(quarantine);
         match attempt() {
-            Ok(Some(first)) => Ok(Some(first)),
-            _ if may_have_places => Ok(None),
+            Ok(Some(taken)) => Ok(taken),
             Ok(None) => Err(self.no_room(size, None)),
             Err(system) => Err(self.no_room(size, Some(Box::new(system)))),
         }
     }
 
-    /// Takes the pages of a long block: its first line.
-    pub(crate) fn take_long(&self, pages: u64) -> Result<u64, NoRoom> {
-        let first = self.take_pages(pages, Size::Pages(pages))?;
-        first.map(|first| first * PAGE_LINES).ok_or_else(|| self.no_room(Size::Pages(pages), None))
+    /// Takes up to `count` places of a class, at least one, into `ready`: of its slabs, else of a new one.
+    /// `Ok(None)` if there are no pages for one.
+    fn take_from_slabs(
+        &self,
+        class: usize,
+        count: usize,
+        ready: &mut Vec<u64>,
+    ) -> Result<Option<()>, FabricError> {
+        let mut slabs = lock(&self.classes[class]);
+        slabs.take(count, ready);
+        if ready.is_empty() {
+            let Some(first) = self.take_pages(slabs.pages_per_slab())? else { return Ok(None) };
+            slabs.add_slab(first);
+            slabs.take(count, ready);
+        }
+        Ok(Some(()))
+    }
+
+    /// Takes a run of pages. `Ok(None)` if none is so long.
+    fn take_pages(&self, count: u64) -> Result<Option<u64>, FabricError> {
+        lock(&self.pages).take(count, |end| self.region.grow_to(end * PAGE_BYTES))
     }
 
     /// Makes the memory of a place free, at once.

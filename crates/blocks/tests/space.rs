@@ -292,3 +292,22 @@ fn threads_never_share_a_block() {
     check_sums(stats);
     assert_eq!(stats.live_bytes, 0);
 }
+
+/// Threads share one slab, of which they need less than half at once: nobody is refused while another empties
+/// the quarantine.
+#[test]
+fn a_space_with_free_places_refuses_nobody() {
+    let (_, space) = space(10 * 8192);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            let mut writer = BlockWriter::new(Arc::clone(&space));
+            scope.spawn(move || {
+                for _ in 0..50_000 {
+                    let place = writer.allocate(5).expect("room");
+                    writer.space().retire(place);
+                }
+            });
+        }
+    });
+    check_sums(space.stats());
+}
