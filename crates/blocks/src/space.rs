@@ -169,11 +169,11 @@ impl BlockSpace {
         Ok(first * PAGE_LINES)
     }
 
-    /// What `attempt` takes. If it finds no room, the quarantine is emptied, and it has a second turn: readers
-    /// that have to read again cost less than a refusal.
+    /// What `attempt` takes. If it finds no room, the quarantine is emptied, and it has a second turn: for
+    /// readers to read again costs less than a refusal.
     ///
-    /// Who waits for the quarantine's lock waits for the one who empties it. So the second turn finds what
-    /// left it, whoever let it out.
+    /// A thread that waits for the quarantine's lock waits for the one that empties it. So its second turn
+    /// finds what left it, also if another thread let that out.
     fn or_without_quarantine<T>(
         &self,
         size: Size,
