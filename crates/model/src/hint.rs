@@ -1,17 +1,17 @@
 //! Hints: a leaf's low fence in 16 bits, fine enough to pick the leaf without reading its neighbours.
 //!
 //! Keys are cut into *quanta* of `2^hint_shift` keys, aligned to multiples of their size. A key's hint is the
-//! number of its quantum, counted from that of the sub-model's base. A leaf's hint is the number of the first
-//! quantum that lies wholly at or above its low fence. So, for a leaf with hint `H` and a key with hint `h`:
+//! number of its quantum, counted from that of the sub-model's base. A leaf's hint is that of its low fence.
+//! So, for a leaf with hint `H` and a key with hint `h`:
 //!
-//! - `h >= H`: the key is at or above the fence;
-//! - `h + 1 < H`: it is below;
-//! - `h + 1 == H`: the fence lies in, or at the end of, the key's quantum, and nothing is known: a *tie*.
-//!   With quanta of one key there is none.
+//! - `h > H`: the key is at or above the fence;
+//! - `h < H`: it is below;
+//! - `h == H`: both lie in one quantum, and nothing is known: a *tie*. With quanta of one key, the key is the
+//!   fence.
 //!
-//! Rounding up (and aligned quanta) makes a fence at a multiple of the quantum cost no tie for its own leaf's
-//! keys. [`shortest_fence`] chooses such fences; fences that are simply the first key of each leaf tie for
-//! that key, one in a dozen.
+//! On a tie the leaf of the fence is the likelier. A fence at the edge of a quantum has no key of its quantum
+//! below it: the likelier leaf is the right one. [`shortest_fence`] chooses such fences. Of other fences the
+//! keys of the quantum that lie below them are looked for in a wrong leaf first.
 //!
 //! Invariant: the hints of a sub-model's leaves never saturate (training chooses the shift so), those of keys
 //! may. A saturated key is below the first inner fence's quantum, or above the last.
@@ -35,36 +35,20 @@ impl SubModel {
         (key >> shift).saturating_sub(self.base >> shift).min(HINT_MAX) as u16
     }
 
-    /// The hint of a leaf with this low fence: the first quantum at or above it, saturating at both ends.
+    /// The hint of a leaf with this low fence: that of the fence.
     #[inline]
     #[must_use]
     pub fn leaf_hint(&self, low_fence: u64) -> u16 {
-        let shift = self.hint_shift & 63;
-        match low_fence.checked_sub(1) {
-            Some(below) if low_fence > self.base => {
-                ((below >> shift) - (self.base >> shift) + 1).min(HINT_MAX) as u16
-            }
-            _ => 0,
-        }
+        self.hint(low_fence)
     }
 
     /// A key as the hints of this sub-model see it.
     #[inline]
     #[must_use]
     pub fn key_hint(&self, key: u64) -> KeyHint {
-        let surely = u32::from(self.hint(key));
-        KeyHint { surely, perhaps: surely + u32::from(self.hint_shift & 63 != 0) }
-    }
-
-    /// The greatest hint of leaves that perhaps begin at or below `key`: the last of
-    /// [`KeyHint::greatest_below`].
-    #[inline(always)]
-    #[must_use]
-    pub fn greatest_hint(&self, key: u64) -> u16 {
-        let shift = self.hint_shift & 63;
-        let quantum = (key >> shift).saturating_sub(self.base >> shift);
-        // No overflow: of 64 bits nothing is added to.
-        (quantum + u64::from(shift != 0)).min(HINT_MAX) as u16
+        let perhaps = self.hint(key);
+        let is_exact = u32::from(self.hint_shift.is_multiple_of(64));
+        KeyHint { surely_end: u32::from(perhaps) + is_exact, perhaps }
     }
 
     /// [`KeyHint::choose`] for `key`.
@@ -78,19 +62,18 @@ impl SubModel {
 /// All that choosing needs of a key and its sub-model.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct KeyHint {
-    /// A leaf with at most this hint begins at or below the key.
-    surely: u32,
+    /// A leaf with less than this hint begins at or below the key.
+    surely_end: u32,
     /// A leaf with more than this hint begins above the key.
-    perhaps: u32,
+    perhaps: u16,
 }
 
 impl KeyHint {
-    /// The greatest hints of leaves that begin at or below the key: surely, and perhaps (on a tie).
+    /// The greatest hint of leaves that surely begin at or below the key; `None` if no hint says so.
     #[inline]
     #[must_use]
-    pub fn greatest_below(self) -> [u16; 2] {
-        // A leaf's hint has sixteen bits: what lies above bounds it no more.
-        [self.surely, self.perhaps].map(|hint| hint.min(u32::from(u16::MAX)) as u16)
+    pub fn greatest_surely_below(self) -> Option<u16> {
+        self.surely_end.checked_sub(1).map(|hint| hint as u16)
     }
 
     /// The positions of `window` whose leaf can own the key: one, or on a tie more. Of these the *last* is
@@ -107,23 +90,23 @@ impl KeyHint {
         if rest.len() < COUNTED_WINDOW_MAX as usize {
             for position in rest {
                 let hint = u32::from(hint_at(position));
-                first += u32::from(hint <= self.surely);
-                last += u32::from(hint <= self.perhaps);
+                first += u32::from(hint < self.surely_end);
+                last += u32::from(hint <= u32::from(self.perhaps));
             }
         } else {
-            first = last_at_most(rest.clone(), self.surely, &hint_at);
-            last = last_at_most(first + 1..rest.end, self.perhaps, &hint_at);
+            first = last_below(rest.clone(), self.surely_end, &hint_at);
+            last = last_below(first + 1..rest.end, u32::from(self.perhaps) + 1, &hint_at);
         }
         first..last + 1
     }
 }
 
-/// The last position of `range` whose hint is at most `bound`; the position before `range` if there is none.
-fn last_at_most(range: Range<u32>, bound: u32, hint_at: &impl Fn(u32) -> u16) -> u32 {
+/// The last position of `range` whose hint is below `bound`; the position before `range` if there is none.
+fn last_below(range: Range<u32>, bound: u32, hint_at: &impl Fn(u32) -> u16) -> u32 {
     let (mut low, mut high) = (range.start, range.end);
     while low < high {
         let middle = low + (high - low) / 2;
-        if u32::from(hint_at(middle)) <= bound {
+        if u32::from(hint_at(middle)) < bound {
             low = middle + 1;
         } else {
             high = middle;
@@ -135,9 +118,9 @@ fn last_at_most(range: Range<u32>, bound: u32, hint_at: &impl Fn(u32) -> u16) ->
 /// The base and the shift of a sub-model whose inner fences (all but its first leaf's) go from `first` to
 /// `last`.
 ///
-/// The base lies one quantum below the first inner fence: what is further down saturates to hint 0 and ties
-/// with nothing. Only the fences count, not the dispatch interval, so a cluster in a wide interval is told
-/// apart.
+/// The base lies one quantum below the first inner fence, if there are so many keys: what is further down
+/// saturates to hint 0 and ties with nothing. Only the fences count, not the dispatch interval, so a cluster
+/// in a wide interval is told apart.
 pub(crate) fn base_and_shift(first: u64, last: u64) -> (u64, u8) {
     debug_assert!(0 < first && first <= last, "inner fences {first} to {last}");
     let mut shift = (last - first).checked_ilog2().map_or(0, |log| (log + 1).saturating_sub(16));
@@ -147,16 +130,14 @@ pub(crate) fn base_and_shift(first: u64, last: u64) -> (u64, u8) {
     ((first - 1).saturating_sub(1 << shift), shift as u8)
 }
 
-/// How many of the leaves between these inner fences ties cost, expected. A leaf of `width` keys shares a
-/// quantum with its neighbour for `quantum / width` of them.
+/// How many of the leaves between these inner fences ties cost, expected: of each leaf the part of its keys
+/// that lies in the quantum of the fence behind it.
 pub(crate) fn expected_ties(inner_fences: &[u64]) -> f64 {
     let [first, .., last] = inner_fences else { return 0.0 };
     let (_, shift) = base_and_shift(*first, *last);
-    if shift == 0 {
-        return 0.0;
-    }
-    let quantum = (1_u64 << shift) as f64;
-    inner_fences.windows(2).map(|pair| (quantum / (pair[1] - pair[0]) as f64).min(1.0)).sum()
+    let quantum_mask = (1_u64 << shift) - 1;
+    let part = |low: u64, fence: u64| ((fence & quantum_mask) as f64 / (fence - low) as f64).min(1.0);
+    inner_fences.windows(2).map(|pair| part(pair[0], pair[1])).sum()
 }
 
 /// The fence to set between two neighbouring keys: of all that separate them, that is `left_last < fence <=
@@ -202,11 +183,9 @@ mod tests {
             let model = SubModel { base, hint_shift, leaf_count: 3, ..SubModel::default() };
             let quantum = 1_u64 << hint_shift;
             assert!(base < first);
-            assert!(model.leaf_hint(first) >= 1 && u64::from(model.leaf_hint(last)) <= HINT_MAX);
-            assert!(
-                model.leaf_hint(last) > model.hint(last - 1),
-                "{first} {last}: a key below its fence is not surely above"
-            );
+            assert!(first <= quantum || model.leaf_hint(first) >= 1, "{first} {last}: ties below the base");
+            let unbounded = (last >> hint_shift) - (base >> hint_shift);
+            assert_eq!(u64::from(model.leaf_hint(last)), unbounded, "{first} {last}: a hint saturates");
             assert!(
                 hint_shift == 0 || u64::from(model.leaf_hint(last)) > HINT_MAX / 4 - 2,
                 "{first} {last}: the shift {hint_shift} wastes hints"
@@ -214,7 +193,28 @@ mod tests {
             let edge = last / quantum * quantum;
             if edge > first {
                 assert_eq!(model.leaf_hint(edge), model.hint(edge), "a fence at an edge holds its own key");
+                assert!(model.leaf_hint(edge) > model.hint(edge - 1), "{edge} ties with the key below it");
             }
+        }
+    }
+
+    /// Keys at equal distances, all right below edges: the last one of each leaf is, and the fence behind it
+    /// is that edge.
+    #[test]
+    fn keys_right_below_edges_are_found_in_their_leaves() {
+        const STEP: u64 = 1 << 20;
+        for below_edge in [1, 2, 3_352, 4_096, STEP / 2, STEP - 1, STEP] {
+            let key = |index: u64| (index + 1) * STEP - below_edge;
+            let fences: Vec<u64> = (0..20)
+                .map(|leaf| if leaf == 0 { 0 } else { shortest_fence(key(12 * leaf - 1), key(12 * leaf)) })
+                .collect();
+            let model = crate::train_sub_model(0, u64::MAX, &fences).expect("a sub-model");
+            let hint_at = |position: u32| model.leaf_hint(fences[position as usize]);
+            for index in 0..240 {
+                let chosen = model.choose(key(index), model.predict(key(index)), hint_at);
+                assert_eq!(chosen.end - 1, index as u32 / 12, "key {index}, {below_edge} below an edge");
+            }
+            assert!(expected_ties(&fences[1..]) < 0.01);
         }
     }
 
@@ -224,10 +224,9 @@ mod tests {
         let hints: Vec<u16> = (0..40).map(|position| position / 3 * 2).collect();
         let at = |position: u32| hints[position as usize];
         for key in 0..500 {
-            assert_eq!(model.greatest_hint(key), model.key_hint(key).greatest_below()[1]);
             let long = model.choose(key, 0..40, at);
-            let surely = hints[1..].iter().filter(|hint| **hint <= model.hint(key)).count() as u32;
-            let perhaps = hints[1..].iter().filter(|hint| **hint <= model.hint(key) + 1).count() as u32;
+            let surely = hints[1..].iter().filter(|hint| **hint < model.hint(key)).count() as u32;
+            let perhaps = hints[1..].iter().filter(|hint| **hint <= model.hint(key)).count() as u32;
             assert_eq!(long, surely..perhaps + 1);
             assert_eq!(model.choose(key, 0..12, at), surely.min(11)..perhaps.min(11) + 1);
         }

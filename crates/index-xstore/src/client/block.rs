@@ -16,8 +16,7 @@
 //! - the first leaf's number 32, hint shift 6, lowest bits first, and of 25 bits the one of the last leaf's
 //!   position;
 //! - then *bounds*, four to a word, one for each leaf behind the first. A bound is the least hint of a key
-//!   from which on the leaf is the likelier: its own hint, or one less where quanta are of many keys. It is
-//!   [`NO_LEAF`] where there is no leaf.
+//!   from which on the leaf is the likelier: its own hint. It is [`NO_LEAF`] where there is no leaf.
 //!
 //! There is no line to predict by. A vector compares all bounds, and the last leaf's bit stands among those
 //! of the comparisons as a bound that the key has not passed. First and last leaf are of one word, so bounds
@@ -193,7 +192,7 @@ fn chosen<const LEAVES_MAX: u32>(
 ) -> LeafNumber {
     let leaves = record.leaf_count as usize;
     let hints = &view[SUB_MODEL_WORDS..][..(LEAVES_MAX as usize).div_ceil(LANES_PER_WORD)];
-    let perhaps = model_of(record).greatest_hint(key);
+    let perhaps = model_of(record).hint(key);
     let position = match LEAVES_MAX {
         SHORT_LEAVES_MAX => lanes_at_most_widest(hints, 1..leaves, perhaps, widest),
         _ => at_most_in_two(hints, 1..leaves, perhaps),
@@ -218,8 +217,6 @@ pub(super) struct CachedSubModel<'a> {
     hints: &'a [AtomicU64],
     /// Where the hint of position 0 stands, or would.
     first_lane: usize,
-    /// By how much hints there are less than those of leaves.
-    less: u16,
     leaves: LeafNumbers<'a>,
     region: RegionLeaves,
 }
@@ -245,8 +242,7 @@ fn words_in_line(record: &SubModelRecord, entries: &[u64]) -> Option<LineWords> 
         return None;
     }
     let hint_shift = record.hint_shift & 63;
-    let blur = blur(hint_shift);
-    let bound = |entry: &u64| TableEntry(*entry).hint().saturating_sub(blur);
+    let bound = |entry: &u64| TableEntry(*entry).hint();
     if rest.iter().any(|entry| bound(entry) == NO_LEAF) {
         return None;
     }
@@ -264,13 +260,6 @@ fn words_in_line(record: &SubModelRecord, entries: &[u64]) -> Option<LineWords> 
         *place = word;
     }
     Some(words)
-}
-
-/// By how much hints of keys may be too small to tell that a key lies behind a fence. It is one where a
-/// quantum is of many keys, some of which lie before a fence in it and others behind.
-#[inline(always)]
-fn blur(hint_shift: u8) -> u16 {
-    u16::from(hint_shift != 0)
 }
 
 fn words_in_lines(record: &SubModelRecord, entries: &[u64]) -> Vec<u64> {
@@ -311,7 +300,7 @@ impl<'a> CachedSubModel<'a> {
         let model = SubModel { base, leaf_count, hint_shift, error_low, error_high, ..SubModel::default() };
         let first_lane = LINE_HEADER_LANES - 1;
         let leaves = LeafNumbers::From(LeafNumber(first_leaf));
-        Self { model, hints: line, first_lane, less: blur(hint_shift), leaves, region }
+        Self { model, hints: line, first_lane, leaves, region }
     }
 
     /// The sub-model in the block that begins with `words`; `None` if there is none.
@@ -326,7 +315,6 @@ impl<'a> CachedSubModel<'a> {
             model: model_of(&record),
             hints,
             first_lane: 0,
-            less: 0,
             leaves: LeafNumbers::Each(leaves),
             region,
         })
@@ -358,17 +346,17 @@ impl<'a> CachedSubModel<'a> {
     /// The likeliest leaf of `key`.
     #[inline(always)]
     pub(super) fn likeliest(&self, key: u64) -> LeafNumber {
-        self.leaf(self.last_at_most(&self.window(key), self.model.greatest_hint(key)))
+        self.leaf(self.last_at_most(&self.window(key), self.model.hint(key)))
     }
 
     /// The positions of the leaves that may own `key`; the last is the likeliest.
     #[inline(always)]
     pub(super) fn candidates(&self, key: u64) -> Range<u32> {
-        let [surely, perhaps] = self.model.key_hint(key).greatest_below();
+        let surely = self.model.key_hint(key).greatest_surely_below();
         let window = self.window(key);
-        let first = self.last_at_most(&window, surely);
+        let first = surely.map_or(window.start, |surely| self.last_at_most(&window, surely));
         // Looked at twice: hints that were replaced in between may disagree.
-        first..self.last_at_most(&window, perhaps).max(first) + 1
+        first..self.last_at_most(&window, self.model.hint(key)).max(first) + 1
     }
 
     /// What part of the range of the leaf at `position` lies before `key`, in 256ths, as far as hints tell.
@@ -380,11 +368,10 @@ impl<'a> CachedSubModel<'a> {
             return 256;
         }
         // In a line there is none for the first leaf, which begins where hints do.
-        let less = u32::from(self.less);
-        let hint = |position: usize| u32::from(lane(self.hints, self.first_lane + position)) + less;
+        let hint = |position: usize| u32::from(lane(self.hints, self.first_lane + position));
         let low = if position == 0 { 0 } else { hint(position as usize) };
         let high = hint(end);
-        let passed = u32::from(self.model.greatest_hint(key)).saturating_sub(low);
+        let passed = u32::from(self.model.hint(key)).saturating_sub(low);
         256 * passed.min(high.saturating_sub(low)) / high.saturating_sub(low).max(1)
     }
 
@@ -402,7 +389,6 @@ impl<'a> CachedSubModel<'a> {
     /// The last position of the window whose hint is at most `bound`, or the first.
     #[inline(always)]
     fn last_at_most(&self, window: &Range<u32>, bound: u16) -> u32 {
-        let Some(bound) = bound.checked_sub(self.less) else { return window.start };
         let rest = self.first_lane + window.start as usize + 1..self.first_lane + window.end as usize;
         let passed = if rest.len() <= 2 * LANES_MAX {
             at_most_in_two(self.hints, rest, bound)
