@@ -324,6 +324,9 @@ fn load_remedy(code: ErrorCode) -> &'static str {
         ErrorCode::RegionFull => {
             " (load fewer pairs, or start its server or memory nodes again with more memory a table)"
         }
+        ErrorCode::NoMemory => {
+            " (drop tables, remove pairs, or start its server or memory nodes again with more memory)"
+        }
         ErrorCode::Bug => ", or has it all the same: its server met a bug",
         _ => "",
     }
@@ -335,6 +338,10 @@ fn reason(code: ErrorCode) -> &'static str {
         ErrorCode::RegionFull => {
             "its region is full. Remove neighbouring pairs, which frees leaves. Or start its server or memory nodes \
              again with more memory a table"
+        }
+        ErrorCode::NoMemory => {
+            "its server or memory node has as much memory as it may have, which `farsight stats` shows. Drop tables, \
+             remove pairs, or start it again with a higher memory limit"
         }
         ErrorCode::Contended => "its leaf stayed latched beyond the bound. Try again",
         ErrorCode::VersionsExhausted => "its versions are used up. Load it into a new table",

@@ -125,6 +125,19 @@ pub enum FabricError {
         /// The users that this client trusts.
         trusted: Vec<u32>,
     },
+    /// The process has as much memory as it may have.
+    #[error(
+        "the memory limit of this node is {limit_bytes} B: it has {used_bytes} B and would need {wanted_bytes} B \
+         more. Drop tables, remove pairs, or start it with a higher limit"
+    )]
+    MemoryLimit {
+        /// Bytes that the process may have.
+        limit_bytes: u64,
+        /// Bytes that it has.
+        used_bytes: u64,
+        /// Bytes that it would need more.
+        wanted_bytes: u64,
+    },
     /// The operating system said no.
     #[error("{what} failed: {source_text}. {remedy}")]
     System {

@@ -9,7 +9,7 @@ use farsight_fabric::{FabricError, Listener};
 use farsight_fabric_shm::ShmHost;
 use farsight_fabric_tcp::{TcpHost, Tls, Waiting};
 use farsight_layout::FORMAT_VERSION;
-use farsight_node::{Node, NodeHandle, NodeOptions, ShutdownError};
+use farsight_node::{Node, NodeHandle, NodeOptions, ShutdownError, process};
 use farsight_protocol::NodeStats;
 
 use crate::{DefaultSocketError, Endpoint, Epoch, NotBuilt, ServerUrl, default_socket};
@@ -191,6 +191,14 @@ impl ServerBuilder {
         self
     }
 
+    /// Bytes that the server's process may have, all together: leaves, trees, models and what clients have
+    /// open. A table that would grow beyond refuses what it would grow for. Without it nine tenths of what
+    /// the machine, or the process's control group, has left at the start.
+    pub fn memory_limit_bytes(mut self, bytes: u64) -> Self {
+        self.options.memory_limit_bytes = Some(bytes);
+        self
+    }
+
     /// Memory that the server takes at its start, on huge pages, instead of when it is first written. So many
     /// bytes of the first XStore table, of the second, and so on; at most all of each. So no write waits for
     /// the system.
@@ -233,6 +241,7 @@ impl ServerBuilder {
         mut taken_bytes: impl FnMut(u64) -> ControlFlow<()>,
     ) -> Result<Server, StartError> {
         let mut options = self.options.clone();
+        options.memory_limit_bytes = options.memory_limit_bytes.or_else(process::default_memory_limit_bytes);
         let listening = self.listen_at_all()?;
         options.read_only = why_read_only(listening.iter().map(|at| (&at.url, at.device.as_deref())));
         let (urls, listeners) = listening.into_iter().map(|at| (at.url, at.listener)).unzip();

@@ -11,8 +11,13 @@ use farsight_base::{LeafNumber, RegionId, WORDS_PER_LINE};
 use farsight_fabric::Region;
 
 /// No block is left.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{region} is full: all of its {capacity_leaves} leaves of {leaf_bytes} B are in use")]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "{region} {}", match no_memory {
+        None => format!("is full: all of its {capacity_leaves} leaves of {leaf_bytes} B are in use"),
+        Some(why) => format!("has room for {capacity_leaves} leaves of {leaf_bytes} B, but no memory: {why}"),
+    }
+)]
 pub struct RegionFull {
     /// The region.
     pub region: RegionId,
@@ -20,6 +25,8 @@ pub struct RegionFull {
     pub capacity_leaves: u32,
     /// Bytes of one leaf.
     pub leaf_bytes: usize,
+    /// Why there is no memory for a leaf that the region could hold, if that is it.
+    pub no_memory: Option<Box<str>>,
 }
 
 /// The allocator of one region's leaf blocks. Leaf `n` stands at word `n * block_words`.
@@ -68,9 +75,9 @@ impl Slab {
     pub fn allocate(&self) -> Result<LeafNumber, RegionFull> {
         let leaf = self.take()?;
         let end_bytes = (u64::from(leaf.0) + 1) * self.block_bytes();
-        if self.region.grow_to(end_bytes).is_err() {
+        if let Err(error) = self.region.grow_to(end_bytes) {
             self.free(leaf);
-            return Err(self.full());
+            return Err(RegionFull { no_memory: Some(error.to_string().into()), ..self.full() });
         }
         Ok(leaf)
     }
@@ -98,6 +105,7 @@ impl Slab {
             region: self.region.id(),
             capacity_leaves: self.capacity_leaves,
             leaf_bytes: self.block_words * 8,
+            no_memory: None,
         }
     }
 
@@ -228,7 +236,8 @@ mod tests {
             assert_eq!(region.2.load(Ordering::Relaxed), 448 * (u64::from(number) + 1));
         }
         for _ in 0..3 {
-            assert!(slab.allocate().is_err(), "the system has no memory for a third");
+            let error = slab.allocate().expect_err("no memory for a third").to_string();
+            assert!(error.starts_with("region 4 has room for 8 leaves of 448 B, but no memory: "), "{error}");
         }
         slab.free(LeafNumber(0));
         assert_eq!(slab.used_leaves(), 1);

@@ -40,6 +40,7 @@ pub mod injected;
 mod late_reply;
 mod leases;
 mod listeners;
+mod memory_limit;
 mod new_table;
 mod node;
 mod options;

@@ -9,6 +9,7 @@ use farsight_fabric::{FabricError, Region, RegionRights};
 use farsight_model::TrainOptions;
 use farsight_protocol::{ErrorCode, ServerError, TableLayout};
 
+use crate::memory_limit::MemoryLimit;
 use crate::table_name::TableName;
 use crate::{Listeners, NodeOptions};
 
@@ -19,6 +20,7 @@ pub struct NewTable<'a> {
     is_first: bool,
     listeners: &'a Listeners,
     options: &'a NodeOptions,
+    memory_limit: Option<&'a Arc<MemoryLimit>>,
     /// Regions that were made before their tables.
     prepared: &'a Mutex<VecDeque<Arc<dyn Region>>>,
     /// Regions that were given to the table.
@@ -31,11 +33,11 @@ impl<'a> NewTable<'a> {
         layout: &'a TableLayout,
         is_first: bool,
         listeners: &'a Listeners,
-        options: &'a NodeOptions,
+        (options, memory_limit): (&'a NodeOptions, Option<&'a Arc<MemoryLimit>>),
         prepared: &'a Mutex<VecDeque<Arc<dyn Region>>>,
     ) -> Self {
         let name = Arc::new(TableName::new(&layout.definition.name));
-        Self { layout, name, is_first, listeners, options, prepared, given: RefCell::default() }
+        Self { layout, name, is_first, listeners, options, memory_limit, prepared, given: RefCell::default() }
     }
 
     /// Its name, which may change.
@@ -107,7 +109,10 @@ impl<'a> NewTable<'a> {
             ServerError::new(ErrorCode::OutOfResources, text)
         })?;
         self.given.borrow_mut().push(region.id());
-        Ok(region)
+        Ok(match self.memory_limit {
+            Some(limit) => limit.of_region(region),
+            None => region,
+        })
     }
 
     /// Withdraws the regions that were given to a table of which nothing came.

@@ -24,6 +24,9 @@ pub struct NodeOptions {
     /// has an eighth more for directory and models of a ROLEX table. Pages cost nothing until they are
     /// written. Default: a quarter of the machine's memory.
     pub table_memory_bytes: u64,
+    /// Bytes that the process may have, all together: tables that would grow beyond get errors. Default: no
+    /// limit.
+    pub memory_limit_bytes: Option<u64>,
     /// Memory that is taken at the start, on huge pages, instead of when it is first written. So many bytes
     /// of the first XStore table, of the second, and so on; at most all of each. Default: none.
     pub prefault_bytes: Vec<u64>,
@@ -44,6 +47,7 @@ impl Default for NodeOptions {
         Self {
             workers: 1,
             table_memory_bytes: process::machine_memory_bytes() / 4,
+            memory_limit_bytes: None,
             prefault_bytes: Vec::new(),
             training: TrainOptions::default(),
             lease: None,

@@ -34,6 +34,22 @@ pub fn machine_memory_bytes() -> u64 {
     meminfo_bytes(&text, "MemTotal:").unwrap_or(UNKNOWN_MEMORY_BYTES)
 }
 
+/// Bytes of memory that this process has: its own, and its part of what it shares. `None` where the system
+/// does not say it.
+#[must_use]
+pub fn memory_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let of = |name| meminfo_bytes(&status, name);
+    Some(of("RssAnon:")? + of("RssShmem:")?)
+}
+
+/// What a node may have by default: nine tenths of what its process has and may still take.
+#[must_use]
+pub fn default_memory_limit_bytes() -> Option<u64> {
+    let all_bytes = memory_bytes()?.checked_add(available_memory_bytes()?)?;
+    Some(all_bytes / 10 * 9)
+}
+
 /// Bytes of memory that this process may still take, by the machine's and its control groups' word; `None`
 /// where neither says it.
 #[must_use]
@@ -70,6 +86,17 @@ mod tests {
     fn no_more_memory_is_available_than_there_is() {
         let available = available_memory_bytes().expect("Linux says it");
         assert!((1..=machine_memory_bytes()).contains(&available), "{available} B");
+    }
+
+    #[test]
+    fn what_is_written_counts_as_memory_of_the_process() {
+        const BYTES: usize = 64 << 20;
+        let before = memory_bytes().expect("Linux says it");
+        let bytes = std::hint::black_box(vec![1_u8; BYTES]);
+        let grown = memory_bytes().expect("Linux says it").saturating_sub(before);
+        assert!(grown > BYTES as u64 / 2, "{grown} B of {}", bytes.len());
+        let limit = default_memory_limit_bytes().expect("Linux says it");
+        assert!(limit > grown && limit < 2 * machine_memory_bytes(), "{limit} B");
     }
 
     #[test]

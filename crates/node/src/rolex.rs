@@ -54,6 +54,10 @@ impl Blockwise {
         Self { region, block_words, blocks: Mutex::new(BlockSpace::new(what, capacity, reserved)) }
     }
 
+    fn block_bytes(&self) -> u64 {
+        self.block_words as u64 * 8
+    }
+
     fn blocks(&self) -> MutexGuard<'_, BlockSpace> {
         // Each change of the space is complete, or a bug that ends all answers.
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
@@ -121,11 +125,20 @@ impl PooledTable {
         space: Space,
         count: u32,
     ) -> Result<Blocks, ServerError> {
-        let mut blocks = self.blockwise(space)?.blocks();
+        let blockwise = self.blockwise(space)?;
+        let mut blocks = blockwise.blocks();
         let given = match space {
             Space::Leaves => blocks.allocate_some(owner, count),
             Space::Meta => blocks.allocate_exact(owner, count),
         };
+        let given = given.and_then(|given| {
+            let end_bytes = (u64::from(given.first) + u64::from(given.count)) * blockwise.block_bytes();
+            blockwise.region.grow_to(end_bytes).map_err(|error| {
+                blocks.free(owner, &[given]).expect("they were given just now");
+                ServerError::new(ErrorCode::NoMemory, error.to_string())
+            })?;
+            Ok(given)
+        });
         given.map_err(|error| ServerError::new(error.code, format!("table {:?}: {}", self.name, error.text)))
     }
 
@@ -203,7 +216,7 @@ impl HostedTable for PooledTable {
     }
 
     fn stats(&self, _: MonotonicNs) -> HostedStats {
-        let of = |blockwise: &Blockwise| blockwise.blocks().stats(blockwise.block_words as u64 * 8);
+        let of = |blockwise: &Blockwise| blockwise.blocks().stats(blockwise.block_bytes());
         HostedStats {
             leaves: of(&self.leaves),
             meta: self.meta.as_ref().map(of).unwrap_or_default(),

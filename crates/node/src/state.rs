@@ -13,6 +13,7 @@ use farsight_protocol::{ComputeNode, ErrorCode, HEADER_BYTES, NodeStats, OPERATI
 use crate::call::Calls;
 use crate::compute_nodes::{ComputeNodes, Identity};
 use crate::leases::Leases;
+use crate::memory_limit::MemoryLimit;
 use crate::signal::Signal;
 use crate::tables::Tables;
 use crate::{Failure, Listeners, NodeOptions, Service, StartError, WORKERS_MAX, process};
@@ -110,11 +111,14 @@ impl NodeState {
     pub(crate) fn stats_without_tables(&self, now: MonotonicNs) -> NodeStats {
         let listeners = self.listeners.stats();
         let compute_nodes = self.compute_nodes();
+        let limit = self.tables.memory_limit();
         NodeStats {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             process_id: std::process::id(),
             uptime_s: now.since(self.started).as_secs_f64(),
             cpu_s: process::cpu_s(),
+            memory_bytes: limit.map_or_else(process::memory_bytes, |limit| Some(limit.used_bytes())),
+            memory_limit_bytes: limit.map(MemoryLimit::bytes),
             clients: listeners.iter().map(|listener| listener.clients).sum(),
             listeners,
             // Relaxed: statistics.

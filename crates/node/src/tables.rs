@@ -26,6 +26,7 @@ use farsight_protocol::{
 };
 
 use crate::engine::{self, Hosting};
+use crate::memory_limit::MemoryLimit;
 use crate::new_table::NewTable;
 use crate::rolex::Runs;
 use crate::table::Table;
@@ -48,6 +49,7 @@ pub(crate) struct Tables {
     /// Regions that were made before their tables.
     prepared: Mutex<VecDeque<Arc<dyn Region>>>,
     options: NodeOptions,
+    memory_limit: Option<Arc<MemoryLimit>>,
 }
 
 #[derive(Default)]
@@ -68,6 +70,7 @@ struct Catalogue {
 impl Tables {
     /// No tables; those to come are made as `options` say.
     pub(crate) fn new(epoch: Epoch, options: NodeOptions) -> Self {
+        let memory_limit = options.memory_limit_bytes.map(MemoryLimit::of_process);
         Self {
             epoch,
             catalogue: RwLock::default(),
@@ -76,14 +79,23 @@ impl Tables {
             changing: Mutex::default(),
             prepared: Mutex::default(),
             options,
+            memory_limit,
         }
     }
 
     /// Makes the region of an XStore table to come: the next one without a region gets it.
     pub(crate) fn prepare(&self, listeners: &Listeners) -> Result<Arc<dyn Region>, FabricError> {
-        let region = listeners.create_growing_region(self.options.table_memory_bytes)?;
+        let mut region = listeners.create_growing_region(self.options.table_memory_bytes)?;
+        if let Some(limit) = &self.memory_limit {
+            region = limit.of_region(region);
+        }
         lock(&self.prepared).push_back(Arc::clone(&region));
         Ok(region)
+    }
+
+    /// What limits the memory of the process, if anything does.
+    pub(crate) fn memory_limit(&self) -> Option<&MemoryLimit> {
+        self.memory_limit.as_deref()
     }
 
     /// The tables, in the order of their numbers.
@@ -152,7 +164,13 @@ impl Tables {
         }
         let id = self.number_for(&layout, &place, id)?;
         let is_coordinator = place.index == 0;
-        let new = NewTable::new(&layout, is_coordinator, listeners, &self.options, &self.prepared);
+        let new = NewTable::new(
+            &layout,
+            is_coordinator,
+            listeners,
+            (&self.options, self.memory_limit.as_ref()),
+            &self.prepared,
+        );
         let hosted = (hosting.host)(&new).inspect_err(|_| new.withdraw_regions())?;
         let shared_name = Arc::clone(new.name());
         let table = Arc::new(Table::new(id, layout, place.clone(), shared_name, hosted));

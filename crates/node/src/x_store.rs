@@ -192,6 +192,7 @@ fn refused_load(error: &BulkLoadError) -> ServerError {
 fn code_of(error: &WriteError) -> ErrorCode {
     match error {
         WriteError::ValueSize { .. } => ErrorCode::WrongValueSize,
+        WriteError::RegionFull { full, .. } if full.no_memory.is_some() => ErrorCode::NoMemory,
         WriteError::RegionFull { .. } => ErrorCode::RegionFull,
         WriteError::VersionsExhausted { .. } => ErrorCode::VersionsExhausted,
         WriteError::Contended(_) => ErrorCode::Contended,

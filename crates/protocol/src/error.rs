@@ -56,6 +56,8 @@ pub enum ErrorCode {
     /// The server met a bug while it executed this very call, which it may have executed in whole, in part or
     /// not at all. Of all codes this one alone is no refusal.
     Bug = 13,
+    /// The node's process has as much memory as it may have, or the system gives no more.
+    NoMemory = 14,
 }
 
 impl ErrorCode {
@@ -63,8 +65,8 @@ impl ErrorCode {
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         use ErrorCode::{
-            BadLoad, BadName, BadRequest, Bug, Contended, Fenced, OtherPool, OutOfResources, RegionFull,
-            TableExists, UnknownTable, VersionsExhausted, WrongValueSize,
+            BadLoad, BadName, BadRequest, Bug, Contended, Fenced, NoMemory, OtherPool, OutOfResources,
+            RegionFull, TableExists, UnknownTable, VersionsExhausted, WrongValueSize,
         };
         let all = [
             BadRequest,
@@ -80,6 +82,7 @@ impl ErrorCode {
             OtherPool,
             Fenced,
             Bug,
+            NoMemory,
         ];
         all.into_iter().find(|code| *code as u8 == number)
     }

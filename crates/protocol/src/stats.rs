@@ -15,6 +15,10 @@ pub struct NodeStats {
     pub uptime_s: f64,
     /// Processor seconds that it has used, all threads.
     pub cpu_s: f64,
+    /// Bytes of memory that its process has, where the system says it.
+    pub memory_bytes: Option<u64>,
+    /// Bytes that its process may have: beyond, tables do not grow.
+    pub memory_limit_bytes: Option<u64>,
     /// Clients connected now.
     pub clients: u64,
     /// Where it listens; the first has made the regions.

@@ -101,6 +101,10 @@ pub(crate) struct Settings {
     /// Most memory a table takes, as in 512M or 4G [default: a quarter of the machine's]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     memory: Option<u64>,
+    /// Most memory that the whole process takes: what a table would grow for beyond is refused [default: nine
+    /// tenths of what the machine, or its control group, has left]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    memory_limit: Option<u64>,
     /// A user, by number, that may connect besides the server's own; repeatable
     #[arg(long, value_name = "UID")]
     allow_uid: Vec<u32>,
@@ -168,6 +172,7 @@ impl Settings {
             waiting: None,
             workers: 1,
             memory: None,
+            memory_limit: None,
             allow_uid: Vec::new(),
         }
     }
@@ -201,6 +206,9 @@ impl Settings {
         }
         if let Some(bytes) = self.memory {
             builder = builder.table_memory_bytes(bytes);
+        }
+        if let Some(bytes) = self.memory_limit {
+            builder = builder.memory_limit_bytes(bytes);
         }
         if !self.allow_uid.is_empty() {
             let own = rustix::process::geteuid().as_raw();

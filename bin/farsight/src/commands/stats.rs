@@ -97,6 +97,7 @@ fn node_text(url: &ServerUrl, node: &NodeStats) -> comfy_table::Table {
             ("process", node.process_id.to_string()),
             ("up", duration(node.uptime_s)),
             ("processor time", duration(node.cpu_s)),
+            ("memory", memory_text(node)),
             ("place in its pool", place),
             ("clients", clients_text(node)),
             ("compute nodes", format!("{}, {} fenced", node.compute_nodes, node.fenced)),
@@ -104,6 +105,13 @@ fn node_text(url: &ServerUrl, node: &NodeStats) -> comfy_table::Table {
             ("operations in calls", HumanCount(node.operations).to_string()),
         ],
     )
+}
+
+/// What the process has of what it may have, as far as that is known.
+fn memory_text(node: &NodeStats) -> String {
+    let bytes = |bytes: Option<u64>| bytes.map_or("?".to_owned(), size::text);
+    let limit = node.memory_limit_bytes.map(|limit| format!(" of at most {}", bytes(Some(limit))));
+    format!("{}{}", bytes(node.memory_bytes), limit.unwrap_or_default())
 }
 
 /// How many there are, and at which address where there are several.

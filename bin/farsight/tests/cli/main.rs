@@ -5,6 +5,7 @@ mod endings;
 mod faults;
 mod figures;
 mod loads;
+mod memory;
 mod operations;
 mod pool;
 mod process;

@@ -144,7 +144,11 @@ impl<C: Connection> PoolCalls for Calls<C> {
         let request = ControlRequest::Allocate { table: self.table, space, count };
         match self.nodes.ask::<Blocks>(node, &request) {
             Ok(blocks) => Ok(blocks.first..blocks.first.saturating_add(blocks.count)),
-            Err(CatalogueError::Refused { source, .. }) if source.code == ErrorCode::RegionFull => Ok(0..0),
+            Err(CatalogueError::Refused { source, .. })
+                if matches!(source.code, ErrorCode::RegionFull | ErrorCode::NoMemory) =>
+            {
+                Ok(0..0)
+            }
             Err(error) => Err(call_error(error)),
         }
     }

@@ -4,7 +4,7 @@ use farsight_index::{Contended, RegionFull};
 use farsight_layout::PAIR_VERSION_BITS;
 
 /// A write that could not be done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum WriteError {
     /// The value is not of the table's size.
     #[error("key {key}: the value has {got} B, the table's values have {expected} B")]
@@ -38,7 +38,7 @@ pub enum WriteError {
 }
 
 /// A bulk load that could not be done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BulkLoadError {
     /// The tree holds pairs, or held more than its first leaf.
     #[error(
