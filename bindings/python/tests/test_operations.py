@@ -161,8 +161,6 @@ def test_as_a_mapping(new_table: Any) -> None:
     with pytest.raises(KeyError, match="1"):
         del table[1]
     assert table.get(1) is None and table.get(1, b"other") == b"other"
-    with pytest.raises(TypeError):
-        iter(table)
 
 
 def test_threads_share_a_table(new_table: Any) -> None:

@@ -37,18 +37,19 @@ def connect(url: str, *, allow_plaintext: bool = False, server_uids: Sequence[in
     this process's own user and of root. Raises `ConnectError` if nobody answers there or another user's server
     does, `ValueError` for a URL that is none.
     """
-    return Client(_native.connect(url, allow_plaintext, list(server_uids)))
+    return Client(url, allow_plaintext, server_uids)
 
 
 class Client:
     """A client of one server or pool, made by `connect`. Threads may share it; forked children may not.
 
     As a context manager it closes itself. Tables that were opened before keep their connection until they are
-    gone.
+    gone. A client that is pickled connects again, to the same address.
     """
 
-    def __init__(self, native: _native.Client) -> None:
-        self._native = native
+    def __init__(self, url: str, allow_plaintext: bool, server_uids: Sequence[int]) -> None:
+        self._options = (allow_plaintext, list(server_uids))
+        self._native = _native.connect(url, *self._options)
 
     @property
     def url(self) -> str:
@@ -81,7 +82,8 @@ class Client:
         dtype, kind = _convert.value_dtype(value), _convert.key_kind(key)
         bits = _convert.array(sample, _convert.KEY_DTYPES[kind], "keys of the sample").view(np.uint64)
         named = _convert.type_name(dtype)
-        return Table(self._native.create_table(name, kind, dtype.itemsize, engine, bits, named), dtype)
+        native = self._native.create_table(name, kind, dtype.itemsize, engine, bits, named)
+        return Table(self, native, dtype)
 
     def table(self, name: str, value: DTypeLike | int | None = None) -> Table:
         """Opens a table, with the type of values that it was made with.
@@ -95,7 +97,7 @@ class Client:
         native = self._native.table(name)
         stored = native.value_type
         if value is None:
-            return Table(native, _convert.stored_dtype(stored, native.value_bytes, name))
+            return Table(self, native, _convert.stored_dtype(stored, native.value_bytes, name))
         dtype = _convert.value_dtype(value)
         if dtype.itemsize != native.value_bytes:
             raise TypeError(
@@ -107,7 +109,7 @@ class Client:
                 f"table {name!r} has values of type {stored!r}, {dtype} is {wanted!r}: their bits would be read as "
                 f"others. Open it without a type, or with {native.value_bytes} as raw bytes"
             )
-        return Table(native, dtype)
+        return Table(self, native, dtype)
 
     def tables(self) -> list[TableInfo]:
         """All tables of the server or pool."""
@@ -165,6 +167,9 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Client, (self.url, *self._options)
 
     def __repr__(self) -> str:
         return f"farsight.Client({self.url!r})"

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Literal, overload
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _convert, _native
+from . import _convert, _frames, _native
 
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+    from ._client import Client
+
+#: Pairs that an iterator has at a time.
+_PAGE_PAIRS = 4096
 _NOTHING = np.empty(0, np.uint8)
 
 
@@ -21,9 +30,14 @@ class Table:
     little more than ten one by one.
 
     Values of a table without a type (`dtype` is ``V8``, say) are bytes.
+
+    It is used as a dict is: ``table[key]``, ``key in table``, ``del table[key]``, and iteration, in key order.
+    ``table[low:high]`` are the keys and values from `low` on and below `high`. It has no length, which nobody
+    counts. A table that is pickled is opened again by its name, over a connection of its own.
     """
 
-    def __init__(self, native: _native.Table, dtype: np.dtype[Any]) -> None:
+    def __init__(self, client: Client, native: _native.Table, dtype: np.dtype[Any]) -> None:
+        self._client = client
         self._native = native
         self._dtype = dtype
         self._key_dtype = _convert.KEY_DTYPES[native.kind]
@@ -187,6 +201,10 @@ class Table:
     # As a mapping.
 
     def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice):
+            if key.step is not None:
+                raise ValueError("a slice of keys has no step; use scan, with a limit or in reverse")
+            return self.scan(key.start, key.stop)
         found = self._native.get(self._key(key))
         if found is None:
             raise KeyError(key)
@@ -202,8 +220,55 @@ class Table:
     def __contains__(self, key: Any) -> bool:
         return self._native.get(self._key(key)) is not None
 
-    #: A table has no iterator, lest one be mistaken for a snapshot: use `scan`.
-    __iter__ = None
+    def __iter__(self) -> Iterator[Any]:
+        """Its keys, in their order. They are fetched in pages: each was there at an instant meanwhile, none is
+        skipped and none comes twice. It is no snapshot."""
+        for keys, _ in self._pages():
+            yield from keys
+
+    def keys(self) -> Iterator[Any]:
+        """Its keys, as ``iter(table)``."""
+        return iter(self)
+
+    def values(self) -> Iterator[Any]:
+        """Its values, in the order of their keys, as ``iter(table)`` gives those."""
+        for _, values in self._pages():
+            yield from self._scalars(values)
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """Its pairs, in key order, as ``iter(table)`` gives the keys."""
+        for keys, values in self._pages():
+            yield from zip(keys, self._scalars(values), strict=True)
+
+    def _pages(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        keys, values = self.scan(limit=_PAGE_PAIRS)
+        while len(keys):
+            yield keys, values
+            last = keys[-1]
+            # It comes first again, if nobody has removed it.
+            keys, values = self.scan(last, limit=_PAGE_PAIRS)
+            first = int(len(keys) > 0 and keys[0] == last)
+            keys, values = keys[first:], values[first:]
+
+    # Columns of other libraries.
+
+    def to_pandas(self, start: Any = None, stop: Any = None, *, limit: int | None = None) -> pd.DataFrame:
+        """What `scan` finds as a DataFrame of pandas, whose index are the keys. A structured type has a column a
+        field, any other one has the column ``value``."""
+        return _frames.to_pandas(*self.scan(start, stop, limit=limit))
+
+    def to_arrow(self, start: Any = None, stop: Any = None, *, limit: int | None = None) -> pa.Table:
+        """What `scan` finds as a table of pyarrow: the column ``key``, and those of `to_pandas`."""
+        return _frames.to_arrow(*self.scan(start, stop, limit=limit))
+
+    def put_frame(self, frame: pd.DataFrame | pa.Table, *, key: str | None = None) -> None:
+        """`put_many` of a DataFrame of pandas, or a table of pyarrow. The column `key` has the keys; without it the
+        index of a DataFrame has, or the column ``key``. The other columns are the values: the fields of a
+        structured type by their names, or one column."""
+        self.put_many(*_frames.pairs_of(frame, key, self._dtype))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _open, (self._client, self.name, self._dtype)
 
     def __repr__(self) -> str:
         return f"farsight.Table({self.name!r}, key={self._key_dtype}, value={self._dtype})"
@@ -224,6 +289,9 @@ class Table:
     def _value(self, stored: bytes) -> Any:
         return stored if self._is_raw else np.frombuffer(stored, self._dtype)[0]
 
+    def _scalars(self, values: NDArray[Any]) -> Iterator[Any]:
+        return (value.tobytes() for value in values) if self._is_raw else iter(values)
+
     def _pairs(self, keys: ArrayLike, values: ArrayLike) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
         wanted = self._keys(keys)
         stored = _convert.array(values, self._dtype, "values")
@@ -233,6 +301,11 @@ class Table:
 
     def _write_many(self, operation: _native.Write, keys: ArrayLike, values: ArrayLike) -> NDArray[np.bool_]:
         return _changed(self._native.write_many(operation, *self._pairs(keys, values)))
+
+
+def _open(client: Client, name: str, dtype: np.dtype[Any]) -> Table:
+    """A table that was pickled, opened anew."""
+    return client.table(name, dtype)
 
 
 def _changed(versions: bytearray) -> NDArray[np.bool_]:
