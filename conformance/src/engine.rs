@@ -13,9 +13,11 @@
 
 pub mod asking;
 pub mod batches;
+pub mod conditional;
 pub mod costs;
 pub mod direct;
 pub mod dying;
+pub mod expected;
 pub mod harness;
 pub mod map;
 pub mod model;
@@ -91,6 +93,14 @@ pub trait SessionUnderTest {
     /// Executes writes in their order; values of removes are empty.
     fn write(&mut self, operation: WriteOperation, entries: &[(Self::Key, Vec<u8>)]) -> Vec<WriteOutcome>;
 
+    /// Executes writes of any kind in their order, each with its operand. Of those that return the value
+    /// before, it comes along if there was one.
+    fn exchange(
+        &mut self,
+        operation: WriteOperation,
+        entries: &[(Self::Key, Vec<u8>)],
+    ) -> Vec<(WriteOutcome, Option<Vec<u8>>)>;
+
     /// One key.
     fn get(&mut self, key: Self::Key) -> Option<Stored>;
 
@@ -122,6 +132,8 @@ macro_rules! engine_suite {
             batches: scans_of_every_length, scans_of_an_empty_table, gets_of_every_batch_size,
                 writes_of_every_batch_size, the_ends_of_the_key_space, one_key_over_and_over,
                 ascending_and_descending_keys;
+            conditional: conditional_writes_of_8_bytes, conditional_writes_of_24_bytes,
+                conditional_writes_of_256_bytes, counters_end_at_their_sums, chains_of_compare_and_set;
         );
     };
     (@tests $make:expr, $ready:expr; $($group:ident: $($test:ident),+;)+) => {

@@ -86,6 +86,11 @@ pub const SCENARIOS: &[Named] = &[
         about: "caches of many small sub-models have budgets, which change under their sessions",
         of_seed: Scenario::budgets,
     },
+    Named {
+        name: "conditional",
+        about: "most writes compare with what was read, swap, or add to counters",
+        of_seed: Scenario::conditional,
+    },
     Named { name: "pools", about: "one of those below, by the seed", of_seed: pools },
     Named {
         name: "pool",
@@ -138,6 +143,11 @@ pub const SCENARIOS: &[Named] = &[
         of_seed: Scenario::pool_names,
     },
     Named {
+        name: "pool-conditional",
+        about: "most writes of compute nodes compare with what was read, swap, or add to counters",
+        of_seed: Scenario::pool_conditional,
+    },
+    Named {
         name: "parts",
         about: "XStore-D: parts of a table at several memory nodes; faults that last a moment",
         of_seed: Scenario::parts,
@@ -162,6 +172,11 @@ pub const SCENARIOS: &[Named] = &[
         about: "XStore-D's table is dropped, made again, renamed and swapped under its clients",
         of_seed: Scenario::parts_names,
     },
+    Named {
+        name: "parts-conditional",
+        about: "most writes to XStore-D's parts compare with what was read, swap, or add to counters",
+        of_seed: Scenario::parts_conditional,
+    },
 ];
 
 /// The scenario of this name.
@@ -171,9 +186,9 @@ pub fn named(name: &str) -> Option<&'static Named> {
 }
 
 /// Scenarios of servers, behind the first.
-const OF_SERVERS: usize = 15;
+const OF_SERVERS: usize = 16;
 
-/// A seed of a pool takes ten times as long as one of a server: one in sixteen is.
+/// A seed of a pool takes ten times as long as one of a server: one in seventeen is.
 fn any(seed: u64) -> Scenario {
     let of_servers = &SCENARIOS[1..=OF_SERVERS];
     match of_servers.get(seed as usize % (OF_SERVERS + 1)) {
@@ -184,7 +199,7 @@ fn any(seed: u64) -> Scenario {
 
 fn pools(seed: u64) -> Scenario {
     let of_pools = &SCENARIOS[OF_SERVERS + 2..];
-    // Those of `any` are every sixteenth seed.
+    // Those of `any` are every seventeenth seed.
     (of_pools[mix(seed) as usize % of_pools.len()].of_seed)(seed)
 }
 

@@ -1,24 +1,26 @@
 //! One client process of a scenario: random operations through the product's own session, each noted.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farsight_base::prng::SplitMix64;
+use farsight_base::prng::{SplitMix64, mix};
 use farsight_client::{Access, Direction, OpenError, Origin, ReadError, Table, WriteError};
 use farsight_fabric::FabricError;
 use farsight_fabric_sim::{FlippedRead, Simulation};
 use farsight_index::{Answers, Counters};
 use farsight_layout::FORMAT_VERSION;
 use farsight_oracles::{EightBytes, Identity, values};
-use farsight_protocol::{ErrorCode, WriteOperation, WriteOutcome};
+use farsight_protocol::{ErrorCode, INTEGER_BYTES, WriteOperation, WriteOutcome};
 
 use crate::allowed::{Allowed, Meaning};
 use crate::classes::Mark;
 use crate::cluster::Cluster;
 use crate::hidden_tear::is_hidden_tear;
-use crate::journal::{Action, Entry, Journal, NEVER, Seen};
+use crate::journal::{Action, Conditional, Entry, Journal, NEVER, Seen};
 use crate::program::{LOOK_AGAIN, LOOK_AGAIN_MAX, Opened, Programs};
 use crate::store::{Found, Scan, Store};
 
@@ -38,6 +40,12 @@ const OPENINGS_DOUBLINGS_MAX: usize = 6;
 /// Where budgets change, one of so many operations is a change, and one of so many changes lifts the budget.
 const BUDGET_CHANGES_ONE_IN: u64 = 100;
 const BUDGET_LIFTED_ONE_IN: u64 = 6;
+/// Of the keys of integers, one in so many is a counter where writes look at keys.
+const COUNTERS_ONE_IN: u64 = 4;
+/// Of what writes compare with, one in so many is wrong.
+const STRAYS_ONE_IN: u64 = 8;
+/// What is added to a counter at most.
+const ADDEND_MAX: u64 = 3;
 /// The longest pause between two operations.
 const PAUSE_NS_MAX: u64 = 20_000;
 
@@ -57,6 +65,8 @@ pub(crate) struct Plan<C: Cluster> {
     pub(crate) hot_keys: usize,
     /// Writes of a hundred operations.
     pub(crate) writes_percent: u64,
+    /// Of a hundred writes, those that look at the key first.
+    pub(crate) conditional_percent: u64,
     /// Where what is written comes in waves: of so many writes, in every second one of which most are
     /// removals.
     pub(crate) wave_writes: Option<u64>,
@@ -114,6 +124,9 @@ pub(crate) struct Client<C: Cluster> {
     opening: u64,
     answers: Answers,
     outcomes: Vec<WriteOutcome>,
+    old_values: Vec<u8>,
+    /// What was last read of keys, where writes look at it.
+    seen: RefCell<HashMap<Identity, Seen>>,
     /// Kept for their room.
     keys: Vec<Identity>,
     numbers: Vec<u64>,
@@ -264,6 +277,8 @@ impl<C: Cluster> Client<C> {
             opening,
             answers: Answers::default(),
             outcomes: Vec::new(),
+            old_values: Vec::new(),
+            seen: RefCell::default(),
             keys: Vec::new(),
             numbers: Vec::new(),
             values: Vec::new(),
@@ -363,6 +378,13 @@ impl<C: Cluster> Client<C> {
                 }
             },
         };
+        if self.plan.conditional_percent > 0 {
+            let mut known = self.seen.borrow_mut();
+            match seen {
+                Some(seen) => drop(known.insert(key, seen)),
+                None => drop(known.remove(&key)),
+            }
+        }
         self.note(key, asked.begin, asked.end, Action::Read(seen));
     }
 
@@ -490,6 +512,10 @@ impl<C: Cluster> Client<C> {
     }
 
     fn write(&mut self, count: usize) -> Result<(), End> {
+        let conditional_percent = self.plan.conditional_percent;
+        if conditional_percent > 0 && self.random.below(100) < conditional_percent {
+            return self.write_if(count);
+        }
         let written = self.plan.journal.writes();
         let is_ebb = self.plan.wave_writes.is_some_and(|wave| written / wave % 2 == 1);
         let operation = match self.random.below(10) {
@@ -502,62 +528,128 @@ impl<C: Cluster> Client<C> {
         self.with_keys(count, |own, keys| own.write_keys(operation, keys))
     }
 
-    /// Writes keys, each with a value of its own.
+    /// True if nothing but additions changes the key.
+    fn is_counter(&self, key: Identity) -> bool {
+        self.plan.conditional_percent > 0
+            && self.store.session.table().value_bytes() == INTEGER_BYTES
+            && mix(key.0).is_multiple_of(COUNTERS_ONE_IN)
+    }
+
+    /// Writes some keys with a look at them first; adds to those that are counters.
+    fn write_if(&mut self, count: usize) -> Result<(), End> {
+        use WriteOperation::{CompareAndSet, CompareAndSetValue, RemoveIf, Swap};
+        let operations =
+            [CompareAndSet, CompareAndSet, CompareAndSetValue, CompareAndSetValue, RemoveIf, Swap];
+        let operation = operations[self.random.below(operations.len() as u64) as usize];
+        self.with_keys(count, |own, keys| own.write_keys(operation, keys))
+    }
+
+    /// Writes keys, each with a value of its own; counters among them are added to.
     pub(crate) fn write_keys(&mut self, operation: WriteOperation, keys: &[Identity]) -> Result<(), End> {
-        let value_bytes = if operation.has_value() { self.store.session.table().value_bytes() } else { 0 };
-        let (mut numbers, mut values) = (std::mem::take(&mut self.numbers), std::mem::take(&mut self.values));
+        if !keys.iter().any(|key| self.is_counter(*key)) {
+            return self.write_some(operation, keys);
+        }
+        let (counters, others): (Vec<Identity>, Vec<Identity>) =
+            keys.iter().partition(|key| self.is_counter(**key));
+        self.write_some(WriteOperation::FetchAdd, &counters)?;
+        if others.is_empty() { Ok(()) } else { self.write_some(operation, &others) }
+    }
+
+    fn write_some(&mut self, operation: WriteOperation, keys: &[Identity]) -> Result<(), End> {
+        let value_bytes = self.store.session.table().value_bytes();
+        let operand_bytes = operation.operand_bytes(value_bytes);
+        let (mut numbers, mut operands) =
+            (std::mem::take(&mut self.numbers), std::mem::take(&mut self.values));
         numbers.clear();
         numbers.extend(keys.iter().map(|key| self.plan.journal.write_number(*key)));
-        values.resize(value_bytes * keys.len(), 0);
-        if value_bytes > 0 {
-            let rooms = values.chunks_mut(value_bytes);
-            rooms.zip(&numbers).for_each(|(room, number)| values::write(*number, room));
+        let arguments: Vec<u64> = if operation as u8 > WriteOperation::Remove as u8 {
+            keys.iter().map(|key| self.argument(operation, *key)).collect()
+        } else {
+            Vec::new()
+        };
+        operands.resize(operand_bytes * keys.len(), 0);
+        if operand_bytes > 0 {
+            for (index, (room, number)) in operands.chunks_mut(operand_bytes).zip(&numbers).enumerate() {
+                let (expected, value) = room.split_at_mut(match operation {
+                    WriteOperation::FetchAdd | WriteOperation::RemoveIf => operand_bytes,
+                    _ => operand_bytes - value_bytes,
+                });
+                if let Some(argument) = arguments.get(index) {
+                    values::write(*argument, expected);
+                }
+                values::write(*number, value);
+            }
         }
-        let done = self.write_and_note(operation, keys, &numbers, &values);
-        (self.numbers, self.values) = (numbers, values);
+        let done = self.write_and_note(operation, keys, (&numbers, &arguments), &operands);
+        (self.numbers, self.values) = (numbers, operands);
         done
+    }
+
+    /// What a write of the key compares with, mostly what was last read of it; or what it adds.
+    fn argument(&mut self, operation: WriteOperation, key: Identity) -> u64 {
+        let seen = self.seen.borrow().get(&key).copied();
+        let is_stray = self.random.below(STRAYS_ONE_IN) == 0;
+        match operation {
+            WriteOperation::FetchAdd => 1 + self.random.below(ADDEND_MAX),
+            WriteOperation::CompareAndSetValue => seen.map_or(u64::MAX, |seen| seen.number),
+            WriteOperation::CompareAndSet | WriteOperation::RemoveIf => {
+                seen.map_or(0, |seen| seen.version) + u64::from(is_stray)
+            }
+            _ => 0,
+        }
     }
 
     fn write_and_note(
         &mut self,
         operation: WriteOperation,
         keys: &[Identity],
-        numbers: &[u64],
-        values: &[u8],
+        (numbers, arguments): (&[u64], &[u64]),
+        operands: &[u8],
     ) -> Result<(), End> {
-        let value_bytes = values.len() / keys.len();
-        let value = |index: usize| &values[index * value_bytes..][..value_bytes];
+        let operand_bytes = operands.len() / keys.len();
         let begin = self.plan.journal.moment();
-        let mut outcomes = std::mem::take(&mut self.outcomes);
-        let done = if let [key] = *keys {
-            outcomes.clear();
-            let done = self.store.write_one(operation, key, value(0));
-            done.map(|outcome| outcomes.push(outcome))
-        } else {
-            let entries = keys.iter().enumerate().map(|(index, key)| (*key, value(index)));
-            self.store.write(operation, entries, &mut outcomes)
-        };
+        let (mut outcomes, mut old_values) =
+            (std::mem::take(&mut self.outcomes), std::mem::take(&mut self.old_values));
+        outcomes.clear();
+        old_values.clear();
+        let entries = keys
+            .iter()
+            .enumerate()
+            .map(|(index, key)| (*key, &operands[index * operand_bytes..][..operand_bytes]));
+        let done = self.store.exchange(operation, entries, &mut outcomes, &mut old_values);
         let end = self.plan.journal.moment();
-        let write = |index: usize, outcome| Action::Write { operation, number: numbers[index], outcome };
+        let old_bytes = old_values.len() / outcomes.len().max(1);
+        let action = |index: usize, outcome| {
+            let number = numbers[index];
+            let Some(argument) = arguments.get(index).copied() else {
+                return Action::Write { operation, number, outcome };
+            };
+            let old = matches!(outcome, Some(WriteOutcome::Replaced(_))).then(|| {
+                let value = &old_values[index * old_bytes..][..old_bytes];
+                // A value of nobody is that of no write.
+                if value.is_empty() { 0 } else { values::first_word(value).unwrap_or(u64::MAX) }
+            });
+            let old = old.filter(|_| operation.returns_value());
+            Action::Conditional(Conditional { operation, number, argument, old, outcome })
+        };
         let mut wrong = None;
         for (index, outcome) in outcomes.iter().enumerate() {
-            self.note(keys[index], begin, end, write(index, Some(*outcome)));
+            self.note(keys[index], begin, end, action(index, Some(*outcome)));
             if let WriteOutcome::Failed(code) = *outcome {
                 wrong = self.check_refusal(operation, code).err().or(wrong);
             }
         }
         let known = outcomes.len();
-        self.outcomes = outcomes;
-        match done {
+        let noted = match done {
             Ok(()) => wrong.map_or(Ok(()), Err),
             Err(WriteError::Refused { code, .. }) => {
-                self.note(keys[0], begin, end, write(0, Some(WriteOutcome::Failed(code))));
+                self.note(keys[0], begin, end, action(0, Some(WriteOutcome::Failed(code))));
                 self.check_refusal(operation, code)
             }
             Err(WriteError::Indeterminate { source, .. }) => {
                 self.plan.journal.mark(Mark::UnknownOutcome, (keys.len() - known) as u64);
                 (known..keys.len())
-                    .for_each(|index| self.note(keys[index], begin, NEVER, write(index, None)));
+                    .for_each(|index| self.note(keys[index], begin, NEVER, action(index, None)));
                 // However it was lost: no answer is an answer.
                 let is_fenced = self.plan.allowed.engine(&source) == Meaning::Fenced;
                 let meaning = if is_fenced { Meaning::Fenced } else { Meaning::Explained };
@@ -565,7 +657,9 @@ impl<C: Cluster> Client<C> {
             }
             // Nothing of it was executed: the journal holds nothing, and a trace of it would be found.
             Err(error) => Err(self.plan.end("a write", &error, self.plan.allowed.unsent(&error))),
-        }
+        };
+        (self.outcomes, self.old_values) = (outcomes, old_values);
+        noted
     }
 
     /// A server may refuse a write here for four reasons. Its table was dropped. A write that adds a pair may
@@ -575,7 +669,7 @@ impl<C: Cluster> Client<C> {
         if code == ErrorCode::Contended && self.plan.allowed.contention() == Meaning::Explained {
             return Ok(());
         }
-        let adds = matches!(operation, WriteOperation::Insert | WriteOperation::Put);
+        let adds = operation.may_insert();
         let mark = match code {
             ErrorCode::UnknownTable if self.plan.allowed.opening_of_dropped() => Mark::TableGone,
             ErrorCode::RegionFull if adds && self.plan.may_be_full => Mark::Full,

@@ -42,6 +42,51 @@ pub enum Action {
         /// What the server said.
         outcome: Option<WriteOutcome>,
     },
+    /// A write that looks at the key first.
+    Conditional(Conditional),
+}
+
+/// A write that looks at the key first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Conditional {
+    /// What it does.
+    pub operation: WriteOperation,
+    /// Its number.
+    pub number: u64,
+    /// What it compares with: a version, or the number of a value. Of a fetch-and-add, the addend.
+    pub argument: u64,
+    /// The number of the value before, or a counter, as it was told; `None` if none was.
+    pub old: Option<u64>,
+    /// What the server said; without it, nobody knows.
+    pub outcome: Option<WriteOutcome>,
+}
+
+impl Action {
+    /// Of a write: what it does, its number, and what the server said.
+    #[must_use]
+    pub fn written(&self) -> Option<(WriteOperation, u64, Option<WriteOutcome>)> {
+        match *self {
+            Self::Read(_) => None,
+            Self::Write { operation, number, outcome } => Some((operation, number, outcome)),
+            Self::Conditional(Conditional { operation, number, outcome, .. }) => {
+                Some((operation, number, outcome))
+            }
+        }
+    }
+}
+
+impl Conditional {
+    /// The number of the value that it stores, or the counter; `None` if nobody knows.
+    #[must_use]
+    pub fn stored(&self) -> Option<u64> {
+        if self.operation != WriteOperation::FetchAdd {
+            return Some(self.number);
+        }
+        match self.outcome? {
+            WriteOutcome::Inserted(_) => Some(self.argument),
+            _ => self.old.map(|old| old.wrapping_add(self.argument)),
+        }
+    }
 }
 
 /// One entry.

@@ -32,7 +32,7 @@ pub use catalogue::{Named, SCENARIOS, named, run_seed};
 pub use classes::{CLASSES, Class, Cover, Coverage, Evidence, Mark};
 pub use cluster::connect;
 pub use farsight_oracles::{EightBytes, Identity};
-pub use journal::{Action, Entry, Journal, NEVER, Seen};
+pub use journal::{Action, Conditional, Entry, Journal, NEVER, Seen};
 pub use linear::{Violation, check};
 pub use node::Node;
 pub use report::{Failure, Report};

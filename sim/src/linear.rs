@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use farsight_oracles::Identity;
 use farsight_protocol::{WriteOperation, WriteOutcome};
 
-use crate::journal::{Action, Entry, Seen};
+use crate::journal::{Action, Conditional, Entry, Seen};
 
 /// Configurations after which a search gives up: no scenario's key comes near.
 const CONFIGURATIONS_MAX: usize = 1 << 20;
@@ -64,16 +64,19 @@ pub fn check(entries: &[Entry]) -> Result<(), Violation> {
 
 /// The version that an entry saw or made, if it tells.
 fn version_of(action: &Action) -> Option<u64> {
-    match *action {
-        Action::Read(Some(Seen { version, .. })) => Some(version),
-        Action::Write { outcome: Some(outcome), .. } => match outcome {
+    if let Action::Read(seen) = action {
+        return seen.map(|seen| seen.version);
+    }
+    match action.written() {
+        Some((_, _, Some(outcome))) => match outcome {
             WriteOutcome::Inserted(version)
             | WriteOutcome::Replaced(version)
             | WriteOutcome::Removed(version)
-            | WriteOutcome::Exists(version) => Some(version),
+            | WriteOutcome::Exists(version)
+            | WriteOutcome::Differs(version) => Some(version),
             WriteOutcome::Absent | WriteOutcome::Failed(_) => None,
         },
-        Action::Read(None) | Action::Write { .. } => None,
+        _ => None,
     }
 }
 
@@ -94,11 +97,17 @@ struct Known {
     made: Vec<u64>,
     /// The ends of all operations, each with its place in the history.
     ends: Vec<(u64, usize)>,
+    /// The numbers that have to be told apart from others: those of values that somebody read or compared.
+    told: Vec<u64>,
+    /// The versions that were made, as far as an answer or a read tells, each with the number of its value.
+    makers: Vec<(u64, u64)>,
+    /// The key is a counter: its numbers are its values.
+    is_counter: bool,
 }
 
 impl Known {
     fn set(&mut self, history: &[Entry]) {
-        let Self { read, made, ends } = self;
+        let Self { read, made, ends, told, makers, is_counter } = self;
         read.clear();
         for entry in history {
             if let Action::Read(Some(Seen { number, version })) = entry.action
@@ -115,6 +124,44 @@ impl Known {
         made.clear();
         made.extend(history.iter().filter_map(|entry| made_by(read, &entry.action)));
         made.sort_unstable();
+        told.clear();
+        told.extend(read.iter().map(|(number, _)| *number));
+        makers.clear();
+        *is_counter = false;
+        let conditional = |entry: &Entry| match entry.action {
+            Action::Conditional(conditional) => Some(conditional),
+            _ => None,
+        };
+        if history.iter().any(|entry| conditional(entry).is_some()) {
+            let written = history.iter().filter_map(|entry| {
+                let (_, number, outcome) = entry.action.written()?;
+                let stored = conditional(entry).map_or(Some(number), |conditional| conditional.stored());
+                version_made(outcome).zip(stored)
+            });
+            makers.extend(written.chain(read.iter().map(|(number, version)| (*version, *number))));
+            makers.sort_unstable();
+            // Whatever has a version may be compared with.
+            told.extend(makers.iter().map(|(_, number)| *number));
+        }
+        for conditional in history.iter().filter_map(conditional) {
+            *is_counter |= conditional.operation == WriteOperation::FetchAdd;
+            told.extend(conditional.old);
+            told.extend([conditional.argument]);
+        }
+        told.sort_unstable();
+        told.dedup();
+    }
+
+    /// The number of the value that has this version, if an answer or a read tells.
+    fn maker(&self, version: u64) -> Option<u64> {
+        let place = self.makers.binary_search_by_key(&version, |(version, _)| *version).ok()?;
+        Some(self.makers[place].1)
+    }
+
+    /// The number by which a value goes.
+    fn tell(&self, number: u64) -> u64 {
+        let is_told = self.is_counter || self.told.binary_search(&number).is_ok();
+        if is_told { number } else { UNREAD }
     }
 
     /// The version of the value of write `number`, if somebody read it.
@@ -130,7 +177,12 @@ impl Known {
         }
         let (mut next, mut newest) = (0, 0);
         for entry in history {
-            if let Action::Write { number, outcome, .. } = entry.action
+            let stored = match entry.action {
+                Action::Conditional(conditional) => conditional.stored(),
+                action => action.written().map(|(_, number, _)| number),
+            };
+            if let Some(number) = stored
+                && let Some((_, _, outcome)) = entry.action.written()
                 && let Some((made, read)) = version_made(outcome).zip(self.version_read(number))
                 && made != read
             {
@@ -156,10 +208,11 @@ fn version_in(read: &[(u64, u64)], number: u64) -> Option<u64> {
 
 /// The version that an action made, if it is a write and its answer or somebody who read it tells.
 fn made_by(read: &[(u64, u64)], action: &Action) -> Option<u64> {
-    match *action {
-        Action::Write { outcome: None, number, .. } => version_in(read, number),
-        Action::Write { outcome, .. } => version_made(outcome),
-        Action::Read(_) => None,
+    match action.written()? {
+        // What it made of a counter nobody knows.
+        (WriteOperation::FetchAdd, _, None) => None,
+        (_, number, None) => version_in(read, number),
+        (_, _, outcome) => version_made(outcome),
     }
 }
 
@@ -170,6 +223,10 @@ enum Wants {
     Absent,
     Present,
     Exactly(u64),
+    /// A value, and not this one.
+    Other(u64),
+    /// Whatever it is, it does not explain the answer.
+    Nothing,
 }
 
 /// What an operation makes of the key.
@@ -178,6 +235,8 @@ enum Stores {
     Nothing,
     Absence,
     Value(u64),
+    /// So much more than the key held.
+    Sum(u64),
 }
 
 /// An operation as the search sees it.
@@ -203,8 +262,13 @@ impl Operation {
         let up_to = |version: u64| known.made.partition_point(|other| *other <= version);
         let made = made_by(&known.read, &entry.action);
         let rank = made.map(before).or_else(|| version_of(&entry.action).map(up_to));
-        let tell = |number: u64| if known.version_read(number).is_some() { number } else { UNREAD };
-        let (is_decided, wants, stores) = meaning(&entry.action, tell);
+        let (is_decided, wants, stores) = match &entry.action {
+            Action::Conditional(conditional) => {
+                let (wants, stores) = meaning_of_conditional(conditional, known);
+                (conditional.outcome.is_some(), wants, stores)
+            }
+            action => meaning(action, |number| known.tell(number)),
+        };
         Self { is_decided, wants, rank, stores, is_ranked: made.is_some() }
     }
 
@@ -215,12 +279,15 @@ impl Operation {
             Wants::Absent => held.number.is_none(),
             Wants::Present => held.number.is_some(),
             Wants::Exactly(number) => held.number == Some(number),
+            Wants::Other(number) => held.number.is_some_and(|held| held != number),
+            Wants::Nothing => false,
         };
         let in_turn = self.rank.is_none_or(|rank| rank == held.rank);
         let number = match self.stores {
             Stores::Nothing => held.number,
             Stores::Absence => None,
             Stores::Value(number) => Some(number),
+            Stores::Sum(addend) => Some(held.number.unwrap_or(0).wrapping_add(addend)),
         };
         (fits && in_turn).then_some(Held { number, rank: held.rank + usize::from(self.is_ranked) })
     }
@@ -234,6 +301,7 @@ fn meaning(action: &Action, tell: impl Fn(u64) -> u64) -> (bool, Wants, Stores) 
         Action::Read(None) => return (true, Wants::Absent, Stores::Nothing),
         Action::Read(Some(seen)) => return (true, Wants::Exactly(seen.number), Stores::Nothing),
         Action::Write { operation, number, outcome } => (*operation, tell(*number), *outcome),
+        Action::Conditional(_) => return (true, Wants::Nothing, Stores::Nothing),
     };
     let (wants, stores) = match (operation, outcome) {
         (_, Some(WriteOutcome::Failed(_))) => (Wants::Anything, Stores::Nothing),
@@ -248,9 +316,41 @@ fn meaning(action: &Action, tell: impl Fn(u64) -> u64) -> (bool, Wants, Stores) 
         (Insert, Some(WriteOutcome::Exists(_))) => (Wants::Present, Stores::Nothing),
         (Update | Remove, Some(WriteOutcome::Absent)) => (Wants::Absent, Stores::Nothing),
         // No answer to this operation: nothing explains it.
-        _ => (Wants::Exactly(u64::MAX), Stores::Nothing),
+        _ => (Wants::Nothing, Stores::Nothing),
     };
     (outcome.is_some(), wants, stores)
+}
+
+/// What a conditional write wants, and what it stores. Every success has the predecessor that it names.
+fn meaning_of_conditional(conditional: &Conditional, known: &Known) -> (Wants, Stores) {
+    use WriteOperation::{CompareAndSet, CompareAndSetValue, FetchAdd, RemoveIf, Swap};
+    use WriteOutcome::{Absent, Differs, Inserted, Removed, Replaced};
+    let Conditional { operation, number, argument, old, outcome } = *conditional;
+    let value = Stores::Value(known.tell(conditional.stored().unwrap_or(number)));
+    let of_old = || old.map_or(Wants::Nothing, |old| Wants::Exactly(known.tell(old)));
+    // A version that nothing tells of may be that of a write without an answer.
+    let of_version =
+        || known.maker(argument).map_or(Wants::Present, |maker| Wants::Exactly(known.tell(maker)));
+    match (operation, outcome) {
+        (_, Some(WriteOutcome::Failed(_))) => (Wants::Anything, Stores::Nothing),
+        (CompareAndSet, Some(Inserted(_)) | None) if argument == 0 => (Wants::Absent, value),
+        (CompareAndSet, Some(Replaced(_)) | None) if argument > 0 => (of_version(), value),
+        (CompareAndSet, Some(Absent)) if argument > 0 => (Wants::Absent, Stores::Nothing),
+        (CompareAndSetValue, Some(Replaced(_)) | None) => (Wants::Exactly(known.tell(argument)), value),
+        (CompareAndSetValue, Some(Differs(_))) => (Wants::Other(known.tell(argument)), Stores::Nothing),
+        (CompareAndSetValue | RemoveIf, Some(Absent)) => (Wants::Absent, Stores::Nothing),
+        (RemoveIf, None) => (of_version(), Stores::Absence),
+        (RemoveIf, Some(Removed(version))) if version == argument => (of_version(), Stores::Absence),
+        (CompareAndSet | RemoveIf, Some(Differs(version))) if version != argument => {
+            (Wants::Present, Stores::Nothing)
+        }
+        (FetchAdd | Swap, Some(Inserted(_))) => (Wants::Absent, value),
+        (FetchAdd | Swap, Some(Replaced(_))) => (of_old(), value),
+        (FetchAdd, None) => (Wants::Anything, Stores::Sum(argument)),
+        (Swap, None) => (Wants::Anything, value),
+        // No answer to this operation: nothing explains it.
+        _ => (Wants::Nothing, Stores::Nothing),
+    }
 }
 
 /// Begins and ends in one list from which operations are lifted and put back.
@@ -490,126 +590,4 @@ impl Search {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::journal::NEVER;
-
-    fn entry(begin: u64, end: u64, action: Action) -> Entry {
-        Entry { key: Identity(7), life: 1, process: 0, begin, end, action }
-    }
-
-    fn read(begin: u64, end: u64, number: Option<u64>) -> Entry {
-        let seen = number.map(|number| Seen { number, version: number });
-        entry(begin, end, Action::Read(seen))
-    }
-
-    fn write(begin: u64, end: u64, operation: WriteOperation, number: u64, outcome: WriteOutcome) -> Entry {
-        entry(begin, end, Action::Write { operation, number, outcome: Some(outcome) })
-    }
-
-    fn unknown(begin: u64, operation: WriteOperation, number: u64) -> Entry {
-        entry(begin, NEVER, Action::Write { operation, number, outcome: None })
-    }
-
-    const PUT: WriteOperation = WriteOperation::Put;
-
-    #[test]
-    fn what_can_be_explained_passes() {
-        let inserted = write(1, 4, PUT, 1, WriteOutcome::Inserted(1));
-        let replaced = write(5, 9, PUT, 2, WriteOutcome::Replaced(2));
-        let removed = write(20, 30, WriteOperation::Remove, 3, WriteOutcome::Removed(2));
-        let histories = [
-            vec![read(1, 2, None)],
-            vec![inserted, read(2, 3, None), read(3, 6, Some(1))],
-            vec![inserted, replaced, read(6, 7, Some(1)), read(8, 9, Some(2)), read(10, 11, Some(2))],
-            vec![inserted, replaced, removed, read(21, 22, Some(2)), read(23, 24, None), read(31, 32, None)],
-            vec![inserted, unknown(5, PUT, 9), read(6, 7, Some(1)), read(90, 91, Some(9))],
-            vec![inserted, unknown(5, PUT, 9), read(90, 91, Some(1))],
-        ];
-        for mut history in histories {
-            history.sort_by_key(|entry| entry.begin);
-            assert_eq!(check(&history), Ok(()));
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_explained_is_found() {
-        let inserted = write(1, 4, PUT, 1, WriteOutcome::Inserted(1));
-        let replaced = write(5, 9, PUT, 2, WriteOutcome::Replaced(2));
-        let histories = [
-            ("a lost key", vec![inserted, read(5, 6, None)]),
-            ("a stale value", vec![inserted, replaced, read(10, 11, Some(1))]),
-            ("a value from nowhere", vec![inserted, read(5, 6, Some(77))]),
-            ("two readers disagree", vec![inserted, replaced, read(6, 7, Some(2)), read(8, 9, Some(1))]),
-            (
-                "executed twice",
-                vec![inserted, replaced, write(10, 12, WriteOperation::Insert, 3, WriteOutcome::Inserted(3))],
-            ),
-            ("before its time", vec![read(1, 2, Some(9)), unknown(5, PUT, 9)]),
-            (
-                "absent in between",
-                vec![
-                    inserted,
-                    unknown(5, PUT, 9),
-                    read(6, 7, Some(9)),
-                    read(8, 9, None),
-                    read(10, 11, Some(9)),
-                ],
-            ),
-        ];
-        for (name, mut history) in histories {
-            history.sort_by_key(|entry| entry.begin);
-            assert!(check(&history).is_err(), "{name}");
-        }
-    }
-
-    /// A hundred writes that nobody got an answer to neither hide what is wrong nor make the search give up.
-    #[test]
-    fn writes_of_unknown_outcome_do_not_hide_a_contradiction() {
-        use WriteOperation::{Insert, Remove, Update};
-        let mut history = vec![write(1, 4, PUT, 1, WriteOutcome::Inserted(1))];
-        let mut begin = 5;
-        for number in 0..25 {
-            for (place, operation) in [PUT, Insert, Update, Remove].into_iter().enumerate() {
-                history.push(unknown(begin, operation, 100 + 4 * number + place as u64));
-                begin += 1;
-            }
-            history.push(read(begin, begin + 1, Some(1)));
-            begin += 2;
-        }
-        history.push(write(begin, begin + 3, PUT, 2, WriteOutcome::Inserted(2)));
-        history.push(read(begin + 4, begin + 5, Some(2)));
-        assert_eq!(check(&history), Ok(()), "a removal came before");
-        history.push(read(begin + 6, begin + 7, Some(77)));
-        let violation = check(&history).expect_err("a value from nowhere");
-        assert_eq!(violation.what, "no order explains these answers");
-    }
-
-    /// Whatever a register tells clients that overlap is explained; any answer swapped for another is not.
-    #[test]
-    fn long_histories_are_decided() {
-        let mut random = farsight_base::prng::SplitMix64::new(5);
-        let mut history = Vec::new();
-        let mut held = None;
-        for number in 1..=400 {
-            // Each takes effect at 10 * number, and overlaps some neighbours.
-            let at = 10 * number;
-            let (begin, end) = (at - random.below(25).min(at), at + 1 + random.below(25));
-            if random.below(2) == 0 {
-                history.push(read(begin, end, held));
-            } else {
-                let outcome = match held {
-                    None => WriteOutcome::Inserted(number),
-                    Some(_) => WriteOutcome::Replaced(number),
-                };
-                history.push(write(begin, end, PUT, number, outcome));
-                held = Some(number);
-            }
-        }
-        history.sort_by_key(|entry| entry.begin);
-        assert_eq!(check(&history), Ok(()));
-        let late = history.iter().rposition(|entry| matches!(entry.action, Action::Read(_))).expect("a read");
-        history[late].action = Action::Read(Some(Seen { number: 1, version: 1 }));
-        assert!(check(&history).is_err());
-    }
-}
+mod tests;

@@ -41,7 +41,7 @@ impl Report {
             |wanted: fn(&Action) -> bool| entries.iter().filter(|entry| wanted(&entry.action)).count();
         Self {
             entries: entries.len(),
-            unknown_writes: count(|action| matches!(action, Action::Write { outcome: None, .. })),
+            unknown_writes: count(|action| matches!(action.written(), Some((_, _, None)))),
             found: count(|action| matches!(action, Action::Read(Some(_)))),
             absent: count(|action| matches!(action, Action::Read(None))),
             ..self

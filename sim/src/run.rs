@@ -242,6 +242,7 @@ impl Scenario {
             embedding: self.embedding,
             hot_keys: self.hot_keys,
             writes_percent: self.writes_percent,
+            conditional_percent: self.conditional_percent,
             wave_writes: self.wave_writes,
             scan_ways: self.scan_ways,
             budget_bytes_max: self.budget_bytes_max,

@@ -31,6 +31,9 @@ pub struct Scenario {
     pub value_bytes: u16,
     /// Writes of a hundred operations.
     pub writes_percent: u64,
+    /// Of a hundred writes, those that look at the key first. Where there are some, and values are integers,
+    /// some of the keys are counters.
+    pub conditional_percent: u64,
     /// Where what is written comes in waves: of so many writes, in every second one of which most are
     /// removals.
     pub wave_writes: Option<u64>,
@@ -127,6 +130,9 @@ const VERSIONS_LEFT_MAX: u64 = 1_200;
 /// Keys that come and go in waves, at most, and the writes of a wave: enough to write or to remove most.
 const KEYS_OF_WAVES: usize = 120;
 const WAVE_WRITES: u64 = 200;
+/// Hot keys at most where writes look at keys first: so few that what was read is often there still, or just
+/// changed.
+const HOT_KEYS_OF_CONDITIONS: usize = 6;
 /// Bytes of a budget at most: more than the model of any table here takes.
 const BUDGET_BYTES_MAX: u64 = 40 << 10;
 /// Leaves that a table has room for besides one for every four keys, where there shall be enough.
@@ -197,6 +203,7 @@ impl Scenario {
             filled_keys: random.below(count) as usize,
             leaves: LEAVES_SPARE + keys.len() / 4,
             may_be_full: false,
+            conditional_percent: 0,
             wave_writes: None,
             scan_ways: &Direction::ALL,
             versions_left_out: 0,
@@ -275,6 +282,18 @@ impl Scenario {
     /// Caches have budgets, which change, and drive out what others are using.
     pub(crate) fn budgets(seed: u64) -> Self {
         Self { budget_bytes_max: Some(BUDGET_BYTES_MAX), ..Self::of_server("budgets", seed, &[], 0) }
+    }
+
+    /// Writes that look at few keys first, and counters.
+    pub(crate) fn conditional(seed: u64) -> Self {
+        Self::of_server("conditional", seed, &[], 0).with_conditional_writes()
+    }
+
+    /// Most writes look at the key first; in every second seed there are counters.
+    pub(crate) fn with_conditional_writes(self) -> Self {
+        let value_bytes = if self.seed.is_multiple_of(2) { 8 } else { self.value_bytes };
+        let hot_keys = self.hot_keys.min(HOT_KEYS_OF_CONDITIONS);
+        Self { conditional_percent: 70, writes_percent: 60, hot_keys, value_bytes, ..self }
     }
 
     /// The table's name leads to one table after another, or to none.

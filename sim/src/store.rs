@@ -70,22 +70,22 @@ impl Store {
         })
     }
 
-    pub(crate) fn write_one(
+    /// Executes writes, one by the call for one. `old_values` has what the operation returns.
+    pub(crate) fn exchange<'v>(
         &mut self,
         operation: WriteOperation,
-        key: Identity,
-        value: &[u8],
-    ) -> Result<WriteOutcome, WriteError> {
-        self.session.write_one(operation, self.embedding.key(key), value)
-    }
-
-    pub(crate) fn write<'v>(
-        &mut self,
-        operation: WriteOperation,
-        entries: impl Iterator<Item = (Identity, &'v [u8])>,
+        entries: impl ExactSizeIterator<Item = (Identity, &'v [u8])>,
         outcomes: &mut Vec<WriteOutcome>,
+        old_values: &mut Vec<u8>,
     ) -> Result<(), WriteError> {
-        let entries = entries.map(|(key, value)| (self.embedding.key(key), value));
-        self.session.write(operation, entries, outcomes)
+        let mut entries = entries.map(|(key, operand)| (self.embedding.key(key), operand));
+        if entries.len() > 1 {
+            return self.session.exchange(operation, entries, outcomes, old_values);
+        }
+        outcomes.clear();
+        old_values.clear();
+        let Some((key, operand)) = entries.next() else { return Ok(()) };
+        outcomes.push(self.session.exchange_one(operation, key, operand, old_values)?);
+        Ok(())
     }
 }

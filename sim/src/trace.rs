@@ -12,7 +12,7 @@ use farsight_fabric_sim::{Place, Told};
 use farsight_oracles::Identity;
 
 use crate::Scenario;
-use crate::journal::{Action, Entry, Moments, Seen};
+use crate::journal::{Action, Conditional, Entry, Moments, Seen};
 
 /// Keys of one batch that are named.
 const KEYS_NAMED: usize = 8;
@@ -169,7 +169,9 @@ fn asked(batch: &[&Entry]) -> String {
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
     let verb = match batch[0].action {
         Action::Read(_) => "reads".to_owned(),
-        Action::Write { operation, .. } => format!("{operation:?}").to_lowercase(),
+        Action::Write { operation, .. } | Action::Conditional(Conditional { operation, .. }) => {
+            format!("{operation:?}").to_lowercase()
+        }
     };
     format!("asks  {verb} key {}{rest}", named.join(", "))
 }
@@ -180,5 +182,8 @@ fn told(action: &Action) -> String {
         Action::Read(Some(Seen { number, version })) => format!("value of write {number}, version {version}"),
         Action::Write { number, outcome: Some(outcome), .. } => format!("write {number}: {outcome:?}"),
         Action::Write { number, outcome: None, .. } => format!("write {number}: nobody knows"),
+        Action::Conditional(Conditional { number, argument, old, outcome, .. }) => {
+            format!("write {number}, argument {argument}: {outcome:?}, before it {old:?}")
+        }
     }
 }

@@ -18,6 +18,7 @@ fn bugs() -> impl Iterator<Item = &'static Bug> {
         farsight_client::injected::ALL,
         farsight_fabric::injected::ALL,
         farsight_fabric_sim::injected::ALL,
+        farsight_index::injected::ALL,
         farsight_index_rolex::injected::ALL,
         farsight_index_xstore::injected::ALL,
         farsight_layout::injected::ALL,
@@ -128,6 +129,10 @@ found! {
     a_node_that_lost_its_memory: EpochsNotCompared in "parts-restarts" within 50;
     leaves_that_are_not_carried_over: LeavesNotCarriedOver in "pool" within 50;
     an_answer_of_the_one_before: TicketOutlivesClient in "parked" within 20;
+    a_version_that_is_not_compared: VersionNotCompared in "conditional" within 20;
+    a_value_before_of_another_key: OldValueOfAnother in "conditional" within 20;
+    a_value_before_that_is_kept: OldValueKept in "pool-conditional" within 400;
+    an_addition_repeated: WriteRepeated in "conditional" within 100;
     lines_used_again_too_early: LinesReusedEarly in "pool-trainers" within 4000;
 }
 
@@ -161,6 +166,17 @@ fn every_bug_has_a_test() {
     declared.sort_unstable();
     injected.sort_unstable();
     assert_eq!(declared, injected);
+}
+
+#[test]
+fn a_version_that_a_compute_node_does_not_compare() {
+    assert_bug_is_found("VersionNotCompared", "pool-conditional", 20);
+}
+
+/// A session that takes an addition along does it, and so does the next.
+#[test]
+fn an_addition_done_along_and_again() {
+    assert_bug_is_found("TakenUnmarked", "pool-conditional", 3_000);
 }
 
 /// No bug, but what stands in for a compute node that never refreshes: its tables are stale for ever.

@@ -88,7 +88,7 @@ impl Store for Session<u64> {
             WriteOperation::Insert => self.insert(key, value.as_ref()),
             WriteOperation::Update => self.update(key, value.as_ref()),
             WriteOperation::Put => self.put(key, value.as_ref()),
-            WriteOperation::Remove => panic!("a remove carries no value"),
+            other => panic!("no workload has a {other:?}"),
         }
     }
 
@@ -115,7 +115,7 @@ impl Store for Session<u64> {
             WriteOperation::Insert => self.insert_many(pairs, outcomes),
             WriteOperation::Update => self.update_many(pairs, outcomes),
             WriteOperation::Put => self.put_many(pairs, outcomes),
-            WriteOperation::Remove => panic!("a remove carries no values"),
+            other => panic!("no workload has a {other:?}"),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! One command a file: its arguments, and what it does.
 
+pub(crate) mod add;
 pub(crate) mod bench;
 pub(crate) mod create;
 pub(crate) mod dataset;

@@ -1,8 +1,8 @@
 //! The farsight program: a server, a client for people, the benchmarks and a doctor.
 //!
 //! Invariant: results go to stdout, everything else to stderr. The exit code is 0 for success, and 1 for an
-//! error, with one line, `error: what: why`. It is 2 for a command line that is none, and 3 when a requested
-//! key is absent.
+//! error, with one line, `error: what: why`. It is 2 for a command line that is none, 3 when a requested key
+//! is absent, and 4 when it has another version or value than a write expects.
 
 #![forbid(unsafe_code)]
 
@@ -36,6 +36,8 @@ use farsight::say;
 const EXIT_USAGE: u8 = 2;
 /// The exit code of a `get` or `delete` whose key is absent.
 const EXIT_ABSENT: u8 = 3;
+/// The exit code of a write that found another version or value than it expects.
+const EXIT_DIFFERS: u8 = 4;
 
 fn main() -> ExitCode {
     let done = match arguments::Arguments::try_parse() {

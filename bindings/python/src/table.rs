@@ -119,18 +119,40 @@ impl Table {
             self.check_sizes(&keys, &values)?;
         }
         let outcomes = py.detach(|| self.operations.write_many(operation, &keys, &values))?;
-        let mut failed = outcomes.iter().enumerate().filter_map(|(index, outcome)| match outcome {
-            WriteOutcome::Failed(code) => Some((index, code)),
-            _ => None,
-        });
-        if let Some((first, code)) = failed.next() {
-            let (count, all) = (1 + failed.count(), outcomes.len());
-            return Err(error::RefusedError::new_err(format!(
-                "table {:?} did not take {count} of {all} writes; the first is number {first}: {code:?}",
-                self.name()
-            )));
-        }
+        self.check_refusals(&outcomes)?;
         words(py, outcomes.into_iter().map(|outcome| version(outcome).unwrap_or(0)))
+    }
+
+    /// Conditional writes: the versions of the keys now, zero where a write changed nothing. Of operations
+    /// that return the values before, those, and a byte a key that says whether there was one.
+    fn exchange<'py>(
+        &self,
+        py: Python<'py>,
+        operation: &str,
+        keys: &Bound<'py, PyAny>,
+        operands: &Bound<'py, PyAny>,
+    ) -> PyResult<[Bound<'py, PyByteArray>; 3]> {
+        let operation = parse_conditional(operation)?;
+        let (keys, operands) = (copied::<u64>(py, keys)?, copied::<u8>(py, operands)?);
+        let value_bytes = self.value_bytes();
+        let (expected, got) = (keys.len() * operation.operand_bytes(value_bytes), operands.len());
+        if expected != got {
+            let text = format!("{} writes {operation:?} need {expected} B, got {got} B", keys.len());
+            return Err(PyValueError::new_err(text));
+        }
+        let done = py.detach(|| self.operations.exchange(operation, &keys, &operands))?;
+        self.check_refusals(&done.outcomes)?;
+        let versions = words(py, done.outcomes.iter().map(|outcome| version(*outcome).unwrap_or(0)))?;
+        let returned = if operation.returns_value() { keys.len() } else { 0 };
+        let (mut values, mut found) = (vec![0; returned * value_bytes], vec![0; returned]);
+        let places = values.chunks_exact_mut(value_bytes).zip(&mut found).enumerate();
+        for (index, (place, found)) in places {
+            if let Some(old) = done.exchanges.old(index) {
+                place.copy_from_slice(old);
+                *found = 1;
+            }
+        }
+        Ok([versions, PyByteArray::new(py, &values), PyByteArray::new(py, &found)])
     }
 
     /// The names of what statistics of the cache say, and what they say.
@@ -145,7 +167,6 @@ impl Table {
             ("memory_bytes", stats.memory_bytes),
         ]
     }
-
     /// True if the engine's cache has a budget.
     fn set_cache_bytes(&self, py: Python<'_>, bytes: u64) -> PyResult<bool> {
         py.detach(|| self.operations.set_cache_bytes(bytes))
@@ -160,6 +181,19 @@ impl Table {
 }
 
 impl Table {
+    fn check_refusals(&self, outcomes: &[WriteOutcome]) -> PyResult<()> {
+        let mut failed = outcomes.iter().enumerate().filter_map(|(index, outcome)| match outcome {
+            WriteOutcome::Failed(code) => Some((index, code)),
+            _ => None,
+        });
+        let Some((first, code)) = failed.next() else { return Ok(()) };
+        let (count, all) = (1 + failed.count(), outcomes.len());
+        Err(error::RefusedError::new_err(format!(
+            "table {:?} did not take {count} of {all} writes; the first is number {first}: {code:?}",
+            self.name()
+        )))
+    }
+
     fn check_sizes(&self, keys: &[u64], values: &[u8]) -> PyResult<()> {
         let (expected, got) = (keys.len() * self.value_bytes(), values.len());
         if expected == got {
@@ -201,12 +235,26 @@ fn parse(operation: &str) -> PyResult<WriteOperation> {
     }
 }
 
+fn parse_conditional(operation: &str) -> PyResult<WriteOperation> {
+    match operation {
+        "compare_and_set" => Ok(WriteOperation::CompareAndSet),
+        "compare_and_set_value" => Ok(WriteOperation::CompareAndSetValue),
+        "remove_if" => Ok(WriteOperation::RemoveIf),
+        "fetch_add" => Ok(WriteOperation::FetchAdd),
+        "swap" => Ok(WriteOperation::Swap),
+        _ => Err(PyValueError::new_err(format!("no such conditional write: {operation:?}"))),
+    }
+}
+
 /// The version that a write gave or took; `None` if it changed nothing.
 fn version(outcome: WriteOutcome) -> Option<u64> {
     match outcome {
         WriteOutcome::Inserted(version)
         | WriteOutcome::Replaced(version)
         | WriteOutcome::Removed(version) => Some(version),
-        WriteOutcome::Exists(_) | WriteOutcome::Absent | WriteOutcome::Failed(_) => None,
+        WriteOutcome::Exists(_)
+        | WriteOutcome::Absent
+        | WriteOutcome::Differs(_)
+        | WriteOutcome::Failed(_) => None,
     }
 }

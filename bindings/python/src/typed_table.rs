@@ -6,8 +6,8 @@
 use std::sync::{Mutex, PoisonError};
 
 use farsight::{
-    Answers, CacheStats, Client, EngineKind, Key, Neighbour, Options, Pairs, Session, Table, TableError,
-    TableOptions, WriteOperation, WriteOutcome,
+    Answers, CacheStats, Client, EngineKind, Exchanges, Key, Neighbour, Options, Pairs, Session, Table,
+    TableError, TableOptions, WriteOperation, WriteOutcome,
 };
 use pyo3::PyErr;
 
@@ -80,6 +80,13 @@ pub(crate) struct Neighbours {
 /// none.
 pub(crate) type Range = (Option<u64>, Option<u64>);
 
+/// What conditional writes came to.
+pub(crate) struct Exchanged {
+    pub(crate) outcomes: Vec<WriteOutcome>,
+    /// The values before, if the operation returns those.
+    pub(crate) exchanges: Exchanges,
+}
+
 /// A table's operations on keys' bits. None needs the interpreter.
 pub(crate) trait Operations: Send + Sync {
     fn name(&self) -> &str;
@@ -92,14 +99,17 @@ pub(crate) trait Operations: Send + Sync {
     fn scan(&self, range: Range, limit: usize, is_reverse: bool) -> Result<Columns, PyErr>;
     /// The neighbours of keys; version zero where there is none.
     fn neighbours(&self, which: Neighbour, keys: &[u64]) -> Result<Neighbours, PyErr>;
+    /// An insert, update, put or removal.
     fn write_one(&self, operation: WriteOperation, key: u64, value: &[u8]) -> Result<WriteOutcome, PyErr>;
-    /// Writes of one kind; for a removal `values` is not looked at.
+    /// Such writes of one kind; for a removal `values` is not looked at.
     fn write_many(
         &self,
         operation: WriteOperation,
         keys: &[u64],
         values: &[u8],
     ) -> Result<Vec<WriteOutcome>, PyErr>;
+    /// Conditional writes of one kind. For each key its operand stands in `operands`.
+    fn exchange(&self, operation: WriteOperation, keys: &[u64], operands: &[u8]) -> Result<Exchanged, PyErr>;
     /// Stores ascending pairs in the empty table.
     fn load(&self, keys: &[u64], values: &[u8]) -> Result<u64, PyErr>;
     /// What this process's cache of the table holds.
@@ -242,7 +252,7 @@ impl<K: NumpyKey> Operations for TypedTable<K> {
                 WriteOperation::Insert => session.insert(key, value),
                 WriteOperation::Update => session.update(key, value),
                 WriteOperation::Put => session.put(key, value),
-                WriteOperation::Remove => session.remove(key),
+                _ => session.remove(key),
             };
             outcome.map_err(|error| error::writing(&error))
         })
@@ -266,11 +276,50 @@ impl<K: NumpyKey> Operations for TypedTable<K> {
             let done = match operation {
                 WriteOperation::Insert => session.insert_many(&pairs, &mut outcomes),
                 WriteOperation::Update => session.update_many(&pairs, &mut outcomes),
-                WriteOperation::Put | WriteOperation::Remove => session.put_many(&pairs, &mut outcomes),
+                _ => session.put_many(&pairs, &mut outcomes),
             };
             done.map_err(|error| error::writing(&error))
         })?;
         Ok(outcomes)
+    }
+
+    fn exchange(&self, operation: WriteOperation, keys: &[u64], operands: &[u8]) -> Result<Exchanged, PyErr> {
+        let operand_bytes = operation.operand_bytes(self.value_bytes());
+        let entries = typed::<K>(keys).into_iter().zip(operands.chunks_exact(operand_bytes));
+        let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+        let (mut outcomes, mut exchanges) = (Vec::new(), Exchanges::default());
+        self.with_session(|session| {
+            let done = match operation {
+                WriteOperation::CompareAndSet => {
+                    let writes: Vec<_> =
+                        entries.map(|(key, bytes)| (key, word(&bytes[..8]), &bytes[8..])).collect();
+                    session.compare_and_set_many(&writes, &mut outcomes)
+                }
+                WriteOperation::CompareAndSetValue => {
+                    let halves = |(key, bytes): (K, &'_ [u8])| {
+                        let (expected, value) = bytes.split_at(bytes.len() / 2);
+                        (key, expected.to_vec(), value.to_vec())
+                    };
+                    let writes: Vec<_> = entries.map(halves).collect();
+                    session.compare_and_set_value_many(&writes, &mut outcomes)
+                }
+                WriteOperation::RemoveIf => {
+                    let writes: Vec<_> = entries.map(|(key, bytes)| (key, word(bytes))).collect();
+                    session.remove_if_many(&writes, &mut outcomes)
+                }
+                WriteOperation::FetchAdd => {
+                    let addend = |(key, bytes): (K, &[u8])| (key, word(bytes).cast_signed());
+                    let writes: Vec<_> = entries.map(addend).collect();
+                    session.fetch_add_many(&writes, &mut exchanges)
+                }
+                _ => session.swap_many(&entries.collect::<Vec<_>>(), &mut exchanges),
+            };
+            done.map_err(|error| error::writing(&error))
+        })?;
+        if operation.returns_value() {
+            outcomes.extend_from_slice(exchanges.outcomes());
+        }
+        Ok(Exchanged { outcomes, exchanges })
     }
 
     fn cache_stats(&self) -> CacheStats {

@@ -151,6 +151,43 @@ def test_neighbours(new_table: Any) -> None:
     assert table.floor([])[0].shape == (0,)
 
 
+def test_conditional_writes(new_table: Any) -> None:
+    table = new_table(np.float64)
+    assert table.compare_and_set(1, 0, 0.5)
+    assert not table.compare_and_set(1, 0, 0.6)
+    version = table.version(1)
+    assert table.compare_and_set(1, version, 0.75) and not table.compare_and_set(1, version, 0.8)
+    assert table.compare_and_set_value(1, 0.75, 1.0) and not table.compare_and_set_value(1, 0.75, 2.0)
+    assert (table.swap(1, 3.0), table.swap(2, 4.0), table.swap(2, 5.0, -1.0)) == (1.0, None, 4.0)
+    assert not table.remove_if(1, version) and table.remove_if(1, table.version(1)) and 1 not in table
+    with pytest.raises(TypeError, match="fetch_add wants int64 or uint64"):
+        table.fetch_add(1, 1)
+
+    keys = np.arange(100)
+    assert table.compare_and_set_many(keys, np.zeros(100, np.uint64), keys / 2).sum() == 99
+    old, found = table.swap_many(keys[:5] * 50, np.ones(5))
+    assert old.tolist() == [0.0, 25.0, 0.0, 0.0, 0.0] and found.tolist() == [True, True, False, False, False]
+    _, _, versions = table.multi_get(keys, versions=True)
+    versions = np.where(keys % 2 == 0, versions, versions + np.uint64(1))
+    assert table.remove_if_many(keys, versions).tolist() == (keys % 2 == 0).tolist()
+    assert table.compare_and_set_value_many([1, 3], [0.5, 9.0], [7.0, 7.0]).tolist() == [True, False]
+    assert table.compare_and_set_many([], [], []).tolist() == []
+    with pytest.raises(ValueError, match="2 keys and 1 versions"):
+        table.remove_if_many([1, 2], [3])
+
+    raw = new_table(12)
+    assert raw.swap(1, b"twelve bytes") is None and raw.swap(1, b"other bytes.") == b"twelve bytes"
+
+
+def test_counters(new_table: Any) -> None:
+    table = new_table(np.int64)
+    assert [table.fetch_add(7, addend) for addend in (5, -7, 2**63 - 1)] == [0, 5, -2]
+    assert table[7] == 2**63 - 3
+    assert table.fetch_add_many([7, 7, 8], [3, 1, 1]).tolist() == [2**63 - 3, -(2**63), 0]
+    unsigned = new_table(np.uint64)
+    assert unsigned.fetch_add(1, -1) == 0 and unsigned[1] == 2**64 - 1
+
+
 def test_as_a_mapping(new_table: Any) -> None:
     table = new_table(8)
     table[1] = b"8 bytes."

@@ -30,6 +30,16 @@ where
         self.session.write(operation, &entries.collect::<Vec<_>>())
     }
 
+    /// As [`SessionUnderTest::exchange`].
+    pub fn exchange(
+        &mut self,
+        operation: WriteOperation,
+        entries: &[(Identity, Vec<u8>)],
+    ) -> Vec<(WriteOutcome, Option<Vec<u8>>)> {
+        let entries = entries.iter().map(|(key, operand)| (self.embedding.key(*key), operand.clone()));
+        self.session.exchange(operation, &entries.collect::<Vec<_>>())
+    }
+
     /// As [`SessionUnderTest::get`].
     pub fn get(&mut self, key: Identity) -> Option<Stored> {
         self.session.get(self.embedding.key(key))

@@ -195,6 +195,23 @@ impl SessionUnderTest for SessionView {
         outcomes
     }
 
+    fn exchange(
+        &mut self,
+        operation: WriteOperation,
+        entries: &[(u64, Vec<u8>)],
+    ) -> Vec<(WriteOutcome, Option<Vec<u8>>)> {
+        let (mut outcomes, mut old_values) = (Vec::new(), Vec::new());
+        if let [(key, operand)] = entries {
+            let done = self.session.exchange_one(operation, *key, operand, &mut old_values);
+            outcomes.push(done.expect("a write"));
+        } else {
+            let entries = entries.iter().map(|(key, operand)| (*key, operand.as_slice()));
+            let done = self.session.exchange(operation, entries, &mut outcomes, &mut old_values);
+            done.expect("a batch of writes");
+        }
+        with_old(operation, outcomes, &old_values)
+    }
+
     fn get(&mut self, key: u64) -> Option<Stored> {
         let mut value = vec![0; self.session.table().value_bytes()];
         let version = self.session.get(key, &mut value).expect("a get");
@@ -223,4 +240,20 @@ impl SessionUnderTest for SessionView {
         }
         all
     }
+}
+
+/// The outcomes, each with the value before if the operation returns it and there was one.
+pub(super) fn with_old(
+    operation: WriteOperation,
+    outcomes: Vec<WriteOutcome>,
+    old_values: &[u8],
+) -> Vec<(WriteOutcome, Option<Vec<u8>>)> {
+    assert_eq!(old_values.is_empty(), !operation.returns_value() || outcomes.is_empty(), "{operation:?}");
+    let value_bytes = old_values.len() / outcomes.len().max(1);
+    let old = |(index, outcome)| {
+        let value = &old_values[index * value_bytes..][..value_bytes];
+        let is_old = matches!(outcome, WriteOutcome::Replaced(_)) && operation.returns_value();
+        (outcome, is_old.then(|| value.to_vec()))
+    };
+    outcomes.into_iter().enumerate().map(old).collect()
 }

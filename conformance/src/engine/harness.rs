@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use farsight::{
-    Access, Answers, Client, Counters, Meters, Options, Pairs, Server, Session, Table, WriteError,
+    Access, Answers, Client, Counters, Exchanges, Meters, Options, Pairs, Server, Session, Table, WriteError,
     WriteOperation, WriteOutcome,
 };
 use farsight_base::sync::{AtomicU64, Ordering};
@@ -217,6 +217,97 @@ fn single(result: Result<WriteOutcome, WriteError>) -> WriteOutcome {
     }
 }
 
+/// An integer as operands have it.
+fn word(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
+}
+
+/// The outcome of a write that stores a value whatever it finds.
+fn stored(version: u64, old: Option<Vec<u8>>) -> (WriteOutcome, Option<Vec<u8>>) {
+    match old {
+        Some(old) => (WriteOutcome::Replaced(version), Some(old)),
+        None => (WriteOutcome::Inserted(version), None),
+    }
+}
+
+impl XStoreSession {
+    /// A conditional write by the method for one.
+    fn exchange_one(
+        &mut self,
+        operation: WriteOperation,
+        key: u64,
+        operand: &[u8],
+    ) -> (WriteOutcome, Option<Vec<u8>>) {
+        let session = &mut self.session;
+        let (front, back) = operand.split_at(match operation {
+            WriteOperation::CompareAndSetValue => operand.len() / 2,
+            _ => 8,
+        });
+        match operation {
+            WriteOperation::CompareAndSet => (single(session.compare_and_set(key, word(front), back)), None),
+            WriteOperation::CompareAndSetValue => {
+                (single(session.compare_and_set_value(key, front, back)), None)
+            }
+            WriteOperation::RemoveIf => (single(session.remove_if(key, word(front))), None),
+            WriteOperation::FetchAdd => {
+                let added = session.fetch_add(key, word(front).cast_signed()).expect("an addition");
+                stored(added.version, (!added.is_inserted).then(|| added.old.to_le_bytes().to_vec()))
+            }
+            WriteOperation::Swap => {
+                let swapped = session.swap(key, operand).expect("a swap");
+                stored(swapped.version, swapped.old.map(Vec::from))
+            }
+            other => unreachable!("{other:?} has a method of its own"),
+        }
+    }
+
+    /// Conditional writes by the method for many.
+    fn exchange_many(
+        &mut self,
+        operation: WriteOperation,
+        entries: &[(u64, Vec<u8>)],
+    ) -> Vec<(WriteOutcome, Option<Vec<u8>>)> {
+        let session = &mut self.session;
+        let (mut outcomes, mut exchanges) = (Vec::new(), Exchanges::default());
+        match operation {
+            WriteOperation::CompareAndSet => {
+                let writes: Vec<_> =
+                    entries.iter().map(|(key, bytes)| (*key, word(&bytes[..8]), &bytes[8..])).collect();
+                session.compare_and_set_many(&writes, &mut outcomes)
+            }
+            WriteOperation::CompareAndSetValue => {
+                let halves = |(key, bytes): &(u64, Vec<u8>)| {
+                    let (expected, value) = bytes.split_at(bytes.len() / 2);
+                    (*key, expected.to_vec(), value.to_vec())
+                };
+                let writes: Vec<_> = entries.iter().map(halves).collect();
+                session.compare_and_set_value_many(&writes, &mut outcomes)
+            }
+            WriteOperation::RemoveIf => {
+                let writes: Vec<_> = entries.iter().map(|(key, bytes)| (*key, word(bytes))).collect();
+                session.remove_if_many(&writes, &mut outcomes)
+            }
+            WriteOperation::FetchAdd => {
+                let writes: Vec<_> =
+                    entries.iter().map(|(key, bytes)| (*key, word(bytes).cast_signed())).collect();
+                session.fetch_add_many(&writes, &mut exchanges)
+            }
+            WriteOperation::Swap => session.swap_many(entries, &mut exchanges),
+            other => unreachable!("{other:?} has a method of its own"),
+        }
+        .expect("a batch of writes");
+        if operation.returns_value() {
+            return exchanges
+                .outcomes()
+                .iter()
+                .enumerate()
+                .map(|(index, outcome)| (*outcome, exchanges.old(index).map(<[u8]>::to_vec)))
+                .collect();
+        }
+        outcomes.into_iter().map(|outcome| (outcome, None)).collect()
+    }
+}
+
 impl SessionUnderTest for XStoreSession {
     type Key = u64;
 
@@ -228,6 +319,7 @@ impl SessionUnderTest for XStoreSession {
                 WriteOperation::Update => session.update(*key, value),
                 WriteOperation::Put => session.put(*key, value),
                 WriteOperation::Remove => session.remove(*key),
+                other => panic!("{other:?} returns more than an outcome"),
             })];
         }
         let mut outcomes = Vec::new();
@@ -239,9 +331,28 @@ impl SessionUnderTest for XStoreSession {
                 let keys: Vec<u64> = entries.iter().map(|entry| entry.0).collect();
                 session.remove_many(&keys, &mut outcomes)
             }
+            other => panic!("{other:?} returns more than an outcome"),
         }
         .expect("a batch of writes");
         outcomes
+    }
+
+    fn exchange(
+        &mut self,
+        operation: WriteOperation,
+        entries: &[(u64, Vec<u8>)],
+    ) -> Vec<(WriteOutcome, Option<Vec<u8>>)> {
+        match (operation, entries) {
+            (
+                WriteOperation::Insert
+                | WriteOperation::Update
+                | WriteOperation::Put
+                | WriteOperation::Remove,
+                _,
+            ) => self.write(operation, entries).into_iter().map(|outcome| (outcome, None)).collect(),
+            (_, [(key, operand)]) => vec![self.exchange_one(operation, *key, operand)],
+            _ => self.exchange_many(operation, entries),
+        }
     }
 
     fn get(&mut self, key: u64) -> Option<Stored> {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farsight::{Access, WriteOperation, WriteOutcome};
+use farsight_index::{Decision, HeldPair, decide};
 use farsight_oracles::Embedding;
 use farsight_protocol::Direction;
 
@@ -62,22 +63,30 @@ impl<K: Ord + Clone> TableUnderTest for MapTable<K> {
 }
 
 impl<K: Ord> Held<K> {
-    fn write(&mut self, operation: WriteOperation, key: K, value: &[u8]) -> WriteOutcome {
-        let present = self.pairs.get(&key).map(|(_, version)| *version);
-        match (operation, present) {
-            (WriteOperation::Insert, Some(version)) => WriteOutcome::Exists(version),
-            (WriteOperation::Update | WriteOperation::Remove, None) => WriteOutcome::Absent,
-            (WriteOperation::Remove, Some(version)) => {
+    fn write(
+        &mut self,
+        operation: WriteOperation,
+        key: K,
+        operand: &[u8],
+    ) -> (WriteOutcome, Option<Vec<u8>>) {
+        let present = self.pairs.get(&key);
+        let held = present.map(|(value, version)| HeldPair { version: *version, value });
+        let (decision, before) = (decide(operation, operand, held), held.map(|held| held.version));
+        let old = held.filter(|_| operation.returns_value()).map(|held| held.value.to_vec());
+        let outcome = match decision {
+            Decision::Leave(outcome) => outcome,
+            Decision::Remove => {
                 self.pairs.remove(&key);
-                WriteOutcome::Removed(version)
+                WriteOutcome::Removed(before.expect("a removal is of a present key"))
             }
-            (WriteOperation::Insert | WriteOperation::Update | WriteOperation::Put, _) => {
+            Decision::Store(value) => {
                 self.version += 1;
-                self.pairs.insert(key, (value.to_vec(), self.version));
-                let written = if present.is_some() { WriteOutcome::Replaced } else { WriteOutcome::Inserted };
+                self.pairs.insert(key, (value.bytes().to_vec(), self.version));
+                let written = if before.is_some() { WriteOutcome::Replaced } else { WriteOutcome::Inserted };
                 written(self.version)
             }
-        }
+        };
+        (outcome, old)
     }
 }
 
@@ -91,6 +100,14 @@ impl<K: Ord + Clone> SessionUnderTest for MapTable<K> {
     type Key = K;
 
     fn write(&mut self, operation: WriteOperation, entries: &[(K, Vec<u8>)]) -> Vec<WriteOutcome> {
+        self.exchange(operation, entries).into_iter().map(|(outcome, _)| outcome).collect()
+    }
+
+    fn exchange(
+        &mut self,
+        operation: WriteOperation,
+        entries: &[(K, Vec<u8>)],
+    ) -> Vec<(WriteOutcome, Option<Vec<u8>>)> {
         let mut held = self.held();
         let heard = entries.iter().map(|(key, value)| ((self.heard_as)(key.clone()), value));
         heard.map(|(key, value)| held.write(operation, key, value)).collect()

@@ -8,6 +8,7 @@ use farsight_oracles::{EightBytes, Embedding, Identity};
 use farsight_protocol::Direction;
 
 use super::asking::Asking;
+use super::expected::{Expected, expected};
 use super::{SessionUnderTest, Stored};
 
 /// What a table must hold.
@@ -53,6 +54,45 @@ impl<E: Embedding> Model<E> {
             self.take_over(operation, *key, value, outcome);
         }
         refused
+    }
+
+    /// Executes writes of any kind on `session`, compares each outcome and value before, and takes them over.
+    ///
+    /// # Panics
+    /// If one is not what it must be.
+    pub fn exchange(
+        &mut self,
+        session: &mut impl SessionUnderTest<Key = E::Key>,
+        operation: WriteOperation,
+        entries: &[(Identity, Vec<u8>)],
+    ) {
+        let exchanged = Asking::of(session, &self.embedding).exchange(operation, entries);
+        assert_eq!(exchanged.len(), entries.len(), "outcomes of {operation:?}");
+        for ((key, operand), (outcome, old)) in entries.iter().zip(exchanged) {
+            let before = self.pairs.get(key).cloned();
+            let held = before.as_ref().map(|(value, version)| (&value[..], *version));
+            let of_key = || format!("{operation:?} of key {key}, which holds {held:02x?}: {outcome:?}");
+            let expected_old = held.filter(|_| operation.returns_value()).map(|(value, _)| value.to_vec());
+            assert_eq!(old, expected_old, "the value before {}", of_key());
+            match (expected(operation, operand, held), outcome) {
+                (Expected::Nothing(expected), outcome) => assert_eq!(outcome, expected, "{}", of_key()),
+                (Expected::Absence, WriteOutcome::Removed(version)) => {
+                    assert_eq!(Some(version), held.map(|(_, version)| version), "{}", of_key());
+                    self.pairs.remove(key);
+                }
+                (
+                    Expected::Value(value),
+                    WriteOutcome::Inserted(version) | WriteOutcome::Replaced(version),
+                ) => {
+                    let is_replaced = matches!(outcome, WriteOutcome::Replaced(_));
+                    assert_eq!(is_replaced, held.is_some(), "{}", of_key());
+                    let newest = self.newest.insert(*key, version).unwrap_or(0);
+                    assert!(version > newest, "version {newest}, then {}", of_key());
+                    self.pairs.insert(*key, (value, version));
+                }
+                (expected, _) => panic!("{expected:02x?} is to be. {}", of_key()),
+            }
+        }
     }
 
     fn take_over(&mut self, operation: WriteOperation, key: Identity, value: &[u8], outcome: WriteOutcome) {

@@ -21,6 +21,7 @@ use farsight_layout::pool::{BlockGeometry, LockWord};
 use farsight_oracles::EightBytes;
 use farsight_protocol::{Blocks, Fenced, Space};
 
+use super::direct::with_old;
 use super::{EngineUnderTest, SessionUnderTest, Stored, TableUnderTest};
 use crate::fabric::FabricUnderTest;
 use crate::fabric::harness::{FORMAT, QueueOf, Running};
@@ -375,7 +376,7 @@ impl<F: FabricUnderTest, Q: QueuePair> RawPoolSession<F, Q> {
         let values = entries.iter().map(|(_, value)| *value).collect::<Vec<_>>().concat();
         let mut outcomes = Vec::new();
         let writes = Writes { operation, keys: &keys, values: &values };
-        self.session.write_many(&mut self.queues, writes, &mut outcomes);
+        self.session.write_many(&mut self.queues, writes, &mut outcomes, &mut Vec::new());
         outcomes
     }
 
@@ -402,6 +403,20 @@ impl<F: FabricUnderTest, Q: QueuePair> SessionUnderTest for RawPoolSession<F, Q>
         let entries: Vec<(u64, &[u8])> = entries.iter().map(|(key, value)| (*key, &value[..])).collect();
         let outcomes = self.try_writes(operation, &entries);
         outcomes.into_iter().map(|outcome| outcome.expect("a write")).collect()
+    }
+
+    fn exchange(
+        &mut self,
+        operation: WriteOperation,
+        entries: &[(u64, Vec<u8>)],
+    ) -> Vec<(WriteOutcome, Option<Vec<u8>>)> {
+        let keys: Vec<u64> = entries.iter().map(|(key, _)| *key).collect();
+        let values = entries.iter().map(|(_, operand)| &operand[..]).collect::<Vec<_>>().concat();
+        let (mut outcomes, mut old_values) = (Vec::new(), Vec::new());
+        let writes = Writes { operation, keys: &keys, values: &values };
+        self.session.write_many(&mut self.queues, writes, &mut outcomes, &mut old_values);
+        let outcomes = outcomes.into_iter().map(|outcome| outcome.expect("a write")).collect();
+        with_old(operation, outcomes, &old_values)
     }
 
     fn get(&mut self, key: u64) -> Option<Stored> {

@@ -78,14 +78,18 @@ fn step(source: &mut Source<'_>, client: &mut XClient, queue: &mut GarbageQueue,
             }
         }
         1 => {
+            let operation = WriteOperation::ALL[source.below(WriteOperation::ALL.len())];
+            let (value_bytes, count) = (geometry.value_bytes(), source.below(8));
+            let operand_bytes = operation.operand_bytes(value_bytes);
             let entries: Vec<(u64, Vec<u8>)> =
-                (0..source.below(8)).map(|_| (source.key(), source.value(geometry.value_bytes()))).collect();
-            let borrowed: Vec<(u64, &[u8])> =
-                entries.iter().map(|(key, value)| (*key, value.as_slice())).collect();
-            let mut outcomes: Vec<WriteOutcome> = Vec::new();
-            if client.write(queue, WriteOperation::Put, borrowed.iter().copied(), &mut outcomes).is_ok() {
+                (0..count).map(|_| (source.key(), source.value(operand_bytes))).collect();
+            let borrowed = entries.iter().map(|(key, operand)| (*key, operand.as_slice()));
+            let (mut outcomes, mut old_values) = (Vec::<WriteOutcome>::new(), Vec::new());
+            if client.write(queue, operation, borrowed, &mut outcomes, &mut old_values).is_ok() {
                 assert_eq!(outcomes.len(), entries.len());
             }
+            let returned_bytes = if operation.returns_value() { value_bytes } else { 0 };
+            assert_eq!(old_values.len(), returned_bytes * outcomes.len(), "values before");
         }
         // Whatever the server sends: an error, or more or less of a model.
         2 => drop(client.prefill(queue)),

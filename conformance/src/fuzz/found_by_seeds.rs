@@ -78,7 +78,9 @@ fn a_write_does_not_fail_because_a_part_of_the_model_was_refused() {
     let entries: Vec<(u64, &[u8])> = (0..ENTRIES as u64).map(|key| (key % 60, &VALUE[..])).collect();
     let mut outcomes = Vec::new();
     queue.replies.push_back(replaced(ENTRIES));
-    client.write(&mut queue, WriteOperation::Put, entries.iter().copied(), &mut outcomes).expect("writes");
+    client
+        .write(&mut queue, WriteOperation::Put, entries.iter().copied(), &mut outcomes, &mut Vec::new())
+        .expect("writes");
     assert_eq!(outcomes.len(), ENTRIES);
 
     // So many wrong hints: the next write asks for the page beside itself.
@@ -89,7 +91,13 @@ fn a_write_does_not_fail_because_a_part_of_the_model_was_refused() {
     ReplyWriter::new(&mut refusal).refuse(&error);
     queue.replies.push_back(refusal);
     outcomes.clear();
-    let written = client.write(&mut queue, WriteOperation::Put, entries[..1].iter().copied(), &mut outcomes);
+    let written = client.write(
+        &mut queue,
+        WriteOperation::Put,
+        entries[..1].iter().copied(),
+        &mut outcomes,
+        &mut Vec::new(),
+    );
     assert!(written.is_ok(), "it was executed: {written:?}");
     assert_eq!(outcomes, [WriteOutcome::Replaced(1)]);
     assert_eq!(queue.meters.calls - calls, 2, "the write, and the page");

@@ -1,12 +1,14 @@
 //! A block of a memory pool from anyone: what a reader makes of it, a repairer, and a writer.
 
+use std::cell::Cell;
+
 use farsight_base::{LeafNumber, Line};
 use farsight_index_rolex::{Planned, Write, plan};
 use farsight_layout::pool::{
     BlockGeometry, BlockSearch, Journal, LockWord, LockedLeaf, Writes, search_block,
 };
 use farsight_layout::{INFINITE_FLAG_BIT, KEY_LINES, NEXT_WORD, OWNER_WORD};
-use farsight_protocol::{WriteOperation, WriteOutcome};
+use farsight_protocol::{INTEGER_BYTES, WriteOperation, WriteOutcome};
 
 use super::leaf::{VALUE_SIZES, lines};
 use super::source::Source;
@@ -21,7 +23,7 @@ pub(super) fn run(data: &[u8]) {
     let mut source = Source::new(data);
     let geometry = BlockGeometry::new(VALUE_SIZES[source.below(8)]).expect("a size of the format");
     let repairs = source.byte();
-    let operation = WriteOperation::from_number(source.byte() % 4).expect("one of four");
+    let operation = WriteOperation::ALL[usize::from(source.byte()) % WriteOperation::ALL.len()];
     let key = source.key();
     let mut block = lines(source.rest(), geometry.lines());
     make_plausible(&geometry, &mut block, repairs);
@@ -76,8 +78,14 @@ fn read(geometry: &BlockGeometry, block: &[Line], key: u64) {
 
 /// A write turns a consistent leaf into consistent leaves, and says what it finds there then.
 fn write(geometry: &BlockGeometry, mut block: Vec<Line>, operation: WriteOperation, key: u64) {
-    let value = vec![0x5a; geometry.leaf().value_bytes()];
-    let write = Write { operation, key, value: if operation.has_value() { &value } else { &[] } };
+    let value_bytes = geometry.leaf().value_bytes();
+    let operand = vec![0x5a; operation.operand_bytes(value_bytes)];
+    if operation == WriteOperation::FetchAdd && value_bytes != INTEGER_BYTES {
+        return;
+    }
+    let mut old = vec![0; if operation.returns_value() { value_bytes } else { 0 }];
+    let old = Cell::from_mut(&mut old[..]).as_slice_of_cells();
+    let write = Write { operation, key, value: &operand, old };
     let mut room = vec![Line::ZERO; geometry.lines()];
     let mut right = LockedLeaf::new(geometry, LeafNumber(4), &mut room);
     let mut leaf = LockedLeaf::new(geometry, LeafNumber(3), &mut block);
@@ -85,7 +93,7 @@ fn write(geometry: &BlockGeometry, mut block: Vec<Line>, operation: WriteOperati
     let Planned::Done(outcome) = plan(&mut leaf, Some(&mut right), &write, &mut writes) else { return };
     assert!(leaf.is_consistent() && !writes.is_empty(), "{outcome:?} left {leaf:?}");
     if let WriteOutcome::Inserted(version) | WriteOutcome::Replaced(version) = outcome {
-        let mut found = vec![0; value.len()];
+        let mut found = vec![0; value_bytes];
         let leaf_lines = geometry.leaf().leaf_lines();
         let [left, right] =
             [&block, &room].map(|lines| search_block(geometry, &lines[..leaf_lines], key, &mut found));

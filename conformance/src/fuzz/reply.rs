@@ -45,7 +45,13 @@ fn as_it_stands(data: &[u8]) {
             assert_eq!(outcome.to_word(), words.get(index), "{outcome:?}");
         }
     }
-    for value_bytes in [8, 9, 100] {
+    for value_bytes in [8_usize, 9, 100] {
+        let entry_words = 1 + value_bytes.div_ceil(8);
+        let exchanged = reply.exchanged(words.len() / entry_words, value_bytes);
+        assert_eq!(exchanged.is_ok(), words.len().is_multiple_of(entry_words), "{} words", words.len());
+        exchanged.into_iter().flatten().filter_map(Result::ok).for_each(|(outcome, old)| {
+            assert!(SentOutcome::from_word(outcome.to_word()) == Some(outcome) && old.len() == value_bytes);
+        });
         let mut pairs = PairsReader::new(words, value_bytes);
         let mut count = 0;
         while let Ok(Some(pair)) = pairs.pair() {
@@ -87,7 +93,7 @@ fn recipe(source: &mut Source<'_>) {
     let mut frame = Vec::new();
     let mut writer = ReplyWriter::new(&mut frame);
     writer.set(count, argument);
-    match source.below(4) {
+    match source.below(5) {
         0 => {
             let value_bytes = 8 + source.below(249);
             let pairs: Vec<_> = (0..source.below(20))
@@ -132,12 +138,34 @@ fn recipe(source: &mut Source<'_>) {
             }
             assert!(reader.read().expect("the end").is_none());
         }
+        3 => exchanged(source),
         _ => {
             let code = ErrorCode::from_number(1 + source.below(10) as u8).expect("ten codes");
             let error = ServerError::new(code, String::from_utf8_lossy(source.rest()));
             writer.refuse(&error);
             assert_eq!(Reply::decode(&frame).expect("a reply").unwrap_err(), error);
         }
+    }
+}
+
+/// Outcomes with values before.
+fn exchanged(source: &mut Source<'_>) {
+    let mut frame = Vec::new();
+    let mut writer = ReplyWriter::new(&mut frame);
+    let value_bytes = 8 + source.below(249);
+    let sent: Vec<_> = (0..source.below(20))
+        .map(|_| (outcome(source), (source.below(2) == 0).then(|| source.value(value_bytes))))
+        .collect();
+    for (outcome, old) in &sent {
+        writer.push_exchanged(*outcome, old.as_deref(), value_bytes);
+    }
+    let reply = Reply::decode(&frame).expect("a reply").expect("no refusal");
+    assert!(reply.exchanged(sent.len() + 1, value_bytes).is_err(), "fewer than announced");
+    let read = reply.exchanged(sent.len(), value_bytes).expect("as many as were written");
+    let nothing = vec![0; value_bytes];
+    for ((outcome, old), read) in sent.iter().zip(read) {
+        let (read, read_old) = read.expect("an outcome");
+        assert_eq!((read, read_old), (*outcome, old.as_deref().unwrap_or(&nothing)));
     }
 }
 
@@ -148,13 +176,14 @@ fn words_of(frame: &[u8], count: u32, argument: u64) -> farsight_protocol::Words
 }
 
 fn outcome(source: &mut Source<'_>) -> SentOutcome {
-    let (kind, version) = (source.below(6), source.word() & ((1 << 48) - 1));
+    let (kind, version) = (source.below(7), source.word() & ((1 << 48) - 1));
     let outcome = match kind {
         0 => WriteOutcome::Inserted(version),
         1 => WriteOutcome::Replaced(version),
         2 => WriteOutcome::Removed(version),
         3 => WriteOutcome::Exists(version),
         4 => WriteOutcome::Absent,
+        5 => WriteOutcome::Differs(version),
         _ => WriteOutcome::Failed(ErrorCode::RegionFull),
     };
     SentOutcome { outcome, is_hint_wrong: source.below(2) == 1 }

@@ -4,15 +4,13 @@ use farsight_base::LeafNumber;
 use farsight_index::EngineKind;
 use farsight_layout::pool::LockWord;
 use farsight_protocol::{
-    Blocks, ComputeNode, ControlRequest, Direction, HEADER_BYTES, KeyKind, LockSeen, OPERATIONS_MAX,
-    PoolPlace, Request, Space, SubModelsWanted, TableDefinition, TableEngine, TableId, TableLayout,
-    WriteEntries, WriteEntry, WriteOperation,
+    Blocks, ComputeNode, ControlRequest, Direction, EXPECTED_VERSION_BYTES, HEADER_BYTES, KeyKind, LockSeen,
+    OPERATIONS_MAX, PoolPlace, Request, Space, SubModelsWanted, TableDefinition, TableEngine, TableId,
+    TableLayout, WriteEntries, WriteEntry, WriteOperation,
 };
 
 use super::source::Source;
 
-const OPERATIONS: [WriteOperation; 4] =
-    [WriteOperation::Insert, WriteOperation::Update, WriteOperation::Put, WriteOperation::Remove];
 const KEY_KINDS: [KeyKind; 4] = [KeyKind::U64, KeyKind::I64, KeyKind::F64, KeyKind::Bytes8];
 
 pub(super) fn run(data: &[u8]) {
@@ -58,7 +56,13 @@ pub(super) fn encode(request: &Request<'_>) -> Vec<u8> {
             Request::scan(&mut frame, table, direction, from, limit);
         }
         Request::Write { table, operation, entries } => {
-            Request::begin_write(&mut frame, table, operation, entries.len(), entries.value_bytes());
+            // The size of the table's values, of which the operand's follows.
+            let value_bytes = match operation {
+                WriteOperation::CompareAndSet => entries.value_bytes() - EXPECTED_VERSION_BYTES,
+                WriteOperation::CompareAndSetValue => entries.value_bytes() / 2,
+                _ => entries.value_bytes(),
+            };
+            Request::begin_write(&mut frame, table, operation, entries.len(), value_bytes);
             push_all(&mut frame, entries);
         }
         Request::Lookup { table, key, generation, known } => {
@@ -115,10 +119,10 @@ pub(super) fn of_a_table(table: TableId, source: &mut Source<'_>) -> Vec<u8> {
             source.half() as u16,
         ),
         2 => {
-            let operation = OPERATIONS[source.below(4)];
+            let operation = WriteOperation::ALL[source.below(WriteOperation::ALL.len())];
             let (count, value_bytes) = (source.below(OPERATIONS_MAX + 1), source.below(300));
             Request::begin_write(&mut frame, table, operation, count, value_bytes);
-            push_recipe(&mut frame, source, count, if operation.has_value() { value_bytes } else { 0 });
+            push_recipe(&mut frame, source, count, operation.operand_bytes(value_bytes));
         }
         3 => Request::lookup(&mut frame, table, source.key(), source.word(), source.half()),
         4 => Request::top_model(&mut frame, table, source.half(), source.word()),

@@ -135,8 +135,7 @@ fn sensible(source: &mut Source<'_>, value_bytes: usize, frame: &mut Vec<u8>) {
             push(source, frame, keys.into_iter(), value_bytes);
         }
         kind => {
-            let operation = WriteOperation::from_number(source.byte() % 4).expect("four writes");
-            let has_value = operation.has_value();
+            let operation = WriteOperation::ALL[usize::from(source.byte()) % WriteOperation::ALL.len()];
             Request::begin_write(frame, TABLE, operation, count, value_bytes);
             // Runs of neighbours fill leaves, so that they split.
             let (first, stride) = (source.key(), 1 + source.key() % 5);
@@ -145,7 +144,19 @@ fn sensible(source: &mut Source<'_>, value_bytes: usize, frame: &mut Vec<u8>) {
                 7 => first.wrapping_sub(index.wrapping_mul(stride)),
                 _ => first ^ farsight_base::prng::mix(index) >> 50,
             });
-            push(source, frame, keys, if has_value { value_bytes } else { 0 });
+            match operation {
+                // Versions that are there, now and then.
+                WriteOperation::CompareAndSet | WriteOperation::RemoveIf => {
+                    let (hint, value_bytes) =
+                        (LeafNumber(source.half() % 128), operation.operand_bytes(value_bytes));
+                    for key in keys {
+                        let mut operand = source.value(value_bytes);
+                        operand[..8].copy_from_slice(&u64::from(source.byte() / 4).to_le_bytes());
+                        WriteEntries::push(frame, WriteEntry { key, hint, value: &operand });
+                    }
+                }
+                _ => push(source, frame, keys, operation.operand_bytes(value_bytes)),
+            }
         }
     }
 }

@@ -146,11 +146,13 @@ impl<Q: QueuePair> Engine<Q> for ReferenceSession {
         queues: &mut [Q],
         writes: Writes<'_>,
         outcomes: &mut Vec<WriteOutcome>,
+        old_values: &mut Vec<u8>,
     ) -> Result<(), EngineError> {
         let mut left = writes.iter();
         while left.len() > 0 {
-            let count = left.len().min(Self::fitting::<Q>(16 + padded(self.value_bytes)));
             let (table, value_bytes) = (self.table, self.value_bytes);
+            let operand_bytes = writes.operation.operand_bytes(value_bytes);
+            let count = left.len().min(Self::fitting::<Q>(16 + padded(operand_bytes)));
             Request::begin_write(&mut self.request, table, writes.operation, count, value_bytes);
             for (key, value) in left.by_ref().take(count) {
                 let hint = farsight_base::LeafNumber::NONE;
@@ -158,6 +160,14 @@ impl<Q: QueuePair> Engine<Q> for ReferenceSession {
             }
             self.counters.writes += count as u64;
             let reply = self.call(&mut queues[0])?;
+            if writes.operation.returns_value() {
+                for sent in reply.exchanged(count, value_bytes).map_err(undecoded_write)? {
+                    let (sent, old) = sent.map_err(undecoded_write)?;
+                    outcomes.push(sent.outcome);
+                    old_values.extend_from_slice(old);
+                }
+                continue;
+            }
             for outcome in reply.outcomes(count).map_err(undecoded_write)? {
                 outcomes.push(outcome.map_err(undecoded_write)?.outcome);
             }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farsight_base::ClientId;
 use farsight_base::clock::MonotonicNs;
+use farsight_index::{Decision, HeldPair, decide};
 use farsight_node::{Call, Executed, HostedStats, HostedTable, Loader, Loading, NewTable, Piece, TableName};
 use farsight_protocol::{
     Direction, ErrorCode, RegionInfo, ReplyWriter, Request, SentOutcome, ServerError, SpaceStats,
@@ -91,8 +92,13 @@ impl ReferenceTable {
     ) -> Executed {
         let mut contents = lock(&self.contents);
         for entry in entries.iter() {
-            let outcome = contents.write(operation, &entry);
-            answer.push_outcome(SentOutcome { outcome, is_hint_wrong: false });
+            let (outcome, old) = contents.write(operation, &entry);
+            let sent = SentOutcome { outcome, is_hint_wrong: false };
+            if operation.returns_value() {
+                answer.push_exchanged(sent, old.as_deref(), self.value_bytes);
+            } else {
+                answer.push_outcome(sent);
+            }
         }
         drop(contents);
         self.loading.end_by_write();
@@ -156,21 +162,37 @@ impl HostedTable for ReferenceTable {
 }
 
 impl Contents {
-    fn write(&mut self, operation: WriteOperation, entry: &WriteEntry<'_>) -> WriteOutcome {
-        let former = self.pairs.get(&entry.key).map(|pair| pair.version);
-        match (operation, former) {
-            (WriteOperation::Insert, Some(version)) => WriteOutcome::Exists(version),
-            (WriteOperation::Update | WriteOperation::Remove, None) => WriteOutcome::Absent,
-            (WriteOperation::Remove, Some(version)) => {
+    /// What became of a write, and the value before.
+    fn write(
+        &mut self,
+        operation: WriteOperation,
+        entry: &WriteEntry<'_>,
+    ) -> (WriteOutcome, Option<Box<[u8]>>) {
+        let pair = self.pairs.get(&entry.key);
+        let held = pair.map(|pair| HeldPair { version: pair.version, value: &pair.value });
+        let decision = decide(operation, entry.value, held);
+        let (former, old) = (
+            pair.map(|pair| pair.version),
+            pair.map(|pair| &pair.value).filter(|_| operation.returns_value()),
+        );
+        let old = old.cloned();
+        let outcome = match (decision, former) {
+            (Decision::Leave(outcome), _) => outcome,
+            (Decision::Remove, version) => {
                 self.pairs.remove(&entry.key);
-                WriteOutcome::Removed(version)
+                WriteOutcome::Removed(version.expect("a removal is of a present key"))
             }
-            (_, None) if self.pairs.len() as u64 >= self.capacity_pairs => {
+            (Decision::Store(_), None) if self.pairs.len() as u64 >= self.capacity_pairs => {
                 WriteOutcome::Failed(ErrorCode::RegionFull)
             }
-            (_, None) => WriteOutcome::Inserted(self.store(entry.key, entry.value.into())),
-            (_, Some(_)) => WriteOutcome::Replaced(self.store(entry.key, entry.value.into())),
-        }
+            (Decision::Store(value), None) => {
+                WriteOutcome::Inserted(self.store(entry.key, value.bytes().into()))
+            }
+            (Decision::Store(value), Some(_)) => {
+                WriteOutcome::Replaced(self.store(entry.key, value.bytes().into()))
+            }
+        };
+        (outcome, old)
     }
 
     fn store(&mut self, key: u64, value: Box<[u8]>) -> u64 {

@@ -25,9 +25,9 @@ type Pairs = BTreeMap<Identity, Stored>;
 type Write = (WriteOperation, Identity, Vec<u8>);
 
 fn random_write(random: &mut SplitMix64, value_bytes: usize, trial: usize) -> Write {
-    use WriteOperation::{Insert, Put, Remove, Update};
+    use WriteOperation::{Insert, Put, Remove, Swap, Update};
     let is_growing = (trial / 150).is_multiple_of(2);
-    let operations = if is_growing { [Insert, Put, Put, Update] } else { [Remove, Remove, Update, Put] };
+    let operations = if is_growing { [Insert, Put, Swap, Update] } else { [Remove, Remove, Update, Swap] };
     let operation = operations[random.below(4) as usize];
     let value = if operation == Remove { Vec::new() } else { random_value(random, value_bytes) };
     (operation, Identity(random.below(KEYS)), value)
@@ -45,7 +45,10 @@ fn resolve(
     }
     match (operation, found) {
         (WriteOperation::Remove, None) => drop(pairs.remove(key)),
-        (WriteOperation::Insert | WriteOperation::Put | WriteOperation::Update, Some((stored, version))) => {
+        (
+            WriteOperation::Insert | WriteOperation::Put | WriteOperation::Update | WriteOperation::Swap,
+            Some((stored, version)),
+        ) => {
             assert_eq!(stored, *value, "key {key}: the value of nobody");
             assert!(before.is_none_or(|(_, old)| version > old), "key {key}: version {version}");
             pairs.insert(*key, (stored, version));
@@ -76,7 +79,9 @@ fn die_again_and_again(test: &str, nodes: usize, value_bytes: usize) {
             }
             Ok(WriteOutcome::Removed(_)) => drop(pairs.remove(key)),
             Ok(WriteOutcome::Exists(_) | WriteOutcome::Absent) => {}
-            Ok(WriteOutcome::Failed(code)) => panic!("refused: {code:?}"),
+            Ok(refused @ (WriteOutcome::Failed(_) | WriteOutcome::Differs(_))) => {
+                panic!("refused: {refused:?}");
+            }
             Err(_) if random.below(2) == 0 => {
                 // The session that comes next writes to the same leaf.
                 let neighbour = Identity((key.0 + 1) % KEYS);

@@ -41,7 +41,12 @@ pub(crate) trait Operations: Send {
         pairs: &mut Pairs,
     ) -> Read<()>;
     /// Writes of one kind.
-    fn write(&mut self, writes: Writes<'_>, outcomes: &mut Vec<WriteOutcome>) -> Result<(), EngineError>;
+    fn write(
+        &mut self,
+        writes: Writes<'_>,
+        outcomes: &mut Vec<WriteOutcome>,
+        old_values: &mut Vec<u8>,
+    ) -> Result<(), EngineError>;
     /// Fills the cache.
     fn prefill(&mut self, knows: u64) -> Read<()>;
     /// What the engine counted.
@@ -116,8 +121,13 @@ impl<Q: QueuePair + Send, E: Ordered<Q>> Operations for Attached<Q, E> {
         Ok(self.looked(knows, ()))
     }
 
-    fn write(&mut self, writes: Writes<'_>, outcomes: &mut Vec<WriteOutcome>) -> Result<(), EngineError> {
-        self.engine.write(&mut self.queues, writes, outcomes)
+    fn write(
+        &mut self,
+        writes: Writes<'_>,
+        outcomes: &mut Vec<WriteOutcome>,
+        old_values: &mut Vec<u8>,
+    ) -> Result<(), EngineError> {
+        self.engine.write(&mut self.queues, writes, outcomes, old_values)
     }
 
     fn prefill(&mut self, knows: u64) -> Read<()> {
@@ -177,7 +187,12 @@ impl Operations for LetGo {
         Self::failed()
     }
 
-    fn write(&mut self, _: Writes<'_>, _: &mut Vec<WriteOutcome>) -> Result<(), EngineError> {
+    fn write(
+        &mut self,
+        _: Writes<'_>,
+        _: &mut Vec<WriteOutcome>,
+        _: &mut Vec<u8>,
+    ) -> Result<(), EngineError> {
         Self::failed()
     }
 

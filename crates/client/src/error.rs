@@ -3,7 +3,9 @@
 use farsight_base::Epoch;
 use farsight_fabric::FabricError;
 use farsight_index::{EngineError, UnfitTable, UnknownEngine};
-use farsight_protocol::{DecodeError, ErrorCode, ServerError, TableDefinition, WriteOperation};
+use farsight_protocol::{
+    DecodeError, ErrorCode, INTEGER_BYTES, ServerError, TableDefinition, WriteOperation,
+};
 
 use crate::PoolError;
 
@@ -190,6 +192,17 @@ pub enum WriteError {
         /// Bytes of the value given.
         got_bytes: usize,
     },
+    /// The table's values are no integers. Nothing of the call was sent.
+    #[error(
+        "table {table:?} has values of {value_bytes} B: fetch-and-add wants integers of {INTEGER_BYTES} B. Read the \
+         value and compare-and-set the sum"
+    )]
+    NotInteger {
+        /// The table.
+        table: String,
+        /// Bytes of the table's values.
+        value_bytes: usize,
+    },
     /// The server executed the call and could not do this write. Nothing changed.
     #[error("table {table:?} did not take the {operation:?}: {reason}", reason = reason(*code))]
     Refused {
@@ -205,8 +218,10 @@ pub enum WriteError {
     ///
     /// It is not repeated by itself. To learn more, read the keys: a version that has grown means that the
     /// write, or another client's, took place. Puts, updates to a known value and removes can simply be
-    /// repeated; an insert that now finds its key may be finding its own earlier write. The memory of a
-    /// server that died is gone with it, and the writes too.
+    /// repeated; an insert that now finds its key may be finding its own earlier write. A compare-and-set by
+    /// version can be repeated, too: it takes effect once, and if it finds another version that may be its
+    /// own. A fetch-and-add or a swap must not be: it would act twice. The memory of a server that died is
+    /// gone with it, and the writes too.
     #[error("the outcome of {entries} {operation:?} on table {table:?} is unknown")]
     Indeterminate {
         /// The table.
@@ -236,6 +251,45 @@ pub enum WriteError {
         /// Why.
         source: Box<OpenError>,
     },
+}
+
+impl WriteError {
+    /// Refuses an operand, entry `index` of a call, that is not as long as the operation's in a table with
+    /// this name and values of so many bytes.
+    ///
+    /// # Errors
+    /// [`WriteError::WrongValueSize`], [`WriteError::NotInteger`].
+    #[inline]
+    pub fn check_operand(
+        (table, value_bytes): (&str, usize),
+        operation: WriteOperation,
+        index: usize,
+        operand_bytes: usize,
+    ) -> Result<(), Self> {
+        let is_of_integers = operation != WriteOperation::FetchAdd || value_bytes == INTEGER_BYTES;
+        if operand_bytes == operation.operand_bytes(value_bytes) && is_of_integers {
+            return Ok(());
+        }
+        Err(Self::wrong_operand((table, value_bytes), operation, index, operand_bytes))
+    }
+
+    #[cold]
+    fn wrong_operand(
+        (table, value_bytes): (&str, usize),
+        operation: WriteOperation,
+        index: usize,
+        operand_bytes: usize,
+    ) -> Self {
+        let table = table.to_owned();
+        if operation == WriteOperation::FetchAdd && value_bytes != INTEGER_BYTES {
+            return Self::NotInteger { table, value_bytes };
+        }
+        let expected_bytes = if operation.has_value() { value_bytes } else { 0 };
+        // What the operand has besides the value.
+        let beside = operation.operand_bytes(value_bytes) - expected_bytes;
+        let got_bytes = operand_bytes.saturating_sub(beside);
+        Self::WrongValueSize { table, index, expected_bytes, got_bytes }
+    }
 }
 
 /// A failure of a bulk load. The table stays empty unless it was the last piece's answer that was lost, or

@@ -5,4 +5,6 @@ farsight_base::bugs! {
     EPOCHS_NOT_COMPARED = "EpochsNotCompared";
     /// A client takes a connection that is lost for its current one, for ever.
     LOST_BACKEND_KEPT = "LostBackendKept";
+    /// A session sends writes again whose answers are lost.
+    WRITE_REPEATED = "WriteRepeated";
 }

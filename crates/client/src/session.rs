@@ -17,6 +17,8 @@ use farsight_index::{
 use farsight_protocol::{ErrorCode, TableId, WriteOperation, WriteOutcome};
 
 use crate::attached::{LetGo, Operations, Read, Working};
+#[cfg(injected)]
+use crate::injected;
 use crate::reconnect::{ATTEMPTS_MAX, OfFabric};
 use crate::table::Table;
 use crate::{CatalogueError, OpenError, ReadError, WriteError};
@@ -136,8 +138,8 @@ impl Session {
         self.read(|engine, knows| engine.scan_batch(knows, direction, scans, pairs))
     }
 
-    /// Executes one write and returns its outcome, which is never [`WriteOutcome::Failed`]. `value` is empty
-    /// for [`WriteOperation::Remove`].
+    /// Executes one write and returns its outcome, which is never [`WriteOutcome::Failed`]. `value` is the
+    /// operand: mostly the value ([`WriteOperation::operand_bytes`]).
     ///
     /// # Errors
     /// [`WriteError`].
@@ -147,10 +149,27 @@ impl Session {
         key: u64,
         value: &[u8],
     ) -> Result<WriteOutcome, WriteError> {
-        self.table.check_value(operation, 0, value)?;
+        self.exchange_one(operation, key, value, &mut Vec::new())
+    }
+
+    /// [`Session::write_one`] of an operation that returns the value before
+    /// ([`WriteOperation::returns_value`]). It is appended to `old_values`, and means something if the
+    /// outcome is [`WriteOutcome::Replaced`].
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn exchange_one(
+        &mut self,
+        operation: WriteOperation,
+        key: u64,
+        value: &[u8],
+        old_values: &mut Vec<u8>,
+    ) -> Result<WriteOutcome, WriteError> {
+        self.table.check_operand(operation, 0, value)?;
         let mut outcomes = std::mem::take(&mut self.outcome);
         outcomes.clear();
-        let result = self.write_all(Writes { operation, keys: &[key], values: value }, &mut outcomes);
+        let writes = Writes { operation, keys: &[key], values: value };
+        let result = self.write_all(writes, &mut outcomes, old_values);
         let outcome = outcomes.first().copied();
         self.outcome = outcomes;
         result?;
@@ -174,28 +193,50 @@ impl Session {
         entries: impl Iterator<Item = (u64, &'v [u8])>,
         outcomes: &mut Vec<WriteOutcome>,
     ) -> Result<(), WriteError> {
+        self.exchange(operation, entries, outcomes, &mut Vec::new())
+    }
+
+    /// [`Session::write`] of an operation that returns the value before. `old_values` is replaced by one
+    /// value an outcome, one behind the other. Each means something if the outcome is
+    /// [`WriteOutcome::Replaced`].
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn exchange<'v>(
+        &mut self,
+        operation: WriteOperation,
+        entries: impl Iterator<Item = (u64, &'v [u8])>,
+        outcomes: &mut Vec<WriteOutcome>,
+        old_values: &mut Vec<u8>,
+    ) -> Result<(), WriteError> {
         outcomes.clear();
+        old_values.clear();
         let (mut keys, mut values) = (std::mem::take(&mut self.keys), std::mem::take(&mut self.values));
         keys.clear();
         values.clear();
         let gathered = entries.enumerate().try_for_each(|(index, (key, value))| {
-            self.table.check_value(operation, index, value)?;
+            self.table.check_operand(operation, index, value)?;
             keys.push(key);
             values.extend_from_slice(value);
             Ok(())
         });
         let writes = Writes { operation, keys: &keys, values: &values };
-        let written = gathered.and_then(|()| self.write_all(writes, outcomes));
+        let written = gathered.and_then(|()| self.write_all(writes, outcomes, old_values));
         clear_kept(&mut keys);
         clear_kept(&mut values);
         (self.keys, self.values) = (keys, values);
         written
     }
 
-    fn write_all(&mut self, writes: Writes<'_>, outcomes: &mut Vec<WriteOutcome>) -> Result<(), WriteError> {
+    fn write_all(
+        &mut self,
+        writes: Writes<'_>,
+        outcomes: &mut Vec<WriteOutcome>,
+        old_values: &mut Vec<u8>,
+    ) -> Result<(), WriteError> {
         outcomes.reserve(writes.keys.len());
         self.connect_for_write()?;
-        let mut done = self.working.engine.write(writes, outcomes);
+        let mut done = self.working.engine.write(writes, outcomes, old_values);
         for _ in 1..ATTEMPTS_MAX {
             let may_be_gone = match &done {
                 // Whatever else was done is done, in the table that is gone.
@@ -208,7 +249,15 @@ impl Session {
             if !may_be_gone || !self.has_moved_in_write(done.as_ref().err(), outcomes)? {
                 break;
             }
-            done = self.working.engine.write(writes, outcomes);
+            old_values.clear();
+            done = self.working.engine.write(writes, outcomes, old_values);
+        }
+        #[cfg(injected)]
+        if injected::WRITE_REPEATED.is_injected() && done.as_ref().is_err_and(EngineError::is_indeterminate) {
+            outcomes.clear();
+            old_values.clear();
+            self.connect_for_write()?;
+            done = self.working.engine.write(writes, outcomes, old_values);
         }
         let unknown = writes.keys.len() - outcomes.len();
         done.map_err(|source| self.table.write_error(writes.operation, unknown, source))
@@ -448,15 +497,15 @@ impl Session {
 }
 
 impl Table {
-    /// Refuses a value, entry `index` of a call, that is not as long as the table's.
+    /// [`WriteError::check_operand`] of this table.
     #[inline]
-    fn check_value(&self, operation: WriteOperation, index: usize, value: &[u8]) -> Result<(), WriteError> {
-        let expected_bytes = if operation.has_value() { self.value_bytes() } else { 0 };
-        if value.len() == expected_bytes {
-            return Ok(());
-        }
-        let table = self.name().to_owned();
-        Err(WriteError::WrongValueSize { table, index, expected_bytes, got_bytes: value.len() })
+    fn check_operand(
+        &self,
+        operation: WriteOperation,
+        index: usize,
+        operand: &[u8],
+    ) -> Result<(), WriteError> {
+        WriteError::check_operand((self.name(), self.value_bytes()), operation, index, operand.len())
     }
 
     #[cold]

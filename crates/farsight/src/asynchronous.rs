@@ -31,8 +31,9 @@ use farsight_protocol::{WriteOperation, WriteOutcome};
 use self::operation::Operation;
 use self::queue::{Completion, Request};
 use self::shared::Shared;
+use crate::conditional::{added, push_compare, push_compare_value, swapped};
 use crate::scan::encoded_range;
-use crate::{Entry, Key, Pairs, Session};
+use crate::{Added, Entry, Key, Pairs, Session, Swapped};
 
 /// A table for asynchronous programs: its operations are futures, which any runtime can poll. Made by
 /// [`crate::Table::asynchronous`].
@@ -215,6 +216,62 @@ impl<K: Key> AsyncTable<K> {
         self.write(WriteOperation::Remove, key, &[]).await
     }
 
+    /// Stores a value if the key has this version, as [`Session::compare_and_set`] does.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub async fn compare_and_set(
+        &self,
+        key: K,
+        expected: u64,
+        value: &[u8],
+    ) -> Result<WriteOutcome, WriteError> {
+        let mut operand = Vec::with_capacity(size_of::<u64>() + value.len());
+        push_compare(&mut operand, expected, value);
+        self.write(WriteOperation::CompareAndSet, key, &operand).await
+    }
+
+    /// Replaces the value if it equals `expected`, as [`Session::compare_and_set_value`] does.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub async fn compare_and_set_value(
+        &self,
+        key: K,
+        expected: &[u8],
+        value: &[u8],
+    ) -> Result<WriteOutcome, WriteError> {
+        let mut operand = Vec::with_capacity(2 * value.len());
+        push_compare_value(&mut operand, (self.name(), self.value_bytes()), 0, (expected, value))?;
+        self.write(WriteOperation::CompareAndSetValue, key, &operand).await
+    }
+
+    /// Removes a key if it has this version, as [`Session::remove_if`] does.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub async fn remove_if(&self, key: K, expected: u64) -> Result<WriteOutcome, WriteError> {
+        self.write(WriteOperation::RemoveIf, key, &expected.to_le_bytes()).await
+    }
+
+    /// Adds to the integer that is the key's value, as [`Session::fetch_add`] does.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub async fn fetch_add(&self, key: K, delta: i64) -> Result<Added, WriteError> {
+        let (outcome, old) = self.exchange(WriteOperation::FetchAdd, key, &delta.to_le_bytes()).await?;
+        Ok(added(outcome, &old))
+    }
+
+    /// Stores a pair, present or not, and returns the value before.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub async fn swap(&self, key: K, value: &[u8]) -> Result<Swapped, WriteError> {
+        let (outcome, old) = self.exchange(WriteOperation::Swap, key, value).await?;
+        Ok(swapped(outcome, &old))
+    }
+
     /// The table's name.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -247,19 +304,22 @@ impl<K: Key> AsyncTable<K> {
         &self,
         operation: WriteOperation,
         key: K,
-        value: &[u8],
+        operand: &[u8],
     ) -> Result<WriteOutcome, WriteError> {
-        let expected_bytes = if operation.has_value() { self.value_bytes() } else { 0 };
-        if value.len() != expected_bytes {
-            return Err(WriteError::WrongValueSize {
-                table: self.name().to_owned(),
-                index: 0,
-                expected_bytes,
-                got_bytes: value.len(),
-            });
-        }
-        match self.ask(Request::Write(operation, key.encode()), value).await {
-            Ok((Completion::Write(outcome), _)) => outcome,
+        self.exchange(operation, key, operand).await.map(|(outcome, _)| outcome)
+    }
+
+    /// Executes a write; the value before comes with its outcome if the operation returns it and there was
+    /// one.
+    async fn exchange(
+        &self,
+        operation: WriteOperation,
+        key: K,
+        operand: &[u8],
+    ) -> Result<(WriteOutcome, Vec<u8>), WriteError> {
+        WriteError::check_operand((self.name(), self.value_bytes()), operation, 0, operand.len())?;
+        match self.ask(Request::Write(operation, key.encode()), operand).await {
+            Ok((Completion::Write(outcome), old)) => outcome.map(|outcome| (outcome, old)),
             Ok((other, _)) => unreachable!("a write was answered with {other:?}"),
             Err(error) => {
                 Err(WriteError::Engine { table: self.name().to_owned(), source: Box::new(error.into()) })

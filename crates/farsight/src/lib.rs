@@ -25,6 +25,11 @@
 //! assert_eq!(session.get(150)?, None);
 //! assert!(matches!(session.insert(100, b"present.")?, WriteOutcome::Exists(_)));
 //!
+//! // Only if nobody has written the key meanwhile.
+//! let read = session.get(200)?.unwrap();
+//! let written = session.compare_and_set(200, read.version, b"a third.")?;
+//! assert!(matches!(written, WriteOutcome::Replaced(_)));
+//!
 //! // Many keys at once: the fast way.
 //! let mut answers = Answers::default();
 //! session.multi_get(&[100, 150, 200], &mut answers)?;
@@ -42,6 +47,8 @@
 //! # What is promised
 //!
 //! - Operations on one key are linearizable: a read sees every write that was acknowledged before it began.
+//! - A conditional write ([`Session::compare_and_set`] and its siblings, [`Session::fetch_add`],
+//!   [`Session::swap`]) looks at its key and changes it in one step. No other write comes between.
 //! - A scan returns pairs that were each there at an instant during it, none skipped, none twice.
 //! - A client never waits for ever. A server's death is noticed within a second; a write whose answer was
 //!   lost is [`WriteError::Indeterminate`], which says what that means.
@@ -90,6 +97,7 @@ mod addresses;
 mod asynchronous;
 mod bulk_load;
 mod client;
+mod conditional;
 mod default_socket;
 mod engine;
 mod error;
@@ -113,6 +121,7 @@ pub use addresses::Addresses;
 pub use asynchronous::{AsyncError, AsyncTable};
 pub use bulk_load::BulkLoad;
 pub use client::{Client, ConnectOptions, connect};
+pub use conditional::{Added, Exchanges, Swapped};
 pub use default_socket::{DefaultSocketError, default_socket};
 pub use engine::TableOptions;
 pub use error::{ConnectError, NotBuilt, TableError, with_causes};

@@ -9,7 +9,7 @@ use farsight_fabric::Meters;
 use farsight_index::{Answers, Counters};
 use farsight_protocol::{WriteOperation, WriteOutcome};
 
-use crate::{Key, Pairs, Scan, Value};
+use crate::{Exchanges, Key, Pairs, Scan, Value};
 
 /// A session on one table, for one thread.
 pub struct Session<K> {
@@ -17,6 +17,9 @@ pub struct Session<K> {
     /// Integers of a batch's keys, where those are not integers themselves: kept, so that it allocates once.
     encoded: Vec<u64>,
     requests: Vec<ScanRequest>,
+    /// Operands of conditional writes, and the value before a single one: kept, so that they allocate once.
+    pub(crate) operands: Vec<u8>,
+    pub(crate) old_value: Vec<u8>,
     /// Where a single neighbour is put: kept, so that it allocates once.
     pub(crate) one_pair: Pairs<K>,
     key: PhantomData<fn(K) -> K>,
@@ -41,6 +44,8 @@ impl<K: Key> Session<K> {
             inner: session,
             encoded: Vec::new(),
             requests: Vec::new(),
+            operands: Vec::new(),
+            old_value: Vec::new(),
             one_pair: Pairs::default(),
             key: PhantomData,
         }
@@ -274,8 +279,19 @@ impl<K: Key> Session<K> {
         self.write_encoded(operation, entries, outcomes)
     }
 
+    /// Writes of one kind, with encoded keys, and the values before if the operation returns those.
+    pub(crate) fn exchange_encoded<'v>(
+        &mut self,
+        operation: WriteOperation,
+        entries: impl Iterator<Item = (u64, &'v [u8])>,
+        exchanges: &mut Exchanges,
+    ) -> Result<(), WriteError> {
+        let Exchanges { outcomes, old_values } = exchanges;
+        self.inner.exchange(operation, entries, outcomes, old_values)
+    }
+
     /// Writes of one kind, with encoded keys.
-    pub(crate) fn write_encoded<'v>(
+    fn write_encoded<'v>(
         &mut self,
         operation: WriteOperation,
         entries: impl Iterator<Item = (u64, &'v [u8])>,

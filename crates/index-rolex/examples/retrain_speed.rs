@@ -30,7 +30,7 @@ fn main() {
     for _ in 0..LEAVES * LEAF_SLOTS {
         key += 1 + random.below(1 << 40);
         let write = Writes { operation: WriteOperation::Insert, keys: &[key], values: &key.to_le_bytes() };
-        writer.write_many(&mut queues, write, &mut outcomes);
+        writer.write_many(&mut queues, write, &mut outcomes, &mut Vec::new());
     }
     assert!(outcomes.iter().all(Result::is_ok), "all pairs are written");
     let lines = pool.lines();

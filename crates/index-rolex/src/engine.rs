@@ -86,15 +86,21 @@ impl<Q: QueuePair> Engine<Q> for RolexEngine {
         queues: &mut [Q],
         writes: Writes<'_>,
         outcomes: &mut Vec<WriteOutcome>,
+        old_values: &mut Vec<u8>,
     ) -> Result<(), EngineError> {
         #[cfg(injected)]
         let old = self.old_value(queues, writes)?;
         #[cfg(injected)]
         let writes = Writes { values: old.as_deref().unwrap_or(writes.values), ..writes };
-        self.session.write_many(queues, writes, &mut self.done);
+        let (known_before, old_before) = (outcomes.len(), old_values.len());
+        self.session.write_many(queues, writes, &mut self.done, old_values);
         self.done.iter().filter_map(|done| done.as_ref().err()).for_each(|error| self.note(error));
         let gathered = gather(self.done.drain(..), outcomes);
         clear_kept(&mut self.done);
+        if writes.operation.returns_value() {
+            let value_bytes = (old_values.len() - old_before) / writes.keys.len().max(1);
+            old_values.truncate(old_before + (outcomes.len() - known_before) * value_bytes);
+        }
         gathered
     }
 

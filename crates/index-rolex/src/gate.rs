@@ -16,13 +16,14 @@
 #[cfg(all(test, any(loom, shuttle)))]
 mod models;
 
+use std::cell::Cell;
 use std::sync::{Arc, PoisonError};
 
 use farsight_base::prng::mix;
 use farsight_base::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering};
 use farsight_fabric::FabricError;
 use farsight_layout::VALUE_BYTES_MAX;
-use farsight_protocol::{WriteOperation, WriteOutcome};
+use farsight_protocol::{EXPECTED_VERSION_BYTES, WriteOperation, WriteOutcome};
 
 #[cfg(any(loom, shuttle, injected))]
 use crate::injected;
@@ -35,14 +36,20 @@ const REQUESTS_MAX: usize = 32;
 /// The word of a gate that nobody holds.
 const FREE: u64 = 0;
 
-/// A write, with its value.
-#[derive(Clone, Copy, Debug)]
+/// Bytes of the longest operand that waits before a gate.
+const OPERAND_BYTES_MAX: usize = VALUE_BYTES_MAX + EXPECTED_VERSION_BYTES;
+
+/// A write, with its operand.
+#[derive(Clone, Debug)]
 pub(crate) struct Asked {
     number: u64,
     operation: WriteOperation,
     key: u64,
-    value_bytes: usize,
-    value: [u8; VALUE_BYTES_MAX],
+    operand_bytes: usize,
+    operand: [u8; OPERAND_BYTES_MAX],
+    /// The value before, once it is known, of operations that return it.
+    old: Cell<[u8; VALUE_BYTES_MAX]>,
+    old_bytes: usize,
 }
 
 /// How a request came out.
@@ -126,7 +133,7 @@ pub(crate) enum Entered<'g> {
     Held(Hold<'g>),
     /// Another session holds the gate for this leaf.
     Queued(Ticket<'g>),
-    /// The gate is for another leaf now, or its queue is full.
+    /// The gate is for another leaf now, its queue is full, or the operand is too long for it.
     Passed,
 }
 
@@ -143,15 +150,33 @@ pub(crate) enum Polled<'g> {
 
 impl Asked {
     fn new(number: u64, write: &Write<'_>) -> Self {
-        let mut value = [0; VALUE_BYTES_MAX];
-        value[..write.value.len()].copy_from_slice(write.value);
-        let Write { operation, key, value: bytes } = *write;
-        Self { number, operation, key, value_bytes: bytes.len(), value }
+        let mut operand = [0; OPERAND_BYTES_MAX];
+        operand[..write.value.len()].copy_from_slice(write.value);
+        let Write { operation, key, value, old } = *write;
+        let (old, old_bytes) = (Cell::new([0; VALUE_BYTES_MAX]), old.len());
+        Self { number, operation, key, operand_bytes: value.len(), operand, old, old_bytes }
     }
 
     /// The write.
     pub(crate) fn write(&self) -> Write<'_> {
-        Write { operation: self.operation, key: self.key, value: &self.value[..self.value_bytes] }
+        let old: &Cell<[u8]> = &self.old;
+        Write {
+            operation: self.operation,
+            key: self.key,
+            value: &self.operand[..self.operand_bytes],
+            old: &old.as_slice_of_cells()[..self.old_bytes],
+        }
+    }
+
+    /// Takes the value before from where it was found.
+    fn take_old(&self, from: &Self) {
+        if self.old_bytes > 0 {
+            #[cfg(any(loom, shuttle, injected))]
+            if injected::OLD_VALUE_KEPT.is_injected() {
+                return;
+            }
+            self.old.set(from.old.get());
+        }
     }
 }
 
@@ -173,7 +198,7 @@ impl Gates {
         let gate = &self.0[mix(tag) as usize % GATES];
         match gate.hold(tag) {
             Ok(hold) => Entered::Held(hold),
-            Err(held) if held == tag => gate.queue(tag, write),
+            Err(held) if held == tag && write.value.len() <= OPERAND_BYTES_MAX => gate.queue(tag, write),
             Err(_) => Entered::Passed,
         }
     }
@@ -266,7 +291,7 @@ impl Hold<'_> {
                     request.state = State::Taken(number);
                     self.gate.waiting.fetch_sub(1, Ordering::Relaxed);
                 }
-                taken.push(request.asked);
+                taken.push(request.asked.clone());
             }
         }
     }
@@ -279,6 +304,7 @@ impl Hold<'_> {
         let mut queue = self.gate.locked();
         for (asked, end) in ends {
             let Some(index) = queue.index_of(asked.number) else { continue };
+            queue.requests[index].asked.take_old(asked);
             queue.requests[index].state = match end {
                 End::Later => {
                     self.gate.waiting.fetch_add(1, Ordering::Relaxed);
@@ -323,13 +349,16 @@ impl Drop for Hold<'_> {
 }
 
 impl<'g> Ticket<'g> {
-    /// Looks how the request stands.
-    pub(crate) fn poll(&mut self) -> Polled<'g> {
+    /// Looks how the request stands, which is for `write`. Once it has ended, the value before is there.
+    pub(crate) fn poll(&mut self, write: &Write<'_>) -> Polled<'g> {
         let mut queue = self.gate.locked();
         let index = queue.index_of(self.number).expect("a request stands until its ticket takes it");
         let own = match queue.requests[index].state {
             State::Taken(_) => return Polled::Waiting,
-            State::Ended(_) => None,
+            State::Ended(_) => {
+                write.note_old(Some(&queue.requests[index].asked.old.get()));
+                None
+            }
             State::Waiting => match self.gate.hold(self.tag) {
                 Err(held) if held == self.tag => return Polled::Waiting,
                 held => Some(held.ok()),

@@ -31,4 +31,6 @@ farsight_base::bugs! {
     VERSION_TAKEN_LATE = "VersionTakenLate";
     /// A write that a session takes along stays in the queue, for another to take it, too.
     TAKEN_UNMARKED = "TakenUnmarked";
+    /// A session that takes a write along keeps the value before to itself.
+    OLD_VALUE_KEPT = "OldValueKept";
 }

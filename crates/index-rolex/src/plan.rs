@@ -3,10 +3,12 @@
 //! Invariant: the plan ends with the lock's release. Every prefix of it is a leaf that readers may see and
 //! that [`LockedLeaf::repair`] completes or undoes (docs/protocol/rolex.md; the tests try all of them).
 
+use std::cell::Cell;
 use std::ops::RangeInclusive;
 
+use farsight_index::{Decision, HeldPair, decide};
 use farsight_layout::pool::{LockWord, LockedLeaf, Writes};
-use farsight_layout::{KeySearch, LEAF_SLOTS, LeafSlot, PAIR_VERSION_BITS};
+use farsight_layout::{KeySearch, LEAF_SLOTS, LeafSlot, PAIR_VERSION_BITS, VALUE_BYTES_MAX};
 use farsight_model::shortest_fence;
 use farsight_protocol::{ErrorCode, WriteOperation, WriteOutcome};
 
@@ -17,8 +19,21 @@ pub struct Write<'v> {
     pub operation: WriteOperation,
     /// The key.
     pub key: u64,
-    /// The value; of a removal, nothing.
+    /// The operand: mostly the value ([`WriteOperation::operand_bytes`]).
     pub value: &'v [u8],
+    /// Where the value before goes, if the operation returns it; else empty. What is planned may be planned
+    /// anew: the last one counts.
+    pub old: &'v [Cell<u8>],
+}
+
+impl Write<'_> {
+    /// Notes what the key held before; zeros for nothing.
+    pub(crate) fn note_old(&self, value: Option<&[u8]>) {
+        match value {
+            Some(value) => self.old.iter().zip(value).for_each(|(place, byte)| place.set(*byte)),
+            None => self.old.iter().for_each(|place| place.set(0)),
+        }
+    }
 }
 
 /// What became of a plan.
@@ -69,9 +84,51 @@ pub(crate) fn plan_locked(
             Ok(outcome) => outcome,
             Err(planned) => return planned,
         },
+        (found @ (KeySearch::Hit { .. } | KeySearch::Absent), _) => {
+            match plan_decided(leaf, found, room, write, writes) {
+                Ok(outcome) => outcome,
+                Err(planned) => return planned,
+            }
+        }
         _ => return Planned::Elsewhere,
     };
     Planned::Done(outcome)
+}
+
+/// Plans a write that depends on what the key holds, which is at `found`.
+#[inline(never)]
+fn plan_decided(
+    leaf: &mut LockedLeaf<'_>,
+    found: KeySearch,
+    room: Option<&mut LockedLeaf<'_>>,
+    write: &Write<'_>,
+    writes: &mut Writes,
+) -> Result<WriteOutcome, Planned> {
+    let mut value = [0; VALUE_BYTES_MAX];
+    let value = &mut value[..leaf.value_bytes()];
+    let slot = match found {
+        KeySearch::Hit { slot, .. } => Some(slot),
+        _ => None,
+    };
+    let held = slot.map(|slot| {
+        leaf.value(slot, value);
+        HeldPair { version: leaf.version(slot), value }
+    });
+    write.note_old(held.map(|held| held.value));
+    match (decide(write.operation, write.value, held), slot) {
+        (Decision::Leave(outcome), _) => Ok(outcome),
+        (Decision::Store(value), Some(slot)) => {
+            Ok(update(leaf, slot, &Write { value: value.bytes(), ..*write }, writes))
+        }
+        (Decision::Store(value), None) => {
+            insert(leaf, room, &Write { value: value.bytes(), ..*write }, writes)
+        }
+        (Decision::Remove, slot) => {
+            let slot = slot.expect("a removal is of a present key");
+            leaf.remove(slot, writes);
+            Ok(WriteOutcome::Removed(leaf.version(slot)))
+        }
+    }
 }
 
 /// The version that the next write to the leaf gets, if there is one.

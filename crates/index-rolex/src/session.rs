@@ -28,6 +28,45 @@ const WRITES: usize = 8;
 /// What became of a write.
 pub(crate) type Written = Result<WriteOutcome, RolexError>;
 
+/// Writes of one kind, with room for the values before if the operation returns those.
+#[derive(Clone, Copy)]
+pub(crate) struct Batch<'w> {
+    writes: Writes<'w>,
+    old_values: &'w [Cell<u8>],
+    /// Bytes of the value before that is returned with each outcome, or 0.
+    returned_bytes: usize,
+}
+
+impl<'w> Batch<'w> {
+    pub(crate) fn keys(self) -> &'w [u64] {
+        self.writes.keys
+    }
+
+    /// Each write.
+    pub(crate) fn iter(self) -> impl ExactSizeIterator<Item = Write<'w>> {
+        (0..self.keys().len()).map(self.by_index())
+    }
+
+    /// A write by its number.
+    fn by_index(self) -> impl Fn(usize) -> Write<'w> + Copy {
+        let (Self { writes, old_values, returned_bytes: bytes }, of_batch) = (self, self.writes.by_index());
+        move |index| {
+            let (key, value) = of_batch(index);
+            let old = &old_values[index * bytes..][..bytes];
+            Write { operation: writes.operation, key, value, old }
+        }
+    }
+
+    fn split_at(self, count: usize) -> (Self, Self) {
+        let (now, later) = self.writes.split_at(count);
+        let (old_now, old_later) = self.old_values.split_at(count * self.returned_bytes);
+        (
+            Self { writes: now, old_values: old_now, ..self },
+            Self { writes: later, old_values: old_later, ..self },
+        )
+    }
+}
+
 /// A session. The queue pairs, one a memory node and in the pool's order, are the caller's.
 pub struct RolexSession {
     pub(crate) hints: CacheSession,
@@ -140,21 +179,28 @@ impl RolexSession {
     }
 
     /// Executes writes side by side, those of one key in their order, and appends what became of each to
-    /// `outcomes`. A write that failed alone has its error there.
+    /// `outcomes`. A write that failed alone has its error there. If the operation returns the values before,
+    /// one a write is appended to `old_values`.
     pub fn write_many<Q: QueuePair>(
         &self,
         queues: &mut [Q],
         writes: Writes<'_>,
         outcomes: &mut Vec<Written>,
+        old_values: &mut Vec<u8>,
     ) {
         self.count(|counters| counters.writes += writes.keys.len() as u64);
-        let mut rest = writes;
-        while !rest.keys.is_empty() {
+        let returned_bytes =
+            if writes.operation.returns_value() { self.table().geometry().leaf().value_bytes() } else { 0 };
+        let first = old_values.len();
+        old_values.resize(first + returned_bytes * writes.keys.len(), 0);
+        let old_values = Cell::from_mut(&mut old_values[first..]).as_slice_of_cells();
+        let mut rest = Batch { writes, old_values, returned_bytes };
+        while !rest.keys().is_empty() {
             // As many as have different keys: two writes of one key would have no order.
-            let (now, later) = rest.split_at(distinct(rest.keys, &mut self.buffers.keys.lend()));
+            let (now, later) = rest.split_at(distinct(rest.keys(), &mut self.buffers.keys.lend()));
             if let Err(error) = self.write_distinct(queues, now, outcomes) {
                 // Those that follow would wait for the same fabric, one behind the other.
-                outcomes.extend(later.keys.iter().map(|_| Err(RolexError::Fabric(error.clone()))));
+                outcomes.extend(later.keys().iter().map(|_| Err(RolexError::Fabric(error.clone()))));
                 return;
             }
             rest = later;
@@ -166,14 +212,14 @@ impl RolexSession {
     fn write_distinct<Q: QueuePair>(
         &self,
         queues: &mut [Q],
-        writes: Writes<'_>,
+        writes: Batch<'_>,
         outcomes: &mut Vec<Written>,
     ) -> Result<(), FabricError> {
         let mut done = self.buffers.written.lend();
         done.clear();
-        done.resize_with(writes.keys.len(), || None);
+        done.resize_with(writes.keys().len(), || None);
         let outcome = self.write_chunks(queues, writes, &mut done);
-        outcomes.extend(done.drain(..).zip(writes.keys).map(|(done, key)| {
+        outcomes.extend(done.drain(..).zip(writes.keys()).map(|(done, key)| {
             let lost = || outcome.clone().expect_err("a lane ends with all operations or with an error");
             done.unwrap_or_else(|| Err(RolexError::Indeterminate { key: *key, source: lost() }))
         }));
@@ -184,7 +230,7 @@ impl RolexSession {
     fn write_chunks<Q: QueuePair>(
         &self,
         queues: &mut [Q],
-        mut writes: Writes<'_>,
+        mut writes: Batch<'_>,
         done: &mut [Option<Written>],
     ) -> Result<(), FabricError> {
         for done in done.chunks_mut(self.staged_max::<Q>()) {
@@ -206,7 +252,7 @@ impl RolexSession {
     fn write_rest<'g, Q: QueuePair>(
         &'g self,
         queues: &mut [Q],
-        writes: Writes<'_>,
+        writes: Batch<'_>,
         tickets: &mut [Option<Ticket<'g>>],
         done: &mut [Option<Written>],
     ) -> Result<(), FabricError> {
@@ -215,13 +261,12 @@ impl RolexSession {
             return Ok(());
         }
         let shared = RefCell::new((done, tickets));
-        let left = (0..writes.keys.len()).filter(|index| shared.borrow().0[*index].is_none());
+        let left = (0..writes.keys().len()).filter(|index| shared.borrow().0[*index].is_none());
         let of_batch = writes.by_index();
         PoolLane::new(queues).run(&mut self.buffers.lane.borrow_mut(), width, left, |slot, index| {
-            let (shared, (key, value)) = (&shared, of_batch(index));
+            let (shared, write) = (&shared, of_batch(index));
             async move {
                 let ticket = shared.borrow_mut().1.get_mut(index).and_then(Option::take);
-                let write = Write { operation: writes.operation, key, value };
                 let outcome = self.write(&slot, &write, ticket).await;
                 shared.borrow_mut().0[index] = Some(outcome);
             }

@@ -4,11 +4,13 @@
 //! Invariant: after any prefix of the WRITEs the leaf is as if the writes had been made one after the other,
 //! each under a lock of its own. Their order is that in which they are planned here. It is free: all of them
 //! are under way. Writes that only replace one key's value one after the other are the last of them
-//! alone: nobody sees the leaf between them.
+//! alone: nobody sees the leaf between them. So it is with writes that look at the value first, of which each
+//! sees what the one before stored.
 
-use farsight_layout::KeySearch;
+use farsight_index::{Decision, HeldPair, decide};
 use farsight_layout::pool::{LockedLeaf, Writes};
-use farsight_protocol::WriteOperation::{self, Insert, Put, Remove, Update};
+use farsight_layout::{KeySearch, VALUE_BYTES_MAX};
+use farsight_protocol::WriteOperation::{self, Put, Update};
 use farsight_protocol::WriteOutcome;
 
 use crate::Write;
@@ -95,6 +97,17 @@ fn plan_key<'w>(
         });
         return;
     }
+    let is_kept = |index| {
+        let operation = write_of(index).operation;
+        !operation.may_remove()
+    };
+    if of_key.clone().nth(1).is_some()
+        && of_key.clone().all(is_kept)
+        && writes.len() + writes_each <= writes_max
+        && change_once(leaf, (of_key.clone(), write_of), writes, parts)
+    {
+        return;
+    }
     for index in of_key {
         let write = write_of(index);
         parts[index] = match is_alone(leaf, write.operation, write.key) {
@@ -122,12 +135,49 @@ fn replace_once<'w>(
     Some(versions)
 }
 
+/// Changes a present key's value by each of these writes in turn, none of which removes it. One change of the
+/// leaf, to the last value, does all. False, and nothing planned: the key is absent, or there are no more
+/// versions.
+fn change_once<'w>(
+    leaf: &mut LockedLeaf<'_>,
+    (of_key, write_of): (impl Iterator<Item = usize> + Clone, impl Fn(usize) -> Write<'w>),
+    writes: &mut Writes,
+    parts: &mut [Part],
+) -> bool {
+    let Some(key) = of_key.clone().next().map(|index| write_of(index).key) else { return false };
+    let KeySearch::Hit { slot, .. } = leaf.search(key) else { return false };
+    let Some(versions) = versions_behind(leaf, of_key.clone().count() as u64) else { return false };
+    let (mut version, mut next_version) = (leaf.version(slot), *versions.start());
+    let mut value = [0; VALUE_BYTES_MAX];
+    let value = &mut value[..leaf.value_bytes()];
+    leaf.value(slot, value);
+    for index in of_key {
+        let write = write_of(index);
+        write.note_old(Some(value));
+        parts[index] =
+            Part::Done(match decide(write.operation, write.value, Some(HeldPair { version, value })) {
+                Decision::Leave(outcome) => outcome,
+                Decision::Store(stored) => {
+                    value.copy_from_slice(stored.bytes());
+                    version = next_version;
+                    next_version += 1;
+                    WriteOutcome::Replaced(version)
+                }
+                Decision::Remove => unreachable!("none of these operations removes a key"),
+            });
+    }
+    if version != leaf.version(slot) {
+        leaf.update(slot, version, value, writes);
+    }
+    true
+}
+
 /// True if a write changes one slot of the leaf at most, and leaves nothing for a trainer to do.
 fn is_alone(leaf: &LockedLeaf<'_>, operation: WriteOperation, key: u64) -> bool {
-    match (leaf.search(key), operation) {
-        (KeySearch::Hit { .. }, Remove) => leaf.sorted().1 > 1 || !may_be_merged(leaf),
-        (KeySearch::Hit { .. }, Insert | Update | Put) | (KeySearch::Absent, Update | Remove) => true,
-        (KeySearch::Absent, Insert | Put) => leaf.free_slot().is_some(),
+    match leaf.search(key) {
+        KeySearch::Hit { .. } if operation.may_remove() => leaf.sorted().1 > 1 || !may_be_merged(leaf),
+        KeySearch::Hit { .. } => true,
+        KeySearch::Absent => !operation.may_insert() || leaf.free_slot().is_some(),
         _ => false,
     }
 }

@@ -47,7 +47,7 @@ impl RolexSession {
         };
         let begun = slot.now();
         loop {
-            if let Some(turn) = turn_of(&mut ticket, write.key)? {
+            if let Some(turn) = turn_of(&mut ticket, write)? {
                 return Ok(turn);
             }
             let waited = slot.now().since(begun);
@@ -65,13 +65,18 @@ impl RolexSession {
 
 /// What a write that waits at a gate does next; `None`: it waits on. Behind any other answer its ticket is of
 /// no use.
-pub(crate) fn turn_of<'g>(ticket: &mut Ticket<'g>, key: u64) -> Result<Option<Turn<'g>>, RolexError> {
-    Ok(Some(match ticket.poll() {
+pub(crate) fn turn_of<'g>(
+    ticket: &mut Ticket<'g>,
+    write: &Write<'_>,
+) -> Result<Option<Turn<'g>>, RolexError> {
+    Ok(Some(match ticket.poll(write) {
         Polled::Waiting => return Ok(None),
         Polled::Own(hold) => Turn::Go(hold),
         Polled::Ended(End::Done(outcome)) => Turn::Done(outcome),
         Polled::Ended(End::Own | End::Later) => Turn::Anew,
-        Polled::Ended(End::Lost(source)) => return Err(RolexError::Indeterminate { key, source }),
+        Polled::Ended(End::Lost(source)) => {
+            return Err(RolexError::Indeterminate { key: write.key, source });
+        }
     }))
 }
 

@@ -11,7 +11,6 @@ use std::ops::Range;
 
 use farsight_base::Line;
 use farsight_fabric::{FabricError, QueuePair, ReadMode, Slot};
-use farsight_index as index;
 use farsight_layout::OWNER_WORD;
 use farsight_layout::pool::{LockWord, LockedLeaf, Writes};
 use farsight_protocol::WriteOutcome;
@@ -20,7 +19,7 @@ use crate::gate::{Asked, Entered, Hold, Ticket};
 #[cfg(injected)]
 use crate::injected;
 use crate::plan::Write;
-use crate::session::Written;
+use crate::session::{Batch, Written};
 use crate::together::{Part, ends, plan_together};
 use crate::transfer::PostedTo;
 use crate::turns::{Turn, turn_of};
@@ -92,16 +91,16 @@ impl AtGates<'_> {
         of_planned.filter_map(|(hold, _)| hold.as_mut()).for_each(Hold::pass_on);
     }
 
-    /// Looks how write `index` of `key`, which has a ticket, stands. True if it goes next: then its leaf is
+    /// Looks how `write`, number `index`, which has a ticket, stands. True if it goes next: then its leaf is
     /// to be locked. Otherwise it waits on, is done, or is left to the lane without its leaf.
     fn look(
         &mut self,
         index: usize,
-        key: u64,
+        write: &Write<'_>,
         (leaf, done): (&mut Option<LeafPlace>, &mut Option<Written>),
     ) -> bool {
         let Some(ticket) = &mut self.tickets[index] else { return false };
-        let Some(turn) = turn_of(ticket, key).transpose() else { return false };
+        let Some(turn) = turn_of(ticket, write).transpose() else { return false };
         self.tickets[index] = None;
         match turn {
             Ok(Turn::Go(hold)) => {
@@ -126,7 +125,7 @@ impl RolexSession {
     pub(crate) fn write_staged<'g, Q: QueuePair>(
         &'g self,
         queues: &mut [Q],
-        writes: index::Writes<'_>,
+        writes: Batch<'_>,
         gates: &mut AtGates<'g>,
         done: &mut [Option<Written>],
     ) -> Result<(), FabricError> {
@@ -149,7 +148,7 @@ impl RolexSession {
     fn write_round<'g, Q: QueuePair>(
         &'g self,
         queues: &mut [Q],
-        (writes, leaves): (index::Writes<'_>, &mut [Option<LeafPlace>]),
+        (writes, leaves): (Batch<'_>, &mut [Option<LeafPlace>]),
         gates: &mut AtGates<'g>,
         done: &mut [Option<Written>],
         is_another: bool,
@@ -185,15 +184,14 @@ impl RolexSession {
     fn lock_leaves<'g, Q: QueuePair>(
         &'g self,
         queues: &mut [Q],
-        writes: index::Writes<'_>,
+        writes: Batch<'_>,
         gates: &mut AtGates<'g>,
         leaves: &mut [Option<LeafPlace>],
     ) -> Result<(), FabricError> {
-        self.hints.predict_each(writes.keys, leaves);
+        self.hints.predict_each(writes.keys(), leaves);
         let mut posted = PostedTo::default();
-        for (index, ((key, value), leaf)) in writes.iter().zip(leaves).enumerate() {
+        for (index, (write, leaf)) in writes.iter().zip(leaves).enumerate() {
             let Some(place) = *leaf else { continue };
-            let write = Write { operation: writes.operation, key, value };
             match self.hints.cache().gates().enter(place, &write) {
                 Entered::Held(hold) => gates.holds[index] = Some(hold),
                 Entered::Queued(ticket) => {
@@ -234,7 +232,7 @@ impl RolexSession {
     fn execute_plans<'g, Q: QueuePair>(
         &'g self,
         queues: &mut [Q],
-        (writes, leaves, is_another): (index::Writes<'_>, &mut [Option<LeafPlace>], bool),
+        (writes, leaves, is_another): (Batch<'_>, &mut [Option<LeafPlace>], bool),
         gates: &mut AtGates<'g>,
         (taken, parts): (&mut Vec<Asked>, &mut Vec<Part>),
         planned: &mut [Option<LeafPlan>; STAGED_MAX],
@@ -249,12 +247,12 @@ impl RolexSession {
                 continue;
             }
             queue.drain()?;
-            for (index, ((key, value), leaf)) in writes.iter().zip(&mut *leaves).enumerate() {
+            for (index, (write, leaf)) in writes.iter().zip(&mut *leaves).enumerate() {
                 let Some(place) = leaf.filter(is_of) else { continue };
                 left -= 1;
                 posted.note(place);
                 if gates.tickets[index].is_some() {
-                    if is_another && gates.look(index, key, (leaf, &mut done[index])) {
+                    if is_another && gates.look(index, &write, (leaf, &mut done[index])) {
                         self.post_lock(queue, index, place);
                     }
                     continue;
@@ -274,7 +272,6 @@ impl RolexSession {
                     hold.take(taken);
                 }
                 let writes_max = Q::SLOTS - slot - left * share.writes_max;
-                let write = Write { operation: writes.operation, key, value };
                 let of_leaf = (&write, &taken[first..], &mut *parts);
                 let (outcome, count) = self.change_alone(queue, (index, place), of_leaf, slot, writes_max)?;
                 let (writes, taken) = (slot..slot + count, first..taken.len());

@@ -34,6 +34,8 @@ farsight_base::bugs! {
     WIDENED_BEFORE_FILLED = "WidenedBeforeFilled";
     /// A scan that knows no sibling takes the next leaf of its plan: its cursor skips what was merged away.
     SCAN_SKIPS_MERGED = "ScanSkipsMerged";
+    /// A client takes the value before one write of a batch for that before the next.
+    OLD_VALUE_OF_ANOTHER = "OldValueOfAnother";
     /// What a budget drives out keeps its place, while its lines are given to others.
     DRIVEN_OUT_IN_PLACE = "DrivenOutInPlace";
 }

@@ -20,6 +20,7 @@ mod block_leaf;
 mod block_tree;
 mod bulk_load;
 mod collect;
+mod conditional;
 mod descend;
 mod error;
 mod get;

@@ -146,7 +146,7 @@ fn a_leaf_whose_stamps_lost_a_bit_is_mended() {
 fn values_of_another_size_are_named() {
     let fixture = Fixture::new(24, 4);
     let error = fixture.tree.put(5, &[0; 8], LeafNumber::NONE).unwrap_err();
-    assert_eq!(error.to_string(), "key 5: the value has 8 B, the table's values have 24 B");
+    assert_eq!(error.to_string(), "key 5: the write brings 8 B, this table's bring 24 B");
 }
 
 #[test]

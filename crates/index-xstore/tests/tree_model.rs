@@ -134,6 +134,7 @@ fn random_operations_agree_with_a_map() {
                         WriteOperation::Update => fixture.tree.update(key, &value, hint),
                         WriteOperation::Put => fixture.tree.put(key, &value, hint),
                         WriteOperation::Remove => fixture.tree.remove(key, hint),
+                        other => unreachable!("{other:?} is none of OPERATIONS"),
                     };
                     apply(&mut model, operation, key, stamp, outcome.unwrap(), &mut last_version);
                 }

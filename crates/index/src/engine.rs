@@ -40,6 +40,8 @@ pub trait Engine<Q: QueuePair>: Send {
     -> Result<(), EngineError>;
 
     /// Executes writes, those of one key in their order, and appends what became of each to `outcomes`.
+    /// Operations that return the value before ([`WriteOperation::returns_value`]) also append one value an
+    /// outcome to `old_values`. It means something if the outcome is [`WriteOutcome::Replaced`].
     ///
     /// # Errors
     /// [`EngineError`]; then `outcomes` has the first ones of which something is known.
@@ -48,6 +50,7 @@ pub trait Engine<Q: QueuePair>: Send {
         queues: &mut [Q],
         writes: Writes<'_>,
         outcomes: &mut Vec<WriteOutcome>,
+        old_values: &mut Vec<u8>,
     ) -> Result<(), EngineError>;
 
     /// Fetches everything that the cache can learn of the table, instead of piece by piece on demand.
@@ -91,7 +94,7 @@ pub struct Writes<'a> {
     pub operation: WriteOperation,
     /// The keys.
     pub keys: &'a [u64],
-    /// Their values, one behind the other, each as long as the table's are; none for removes.
+    /// Their operands, one behind the other: mostly values ([`WriteOperation::operand_bytes`]).
     pub values: &'a [u8],
 }
 

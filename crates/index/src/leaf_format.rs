@@ -139,6 +139,9 @@ pub trait LatchedLeaf {
     /// The version of the pair in an occupied slot.
     fn version(&self, slot: usize) -> u64;
 
+    /// The value of the pair in an occupied slot, `into` place; its version.
+    fn pair(&self, slot: usize, into: &mut [u8]) -> u64;
+
     /// Inserts a vacant key; false, and nothing changed, if every slot is spent.
     fn insert(&mut self, key: u64, version: u64, value: &[u8]) -> bool;
 

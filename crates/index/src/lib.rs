@@ -6,9 +6,12 @@
 #![forbid(unsafe_code)]
 
 mod answers;
+mod conditional;
 mod contention;
 mod counters;
 mod engine;
+#[cfg(injected)]
+pub mod injected;
 mod kept;
 mod leaf_format;
 mod leaf_pairs;
@@ -17,6 +20,7 @@ mod registry;
 mod slab;
 
 pub use answers::{Answers, Pair, PairRoom, Pairs, ShortRoom};
+pub use conditional::{Decision, HeldPair, NewValue, decide};
 pub use contention::{Backoff, Contended, Waited};
 pub use counters::Counters;
 pub use engine::{

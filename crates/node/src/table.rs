@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use farsight_base::clock::MonotonicNs;
 use farsight_protocol::{
-    ErrorCode, PoolPlace, RegionInfo, Request, ServerError, TableId, TableInfo, TableLayout, TableStats,
-    padded,
+    ErrorCode, INTEGER_BYTES, PoolPlace, RegionInfo, Request, ServerError, TableId, TableInfo, TableLayout,
+    TableStats, WriteOperation, padded,
 };
 
 use crate::engine::{HostedStats, HostedTable};
@@ -79,17 +79,20 @@ impl Table {
     /// Refuses a request with values of another size than the table's, or for more of them than an answer of
     /// `room_bytes` carries.
     pub(crate) fn check(&self, request: &Request<'_>, room_bytes: usize) -> Result<(), ServerError> {
-        let expected = usize::from(self.info.definition.value_bytes);
-        let got = match request {
-            Request::Write { operation, entries, .. } if operation.has_value() => entries.value_bytes(),
-            Request::BulkLoad { entries, .. } if !entries.is_empty() => entries.value_bytes(),
+        let value_bytes = usize::from(self.info.definition.value_bytes);
+        let (expected, got) = match request {
+            Request::Write { operation: WriteOperation::FetchAdd, .. } => (INTEGER_BYTES, value_bytes),
+            Request::Write { operation, entries, .. } => {
+                (operation.operand_bytes(value_bytes), entries.value_bytes())
+            }
+            Request::BulkLoad { entries, .. } if !entries.is_empty() => (value_bytes, entries.value_bytes()),
             Request::Get { keys, .. } => {
-                let fitting = room_bytes / (8 + padded(expected));
+                let fitting = room_bytes / (8 + padded(value_bytes));
                 if keys.len() <= fitting {
                     return Ok(());
                 }
                 let text = format!(
-                    "a reply carries {fitting} values of {expected} B, {} were requested: send fewer keys a call",
+                    "a reply carries {fitting} values of {value_bytes} B, {} were requested: send fewer keys a call",
                     keys.len()
                 );
                 return Err(ServerError::new(ErrorCode::BadRequest, text));
@@ -99,7 +102,17 @@ impl Table {
         if got == expected {
             return Ok(());
         }
-        let text = format!("table {:?} has values of {expected} B, got values of {got} B", self.name);
+        let text = match request {
+            Request::Write { operation: operation @ WriteOperation::FetchAdd, .. } => format!(
+                "table {:?} has values of {value_bytes} B: a {operation:?} wants integers of {expected} B",
+                self.name
+            ),
+            Request::Write { operation, .. } => format!(
+                "table {:?} has values of {value_bytes} B: a {operation:?} brings {expected} B, got {got} B",
+                self.name
+            ),
+            _ => format!("table {:?} has values of {expected} B, got values of {got} B", self.name),
+        };
         Err(ServerError::new(ErrorCode::WrongValueSize, text))
     }
 

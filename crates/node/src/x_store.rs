@@ -191,7 +191,7 @@ fn refused_load(error: &BulkLoadError) -> ServerError {
 /// The code by which clients know this failure of one write.
 fn code_of(error: &WriteError) -> ErrorCode {
     match error {
-        WriteError::ValueSize { .. } => ErrorCode::WrongValueSize,
+        WriteError::ValueSize { .. } | WriteError::NotInteger { .. } => ErrorCode::WrongValueSize,
         WriteError::RegionFull { full, .. } if full.no_memory.is_some() => ErrorCode::NoMemory,
         WriteError::RegionFull { .. } => ErrorCode::RegionFull,
         WriteError::VersionsExhausted { .. } => ErrorCode::VersionsExhausted,

@@ -110,7 +110,15 @@ fn keys_are_read_without_the_servers_processor() {
     let entries: Vec<(u64, &[u8])> =
         inserted.iter().copied().zip(values.iter().map(|value| &value[..])).collect();
     let mut outcomes = Vec::new();
-    writer.write(&mut writer_queue, WriteOperation::Insert, entries.iter().copied(), &mut outcomes).unwrap();
+    writer
+        .write(
+            &mut writer_queue,
+            WriteOperation::Insert,
+            entries.iter().copied(),
+            &mut outcomes,
+            &mut Vec::new(),
+        )
+        .unwrap();
     assert!(outcomes.iter().all(|outcome| matches!(outcome, WriteOutcome::Inserted(_))));
     keys.extend(inserted);
     assert_all_present(&mut client, &mut queue, &keys);
@@ -146,7 +154,7 @@ fn a_session_that_only_writes_comes_to_its_hints() {
     let mut update_all = || {
         let entries = keys.iter().map(|key| (*key, &[7; 8][..]));
         let mut outcomes = Vec::new();
-        writer.write(&mut queue, WriteOperation::Update, entries, &mut outcomes).unwrap();
+        writer.write(&mut queue, WriteOperation::Update, entries, &mut outcomes, &mut Vec::new()).unwrap();
         assert!(outcomes.iter().all(|outcome| matches!(outcome, WriteOutcome::Replaced(_))));
     };
     assert_eq!(hint_hits(), 0);

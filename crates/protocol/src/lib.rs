@@ -33,7 +33,7 @@ pub use control::ControlRequest;
 pub use direction::Direction;
 pub use engine::{ENGINE_NAME_BYTES_MAX, TableEngine};
 pub use error::{DecodeError, ErrorCode, ServerError};
-pub use outcome::{SentOutcome, WriteOperation, WriteOutcome};
+pub use outcome::{EXPECTED_VERSION_BYTES, INTEGER_BYTES, SentOutcome, WriteOperation, WriteOutcome};
 pub use pool::{
     Blocks, ComputeNode, Fenced, LEASE_MAX, LockSeen, NodeHello, POOL_BLOCKS_MAX, POOL_DROPPED_MAX,
     POOL_ENDED_MAX, POOL_NODES_MAX, PoolPlace, Space,

@@ -4,7 +4,7 @@ use farsight_layout::PAIR_VERSION_BITS;
 
 use crate::ErrorCode;
 
-/// The four writes.
+/// The writes. Each is one step: nobody sees the key between its look and its change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum WriteOperation {
@@ -16,21 +16,88 @@ pub enum WriteOperation {
     Put = 2,
     /// Removes a present key.
     Remove = 3,
+    /// Stores a value if the key has the expected version. Version 0 expects an absent key.
+    CompareAndSet = 4,
+    /// Replaces the value if it equals the expected one, byte for byte.
+    CompareAndSetValue = 5,
+    /// Removes the key if it has the expected version.
+    RemoveIf = 6,
+    /// Adds to an integer of 8 B, little-endian and wrapping, and returns the integer before. An absent key
+    /// counts as 0.
+    FetchAdd = 7,
+    /// Stores a pair whether its key is present or not, and returns the value before.
+    Swap = 8,
 }
 
+/// Bytes of an expected version in an operand.
+pub const EXPECTED_VERSION_BYTES: usize = 8;
+/// Bytes of the integers that [`WriteOperation::FetchAdd`] adds to, and of what it adds.
+pub const INTEGER_BYTES: usize = 8;
+
 impl WriteOperation {
+    /// All of them, by number.
+    pub const ALL: [Self; 9] = [
+        Self::Insert,
+        Self::Update,
+        Self::Put,
+        Self::Remove,
+        Self::CompareAndSet,
+        Self::CompareAndSetValue,
+        Self::RemoveIf,
+        Self::FetchAdd,
+        Self::Swap,
+    ];
+
     /// The operation with this number.
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
-        [Self::Insert, Self::Update, Self::Put, Self::Remove]
-            .into_iter()
-            .find(|operation| *operation as u8 == number)
+        Self::ALL.get(usize::from(number)).copied()
     }
 
-    /// True if its entries carry values.
+    /// True if it may store a value.
     #[must_use]
     pub fn has_value(self) -> bool {
-        self != Self::Remove
+        !matches!(self, Self::Remove | Self::RemoveIf)
+    }
+
+    /// True if it may make an absent key present.
+    #[must_use]
+    pub fn may_insert(self) -> bool {
+        matches!(self, Self::Insert | Self::Put | Self::CompareAndSet | Self::FetchAdd | Self::Swap)
+    }
+
+    /// True if it may make a present key absent.
+    #[must_use]
+    pub fn may_remove(self) -> bool {
+        matches!(self, Self::Remove | Self::RemoveIf)
+    }
+
+    /// True if its outcome comes with the value before.
+    #[must_use]
+    pub fn returns_value(self) -> bool {
+        matches!(self, Self::FetchAdd | Self::Swap)
+    }
+
+    /// Bytes of its operand in a table with values of `value_bytes`. The operand is the value, but for these:
+    ///
+    /// | operation | operand |
+    /// |---|---|
+    /// | [`Remove`](Self::Remove) | nothing |
+    /// | [`CompareAndSet`](Self::CompareAndSet) | the expected version, 8 B little-endian, then the value |
+    /// | [`CompareAndSetValue`](Self::CompareAndSetValue) | the expected value, then the value |
+    /// | [`RemoveIf`](Self::RemoveIf) | the expected version |
+    /// | [`FetchAdd`](Self::FetchAdd) | what is added, 8 B little-endian |
+    #[inline]
+    #[must_use]
+    pub fn operand_bytes(self, value_bytes: usize) -> usize {
+        match self {
+            Self::Insert | Self::Update | Self::Put | Self::Swap => value_bytes,
+            Self::Remove => 0,
+            Self::CompareAndSet => EXPECTED_VERSION_BYTES + value_bytes,
+            Self::CompareAndSetValue => 2 * value_bytes,
+            Self::RemoveIf => EXPECTED_VERSION_BYTES,
+            Self::FetchAdd => INTEGER_BYTES,
+        }
     }
 }
 
@@ -45,8 +112,11 @@ pub enum WriteOutcome {
     Removed(u64),
     /// An insert found the key present, with this version. Nothing changed.
     Exists(u64),
-    /// An update or remove found the key absent. Nothing changed.
+    /// A write that needs its key found it absent. Nothing changed.
     Absent,
+    /// A conditional write found another version or value than it expects: the key has this version. Nothing
+    /// changed.
+    Differs(u64),
     /// The server could not: region full, contended, versions exhausted. Nothing changed.
     Failed(ErrorCode),
 }
@@ -75,6 +145,7 @@ impl WriteOutcome {
             Self::Exists(version) => (4, version),
             Self::Absent => (5, 0),
             Self::Failed(code) => (6, u64::from(code as u8)),
+            Self::Differs(version) => (7, version),
         };
         kind << KIND_SHIFT | rest & VERSION_MASK
     }
@@ -90,6 +161,7 @@ impl WriteOutcome {
             4 => Some(Self::Exists(version)),
             5 => Some(Self::Absent),
             6 => ErrorCode::from_number(version as u8).map(Self::Failed),
+            7 => Some(Self::Differs(version)),
             _ => None,
         };
         outcome.filter(|outcome| outcome.to_word() == word)
@@ -116,6 +188,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn operations_have_their_numbers_and_operands() {
+        for (number, operation) in (0..).zip(WriteOperation::ALL) {
+            assert_eq!(WriteOperation::from_number(number), Some(operation));
+            assert_eq!(operation as u8, number);
+        }
+        assert_eq!(WriteOperation::from_number(9), None);
+        let operands = WriteOperation::ALL.map(|operation| operation.operand_bytes(24));
+        assert_eq!(operands, [24, 24, 24, 0, 32, 48, 8, 8, 24]);
+    }
+
+    #[test]
     fn outcomes_come_back() {
         let version = VERSION_MASK;
         for outcome in [
@@ -125,6 +208,7 @@ mod tests {
             WriteOutcome::Exists(3),
             WriteOutcome::Absent,
             WriteOutcome::Failed(ErrorCode::RegionFull),
+            WriteOutcome::Differs(version),
         ] {
             for is_hint_wrong in [false, true] {
                 let sent = SentOutcome { outcome, is_hint_wrong };

@@ -57,6 +57,16 @@ impl<'a> ReplyWriter<'a> {
         put(self.frame, outcome.to_word());
     }
 
+    /// Appends a write's outcome, with the value before: zeros without one.
+    pub fn push_exchanged(&mut self, outcome: SentOutcome, old: Option<&[u8]>, value_bytes: usize) {
+        self.push_outcome(outcome);
+        let begin = self.frame.len();
+        self.frame.resize(begin + padded(value_bytes), 0);
+        if let Some(old) = old {
+            self.frame[begin..][..value_bytes].copy_from_slice(old);
+        }
+    }
+
     /// Appends words.
     pub fn push_words(&mut self, words: impl IntoIterator<Item = u64>) {
         for word in words {
@@ -182,11 +192,34 @@ impl<'a> Reply<'a> {
             let got = format!("{} words", words.len());
             return Err(DecodeError::new("a write's outcomes", HEADER_BYTES, format!("{count} words"), got));
         }
-        Ok(words.iter().enumerate().map(|(index, word)| {
-            SentOutcome::from_word(word).ok_or_else(|| {
-                let at = HEADER_BYTES + 8 * index;
-                DecodeError::new("a write's outcome", at, "an outcome".into(), format!("{word:#018x}"))
-            })
+        Ok(words.iter().enumerate().map(|(index, word)| sent_outcome(HEADER_BYTES + 8 * index, word)))
+    }
+
+    /// The outcomes of a write of `count` entries, each with the value before, of `value_bytes`. That is
+    /// zeros unless the outcome says that there was one.
+    ///
+    /// # Errors
+    /// As [`Reply::outcomes`].
+    pub fn exchanged(
+        &self,
+        count: usize,
+        value_bytes: usize,
+    ) -> Result<impl Iterator<Item = Result<(SentOutcome, &'a [u8]), DecodeError>> + use<'a>, DecodeError>
+    {
+        let (expected, entry_bytes) = (count * (8 + padded(value_bytes)), 8 + padded(value_bytes));
+        if self.body.len() != expected {
+            let (expected, got) = (format!("{expected} B"), format!("{} B", self.body.len()));
+            return Err(DecodeError::new(
+                "a write's outcomes and values before",
+                HEADER_BYTES,
+                expected,
+                got,
+            ));
+        }
+        Ok(self.body.chunks_exact(entry_bytes).enumerate().map(move |(index, entry)| {
+            let word = u64::from_le_bytes(entry[..8].try_into().expect("eight bytes"));
+            let outcome = sent_outcome(HEADER_BYTES + entry_bytes * index, word)?;
+            Ok((outcome, &entry[8..8 + value_bytes]))
         }))
     }
 
@@ -197,6 +230,14 @@ impl<'a> Reply<'a> {
     pub fn control<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {
         decode_whole("a control answer", self.body)
     }
+}
+
+/// The outcome in the word at `offset` of a reply.
+#[inline]
+fn sent_outcome(offset: usize, word: u64) -> Result<SentOutcome, DecodeError> {
+    SentOutcome::from_word(word).ok_or_else(|| {
+        DecodeError::new("a write's outcome", offset, "an outcome".into(), format!("{word:#018x}"))
+    })
 }
 
 /// Reads values or pairs of a known size off a reply's body.

@@ -6,7 +6,10 @@ use farsight_base::LeafNumber;
 use serde::de::DeserializeOwned;
 
 use crate::wire::{Words, put, put_padded};
-use crate::{ControlRequest, DecodeError, Direction, HEADER_BYTES, OPERATIONS_MAX, TableId, WriteOperation};
+use crate::{
+    ControlRequest, DecodeError, Direction, EXPECTED_VERSION_BYTES, HEADER_BYTES, OPERATIONS_MAX, TableId,
+    WriteOperation,
+};
 
 const CONTROL: u8 = 1;
 const GET: u8 = 2;
@@ -49,7 +52,8 @@ pub enum Request<'a> {
         /// Pairs at most.
         limit: u16,
     },
-    /// Writes of one kind, executed in order. The reply: an outcome an entry, in the entries' order.
+    /// Writes of one kind, executed in order. The reply: an outcome an entry, in the entries' order. Where
+    /// the operation returns the value before ([`WriteOperation::returns_value`]), it follows its outcome.
     Write {
         /// The table.
         table: TableId,
@@ -134,8 +138,9 @@ impl SubModelsWanted {
     }
 }
 
-/// The entries of a write: `count` times key word, hint word, value padded to words. What stands in the
-/// padding and in the higher half of a hint's word is ignored.
+/// The entries of a write: `count` times key word, hint word, operand padded to words
+/// ([`WriteOperation::operand_bytes`]). What stands in the padding and in the higher half of a hint's word is
+/// ignored.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteEntries<'a> {
     bytes: &'a [u8],
@@ -150,7 +155,7 @@ pub struct WriteEntry<'a> {
     pub key: u64,
     /// Where the client believes the key to be; hostile until checked.
     pub hint: LeafNumber,
-    /// The value; empty for removes.
+    /// The operand: mostly the value ([`WriteOperation::operand_bytes`]).
     pub value: &'a [u8],
 }
 
@@ -185,7 +190,7 @@ impl<'a> WriteEntries<'a> {
         self.count == 0
     }
 
-    /// Bytes of each value; zero for removes.
+    /// Bytes of each operand.
     #[must_use]
     pub fn value_bytes(&self) -> usize {
         self.value_bytes
@@ -245,7 +250,8 @@ impl<'a> Request<'a> {
         header(into, SCAN, direction as u8, usize::from(limit), table, from);
     }
 
-    /// Begins a write of `count` entries, to be appended with [`WriteEntries::push`].
+    /// Begins a write of `count` entries to a table with values of `value_bytes`. The entries are to be
+    /// appended with [`WriteEntries::push`].
     ///
     /// # Panics
     /// As [`Request::get`].
@@ -256,8 +262,7 @@ impl<'a> Request<'a> {
         count: usize,
         value_bytes: usize,
     ) {
-        let value_bytes = if operation.has_value() { value_bytes } else { 0 };
-        header(into, WRITE, operation as u8, count, table, value_bytes as u64);
+        header(into, WRITE, operation as u8, count, table, operation.operand_bytes(value_bytes) as u64);
     }
 
     /// Encodes the fallback.
@@ -325,7 +330,7 @@ impl<'a> Request<'a> {
             }
             WRITE => {
                 let operation = WriteOperation::from_number(flags).ok_or_else(|| {
-                    DecodeError::new("a write's kind", 1, "0 to 3".into(), flags.to_string())
+                    DecodeError::new("a write's kind", 1, "0 to 8".into(), flags.to_string())
                 })?;
                 let entries = WriteEntries::new(body, operations(count)?, argument)?;
                 Ok(Self::Write { table, operation, entries })
@@ -378,6 +383,8 @@ fn check_unused(
     table: TableId,
     argument: u64,
 ) -> Result<(), DecodeError> {
+    use WriteOperation::{CompareAndSet, CompareAndSetValue, FetchAdd, Remove, RemoveIf};
+
     let is = |what: &'static str, offset: usize, expected: u64, got: u64| {
         if expected == got {
             return Ok(());
@@ -391,8 +398,16 @@ fn check_unused(
     }
     match operation {
         GET => is("a get's argument", 8, 0, argument),
-        WRITE if flags == WriteOperation::Remove as u8 => {
-            is("the bytes of a remove's values", 8, 0, argument)
+        WRITE => {
+            let operand = "the bytes of a write's operands";
+            match WriteOperation::from_number(flags) {
+                Some(operation @ (Remove | RemoveIf | FetchAdd)) => {
+                    is(operand, 8, operation.operand_bytes(0) as u64, argument)
+                }
+                Some(CompareAndSet) => is(operand, 8, argument.max(EXPECTED_VERSION_BYTES as u64), argument),
+                Some(CompareAndSetValue) => is(operand, 8, argument & !1, argument),
+                _ => Ok(()),
+            }
         }
         LOOKUP | TOP_MODEL | SUB_MODELS => is("a request's count", 2, 1, u64::from(count)),
         CONTROL => {

@@ -135,6 +135,14 @@ impl Scenario {
         Self { changes_names: true, ..Self::in_pool("pool-names", seed, &[], 0) }
     }
 
+    pub(crate) fn parts_conditional(seed: u64) -> Self {
+        Self::in_parts("parts-conditional", seed, &[], 0).with_conditional_writes()
+    }
+
+    pub(crate) fn pool_conditional(seed: u64) -> Self {
+        Self::in_pool("pool-conditional", seed, &[], 0).with_conditional_writes()
+    }
+
     pub(crate) fn pool(seed: u64) -> Self {
         Self::in_pool("pool", seed, &[], 0)
     }

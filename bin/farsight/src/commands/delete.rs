@@ -3,11 +3,10 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
-use farsight::{Options, Table, WriteOperation, WriteOutcome, say};
+use farsight::{Options, Table, WriteOperation, WriteOutcome};
 
-use crate::EXIT_ABSENT;
 use crate::connection::Connection;
 use crate::key_text::TextKey;
 use crate::outcome;
@@ -15,12 +14,14 @@ use crate::typed_table::{TableCommand, on_table};
 
 /// Remove keys
 ///
-/// Prints how many were removed. An absent key is named on stderr and makes the exit code 3.
+/// Prints how many were removed. An absent key is named on stderr and makes the exit code 3. A key of another
+/// version than the one given stays, and makes it 4.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   farsight delete prices 100
-  farsight delete prices 100 101 102")]
+  farsight delete prices 100 101 102
+  farsight delete prices 100 --if-version 17     # only if nobody has written it since")]
 pub(crate) struct Delete {
     #[command(flatten)]
     connection: Connection,
@@ -29,6 +30,9 @@ pub(crate) struct Delete {
     /// The keys: decimal, 0x hexadecimal or text, as the table's kind asks
     #[arg(required = true, allow_negative_numbers = true)]
     keys: Vec<String>,
+    /// Only if the key, a single one, has this version
+    #[arg(long, value_name = "VERSION")]
+    if_version: Option<u64>,
 }
 
 impl Delete {
@@ -45,19 +49,30 @@ impl TableCommand for Delete {
     fn run<K: TextKey>(self, table: Table<K>) -> Result<ExitCode> {
         let keys: Vec<K> = self.keys.iter().map(|text| K::parse(text)).collect::<Result<_>>()?;
         let mut outcomes = Vec::new();
-        table.session(Options::default())?.remove_many(&keys, &mut outcomes)?;
+        let mut session = table.session(Options::default())?;
+        match self.if_version {
+            None => session.remove_many(&keys, &mut outcomes)?,
+            Some(version) => {
+                ensure!(
+                    keys.len() == 1,
+                    "--if-version is one key's, and {} were given: delete them one by one",
+                    keys.len()
+                );
+                outcomes.push(session.remove_if(keys[0], version)?);
+            }
+        }
         outcome::check(table.name(), WriteOperation::Remove, &outcomes)?;
-        let mut removed = 0;
+        let (mut removed, mut code) = (0, ExitCode::SUCCESS);
         for (key, outcome) in keys.iter().zip(outcomes) {
             match outcome {
                 WriteOutcome::Removed(_) => removed += 1,
-                WriteOutcome::Absent => {
-                    say(format_args!("absent: key {} in table {:?}", key.text(), table.name()));
-                }
-                other => bail!("a remove was answered by {other:?}, which only other writes can be"),
+                other => match outcome::explain(table.name(), &key.text(), other) {
+                    Some(why) => code = why,
+                    None => bail!("a remove was answered by {other:?}, which only other writes can be"),
+                },
             }
         }
         writeln!(std::io::stdout().lock(), "removed {removed} of {}", keys.len())?;
-        Ok(if removed == keys.len() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_ABSENT) })
+        Ok(code)
     }
 }

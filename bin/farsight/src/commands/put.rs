@@ -9,20 +9,29 @@ use farsight::{Options, Table, WriteOutcome};
 
 use crate::connection::Connection;
 use crate::key_text::TextKey;
+use crate::outcome;
 use crate::typed_table::{TableCommand, on_table};
 use crate::value_text::ValueFormat;
 
 /// Store a pair, whether its key is present or not
 ///
-/// Prints "inserted" or "replaced" and the pair's version.
+/// Prints "inserted" or "replaced" and the pair's version. A condition is looked at and the pair stored in
+/// one step: no other write comes between.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Values have the size that the table was made with. Text is filled up with zero bytes; 0x takes two digits a byte.
 
+A put whose condition does not hold changes nothing. The exit code is then 4 and stderr names the version that is
+there, or 3 if the key is absent. `farsight get --json` prints a key's version.
+
 Examples:
   farsight put prices 100 hello
   farsight put prices 100 0x68656c6c6f000000
-  farsight put prices 100 1999 --format decimal")]
+  farsight put prices 100 1999 --format decimal
+  farsight put prices 100 bye --if-version 17      # only if nobody has written it since
+  farsight put prices 100 first --if-version 0     # only if it is absent
+  farsight put prices 100 bye --if-value hello
+  farsight put prices 100 bye --return-old")]
 pub(crate) struct Put {
     #[command(flatten)]
     connection: Connection,
@@ -37,6 +46,15 @@ pub(crate) struct Put {
     /// How to read the value
     #[arg(long, value_enum, default_value_t)]
     format: ValueFormat,
+    /// Only if the key has this version; 0: only if it is absent
+    #[arg(long, value_name = "VERSION")]
+    if_version: Option<u64>,
+    /// Only if the key has this value, read as the value is
+    #[arg(long, value_name = "VALUE", conflicts_with = "if_version", allow_negative_numbers = true)]
+    if_value: Option<String>,
+    /// Print the value before, too, if there was one
+    #[arg(long, conflicts_with_all = ["if_version", "if_value"])]
+    return_old: bool,
 }
 
 impl Put {
@@ -52,9 +70,29 @@ impl TableCommand for Put {
 
     fn run<K: TextKey>(self, table: Table<K>) -> Result<ExitCode> {
         let key = K::parse(&self.key)?;
-        let value = self.format.parse(&self.value, table.name(), table.value_bytes())?;
-        let outcome = table.session(Options::default())?.put(key, &value)?;
+        let parse = |text: &str| self.format.parse(text, table.name(), table.value_bytes());
+        let value = parse(&self.value)?;
+        let mut session = table.session(Options::default())?;
         let mut out = std::io::stdout().lock();
+        if self.return_old {
+            let swapped = session.swap(key, &value)?;
+            match swapped.old {
+                None => writeln!(out, "inserted, version {}", swapped.version)?,
+                Some(old) => {
+                    let old = self.format.text(&old);
+                    writeln!(out, "replaced, version {}, before {old}", swapped.version)?;
+                }
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        let outcome = match (self.if_version, &self.if_value) {
+            (Some(version), _) => session.compare_and_set(key, version, &value)?,
+            (None, Some(expected)) => session.compare_and_set_value(key, &parse(expected)?, &value)?,
+            (None, None) => session.put(key, &value)?,
+        };
+        if let Some(code) = outcome::explain(table.name(), &key.text(), outcome) {
+            return Ok(code);
+        }
         match outcome {
             WriteOutcome::Inserted(version) => writeln!(out, "inserted, version {version}")?,
             WriteOutcome::Replaced(version) => writeln!(out, "replaced, version {version}")?,

@@ -276,3 +276,38 @@ fn help_teaches_by_examples() {
         assert!(help.out.contains(&format!("  farsight {command}")), "no example in the help of {command}");
     }
 }
+
+#[test]
+fn conditions_hold_or_are_explained() {
+    let serve = Serve::start();
+    serve.ok(&["create", "t", "--value-size", "8"]);
+    let version = |text: &str| -> u64 {
+        text.trim_end().rsplit(' ').next().and_then(|word| word.parse().ok()).expect("a version comes last")
+    };
+    let first = serve.ok(&["put", "t", "7", "first", "--if-version", "0"]);
+    assert!(first.starts_with("inserted, version "), "{first}");
+    let taken = serve.run(&["put", "t", "7", "again", "--if-version", "0"]);
+    assert_eq!(taken.code, Some(4));
+    assert_eq!(taken.error, format!("differs: key 7 in table \"t\" has version {}\n", version(&first)));
+    let text = version(&first).to_string();
+    assert!(serve.ok(&["put", "t", "7", "second", "--if-version", &text]).starts_with("replaced, version "));
+    assert!(serve.ok(&["put", "t", "7", "third", "--if-value", "second"]).starts_with("replaced, version "));
+    assert_eq!(serve.run(&["put", "t", "7", "x", "--if-value", "second"]).code, Some(4));
+    assert_eq!(serve.run(&["put", "t", "8", "x", "--if-value", "second"]).code, Some(3));
+    let swapped = serve.ok(&["put", "t", "7", "fourth", "--return-old"]);
+    assert!(swapped.ends_with(", before third\n"), "{swapped}");
+    assert_eq!(serve.run(&["delete", "t", "7", "--if-version", &text]).code, Some(4));
+    let several = serve.run(&["delete", "t", "7", "8", "--if-version", &text]);
+    assert_eq!(several.code, Some(1));
+    assert_eq!(serve.ok(&["get", "t", "7"]), "fourth\n");
+    let now = version(&serve.ok(&["put", "t", "7", "fifth"])).to_string();
+    assert_eq!(serve.ok(&["delete", "t", "7", "--if-version", &now]), "removed 1 of 1\n");
+
+    assert!(serve.ok(&["add", "t", "9", "5"]).starts_with("5, before 0, version "));
+    assert!(serve.ok(&["add", "t", "9", "-7", "--signed"]).starts_with("-2, before 5, version "));
+    assert_eq!(serve.ok(&["get", "t", "9", "--format", "decimal"]), "18446744073709551614\n");
+    serve.ok(&["create", "wide", "--value-size", "16"]);
+    let refused = serve.run(&["add", "wide", "9", "1"]);
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.error.contains("integers of 8 B"), "{}", refused.error);
+}

@@ -176,6 +176,71 @@ class Table:
         """`remove` of many keys: a mask of those that were present. Raises as `put_many`."""
         return _changed(self._native.write_many("remove", self._keys(keys), _NOTHING))
 
+    # Writes that look at the pair first, in the same step: no other write comes between. Also by many keys.
+
+    def compare_and_set(self, key: Any, version: int, value: Any) -> bool:
+        """Stores a value if the key has this `version`, as `version(key)` told it; 0 expects an absent key. False,
+        and no change, if it has another one."""
+        return bool(self.compare_and_set_many([key], [version], [value])[0])
+
+    def compare_and_set_value(self, key: Any, expected: Any, value: Any) -> bool:
+        """Replaces the value if it is `expected`, byte for byte. False, and no change, if it is not."""
+        return bool(self.compare_and_set_value_many([key], [expected], [value])[0])
+
+    def remove_if(self, key: Any, version: int) -> bool:
+        """Removes the key if it has this `version`. False, and no change, if it has another one."""
+        return bool(self.remove_if_many([key], [version])[0])
+
+    def fetch_add(self, key: Any, addend: int) -> int:
+        """Adds to the integer that is the key's value, and returns the integer before. An absent key counts as 0.
+
+        The table's values are ``int64`` or ``uint64``. Sums wrap.
+        """
+        return int(self.fetch_add_many([key], [addend])[0])
+
+    def swap(self, key: Any, value: Any, default: Any = None) -> Any:
+        """Stores a pair, present or not, and returns the value before, or `default` if there was none."""
+        old, found = self.swap_many([key], [value])
+        if not found[0]:
+            return default
+        return old.tobytes() if self._is_raw else old[0]
+
+    def compare_and_set_many(self, keys: ArrayLike, versions: ArrayLike, values: ArrayLike) -> NDArray[np.bool_]:
+        """`compare_and_set` of many pairs: a mask of those that were stored. Raises as `put_many`."""
+        wanted, stored = self._pairs(keys, values)
+        expected = self._versions(versions, len(wanted))
+        return self._exchange("compare_and_set", wanted, expected, self._rows(stored))
+
+    def compare_and_set_value_many(
+        self, keys: ArrayLike, expected: ArrayLike, values: ArrayLike
+    ) -> NDArray[np.bool_]:
+        """`compare_and_set_value` of many pairs: a mask of those that were stored. Raises as `put_many`."""
+        wanted, stored = self._pairs(keys, values)
+        compared = self._pairs(keys, expected)[1]
+        return self._exchange("compare_and_set_value", wanted, self._rows(compared), self._rows(stored))
+
+    def remove_if_many(self, keys: ArrayLike, versions: ArrayLike) -> NDArray[np.bool_]:
+        """`remove_if` of many keys: a mask of those that were removed. Raises as `put_many`."""
+        wanted = self._keys(keys)
+        return self._exchange("remove_if", wanted, self._versions(versions, len(wanted)))
+
+    def fetch_add_many(self, keys: ArrayLike, addends: ArrayLike) -> NDArray[Any]:
+        """`fetch_add` of many keys, in their order: the integers before. Raises as `put_many`."""
+        if self._dtype not in (np.dtype("<i8"), np.dtype("<u8")):
+            raise TypeError(f"table {self.name!r} has values of {self._dtype}: fetch_add wants int64 or uint64")
+        wanted = self._keys(keys)
+        added = _convert.array(addends, np.dtype("<i8"), "what is added")
+        if len(wanted) != len(added):
+            raise ValueError(f"{len(wanted)} keys and {len(added)} integers to add")
+        _, old, _ = self._native.exchange("fetch_add", wanted, added.view(np.uint8))
+        return np.frombuffer(old, self._dtype)
+
+    def swap_many(self, keys: ArrayLike, values: ArrayLike) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """`swap` of many pairs, in their order: the values before, and a mask of those that there were. Raises as
+        `put_many`."""
+        _, old, found = self._native.exchange("swap", *self._pairs(keys, values))
+        return np.frombuffer(old, self._dtype), np.frombuffer(found, np.bool_)
+
     def load(self, keys: ArrayLike, values: ArrayLike) -> int:
         """Stores pairs with ascending keys in the empty table, many times faster than `put_many`, and returns
         their number. They become visible all at once.
@@ -301,6 +366,22 @@ class Table:
 
     def _write_many(self, operation: _native.Write, keys: ArrayLike, values: ArrayLike) -> NDArray[np.bool_]:
         return _changed(self._native.write_many(operation, *self._pairs(keys, values)))
+
+    def _versions(self, versions: ArrayLike, count: int) -> NDArray[np.uint8]:
+        expected = _convert.array(versions, np.dtype("<u8"), "versions")
+        if len(expected) != count:
+            raise ValueError(f"{count} keys and {len(expected)} versions")
+        return expected.view(np.uint8).reshape(count, expected.itemsize)
+
+    def _rows(self, values: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        return values.reshape(-1, self._dtype.itemsize)
+
+    def _exchange(
+        self, operation: _native.Conditional, keys: NDArray[np.uint64], *pieces: NDArray[np.uint8]
+    ) -> NDArray[np.bool_]:
+        """Conditional writes whose operands are these pieces, side by side: which of them changed something."""
+        operands = np.ascontiguousarray(np.concatenate(pieces, axis=1)).reshape(-1)
+        return _changed(self._native.exchange(operation, keys, operands)[0])
 
 
 def _open(client: Client, name: str, dtype: np.dtype[Any]) -> Table:

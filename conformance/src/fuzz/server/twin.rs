@@ -10,6 +10,7 @@ use farsight_protocol::{
 };
 
 use super::TABLE;
+use crate::engine::expected::{Expected, expected};
 
 /// A stored value and its version, if any reply has named it yet.
 type Stored = (Vec<u8>, Option<u64>);
@@ -57,6 +58,21 @@ impl Twin {
                 self.check_scan(direction, from, limit, &reply);
             }
             Request::Write { table: TABLE, operation, entries } => {
+                if operation.returns_value() {
+                    let exchanged = reply.exchanged(entries.len(), self.value_bytes);
+                    for (entry, sent) in entries.iter().zip(exchanged.expect("an outcome an entry")) {
+                        let (sent, old) = sent.expect("an outcome");
+                        if matches!(sent.outcome, WriteOutcome::Replaced(_)) {
+                            assert_eq!(
+                                old, self.pairs[&entry.key].0,
+                                "the value before, of key {}",
+                                entry.key
+                            );
+                        }
+                        self.wrote(operation, entry, sent.outcome);
+                    }
+                    return;
+                }
                 let outcomes = reply.outcomes(entries.len()).expect("an outcome an entry");
                 for (entry, outcome) in entries.iter().zip(outcomes) {
                     self.wrote(operation, entry, outcome.expect("an outcome").outcome);
@@ -123,30 +139,35 @@ impl Twin {
 
     fn wrote(&mut self, operation: WriteOperation, entry: WriteEntry<'_>, outcome: WriteOutcome) {
         let WriteEntry { key, value, .. } = entry;
-        let before = self.pairs.get(&key).and_then(|stored| stored.1);
-        let allowed = match (operation, self.pairs.contains_key(&key)) {
-            (_, _) if matches!(outcome, WriteOutcome::Failed(_)) => return,
-            (WriteOperation::Insert | WriteOperation::Put, false) => {
-                matches!(outcome, WriteOutcome::Inserted(_))
-            }
-            (WriteOperation::Update | WriteOperation::Put, true) => {
-                matches!(outcome, WriteOutcome::Replaced(_))
-            }
-            (WriteOperation::Remove, true) => matches!(outcome, WriteOutcome::Removed(_)),
-            (WriteOperation::Insert, true) => {
-                matches!(outcome, WriteOutcome::Exists(version) if before.unwrap_or(version) == version)
-            }
-            (WriteOperation::Update | WriteOperation::Remove, false) => outcome == WriteOutcome::Absent,
+        if matches!(outcome, WriteOutcome::Failed(_)) {
+            return;
+        }
+        // A version that no reply has named yet is the one that this outcome tells, or any.
+        let told = match outcome {
+            WriteOutcome::Exists(version)
+            | WriteOutcome::Differs(version)
+            | WriteOutcome::Removed(version) => Some(version),
+            _ => None,
         };
-        assert!(allowed, "{operation:?} of key {key}: {outcome:?}");
-        match outcome {
-            WriteOutcome::Inserted(version) | WriteOutcome::Replaced(version) => {
+        let wanted = matches!(operation, WriteOperation::CompareAndSet | WriteOperation::RemoveIf)
+            .then(|| u64::from_le_bytes(*value.first_chunk().expect("an expected version")));
+        let held = self.pairs.get(&key).map(|(held, version)| {
+            let version = version.or(told).or(wanted.filter(|wanted| *wanted > 0)).unwrap_or(1);
+            (held.as_slice(), version)
+        });
+        let expected = expected(operation, value, held);
+        let of_key = || format!("{operation:?} of key {key}, which holds {held:02x?}: {outcome:?}");
+        match (expected, outcome) {
+            (Expected::Nothing(expected), outcome) => assert_eq!(outcome, expected, "{}", of_key()),
+            (Expected::Absence, WriteOutcome::Removed(_)) => drop(self.pairs.remove(&key)),
+            (Expected::Value(value), WriteOutcome::Inserted(version) | WriteOutcome::Replaced(version)) => {
+                let is_replaced = matches!(outcome, WriteOutcome::Replaced(_));
+                assert_eq!(is_replaced, held.is_some(), "{}", of_key());
                 let last = self.versions.insert(key, version);
                 assert!(last.is_none_or(|last| last < version), "key {key}: {last:?}, then {version}");
-                self.pairs.insert(key, (value.to_vec(), Some(version)));
+                self.pairs.insert(key, (value, Some(version)));
             }
-            WriteOutcome::Removed(_) => drop(self.pairs.remove(&key)),
-            WriteOutcome::Exists(_) | WriteOutcome::Absent | WriteOutcome::Failed(_) => {}
+            (expected, _) => panic!("{expected:02x?} is to be. {}", of_key()),
         }
     }
 

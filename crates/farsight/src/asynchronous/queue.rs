@@ -22,7 +22,7 @@ pub(super) type SlotIndex = u32;
 /// The end of a list of slots.
 const NONE: SlotIndex = SlotIndex::MAX;
 
-/// What a future asks for; keys are encoded. The value of a write is in its slot.
+/// What a future asks for; keys are encoded. The operand of a write is in its slot.
 #[derive(Debug)]
 pub(super) enum Request {
     Get(u64),
@@ -31,7 +31,7 @@ pub(super) enum Request {
     Write(WriteOperation, u64),
 }
 
-/// What became of a request. The value that a GET found is in its slot.
+/// What became of a request. The value that a GET found, or that a write found and returns, is in its slot.
 #[derive(Debug)]
 pub(super) enum Completion {
     Get(Result<Option<u64>, ReadError>),
@@ -142,7 +142,7 @@ impl RequestQueue {
         matches!(self.slots[index as usize].state, SlotState::Abandoned)
     }
 
-    /// Answers a request that was taken, and returns its future's waker; `value` is what a GET found.
+    /// Answers a request that was taken, and returns its future's waker; `value` is what it found, or empty.
     pub(super) fn complete(
         &mut self,
         index: SlotIndex,
@@ -165,7 +165,7 @@ impl RequestQueue {
         }
     }
 
-    /// The answer in a slot, with the value that a GET found, and the end of the slot. Until there is one,
+    /// The answer in a slot, with the value that was found, and the end of the slot. Until there is one,
     /// the waker of `context` is kept for it; `replaced` gets the one kept before.
     pub(super) fn collect(
         &mut self,
@@ -176,8 +176,7 @@ impl RequestQueue {
         let slot = self.slot(index);
         match std::mem::replace(&mut slot.state, SlotState::Free) {
             SlotState::Done(completion) => {
-                let found = matches!(completion, Completion::Get(Ok(Some(_))));
-                let value = if found { slot.value.clone() } else { Vec::new() };
+                let value = slot.value.clone();
                 self.release(index);
                 Some((completion, value))
             }

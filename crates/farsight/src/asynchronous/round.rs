@@ -14,7 +14,7 @@ use farsight_index::{Answers, Pairs};
 use farsight_protocol::{WriteOperation, WriteOutcome};
 
 use super::queue::{Completion, Lane, Request, RequestQueue, SlotIndex};
-use crate::Session;
+use crate::{Exchanges, Session};
 
 /// Requests of one key, reads and writes together.
 const SHORT_MAX: usize = 256;
@@ -47,7 +47,7 @@ pub(super) struct Round {
     keys: Vec<u64>,
     answers: Answers,
     read_error: Option<ReadError>,
-    writes: [Writes; 4],
+    writes: [Writes; WriteOperation::ALL.len()],
     long: VecDeque<Long>,
     /// How many of `long`, from the front, this round executes a piece of.
     pieces: usize,
@@ -64,8 +64,9 @@ struct Writes {
     /// Those whose answers have been handed in.
     delivered: usize,
     keys: Vec<u64>,
+    /// Their operands.
     values: Vec<u8>,
-    outcomes: Vec<WriteOutcome>,
+    exchanges: Exchanges,
     /// What became of those without an outcome.
     error: Option<WriteError>,
 }
@@ -109,8 +110,6 @@ struct ScanWork {
 
 impl Round {
     pub(super) fn new(table: String, value_bytes: usize) -> Self {
-        let kinds =
-            [WriteOperation::Insert, WriteOperation::Update, WriteOperation::Put, WriteOperation::Remove];
         Self {
             table,
             value_bytes,
@@ -120,7 +119,7 @@ impl Round {
             keys: Vec::new(),
             answers: Answers::default(),
             read_error: None,
-            writes: kinds.map(Writes::new),
+            writes: WriteOperation::ALL.map(Writes::new),
             long: VecDeque::new(),
             pieces: 0,
             scans: Vec::new(),
@@ -406,7 +405,7 @@ impl Writes {
             delivered: 0,
             keys: Vec::new(),
             values: Vec::new(),
-            outcomes: Vec::new(),
+            exchanges: Exchanges::default(),
             error: None,
         }
     }
@@ -421,11 +420,10 @@ impl Writes {
         if self.slots.is_empty() {
             return;
         }
-        let value_bytes = if self.operation.has_value() { value_bytes } else { 0 };
+        let bytes = self.operation.operand_bytes(value_bytes);
         let values = &self.values;
-        let entries =
-            self.keys.iter().enumerate().map(|(at, key)| (*key, &values[at * value_bytes..][..value_bytes]));
-        self.error = session.write_encoded(self.operation, entries, &mut self.outcomes).err();
+        let entries = self.keys.iter().enumerate().map(|(at, key)| (*key, &values[at * bytes..][..bytes]));
+        self.error = session.exchange_encoded(self.operation, entries, &mut self.exchanges).err();
     }
 
     /// As [`Round::deliver_some`].
@@ -435,20 +433,22 @@ impl Writes {
             self.slots.clear();
             self.keys.clear();
             self.values.clear();
-            self.outcomes.clear();
+            self.exchanges.outcomes.clear();
+            self.exchanges.old_values.clear();
             (self.delivered, self.error) = (0, None);
             return false;
         }
         for index in self.delivered..last {
             let result = self.result(table, index);
-            wakers.extend(queue.complete(self.slots[index], Completion::Write(result), &[]));
+            let old = self.exchanges.old(index).unwrap_or_default();
+            wakers.extend(queue.complete(self.slots[index], Completion::Write(result), old));
         }
         self.delivered = last;
         true
     }
 
     fn result(&self, table: &str, index: usize) -> Result<WriteOutcome, WriteError> {
-        match (self.outcomes.get(index), &self.error) {
+        match (self.exchanges.outcomes.get(index), &self.error) {
             (Some(WriteOutcome::Failed(code)), _) => {
                 Err(WriteError::Refused { table: table.to_owned(), operation: self.operation, code: *code })
             }

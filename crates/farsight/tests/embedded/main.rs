@@ -2,6 +2,7 @@
 
 mod addresses;
 mod asynchronous;
+mod conditional;
 mod definitions;
 mod faults;
 mod operations;

@@ -32,14 +32,14 @@ fn execute(leaf: &Leaf, key: u64, hold: Option<Hold<'_>>) {
 
 /// Writes `key`: how often that may have been executed, at least and at most.
 fn write(gates: &Gates, leaf: &Leaf, key: u64) -> [usize; 2] {
-    let write = Write { operation: WriteOperation::Insert, key, value: &[] };
+    let write = Write { operation: WriteOperation::Insert, key, value: &[], old: &[] };
     let mut ticket = match gates.enter(place(), &write) {
         Entered::Held(hold) => return (execute(leaf, key, Some(hold)), [1, 1]).1,
         Entered::Passed => return (execute(leaf, key, None), [1, 1]).1,
         Entered::Queued(ticket) => ticket,
     };
     for _ in 0..LOOKS {
-        match ticket.poll() {
+        match ticket.poll(&write) {
             Polled::Waiting => thread::yield_now(),
             Polled::Own(hold) => return (execute(leaf, key, hold), [1, 1]).1,
             Polled::Ended(End::Done(outcome)) => {
@@ -77,15 +77,15 @@ fn what_a_holder_took_is_lost_with_it() {
     let shared = Arc::new(Gates::new());
     let gates = Arc::clone(&shared);
     let breaks_off = thread::spawn(move || {
-        let write = Write { operation: WriteOperation::Insert, key: 1, value: &[] };
+        let write = Write { operation: WriteOperation::Insert, key: 1, value: &[], old: &[] };
         if let Entered::Held(mut hold) = gates.enter(place(), &write) {
             hold.take(&mut Vec::new());
         }
     });
-    let write = Write { operation: WriteOperation::Insert, key: 2, value: &[] };
+    let write = Write { operation: WriteOperation::Insert, key: 2, value: &[], old: &[] };
     if let Entered::Queued(mut ticket) = shared.enter(place(), &write) {
         for _ in 0..LOOKS {
-            match ticket.poll() {
+            match ticket.poll(&write) {
                 Polled::Waiting => thread::yield_now(),
                 Polled::Own(hold) => {
                     assert!(hold.is_some(), "the gate is free");

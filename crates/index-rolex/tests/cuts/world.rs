@@ -113,7 +113,7 @@ impl World {
                 let mut lines = self.lines(at);
                 let mut leaf = LockedLeaf::new(&geometry, LeafNumber(at as u32), &mut lines);
                 let value = if operation.has_value() { value.as_slice() } else { &[] };
-                let write = Write { operation: *operation, key: *key, value };
+                let write = Write { operation: *operation, key: *key, value, old: &[] };
                 let mut planned = plan(&mut leaf, None, &write, &mut writes);
                 if planned == Planned::NeedsBlock {
                     let room = self.room();

@@ -40,8 +40,9 @@ impl<Q: QueuePair> Engine<Q> for XParts {
         queues: &mut [Q],
         writes: Writes<'_>,
         outcomes: &mut Vec<WriteOutcome>,
+        old_values: &mut Vec<u8>,
     ) -> Result<(), EngineError> {
-        Ok(XParts::write(self, queues, writes, outcomes)?)
+        Ok(XParts::write(self, queues, writes, outcomes, old_values)?)
     }
 
     fn prefill(&mut self, queues: &mut [Q]) -> Result<(), EngineError> {

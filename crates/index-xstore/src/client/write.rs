@@ -15,6 +15,8 @@ use farsight_protocol::{
 
 use super::hints::HintBatch;
 use super::{XClient, XStoreError};
+#[cfg(injected)]
+use crate::injected;
 
 /// Entries of one call at most: large enough to hide a call's cost, small enough that the server begins while
 /// the client still encodes the next.
@@ -33,13 +35,15 @@ pub(super) struct Writing {
     /// The place of the oldest call in flight.
     first: usize,
     in_flight: usize,
+    /// Bytes of the value before that comes with each outcome; 0 if none does.
+    pub(super) returned_bytes: usize,
     /// The first refusal, or answer that is none.
     pub(super) done: Result<(), XStoreError>,
 }
 
 impl Default for Writing {
     fn default() -> Self {
-        Self { first: 0, in_flight: 0, done: Ok(()) }
+        Self { first: 0, in_flight: 0, returned_bytes: 0, done: Ok(()) }
     }
 }
 
@@ -50,8 +54,9 @@ impl Sent {
 }
 
 impl XClient {
-    /// Executes `operation` on each of `entries` (key, value; the value of a remove is empty), in their
-    /// order, and appends what became of each to `outcomes`.
+    /// Executes `operation` on each of `entries` (key, operand), in their order, and appends what became of
+    /// each to `outcomes`. If the operation returns the values before, one an outcome is appended to
+    /// `old_values`.
     ///
     /// # Errors
     /// [`XStoreError`]; then `outcomes` holds those of the calls before the failed one. The failed call was
@@ -59,19 +64,21 @@ impl XClient {
     /// perhaps.
     ///
     /// # Panics
-    /// If a value is not of the table's value size.
+    /// If an operand is not of the operation's size in this table.
     pub fn write<'v, Q: QueuePair>(
         &mut self,
         queue: &mut Q,
         operation: WriteOperation,
         mut entries: impl ExactSizeIterator<Item = (u64, &'v [u8])> + Clone,
         outcomes: &mut Vec<WriteOutcome>,
+        old_values: &mut Vec<u8>,
     ) -> Result<(), XStoreError> {
         let total = entries.len();
-        let mut writing = Writing::default();
+        let returned_bytes = if operation.returns_value() { self.cache.reader().value_bytes() } else { 0 };
+        let mut writing = Writing { returned_bytes, ..Writing::default() };
         self.take_refresh(queue)?;
         while self.send_more(queue, &mut writing, operation, &mut entries)? {
-            self.take_oldest(queue, &mut writing, outcomes)?;
+            self.take_oldest(queue, &mut writing, outcomes, old_values)?;
         }
         writing.done?;
         self.counters.writes += total as u64;
@@ -113,18 +120,18 @@ impl XClient {
         queue: &mut Q,
         writing: &mut Writing,
         outcomes: &mut Vec<WriteOutcome>,
+        old_values: &mut Vec<u8>,
     ) -> Result<(), XStoreError> {
-        let Writing { first, in_flight, done } = writing;
+        let Writing { first, in_flight, returned_bytes, done } = writing;
         Lane::new(queue).await_reply(*first, &mut self.reply)?;
         if done.is_ok() {
-            *done = self.take_outcomes(*first, outcomes);
+            *done = match *returned_bytes {
+                0 => self.take_outcomes(*first, outcomes),
+                bytes => self.take_exchanged(*first, bytes, outcomes, old_values),
+            };
         }
         (*first, *in_flight) = ((*first + 1) % CALLS_IN_FLIGHT, *in_flight - 1);
         self.take_refresh(queue)
-    }
-
-    fn value_bytes(&self, operation: WriteOperation) -> usize {
-        if operation.has_value() { self.cache.reader().value_bytes() } else { 0 }
     }
 
     /// Sends the next entries in one call.
@@ -136,8 +143,10 @@ impl XClient {
         entries: &mut (impl ExactSizeIterator<Item = (u64, &'v [u8])> + Clone),
     ) -> Result<(), XStoreError> {
         self.pin();
-        let value_bytes = self.value_bytes(operation);
-        let fitting = (Q::MESSAGE_BYTES_MAX - HEADER_BYTES) / (16 + padded(value_bytes));
+        let value_bytes = self.cache.reader().value_bytes();
+        let operand_bytes = operation.operand_bytes(value_bytes);
+        // An answer with values before is no longer than the request.
+        let fitting = (Q::MESSAGE_BYTES_MAX - HEADER_BYTES) / (16 + padded(operand_bytes));
         let count = entries.len().min(ENTRIES_PER_CALL).min(fitting);
         let sent = &mut *self.sent;
         sent.counts[slot] = count;
@@ -148,7 +157,7 @@ impl XClient {
         hints.find(count, self.model.as_deref(), &mut self.refreshes);
         Request::begin_write(&mut self.request, self.cache.table().id, operation, count, value_bytes);
         for (hint, (key, value)) in hints.leaves[..count].iter().zip(entries) {
-            assert_eq!(value.len(), value_bytes, "the caller has looked at its values");
+            assert_eq!(value.len(), operand_bytes, "the caller has looked at its values");
             WriteEntries::push(&mut self.request, WriteEntry { key, hint: *hint, value });
         }
         queue.post_call(slot, &self.request)?;
@@ -171,6 +180,43 @@ impl XClient {
                 }
                 Err(error) => {
                     outcomes.truncate(before);
+                    return Err(error.into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// [`XClient::take_outcomes`], with the values before.
+    fn take_exchanged(
+        &mut self,
+        slot: usize,
+        value_bytes: usize,
+        outcomes: &mut Vec<WriteOutcome>,
+        old_values: &mut Vec<u8>,
+    ) -> Result<(), XStoreError> {
+        let before = (outcomes.len(), old_values.len());
+        let count = self.sent.counts[slot];
+        let HintBatch { keys, pages, .. } = &self.sent.hints[slot];
+        let asked = pages.iter().zip(keys);
+        for (sent, (page, key)) in Reply::decode(&self.reply)??.exchanged(count, value_bytes)?.zip(asked) {
+            match sent {
+                Ok((sent, old)) => {
+                    outcomes.push(sent.outcome);
+                    #[cfg(injected)]
+                    let old = if injected::OLD_VALUE_OF_ANOTHER.is_injected() && old_values.len() > before.1 {
+                        &old_values[old_values.len() - value_bytes..].to_vec()
+                    } else {
+                        old
+                    };
+                    old_values.extend_from_slice(old);
+                    if sent.is_hint_wrong {
+                        self.refreshes.count_miss(*page, *key);
+                    }
+                }
+                Err(error) => {
+                    outcomes.truncate(before.0);
+                    old_values.truncate(before.1);
                     return Err(error.into());
                 }
             }

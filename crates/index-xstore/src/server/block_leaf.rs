@@ -164,7 +164,7 @@ impl LatchedBlockLeaf<'_> {
     /// back what may be another pair's would do more harm than to lose it.
     fn place(&self, slot: usize) -> Option<BlockPlace> {
         let mut value = [0; SHORT_VALUE_BYTES];
-        let version = self.leaf.pair_in(slot, &mut value);
+        let version = self.leaf.pair(slot, &mut value);
         let place = self.blocks.space.place(reference_in(&value))?;
         let expected = SealedHeader { version, table: self.table, lines: place.lines as usize };
         let header = SealedHeader::read(self.blocks.space.words(place)?);
@@ -187,6 +187,10 @@ impl LatchedLeaf for LatchedBlockLeaf<'_> {
 
     fn version(&self, slot: usize) -> u64 {
         self.leaf.version(slot)
+    }
+
+    fn pair(&self, slot: usize, into: &mut [u8]) -> u64 {
+        self.leaf.pair(slot, into)
     }
 
     fn insert(&mut self, key: u64, version: u64, value: &[u8]) -> bool {

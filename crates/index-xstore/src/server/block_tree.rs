@@ -55,6 +55,14 @@ pub enum BlockWriteError {
     /// The tree refused the pair.
     #[error(transparent)]
     Tree(#[from] WriteError),
+    /// Values of any length are not looked at before they are written.
+    #[error("key {key}: {operation:?} wants a table with values of one size")]
+    Conditional {
+        /// The key.
+        key: u64,
+        /// What was tried.
+        operation: WriteOperation,
+    },
 }
 
 /// A read that has no answer.
@@ -130,6 +138,10 @@ impl BlockTree {
         entries: impl IntoIterator<Item = WriteEntry<'e>>,
         mut done: impl FnMut(Result<WriteOutcome, BlockWriteError>, bool),
     ) {
+        if operation as u8 > WriteOperation::Remove as u8 {
+            let refused = |entry: WriteEntry<'_>| BlockWriteError::Conditional { key: entry.key, operation };
+            return entries.into_iter().map(refused).for_each(|refused| done(Err(refused), false));
+        }
         if !operation.has_value() {
             return self.tree.write_many(operation, entries, |outcome, is_elsewhere| {
                 done(outcome.map_err(BlockWriteError::from), is_elsewhere);

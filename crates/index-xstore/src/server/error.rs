@@ -2,19 +2,30 @@
 
 use farsight_index::{Contended, RegionFull};
 use farsight_layout::PAIR_VERSION_BITS;
+use farsight_protocol::INTEGER_BYTES;
 
 /// A write that could not be done.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The value is not of the table's size.
-    #[error("key {key}: the value has {got} B, the table's values have {expected} B")]
+    /// The value, with what the write expects, has another size than in this table.
+    #[error("key {key}: the write brings {got} B, this table's bring {expected} B")]
     ValueSize {
         /// The key.
         key: u64,
-        /// The table's size.
+        /// The size of such a write's operand in the table.
         expected: usize,
         /// The size that came.
         got: usize,
+    },
+    /// There is nothing to add to.
+    #[error(
+        "key {key}: fetch-and-add wants integers of {INTEGER_BYTES} B, the table's values have {value_bytes} B"
+    )]
+    NotInteger {
+        /// The key.
+        key: u64,
+        /// The table's size.
+        value_bytes: usize,
     },
     /// The leaf must split and the region has no block left.
     #[error("key {key}: {full}")]

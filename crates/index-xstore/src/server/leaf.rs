@@ -263,11 +263,6 @@ impl LatchedXStoreLeaf<'_> {
         LeafSpan { fences: view.fences().expect("a leaf in the chain has fences"), next: view.next() }
     }
 
-    /// The value of the pair in an occupied slot, into place; its version.
-    pub(super) fn pair_in(&self, slot: usize, into: &mut [u8]) -> u64 {
-        self.pair(Self::slot(slot), into)
-    }
-
     /// True if a slot is left for an insert in this incarnation.
     pub(super) fn has_unused_slot(&self) -> bool {
         self.writer.spent() < LEAF_SLOTS
@@ -275,7 +270,7 @@ impl LatchedXStoreLeaf<'_> {
 
     /// Reads a pair's value and version under the latch, whatever the stamps say: they are for readers
     /// without it.
-    fn pair(&self, slot: LeafSlot, into: &mut [u8]) -> u64 {
+    fn pair_in(&self, slot: LeafSlot, into: &mut [u8]) -> u64 {
         let room = &mut [Line::ZERO; VALUE_LINES_MAX];
         let lines = &mut room[..self.geometry.lines_per_value()];
         self.writer.value_lines(slot, lines);
@@ -293,7 +288,7 @@ impl LatchedXStoreLeaf<'_> {
         let mut room = [0; VALUE_BYTES_MAX];
         let value = &mut room[..self.geometry.value_bytes()];
         for &(key, slot) in &sorted[..count] {
-            let version = self.pair(slot, value);
+            let version = self.pair_in(slot, value);
             image.push(key, version, value);
         }
     }
@@ -355,7 +350,11 @@ impl LatchedLeaf for LatchedXStoreLeaf<'_> {
 
     fn version(&self, slot: usize) -> u64 {
         let mut room = [0; VALUE_BYTES_MAX];
-        self.pair_in(slot, &mut room[..self.geometry.value_bytes()])
+        self.pair(slot, &mut room[..self.geometry.value_bytes()])
+    }
+
+    fn pair(&self, slot: usize, into: &mut [u8]) -> u64 {
+        self.pair_in(Self::slot(slot), into)
     }
 
     #[inline]

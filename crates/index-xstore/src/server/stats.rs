@@ -32,11 +32,21 @@ pub(super) struct Tally {
     pub(super) changed: Vec<Fences>,
     /// The leaf that was written last, or [`LeafNumber::NONE`].
     pub(super) last_leaf: LeafNumber,
+    /// The value that the last conditional write found.
+    pub(super) old_value: Vec<u8>,
 }
 
 impl Tally {
     pub(super) fn begin(last_leaf: LeafNumber) -> Self {
-        Self { inserted: 0, removed: 0, hint_hits: 0, descents: 0, changed: Vec::new(), last_leaf }
+        Self {
+            inserted: 0,
+            removed: 0,
+            hint_hits: 0,
+            descents: 0,
+            changed: Vec::new(),
+            last_leaf,
+            old_value: Vec::new(),
+        }
     }
 
     /// Begins the next batch.

@@ -9,6 +9,7 @@ use farsight_index::{
     Backoff, Contended, LatchedLeaf, LeafFormat, LeafListener, LeafSpan, RegionFull, Slab, Waited,
 };
 use farsight_layout::{Fences, PAIR_VERSION_BITS};
+use farsight_protocol::{INTEGER_BYTES, WriteOperation};
 
 use super::arena::NodeArena;
 use super::error::WriteError;
@@ -118,8 +119,22 @@ impl<F: LeafFormat> XTree<F> {
         }
     }
 
-    pub(super) fn check_value(&self, key: u64, value: &[u8]) -> Result<(), WriteError> {
-        let (expected, got) = (self.format.value_bytes(), value.len());
-        if got == expected { Ok(()) } else { Err(WriteError::ValueSize { key, expected, got }) }
+    /// Refuses an operand that `operation` does not have in this tree.
+    #[inline]
+    pub(super) fn check_operand(
+        &self,
+        operation: WriteOperation,
+        key: u64,
+        operand: &[u8],
+    ) -> Result<(), WriteError> {
+        let value_bytes = self.format.value_bytes();
+        let (expected, got) = (operation.operand_bytes(value_bytes), operand.len());
+        if got != expected {
+            return Err(WriteError::ValueSize { key, expected, got });
+        }
+        if operation == WriteOperation::FetchAdd && value_bytes != INTEGER_BYTES {
+            return Err(WriteError::NotInteger { key, value_bytes });
+        }
+        Ok(())
     }
 }

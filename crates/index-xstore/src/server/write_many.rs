@@ -23,6 +23,17 @@ impl<F: LeafFormat> XTree<F> {
         entries: impl IntoIterator<Item = WriteEntry<'v>>,
         mut done: impl FnMut(Result<WriteOutcome, WriteError>, bool),
     ) {
+        self.exchange_many(operation, entries, |outcome, is_hint_wrong, _| done(outcome, is_hint_wrong));
+    }
+
+    /// [`XTree::write_many`] that hands over the value before, too. It means something if the operation
+    /// returns it ([`WriteOperation::returns_value`]) and the outcome is [`WriteOutcome::Replaced`].
+    pub fn exchange_many<'v>(
+        &self,
+        operation: WriteOperation,
+        entries: impl IntoIterator<Item = WriteEntry<'v>>,
+        mut done: impl FnMut(Result<WriteOutcome, WriteError>, bool, &[u8]),
+    ) {
         let mut entries = entries.into_iter();
         let mut batch = Vec::with_capacity(BATCH_MAX);
         // Relaxed, here and below: a guess.
@@ -37,7 +48,8 @@ impl<F: LeafFormat> XTree<F> {
             for (entry, access_path) in batch.iter().zip(access_paths) {
                 let hint_hits = tally.hint_hits;
                 let outcome = self.write(operation, *entry, access_path, &mut tally);
-                done(outcome, entry.hint != LeafNumber::NONE && tally.hint_hits == hint_hits);
+                let is_hint_wrong = entry.hint != LeafNumber::NONE && tally.hint_hits == hint_hits;
+                done(outcome, is_hint_wrong, &tally.old_value);
             }
             self.flush(&mut tally);
         }
@@ -141,7 +153,7 @@ impl<F: LeafFormat> XTree<F> {
         if operation != WriteOperation::Insert && self.format.prefetch_value(words, key) {
             return Room::Some;
         }
-        if !matches!(operation, WriteOperation::Insert | WriteOperation::Put) {
+        if !operation.may_insert() {
             return Room::Some;
         }
         let room = self.format.prefetch_insert(words);
@@ -163,9 +175,7 @@ impl<F: LeafFormat> XTree<F> {
         tally: &mut Tally,
     ) -> Result<WriteOutcome, WriteError> {
         let WriteEntry { key, value, .. } = entry;
-        if operation.has_value() {
-            self.check_value(key, value)?;
-        }
+        self.check_operand(operation, key, value)?;
         let latched = self.latch(key, access_path.hint, tally.last_leaf, access_path.route)?;
         tally.last_leaf = latched.number;
         tally.hint_hits += u64::from(latched.is_hinted);
@@ -175,6 +185,11 @@ impl<F: LeafFormat> XTree<F> {
             WriteOperation::Update => self.update_latched(latched, key, value)?,
             WriteOperation::Put => self.put_latched(latched, key, value, tally)?,
             WriteOperation::Remove => self.remove_latched(latched, tally),
+            WriteOperation::CompareAndSet
+            | WriteOperation::CompareAndSetValue
+            | WriteOperation::RemoveIf
+            | WriteOperation::FetchAdd
+            | WriteOperation::Swap => self.decide_latched(latched, operation, (key, value), tally)?,
         };
         tally.note(outcome);
         Ok(outcome)

@@ -59,6 +59,12 @@ impl<'a> LockedLeaf<'a> {
         self.geometry.leaf().lines_per_value()
     }
 
+    /// Bytes of one value.
+    #[must_use]
+    pub fn value_bytes(&self) -> usize {
+        self.geometry.leaf().value_bytes()
+    }
+
     /// The leaf's number in its pool.
     #[must_use]
     pub fn number(&self) -> LeafNumber {

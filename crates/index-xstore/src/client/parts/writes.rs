@@ -18,6 +18,8 @@ pub(super) struct Share {
     writing: Writing,
     has_calls_under_way: bool,
     outcomes: Vec<WriteOutcome>,
+    /// A value an outcome, if the operation returns those before.
+    old_values: Vec<u8>,
     /// Outcomes handed on.
     taken: usize,
 }
@@ -33,7 +35,8 @@ impl Share {
     }
 
     fn take<Q: QueuePair>(&mut self, client: &mut XClient, queue: &mut Q) {
-        let taken = client.take_oldest(queue, &mut self.writing, &mut self.outcomes);
+        let (outcomes, old_values) = (&mut self.outcomes, &mut self.old_values);
+        let taken = client.take_oldest(queue, &mut self.writing, outcomes, old_values);
         if self.noted(taken).is_none() {
             self.has_calls_under_way = false;
         }
@@ -47,24 +50,30 @@ impl Share {
         self.writing.done.as_ref().err()
     }
 
-    /// The next outcome in the order of the entries.
-    fn next(&mut self) -> Option<WriteOutcome> {
-        let outcome = self.outcomes.get(self.taken).copied();
-        self.taken += usize::from(outcome.is_some());
-        outcome
+    /// The next outcome in the order of the entries; its value before is appended to `old_values`.
+    fn next(&mut self, old_values: &mut Vec<u8>) -> Option<WriteOutcome> {
+        let outcome = self.outcomes.get(self.taken).copied()?;
+        let bytes = self.writing.returned_bytes;
+        if bytes > 0 {
+            old_values.extend_from_slice(&self.old_values[self.taken * bytes..][..bytes]);
+        }
+        self.taken += 1;
+        Some(outcome)
     }
 
     /// Keeps the memory, for the next batch.
     fn forget(&mut self) {
-        let Self { mut entries, mut outcomes, .. } = std::mem::take(self);
+        let Self { mut entries, mut outcomes, mut old_values, .. } = std::mem::take(self);
         clear_kept(&mut entries);
         clear_kept(&mut outcomes);
-        *self = Self { entries, outcomes, ..Self::default() };
+        clear_kept(&mut old_values);
+        *self = Self { entries, outcomes, old_values, ..Self::default() };
     }
 }
 
 impl XParts {
-    /// Executes writes, those of one key in their order, and appends what became of each to `outcomes`.
+    /// Executes writes, those of one key in their order, and appends what became of each to `outcomes`. If
+    /// the operation returns the values before, one an outcome is appended to `old_values`.
     ///
     /// # Errors
     /// [`XStoreError`]; then `outcomes` holds those of the entries before the first one of which
@@ -76,18 +85,23 @@ impl XParts {
         queues: &mut [Q],
         writes: Writes<'_>,
         outcomes: &mut Vec<WriteOutcome>,
+        old_values: &mut Vec<u8>,
     ) -> Result<(), XStoreError> {
         if self.parts.len() == 1 || writes.keys.len() == 1 {
             let part = writes.keys.first().map_or(0, |key| self.part_of(*key));
             let client = &mut self.parts[part].client;
-            return client.write(&mut queues[part], writes.operation, writes.iter(), outcomes);
+            return client.write(&mut queues[part], writes.operation, writes.iter(), outcomes, old_values);
+        }
+        if writes.operation.returns_value() {
+            let value_bytes = self.value_bytes;
+            self.parts.iter_mut().for_each(|part| part.share.writing.returned_bytes = value_bytes);
         }
         for (entry, key) in writes.keys.iter().enumerate() {
             let part = self.part_of(*key);
             self.parts[part].share.entries.push(entry);
         }
         self.write_shares(queues, writes);
-        let gathered = self.gather_outcomes(writes.keys, outcomes);
+        let gathered = self.gather_outcomes(writes, outcomes, old_values);
         self.parts.iter_mut().for_each(|part| part.share.forget());
         gathered
     }
@@ -114,23 +128,33 @@ impl XParts {
         }
     }
 
-    /// Appends what became of the entries with these keys, as [`XParts::write`] says.
-    fn gather_outcomes(&mut self, keys: &[u64], outcomes: &mut Vec<WriteOutcome>) -> Result<(), XStoreError> {
+    /// Appends what became of the writes, as [`XParts::write`] says.
+    fn gather_outcomes(
+        &mut self,
+        Writes { operation, keys, .. }: Writes<'_>,
+        outcomes: &mut Vec<WriteOutcome>,
+        old_values: &mut Vec<u8>,
+    ) -> Result<(), XStoreError> {
         for Part { client, share, .. } in &mut self.parts {
             client.counters.writes += share.outcomes.len() as u64;
         }
         let Some(failure) = worst(&self.parts).cloned() else {
-            outcomes.extend(keys.iter().map(|key| self.share_of(*key).next().expect("all are known")));
+            let next = |key: &u64| self.share_of(*key).next(old_values).expect("all are known");
+            outcomes.extend(keys.iter().map(next));
             return Ok(());
         };
         let is_nothing_known = self.parts.iter().all(|part| part.share.outcomes.is_empty());
         if failure.is_indeterminate() || is_nothing_known {
-            outcomes.extend(keys.iter().map_while(|key| self.share_of(*key).next()));
+            outcomes.extend(keys.iter().map_while(|key| self.share_of(*key).next(old_values)));
             return Err(failure);
         }
+        let value_bytes = if operation.returns_value() { self.value_bytes } else { 0 };
         outcomes.extend(keys.iter().map(|key| {
             let share = self.share_of(*key);
-            share.next().unwrap_or_else(|| WriteOutcome::Failed(code_of(share.failure())))
+            share.next(old_values).unwrap_or_else(|| {
+                old_values.resize(old_values.len() + value_bytes, 0);
+                WriteOutcome::Failed(code_of(share.failure()))
+            })
         }));
         Ok(())
     }

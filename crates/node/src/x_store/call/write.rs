@@ -1,4 +1,4 @@
-//! Write: inserts, updates, puts or removes, one outcome an entry.
+//! Write: writes of one kind, one outcome an entry.
 
 use farsight_protocol::{SentOutcome, WriteEntries, WriteOperation, WriteOutcome};
 
@@ -12,10 +12,24 @@ impl Part {
         entries: WriteEntries<'_>,
         call: &mut Call<'_, '_>,
     ) -> Executed {
-        self.tree.write_many(operation, entries.iter(), |outcome, is_hint_wrong| {
+        let sent = |outcome: Result<_, _>, is_hint_wrong| {
             let outcome = outcome.unwrap_or_else(|error| WriteOutcome::Failed(code_of(&error)));
-            call.answer.push_outcome(SentOutcome { outcome, is_hint_wrong });
-        });
+            SentOutcome { outcome, is_hint_wrong }
+        };
+        let answer = &mut *call.answer;
+        if operation.returns_value() {
+            // As long as what came, so that the answer has room: the table's values are, or nothing is done.
+            let value_bytes = entries.value_bytes();
+            self.tree.exchange_many(operation, entries.iter(), |outcome, is_hint_wrong, old| {
+                let sent = sent(outcome, is_hint_wrong);
+                let old = matches!(sent.outcome, WriteOutcome::Replaced(_)).then_some(old);
+                answer.push_exchanged(sent, old, value_bytes);
+            });
+        } else {
+            self.tree.write_many(operation, entries.iter(), |outcome, is_hint_wrong| {
+                answer.push_outcome(sent(outcome, is_hint_wrong));
+            });
+        }
         self.loading.end_by_write();
         call.answer.set(entries.len() as u32, 0);
         let wakes_background = self.models.pending() > 0;

@@ -1,0 +1,207 @@
+//! Conditional writes from several clients in turn, each outcome and each value before compared at once.
+//!
+//! The keys are few, and next to each other or at the ends of the key space. So the pairs that are looked at
+//! are those that others have just written, removed, or moved in a split.
+
+use farsight::{Access, WriteOperation, WriteOutcome};
+use farsight_base::prng::SplitMix64;
+use farsight_oracles::{Embedding, Identity, sets};
+
+use super::asking::Asking;
+use super::model::{Model, random_value};
+use super::{EngineUnderTest, Seed, SessionUnderTest, TableUnderTest};
+
+const STEPS: usize = 600;
+/// Keys of each set that the steps go to.
+const KEYS_MAX: usize = 60;
+/// Additions to a counter.
+const ADDITIONS: usize = 300;
+
+/// One run over one set of keys.
+struct ConditionalRun<S, E> {
+    random: SplitMix64,
+    keys: Vec<Identity>,
+    value_bytes: usize,
+    sessions: [S; 2],
+    model: Model<E>,
+}
+
+impl<S: SessionUnderTest<Key = E::Key>, E: Embedding> ConditionalRun<S, E> {
+    fn step(&mut self) {
+        let operation = loop {
+            let operation = WriteOperation::ALL[self.random.below(9) as usize];
+            if operation != WriteOperation::FetchAdd || self.value_bytes == 8 {
+                break operation;
+            }
+        };
+        let count = match self.random.below(4) {
+            0 => 2 + self.random.below(40),
+            _ => 1,
+        };
+        let mut entries = Vec::new();
+        for _ in 0..count {
+            let key = self.keys[self.random.below(self.keys.len() as u64) as usize];
+            entries.push((key, self.operand(operation, key)));
+        }
+        let session = self.random.below(2) as usize;
+        self.model.exchange(&mut self.sessions[session], operation, &entries);
+        let key = entries[0].0;
+        self.model.check_get(&mut self.sessions[1 - session], key);
+    }
+
+    /// An operand; what it expects is mostly there.
+    fn operand(&mut self, operation: WriteOperation, key: Identity) -> Vec<u8> {
+        let value = random_value(&mut self.random, self.value_bytes);
+        let held = self.model.pairs().get(&key);
+        let strays = self.random.below(4) == 0;
+        let stray = if strays { 1 + self.random.below(3) } else { 0 };
+        let version = held.map_or(0, |(_, version)| *version).wrapping_add(stray);
+        match operation {
+            WriteOperation::Remove => Vec::new(),
+            WriteOperation::CompareAndSet => [&version.to_le_bytes()[..], &value].concat(),
+            WriteOperation::CompareAndSetValue => {
+                let mut expected = held.map_or_else(|| value.clone(), |(value, _)| value.clone());
+                let byte = self.random.below(self.value_bytes as u64) as usize;
+                expected[byte] ^= stray as u8;
+                [expected, value].concat()
+            }
+            WriteOperation::RemoveIf => version.to_le_bytes().to_vec(),
+            WriteOperation::FetchAdd => {
+                let small = self.random.below(7).wrapping_sub(3);
+                let addend = if strays { self.random.next_u64() } else { small };
+                addend.to_le_bytes().to_vec()
+            }
+            WriteOperation::Insert | WriteOperation::Update | WriteOperation::Put | WriteOperation::Swap => {
+                value
+            }
+        }
+    }
+}
+
+fn writes_of<E: EngineUnderTest>(engine: &E, value_bytes: usize) {
+    let steps = engine.rounds(STEPS);
+    let seed = Seed::new(&format!("conditional writes, values of {value_bytes} B"));
+    for (part, (name, keys)) in sets::all(&mut seed.random(u64::MAX)).iter().enumerate() {
+        // The captured output of a failing test names its set.
+        println!("{name}: {} keys", keys.len());
+        let mut random = seed.random(part as u64);
+        let first = random.below(1 + keys.len().saturating_sub(KEYS_MAX) as u64) as usize;
+        let keys = keys[first..keys.len().min(first + KEYS_MAX)].to_vec();
+        let table = engine.table(value_bytes);
+        let sessions = [Access::OneSided, Access::Rpc].map(|access| table.session(access));
+        let mut run =
+            ConditionalRun { random, keys, value_bytes, sessions, model: Model::new(engine.embedding()) };
+        for _ in 0..steps {
+            run.step();
+        }
+        let [one, other] = &mut run.sessions;
+        run.model.check_all(one);
+        run.model.check_all(other);
+    }
+}
+
+/// Conditional writes of values of this size.
+pub fn conditional_writes_of_8_bytes<E: EngineUnderTest>(engine: &E) {
+    writes_of(engine, 8);
+}
+
+/// Conditional writes of values of this size.
+pub fn conditional_writes_of_24_bytes<E: EngineUnderTest>(engine: &E) {
+    writes_of(engine, 24);
+}
+
+/// Conditional writes of values of this size.
+pub fn conditional_writes_of_256_bytes<E: EngineUnderTest>(engine: &E) {
+    writes_of(engine, 256);
+}
+
+/// Counters to which several clients add at the same time end at their sums, and each sum before is told to
+/// one of them.
+pub fn counters_end_at_their_sums<E>(engine: &E)
+where
+    E: EngineUnderTest,
+    <E::Table as TableUnderTest>::Session: Send,
+    E::Embedding: Sync,
+{
+    const COUNTERS: [Identity; 3] = [Identity(1 << 40), Identity((1 << 40) + 1), Identity(77)];
+    let additions = engine.rounds(ADDITIONS);
+    let (table, embedding) = (engine.table(8), engine.embedding());
+    let mut sessions: Vec<_> = (0..3).map(|_| table.session(Access::OneSided)).collect();
+    let told = std::thread::scope(|scope| {
+        let threads = sessions.iter_mut().enumerate().map(|(thread, session)| {
+            let embedding = &embedding;
+            scope.spawn(move || {
+                let mut told: [Vec<u64>; 3] = Default::default();
+                for addition in 0..additions {
+                    // One at a time, and batches that hold a counter twice.
+                    let batch: &[usize] = if (addition + thread) % 3 == 0 { &[0, 1, 0, 2] } else { &[0] };
+                    let one = 1_u64.to_le_bytes().to_vec();
+                    let entries: Vec<_> = batch.iter().map(|at| (COUNTERS[*at], one.clone())).collect();
+                    let done = Asking::of(session, embedding).exchange(WriteOperation::FetchAdd, &entries);
+                    for (at, (outcome, old)) in batch.iter().zip(done) {
+                        let is_done =
+                            matches!(outcome, WriteOutcome::Inserted(_) | WriteOutcome::Replaced(_));
+                        assert!(is_done, "an addition: {outcome:?}");
+                        told[*at].push(old.map_or(0, |old| u64::from_le_bytes(old.try_into().expect("8 B"))));
+                    }
+                }
+                told
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        threads.into_iter().map(|thread| thread.join().expect("no thread panics")).collect::<Vec<_>>()
+    });
+    for (at, counter) in COUNTERS.iter().enumerate() {
+        let mut sums: Vec<u64> = told.iter().flat_map(|told| told[at].iter().copied()).collect();
+        sums.sort_unstable();
+        let count = sums.len() as u64;
+        assert!(sums.into_iter().eq(0..count), "each sum before is told once");
+        let (value, _) = Asking::of(&mut sessions[0], &embedding).get(*counter).expect("a counter");
+        assert_eq!(u64::from_le_bytes(value.try_into().expect("8 B")), count);
+    }
+}
+
+/// Clients that read and compare-and-set at the same time lose nothing: the chain has as many links as they
+/// made.
+pub fn chains_of_compare_and_set<E>(engine: &E)
+where
+    E: EngineUnderTest,
+    <E::Table as TableUnderTest>::Session: Send,
+    E::Embedding: Sync,
+{
+    const KEY: Identity = Identity(u64::MAX >> 1);
+    let links = engine.rounds(ADDITIONS) as u64 / 3;
+    let (table, embedding) = (engine.table(16), engine.embedding());
+    let mut sessions: Vec<_> = (0..3).map(|_| table.session(Access::OneSided)).collect();
+    std::thread::scope(|scope| {
+        for session in &mut sessions {
+            let embedding = &embedding;
+            scope.spawn(move || {
+                let mut asking = Asking::of(session, embedding);
+                let mut made = 0;
+                while made < links {
+                    let (value, version) = asking.get(KEY).unwrap_or_else(|| (vec![0; 16], 0));
+                    let count = u64::from_le_bytes(value[..8].try_into().expect("8 B")) + 1;
+                    let new = [count.to_le_bytes(), (!count).to_le_bytes()].concat();
+                    // Either way of comparing; an absent key has a version alone.
+                    let (operation, expected) = if version == 0 || count.is_multiple_of(2) {
+                        (WriteOperation::CompareAndSet, version.to_le_bytes().to_vec())
+                    } else {
+                        (WriteOperation::CompareAndSetValue, value)
+                    };
+                    let done = asking.exchange(operation, &[(KEY, [expected, new].concat())]);
+                    match done[0].0 {
+                        WriteOutcome::Inserted(after) | WriteOutcome::Replaced(after) => {
+                            assert!(after > version, "version {after} after {version}");
+                            made += 1;
+                        }
+                        WriteOutcome::Differs(found) => assert!(found > version, "{found} is not {version}"),
+                        other => panic!("a key that nobody removes: {other:?}"),
+                    }
+                }
+            });
+        }
+    });
+    let (value, _) = Asking::of(&mut sessions[0], &embedding).get(KEY).expect("a value");
+    assert_eq!(value[..8], (3 * links).to_le_bytes());
+}
