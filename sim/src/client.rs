@@ -562,7 +562,7 @@ impl<C: Cluster> Client<C> {
             (std::mem::take(&mut self.numbers), std::mem::take(&mut self.values));
         numbers.clear();
         numbers.extend(keys.iter().map(|key| self.plan.journal.write_number(*key)));
-        let arguments: Vec<u64> = if operation as u8 > WriteOperation::Remove as u8 {
+        let arguments: Vec<u64> = if operation.is_conditional() {
             keys.iter().map(|key| self.argument(operation, *key)).collect()
         } else {
             Vec::new()

@@ -72,7 +72,22 @@ pub(crate) fn plan_locked(
     writes: &mut Writes,
 ) -> Planned {
     use WriteOperation::{Insert, Put, Remove, Update};
-    let outcome = match (leaf.search(write.key), write.operation) {
+    let found = leaf.search(write.key);
+    let mut write = *write;
+    let stored;
+    if write.operation.is_conditional() {
+        match decide_on(leaf, found, &write) {
+            Some(Decision::Leave(outcome)) => return Planned::Done(outcome),
+            Some(Decision::Remove) => write.operation = Remove,
+            Some(Decision::Store(value)) => {
+                stored = value;
+                (write.operation, write.value) = (Put, stored.bytes());
+            }
+            None => return Planned::Elsewhere,
+        }
+    }
+    let write = &write;
+    let outcome = match (found, write.operation) {
         (KeySearch::Hit { slot, .. }, Insert) => WriteOutcome::Exists(leaf.version(slot)),
         (KeySearch::Hit { slot, .. }, Update | Put) => update(leaf, slot, write, writes),
         (KeySearch::Hit { slot, .. }, Remove) => {
@@ -84,51 +99,27 @@ pub(crate) fn plan_locked(
             Ok(outcome) => outcome,
             Err(planned) => return planned,
         },
-        (found @ (KeySearch::Hit { .. } | KeySearch::Absent), _) => {
-            match plan_decided(leaf, found, room, write, writes) {
-                Ok(outcome) => outcome,
-                Err(planned) => return planned,
-            }
-        }
         _ => return Planned::Elsewhere,
     };
     Planned::Done(outcome)
 }
 
-/// Plans a write that depends on what the key holds, which is at `found`.
+/// What a conditional write does to its key, at `found`; `None`: the key is not this leaf's. Notes the value
+/// before. It is no part of its caller, whose other writes would pay for that.
 #[inline(never)]
-fn plan_decided(
-    leaf: &mut LockedLeaf<'_>,
-    found: KeySearch,
-    room: Option<&mut LockedLeaf<'_>>,
-    write: &Write<'_>,
-    writes: &mut Writes,
-) -> Result<WriteOutcome, Planned> {
+fn decide_on<'v>(leaf: &LockedLeaf<'_>, found: KeySearch, write: &Write<'v>) -> Option<Decision<'v>> {
     let mut value = [0; VALUE_BYTES_MAX];
     let value = &mut value[..leaf.value_bytes()];
-    let slot = match found {
-        KeySearch::Hit { slot, .. } => Some(slot),
-        _ => None,
+    let held = match found {
+        KeySearch::Hit { slot, .. } => {
+            leaf.value(slot, value);
+            Some(HeldPair { version: leaf.version(slot), value })
+        }
+        KeySearch::Absent => None,
+        _ => return None,
     };
-    let held = slot.map(|slot| {
-        leaf.value(slot, value);
-        HeldPair { version: leaf.version(slot), value }
-    });
     write.note_old(held.map(|held| held.value));
-    match (decide(write.operation, write.value, held), slot) {
-        (Decision::Leave(outcome), _) => Ok(outcome),
-        (Decision::Store(value), Some(slot)) => {
-            Ok(update(leaf, slot, &Write { value: value.bytes(), ..*write }, writes))
-        }
-        (Decision::Store(value), None) => {
-            insert(leaf, room, &Write { value: value.bytes(), ..*write }, writes)
-        }
-        (Decision::Remove, slot) => {
-            let slot = slot.expect("a removal is of a present key");
-            leaf.remove(slot, writes);
-            Ok(WriteOutcome::Removed(leaf.version(slot)))
-        }
-    }
+    Some(decide(write.operation, write.value, held))
 }
 
 /// The version that the next write to the leaf gets, if there is one.

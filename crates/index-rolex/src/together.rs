@@ -97,11 +97,9 @@ fn plan_key<'w>(
         });
         return;
     }
-    let is_kept = |index| {
-        let operation = write_of(index).operation;
-        !operation.may_remove()
-    };
-    if of_key.clone().nth(1).is_some()
+    let is_kept = |index| !write_of(index).operation.may_remove();
+    if of_key.clone().any(|index| write_of(index).operation.is_conditional())
+        && of_key.clone().nth(1).is_some()
         && of_key.clone().all(is_kept)
         && writes.len() + writes_each <= writes_max
         && change_once(leaf, (of_key.clone(), write_of), writes, parts)
@@ -135,9 +133,11 @@ fn replace_once<'w>(
     Some(versions)
 }
 
-/// Changes a present key's value by each of these writes in turn, none of which removes it. One change of the
+/// Changes a present key's value by each of these writes in turn, none of which removes it. It is no part of
+/// its caller, whose other writes would pay for that. One change of the
 /// leaf, to the last value, does all. False, and nothing planned: the key is absent, or there are no more
 /// versions.
+#[inline(never)]
 fn change_once<'w>(
     leaf: &mut LockedLeaf<'_>,
     (of_key, write_of): (impl Iterator<Item = usize> + Clone, impl Fn(usize) -> Write<'w>),

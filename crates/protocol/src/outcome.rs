@@ -54,6 +54,13 @@ impl WriteOperation {
         Self::ALL.get(usize::from(number)).copied()
     }
 
+    /// True if what it does depends on the version or the value that it finds.
+    #[inline]
+    #[must_use]
+    pub fn is_conditional(self) -> bool {
+        self as u8 > Self::Remove as u8
+    }
+
     /// True if it may store a value.
     #[must_use]
     pub fn has_value(self) -> bool {

@@ -138,7 +138,7 @@ impl BlockTree {
         entries: impl IntoIterator<Item = WriteEntry<'e>>,
         mut done: impl FnMut(Result<WriteOutcome, BlockWriteError>, bool),
     ) {
-        if operation as u8 > WriteOperation::Remove as u8 {
+        if operation.is_conditional() {
             let refused = |entry: WriteEntry<'_>| BlockWriteError::Conditional { key: entry.key, operation };
             return entries.into_iter().map(refused).for_each(|refused| done(Err(refused), false));
         }

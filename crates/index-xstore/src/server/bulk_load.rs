@@ -18,7 +18,6 @@ use farsight_base::sync::Ordering;
 use farsight_index::{Backoff, LatchedLeaf, LeafFormat, LeafSpan, Waited};
 use farsight_layout::Fences;
 use farsight_model::shortest_fence;
-use farsight_protocol::WriteOperation;
 
 use super::error::{BulkLoadError, WriteError};
 use super::node::CHILDREN_MAX;
@@ -122,7 +121,7 @@ impl<F: LeafFormat> BulkLoader<F> {
     }
 
     fn store(&mut self, key: u64, value: &[u8]) -> Result<(), WriteError> {
-        self.tree.check_operand(WriteOperation::Insert, key, value)?;
+        self.tree.check_value(key, value)?;
         let full = self.tree.format.bulk_load_pairs();
         let collected = if self.leaves.is_empty() { &self.first } else { &self.current };
         if collected.keys.len() == full {

@@ -5,38 +5,31 @@
 //! So no other write comes between look and change.
 
 use farsight_index::{Decision, HeldPair, LatchedLeaf, LeafFormat, Place, decide};
-use farsight_protocol::{WriteOperation, WriteOutcome};
+use farsight_protocol::WriteOperation;
 
-use super::error::WriteError;
 use super::latch::LatchedPlace;
 use super::stats::Tally;
 use super::tree::XTree;
 
 impl<F: LeafFormat> XTree<F> {
-    /// Does what `operation` with this operand does to the pair of the latched leaf. The value before is left
-    /// in `tally`.
+    /// What `operation` with this operand does to the pair of the latched leaf. The value before is left in
+    /// `tally`. It is no part of its only caller, whose other writes would pay for that.
     #[inline(never)]
-    pub(super) fn decide_latched<'t>(
-        &'t self,
-        latched: LatchedPlace<'t, F>,
+    pub(super) fn decide_latched<'v>(
+        &self,
+        latched: &LatchedPlace<'_, F>,
         operation: WriteOperation,
-        (key, operand): (u64, &[u8]),
+        operand: &'v [u8],
         tally: &mut Tally,
-    ) -> Result<WriteOutcome, WriteError> {
-        let mut room = std::mem::take(&mut tally.old_value);
+    ) -> Decision<'v> {
+        let room = &mut tally.old_value;
         let held = match latched.place {
             Place::Here(slot) => {
                 room.resize(self.format.value_bytes(), 0);
-                Some(HeldPair { version: latched.leaf.pair(slot, &mut room), value: &room })
+                Some(HeldPair { version: latched.leaf.pair(slot, room), value: room })
             }
             _ => None,
         };
-        let outcome = match decide(operation, operand, held) {
-            Decision::Leave(outcome) => Ok(outcome),
-            Decision::Remove => Ok(self.remove_latched(latched, tally)),
-            Decision::Store(value) => self.put_latched(latched, key, value.bytes(), tally),
-        };
-        tally.old_value = room;
-        outcome
+        decide(operation, operand, held)
     }
 }

@@ -119,8 +119,12 @@ impl<F: LeafFormat> XTree<F> {
         }
     }
 
+    pub(super) fn check_value(&self, key: u64, value: &[u8]) -> Result<(), WriteError> {
+        let (expected, got) = (self.format.value_bytes(), value.len());
+        if got == expected { Ok(()) } else { Err(WriteError::ValueSize { key, expected, got }) }
+    }
+
     /// Refuses an operand that `operation` does not have in this tree.
-    #[inline]
     pub(super) fn check_operand(
         &self,
         operation: WriteOperation,

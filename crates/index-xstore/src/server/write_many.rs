@@ -6,7 +6,7 @@
 
 use farsight_base::LeafNumber;
 use farsight_base::sync::{AtomicU64, Ordering};
-use farsight_index::{LeafFormat, Room};
+use farsight_index::{Decision, LeafFormat, Room};
 use farsight_protocol::{WriteEntry, WriteOperation, WriteOutcome};
 
 use super::descend::{BATCH_MAX, DescentEnd};
@@ -175,21 +175,32 @@ impl<F: LeafFormat> XTree<F> {
         tally: &mut Tally,
     ) -> Result<WriteOutcome, WriteError> {
         let WriteEntry { key, value, .. } = entry;
-        self.check_operand(operation, key, value)?;
+        if operation.is_conditional() {
+            self.check_operand(operation, key, value)?;
+        } else if operation.has_value() {
+            self.check_value(key, value)?;
+        }
         let latched = self.latch(key, access_path.hint, tally.last_leaf, access_path.route)?;
         tally.last_leaf = latched.number;
         tally.hint_hits += u64::from(latched.is_hinted);
         tally.descents += u64::from(!latched.is_hinted);
+        let (mut operation, mut value) = (operation, value);
+        let decided;
+        if operation.is_conditional() {
+            match self.decide_latched(&latched, operation, value, tally) {
+                Decision::Leave(outcome) => return Ok(outcome),
+                Decision::Remove => operation = WriteOperation::Remove,
+                Decision::Store(stored) => {
+                    decided = stored;
+                    (operation, value) = (WriteOperation::Put, decided.bytes());
+                }
+            }
+        }
         let outcome = match operation {
             WriteOperation::Insert => self.insert_latched(latched, key, value, tally)?,
             WriteOperation::Update => self.update_latched(latched, key, value)?,
-            WriteOperation::Put => self.put_latched(latched, key, value, tally)?,
             WriteOperation::Remove => self.remove_latched(latched, tally),
-            WriteOperation::CompareAndSet
-            | WriteOperation::CompareAndSetValue
-            | WriteOperation::RemoveIf
-            | WriteOperation::FetchAdd
-            | WriteOperation::Swap => self.decide_latched(latched, operation, (key, value), tally)?,
+            _ => self.put_latched(latched, key, value, tally)?,
         };
         tally.note(outcome);
         Ok(outcome)
