@@ -22,6 +22,7 @@ mod leaf;
 mod leaf_writer;
 mod learned;
 mod local_host;
+mod log;
 mod memory_node;
 mod model;
 mod names;
@@ -60,6 +61,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "leaf_writer", run: leaf_writer::run, seeds: leaf_writer::seeds },
     Target { name: "pool_leaf", run: pool_leaf::run, seeds: pool_leaf::seeds },
     Target { name: "learned", run: learned::run, seeds: learned::seeds },
+    Target { name: "log", run: log::run, seeds: log::seeds },
     Target { name: "value_block", run: value_block::run, seeds: value_block::seeds },
     Target { name: "client", run: client::run, seeds: client::seeds },
     Target { name: "server", run: server::run, seeds: server::seeds },

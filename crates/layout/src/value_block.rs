@@ -12,10 +12,12 @@
 //! 3. The writer publishes the [`BlockRef`] with Release.
 
 mod draft;
+mod record;
 mod reference;
 mod view;
 
 pub use draft::{BlockTooLong, SealedHeader, seal, write_draft};
+pub use record::{RecordKind, push_record};
 pub use reference::{BlockPlace, BlockRef};
 pub use view::{BlockFault, BlockIdentity, ValueBlock};
 
@@ -33,6 +35,8 @@ pub const BLOCK_VALUE_BYTES_MAX: usize = 1 << 24;
 pub const BLOCK_KIND_DRAFT: u8 = 0;
 /// The kind of a block that holds a pair.
 pub const BLOCK_KIND_PAIR: u8 = 1;
+/// The kind of a record that says that a key has no value any more: in logs alone.
+pub const BLOCK_KIND_REMOVAL: u8 = 2;
 /// Bit of a block's first word where the key's length begins; below it is the checksum.
 pub const BLOCK_KEY_LENGTH_SHIFT: u32 = 32;
 /// Bit of a block's first word where its kind begins.

@@ -95,7 +95,16 @@ impl<'a> ValueBlock<'a> {
     /// # Errors
     /// [`BlockFault`].
     pub fn parse(bytes: &'a [u8]) -> Result<Self, BlockFault> {
+        Self::parse_kind(bytes, |kind| (kind == BLOCK_KIND_PAIR).then_some(())).map(|((), block)| block)
+    }
+
+    /// The block that begins `bytes`, if `known` has its kind.
+    pub(super) fn parse_kind<K>(
+        bytes: &'a [u8],
+        known: impl FnOnce(u8) -> Option<K>,
+    ) -> Result<(K, Self), BlockFault> {
         let header = Header::parse(bytes)?;
+        let kind = known(header.kind).ok_or(BlockFault::Kind { got: header.kind })?;
         let needed_bytes = header.bytes()?;
         let cut = BlockFault::Cut { needed_bytes, got_bytes: bytes.len() };
         let body = bytes.get(BLOCK_HEADER_BYTES..needed_bytes).ok_or(cut)?;
@@ -106,7 +115,7 @@ impl<'a> ValueBlock<'a> {
             return Err(BlockFault::Checksum { expected, got: header.checksum });
         }
         let table = (header.second >> BLOCK_TABLE_SHIFT) as u16;
-        Ok(Self { version: header.second & ((1 << PAIR_VERSION_BITS) - 1), table, key, value })
+        Ok((kind, Self { version: header.second & ((1 << PAIR_VERSION_BITS) - 1), table, key, value }))
     }
 
     /// The value of the block that begins `bytes`, if it is the one requested.
@@ -124,7 +133,11 @@ impl<'a> ValueBlock<'a> {
     /// # Errors
     /// [`BlockFault`] if the header cannot be that of a block. One that can be may still be another's.
     pub fn lines_said(bytes: &[u8]) -> Result<usize, BlockFault> {
-        Ok(Header::parse(bytes)?.bytes()?.div_ceil(LINE_BYTES))
+        let header = Header::parse(bytes)?;
+        if header.kind != BLOCK_KIND_PAIR {
+            return Err(BlockFault::Kind { got: header.kind });
+        }
+        Ok(header.bytes()?.div_ceil(LINE_BYTES))
     }
 
     /// The pair's version.
@@ -193,9 +206,6 @@ impl Header {
     /// Bytes of the block, if it can be one.
     fn bytes(&self) -> Result<usize, BlockFault> {
         let (flags, value_bytes) = ((self.lengths >> 32) as u32, self.lengths as u32 as usize);
-        if self.kind != BLOCK_KIND_PAIR {
-            return Err(BlockFault::Kind { got: self.kind });
-        }
         if flags != 0 {
             return Err(BlockFault::Flags { got: flags });
         }

@@ -1,0 +1,102 @@
+//! The log: bytes that stand in a segment, and written frames on their way.
+
+use std::sync::Arc;
+
+use farsight_durability::disk::{Disk, SimulatedDisk};
+use farsight_durability::{Frame, FrameWriter, Log, LogEnd, LogOptions, SegmentHeader, read_log};
+use farsight_layout::value_block::RecordKind;
+
+use super::source::Source;
+
+/// The file of a log's first segment.
+const SEGMENT: &str = "log-0000000000000001";
+const OPTIONS: LogOptions = LogOptions { segment_bytes: 1 << 14 };
+
+/// Bytes that are a frame are those that its records are written as. Whatever stands in a segment, recovery
+/// ends, and what it finds was written: all of it, or all before the last frame if that is damaged.
+pub(super) fn run(data: &[u8]) {
+    any_frame(data);
+    drop(read(&with_segment(data), |_| ()));
+    let header = SegmentHeader { number: 1, incarnation: 1, last_number: 0, last_checksum: 0 };
+    drop(read(&with_segment(&[&header.to_bytes(), data].concat()), |_| ()));
+    written(&mut Source::new(data));
+}
+
+fn any_frame(data: &[u8]) {
+    let Ok(frame) = Frame::parse(data) else { return };
+    let mut again = FrameWriter::default();
+    let visited = frame.visit(|record| {
+        let block = record.block;
+        if block.version() == 0 {
+            return Err(());
+        }
+        again.push(record.table, record.kind, block.version(), block.key(), block.value()).map_err(|_| ())
+    });
+    if visited.is_err() {
+        return;
+    }
+    let (bytes, checksum) =
+        again.seal(frame.number, frame.durable_number, frame.incarnation, frame.previous_checksum);
+    let again = Frame::parse(bytes).expect("a frame that was sealed");
+    assert_eq!((again.checksum, again.records()), (checksum, frame.records()));
+}
+
+fn written(source: &mut Source<'_>) {
+    let disk = SimulatedDisk::default();
+    let mut log = Log::new(Arc::new(disk.clone()), OPTIONS, 1, &LogEnd::default());
+    let mut expected = Vec::new();
+    let mut ends = Vec::new();
+    for _ in 0..1 + source.below(4) {
+        let mut frame = FrameWriter::default();
+        for _ in 0..1 + source.below(3) {
+            let (version, length) = ((source.word() >> 16).max(1), source.below(40));
+            let key = source.word().to_le_bytes();
+            frame.push(source.half(), RecordKind::Pair, version, &key, &source.value(length)).expect("short");
+            expected.push(version);
+        }
+        log.append(&mut frame).expect("a disk without faults");
+        log.sync().expect("a disk without faults");
+        ends.push((log.position().offset as usize, expected.len()));
+    }
+    let mut found = Vec::new();
+    read(&disk, |version| found.push(version)).expect("nothing is damaged");
+    assert_eq!(found, expected);
+    let bit = source.below(ends.last().map_or(1, |(end, _)| 8 * end));
+    disk.flip(SEGMENT, bit);
+    found.clear();
+    if read(&disk, |version| found.push(version)).is_ok() {
+        let before_last = ends.iter().nth_back(1).map_or(0, |(_, records)| *records);
+        let is_last = bit / 8 >= ends.iter().nth_back(1).map_or(0, |(end, _)| *end);
+        assert!(found == expected || is_last && found == expected[..before_last], "bit {bit} is passed over");
+    }
+}
+
+fn with_segment(bytes: &[u8]) -> SimulatedDisk {
+    let disk = SimulatedDisk::default();
+    let file = disk.create(SEGMENT, 0).expect("a disk without faults");
+    file.write_at(0, bytes).expect("a disk without faults");
+    disk
+}
+
+fn read(
+    disk: &SimulatedDisk,
+    mut visit: impl FnMut(u64),
+) -> Result<LogEnd, farsight_durability::DurabilityError> {
+    read_log(disk, 1, |_, record| {
+        visit(record.block.version());
+        Ok(())
+    })
+}
+
+pub(super) fn seeds() -> Vec<Vec<u8>> {
+    let mut frame = FrameWriter::default();
+    frame.push(1, RecordKind::Pair, 9, &7_u64.to_le_bytes(), b"a value").expect("short");
+    frame.push(2, RecordKind::Removal, 10, &8_u64.to_le_bytes(), b"").expect("short");
+    let header = SegmentHeader { number: 1, incarnation: 1, last_number: 0, last_checksum: 0 };
+    let sealed = frame.seal(1, 0, 1, 0).0.to_vec();
+    vec![
+        [&header.to_bytes()[..], &sealed].concat(),
+        sealed,
+        (0..120).map(|byte: u8| byte.wrapping_mul(37)).collect(),
+    ]
+}

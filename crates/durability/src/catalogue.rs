@@ -1,0 +1,259 @@
+//! The catalogue: which tables there are, which snapshots, and where the log begins.
+//!
+//! Bytes: magic, {version 32, checksum 32 of all behind this word}, then words and texts in the order of the
+//! fields. A text, and any other run of bytes, is its length in a word, and then its bytes.
+
+use std::collections::BTreeMap;
+
+use crate::DATA_FORMAT_VERSION;
+use crate::frame::FrameFault;
+use crate::segment::{HeaderFault, LogPosition};
+
+/// The first word of a catalogue.
+pub const CATALOGUE_MAGIC: u64 = u64::from_le_bytes(*b"FARSCAT\n");
+/// Bytes before the first field.
+const HEADER_BYTES: usize = 16;
+/// Tables at most that a catalogue is believed to have.
+const TABLES_MAX: u64 = 1 << 20;
+
+/// A catalogue.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Catalogue {
+    /// Counts the lives of servers in this directory.
+    pub incarnation: u64,
+    /// The number of the next table: those below were given.
+    pub next_table: u32,
+    /// The number of the next snapshot.
+    pub next_snapshot: u64,
+    /// The oldest segment of the log that recovery needs.
+    pub first_segment: u64,
+    /// The tables, by their numbers.
+    pub tables: BTreeMap<u32, CatalogueTable>,
+}
+
+/// One table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CatalogueTable {
+    /// Its name.
+    pub name: String,
+    /// What its node needs to make it again; nothing here looks at it.
+    pub definition: Vec<u8>,
+    /// All records of it stand behind this.
+    pub since: LogPosition,
+    /// The newest complete snapshot.
+    pub snapshot: Option<SnapshotName>,
+}
+
+/// A complete snapshot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SnapshotName {
+    /// Its number, by which its file is called.
+    pub number: u64,
+    /// It has all that the log says before this.
+    pub position: LogPosition,
+    /// The greatest version that the table had given then.
+    pub version_max: u64,
+    /// Frames of the file.
+    pub frames: u64,
+    /// Checksum of its last frame.
+    pub checksum: u32,
+    /// Pairs in it.
+    pub pairs: u64,
+}
+
+impl CatalogueTable {
+    /// Recovery of the table needs the log from here on.
+    #[must_use]
+    pub fn needs_log_from(&self) -> LogPosition {
+        self.snapshot.map_or(self.since, |snapshot| snapshot.position)
+    }
+}
+
+impl Catalogue {
+    /// Its bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut put = |word: u64| bytes.extend_from_slice(&word.to_le_bytes());
+        let header = [CATALOGUE_MAGIC, 0];
+        let own = [self.incarnation, self.next_table.into(), self.next_snapshot, self.first_segment];
+        header.into_iter().chain(own).chain([self.tables.len() as u64]).for_each(&mut put);
+        for (number, table) in &self.tables {
+            let put = |bytes: &mut Vec<u8>, word: u64| bytes.extend_from_slice(&word.to_le_bytes());
+            put(&mut bytes, (*number).into());
+            for text in [table.name.as_bytes(), &table.definition] {
+                put(&mut bytes, text.len() as u64);
+                bytes.extend_from_slice(text);
+            }
+            put(&mut bytes, table.since.segment);
+            put(&mut bytes, table.since.offset);
+            put(&mut bytes, table.snapshot.is_some().into());
+            if let Some(snapshot) = &table.snapshot {
+                for word in snapshot.words() {
+                    put(&mut bytes, word);
+                }
+            }
+        }
+        let checksum = crc32c::crc32c(&bytes[HEADER_BYTES..]);
+        let second = u64::from(DATA_FORMAT_VERSION) | u64::from(checksum) << 32;
+        bytes[8..HEADER_BYTES].copy_from_slice(&second.to_le_bytes());
+        bytes
+    }
+
+    /// The catalogue of these bytes.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, (usize, HeaderFault)> {
+        let mut fields = Fields { bytes, at: 0 };
+        let at_begin = |fault| (0, HeaderFault::Fault(fault));
+        let magic = fields.word().map_err(at_begin)?;
+        if magic != CATALOGUE_MAGIC {
+            return Err(at_begin(FrameFault::Field { what: "magic", expected: CATALOGUE_MAGIC, got: magic }));
+        }
+        let second = fields.word().map_err(at_begin)?;
+        let (version, got) = (second as u32, (second >> 32) as u32);
+        if version != DATA_FORMAT_VERSION {
+            return Err((8, HeaderFault::OtherFormat(version)));
+        }
+        let expected = crc32c::crc32c(bytes.get(HEADER_BYTES..).unwrap_or_default());
+        if expected != got {
+            return Err((8, HeaderFault::Fault(FrameFault::Checksum { expected, got })));
+        }
+        let parsed = fields.catalogue();
+        parsed.map_err(|fault| (fields.at, HeaderFault::Fault(fault)))
+    }
+}
+
+impl SnapshotName {
+    fn words(&self) -> [u64; 7] {
+        let LogPosition { segment, offset } = self.position;
+        [self.number, segment, offset, self.version_max, self.frames, self.checksum.into(), self.pairs]
+    }
+}
+
+/// Fields that are taken one by one.
+struct Fields<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, length: u64) -> Result<&'a [u8], FrameFault> {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let cut = FrameFault::Cut { needed_bytes: length, got_bytes: rest.len() as u64 };
+        let length = usize::try_from(length).map_err(|_| cut)?;
+        let taken = rest.get(..length).ok_or(cut)?;
+        self.at += length;
+        Ok(taken)
+    }
+
+    fn word(&mut self) -> Result<u64, FrameFault> {
+        let bytes = self.take(8)?;
+        let cut = FrameFault::Cut { needed_bytes: 8, got_bytes: bytes.len() as u64 };
+        Ok(u64::from_le_bytes(*bytes.first_chunk().ok_or(cut)?))
+    }
+
+    fn half(&mut self, what: &'static str) -> Result<u32, FrameFault> {
+        let got = self.word()?;
+        u32::try_from(got).map_err(|_| FrameFault::Field { what, expected: u32::MAX.into(), got })
+    }
+
+    fn text(&mut self) -> Result<&'a [u8], FrameFault> {
+        let length = self.word()?;
+        self.take(length)
+    }
+
+    fn position(&mut self) -> Result<LogPosition, FrameFault> {
+        Ok(LogPosition { segment: self.word()?, offset: self.word()? })
+    }
+
+    fn catalogue(&mut self) -> Result<Catalogue, FrameFault> {
+        let mut catalogue = Catalogue {
+            incarnation: self.word()?,
+            next_table: self.half("number of the next table, at most")?,
+            next_snapshot: self.word()?,
+            first_segment: self.word()?,
+            tables: BTreeMap::new(),
+        };
+        let tables = self.word()?;
+        if tables > TABLES_MAX {
+            let (what, expected) = ("tables, at most", TABLES_MAX);
+            return Err(FrameFault::Field { what, expected, got: tables });
+        }
+        for _ in 0..tables {
+            let number = self.half("number of a table, at most")?;
+            let table = self.table()?;
+            catalogue.tables.insert(number, table);
+        }
+        match self.bytes.len() - self.at {
+            0 => Ok(catalogue),
+            behind => {
+                let what = "bytes behind the last table";
+                Err(FrameFault::Field { what, expected: 0, got: behind as u64 })
+            }
+        }
+    }
+
+    fn table(&mut self) -> Result<CatalogueTable, FrameFault> {
+        let name = String::from_utf8_lossy(self.text()?).into_owned();
+        let definition = self.text()?.to_vec();
+        let since = self.position()?;
+        let snapshot = match self.word()? {
+            0 => None,
+            1 => Some(SnapshotName {
+                number: self.word()?,
+                position: self.position()?,
+                version_max: self.word()?,
+                frames: self.word()?,
+                checksum: self.half("checksum of a snapshot, at most")?,
+                pairs: self.word()?,
+            }),
+            got => return Err(FrameFault::Field { what: "snapshots of a table, at most", expected: 1, got }),
+        };
+        Ok(CatalogueTable { name, definition, since, snapshot })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn position() -> impl Strategy<Value = LogPosition> {
+        any::<(u64, u64)>().prop_map(|(segment, offset)| LogPosition { segment, offset })
+    }
+
+    fn snapshot() -> impl Strategy<Value = SnapshotName> {
+        (any::<[u64; 4]>(), any::<u32>(), position()).prop_map(|(words, checksum, position)| {
+            let [number, version_max, frames, pairs] = words;
+            SnapshotName { number, position, version_max, frames, checksum, pairs }
+        })
+    }
+
+    fn table() -> impl Strategy<Value = CatalogueTable> {
+        let parts = ("[a-z]{0,9}", any::<Vec<u8>>(), position(), proptest::option::of(snapshot()));
+        parts.prop_map(|(name, definition, since, snapshot)| CatalogueTable {
+            name,
+            definition,
+            since,
+            snapshot,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_catalogue_comes_back_and_no_other(
+            words in any::<[u64; 3]>(), next_table: u32,
+            tables in proptest::collection::btree_map(any::<u32>(), table(), 0..5),
+            change: (usize, u8),
+        ) {
+            let [incarnation, next_snapshot, first_segment] = words;
+            let catalogue = Catalogue { incarnation, next_table, next_snapshot, first_segment, tables };
+            let mut bytes = catalogue.to_bytes();
+            prop_assert_eq!(Catalogue::parse(&bytes), Ok(catalogue));
+            let at = change.0 % bytes.len();
+            bytes[at] ^= change.1.max(1);
+            prop_assert!(Catalogue::parse(&bytes).is_err(), "byte {} changed", at);
+            prop_assert!(Catalogue::parse(&bytes[..at]).is_err(), "cut at {}", at);
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! A directory of the machine's file system.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+
+use super::{Disk, DiskFile};
+
+/// The file whose lock says that a process uses the directory.
+const LOCK: &str = "lock";
+
+/// A directory.
+#[derive(Debug)]
+pub struct RealDisk {
+    path: PathBuf,
+    directory: File,
+    /// The locked file, once it is.
+    locked: Mutex<Option<File>>,
+}
+
+struct RealFile(File);
+
+impl RealDisk {
+    /// The directory of this path, which is made if it is not there.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn make(path: impl AsRef<Path>) -> io::Result<Self> {
+        std::fs::create_dir_all(&path)?;
+        Self::open_directory(path)
+    }
+
+    /// The directory of this path.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn open_directory(path: impl AsRef<Path>) -> io::Result<Self> {
+        let path = path.as_ref().to_owned();
+        let directory = File::open(&path)?;
+        Ok(Self { path, directory, locked: Mutex::default() })
+    }
+}
+
+impl Disk for RealDisk {
+    fn place(&self, name: &str) -> String {
+        self.path.join(name).display().to_string()
+    }
+
+    fn lock(&self) -> io::Result<()> {
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(self.path.join(LOCK))?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        *self.locked.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+        Ok(())
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let entries = std::fs::read_dir(&self.path)?;
+        let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+        names.filter(|name| !matches!(name, Ok(name) if name == LOCK)).collect()
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        // Offline tools may have no right to write.
+        let path = self.path.join(name);
+        let file = OpenOptions::new().read(true).write(true).open(&path);
+        let file = file.or_else(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => File::open(&path),
+            _ => Err(error),
+        })?;
+        Ok(Box::new(RealFile(file)))
+    }
+
+    fn create(&self, name: &str, length_bytes: u64) -> io::Result<Box<dyn DiskFile>> {
+        let path = self.path.join(name);
+        let file = OpenOptions::new().create(true).truncate(true).read(true).write(true).open(path)?;
+        if length_bytes > 0 {
+            match fallocate(&file, FallocateFlags::empty(), 0, length_bytes) {
+                // A file system that cannot reserve grows the file as it is written.
+                Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(length_bytes)?,
+                allocated => allocated?,
+            }
+        }
+        Ok(Box::new(RealFile(file)))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        std::fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        std::fs::remove_file(self.path.join(name))
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        self.directory.sync_all()
+    }
+}
+
+impl DiskFile for RealFile {
+    fn length_bytes(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.0.read_exact_at(into, offset)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    fn truncate(&self, length_bytes: u64) -> io::Result<()> {
+        self.0.set_len(length_bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+}

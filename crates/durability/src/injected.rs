@@ -1,0 +1,14 @@
+//! Deliberate bugs of this crate.
+
+farsight_base::bugs! {
+    /// A log goes on after a sync that failed, once a second one has said that all is well.
+    FAILED_SYNC_RETRIED = "FailedSyncRetried";
+    /// Recovery takes a frame at the log's end whatever its checksum.
+    TAIL_TRUSTED = "TailTrusted";
+    /// Segments are removed before a snapshot covers them.
+    SEGMENT_REMOVED_EARLY = "SegmentRemovedEarly";
+    /// Recovery forgets the versions of the log.
+    VERSION_REUSED = "VersionReused";
+    /// Recovery looks for nothing valid behind a damaged frame.
+    MIDDLE_CUT = "MiddleCut";
+}

@@ -1,0 +1,44 @@
+//! What a node keeps on a disk: a log of its tables' pairs, snapshots of tables, and the catalogue that names
+//! both. docs/protocol/durability.md has the protocol, docs/format.md the bytes.
+//!
+//! Invariants:
+//! - a record that [`Log::sync`] has covered is found by every later recovery, until a snapshot that covers
+//!   it is named in the catalogue;
+//! - whatever recovery finds was appended. It refuses a log in which something durable is damaged or missing,
+//!   by file and offset;
+//! - the catalogue changes at one instant, by a rename. It names the oldest segment that recovery needs, and
+//!   the newest complete snapshot of each table. What it does not name does not count;
+//! - after a sync that failed nothing is trusted any more: every later append and sync fails.
+//!
+//! There is one log a node, not one a table. A sync of the disk costs the same whatever it covers, so writes
+//! of all tables share it.
+
+#![forbid(unsafe_code)]
+
+mod catalogue;
+pub mod disk;
+mod error;
+mod frame;
+#[cfg(injected)]
+pub mod injected;
+mod log;
+mod reader;
+mod recovery;
+mod segment;
+mod snapshot;
+mod store;
+
+pub use catalogue::{CATALOGUE_MAGIC, Catalogue, CatalogueTable, SnapshotName};
+pub use error::DurabilityError;
+pub use frame::{
+    FRAME_HEADER_BYTES, Frame, FrameFault, FrameWriter, RECORD_HEADER_BYTES, Record, RecordFault,
+};
+pub use log::{Log, LogOptions};
+pub use reader::{Cut, LogEnd, read_log};
+pub use recovery::{Recovered, Recovering, recover};
+pub use segment::{LogPosition, SEGMENT_HEADER_BYTES, SEGMENT_MAGIC, SegmentHeader};
+pub use snapshot::{SnapshotWriter, read_snapshot};
+pub use store::Store;
+
+/// The version of all files here. Another one is refused by its number.
+pub const DATA_FORMAT_VERSION: u32 = 1;

@@ -1,0 +1,184 @@
+//! Appending to the log.
+//!
+//! Protocol:
+//! 1. [`Log::append`] writes a frame behind the last one. A crash here leaves it whole, torn, or not at all.
+//! 2. [`Log::sync`] makes all frames durable that were appended before it. From now on a crash leaves them.
+//! 3. A frame that does not fit begins a segment. All frames of the old one are made durable first. Then the
+//!    new one is reserved on the disk, and its header and its name are made durable. The frame follows. A
+//!    crash in between leaves a segment without a frame, which recovery removes.
+//!
+//! A full disk is met in step 3 alone, for a segment's room is reserved at its begin. Nothing was appended
+//! then, and the log goes on when there is room. Every other failure poisons the log.
+
+use std::sync::Arc;
+
+use crate::disk::{Disk, DiskFile, SECTOR_BYTES};
+use crate::error::disk_error;
+use crate::segment::{LogPosition, SegmentHeader, file_name};
+use crate::{DurabilityError, FrameWriter, LogEnd};
+
+/// How a log is written.
+#[derive(Clone, Copy, Debug)]
+pub struct LogOptions {
+    /// Bytes of a segment. A frame that is longer has one of its own.
+    pub segment_bytes: u64,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        Self { segment_bytes: 64 << 20 }
+    }
+}
+
+/// A log that is appended to. One thread does.
+pub struct Log {
+    disk: Arc<dyn Disk>,
+    options: LogOptions,
+    incarnation: u64,
+    /// The last segment; `None` before the first frame of this life.
+    segment: Option<Segment>,
+    /// Number of the last segment that there is, or was.
+    segment_number: u64,
+    /// The last frame.
+    number: u64,
+    checksum: u32,
+    /// The last durable frame.
+    durable_number: u64,
+    /// Bytes appended in this life.
+    appended_bytes: u64,
+    /// What failed.
+    poisoned: Option<String>,
+}
+
+struct Segment {
+    file: Box<dyn DiskFile>,
+    name: String,
+    length_bytes: u64,
+    end: u64,
+}
+
+impl Log {
+    /// A log that goes on behind `end`, in a segment of its own, as the life of this `incarnation`.
+    #[must_use]
+    pub fn new(disk: Arc<dyn Disk>, options: LogOptions, incarnation: u64, end: &LogEnd) -> Self {
+        Self {
+            disk,
+            options,
+            incarnation,
+            segment: None,
+            segment_number: end.segment,
+            number: end.number,
+            checksum: end.checksum,
+            durable_number: end.number,
+            appended_bytes: 0,
+            poisoned: None,
+        }
+    }
+
+    /// Behind the last frame.
+    #[must_use]
+    pub fn position(&self) -> LogPosition {
+        match &self.segment {
+            Some(segment) => LogPosition { segment: self.segment_number, offset: segment.end },
+            None => LogPosition { segment: self.segment_number + 1, offset: 0 },
+        }
+    }
+
+    /// Bytes appended in this life.
+    #[must_use]
+    pub fn appended_bytes(&self) -> u64 {
+        self.appended_bytes
+    }
+
+    /// True if all that was appended is durable.
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        self.durable_number == self.number
+    }
+
+    /// Appends the records of `frame` as one frame.
+    ///
+    /// # Errors
+    /// [`DurabilityError::Full`], and nothing changed; anything else poisons the log.
+    pub fn append(&mut self, frame: &mut FrameWriter) -> Result<(), DurabilityError> {
+        self.check()?;
+        let frame_bytes = (frame.len() as u64).next_multiple_of(SECTOR_BYTES as u64);
+        if self.segment.as_ref().is_none_or(|segment| segment.end + frame_bytes > segment.length_bytes) {
+            self.begin_segment(frame_bytes)?;
+        }
+        let number = self.number + 1;
+        let segment = self.segment.as_mut().expect("one was begun");
+        let (bytes, checksum) = frame.seal(number, self.durable_number, self.incarnation, self.checksum);
+        let file = || self.disk.place(&segment.name);
+        let written =
+            segment.file.write_at(segment.end, bytes).map_err(|error| disk_error("writing", file())(error));
+        if written.is_ok() {
+            (self.number, self.checksum) = (number, checksum);
+            segment.end += frame_bytes;
+            self.appended_bytes += frame_bytes;
+        }
+        self.poison_if_failed(written)
+    }
+
+    /// Makes durable all that was appended.
+    ///
+    /// # Errors
+    /// [`DurabilityError`]; the log is poisoned then.
+    pub fn sync(&mut self) -> Result<(), DurabilityError> {
+        self.check()?;
+        let Some(segment) = &self.segment else { return Ok(()) };
+        let synced = segment.file.sync();
+        let synced = synced.map_err(|error| disk_error("syncing", self.disk.place(&segment.name))(error));
+        #[cfg(injected)]
+        let synced = if crate::injected::FAILED_SYNC_RETRIED.is_injected() && synced.is_err() {
+            segment.file.sync().map_err(disk_error("syncing", String::new()))
+        } else {
+            synced
+        };
+        self.poison_if_failed(synced)?;
+        self.durable_number = self.number;
+        Ok(())
+    }
+
+    fn begin_segment(&mut self, frame_bytes: u64) -> Result<(), DurabilityError> {
+        if self.segment.is_some() {
+            self.sync()?;
+        }
+        let number = self.segment_number + 1;
+        let name = file_name(number);
+        let place = self.disk.place(&name);
+        let length_bytes = self.options.segment_bytes.max(SECTOR_BYTES as u64 + frame_bytes);
+        let file = match self.disk.create(&name, length_bytes) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {
+                // What was made of it is in the way of the next attempt; if it stays, that one replaces it.
+                let _ = self.disk.remove(&name);
+                return Err(DurabilityError::Full { file: place, needed_bytes: length_bytes });
+            }
+            Err(error) => return self.poison_if_failed(Err(disk_error("making", place)(error))),
+        };
+        let header = SegmentHeader {
+            number,
+            incarnation: self.incarnation,
+            last_number: self.number,
+            last_checksum: self.checksum,
+        };
+        let written = file.write_at(0, &header.to_bytes()).and_then(|()| file.sync());
+        let written = written.and_then(|()| self.disk.sync_directory());
+        self.poison_if_failed(written.map_err(disk_error("beginning", place)))?;
+        self.segment_number = number;
+        self.segment = Some(Segment { file, name, length_bytes, end: SECTOR_BYTES as u64 });
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), DurabilityError> {
+        match &self.poisoned {
+            Some(why) => Err(DurabilityError::Poisoned { why: why.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    fn poison_if_failed(&mut self, done: Result<(), DurabilityError>) -> Result<(), DurabilityError> {
+        done.inspect_err(|error| self.poisoned = Some(error.to_string()))
+    }
+}

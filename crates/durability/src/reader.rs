@@ -1,0 +1,224 @@
+//! Reading a log: what recovery finds, and where it ends.
+//!
+//! Protocol, for each segment from the oldest that is needed:
+//! 1. The header says its number, and with which frame the log before it ended.
+//! 2. Frames follow, each by its number, its file's incarnation and the checksum of the one before.
+//! 3. Where a frame is none, the segment ends. The next segment's header must agree with that.
+//!
+//! The last segment ends in a *torn tail*, or the log is damaged. Some later frame decides: if it was written
+//! when the missing one was durable already, then the disk has lost what it had promised. That is refused.
+//! Otherwise nobody was ever told of the missing frame, and the tail is cut.
+
+use std::collections::BTreeSet;
+
+use crate::disk::{Disk, SECTOR_BYTES, read_all};
+use crate::error::disk_error;
+use crate::frame::{FrameFault, RecordFault};
+use crate::segment::{HeaderFault, LogPosition, SegmentHeader, file_name, number_of};
+use crate::{DurabilityError, Frame, Record};
+
+/// Where a log ends.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct LogEnd {
+    /// The last segment.
+    pub segment: u64,
+    /// The last frame.
+    pub number: u64,
+    /// That frame's checksum.
+    pub checksum: u32,
+    /// What of the last segment does not count.
+    pub cut: Option<Cut>,
+}
+
+/// The end of a segment that does not count.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cut {
+    /// The segment's file.
+    pub name: String,
+    /// Where it begins; zero if the whole file does not count.
+    pub offset: u64,
+    /// Why the frame that stands there is none; `None` if nothing stands there.
+    pub fault: Option<FrameFault>,
+}
+
+/// Reads the segments from number `first` on, and hands each record to `visit`, with the position of its
+/// frame. Nothing is changed.
+///
+/// # Errors
+/// [`DurabilityError`]: something durable is damaged or missing, or of another format; what `visit` refuses.
+pub fn read_log(
+    disk: &dyn Disk,
+    first: u64,
+    mut visit: impl FnMut(LogPosition, Record<'_>) -> Result<(), DurabilityError>,
+) -> Result<LogEnd, DurabilityError> {
+    let names = disk.list().map_err(disk_error("listing", disk.place("")))?;
+    let numbers = names.iter().filter_map(|name| number_of(name)).filter(|number| *number >= first);
+    let segments: BTreeSet<u64> = numbers.collect();
+    let last = segments.last().copied().unwrap_or(first.saturating_sub(1));
+    let mut end = LogEnd { segment: first.saturating_sub(1), ..LogEnd::default() };
+    let mut suspect = None;
+    for number in first..=last {
+        if !segments.contains(&number) {
+            let why = "the log goes on behind it, or begins with it";
+            return Err(DurabilityError::Missing { file: disk.place(&file_name(number)), why });
+        }
+        let mut reader = Reader::open(disk, number, number == last)?;
+        suspect = reader.read(&mut end, suspect, number == first, &mut visit)?;
+    }
+    Ok(end)
+}
+
+struct Reader {
+    name: String,
+    place: String,
+    number: u64,
+    is_last: bool,
+    bytes: Vec<u8>,
+}
+
+impl Reader {
+    fn open(disk: &dyn Disk, number: u64, is_last: bool) -> Result<Self, DurabilityError> {
+        let name = file_name(number);
+        let place = disk.place(&name);
+        let read = disk.open(&name).and_then(|file| read_all(&*file));
+        let bytes = read.map_err(disk_error("reading", place.clone()))?;
+        Ok(Self { name, place, number, is_last, bytes })
+    }
+
+    /// Reads the segment. Returns what is wrong where it ends, if a frame is missing there; `suspect` is that
+    /// of the segment before.
+    fn read(
+        &mut self,
+        end: &mut LogEnd,
+        suspect: Option<DurabilityError>,
+        is_first: bool,
+        visit: &mut impl FnMut(LogPosition, Record<'_>) -> Result<(), DurabilityError>,
+    ) -> Result<Option<DurabilityError>, DurabilityError> {
+        let header = match SegmentHeader::parse(&self.bytes) {
+            Ok(header) => header,
+            Err(_) if self.is_last && self.is_unused() => {
+                end.cut = Some(Cut { name: self.name.clone(), offset: 0, fault: None });
+                return Ok(None);
+            }
+            Err(HeaderFault::Fault(fault)) => return Err(self.damaged(0, None, fault)),
+            Err(HeaderFault::OtherFormat(got)) => {
+                return Err(DurabilityError::OtherFormat { file: self.place.clone(), got });
+            }
+        };
+        self.check_header(header, end, suspect, is_first)?;
+        end.segment = self.number;
+        (end.number, end.checksum) = (header.last_number, header.last_checksum);
+        let mut at = SECTOR_BYTES;
+        loop {
+            let rest = self.bytes.get(at..).unwrap_or_default();
+            let frame = Frame::parse(rest).and_then(|frame| {
+                frame.check(end.number + 1, header.incarnation, end.checksum).map(|()| frame)
+            });
+            #[cfg(injected)]
+            let frame = self.trusted_tail(frame, rest, header, end);
+            let frame = match frame {
+                Ok(frame) => frame,
+                Err(fault) => return self.end(at, fault, header, end),
+            };
+            let position = LogPosition { segment: self.number, offset: at as u64 };
+            frame.visit(|record| visit(position, record)).map_err(|fault| match fault {
+                RecordFault::Fault { table, fault } => self.damaged(at, table, fault),
+                RecordFault::Refused(error) => error,
+            })?;
+            (end.number, end.checksum) = (frame.number, frame.checksum);
+            at += (frame.bytes() as usize).next_multiple_of(SECTOR_BYTES);
+        }
+    }
+
+    /// A header of this segment that follows on the log before it.
+    fn check_header(
+        &self,
+        header: SegmentHeader,
+        end: &LogEnd,
+        suspect: Option<DurabilityError>,
+        is_first: bool,
+    ) -> Result<(), DurabilityError> {
+        let mut fields = vec![("number of the segment", self.number, header.number)];
+        if !is_first {
+            fields.push(("number of the last frame before", end.number, header.last_number));
+            fields.push((
+                "checksum of the last frame before",
+                end.checksum.into(),
+                header.last_checksum.into(),
+            ));
+        }
+        match fields.into_iter().find(|(_, expected, got)| expected != got) {
+            Some((what, expected, got)) => {
+                let own = || self.damaged(0, None, FrameFault::Field { what, expected, got });
+                Err(suspect.unwrap_or_else(own))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The segment ends at `at`, where no frame stands.
+    fn end(
+        &self,
+        at: usize,
+        fault: FrameFault,
+        header: SegmentHeader,
+        end: &mut LogEnd,
+    ) -> Result<Option<DurabilityError>, DurabilityError> {
+        let rest = self.bytes.get(at..).unwrap_or_default();
+        let damaged = || self.damaged(at, Frame::table_said(rest), fault);
+        if !self.is_last {
+            // The next header says whether a frame is missing here.
+            return Ok(Some(damaged()));
+        }
+        let missing = end.number + 1;
+        #[cfg(injected)]
+        let missing = if crate::injected::MIDDLE_CUT.is_injected() { u64::MAX } else { missing };
+        let was_durable = self
+            .frames_from(at + SECTOR_BYTES)
+            .filter(|frame| frame.incarnation == header.incarnation)
+            .any(|frame| frame.durable_number >= missing);
+        if was_durable {
+            return Err(damaged());
+        }
+        let is_clean = rest.iter().all(|byte| *byte == 0);
+        let fault = (!is_clean).then_some(fault);
+        end.cut = Some(Cut { name: self.name.clone(), offset: at as u64, fault });
+        Ok(None)
+    }
+
+    /// True if the file holds no frame. A header is durable before the first frame, so a crash came earlier.
+    fn is_unused(&self) -> bool {
+        self.frames_from(SECTOR_BYTES).next().is_none()
+    }
+
+    /// What would be frames at this place or behind it, whatever comes before them.
+    fn frames_from(&self, at: usize) -> impl Iterator<Item = Frame<'_>> {
+        let sectors = (at..self.bytes.len()).step_by(SECTOR_BYTES);
+        sectors.filter_map(|at| Frame::parse(self.bytes.get(at..)?).ok())
+    }
+
+    fn damaged(&self, at: usize, table: Option<u32>, fault: FrameFault) -> DurabilityError {
+        DurabilityError::Damaged { file: self.place.clone(), offset: at as u64, table, fault }
+    }
+
+    #[cfg(injected)]
+    fn trusted_tail<'a>(
+        &self,
+        frame: Result<Frame<'a>, FrameFault>,
+        rest: &'a [u8],
+        header: SegmentHeader,
+        end: &LogEnd,
+    ) -> Result<Frame<'a>, FrameFault> {
+        let fault = match frame {
+            Err(fault @ FrameFault::Checksum { .. })
+                if self.is_last && crate::injected::TAIL_TRUSTED.is_injected() =>
+            {
+                fault
+            }
+            frame => return frame,
+        };
+        Frame::believe(rest)
+            .filter(|frame| frame.check(end.number + 1, header.incarnation, end.checksum).is_ok())
+            .ok_or(fault)
+    }
+}

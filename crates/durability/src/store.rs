@@ -1,0 +1,228 @@
+//! A directory of data: its catalogue, and what may be removed.
+//!
+//! Protocol of a change of the catalogue:
+//! 1. The new one is written to a file beside the old one, and made durable. A crash here leaves the old one.
+//! 2. The file gets the catalogue's name. A crash here leaves the old one or the new one.
+//! 3. The name is made durable. From now on a crash leaves the new one.
+//!
+//! What the new one no longer names is removed after step 3 alone.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use crate::catalogue::{Catalogue, CatalogueTable, SnapshotName};
+use crate::disk::{Disk, read_all};
+use crate::error::disk_error;
+use crate::segment::{self, HeaderFault, LogPosition};
+use crate::{DurabilityError, LogEnd, snapshot};
+
+const CATALOGUE: &str = "catalogue";
+const NEW_CATALOGUE: &str = "catalogue.new";
+
+/// An open directory of data.
+pub struct Store {
+    disk: Arc<dyn Disk>,
+    catalogue: Catalogue,
+    poisoned: Option<String>,
+}
+
+impl Store {
+    /// Opens the directory of `disk` for this process alone, as the next life of a server there.
+    ///
+    /// # Errors
+    /// [`DurabilityError`].
+    pub fn open(disk: Arc<dyn Disk>) -> Result<Self, DurabilityError> {
+        let directory = disk.place("");
+        disk.lock().map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock => DurabilityError::InUse { directory: directory.clone() },
+            _ => disk_error("locking", directory.clone())(error),
+        })?;
+        let catalogue = Self::read(&*disk)?;
+        let mut store = Self { disk, catalogue: catalogue.unwrap_or_default(), poisoned: None };
+        store.change(|catalogue| {
+            catalogue.incarnation += 1;
+            catalogue.first_segment = catalogue.first_segment.max(1);
+        })?;
+        store.remove_unnamed()?;
+        Ok(store)
+    }
+
+    /// Reads the catalogue of a directory; `None` if there are no data at all. Nothing is changed.
+    ///
+    /// # Errors
+    /// [`DurabilityError`].
+    pub fn read(disk: &dyn Disk) -> Result<Option<Catalogue>, DurabilityError> {
+        let file = disk.place(CATALOGUE);
+        let opened = match disk.open(CATALOGUE) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let names = disk.list().map_err(disk_error("listing", disk.place("")))?;
+                let is_data =
+                    |name: &String| segment::number_of(name).is_some() || snapshot::number_of(name).is_some();
+                if names.iter().any(is_data) {
+                    let why = "without it nobody knows which tables the other files belong to";
+                    return Err(DurabilityError::Missing { file, why });
+                }
+                return Ok(None);
+            }
+            opened => opened.map_err(disk_error("opening", file.clone()))?,
+        };
+        let bytes = read_all(&*opened).map_err(disk_error("reading", file.clone()))?;
+        Catalogue::parse(&bytes).map(Some).map_err(|(at, fault)| match fault {
+            HeaderFault::OtherFormat(got) => DurabilityError::OtherFormat { file, got },
+            HeaderFault::Fault(fault) => {
+                DurabilityError::Damaged { file, offset: at as u64, table: None, fault }
+            }
+        })
+    }
+
+    /// The catalogue.
+    #[must_use]
+    pub fn catalogue(&self) -> &Catalogue {
+        &self.catalogue
+    }
+
+    /// The disk.
+    #[must_use]
+    pub fn disk(&self) -> &Arc<dyn Disk> {
+        &self.disk
+    }
+
+    /// Changes the catalogue at one instant.
+    ///
+    /// # Errors
+    /// [`DurabilityError`]: then the old one stands, unless it is not known which. In that case this store
+    /// changes nothing any more.
+    pub fn change(&mut self, change: impl FnOnce(&mut Catalogue)) -> Result<(), DurabilityError> {
+        if let Some(why) = &self.poisoned {
+            return Err(DurabilityError::Poisoned { why: why.clone() });
+        }
+        let mut changed = self.catalogue.clone();
+        change(&mut changed);
+        let bytes = changed.to_bytes();
+        let place = self.disk.place(NEW_CATALOGUE);
+        let written = self.disk.create(NEW_CATALOGUE, 0).and_then(|file| {
+            file.write_at(0, &bytes)?;
+            file.sync()
+        });
+        written.map_err(|error| match error.kind() {
+            ErrorKind::StorageFull => {
+                DurabilityError::Full { file: place.clone(), needed_bytes: bytes.len() as u64 }
+            }
+            _ => disk_error("writing", place.clone())(error),
+        })?;
+        let named = self.disk.rename(NEW_CATALOGUE, CATALOGUE).and_then(|()| self.disk.sync_directory());
+        named.map_err(|error| {
+            let error = disk_error("renaming", place)(error);
+            self.poisoned = Some(error.to_string());
+            error
+        })?;
+        self.catalogue = changed;
+        Ok(())
+    }
+
+    /// The number of a new snapshot.
+    ///
+    /// # Errors
+    /// As [`Store::change`].
+    pub fn take_snapshot_number(&mut self) -> Result<u64, DurabilityError> {
+        let number = self.catalogue.next_snapshot;
+        self.change(|catalogue| catalogue.next_snapshot += 1)?;
+        Ok(number)
+    }
+
+    /// Lets the recovery of `table` begin with this complete snapshot, and removes the one before. One that
+    /// covers no more of the log than that, or whose table is gone, is removed itself.
+    ///
+    /// # Errors
+    /// As [`Store::change`].
+    pub fn name_snapshot(&mut self, table: u32, name: SnapshotName) -> Result<(), DurabilityError> {
+        let Some(entry) = self.catalogue.tables.get(&table) else { return self.remove_snapshot(name) };
+        let former = entry.snapshot;
+        if former.is_some_and(|former| former.position >= name.position) {
+            return self.remove_snapshot(name);
+        }
+        self.change(|catalogue| {
+            if let Some(entry) = catalogue.tables.get_mut(&table) {
+                entry.snapshot = Some(name);
+            }
+        })?;
+        former.map_or(Ok(()), |former| self.remove_snapshot(former))
+    }
+
+    /// Takes a table, and its snapshot, out of the catalogue.
+    ///
+    /// # Errors
+    /// As [`Store::change`].
+    pub fn drop_table(&mut self, table: u32) -> Result<(), DurabilityError> {
+        let snapshot = self.catalogue.tables.get(&table).and_then(|entry| entry.snapshot);
+        self.change(|catalogue| _ = catalogue.tables.remove(&table))?;
+        snapshot.map_or(Ok(()), |snapshot| self.remove_snapshot(snapshot))
+    }
+
+    /// Removes the segments that no recovery needs: all of their records are before `end`, and covered by
+    /// snapshots. Returns how many.
+    ///
+    /// # Errors
+    /// As [`Store::change`].
+    pub fn remove_segments(&mut self, end: LogPosition) -> Result<u64, DurabilityError> {
+        let tables = self.catalogue.tables.values();
+        let needed = tables.map(CatalogueTable::needs_log_from).fold(end, LogPosition::min);
+        #[cfg(injected)]
+        let needed = if crate::injected::SEGMENT_REMOVED_EARLY.is_injected() { end } else { needed };
+        let first = self.catalogue.first_segment;
+        if needed.segment <= first {
+            return Ok(0);
+        }
+        self.change(|catalogue| catalogue.first_segment = needed.segment)?;
+        for number in first..needed.segment {
+            self.remove(&segment::file_name(number))?;
+        }
+        Ok(needed.segment - first)
+    }
+
+    /// Cuts off what does not count at the log's end, so that the log can go on.
+    ///
+    /// # Errors
+    /// [`DurabilityError`].
+    pub fn cut(&self, end: &LogEnd) -> Result<(), DurabilityError> {
+        let Some(cut) = &end.cut else { return Ok(()) };
+        let place = self.disk.place(&cut.name);
+        if cut.offset == 0 {
+            self.remove(&cut.name)?;
+            return self.disk.sync_directory().map_err(disk_error("removing", place));
+        }
+        let file = self.disk.open(&cut.name).map_err(disk_error("opening", place.clone()))?;
+        file.truncate(cut.offset).and_then(|()| file.sync()).map_err(disk_error("cutting", place))
+    }
+
+    /// Removes the files that the catalogue does not name: those of a life that ended before it could.
+    fn remove_unnamed(&self) -> Result<(), DurabilityError> {
+        let names = self.disk.list().map_err(disk_error("listing", self.disk.place("")))?;
+        let is_needed = |number: u64| {
+            let snapshots = self.catalogue.tables.values().filter_map(|table| table.snapshot);
+            snapshots.map(|snapshot| snapshot.number).any(|other| other == number)
+        };
+        for name in names {
+            let is_old =
+                segment::number_of(&name).is_some_and(|number| number < self.catalogue.first_segment);
+            if is_old || snapshot::number_of(&name).is_some_and(|number| !is_needed(number)) {
+                self.remove(&name)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_snapshot(&self, name: SnapshotName) -> Result<(), DurabilityError> {
+        self.remove(&snapshot::file_name(name.number))
+    }
+
+    fn remove(&self, name: &str) -> Result<(), DurabilityError> {
+        match self.disk.remove(name) {
+            // A removal that was not durable is done again.
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(disk_error("removing", self.disk.place(name))(error))
+            }
+            _ => Ok(()),
+        }
+    }
+}

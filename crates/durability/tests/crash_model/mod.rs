@@ -1,0 +1,324 @@
+//! A program over a directory of data, beside what a map knows of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use farsight_durability::disk::SimulatedDisk;
+use farsight_durability::{
+    CatalogueTable, DurabilityError, FrameWriter, Log, LogOptions, LogPosition, Record, Recovered,
+    Recovering, SnapshotWriter, Store, recover,
+};
+use farsight_layout::value_block::RecordKind;
+
+/// Short segments, so that a program has several.
+const OPTIONS: LogOptions = LogOptions { segment_bytes: 4096 };
+const STEPS: usize = 24;
+const KEYS: u64 = 12;
+
+/// When a program calls a group acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Durability {
+    /// Each is durable first.
+    EachGroup,
+    /// Those before a sync, which some steps are.
+    SomeGroups,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    Done,
+    Failed,
+}
+
+/// A program, by its seed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Program {
+    seed: u64,
+    durability: Durability,
+}
+
+/// Pairs by key, with their versions.
+type Pairs = BTreeMap<Vec<u8>, (u64, Vec<u8>)>;
+
+/// What the tables hold, and which versions they gave.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Tables {
+    tables: BTreeMap<u32, Pairs>,
+    versions: BTreeMap<u32, u64>,
+}
+
+/// What a program did.
+pub(crate) struct Run {
+    pub(crate) outcome: Outcome,
+    /// States of which recovery may find any: the last that was acknowledged, and those after it.
+    possible: Vec<Tables>,
+}
+
+/// A seed that is fresh in each run, printed, and given back by `FARSIGHT_SEED`.
+pub(crate) fn seed(what: &str) -> u64 {
+    let given = std::env::var("FARSIGHT_SEED").ok().and_then(|text| text.parse().ok());
+    let fresh = || std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_nanos() as u64;
+    let seed = given.unwrap_or_else(fresh);
+    println!("{what}: FARSIGHT_SEED={seed}");
+    seed
+}
+
+impl Program {
+    pub(crate) fn new(seed: u64, durability: Durability) -> Self {
+        Self { seed, durability }
+    }
+
+    /// Runs it on a disk, until something fails that is more than a full disk.
+    pub(crate) fn run(&self, disk: &SimulatedDisk) -> Run {
+        let mut running = Running {
+            random: Random(self.seed),
+            durability: self.durability,
+            tables: Tables::default(),
+            possible: vec![Tables::default()],
+            next_table: 0,
+        };
+        let outcome = match running.lives(disk) {
+            Ok(()) => Outcome::Done,
+            Err(_) => Outcome::Failed,
+        };
+        Run { outcome, possible: running.possible }
+    }
+}
+
+impl Run {
+    /// Recovers `disk`, and compares.
+    ///
+    /// # Panics
+    /// If it finds anything else than what may be there.
+    pub(crate) fn check(&self, disk: &SimulatedDisk, what: &str) {
+        let store = Store::open(Arc::new(disk.clone())).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let mut found = Tables::default();
+        let recovered = recover(&store, &mut found).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let state = self.possible.iter().find(|state| state.tables == found.tables);
+        let possible = &self.possible;
+        let state = state.unwrap_or_else(|| panic!("{what}: found {found:#?}, possible {possible:#?}"));
+        for (table, version) in &state.versions {
+            let greatest = recovered.version_max.get(table).copied().unwrap_or(0);
+            assert!(greatest >= *version, "{what}: table {table} gave {version}, recovery knows {greatest}");
+        }
+    }
+}
+
+struct Running {
+    random: Random,
+    durability: Durability,
+    tables: Tables,
+    possible: Vec<Tables>,
+    next_table: u32,
+}
+
+impl Running {
+    /// Two lives of a server, one after the other.
+    fn lives(&mut self, disk: &SimulatedDisk) -> Result<(), DurabilityError> {
+        for _ in 0..2 {
+            let mut store = Store::open(Arc::new(disk.clone()))?;
+            let mut found = Tables::default();
+            let Recovered { end, version_max, .. } = recover(&store, &mut found)?;
+            assert_eq!(found.tables, self.tables.tables, "a life that ended well has lost nothing");
+            for (table, version) in version_max {
+                let own = self.tables.versions.entry(table).or_insert(0);
+                *own = (*own).max(version);
+            }
+            let mut log = Log::new(Arc::clone(store.disk()), OPTIONS, store.catalogue().incarnation, &end);
+            for _ in 0..STEPS {
+                match self.step(&mut store, &mut log) {
+                    Err(DurabilityError::Full { .. }) | Ok(()) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            log.sync()?;
+            self.acknowledge();
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, store: &mut Store, log: &mut Log) -> Result<(), DurabilityError> {
+        match self.random.below(10) {
+            0 => self.create(store, log),
+            1 if self.random.below(3) == 0 => self.drop_table(store),
+            2 => self.snapshots(store, log),
+            _ => self.group(log),
+        }
+    }
+
+    fn create(&mut self, store: &mut Store, log: &Log) -> Result<(), DurabilityError> {
+        let number = self.next_table;
+        self.next_table += 1;
+        let table = CatalogueTable {
+            name: format!("table-{number}"),
+            definition: number.to_le_bytes().to_vec(),
+            since: log.position(),
+            snapshot: None,
+        };
+        let after = |tables: &mut Tables| _ = tables.tables.insert(number, Pairs::new());
+        self.catalogue_change(after, || {
+            store.change(|catalogue| {
+                catalogue.next_table = number + 1;
+                catalogue.tables.insert(number, table);
+            })
+        })
+    }
+
+    fn drop_table(&mut self, store: &mut Store) -> Result<(), DurabilityError> {
+        let Some(number) = self.some_table() else { return Ok(()) };
+        let after = |tables: &mut Tables| {
+            tables.tables.remove(&number);
+            tables.versions.remove(&number);
+        };
+        self.catalogue_change(after, || store.drop_table(number))
+    }
+
+    /// A change of the catalogue is durable when it returns, whatever is of the groups before it.
+    fn catalogue_change(
+        &mut self,
+        after: impl Fn(&mut Tables),
+        change: impl FnOnce() -> Result<(), DurabilityError>,
+    ) -> Result<(), DurabilityError> {
+        let former = self.possible.clone();
+        let changed = former.iter().cloned().map(|mut tables| {
+            after(&mut tables);
+            tables
+        });
+        let changed: Vec<Tables> = changed.collect();
+        self.possible.extend(changed.clone());
+        match change() {
+            Ok(()) => self.possible = changed,
+            Err(error) => {
+                if matches!(error, DurabilityError::Full { .. }) {
+                    self.possible = former;
+                }
+                return Err(error);
+            }
+        }
+        after(&mut self.tables);
+        Ok(())
+    }
+
+    fn group(&mut self, log: &mut Log) -> Result<(), DurabilityError> {
+        let mut frame = FrameWriter::default();
+        let mut after = self.tables.clone();
+        for _ in 0..=self.random.below(6) {
+            let Some(table) = self.some_table() else { return Ok(()) };
+            let (version, kind, key, value) = self.write(&mut after, table);
+            frame.push(table, kind, version, &key, &value).expect("short");
+        }
+        let durability = self.durability;
+        self.possible.push(after.clone());
+        let appended = log.append(&mut frame);
+        if let Err(DurabilityError::Full { .. }) = appended {
+            self.possible.pop();
+        }
+        appended?;
+        if durability == Durability::EachGroup || self.random.below(4) == 0 {
+            log.sync()?;
+            self.tables = after;
+            self.acknowledge();
+        } else {
+            self.tables = after;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, after: &mut Tables, table: u32) -> (u64, RecordKind, Vec<u8>, Vec<u8>) {
+        let version = after.versions.entry(table).or_insert(0);
+        *version += 1;
+        let version = *version;
+        let key = self.random.below(KEYS).to_be_bytes().to_vec();
+        let pairs = after.tables.get_mut(&table).expect("a table of this state");
+        if self.random.below(3) == 0 {
+            pairs.remove(&key);
+            return (version, RecordKind::Removal, key, Vec::new());
+        }
+        let value = vec![version as u8; self.random.below(90) as usize];
+        pairs.insert(key.clone(), (version, value.clone()));
+        (version, RecordKind::Pair, key, value)
+    }
+
+    /// A snapshot of each table, with groups in between, and the removal of what they cover.
+    fn snapshots(&mut self, store: &mut Store, log: &mut Log) -> Result<(), DurabilityError> {
+        let position = log.position();
+        for number in self.tables.tables.keys().copied().collect::<Vec<_>>() {
+            let file = store.take_snapshot_number()?;
+            let mut writer = SnapshotWriter::begin(Arc::clone(store.disk()), file, number)?;
+            for key in 0..KEYS {
+                let key = key.to_be_bytes();
+                let pair = self.tables.tables.get(&number).and_then(|pairs| pairs.get(&key[..]));
+                if let Some((version, value)) = pair {
+                    writer.push(*version, &key, value)?;
+                }
+                if self.random.below(8) == 0 {
+                    self.group(log)?;
+                }
+            }
+            // Pairs that were written between may be in the file: they must be durable first.
+            log.sync()?;
+            self.acknowledge();
+            let version_max = self.tables.versions.get(&number).copied().unwrap_or(0);
+            let name = writer.finish(position, version_max)?;
+            store.name_snapshot(number, name)?;
+        }
+        store.remove_segments(log.position())?;
+        Ok(())
+    }
+
+    fn acknowledge(&mut self) {
+        self.possible = vec![self.tables.clone()];
+    }
+
+    fn some_table(&mut self) -> Option<u32> {
+        let tables: Vec<u32> = self.tables.tables.keys().copied().collect();
+        let at = self.random.below(tables.len().max(1) as u64);
+        tables.get(at as usize).copied()
+    }
+}
+
+impl Recovering for Tables {
+    fn table(&mut self, number: u32, table: &CatalogueTable) -> Result<(), DurabilityError> {
+        assert_eq!(table.definition, number.to_le_bytes());
+        assert!(table.since <= table.needs_log_from() || table.since == LogPosition::default());
+        self.tables.insert(number, Pairs::new());
+        Ok(())
+    }
+
+    fn pair(&mut self, record: Record<'_>) -> Result<(), DurabilityError> {
+        self.record(record)
+    }
+
+    fn end_of_pairs(&mut self) -> Result<(), DurabilityError> {
+        Ok(())
+    }
+
+    fn record(&mut self, record: Record<'_>) -> Result<(), DurabilityError> {
+        let pairs = self.tables.get_mut(&record.table).expect("announced");
+        let Record { kind, block, .. } = record;
+        if pairs.get(block.key()).is_some_and(|(version, _)| *version >= block.version()) {
+            return Ok(());
+        }
+        match kind {
+            RecordKind::Removal => _ = pairs.remove(block.key()),
+            RecordKind::Pair => {
+                _ = pairs.insert(block.key().to_vec(), (block.version(), block.value().to_vec()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (word ^ word >> 31) % end
+    }
+}

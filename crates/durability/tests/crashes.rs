@@ -1,0 +1,116 @@
+//! Crashes at every operation of the disk: recovery finds all that was acknowledged, and of the rest all of a
+//! frame or nothing.
+
+mod crash_model;
+mod damage;
+
+use crash_model::{Durability, Outcome, Program, seed};
+use farsight_durability::disk::{Fault, SimulatedDisk};
+
+/// Programs of a run.
+const PROGRAMS: u64 = 12;
+/// Ways in which one crash may go.
+const CRASHES: u64 = 2;
+
+/// Runs a program until it crashes at each of its operations in turn, and looks what is left.
+fn crash_everywhere(durability: Durability) {
+    let seed = seed("crash_everywhere");
+    for program in (0..PROGRAMS).map(|number| Program::new(seed ^ number, durability)) {
+        let disk = SimulatedDisk::default();
+        assert_eq!(program.run(&disk).outcome, Outcome::Done, "without a fault, {program:?}");
+        for at in 0..disk.operations() {
+            let disk = SimulatedDisk::new(&[Fault::CrashAt(at)]);
+            let run = program.run(&disk);
+            for crash in 0..CRASHES {
+                let what = format!("{program:?}, crash {crash} at operation {at}");
+                let after = disk.crash(seed ^ at << 8 ^ crash);
+                run.check(&after, &what);
+                // What recovery itself had done when the machine stopped again is no matter.
+                let operations = after.operations();
+                let again = disk.crash(seed ^ at << 8 ^ crash);
+                again.set_faults(&[Fault::CrashAt(at % operations.max(1))]);
+                drop(farsight_durability::Store::open(std::sync::Arc::new(again.clone())));
+                run.check(&again.crash(at), &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_crash_at_any_operation_loses_nothing_that_was_acknowledged() {
+    crash_everywhere(Durability::EachGroup);
+}
+
+#[test]
+fn a_crash_between_syncs_loses_the_end_alone() {
+    crash_everywhere(Durability::SomeGroups);
+}
+
+/// Any failure of the disk leaves a log that is right, whether the program can go on or not.
+fn fail_everywhere() {
+    let seed = seed("a_failure_at_any_operation");
+    for program in (0..PROGRAMS).map(|number| Program::new(seed ^ number, Durability::EachGroup)) {
+        let disk = SimulatedDisk::default();
+        program.run(&disk);
+        for at in 0..disk.operations() {
+            let disk = SimulatedDisk::new(&[Fault::FailAt(at)]);
+            let run = program.run(&disk);
+            let what = format!("{program:?}, failure of operation {at}");
+            disk.set_faults(&[]);
+            run.check(&disk.crash(seed ^ at), &what);
+        }
+    }
+}
+
+#[test]
+fn a_failure_at_any_operation_loses_nothing_that_was_acknowledged() {
+    fail_everywhere();
+}
+
+#[test]
+fn a_full_disk_refuses_and_loses_nothing() {
+    let seed = seed("a_full_disk");
+    for number in 0..PROGRAMS {
+        let program = Program::new(seed ^ number, Durability::EachGroup);
+        for capacity_bytes in (0..40).map(|step| step * 1500) {
+            let disk = SimulatedDisk::new(&[Fault::CapacityBytes(capacity_bytes)]);
+            let run = program.run(&disk);
+            let what = format!("{program:?} on a disk of {capacity_bytes} B");
+            run.check(&disk.crash(seed), &what);
+        }
+    }
+}
+
+/// The checkers checked: each injected bug is found. `RUSTFLAGS="--cfg injected" cargo test`.
+#[cfg(injected)]
+mod injected {
+    use farsight_base::injection::assert_found;
+    use farsight_durability::injected;
+
+    use super::*;
+
+    #[test]
+    fn a_failed_sync_that_is_retried() {
+        assert_found(&injected::FAILED_SYNC_RETRIED, fail_everywhere);
+    }
+
+    #[test]
+    fn a_tail_that_is_trusted() {
+        assert_found(&injected::TAIL_TRUSTED, || crash_everywhere(Durability::EachGroup));
+    }
+
+    #[test]
+    fn a_segment_that_is_removed_early() {
+        assert_found(&injected::SEGMENT_REMOVED_EARLY, || crash_everywhere(Durability::EachGroup));
+    }
+
+    #[test]
+    fn a_version_that_is_given_again() {
+        assert_found(&injected::VERSION_REUSED, || crash_everywhere(Durability::EachGroup));
+    }
+
+    #[test]
+    fn a_middle_that_is_cut() {
+        assert_found(&injected::MIDDLE_CUT, damage::any_bit);
+    }
+}

@@ -1,0 +1,97 @@
+//! A block as a record of a log or a snapshot: the same bytes as in a region, written at once.
+
+use super::{
+    BLOCK_KEY_LENGTH_SHIFT, BLOCK_KIND_PAIR, BLOCK_KIND_REMOVAL, BLOCK_KIND_SHIFT, BLOCK_TABLE_SHIFT,
+    BlockFault, BlockTooLong, ValueBlock, block_bytes, sealed_checksum,
+};
+use crate::PAIR_VERSION_BITS;
+
+/// What a record says of its key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RecordKind {
+    /// It has this value.
+    Pair,
+    /// It has none.
+    Removal,
+}
+
+impl RecordKind {
+    fn number(self) -> u8 {
+        match self {
+            Self::Pair => BLOCK_KIND_PAIR,
+            Self::Removal => BLOCK_KIND_REMOVAL,
+        }
+    }
+
+    /// The kind with this number; `None` for one that is not stored.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Self> {
+        [Self::Pair, Self::Removal].into_iter().find(|kind| kind.number() == number)
+    }
+}
+
+/// Appends a record, padded with zeros to whole words.
+///
+/// # Errors
+/// [`BlockTooLong`]; then nothing was appended.
+///
+/// # Panics
+/// If the version is zero or has more than [`PAIR_VERSION_BITS`].
+pub fn push_record(
+    into: &mut Vec<u8>,
+    kind: RecordKind,
+    version: u64,
+    table: u16,
+    key: &[u8],
+    value: &[u8],
+) -> Result<(), BlockTooLong> {
+    BlockTooLong::check(key.len(), value.len())?;
+    assert!(version != 0 && version >> PAIR_VERSION_BITS == 0, "a record of version {version}");
+    let lengths = value.len() as u64;
+    let second = version | u64::from(table) << BLOCK_TABLE_SHIFT;
+    let body = crc32c::crc32c_append(crc32c::crc32c(&lengths.to_le_bytes()), key);
+    let body = crc32c::crc32c_append(body, value);
+    let checksum = sealed_checksum(body, second, key.len() as u16, kind.number());
+    let first = u64::from(checksum)
+        | (key.len() as u64) << BLOCK_KEY_LENGTH_SHIFT
+        | u64::from(kind.number()) << BLOCK_KIND_SHIFT;
+    let end = into.len() + block_bytes(key.len(), value.len()).next_multiple_of(8);
+    for word in [first, second, lengths] {
+        into.extend_from_slice(&word.to_le_bytes());
+    }
+    into.extend_from_slice(key);
+    into.extend_from_slice(value);
+    into.resize(end, 0);
+    Ok(())
+}
+
+impl<'a> ValueBlock<'a> {
+    /// The record that begins `bytes`, and its kind; what stands behind it is ignored.
+    ///
+    /// # Errors
+    /// [`BlockFault`].
+    pub fn parse_record(bytes: &'a [u8]) -> Result<(RecordKind, Self), BlockFault> {
+        Self::parse_kind(bytes, RecordKind::from_number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_of_a_pair_is_its_block_and_that_of_a_removal_is_none() {
+        let mut bytes = Vec::new();
+        push_record(&mut bytes, RecordKind::Pair, 9, 3, b"key", b"a longer value").expect("short");
+        assert_eq!(bytes.len() % 8, 0);
+        let block = ValueBlock::parse(&bytes).expect("a block");
+        assert_eq!((block.version(), block.table(), block.key()), (9, 3, &b"key"[..]));
+        assert_eq!(ValueBlock::parse_record(&bytes), Ok((RecordKind::Pair, block)));
+        bytes.clear();
+        push_record(&mut bytes, RecordKind::Removal, 10, 3, b"key", b"").expect("short");
+        assert_eq!(ValueBlock::parse(&bytes), Err(BlockFault::Kind { got: BLOCK_KIND_REMOVAL }));
+        assert_eq!(ValueBlock::parse_record(&bytes).expect("a record").0, RecordKind::Removal);
+        bytes[6] = 3;
+        assert_eq!(ValueBlock::parse_record(&bytes), Err(BlockFault::Kind { got: 3 }));
+    }
+}
